@@ -1,0 +1,1 @@
+"""tuimon: a terminal monitor for PyTorch training."""

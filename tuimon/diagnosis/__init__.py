@@ -1,0 +1,1 @@
+"""Rules that judge a Session: one file per family, each rule a function from Session to Finding or None."""

@@ -1,0 +1,69 @@
+"""What can go wrong for a user, one class per situation; each says what happened and what to do next.
+
+TuimonError
+├── UsageError            the command line asks for something impossible        exit 2
+│   ├── NoSuchScript
+│   └── NotExecutable
+├── LaunchError           the operating system would not start the command      exit 1
+├── TargetError           the process to attach to                              exit 1
+│   ├── NoSuchProcess
+│   ├── NotPython
+│   └── NotYours
+├── LogError              a log that cannot be written                          exit 1
+└── NotALog               a file that is no tuimon log, or of a newer schema    exit 1
+"""
+
+from __future__ import annotations
+
+
+class TuimonError(Exception):
+    """An error for people: ``message`` says what happened, ``hint`` the next step."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class UsageError(TuimonError):
+    """The command line asks for something impossible."""
+
+    exit_code = 2
+
+
+class NoSuchScript(UsageError):
+    """The script or program to run is not there."""
+
+
+class NotExecutable(UsageError):
+    """The thing to run is a directory, or has no permission to run."""
+
+
+class LaunchError(TuimonError):
+    """The operating system would not start the command."""
+
+
+class TargetError(TuimonError):
+    """The process to attach to cannot be watched."""
+
+
+class NoSuchProcess(TargetError):
+    """No process has this pid."""
+
+
+class NotPython(TargetError):
+    """The process is no Python interpreter."""
+
+
+class NotYours(TargetError):
+    """The process belongs to another user."""
+
+
+class LogError(TuimonError):
+    """The log cannot be written."""
+
+
+class NotALog(TuimonError):
+    """The file is not a tuimon log that this version can read."""

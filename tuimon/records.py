@@ -1,0 +1,242 @@
+"""Records: timestamped facts, each covering one window; the log file is this stream, one JSON object a line.
+
+Every record carries ``type`` (the tag), ``t`` (end of its window, seconds of ``time.monotonic()``; the header
+anchors that clock to wall time) and ``pid`` (the process it speaks of; 0 when it speaks of the machine).
+``None`` means "not measured"; a number is always a measurement.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, Union
+
+import msgspec
+
+SCHEMA = 1
+
+#: The exclusive phases of a step, in the order they are shown. ``between`` is the stretch that markers cannot
+#: split (from an update to the next backward in a loop without a DataLoader); the Session divides it by samples.
+PHASES = ("data", "forward", "backward", "optimizer", "other", "eval")
+BETWEEN = "between"
+
+Phase = Literal["data", "forward", "backward", "optimizer", "other", "eval", "between"]
+ProcessRole = Literal["trainer", "worker", "other"]
+ThreadState = Literal["running", "waiting", "disk", "stopped", "ended"]
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", omit_defaults=True):
+    """Common to all records: ``t`` in seconds of the monotonic clock, ``pid`` (0: the machine)."""
+
+    t: float
+    pid: int
+
+
+class Header(Record, frozen=True, kw_only=True, tag="header", omit_defaults=False):
+    """First line of a log: where and how this session was recorded."""
+
+    schema: int = SCHEMA
+    mode: Literal["run", "attach"]
+    command: list[str]
+    host: str
+    wall_unix_s: float  # wall clock, seconds since the epoch, at the moment ``t``
+    interval_s: float
+    cpu_count: int
+    versions: dict[str, str]  # "tuimon", "python", "py-spy", ...
+
+
+class Process(Record, frozen=True, kw_only=True, tag="process"):
+    """A process of the run appeared, or what is known of it changed."""
+
+    ppid: int
+    start_unix_s: float
+    command: list[str]
+    role: ProcessRole
+    markers: bool  # its ring is being read
+    markers_reason: str | None = None  # why not, for people
+    rank: int | None = None
+    world_size: int | None = None
+    python: str | None = None
+    torch: str | None = None
+    gpu_uuids: list[str] = msgspec.field(default_factory=list)
+    ended: bool = False
+
+
+class PhaseTime(msgspec.Struct, frozen=True, array_like=True):
+    """Time spent in one exclusive phase during a window: ``[name, total_ns]``."""
+
+    name: str
+    total_ns: int
+
+
+class RangeTime(msgspec.Struct, frozen=True, array_like=True):
+    """A user range (``tuimon.phase``, NVTX): ``[path, count, total_ns, phase]``.
+
+    ``path`` is outermost first, joined by "/"; ``total_ns`` includes nested ranges; ``phase`` is the exclusive phase
+    in which most of it lay.
+    """
+
+    path: str
+    count: int
+    total_ns: int
+    phase: str
+
+
+class SlowStep(msgspec.Struct, frozen=True):
+    """The slowest step of a window, whole."""
+
+    index: int
+    total_ns: int
+    phases: list[PhaseTime]
+
+
+class Steps(Record, frozen=True, kw_only=True, tag="steps"):
+    """The training steps that ended in a window of one process, as sums, quantiles and the slowest whole.
+
+    The phases' ``total_ns`` add up to ``total_ns`` (``eval`` is beside it: evaluation is no part of a step).
+    """
+
+    window_s: float
+    count: int
+    first_index: int  # number of the first of these steps, from 0 at the start of the marker stream
+    total_ns: int
+    min_ns: int | None = None
+    median_ns: int | None = None
+    p95_ns: int | None = None
+    phases: list[PhaseTime]
+    ranges: list[RangeTime] = msgspec.field(default_factory=list)
+    slowest: SlowStep | None = None
+    eval_count: int = 0  # evaluation iterations
+    backwards: int = 0
+    updates: int = 0
+    open_phase: str | None = None  # phase the trainer is in at ``t``
+    open_for_s: float | None = None  # for how long
+    dropped: int = 0  # markers overwritten before they were read
+
+
+class Mark(Record, frozen=True, kw_only=True, tag="mark"):
+    """``tuimon.mark(name)`` or an NVTX mark."""
+
+    name: str
+
+
+class Frame(msgspec.Struct, frozen=True, array_like=True):
+    """A place in code: ``[file, line, function, source, user]``; ``source`` is the line's text for user code."""
+
+    file: str
+    line: int
+    function: str
+    source: str = ""
+    user: bool = False  # outside the standard library, site-packages and tuimon
+
+
+class Frames(Record, frozen=True, kw_only=True, tag="frames"):
+    """Frames seen for the first time in this stream; their ids count up from ``first`` over all processes."""
+
+    first: int
+    frames: list[Frame]
+
+
+class StackCount(msgspec.Struct, frozen=True, array_like=True):
+    """How often a stack was seen in a window: ``[tid, thread, frame ids root first, count]``."""
+
+    tid: int
+    thread: str
+    frames: list[int]
+    count: int
+
+
+class Stacks(Record, frozen=True, kw_only=True, tag="stacks"):
+    """Stack samples of one process over a window (py-spy, nonblocking)."""
+
+    window_s: float
+    rate_hz: float  # achieved, not asked for
+    samples: int  # per thread: how many instants were sampled
+    stacks: list[StackCount]
+    folded: int = 0  # thread-samples of rare stacks that are not listed
+    failed: int = 0  # samples that py-spy could not read
+    cost_cpu_s: float = 0.0  # CPU time of the py-spy child itself
+
+
+class ThreadCpu(msgspec.Struct, frozen=True, array_like=True):
+    """One OS thread: ``[tid, name, cpu_ratio, state, delay_ratio, count]``.
+
+    ``cpu_ratio``: CPU time / wall time (1.0 = one core). ``delay_ratio``: time runnable but waiting for a core / wall
+    time (schedstat). ``count``: more than 1 when idle threads of one name are folded into this row.
+    """
+
+    tid: int
+    name: str
+    cpu_ratio: float | None
+    state: str
+    delay_ratio: float | None = None
+    count: int = 1
+
+
+class Threads(Record, frozen=True, kw_only=True, tag="threads"):
+    """The threads of one process over a window."""
+
+    window_s: float
+    cpu_ratio: float | None  # of the whole process
+    rss_bytes: int | None
+    threads: list[ThreadCpu]
+    folded: int = 0  # threads not listed
+
+
+class Gpu(Record, frozen=True, kw_only=True, tag="gpu"):
+    """Counters of one GPU (NVML). Every figure may be unsupported: ``None``."""
+
+    index: int
+    uuid: str
+    name: str
+    util_ratio: float | None = None  # share of time in which a kernel was running
+    util_samples: list[float] = msgspec.field(default_factory=list)  # driver-buffered, oldest first
+    memory_used_bytes: int | None = None
+    memory_total_bytes: int | None = None
+    power_w: float | None = None
+    power_limit_w: float | None = None
+    temperature_c: float | None = None
+    sm_clock_mhz: int | None = None
+    sm_clock_max_mhz: int | None = None
+    throttle: list[str] = msgspec.field(default_factory=list)
+    pids: list[int] = msgspec.field(default_factory=list)
+
+
+class Notice(Record, frozen=True, kw_only=True, tag="notice"):
+    """What a source has to say of itself: why it shows nothing, what it lost, or that it is well again."""
+
+    source: str  # "markers", "stacks", "gpu", "processes", "log", "output"
+    level: Literal["ok", "info", "warning"]
+    message: str
+    hint: str | None = None
+
+
+class Cost(Record, frozen=True, kw_only=True, tag="cost"):
+    """What tuimon itself uses: CPU (1.0 = one core) with its py-spy children, and resident memory."""
+
+    window_s: float
+    cpu_ratio: float
+    sampler_cpu_ratio: float
+    rss_bytes: int
+    queue_dropped: int = 0
+
+
+class Exit(Record, frozen=True, kw_only=True, tag="exit"):
+    """The launched (or attached) process ended. ``exit_code`` is None when it cannot be known (attach)."""
+
+    exit_code: int | None  # 128+n for signal n
+    signal: str | None = None  # "SIGKILL"
+    last_line: str | None = None  # last line of a traceback in its output, where we hold the output
+    survivors: list[int] = msgspec.field(default_factory=list)  # pids of the run that train on
+
+
+AnyRecord = Union[  # noqa: UP007  (msgspec needs the runtime union on 3.10)
+    Header, Process, Steps, Mark, Frames, Stacks, Threads, Gpu, Notice, Cost, Exit
+]
+
+
+class Place(NamedTuple):
+    """A line of the user's code, as findings and panes name it."""
+
+    file: str
+    line: int
+    function: str
+    source: str = ""

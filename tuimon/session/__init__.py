@@ -1,0 +1,1 @@
+"""The Session folds Records, and nothing else, into the current picture: no clock, no I/O, one thread."""

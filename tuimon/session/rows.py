@@ -1,0 +1,96 @@
+"""What the Session tells views and rules: immutable rows. Ratios are 0..1 (CPU: 1.0 = one core), times carry units."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tuimon.records import Place
+
+
+class PhaseRow(NamedTuple):
+    """One exclusive phase over the window. Over all rows but ``eval`` the shares add to 1."""
+
+    name: str
+    share: float  # of the steps' wall time; for "eval": of wall time, beside the steps
+    ms_per_step: float
+    estimated: bool = False  # rests on samples: shown with "~"
+    error: float | None = None  # half width of the 95 % interval of ``share``, where estimated
+
+
+class RangeRow(NamedTuple):
+    """One user range: ``path`` outermost first joined by "/", depth from 0."""
+
+    path: str
+    name: str
+    depth: int
+    phase: str
+    per_step: float  # how many per step
+    ms_per_step: float
+    share: float
+
+
+class PhaseTable(NamedTuple):
+    """The phase breakdown of one process."""
+
+    pid: int
+    window_s: float  # how much time it covers
+    steps: int  # how many steps it rests on; 0: inferred from frames, no steps known
+    inferred: bool  # from stack samples alone, without markers
+    rows: tuple[PhaseRow, ...]
+    ranges: tuple[RangeRow, ...] = ()
+
+
+class StepSummary(NamedTuple):
+    """Steps of one process over the window; None where not measured."""
+
+    total: int  # since the marker stream began
+    per_second: float | None
+    median_ms: float | None
+    p95_ms: float | None
+    open_phase: str | None  # what the trainer is in now
+    open_for_s: float | None
+    dropped: int  # markers lost
+
+
+class ThreadRow(NamedTuple):
+    """One OS thread, or a fold of like ones (``count`` > 1)."""
+
+    pid: int
+    tid: int
+    role: str  # for people: "main", "worker 0", "pin-memory", "autograd", "intra-op"
+    name: str
+    cpu_ratio: float | None
+    state: str
+    delay_ratio: float | None
+    place: Place | None  # innermost user line, from the latest samples
+    count: int = 1
+    ended: bool = False
+
+
+class GpuRow(NamedTuple):
+    """One GPU, its latest figures and the history of its utilisation (0..1, one a record, oldest first)."""
+
+    index: int
+    uuid: str
+    name: str
+    util_ratio: float | None
+    util_history: tuple[float | None, ...]
+    memory_used_bytes: int | None
+    memory_total_bytes: int | None
+    power_w: float | None
+    power_limit_w: float | None
+    temperature_c: float | None
+    sm_clock_mhz: int | None
+    sm_clock_max_mhz: int | None
+    throttle: tuple[str, ...]
+    stale_s: float  # age of these figures
+    used_by_run: bool  # one of the run's processes has a context on it, or said so
+
+
+class HotLine(NamedTuple):
+    """A user line and its share of the samples asked about."""
+
+    place: Place
+    share: float  # 0..1
+    samples: int
+    total: int  # samples the share is of

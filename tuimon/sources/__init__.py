@@ -1,0 +1,1 @@
+"""Sources turn something outside (rings, py-spy, /proc, NVML, a log) into Records."""

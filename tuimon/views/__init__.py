@@ -1,0 +1,1 @@
+"""Views show a Session: the TUI, headless lines, the report."""
