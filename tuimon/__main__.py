@@ -1,0 +1,14 @@
+"""Entry point: ``tuimon`` and ``python -m tuimon``."""
+
+import sys
+
+
+def main() -> int:
+    """Run the command line; returns the exit code."""
+    from tuimon.cli.main import run_command_line
+
+    return run_command_line(sys.argv[1:])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
