@@ -1,0 +1,139 @@
+"""Figures for people: the one place where ratios become percent, nanoseconds milliseconds, bytes GiB.
+
+``None`` means "not measured" and is always shown as an en dash, never as 0.
+"""
+
+from __future__ import annotations
+
+from tuimon.text import plain
+
+__all__ = [
+    "ABSENT",
+    "celsius",
+    "clock",
+    "count",
+    "duration",
+    "ms",
+    "number",
+    "percent",
+    "place",
+    "plain",
+    "rate",
+    "shorten",
+    "size",
+    "watt",
+]
+
+ABSENT = "–"
+
+
+def number(value: float | None) -> str:
+    """Three significant digits without an exponent: ``0.38``, ``7.1``, ``41.5``, ``312``."""
+    if value is None:
+        return ABSENT
+    size_of = abs(value)
+    if size_of >= 99.95:
+        return f"{value:.0f}"
+    if size_of >= 0.995:
+        return f"{value:.1f}"
+    if size_of >= 0.00995 or size_of == 0:
+        return f"{value:.2f}" if size_of else "0"
+    return f"{value:.3f}"
+
+
+def ms(value_ms: float | None, *, unit: bool = True) -> str:
+    """Milliseconds as ``41.5 ms``; from ten seconds on as ``12.3 s`` (always ms when ``unit`` is False)."""
+    if value_ms is None:
+        return ABSENT
+    if not unit:
+        return number(value_ms)
+    if value_ms >= 10_000:
+        return f"{number(value_ms / 1000)} s"
+    return f"{number(value_ms)} ms"
+
+
+def percent(ratio: float | None, digits: int = 0) -> str:
+    """A ratio (0..1) as ``62 %``; what is not 0 never rounds to 0 (``<1 %``)."""
+    if ratio is None:
+        return ABSENT
+    if 0 < ratio < 0.5 * 10 ** -(digits + 2):
+        return f"<{10**-digits:.{digits}f} %"
+    return f"{ratio * 100:.{digits}f} %"
+
+
+def size(value_bytes: float | None) -> str:
+    """Bytes as ``512 B``, ``62 MiB``, ``21.4 GiB``."""
+    if value_bytes is None:
+        return ABSENT
+    value = float(value_bytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(value) < 1000:
+            return (
+                f"{value:.0f} {unit}"
+                if unit in ("B", "KiB", "MiB") and value >= 10
+                else f"{value:.3g} {unit}"
+            )
+        value /= 1024
+    return f"{value:.1f} TiB"
+
+
+def duration(value_s: float | None) -> str:
+    """Seconds as ``0.4s``, ``12s``, ``3m12s``, ``2h05m``, ``3d04h``."""
+    if value_s is None:
+        return ABSENT
+    if value_s < 9.95:
+        return f"{max(value_s, 0.0):.1f}s"
+    whole = int(value_s + 0.5)
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02d}s"
+    if whole < 86400:
+        return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
+    return f"{whole // 86400}d{whole % 86400 // 3600:02d}h"
+
+
+def clock(value_s: float | None) -> str:
+    """Seconds as ``00:01:23``."""
+    if value_s is None:
+        return ABSENT
+    whole = int(max(value_s, 0.0))
+    return f"{whole // 3600:02d}:{whole % 3600 // 60:02d}:{whole % 60:02d}"
+
+
+def rate(per_second: float | None, what: str = "steps") -> str:
+    """A rate as ``14.9 steps/s``; below one every two seconds as ``4.2 s/step``."""
+    if per_second is None:
+        return ABSENT
+    if 0 < per_second < 0.5:
+        return f"{number(1 / per_second)} s/{what.removesuffix('s')}"
+    return f"{number(per_second)} {what}/s"
+
+
+def count(value: int | None) -> str:
+    """A count with thin grouping: ``12 345``."""
+    return ABSENT if value is None else f"{value:,}".replace(",", " ")
+
+
+def watt(value_w: float | None) -> str:
+    """Power as ``310 W``."""
+    return ABSENT if value_w is None else f"{value_w:.0f} W"
+
+
+def celsius(value_c: float | None) -> str:
+    """Temperature as ``61 °C``."""
+    return ABSENT if value_c is None else f"{value_c:.0f} °C"
+
+
+def place(file: str, line: int, *, width: int | None = None) -> str:
+    """A line of code as ``train.py:44``: the file's name without its folders, control characters removed."""
+    name = plain(file.rsplit("/", 1)[-1]) or "?"
+    text = f"{name}:{line}" if line > 0 else name
+    return text if width is None else shorten(text, width)
+
+
+def shorten(text: str, width: int) -> str:
+    """``text`` cut to ``width`` characters with an ellipsis (characters, not terminal cells)."""
+    if len(text) <= width:
+        return text
+    return text[: max(width - 1, 0)] + "…" if width > 0 else ""
