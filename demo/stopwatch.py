@@ -1,7 +1,7 @@
 """What a training spends its time on, measured by the script itself: ``--truth FILE``.
 
 The demos use it so that what tuimon says from outside can be compared with what the loop knows from inside.
-It cuts a step the way tuimon does: *data* up to the moment the batch is there, *forward* up to ``backward()``,
+It cuts a step the way tuimon does: *data* until the batch is there, *forward* until ``backward()`` is called,
 *backward*, *optimizer*, and *other* for the rest of the turn; evaluation is counted beside the steps.
 """
 

@@ -1,0 +1,117 @@
+"""The demos run by themselves, and tuimon's numbers agree with those they measure themselves."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(180)]
+
+ROOT = Path(__file__).resolve().parent.parent
+DEMO = ROOT / "demo"
+
+#: points of share by which tuimon and the script may differ
+TOLERANCE = 0.12
+
+
+def run(*command: str, expected: int = 0) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=150, check=False)
+    assert done.returncode == expected, done.stdout[-2000:] + done.stderr[-4000:]
+    return done
+
+
+def demo(name: str, *args: str, expected: int = 0) -> subprocess.CompletedProcess[str]:
+    return run(sys.executable, str(DEMO / name), *args, expected=expected)
+
+
+@pytest.mark.parametrize("name", ["mnist_like.py", "slow_loader.py", "two_trainings.py"])
+def test_help(name: str) -> None:
+    out = demo(name, "--help").stdout
+    assert all(option in out for option in ("--steps", "--seconds", "--epochs", "--truth"))
+
+
+@pytest.mark.parametrize("feed", [(), ("--workers", "1")])
+def test_mnist_like_learns(tmp_path: Path, feed: tuple[str, ...]) -> None:
+    truth = tmp_path / "truth.json"
+    out = demo("mnist_like.py", "--steps", "60", "--truth", str(truth), *feed).stdout.splitlines()
+    losses = [float(line.split()[-1]) for line in out if "loss" in line]
+    assert losses[-1] < losses[0]
+    assert any("test accuracy" in line for line in out)
+    told = json.loads(truth.read_text())
+    assert told["steps"] == 60
+    assert told["eval_s"] > 0
+    assert sum(told["shares"].values()) == pytest.approx(1)
+
+
+def test_mnist_like_is_seeded() -> None:
+    first, second = (
+        demo("mnist_like.py", "--steps", "12", "--threads", "1").stdout.splitlines() for _ in range(2)
+    )
+    assert first[:-1] == second[:-1]  # the last line has the time in it
+
+
+def test_mnist_like_says_why_there_is_no_gpu() -> None:
+    torch = pytest.importorskip("torch")
+    if torch.cuda.is_available():
+        assert "done: 5 steps" in demo("mnist_like.py", "gpu", "--steps", "5").stdout
+    else:
+        assert "cannot train on a GPU" in demo("mnist_like.py", "gpu", expected=1).stderr
+
+
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_slow_loader_waits_for_its_data(tmp_path: Path, workers: str) -> None:
+    truth = tmp_path / "truth.json"
+    out = demo("slow_loader.py", "--steps", "30", "--workers", workers, "--truth", str(truth)).stdout
+    assert "done: 30 steps" in out
+    shares = json.loads(truth.read_text())["shares"]
+    assert max(shares, key=shares.__getitem__) == "data"
+
+
+def test_two_trainings_report_both(tmp_path: Path) -> None:
+    truth = tmp_path / "truth.json"
+    out = demo("two_trainings.py", "--threads", "1", "--steps", "20", "--truth", str(truth)).stdout
+    assert "2 threads on" in out
+    told = json.loads(truth.read_text())
+    assert {name: told[name]["steps"] for name in told} == {"first": 20, "second": 20}
+
+
+def watched(tmp_path: Path, name: str, *args: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What tuimon reports of a demo, and what the demo says of itself."""
+    log, truth = tmp_path / "run.jsonl", tmp_path / "truth.json"
+    tuimon = [sys.executable, "-m", "tuimon"]
+    script = [sys.executable, str(DEMO / name), *args, "--truth", str(truth)]
+    run(*tuimon, "run", "--headless", "--log", str(log), "--", *script)
+    report = json.loads(run(*tuimon, "report", str(log), "--format", "json").stdout)
+    return report, json.loads(truth.read_text())
+
+
+def shares(report: dict[str, Any]) -> dict[str, float]:
+    return {row["name"]: row["share"] for row in report["phases"]}
+
+
+def test_slow_loader_is_input_bound_at_augment(tmp_path: Path) -> None:
+    report, truth = watched(tmp_path, "slow_loader.py", "--workers", "2", "--seconds", "20")
+    first = report["findings"][0]
+    assert first["rule"] == "input_bound"
+    assert first["severity"] in {"critical", "warning"}
+    assert any(
+        place["file"].endswith("slow_loader.py") and place["function"] == "augment"
+        for place in first["where"]
+    ), first
+    found = shares(report)
+    for phase, share in truth["shares"].items():
+        assert found.get(phase, 0.0) == pytest.approx(share, abs=TOLERANCE), (phase, found, truth)
+    assert report["steps"]["median_ms"] == pytest.approx(truth["median_ms"], rel=0.3)
+
+
+def test_healthy_mnist_like_has_nothing_to_complain_of(tmp_path: Path) -> None:
+    report, truth = watched(tmp_path, "mnist_like.py", "--workers", "1", "--seconds", "15")
+    found = shares(report)
+    for phase, share in truth["shares"].items():
+        assert found.get(phase, 0.0) == pytest.approx(share, abs=TOLERANCE), (phase, found, truth)
+    assert not [finding for finding in report["findings"] if finding["severity"] in {"critical", "warning"}]

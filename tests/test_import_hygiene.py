@@ -1,0 +1,122 @@
+"""What may be imported where: cheap imports stay cheap, the target stays alone, the layers hold."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+TARGET = ROOT / "tuimon" / "target"
+HEAVY = {"psutil", "msgspec", "textual", "rich", "torch", "pynvml", "numpy"}
+
+#: imports of the target that are neither the standard library nor itself, each behind a guard
+GUARDED = {"torch", "nvtx"}
+
+
+def loaded_by(statement: str) -> set[str]:
+    """Top-level names in sys.modules of a fresh interpreter after ``statement``."""
+    script = (
+        f"{statement}\nimport json, sys; print(json.dumps(sorted({{m.split('.')[0] for m in sys.modules}})))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+def test_loaded_by_sees_what_is_loaded() -> None:
+    assert "msgspec" in loaded_by("import tuimon.records")
+
+
+def test_the_in_loop_api_loads_nothing_heavy() -> None:
+    assert not loaded_by("import tuimon") & HEAVY
+
+
+@pytest.mark.parametrize(
+    "module", ["tuimon.session.session", "tuimon.diagnosis", "tuimon.monitor", "tuimon.launch"]
+)
+def test_the_picture_needs_no_screen_and_no_torch(module: str) -> None:
+    assert not loaded_by(f"import {module}") & {"textual", "torch"}
+
+
+def test_every_module_outside_the_target_imports_without_torch() -> None:
+    names = [module_name(path) for path in python_files(ROOT / "tuimon") if TARGET not in path.parents]
+    names.remove("tuimon.__main__")
+    assert "torch" not in loaded_by("\n".join(f"import {name}" for name in names))
+
+
+def test_help_loads_no_screen() -> None:
+    script = (
+        "import sys\nfrom tuimon.__main__ import main\nsys.argv = ['tuimon', '--help']\n"
+        "try:\n    main()\nexcept SystemExit as leave:\n    assert not leave.code\n"
+    )
+    assert not loaded_by(script) & {"textual", "torch", "numpy"}
+
+
+def test_the_target_imports_only_the_standard_library() -> None:
+    foreign = {
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in python_files(TARGET)
+        for name in imported_by(path)
+        if name not in sys.stdlib_module_names | GUARDED and not name.startswith("tuimon.target")
+    }
+    assert not foreign
+
+
+@pytest.mark.parametrize("path", sorted(TARGET.rglob("*.py")), ids=lambda path: str(path.relative_to(TARGET)))
+def test_the_target_is_python_3_9(path: Path) -> None:
+    ast.parse(path.read_text(), filename=str(path), feature_version=(3, 9))
+
+
+def test_no_module_outside_the_target_names_torch_in_an_import() -> None:
+    named = {
+        str(path.relative_to(ROOT))
+        for path in python_files(ROOT / "tuimon")
+        if TARGET not in path.parents and any(name.split(".")[0] == "torch" for name in imported_by(path))
+    }
+    assert not named
+
+
+def test_the_layers_hold() -> None:
+    lint = Path(sys.executable).with_name("lint-imports")
+    if not lint.exists():
+        pytest.skip("import-linter is not installed beside this Python")
+    done = subprocess.run(
+        [str(lint), "--no-cache"], cwd=ROOT, capture_output=True, text=True, timeout=90, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def python_files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*.py") if "__pycache__" not in path.parts)
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imported_by(path: Path) -> set[str]:
+    """Names as imported, dotted; relative ones made absolute; those under ``if TYPE_CHECKING`` too."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found.add(absolute(node, path))
+    return {name if name.startswith("tuimon") else name.split(".")[0] for name in found}
+
+
+def absolute(node: ast.ImportFrom, path: Path) -> str:
+    if not node.level:
+        module = node.module or ""
+        # ``from tuimon import target`` reaches into tuimon.target
+        return f"tuimon.{node.names[0].name}" if module == "tuimon" else module
+    package = path.relative_to(ROOT).parts[: -node.level]
+    return ".".join([*package, node.module or node.names[0].name])
