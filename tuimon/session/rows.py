@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from tuimon.records import Place
@@ -12,7 +13,7 @@ class PhaseRow(NamedTuple):
 
     name: str
     share: float  # of the steps' wall time; for "eval": of wall time, beside the steps
-    ms_per_step: float
+    ms_per_step: float | None  # None: shares inferred from samples, no step known
     estimated: bool = False  # rests on samples: shown with "~"
     error: float | None = None  # half width of the 95 % interval of ``share``, where estimated
 
@@ -52,7 +53,8 @@ class StepSummary(NamedTuple):
     dropped: int  # markers lost
 
 
-class ThreadRow(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ThreadRow:
     """One OS thread, or a fold of like ones (``count`` > 1)."""
 
     pid: int
@@ -67,7 +69,8 @@ class ThreadRow(NamedTuple):
     ended: bool = False
 
 
-class GpuRow(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class GpuRow:
     """One GPU, its latest figures and the history of its utilisation (0..1, one a record, oldest first)."""
 
     index: int

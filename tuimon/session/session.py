@@ -2,56 +2,201 @@
 
 from __future__ import annotations
 
-from tuimon.records import Cost, Exit, Header, Notice, Process, Record
-from tuimon.session.rows import GpuRow, HotLine, PhaseTable, StepSummary, ThreadRow
+from collections import deque
+
+from tuimon.records import (
+    Cost,
+    Exit,
+    Frames,
+    Gpu,
+    Header,
+    Mark,
+    Notice,
+    Process,
+    Record,
+    Stacks,
+    Steps,
+    Threads,
+)
+from tuimon.session.devices import DeviceTable
+from tuimon.session.hotspots import FrameTable, HotSpots
+from tuimon.session.rows import GpuRow, HotLine, PhaseRow, PhaseTable, StepSummary, ThreadRow
+from tuimon.session.steps import StepStats
+from tuimon.session.threads import ThreadTable
+
+_PHASES_INFERRED = ("data", "forward", "backward", "optimizer", "other")
 
 
 class Session:
-    """The current picture of one run. ``add`` every record in order; ask at any time. Single-threaded, no clock, no I/O."""
+    """The current picture of one run.
+
+    ``add`` every record in order; ask at any time. Single-threaded, no clock, no I/O: live, replay and tests are the
+    same fold.
+    """
 
     def __init__(self) -> None:
         self.header: Header | None = None
         self.exit: Exit | None = None
         self.cost: Cost | None = None
         self.now_s: float = 0.0  # ``t`` of the latest record
+        self.start_s: float | None = None  # ``t`` of the first
         self.notices: dict[str, Notice] = {}  # per source, what it last said unless "ok"
+        self.marks: deque[Mark] = deque(maxlen=100)
+        self._steps: dict[int, StepStats] = {}
+        self._frames = FrameTable()
+        self._hotspots: dict[int, HotSpots] = {}
+        self._threads = ThreadTable()
+        self._devices = DeviceTable()
 
     def add(self, record: Record) -> None:
         """Fold one record into the picture."""
-        raise NotImplementedError
+        self.now_s = max(self.now_s, record.t)
+        if self.start_s is None:
+            self.start_s = record.t
+        match record:
+            case Steps():
+                self._steps.setdefault(record.pid, StepStats(record.pid)).add(record)
+            case Threads():
+                self._threads.add_threads(record)
+            case Frames():
+                self._frames.add(record.first, record.frames)
+            case Stacks():
+                self._hotspots.setdefault(record.pid, HotSpots(record.pid, self._frames)).add(record)
+            case Gpu():
+                self._devices.add(record)
+            case Process():
+                self._threads.add_process(record)
+            case Cost():
+                self.cost = record
+            case Notice():
+                self._notice(record)
+            case Mark():
+                self.marks.append(record)
+            case Header():
+                self.header = record
+            case Exit():
+                self.exit = record
+
+    def _notice(self, record: Notice) -> None:
+        if record.level == "ok":
+            self.notices.pop(record.source, None)
+        else:
+            self.notices[record.source] = record
+
+    # -- processes
 
     def processes(self) -> list[Process]:
         """All processes of the run, trainers first, ended ones last."""
-        raise NotImplementedError
+        trainers = self.trainers()
+        known = self._threads.processes
+        first = [known[pid] for pid in trainers if pid in known]
+        rest = sorted((p for p in known.values() if p.pid not in trainers), key=lambda p: (p.ended, p.start_unix_s))
+        return first + rest
 
     def trainers(self) -> list[int]:
-        """Processes that train (markers show backwards or updates; without markers: the process attached to), by rank."""
-        raise NotImplementedError
+        """Processes whose markers show backwards or updates, by rank; without any, the process attached to."""
+        known = self._threads.processes
+        found = [pid for pid, stats in self._steps.items() if stats.trains]
+        if not found:
+            found = [p.pid for p in known.values() if p.role == "trainer"]
+        return sorted(found, key=lambda pid: _rank_key(known.get(pid), pid))
 
     def trainer(self) -> int | None:
-        """The process in focus: the first trainer, or the run's root while none is known."""
-        raise NotImplementedError
+        """The process in focus: the first trainer that lives, or the run's root while none is known."""
+        trainers = self.trainers()
+        known = self._threads.processes
+        living = [pid for pid in trainers if pid not in known or not known[pid].ended]
+        if living or trainers:
+            return (living or trainers)[0]
+        return self.header.pid if self.header and self.header.pid else None
+
+    def workers(self, pid: int) -> list[Process]:
+        """Live DataLoader workers of a process."""
+        return self._threads.workers(pid)
+
+    def process(self, pid: int) -> Process | None:
+        """What is known of a process."""
+        return self._threads.processes.get(pid)
+
+    # -- steps and phases
 
     def phases(self, pid: int) -> PhaseTable | None:
-        """Phase breakdown of a process over the last 30 s; None before the first step."""
-        raise NotImplementedError
+        """Phase breakdown of a process over the last 30 s; None before the first step.
+
+        Without markers the shares are inferred from its main thread's stack samples.
+        """
+        stats = self._steps.get(pid)
+        if stats is None:
+            return self._inferred(pid)
+        hotspots = self._hotspots.get(pid)
+        return stats.table(stats.recent(), hotspots.between_shares() if hotspots else None)
 
     def steps(self, pid: int) -> StepSummary | None:
-        """Step count, rate and times of a process; None without markers."""
-        raise NotImplementedError
+        """Step count, rate and times of a process over the last 30 s; None without markers."""
+        stats = self._steps.get(pid)
+        return stats.summary(stats.recent()) if stats else None
+
+    def run_phases(self, pid: int) -> PhaseTable | None:
+        """As ``phases``, over the whole run without its warm-up."""
+        stats = self._steps.get(pid)
+        if stats is None:
+            return self._inferred(pid)
+        hotspots = self._hotspots.get(pid)
+        return stats.table(stats.whole_run(), hotspots.between_shares() if hotspots else None)
+
+    def run_steps(self, pid: int) -> StepSummary | None:
+        """As ``steps``, over the whole run without its warm-up."""
+        stats = self._steps.get(pid)
+        return stats.summary(stats.whole_run()) if stats else None
 
     def step_history(self, pid: int) -> list[float | None]:
         """Mean step time in ms, one value a window, oldest first; None where no step ended."""
-        raise NotImplementedError
+        stats = self._steps.get(pid)
+        return list(stats.history) if stats else []
+
+    def step_stats(self, pid: int) -> StepStats | None:
+        """Everything folded from a process's steps (for rules)."""
+        return self._steps.get(pid)
+
+    def _inferred(self, pid: int) -> PhaseTable | None:
+        hotspots = self._hotspots.get(pid)
+        counts = hotspots.phase_counts() if hotspots else None
+        total = counts.total() if counts else 0
+        if counts is None or not total or not (counts["backward"] or counts["optimizer"]):
+            return None
+        rows = []
+        for name in _PHASES_INFERRED:
+            share = counts[name] / total
+            error = max(1.96 * (share * (1 - share) / total) ** 0.5, 1.0 / total)
+            rows.append(PhaseRow(name, share, None, estimated=True, error=error))
+        return PhaseTable(pid, 30.0, 0, True, tuple(rows))
+
+    # -- threads, stacks, devices
 
     def threads(self) -> list[ThreadRow]:
-        """All threads of the run, trainers' first."""
-        raise NotImplementedError
+        """All threads of the run: trainers' first, their workers next, then the rest."""
+        order: list[int] = []
+        for pid in self.trainers():
+            order += [pid, *(worker.pid for worker in self.workers(pid))]
+        return list(self._threads.rows(order, self._hotspots))
+
+    def process_threads(self, pid: int) -> Threads | None:
+        """The latest thread figures of one process."""
+        return self._threads.of(pid)
+
+    def hotspots(self, pid: int) -> HotSpots | None:
+        """Stack samples of one process."""
+        return self._hotspots.get(pid)
+
+    def hot_lines(self, pid: int, phase: str | None = None) -> list[HotLine]:
+        """Innermost user lines of a process's main thread in a phase (None: all), most samples first."""
+        hotspots = self._hotspots.get(pid)
+        return hotspots.hot_lines(phase) if hotspots else []
 
     def gpus(self) -> list[GpuRow]:
         """The GPUs of the machine, those the run uses first."""
-        raise NotImplementedError
+        return self._devices.rows(self.now_s, self._threads.processes.values())
 
-    def hot_lines(self, pid: int, phase: str | None = None) -> list[HotLine]:
-        """Innermost user lines of a process's main thread (of all its threads if it is a worker), most samples first."""
-        raise NotImplementedError
+
+def _rank_key(process: Process | None, pid: int) -> tuple[int, int]:
+    return (process.rank if process and process.rank is not None else 1 << 30, pid)

@@ -1,11 +1,11 @@
 """From phases to steps: what one turn of the user's loop is.
 
-Steps are found in this order: ``tuimon.step()``; from the first fetch after an update to the next such fetch; without a
-DataLoader from the end of one update to the end of the next; without a torch optimizer from backward to backward. An
+Steps are found in this order: ``tuimon.step()``; from the first fetch after an update to the next such fetch; without
+a DataLoader from the end of one update to the end of the next; without a torch optimizer from backward to backward. An
 update is a run of optimizer steps with no fetch and no backward between them.
 
-The finder cuts time into *pieces*, each ending with an update, and decides how many pieces make a step. While it does not
-know the loop yet it holds them back for a few turns.
+The finder cuts time into *pieces*, each ending with an update, and decides how many pieces make a step. While it does
+not know the loop yet it holds them back for a few turns.
 """
 
 from __future__ import annotations
@@ -78,9 +78,7 @@ class StepFinder:
         self.total_updates = 0
         self.total_backwards = 0
         self._open = Step(whole=False)  # the piece being filled
-        self._updated: Step | None = (
-            None  # a piece that has ended with an update, if no further optimizer follows
-        )
+        self._updated: Step | None = None  # a piece that has ended with an update, if no further optimizer follows
         self._pieces: list[Step] = []  # finished pieces of steps that are not finished
         self._log: list[tuple[str, int]] = []  # time spent since the last backward or update, for taking back
         self._fetches: dict[int, _Fetch] = {}

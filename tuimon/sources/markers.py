@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 
-from tuimon.records import Mark, PhaseTime, Record, SlowStep, Steps
+from tuimon.records import Mark, PhaseTime, Record, SlowStep, Steps, length_bucket
 from tuimon.sources.loops import Step, StepFinder
 from tuimon.sources.phases import PhaseMachine
 from tuimon.sources.ranges import RangeTracker
@@ -124,6 +124,7 @@ class RingFollower:
             min_ns=lengths[0] if lengths else None,
             median_ns=quantile(lengths, 0.5),
             p95_ns=quantile(lengths, 0.95),
+            histogram=sorted(Counter(map(length_bucket, lengths)).items()),
             phases=_phase_times(steps, eval_ns),
             ranges=loop.ranges.take(),
             slowest=self._slowest(steps),

@@ -1,0 +1,207 @@
+"""Steps and phases of one process, folded from Steps records."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from tuimon.records import BETWEEN, PHASES, Steps, bucket_length_ns
+from tuimon.session.rows import PhaseRow, PhaseTable, RangeRow, StepSummary
+from tuimon.session.windows import Window
+
+#: What the phase pane looks back on.
+WINDOW_S = 30.0
+_HISTORY_LIMIT = 1800
+#: With steps longer than the window: at least so many records that hold a step.
+_AT_LEAST = 3
+#: A first window slower than this against the rest of the run is warm-up and kept out of the run's figures.
+_WARMUP_RATIO = 1.5
+
+
+@dataclass(slots=True)
+class SplitShares:
+    """How stack samples divide the ``between`` time: shares of data, forward, optimizer and other, and their error."""
+
+    shares: dict[str, float]
+    samples: int
+
+    def error(self, name: str) -> float:
+        """Half width of the 95 % interval of a share (binomial, normal approximation, never below 1/n)."""
+        p = self.shares.get(name, 0.0)
+        return max(1.96 * (p * (1 - p) / self.samples) ** 0.5, 1.0 / self.samples) if self.samples else 1.0
+
+
+@dataclass(slots=True)
+class Totals:
+    """Sums over any number of Steps records."""
+
+    window_s: float = 0.0
+    count: int = 0
+    total_ns: int = 0
+    eval_count: int = 0
+    histogram: Counter[int] = field(default_factory=Counter)
+    phases: Counter[str] = field(default_factory=Counter)
+    ranges: dict[str, tuple[int, int, str]] = field(default_factory=dict)  # path: count, total_ns, phase
+
+    def add(self, record: Steps) -> None:
+        """Add one window."""
+        self.window_s += record.window_s
+        self.count += record.count
+        self.total_ns += record.total_ns
+        self.eval_count += record.eval_count
+        for bucket, steps in record.histogram:
+            self.histogram[bucket] += steps
+        for phase in record.phases:
+            self.phases[phase.name] += phase.total_ns
+        for r in record.ranges:
+            count, total_ns, _ = self.ranges.get(r.path, (0, 0, ""))
+            self.ranges[r.path] = (count + r.count, total_ns + r.total_ns, r.phase)
+
+    def quantile_ms(self, q: float) -> float | None:
+        """The q-quantile (0..1) of step lengths in ms, within 0.5 %; None without steps."""
+        rank, seen = q * self.histogram.total(), 0
+        for bucket, steps in sorted(self.histogram.items()):
+            seen += steps
+            if seen > rank or seen == self.histogram.total():
+                return bucket_length_ns(bucket) / 1e6
+        return None
+
+
+class StepStats:
+    """All that is known of one process's steps."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.history: deque[float | None] = deque(maxlen=_HISTORY_LIMIT)  # mean ms of a window's steps
+        self.total = 0
+        self.dropped = 0
+        self.backwards = 0
+        self.updates = 0
+        self.latest: Steps | None = None
+        self.first_slow_ms: float | None = None  # the slowest of the first steps
+        self.first_step_s: float | None = None  # ``t`` of the first window with a step
+        self.run = Totals()
+        self._first: Steps | None = None  # first window with steps: perhaps warm-up
+        self._window: Window[Steps] = Window(WINDOW_S, limit=600)
+        self._with_steps: deque[Steps] = deque(maxlen=_AT_LEAST)
+
+    def add(self, record: Steps) -> None:
+        """Fold a window."""
+        self.latest = record
+        self._window.add(record)
+        self.total = record.first_index + record.count
+        self.dropped += record.dropped
+        self.backwards += record.backwards
+        self.updates += record.updates
+        self.history.append(record.total_ns / record.count / 1e6 if record.count else None)
+        if record.count:
+            self._with_steps.append(record)
+        if record.slowest is not None and record.slowest.index < 5:
+            self.first_slow_ms = max(self.first_slow_ms or 0.0, record.slowest.total_ns / 1e6)
+        if self._first is None and record.count:
+            self._first = record
+            self.first_step_s = record.t
+        elif self._first is not None:
+            self.run.add(record)
+
+    @property
+    def trains(self) -> bool:
+        """Whether a backward or an update was seen."""
+        return self.backwards > 0 or self.updates > 0
+
+    def recent(self) -> Totals:
+        """Sums over the last 30 s, or over the last few steps where those are longer."""
+        records: Iterable[Steps] = self._window.records
+        if sum(1 for r in self._window.records if r.count) < len(self._with_steps):
+            oldest = self._with_steps[0].t
+            records = [*(r for r in self._with_steps if r.t < self._window.records[0].t), *self._window.records]
+            records = [r for r in records if r.t >= oldest]
+        totals = Totals()
+        begun = False
+        for record in records:
+            begun = begun or record.count > 0 or record.eval_count > 0
+            if begun:
+                totals.add(record)
+        return totals
+
+    def whole_run(self) -> Totals:
+        """Sums over the run; the first window with steps is left out where it was warm-up."""
+        totals = Totals()
+        if self._first is not None and not self._first_was_warmup():
+            totals.add(self._first)
+        totals.window_s += self.run.window_s
+        totals.count += self.run.count
+        totals.total_ns += self.run.total_ns
+        totals.eval_count += self.run.eval_count
+        totals.histogram += self.run.histogram
+        totals.phases += self.run.phases
+        for path, (count, total_ns, phase) in self.run.ranges.items():
+            before = totals.ranges.get(path, (0, 0, ""))
+            totals.ranges[path] = (before[0] + count, before[1] + total_ns, phase)
+        return totals
+
+    def _first_was_warmup(self) -> bool:
+        first = self._first
+        if first is None or self.run.count < first.count:
+            return False
+        return first.total_ns / first.count > _WARMUP_RATIO * self.run.total_ns / self.run.count
+
+    def summary(self, totals: Totals) -> StepSummary:
+        """Rate and step times over ``totals``, and what the trainer does now."""
+        latest = self.latest
+        return StepSummary(
+            total=self.total,
+            per_second=totals.count / totals.window_s if totals.count and totals.window_s > 0 else None,
+            median_ms=totals.quantile_ms(0.5),
+            p95_ms=totals.quantile_ms(0.95),
+            open_phase=latest.open_phase if latest else None,
+            open_for_s=latest.open_for_s if latest else None,
+            dropped=self.dropped,
+        )
+
+    def table(self, totals: Totals, split: SplitShares | None) -> PhaseTable | None:
+        """The phase breakdown; ``between`` is divided by ``split``, or counted as forward without samples."""
+        if not totals.count or totals.total_ns <= 0:
+            return None
+        measured = {name: ns for name, ns in totals.phases.items() if name not in (BETWEEN, "eval")}
+        between_ns = totals.phases.get(BETWEEN, 0)
+        if split is None or not split.samples:
+            split = SplitShares({"forward": 1.0}, 0)
+        whole_ns = sum(measured.values()) + between_ns
+        rows = []
+        for name in PHASES:
+            if name == "eval":
+                rows.extend(_eval_row(totals))
+                continue
+            part = split.shares.get(name, 0.0)
+            ns = measured.get(name, 0) + between_ns * part
+            estimated = between_ns * part > 0.01 * whole_ns
+            error = split.error(name) * between_ns / whole_ns if estimated else None
+            rows.append(PhaseRow(name, ns / whole_ns, ns / totals.count / 1e6, estimated, error))
+        return PhaseTable(self.pid, totals.window_s, totals.count, False, tuple(rows), _range_rows(totals))
+
+
+def _eval_row(totals: Totals) -> list[PhaseRow]:
+    eval_ns = totals.phases.get("eval", 0)
+    if not eval_ns:
+        return []
+    share = eval_ns / (totals.window_s * 1e9) if totals.window_s else 0.0
+    return [PhaseRow("eval", min(1.0, share), eval_ns / max(1, totals.eval_count) / 1e6)]
+
+
+def _range_rows(totals: Totals) -> tuple[RangeRow, ...]:
+    rows = []
+    for path, (count, total_ns, phase) in sorted(totals.ranges.items()):
+        rows.append(
+            RangeRow(
+                path=path,
+                name=path.rpartition("/")[2],
+                depth=path.count("/"),
+                phase=phase,
+                per_step=count / totals.count,
+                ms_per_step=total_ns / totals.count / 1e6,
+                share=total_ns / totals.total_ns,
+            )
+        )
+    return tuple(rows)

@@ -1,0 +1,104 @@
+"""Processes and threads of the run, and what role each plays."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from tuimon.records import Process, ThreadCpu, Threads
+from tuimon.session.hotspots import HotSpots
+from tuimon.session.rows import ThreadRow
+
+#: Native and Python thread names -> role, first match wins.
+_ROLES: tuple[tuple[re.Pattern[str], str], ...] = (
+    (re.compile(r"pt_autograd"), "autograd"),
+    (re.compile(r"pt_data_pin|_pin_memory_loop"), "pin-memory"),
+    (re.compile(r"QueueFeederThread"), "queue feeder"),
+    (re.compile(r"(?i)nccl"), "NCCL"),
+    (re.compile(r"(?i)^cuda|cuda-EvtHandlr"), "CUDA driver"),
+    (re.compile(r"(?i)omp|mkl|openblas"), "intra-op"),
+    (re.compile(r"(?i)gloo"), "gloo"),
+)
+_ENDED_LIMIT = 16
+
+
+class ThreadTable:
+    """Folds Process and Threads records."""
+
+    def __init__(self) -> None:
+        self.processes: dict[int, Process] = {}
+        self._threads: dict[int, Threads] = {}
+        self._worker_numbers: dict[int, int] = {}  # pid -> number among its parent's workers
+        self._workers_of: dict[int, int] = {}  # parent -> workers seen so far
+
+    def add_process(self, record: Process) -> None:
+        """A process appeared, changed or ended."""
+        self.processes.pop(record.pid, None)  # the newest last
+        self.processes[record.pid] = record
+        if record.role == "worker" and record.pid not in self._worker_numbers:
+            number = self._workers_of.get(record.ppid, 0)
+            self._worker_numbers[record.pid] = number
+            self._workers_of[record.ppid] = number + 1
+        if record.ended:
+            self._threads.pop(record.pid, None)
+            self._forget()
+
+    def add_threads(self, record: Threads) -> None:
+        """The threads of a process over a window."""
+        self._threads[record.pid] = record
+
+    def of(self, pid: int) -> Threads | None:
+        """The latest window of a process."""
+        return self._threads.get(pid)
+
+    def workers(self, trainer: int) -> list[Process]:
+        """Live DataLoader workers of a trainer."""
+        return [p for p in self.processes.values() if p.ppid == trainer and p.role == "worker" and not p.ended]
+
+    def rows(self, order: list[int], hotspots: dict[int, HotSpots]) -> Iterator[ThreadRow]:
+        """All threads, processes in ``order`` first."""
+        rest = [pid for pid in self._threads if pid not in order]
+        for pid in (*order, *rest):
+            latest = self._threads.get(pid)
+            if latest is not None:
+                for thread in latest.threads:
+                    yield self._row(pid, thread, hotspots.get(pid))
+
+    def _row(self, pid: int, thread: ThreadCpu, hotspots: HotSpots | None) -> ThreadRow:
+        python_name = hotspots.thread_name(thread.tid) if hotspots else None
+        return ThreadRow(
+            pid=pid,
+            tid=thread.tid,
+            role=self._role(pid, thread, python_name),
+            name=python_name or thread.name,
+            cpu_ratio=thread.cpu_ratio,
+            state=thread.state,
+            delay_ratio=thread.delay_ratio,
+            place=hotspots.place(thread.tid) if hotspots and thread.count == 1 else None,
+            count=thread.count,
+        )
+
+    def _role(self, pid: int, thread: ThreadCpu, python_name: str | None) -> str:
+        process = self.processes.get(pid)
+        kind = process.role if process else "other"
+        if thread.tid == pid:
+            if kind == "worker":
+                return f"worker {self._worker_numbers.get(pid, 0)}"
+            if kind == "trainer":
+                return "main"
+            return _program(process) if process else "other"
+        for pattern, role in _ROLES:
+            if pattern.search(thread.name) or (python_name and pattern.search(python_name)):
+                return role
+        if python_name:
+            return "thread"
+        return "native"
+
+    def _forget(self) -> None:
+        ended = [pid for pid, process in self.processes.items() if process.ended]
+        for pid in ended[:-_ENDED_LIMIT]:
+            del self.processes[pid]
+
+
+def _program(process: Process) -> str:
+    return process.command[0].rpartition("/")[2] if process.command else "other"
