@@ -11,7 +11,7 @@ _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u206
 
 
 def plain(text: str) -> str:
-    """``text`` on one line without escape sequences and control characters; tabs and line ends become spaces."""
+    """``text`` on one line without escape sequences and control characters; tabs, line ends become spaces."""
     text = _ESCAPES.sub("", text)
     text = text.replace("\t", " ").replace("\r", " ").replace("\n", " ")
     return _CONTROLS.sub("", text)

@@ -38,7 +38,7 @@ def number(value: float | None) -> str:
         return f"{value:.1f}"
     if size_of >= 0.00995 or size_of == 0:
         return f"{value:.2f}" if size_of else "0"
-    return f"{value:.3f}"
+    return f"{value:.3f}" if size_of >= 0.0005 else "<0.001"
 
 
 def ms(value_ms: float | None, *, unit: bool = True) -> str:
@@ -67,12 +67,8 @@ def size(value_bytes: float | None) -> str:
         return ABSENT
     value = float(value_bytes)
     for unit in ("B", "KiB", "MiB", "GiB"):
-        if abs(value) < 1000:
-            return (
-                f"{value:.0f} {unit}"
-                if unit in ("B", "KiB", "MiB") and value >= 10
-                else f"{value:.3g} {unit}"
-            )
+        if abs(value) < 1024:
+            return f"{value:.0f} {unit}" if unit in ("B", "KiB", "MiB") and value >= 10 else f"{value:.3g} {unit}"
         value /= 1024
     return f"{value:.1f} TiB"
 

@@ -1,0 +1,168 @@
+"""The launched process: started with our injection, watched, never bound to tuimon's own life."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+import signal
+import subprocess
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import tuimon.target
+from tuimon.errors import LaunchError
+from tuimon.launch.ending import Ending
+from tuimon.text import plain
+
+INJECT_DIRECTORY = os.path.join(os.path.dirname(os.path.abspath(tuimon.target.__file__)), "inject")
+
+
+class Ended(NamedTuple):
+    """How a process ended; ``exit_code`` is 128+n for signal n, None when it cannot be known."""
+
+    exit_code: int | None
+    signal: str | None
+
+
+def new_run_id() -> str:
+    """A name for a run, unique on this machine: what its processes carry in their environment."""
+    return secrets.token_hex(6)
+
+
+def environment(run_id: str, output: str | None, *, markers: bool) -> dict[str, str]:
+    """The environment of a launched run: the user's own, and what makes its Pythons report to us."""
+    env = dict(os.environ)
+    user_path = [part for part in env.get("PYTHONPATH", "").split(os.pathsep) if part != INJECT_DIRECTORY]
+    if user_path == [""]:  # unset or empty; a lone empty entry would put the working directory on the path
+        user_path = []
+    env["PYTHONPATH"] = os.pathsep.join([INJECT_DIRECTORY, *user_path])
+    env["TUIMON_RUN"] = run_id
+    for name in ("TUIMON_OUTPUT", "TUIMON_MARKERS"):  # of a tuimon further out
+        env.pop(name, None)
+    if not markers:
+        env["TUIMON_MARKERS"] = "0"
+    if output is not None:
+        env["TUIMON_OUTPUT"] = output
+        # Without a terminal Python would hold its output back in 8 KiB blocks and the pane would stand still.
+        env.setdefault("PYTHONUNBUFFERED", "1")
+    return env
+
+
+class Launched:
+    """A process that tuimon started; it outlives tuimon, whatever happens to that.
+
+    No pipes and no parent-death signal tie it to us. With ``output`` it has a session of its own and writes
+    to that file; without, it inherits our standard streams and process group.
+    """
+
+    def __init__(self, argv: Sequence[str], run_id: str, *, output: str | None = None, markers: bool = True) -> None:
+        """Start it. Raises LaunchError when the operating system refuses."""
+        self.argv = list(argv)
+        self.run_id = run_id
+        self.output = output
+        self._ended: Ended | None = None
+        env = environment(run_id, output, markers=markers)
+        try:
+            self._process = self._start(env)
+        except OSError as error:
+            raise _refused(self.argv[0], error) from error
+        self.pid = self._process.pid
+        self._ending = Ending(self._signal_group)
+
+    def _start(self, env: dict[str, str]) -> subprocess.Popen[bytes]:
+        if self.output is None:
+            return subprocess.Popen(self.argv, env=env, close_fds=False)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+        file = os.open(self.output, flags, 0o600)
+        try:
+            return subprocess.Popen(
+                self.argv,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=file,
+                start_new_session=True,
+                close_fds=False,
+            )
+        finally:
+            os.close(file)
+
+    def poll(self) -> Ended | None:
+        """How it ended; None while it lives."""
+        if self._ended is None:
+            code = self._process.poll()
+            if code is not None:
+                self._ended = _ended(code)
+        return self._ended
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait for its end; whether it came."""
+        try:
+            self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def forward(self, number: signal.Signals) -> None:
+        """Pass on a signal that only tuimon got."""
+        if self.poll() is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                self._process.send_signal(number)
+
+    def end_step(self, now_s: float) -> signal.Signals | None:
+        """One step of ending the run: SIGINT, SIGTERM, SIGKILL to its group; returns what was sent now."""
+        if self.poll() is not None and not self._group_lives():
+            return None
+        return self._ending.step(now_s)
+
+    def next_signal_in_s(self, now_s: float) -> float | None:
+        """Seconds until ``end_step`` sends the next signal; None when it has sent all."""
+        return self._ending.next_in_s(now_s)
+
+    def _group_lives(self) -> bool:
+        if self.output is None:
+            return False
+        try:
+            os.killpg(self.pid, 0)
+        except (ProcessLookupError, PermissionError):
+            return False
+        return True
+
+    def _signal_group(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if self.output is None:  # it shares our group: only the process itself
+                self.forward(number)
+                return
+            os.killpg(self.pid, number)
+            if number != signal.SIGKILL:
+                os.killpg(self.pid, signal.SIGCONT)  # a stopped process would not see it
+
+
+def _ended(code: int) -> Ended:
+    if code >= 0:
+        return Ended(code, None)
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:  # real-time signals have no names
+        name = f"signal {-code}"
+    return Ended(128 - code, name)
+
+
+def _refused(program: str, error: OSError) -> LaunchError:
+    shown = plain(program)
+    match error.errno:
+        case errno.ENOEXEC:
+            return LaunchError(
+                f"{shown} is no program that this system can execute",
+                f"If it is a script, name its interpreter: tuimon run bash {shown}",
+            )
+        case errno.ENOENT:
+            return LaunchError(
+                f"{shown} could not be started: its interpreter is missing",
+                f"Check the #! line of {shown}, or name the interpreter: tuimon run python {shown}",
+            )
+        case errno.E2BIG:
+            return LaunchError(f"{shown} could not be started: too many arguments", None)
+    return LaunchError(f"{shown} could not be started: {error.strerror or error}", None)

@@ -1,0 +1,104 @@
+"""What the user's words after ``tuimon run`` mean: the argument list to start."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+
+from tuimon.errors import NoSuchScript, NotExecutable, UsageError
+from tuimon.text import plain
+
+_PYTHON_SUFFIXES = (".py", ".pyw", ".pyz")
+
+
+def user_python() -> str:
+    """What ``python`` means in the user's shell: the active environment's, which need not be tuimon's own."""
+    return shutil.which("python") or shutil.which("python3") or sys.executable
+
+
+def resolve(argv: Sequence[str]) -> list[str]:
+    """The argument list to start for ``COMMAND [ARGS...]``; raises UsageError with the next step."""
+    if not argv or not argv[0]:
+        raise UsageError("nothing to run", "Give a script, -m MODULE or a program: tuimon run train.py")
+    first = argv[0]
+    if first == "-m":
+        if len(argv) < 2:
+            raise UsageError("-m needs the name of a module", "For example: tuimon run -m mypackage.train")
+        return [user_python(), *argv]
+    if os.path.isdir(first):
+        return _directory(first, argv)
+    if first.endswith(_PYTHON_SUFFIXES):
+        if not os.path.exists(first):
+            raise NoSuchScript(f"there is no script {plain(first)}", _did_you_mean_script(first))
+        if not os.access(first, os.R_OK):
+            raise NotExecutable(f"{plain(first)} cannot be read", f"Check it with: ls -l {plain(first)}")
+        return [user_python(), *argv]
+    return _program(first, argv)
+
+
+def _directory(first: str, argv: Sequence[str]) -> list[str]:
+    if os.path.isfile(os.path.join(first, "__main__.py")):
+        return [user_python(), *argv]
+    scripts = sorted(name for name in os.listdir(first) if name.endswith(".py")) if os.access(first, os.R_OK) else []
+    inside = os.path.join(first, scripts[0]) if len(scripts) == 1 else None
+    hint = f"Did you mean {plain(inside)}?" if inside else "Name a script inside it, or add a __main__.py."
+    raise NotExecutable(f"{plain(first)} is a directory without a __main__.py", hint)
+
+
+def _program(first: str, argv: Sequence[str]) -> list[str]:
+    if shutil.which(first):
+        return list(argv)
+    if os.path.isfile(first):
+        if os.path.dirname(first):
+            raise NotExecutable(f"{plain(first)} is not executable", _how_to_run(first))
+        hint = f"It is in this folder: tuimon run ./{plain(first)}" if os.access(first, os.X_OK) else _how_to_run(first)
+        raise NotExecutable(f"{plain(first)} is not a program on PATH", hint)
+    if os.path.dirname(first):
+        raise NoSuchScript(f"there is no program {plain(first)}", _did_you_mean_script(first))
+    raise NoSuchScript(f"there is no script or program {plain(first)}", _did_you_mean_program(first))
+
+
+def _how_to_run(path: str) -> str:
+    try:
+        with open(path, "rb") as file:
+            first_line = file.readline(200)
+    except OSError:
+        first_line = b""
+    shown = plain(path)
+    if first_line.startswith(b"#!") and b"python" not in first_line:
+        return f"Make it executable: chmod +x {shown}"
+    return f"Run it with Python: tuimon run python {shown} (or make it executable: chmod +x {shown})"
+
+
+def _did_you_mean_script(path: str) -> str:
+    folder = os.path.dirname(path) or "."
+    if not os.path.isdir(folder):
+        return f"There is no folder {plain(folder)} either."
+    try:
+        names = [name for name in os.listdir(folder) if not name.startswith(".")]
+    except OSError:
+        names = []
+    close = difflib.get_close_matches(os.path.basename(path), names, n=3)
+    if close:
+        where = os.path.dirname(path)
+        return f"Did you mean {' or '.join(plain(os.path.join(where, name)) for name in close)}?"
+    return f"This is the folder searched: {plain(os.path.abspath(folder))}"
+
+
+def _did_you_mean_program(name: str) -> str:
+    if os.path.isfile(name + ".py"):
+        return f"Did you mean {plain(name)}.py?"
+    programs: set[str] = set()
+    for folder in os.get_exec_path():
+        try:
+            programs.update(os.listdir(folder))
+        except OSError:
+            continue
+    scripts = [entry for entry in os.listdir(".") if entry.endswith(".py")]
+    close = difflib.get_close_matches(name, [*scripts, *programs], n=3, cutoff=0.75)
+    if close:
+        return f"Did you mean {' or '.join(plain(entry) for entry in close)}?"
+    return "Give a script (train.py), -m MODULE, or a program that is on PATH."

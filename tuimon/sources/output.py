@@ -1,0 +1,104 @@
+"""The output file of a launched run: followed, searched for a traceback, kept from filling the disk."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import re
+
+from tuimon.text import plain
+
+#: How much of a run's output is kept; what is older is given back to the disk.
+KEEP_BYTES = 64 * 1024 * 1024
+#: Where the last traceback is looked for.
+TRACEBACK_BYTES = 64 * 1024
+
+_PUNCH_HOLE_KEEP_SIZE = 0x02 | 0x01  # FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, linux/falloc.h
+_STEP_BYTES = 1024 * 1024
+# The line that ends a traceback: an exception's name at the margin, with or without a message.
+_EXCEPTION = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Z_a-z]\w*(?:: .*)?$")
+
+
+class OutputTail:
+    """Follows one growing file. A missing file is an empty one."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.skipped_bytes = 0  # never shown, because more came than could be
+        self._offset = 0
+        self._punched = 0
+        self._can_punch = True
+
+    def read(self, max_bytes: int = 65536) -> bytes:
+        """What was written since the last call: the newest ``max_bytes``, what is older counts as skipped."""
+        size = self._size()
+        if size < self._offset:  # truncated by somebody: begin again
+            self._offset = 0
+        if size == self._offset:
+            return b""
+        if size - self._offset > max_bytes:
+            self.skipped_bytes += size - max_bytes - self._offset
+            self._offset = size - max_bytes
+        data = self._read_at(self._offset, max_bytes)
+        self._offset += len(data)
+        return data
+
+    def last_traceback_line(self) -> str | None:
+        """The last line of the last Python traceback in the output's end, without control characters."""
+        size = self._size()
+        start = max(size - TRACEBACK_BYTES, 0)
+        return last_traceback_line(self._read_at(start, size - start))
+
+    def trim(self, keep_bytes: int = KEEP_BYTES) -> None:
+        """Give all but the newest ``keep_bytes`` back to the disk; offsets stay valid.
+
+        Does nothing where the file system cannot.
+        """
+        end = (self._size() - keep_bytes) // _STEP_BYTES * _STEP_BYTES
+        if not self._can_punch or end <= self._punched:
+            return
+        with contextlib.suppress(OSError):
+            self._can_punch = _punch_hole(self.path, self._punched, end - self._punched)
+            self._punched = end
+
+    def _size(self) -> int:
+        try:
+            return os.stat(self.path).st_size
+        except OSError:
+            return 0
+
+    def _read_at(self, offset: int, length: int) -> bytes:
+        try:
+            with open(self.path, "rb", buffering=0) as file:
+                file.seek(offset)
+                return file.read(length) or b""
+        except OSError:
+            return b""
+
+
+def last_traceback_line(output: bytes) -> str | None:
+    """The line that names the exception of the last traceback in ``output``; None without one."""
+    lines = output.decode("utf-8", "replace").replace("\r\n", "\n").split("\n")
+    begins = [number for number, line in enumerate(lines) if "Traceback (most recent call last)" in line]
+    if not begins:
+        return None
+    for line in lines[begins[-1] + 1 :]:
+        text = plain(line).rstrip()
+        # Frames are indented, and exception groups draw a tree before them.
+        if text and not text.startswith((" ", "|", "+")) and _EXCEPTION.match(text):
+            return text[:500]
+    return None
+
+
+def _punch_hole(path: str, offset: int, length: int) -> bool:
+    libc = ctypes.CDLL(None, use_errno=True)
+    fallocate = getattr(libc, "fallocate64", None) or getattr(libc, "fallocate", None)
+    if fallocate is None:
+        return False
+    fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
+    file = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        return bool(fallocate(file, _PUNCH_HOLE_KEEP_SIZE, offset, length) == 0)
+    finally:
+        os.close(file)

@@ -1,0 +1,121 @@
+"""A thread for each source: calls ``read`` on an absolute schedule, puts what it yields on the one queue."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+import time
+from collections.abc import Callable
+from typing import Literal
+
+from tuimon.errors import TuimonError
+from tuimon.records import Notice, Record
+from tuimon.sources.base import Done, Source
+from tuimon.text import plain
+
+#: After a failure a source is left alone for this long, doubled at every further one.
+BACKOFF_S = (1.0, 30.0)
+STOP_TIMEOUT_S = 2.0
+
+
+class Poller:
+    """Runs one source until ``stop`` or the source's end.
+
+    Records that find the queue full are counted in ``dropped``; with ``lossless`` (a replay) they wait instead.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        records: queue.Queue[Record],
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        lossless: bool = False,
+    ) -> None:
+        self.source = source
+        self.dropped = 0
+        self.done = threading.Event()
+        self._records = records
+        self._clock = clock
+        self._lossless = lossless
+        self._stopping = threading.Event()
+        self._failures = 0
+        self._thread = threading.Thread(target=self._run, name=f"tuimon-{source.name}", daemon=True)
+
+    def start(self) -> None:
+        """Begin reading."""
+        self._thread.start()
+
+    def ask_to_stop(self) -> None:
+        """Have the source read one last time and close; returns at once."""
+        self._stopping.set()
+
+    def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> bool:
+        """Stop after one last read; whether the source came to an end within ``timeout_s``."""
+        self._stopping.set()
+        if not self._thread.ident:
+            return True
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        due_s = self._clock()
+        try:
+            while True:
+                last = self._stopping.is_set()
+                if not self._read_once() or last:
+                    return
+                due_s = self._next(due_s)
+                self._stopping.wait(max(due_s - self._clock(), 0.0))
+        finally:
+            with contextlib.suppress(Exception):  # the outside may be gone; there is nobody left to tell
+                self.source.close()
+            self.done.set()
+
+    def _next(self, due_s: float) -> float:
+        """When to read next: on the schedule, not catching up on missed times; later after failures."""
+        now_s = self._clock()
+        if self._failures:
+            first_s, longest_s = BACKOFF_S
+            return now_s + min(first_s * 2.0 ** (self._failures - 1), longest_s)
+        due_s += self.source.period_s
+        return due_s if due_s > now_s - self.source.period_s else now_s
+
+    def _read_once(self) -> bool:
+        """One read; False when the source has come to its end."""
+        try:
+            for record in self.source.read():
+                self._put(record)
+        except Done:
+            return False
+        except Exception as error:  # noqa: BLE001  (this is where a source meets the outside)
+            self._failures += 1
+            self._put(self._complaint(error))
+        else:
+            if self._failures:
+                self._failures = 0
+                self._put(self._notice("ok", "works again"))
+        return True
+
+    def _complaint(self, error: Exception) -> Notice:
+        if isinstance(error, TuimonError):
+            return self._notice("warning", plain(error.message), error.hint)
+        first_line = next(iter(str(error).splitlines()), "")
+        return self._notice("warning", plain(f"{type(error).__name__}: {first_line}".removesuffix(": "))[:300])
+
+    def _notice(self, level: Literal["ok", "warning"], message: str, hint: str | None = None) -> Notice:
+        return Notice(t=self._clock(), pid=0, source=self.source.name, level=level, message=message, hint=hint)
+
+    def _put(self, record: Record) -> None:
+        while True:
+            try:
+                if self._lossless:
+                    self._records.put(record, timeout=0.1)
+                else:
+                    self._records.put_nowait(record)
+            except queue.Full:
+                if self._lossless and not self._stopping.is_set():
+                    continue
+                self.dropped += 1
+            return
