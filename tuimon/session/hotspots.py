@@ -36,16 +36,27 @@ class FrameTable:
         """What this frame says about the phase."""
         return self._kinds.get(number, "none")
 
-    def place(self, stack: list[int]) -> Place | None:
-        """The innermost user line of a stack (ids root first); the innermost line at all where it holds no user code."""
+    def user_place(self, stack: list[int]) -> Place | None:
+        """The innermost user line of a stack (ids root first); None where it holds none.
+
+        A forked DataLoader worker carries the trainer's own frames below its loop: they are not what it does.
+        """
         for number in reversed(stack):
             frame = self[number]
             if frame.user:
                 return Place(frame.file, frame.line, frame.function, frame.source)
-        if not stack:
-            return None
-        leaf = self[stack[-1]]
-        return Place(leaf.file, leaf.line, leaf.function, leaf.source)
+            if frame.function == "_worker_loop":
+                return None
+        return None
+
+    def place(self, stack: list[int]) -> Place | None:
+        """The innermost user line; without one the innermost line of an installed package, then of anything."""
+        own = self.user_place(stack)
+        if own is not None or not stack:
+            return own
+        package = next((n for n in reversed(stack) if "-packages/" in self[n].file), stack[-1])
+        frame = self[package]
+        return Place(frame.file, frame.line, frame.function, frame.source)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,14 +103,17 @@ class HotSpots:
         return next((stack.thread for stack in self.latest.stacks if stack.tid == tid), None)
 
     def hot_lines(self, phase: str | None = None) -> list[HotLine]:
-        """Innermost user lines of the main thread in a phase (all if None), most samples first."""
+        """Innermost user lines of the main thread in a phase (all if None), most samples first.
+
+        Shares are of all its samples in that phase, also of those without user code.
+        """
         counts: Counter[Place] = Counter()
         total = 0
         for sample in self._samples():
             if phase is not None and sample.phase != phase:
                 continue
             total += sample.count
-            place = self._frames.place(sample.stack)
+            place = self._frames.user_place(sample.stack)
             if place is not None:
                 counts[place] += sample.count
         return [HotLine(place, n / total, n, total) for place, n in counts.most_common(20)]

@@ -111,7 +111,7 @@ class StepStats:
         return self.backwards > 0 or self.updates > 0
 
     def recent(self) -> Totals:
-        """Sums over the last 30 s, or over the last few steps where those are longer."""
+        """Sums over the last 30 s, or over the last few steps where those are longer; without the warm-up."""
         records: Iterable[Steps] = self._window.records
         if sum(1 for r in self._window.records if r.count) < len(self._with_steps):
             oldest = self._with_steps[0].t
@@ -119,7 +119,10 @@ class StepStats:
             records = [r for r in records if r.t >= oldest]
         totals = Totals()
         begun = False
+        warmup = self._first if self._first_was_warmup() else None
         for record in records:
+            if record is warmup:
+                continue
             begun = begun or record.count > 0 or record.eval_count > 0
             if begun:
                 totals.add(record)
