@@ -58,6 +58,11 @@ class Totals:
             count, total_ns, _ = self.ranges.get(r.path, (0, 0, ""))
             self.ranges[r.path] = (count + r.count, total_ns + r.total_ns, r.phase)
 
+    def per_second(self) -> float | None:
+        """Steps a second of wall time; None without steps. A step may have begun long before its window."""
+        span_s = max(self.window_s, self.total_ns / 1e9)
+        return self.count / span_s if self.count and span_s > 0 else None
+
     def quantile_ms(self, q: float) -> float | None:
         """The q-quantile (0..1) of step lengths in ms, within 0.5 %; None without steps."""
         rank, seen = q * self.histogram.total(), 0
@@ -155,7 +160,7 @@ class StepStats:
         latest = self.latest
         return StepSummary(
             total=self.total,
-            per_second=totals.count / totals.window_s if totals.count and totals.window_s > 0 else None,
+            per_second=totals.per_second(),
             median_ms=totals.quantile_ms(0.5),
             p95_ms=totals.quantile_ms(0.95),
             open_phase=latest.open_phase if latest else None,

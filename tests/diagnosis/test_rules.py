@@ -1,0 +1,144 @@
+"""Rules on literal sessions: the finding appears with its cause and place, and abstains where it should."""
+
+import pytest
+
+from tests.session.records import frames, header, process, stacks, steps, threads
+from tuimon.diagnosis import diagnose
+from tuimon.records import Gpu, Notice
+from tuimon.session.session import Session
+
+NO_GPU = Notice(t=0, pid=0, source="gpu", level="info", message="no driver")
+STARVED = {"data": 62, "forward": 11, "backward": 16, "optimizer": 6, "other": 5}
+HEALTHY = {"data": 1, "forward": 40, "backward": 45, "optimizer": 10, "other": 4}
+SIDE = {"data": 1, "forward": 30, "backward": 35, "optimizer": 9, "other": 25}
+
+AUGMENT = frames(
+    ("/lib/site-packages/torch/utils/data/_utils/worker.py", 300, "_worker_loop"),
+    ("data.py", 31, "augment", "out = cv(img)", True),
+    ("data.py", 33, "augment", "out = flip(out)", True),
+    ("train.py", 44, "main", "for x, y in loader:", True),
+    ("/opt/tuimon/target/hooks.py", 7, "tuimon_fetch"),
+    ("train.py", 50, "main", "torch.save(model, path)", True),
+    ("/lib/site-packages/torch/utils/data/_utils/collate.py", 12, "default_collate"),
+    ("data.py", 60, "my_collate", "return pad(batch)", True),
+)
+
+
+def run(phases, *more, cpu_count=2, windows=12):
+    session = Session()
+    for record in (header(cpu_count=cpu_count), process(), NO_GPU, AUGMENT):
+        session.add(record)
+    for t in range(1, windows + 1):
+        session.add(steps(t, phases, first_index=10 * (t - 1)))
+    for record in more:
+        session.add(record)
+    return diagnose(session)
+
+
+def workers(number, cpu_ratio, *counted, state="running"):
+    for pid in range(201, 201 + number):
+        yield process(pid, "worker", ppid=100)
+        yield threads(12, (pid, "pt_data_worker", cpu_ratio, state), pid=pid, cpu_ratio=cpu_ratio)
+        yield stacks(12, *counted, pid=pid)
+
+
+def test_saturated_workers_without_a_free_core_need_a_cheaper_item():
+    loop = stacks(12, ([3, 4], 50))
+    busy = threads(12, (100, "python", 0.1, "waiting"), cpu_ratio=0.1)
+    first, *_ = run(STARVED, loop, busy, *workers(2, 0.99, ([0, 1], 30), ([0, 2], 10)))
+    assert (first.rule, first.severity, first.cause) == ("input_bound", "critical", "slow_item")
+    assert first.share_of_step == pytest.approx(0.62)
+    assert [(place.file, place.line) for place in first.where] == [("data.py", 31), ("train.py", 44)]
+    assert first.headline == "62 % of every step waits for data: augment() data.py:31 keeps both workers at 99 %"
+    assert first.estimated_speedup == pytest.approx(1 / 0.38)
+
+
+def test_saturated_workers_with_free_cores_need_company():
+    busy = threads(12, (100, "python", 0.4, "waiting"), cpu_ratio=0.4)
+    first, *_ = run(STARVED, busy, *workers(2, 0.99, ([0, 1], 40)), cpu_count=8)
+    assert first.cause == "workers_saturated"
+    assert "num_workers=2 -> 7" in first.action
+    assert first.estimated_speedup == pytest.approx(1 / max(0.38, 2 / 7))
+
+
+def test_collate_is_told_from_items():
+    first, *_ = run(STARVED, *workers(2, 0.99, ([0, 6, 7], 30), ([0, 1], 10)))
+    assert (first.cause, first.where[0].function) == ("slow_collate", "my_collate")
+
+
+def test_workers_in_disk_wait():
+    first, *_ = run(STARVED, *workers(2, 0.1, ([0, 1], 10), state="disk"))
+    assert first.cause == "disk_wait"
+
+
+def test_no_workers_names_the_line_in_the_trainer():
+    first, *_ = run(STARVED, stacks(12, ([3, 4, 1], 60)), cpu_count=8)
+    assert (first.cause, first.where[0].line) == ("no_workers", 31)
+    assert first.estimated_speedup == pytest.approx(1 / 0.38)
+
+
+def test_a_loader_is_not_promised_more_than_the_overlap_gives():
+    first, *_ = run({"data": 90, "forward": 10}, cpu_count=2)
+    assert first.cause == "no_workers"
+    assert first.estimated_speedup == pytest.approx(1 / 0.9)
+
+
+def test_side_work_names_its_line():
+    backward = frames(
+        ("train.py", 48, "main", "", True), ("/opt/tuimon/target/hooks.py", 9, "tuimon_backward"), first=50
+    )
+    first, *_ = run(SIDE, backward, stacks(12, ([50, 51], 40), ([5], 30)))
+    assert (first.rule, first.where[0].line) == ("side_work", 50)
+    assert first.estimated_speedup == pytest.approx(1 / 0.75)
+
+
+def test_a_healthy_cpu_training_is_only_told_so():
+    (only,) = run(HEALTHY, threads(12, (100, "python", 1.0, "running"), cpu_ratio=1.9))
+    assert (only.rule, only.severity) == ("compute_bound_cpu", "info")
+    assert "1.9 of 2 cores" in only.headline
+
+
+def test_nothing_is_said_of_the_cpu_when_a_gpu_computes():
+    gpu = Gpu(t=1, pid=0, index=0, uuid="GPU-a", name="A", pids=[100])
+    assert run(HEALTHY, gpu) == []
+
+
+def test_nothing_is_judged_during_warmup():
+    session = Session()
+    session.add(header())
+    session.add(steps(1, {}, count=0))
+    assert [f.rule for f in diagnose(session)] == ["warmup"]
+    session.add(steps(2, {"data": 9000, "forward": 1}, count=1))
+    assert [f.rule for f in diagnose(session)] == ["warmup"]
+    for t in range(3, 20):
+        session.add(steps(t, STARVED, first_index=10 * t))
+    assert diagnose(session)[0].rule == "input_bound"
+
+
+def test_a_slow_first_step_is_warmup_for_a_while():
+    session = Session()
+    session.add(header())
+    session.add(steps(1, {"data": 9000, "forward": 1}, count=1))
+    session.add(steps(2, HEALTHY, first_index=1))
+    (only,) = diagnose(session)
+    assert "times the median" in only.headline
+
+
+def test_nothing_is_found_in_nothing():
+    assert diagnose(Session()) == []
+
+
+def test_too_few_samples_make_no_verdict():
+    split = frames(
+        ("train.py", 10, "main", "x = get_batch()", True),
+        ("train.py", 11, "main", "loss = model(x)", True),
+        ("/lib/site-packages/torch/nn/modules/module.py", 99, "_call_impl"),
+        ("train.py", 12, "main", "loss.backward()", True),
+        ("/opt/tuimon/target/hooks.py", 7, "tuimon_backward"),
+        first=20,
+    )
+    phases = {"between": 60, "backward": 40}
+    few = stacks(12, ([20], 1), ([21, 22], 3), ([23, 24], 3))
+    assert "input_bound" not in {f.rule for f in run(phases, split, few)}
+    many = stacks(12, ([20], 100), ([21, 22], 300), ([23, 24], 300))
+    assert "hand_rolled_loader" in {f.cause for f in run(phases, split, many)}

@@ -1,0 +1,77 @@
+"""Literal records for tests: a run told in a few calls."""
+
+from tuimon.records import (
+    Frame,
+    Frames,
+    Header,
+    PhaseTime,
+    Process,
+    SlowStep,
+    StackCount,
+    Stacks,
+    Steps,
+    ThreadCpu,
+    Threads,
+    length_bucket,
+)
+
+MS = 1_000_000
+
+
+def header(pid=100, cpu_count=2, t=0.0):
+    return Header(
+        t=t,
+        pid=pid,
+        mode="run",
+        command=["python", "train.py"],
+        host="here",
+        wall_unix_s=1.7e9,
+        interval_s=1.0,
+        cpu_count=cpu_count,
+        versions={"tuimon": "0"},
+    )
+
+
+def process(pid=100, role="trainer", ppid=1, **more):
+    facts = {"start_unix_s": 1.7e9, "command": ["python", "train.py"], "markers": True, "torch": "2.13.0+cpu"}
+    return Process(t=0.0, pid=pid, ppid=ppid, role=role, **(facts | more))
+
+
+def steps(t, phases, count=10, pid=100, first_index=0, slowest_ms=None, **more):
+    """One window of ``count`` like steps; ``phases`` in ms per step."""
+    total_ms = sum(ms for name, ms in phases.items() if name != "eval")
+    return Steps(
+        t=t,
+        pid=pid,
+        window_s=1.0,
+        count=count,
+        first_index=first_index,
+        total_ns=int(count * total_ms * MS),
+        min_ns=int(total_ms * MS),
+        median_ns=int(total_ms * MS),
+        p95_ns=int(total_ms * MS),
+        histogram=[(length_bucket(int(total_ms * MS)), count)] if count else [],
+        phases=[PhaseTime(name, int(ms * count * MS)) for name, ms in phases.items()],
+        slowest=SlowStep(first_index, int((slowest_ms or total_ms) * MS), []) if count else None,
+        backwards=count,
+        updates=count,
+        **more,
+    )
+
+
+def frames(*places, first=0, t=0.0):
+    """Frames from ``(file, line, function)`` or with ``(…, source, user)``."""
+    return Frames(t=t, pid=100, first=first, frames=[Frame(*place) for place in places])
+
+
+def stacks(t, *counted, pid=100, tid=None):
+    """A window of samples of one thread: ``([frame ids], count)``."""
+    rows = [StackCount(tid or pid, "MainThread", list(ids), n) for ids, n in counted]
+    return Stacks(t=t, pid=pid, window_s=1.0, rate_hz=20.0, samples=sum(n for _, n in counted), stacks=rows)
+
+
+def threads(t, *rows, pid=100, cpu_ratio=1.0):
+    """A window of threads: ``(tid, name, cpu_ratio, state)``."""
+    return Threads(
+        t=t, pid=pid, window_s=1.0, cpu_ratio=cpu_ratio, rss_bytes=1 << 28, threads=[ThreadCpu(*row) for row in rows]
+    )

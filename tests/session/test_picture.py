@@ -1,0 +1,100 @@
+"""Processes, threads, GPUs, notices: the rest of the picture."""
+
+from tests.session.records import frames, header, process, stacks, steps, threads
+from tuimon.records import Exit, Gpu, Notice
+from tuimon.session.session import Session
+
+
+def session_of(*records):
+    session = Session()
+    for record in records:
+        session.add(record)
+    return session
+
+
+def test_the_trainer_is_who_trains_not_who_was_launched():
+    session = session_of(
+        header(pid=1), process(1, "other"), process(5, "trainer", ppid=1), steps(1, {"data": 1}, pid=5)
+    )
+    assert session.trainer() == 5
+    assert session_of(header(pid=1)).trainer() == 1
+    assert Session().trainer() is None
+
+
+def test_ranks_are_in_order():
+    session = session_of(
+        process(9, rank=0), process(5, rank=1), steps(1, {"data": 1}, pid=5), steps(1, {"data": 1}, pid=9)
+    )
+    assert session.trainers() == [9, 5]
+
+
+def test_focus_moves_on_when_the_first_trainer_ends():
+    session = session_of(process(5), process(9), steps(1, {"data": 1}, pid=5), steps(1, {"data": 1}, pid=9))
+    session.add(process(5, ended=True))
+    assert session.trainer() == 9
+
+
+def test_threads_have_roles_and_places():
+    session = session_of(
+        header(),
+        process(100),
+        process(201, "worker", ppid=100),
+        process(202, "worker", ppid=100),
+        process(300, "other", ppid=100, command=["/usr/bin/bash", "x"]),
+        frames(("a.py", 3, "work", "x = 1", True)),
+        stacks(1, ([0], 5), pid=201),
+        steps(1, {"data": 1}),
+        threads(1, (300, "bash", 0.0, "waiting"), pid=300),
+        threads(1, (202, "pt_data_worker", 0.9, "running"), pid=202),
+        threads(1, (201, "pt_data_worker", 1.0, "running"), pid=201),
+        threads(1, (100, "python", 0.5, "waiting"), (101, "pt_data_pin", 0.0, "waiting"), (102, "x", 0.0, "waiting")),
+    )
+    rows = session.threads()
+    assert [row.role for row in rows] == ["main", "pin-memory", "native", "worker 0", "worker 1", "bash"]
+    assert rows[3].place.source == "x = 1"
+    assert rows[4].place is None
+
+
+def test_worker_numbers_go_on_when_workers_are_replaced():
+    session = session_of(process(100), steps(1, {"data": 1}), process(201, "worker", ppid=100))
+    session.add(process(201, "worker", ppid=100, ended=True))
+    session.add(process(202, "worker", ppid=100))
+    session.add(threads(2, (202, "python", 1.0, "running"), pid=202))
+    assert [row.role for row in session.threads()] == ["worker 1"]
+    assert len(session.workers(100)) == 1
+
+
+def test_a_thousand_short_processes_do_not_pile_up():
+    session = session_of(process(100))
+    for pid in range(1000, 2000):
+        session.add(process(pid, "other"))
+        session.add(process(pid, "other", ended=True))
+    assert len(session.processes()) < 50
+
+
+def test_gpus_of_the_run_come_first_with_history():
+    session = session_of(process(100, gpu_uuids=["GPU-b"]))
+    for t in (1, 2):
+        session.add(Gpu(t=t, pid=0, index=0, uuid="GPU-a", name="A", util_ratio=0.1))
+        session.add(Gpu(t=t, pid=0, index=1, uuid="GPU-b", name="B", util_ratio=None))
+    first, second = session.gpus()
+    assert (first.uuid, first.used_by_run, first.util_history) == ("GPU-b", True, (None, None))
+    assert (second.used_by_run, second.util_history, second.stale_s) == (False, (0.1, 0.1), 0.0)
+
+
+def test_gpus_are_known_by_their_processes_too():
+    session = session_of(process(100), Gpu(t=1, pid=0, index=0, uuid="GPU-a", name="A", pids=[7, 100]))
+    assert session.gpus()[0].used_by_run
+
+
+def test_notices_stand_until_their_source_is_well():
+    session = session_of(Notice(t=1, pid=0, source="gpu", level="warning", message="no driver"))
+    assert session.notices["gpu"].message == "no driver"
+    session.add(Notice(t=2, pid=0, source="gpu", level="ok", message="back"))
+    assert not session.notices
+
+
+def test_the_end_is_kept():
+    session = session_of(Exit(t=9, pid=100, exit_code=137, signal="SIGKILL"))
+    assert session.exit.exit_code == 137
+    assert session.now_s == 9

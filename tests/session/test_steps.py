@@ -1,0 +1,163 @@
+"""Steps and phases: what the fold makes of Steps records."""
+
+import pytest
+
+from tests.session.records import frames, header, process, stacks, steps
+from tuimon.records import RangeTime
+from tuimon.session.session import Session
+
+PHASES = {"data": 40, "forward": 20, "backward": 25, "optimizer": 10, "other": 5}
+
+
+def session_of(*records):
+    session = Session()
+    for record in records:
+        session.add(record)
+    return session
+
+
+def shares(table):
+    return {row.name: round(row.share, 3) for row in table.rows}
+
+
+def test_phases_are_shares_of_the_step_and_add_up():
+    session = session_of(*(steps(t, PHASES, first_index=10 * t) for t in range(1, 6)))
+    table = session.phases(100)
+    assert shares(table) == {"data": 0.4, "forward": 0.2, "backward": 0.25, "optimizer": 0.1, "other": 0.05}
+    assert table.rows[0].ms_per_step == pytest.approx(40)
+    assert not any(row.estimated for row in table.rows)
+    assert table.steps == 50
+
+
+def test_nothing_before_the_first_step():
+    session = session_of(header(), steps(1.0, {}, count=0))
+    assert session.phases(100) is None
+    assert session.steps(100).per_second is None
+    assert session.steps(100).median_ms is None
+    assert session.step_history(100) == [None]
+
+
+def test_quantiles_merge_over_windows():
+    session = session_of(
+        steps(1, {"forward": 10}, count=60), steps(2, {"forward": 20}, count=30), steps(3, {"forward": 80}, count=10)
+    )
+    summary = session.steps(100)
+    assert summary.median_ms == pytest.approx(10, rel=0.01)
+    assert summary.p95_ms == pytest.approx(80, rel=0.01)
+    assert summary.per_second == pytest.approx(100 / 3)
+
+
+def test_the_window_forgets():
+    old = [steps(t, {"data": 90, "forward": 10}) for t in range(1, 20)]
+    new = [steps(t, {"data": 10, "forward": 90}) for t in range(60, 80)]
+    session = session_of(*old, *new)
+    assert shares(session.phases(100))["data"] == 0.1
+    assert shares(session.run_phases(100))["data"] == pytest.approx(0.49, abs=0.02)
+
+
+def test_steps_longer_than_the_window_still_show():
+    records = []
+    for t in range(1, 200):
+        records.append(steps(t, {"forward": 60_000}, count=1 if t % 60 == 0 else 0))
+    session = session_of(*records)
+    assert session.steps(100).median_ms == pytest.approx(60_000, rel=0.01)
+    assert session.steps(100).per_second == pytest.approx(1 / 60, rel=0.4)
+
+
+def test_evaluation_stands_beside_the_steps():
+    session = session_of(
+        steps(1, PHASES, eval_count=4), steps(2, {**PHASES, "eval": 20}, count=5, eval_count=4), steps(3, PHASES)
+    )
+    table = session.phases(100)
+    rows = {row.name: row for row in table.rows}
+    assert rows["eval"].ms_per_step == pytest.approx(100 / 8)
+    assert sum(row.share for row in table.rows if row.name != "eval") == pytest.approx(1)
+
+
+def test_warmup_is_kept_out_of_the_figures():
+    session = session_of(
+        steps(1, {"data": 900, "forward": 10}, count=1),
+        *(steps(t, {"data": 1, "forward": 9}, first_index=t) for t in (2, 3)),
+    )
+    assert shares(session.run_phases(100))["data"] == 0.1
+    assert shares(session.phases(100))["data"] == 0.1
+
+
+def test_ranges_nest_and_are_per_step():
+    ranges = [RangeTime("batch", 10, 500_000_000, "forward"), RangeTime("batch/loss", 20, 100_000_000, "forward")]
+    session = session_of(*(steps(t, PHASES, ranges=ranges) for t in (1, 2)))
+    batch, loss = session.phases(100).ranges
+    assert (batch.name, batch.depth, batch.per_step, batch.ms_per_step) == ("batch", 0, 1.0, pytest.approx(50))
+    assert (loss.name, loss.depth, loss.per_step, loss.share) == ("loss", 1, 2.0, pytest.approx(0.1))
+
+
+def test_between_is_forward_until_samples_divide_it():
+    session = session_of(steps(1, {"between": 60, "backward": 40}), steps(2, {"between": 60, "backward": 40}))
+    table = session.phases(100)
+    assert shares(table)["forward"] == 0.6
+    assert {row.name for row in table.rows if row.estimated} == {"forward"}
+
+
+# The user's loop:            line
+#   x = get_batch()             10   calls get_batch, line 3
+#   loss = model(x)             11
+#   loss.backward()             12
+#   opt.step()                  13
+#   log(loss)                   14   calls log, line 5
+LOOP_FRAMES = frames(
+    ("train.py", 10, "main", "x = get_batch()", True),
+    ("train.py", 3, "get_batch", "return torch.randn(8)", True),
+    ("train.py", 11, "main", "loss = model(x)", True),
+    ("/lib/site-packages/torch/nn/modules/module.py", 99, "_call_impl"),
+    ("train.py", 12, "main", "loss.backward()", True),
+    ("/opt/tuimon/target/hooks.py", 7, "tuimon_backward"),
+    ("train.py", 13, "main", "opt.step()", True),
+    ("/lib/site-packages/torch/optim/sgd.py", 9, "step"),
+    ("train.py", 14, "main", "log(loss)", True),
+    ("log.py", 5, "log", "time.sleep(1)", True),
+)
+LOOP_SAMPLES = (([0, 1], 30), ([2, 3], 20), ([4, 5], 25), ([6, 7], 15), ([8, 9], 10))
+
+
+def test_samples_divide_what_markers_cannot():
+    session = session_of(
+        LOOP_FRAMES, steps(1, {"between": 60, "backward": 40}), stacks(1, *LOOP_SAMPLES), steps(2, {"between": 60})
+    )
+    table = session_of(LOOP_FRAMES, steps(1, {"between": 60, "backward": 40}), stacks(1, *LOOP_SAMPLES)).phases(100)
+    assert shares(table) == {"data": 0.3, "forward": 0.2, "backward": 0.4, "optimizer": 0.0, "other": 0.1}
+    assert all(row.error > 0 for row in table.rows if row.estimated)
+    assert session.phases(100) is not None
+
+
+def test_without_markers_phases_are_inferred_from_frames():
+    session = session_of(header(), process(markers=False), LOOP_FRAMES, stacks(1, *LOOP_SAMPLES))
+    table = session.phases(100)
+    assert table.inferred
+    assert shares(table) == {"data": 0.3, "forward": 0.2, "backward": 0.25, "optimizer": 0.15, "other": 0.1}
+    assert all(row.ms_per_step is None for row in table.rows)
+
+
+def test_no_phases_are_inferred_of_what_does_not_train():
+    session = session_of(header(), process(markers=False), LOOP_FRAMES, stacks(1, ([8, 9], 50)))
+    assert session.phases(100) is None
+
+
+def test_hot_lines_of_a_phase():
+    session = session_of(LOOP_FRAMES, steps(1, {"between": 60, "backward": 40}), stacks(1, *LOOP_SAMPLES))
+    (line,) = session.hot_lines(100, "other")
+    assert (line.place.file, line.place.line, line.place.source, line.share) == ("log.py", 5, "time.sleep(1)", 1.0)
+    assert session.hot_lines(100)[0].place.function == "get_batch"
+
+
+def test_a_forked_worker_is_not_where_its_trainer_was():
+    session = session_of(
+        frames(
+            ("train.py", 40, "main", "for x in loader:", True),
+            ("/lib/site-packages/torch/utils/data/_utils/worker.py", 300, "_worker_loop"),
+            ("/lib/python3/selectors.py", 5, "select"),
+            ("data.py", 7, "__getitem__", "x = slow(i)", True),
+        ),
+        stacks(1, ([0, 1, 2], 10), ([0, 1, 3], 30), pid=200),
+    )
+    (line,) = session.hot_lines(200)
+    assert (line.place.function, line.share) == ("__getitem__", 0.75)
