@@ -1,0 +1,1 @@
+"""What tuimon costs, measured: ``python -m bench`` prints a table of ratios."""

@@ -1,0 +1,117 @@
+"""What watching costs the training: step times with a watcher against without, taking turns in one run.
+
+Each round starts every variant once; then they take turns on the same cores, block by block, the watchers of those
+who wait being stopped meanwhile. A ratio is that of two neighbouring blocks, so that whatever drifts hits both.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from bench.table import Row, Spread
+from bench.trainee import Trainee, Variant
+
+#: loop -> the promise for it, median with everything on against plain
+PROMISES = {"0.4ms": 1.02, "0.4ms-loader": 1.02, "10ms": 1.003, "10ms-loader": 1.003}
+PLAIN = Variant("plain")
+PLAIN_AGAIN = Variant("plain again")
+TUIMON = Variant(
+    "tuimon run",
+    prefix=(sys.executable, "-m", "tuimon", "run", "--headless", "--log", "{folder}/run.jsonl", "--"),
+)
+SETTLE_S = 0.4
+
+Say = Callable[[str], None]
+
+
+def peers() -> list[Variant]:
+    """Other tools that can watch a whole run, those that are installed."""
+    found = [Variant("torch.profiler", options=("--torch-profiler",))]
+    py_spy = shutil.which("py-spy", path=f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin")
+    if py_spy:
+        record = (py_spy, "record", "--rate", "100", "--duration", "3600", "--pid", "{pid}")
+        found.append(Variant("py-spy 100 Hz", beside=(*record, "--output", "{folder}/py-spy.svg")))
+        found.append(Variant("py-spy nonbl.", beside=(*record, "--nonblocking", "--output", "{folder}/py-spy.svg")))
+    traceml = shutil.which("traceml", path=str(Path(sys.executable).parent))
+    if traceml and importlib.util.find_spec("traceml"):
+        found.append(Variant("traceml run", prefix=(traceml, "run")))
+    return found
+
+
+def measure(
+    loops: list[str], variants: list[Variant], *, rounds: int, turns: int, block_s: float, say: Say
+) -> list[Row]:
+    """One row per loop and variant. ``variants`` besides plain; plain against plain is measured as the noise."""
+    everyone = [PLAIN, PLAIN_AGAIN, *variants]
+    taken = Turns(turns, block_s)
+    for number in range(rounds):
+        say(f"step times, round {number + 1} of {rounds}: {', '.join(variant.name for variant in everyone)}")
+        failed = taken.round(everyone, loops)
+        for name, reason in failed.items():
+            say(f"{name} could not be measured: {reason}")
+        everyone = [variant for variant in everyone if variant.name not in failed]
+    return [taken.row(loop, variant) for loop in loops for variant in variants]
+
+
+class Turns:
+    """Processes that take turns, and the ratios that came of it, per loop and variant."""
+
+    def __init__(self, turns: int, block_s: float) -> None:
+        self._turns = turns
+        self._block_s = block_s
+        self._ratios: dict[tuple[str, str], list[float]] = {}
+        self._plain_ns: dict[str, list[float]] = {}
+
+    def round(self, everyone: list[Variant], loops: list[str]) -> dict[str, str]:
+        """Start all, let them take turns, end all. Returns who failed, and how."""
+        trainees: dict[str, Trainee] = {}
+        failed: dict[str, str] = {}
+        try:
+            for variant in everyone:
+                try:
+                    trainees[variant.name] = Trainee(variant)
+                    trainees[variant.name].pause()
+                except (RuntimeError, OSError) as error:
+                    failed[variant.name] = str(error)
+            plain = trainees.pop(PLAIN.name)
+            for loop in loops:
+                for name, watched in trainees.items():
+                    self._alternate(loop, name, plain, watched)
+            trainees[PLAIN.name] = plain
+        finally:
+            for trainee in trainees.values():
+                trainee.close()
+        return failed
+
+    def _alternate(self, loop: str, name: str, plain: Trainee, watched: Trainee) -> None:
+        """plain, watched, plain, ...: each watched block against the mean of the plain ones around it."""
+        before = self._timed(plain, loop)
+        for _ in range(self._turns):
+            with_it = self._timed(watched, loop)
+            after = self._timed(plain, loop)
+            self._ratios.setdefault((loop, name), []).append(2 * with_it / (before + after))
+            self._plain_ns.setdefault(loop, []).append(after)
+            before = after
+
+    def _timed(self, trainee: Trainee, loop: str) -> float:
+        trainee.resume()
+        trainee.block(loop, SETTLE_S)
+        median_ns = trainee.block(loop, self._block_s)
+        trainee.pause()
+        return median_ns
+
+    def row(self, loop: str, variant: Variant) -> Row:
+        """The line of the table for this loop and variant."""
+        plain = Spread.of(self._plain_ns.get(loop, []))
+        step = f"{plain.median / 1e6:.2f} ms step" if plain else loop
+        return Row(
+            what=f"{variant.name}: {step}, {'DataLoader' if loop.endswith('loader') else 'no DataLoader'}",
+            promise=PROMISES[loop] if variant is TUIMON else None,
+            measured=Spread.of(self._ratios.get((loop, variant.name), [])),
+            noise=Spread.of(self._ratios.get((loop, PLAIN_AGAIN.name), [])),
+            unit="x",
+        )

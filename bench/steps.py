@@ -1,0 +1,115 @@
+"""The training whose steps are timed: a process that runs one block of steps per line of its standard input.
+
+A line is ``LOOP SECONDS``; the answer is one line of JSON with the median step time of that block. Between two blocks
+the process waits, so that several of them (plain, under tuimon, under a peer) can take turns on the same cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import itertools
+import json
+import statistics
+import sys
+from collections.abc import Iterable, Iterator
+from time import perf_counter_ns
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+#: loop -> (input width, hidden width, batch size, from a DataLoader)
+LOOPS = {
+    "0.4ms": (64, 128, 64, False),
+    "0.4ms-loader": (64, 128, 64, True),
+    "10ms": (256, 768, 192, False),
+    "10ms-loader": (256, 768, 192, True),
+}
+BATCHES = 32
+
+
+class Loop:
+    """A model, its optimizer and its batches; ``run`` trains for a while and returns its step times."""
+
+    def __init__(self, width: int, hidden: int, batch_size: int, from_loader: bool) -> None:
+        torch.manual_seed(1)
+        self.model = nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU())
+        self.head = nn.Linear(hidden, 10)
+        self.parameters = [*self.model.parameters(), *self.head.parameters()]
+        self.optimizer = torch.optim.SGD(self.parameters, lr=1e-3, momentum=0.9)
+        data = TensorDataset(torch.randn(BATCHES * batch_size, width), torch.randint(10, (BATCHES * batch_size,)))
+        # One tensor per batch already: the loader's own work per step stays small beside the step.
+        batches = list(DataLoader(data, batch_size=batch_size))
+        self.feed: Iterable[tuple[Tensor, Tensor]] = (
+            DataLoader(_Ready(batches), batch_size=None) if from_loader else batches
+        )
+        self._endless = self._epochs()
+
+    def _epochs(self) -> Iterator[tuple[Tensor, Tensor]]:
+        while True:
+            yield from self.feed
+
+    def run(self, seconds: float) -> list[int]:
+        """Step times in ns over ``seconds`` of training."""
+        times: list[int] = []
+        last = perf_counter_ns()
+        until = last + int(seconds * 1e9)
+        for inputs, labels in self._endless:
+            self.optimizer.zero_grad()
+            loss = F.cross_entropy(self.head(self.model(inputs)), labels)
+            loss.backward()
+            self.optimizer.step()
+            now = perf_counter_ns()
+            times.append(now - last)
+            last = now
+            if now >= until:
+                break
+        return times
+
+
+class _Ready(torch.utils.data.Dataset[tuple[Tensor, Tensor]]):
+    """Batches that are there already."""
+
+    def __init__(self, batches: list[tuple[Tensor, Tensor]]) -> None:
+        self._batches = batches
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        return self._batches[index]
+
+
+def answer(loops: dict[str, Loop], request: str, profiled: bool) -> dict[str, object]:
+    """Run the block that a line asks for."""
+    name, seconds = request.split()
+    if name not in loops:
+        loops[name] = Loop(*LOOPS[name])
+        loops[name].run(0.3)
+    with torch_profiler() if profiled else contextlib.nullcontext():
+        times = loops[name].run(float(seconds))
+    return {"loop": name, "steps": len(times), "median_ns": statistics.median(times)}
+
+
+def torch_profiler() -> contextlib.AbstractContextManager[object]:
+    """torch's own profiler, as it is left on for a whole run."""
+    from torch.profiler import ProfilerActivity, profile
+
+    return profile(activities=[ProfilerActivity.CPU])
+
+
+def main() -> None:
+    """Answer line after line until the input ends."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--torch-profiler", action="store_true", help="run every block under torch.profiler")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    loops: dict[str, Loop] = {}
+    for request in itertools.takewhile(str.strip, sys.stdin):
+        print(json.dumps(answer(loops, request, args.torch_profiler)), flush=True)
+
+
+if __name__ == "__main__":
+    main()
