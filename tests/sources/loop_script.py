@@ -14,8 +14,11 @@ _PAIRS = {
 
 
 def markers(script: str, start_ns: int = 0) -> list[tuple[int, int, int, int]]:
-    """(time_ns, kind, flag, value) of a script. ``fetch@2:5`` names iterator 2; ``stop:1`` is a fetch that finds the end;
-    ``opt( … )`` and ``bwd( … )`` enclose; ``step`` is tuimon.step()."""
+    """(time_ns, kind, flag, value) of a script.
+
+    ``fetch@2:5`` names iterator 2; ``stop:1`` is a fetch that finds the end; ``opt( … )`` and ``bwd( … )`` enclose;
+    ``step`` is tuimon.step().
+    """
     now = start_ns
     out = []
     enclosing = []

@@ -8,6 +8,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 
 from tuimon.records import Mark, PhaseTime, Record, SlowStep, Steps, length_bucket
+from tuimon.sources import procfs
 from tuimon.sources.loops import Step, StepFinder
 from tuimon.sources.phases import PhaseMachine
 from tuimon.sources.ranges import RangeTracker
@@ -184,43 +185,43 @@ class MarkerSource:
         now_ns = self._clock_ns()
         out: list[Record] = []
         for path, follower in list(self._followers.items()):
-            alive = _alive(follower.reader)  # asked before reading: what is written until then is read
+            goes_on = _goes_on(follower.reader)  # asked before reading: what was written until then is read
             out.extend(follower.windows(now_ns))
-            if not alive:
+            if not goes_on:
                 out.extend(follower.last(now_ns))
                 self._drop(path)
             if follower.trains:
                 self._targets.mark_trainer(follower.pid)
-            self._targets.facts[follower.pid] = follower.reader.meta()
+            self._targets.facts[follower.pid] = follower.reader.meta() or self._targets.facts[follower.pid]
+            if not goes_on:
+                follower.reader.close()
         return out
 
     def close(self) -> None:
         """Unmap all rings."""
-        for path in list(self._followers):
-            self._drop(path)
+        for follower in self._followers.values():
+            follower.reader.close()
+        self._followers.clear()
 
     def _drop(self, path: str) -> None:
-        self._followers.pop(path).reader.close()
+        del self._followers[path]
         self._foreign.add(path)
 
     def _look_for_rings(self) -> None:
-        directory = ring.ring_directory()
-        try:
-            names = os.listdir(directory)
-        except OSError:
-            return
         ours = set(self._targets.pids())
-        paths = {os.path.join(directory, name): name for name in names if name.endswith(".ring")}
+        paths = {
+            os.path.join(place, name): _pid_of(name) for place in ring.ring_directories() for name in _rings(place)
+        }
         self._foreign &= paths.keys()
-        for path, name in paths.items():
-            if path in self._followers:
-                continue
-            pid = int(name.partition("-")[0]) if name.partition("-")[0].isdigit() else -1
-            if pid in ours or path not in self._foreign:
+        for path, pid in paths.items():
+            if path not in self._followers and (pid in ours or path not in self._foreign):
                 self._consider(path, pid in ours)
 
     def _consider(self, path: str, descends: bool) -> None:
-        """Follow the ring if it belongs to the run: a descendant of the root, or started by the same ``tuimon run``."""
+        """Follow the ring if it belongs to the run: a descendant of the root, or started by the same ``tuimon run``.
+
+        A process of the run that has already ended left its markers behind: a short script is read after its end.
+        """
         try:
             reader = ring.RingReader(path)
         except (OSError, ring.RingError):
@@ -228,7 +229,7 @@ class MarkerSource:
             return
         meta = reader.meta()
         same_run = self._targets.run_id is not None and meta.get("run") == self._targets.run_id
-        if not _alive(reader) or not (descends or same_run):
+        if not (same_run or (descends and _goes_on(reader))):
             reader.close()
             if meta:  # otherwise it is still being made: look again
                 self._foreign.add(path)
@@ -238,9 +239,18 @@ class MarkerSource:
         self._followers[path] = RingFollower(reader, self._interval_s, self._clock_ns())
 
 
-def _alive(reader: ring.RingReader) -> bool:
-    """Whether the process that wrote this ring still runs."""
+def _rings(directory: str) -> list[str]:
     try:
-        return ring.start_ticks(reader.pid) == reader.start_ticks
-    except (OSError, ValueError, IndexError):
-        return False
+        return [name for name in os.listdir(directory) if name.endswith(".ring")]
+    except OSError:
+        return []
+
+
+def _pid_of(ring_name: str) -> int:
+    pid = ring_name.partition("-")[0]
+    return int(pid) if pid.isdigit() else -1
+
+
+def _goes_on(reader: ring.RingReader) -> bool:
+    """Whether the process that wrote this ring still runs, and writes to this ring (an exec makes a new one)."""
+    return procfs.start_ticks(reader.pid) == reader.start_ticks and reader.is_current()
