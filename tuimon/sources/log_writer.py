@@ -1,0 +1,139 @@
+"""Writing the log: JSON Lines, one Record a line, the header first, flushed every window."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import time
+
+import msgspec
+
+from tuimon.errors import LogError
+from tuimon.records import Header, Notice, Record
+from tuimon.text import plain
+
+_ENCODER = msgspec.json.Encoder()
+#: After a failed write the log is left alone for this long.
+RETRY_S = 5.0
+#: Records held back while the log cannot be written.
+PENDING_LIMIT = 2000
+SUFFIX = ".jsonl"
+
+
+class LogWriter:
+    """Writes Records to a file. Once open it never raises: ``add`` and ``flush`` return what there is to say."""
+
+    def __init__(self, path: str, header: Header) -> None:
+        """Create the file (in a folder: a new one named by time and pid). Raises LogError when that cannot be done."""
+        self.path = _file_in(path, header)
+        self.lost = 0  # records given up on
+        self._pending: list[Record] = []
+        self._broken = False
+        self._torn = False  # the file ends within a line
+        self._retry_s = 0.0
+        try:
+            self._handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise _cannot_write(self.path, error) from error
+        try:
+            self._refuse_to_overwrite()
+            line = _ENCODER.encode(header) + b"\n"
+            if self._write(line) < len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError as error:
+            os.close(self._handle)
+            raise _cannot_write(self.path, error) from error
+        except LogError:
+            os.close(self._handle)
+            raise
+
+    def add(self, record: Record) -> None:
+        """Hold a record for the next ``flush``."""
+        if len(self._pending) >= PENDING_LIMIT:
+            self._pending.pop(0)
+            self.lost += 1
+        self._pending.append(record)
+
+    def flush(self, now_s: float) -> Notice | None:
+        """Write what is held; a Notice when writing fails or works again. ``now_s``: monotonic."""
+        if not self._pending or now_s < self._retry_s:
+            return None
+        data = b"".join(_ENCODER.encode(record) + b"\n" for record in self._pending)
+        if self._torn:
+            data = b"\n" + data  # readers pass over the half line and lose nothing else
+        written = 0
+        try:
+            while written < len(data):
+                written += self._write(data[written:])
+        except OSError as error:
+            self._forget_written(data[:written])
+            self._retry_s = now_s + RETRY_S
+            return self._fail(error, now_s)
+        self._torn = False
+        self._pending.clear()
+        if not self._broken:
+            return None
+        self._broken = False
+        lost = f"; {self.lost} records were lost" if self.lost else ""
+        return Notice(t=now_s, pid=0, source="log", level="ok", message=f"the log is written again{lost}")
+
+    def close(self) -> None:
+        """Close the file; held records are gone unless flushed."""
+        if self._handle >= 0:
+            with contextlib.suppress(OSError):
+                os.close(self._handle)
+            self._handle = -1
+
+    def _fail(self, error: OSError, now_s: float) -> Notice | None:
+        if self._broken:
+            return None
+        self._broken = True
+        return Notice(
+            t=now_s,
+            pid=0,
+            source="log",
+            level="warning",
+            message=f"{plain(self.path)} cannot be written: {error.strerror}",
+            hint="The run goes on; writing is tried again every few seconds.",
+        )
+
+    def _forget_written(self, written: bytes) -> None:
+        if not written:
+            return
+        lines = written.count(b"\n") - (1 if self._torn else 0)
+        del self._pending[:lines]
+        self._torn = not written.endswith(b"\n")
+
+    def _write(self, data: bytes) -> int:
+        """Write some of ``data``; returns how many bytes, at least one."""
+        count = os.write(self._handle, data)
+        if count == 0:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return count
+
+    def _refuse_to_overwrite(self) -> None:
+        if os.path.isfile(self.path) and os.fstat(self._handle).st_size > 0:
+            raise LogError(
+                f"{plain(self.path)} exists already",
+                "Name another file, or a folder: every run gets a file of its own.",
+            )
+
+
+def _file_in(path: str, header: Header) -> str:
+    if not (os.path.isdir(path) or path.endswith("/")):
+        return path
+    try:
+        os.makedirs(path, exist_ok=True)
+    except OSError as error:
+        raise _cannot_write(path, error) from error
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(header.wall_unix_s))
+    return os.path.join(path, f"tuimon-{stamp}-{os.getpid()}{SUFFIX}")
+
+
+def _cannot_write(path: str, error: OSError) -> LogError:
+    folder = os.path.dirname(path) or "."
+    hint = f"Make the folder first: mkdir -p {plain(folder)}" if error.errno == errno.ENOENT else None
+    return LogError(
+        f"the log {plain(path)} cannot be written: {error.strerror}", hint or "Name another file with --log."
+    )
