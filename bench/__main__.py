@@ -41,11 +41,11 @@ def parts(effort: Effort) -> dict[str, Callable[[], list[Row]]]:
     loops = list(overhead.PROMISES)
     return {
         "ring": lambda: ring_cost.measure(effort.repeats, say),
-        "hooks": lambda: hooks_in_process.measure(effort.block_s, 4 * effort.repeats, say),
+        "hooks": lambda: hooks_in_process.measure(3 * effort.repeats, 0.3, say),
         "frame": lambda: first_frame.measure(effort.repeats, say),
         "monitor": lambda: monitor_cost.measure(effort.window_s, say),
         "steps": lambda: overhead.measure(loops, [overhead.TUIMON], rounds=effort.rounds, **how),
-        "peers": lambda: overhead.measure(["0.4ms", "10ms"], overhead.peers(), rounds=1, **how),
+        "peers": lambda: overhead.measure(["0.4ms", "10ms"], overhead.peers(), rounds=1, **{**how, "turns": 2}),
     }
 
 

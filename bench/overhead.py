@@ -6,14 +6,13 @@ who wait being stopped meanwhile. A ratio is that of two neighbouring blocks, so
 
 from __future__ import annotations
 
-import importlib.util
 import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from bench.table import Row, Spread
-from bench.trainee import Trainee, Variant
+from bench.trainee import PLAIN_COMMAND, Trainee, Variant
 
 #: loop -> the promise for it, median with everything on against plain
 PROMISES = {"0.4ms": 1.02, "0.4ms-loader": 1.02, "10ms": 1.003, "10ms-loader": 1.003}
@@ -21,7 +20,7 @@ PLAIN = Variant("plain")
 PLAIN_AGAIN = Variant("plain again")
 TUIMON = Variant(
     "tuimon run",
-    prefix=(sys.executable, "-m", "tuimon", "run", "--headless", "--log", "{folder}/run.jsonl", "--"),
+    command=("{python}", "-m", "tuimon", "run", "--headless", "--log", "{folder}/run.jsonl", "--", *PLAIN_COMMAND),
 )
 SETTLE_S = 0.4
 
@@ -29,16 +28,16 @@ Say = Callable[[str], None]
 
 
 def peers() -> list[Variant]:
-    """Other tools that can watch a whole run, those that are installed."""
-    found = [Variant("torch.profiler", options=("--torch-profiler",))]
-    py_spy = shutil.which("py-spy", path=f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin")
-    if py_spy:
+    """Other tools that can watch a whole run, those that are installed beside this Python."""
+    found = [Variant("torch.profiler", (*PLAIN_COMMAND, "--torch-profiler"))]
+    beside_python = str(Path(sys.executable).parent)
+    if py_spy := shutil.which("py-spy", path=beside_python):
         record = (py_spy, "record", "--rate", "100", "--duration", "3600", "--pid", "{pid}")
-        found.append(Variant("py-spy 100 Hz", beside=(*record, "--output", "{folder}/py-spy.svg")))
-        found.append(Variant("py-spy nonbl.", beside=(*record, "--nonblocking", "--output", "{folder}/py-spy.svg")))
-    traceml = shutil.which("traceml", path=str(Path(sys.executable).parent))
-    if traceml and importlib.util.find_spec("traceml"):
-        found.append(Variant("traceml run", prefix=(traceml, "run")))
+        output = ("--output", "{folder}/py-spy.svg")
+        found.append(Variant("py-spy 100 Hz", beside=(*record, *output)))
+        found.append(Variant("py-spy 100 Hz, nonblocking", beside=(*record, "--nonblocking", *output)))
+    if traceml := shutil.which("traceml", path=beside_python):
+        found.append(Variant("traceml run", (traceml, "run", "{steps}", "--args", "{requests}", "{answers}")))
     return found
 
 
@@ -106,12 +105,17 @@ class Turns:
 
     def row(self, loop: str, variant: Variant) -> Row:
         """The line of the table for this loop and variant."""
-        plain = Spread.of(self._plain_ns.get(loop, []))
-        step = f"{plain.median / 1e6:.2f} ms step" if plain else loop
         return Row(
-            what=f"{variant.name}: {step}, {'DataLoader' if loop.endswith('loader') else 'no DataLoader'}",
+            what=f"{variant.name}: {loop_text(loop, self._plain_ns.get(loop, []))}",
             promise=PROMISES[loop] if variant is TUIMON else None,
             measured=Spread.of(self._ratios.get((loop, variant.name), [])),
             noise=Spread.of(self._ratios.get((loop, PLAIN_AGAIN.name), [])),
             unit="x",
         )
+
+
+def loop_text(loop: str, plain_ns: list[float]) -> str:
+    """The loop for people, with the step time that it really had without a watcher."""
+    plain = Spread.of(plain_ns)
+    step = f"{plain.median / 1e6:.2f} ms step" if plain else loop
+    return f"{step}, {'DataLoader' if loop.endswith('loader') else 'no DataLoader'}"

@@ -1,4 +1,4 @@
-"""The training whose steps are timed: a process that runs one block of steps per line of its standard input.
+"""The training whose steps are timed: a process that runs one block of steps per line of a FIFO, or of its input.
 
 A line is ``LOOP SECONDS``; the answer is one line of JSON with the median step time of that block. Between two blocks
 the process waits, so that several of them (plain, under tuimon, under a peer) can take turns on the same cores.
@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import itertools
 import json
 import statistics
-import sys
 from collections.abc import Iterable, Iterator
 from time import perf_counter_ns
 
@@ -103,12 +101,17 @@ def torch_profiler() -> contextlib.AbstractContextManager[object]:
 def main() -> None:
     """Answer line after line until the input ends."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("requests", nargs="?", default="/dev/stdin", help="where to read lines from")
+    parser.add_argument("answers", nargs="?", default="/dev/stdout", help="where to write answers to")
     parser.add_argument("--torch-profiler", action="store_true", help="run every block under torch.profiler")
     args = parser.parse_args()
     torch.set_num_threads(1)
     loops: dict[str, Loop] = {}
-    for request in itertools.takewhile(str.strip, sys.stdin):
-        print(json.dumps(answer(loops, request, args.torch_profiler)), flush=True)
+    with open(args.requests) as requests, open(args.answers, "w") as answers:
+        for request in iter(requests.readline, ""):
+            if not request.strip():
+                break
+            print(json.dumps(answer(loops, request, args.torch_profiler)), file=answers, flush=True)
 
 
 if __name__ == "__main__":

@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import NamedTuple
 
 from bench import processes
 
 STEPS = str(Path(__file__).with_name("steps.py"))
+#: a block asked for must be answered within this time and its own
 DEADLINE_S = 60.0
+PLAIN_COMMAND = ("{python}", "{steps}", "{requests}", "{answers}")
 
 
 class Variant(NamedTuple):
-    """How a training is run: ``prefix`` goes before its command, ``options`` after it, ``beside`` is started with
-    its pid once it runs ("{pid}" and "{folder}" are filled in)."""
+    """How a training is run: ``command`` starts it, ``beside`` is started next to it. ``{python}``, ``{steps}``,
+    ``{requests}``, ``{answers}``, ``{folder}`` and, beside, ``{pid}`` are filled in."""
 
     name: str
-    prefix: tuple[str, ...] = ()
-    options: tuple[str, ...] = ()
+    command: tuple[str, ...] = PLAIN_COMMAND
     beside: tuple[str, ...] = ()
 
 
@@ -31,34 +34,39 @@ class Trainee:
     """One such process. ``block`` runs steps; ``pause`` and ``resume`` stop the watcher, not the training."""
 
     def __init__(self, variant: Variant) -> None:
+        """Start it. Raises RuntimeError, with what it said, when it does not answer; OSError when it cannot start."""
         self.variant = variant
         self._folder = tempfile.TemporaryDirectory(prefix="tuimon-bench-")
-        prefix = self._filled(variant.prefix, pid=0)
-        self._process = subprocess.Popen(
-            [*prefix, sys.executable, STEPS, *variant.options],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=open(self._path("stderr.txt"), "wb"),  # noqa: SIM115  (the child's own)
-            text=True,
-            cwd=self._folder.name,
-        )
-        self.block("0.4ms", 0.2)
+        self._requests, self._answers = self._fifo("requests"), self._fifo("answers")
+        self._unread = b""
+        self._beside: subprocess.Popen[bytes] | None = None
+        with open(self._path("said.txt"), "wb") as said:
+            self._process = subprocess.Popen(
+                self._filled(variant.command), stdin=subprocess.DEVNULL, stdout=said, stderr=said, cwd=self._folder.name
+            )
+        try:
+            self.block("0.4ms", 0.2)
+        except RuntimeError:
+            self.close()
+            raise
         self._trainer = self._find_trainer()
-        self._beside = self._start_beside()
+        if variant.beside:
+            command = self._filled(variant.beside, pid=self._trainer)
+            self._beside = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     def block(self, loop: str, seconds: float) -> float:
-        """Median step time in ns of a block. Raises RuntimeError, with what it said, when the process ended."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        try:
-            self._process.stdin.write(f"{loop} {seconds}\n")
-            self._process.stdin.flush()
-            while line := self._process.stdout.readline():
-                if line.startswith("{"):  # a watcher may print lines of its own
-                    return float(json.loads(line)["median_ns"])
-        except BrokenPipeError:
-            pass
-        raise RuntimeError(f"{self.variant.name} ended: {self._last_words()}")
+        """Median step time in ns of a block. Raises RuntimeError, with what was said, when no answer comes."""
+        os.write(self._requests, f"{loop} {seconds}\n".encode())
+        until = time.monotonic() + seconds + DEADLINE_S
+        while time.monotonic() < until and self._process.poll() is None:
+            if select.select([self._answers], [], [], 0.2)[0]:
+                self._unread += os.read(self._answers, 65536)
+            line, found, rest = self._unread.partition(b"\n")
+            if found:
+                self._unread = rest
+                return float(json.loads(line)["median_ns"])
+        how = f"ended with {self._process.poll()}" if self._process.poll() is not None else "did not answer"
+        raise RuntimeError(f"{self.variant.name} {how}: {self._last_words()}")
 
     def pause(self) -> None:
         """Stop the watcher while another process has the cores."""
@@ -69,56 +77,55 @@ class Trainee:
         processes.send(self._watchers(), signal.SIGCONT)
 
     def close(self) -> None:
-        """End the training by the end of its input, then the watcher."""
+        """End the training by an empty request, then the watcher; what does not end is killed."""
         self.resume()
-        if self._process.stdin:
-            self._process.stdin.close()
+        os.write(self._requests, b"\n")
         if self._beside:
             self._beside.send_signal(signal.SIGINT)
         for process in (self._process, self._beside):
-            if process is None:
-                continue
-            try:
-                process.wait(timeout=20)
-            except subprocess.TimeoutExpired:
-                processes.send([*processes.descendants(process.pid), process.pid], signal.SIGKILL)
-                process.wait()
-        if self._process.stdout:
-            self._process.stdout.close()
+            if process is not None:
+                _end(process)
+        os.close(self._requests)
+        os.close(self._answers)
         self._folder.cleanup()
 
     def _watchers(self) -> list[int]:
+        """The processes that watch: those beside the training, or above it up to what was started."""
         if self._beside:
             return [self._beside.pid]
-        if self._process.pid == self._trainer:
-            return []
+        trainer = getattr(self, "_trainer", self._process.pid)
         family = [self._process.pid, *processes.descendants(self._process.pid)]
-        training = {self._trainer, *processes.descendants(self._trainer)}
+        training = {trainer, *processes.descendants(trainer)}
         return [pid for pid in family if pid not in training]
 
     def _find_trainer(self) -> int:
-        """The process that runs steps.py itself, below whatever started it."""
-        for pid in [*processes.descendants(self._process.pid)[::-1], self._process.pid]:
-            if self._runs_steps(pid):
+        """The innermost process that has steps.py in its command line."""
+        for pid in reversed(processes.descendants(self._process.pid)):
+            if STEPS in processes.command_line(pid):
                 return pid
         return self._process.pid
 
-    @staticmethod
-    def _runs_steps(pid: int) -> bool:
-        return processes.command_line(pid)[1:2] == [STEPS]
+    def _filled(self, command: tuple[str, ...], pid: int = 0) -> list[str]:
+        known = {name: self._path(name) for name in ("requests", "answers")}
+        known |= {"python": sys.executable, "steps": STEPS, "folder": self._folder.name}
+        return [word.format(pid=pid, **known) for word in command]
 
-    def _start_beside(self) -> subprocess.Popen[bytes] | None:
-        if not self.variant.beside:
-            return None
-        command = self._filled(self.variant.beside, pid=self._trainer)
-        return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-
-    def _filled(self, command: tuple[str, ...], pid: int) -> list[str]:
-        return [word.format(pid=pid, folder=self._folder.name) for word in command]
+    def _fifo(self, name: str) -> int:
+        """A FIFO, opened for both directions so that nobody waits for the other side to open it."""
+        os.mkfifo(self._path(name))
+        return os.open(self._path(name), os.O_RDWR)
 
     def _path(self, name: str) -> str:
         return os.path.join(self._folder.name, name)
 
     def _last_words(self) -> str:
-        lines = Path(self._path("stderr.txt")).read_text(errors="replace").strip().splitlines()
+        lines = Path(self._path("said.txt")).read_text(errors="replace").strip().splitlines()
         return lines[-1] if lines else "it said nothing"
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    try:
+        process.wait(timeout=20)
+    except subprocess.TimeoutExpired:
+        processes.send([*processes.descendants(process.pid), process.pid], signal.SIGKILL)
+        process.wait()

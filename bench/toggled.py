@@ -1,0 +1,70 @@
+"""One process that trains with tuimon's hooks and without, in alternating blocks, and prints the ratios as JSON.
+
+The same model, memory and core serve both, so the noise is far less than between processes; what it leaves out is the
+monitor beside the training.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+from collections.abc import Callable
+from types import ModuleType
+
+import torch
+from steps import LOOPS, Loop
+
+from tuimon.target import install, runtime
+
+SETTLE_S = 0.05
+
+
+def hooks_on() -> None:
+    """Hook torch as ``tuimon run`` does. Raises RuntimeError when there is no room for a ring."""
+    install.install(torch, _now)
+    if not runtime.on:
+        raise RuntimeError("no ring: is there room in /dev/shm?")
+
+
+def _now(name: str, then: Callable[[ModuleType], None]) -> None:
+    module = sys.modules.get(name)
+    if module is not None:
+        then(module)
+
+
+def median_ns(loop: Loop, block_s: float) -> float:
+    """Median step time of a block, its first moments left out."""
+    loop.run(SETTLE_S)
+    return statistics.median(loop.run(block_s))
+
+
+def ratios(loop: Loop, pairs: int, block_s: float) -> dict[str, list[float]]:
+    """Each block with hooks, and each without, against the blocks without around it."""
+    off = [median_ns(loop, block_s)]
+    hooked: list[float] = []
+    for _ in range(pairs):
+        hooks_on()
+        with_hooks = median_ns(loop, block_s)
+        install.uninstall()
+        off.append(median_ns(loop, block_s))
+        hooked.append(2 * with_hooks / (off[-2] + off[-1]))
+    plain = [2 * middle / (before + after) for before, middle, after in zip(off, off[1:], off[2:], strict=False)]
+    return {"hooked": hooked, "plain": plain, "off_ns": off}
+
+
+def main() -> None:
+    """Measure the loops named on the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pairs", type=int, default=20, help="blocks with hooks (default %(default)s)")
+    parser.add_argument("--block", type=float, default=0.3, help="seconds a block (default %(default)s)")
+    parser.add_argument("loops", nargs="+", choices=list(LOOPS), metavar="LOOP")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    found = {name: ratios(Loop(*LOOPS[name]), args.pairs, args.block) for name in args.loops}
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()
