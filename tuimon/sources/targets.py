@@ -27,9 +27,10 @@ class Targets:
         self._alive: dict[int, int] = {}  # pid -> start, ticks since boot; process source
         self._marked: frozenset[tuple[int, int]] = frozenset()  # markers source
         self._added: tuple[tuple[int, int], ...] = ()  # markers source
-        start = procfs.start_ticks(root_pid)
-        if start is not None:
-            self._alive = {root_pid: start}
+        #: start of the root, ticks since boot; None when it had ended before we looked
+        self.root_start = procfs.start_ticks(root_pid)
+        if self.root_start is not None:
+            self._alive = {root_pid: self.root_start}
 
     def pids(self) -> tuple[int, ...]:
         """The processes of the run that were alive at the last look, the root first."""
