@@ -1,1 +1,1 @@
-"""Everything that runs inside the training process: standard library only, Python 3.9+, imports nothing outside this folder."""
+"""Everything that runs inside the training process: standard library only, Python 3.9+, nothing outside this folder."""

@@ -1,0 +1,88 @@
+"""What this process tells of itself in its ring: who it is, its rank, its GPUs. Asks nothing that could wait."""
+
+import os
+import sys
+from typing import Any, Dict, List, Optional
+
+_ARGV_LIMIT = 64
+_TEXT_LIMIT = 256
+
+
+def facts() -> Dict[str, Any]:
+    """What is known without asking torch for more than its version."""
+    torch = sys.modules.get("torch")
+    env = os.environ
+    return {
+        "pid": os.getpid(),
+        "ppid": os.getppid(),
+        "run": env.get("TUIMON_RUN"),
+        "output": env.get("TUIMON_OUTPUT"),
+        "argv": _arguments(),
+        "cwd": _working_directory(),
+        "python": "%d.%d.%d" % sys.version_info[:3],
+        "torch": str(getattr(torch, "__version__", "")) or None,
+        "rank": _number(env.get("RANK")),
+        "local_rank": _number(env.get("LOCAL_RANK")),
+        "world_size": _number(env.get("WORLD_SIZE")),
+        "cuda_visible_devices": env.get("CUDA_VISIBLE_DEVICES"),
+        "gpu_uuids": [],
+        "nvtx": hasattr(getattr(torch, "_C", None), "_nvtx"),
+        "root": sys.executable,
+    }
+
+
+def late_facts() -> Dict[str, Any]:
+    """What torch knows once the training runs: rank, and the UUIDs of its GPUs. Never initialises, never waits."""
+    torch = sys.modules.get("torch")
+    late: Dict[str, Any] = {}
+    try:
+        late.update(_rank(torch))
+        uuids = _gpu_uuids(torch)
+        if uuids:
+            late["gpu_uuids"] = uuids
+    except Exception:
+        return late
+    return late
+
+
+def _rank(torch: Any) -> Dict[str, Any]:
+    """Rank and world size of a process group that was set up without environment variables."""
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return {}
+    return {"rank": distributed.get_rank(), "world_size": distributed.get_world_size()}
+
+
+def _gpu_uuids(torch: Any) -> List[str]:
+    """UUIDs of the current CUDA device and of those that hold memory of this process, as NVML writes them."""
+    cuda = sys.modules.get("torch.cuda")
+    if cuda is None or not cuda.is_initialized():
+        return []
+    current = cuda.current_device()
+    used = [i for i in range(cuda.device_count()) if i == current or cuda.memory_reserved(i)]
+    found = []
+    for index in used:
+        uuid = getattr(cuda.get_device_properties(index), "uuid", None)  # cached by torch at initialisation
+        if uuid is not None:
+            found.append(_nvml_uuid(str(uuid)))
+    return found
+
+
+def _nvml_uuid(uuid: str) -> str:
+    return uuid if uuid.startswith(("GPU-", "MIG-")) else "GPU-" + uuid
+
+
+def _arguments() -> List[str]:
+    arguments = getattr(sys, "orig_argv", None) or getattr(sys, "argv", None) or []
+    return [str(argument)[:_TEXT_LIMIT] for argument in arguments[:_ARGV_LIMIT]]
+
+
+def _working_directory() -> Optional[str]:
+    try:
+        return os.getcwd()
+    except OSError:
+        return None
+
+
+def _number(text: Optional[str]) -> Optional[int]:
+    return int(text) if text is not None and text.isdecimal() else None

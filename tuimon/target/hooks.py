@@ -1,0 +1,214 @@
+"""The boundaries of a training loop that are hooked in torch: fetch, backward, optimizer; and how each is undone.
+
+``tuimon_fetch``, ``tuimon_backward`` and ``tuimon_scaler_step`` stand in the stacks of the samples: phases are told by
+their names. None of them appears in a traceback that the user sees (Python 3.11 and later).
+"""
+
+import itertools
+import sys
+from _thread import get_ident
+from functools import partial, wraps
+from types import CodeType, FrameType
+from typing import Any, Callable, List, Optional, Tuple
+
+from . import dynamo, runtime
+from .layout import (
+    BACKWARD_BEGIN,
+    BACKWARD_END,
+    FETCH_BEGIN,
+    FETCH_END,
+    OPTIMIZER_BEGIN,
+    OPTIMIZER_END,
+)
+
+Undo = Callable[[], object]
+
+_undo: List[Undo] = []
+_next_iterator = itertools.count(1).__next__
+#: Optimizer steps that have begun and not ended, outermost first: thread, and code and id of the frame that runs the
+#: hooks. No reference to the frame: it would keep the batch alive.
+_open_steps: List[Tuple[int, CodeType, int]] = []
+#: A bare ``raise`` takes the traceback from the exception object since 3.11: only there can our frame be taken out.
+_HIDES_FRAMES = sys.version_info >= (3, 11)
+
+
+def uninstall() -> None:
+    """Undo every hook."""
+    while _undo:
+        try:
+            _undo.pop()()
+        except Exception:
+            continue
+    _open_steps.clear()
+
+
+def hook_fetch(dataloader: Any) -> None:
+    """Markers around the fetch of a batch. ``dataloader`` is the module ``torch.utils.data.dataloader``."""
+    iterator_class = dataloader._BaseDataLoaderIter
+    original = iterator_class.__next__
+
+    @wraps(original)
+    def tuimon_fetch(self: Any) -> Any:
+        if runtime.is_compiling():
+            return original(self)
+        try:
+            number = self._tuimon_iterator
+        except AttributeError:
+            number = _number_of(self)
+        _emit(FETCH_BEGIN, number)
+        try:
+            batch = original(self)
+        except BaseException as error:
+            _emit(FETCH_END, number, 1 if isinstance(error, StopIteration) else 2)
+            _hide_frame(error)
+            raise
+        _emit(FETCH_END, number)
+        return batch
+
+    dynamo.skip(tuimon_fetch)
+    _rebind([iterator_class], "__next__", tuimon_fetch)
+
+
+def hook_backward(autograd: Any) -> None:
+    """Markers around ``Tensor.backward``, ``autograd.backward`` and ``autograd.grad``, through the engine they share.
+
+    Bound in ``torch.autograd.graph`` as well: torch's own patching (export) restores from there.
+    """
+    original = autograd._engine_run_backward
+
+    @wraps(original)
+    def tuimon_backward(t_outputs: Any, *args: Any, **kwargs: Any) -> Any:
+        if runtime.is_compiling():
+            return original(t_outputs, *args, **kwargs)
+        if _open_steps:
+            _close_abandoned(sys._getframe())
+        _emit(BACKWARD_BEGIN)
+        try:
+            result = original(t_outputs, *args, **kwargs)
+        except BaseException as error:
+            _emit(BACKWARD_END)
+            _hide_frame(error)
+            raise
+        _emit(BACKWARD_END)
+        if runtime.facts_due:
+            runtime.tell_facts()
+        return result
+
+    dynamo.skip(tuimon_backward)
+    modules = [autograd, getattr(autograd, "graph", autograd)]
+    owners = [module for module in modules if module.__dict__.get("_engine_run_backward") is original]
+    _rebind(owners, "_engine_run_backward", tuimon_backward)
+
+
+def hook_optimizer(optimizer: Any) -> None:
+    """Markers around every optimizer's ``step``, by torch's official hooks (``torch.optim.optimizer``)."""
+    before = optimizer.register_optimizer_step_pre_hook(_step_begins)
+    _undo.append(before.remove)
+    after = optimizer.register_optimizer_step_post_hook(_step_ends)
+    _undo.append(after.remove)
+    dynamo.skip(_step_begins)
+    dynamo.skip(_step_ends)
+
+
+def hook_scaler(grad_scaler: Any) -> None:
+    """Markers around ``GradScaler.step``: the optimizer's hooks do not fire when it skips a step."""
+    scaler_class = grad_scaler.GradScaler
+    original = scaler_class.step
+
+    @wraps(original)
+    def tuimon_scaler_step(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if runtime.is_compiling():
+            return original(self, *args, **kwargs)
+        _emit(OPTIMIZER_BEGIN)
+        try:
+            result = original(self, *args, **kwargs)
+        except BaseException as error:
+            _emit(OPTIMIZER_END)
+            _hide_frame(error)
+            raise
+        _emit(OPTIMIZER_END)
+        return result
+
+    dynamo.skip(tuimon_scaler_step)
+    _rebind([scaler_class], "step", tuimon_scaler_step)
+
+
+def _step_begins(optimizer: Any, args: Any, kwargs: Any) -> None:
+    if runtime.is_compiling():
+        return
+    frame = sys._getframe(1)
+    if _open_steps:
+        _close_abandoned(frame.f_back)
+    _open_steps.append((get_ident(), frame.f_code, id(frame)))
+    _emit(OPTIMIZER_BEGIN)
+
+
+def _step_ends(optimizer: Any, args: Any, kwargs: Any) -> None:
+    if runtime.is_compiling():
+        return
+    frame = sys._getframe(1)
+    mine = (get_ident(), frame.f_code, id(frame))
+    if _open_steps and _open_steps[-1] == mine:
+        _open_steps.pop()
+    elif mine in _open_steps:
+        _open_steps.remove(mine)
+    _emit(OPTIMIZER_END)
+    if runtime.facts_due:
+        runtime.tell_facts()
+
+
+def _close_abandoned(frame: Optional[FrameType]) -> None:
+    """End the steps of this thread whose frame is gone: they raised, and torch calls no post hook then.
+
+    What runs inside a step (a closure's backward) finds the step among its callers, from ``frame`` on, and leaves it.
+    """
+    try:
+        thread = get_ident()
+        waiting = [entry for entry in _open_steps if entry[0] == thread]
+        callers = set()
+        while frame is not None and waiting:
+            callers.add((thread, frame.f_code, id(frame)))
+            frame = frame.f_back
+        for entry in reversed(waiting):
+            if entry not in callers:
+                _open_steps.remove(entry)
+                _emit(OPTIMIZER_END, 0, 1)
+    except Exception:
+        _open_steps.clear()
+
+
+def _emit(kind: int, value: int = 0, flag: int = 0) -> None:
+    """Write a marker. Whatever goes wrong ends the instrumentation, never the training."""
+    try:
+        runtime.emit(kind, value, flag)
+    except Exception:
+        runtime.stop()
+
+
+def _number_of(iterator: Any) -> int:
+    """Number the iterator, once: addresses are reused. An attribute: a tenth of the cost of a weak dictionary."""
+    try:
+        number = iterator._tuimon_iterator = _next_iterator() & 0xFFFFFFFF
+    except Exception:
+        return 0
+    return number
+
+
+def _hide_frame(error: BaseException) -> None:
+    """Take the caller's frame, the first, out of the traceback: what the user sees is what plain torch shows."""
+    traceback = error.__traceback__
+    if _HIDES_FRAMES and traceback is not None:
+        error.__traceback__ = traceback.tb_next
+
+
+def _rebind(owners: List[Any], name: str, replacement: Any) -> None:
+    """Bind ``name`` anew in all ``owners``; undone only where nobody has rebound it since."""
+    for owner in owners:
+        original = owner.__dict__[name]
+        setattr(owner, name, replacement)
+        _undo.append(partial(_restore, owner, name, replacement, original))
+
+
+def _restore(owner: Any, name: str, replacement: Any, original: Any) -> None:
+    if owner.__dict__.get(name) is replacement:
+        setattr(owner, name, original)

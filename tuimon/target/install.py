@@ -1,0 +1,28 @@
+"""What is hooked where, once torch is there."""
+
+from typing import Any, Callable
+
+from . import api, hooks, nvtx, ranges, runtime
+
+WhenImported = Callable[[str, Callable[[Any], None]], None]
+
+
+def install(torch: Any, when_imported: WhenImported) -> None:
+    """Make the ring and place the hooks; without a ring, none. One that fails stops no other."""
+    runtime.start(torch)
+    if not runtime.on:
+        return
+    api.connect(runtime, ranges)
+    when_imported("torch.autograd", hooks.hook_backward)
+    when_imported("torch.utils.data.dataloader", hooks.hook_fetch)
+    when_imported("torch.optim.optimizer", hooks.hook_optimizer)
+    when_imported("torch.amp.grad_scaler", hooks.hook_scaler)
+    when_imported("torch.cuda.nvtx", nvtx.hook_torch)
+    when_imported("nvtx", nvtx.hook_package)
+
+
+def uninstall() -> None:
+    """Take everything back."""
+    runtime.stop()
+    hooks.uninstall()
+    nvtx.uninstall()

@@ -1,0 +1,190 @@
+"""The monitor's side of a ring: follows it, counts what it lost."""
+
+import json
+import mmap
+import os
+from functools import partial
+from typing import Any, Dict, List, Tuple
+
+from .layout import (
+    HEADER,
+    MAGIC,
+    META_BYTES,
+    META_LENGTH_OFFSET,
+    META_OFFSET,
+    NAME_COUNT_OFFSET,
+    NAMES_OFFSET,
+    SLOT,
+    SLOT_BYTES,
+    SLOTS_OFFSET,
+    U16,
+    U32,
+    VERSION,
+    Marker,
+)
+
+_FIRST_CHUNK_SLOTS = 64  # most reads find little
+_CHUNK_SLOTS = 4096
+_as_marker = partial(tuple.__new__, Marker)
+
+
+class RingError(Exception):
+    """The file is no ring of this version, or belongs to somebody else."""
+
+
+class RingReader:
+    """Follows one ring. What was overwritten before the first ``read`` is history; after it, loss."""
+
+    #: How many reads a hole may stay open (its writer was interrupted between taking and filling it).
+    PATIENCE = 3
+
+    def __init__(self, path: str) -> None:
+        """Map the file. Raises RingError when it is not a ring of this version, OSError when it is not there."""
+        self.path = path
+        self._map, self._identity = _map_own_file(path)
+        magic, version, slots, self.pid, self.start_ticks, self.created_ns = HEADER.unpack_from(self._map)
+        if magic != MAGIC or version != VERSION or len(self._map) != SLOTS_OFFSET + slots * SLOT_BYTES:
+            self._map.close()
+            raise RingError("%s is not a ring of version %d" % (path, VERSION))
+        self._slots: int = slots
+        self._next = 1  # sequence of the next slot to read
+        self._hole = (0, 0)  # sequence of a slot that stays empty, and how many reads it has
+        self._names: List[str] = [""]
+        self._names_end = NAMES_OFFSET
+        self._begun = False
+        self.dropped = 0
+
+    def close(self) -> None:
+        """Unmap the file."""
+        self._map.close()
+
+    def is_current(self) -> bool:
+        """Whether the path still names this ring: a process that replaces itself (exec) makes a new one."""
+        try:
+            info = os.stat(self.path)
+        except OSError:
+            return False
+        return (info.st_dev, info.st_ino) == self._identity
+
+    def meta(self) -> Dict[str, Any]:
+        """Facts about the process; empty while they are being written."""
+        (length,) = U32.unpack_from(self._map, META_LENGTH_OFFSET)
+        if not 0 < length <= META_BYTES:
+            return {}
+        try:
+            found = json.loads(self._map[META_OFFSET : META_OFFSET + length])
+        except ValueError:
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def name(self, number: int) -> str:
+        """The interned string with this id; "?" when there is none."""
+        (count,) = U32.unpack_from(self._map, NAME_COUNT_OFFSET)
+        while len(self._names) <= min(number, count):
+            at = self._names_end + U16.size
+            if at > SLOTS_OFFSET:
+                break
+            (length,) = U16.unpack_from(self._map, self._names_end)
+            self._names.append(self._map[at : at + length].decode("utf-8", "replace"))
+            self._names_end = at + length
+        return self._names[number] if 0 < number < len(self._names) else "?"
+
+    def read(self) -> List[Marker]:
+        """All markers written since the last call, oldest first; adds overwritten ones to ``dropped``."""
+        out: List[Marker] = []
+        size = _FIRST_CHUNK_SLOTS
+        while True:
+            index = (self._next - 1) % self._slots
+            count = min(size, self._slots - index)
+            size = min(size * 8, _CHUNK_SLOTS)
+            start = SLOTS_OFFSET + index * SLOT_BYTES
+            chunk = self._map[start : start + count * SLOT_BYTES]
+            valid = _valid_slots(chunk, self._next, count)
+            out += _markers(chunk, valid)
+            self._next += valid
+            if valid < count and not self._pass_obstacle():
+                break
+        if not self._begun:
+            self._begun = True
+            self.dropped = 0
+        return out
+
+    def _pass_obstacle(self) -> bool:
+        """The next slot does not hold what is expected: step over it, or return False to wait for it."""
+        sequence, check = self._slot(self._next)
+        if sequence == self._next or sequence & 0xFFFFFFFF != check:
+            return sequence == self._next and check == sequence & 0xFFFFFFFF  # written meanwhile, or half written
+        if sequence > self._next:
+            # The writer lapped us. Resume a quarter ring behind its end, so that it does not at once lap us again.
+            resume = max(sequence - self._slots + self._slots // 4, self._next + 1)
+            self._drop(resume - self._next)
+            return True
+        return self._skip_hole()
+
+    def _skip_hole(self) -> bool:
+        """Whether the empty slot was abandoned: slots after it are filled and it stayed empty."""
+        width = self._filled_beyond()
+        if not width:
+            return False
+        at, age = self._hole
+        age = age + 1 if at == self._next else 1
+        self._hole = (self._next, age)
+        if age < self.PATIENCE:
+            return False
+        self._drop(width)
+        return True
+
+    def _filled_beyond(self) -> int:
+        """How many slots from the next one on are empty before a filled one; 0 when nothing follows."""
+        for width in range(1, min(64, self._slots)):
+            sequence, check = self._slot(self._next + width)
+            if sequence >= self._next + width and check == sequence & 0xFFFFFFFF:
+                return width
+        return 0
+
+    def _drop(self, count: int) -> None:
+        self.dropped += count
+        self._next += count
+
+    def _slot(self, sequence: int) -> Tuple[int, int]:
+        """(sequence, check) as they stand in the slot that ``sequence`` belongs in."""
+        slot = SLOT.unpack_from(self._map, SLOTS_OFFSET + (sequence - 1) % self._slots * SLOT_BYTES)
+        return slot[0], slot[-1]
+
+
+def _map_own_file(path: str) -> Tuple[mmap.mmap, Tuple[int, int]]:
+    """Map a file of this user, and what identifies it (device, inode)."""
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        info = os.fstat(handle)
+        if info.st_uid != os.geteuid():
+            raise RingError("%s belongs to user %d" % (path, info.st_uid))
+        if info.st_size < SLOTS_OFFSET + SLOT_BYTES:
+            raise RingError("%s is too short for a ring" % path)
+        return mmap.mmap(handle, info.st_size, prot=mmap.PROT_READ), (info.st_dev, info.st_ino)
+    finally:
+        os.close(handle)
+
+
+def _valid_slots(chunk: bytes, first: int, count: int) -> int:
+    """How many slots at the start of ``chunk`` hold the sequences ``first``, ``first`` + 1, ..."""
+    sequences = memoryview(chunk).cast("Q")[0::4].tolist()
+    checks = memoryview(chunk).cast("I")[7::8].tolist()
+    if sequences == list(range(first, first + count)) and checks == [s & 0xFFFFFFFF for s in sequences]:
+        return count
+    valid = 0
+    for expected, sequence, check in zip(range(first, first + count), sequences, checks):
+        if sequence != expected or check != sequence & 0xFFFFFFFF:
+            break
+        valid += 1
+    return valid
+
+
+def _markers(chunk: bytes, count: int) -> List[Marker]:
+    """The first ``count`` slots. Column by column: a third of the time of unpacking slot by slot."""
+    if not count:
+        return []
+    view = memoryview(chunk)[: count * SLOT_BYTES]
+    longs, words, halves = view.cast("Q"), view.cast("I"), view.cast("H")
+    columns = (longs[1::4], halves[8::16], halves[9::16], words[5::8], words[6::8])
+    return list(map(_as_marker, zip(*(column.tolist() for column in columns))))

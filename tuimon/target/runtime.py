@@ -1,0 +1,163 @@
+"""The state of this process's instrumentation: its ring, if it has one, and the ``emit`` that all hooks call.
+
+Everything here is reached through the module (``runtime.emit``), because it changes: nothing before torch is imported,
+the ring's own ``emit`` while there is a ring, a lazy one in forked children.
+"""
+
+import atexit
+import os
+import sys
+from _thread import allocate_lock
+from typing import Any, Callable, Optional
+
+from . import facts, yama
+from .layout import FETCH_BEGIN
+from .names import RangeNames
+from .rings import make_ring
+from .writer import RingWriter
+
+
+def _emit_nothing(kind: int, value: int = 0, flag: int = 0) -> None:
+    """No ring: markers go nowhere."""
+
+
+def _never() -> bool:
+    return False
+
+
+#: Write a marker: ``emit(kind, value, flag)``. Never raises while ``on``.
+emit: Callable[..., None] = _emit_nothing
+#: Whether markers are wanted. False: every function of the API returns at once.
+on = False
+#: torch's own, once it is imported: Dynamo replaces it by True, so that what follows is not traced.
+is_compiling: Callable[[], bool] = _never
+#: Facts that are known only once the training runs (rank, GPUs) are still to be told.
+facts_due = False
+
+_writer: Optional[RingWriter] = None
+_names: Optional[RangeNames] = None
+_boundaries = 0
+_fork_hooked = False
+_opening = allocate_lock()
+
+#: Processes that import torch and do not train: they get a ring only if they prove otherwise.
+_ATTENDANTS = (b"--multiprocessing-fork", b"multiprocessing.forkserver", b"_inductor/compile_worker")
+#: After so many backward passes what is not known is taken to be absent.
+_FACTS_BOUNDARIES = 64
+
+
+def start(torch: Any) -> None:
+    """torch has been imported: make the ring, or be ready to make it at the first marker of a training."""
+    global on, is_compiling, _fork_hooked
+    if on:
+        return
+    compiler = getattr(torch, "compiler", None)
+    is_compiling = getattr(compiler, "is_dynamo_compiling", _never)
+    on = True
+    if not _fork_hooked:
+        _fork_hooked = True
+        os.register_at_fork(after_in_child=_after_fork)
+        atexit.register(_at_exit)
+    yama.allow_tracers()
+    if _is_attendant():
+        _be_lazy()
+    else:
+        open_ring()
+
+
+def stop() -> None:
+    """No more markers from this process."""
+    global on, emit, facts_due, _writer, _names
+    on = False
+    emit = _emit_nothing
+    facts_due = False
+    _names = None
+    writer, _writer = _writer, None
+    if writer is not None and writer.pid == os.getpid():
+        writer.unlink()
+
+
+def open_ring() -> bool:
+    """Make the ring of this process and publish what is known of it. Without room for one, instrumentation ends."""
+    global emit, facts_due, _writer, _names, _boundaries
+    if not _opening.acquire(False):  # another thread is at it: its first marker is there, this one is lost
+        return False
+    try:
+        writer = make_ring()
+        if writer is None:
+            stop()
+            return False
+        writer.set_meta(facts.facts())
+        _writer = writer
+        _names = RangeNames(writer)
+        _boundaries = 0
+        emit = writer.emit
+        facts_due = True
+        return True
+    finally:
+        _opening.release()
+
+
+def names() -> Optional[RangeNames]:
+    """The names of user ranges in this process's ring, which is made now if it waited for its first marker."""
+    if _names is None and on:
+        open_ring()
+    return _names
+
+
+def tell_facts() -> None:
+    """At a step boundary, while ``facts_due``: publish what torch knows by now."""
+    global facts_due, _boundaries
+    if _writer is None:
+        return
+    _boundaries += 1
+    if _boundaries & (_boundaries - 1):  # 1, 2, 4, ... 64
+        return
+    late = facts.late_facts()
+    if "gpu_uuids" in late or _boundaries >= _FACTS_BOUNDARIES:
+        facts_due = False
+    if late:
+        try:
+            _writer.set_meta({**facts.facts(), **late})
+        except Exception:
+            facts_due = False
+
+
+def _be_lazy() -> None:
+    global emit
+    emit = _emit_first
+
+
+def _emit_first(kind: int, value: int = 0, flag: int = 0) -> None:
+    """The first marker of a process that is no trainer until it behaves like one. DataLoader workers fetch, too."""
+    is_end = kind & 1  # of what began in the parent
+    if not is_end and kind != FETCH_BEGIN and open_ring():
+        emit(kind, value, flag)
+
+
+def _after_fork() -> None:
+    """In a forked child: let go of the parent's ring."""
+    global facts_due, _writer, _names, _opening
+    _opening = allocate_lock()
+    _writer = None
+    _names = None
+    facts_due = False
+    if on:
+        _be_lazy()
+        yama.allow_tracers()
+
+
+def _at_exit() -> None:
+    if _writer is not None and _writer.pid == os.getpid():
+        _writer.unlink()
+
+
+def _is_attendant() -> bool:
+    if "--multiprocessing-fork" in sys.argv:
+        return True
+    try:
+        with open("/proc/self/cmdline", "rb") as cmdline:
+            line = cmdline.read(65536)
+    except OSError:
+        return False
+    return any(sign in line for sign in _ATTENDANTS)

@@ -1,0 +1,107 @@
+"""Waits for ``torch`` (and ``nvtx``) to be imported, then instruments it.
+
+A finder at the head of ``sys.meta_path`` lets the other finders find the module, and has the loader they return tell
+when it has executed it. The loader stays the one that plain Python uses: only its ``exec_module`` is shadowed, on
+the instance, until it is called.
+"""
+
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # typing costs milliseconds, in every Python process under ``tuimon run``
+    from typing import Any, Callable, Dict
+
+
+class ImportWatch:
+    """A meta path finder that calls back once when a module has been imported, and leaves when nothing is awaited."""
+
+    def __init__(self) -> None:
+        self._awaited: "Dict[str, Callable[[Any], None]]" = {}
+
+    def when_imported(self, name: str, then: "Callable[[Any], None]") -> None:
+        """Call ``then(module)`` when the module has been imported: now, if it is there."""
+        module = sys.modules.get(name)
+        if module is not None and not _is_importing(module):
+            _call(then, module)
+            return
+        self._awaited[name] = then
+        if self not in sys.meta_path:
+            sys.meta_path.insert(0, self)
+
+    def find_spec(self, name: str, path: "Any" = None, target: "Any" = None) -> "Any":
+        """The spec that the finders after this one give, its loader watched; None for modules not awaited."""
+        if name not in self._awaited:
+            return None
+        spec = self._search(name, path, target)
+        if spec is not None:
+            self._watch_loader(name, spec.loader)
+        return spec
+
+    def _search(self, name: str, path: "Any", target: "Any") -> "Any":
+        for finder in list(sys.meta_path):
+            find = getattr(finder, "find_spec", None)
+            spec = find(name, path, target) if find is not None and finder is not self else None
+            if spec is not None:
+                return spec
+        return None
+
+    def _watch_loader(self, name: str, loader: "Any") -> None:
+        """Shadow ``loader.exec_module`` on the instance. A loader that does not allow it is left alone."""
+        original = getattr(loader, "exec_module", None)
+        if original is None or isinstance(loader, type):
+            return
+
+        def exec_module(module: "Any") -> None:
+            if module.__name__ != name:  # one loader may serve a whole archive
+                original(module)
+                return
+            loader.__dict__.pop("exec_module", None)
+            try:
+                original(module)
+            except BaseException as error:
+                traceback = error.__traceback__
+                if sys.version_info >= (3, 11) and traceback is not None:
+                    error.__traceback__ = traceback.tb_next  # without this frame, as plain Python shows it
+                raise
+            self._imported(name, module)
+
+        try:
+            loader.exec_module = exec_module
+        except Exception:
+            return
+
+    def _imported(self, name: str, module: "Any") -> None:
+        then = self._awaited.pop(name, None)
+        if not self._awaited and self in sys.meta_path:
+            sys.meta_path.remove(self)
+        if then is not None:
+            _call(then, sys.modules.get(name, module))
+
+
+def arm() -> None:
+    """Instrument torch as soon as it is imported, unless ``TUIMON_MARKERS=0``."""
+    if os.environ.get("TUIMON_MARKERS") == "0" or _armed:
+        return
+    _armed.append(ImportWatch())
+    _armed[0].when_imported("torch", _instrument)
+
+
+_armed: "list[ImportWatch]" = []
+
+
+def _instrument(torch: "Any") -> None:
+    from . import install
+
+    install.install(torch, _armed[0].when_imported)
+
+
+def _call(then: "Callable[[Any], None]", module: "Any") -> None:
+    try:
+        then(module)
+    except Exception:  # an import must not fail for us
+        return
+
+
+def _is_importing(module: "Any") -> bool:
+    return bool(getattr(getattr(module, "__spec__", None), "_initializing", False))
