@@ -80,7 +80,7 @@ def test_what_is_left_is_read_at_the_end():
 
 
 def test_the_open_phase_is_told():
-    follower, records = follow(markers("fetch:5 wait:3 bwd(", start_ns=10 * SECOND), 13 * SECOND)
+    _, records = follow(markers("fetch:5 wait:3 bwd(", start_ns=10 * SECOND), 13 * SECOND)
     assert records[-1].open_phase == "backward"
     assert records[-1].open_for_s == pytest.approx(2.992)
 

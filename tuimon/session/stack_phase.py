@@ -15,6 +15,12 @@ _BACKWARD_FILES = ("torch/autograd/__init__.py", "torch/autograd/graph.py", "tor
 _BACKWARD_FUNCTIONS = frozenset({"backward", "grad", "_engine_run_backward", "tuimon_backward"})
 _MODULE_PARTS = ("torch/nn/modules/", "torch/nn/functional.py", "torch/nn/parallel/", "torch/nn/init.py")
 
+_HOOKS: dict[str, FrameKind] = {
+    "tuimon_fetch": "fetch",
+    "tuimon_backward": "backward",
+    "tuimon_scaler_step": "optimizer",
+}
+
 
 def frame_kind(frame: Frame) -> FrameKind:
     """What a frame of torch or of our hooks says about the phase."""
@@ -29,7 +35,7 @@ def frame_kind(frame: Frame) -> FrameKind:
         if any(part in file for part in _MODULE_PARTS):
             return "module"
     if "tuimon/target/" in file:
-        return {"tuimon_fetch": "fetch", "tuimon_backward": "backward"}.get(function, "none")  # type: ignore[return-value]  # values are FrameKinds
+        return _HOOKS.get(function, "none")
     return "none"
 
 

@@ -157,6 +157,7 @@ class StepFinder:
 
     def step_ends(self, time_ns: int) -> None:
         """``tuimon.step()`` overrules all."""
+        self.drive = Drive.API
         if self._updated is not None:
             self._updated.absorb(self._open)
             self._close_piece(time_ns)
@@ -164,7 +165,6 @@ class StepFinder:
             self._open.end_ns = time_ns
             self._pieces.append(self._open)
             self._open = Step()
-        self.drive = Drive.API
         self._emit_merged()
 
     def finish(self) -> None:

@@ -123,6 +123,8 @@ class PhaseMachine:
 
     def _end(self, phase: str, time_ns: int, flag: int) -> None:
         if phase not in self._stack:  # it began before we came, or its begin was overwritten
+            if phase == "optimizer" and flag:
+                return  # an abandoned step that was closed here already
             self._close_stretch(time_ns, "update" if phase == "optimizer" else "backward")
         else:
             while True:  # anything still open inside has lost its end to an exception

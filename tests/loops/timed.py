@@ -1,0 +1,73 @@
+"""Pieces of a training that take a known time: every pause is measured where it happens and told at the end."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
+
+#: Phase -> seconds really spent in pauses.
+truth: Counter[str] = Counter()
+
+
+def pause(phase: str, ms: float) -> None:
+    """Take this long, in this phase."""
+    start = time.perf_counter()
+    time.sleep(ms / 1000)
+    truth[phase] += time.perf_counter() - start
+
+
+class _SlowBackward(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x: Tensor, ms: float) -> Tensor:
+        ctx.ms = ms
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, grad: Tensor):
+        pause("backward", ctx.ms)
+        return grad, None
+
+
+class Model(nn.Module):
+    """A linear layer whose forward and backward passes take 4 and 6 ms."""
+
+    def __init__(self, forward_ms: float = 4, backward_ms: float = 6) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+        self.forward_ms, self.backward_ms = forward_ms, backward_ms
+        self.phase = "forward"
+
+    def forward(self, x: Tensor) -> Tensor:
+        pause(self.phase, self.forward_ms)
+        return _SlowBackward.apply(self.layer(x), self.backward_ms)
+
+
+class Data(Dataset):
+    """Items that take 1 ms each."""
+
+    def __init__(self, count: int, ms: float = 1, phase: str = "data") -> None:
+        self.count, self.ms, self.phase = count, ms, phase
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> Tensor:
+        pause(self.phase, self.ms)
+        return torch.ones(4)
+
+
+class Sgd(torch.optim.SGD):
+    """An optimizer that takes 3 ms more."""
+
+    def step(self, closure=None):
+        pause("optimizer", 3)
+        return super().step(closure)
+
+
+def loader(batches: int, phase: str = "data", workers: int = 0) -> DataLoader:
+    """Batches of four items: 4 ms each."""
+    return DataLoader(Data(4 * batches, phase=phase), batch_size=4, num_workers=workers)

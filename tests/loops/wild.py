@@ -1,0 +1,246 @@
+"""Training loops as people write them, each in a process of its own; prints one JSON line per loop with its truth.
+
+Usage: ``python wild.py [NAME ...]``
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+
+import torch
+from torch import nn
+
+import tuimon
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+from timed import Model, Sgd, loader, pause, truth
+
+LOOPS = {}
+
+
+def loop(steps: int):
+    """Register a loop that makes this many steps."""
+
+    def register(function):
+        LOOPS[function.__name__] = (function, steps)
+        return function
+
+    return register
+
+
+def new():
+    model = Model()
+    return model, Sgd(model.parameters(), lr=0.1)
+
+
+@loop(20)
+def plain():
+    model, optimizer = new()
+    for x in loader(20):
+        optimizer.zero_grad()
+        loss = model(x).sum()
+        loss.backward()
+        optimizer.step()
+        pause("other", 2)
+
+
+@loop(20)
+def epochs_with_evaluation():
+    model, optimizer = new()
+    for _ in range(4):
+        model.phase = "forward"
+        for x in loader(5):
+            optimizer.zero_grad()
+            model(x).sum().backward()
+            optimizer.step()
+        model.phase = "eval"
+        with torch.no_grad():
+            for x in loader(6, phase="eval"):
+                model(x).sum()
+
+
+@loop(12)
+def accumulation():
+    model, optimizer = new()
+    for number, x in enumerate(loader(36), 1):
+        (model(x).sum() / 3).backward()
+        if number % 3 == 0:
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+@loop(15)
+def two_optimizers():
+    critic, critic_optimizer = new()
+    maker, maker_optimizer = new()
+    for x in loader(15):
+        critic_optimizer.zero_grad()
+        (critic(x).mean() - critic(maker(x).detach()).mean()).backward()
+        critic_optimizer.step()
+        maker_optimizer.zero_grad()
+        critic(maker(x)).mean().backward()
+        maker_optimizer.step()
+
+
+@loop(24)
+def hand_made_batches():
+    model, optimizer = new()
+
+    def get_batch():
+        pause("data", 5)
+        return torch.ones(4, 4)
+
+    for _ in range(25):  # the first began before the first marker
+        x = get_batch()
+        optimizer.zero_grad()
+        loss = model(x).sum()
+        loss.backward()
+        optimizer.step()
+        pause("other", 2)
+
+
+@loop(20)
+def endless_iterator():
+    model, optimizer = new()
+    batches = iter(loader(7))
+    for _ in range(20):
+        try:
+            x = next(batches)
+        except StopIteration:
+            batches = iter(loader(7))
+            x = next(batches)
+        optimizer.zero_grad()
+        model(x).sum().backward()
+        optimizer.step()
+
+
+@loop(6)
+def lbfgs():
+    model = Model()
+    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=4, tolerance_grad=0, tolerance_change=0)
+    target = torch.zeros(4, 4)
+    for x in loader(6):
+
+        def closure(x=x):
+            optimizer.zero_grad()
+            loss = ((model(x) - target) ** 2).sum()
+            loss.backward()
+            return loss
+
+        optimizer.step(closure)
+
+
+@loop(20)
+def grad_scaler_skips_steps():
+    model, optimizer = new()
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    for number, x in enumerate(loader(20)):
+        optimizer.zero_grad()
+        loss = model(x).sum() * (float("inf") if number % 4 == 1 else 1.0)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+
+
+@loop(20)
+def gradient_penalty():
+    model, optimizer = new()
+    for x in loader(20):
+        x.requires_grad_()
+        optimizer.zero_grad()
+        out = model(x).sum()
+        (grad,) = torch.autograd.grad(out, x, create_graph=True)
+        (out + (grad.norm() - 1) ** 2).backward()
+        optimizer.step()
+
+
+@loop(20)
+def checkpointing():
+    from torch.utils.checkpoint import checkpoint
+
+    model, optimizer = new()
+    for x in loader(20):
+        x.requires_grad_()
+        optimizer.zero_grad()
+        checkpoint(model, x, use_reentrant=True).sum().backward()
+        optimizer.step()
+        truth["forward"] -= 0.004  # the recomputation lies inside backward
+        truth["backward"] += 0.004
+
+
+@loop(29)
+def updated_by_hand():
+    model = Model()
+    for _ in range(30):  # from backward to backward: the first is not whole
+        model(torch.ones(4, 4)).sum().backward()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.sub_(0.1 * parameter.grad)
+                parameter.grad = None
+
+
+@loop(20)
+def workers():
+    model, optimizer = new()
+    for x in loader(20, workers=2):
+        optimizer.zero_grad()
+        model(x).sum().backward()
+        optimizer.step()
+
+
+@loop(20)
+def survives_errors():
+    model, optimizer = new()
+    for number, x in enumerate(loader(20)):
+        optimizer.zero_grad()
+        loss = model(x).sum()
+        try:
+            if number % 5 == 2:
+                loss.sum().backward(torch.ones(3))
+        except RuntimeError:
+            pass
+        loss.backward()
+        optimizer.step()
+
+
+@loop(10)
+def told_by_the_user():
+    model, optimizer = new()
+    for _ in range(11):
+        for _ in range(2):
+            with tuimon.phase("half"):
+                optimizer.zero_grad()
+                model(torch.ones(4, 4)).sum().backward()
+                optimizer.step()
+        tuimon.mark("whole")
+        tuimon.step()
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    for name in sys.argv[1:] or LOOPS:
+        function, steps = LOOPS[name]
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                truth.clear()
+                torch.manual_seed(0)
+                tuimon.mark(name)  # a forked child gets its ring with its first marker of consequence
+                function()
+                print(json.dumps({"name": name, "pid": os.getpid(), "steps": steps, "truth": truth}), flush=True)
+                code = 0
+            except Exception:
+                traceback.print_exc()
+            finally:
+                os._exit(code)
+        os.waitpid(pid, 0)
+
+
+if __name__ == "__main__":
+    main()
