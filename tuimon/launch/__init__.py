@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tuimon.launch.attached import Attached, Candidate, candidates, look_at
+from tuimon.launch.attached import Attached, Candidate, candidates, look_at, members
 from tuimon.launch.child import Ended, Launched, new_run_id
 from tuimon.launch.places import output_path, state_directory
 from tuimon.launch.resolve import resolve
@@ -14,6 +14,7 @@ __all__ = [
     "Launched",
     "candidates",
     "look_at",
+    "members",
     "new_run_id",
     "output_path",
     "resolve",

@@ -16,7 +16,7 @@ _PYTHON_NAME = re.compile(r"^(python|pypy)[\d.]*[a-z]*$")
 _PYTHON_MAP = re.compile(rb"/(lib)?python\d[\w.]*\.so|/python\d[\d.]*$", re.MULTILINE)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Attached:
     """A process that tuimon watches but did not start; its start tells it from a later one of that pid."""
 
@@ -66,6 +66,8 @@ def look_at(pid: int) -> Attached:
         )
     meta = ring_meta(pid, ticks)
     command = command_of(pid)
+    if not meta:
+        meta = _environment_of(pid)  # a shell that tuimon launched, or a Python that has not come to its torch yet
     if not meta and not is_python(pid):
         program = os.path.basename(command[0]) if command else "a kernel thread"
         raise NotPython(f"process {pid} ({program}) is no Python interpreter", "List the trainings that run: tuimon ps")
@@ -74,10 +76,12 @@ def look_at(pid: int) -> Attached:
 
 def ring_meta(pid: int, ticks: int) -> dict[str, Any]:
     """What the ring of a live process says of it; empty without one."""
-    path = os.path.join(ring.ring_directory(), f"{pid}-{ticks}.ring")
     try:
-        reader = ring.RingReader(path)
+        reader = ring.RingReader(ring.ring_path(pid))
     except (OSError, ring.RingError, ValueError):
+        return {}
+    if reader.start_ticks != ticks:
+        reader.close()
         return {}
     try:
         return reader.meta() or {"pid": pid}
@@ -141,6 +145,18 @@ def members(run_id: str) -> list[int]:
         except OSError:
             continue
     return sorted(found)
+
+
+def _environment_of(pid: int) -> dict[str, Any]:
+    """Run and output file, as ``tuimon run`` left them in the environment of what it started."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as environ:
+            pairs = [entry.partition(b"=") for entry in environ.read().split(b"\0")]
+    except OSError:
+        return {}
+    found = {name: os.fsdecode(value) for name, _, value in pairs if name in (b"TUIMON_RUN", b"TUIMON_OUTPUT")}
+    run = found.get(b"TUIMON_RUN")
+    return {"run": run, "output": found.get(b"TUIMON_OUTPUT")} if run else {}
 
 
 def command_of(pid: int) -> list[str]:

@@ -111,11 +111,20 @@ class Launched:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 self._process.send_signal(number)
 
+    def lives(self) -> bool:
+        """Whether it, or another process of the session it was given, is still there."""
+        return self.poll() is None or self._group_lives()
+
     def end_step(self, now_s: float) -> signal.Signals | None:
         """One step of ending the run: SIGINT, SIGTERM, SIGKILL to its group; returns what was sent now."""
-        if self.poll() is not None and not self._group_lives():
+        if not self.lives():
             return None
         return self._ending.step(now_s)
+
+    @property
+    def last_sent(self) -> signal.Signals | None:
+        """The last signal that ``end_step`` sent."""
+        return self._ending.sent
 
     def next_signal_in_s(self, now_s: float) -> float | None:
         """Seconds until ``end_step`` sends the next signal; None when it has sent all."""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
+import stat
 import time
 
 import msgspec
 
 from tuimon.errors import LogError
-from tuimon.records import Header, Notice, Record
+from tuimon.records import Notice, Record
 from tuimon.text import plain
 
 _ENCODER = msgspec.json.Encoder()
@@ -19,39 +21,33 @@ RETRY_S = 5.0
 #: Records held back while the log cannot be written.
 PENDING_LIMIT = 2000
 SUFFIX = ".jsonl"
+_LOG_BEGINS = b'{"type":"header",'
 
 
 class LogWriter:
-    """Writes Records to a file. Once open it never raises: ``add`` and ``flush`` return what there is to say."""
+    """Writes Records to a file, a Header first. Once open it raises nothing: ``flush`` returns what there is to say.
 
-    def __init__(self, path: str, header: Header) -> None:
-        """Create the file (in a folder: a new one named by time and pid). Raises LogError when that cannot be done."""
-        self.path = _file_in(path, header)
+    The file is locked (flock) as long as it is written: two runs do not mix, and readers know whether more will come.
+    """
+
+    def __init__(self, path: str) -> None:
+        """Create the file, in a folder a new one named by time and pid; an older log of that name is replaced.
+
+        Raises LogError when it cannot be written, is locked, or is something else than a log.
+        """
+        self.path = _file_in(path)
         self.lost = 0  # records given up on
         self._pending: list[Record] = []
         self._broken = False
         self._torn = False  # the file ends within a line
         self._retry_s = 0.0
-        try:
-            self._handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-        except OSError as error:
-            raise _cannot_write(self.path, error) from error
-        try:
-            self._refuse_to_overwrite()
-            line = _ENCODER.encode(header) + b"\n"
-            if self._write(line) < len(line):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        except OSError as error:
-            os.close(self._handle)
-            raise _cannot_write(self.path, error) from error
-        except LogError:
-            os.close(self._handle)
-            raise
+        self._begun = False  # the header is in the file
+        self._handle = _open(self.path)
 
     def add(self, record: Record) -> None:
         """Hold a record for the next ``flush``."""
         if len(self._pending) >= PENDING_LIMIT:
-            self._pending.pop(0)
+            del self._pending[0 if self._begun else 1]  # without its header the rest could not be read
             self.lost += 1
         self._pending.append(record)
 
@@ -71,6 +67,7 @@ class LogWriter:
             self._retry_s = now_s + RETRY_S
             return self._fail(error, now_s)
         self._torn = False
+        self._begun = True
         self._pending.clear()
         if not self._broken:
             return None
@@ -84,6 +81,13 @@ class LogWriter:
             with contextlib.suppress(OSError):
                 os.close(self._handle)
             self._handle = -1
+
+    def discard(self) -> None:
+        """Close the file and, as nothing was recorded, remove it."""
+        self.close()
+        if os.path.isfile(self.path):
+            with contextlib.suppress(OSError):
+                os.unlink(self.path)
 
     def _fail(self, error: OSError, now_s: float) -> Notice | None:
         if self._broken:
@@ -103,6 +107,7 @@ class LogWriter:
             return
         lines = written.count(b"\n") - (1 if self._torn else 0)
         del self._pending[:lines]
+        self._begun = self._begun or lines > 0
         self._torn = not written.endswith(b"\n")
 
     def _write(self, data: bytes) -> int:
@@ -112,22 +117,51 @@ class LogWriter:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         return count
 
-    def _refuse_to_overwrite(self) -> None:
-        if os.path.isfile(self.path) and os.fstat(self._handle).st_size > 0:
-            raise LogError(
-                f"{plain(self.path)} exists already",
-                "Name another file, or a folder: every run gets a file of its own.",
-            )
+
+def _open(path: str) -> int:
+    """An empty, locked file. Raises LogError."""
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK, 0o644)
+    except OSError as error:
+        raise _cannot_write(path, error) from error
+    try:
+        os.set_blocking(handle, True)
+        if stat.S_ISREG(os.fstat(handle).st_mode):
+            _claim(handle, path)
+        os.write(handle, b"\n")  # a full disk is better known now than after the run has started
+        with contextlib.suppress(OSError):
+            os.ftruncate(handle, 0)
+    except OSError as error:
+        os.close(handle)
+        raise _cannot_write(path, error) from error
+    except LogError:
+        os.close(handle)
+        raise
+    return handle
 
 
-def _file_in(path: str, header: Header) -> str:
+def _claim(handle: int, path: str) -> None:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise LogError(f"another tuimon is writing {plain(path)}", "Name another file, or a folder.") from None
+    except OSError:
+        pass  # some network file systems know no locks
+    beginning = os.pread(handle, len(_LOG_BEGINS), 0)
+    if beginning.strip() and beginning != _LOG_BEGINS:
+        raise LogError(
+            f"{plain(path)} exists and is no tuimon log, so it is not overwritten", "Name another file with --log."
+        )
+
+
+def _file_in(path: str) -> str:
     if not (os.path.isdir(path) or path.endswith("/")):
         return path
     try:
         os.makedirs(path, exist_ok=True)
     except OSError as error:
         raise _cannot_write(path, error) from error
-    stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(header.wall_unix_s))
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime())
     return os.path.join(path, f"tuimon-{stamp}-{os.getpid()}{SUFFIX}")
 
 
