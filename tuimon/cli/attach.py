@@ -1,0 +1,77 @@
+"""``tuimon attach``: watch a training that runs."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from collections.abc import Sequence
+
+from tuimon.cli.options import add_watching, options_of, parser_of
+from tuimon.errors import UsageError
+from tuimon.launch import candidates
+from tuimon.monitor import Monitor
+from tuimon.opening import Options, open_attach
+
+_DOC = """\
+Watch a Python process that runs already. It is not changed, and goes on as before when tuimon leaves it.
+A training that `tuimon run` started, or that imports tuimon, has markers: steps and phases are measured. For any other,
+phases are inferred from stack samples. Without PID, pick one from the list."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command; 0 when it was left or has ended."""
+    parser = parser_of("attach", _DOC)
+    add_watching(parser)
+    parser.add_argument("--duration", type=float, metavar="SECONDS", help="leave after this long (headless)")
+    parser.add_argument("pid", type=int, nargs="?", metavar="PID", help="the process; none: choose from a list")
+    parsed = parser.parse_args(argv)
+    options = options_of(parsed)
+    pid = parsed.pid if parsed.pid is not None else _pick(options)
+    if pid is None:
+        return 0
+    if parsed.duration is not None and parsed.duration <= 0:
+        raise UsageError("--duration must be above 0", "For example: tuimon attach --duration 60 PID")
+    if options.headless or parsed.duration is not None:
+        return _headless(open_attach(pid, options), options, parsed.duration)
+    return _full_screen(open_attach(pid, options), options)
+
+
+def _pick(options: Options) -> int | None:
+    found = candidates()
+    if not options.headless:
+        from tuimon.views.tui.picker import pick
+
+        chosen: int | None = pick(found)
+        return chosen
+    from tuimon.cli.ps import table
+
+    print("\n".join(table(found)), flush=True)
+    raise UsageError("attach needs a PID", "tuimon attach PID, with one of the above" if found else "No training runs.")
+
+
+def _full_screen(monitor: Monitor, options: Options) -> int:
+    from tuimon.views.tui.app import run_app
+
+    monitor.start()
+    try:
+        return run_app(monitor, options.refresh_s)
+    finally:
+        monitor.stop()
+
+
+def _headless(monitor: Monitor, options: Options, duration_s: float | None) -> int:
+    from tuimon.cli.watching import watch_headless
+
+    asked_to_leave = []
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: asked_to_leave.append(True))
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    leave_s = time.monotonic() + duration_s if duration_s is not None else None
+
+    def until() -> bool:
+        return bool(asked_to_leave) or (leave_s is not None and time.monotonic() >= leave_s)
+
+    watch_headless(monitor, options.refresh_s, step=lambda: None, until=until)
+    sys.stderr.flush()
+    return 0

@@ -1,0 +1,103 @@
+"""The command line: finds the command, runs it, turns errors into a message and an exit code."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from tuimon.errors import TuimonError
+
+#: Each command is ``tuimon.cli.NAME`` with ``main(argv) -> exit code``; only the one that is asked for is imported.
+COMMANDS = {
+    "run": "start a training and watch it",
+    "attach": "watch a training that runs",
+    "view": "replay a log, or follow one that is still being written",
+    "report": "sum up a log as text or JSON",
+    "ps": "list the trainings on this machine",
+    "doctor": "what works on this machine, what does not, and how to fix it",
+}
+
+_HELP = """\
+usage: tuimon COMMAND ...
+
+What is my training waiting for, which line of code causes it, and what would fixing it gain?
+
+{commands}
+
+  tuimon run train.py            start train.py and watch it
+  tuimon attach                  pick a training that runs
+  tuimon COMMAND --help          the options of a command
+  tuimon --version
+"""
+
+
+def run_command_line(argv: Sequence[str]) -> int:
+    """Run one command; returns tuimon's exit code."""
+    try:
+        return _dispatch(argv)
+    except TuimonError as error:
+        _complain(f"tuimon: {error.message}")
+        if error.hint:
+            _complain(f"  {error.hint}")
+        return error.exit_code
+    except BrokenPipeError:
+        # whoever read our output has gone; Python would complain once more when it flushes at exit
+        _silence(sys.stdout)
+        return 0
+    except KeyboardInterrupt:
+        return 130
+    except SystemExit as leave:  # argparse: --help and usage errors
+        return leave.code if isinstance(leave.code, int) else 0 if leave.code is None else 2
+
+
+def _dispatch(argv: Sequence[str]) -> int:
+    first = argv[0] if argv else ""
+    if first in COMMANDS:
+        code: int = import_module(f"tuimon.cli.{first}").main(list(argv[1:]))
+        sys.stdout.flush()
+        return code
+    if first in ("-h", "--help", "help"):
+        print(help_text(), end="", flush=True)
+        return 0
+    if first in ("-V", "--version"):
+        from tuimon.opening import version_of
+
+        print(f"tuimon {version_of('tuimon')}", flush=True)
+        return 0
+    if not argv:
+        _complain(help_text().rstrip())
+        return 2
+    _complain(f"tuimon: there is no command {first!r}\n  {_did_you_mean(first)}")
+    return 2
+
+
+def help_text() -> str:
+    """What ``tuimon --help`` prints."""
+    lines = [f"  {name:<8} {text}" for name, text in COMMANDS.items()]
+    return _HELP.format(commands="\n".join(lines))
+
+
+def _did_you_mean(word: str) -> str:
+    if word.endswith(".py") or os.path.exists(word):
+        return f"Did you mean: tuimon run {word}"
+    from difflib import get_close_matches
+
+    close = get_close_matches(word, COMMANDS, n=1)
+    return f"Did you mean: tuimon {close[0]}" if close else f"Commands: {', '.join(COMMANDS)}"
+
+
+def _complain(text: str) -> None:
+    with contextlib.suppress(OSError, ValueError):
+        print(text, file=sys.stderr, flush=True)
+
+
+def _silence(stream: object) -> None:
+    try:
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, stream.fileno())  # type: ignore[attr-defined]  # a text stream, or closed: then nothing is to do
+        os.close(null)
+    except (OSError, ValueError, AttributeError):
+        pass

@@ -1,0 +1,99 @@
+"""Options that commands share."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+
+from tuimon.opening import Options
+
+#: Options of ``run`` that take a value in the next word: all that must be known to find where the command begins.
+VALUE_OPTIONS = ("--log", "--interval", "--rate", "--max-cpu")
+
+
+def parser_of(command: str, doc: str, usage: str | None = None) -> argparse.ArgumentParser:
+    """A parser whose help is the command's docstring."""
+    return argparse.ArgumentParser(
+        prog=f"tuimon {command}",
+        usage=usage,
+        description=doc,
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+
+
+def add_watching(parser: argparse.ArgumentParser) -> None:
+    """What ``run`` and ``attach`` have in common."""
+    parser.add_argument("--headless", action="store_true", help="lines on stderr instead of the full screen")
+    parser.add_argument("--log", metavar="FILE|DIR", help="record the session; in a folder, to a new file")
+    parser.add_argument(
+        "--interval",
+        type=_number("--interval", 0.1, 3600),
+        metavar="SECONDS",
+        help="length of a window, and time between two refreshes (1; refresh of the full screen: 0.5)",
+    )
+    parser.add_argument(
+        "--rate", type=_number("--rate", 0.1, 1000), metavar="HZ", help="sample stacks at most this often a second"
+    )
+    parser.add_argument(
+        "--max-cpu",
+        type=_number("--max-cpu", 0.1, 10_000),
+        metavar="PERCENT",
+        help="CPU that sampling stacks may use, of one core (3; headless: 2)",
+    )
+    parser.add_argument("--no-stacks", action="store_true", help="do not sample stacks")
+    parser.add_argument("--no-gpu", action="store_true", help="do not ask NVML for GPU counters")
+    parser.add_argument("--no-markers", action="store_true", help="no hooks in the training process")
+
+
+def options_of(parsed: argparse.Namespace) -> Options:
+    """The parsed words as Options."""
+    return Options(
+        headless=parsed.headless or not terminal_can_draw(),
+        log=parsed.log,
+        interval_s=parsed.interval,
+        rate_hz=parsed.rate,
+        max_cpu_ratio=parsed.max_cpu / 100 if parsed.max_cpu is not None else None,
+        stacks=not parsed.no_stacks,
+        gpu=not parsed.no_gpu,
+        markers=not parsed.no_markers,
+    )
+
+
+def terminal_can_draw() -> bool:
+    """Whether the full screen can be drawn: all three streams on a terminal that is not dumb."""
+    if os.environ.get("TERM", "dumb") in ("dumb", ""):
+        return False
+    try:
+        # the app reads keys from stdin and draws on stderr
+        return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
+    except ValueError:  # closed
+        return False
+
+
+def split_command(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Our own options, and the target's command line: all from the first word that is no option of ours, or ``-m``."""
+    at = 0
+    while at < len(words):
+        word = words[at]
+        if word == "--":
+            return list(words[:at]), list(words[at + 1 :])
+        if word == "-m" or not word.startswith("-"):
+            break
+        at += 2 if word in VALUE_OPTIONS else 1
+    return list(words[:at]), list(words[at:])
+
+
+def _number(name: str, lowest: float, highest: float) -> Callable[[str], float]:
+    def parse(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text!r} is no number") from None
+        if not lowest <= value <= highest:
+            raise argparse.ArgumentTypeError(f"{name} goes from {lowest:g} to {highest:g}")
+        return value
+
+    return parse

@@ -1,0 +1,74 @@
+"""``tuimon run``: start a training and watch it."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Sequence
+
+from tuimon.cli.options import add_watching, options_of, parser_of, split_command
+from tuimon.launch import resolve
+from tuimon.launch.relay import Relay
+from tuimon.monitor import Monitor
+from tuimon.opening import Options, open_run
+from tuimon.text import plain
+
+_DOC = """\
+Start a training, unchanged, and watch it. COMMAND is SCRIPT.py, -m MODULE, or any program (torchrun, bash, uv ...);
+everything after it belongs to it.
+
+  tuimon run train.py --lr 0.1
+  tuimon run -m mypackage.train
+  tuimon run --headless --log run.jsonl -- torchrun --nproc-per-node 2 train.py
+
+The exit code is the training's own, 128+n if signal n ended it."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command; returns the target's exit code, 0 when it was left running."""
+    parser = parser_of("run", _DOC, "tuimon run [options] [--] COMMAND [ARGS...]")
+    add_watching(parser)
+    own, words = split_command(argv)
+    options = options_of(parser.parse_args(own))
+    command = resolve(words)
+    return _headless(command, options) if options.headless else _full_screen(command, options)
+
+
+def _full_screen(command: Sequence[str], options: Options) -> int:
+    from tuimon.views.tui.app import run_app
+
+    monitor = open_run(command, options)
+    monitor.start()
+    try:
+        return run_app(monitor, options.refresh_s)
+    finally:
+        monitor.stop()
+        if monitor.output is not None:
+            print(f"Its output: {monitor.output.path}", flush=True)
+
+
+def _headless(command: Sequence[str], options: Options) -> int:
+    with Relay() as relay:
+        monitor = open_run(command, options)
+        launched = monitor.target
+        assert launched is not None
+        relay.to(launched)
+        try:
+            _watch(monitor, options, relay)
+        except Exception as error:  # noqa: BLE001  (whatever breaks in us, the training ends by itself, with its exit code)
+            _say(f"tuimon: no longer watching: {type(error).__name__}: {plain(str(error))}; the training goes on")
+        while not launched.wait(0.25):
+            relay.step()
+        ended = launched.poll()
+    return ended.exit_code if ended is not None and ended.exit_code is not None else 0
+
+
+def _watch(monitor: Monitor, options: Options, relay: Relay) -> None:
+    from tuimon.cli.watching import watch_headless
+
+    watch_headless(monitor, options.refresh_s, step=relay.step)
+
+
+def _say(text: str) -> None:
+    with contextlib.suppress(OSError, ValueError):
+        print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,33 @@
+"""``tuimon view``: replay a log."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tuimon.cli.options import parser_of, terminal_can_draw
+from tuimon.errors import UsageError
+from tuimon.opening import open_log
+from tuimon.text import plain
+
+_DOC = """\
+Show a recorded session in the full screen; one that is still being written is followed. In a folder, the newest log."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command."""
+    parser = parser_of("view", _DOC)
+    parser.add_argument("log", metavar="LOG|DIR", help="what --log has written")
+    parser.add_argument("--speed", type=float, metavar="X", help="play at X times the recorded pace, not all at once")
+    parsed = parser.parse_args(argv)
+    if parsed.speed is not None and parsed.speed <= 0:
+        raise UsageError("--speed must be above 0", "For example: tuimon view --speed 10 run.jsonl")
+    monitor = open_log(parsed.log, parsed.speed)
+    if not terminal_can_draw():
+        raise UsageError("view needs a terminal", f"Without one: tuimon report {plain(parsed.log)}")
+    from tuimon.views.tui.app import run_app
+
+    monitor.start()
+    try:
+        return run_app(monitor)
+    finally:
+        monitor.stop()

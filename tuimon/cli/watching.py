@@ -1,0 +1,68 @@
+"""The loop of the commands that watch without a full screen."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import sys
+import time
+from collections.abc import Callable
+
+from tuimon.monitor import Monitor
+from tuimon.views.headless import HeadlessView
+
+#: Between two looks at the queue; the end of the target wakes us at once.
+TICK_S = 0.25
+
+
+class Alarm:
+    """Sleeps until a process ends, at most as long as is asked (pidfd; plain sleep where there is none)."""
+
+    def __init__(self, pid: int) -> None:
+        self._poll = select.poll()
+        self._handle = -1
+        with contextlib.suppress(OSError, AttributeError):
+            self._handle = os.pidfd_open(pid)
+            self._poll.register(self._handle, select.POLLIN)
+
+    def sleep(self, seconds: float) -> None:
+        """Sleep; a signal handler may run meanwhile."""
+        if self._handle < 0:
+            time.sleep(max(seconds, 0.0))
+        elif self._poll.poll(max(seconds, 0.0) * 1000):
+            self.close()  # it has ended: from now on it would wake us all the time
+
+    def close(self) -> None:
+        """Close the handle."""
+        if self._handle >= 0:
+            self._poll.unregister(self._handle)
+            os.close(self._handle)
+            self._handle = -1
+
+
+def watch_headless(
+    monitor: Monitor, refresh_s: float, *, step: Callable[[], None], until: Callable[[], bool] = lambda: False
+) -> None:
+    """Watch until the target has ended or ``until`` says so: a line every ``refresh_s``, a summary at the end."""
+    view = HeadlessView(sys.stderr)
+    alarm = Alarm(monitor.watched.pid if monitor.watched else 0)
+    next_line_s = time.monotonic() + refresh_s
+    monitor.start()
+    try:
+        while not monitor.ended and not until():
+            now_s = time.monotonic()
+            alarm.sleep(min(TICK_S, max(next_line_s - now_s, 0.01)))
+            step()
+            monitor.tick()
+            if time.monotonic() >= next_line_s:
+                next_line_s = _next(next_line_s, refresh_s)
+                view.show(monitor.session, monitor.findings)
+    finally:
+        alarm.close()
+        monitor.stop()
+    view.summary(monitor.session, monitor.findings, monitor.log.path if monitor.log else None)
+
+
+def _next(due_s: float, period_s: float) -> float:
+    return max(due_s + period_s, time.monotonic() + period_s / 2)

@@ -1,0 +1,90 @@
+"""Signals of a headless run: the terminal's reach the target by themselves, those sent to tuimon are passed on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tuimon.launch.child import Launched
+
+#: A SIGINT that came without a terminal may have gone to the whole process group; the target is given this long to
+#: end by it before it is passed on, so that it is not interrupted twice.
+INTERRUPT_GRACE_S = 1.0
+
+
+class Relay:
+    """While it is entered, SIGHUP is ignored (by what is started then, too), SIGINT and SIGTERM end tuimon no more.
+
+    What was ignored when tuimon started (``nohup``, a background job of ``sh``) stays ignored.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._launched: Launched | None = None
+        self._interrupted_s: float | None = None
+        self._terminate = False
+        self._before: dict[signal.Signals, object] = {}
+
+    def __enter__(self) -> Relay:
+        self._set(signal.SIGHUP, signal.SIG_IGN)
+        self._set(signal.SIGINT, self._on_interrupt)
+        self._set(signal.SIGTERM, self._on_terminate)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]  # what signal.getsignal gave
+
+    def to(self, launched: Launched) -> None:
+        """Whom signals are passed on to; those that came before are passed on now."""
+        self._launched = launched
+        self.step()
+
+    def step(self) -> None:
+        """Pass on what is due; to be called every tick."""
+        if self._launched is None:
+            return
+        if self._terminate:
+            self._terminate = False
+            self._launched.forward(signal.SIGTERM)
+        if self._interrupted_s is not None and self._clock() >= self._interrupted_s + INTERRUPT_GRACE_S:
+            self._interrupted_s = None
+            self._launched.forward(signal.SIGINT)
+
+    def _set(
+        self, number: signal.Signals, handler: Callable[[int, FrameType | None], object] | signal.Handlers
+    ) -> None:
+        before = signal.getsignal(number)
+        if before is signal.SIG_IGN or before is None:
+            return
+        self._before[number] = before
+        signal.signal(number, handler)
+
+    def _on_interrupt(self, number: int, frame: FrameType | None) -> None:
+        if not in_foreground() and self._interrupted_s is None:
+            self._interrupted_s = self._clock()
+
+    def _on_terminate(self, number: int, frame: FrameType | None) -> None:
+        self._terminate = True
+        self.step()
+
+
+def in_foreground() -> bool:
+    """Whether we are the foreground job of a terminal: then Ctrl-C reaches the target without us."""
+    try:
+        terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    except OSError:
+        return False
+    finally:
+        os.close(terminal)

@@ -1,0 +1,147 @@
+"""Headless: one line an interval on stderr, a summary at the end."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, TextIO
+
+from tuimon.records import Exit
+from tuimon.session.rows import PhaseTable, StepSummary
+from tuimon.views.format import clock, duration, ms, percent, plain, rate
+
+if TYPE_CHECKING:
+    from tuimon.diagnosis.finding import Finding
+    from tuimon.session.session import Session
+
+_SHORT = {"forward": "fwd", "backward": "bwd", "optimizer": "opt"}
+_COLOURS = {"critical": "31", "warning": "33", "info": "36", "benign": "32"}
+
+
+class HeadlessView:
+    """Lines for people on a stream that may go away at any time."""
+
+    def __init__(self, stream: TextIO | None) -> None:
+        self._stream = stream
+        self._colour = stream is not None and stream.isatty() and "NO_COLOR" not in os.environ
+        self._verdict: str | None = None
+        self._noticed: dict[str, str] = {}
+
+    def show(self, session: Session, findings: Sequence[Finding]) -> None:
+        """One line: where the run is; before it, what the sources have to say for the first time."""
+        for notice in list(session.notices.values()):
+            if self._noticed.get(notice.source) != notice.message:
+                self._noticed[notice.source] = notice.message
+                self.say(
+                    f"{notice.source}: {plain(notice.message)}" + (f" ({plain(notice.hint)})" if notice.hint else "")
+                )
+        since_s = session.now_s - (session.start_s or session.now_s)
+        self._write(f"[tuimon {clock(since_s)}] {progress(session)}{self._verdict_part(findings)}")
+
+    def summary(self, session: Session, findings: Sequence[Finding], log_path: str | None) -> None:
+        """The end: how it ended, steps over the whole run, the primary finding, where the log is."""
+        for line in summary_lines(session, findings):
+            self.say(line)
+        if log_path:
+            self.say(f"log: {plain(log_path)} (tuimon report {plain(log_path)})")
+
+    def say(self, text: str) -> None:
+        """One line of our own."""
+        self._write(f"[tuimon] {text}")
+
+    def _verdict_part(self, findings: Sequence[Finding]) -> str:
+        if not findings:
+            return ""
+        first = findings[0]
+        text = plain(first.headline) if first.rule != self._verdict else ""
+        self._verdict = first.rule
+        name = first.rule.upper().replace("_", "-")
+        if self._colour:
+            name = f"\x1b[{_COLOURS[first.severity]}m{name}\x1b[0m"
+        return f"  {name} {text}".rstrip()
+
+    def _write(self, line: str) -> None:
+        if self._stream is None:
+            return
+        try:
+            self._stream.write(line + "\n")
+            self._stream.flush()
+        except UnicodeEncodeError:
+            self._write(line.encode("ascii", "replace").decode())
+        except (OSError, ValueError):  # the terminal is gone, the pipe is closed: the run goes on unseen
+            self._stream = None
+
+
+def progress(session: Session) -> str:
+    """What the run does now: speed, step time, phases, GPUs; before the first step, what is waited for."""
+    pid = session.trainer()
+    if pid is None:
+        return "waiting for a Python process that trains"
+    steps, table = session.steps(pid), session.phases(pid)
+    parts = []
+    if steps is not None and steps.per_second:
+        parts += [rate(steps.per_second), f"{ms(steps.median_ms)} (p95 {ms(steps.p95_ms, unit=False)})"]
+    if table is not None and table.rows:
+        parts.append(phases_text(table))
+    if not parts or (steps is not None and not steps.per_second):
+        parts.append(_waiting(session, pid, steps))
+    gpus = [gpu for gpu in session.gpus() if gpu.used_by_run] or session.gpus()
+    if gpus:
+        parts.append("gpu " + " ".join(percent(gpu.util_ratio).replace(" ", "") for gpu in gpus[:8]))
+    return "  ".join(parts)
+
+
+def phases_text(table: PhaseTable) -> str:
+    """``data 62% fwd 11% bwd 16%``; ``~`` marks what rests on samples."""
+    cells = []
+    for row in table.rows:
+        if row.share or row.name != "eval":
+            share = percent(row.share).replace(" ", "")
+            cells.append(f"{_SHORT.get(row.name, row.name)} {'~' if row.estimated else ''}{share}")
+    return " ".join(cells) + (" (inferred from stacks)" if table.inferred else "")
+
+
+def _waiting(session: Session, pid: int, steps: StepSummary | None) -> str:
+    if steps is not None and steps.open_phase and steps.open_for_s:
+        return f"no step has ended yet: in {steps.open_phase} for {duration(steps.open_for_s)}"
+    if steps is not None:
+        return "no step lately" if steps.total else "waiting for the first step"
+    places = session.hot_lines(pid)
+    if places:
+        place = places[0].place
+        name = plain(os.path.basename(place.file))
+        return f"waiting for the first step; mostly at {name}:{place.line} {plain(place.function)}"
+    return "waiting for the first step"
+
+
+def summary_lines(session: Session, findings: Sequence[Finding]) -> list[str]:
+    """How it ended, the whole run's steps and phases, the primary finding with what to do."""
+    lines = [how_it_ended(session.exit)] if session.exit is not None else []
+    pid = session.trainer()
+    steps = session.run_steps(pid) if pid is not None else None
+    table = session.run_phases(pid) if pid is not None else None
+    if steps is not None and steps.total:
+        lines.append(f"{steps.total} steps, median {ms(steps.median_ms)}, p95 {ms(steps.p95_ms)}")
+    if table is not None and table.rows:
+        lines.append(phases_text(table))
+    if findings:
+        first = findings[0]
+        lines.append(f"{first.rule.upper().replace('_', '-')}: {plain(first.headline)}")
+        if first.action:
+            lines.append(plain(first.action))
+    return lines
+
+
+def how_it_ended(end: Exit) -> str:
+    """``ended with exit code 3: ValueError: ...``; and who lives on."""
+    if end.signal:
+        text = f"killed by {end.signal}"
+    elif end.exit_code is None:
+        text = "the process has ended"
+    else:
+        text = f"ended with exit code {end.exit_code}"
+    if end.last_line:
+        text += f": {plain(end.last_line)}"
+    if end.survivors:
+        text += f"; still running: {', '.join(map(str, end.survivors[:8]))}"
+    return text
