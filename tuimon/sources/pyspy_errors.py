@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 import os
-from typing import NamedTuple
 
 from tuimon.sources import procfs
+from tuimon.sources.trouble import Trouble, in_container
 from tuimon.text import plain
 
-_CONTAINER_FILES = ("/.dockerenv", "/run/.containerenv")
 _UPGRADE = "Upgrade py-spy where tuimon is installed: python -m pip install --upgrade py-spy"
-
-
-class Trouble(NamedTuple):
-    """Why a process cannot be sampled. ``lasting``: waiting alone will not help."""
-
-    message: str
-    hint: str | None
-    lasting: bool
 
 
 NO_BINARY = Trouble(
     "no stack samples: py-spy was not found beside tuimon nor on PATH",
     "Install it where tuimon is installed: python -m pip install py-spy",
-    True,
 )
 
 
@@ -34,19 +24,19 @@ def explain(message: str, pid: int) -> Trouble:
         return _denied(pid)
     if "unsupported version" in text:
         version = _after(message, "Unsupported version of Python: ") or "of this process"
-        return Trouble(f"no stack samples: py-spy does not know Python {version}", _UPGRADE, True)
+        return Trouble(f"no stack samples: py-spy does not know Python {version}", _UPGRADE)
     if "failed to find a python interpreter" in text or "both python and libpython are invalid" in text:
         return _unreadable(pid)
     if "failed to find python version" in text or "no python processes found" in text:
         return Trouble(
             f"no stack samples: process {pid} is no Python interpreter, or has not started yet",
             "If it runs Python inside another program (embedded or frozen), py-spy cannot read it",
-            False,
+            passing=True,
         )
     return Trouble(
         f"no stack samples of process {pid}: {_first_line(message)}",
         "Try it alone: py-spy dump --pid " + str(pid),
-        False,
+        passing=True,
     )
 
 
@@ -54,31 +44,27 @@ def _denied(pid: int) -> Trouble:
     owner = _owner(pid)
     if owner is not None and os.geteuid() not in (0, owner):
         message = f"no stack samples: process {pid} belongs to another user (uid {owner})"
-        return Trouble(message, "Run tuimon as that user, or with sudo", True)
+        return Trouble(message, "Run tuimon as that user, or with sudo")
     if in_container():
         return Trouble(
             f"no stack samples: ptrace of process {pid} is denied in this container",
             "Start the container with --cap-add SYS_PTRACE "
             "(Kubernetes: securityContext.capabilities.add: [SYS_PTRACE])",
-            True,
         )
     scope = yama_scope()
     if scope == 3:
-        return Trouble(
-            "no stack samples: this kernel forbids ptrace (Yama scope 3)", "Only a reboot can change that", True
-        )
+        return Trouble("no stack samples: this kernel forbids ptrace (Yama scope 3)", "Only a reboot can change that")
     if scope == 2:
-        return Trouble("no stack samples: ptrace is for root only (Yama scope 2)", "Run tuimon with sudo", True)
+        return Trouble("no stack samples: ptrace is for root only (Yama scope 2)", "Run tuimon with sudo")
     if scope == 1:
         return Trouble(
             f"no stack samples: ptrace of process {pid} is denied (Yama scope 1: only its parents may)",
             "Start the training with tuimon run, or allow it: sudo sysctl kernel.yama.ptrace_scope=0",
-            True,
+            passing=True,  # a process under tuimon run allows it once it has started
         )
     return Trouble(
         f"no stack samples: ptrace of process {pid} is denied",
         "A security profile (seccomp, SELinux, AppArmor) or a process that made itself undumpable forbids it",
-        True,
     )
 
 
@@ -86,21 +72,14 @@ def _unreadable(pid: int) -> Trouble:
     program = procfs.executable(pid)
     if program.startswith("python") and program.endswith("t"):
         message = f"no stack samples: py-spy cannot read free-threaded Python ({plain(program)})"
-        return Trouble(message, "Markers, threads and GPUs are still shown", True)
-    return Trouble(f"no stack samples: py-spy cannot read the Python of process {pid}", _UPGRADE, False)
+        return Trouble(message, "Markers, threads and GPUs are still shown")
+    return Trouble(f"no stack samples: py-spy cannot read the Python of process {pid}", _UPGRADE, passing=True)
 
 
 def yama_scope() -> int | None:
     """Yama's ptrace scope; None on a kernel without Yama."""
     raw = procfs.read_bytes("/proc/sys/kernel/yama/ptrace_scope", 16)
     return int(raw) if raw and raw.strip().isdigit() else None
-
-
-def in_container() -> bool:
-    """Whether we look at the machine from inside a container."""
-    if any(os.path.exists(path) for path in _CONTAINER_FILES) or "KUBERNETES_SERVICE_HOST" in os.environ:
-        return True
-    return any(word in (procfs.read_bytes("/proc/1/cgroup") or b"") for word in (b"docker", b"kubepods", b"lxc"))
 
 
 def _owner(pid: int) -> int | None:

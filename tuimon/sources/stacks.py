@@ -9,18 +9,20 @@ from dataclasses import dataclass
 from tuimon.records import Frames, Notice, Record, Stacks
 from tuimon.sources import procfs, pyspy, pyspy_errors
 from tuimon.sources.frames import FrameNumbers
-from tuimon.sources.pyspy_errors import Trouble
 from tuimon.sources.sampling_budget import FASTEST_HZ, START_HZ, Allowance, CostModel, Plan, plan
 from tuimon.sources.speedscope import Samples
 from tuimon.sources.stack_fold import Fold
 from tuimon.sources.targets import Targets
+from tuimon.sources.trouble import Trouble
 
 _FIRST_WINDOW_S = 0.6
 _POLL_S = 0.05
 _LONGEST_SLEEP_S = 0.25
 _WORKERS_AT_ONCE = 4
 #: A failing process is tried again after this long, doubled each time.
-_RETRY_S = (1.0, 60.0)
+_RETRY_S = 1.0
+_LONGEST_RETRY_S = 60.0
+_LONGEST_PASSING_RETRY_S = 5.0
 #: So often a passing trouble (a Python that has not started yet) is not worth a word.
 _PATIENCE = 3
 
@@ -124,9 +126,9 @@ class StackSource:
             return
         before = self._failing.get(key)
         times = before.times + 1 if before else 1
-        first_s, longest_s = _RETRY_S
-        retry_s = now_s + min(first_s * 2.0 ** (times - 1), longest_s)
-        self._failing[key] = _Failing(pyspy_errors.explain(ended.message, ended.pid), times, retry_s)
+        trouble = pyspy_errors.explain(ended.message, ended.pid)
+        longest_s = _LONGEST_PASSING_RETRY_S if trouble.passing else _LONGEST_RETRY_S
+        self._failing[key] = _Failing(trouble, times, now_s + min(_RETRY_S * 2.0 ** (times - 1), longest_s))
 
     # ---- windows to begin
 
@@ -172,8 +174,8 @@ class StackSource:
         try:
             self._running[pid] = pyspy.Recording.start(self._binary, pid, rate_hz, window_s)
         except OSError as error:
-            trouble = Trouble(f"no stack samples: py-spy does not start: {error.strerror}", None, True)
-            self._failing[key] = _Failing(trouble, 1, now_s + _RETRY_S[1])
+            trouble = Trouble(f"no stack samples: py-spy does not start: {error.strerror}")
+            self._failing[key] = _Failing(trouble, 1, now_s + _LONGEST_RETRY_S)
             self._binary = None
             return False
         if pid in self._turn:
@@ -187,7 +189,7 @@ class StackSource:
         if self._binary is None and (failing is None or now_s >= failing.retry_s):
             self._binary = self._find_binary()
             if self._binary is None:
-                self._failing[nowhere] = _Failing(pyspy_errors.NO_BINARY, 1, now_s + _RETRY_S[1] / 2)
+                self._failing[nowhere] = _Failing(pyspy_errors.NO_BINARY, 1, now_s + _LONGEST_RETRY_S / 2)
             else:
                 self._failing.pop(nowhere, None)
         return self._binary is not None
@@ -209,7 +211,7 @@ class StackSource:
 
     def _notices(self, now_s: float) -> Iterable[Record]:
         """A trouble when it is new, an "ok" when the last one is over."""
-        worth_saying = [f.trouble for f in self._failing.values() if f.trouble.lasting or f.times >= _PATIENCE]
+        worth_saying = [f.trouble for f in self._failing.values() if not f.trouble.passing or f.times >= _PATIENCE]
         trouble = worth_saying[0] if worth_saying else None
         if self._said in worth_saying or trouble == self._said:
             return
