@@ -11,8 +11,8 @@ from tuimon.session.session import Session
 #: Share of the step spent waiting for data (TraceML warns at 10 %, calls it critical at 20 %).
 WARN_SHARE = 0.10
 CRITICAL_SHARE = 0.20
-#: Mean CPU of the workers from which they count as saturated (proposal).
-SATURATED_CPU = 0.80
+#: Share of time in which the workers run or wait for a core, from which they count as saturated (proposal).
+SATURATED_BUSY = 0.80
 #: Share of the workers' samples in collate / their time in disk wait that makes these the cause (proposals).
 COLLATE_SHARE = 0.30
 DISK_SHARE = 0.20
@@ -23,6 +23,7 @@ class _Workers(NamedTuple):
 
     number: int
     cpu_ratio: float | None  # mean of one worker
+    busy_ratio: float | None  # mean of CPU plus time runnable without a core
     disk_ratio: float
     hot: HotFunction | None
     collate_share: float | None
@@ -60,6 +61,7 @@ def input_bound(session: Session, pid: int) -> Finding | None:
             "step_ms": length,
             "workers": workers.number,
             "worker_cpu_ratio": workers.cpu_ratio,
+            "worker_busy_ratio": workers.busy_ratio,
             "hot_share": hot.share if hot else None,
         },
         estimated_speedup=speedup,
@@ -70,12 +72,15 @@ def _workers(session: Session, pid: int) -> _Workers:
     processes = session.workers(pid)
     threads = [t for p in processes if (t := session.process_threads(p.pid)) is not None]
     cpu = [t.cpu_ratio for t in threads if t.cpu_ratio is not None]
-    states = [row.state for t in threads for row in t.threads if row.tid == t.pid]
+    mains = [row for t in threads for row in t.threads if row.tid == t.pid]
+    delays = [row.delay_ratio or 0.0 for row in mains]
+    states = [row.state for row in mains]
     spots = [s for p in processes if (s := session.hotspots(p.pid)) is not None]
     collates = [share for s in spots if (share := s.share_with("collate")) is not None]
     return _Workers(
         number=len(processes),
         cpu_ratio=sum(cpu) / len(cpu) if cpu else None,
+        busy_ratio=(sum(cpu) + sum(delays)) / len(cpu) if cpu else None,
         disk_ratio=states.count("disk") / len(states) if states else 0.0,
         hot=hottest_function(merged_lines(s.hot_lines() for s in spots)),
         collate_share=sum(collates) / len(collates) if collates else None,
@@ -94,7 +99,7 @@ def _cause(
     hot = workers.hot
     if hot is not None and (workers.collate_share or 0.0) >= COLLATE_SHARE:
         return "slow_collate", hot, f": {at(hot.place)} collates batches in the workers"
-    if workers.cpu_ratio is None or workers.cpu_ratio < SATURATED_CPU:
+    if workers.busy_ratio is None or workers.busy_ratio < SATURATED_BUSY:
         return None, hot, f": {at(hot.place)} is where the workers work" if hot else ""
     kept = _keeps(workers)
     saying = f": {at(hot.place)} keeps {kept}" if hot else f": {kept} busy"
@@ -103,7 +108,7 @@ def _cause(
 
 def _keeps(workers: _Workers) -> str:
     who = {1: "the worker", 2: "both workers"}.get(workers.number, f"all {workers.number} workers")
-    return f"{who} at {percent(min(1.0, workers.cpu_ratio or 0.0))}"
+    return f"{who} at {percent(min(1.0, workers.busy_ratio or 0.0))}"
 
 
 def _free_cores(session: Session) -> float:

@@ -9,12 +9,14 @@ from tuimon.records import Frame
 
 #: ``rest``: in none of the marked boundaries and in no module; the loop's own lines decide (see ``hotspots``).
 StackPhase = Literal["data", "forward", "backward", "optimizer", "rest"]
-FrameKind = Literal["fetch", "backward", "optimizer", "module", "none"]
+FrameKind = Literal["fetch", "backward", "optimizer", "module", "import", "none"]
 
 _BACKWARD_FILES = ("torch/autograd/__init__.py", "torch/autograd/graph.py", "torch/_tensor.py")
-_BACKWARD_FUNCTIONS = frozenset({"backward", "grad", "_engine_run_backward", "tuimon_backward"})
-_MODULE_PARTS = ("torch/nn/modules/", "torch/nn/functional.py", "torch/nn/parallel/", "torch/nn/init.py")
-
+_BACKWARD_FUNCTIONS = frozenset({"backward", "grad", "_engine_run_backward"})
+#: ``wrapper`` is what torch puts around every optimizer's ``step`` (``Optimizer.profile_hook_step``).
+_OPTIMIZER_FUNCTIONS = frozenset({"step", "wrapper"})
+#: A call of a module; not its construction or initialisation.
+_MODULE_FUNCTIONS = frozenset({"_call_impl", "_wrapped_call_impl", "forward"})
 _HOOKS: dict[str, FrameKind] = {
     "tuimon_fetch": "fetch",
     "tuimon_backward": "backward",
@@ -23,19 +25,25 @@ _HOOKS: dict[str, FrameKind] = {
 
 
 def frame_kind(frame: Frame) -> FrameKind:
-    """What a frame of torch or of our hooks says about the phase."""
+    """What a frame of torch, of our hooks or of the import system says about the phase."""
     file, function = frame.file, frame.function
-    if "torch/" in file:
-        if file.endswith("torch/utils/data/dataloader.py"):
-            return "fetch" if function in ("__next__", "_next_data") else "none"
-        if file.endswith(_BACKWARD_FILES):
-            return "backward" if function in _BACKWARD_FUNCTIONS else "none"
-        if "torch/optim/" in file and not file.endswith("lr_scheduler.py") and function != "zero_grad":
-            return "optimizer"
-        if any(part in file for part in _MODULE_PARTS):
-            return "module"
+    if file.startswith("<frozen importlib"):
+        return "import"
     if "tuimon/target/" in file:
         return _HOOKS.get(function, "none")
+    if "torch/" not in file:
+        return "none"
+    if file.endswith("torch/utils/data/dataloader.py"):
+        return "fetch" if function in ("__next__", "_next_data") else "none"
+    if file.endswith(_BACKWARD_FILES):
+        return "backward" if function in _BACKWARD_FUNCTIONS else "none"
+    if "torch/optim/" in file:
+        scheduler = file.endswith(("lr_scheduler.py", "swa_utils.py"))
+        return "optimizer" if function in _OPTIMIZER_FUNCTIONS and not scheduler else "none"
+    if file.endswith("torch/nn/functional.py"):
+        return "module"
+    if "torch/nn/" in file:
+        return "module" if function in _MODULE_FUNCTIONS else "none"
     return "none"
 
 
@@ -43,12 +51,14 @@ def stack_phase(kinds: Sequence[FrameKind]) -> StackPhase:
     """The phase of a stack given the kinds of its frames, root first.
 
     The innermost boundary decides, as it does for markers: a module run by a checkpoint inside backward is backward, a
-    module run by a closure inside an optimizer's step is forward.
+    module run by a closure inside an optimizer's step is forward. What an import runs is none of them.
     """
     module = False
     for kind in reversed(kinds):
         if kind == "module":
             module = True
+        elif kind == "import":
+            return "rest"
         elif kind == "fetch":
             return "data"
         elif kind == "backward":
