@@ -19,7 +19,8 @@ from tuimon.records import (
     Threads,
 )
 from tuimon.session.devices import DeviceTable
-from tuimon.session.hotspots import FrameTable, HotSpots
+from tuimon.session.frames import FrameTable
+from tuimon.session.hotspots import HotSpots
 from tuimon.session.rows import GpuRow, HotLine, PhaseRow, PhaseTable, StepSummary, ThreadRow
 from tuimon.session.steps import StepStats
 from tuimon.session.threads import ThreadTable

@@ -1,0 +1,53 @@
+"""Frames by id, and which line of a stack speaks for it."""
+
+from __future__ import annotations
+
+from tuimon.records import Frame, Place
+from tuimon.session.stack_phase import FrameKind, frame_kind
+
+_FRAMES_LIMIT = 50_000
+_UNKNOWN = Frame("", 0, "?")
+
+
+class FrameTable:
+    """Frames by id, over all processes of a stream; bounded."""
+
+    def __init__(self) -> None:
+        self._frames: dict[int, Frame] = {}
+        self._kinds: dict[int, FrameKind] = {}
+
+    def add(self, first: int, frames: list[Frame]) -> None:
+        """Learn the frames with ids from ``first`` on."""
+        for number, frame in enumerate(frames, first):
+            if len(self._frames) < _FRAMES_LIMIT:
+                self._frames[number] = frame
+                self._kinds[number] = frame_kind(frame)
+
+    def __getitem__(self, number: int) -> Frame:
+        return self._frames.get(number, _UNKNOWN)
+
+    def kind(self, number: int) -> FrameKind:
+        """What this frame says about the phase."""
+        return self._kinds.get(number, "none")
+
+    def user_place(self, stack: list[int]) -> Place | None:
+        """The innermost user line of a stack (ids root first); None where it holds none.
+
+        A forked DataLoader worker carries the trainer's own frames below its loop: they are not what it does.
+        """
+        for number in reversed(stack):
+            frame = self[number]
+            if frame.user:
+                return Place(frame.file, frame.line, frame.function, frame.source)
+            if frame.function == "_worker_loop":
+                return None
+        return None
+
+    def place(self, stack: list[int]) -> Place | None:
+        """The innermost user line; without one the innermost line of an installed package, then of anything."""
+        own = self.user_place(stack)
+        if own is not None or not stack:
+            return own
+        package = next((n for n in reversed(stack) if "-packages/" in self[n].file), stack[-1])
+        frame = self[package]
+        return Place(frame.file, frame.line, frame.function, frame.source)

@@ -1,0 +1,81 @@
+"""Samples of a training thread and their phases: by boundary where one is in the stack, else by the loop's own lines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from tuimon.session.frames import FrameTable
+from tuimon.session.stack_phase import stack_phase
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A stack of a training thread (frame ids, root first), how often it was seen, and its phase."""
+
+    stack: list[int]
+    count: int
+    phase: str
+
+
+def classify(stacks: Mapping[tuple[int, ...], int], frames: FrameTable) -> list[Sample]:
+    """The samples of one training thread (stack of frame ids, root first -> count) with their phases."""
+    phased = [
+        Sample(list(stack), count, stack_phase([frames.kind(n) for n in stack])) for stack, count in stacks.items()
+    ]
+    loop = LoopLines(phased, frames)
+    return [replace(s, phase=loop.phase_of(s.stack)) if s.phase == "rest" else s for s in phased]
+
+
+class LoopLines:
+    """The lines of the user's loop: where backward is called, where the forward pass begins.
+
+    A sample outside every boundary is placed by the frame at which its stack parts from the way to the backward call:
+    on an earlier line than the first forward line it prepares data, up to the backward line it is forward, later it is
+    side work.
+    """
+
+    def __init__(self, samples: list[Sample], frames: FrameTable) -> None:
+        self._frames = frames
+        self._backward = self._way(samples, "backward")
+        self._forward_line: dict[int, int] = {}  # depth -> first line of the forward pass in that frame of the way
+        for sample in samples:
+            if sample.phase == "forward":
+                depth = self._parting(sample.stack)
+                if depth is not None:
+                    line = frames[sample.stack[depth]].line
+                    self._forward_line[depth] = min(line, self._forward_line.get(depth, line))
+
+    def phase_of(self, stack: list[int]) -> str:
+        """``data``, ``forward`` or ``other``."""
+        depth = self._parting(stack)
+        if depth is None:
+            return "other"
+        line = self._frames[stack[depth]].line
+        if line > self._frames[self._backward[depth]].line:
+            return "other"
+        first_forward = self._forward_line.get(depth)
+        return "data" if first_forward is not None and line < first_forward else "forward"
+
+    def _way(self, samples: list[Sample], phase: str) -> list[int]:
+        """Frames from the root to the innermost user frame of the most frequent stack of a phase."""
+        best = max((s for s in samples if s.phase == phase), key=lambda s: s.count, default=None)
+        if best is None:
+            return []
+        stack = best.stack
+        boundary = next((i for i, n in enumerate(stack) if self._frames.kind(n) == phase), len(stack))
+        while boundary and not self._frames[stack[boundary - 1]].user:
+            boundary -= 1
+        return stack[:boundary]
+
+    def _parting(self, stack: list[int]) -> int | None:
+        """Depth of the frame in which a stack leaves the way to the backward call; None if it never was on it."""
+        depth = None
+        for i, (own, way) in enumerate(zip(stack, self._backward, strict=False)):
+            mine, theirs = self._frames[own], self._frames[way]
+            if (mine.file, mine.function) != (theirs.file, theirs.function):
+                break
+            depth = i
+            if mine.line != theirs.line:
+                break
+        return depth
