@@ -1,0 +1,1 @@
+"""The terminal app: a board of panes over a Session."""

@@ -1,0 +1,249 @@
+"""Realistic record streams, and a monitor that plays them: what the app is tested with."""
+
+import math
+
+from tests.session.records import frames, header, process, stacks, steps, threads
+from tuimon.diagnosis.finding import Finding
+from tuimon.records import Cost, Exit, Frame, Frames, Gpu, Notice, Place, RangeTime, StackCount, Stacks
+from tuimon.session.session import Session
+
+GIB = 1024**3
+MAIN, PIN, AUTOGRAD = 4242, 4311, 4312
+
+
+class Output:
+    """Output that a test writes."""
+
+    def __init__(self, data=b""):
+        self.data = data
+        self.skipped_bytes = 0
+
+    def read(self, max_bytes):
+        data, self.data = self.data, b""
+        self.skipped_bytes += max(len(data) - max_bytes, 0)
+        return data[-max_bytes:]
+
+
+class Launched:
+    """A run that the test pretends to have launched."""
+
+    pid = MAIN
+
+
+class Playback:
+    """A monitor over literal records: each tick folds the next batch."""
+
+    def __init__(self, records=(), findings=(), *, output=None, target=None, later=()):
+        self.session = Session()
+        self.findings = list(findings)
+        self.output = output
+        self.target = target
+        self.ending = None
+        self.ticks = 0
+        self.later = list(later)
+        for record in records:
+            self.session.add(record)
+
+    @property
+    def ended(self):
+        return self.session.exit is not None
+
+    @property
+    def exit_code(self):
+        return self.session.exit.exit_code if self.session.exit else None
+
+    def tick(self):
+        self.ticks += 1
+        if not self.later:
+            return False
+        for record in self.later.pop(0):
+            self.session.add(record)
+        return True
+
+    def begin_end(self):
+        self.ending = "SIGINT sent; SIGTERM in 5 s"
+
+    def stop(self):
+        pass
+
+
+INPUT_BOUND = Finding(
+    rule="input_bound",
+    severity="critical",
+    headline="62 % of every step waits for data: augment() transforms.py:31 keeps both workers at 100 %",
+    action="num_workers=2 -> 6 on this 16-core machine; or make augment() transforms.py:31 cheaper",
+    cause="workers_saturated",
+    share_of_step=0.62,
+    where=(Place("/home/me/project/transforms.py", 31, "augment", "out = cv(img, kernel)"),),
+    evidence={"data_ms_per_step": 41.5, "step_ms": 67.1, "workers": 2, "worker_cpu_ratio": 0.998, "hot_share": None},
+    estimated_speedup=2.13,
+)
+SIDE_WORK = Finding(
+    rule="side_work",
+    severity="warning",
+    headline="5 % of every step goes into logging: train.py:71",
+    action="log every 50 steps instead of every step",
+    share_of_step=0.05,
+    estimated_speedup=1.05,
+)
+
+PLACES = (
+    ("/home/me/project/train.py", 44, "main", "for x, y in loader:", True),
+    ("/home/me/project/transforms.py", 31, "augment", "out = cv(img, kernel)", True),
+    ("/usr/lib/python3/torch/utils/data/_utils/pin_memory.py", 52, "do_one_step", "", False),
+    ("/home/me/project/train.py", 52, "main", "loss = criterion(model(x), y)", True),
+)
+
+
+def start(mode="run"):
+    return [
+        header(pid=MAIN, cpu_count=16),
+        process(MAIN, ppid=1, command=["python", "train.py", "--epochs", "3"], gpu_uuids=["GPU-0"]),
+        process(4300, "worker", ppid=MAIN),
+        process(4301, "worker", ppid=MAIN),
+        frames(*PLACES),
+    ]
+
+
+def seconds(first, count, *, gpus=1, data_ms=41.5, ranges=(), native=4):
+    """``count`` windows of a second from ``first`` on, one list of records each."""
+    return [_second(t, gpus, data_ms, ranges, native) for t in range(first, first + count)]
+
+
+def _second(t, gpus, data_ms, ranges, native):
+    wave = 1 + 0.25 * math.sin(t / 5) + (0.9 if t % 23 == 0 else 0.0)
+    phases = {"data": data_ms * wave, "forward": 7.1, "backward": 10.4, "optimizer": 3.9, "other": 3.2}
+    natives = [(MAIN + 100 + i, f"omp_{i}", 0.02 * (i % 3), "waiting", 0.0) for i in range(native)]
+    records = [
+        steps(float(t), phases, count=15, pid=MAIN, first_index=15 * t, ranges=list(ranges)),
+        stacks(float(t), ([1], 20), pid=4300),
+        stacks(float(t), ([1], 20), pid=4301),
+        Stacks(t=float(t), pid=MAIN, window_s=1.0, rate_hz=20.0, samples=20,
+               stacks=[StackCount(MAIN, "MainThread", [0], 13), StackCount(MAIN, "MainThread", [3], 7),
+                       StackCount(PIN, "Thread-1 (_pin_memory_loop)", [2], 20)]),
+        threads(float(t), (MAIN, "python", 0.38 + 0.02 * (t % 3), "waiting", 0.01), (PIN, "pt_data_pin", 0.03, "waiting", 0.0),
+                (AUTOGRAD, "pt_autograd_0", 0.17, "waiting", 0.0), *natives, pid=MAIN, cpu_ratio=0.6),
+        threads(float(t), (4300, "python", 1.0, "running", 0.02), pid=4300),
+        threads(float(t), (4301, "python", 0.97, "running", 0.14), pid=4301),
+        Cost(t=float(t), pid=0, window_s=1.0, cpu_ratio=0.042, sampler_cpu_ratio=0.021, rss_bytes=62 * 2**20),
+    ]  # fmt: skip
+    return records + [gpu(t, index) for index in range(gpus)]
+
+
+def gpu(t, index=0, **more):
+    util = max(0.0, min(1.0, 0.37 + 0.3 * math.sin(t / 3 + index)))
+    facts = {
+        "util_ratio": util,
+        "memory_used_bytes": int(21.4 * GIB),
+        "memory_total_bytes": 80 * GIB,
+        "power_w": 310.0 + 10 * index,
+        "power_limit_w": 700.0,
+        "temperature_c": 61.0,
+        "sm_clock_mhz": 1755,
+        "sm_clock_max_mhz": 1980,
+    }
+    return Gpu(t=float(t), pid=0, index=index, uuid=f"GPU-{index}", name="NVIDIA H100 80GB HBM3", **(facts | more))
+
+
+RANGES = (
+    RangeTime("batch", 15, 15 * 66_000_000, "data"),
+    RangeTime("batch/augment", 30, 15 * 31_000_000, "data"),
+    RangeTime("conv", 15, 15 * 5_000_000, "forward"),
+)
+NO_GPU = Notice(
+    t=0.5,
+    pid=0,
+    source="gpu",
+    level="info",
+    message="no NVIDIA driver on this machine",
+    hint="libnvidia-ml.so.1 not found",
+)
+PROGRESS = (
+    b"Files already prepared\nepoch 1  loss 2.3012  acc 0.112\nepoch 2  loss 1.9120  acc 0.301\n"
+    b"\x1b[32mcheckpoint saved\x1b[0m to runs/a/2.pt\n"
+    b"\repoch 3:  10%|#         | 156/1563 [00:10<01:33, 14.9it/s, loss=1.83]"
+    b"\repoch 3:  27%|##7       | 420/1563 [00:28<01:16, 14.9it/s, loss=1.81]"
+)
+
+
+def input_bound(windows=192, gpus=1, **more):
+    """Two saturated workers on a machine with GPUs."""
+    records = start() + [record for window in seconds(1, windows, gpus=gpus, **more) for record in window]
+    return Playback(records, [INPUT_BOUND, SIDE_WORK], output=Output(PROGRESS), target=Launched())
+
+
+def healthy(windows=60):
+    """Nothing to complain about, no GPU."""
+    records = start() + [NO_GPU]
+    records += [record for window in seconds(1, windows, gpus=0, data_ms=0.4) for record in window]
+    return Playback(records, [], output=Output(PROGRESS), target=Launched())
+
+
+def no_gpu(windows=60):
+    """Input-bound without a GPU, with user ranges."""
+    records = start() + [NO_GPU]
+    records += [record for window in seconds(1, windows, gpus=0, ranges=RANGES) for record in window]
+    return Playback(records, [INPUT_BOUND], output=Output(PROGRESS), target=Launched())
+
+
+def before_first_step():
+    """The process is there, no step has ended."""
+    waiting = steps(3.0, {}, count=0, pid=MAIN, open_phase="data", open_for_s=2.6)
+    rows = threads(3.0, (MAIN, "python", 1.0, "running", 0.0), pid=MAIN)
+    return Playback([*start()[:2], waiting, rows], output=Output(b""), target=Launched())
+
+
+def ended():
+    """Crashed after a minute."""
+    run = input_bound(60)
+    last = "RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB"
+    run.session.add(Exit(t=61.0, pid=MAIN, exit_code=1, last_line=last))
+    return run
+
+
+def inferred():
+    """Attached to a process without markers."""
+    records = [
+        header(pid=MAIN, cpu_count=16),
+        process(MAIN, markers=False, markers_reason="it was not started by tuimon run", command=["python", "train.py"]),
+        Frames(t=0.0, pid=MAIN, first=0, frames=[
+            Frame("/home/me/project/train.py", 44, "main", "for x, y in loader:", True),
+            Frame("/usr/lib/python3/torch/utils/data/dataloader.py", 700, "__next__"),
+            Frame("/usr/lib/python3/torch/autograd/__init__.py", 300, "backward"),
+            Frame("/usr/lib/python3/torch/optim/adam.py", 90, "step"),
+            Frame("/usr/lib/python3/torch/nn/modules/module.py", 1500, "_call_impl"),
+        ]),
+        Notice(t=0.5, pid=MAIN, source="markers", level="info", message="markers are off: it was not started by tuimon run"),
+        NO_GPU,
+    ]  # fmt: skip
+    for t in range(1, 20):
+        records.append(stacks(float(t), ([0, 1], 9), ([0, 4], 5), ([0, 2], 4), ([0, 3], 2), pid=MAIN))
+        records.append(threads(float(t), (MAIN, "python", 0.9, "running", 0.0), pid=MAIN))
+    return Playback(records)
+
+
+def many_threads(count=300):
+    """A process with hundreds of threads."""
+    return input_bound(40, native=count)
+
+
+def hostile():
+    """Markup, control characters and wide characters wherever text comes from outside."""
+    places = (
+        ("/tmp/[bold]x[/bold]\x1b[31m.py", 3, "f[red]", "print('[blink]漢字漢字\x07\x1b]0;t\x07')", True),
+        ("/tmp/日本語のとても長いファイル名です.py", 7, "関数", "値 = 計算(漢字)", True),
+    )
+    records = [
+        header(pid=MAIN),
+        process(MAIN, command=["python", "[bold red]evil[/].py\x1b[2J"]),
+        frames(*places),
+        stacks(1.0, ([0], 5), pid=MAIN),
+        stacks(1.0, ([1], 5), pid=MAIN, tid=4243),
+        steps(1.0, {"data": 1.0, "forward": 2.0}, pid=MAIN, ranges=[RangeTime("[b]漢\x1b[0m", 10, 10_000_000, "data")]),
+        threads(1.0, (MAIN, "[bold]\x1b[31m", 0.5, "running"), (4243, "漢字スレッド", 0.1, "waiting"), pid=MAIN),
+        Notice(t=1.0, pid=0, source="gpu", level="warning", message="[link=x]no[/] GPU\n\x1b[5m", hint="[/]"),
+    ]
+    finding = Finding(
+        rule="input_bound", severity="warning", headline="[bold]100 %[/bold] \x1b[31mof 漢字", action="[/] do [it]"
+    )
+    return Playback(records, [finding], output=Output(b"[bold]x[/bold] \x1b[31mred\x1b[0m \xff\xfe \xe6\xbc\xa2\n"))

@@ -1,0 +1,194 @@
+"""The app: composes the board, routes keys and ticks. What is shown, and how, is the panes' business."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import replace
+from functools import partial
+from typing import ClassVar, NamedTuple
+
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+
+from tuimon.session.rows import ThreadRow
+from tuimon.views.format import plain
+from tuimon.views.tui import palette
+from tuimon.views.tui.board import PANES, Board
+from tuimon.views.tui.glyphs import terminal_has_unicode
+from tuimon.views.tui.help import help_lines
+from tuimon.views.tui.lines import Line
+from tuimon.views.tui.pane import Canvas
+from tuimon.views.tui.quit import Choice, QuitDialog
+from tuimon.views.tui.sheet import Sheet
+from tuimon.views.tui.thread_rows import thread_lines
+from tuimon.views.tui.threads import ThreadsPane
+from tuimon.views.tui.verdict import VerdictPane, findings_lines
+from tuimon.views.tui.watched import Watched
+
+
+class Leave(NamedTuple):
+    """How the app was left: tuimon's exit code, and the line to print on the terminal that comes back."""
+
+    exit_code: int
+    message: str | None = None
+
+
+class TuimonApp(App[Leave]):
+    """Watches one run."""
+
+    CSS_PATH = "tuimon.tcss"
+    ENABLE_COMMAND_PALETTE = False
+    AUTO_FOCUS = "#threads"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("q,ctrl+q", "leave", show=False),
+        Binding("ctrl+c", "leave", show=False, priority=True),
+        Binding("question_mark,f1,h", "help", show=False),
+        Binding("space,p", "pause", show=False),
+        Binding("slash", "filter", show=False),
+        Binding("s", "sort", show=False),
+        Binding("z,enter", "zoom", show=False),
+        Binding("escape", "step_back", show=False),
+        Binding("v", "findings", show=False),
+        Binding("d", "theme", show=False),
+        *(Binding(str(digit), f"toggle_pane('{name}')", show=False) for digit, name in enumerate(PANES, 1)),
+    ]
+
+    def __init__(self, monitor: Watched, refresh_s: float = 0.5) -> None:
+        self._mono = "NO_COLOR" in os.environ  # before textual takes it out of the environment
+        super().__init__(ansi_color=True if self._mono else None)
+        self.monitor = monitor
+        self.board = Board()
+        self.board.output.tail = monitor.output
+        self._refresh_s = refresh_s
+
+    def compose(self) -> ComposeResult:
+        """The board."""
+        yield self.board
+
+    def get_theme_variable_defaults(self) -> dict[str, str]:
+        """Our colours, known before our themes are registered."""
+        return palette.DEFAULTS
+
+    def on_mount(self) -> None:
+        """First picture; one timer for everything."""
+        self.register_theme(palette.DARK)
+        self.register_theme(palette.LIGHT)
+        self.theme = palette.DARK.name
+        Canvas.unicode = terminal_has_unicode(os.environ, getattr(sys.__stderr__, "encoding", None) or "utf-8")
+        self.set_class(not Canvas.unicode, "-ascii")
+        self.set_class(self._mono, "-mono")
+        self._show()
+        self.set_interval(self._refresh_s, self.tick)
+
+    def tick(self) -> None:
+        """Let the monitor take in what came, then show it."""
+        self.monitor.tick()
+        self.board.output.follow()
+        if not self.board.title_line.paused:
+            self._show()
+        if isinstance(self.screen, (Sheet, QuitDialog)):
+            self.screen.update()
+
+    def _show(self) -> None:
+        self.board.show(self.monitor.session, self.monitor.findings)
+
+    async def action_leave(self) -> None:
+        """Go; ask first when a run that we launched goes on."""
+        monitor = self.monitor
+        if isinstance(self.screen, QuitDialog):
+            self.screen.dismiss("leave")
+        elif monitor.target is not None and not monitor.ended:
+            self.push_screen(QuitDialog(monitor), self._chosen)
+        else:
+            self.exit(self._end_of_run())
+
+    def _chosen(self, choice: Choice | None) -> None:
+        if choice == "leave" and self.monitor.target is not None:
+            pid = self.monitor.target.pid
+            self.exit(Leave(0, f"The training goes on as pid {pid}. Come back with: tuimon attach {pid}"))
+        elif choice == "ended":
+            self.exit(self._end_of_run())
+
+    def _end_of_run(self) -> Leave:
+        """The end of a run that is over, or that is not ours."""
+        monitor, end = self.monitor, self.monitor.session.exit
+        if monitor.target is None:
+            return Leave(0)
+        code = monitor.exit_code or 0
+        if code == 0:
+            return Leave(0)
+        how = f"killed by {end.signal}" if end and end.signal else f"exit code {code}"
+        last = f": {plain(end.last_line)}" if end and end.last_line else ""
+        return Leave(code, f"The training ended with {how}{last}")
+
+    def action_help(self) -> None:
+        """Explain every number."""
+        self.push_screen(Sheet("Help", help_lines))
+
+    def action_findings(self) -> None:
+        """All findings whole."""
+        self.push_screen(Sheet("Findings", self._findings_lines))
+
+    def _findings_lines(self, width: int) -> list[Line]:
+        return findings_lines(self.monitor.findings, width)
+
+    def on_verdict_pane_opened(self, message: VerdictPane.Opened) -> None:
+        """Enter on the verdict."""
+        self.action_findings()
+
+    def on_threads_pane_opened(self, message: ThreadsPane.Opened) -> None:
+        """Enter on a thread."""
+        row = message.row
+        self.push_screen(Sheet(f"Thread {row.tid}", partial(self._thread_lines, row)))
+
+    def _thread_lines(self, row: ThreadRow, width: int) -> list[Line]:
+        session = self.monitor.session
+        now = next((r for r in session.threads() if (r.pid, r.tid) == (row.pid, row.tid)), replace(row, ended=True))
+        return thread_lines(now, session.hot_lines(row.pid), width)
+
+    def action_pause(self) -> None:
+        """Freeze the picture, or let it go on."""
+        title = self.board.title_line
+        title.paused = not title.paused
+        title.mark_paused()
+
+    def action_sort(self) -> None:
+        """Sort the threads by the next column."""
+        self.board.threads.next_sort()
+
+    async def action_filter(self) -> None:
+        """Ask for the text to filter threads by."""
+        await self.board.ask_filter()
+
+    def action_zoom(self) -> None:
+        """The focused pane alone, or all again."""
+        focused = self.focused.id if self.focused else None
+        self.board.zoom(None if self.board.zoomed or focused not in PANES or focused == "verdict" else focused)
+
+    def action_step_back(self) -> None:
+        """Out of the zoom; or out of the filter."""
+        if self.board.zoomed:
+            self.board.zoom(None)
+        else:
+            self.board.threads.filter_by("")
+
+    def action_theme(self) -> None:
+        """Dark or light."""
+        dark = self.theme == palette.DARK.name
+        self.theme = palette.LIGHT.name if dark else palette.DARK.name
+
+    def action_toggle_pane(self, name: str) -> None:
+        """Hide or show a pane."""
+        self.board.toggle(name)
+
+
+def run_app(monitor: Watched, refresh_s: float = 0.5) -> int:
+    """Run the app until it is left; prints its closing line and returns tuimon's exit code."""
+    app = TuimonApp(monitor, refresh_s)
+    leave = app.run()
+    if leave is None:  # the app broke down: textual has shown why; the run is not harmed
+        return app.return_code or 1
+    if leave.message:
+        print(leave.message)
+    return leave.exit_code

@@ -1,0 +1,130 @@
+"""The board: all panes, put where the plan says for the size and for what there is to show."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from textual.app import ComposeResult
+from textual.widget import Widget
+
+from tuimon.views.tui import gpus, phases
+from tuimon.views.tui.gpus import GpuPane
+from tuimon.views.tui.keys import KeysLine
+from tuimon.views.tui.lines import line
+from tuimon.views.tui.output import OutputPane
+from tuimon.views.tui.pane import Canvas, Pane
+from tuimon.views.tui.phases import PhasesPane
+from tuimon.views.tui.plan import Box, Wants, plan
+from tuimon.views.tui.threads import ThreadsPane
+from tuimon.views.tui.title import TitleLine
+from tuimon.views.tui.verdict import VerdictPane
+
+if TYPE_CHECKING:
+    from tuimon.diagnosis.finding import Finding
+    from tuimon.session.session import Session
+
+#: As the digits 1 to 5 count them.
+PANES = ("phases", "gpu", "output", "threads", "verdict")
+
+
+class TooSmall(Canvas):
+    """All that fits a tiny terminal."""
+
+    def on_resize(self) -> None:
+        """The one line."""
+        self.put([line("terminal too small")])
+
+
+class Board(Widget):
+    """Holds the panes and their places."""
+
+    def __init__(self) -> None:
+        super().__init__(id="board")
+        self.title_line = TitleLine(id="title")
+        self.verdict = VerdictPane(id="verdict")
+        self.gpu = GpuPane(id="gpu")
+        self.output = OutputPane(id="output")
+        self.threads = ThreadsPane(id="threads")
+        # Any: each pane has a picture of its own type
+        self.panes: tuple[Pane[Any], ...] = (
+            self.title_line, self.verdict, PhasesPane(id="phases"), self.gpu, self.output, self.threads
+        )  # fmt: skip
+        self.zoomed: str | None = None
+        self._shown = set(PANES)
+        self._wants = Wants(12, 8, 0, gpu_line=True)
+        self._boxes: dict[str, Box] = {}
+
+    def compose(self) -> ComposeResult:
+        """All panes, in the order of Tab."""
+        yield from self.panes
+        yield KeysLine(id="keys")
+        yield TooSmall(id="small")
+
+    def show(self, session: Session, findings: Sequence[Finding]) -> None:
+        """Put the current picture into the panes."""
+        self._wants = self._what_they_want(session)
+        self.place()
+        for pane in self.panes:
+            pane.show(session, findings)
+
+    def place(self) -> None:
+        """Move the panes to their places, if these changed."""
+        width, height = self.size
+        if not width:
+            return
+        boxes = plan(width, height, self._shown, self._wants, self.zoomed)
+        if boxes == self._boxes:
+            return
+        self._boxes = boxes
+        for widget in self.children:
+            if widget.id == "filter":
+                widget.styles.offset, widget.styles.width = (0, height - 1), width
+                continue
+            box = boxes.get(widget.id or "")
+            widget.display = box is not None
+            if box is not None:
+                widget.styles.offset = (box.x, box.y)
+                widget.styles.width, widget.styles.height = box.width, box.height
+        self.gpu.set_class(self._wants.gpu_line, "-line")
+
+    def box(self, name: str) -> Box | None:
+        """Where a pane stands; None while it is hidden."""
+        return self._boxes.get(name)
+
+    def toggle(self, name: str) -> None:
+        """Hide a pane, or show it again."""
+        self._shown ^= {name}
+        self.zoomed = None
+        self.place()
+
+    def zoom(self, name: str | None) -> None:
+        """One pane alone; None: all again."""
+        self.zoomed = name
+        self.place()
+
+    async def ask_filter(self) -> None:
+        """Open the filter's input over the keys."""
+        from tuimon.views.tui.filter import FilterLine  # noqa: PLC0415  (Input costs start-up time, few ever open it)
+
+        if self.query("#filter"):
+            return
+        if self.box("threads") is None:
+            self._shown.add("threads")
+            self.zoom(None)
+        entry = FilterLine(self.threads)
+        entry.styles.offset = (0, self.size.height - 1)
+        entry.styles.width = self.size.width
+        await self.mount(entry)
+        entry.focus()
+
+    def on_resize(self) -> None:
+        """The places follow the size."""
+        self.place()
+
+    def _what_they_want(self, session: Session) -> Wants:
+        devices = session.gpus()
+        # Threads come and go: the table grows with them but does not shrink, so that the picture stays calm.
+        threads = max(self._wants.threads, len(self.threads.rows()))
+        gpu_rows = gpus.rows_wanted(devices, max(self.size.width // 2 - 4, 40)) if devices else 0
+        return Wants(phases.rows_wanted(session), threads, gpu_rows, gpu_line=not devices)

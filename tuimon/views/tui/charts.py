@@ -1,0 +1,109 @@
+"""Bars and braille charts: pure functions (values, width, height, lo, hi) -> lines of characters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tuimon.views.tui.lines import Line, Span
+
+_EIGHTHS = " ▏▎▍▌▋▊▉█"
+# Dots of one column of a braille cell filled from the bottom, 0 to 4 high: left column, right column.
+_LEFT = (0x00, 0x40, 0x44, 0x46, 0x47)
+_RIGHT = (0x00, 0x80, 0xA0, 0xB0, 0xB8)
+_BRAILLE = 0x2800
+
+
+def bar(ratio: float | None, width: int) -> str:
+    """A horizontal bar of exactly ``width`` cells in steps of an eighth; what is not 0 shows at least one."""
+    if ratio is None or width <= 0:
+        return " " * max(width, 0)
+    eighths = round(min(max(ratio, 0.0), 1.0) * width * 8)
+    if ratio > 0:
+        eighths = max(eighths, 1)
+    full, rest = divmod(eighths, 8)
+    return ("█" * full + (_EIGHTHS[rest] if rest else "")).ljust(width)
+
+
+def meter(ratio: float | None, width: int) -> tuple[str, str]:
+    """A thin gauge: the filled part and the track, together exactly ``width`` cells."""
+    if ratio is None or width <= 0:
+        return "", "─" * max(width, 0)
+    filled = round(min(max(ratio, 0.0), 1.0) * width)
+    if ratio > 0:
+        filled = max(filled, 1)
+    return "━" * filled, "─" * (width - filled)
+
+
+def chart(values: Sequence[float | None], width: int, height: int, lo: float, hi: float, columns: int = 2) -> list[str]:
+    """A filled braille chart, the newest value at the right edge, top line first.
+
+    ``columns`` values share a cell (2, or 1: each value as wide as a cell). None leaves a gap; a measured value
+    shows at least one dot; what lies above ``hi`` is cut off there.
+    """
+    if width <= 0 or height <= 0:
+        return []
+    fit = width * columns
+    recent = list(values[-fit:])
+    dots = [None] * (fit - len(recent)) + [_dots(value, height, lo, hi) for value in recent]
+    if columns == 1:
+        dots = [dot for dot in dots for _ in range(2)]
+    return ["".join(_cell(dots[2 * x], dots[2 * x + 1], height - 1 - y) for x in range(width)) for y in range(height)]
+
+
+def tinted(rows: Sequence[str], family: str) -> list[Line]:
+    """The chart's lines with its edge brighter than its body: roles ``family-edge`` and ``family-body``."""
+    lines: list[Line] = []
+    above = ""
+    for row in rows:
+        spans: list[Span] = []
+        text, role = "", ""
+        for x, char in enumerate(row):
+            inside = char == "⣿" and above[x : x + 1].strip() != ""
+            own = role if char == " " else f"{family}-body" if inside else f"{family}-edge"
+            if own != role and text:
+                spans.append(Span(text, role))
+                text = ""
+            text, role = text + char, own
+        spans.append(Span(text, role))
+        lines.append(tuple(spans))
+        above = row
+    return lines
+
+
+def _dots(value: float | None, height: int, lo: float, hi: float) -> int | None:
+    if value is None:
+        return None
+    ratio = (value - lo) / (hi - lo) if hi > lo else 0.0
+    return max(1, min(height * 4, round(ratio * height * 4)))
+
+
+def _cell(left: int | None, right: int | None, row_from_bottom: int) -> str:
+    base = row_from_bottom * 4
+    code = _LEFT[_within(left, base)] | _RIGHT[_within(right, base)]
+    return chr(_BRAILLE + code) if code else " "
+
+
+def _within(dots: int | None, base: int) -> int:
+    return 0 if dots is None else max(0, min(4, dots - base))
+
+
+def ceiling(values: Sequence[float | None]) -> float:
+    """A calm upper bound for a chart from 0: holds all values but rare outliers (above four times the median)."""
+    known = sorted(value for value in values if value is not None)
+    if not known:
+        return 1.0
+    median = known[len(known) // 2]
+    top = max(value for value in known if value <= 4 * median) if median > 0 else known[-1]
+    return _round_up(top * 1.05) if top > 0 else 1.0
+
+
+def _round_up(value: float) -> float:
+    scale = 1.0
+    while value >= scale * 10:
+        scale *= 10
+    while value < scale:
+        scale /= 10
+    for nice in (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10):
+        if value <= nice * scale:
+            return nice * scale
+    return 10 * scale

@@ -1,0 +1,77 @@
+"""The help sheet: every number and every phase in plain words."""
+
+from __future__ import annotations
+
+from tuimon.views.tui.lines import Line, cells, column, line, wrapped
+
+_INDENT = 14
+
+#: Section -> (term, role, explanation).
+SECTIONS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
+    (
+        "Keys",
+        (
+            ("q  Ctrl-C", "key", "quit; a training that was started here can go on or be ended"),
+            ("Tab", "key", "next pane; arrows and PageUp/Down move in it"),
+            ("z  Enter", "key", "the focused pane alone on the screen; Esc goes back"),
+            ("Enter", "key", "on a thread: everything about it; on the verdict (or v): all findings"),
+            ("1 2 3 4 5", "key", "hide or show phases, GPU, output, threads, verdict"),
+            ("/", "key", "show only threads that contain a text; Esc clears it"),
+            ("s", "key", "sort threads by role, cpu, delay, where"),
+            ("space  p", "key", "freeze the picture; measuring goes on"),
+            ("d", "key", "dark or light"),
+        ),
+    ),
+    (
+        "Phases: where the time of a step goes (they add up to 100 %)",
+        (
+            ("data", "data", "waiting in the DataLoader for the next batch"),
+            ("forward", "forward", "from the batch's arrival to backward(): copy to the GPU, model, loss"),
+            ("backward", "backward", "inside backward(): gradients"),
+            ("optimizer", "optimizer", "inside optimizer.step()"),
+            ("other", "other", "the rest of the loop: logging, checkpoints, schedulers, clipping, metrics"),
+            ("eval", "eval", "passes without backward (validation); beside the steps, as a share of all time"),
+            ("└ name", "dim", "your own ranges (tuimon.phase, NVTX) and what they take of a step"),
+        ),
+    ),
+    (
+        "Numbers",
+        (
+            ("–", "strong", "was not measured; tuimon never shows a 0 instead"),
+            ("~", "strong", "an estimate from stack samples; ± is its 95 % interval"),
+            ("inferred", "strong", "no markers in the process: phases are read from stack samples alone"),
+            ("step", "strong", "median time of one turn of the training loop in the last 30 s; p95: 95 % are faster"),
+            ("step time", "strong", "the chart: mean step time, one column for each window (1 s by default)"),
+            ("cpu", "strong", "CPU time of a thread; 100 % is one core all the time"),
+            ("delay", "strong", "share of time a thread was ready to run but found no free core"),
+            ("state", "strong", "running on a core, waiting (asleep), disk (waiting for a disk), stopped"),
+            ("where", "strong", "the innermost line of your code in the thread's latest stack samples"),
+            ("util", "strong", "share of time in which any kernel ran on the GPU; not how full the GPU was"),
+            ("own cost", "strong", "CPU (one core = 100 %) and memory of tuimon with its samplers"),
+            ("~2.1×", "strong", "how much faster steps would be without the cause, as far as the evidence bears"),
+        ),
+    ),
+    (
+        "Verdicts",
+        (
+            ("critical", "critical", "costs a large part of every step"),
+            ("warning", "warning", "costs a noticeable part"),
+            ("info", "info", "worth knowing; nothing needs to be done"),
+            ("benign", "benign", "looks alarming, but is as it should be"),
+        ),
+    ),
+)
+
+
+def help_lines(width: int) -> list[Line]:
+    """The whole text wrapped to ``width`` cells."""
+    rows: list[Line] = []
+    for title, entries in SECTIONS:
+        if rows:
+            rows.append(())
+        rows.append(line((title, "strong")))
+        for term, role, text in entries:
+            head = line("  ", (column(term, _INDENT - 2), role))
+            for number, part in enumerate(wrapped(text, max(width - _INDENT, 12))):
+                rows.append((*(head if number == 0 else line(" " * cells(head))), *line((part, "text"))))
+    return rows

@@ -1,0 +1,56 @@
+"""The last line: the keys that do something now."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from textual.events import Click
+
+from tuimon.views.tui.lines import Line, Span, cells
+from tuimon.views.tui.pane import Canvas
+
+#: (key, word, action of the app), the most important first: where room is short the last are left out.
+KEYS: tuple[tuple[str, str, str], ...] = (
+    ("q", "quit", "leave"),
+    ("?", "help", "help"),
+    ("space", "pause", "pause"),
+    ("z", "zoom", "zoom"),
+    ("/", "filter", "filter"),
+    ("s", "sort", "sort"),
+    ("v", "verdicts", "findings"),
+    ("1-5", "panes", ""),
+    ("Tab", "focus", ""),
+    ("d", "light/dark", "theme"),
+)
+
+
+class KeysLine(Canvas):
+    """Keys and what they do; a click on one does it."""
+
+    def __init__(self, keys: Sequence[tuple[str, str, str]] = KEYS, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._keys = keys
+
+    def on_resize(self) -> None:
+        """As many as fit."""
+        self.put([keys_line(self._keys, self.content_size.width)])
+
+    async def on_click(self, event: Click) -> None:
+        """Run the action under the pointer."""
+        x = 1
+        for key, word, action in self._keys:
+            x_end = x + len(key) + len(word) + 1
+            if x <= event.x < x_end and action:
+                await self.app.run_action(action)
+            x = x_end + 2
+
+
+def keys_line(keys: Sequence[tuple[str, str, str]], width: int) -> Line:
+    """``q quit  ? help …`` in at most ``width`` cells."""
+    spans: list[Span] = [Span(" ")]
+    for key, word, _ in keys:
+        part = (Span(key, "key bold"), Span(f" {word}", "dim"), Span("  "))
+        if cells(spans) + cells(part) - 2 > width:
+            break
+        spans += part
+    return tuple(spans)

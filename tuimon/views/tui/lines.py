@@ -1,0 +1,99 @@
+"""Text on a grid of terminal cells: spans with roles, measured by cell width, never markup."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from rich.cells import cell_len, set_cell_size
+
+
+class Span(NamedTuple):
+    """A piece of a line; ``role`` is words of ``palette.ROLES``, e.g. ``"data bold"``."""
+
+    text: str
+    role: str = ""
+
+
+Line = tuple[Span, ...]
+BLANK: Line = ()
+
+
+def line(*parts: str | Span | tuple[str, str]) -> Line:
+    """A line of parts: plain strings, or (text, role)."""
+    return tuple(Span(part) if isinstance(part, str) else Span(*part) for part in parts)
+
+
+def cells(spans: Iterable[Span]) -> int:
+    """Width in terminal cells."""
+    return sum(cell_len(span.text) for span in spans)
+
+
+def text_of(spans: Iterable[Span]) -> str:
+    """The characters alone."""
+    return "".join(span.text for span in spans)
+
+
+def clipped(text: str, width: int) -> str:
+    """``text`` in at most ``width`` cells, with an ellipsis where it was cut."""
+    if cell_len(text) <= width:
+        return text
+    return set_cell_size(text, width - 1) + "…" if width > 0 else ""
+
+
+def column(text: str, width: int, align: str = "<") -> str:
+    """``text`` in exactly ``width`` cells, cut or padded; ``align`` is ``"<"`` or ``">"``."""
+    text = clipped(text, width)
+    padding = " " * (width - cell_len(text))
+    return padding + text if align == ">" else text + padding
+
+
+def clip(spans: Sequence[Span], width: int) -> Line:
+    """The spans in at most ``width`` cells."""
+    kept: list[Span] = []
+    room = width
+    total = cells(spans)
+    if total <= width:
+        return tuple(spans)
+    for span in spans:
+        size = cell_len(span.text)
+        if size >= room:  # the last that shows: more follows, or it is too long itself
+            kept.append(Span(clipped(span.text + "…", room), span.role))
+            break
+        kept.append(span)
+        room -= size
+    return tuple(kept)
+
+
+def justified(left: Sequence[Span], right: Sequence[Span], width: int) -> Line:
+    """``left`` and ``right`` at the two ends of ``width`` cells; the left one gives way."""
+    room = width - cells(right)
+    if room < 1:
+        return clip(left, width)
+    left = clip(left, room - 1) if right else clip(left, room)
+    return (*left, Span(" " * (room - cells(left))), *right)
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """``text`` broken at spaces into pieces of at most ``width`` cells; longer words are cut."""
+    rows: list[str] = []
+    row = ""
+    for word in text.split():
+        if row and cell_len(row) + 1 + cell_len(word) <= width:
+            row += " " + word
+            continue
+        if row:
+            rows.append(row)
+        while cell_len(word) > width > 1:
+            head = set_cell_size(word, width).rstrip(" ")
+            rows.append(head)
+            word = word[len(head) :]  # noqa: PLW2901
+        row = word
+    if row:
+        rows.append(row)
+    return rows
+
+
+def paragraph(text: str, width: int, role: str = "", indent: int = 0) -> list[Line]:
+    """``text`` wrapped, each row indented."""
+    return [line(" " * indent, (row, role)) for row in wrapped(text, max(width - indent, 8))]

@@ -1,0 +1,141 @@
+"""Colours: one dark and one light theme, and what each role of a span looks like in them.
+
+Phases keep their colour everywhere. The hues (amber, blue, violet, teal, green, grey) differ in lightness as well, so
+that they stay apart for colour-blind eyes; every coloured thing also has its name beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rich.style import Style
+from textual.theme import Theme
+
+_DARK = {
+    "tm-text": "#d5dbe3",
+    "tm-strong": "#ffffff",
+    "tm-dim": "#8b96a5",
+    "tm-faint": "#4b5563",
+    "tm-track": "#252d38",
+    "tm-border": "#38424f",
+    "tm-focus": "#6cb6ff",
+    "tm-key": "#6cb6ff",
+    "tm-cursor": "#1f2a38",
+    "tm-on-badge": "#0d1117",
+    "tm-critical": "#ff7b72",
+    "tm-warning": "#f0b429",
+    "tm-info": "#6cb6ff",
+    "tm-benign": "#56d4b0",
+    "phase-data": "#f0a83c",
+    "phase-forward": "#4fa3f7",
+    "phase-backward": "#b392f0",
+    "phase-optimizer": "#2dbfae",
+    "phase-other": "#8b96a5",
+    "phase-eval": "#8ccf6b",
+    "chart-body": "#2f6f9f",
+    "chart-edge": "#7cc4ff",
+    "gpu-body": "#2f7d4f",
+    "gpu-edge": "#86d99b",
+}
+_LIGHT = {
+    "tm-text": "#24292f",
+    "tm-strong": "#000000",
+    "tm-dim": "#5b6673",
+    "tm-faint": "#b3bcc7",
+    "tm-track": "#e1e6ec",
+    "tm-border": "#c3cad3",
+    "tm-focus": "#0a5fc2",
+    "tm-key": "#0a5fc2",
+    "tm-cursor": "#dcebfb",
+    "tm-on-badge": "#ffffff",
+    "tm-critical": "#b3261e",
+    "tm-warning": "#8a5300",
+    "tm-info": "#0a5fc2",
+    "tm-benign": "#0b6e5c",
+    "phase-data": "#b86e00",
+    "phase-forward": "#1668c7",
+    "phase-backward": "#7a45c9",
+    "phase-optimizer": "#007f74",
+    "phase-other": "#66717e",
+    "phase-eval": "#4a7d20",
+    "chart-body": "#8dbbe8",
+    "chart-edge": "#1668c7",
+    "gpu-body": "#8cc79c",
+    "gpu-edge": "#237a3d",
+}
+
+DARK = Theme(
+    name="tuimon-dark",
+    dark=True,
+    primary="#6cb6ff",
+    background="#0d1117",
+    surface="#0d1117",
+    panel="#161c24",
+    foreground="#d5dbe3",
+    variables=_DARK,
+)
+LIGHT = Theme(
+    name="tuimon-light",
+    dark=False,
+    primary="#0a5fc2",
+    background="#fbfcfd",
+    surface="#fbfcfd",
+    panel="#eef2f6",
+    foreground="#24292f",
+    variables=_LIGHT,
+)
+DEFAULTS = _DARK
+
+#: role -> theme variable of its colour; words without a colour are in ``_ATTRIBUTES``.
+ROLES = {
+    "text": "tm-text",
+    "strong": "tm-strong",
+    "dim": "tm-dim",
+    "faint": "tm-faint",
+    "track": "tm-track",
+    "key": "tm-key",
+    "critical": "tm-critical",
+    "warning": "tm-warning",
+    "info": "tm-info",
+    "benign": "tm-benign",
+    "data": "phase-data",
+    "forward": "phase-forward",
+    "backward": "phase-backward",
+    "optimizer": "phase-optimizer",
+    "other": "phase-other",
+    "between": "phase-other",
+    "eval": "phase-eval",
+    "chart-body": "chart-body",
+    "chart-edge": "chart-edge",
+    "gpu-body": "gpu-body",
+    "gpu-edge": "gpu-edge",
+}
+_ATTRIBUTES = {
+    "bold": Style(bold=True),
+    "italic": Style(italic=True),
+    "underline": Style(underline=True),
+    "reverse": Style(reverse=True),
+    "strike": Style(strike=True),
+}
+
+
+def style_of(role: str, variables: Mapping[str, str]) -> Style:
+    """What a role looks like; ``badge`` puts the colour behind the text, ``cursor`` the cursor's.
+
+    A word that starts with ``#`` or names an ANSI colour comes from a program's output: ``fg:`` / ``bg:`` colour.
+    """
+    style = Style.null()
+    for word in role.split():
+        if word in _ATTRIBUTES:
+            style += _ATTRIBUTES[word]
+        elif word == "badge":
+            style = Style(color=variables["tm-on-badge"], bgcolor=style.color or variables["tm-text"], bold=True)
+        elif word == "cursor":
+            style += Style(bgcolor=variables["tm-cursor"])
+        elif word.startswith("fg:"):
+            style += Style(color=word[3:])
+        elif word.startswith("bg:"):
+            style += Style(bgcolor=word[3:])
+        elif word in ROLES:
+            style += Style(color=variables[ROLES[word]], bold=True if word == "strong" else None)
+    return style

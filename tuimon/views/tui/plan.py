@@ -1,0 +1,131 @@
+"""Where each pane stands: a pure function of the terminal's size and of what there is to show."""
+
+from __future__ import annotations
+
+from collections.abc import Set as AbstractSet
+from typing import NamedTuple
+
+#: Panes by importance: when rows are short, the last give way first.
+IMPORTANCE = ("verdict", "phases", "threads", "gpu", "output")
+MIN_WIDTH, MIN_HEIGHT = 40, 10
+NARROW_BELOW, WIDE_FROM = 100, 160
+_FRAME = 2  # rows of a border
+_LEAST = {"phases": 8, "threads": 5, "gpu": 4, "output": 4}
+
+
+class Box(NamedTuple):
+    """A place on the screen, in cells."""
+
+    x: int
+    y: int
+    width: int
+    height: int
+
+
+class Wants(NamedTuple):
+    """How many rows of content each pane could fill; ``gpu_line``: no GPU, one line says why."""
+
+    phases: int
+    threads: int
+    gpu: int
+    gpu_line: bool = False
+
+
+def plan(width: int, height: int, shown: AbstractSet[str], wants: Wants, zoomed: str | None = None) -> dict[str, Box]:
+    """Boxes of all that is visible: ``title``, ``verdict``, ``keys`` and the panes; what is absent is hidden."""
+    if width < MIN_WIDTH or height < MIN_HEIGHT:
+        return {"small": Box(0, 0, width, height)}
+    boxes = {"title": Box(0, 0, width, 1)}
+    top = 1
+    if "verdict" in shown:
+        rows = 2 if height >= 18 else 1
+        boxes["verdict"] = Box(0, top, width, rows)
+        top += rows
+    bottom = height
+    if height >= 14:
+        bottom -= 1
+        boxes["keys"] = Box(0, bottom, width, 1)
+    body = Box(0, top, width, bottom - top)
+    panes = shown - {"verdict"}
+    if zoomed:
+        boxes[zoomed] = body
+    elif width < NARROW_BELOW:
+        boxes |= _stacked(body, panes, wants)
+    else:
+        boxes |= _two_columns(body, panes, wants)
+    return boxes
+
+
+def _two_columns(body: Box, panes: AbstractSet[str], wants: Wants) -> dict[str, Box]:
+    """Phases beside GPU over output; threads below, as wide as the screen."""
+    boxes: dict[str, Box] = {}
+    upper = body
+    right = [name for name in ("gpu", "output") if name in panes]
+    if "threads" in panes:
+        rows = body.height if not panes - {"threads"} else _threads_height(body.height, wants)
+        boxes["threads"] = Box(0, body.y + body.height - rows, body.width, rows)
+        upper = body._replace(height=body.height - rows)
+    if not upper.height:
+        return boxes
+    left_width = upper.width
+    if right and "phases" in panes:
+        left_width = upper.width * 9 // 20 if upper.width >= WIDE_FROM else upper.width // 2
+    if "phases" in panes:
+        boxes["phases"] = upper._replace(width=left_width)
+    if right:
+        x = left_width if "phases" in panes else 0
+        column = Box(x, upper.y, upper.width - x, upper.height)
+        boxes |= _gpu_over_output(column, right, wants)
+    return boxes
+
+
+def _threads_height(room: int, wants: Wants) -> int:
+    """Rows for the threads: what they fill, in steps that keep the picture calm, at most about half."""
+    wanted = -(-wants.threads // 4) * 4 + _FRAME + 1
+    most = max(room - max(_LEAST["phases"], min(wants.phases + _FRAME, room // 2)), _LEAST["threads"])
+    return max(_LEAST["threads"], min(wanted, most, room - _LEAST["phases"]))
+
+
+def _gpu_over_output(column: Box, names: list[str], wants: Wants) -> dict[str, Box]:
+    if len(names) == 1 and not (names == ["gpu"] and wants.gpu_line):
+        return {names[0]: column}
+    rows = 1 if wants.gpu_line else min(wants.gpu + _FRAME, column.height - _LEAST["output"])
+    if rows < 1:
+        return {"output": column}
+    boxes = {"gpu": column._replace(height=rows)}
+    if "output" in names:
+        boxes["output"] = Box(column.x, column.y + rows, column.width, column.height - rows)
+    return boxes
+
+
+def _stacked(body: Box, panes: AbstractSet[str], wants: Wants) -> dict[str, Box]:
+    """One column: each pane gets its least rows by importance, then what is left goes where it is of use."""
+    least = _LEAST | ({"gpu": 1} if wants.gpu_line else {})
+    heights: dict[str, int] = {}
+    room = body.height
+    for name in IMPORTANCE:
+        if name in panes and (least[name] <= room or not heights):
+            heights[name] = min(least[name], room)
+            room -= heights[name]
+    most = {
+        "phases": wants.phases + _FRAME,
+        "threads": wants.threads + _FRAME + 1,
+        "gpu": 1 if wants.gpu_line else wants.gpu + _FRAME,
+    }
+    while room > 0 and heights:
+        hungry = [name for name in heights if heights[name] < most.get(name, 10)]
+        for name in hungry or [name for name in heights if name != "gpu" or not wants.gpu_line][-1:]:
+            if room > 0:
+                heights[name] += 1
+                room -= 1
+        if not hungry and not room:
+            break
+        if set(heights) == {"gpu"} and wants.gpu_line:
+            break
+    boxes: dict[str, Box] = {}
+    y = body.y
+    for name in ("phases", "gpu", "output", "threads"):
+        if name in heights:
+            boxes[name] = Box(body.x, y, body.width, heights[name])
+            y += heights[name]
+    return boxes
