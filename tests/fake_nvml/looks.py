@@ -1,0 +1,25 @@
+"""Runs a GpuSource: each line on stdin ({"now_s": ..., "facts": ...}) is one look, its records go to stdout as JSON."""
+
+import json
+import os
+import sys
+
+import msgspec
+
+from tuimon.sources.gpus import GpuSource
+from tuimon.sources.targets import Targets
+
+
+def main() -> None:
+    now = [0.0]
+    targets = Targets(os.getpid(), None)
+    source = GpuSource(targets, 1.0, clock=lambda: now[0])
+    for line in sys.stdin:
+        order = json.loads(line)
+        now[0] = order["now_s"]
+        targets.facts = {os.getpid(): order["facts"]}
+        print(msgspec.json.encode(list(source.read())).decode(), flush=True)
+    source.close()
+
+
+main()
