@@ -14,8 +14,8 @@ ROOT = Path(__file__).resolve().parent.parent
 TARGET = ROOT / "tuimon" / "target"
 HEAVY = {"psutil", "msgspec", "textual", "rich", "torch", "pynvml", "numpy"}
 
-#: imports of the target that are neither the standard library nor itself, each behind a guard
-GUARDED = {"torch", "nvtx"}
+#: imports of the target that are neither the standard library nor itself by its public name
+GUARDED = {"torch", "nvtx", "_tuimon_target", "sitecustomize"}
 
 
 def loaded_by(statement: str) -> set[str]:

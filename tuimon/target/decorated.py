@@ -4,7 +4,7 @@ from functools import wraps
 from types import CodeType
 from typing import Any, AsyncGenerator, Callable, Generator, Optional
 
-from . import ranges, runtime
+from . import dynamo, ranges, runtime
 
 _GENERATOR = 0x20  # flags of code objects, as in ``inspect`` (which costs milliseconds to import)
 _COROUTINE = 0x80
@@ -14,6 +14,12 @@ _ASYNC_GENERATOR = 0x200
 def decorate(function: Callable[..., Any], name: str) -> Any:
     """The function, with its runs marked as ranges."""
     code = getattr(function, "__code__", None)
+    wrapper = _wrapper(function, name, code)
+    dynamo.skip(wrapper)
+    return wrapper
+
+
+def _wrapper(function: Callable[..., Any], name: str, code: Optional[CodeType]) -> Any:
     flags = code.co_flags if code is not None else 0
     if flags & _ASYNC_GENERATOR:
         return _async_generator(function, name, code)

@@ -42,6 +42,11 @@ def uninstall() -> None:
     _open_steps.clear()
 
 
+def hide() -> None:
+    """Keep what the hooks are made of out of torch.compile's sight."""
+    dynamo.skip_with_callees(_emit, _number_of, _hide_frame, _close_abandoned, runtime.tell_facts)
+
+
 def hook_fetch(dataloader: Any) -> None:
     """Markers around the fetch of a batch. ``dataloader`` is the module ``torch.utils.data.dataloader``."""
     iterator_class = dataloader._BaseDataLoaderIter
@@ -106,8 +111,7 @@ def hook_optimizer(optimizer: Any) -> None:
     _undo.append(before.remove)
     after = optimizer.register_optimizer_step_post_hook(_step_ends)
     _undo.append(after.remove)
-    dynamo.skip(_step_begins)
-    dynamo.skip(_step_ends)
+    dynamo.skip_with_callees(_step_begins, _step_ends)
 
 
 def hook_scaler(grad_scaler: Any) -> None:

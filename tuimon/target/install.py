@@ -2,7 +2,7 @@
 
 from typing import Any, Callable
 
-from . import api, hooks, nvtx, ranges, runtime
+from . import api, dynamo, hooks, nvtx, ranges, runtime
 
 WhenImported = Callable[[str, Callable[[Any], None]], None]
 
@@ -13,6 +13,9 @@ def install(torch: Any, when_imported: WhenImported) -> None:
     if not runtime.on:
         return
     api.connect(runtime, ranges)
+    hooks.hide()
+    ranges.hide()
+    dynamo.skip(api.phase.__init__, api.phase.__enter__, api.phase.__exit__, api.mark, api.step)
     when_imported("torch.autograd", hooks.hook_backward)
     when_imported("torch.utils.data.dataloader", hooks.hook_fetch)
     when_imported("torch.optim.optimizer", hooks.hook_optimizer)

@@ -118,7 +118,7 @@ _PACKAGE: Dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
 
 
 def hook_package(package: Any) -> None:
-    """Wrap the public functions of the ``nvtx`` package and ``nvtx.annotate``. ``Domain`` objects are native: not seen."""
+    """Wrap the public functions of the ``nvtx`` package and ``nvtx.annotate``. ``Domain`` is native: not seen."""
     _pass_through(package.__file__)
     inner = sys.modules.get(package.__name__ + ".nvtx")
     for name, make in _PACKAGE.items():

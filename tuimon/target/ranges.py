@@ -4,10 +4,15 @@ import itertools
 from types import CodeType, FrameType
 from typing import Optional
 
-from . import runtime
+from . import dynamo, runtime
 from .layout import MARK, RANGE_END, RANGE_POP, RANGE_PUSH, RANGE_START, STEP
 
 _next_handle = itertools.count(1).__next__
+
+
+def hide() -> None:
+    """Keep this out of torch.compile's sight."""
+    dynamo.skip_with_callees(push, push_function, pop, start, start_function, end, mark, step)
 
 
 def push(name: object, frame: FrameType) -> None:

@@ -112,9 +112,10 @@ class RingReader:
     def _pass_obstacle(self) -> bool:
         """The next slot does not hold what is expected: step over it, or return False to wait for it."""
         sequence, check = self._slot(self._next)
-        if sequence == self._next or sequence & 0xFFFFFFFF != check:
-            return sequence == self._next and check == sequence & 0xFFFFFFFF  # written meanwhile, or half written
-        if sequence > self._next:
+        whole = check == sequence & 0xFFFFFFFF
+        if whole and sequence == self._next:  # written meanwhile
+            return True
+        if whole and sequence > self._next:
             # The writer lapped us. Resume a quarter ring behind its end, so that it does not at once lap us again.
             resume = max(sequence - self._slots + self._slots // 4, self._next + 1)
             self._drop(resume - self._next)
@@ -122,7 +123,7 @@ class RingReader:
         return self._skip_hole()
 
     def _skip_hole(self) -> bool:
-        """Whether the empty slot was abandoned: slots after it are filled and it stayed empty."""
+        """Whether the slot was abandoned: slots after it are filled and it stayed empty, or half written."""
         width = self._filled_beyond()
         if not width:
             return False
