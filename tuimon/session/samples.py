@@ -1,4 +1,4 @@
-"""Samples of a training thread and their phases: by boundary where one is in the stack, else by the loop's own lines."""
+"""Samples of a training thread and their phases: by a boundary in the stack, else by the loop's own lines."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class Session:
         self.notices: dict[str, Notice] = {}  # per source, what it last said unless "ok"
         self.marks: deque[Mark] = deque(maxlen=100)
         self._steps: dict[int, StepStats] = {}
-        self._frames = FrameTable()
+        self.frames = FrameTable()
         self._hotspots: dict[int, HotSpots] = {}
         self._threads = ThreadTable()
         self._devices = DeviceTable()
@@ -60,9 +60,9 @@ class Session:
             case Threads():
                 self._threads.add_threads(record)
             case Frames():
-                self._frames.add(record.first, record.frames)
+                self.frames.add(record.first, record.frames)
             case Stacks():
-                self._hotspots.setdefault(record.pid, HotSpots(record.pid, self._frames)).add(record)
+                self._hotspots.setdefault(record.pid, HotSpots(record.pid, self.frames)).add(record)
             case Gpu():
                 self._devices.add(record)
             case Process():
@@ -155,6 +155,11 @@ class Session:
         stats = self._steps.get(pid)
         return list(stats.history) if stats else []
 
+    def phase_history(self, pid: int) -> list[tuple[float, ...] | None]:
+        """As ``step_history``, each value split into the parts of ``steps.STACKED``."""
+        stats = self._steps.get(pid)
+        return list(stats.phase_history) if stats else []
+
     def step_stats(self, pid: int) -> StepStats | None:
         """Everything folded from a process's steps (for rules)."""
         return self._steps.get(pid)
@@ -180,6 +185,10 @@ class Session:
         for pid in self.trainers():
             order += [pid, *(worker.pid for worker in self.workers(pid))]
         return list(self._threads.rows(order, self._hotspots))
+
+    def threads_of(self, pid: int) -> list[ThreadRow]:
+        """The threads of one process, as they were in its latest window."""
+        return list(self._threads.rows_of(pid, self._hotspots.get(pid)))
 
     def process_threads(self, pid: int) -> Threads | None:
         """The latest thread figures of one process."""

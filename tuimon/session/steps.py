@@ -10,6 +10,8 @@ from tuimon.records import BETWEEN, PHASES, Steps, bucket_length_ns
 from tuimon.session.rows import PhaseRow, PhaseTable, RangeRow, StepSummary
 from tuimon.session.windows import Window
 
+#: The parts of a step, as the history of phases lists them.
+STACKED = ("data", "forward", "backward", "optimizer", "other", BETWEEN)
 #: What the phase pane looks back on.
 WINDOW_S = 30.0
 _HISTORY_LIMIT = 1800
@@ -79,6 +81,7 @@ class StepStats:
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self.history: deque[float | None] = deque(maxlen=_HISTORY_LIMIT)  # mean ms of a window's steps
+        self.phase_history: deque[tuple[float, ...] | None] = deque(maxlen=_HISTORY_LIMIT)  # as STACKED, ms per step
         self.total = 0
         self.dropped = 0
         self.backwards = 0
@@ -100,6 +103,7 @@ class StepStats:
         self.backwards += record.backwards
         self.updates += record.updates
         self.history.append(record.total_ns / record.count / 1e6 if record.count else None)
+        self.phase_history.append(_stacked(record))
         if record.count:
             self._with_steps.append(record)
         if record.slowest is not None and record.slowest.index < 5:
@@ -188,6 +192,14 @@ class StepStats:
             error = split.error(name) * between_ns / whole_ns if estimated else None
             rows.append(PhaseRow(name, ns / whole_ns, ns / totals.count / 1e6, estimated, error))
         return PhaseTable(self.pid, totals.window_s, totals.count, False, tuple(rows), _range_rows(totals))
+
+
+def _stacked(record: Steps) -> tuple[float, ...] | None:
+    """A window's mean step, split into STACKED, in ms; None without a step."""
+    if not record.count:
+        return None
+    total_ns = {phase.name: phase.total_ns for phase in record.phases}
+    return tuple(total_ns.get(name, 0) / record.count / 1e6 for name in STACKED)
 
 
 def _eval_row(totals: Totals) -> list[PhaseRow]:

@@ -59,10 +59,13 @@ class ThreadTable:
         """All threads, processes in ``order`` first."""
         rest = [pid for pid in self._threads if pid not in order]
         for pid in (*order, *rest):
-            latest = self._threads.get(pid)
-            if latest is not None:
-                for thread in latest.threads:
-                    yield self._row(pid, thread, hotspots.get(pid))
+            yield from self.rows_of(pid, hotspots.get(pid))
+
+    def rows_of(self, pid: int, hotspots: HotSpots | None) -> Iterator[ThreadRow]:
+        """The threads of one process."""
+        latest = self._threads.get(pid)
+        for thread in latest.threads if latest is not None else ():
+            yield self._row(pid, thread, hotspots)
 
     def _row(self, pid: int, thread: ThreadCpu, hotspots: HotSpots | None) -> ThreadRow:
         python_name = hotspots.thread_name(thread.tid) if hotspots else None

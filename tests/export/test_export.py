@@ -1,0 +1,105 @@
+"""Every export format from one literal log."""
+
+import csv
+import io
+import json
+
+import pytest
+
+from tests.session.records import header, process, stacks, steps, threads
+from tests.session.test_steps import LOOP_FRAMES, LOOP_SAMPLES
+from tuimon.records import Exit, Gpu, Mark
+from tuimon.views.export.collapsed import collapsed
+from tuimon.views.export.perfetto import perfetto
+from tuimon.views.export.profile import Selection
+from tuimon.views.export.speedscope import speedscope
+from tuimon.views.export.table import COLUMNS, write_csv
+
+LOG = [
+    header(t=10.0),
+    process(),
+    process(201, "worker", ppid=100),
+    LOOP_FRAMES,
+    steps(11, {"data": 30, "forward": 20, "backward": 40, "optimizer": 10}),
+    threads(11, (100, "python", 0.5, "running"), (101, "helper", 0.1, "waiting")),
+    threads(11, (201, "pt_data_worker", 0.9, "running"), pid=201),
+    stacks(11, *LOOP_SAMPLES),
+    stacks(11, ([9], 7), pid=201),
+    stacks(30, ([4, 5], 3)),
+    Gpu(t=12, pid=0, index=0, uuid="GPU-a", name="A", util_ratio=0.5, pids=[100]),
+    Mark(t=12, pid=100, name="epoch"),
+    steps(12, {"between": 30, "backward": 70}, count=5),
+    steps(13, {}, count=0),
+    Exit(t=31, pid=100, exit_code=0),
+]
+
+
+def test_collapsed_is_root_first_with_counts():
+    lines = list(collapsed(LOG, Selection()))
+    assert lines[0] == "main (train.py:10);get_batch (train.py:3) 30"
+    assert "log (log.py:5) 7" in lines
+    assert sum(int(line.rpartition(" ")[2]) for line in lines) == 110
+
+
+@pytest.mark.parametrize(
+    "selection, samples",
+    [
+        (Selection(phase="data"), 30),
+        (Selection(phase="backward"), 28),
+        (Selection(phase="other"), 10),
+        (Selection(role="worker"), 7),
+        (Selection(role="worker 0"), 7),
+        (Selection(role="main"), 103),
+        (Selection(role="nobody"), 0),
+        (Selection(until_s=5), 107),
+        (Selection(from_s=5), 3),
+        (Selection(phase="backward", until_s=5), 25),
+    ],
+)
+def test_selections(selection, samples):
+    assert sum(int(line.rpartition(" ")[2]) for line in collapsed(LOG, selection)) == samples
+
+
+def test_hostile_names_stay_on_their_line():
+    evil = [record for record in LOG if record is not LOOP_FRAMES]
+    frame = LOOP_FRAMES.frames[0]
+    changed = [type(frame)("a;b\n\x1b[31m.py", 1, "f\r;g", "", True), *LOOP_FRAMES.frames[1:]]
+    evil.insert(3, type(LOOP_FRAMES)(t=0, pid=100, first=0, frames=changed))
+    line = next(line for line in collapsed(evil, Selection()) if "get_batch" in line)
+    assert line.count(";") == 1
+    assert line.isprintable()
+
+
+def test_speedscope_refers_to_its_frames():
+    file = json.loads(json.dumps(speedscope(LOG, Selection(), "run", "tuimon 0")))
+    assert file["$schema"].startswith("https://www.speedscope.app/")
+    frames = file["shared"]["frames"]
+    for profile in file["profiles"]:
+        assert len(profile["samples"]) == len(profile["weights"])
+        assert sum(profile["weights"]) == profile["endValue"]
+        assert all(0 <= n < len(frames) for stack in profile["samples"] for n in stack)
+    main, worker = file["profiles"]
+    assert main["name"].startswith("main (100/100")
+    assert worker["name"].startswith("worker 0 (201/201")
+    assert [frames[n]["name"] for n in main["samples"][0]] == ["main", "get_batch"]
+
+
+def test_csv_has_a_row_a_window_and_leaves_the_unmeasured_empty():
+    out = io.StringIO()
+    assert write_csv(LOG, out) == 3
+    rows = list(csv.DictReader(io.StringIO(out.getvalue())))
+    assert tuple(rows[0]) == COLUMNS
+    assert (rows[0]["steps"], rows[0]["data_ms_per_step"], rows[0]["gpu_util_ratio"]) == ("10", "30.0000", "")
+    assert rows[0]["wall_unix_s"] == "1700000001.000"
+    assert (rows[1]["between_ms_per_step"], rows[1]["gpu_util_ratio"]) == ("30.0000", "0.500")
+    assert (rows[1]["data_ms_per_step"], rows[0]["other_ms_per_step"]) == ("", "0.0000")
+    assert (rows[2]["step_median_ms"], rows[2]["data_ms_per_step"]) == ("", "")
+
+
+def test_perfetto_events():
+    events = json.loads(json.dumps(perfetto(LOG)))["traceEvents"]
+    assert {event["ph"] for event in events} == {"M", "C", "i"}
+    assert all({"name", "pid"} <= event.keys() for event in events)
+    phases = [event["args"] for event in events if event["name"] == "ms per step"]
+    assert phases[0] == {"data": 30.0, "forward": 20.0, "backward": 40.0, "optimizer": 10.0}
+    assert [event["name"] for event in events if event["ph"] == "i"] == ["epoch", "ended: 0"]

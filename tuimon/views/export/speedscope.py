@@ -1,0 +1,48 @@
+"""speedscope's file format (https://www.speedscope.app/file-format-schema.json): one sampled profile a thread."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from tuimon.records import Frame, Record
+from tuimon.views.export.profile import Selection, ThreadProfile, thread_profiles
+
+SCHEMA = "https://www.speedscope.app/file-format-schema.json"
+
+
+def speedscope(
+    records: Iterable[Record], selection: Selection, name: str, exporter: str
+) -> dict[str, Any]:  # Any: JSON
+    """The whole file as JSON values. Samples are merged per stack: order within a thread is by weight, not by time."""
+    index: dict[tuple[str, str, int], int] = {}
+    frames: list[dict[str, Any]] = []  # Any: JSON
+
+    def number(frame: Frame) -> int:
+        key = (frame.function, frame.file, frame.line)
+        if key not in index:
+            index[key] = len(frames)
+            frames.append({"name": frame.function, "file": frame.file, "line": frame.line})
+        return index[key]
+
+    def profile(thread: ThreadProfile) -> dict[str, Any]:  # Any: JSON
+        ordered = sorted(thread.stacks, key=lambda item: -item[1])
+        return {
+            "type": "sampled",
+            "name": f"{thread.role} ({thread.pid}/{thread.tid} {thread.name})",
+            "unit": "none",
+            "startValue": 0,
+            "endValue": sum(count for _, count in ordered),
+            "samples": [[number(frame) for frame in stack] for stack, _ in ordered],
+            "weights": [count for _, count in ordered],
+        }
+
+    profiles = [profile(thread) for thread in thread_profiles(records, selection)]
+    return {
+        "$schema": SCHEMA,
+        "name": name,
+        "exporter": exporter,
+        "activeProfileIndex": 0,
+        "shared": {"frames": frames},
+        "profiles": profiles,
+    }
