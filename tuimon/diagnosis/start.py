@@ -10,7 +10,7 @@ SLOW_RATIO = 3.0
 #: Until so many steps have ended, the figures are those of the start.
 FIRST_STEPS = 3
 #: For how long after the first step a slow start is worth the verdict line.
-FRESH_S = 5.0
+FRESH_S = 3.0
 
 
 def warmup(session: Session, pid: int) -> Finding | None:
