@@ -40,10 +40,10 @@ def main(argv: Sequence[str]) -> int:
 def _pick(options: Options) -> int | None:
     found = candidates()
     if not options.headless:
+        from tuimon.cli.ps import rows
         from tuimon.views.tui.picker import pick
 
-        chosen: int | None = pick(found)
-        return chosen
+        return pick(rows(found))
     from tuimon.cli.ps import table
 
     print("\n".join(table(found)), flush=True)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from tuimon.views.tui.lines import Line, Span
 
+_LOWER = " ▁▂▃▄▅▆▇█"
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 # Dots of one column of a braille cell filled from the bottom, 0 to 4 high: left column, right column.
 _LEFT = (0x00, 0x40, 0x44, 0x46, 0x47)
@@ -48,6 +49,64 @@ def chart(values: Sequence[float | None], width: int, height: int, lo: float, hi
     if columns == 1:
         dots = [dot for dot in dots for _ in range(2)]
     return ["".join(_cell(dots[2 * x], dots[2 * x + 1], height - 1 - y) for x in range(width)) for y in range(height)]
+
+
+def stacked(
+    values: Sequence[Sequence[float] | None], roles: Sequence[str], width: int, height: int, hi: float
+) -> list[Line]:
+    """A stacked area chart from 0 to ``hi``, one value a column, the newest at the right edge, top line first.
+
+    The first part of a value lies on top, as it leads the list beside the chart. Each cell is cut in eighths; where two
+    parts meet in it, one is drawn on the other: role ``forward on:data``.
+    """
+    recent = [None] * max(width - len(values), 0) + list(values[-width:])
+    bounds = [_bounds(value, height * 8, hi) for value in recent]
+    return [_stacked_row(bounds, roles, (height - 1 - y) * 8) for y in range(height)]
+
+
+def _bounds(value: Sequence[float] | None, most: int, hi: float) -> list[int]:
+    """Where each part ends, counted in eighths from the bottom, the last part first."""
+    if value is None or hi <= 0:
+        return []
+    ends, total = [], 0.0
+    for part in reversed(value):
+        total += part
+        ends.append(min(round(total / hi * most), most))
+    if ends and ends[-1] == 0:
+        ends[-1] = 1
+    return ends
+
+
+def _stacked_row(bounds: Sequence[Sequence[int]], roles: Sequence[str], base: int) -> Line:
+    spans: list[Span] = []
+    for ends in bounds:
+        text, role = _stacked_cell(ends, roles, base)
+        if spans and (spans[-1].role == role or text == " "):
+            spans[-1] = Span(spans[-1].text + text, spans[-1].role)
+        else:
+            spans.append(Span(text, role))
+    return tuple(spans)
+
+
+def _stacked_cell(ends: Sequence[int], roles: Sequence[str], base: int) -> tuple[str, str]:
+    """One cell: the two parts that fill most of it, the lower one in front."""
+    parts: list[tuple[int, str]] = []  # eighths, role; from the bottom
+    start = base
+    for number, end in enumerate(ends):
+        filled = min(end, base + 8) - start
+        if filled > 0:
+            parts.append((filled, roles[len(ends) - 1 - number]))
+            start += filled
+    if not parts:
+        return " ", ""
+    space = base + 8 - start
+    if len(parts) == 1 or space:  # the surface: what is on top decides
+        full = 8 - space
+        return _LOWER[full], max(parts)[1] if full < 8 or len(parts) == 1 else parts[-1][1]
+    biggest = sorted(sorted(range(len(parts)), key=lambda i: -parts[i][0])[:2])
+    lower, upper = parts[biggest[0]], parts[biggest[1]]
+    eighths = min(max(round(8 * lower[0] / (lower[0] + upper[0])), 1), 7)
+    return _LOWER[eighths], f"{lower[1]} on:{upper[1]}"
 
 
 def tinted(rows: Sequence[str], family: str) -> list[Line]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding
     from tuimon.session.session import Session
 
-_CARD_WIDTH = 46
+_CARD_WIDTH = 40
 _CARD_ROWS = 4
 _LABEL = 8
 _STALE_S = 5.0

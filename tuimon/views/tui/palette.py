@@ -136,6 +136,8 @@ def style_of(role: str, variables: Mapping[str, str]) -> Style:
             style += Style(color=word[3:])
         elif word.startswith("bg:"):
             style += Style(bgcolor=word[3:])
+        elif word.startswith("on:"):
+            style += Style(bgcolor=variables[ROLES[word[3:]]])
         elif word in ROLES:
             style += Style(color=variables[ROLES[word]], bold=True if word == "strong" else None)
     return style

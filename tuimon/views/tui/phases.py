@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from rich.cells import cell_len
 
 from tuimon.session.rows import HotLine, PhaseRow, PhaseTable, RangeRow, StepSummary
+from tuimon.session.steps import STACKED
 from tuimon.views.format import duration, ms, percent, place, plain
-from tuimon.views.tui.charts import bar, ceiling, chart, tinted
+from tuimon.views.tui.charts import bar, ceiling, stacked
 from tuimon.views.tui.lines import Line, Span, clip, clipped, column, justified, line
 from tuimon.views.tui.pane import Pane
 
@@ -28,7 +29,7 @@ class PhasesPicture(NamedTuple):
 
     table: PhaseTable | None
     steps: StepSummary | None
-    history: tuple[float | None, ...]
+    history: tuple[tuple[float, ...] | None, ...]  # ms per step, split as STACKED
     ranks: int
     interval_s: float  # between two values of the history
     hot: tuple[HotLine, ...]
@@ -47,7 +48,7 @@ class PhasesPane(Pane[PhasesPicture]):
         return PhasesPicture(
             session.phases(pid),
             steps,
-            tuple(session.step_history(pid)[-_HISTORY:]),
+            tuple(session.phase_history(pid)[-_HISTORY:]),
             len(session.trainers()),
             session.header.interval_s if session.header else 1.0,
             tuple(session.hot_lines(pid)[:_HOT]) if self.size.height > _CALM_CHART + 10 else (),
@@ -179,24 +180,21 @@ def range_line(row: RangeRow, width: int) -> Line:
 
 
 def history_lines(picture: PhasesPicture, width: int, height: int) -> list[Line]:
-    """The step time, one value a window: with caption and scale, or as one more row where room is short."""
-    values = picture.history
-    known = [value for value in values if value is not None]
-    if not known or height < 1:
+    """The step time, one column a window, in the colours of its phases; one row where room is short."""
+    seen = picture.history[-width:] if height >= 3 else picture.history[-(width - _NAME) :]
+    totals = [None if value is None else sum(value) for value in seen]
+    if height < 1 or not any(totals):
         return []
+    hi, peak = ceiling(totals), max(value for value in totals if value is not None)
     if height < 3:
-        plot = chart(values, width - _NAME, 1, 0.0, ceiling(values[-2 * (width - _NAME) :]))
-        return [line((column("step time", _NAME), "dim"), (plot[0], "chart-edge"))]
-    columns = 1 if len(values) <= width else 2
-    seen = values[-width * columns :]
-    hi, peak = ceiling(seen), max(value for value in (*seen, 0.0) if value is not None)
+        return [(Span(column("history", _NAME), "dim"), *stacked(seen, STACKED, width - _NAME, 1, hi)[0])]
     right = [Span(f"0 – {ms(hi)}", "dim")]
     if peak > hi:
         right = [Span(f"peak {ms(peak)}  ", "warning"), *right]
     span = Span(f" · last {duration(len(seen) * picture.interval_s)}", "dim")
     caption = justified(line(("step time", "text"), span), right, width)
     gap: list[Line] = [()] if height > 6 else []
-    return [*gap, caption, *tinted(chart(seen, width, height - 1 - len(gap), 0.0, hi, columns), "chart")]
+    return [*gap, caption, *stacked(seen, STACKED, width, height - 1 - len(gap), hi)]
 
 
 def _hot(hot: Sequence[HotLine], width: int, height: int) -> list[Line]:

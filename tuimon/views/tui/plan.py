@@ -10,6 +10,7 @@ IMPORTANCE = ("verdict", "phases", "threads", "gpu", "output")
 MIN_WIDTH, MIN_HEIGHT = 40, 10
 NARROW_BELOW, WIDE_FROM = 100, 160
 _FRAME = 2  # rows of a border
+_UPPER_MOST = 30  # rows beyond which a chart gains nothing
 _LEAST = {"phases": 8, "threads": 5, "gpu": 4, "output": 4}
 
 
@@ -57,36 +58,40 @@ def plan(width: int, height: int, shown: AbstractSet[str], wants: Wants, zoomed:
 
 
 def _two_columns(body: Box, panes: AbstractSet[str], wants: Wants) -> dict[str, Box]:
-    """Phases beside GPU over output; threads below, as wide as the screen."""
-    boxes: dict[str, Box] = {}
-    upper = body
+    """Phases beside GPU over output; threads below: on a wide screen under the phases, else as wide as the screen."""
+    wide = body.width >= WIDE_FROM
     right = [name for name in ("gpu", "output") if name in panes]
-    if "threads" in panes:
-        rows = body.height if not panes - {"threads"} else _threads_height(body.height, wants)
-        boxes["threads"] = Box(0, body.y + body.height - rows, body.width, rows)
-        upper = body._replace(height=body.height - rows)
-    if not upper.height:
-        return boxes
-    left_width = upper.width
-    if right and "phases" in panes:
-        left_width = upper.width * 9 // 20 if upper.width >= WIDE_FROM else upper.width // 2
-    if "phases" in panes:
-        boxes["phases"] = upper._replace(width=left_width)
-    if right:
-        x = left_width if "phases" in panes else 0
-        column = Box(x, upper.y, upper.width - x, upper.height)
-        boxes |= _gpu_over_output(column, right, wants)
-    return boxes
+    left = [name for name in ("phases", "threads") if name in panes]
+    threads_rows = _threads_height(body.height, wants) if "threads" in panes else 0
+    if not left:
+        return _gpu_over_output(body, right, wants)
+    if left == ["threads"]:
+        if not right:
+            return {"threads": body}
+        upper = body._replace(height=body.height - threads_rows)
+        below = Box(body.x, upper.y + upper.height, body.width, threads_rows)
+        return {**_gpu_over_output(upper, right, wants), "threads": below}
+    upper = body._replace(height=body.height - threads_rows)
+    left_width = upper.width if not right else upper.width * 11 // 20 if wide else upper.width // 2
+    boxes = {"phases": upper._replace(width=left_width)}
+    if threads_rows:
+        under = left_width if wide else body.width
+        boxes["threads"] = Box(body.x, upper.y + upper.height, under, threads_rows)
+    column = (body if wide else upper)._replace(x=left_width, width=body.width - left_width)
+    return boxes | _gpu_over_output(column, right, wants)
 
 
 def _threads_height(room: int, wants: Wants) -> int:
-    """Rows for the threads: what they fill, in steps that keep the picture calm, at most about half."""
+    """Rows for the threads: what they fill, in steps that keep the picture calm; about half where there are many."""
     wanted = -(-wants.threads // 4) * 4 + _FRAME + 1
-    most = max(room - max(_LEAST["phases"], min(wants.phases + _FRAME, room // 2)), _LEAST["threads"])
-    return max(_LEAST["threads"], min(wanted, most, room - _LEAST["phases"]))
+    upper_least = max(_LEAST["phases"], min(wants.phases + _FRAME, room // 2))
+    upper_most = max(upper_least, _UPPER_MOST)
+    return max(_LEAST["threads"], room - upper_most, min(wanted, room - upper_least))
 
 
 def _gpu_over_output(column: Box, names: list[str], wants: Wants) -> dict[str, Box]:
+    if not names:
+        return {}
     if len(names) == 1 and not (names == ["gpu"] and wants.gpu_line):
         return {names[0]: column}
     rows = 1 if wants.gpu_line else min(wants.gpu + _FRAME, column.height - _LEAST["output"])

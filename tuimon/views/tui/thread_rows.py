@@ -33,9 +33,9 @@ def layout(rows: Sequence[ThreadRow], width: int) -> Columns:
     """Widths for these rows: what they need, and what the screen has."""
     role = max((cell_len(role_text(row)) for row in rows), default=4)
     role = max(10, min(role, 24 if width >= 110 else 14)) + 2
-    pid = 8 if width >= 116 and len({row.pid for row in rows}) > 1 else 0
+    pid = 8 if width >= 104 and len({row.pid for row in rows}) > 1 else 0
     tid = 8 if width >= 60 else 0
-    gauge = 12 if width >= 110 else 0
+    gauge = 12 if width >= 100 else 0
     delay = 8 if width >= 96 else 0
     fixed = role + pid + tid + 7 + gauge + delay + 10
     rest = max(width - fixed, 0)

@@ -1,0 +1,33 @@
+"""Pictures of the app, made by the app: for the README."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Literal
+
+from tuimon.views.tui import palette
+from tuimon.views.tui.app import TuimonApp
+from tuimon.views.tui.watched import Watched
+
+
+def screenshot(
+    monitor: Watched,
+    path: str,
+    *,
+    size: tuple[int, int] = (120, 40),
+    theme: Literal["dark", "light"] = "dark",
+    title: str = "",
+) -> None:
+    """Write what the app shows of ``monitor`` now to ``path`` as SVG; ``size`` in columns and rows."""
+    svg = asyncio.run(_export(monitor, size, theme, title))
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(svg)
+
+
+async def _export(monitor: Watched, size: tuple[int, int], theme: str, title: str) -> str:
+    app = TuimonApp(monitor, refresh_s=3600)
+    async with app.run_test(size=size) as pilot:
+        app.theme = palette.LIGHT.name if theme == "light" else palette.DARK.name
+        app.tick()
+        await pilot.pause()
+        return app.export_screenshot(title=title)
