@@ -42,6 +42,6 @@ def said(done: subprocess.CompletedProcess[str]) -> Any:
 def fake_torch(folder: Path, body: str = "__version__ = '0.0'") -> str:
     """A folder with a package ``torch`` that imports in no time; for what only matters to imports."""
     package = folder / "fake" / "torch"
-    package.mkdir(parents=True)
+    package.mkdir(parents=True, exist_ok=True)
     (package / "__init__.py").write_text(body + "\n")
     return str(package.parent)

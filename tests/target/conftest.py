@@ -1,0 +1,33 @@
+import os
+
+import pytest
+
+
+@pytest.fixture
+def hooked(monkeypatch, tmp_path):
+    """torch in this process with our hooks in place, on a ring of its own; gives the module ``runtime``."""
+    monkeypatch.setenv("TUIMON_RING_DIR", str(tmp_path / "rings"))
+    torch = pytest.importorskip("torch")
+    from tuimon.target import install, runtime
+    from tuimon.target.watch import ImportWatch
+
+    install.uninstall()
+    install.install(torch, ImportWatch().when_imported)
+    assert runtime.on
+    yield runtime
+    install.uninstall()
+
+
+@pytest.fixture
+def recorded(hooked, monkeypatch):
+    """What the hooks of this process emit: (kind, value, flag)."""
+    markers = []
+    monkeypatch.setattr(hooked, "emit", lambda kind, value=0, flag=0: markers.append((kind, value, flag)))
+    return markers
+
+
+@pytest.fixture
+def shared_memory(tmp_path, monkeypatch):
+    """A writable place for rings, named as the environment names it."""
+    monkeypatch.setenv("TUIMON_RING_DIR", str(tmp_path / "rings"))
+    return os.fspath(tmp_path / "rings")
