@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Literal
 
 import msgspec
 
@@ -40,6 +41,7 @@ class _Followed:
     environ: dict[str, str]
     meter: ThreadMeter
     looks: int = 0
+    looked_s: float = 0.0
     reported: Process | None = None
     window_from_s: float | None = None
     window_cpu_ticks: int = 0
@@ -64,7 +66,7 @@ class ProcessSource:
         self._boot_unix_s = procfs.boot_unix_s()
         self._known: dict[int, _Followed] = {}
         self._cost = CostMeter(interval_s)
-        self._crowded = False
+        self._left_out = self._said_crowded = False
 
     def read(self) -> Iterable[Record]:
         """What appeared, changed or ended; the threads of the processes that are due; tuimon's own cost."""
@@ -106,12 +108,16 @@ class ProcessSource:
 
     def _discover(self) -> None:
         """All descendants of what is known, of the root and of what the markers found."""
+        self._left_out = False
         for pid in [self._targets.root, *(pid for pid, _ in self._targets.added())]:
             self._add(pid)
         waiting = list(self._known)
         while waiting:
             pid = waiting.pop()
-            for child in self._known[pid].meter.look():
+            process = self._known[pid]
+            # when its counters are read, not when this look began: on a loaded machine much may lie between
+            process.looked_s = self._clock()
+            for child in process.meter.look():
                 if child not in self._known and self._add(child):
                     waiting.append(child)
 
@@ -119,7 +125,7 @@ class ProcessSource:
         if pid in self._known:
             return False
         if len(self._known) >= _PROCESSES:
-            self._crowded = True
+            self._left_out = True
             return False
         stat = procfs.read_stat(pid)
         if stat is None or stat.state in "ZX" or not self._is_ours(pid, stat.start_ticks):
@@ -136,12 +142,13 @@ class ProcessSource:
         return not named or start_ticks in named
 
     def _say_if_crowded(self, now_s: float) -> Iterable[Record]:
-        if self._crowded and len(self._known) < _PROCESSES:
-            self._crowded = False
-            yield Notice(t=now_s, pid=0, source=self.name, level="ok", message="all processes are shown")
-        elif self._crowded:
-            message = f"the run has more than {_PROCESSES} processes: the latest are not shown"
-            yield Notice(t=now_s, pid=0, source=self.name, level="info", message=message)
+        if self._left_out == self._said_crowded:
+            return
+        self._said_crowded = self._left_out
+        level: Literal["ok", "info"] = "info" if self._left_out else "ok"
+        left_out = f"the run has more than {_PROCESSES} processes: the latest are not shown"
+        message = left_out if self._left_out else "all processes are shown"
+        yield Notice(t=now_s, pid=0, source=self.name, level=level, message=message)
 
     # ---- what is said of them
 
@@ -192,11 +199,11 @@ class ProcessSource:
             if process.reported is None:
                 continue
             if process.window_from_s is None:
-                self._begin_window(process, now_s)
+                self._begin_window(process)
                 process.meter.end_window(1.0)
                 continue
             due_s = 0.0 if roles[pid] == "trainer" else _IDLE_WAIT_S if pid in idle else min(wait_s, _LONGEST_WAIT_S)
-            window_s = now_s - process.window_from_s
+            window_s = process.looked_s - process.window_from_s
             if window_s > 0 and window_s >= due_s - self.period_s / 2:
                 yield self._window(pid, process, window_s, now_s)
 
@@ -205,7 +212,7 @@ class ProcessSource:
         if cpu_ratio is None:  # threads have come or gone: the process's own count, in ticks of 10 ms
             ticks = process.stat.cpu_ticks - process.window_cpu_ticks
             cpu_ratio = round(max(ticks, 0) / procfs.TICKS_PER_S / window_s, 3)
-        self._begin_window(process, now_s)
+        self._begin_window(process)
         return Threads(
             t=round(now_s, 3),
             pid=pid,
@@ -216,8 +223,8 @@ class ProcessSource:
             folded=folded,
         )
 
-    def _begin_window(self, process: _Followed, now_s: float) -> None:
-        process.window_from_s = now_s
+    def _begin_window(self, process: _Followed) -> None:
+        process.window_from_s = process.looked_s
         process.window_cpu_ticks = process.stat.cpu_ticks
 
 
