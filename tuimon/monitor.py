@@ -11,6 +11,7 @@ import msgspec
 
 from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.verdicts import Verdicts
 from tuimon.launch import Ended, Launched, members
 from tuimon.records import Cost, Exit, Header, Record
 from tuimon.session.session import Session
@@ -61,6 +62,7 @@ class Monitor:
         """``watched``: the process whose end is the end; without one (replay) that of the sources is."""
         self.session = session or Session()
         self.findings: Sequence[Finding] = ()
+        self.verdicts = Verdicts()  # over the whole run: at its end they take the place of the last moment's
         self.output = output
         self.log = log
         self.watched = watched
@@ -149,6 +151,7 @@ class Monitor:
         if not self._replay:
             self._drain(self._clock() + TICK_S)
             self._note_end(self._clock())
+            self._diagnose(self._clock())
         self._flush(self._clock())
         if self.log is not None:
             self.log.close()
@@ -229,5 +232,10 @@ class Monitor:
     def _diagnose(self, now_s: float) -> None:
         if self._diagnosed_s is not None and now_s - self._diagnosed_s < DIAGNOSE_EVERY_S and not self.ended:
             return
-        self._diagnosed_s = now_s
+        if self.session.exit is not None and not self._replay:
+            self.findings = self.verdicts.ranked() or diagnose(self.session)
+            return
         self.findings = diagnose(self.session)
+        if self._diagnosed_s is not None:
+            self.verdicts.add(self.findings, now_s - self._diagnosed_s)
+        self._diagnosed_s = now_s

@@ -89,6 +89,11 @@ def ring_meta(pid: int, ticks: int) -> dict[str, Any]:
         reader.close()
 
 
+def ring_directory() -> str:
+    """Where rings are made on this machine."""
+    return ring.ring_directory()
+
+
 def is_python(pid: int) -> bool:
     """Whether a process is a Python interpreter, or has one inside; True when that cannot be known."""
     try:
@@ -128,7 +133,19 @@ def candidates() -> list[Candidate]:
         meta = ring_meta(pid, ticks)
         if meta or has_torch(pid):
             found.append(Candidate(pid, ticks, command_of(pid), meta))
-    return sorted(found, key=lambda candidate: (candidate.start_ticks, candidate.pid))
+    found.sort(key=lambda candidate: (candidate.start_ticks, candidate.pid))
+    commands = {candidate.pid: candidate.command for candidate in found}
+    return [candidate for candidate in found if not _is_worker(candidate, commands)]
+
+
+def _is_worker(candidate: Candidate, commands: dict[int, list[str]]) -> bool:
+    """Whether it is a DataLoader worker or the like: forked from a candidate, or spawned by its multiprocessing."""
+    try:
+        parent = parent_of(candidate.pid)
+    except (OSError, IndexError, ValueError):
+        return True  # gone
+    spawned = any("multiprocessing" in word for word in candidate.command)
+    return parent in commands and (spawned or commands[parent] == candidate.command)
 
 
 def members(run_id: str) -> list[int]:
@@ -167,6 +184,12 @@ def command_of(pid: int) -> list[str]:
     except OSError:
         return []
     return [part.decode("utf-8", "replace") for part in raw.rstrip(b"\0").split(b"\0")] if raw else []
+
+
+def parent_of(pid: int) -> int:
+    """Parent of a process. Raises OSError when there is none of this pid."""
+    with open(f"/proc/{pid}/stat", "rb") as stat:
+        return int(stat.read().rpartition(b")")[2].split()[1])
 
 
 def _state(pid: int) -> str:

@@ -1,0 +1,78 @@
+"""Which words are ours and which the target's."""
+
+from __future__ import annotations
+
+import pytest
+
+from tuimon.cli.main import COMMANDS, help_text, run_command_line
+from tuimon.cli.options import split_command
+
+
+@pytest.mark.parametrize(
+    ("words", "own", "command"),
+    [
+        (["train.py"], [], ["train.py"]),
+        (["train.py", "--headless", "--log", "x"], [], ["train.py", "--headless", "--log", "x"]),
+        (["--headless", "train.py", "--headless"], ["--headless"], ["train.py", "--headless"]),
+        (["--log", "a.jsonl", "train.py"], ["--log", "a.jsonl"], ["train.py"]),
+        (["--log=a.jsonl", "train.py", "-m"], ["--log=a.jsonl"], ["train.py", "-m"]),
+        (["-m", "pkg.mod", "--x"], [], ["-m", "pkg.mod", "--x"]),
+        (["--no-gpu", "-m", "pkg"], ["--no-gpu"], ["-m", "pkg"]),
+        (["--", "-m", "pkg"], [], ["-m", "pkg"]),
+        (["--headless", "--", "train.py", "--", "x"], ["--headless"], ["train.py", "--", "x"]),
+        (["--", "--weird-name"], [], ["--weird-name"]),
+        (["--log"], ["--log"], []),
+        ([], [], []),
+    ],
+)
+def test_split(words: list[str], own: list[str], command: list[str]) -> None:
+    assert split_command(words) == (own, command)
+
+
+def test_help_names_every_command_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command_line(["--help"]) == 0
+    out = capsys.readouterr().out
+    assert out == help_text()
+    for name, text in COMMANDS.items():
+        assert any(line.split() == [name, *text.split()] for line in out.splitlines())
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command_line([command, "--help"]) == 0
+    assert f"tuimon {command}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        ([], "usage"),
+        (["atach"], "Did you mean: tuimon attach"),
+        (["train.py"], "Did you mean: tuimon run train.py"),
+        (["run"], "nothing to run"),
+        (["run", "--headless", "--"], "nothing to run"),
+        (["run", "--frobnicate", "train.py"], "--frobnicate"),
+        (["run", "--head", "train.py"], "--head"),
+        (["run", "--interval", "0", "train.py"], "--interval goes from 0.1"),
+        (["run", "--interval", "soon", "train.py"], "is no number"),
+        (["run", "no-such-script.py"], "there is no script"),
+        (["attach", "--duration", "-1", "1"], "--duration"),
+        (["attach", "abc"], "invalid int"),
+        (["attach"], "attach needs a PID"),
+    ],
+)
+def test_usage_errors_exit_2(argv: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command_line(argv) == 2
+    assert says in capsys.readouterr().err
+
+
+def test_runtime_errors_exit_1_with_a_hint(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command_line(["attach", "2147483647"]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("tuimon: there is no process 2147483647\n  ")
+    assert "tuimon ps" in error
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command_line(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("tuimon ")

@@ -1,0 +1,200 @@
+"""``tuimon run --headless``: exit codes, signals and output are the target's own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.command import LEAN, running, script, tuimon
+from tests.waiting import alive, until
+from tuimon.records import Exit, Header
+from tuimon.sources.log import read_log
+
+#: writes its pid, then what it hears
+LISTENER = """
+import os, signal, sys, time
+heard = open("heard", "a", buffering=1)
+signal.signal(signal.SIGTERM, lambda *_: print("SIGTERM", file=heard))
+heard.write(f"{os.getpid()}\\n")
+try:
+    while "SIGTERM" not in open("heard").read():
+        time.sleep(0.02)
+    raise SystemExit(21)
+except KeyboardInterrupt:
+    print("SIGINT", file=heard)
+    raise SystemExit(22)
+"""
+
+
+def heard(folder: Path) -> list[str]:
+    path = folder / "heard"
+    return path.read_text().split() if path.exists() else []
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("raise SystemExit(3)", 3),
+        ("import os; os._exit(5)", 5),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", 137),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", 139),
+        ("import no_such_module", 1),
+        ("print('fine')", 0),
+        ("import os; os.execvp('sh', ['sh', '-c', 'exit 7'])", 7),
+        ("import os; os.close(1); os.close(2)", 0),
+    ],
+)
+def test_the_exit_code_is_the_targets(tmp_path: Path, code: str, expected: int) -> None:
+    done = tuimon("run", "--headless", *LEAN, "--", sys.executable, script(tmp_path, code), cwd=tmp_path)
+    assert done.returncode == expected, done.stderr
+
+
+def test_stdio_is_untouched(tmp_path: Path) -> None:
+    text = "import sys; sys.stdout.buffer.write(bytes(range(256))); print(sys.argv[1:], file=sys.stderr)"
+    done = subprocess.run(
+        [sys.executable, "-m", "tuimon", "run", *LEAN, sys.executable, script(tmp_path, text), "--headless", "-x"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.stdout == bytes(range(256))
+    assert b"['--headless', '-x']\n" in done.stderr
+    others = [line for line in done.stderr.splitlines() if not line.startswith(b"[tuimon")]
+    assert others == [b"['--headless', '-x']"]
+    assert b"\x1b" not in done.stderr
+
+
+def test_a_module_and_a_package(tmp_path: Path) -> None:
+    (tmp_path / "pkg").mkdir()
+    (tmp_path / "pkg" / "__main__.py").write_text("import sys; print('main', sys.argv[1:])")
+    assert tuimon("run", *LEAN, "-m", "pkg", "--x", cwd=tmp_path).stdout == "main ['--x']\n"
+    assert tuimon("run", *LEAN, "pkg", "--x", cwd=tmp_path).stdout == "main ['--x']\n"
+
+
+def test_sigterm_to_tuimon_is_passed_on(tmp_path: Path) -> None:
+    path = script(tmp_path, LISTENER)
+    with running("run", *LEAN, "--", sys.executable, path, cwd=tmp_path) as process:
+        until(lambda: heard(tmp_path))
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 21
+    assert heard(tmp_path)[1:] == ["SIGTERM"]
+
+
+def test_sigint_to_tuimon_alone_is_passed_on_once(tmp_path: Path) -> None:
+    path = script(tmp_path, LISTENER)
+    with running("run", *LEAN, "--", sys.executable, path, cwd=tmp_path) as process:
+        until(lambda: heard(tmp_path))
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 22
+    assert heard(tmp_path)[1:] == ["SIGINT"]
+
+
+def test_sigint_to_the_group_arrives_once(tmp_path: Path) -> None:
+    path = script(tmp_path, LISTENER)
+    with running("run", *LEAN, "--", sys.executable, path, cwd=tmp_path) as process:
+        until(lambda: heard(tmp_path))
+        os.killpg(process.pid, signal.SIGINT)
+        _, errors = process.communicate(timeout=30)
+        assert process.returncode == 22
+    assert heard(tmp_path)[1:] == ["SIGINT"]
+    assert "Traceback" not in errors
+
+
+def test_sighup_stops_neither(tmp_path: Path) -> None:
+    text = (
+        "import os, time\nopen('heard', 'w').write(str(os.getpid()))\nwhile not os.path.exists('go'): time.sleep(0.02)"
+    )
+    path = script(tmp_path, text)
+    with running("run", *LEAN, "--log", "run.jsonl", "--", sys.executable, path, cwd=tmp_path) as process:
+        until(lambda: heard(tmp_path))
+        os.killpg(process.pid, signal.SIGHUP)
+        (tmp_path / "go").touch()
+        assert process.wait(30) == 0
+    assert any(isinstance(record, Exit) for record in read_log(str(tmp_path / "run.jsonl")))
+
+
+def test_kill_9_leaves_the_target_running(tmp_path: Path) -> None:
+    path = script(tmp_path, LISTENER)
+    with running("run", "--no-gpu", "--log", "run.jsonl", "--", sys.executable, path, cwd=tmp_path) as process:
+        pid = int(until(lambda: heard(tmp_path))[0])
+        until(lambda: (tmp_path / "run.jsonl").stat().st_size)
+        process.kill()
+        process.wait(30)
+        assert alive(pid)
+        os.kill(pid, signal.SIGTERM)
+        until(lambda: not alive(pid))
+        assert heard(tmp_path)[1:] == ["SIGTERM"]
+    assert isinstance(next(read_log(str(tmp_path / "run.jsonl"))), Header)
+
+
+def test_a_closed_stderr_hurts_nobody(tmp_path: Path) -> None:
+    path = script(tmp_path, "import time; time.sleep(1); raise SystemExit(9)")
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    words = ("run", *LEAN, "--interval", "0.1", "--log", "run.jsonl", "--", sys.executable, path)
+    with running(*words, cwd=tmp_path, stderr=write_end) as process:
+        os.close(write_end)
+        assert process.wait(30) == 9
+    assert any(isinstance(record, Exit) for record in read_log(str(tmp_path / "run.jsonl")))
+
+
+def test_survivors_are_named(tmp_path: Path) -> None:
+    text = "import os, time\nif os.fork() == 0:\n os.setsid(); os.close(1); os.close(2); time.sleep(600)"
+    done = tuimon("run", *LEAN, "--log", "l.jsonl", "--", sys.executable, script(tmp_path, text), cwd=tmp_path)
+    end = next(record for record in read_log(str(tmp_path / "l.jsonl")) if isinstance(record, Exit))
+    for pid in end.survivors:
+        os.kill(pid, signal.SIGKILL)
+    assert done.returncode == 0
+    assert len(end.survivors) == 1
+    assert f"still running: {end.survivors[0]}" in done.stderr
+
+
+def test_rings_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    path = script(tmp_path, "print('trained'); raise SystemExit(4)")
+    done = tuimon(
+        "run", *LEAN, "--", sys.executable, path, cwd=tmp_path, env={"TUIMON_RING_DIR": str(tmp_path / "file" / "x")}
+    )
+    assert done.returncode == 4
+    assert done.stdout == "trained\n"
+    assert "Traceback" not in done.stderr
+
+
+def test_a_log_that_cannot_be_written_stops_before_the_run(tmp_path: Path) -> None:
+    path = script(tmp_path, "open('ran', 'w')")
+    for log in ("no/such/folder/x.jsonl", "/dev/full", path):
+        done = tuimon("run", *LEAN, "--log", log, "--", sys.executable, path, cwd=tmp_path)
+        assert done.returncode == 1
+        assert done.stderr.startswith("tuimon: ")
+        assert "Traceback" not in done.stderr
+    assert not (tmp_path / "ran").exists()
+
+
+def test_the_log_and_its_report(tmp_path: Path) -> None:
+    path = script(tmp_path, "import sys; sys.exit(3)")
+    tuimon("run", *LEAN, "--log", "logs/", "--", sys.executable, path, cwd=tmp_path)
+    done = tuimon("report", "logs", "--format", "json", cwd=tmp_path)
+    report = json.loads(done.stdout)
+    assert report["schema"] == 1
+    assert report["run"]["exit_code"] == 3
+    assert report["run"]["command"] == [sys.executable, path]
+    assert report["findings"] == []
+    text = tuimon("report", "logs", cwd=tmp_path).stdout
+    assert "ended with exit code 3" in text
+
+
+def test_nothing_is_left_when_the_command_does_not_start(tmp_path: Path) -> None:
+    program = tmp_path / "x"
+    program.write_text("#!/no/such/interpreter\n")
+    program.chmod(0o755)
+    done = tuimon("run", "--log", "l.jsonl", "./x", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "interpreter is missing" in done.stderr
+    assert not (tmp_path / "l.jsonl").exists()

@@ -1,0 +1,147 @@
+"""The launched process and how it is ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.waiting import alive, until
+from tuimon.errors import LaunchError
+from tuimon.launch import Ended, Launched
+from tuimon.launch.child import INJECT_DIRECTORY, environment
+from tuimon.launch.ending import Ending
+
+
+def launch(tmp_path: Path, code: str, **options: object) -> Launched:
+    output = str(tmp_path / "out")
+    return Launched([sys.executable, "-c", code], "run-1", output=output, **options)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def stubborn(tmp_path: Path) -> Iterator[Launched]:
+    """Ignores SIGINT and SIGTERM, and has a child that does so, too."""
+    launched = launch(
+        tmp_path,
+        "import os, signal, time\n"
+        "signal.signal(signal.SIGINT, signal.SIG_IGN); signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "os.fork(); print('ready', os.getpid(), flush=True)\n"
+        "while True: time.sleep(60)",
+    )
+    until(lambda: (tmp_path / "out").read_text().count("ready") == 2)
+    yield launched
+    if launched.lives():
+        os.killpg(launched.pid, signal.SIGKILL)
+    until(launched.poll)
+
+
+@pytest.mark.parametrize(
+    ("code", "ended"),
+    [
+        ("raise SystemExit(3)", Ended(3, None)),
+        ("import os; os._exit(5)", Ended(5, None)),
+        ("import os; os.kill(os.getpid(), 9)", Ended(137, "SIGKILL")),
+        ("import os; os.kill(os.getpid(), 40)", Ended(168, "signal 40")),
+        ("import os; os.execvp('sh', ['sh', '-c', 'exit 7'])", Ended(7, None)),
+        ("import os; os.close(1); os.close(2)", Ended(0, None)),
+    ],
+)
+def test_how_it_ended(tmp_path: Path, code: str, ended: Ended) -> None:
+    launched = launch(tmp_path, code)
+    assert until(launched.poll) == ended
+    assert launched.poll() == ended
+
+
+def test_it_has_a_session_and_an_output_of_its_own(tmp_path: Path) -> None:
+    launched = launch(
+        tmp_path,
+        "import os, sys; print(os.getsid(0), os.getpid(), repr(sys.stdin.read())); print('err', file=sys.stderr)",
+    )
+    until(launched.poll)
+    assert (tmp_path / "out").read_text() == f"{launched.pid} {launched.pid} ''\nerr\n"
+    assert (tmp_path / "out").stat().st_mode & 0o777 == 0o600
+
+
+def test_what_cannot_be_started(tmp_path: Path) -> None:
+    script = tmp_path / "x"
+    script.write_text("no shebang")
+    script.chmod(0o755)
+    with pytest.raises(LaunchError) as error:
+        Launched([str(script)], "r")
+    assert "tuimon run bash" in (error.value.hint or "")
+    script.write_text("#!/no/such/interpreter\n")
+    with pytest.raises(LaunchError, match="interpreter is missing"):
+        Launched([str(script)], "r")
+
+
+def test_the_environment_keeps_what_is_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", "/a:/b")
+    monkeypatch.setenv("TUIMON_OUTPUT", "/of/an/outer/tuimon")
+    monkeypatch.setenv("PYTHONUNBUFFERED", "")
+    env = environment("r", None, markers=True)
+    assert env["PYTHONPATH"] == f"{INJECT_DIRECTORY}:/a:/b"
+    assert env["TUIMON_RUN"] == "r"
+    assert "TUIMON_OUTPUT" not in env
+    assert "TUIMON_MARKERS" not in env
+    with_output = environment("r", "/out", markers=False)
+    assert with_output["TUIMON_OUTPUT"] == "/out"
+    assert with_output["TUIMON_MARKERS"] == "0"
+    assert with_output["PYTHONUNBUFFERED"] == ""
+
+
+@pytest.mark.parametrize("before", [None, "", INJECT_DIRECTORY])
+def test_an_empty_pythonpath_does_not_become_the_working_directory(
+    monkeypatch: pytest.MonkeyPatch, before: str | None
+) -> None:
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    if before is not None:
+        monkeypatch.setenv("PYTHONPATH", before)
+    assert environment("r", None, markers=True)["PYTHONPATH"] == INJECT_DIRECTORY
+
+
+def test_ending_gives_time_between_the_signals() -> None:
+    sent: list[signal.Signals] = []
+    ending = Ending(sent.append)
+    assert ending.next_in_s(100.0) == 0.0
+    steps = [ending.step(now_s) for now_s in (100.0, 100.1, 104.9, 105.0, 105.1, 109.9, 110.0, 110.1, 200.0)]
+    assert [step for step in steps if step] == sent == [signal.SIGINT, signal.SIGTERM, signal.SIGKILL]
+    assert steps[0] == signal.SIGINT
+    assert steps[3] == signal.SIGTERM
+    assert steps[6] == signal.SIGKILL
+    assert ending.next_in_s(200.0) is None
+
+
+def test_a_polite_process_ends_at_the_first_signal(tmp_path: Path) -> None:
+    launched = launch(
+        tmp_path,
+        "import time\n"
+        "try:\n print('ready', flush=True)\n time.sleep(600)\n"
+        "except KeyboardInterrupt:\n print('saved', flush=True); raise SystemExit(4)",
+    )
+    until(lambda: "ready" in (tmp_path / "out").read_text())
+    assert launched.end_step(0.0) == signal.SIGINT
+    assert until(launched.poll) == Ended(4, None)
+    assert launched.end_step(100.0) is None
+    assert "saved" in (tmp_path / "out").read_text()
+
+
+def test_a_stubborn_group_is_killed_whole(stubborn: Launched, tmp_path: Path) -> None:
+    pids = [int(line.split()[1]) for line in (tmp_path / "out").read_text().splitlines()]
+    assert stubborn.end_step(0.0) == signal.SIGINT
+    assert stubborn.end_step(5.0) == signal.SIGTERM
+    assert all(alive(pid) for pid in pids)
+    assert stubborn.end_step(10.0) == signal.SIGKILL
+    assert until(stubborn.poll) == Ended(137, "SIGKILL")
+    until(lambda: not any(alive(pid) for pid in pids))
+
+
+def test_a_stopped_process_still_hears_the_end(tmp_path: Path) -> None:
+    launched = launch(tmp_path, "import time; print('ready', flush=True); time.sleep(600)")
+    until(lambda: "ready" in (tmp_path / "out").read_text())
+    os.kill(launched.pid, signal.SIGSTOP)
+    launched.end_step(0.0)
+    assert until(launched.poll) == Ended(130, "SIGINT")

@@ -1,0 +1,234 @@
+"""The checks of ``tuimon doctor``: each tries the thing itself, none changes anything."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
+
+from tuimon.errors import TuimonError
+from tuimon.launch import ring_directory, state_directory, user_python
+from tuimon.opening import version_of
+from tuimon.text import plain
+from tuimon.views.format import size
+
+Status = Literal["ok", "warn", "fail"]
+
+#: A ring takes this much of shared memory, per training process.
+RING_BYTES = 3 * 1024 * 1024
+
+
+class Check(NamedTuple):
+    """One thing that was tried; the names are those of the JSON."""
+
+    name: str
+    status: Status
+    message: str
+    fix: str | None = None
+    essential: bool = False
+
+
+def all_checks() -> list[Check]:
+    """Every check, in the order they are shown; one that breaks is a finding itself."""
+    found = []
+    for check in (_python, _user_python, _py_spy, _ptrace, _shared_memory, _output, _nvml, _terminal):
+        try:
+            found.append(check())
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
+            name = check.__name__.strip("_").replace("_", " ")
+            found.append(Check(name, "warn", f"could not be checked: {error}"))
+    return found
+
+
+def _python() -> Check:
+    version = ".".join(map(str, sys.version_info[:3]))
+    if sys.platform != "linux":
+        return Check("system", "fail", f"{sys.platform}: tuimon needs Linux", "Run it where the training runs.", True)
+    return Check("tuimon", "ok", f"tuimon {version_of('tuimon')} on Python {version}")
+
+
+def _user_python() -> Check:
+    python = user_python()
+    done = subprocess.run([python, "-c", _ASK_TORCH], capture_output=True, text=True, timeout=30, check=False)
+    if done.returncode != 0:
+        return Check("python", "warn", f"{python} does not work", "Activate the environment of your training.")
+    version, torch = done.stdout.split("\n")[:2]
+    if not torch:
+        return Check(
+            "python",
+            "warn",
+            f"`python` is {python} ({version}), without torch",
+            "Activate the environment of your training.",
+        )
+    return Check("python", "ok", f"`python` is {python} ({version}, torch {torch})")
+
+
+# finds torch without importing it, which takes seconds
+_ASK_TORCH = """
+import sys
+from importlib import metadata
+print("%d.%d.%d" % sys.version_info[:3])
+try:
+    print(metadata.version("torch"))
+except metadata.PackageNotFoundError:
+    print("")
+"""
+
+
+def _py_spy() -> Check:
+    from tuimon.sources import pyspy
+
+    binary = pyspy.find()
+    if binary is None:
+        return Check(
+            "py-spy", "fail", "not found: no stacks, and no phases without markers", "pip install py-spy", True
+        )
+    with _idle_python() as child:
+        done = subprocess.run(
+            [binary, "dump", "--nonblocking", "--json", "--pid", str(child.pid)],
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=False,
+            env={name: value for name, value in os.environ.items() if name != "RUST_BACKTRACE"},
+        )
+    version = version_of("py-spy")
+    if done.returncode == 0 and _has_frames(done.stdout):
+        return Check("py-spy", "ok", f"py-spy {version} reads a Python of ours")
+    first = next((line for line in done.stderr.splitlines() if line.strip()), "no stacks")
+    if "ermission" in done.stderr:
+        return Check("py-spy", "fail", f"py-spy {version} may not read even our own child", _ALLOW_PTRACE, True)
+    return Check("py-spy", "warn", f"py-spy {version} failed: {plain(first)}", "pip install --upgrade py-spy")
+
+
+def _has_frames(text: str) -> bool:
+    try:
+        return any(thread.get("frames") for thread in json.loads(text))
+    except (ValueError, AttributeError, TypeError):
+        return False
+
+
+@contextlib.contextmanager
+def _idle_python() -> Iterator[subprocess.Popen[bytes]]:
+    """A child that waits for its stdin to close: it ends by itself, whatever becomes of us."""
+    child = subprocess.Popen(
+        [sys.executable, "-c", "print(flush=True); input()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        assert child.stdout is not None
+        child.stdout.readline()
+        yield child
+    finally:
+        child.communicate(b"\n")
+
+
+_ALLOW_PTRACE = "In a container: docker run --cap-add SYS_PTRACE; in Kubernetes: securityContext.capabilities.add"
+
+
+def _ptrace() -> Check:
+    scope = _first_line("/proc/sys/kernel/yama/ptrace_scope")
+    if scope in (None, "0") or _has_ptrace_capability():
+        return Check("ptrace", "ok", "any process of yours may be read")
+    if scope == "1":
+        return Check(
+            "ptrace",
+            "warn",
+            "ptrace_scope is 1: what tuimon did not start or that does not import tuimon cannot be sampled",
+            "For attach: sudo sysctl kernel.yama.ptrace_scope=0 (tuimon run works without)",
+        )
+    return Check(
+        "ptrace",
+        "warn",
+        f"ptrace_scope is {scope}: no process can be sampled",
+        "sudo sysctl kernel.yama.ptrace_scope=1",
+    )
+
+
+def _has_ptrace_capability() -> bool:
+    with open("/proc/self/status", encoding="ascii", errors="replace") as status:
+        for line in status:
+            if line.startswith("CapEff:"):
+                return bool(int(line.split()[1], 16) >> 19 & 1)  # CAP_SYS_PTRACE, linux/capability.h
+    return False
+
+
+def _shared_memory() -> Check:
+    folder = ring_directory()
+    base = folder if os.path.isdir(folder) else os.path.dirname(folder)
+    if not os.access(base, os.W_OK | os.X_OK):
+        return Check("shared memory", "fail", f"{base} cannot be written: no markers", "Mount /dev/shm, or set TMPDIR.")
+    free = shutil.disk_usage(base).free
+    if free < RING_BYTES:
+        return Check(
+            "shared memory",
+            "fail",
+            f"{base} has {size(free)} left, a training process needs {size(RING_BYTES)}: no markers",
+            "In a container: docker run --shm-size 1g (DataLoader workers need it, too)",
+        )
+    if not base.startswith("/dev/shm"):
+        return Check("shared memory", "warn", f"rings go to {base}, on a disk", "Mount /dev/shm for less overhead.")
+    return Check("shared memory", "ok", f"{base}, {size(free)} free")
+
+
+def _output() -> Check:
+    try:
+        return Check("output", "ok", f"outputs of runs go to {state_directory()}")
+    except TuimonError as error:
+        return Check("output", "warn", error.message, error.hint)
+
+
+def _nvml() -> Check:
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        missing = isinstance(error, pynvml.NVMLError_LibraryNotFound)
+        fix = (
+            "Without an NVIDIA GPU nothing is missing; in a container: docker run --gpus all"
+            if missing
+            else "Check with: nvidia-smi (after a driver update: restart the container or the machine)"
+        )
+        return Check("nvml", "warn", f"no GPU figures: {error}", fix)
+    try:
+        count = pynvml.nvmlDeviceGetCount()
+        driver = pynvml.nvmlSystemGetDriverVersion()
+        return Check("nvml", "ok", f"driver {driver}, {count} GPU{'s' if count != 1 else ''}")
+    except pynvml.NVMLError as error:
+        return Check("nvml", "warn", f"no GPU figures: {error}", "Check with: nvidia-smi")
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _terminal() -> Check:
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return Check("terminal", "ok", "none: commands run headless")
+    term = os.environ.get("TERM", "")
+    if term in ("", "dumb"):
+        return Check("terminal", "warn", f"TERM is {term or 'not set'}: headless only", "export TERM=xterm-256color")
+    columns, rows = os.get_terminal_size(sys.stderr.fileno())
+    colours = "true colour" if os.environ.get("COLORTERM") in ("truecolor", "24bit") else "colours of TERM"
+    if "NO_COLOR" in os.environ:
+        colours = "no colours (NO_COLOR)"
+    message = f"{plain(term)}, {columns}x{rows}, {colours}, {sys.stderr.encoding}"
+    if columns < 80 or rows < 24:
+        return Check("terminal", "warn", message, "The full screen needs 80x24 to show everything.")
+    if "utf" not in (sys.stderr.encoding or "").lower():
+        return Check("terminal", "warn", message, "For finer charts: export LANG=C.UTF-8")
+    return Check("terminal", "ok", message)
+
+
+def _first_line(path: str) -> str | None:
+    try:
+        with open(path, encoding="ascii", errors="replace") as file:
+            return file.readline().strip()
+    except OSError:
+        return None

@@ -1,0 +1,58 @@
+"""The findings of a whole run: what the rules said from moment to moment, weighed by how long they said it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tuimon.diagnosis.finding import Finding
+
+#: A finding that held for less than this share of the judged time is a passing state, not a property of the run.
+PASSING_RATIO = 0.1
+
+
+@dataclass(slots=True)
+class _Held:
+    """How long one rule found something, for which cause, and how long nothing was more important."""
+
+    total_s: float = 0.0
+    primary_s: float = 0.0
+    by_cause: dict[str | None, float] = field(default_factory=dict)
+    latest: dict[str | None, Finding] = field(default_factory=dict)
+
+    def finding(self) -> Finding:
+        """The latest with the cause that held longest."""
+        return self.latest[max(self.by_cause, key=lambda cause: self.by_cause[cause])]
+
+
+class Verdicts:
+    """Collects findings over time: the rules look at a sliding window, and how a run winds down is no verdict on it."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, _Held] = {}
+        self._judged_s = 0.0  # without warm-up
+
+    def add(self, findings: Sequence[Finding], lasting_s: float) -> None:
+        """What the rules say now; it stands for ``lasting_s`` seconds."""
+        if not any(finding.rule == "warmup" for finding in findings):
+            self._judged_s += lasting_s
+        for place, finding in enumerate(findings):
+            held = self._held.setdefault(finding.rule, _Held())
+            held.total_s += lasting_s
+            held.primary_s += lasting_s if place == 0 else 0.0
+            held.by_cause[finding.cause] = held.by_cause.get(finding.cause, 0.0) + lasting_s
+            held.latest[finding.cause] = finding
+
+    def ranked(self) -> list[Finding]:
+        """One finding for every rule that held for long enough, what was primary longest first.
+
+        Warm-up is the verdict only on a run that never got further.
+        """
+        if self._judged_s == 0.0:
+            return [held.finding() for held in self._held.values()]
+        lasting = [
+            held
+            for rule, held in self._held.items()
+            if rule != "warmup" and held.total_s >= PASSING_RATIO * self._judged_s
+        ]
+        return [held.finding() for held in sorted(lasting, key=lambda held: (-held.primary_s, -held.total_s))]

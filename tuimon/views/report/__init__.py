@@ -1,0 +1,1 @@
+"""The report: what a log says of a whole run."""

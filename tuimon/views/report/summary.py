@@ -1,0 +1,146 @@
+"""A log folded into the report's one data structure; its field names are the JSON contract."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from tuimon.diagnosis import diagnose
+from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.verdicts import Verdicts
+from tuimon.records import Header, Record
+from tuimon.session.rows import PhaseTable, StepSummary
+from tuimon.session.session import Session
+
+REPORT_SCHEMA = 1
+
+#: What goes into JSON: str, int, float, bool, None and lists and dicts of these.
+Json = Any  # a recursive alias is beyond mypy's inference in the literals below
+
+
+def fold(records: Iterable[Record]) -> tuple[Session, list[Finding]]:
+    """The picture at the end of a log, and the findings over all of it."""
+    session, verdicts = Session(), Verdicts()
+    judged_s: float | None = None
+    for record in records:
+        session.add(record)
+        start_s = session.start_s if session.start_s is not None else record.t
+        judged_s = start_s if judged_s is None else judged_s
+        # once a second at first, rarer as the log grows: rules cost milliseconds and logs last days
+        if session.exit is None and record.t - judged_s >= max(1.0, (record.t - start_s) / 200):
+            verdicts.add(diagnose(session), record.t - judged_s)
+            judged_s = record.t
+    return session, verdicts.ranked() or diagnose(session)
+
+
+def report_of(session: Session, findings: Iterable[Finding], log: str) -> dict[str, Json]:
+    """The contract's object."""
+    pid = session.trainer()
+    steps = session.run_steps(pid) if pid is not None else None
+    table = session.run_phases(pid) if pid is not None else None
+    return {
+        "schema": REPORT_SCHEMA,
+        "run": _run(session, log),
+        "ranks": [_rank(session, trainer) for trainer in session.trainers()],
+        "steps": _steps(steps),
+        "phases": _phases(table),
+        "ranges": _ranges(table),
+        "findings": [_finding(finding) for finding in findings],
+    }
+
+
+def _run(session: Session, log: str) -> dict[str, Json]:
+    header, end = session.header, session.exit
+    return {
+        "log": log,
+        "command": header.command if header else [],
+        "mode": header.mode if header else None,
+        "host": header.host if header else None,
+        "started": _iso(header) if header else None,
+        "duration_s": round(session.now_s - session.start_s, 3) if session.start_s is not None else None,
+        "cpu_count": header.cpu_count if header else None,
+        "versions": header.versions if header else {},
+        "ended": end is not None,
+        "exit_code": end.exit_code if end else None,
+        "signal": end.signal if end else None,
+        "last_line": end.last_line if end else None,
+        "survivors": list(end.survivors) if end else [],
+        "notices": [
+            {"source": notice.source, "level": notice.level, "message": notice.message, "hint": notice.hint}
+            for notice in session.notices.values()
+        ],
+    }
+
+
+def _iso(header: Header) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(header.wall_unix_s))
+
+
+def _rank(session: Session, pid: int) -> dict[str, Json]:
+    process = session.process(pid)
+    return {
+        "pid": pid,
+        "rank": process.rank if process else None,
+        "world_size": process.world_size if process else None,
+        "markers": process.markers if process else False,
+        "gpus": list(process.gpu_uuids) if process else [],
+        "steps": _steps(session.run_steps(pid)),
+        "phases": _phases(session.run_phases(pid)),
+    }
+
+
+def _steps(steps: StepSummary | None) -> dict[str, Json]:
+    return {
+        "count": steps.total if steps else 0,
+        "median_ms": _rounded(steps.median_ms) if steps else None,
+        "p95_ms": _rounded(steps.p95_ms) if steps else None,
+        "per_second": _rounded(steps.per_second) if steps else None,
+        "dropped_markers": steps.dropped if steps else 0,
+    }
+
+
+def _phases(table: PhaseTable | None) -> list[dict[str, Json]]:
+    """Shares as the session has them; rounded late, so that they still add to 1."""
+    return [
+        {
+            "name": row.name,
+            "share": row.share,
+            "cpu_ms_per_step": _rounded(row.ms_per_step),
+            "gpu_ms_per_step": None,
+            "estimated": row.estimated,
+            "error": row.error,
+        }
+        for row in (table.rows if table else ())
+    ]
+
+
+def _ranges(table: PhaseTable | None) -> list[dict[str, Json]]:
+    return [
+        {
+            "path": row.path,
+            "phase": row.phase,
+            "per_step": _rounded(row.per_step),
+            "cpu_ms_per_step": _rounded(row.ms_per_step),
+            "share": row.share,
+        }
+        for row in (table.ranges if table else ())
+    ]
+
+
+def _finding(finding: Finding) -> dict[str, Json]:
+    return {
+        "rule": finding.rule,
+        "severity": finding.severity,
+        "headline": finding.headline,
+        "share_of_step": finding.share_of_step,
+        "cause": finding.cause,
+        "where": [{"file": place.file, "line": place.line, "function": place.function} for place in finding.where],
+        "evidence": dict(finding.evidence),
+        "action": finding.action,
+        "estimated_speedup": finding.estimated_speedup,
+    }
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 4)

@@ -1,0 +1,127 @@
+"""The report as plain text: fits an e-mail, 78 columns, no colours."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import Any
+
+from tuimon.views.format import count, duration, ms, percent, plain, rate
+
+_WIDTH = 78
+_BAR = 24
+
+
+def text_report(report: dict[str, Any]) -> str:  # Any: the JSON of views.report.summary
+    """All of a report as lines."""
+    parts = [_head(report["run"]), _verdict(report["findings"]), _steps(report), *_ranks(report["ranks"])]
+    if report["ranges"]:
+        parts.append(_ranges(report["ranges"]))
+    parts += [_finding(finding) for finding in report["findings"]]
+    if report["run"]["notices"]:
+        parts.append(_notices(report["run"]["notices"]))
+    return "\n\n".join("\n".join(lines) for lines in parts if lines) + "\n"
+
+
+def _head(run: dict[str, Any]) -> list[str]:
+    command = plain(" ".join(run["command"])) or "?"
+    lines = _wrap(f"tuimon report: {command}")
+    lines.append(f"{plain(run['host'] or '?')}, started {run['started']}, recorded for {duration(run['duration_s'])}")
+    if run["signal"]:
+        lines.append(f"killed by {plain(run['signal'])}")
+    elif run["ended"]:
+        code = run["exit_code"]
+        lines.append("ended" if code is None else f"ended with exit code {code}")
+    else:
+        lines.append("the recording stops before the end of the run")
+    if run["last_line"]:
+        lines += _wrap(plain(run["last_line"]))
+    if run["survivors"]:
+        lines += _wrap("still running: " + ", ".join(map(str, run["survivors"])))
+    return lines
+
+
+def _verdict(findings: list[dict[str, Any]]) -> list[str]:
+    if not findings:
+        return ["No finding: nothing that the rules know holds this training back."]
+    first = findings[0]
+    return _wrap(f"{_title(first['rule'])}: {plain(first['headline'])}")
+
+
+def _steps(report: dict[str, Any]) -> list[str]:
+    steps, phases = report["steps"], report["phases"]
+    if not steps["count"] and not phases:
+        return ["No training step was seen."]
+    lines = []
+    if steps["count"]:
+        lines.append(
+            f"{count(steps['count'])} steps, {rate(steps['per_second'])}, "
+            f"median {ms(steps['median_ms'])}, p95 {ms(steps['p95_ms'])}"
+        )
+    return lines + [_phase(phase) for phase in phases]
+
+
+def _phase(phase: dict[str, Any]) -> str:
+    bar = "#" * round(_BAR * min(max(phase["share"], 0.0), 1.0))
+    share = ("~" if phase["estimated"] else "") + percent(phase["share"])
+    error = f"  +- {percent(phase['error'])}" if phase["error"] else ""
+    return f"  {plain(phase['name']):<10} {bar:<{_BAR}} {share:>7} {ms(phase['cpu_ms_per_step']):>10}{error}"
+
+
+def _ranks(ranks: list[dict[str, Any]]) -> list[list[str]]:
+    if len(ranks) < 2:
+        return []
+    lines = ["Ranks"]
+    for rank in ranks:
+        name = f"rank {rank['rank']}" if rank["rank"] is not None else f"pid {rank['pid']}"
+        shares = " ".join(f"{phase['name']} {percent(phase['share'])}" for phase in rank["phases"])
+        lines += _wrap(f"  {name}: {count(rank['steps']['count'])} steps, {ms(rank['steps']['median_ms'])}  {shares}")
+    return [lines]
+
+
+def _ranges(ranges: list[dict[str, Any]]) -> list[str]:
+    lines = ["Ranges of the script, per step"]
+    for row in ranges[:40]:
+        depth = row["path"].count("/")
+        name = "  " * depth + plain(row["path"].rsplit("/", 1)[-1])
+        lines.append(f"  {name:<36.36} {ms(row['cpu_ms_per_step']):>10} {percent(row['share']):>7}")
+    return lines
+
+
+def _finding(finding: dict[str, Any]) -> list[str]:
+    lines = [f"{_title(finding['rule'])} ({finding['severity']}{_cause(finding)})"]
+    lines += _wrap(plain(finding["headline"]), "  ")
+    for place in finding["where"][:5]:
+        lines += _wrap(f"at {plain(place['file'])}:{place['line']} {plain(place['function'])}", "  ")
+    if finding["action"]:
+        lines += _wrap("Do: " + plain(finding["action"]), "  ")
+    if finding["estimated_speedup"]:
+        lines.append(f"  Gain: about {finding['estimated_speedup']:.2f} times as fast")
+    evidence = ", ".join(f"{name} {_value(value)}" for name, value in finding["evidence"].items())
+    if evidence:
+        lines += _wrap("Evidence: " + plain(evidence), "  ")
+    return lines
+
+
+def _cause(finding: dict[str, Any]) -> str:
+    return f", {finding['cause']}" if finding["cause"] else ""
+
+
+def _notices(notices: list[dict[str, Any]]) -> list[str]:
+    lines = ["Not measured, or measured with gaps"]
+    for notice in notices:
+        lines += _wrap(f"{plain(notice['source'])}: {plain(notice['message'])}", "  ")
+    return lines
+
+
+def _title(rule: str) -> str:
+    return plain(rule).upper().replace("_", "-")
+
+
+def _value(value: object) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def _wrap(text: str, indent: str = "") -> list[str]:
+    return textwrap.wrap(
+        text, _WIDTH, initial_indent=indent, subsequent_indent=indent + "  ", break_on_hyphens=False
+    ) or [""]
