@@ -112,10 +112,14 @@ def _keeps(workers: _Workers) -> str:
 
 
 def _free_cores(session: Session) -> float:
-    """Cores of the machine that the run leaves idle, as far as its processes were measured."""
-    cores = session.header.cpu_count if session.header else 1
-    measured = (session.process_threads(p.pid) for p in session.processes() if not p.ended)
-    return cores - sum(t.cpu_ratio or 0.0 for t in measured if t is not None)
+    """Cores that the run could still get: those of the machine less what its threads use and what they wait for."""
+    cores = float(session.header.cpu_count if session.header else 1)
+    for process in session.processes():
+        threads = None if process.ended else session.process_threads(process.pid)
+        if threads is not None:
+            cores -= threads.cpu_ratio or 0.0
+            cores -= sum(row.delay_ratio or 0.0 for row in threads.threads)
+    return cores
 
 
 def _advice(
