@@ -109,6 +109,10 @@ class LogWriter:
         del self._pending[:lines]
         self._begun = self._begun or lines > 0
         self._torn = not written.endswith(b"\n")
+        if not self._begun:  # half a header would make the whole file no log
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._handle, 0)
+                self._torn = False
 
     def _write(self, data: bytes) -> int:
         """Write some of ``data``; returns how many bytes, at least one."""

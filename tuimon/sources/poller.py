@@ -110,7 +110,7 @@ class Poller:
     def _put(self, record: Record) -> None:
         while True:
             try:
-                if self._lossless:
+                if self._lossless and not self._stopping.is_set():
                     self._records.put(record, timeout=0.1)
                 else:
                     self._records.put_nowait(record)
