@@ -2,6 +2,8 @@
 
 import math
 
+import msgspec
+
 from tests.session.records import frames, header, process, stacks, steps, threads
 from tuimon.diagnosis.finding import Finding
 from tuimon.records import Cost, Exit, Frame, Frames, Gpu, Notice, Place, RangeTime, StackCount, Stacks
@@ -204,7 +206,7 @@ def ended():
 def inferred():
     """Attached to a process without markers."""
     records = [
-        header(pid=MAIN, cpu_count=16),
+        msgspec.structs.replace(header(pid=MAIN, cpu_count=16), mode="attach"),
         process(MAIN, markers=False, markers_reason="it was not started by tuimon run", command=["python", "train.py"]),
         Frames(t=0.0, pid=MAIN, first=0, frames=[
             Frame("/home/me/project/train.py", 44, "main", "for x, y in loader:", True),
@@ -222,6 +224,13 @@ def inferred():
     return Playback(records)
 
 
+def eight_gpus():
+    """A node with eight GPUs, one of them slowed down."""
+    run = input_bound(60, gpus=8)
+    run.session.add(gpu(61, 5, throttle=["power cap", "thermal"], util_ratio=None, power_w=None))
+    return run
+
+
 def many_threads(count=300):
     """A process with hundreds of threads."""
     return input_bound(40, native=count)
@@ -234,11 +243,17 @@ def hostile():
         ("/tmp/日本語のとても長いファイル名です.py", 7, "関数", "値 = 計算(漢字)", True),
     )
     records = [
-        header(pid=MAIN),
+        msgspec.structs.replace(header(pid=MAIN), command=["python", "[bold red]evil[/].py\x1b[2J"]),
         process(MAIN, command=["python", "[bold red]evil[/].py\x1b[2J"]),
         frames(*places),
-        stacks(1.0, ([0], 5), pid=MAIN),
-        stacks(1.0, ([1], 5), pid=MAIN, tid=4243),
+        Stacks(
+            t=1.0,
+            pid=MAIN,
+            window_s=1.0,
+            rate_hz=20.0,
+            samples=5,
+            stacks=[StackCount(MAIN, "[b]Main\x1b[0m", [0], 5), StackCount(4243, "漢字スレッド", [1], 5)],
+        ),
         steps(1.0, {"data": 1.0, "forward": 2.0}, pid=MAIN, ranges=[RangeTime("[b]漢\x1b[0m", 10, 10_000_000, "data")]),
         threads(1.0, (MAIN, "[bold]\x1b[31m", 0.5, "running"), (4243, "漢字スレッド", 0.1, "waiting"), pid=MAIN),
         Notice(t=1.0, pid=0, source="gpu", level="warning", message="[link=x]no[/] GPU\n\x1b[5m", hint="[/]"),

@@ -95,7 +95,7 @@ def gpus_lines(picture: GpuPicture, width: int, height: int) -> list[Line]:
 def gpu_card(gpu: GpuRow, width: int, height: int, *, named: bool = True) -> list[Line]:
     """One GPU in ``height`` lines: the chart takes what the figures leave."""
     head = [_name(gpu, width)] if named else []
-    facts = [_memory(gpu, width), _power(gpu)]
+    facts = [_memory(gpu, width), _power(gpu, width)]
     if gpu.throttle:
         facts.append(line(("slowed  ", "warning"), (", ".join(plain(why) for why in gpu.throttle), "warning")))
     if gpu.stale_s >= _STALE_S:
@@ -130,23 +130,29 @@ def _memory(gpu: GpuRow, width: int) -> Line:
     )
 
 
-def _power(gpu: GpuRow) -> Line:
-    power = watt(gpu.power_w) if gpu.power_limit_w is None else f"{_whole(gpu.power_w)} / {gpu.power_limit_w:.0f} W"
-    clock = f"{_whole(gpu.sm_clock_mhz)} / {_whole(gpu.sm_clock_max_mhz)} MHz"
-    return line(
-        (column("power", _LABEL), "dim"),
-        (power, "text"),
-        (" · ", "faint"),
-        (celsius(gpu.temperature_c), "text"),
-        (" · ", "faint"),
-        (clock, "text"),
+def _power(gpu: GpuRow, width: int) -> Line:
+    """Power, temperature and clock; what does not fit is left out from the end."""
+    power = (
+        f"{_whole(gpu.power_w)} W"
+        if gpu.power_limit_w is None
+        else f"{_whole(gpu.power_w)} / {gpu.power_limit_w:.0f} W"
     )
+    clock = f"{_whole(gpu.sm_clock_mhz)} MHz"
+    both = f"{_whole(gpu.sm_clock_mhz)} / {_whole(gpu.sm_clock_max_mhz)} MHz"
+    heat = celsius(gpu.temperature_c)
+    for facts in ((power, heat, both), (power, heat, clock), (power, heat), (power,)):
+        spans = [Span(column("power", _LABEL), "dim")]
+        for number_of, fact in enumerate(facts):
+            spans += [*line((" · ", "faint"))[: bool(number_of)], Span(fact, "text")]
+        if cells(spans) <= width:
+            break
+    return tuple(spans)
 
 
 def gpu_row(gpu: GpuRow, width: int) -> Line:
     """One GPU in one line."""
     tail = line(
-        (column(f"{_gib(gpu.memory_used_bytes)}/{_gib(gpu.memory_total_bytes)} GiB", 13, ">"), "text"),
+        (column(f"{_gib(gpu.memory_used_bytes)}/{_gib(gpu.memory_total_bytes)} GiB", 14, ">"), "text"),
         (column(watt(gpu.power_w), 7, ">"), "text"),
         (column(celsius(gpu.temperature_c), 7, ">"), "text"),
         ("  slowed" if gpu.throttle else "", "warning"),
@@ -169,8 +175,10 @@ def _side_by_side(gpus: Sequence[GpuRow], across: int, width: int, card_rows: in
         for y in range(card_rows):
             spans: list[Span] = []
             for card in cards:
+                if spans:
+                    spans.append(Span(" " * gap))
                 part = clip(card[y], card_width) if y < len(card) else ()
-                spans += [*part, Span(" " * (card_width - cells(part) + gap))]
+                spans += [*part, Span(" " * (card_width - cells(part)))]
             rows.append(tuple(spans))
     return rows
 

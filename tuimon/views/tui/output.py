@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding
     from tuimon.session.session import Session
 
-#: Fed to the terminal emulator per tick at most: it plays about 1 MB/s.
+#: Played into the terminal emulator per tick at most (it takes about 0.4 us a byte); when more comes than that, only
+#: the newest few screens, so that a flood costs no more CPU than it is worth.
 BYTES_PER_TICK = 16 * 1024
+BYTES_IN_A_FLOOD = 4 * 1024
 
 
 class Tail(Protocol):
@@ -59,20 +61,26 @@ class OutputPane(Pane[OutputPicture]):
         self.screen_of_run = OutputScreen()
         self.tail: Tail | None = None
         self._above = 0
+        self._skipped_bytes = 0
 
     def follow(self) -> None:
         """Take what was printed since the last time."""
         if self.tail is None:
             return
-        skipped = self.tail.skipped_bytes
+        before = self.tail.skipped_bytes
         data = self.tail.read(BYTES_PER_TICK)
-        if self.tail.skipped_bytes > skipped:
-            self.screen_of_run.note(f"… {size(self.tail.skipped_bytes - skipped)} not shown …")
-            data = data[data.find(b"\n") + 1 :]
-        before = self.screen_of_run.line_count if self._above else 0
+        skipped = self.tail.skipped_bytes - before
+        if skipped:
+            newest = data[-BYTES_IN_A_FLOOD:]
+            newest = newest[newest.find(b"\n") + 1 :]
+            skipped += len(data) - len(newest)
+            data = newest
+            self._skipped_bytes += skipped
+            self.screen_of_run.note(f"… {size(skipped)} not shown …")
+        lines = self.screen_of_run.line_count if self._above else 0
         self.screen_of_run.feed(data)
         if self._above:  # scrolled back: what is being read stays where it is
-            self._above += max(self.screen_of_run.line_count - before, 0)
+            self._above += max(self.screen_of_run.line_count - lines, 0)
 
     def collect(self, session: Session, findings: Sequence[Finding]) -> OutputPicture:
         """The state of the screen."""
@@ -80,7 +88,7 @@ class OutputPane(Pane[OutputPicture]):
         return OutputPicture(
             version=self.screen_of_run.version,
             above=self._above,
-            skipped_bytes=self.tail.skipped_bytes if self.tail else 0,
+            skipped_bytes=self._skipped_bytes,
             has_output=self.tail is not None,
             mode=session.header.mode if session.header else "attach",
             note=plain(notice.message) if notice is not None and notice.level != "ok" else None,

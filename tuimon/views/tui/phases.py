@@ -160,7 +160,10 @@ def phase_line(phase: PhaseRow, width: int) -> Line:
         (column(phase.name, _NAME), "dim" if quiet else f"{phase.name} bold"),
         (bar(phase.share, max(room, 0)), phase.name),
         " ",
-        (column(f"{mark}{ms(phase.ms_per_step)}", _MS + 1, ">"), "dim" if quiet else "text"),
+        (
+            column(mark * (phase.ms_per_step is not None) + ms(phase.ms_per_step), _MS + 1, ">"),
+            "dim" if quiet else "text",
+        ),
         (column(share, _SHARE, ">"), "dim" if quiet else "strong"),
         (error, "dim"),
     )

@@ -34,6 +34,7 @@ class SheetBody(Canvas, can_focus=True):
         self._heading = title
         self._build = build
         self._top = 0
+        self._wanted = 0
 
     def update(self) -> None:
         """Build the lines again and show those in view."""
@@ -41,6 +42,9 @@ class SheetBody(Canvas, can_focus=True):
         if not height:
             return
         lines = self._build(width)
+        if len(lines) != self._wanted:  # the sheet is as high as its text; the style sheet bounds it
+            self._wanted = len(lines)
+            self.styles.height = len(lines) + self.gutter.height
         self._top = max(0, min(self._top, len(lines) - height))
         below = len(lines) - height - self._top
         self.caption(

@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from tuimon.session.rows import HotLine, ThreadRow
 from tuimon.views.format import percent, place, plain
 from tuimon.views.tui.charts import bar, meter
-from tuimon.views.tui.lines import Line, Span, column, line
+from tuimon.views.tui.lines import Line, Span, clipped, column, line
 
 _STATE_ROLES = {"running": "benign", "disk": "critical", "stopped": "warning", "ended": "faint"}
 
@@ -80,7 +80,7 @@ def thread_line(row: ThreadRow, columns: Columns, *, cursor: bool = False) -> Li
         spans.append(Span(column(text, columns.delay - 1, ">") + " ", _delay_style(row.delay_ratio)))
     state = "ended" if row.ended else plain(row.state)
     spans.append(Span(" " + column(state, columns.state - 1), _STATE_ROLES.get(state, "dim")))
-    spans.append(Span(column(_spot(row), columns.place), "key" if row.place else "faint"))
+    spans.append(Span(column(clipped(_spot(row), columns.place - 2), columns.place), "key" if row.place else "faint"))
     source = plain(row.place.source).strip() if row.place else ""
     spans.append(Span(column(source or _function(row), columns.source), "text" if source else "dim"))
     if cursor:

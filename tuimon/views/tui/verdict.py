@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
-from tuimon.diagnosis.finding import Finding
 from tuimon.records import Exit
 from tuimon.session.rows import StepSummary
-from tuimon.views.format import duration, number, percent, place, plain
-from tuimon.views.tui.lines import Line, Span, cells, clip, clipped, justified, line, paragraph, wrapped
+from tuimon.views.format import duration, ms, number, percent, place, plain
+from tuimon.views.tui.lines import Line, Span, cells, clip, clipped, column, justified, line, paragraph, wrapped
 from tuimon.views.tui.pane import Pane
 
 if TYPE_CHECKING:
+    from tuimon.diagnosis.finding import Finding
     from tuimon.session.session import Session
 
 
@@ -108,7 +108,7 @@ def _advice(finding: Finding, indent: int) -> Line:
     """What to do, and what it would gain."""
     spans = [Span(" " * min(indent, 2) + "→ ", "dim"), Span(plain(finding.action), "text")]
     if finding.estimated_speedup is not None:
-        spans.append(Span(f"  ~{number(finding.estimated_speedup)}× faster", "benign bold"))
+        spans.append(Span(f"  ~{speedup(finding.estimated_speedup)} faster", "benign bold"))
     return tuple(spans)
 
 
@@ -142,7 +142,7 @@ def _nothing_yet(verdict: Verdict) -> list[Line]:
         if where:
             rows.append(line("   ", (where, "dim")))
         return rows
-    basis = "from stack samples" if verdict.inferred else "in the steps seen so far"
+    basis = "in the stack samples" if verdict.inferred else "in the latest steps"
     return [line(" ", (" NOTHING FOUND ", "benign badge"), (f" no rule sees a bottleneck {basis}", "benign"))]
 
 
@@ -162,22 +162,36 @@ def findings_lines(findings: Sequence[Finding], width: int) -> list[Line]:
         rows += paragraph(plain(finding.headline), width, finding.severity, indent=1)
         rows += paragraph(f"→ {plain(finding.action)}", width, "strong", indent=1)
         if finding.estimated_speedup is not None:
-            rows.append(
-                line(
-                    " ",
-                    ("estimated gain  ", "dim"),
-                    (f"~{number(finding.estimated_speedup)}× faster steps", "benign bold"),
-                )
-            )
+            rows.append(_fact("estimated gain", f"steps ~{speedup(finding.estimated_speedup)} faster", "benign bold"))
         if finding.share_of_step is not None:
-            rows.append(line(" ", ("share of step   ", "dim"), (percent(finding.share_of_step), finding.severity)))
+            rows.append(_fact("share of step", percent(finding.share_of_step), finding.severity))
         for where in finding.where:
-            spot = f"{place(where.file, where.line)} {plain(where.function)}()"
-            rows.append(line(" ", ("where           ", "dim"), (spot, "text")))
+            rows.append(_fact("where", f"{place(where.file, where.line)}  {plain(where.function)}()"))
             if where.source:
-                rows.append(line("                   ", (plain(where.source).strip(), "key")))
-        for name, value in finding.evidence.items():
-            shown = number(value) if isinstance(value, float) else "–" if value is None else plain(str(value))
-            rows.append(line(" ", (f"{plain(name).replace('_', ' '):<16}"[:32], "dim"), (f"{shown}", "text")))
+                rows.append(_fact("", plain(where.source).strip(), "key"))
+        rows += [_fact(*evidence(name, value)) for name, value in finding.evidence.items()]
         rows.append(())
     return rows[:-1]
+
+
+def _fact(name: str, value: str, role: str = "text") -> Line:
+    return line(" ", (column(name, 20), "dim"), (value, role))
+
+
+def speedup(factor: float) -> str:
+    """``2.1×``; small gains with one more digit."""
+    return f"{factor:.2f}×" if factor < 1.2 else f"{number(factor)}×"
+
+
+def evidence(name: str, value: float | int | str | None) -> tuple[str, str]:
+    """A piece of evidence for people: its name without the unit, its value with it."""
+    name = plain(name)
+    number_of = value if isinstance(value, (int, float)) else None
+    for suffix, shown in (("_ratio", percent), ("_share", percent), ("_ms", ms)):
+        if name.endswith(suffix) and (number_of is not None or value is None):
+            kept = name if suffix == "_share" else name.removesuffix(suffix)
+            return kept.replace("_", " "), shown(number_of)
+    if name.endswith("_ms_per_step"):
+        return name.removesuffix("_ms_per_step").replace("_", " ") + " per step", ms(number_of)
+    text = number(value) if isinstance(value, float) else "–" if value is None else plain(str(value))
+    return name.replace("_", " "), text
