@@ -7,9 +7,9 @@ from typing import NamedTuple
 SLOWEST_HZ = 5
 FASTEST_HZ = 100
 START_HZ = 20
-#: Above this rate windows stay short (fresh places on screen); below, they grow first: each costs a start of py-spy.
-COMFORT_HZ = 20
-WINDOWS_S = (2.0, 3.0, 4.0, 6.0, 8.0)
+#: Length of a window in seconds, and the rate that it has to allow: each window costs a start of py-spy, but long ones
+#: make for old places on screen.
+WINDOWS = ((2.0, 20.0), (3.0, 20.0), (4.0, 10.0), (6.0, 8.0), (8.0, 0.0))
 #: A worker is one of several that are sampled in turn: half the rate tells as much about all.
 WORKER_RATE_SHARE = 0.5
 
@@ -74,8 +74,7 @@ def plan(cost: CostModel, budget_ratio: float, trainers: int, workers: int, limi
     def affordable_hz(window_s: float) -> float:
         return (budget_ratio - streams * cost.start_s / window_s) / (weight * cost.instant_s)
 
-    comfort_hz = min(COMFORT_HZ, limit_hz)
-    window_s = next((w for w in WINDOWS_S if affordable_hz(w) >= comfort_hz), WINDOWS_S[-1])
+    window_s = next((w for w, hz in WINDOWS if affordable_hz(w) >= min(hz, limit_hz)), WINDOWS[-1][0])
     trainer_hz = _whole(affordable_hz(window_s), limit_hz)
     return Plan(trainer_hz, _whole(trainer_hz * WORKER_RATE_SHARE, limit_hz), window_s)
 

@@ -28,8 +28,7 @@ def shorten(stack: Sequence[Place], numbers: FrameNumbers) -> Stack:
         for i, (place, kind) in enumerate(zip(stack, kinds, strict=True))
         if i in (last, package)
         or kind.user
-        or (kind.telling and not kind.silent)
-        or (i > 0 and kinds[i - 1].user)  # what the user called
+        or (not kind.silent and (kind.telling or (i > 0 and kinds[i - 1].user)))  # the latter: what the user called
     )
     return kept if len(kept) <= _DEPTH else kept[: _DEPTH // 4] + kept[-(_DEPTH - _DEPTH // 4) :]
 

@@ -15,7 +15,8 @@ from tuimon.sources.stack_fold import Fold
 from tuimon.sources.targets import Targets
 from tuimon.sources.trouble import Trouble
 
-_FIRST_WINDOW_S = 0.6
+#: The first windows of a process, and of one that begins to train, are short: something shows early.
+_FIRST_WINDOWS_S = (0.6, 2.0)
 _POLL_S = 0.05
 _LONGEST_SLEEP_S = 0.25
 _WORKERS_AT_ONCE = 4
@@ -62,7 +63,8 @@ class StackSource:
         self._allowance = Allowance(max_cpu_ratio, clock())
         self._running: dict[int, pyspy.Recording] = {}
         self._failing: dict[tuple[int, int | None], _Failing] = {}
-        self._seen: set[tuple[int, int | None]] = set()  # processes that have been sampled
+        self._windows: dict[tuple[int, int | None], int] = {}  # how many each process has had, since it trains
+        self._training: frozenset[int] = frozenset()
         self._turn: list[int] = []  # workers, the one that has waited longest first
         self._said: Trouble | None = None
         self._boot_unix_s = procfs.boot_unix_s()
@@ -97,7 +99,6 @@ class StackSource:
             self._failed(ended, key, now_s)
             return
         self._failing.pop(key, None)
-        self._seen.add(key)
         self._cost.learn(ended.samples.instants, ended.cpu_s)
         yield from self._records(ended, ended.samples, now_s)
 
@@ -124,6 +125,7 @@ class StackSource:
         if not self._targets.lives(*key):
             self._failing.pop(key, None)
             return
+        self._windows.pop(key, None)
         before = self._failing.get(key)
         times = before.times + 1 if before else 1
         trouble = pyspy_errors.explain(ended.message, ended.pid)
@@ -133,6 +135,7 @@ class StackSource:
     # ---- windows to begin
 
     def _begin(self, now_s: float) -> None:
+        self._notice_training(now_s)
         trainers, workers = self._wanted()
         self._forget({*trainers, *workers})
         if not (trainers or workers) or not self._have_binary(now_s):
@@ -146,6 +149,15 @@ class StackSource:
             if busy >= at_once:
                 break
             busy += self._start(pid, current.worker_hz, current, now_s)
+
+    def _notice_training(self, now_s: float) -> None:
+        """A process that begins to train: what was sampled until now (imports, set-up) is over, begin anew."""
+        training = self._targets.trainers()
+        for pid in training - self._training:
+            self._windows.pop(self._key(pid), None)
+            if pid in self._running:
+                self._running[pid].due_s = now_s
+        self._training = training
 
     def _wanted(self) -> tuple[list[int], list[int]]:
         """Processes to sample all the time, and in turn."""
@@ -168,9 +180,11 @@ class StackSource:
             return False
         if not self._allowance.open(now_s):
             return False
-        new = key not in self._seen
-        window_s = _FIRST_WINDOW_S if new else current.window_s
-        rate_hz = max(rate_hz, int(min(START_HZ, self._limit_hz))) if new else rate_hz
+        window_s = current.window_s
+        had = self._windows.get(key, 0)
+        if had < len(_FIRST_WINDOWS_S):
+            window_s = min(window_s, _FIRST_WINDOWS_S[had])
+            rate_hz = max(rate_hz, int(min(START_HZ, self._limit_hz)), 1)
         try:
             self._running[pid] = pyspy.Recording.start(self._binary, pid, rate_hz, window_s)
         except OSError as error:
@@ -178,6 +192,7 @@ class StackSource:
             self._failing[key] = _Failing(trouble, 1, now_s + _LONGEST_RETRY_S)
             self._binary = None
             return False
+        self._windows[key] = had + 1
         if pid in self._turn:
             self._turn.remove(pid)
             self._turn.append(pid)
@@ -199,9 +214,13 @@ class StackSource:
 
     def _forget(self, wanted: set[int]) -> None:
         """Let go of what was known of processes that are no more."""
-        for known in (self._failing, self._seen):
-            for key in [key for key in known if key[0] and (key[0] not in wanted or key != self._key(key[0]))]:
-                known.pop(key, None) if isinstance(known, dict) else known.discard(key)
+        gone = [key for key in (*self._failing, *self._windows) if key[0] and not self._is_wanted(key, wanted)]
+        for key in gone:
+            self._failing.pop(key, None)
+            self._windows.pop(key, None)
+
+    def _is_wanted(self, key: tuple[int, int | None], wanted: set[int]) -> bool:
+        return key[0] in wanted and key == self._key(key[0])
 
     def _start_unix_s(self, pid: int) -> float | None:
         ticks = self._targets.start_ticks(pid)
