@@ -56,7 +56,7 @@ def percent(ratio: float | None, digits: int = 0) -> str:
     """A ratio (0..1) as ``62 %``; what is not 0 never rounds to 0 (``<1 %``)."""
     if ratio is None:
         return ABSENT
-    if 0 < ratio < 0.5 * 10 ** -(digits + 2):
+    if ratio > 0 and float(f"{ratio * 100:.{digits}f}") == 0:
         return f"<{10**-digits:.{digits}f} %"
     return f"{ratio * 100:.{digits}f} %"
 

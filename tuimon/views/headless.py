@@ -35,7 +35,7 @@ class HeadlessView:
                 self.say(
                     f"{notice.source}: {plain(notice.message)}" + (f" ({plain(notice.hint)})" if notice.hint else "")
                 )
-        since_s = session.now_s - (session.start_s or session.now_s)
+        since_s = session.now_s - session.start_s if session.start_s is not None else 0.0
         self._write(f"[tuimon {clock(since_s)}] {progress(session)}{self._verdict_part(findings)}")
 
     def summary(self, session: Session, findings: Sequence[Finding], log_path: str | None) -> None:

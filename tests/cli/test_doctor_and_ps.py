@@ -1,0 +1,82 @@
+"""``tuimon doctor`` and ``tuimon ps`` on this very machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.command import tuimon
+from tuimon.cli import checks, doctor, ps
+from tuimon.cli.checks import Check
+from tuimon.cli.main import run_command_line
+from tuimon.launch import Candidate, candidates
+from tuimon.target import ring
+
+
+def test_doctor_tells_what_works(tmp_path: Path) -> None:
+    done = tuimon("doctor", "--format", "json", cwd=tmp_path)
+    report = json.loads(done.stdout)
+    found = {check["name"]: check for check in report["checks"]}
+    assert {"tuimon", "python", "py-spy", "ptrace", "shared memory", "output", "nvml", "terminal"} <= found.keys()
+    assert all(check["status"] in ("ok", "warn", "fail") for check in found.values())
+    assert all(check["fix"] for check in found.values() if check["status"] == "fail")
+    assert found["tuimon"]["status"] == "ok"
+    essential_failures = [c for c in found.values() if c["status"] == "fail" and c["essential"]]
+    assert done.returncode == (1 if essential_failures else 0)
+
+
+def test_doctor_says_how_to_fix(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    broken = Check("py-spy", "fail", "not found", "pip install py-spy", essential=True)
+    monkeypatch.setattr(doctor, "all_checks", lambda: [broken])
+    assert run_command_line(["doctor"]) == 1
+    assert capsys.readouterr().out.splitlines() == ["FAIL  py-spy  not found", "              -> pip install py-spy"]
+
+
+def test_shared_memory_that_is_not_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TUIMON_RING_DIR", str(tmp_path / "no" / "folder"))
+    found = checks._shared_memory()
+    assert found.status == "fail"
+    assert found.fix
+
+
+def test_a_py_spy_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tuimon.sources.pyspy.find", lambda: None)
+    found = checks._py_spy()
+    assert (found.status, found.essential, found.fix) == ("fail", True, "pip install py-spy")
+
+
+@pytest.fixture
+def with_ring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This process looks like a training to ``candidates``, were it not tuimon itself."""
+    monkeypatch.setenv("TUIMON_RING_DIR", str(tmp_path))
+    writer = ring.RingWriter(str(tmp_path / f"{os.getpid()}-{ring.start_ticks(os.getpid())}.ring"))
+    writer.set_meta({"run": "r", "rank": 3, "gpu_uuids": ["GPU-1"], "pid": "not a number"})
+
+
+@pytest.mark.usefixtures("with_ring")
+def test_ps_lists_a_training(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    own = os.getpid()
+    monkeypatch.setattr("tuimon.launch.attached.os.getpid", lambda: -1)
+    (row,) = [row for row in ps.rows(candidates()) if row.pid == own]
+    assert (row.rank, row.gpus, row.markers, row.run) == (3, ["GPU-1"], True, "r")
+    assert row.cpu_ratio is not None
+    assert run_command_line(["ps", "--format", "json"]) == 0
+    assert any(entry["pid"] == own and entry["markers"] for entry in json.loads(capsys.readouterr().out))
+
+
+def test_ps_shows_names_as_text() -> None:
+    candidate = Candidate(os.getpid(), 0, [sys.executable, "\x1b[31m[bold]\n"], {})
+    lines = ps.table([candidate])
+    assert len(lines) == 2
+    assert "[bold]" in lines[1]
+    assert "\x1b" not in lines[1]
+    assert "no" in lines[1].split()
+
+
+def test_ps_leaves_out_what_has_ended() -> None:
+    assert ps.rows([Candidate(2**31 - 1, 0, ["x"], {})]) == []
+    assert "No training runs" in ps.table([])[0]

@@ -1,0 +1,119 @@
+"""On a pseudo-terminal: Ctrl-C reaches the target once; a flood of output fills no disk."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import pty
+import signal
+import subprocess
+import sys
+import termios
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.cli.command import LEAN, script
+from tests.cli.test_run import LISTENER, heard
+from tests.waiting import alive, until
+
+_BECOME = """
+import fcntl, os, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+os.execv(sys.executable, [sys.executable, "-m", "tuimon", *sys.argv[1:]])
+"""
+
+
+@contextlib.contextmanager
+def on_terminal(*words: str, cwd: Path, **env: str) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """tuimon as the foreground job of a terminal of its own; yields it and our end of the terminal."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, b"\x28\x00\x78\x00\x00\x00\x00\x00")
+    process = subprocess.Popen(
+        [sys.executable, "-c", _BECOME, *words],
+        cwd=cwd,
+        env={**os.environ, "TERM": "xterm-256color", "XDG_STATE_HOME": str(cwd / "state"), **env},
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+    )
+    os.close(theirs)
+    os.set_blocking(ours, False)
+    try:
+        yield process, ours
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        os.close(ours)
+
+
+def drained(terminal: int) -> bytes:
+    """What is on the terminal by now."""
+    found = b""
+    with contextlib.suppress(OSError):
+        while chunk := os.read(terminal, 65536):
+            found += chunk
+    return found
+
+
+def ended(process: subprocess.Popen[bytes], terminal: int) -> int:
+    """Its exit code; the terminal is read meanwhile, or it would block."""
+    until(lambda: (drained(terminal), process.poll() is not None)[1])
+    assert process.returncode is not None
+    return process.returncode
+
+
+def test_ctrl_c_reaches_the_target_once(tmp_path: Path) -> None:
+    path = script(tmp_path, LISTENER.replace("raise SystemExit(22)", "time.sleep(2); raise SystemExit(22)"))
+    words = ("run", "--headless", *LEAN, "--", sys.executable, path)
+    with on_terminal(*words, cwd=tmp_path) as (process, terminal):
+        until(lambda: (drained(terminal), heard(tmp_path))[1])
+        os.write(terminal, b"\x03")
+        assert ended(process, terminal) == 22
+    assert heard(tmp_path)[1:] == ["SIGINT"]  # longer than the grace after which a lone SIGINT is passed on
+
+
+def test_a_flood_of_output_does_not_fill_the_disk(tmp_path: Path) -> None:
+    """The full screen keeps the output in a file: its old part is given back while it grows."""
+    flood = "import os, sys, time\nblock = b'x' * 1023 + b'\\n'\nfor _ in range(300): os.write(1, block * 1024)\n"
+    path = script(tmp_path, flood + "open('heard', 'w').write(str(os.getpid()))\ntime.sleep(600)")
+    with on_terminal("run", *LEAN, "--", sys.executable, path, cwd=tmp_path) as (_, terminal):
+        pid = int(until(lambda: (drained(terminal), heard(tmp_path))[1])[0])
+        try:
+            (output,) = (tmp_path / "state" / "tuimon" / "runs").iterdir()
+            assert output.stat().st_size == 300 * 1024 * 1024
+            until(lambda: (drained(terminal), output.stat().st_blocks * 512 < 70 * 1024 * 1024)[1])
+        finally:
+            os.kill(pid, signal.SIGKILL)
+
+
+def test_kill_9_of_the_full_screen_leaves_the_target_running(tmp_path: Path) -> None:
+    path = script(tmp_path, LISTENER)
+    with on_terminal("run", *LEAN, "--", sys.executable, path, cwd=tmp_path) as (process, terminal):
+        pid = int(until(lambda: (drained(terminal), heard(tmp_path))[1])[0])
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    # by now its terminal is closed, too
+    assert alive(pid)
+    os.kill(pid, signal.SIGTERM)
+    until(lambda: not alive(pid))
+    assert heard(tmp_path)[1:] == ["SIGTERM"]
+
+
+def test_a_dumb_terminal_is_headless(tmp_path: Path) -> None:
+    path = script(tmp_path, "print('as', 'ever')")
+    with on_terminal("run", *LEAN, "--", sys.executable, path, cwd=tmp_path, TERM="dumb") as (process, terminal):
+        found = b""
+
+        def done() -> bool:
+            nonlocal found
+            found += drained(terminal)
+            return process.poll() is not None
+
+        until(done)
+        found += drained(terminal)
+    assert b"as ever" in found
+    assert b"[tuimon] ended with exit code 0" in found
+    assert process.returncode == 0

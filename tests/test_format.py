@@ -1,0 +1,103 @@
+"""Figures for people."""
+
+from __future__ import annotations
+
+import pytest
+
+from tuimon.text import plain
+from tuimon.views import format as people
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (None, "–"),
+        (0, "0"),
+        (0.0004, "<0.001"),
+        (0.0042, "0.004"),
+        (0.38, "0.38"),
+        (7.14, "7.1"),
+        (41.52, "41.5"),
+        (99.97, "100"),
+        (312.4, "312"),
+    ],
+)
+def test_number(value: float | None, shown: str) -> None:
+    assert people.number(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("ratio", "shown"), [(None, "–"), (0.0, "0 %"), (0.001, "<1 %"), (0.005, "<1 %"), (0.62, "62 %"), (1.5, "150 %")]
+)
+def test_percent(ratio: float | None, shown: str) -> None:
+    assert people.percent(ratio) == shown
+
+
+def test_a_small_share_never_looks_like_none() -> None:
+    assert all(people.percent(ratio / 10_000) != "0 %" for ratio in range(1, 200))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [
+        (0.44, "0.4s"),
+        (9.96, "10s"),
+        (59.6, "1m00s"),
+        (192, "3m12s"),
+        (3599.7, "1h00m"),
+        (7500, "2h05m"),
+        (273600, "3d04h"),
+    ],
+)
+def test_duration(seconds: float, shown: str) -> None:
+    assert people.duration(seconds) == shown
+
+
+def test_other_figures() -> None:
+    assert people.ms(41.52) == "41.5 ms"
+    assert people.ms(12_345) == "12.3 s"
+    assert people.ms(12_345, unit=False) == "12345"
+    assert people.size(512) == "512 B"
+    assert people.size(62 << 20) == "62 MiB"
+    assert people.size(int(21.4 * 2**30)) == "21.4 GiB"
+    assert people.clock(83.9) == "00:01:23"
+    assert people.rate(14.9) == "14.9 steps/s"
+    assert people.rate(0.24) == "4.2 s/step"
+    assert people.count(12345) == "12 345"
+    assert people.shorten("abcdef", 4) == "abc…"
+    absent = (
+        people.ms,
+        people.size,
+        people.duration,
+        people.clock,
+        people.rate,
+        people.count,
+        people.watt,
+        people.celsius,
+    )
+    assert all(show(None) == "–" for show in absent)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a[bold]b", "a[bold]b"),
+        ("\x1b[31mred\x1b[0m", "red"),
+        ("\x1b]0;title\x07x", "x"),
+        ("\x1b]8;;http://x\x1b\\link", "link"),
+        ("\x1bPq#0\x1b\\x", "x"),
+        ("a\tb\r\nc", "a b  c"),
+        ("\x00\x07\x7f\x9b31mx", "31mx"),
+        ("abc\u202egnp.exe", "abcgnp.exe"),
+        ("\udcff ü 日本", " ü 日本"),
+        ("\x1b", ""),
+    ],
+)
+def test_text_from_outside(text: str, shown: str) -> None:
+    assert plain(text) == shown
+
+
+def test_places() -> None:
+    assert people.place("/a/b/train.py", 44) == "train.py:44"
+    assert people.place("/a/\x1b[31mx.py", 0) == "x.py"
+    assert people.place("/a/a_long_name.py", 44, width=8) == "a_long_…"

@@ -1,0 +1,127 @@
+"""Headless lines on literal sessions."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from tests.session import records
+from tuimon.diagnosis.finding import Finding
+from tuimon.records import Exit, Gpu, Notice, Place
+from tuimon.session.session import Session
+from tuimon.views.headless import HeadlessView, how_it_ended, progress
+
+INPUT_BOUND = Finding(
+    rule="input_bound",
+    severity="critical",
+    headline="62 % of every step waits for data: augment()\x1b[1m transforms.py:31",
+    action="num_workers=2 -> 8",
+    where=(Place("transforms.py", 31, "augment"),),
+)
+PHASES = {"data": 62, "forward": 11, "backward": 16, "optimizer": 6, "other": 5}
+
+
+def session(*more: object, windows: int = 40) -> Session:
+    found = Session()
+    for record in (records.header(), records.process(), *more):
+        found.add(record)
+    for t in range(1, windows + 1):
+        found.add(records.steps(float(t), PHASES, first_index=10 * (t - 1)))
+    return found
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_line_tells_it_all() -> None:
+    gpu = Gpu(t=40.0, pid=0, index=0, uuid="u", name="H", util_ratio=0.37, pids=[100])
+    stream = io.StringIO()
+    HeadlessView(stream).show(session(gpu), [INPUT_BOUND])
+    line = stream.getvalue()
+    assert line.startswith("[tuimon 00:00:40] 10.0 steps/s  ")
+    assert "data 62% fwd 11% bwd 16% opt 6% other 5%" in line
+    assert "gpu 37%" in line
+    assert line.endswith("INPUT-BOUND 62 % of every step waits for data: augment() transforms.py:31\n")
+    assert "\x1b" not in line
+    assert line.count("\n") == 1
+
+
+def test_the_verdict_is_told_when_it_changes() -> None:
+    stream = io.StringIO()
+    view = HeadlessView(stream)
+    other = Finding(rule="side_work", severity="warning", headline="checkpoints take 30 %", action="")
+    for findings in ([INPUT_BOUND], [INPUT_BOUND], [other], [INPUT_BOUND]):
+        view.show(session(), findings)
+    said = ["waits for data" in line or "checkpoints" in line for line in stream.getvalue().splitlines()]
+    assert said == [True, False, True, True]
+    assert stream.getvalue().splitlines()[1].endswith("INPUT-BOUND")
+
+
+@pytest.mark.parametrize(("no_color", "coloured"), [(None, True), ("1", False)])
+def test_colour_only_on_a_terminal_that_wants_it(
+    no_color: str | None, coloured: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    if no_color:
+        monkeypatch.setenv("NO_COLOR", no_color)
+    stream = Terminal()
+    HeadlessView(stream).show(session(), [INPUT_BOUND])
+    assert ("\x1b[31mINPUT-BOUND\x1b[0m" in stream.getvalue()) == coloured
+
+
+def test_before_the_first_step_it_says_what_it_waits_for() -> None:
+    assert progress(Session()) == "waiting for a Python process that trains"
+    found = Session()
+    found.add(records.header())
+    assert progress(found) == "waiting for the first step"
+    found.add(records.process())
+    found.add(records.steps(1.0, {}, count=0, open_phase="forward", open_for_s=12.0))
+    assert progress(found) == "no step has ended yet: in forward for 12s"
+
+
+def test_notices_are_told_once() -> None:
+    stream = io.StringIO()
+    view = HeadlessView(stream)
+    found = session(Notice(t=1.0, pid=0, source="gpu", level="info", message="no driver", hint="load it"))
+    view.show(found, [])
+    view.show(found, [])
+    assert stream.getvalue().count("[tuimon] gpu: no driver (load it)\n") == 1
+
+
+def test_a_broken_stream_is_left_alone() -> None:
+    class Broken(io.StringIO):
+        def write(self, text: str) -> int:
+            raise BrokenPipeError
+
+    view = HeadlessView(Broken())
+    view.show(session(), [])
+    view.say("nobody hears it")
+    HeadlessView(None).show(session(), [])
+
+
+def test_a_stream_without_unicode() -> None:
+    raw = io.BytesIO()
+    view = HeadlessView(io.TextIOWrapper(raw, encoding="ascii", write_through=True))
+    view.say("no – dash")
+    assert raw.getvalue() == b"[tuimon] no ? dash\n"
+
+
+def test_the_summary() -> None:
+    stream = io.StringIO()
+    found = session()
+    found.add(Exit(t=41.0, pid=100, exit_code=1, last_line="KeyError: \x1b[31m1", survivors=[5, 6]))
+    HeadlessView(stream).summary(found, [INPUT_BOUND], "run.jsonl")
+    lines = stream.getvalue().splitlines()
+    assert lines[0] == "[tuimon] ended with exit code 1: KeyError: 1; still running: 5, 6"
+    assert "steps, median" in lines[1]
+    assert "data 62%" in lines[2]
+    assert lines[-1] == "[tuimon] log: run.jsonl (tuimon report run.jsonl)"
+    assert any("num_workers=2 -> 8" in line for line in lines)
+
+
+def test_how_it_ended() -> None:
+    assert how_it_ended(Exit(t=0.0, pid=1, exit_code=137, signal="SIGKILL")) == "killed by SIGKILL"
+    assert how_it_ended(Exit(t=0.0, pid=1, exit_code=None)) == "the process has ended"
