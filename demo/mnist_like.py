@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import torch
 import torch.nn.functional as F
@@ -20,6 +20,7 @@ CLASSES = 10
 NOISE = 2.0
 TRAIN_IMAGES = 6400
 TEST_IMAGES = 1000
+TEST_BATCH = 250
 
 
 class Net(nn.Module):
@@ -72,7 +73,7 @@ def nvtx_ranges() -> Callable[[str], contextlib.AbstractContextManager[object]]:
 def train_epoch(
     model: nn.Module,
     optimizer: optim.Optimizer,
-    batches: Iterator[tuple[Tensor, Tensor]],
+    batches: Iterable[tuple[Tensor, Tensor]],
     *,
     epoch: int,
     args: argparse.Namespace,
@@ -107,7 +108,7 @@ def train_epoch(
 
 
 @torch.no_grad()
-def evaluate(model: nn.Module, batches: Iterator[tuple[Tensor, Tensor]], device: torch.device) -> float:
+def evaluate(model: nn.Module, batches: Iterable[tuple[Tensor, Tensor]], device: torch.device) -> float:
     """Accuracy, 0..1."""
     model.eval()
     right = seen = 0
@@ -119,20 +120,12 @@ def evaluate(model: nn.Module, batches: Iterator[tuple[Tensor, Tensor]], device:
 
 
 def parse_args() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "where", nargs="?", choices=["cpu", "gpu"], default="cpu", help="where to train (default cpu)"
-    )
-    parser.add_argument(
-        "--workers", type=int, help="feed through a DataLoader with this many workers (0: none)"
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("where", nargs="?", choices=["cpu", "gpu"], default="cpu", help="where to train (default cpu)")
+    parser.add_argument("--workers", type=int, help="feed through a DataLoader with this many workers (0: none)")
     parser.add_argument("--batch-size", type=int, default=64, help="images per step (default %(default)s)")
     parser.add_argument("--lr", type=float, default=0.02, help="learning rate (default %(default)s)")
-    parser.add_argument(
-        "--log-interval", type=int, default=10, help="steps between two lines (default %(default)s)"
-    )
+    parser.add_argument("--log-interval", type=int, default=10, help="steps between two lines (default %(default)s)")
     add_common_options(parser, epochs=5)
     args = parser.parse_args()
     if args.where == "gpu" and not torch.cuda.is_available():
@@ -162,9 +155,7 @@ def main() -> None:
             persistent_workers=args.workers > 0,
             pin_memory=args.where == "gpu",
         )
-    test_batches = [
-        (test_images[at : at + 500], test_labels[at : at + 500]) for at in range(0, TEST_IMAGES, 500)
-    ]
+        test_loader = DataLoader(TensorDataset(test_images, test_labels), batch_size=TEST_BATCH)
 
     model = Net().to(args.device)
     optimizer = optim.SGD(model.parameters(), lr=args.lr, momentum=0.9)
@@ -172,11 +163,12 @@ def main() -> None:
     for epoch in range(1, args.epochs + 1):
         if args.workers is None:
             batches = shuffled_batches(train_images, train_labels, args.batch_size)
+            test_batches = zip(test_images.split(TEST_BATCH), test_labels.split(TEST_BATCH), strict=True)
         else:
-            batches = iter(loader)
+            batches, test_batches = loader, test_loader
         watch.restart()
         train_epoch(model, optimizer, batches, epoch=epoch, args=args, watch=watch, budget=budget)
-        accuracy = evaluate(model, iter(test_batches), args.device)
+        accuracy = evaluate(model, test_batches, args.device)
         watch.eval()
         print(f"epoch {epoch}  test accuracy {accuracy:.1%}", flush=True)
         if budget.spent():

@@ -69,23 +69,13 @@ class SmallNet(nn.Module):
 
 
 def parse_args() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--workers", type=int, default=2, help="DataLoader workers (default %(default)s; 0: none)"
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--workers", type=int, default=2, help="DataLoader workers (default %(default)s; 0: none)")
     parser.add_argument("--batch-size", type=int, default=32, help="images per step (default %(default)s)")
-    parser.add_argument(
-        "--images", type=int, default=3200, help="images in the dataset (default %(default)s)"
-    )
-    parser.add_argument(
-        "--passes", type=int, default=4, help="passes of augment() (default %(default)s; 0: none)"
-    )
+    parser.add_argument("--images", type=int, default=3200, help="images in the dataset (default %(default)s)")
+    parser.add_argument("--passes", type=int, default=4, help="passes of augment() (default %(default)s; 0: none)")
     parser.add_argument("--device", default="cpu", help="where the model is (default %(default)s)")
-    parser.add_argument(
-        "--log-interval", type=int, default=20, help="steps between two lines (default %(default)s)"
-    )
+    parser.add_argument("--log-interval", type=int, default=20, help="steps between two lines (default %(default)s)")
     add_common_options(parser, epochs=1000, threads=1)
     return parser.parse_args()
 

@@ -94,14 +94,10 @@ class Budget:
 
 def add_common_options(parser: argparse.ArgumentParser, *, epochs: int, threads: int | None = None) -> None:
     """The options that every demo has."""
-    parser.add_argument(
-        "--epochs", type=int, default=epochs, help="at most this many epochs (default %(default)s)"
-    )
+    parser.add_argument("--epochs", type=int, default=epochs, help="at most this many epochs (default %(default)s)")
     parser.add_argument("--steps", type=int, help="stop after this many training steps")
     parser.add_argument("--seconds", type=float, help="stop after this many seconds of training")
     choice = "torch's own choice" if threads is None else "%(default)s"
-    parser.add_argument(
-        "--threads", type=int, default=threads, help=f"torch's intra-op threads (default: {choice})"
-    )
+    parser.add_argument("--threads", type=int, default=threads, help=f"torch's intra-op threads (default: {choice})")
     parser.add_argument("--seed", type=int, default=1, help="random seed (default %(default)s)")
     parser.add_argument("--truth", metavar="FILE", help="write phase shares measured by this script, as JSON")

@@ -94,13 +94,9 @@ def command_of(name: str, args: argparse.Namespace, truth: Path) -> list[str]:
 
 
 def parse_args() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--role", choices=NAMES, help=argparse.SUPPRESS)
-    parser.add_argument(
-        "--log-interval", type=int, default=200, help="steps between two lines (default %(default)s)"
-    )
+    parser.add_argument("--log-interval", type=int, default=200, help="steps between two lines (default %(default)s)")
     add_common_options(parser, epochs=100, threads=len(os.sched_getaffinity(0)))
     return parser.parse_args()
 

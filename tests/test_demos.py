@@ -49,9 +49,7 @@ def test_mnist_like_learns(tmp_path: Path, feed: tuple[str, ...]) -> None:
 
 
 def test_mnist_like_is_seeded() -> None:
-    first, second = (
-        demo("mnist_like.py", "--steps", "12", "--threads", "1").stdout.splitlines() for _ in range(2)
-    )
+    first, second = (demo("mnist_like.py", "--steps", "12", "--threads", "1").stdout.splitlines() for _ in range(2))
     assert first[:-1] == second[:-1]  # the last line has the time in it
 
 
@@ -100,8 +98,7 @@ def test_slow_loader_is_input_bound_at_augment(tmp_path: Path) -> None:
     assert first["rule"] == "input_bound"
     assert first["severity"] in {"critical", "warning"}
     assert any(
-        place["file"].endswith("slow_loader.py") and place["function"] == "augment"
-        for place in first["where"]
+        place["file"].endswith("slow_loader.py") and place["function"] == "augment" for place in first["where"]
     ), first
     found = shares(report)
     for phase, share in truth["shares"].items():
@@ -110,7 +107,7 @@ def test_slow_loader_is_input_bound_at_augment(tmp_path: Path) -> None:
 
 
 def test_healthy_mnist_like_has_nothing_to_complain_of(tmp_path: Path) -> None:
-    report, truth = watched(tmp_path, "mnist_like.py", "--workers", "1", "--seconds", "15")
+    report, truth = watched(tmp_path, "mnist_like.py", "--workers", "1", "--threads", "1", "--seconds", "15")
     found = shares(report)
     for phase, share in truth["shares"].items():
         assert found.get(phase, 0.0) == pytest.approx(share, abs=TOLERANCE), (phase, found, truth)

@@ -20,9 +20,7 @@ GUARDED = {"torch", "nvtx", "_tuimon_target", "sitecustomize"}
 
 def loaded_by(statement: str) -> set[str]:
     """Top-level names in sys.modules of a fresh interpreter after ``statement``."""
-    script = (
-        f"{statement}\nimport json, sys; print(json.dumps(sorted({{m.split('.')[0] for m in sys.modules}})))"
-    )
+    script = f"{statement}\nimport json, sys; print(json.dumps(sorted({{m.split('.')[0] for m in sys.modules}})))"
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
     )
@@ -38,9 +36,7 @@ def test_the_in_loop_api_loads_nothing_heavy() -> None:
     assert not loaded_by("import tuimon") & HEAVY
 
 
-@pytest.mark.parametrize(
-    "module", ["tuimon.session.session", "tuimon.diagnosis", "tuimon.monitor", "tuimon.launch"]
-)
+@pytest.mark.parametrize("module", ["tuimon.session.session", "tuimon.diagnosis", "tuimon.monitor", "tuimon.launch"])
 def test_the_picture_needs_no_screen_and_no_torch(module: str) -> None:
     assert not loaded_by(f"import {module}") & {"textual", "torch"}
 
@@ -87,9 +83,7 @@ def test_the_layers_hold() -> None:
     lint = Path(sys.executable).with_name("lint-imports")
     if not lint.exists():
         pytest.skip("import-linter is not installed beside this Python")
-    done = subprocess.run(
-        [str(lint), "--no-cache"], cwd=ROOT, capture_output=True, text=True, timeout=90, check=False
-    )
+    done = subprocess.run([str(lint), "--no-cache"], cwd=ROOT, capture_output=True, text=True, timeout=90, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
