@@ -156,7 +156,8 @@ class StackSource:
         for pid in training - self._training:
             self._windows.pop(self._key(pid), None)
             if pid in self._running:
-                self._running[pid].due_s = now_s
+                # a py-spy that has only just started would die of the SIGINT, without its file
+                self._running[pid].due_s = max(now_s, self._running[pid].started_s + _FIRST_WINDOWS_S[0])
         self._training = training
 
     def _wanted(self) -> tuple[list[int], list[int]]:
