@@ -15,7 +15,10 @@ from pathlib import Path
 
 from tests.cli.command import LEAN, script
 from tests.cli.test_run import LISTENER, heard
+from tests.session import records
 from tests.waiting import alive, until
+from tuimon.records import Exit
+from tuimon.sources.log import LogWriter
 
 _BECOME = """
 import fcntl, os, sys, termios
@@ -117,3 +120,38 @@ def test_a_dumb_terminal_is_headless(tmp_path: Path) -> None:
     assert b"as ever" in found
     assert b"[tuimon] ended with exit code 0" in found
     assert process.returncode == 0
+
+
+def test_view_replays_a_log_and_q_leaves(tmp_path: Path) -> None:
+    log = LogWriter(str(tmp_path / "x.jsonl"))
+    for record in (records.header(), records.process(), Exit(t=9.0, pid=100, exit_code=3)):
+        log.add(record)
+    log.flush(0.0)
+    log.close()
+    with on_terminal("view", log.path, cwd=tmp_path) as (process, terminal):
+        screen = b""
+
+        def shown() -> bool:
+            nonlocal screen
+            screen += drained(terminal)
+            return b"ENDED" in screen
+
+        until(shown)
+        os.write(terminal, b"q")
+        assert ended(process, terminal) == 0
+
+
+def test_the_full_screen_leaves_with_the_targets_exit_code(tmp_path: Path) -> None:
+    path = script(tmp_path, "raise KeyError('what is missing')")
+    with on_terminal("run", *LEAN, "--", sys.executable, path, cwd=tmp_path) as (process, terminal):
+        screen = b""
+
+        def shown(text: bytes) -> bool:
+            nonlocal screen
+            screen += drained(terminal)
+            return text in screen
+
+        until(lambda: shown(b"ENDED"))
+        os.write(terminal, b"q")
+        until(lambda: shown(b"KeyError: 'what is missing'") and process.poll() is not None)
+    assert process.returncode == 1

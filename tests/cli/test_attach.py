@@ -1,0 +1,95 @@
+"""``tuimon attach --headless``: it comes and goes, the target stays."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.command import LEAN, running, tuimon
+from tests.waiting import alive, until
+from tuimon.records import Exit, Header
+from tuimon.sources.log import read_log
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A Python that sleeps, and says so."""
+    code = "import time; open('ready', 'w').close(); time.sleep(600)"
+    process = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path)
+    until((tmp_path / "ready").exists)
+    yield process
+    process.kill()
+    process.wait()
+
+
+def header(path: Path) -> Header:
+    found = next(read_log(str(path)))
+    assert isinstance(found, Header)
+    return found
+
+
+def test_it_leaves_after_the_duration(target: subprocess.Popen[bytes], tmp_path: Path) -> None:
+    done = tuimon("attach", *LEAN, "--duration", "1", "--log", "a.jsonl", str(target.pid), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == ""
+    assert target.poll() is None
+    found = header(tmp_path / "a.jsonl")
+    assert (found.mode, found.pid) == ("attach", target.pid)
+    assert found.command[0] == sys.executable
+    assert not any(isinstance(record, Exit) for record in read_log(str(tmp_path / "a.jsonl")))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_makes_it_leave(number: signal.Signals, target: subprocess.Popen[bytes], tmp_path: Path) -> None:
+    with running("attach", *LEAN, "--log", "a.jsonl", str(target.pid), cwd=tmp_path) as process:
+        until(lambda: (tmp_path / "a.jsonl").exists() and (tmp_path / "a.jsonl").stat().st_size)
+        process.send_signal(signal.SIGHUP)  # does not
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=30)
+        assert process.returncode == 0
+    assert "Traceback" not in errors
+    assert "log: a.jsonl" in errors
+    assert target.poll() is None
+
+
+def test_the_targets_end_is_the_end(target: subprocess.Popen[bytes], tmp_path: Path) -> None:
+    with running("attach", *LEAN, "--log", "a.jsonl", str(target.pid), cwd=tmp_path) as process:
+        until(lambda: (tmp_path / "a.jsonl").exists() and (tmp_path / "a.jsonl").stat().st_size)
+        target.kill()
+        _, errors = process.communicate(timeout=30)
+        assert process.returncode == 0
+    assert "the process has ended" in errors
+    end = next(record for record in read_log(str(tmp_path / "a.jsonl")) if isinstance(record, Exit))
+    assert end.exit_code is None
+
+
+def test_what_is_no_python(tmp_path: Path) -> None:
+    process = subprocess.Popen(["sleep", "600"])
+    try:
+        until(lambda: b"sleep\0" in Path(f"/proc/{process.pid}/cmdline").read_bytes())
+        done = tuimon("attach", "--log", "a.jsonl", str(process.pid), cwd=tmp_path)
+        assert done.returncode == 1
+        assert f"process {process.pid} (sleep) is no Python interpreter" in done.stderr
+        assert not (tmp_path / "a.jsonl").exists()
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_coming_back_to_a_shell_that_tuimon_launched(tmp_path: Path) -> None:
+    """``tuimon run bash train.sh`` names the shell's pid: attaching to it finds the whole run."""
+    words = ("run", *LEAN, "--", "sh", "-c", "echo $$ > pid; sleep 600; true")
+    with running(*words, cwd=tmp_path) as process:
+        pid = int(until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text()))
+        process.kill()
+        process.wait()
+        done = tuimon("attach", *LEAN, "--duration", "0.5", str(pid), cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert alive(pid)
+        os.kill(pid, signal.SIGKILL)
