@@ -130,7 +130,7 @@ def test_windows_follow_each_other(tmp_path: Path, look: Callable[..., Look]) ->
     with running(tmp_path, SLEEP) as process:
         looking = look(Targets(process.pid, None), rate_hz=20, max_cpu_ratio=1.0)
         began = time.monotonic()
-        looking.until(lambda it: len(it.stacks) >= 3, "three windows")
+        looking.until(lambda it: len(it.stacks) >= 2, "two windows")
         took_s = time.monotonic() - began
         first, *later = looking.stacks
         assert first.window_s < 1.5  # something shows early
@@ -192,8 +192,7 @@ def test_without_pyspy(tmp_path: Path, look: Callable[..., Look]) -> None:
         now_s[0] += 31
         looking.until(lambda _: True, "a look")
         assert [notice.level for notice in looking.notices] == ["warning", "ok"]
-        now_s[0] += 1
-        looking.until(lambda it: it.stacks, "a window")
+        assert procfs_children_named("py-spy")
 
 
 @pytest.mark.parametrize(
@@ -270,11 +269,10 @@ def test_a_process_that_begins_to_train_gets_a_fresh_window(tmp_path: Path, look
     with running(tmp_path, SLEEP) as process:
         targets = Targets(process.pid, None)
         looking = look(targets, max_cpu_ratio=1.0)
-        looking.until(lambda it: len(it.stacks) == 2, "two windows")
-        looking.until(lambda _: procfs_children_named("py-spy"), "the third to begin")
+        looking.until(lambda it: len(it.stacks) == 1, "a window")
         targets.mark_trainer(process.pid)
-        looking.until(lambda it: len(it.stacks) == 4, "that and another window")
-        cut, fresh = looking.stacks[2:]
+        looking.until(lambda it: len(it.stacks) == 3, "two more")
+        _, cut, fresh = looking.stacks
         assert cut.window_s < 1.9
         assert fresh.window_s < 1.9
 
