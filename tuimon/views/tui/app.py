@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from dataclasses import replace
 from functools import partial
 from typing import ClassVar, NamedTuple
 
-from textual.app import App, ComposeResult
+from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from tuimon.session.rows import ThreadRow
 from tuimon.views.format import plain
-from tuimon.views.tui import palette
 from tuimon.views.tui.board import PANES, Board
-from tuimon.views.tui.glyphs import terminal_has_unicode
 from tuimon.views.tui.help import help_lines
 from tuimon.views.tui.lines import Line
-from tuimon.views.tui.pane import Canvas
 from tuimon.views.tui.quit import Choice, QuitDialog
 from tuimon.views.tui.sheet import Sheet
+from tuimon.views.tui.terminal_app import TerminalApp
 from tuimon.views.tui.thread_rows import thread_lines
 from tuimon.views.tui.threads import ThreadsPane
 from tuimon.views.tui.verdict import VerdictPane, findings_lines
@@ -34,11 +30,9 @@ class Leave(NamedTuple):
     message: str | None = None
 
 
-class TuimonApp(App[Leave]):
+class TuimonApp(TerminalApp[Leave]):
     """Watches one run."""
 
-    CSS_PATH = "tuimon.tcss"
-    ENABLE_COMMAND_PALETTE = False
     AUTO_FOCUS = "#threads"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("q,ctrl+q", "leave", show=False),
@@ -55,8 +49,7 @@ class TuimonApp(App[Leave]):
     ]
 
     def __init__(self, monitor: Watched, refresh_s: float = 0.5) -> None:
-        self._mono = "NO_COLOR" in os.environ  # before textual takes it out of the environment
-        super().__init__(ansi_color=True if self._mono else None)
+        super().__init__()
         self.monitor = monitor
         self.board = Board()
         self.board.output.tail = monitor.output
@@ -66,18 +59,8 @@ class TuimonApp(App[Leave]):
         """The board."""
         yield self.board
 
-    def get_theme_variable_defaults(self) -> dict[str, str]:
-        """Our colours, known before our themes are registered."""
-        return palette.DEFAULTS
-
     def on_mount(self) -> None:
         """First picture; one timer for everything."""
-        self.register_theme(palette.DARK)
-        self.register_theme(palette.LIGHT)
-        self.theme = palette.DARK.name
-        Canvas.unicode = terminal_has_unicode(os.environ, getattr(sys.__stderr__, "encoding", None) or "utf-8")
-        self.set_class(not Canvas.unicode, "-ascii")
-        self.set_class(self._mono, "-mono")
         self._show()
         self.set_interval(self._refresh_s, self.tick)
 
@@ -118,9 +101,9 @@ class TuimonApp(App[Leave]):
         code = monitor.exit_code or 0
         if code == 0:
             return Leave(0)
-        how = f"killed by {end.signal}" if end and end.signal else f"exit code {code}"
+        how = f"was ended by {end.signal}" if end and end.signal else f"ended with exit code {code}"
         last = f": {plain(end.last_line)}" if end and end.last_line else ""
-        return Leave(code, f"The training ended with {how}{last}")
+        return Leave(code, f"The training {how}{last}")
 
     def action_help(self) -> None:
         """Explain every number."""
@@ -172,11 +155,6 @@ class TuimonApp(App[Leave]):
             self.board.zoom(None)
         else:
             self.board.threads.filter_by("")
-
-    def action_theme(self) -> None:
-        """Dark or light."""
-        dark = self.theme == palette.DARK.name
-        self.theme = palette.LIGHT.name if dark else palette.DARK.name
 
     def action_toggle_pane(self, name: str) -> None:
         """Hide or show a pane."""

@@ -64,26 +64,79 @@ _LIGHT = {
     "gpu-edge": "#237a3d",
 }
 
-DARK = Theme(
-    name="tuimon-dark",
-    dark=True,
-    primary="#6cb6ff",
-    background="#0d1117",
-    surface="#0d1117",
-    panel="#161c24",
-    foreground="#d5dbe3",
-    variables=_DARK,
-)
-LIGHT = Theme(
-    name="tuimon-light",
-    dark=False,
-    primary="#0a5fc2",
-    background="#fbfcfd",
-    surface="#fbfcfd",
-    panel="#eef2f6",
-    foreground="#24292f",
-    variables=_LIGHT,
-)
+# Terminals with 16 colours: each variable is exactly one of them, so that the nearest match does not decide.
+_BLACK, _WHITE, _GREY, _SILVER = "#000000", "#ffffff", "#555555", "#aaaaaa"
+_DARK_16 = _DARK | {
+    "tm-text": _SILVER,
+    "tm-strong": _WHITE,
+    "tm-dim": _SILVER,
+    "tm-faint": _GREY,
+    "tm-track": _GREY,
+    "tm-border": _GREY,
+    "tm-focus": "#55ffff",
+    "tm-key": "#55ffff",
+    "tm-cursor": _GREY,
+    "tm-on-badge": _BLACK,
+    "tm-critical": "#ff5555",
+    "tm-warning": "#ffff55",
+    "tm-info": "#55ffff",
+    "tm-benign": "#55ff55",
+    "phase-data": "#ffff55",
+    "phase-forward": "#5555ff",
+    "phase-backward": "#ff55ff",
+    "phase-optimizer": "#00aaaa",
+    "phase-other": _SILVER,
+    "phase-eval": "#00aa00",
+    "chart-body": "#00aaaa",
+    "chart-edge": "#55ffff",
+    "gpu-body": "#00aa00",
+    "gpu-edge": "#55ff55",
+}
+_LIGHT_16 = _LIGHT | {
+    "tm-text": _BLACK,
+    "tm-strong": _BLACK,
+    "tm-dim": _GREY,
+    "tm-faint": _SILVER,
+    "tm-track": _SILVER,
+    "tm-border": _SILVER,
+    "tm-focus": "#0000aa",
+    "tm-key": "#0000aa",
+    "tm-cursor": _SILVER,
+    "tm-on-badge": _WHITE,
+    "tm-critical": "#aa0000",
+    "tm-warning": "#aa00aa",
+    "tm-info": "#0000aa",
+    "tm-benign": "#00aa00",
+    "phase-data": "#aa5500",
+    "phase-forward": "#5555ff",
+    "phase-backward": "#aa00aa",
+    "phase-optimizer": "#00aaaa",
+    "phase-other": _GREY,
+    "phase-eval": "#00aa00",
+    "chart-body": "#55ffff",
+    "chart-edge": "#00aaaa",
+    "gpu-body": "#55ff55",
+    "gpu-edge": "#00aa00",
+}
+
+
+def _theme(name: str, variables: dict[str, str], background: str, panel: str, *, dark: bool) -> Theme:
+    return Theme(
+        name=name,
+        dark=dark,
+        primary=variables["tm-key"],
+        background=background,
+        surface=background,
+        panel=panel,
+        foreground=variables["tm-text"],
+        variables=variables,
+    )
+
+
+DARK = _theme("tuimon-dark", _DARK, "#0d1117", "#161c24", dark=True)
+LIGHT = _theme("tuimon-light", _LIGHT, "#fbfcfd", "#eef2f6", dark=False)
+DARK_16 = _theme("tuimon-dark-16", _DARK_16, _BLACK, _BLACK, dark=True)
+LIGHT_16 = _theme("tuimon-light-16", _LIGHT_16, _WHITE, _WHITE, dark=False)
 DEFAULTS = _DARK
 
 #: role -> theme variable of its colour; words without a colour are in ``_ATTRIBUTES``.
@@ -119,8 +172,15 @@ _ATTRIBUTES = {
 }
 
 
-def style_of(role: str, variables: Mapping[str, str]) -> Style:
+def themes_for(color_system: str | None) -> tuple[Theme, Theme]:
+    """Dark and light for what the terminal can show (rich's name for it)."""
+    return (DARK_16, LIGHT_16) if color_system == "standard" else (DARK, LIGHT)
+
+
+def style_of(role: str, variables: Mapping[str, str], *, mono: bool = False) -> Style:
     """What a role looks like; ``badge`` puts the colour behind the text, ``cursor`` the cursor's.
+
+    Without colours (``mono``) both are reversed text.
 
     A word that starts with ``#`` or names an ANSI colour comes from a program's output: ``fg:`` / ``bg:`` colour.
     """
@@ -128,6 +188,8 @@ def style_of(role: str, variables: Mapping[str, str]) -> Style:
     for word in role.split():
         if word in _ATTRIBUTES:
             style += _ATTRIBUTES[word]
+        elif mono and word in ("badge", "cursor"):
+            style += Style(reverse=True, bold=word == "badge")
         elif word == "badge":
             style = Style(color=variables["tm-on-badge"], bgcolor=style.color or variables["tm-text"], bold=True)
         elif word == "cursor":

@@ -28,6 +28,7 @@ class Canvas(Widget):
     """Shows lines of spans through the Line API."""
 
     unicode: ClassVar[bool] = True  # False: every character is drawn in ASCII
+    mono: ClassVar[bool] = False  # True: no colours
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -98,7 +99,7 @@ class Canvas(Widget):
     def _style(self, role: str) -> Style:
         style = self._styles.get(role)
         if style is None:
-            style = self.rich_style + style_of(role, self.app.theme_variables)
+            style = self.rich_style + style_of(role, self.app.theme_variables, mono=self.mono)
             self._styles[role] = style
         return style
 

@@ -190,7 +190,8 @@ def history_lines(picture: PhasesPicture, width: int, height: int) -> list[Line]
         return []
     hi, peak = ceiling(totals), max(value for value in totals if value is not None)
     if height < 3:
-        return [(Span(column("history", _NAME), "dim"), *stacked(seen, STACKED, width - _NAME, 1, hi)[0])]
+        plot = stacked(seen, STACKED, width - _NAME, height, hi)
+        return [(Span(column("history" if y == 0 else "", _NAME), "dim"), *row) for y, row in enumerate(plot)]
     right = [Span(f"0 – {ms(hi)}", "dim")]
     if peak > hi:
         right = [Span(f"peak {ms(peak)}  ", "warning"), *right]

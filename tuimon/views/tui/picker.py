@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Sequence
 from typing import ClassVar, Protocol
 
-from textual.app import App, ComposeResult
+from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.events import Click, Key
 
 from tuimon.views.format import percent, plain
-from tuimon.views.tui import palette
-from tuimon.views.tui.glyphs import terminal_has_unicode
 from tuimon.views.tui.keys import KeysLine
 from tuimon.views.tui.lines import Line, Span, column, line
 from tuimon.views.tui.pane import Canvas
+from tuimon.views.tui.terminal_app import TerminalApp
 
 _KEYS = (("Enter", "watch", "pick"), ("type", "to filter", ""), ("Esc", "quit", "leave"))
 
@@ -132,11 +129,9 @@ def candidate_line(candidate: Candidate, width: int, *, cursor: bool = False) ->
     return tuple(Span(span.text, f"{span.role} cursor") for span in spans) if cursor else spans
 
 
-class Picker(App[int]):
+class Picker(TerminalApp[int]):
     """Returns the chosen pid, or None."""
 
-    CSS_PATH = "tuimon.tcss"
-    ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+c,ctrl+q,escape", "leave", show=False, priority=True),
         Binding("enter", "pick", show=False, priority=True),
@@ -144,8 +139,7 @@ class Picker(App[int]):
     _MOVES: ClassVar[dict[str, int]] = {"up": -1, "down": 1, "pageup": -10, "pagedown": 10, "home": -9999, "end": 9999}
 
     def __init__(self, candidates: Sequence[Candidate]) -> None:
-        self._mono = "NO_COLOR" in os.environ  # before textual takes it out of the environment
-        super().__init__(ansi_color=True if self._mono else None)
+        super().__init__()
         self.list = PickerList(candidates)
 
     def compose(self) -> ComposeResult:
@@ -153,16 +147,8 @@ class Picker(App[int]):
         yield self.list
         yield KeysLine(_KEYS, id="picker-keys")
 
-    def get_theme_variable_defaults(self) -> dict[str, str]:
-        """Our colours, known before our themes are registered."""
-        return palette.DEFAULTS
-
     def on_mount(self) -> None:
-        """Our theme."""
-        self.register_theme(palette.DARK)
-        self.theme = palette.DARK.name
-        Canvas.unicode = terminal_has_unicode(os.environ, getattr(sys.__stderr__, "encoding", None) or "utf-8")
-        self.set_class(not Canvas.unicode, "-ascii")
+        """Keys go to the list."""
         self.list.focus()
 
     def on_key(self, event: Key) -> None:

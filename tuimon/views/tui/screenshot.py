@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import Literal
 
-from tuimon.views.tui import palette
 from tuimon.views.tui.app import TuimonApp
 from tuimon.views.tui.watched import Watched
 
@@ -27,7 +26,8 @@ def screenshot(
 async def _export(monitor: Watched, size: tuple[int, int], theme: str, title: str) -> str:
     app = TuimonApp(monitor, refresh_s=3600)
     async with app.run_test(size=size) as pilot:
-        app.theme = palette.LIGHT.name if theme == "light" else palette.DARK.name
+        if theme == "light":
+            app.action_theme()
         app.tick()
         await pilot.pause()
         return app.export_screenshot(title=title)

@@ -96,7 +96,7 @@ def _finding(findings: Sequence[Finding], width: int, height: int) -> list[Line]
     head = wrapped(headline, room)
     if len(head) <= 1 or height < 2:
         top = line(" ", badge, " ", (clipped(headline, room), first.severity))
-        return [justified(top, (more,), width), _advice(first, cells((badge,)) + 2)]
+        return [justified(top, (more,), width), _advice(first, width)]
     rest = clipped(headline[len(head[0]) :].strip(), width - 3)
     return [
         justified(line(" ", badge, " ", (head[0], first.severity)), (more,), width),
@@ -104,12 +104,15 @@ def _finding(findings: Sequence[Finding], width: int, height: int) -> list[Line]
     ]
 
 
-def _advice(finding: Finding, indent: int) -> Line:
+def _advice(finding: Finding, width: int) -> Line:
     """What to do, and what it would gain."""
-    spans = [Span(" " * min(indent, 2) + "→ ", "dim"), Span(plain(finding.action), "text")]
+    gain: Line = ()
     if finding.estimated_speedup is not None:
-        spans.append(Span(f"  ~{speedup(finding.estimated_speedup)} faster", "benign bold"))
-    return tuple(spans)
+        gain = line((f"  ~{speedup(finding.estimated_speedup)} faster ", "benign bold"))
+    what = line("  ", ("→ ", "dim"), (plain(finding.action), "text"))
+    if cells(what) + cells(gain) <= width:
+        return (*what, *gain)
+    return justified(what, gain, width)
 
 
 def _end(end: Exit) -> Line:
