@@ -2,11 +2,11 @@
 
 import sys
 
+from tuimon.cli.main import run_command_line
+
 
 def main() -> int:
     """Run the command line; returns the exit code."""
-    from tuimon.cli.main import run_command_line
-
     return run_command_line(sys.argv[1:])
 
 

@@ -14,12 +14,15 @@ from tuimon.views.headless import HeadlessView
 
 #: Between two looks at the queue; the end of the target wakes us at once.
 TICK_S = 0.25
+#: The same once the target has ended, while the sources make their last read.
+END_TICK_S = 0.02
 
 
 class Alarm:
     """Sleeps until a process ends, at most as long as is asked (pidfd; plain sleep where there is none)."""
 
     def __init__(self, pid: int) -> None:
+        self.rang = False
         self._poll = select.poll()
         self._handle = -1
         with contextlib.suppress(OSError, AttributeError):
@@ -31,7 +34,8 @@ class Alarm:
         if self._handle < 0:
             time.sleep(max(seconds, 0.0))
         elif self._poll.poll(max(seconds, 0.0) * 1000):
-            self.close()  # it has ended: from now on it would wake us all the time
+            self.rang = True
+            self.close()  # it would ring all the time from now on
 
     def close(self) -> None:
         """Close the handle."""
@@ -52,7 +56,7 @@ def watch_headless(
     try:
         while not monitor.ended and not until():
             now_s = time.monotonic()
-            alarm.sleep(min(TICK_S, max(next_line_s - now_s, 0.01)))
+            alarm.sleep(END_TICK_S if alarm.rang else min(TICK_S, max(next_line_s - now_s, 0.01)))
             step()
             monitor.tick()
             if time.monotonic() >= next_line_s:
