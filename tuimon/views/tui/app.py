@@ -16,7 +16,7 @@ from tuimon.views.tui.help import help_lines
 from tuimon.views.tui.lines import Line
 from tuimon.views.tui.quit import Choice, QuitDialog
 from tuimon.views.tui.sheet import Sheet
-from tuimon.views.tui.terminal_app import TerminalApp
+from tuimon.views.tui.terminal_app import Look, TerminalApp
 from tuimon.views.tui.thread_rows import thread_lines
 from tuimon.views.tui.threads import ThreadsPane
 from tuimon.views.tui.verdict import VerdictPane, findings_lines
@@ -48,8 +48,8 @@ class TuimonApp(TerminalApp[Leave]):
         *(Binding(str(digit), f"toggle_pane('{name}')", show=False) for digit, name in enumerate(PANES, 1)),
     ]
 
-    def __init__(self, monitor: Watched, refresh_s: float = 0.5) -> None:
-        super().__init__()
+    def __init__(self, monitor: Watched, refresh_s: float = 0.5, look: Look | None = None) -> None:
+        super().__init__(look)
         self.monitor = monitor
         self.board = Board()
         self.board.output.tail = monitor.output

@@ -133,10 +133,15 @@ def _theme(name: str, variables: dict[str, str], background: str, panel: str, *,
     )
 
 
-DARK = _theme("tuimon-dark", _DARK, "#0d1117", "#161c24", dark=True)
-LIGHT = _theme("tuimon-light", _LIGHT, "#fbfcfd", "#eef2f6", dark=False)
-DARK_16 = _theme("tuimon-dark-16", _DARK_16, _BLACK, _BLACK, dark=True)
-LIGHT_16 = _theme("tuimon-light-16", _LIGHT_16, _WHITE, _WHITE, dark=False)
+#: Dark and light.
+THEMES = (
+    _theme("tuimon-dark", _DARK, "#0d1117", "#161c24", dark=True),
+    _theme("tuimon-light", _LIGHT, "#fbfcfd", "#eef2f6", dark=False),
+)
+THEMES_16 = (
+    _theme("tuimon-dark-16", _DARK_16, _BLACK, _BLACK, dark=True),
+    _theme("tuimon-light-16", _LIGHT_16, _WHITE, _WHITE, dark=False),
+)
 DEFAULTS = _DARK
 
 #: role -> theme variable of its colour; words without a colour are in ``_ATTRIBUTES``.
@@ -170,11 +175,6 @@ _ATTRIBUTES = {
     "reverse": Style(reverse=True),
     "strike": Style(strike=True),
 }
-
-
-def themes_for(color_system: str | None) -> tuple[Theme, Theme]:
-    """Dark and light for what the terminal can show (rich's name for it)."""
-    return (DARK_16, LIGHT_16) if color_system == "standard" else (DARK, LIGHT)
 
 
 def style_of(role: str, variables: Mapping[str, str], *, mono: bool = False) -> Style:

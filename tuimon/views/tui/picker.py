@@ -13,7 +13,7 @@ from tuimon.views.format import percent, plain
 from tuimon.views.tui.keys import KeysLine
 from tuimon.views.tui.lines import Line, Span, column, line
 from tuimon.views.tui.pane import Canvas
-from tuimon.views.tui.terminal_app import TerminalApp
+from tuimon.views.tui.terminal_app import Look, TerminalApp
 
 _KEYS = (("Enter", "watch", "pick"), ("type", "to filter", ""), ("Esc", "quit", "leave"))
 
@@ -138,8 +138,8 @@ class Picker(TerminalApp[int]):
     ]
     _MOVES: ClassVar[dict[str, int]] = {"up": -1, "down": 1, "pageup": -10, "pagedown": 10, "home": -9999, "end": 9999}
 
-    def __init__(self, candidates: Sequence[Candidate]) -> None:
-        super().__init__()
+    def __init__(self, candidates: Sequence[Candidate], look: Look | None = None) -> None:
+        super().__init__(look)
         self.list = PickerList(candidates)
 
     def compose(self) -> ComposeResult:

@@ -6,6 +6,7 @@ import asyncio
 from typing import Literal
 
 from tuimon.views.tui.app import TuimonApp
+from tuimon.views.tui.terminal_app import Look
 from tuimon.views.tui.watched import Watched
 
 
@@ -24,7 +25,7 @@ def screenshot(
 
 
 async def _export(monitor: Watched, size: tuple[int, int], theme: str, title: str) -> str:
-    app = TuimonApp(monitor, refresh_s=3600)
+    app = TuimonApp(monitor, refresh_s=3600, look=Look())
     async with app.run_test(size=size) as pilot:
         if theme == "light":
             app.action_theme()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Literal, NamedTuple
 
 from textual.app import App, ReturnType
 
@@ -12,23 +13,38 @@ from tuimon.views.tui.glyphs import terminal_has_unicode
 from tuimon.views.tui.pane import Canvas
 
 
+class Look(NamedTuple):
+    """What a terminal can show."""
+
+    colours: Literal["none", "16", "many"] = "many"
+    unicode: bool = True
+
+
 class TerminalApp(App[ReturnType]):
     """An app with our style sheet and themes, which degrades with its terminal."""
 
     CSS_PATH = "tuimon.tcss"
     ENABLE_COMMAND_PALETTE = False
 
-    def __init__(self) -> None:
-        mono = "NO_COLOR" in os.environ  # asked before textual takes it out of the environment
+    def __init__(self, look: Look | None = None) -> None:
+        """``look``: instead of what the terminal says of itself."""
+        no_color = "NO_COLOR" in os.environ  # asked before textual takes it out of the environment
+        mono = look.colours == "none" if look else no_color
         super().__init__(ansi_color=True if mono else None)
+        look = look or self._look_of_terminal(mono)
         Canvas.mono = mono
-        Canvas.unicode = terminal_has_unicode(os.environ, getattr(sys.__stderr__, "encoding", None) or "utf-8")
-        self._dark, self._light = palette.themes_for(self.console.color_system)
+        Canvas.unicode = look.unicode
+        self._dark, self._light = palette.THEMES_16 if look.colours == "16" else palette.THEMES
         self.register_theme(self._dark)
         self.register_theme(self._light)
         self.theme = self._dark.name
-        self.set_class(not Canvas.unicode, "-ascii")
+        self.set_class(not look.unicode, "-ascii")
         self.set_class(mono, "-mono")
+
+    def _look_of_terminal(self, mono: bool) -> Look:
+        unicode = terminal_has_unicode(os.environ, getattr(sys.__stderr__, "encoding", None) or "utf-8")
+        few = self.console.color_system == "standard"
+        return Look("none" if mono else "16" if few else "many", unicode)
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         """Our colours, known before our themes are."""
