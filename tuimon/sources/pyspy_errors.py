@@ -45,13 +45,14 @@ def _denied(pid: int) -> Trouble:
     if owner is not None and os.geteuid() not in (0, owner):
         message = f"no stack samples: process {pid} belongs to another user (uid {owner})"
         return Trouble(message, "Run tuimon as that user, or with sudo")
+    scope = yama_scope()
     if in_container():
         return Trouble(
             f"no stack samples: ptrace of process {pid} is denied in this container",
             "Start the container with --cap-add SYS_PTRACE "
             "(Kubernetes: securityContext.capabilities.add: [SYS_PTRACE])",
+            passing=scope == 1,  # as below
         )
-    scope = yama_scope()
     if scope == 3:
         return Trouble("no stack samples: this kernel forbids ptrace (Yama scope 3)", "Only a reboot can change that")
     if scope == 2:
