@@ -129,6 +129,13 @@ def test_samples_divide_what_markers_cannot():
     assert session.phases(100) is not None
 
 
+def test_samples_of_the_set_up_divide_nothing():
+    set_up = stacks(5, ([0, 1], 400))
+    session = session_of(LOOP_FRAMES, set_up, steps(7, {"between": 60, "backward": 40}), stacks(7, *LOOP_SAMPLES))
+    assert shares(session.phases(100))["data"] == 0.3
+    assert session.hot_lines(100, "data")[0].total == 30
+
+
 def test_without_markers_phases_are_inferred_from_frames():
     session = session_of(header(), process(markers=False), LOOP_FRAMES, stacks(1, *LOOP_SAMPLES))
     table = session.phases(100)

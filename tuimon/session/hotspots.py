@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 
 from tuimon.records import Place, Stacks
@@ -19,6 +20,7 @@ class HotSpots:
         self.pid = pid
         self._frames = frames
         self._window: Window[Stacks] = Window(30.0, limit=120)
+        self._steps_begin_s = -math.inf
         self._split_at: float | None = None  # ``t`` for which the classification below holds
         self._classified: list[Sample] = []
         self.latest: Stacks | None = None
@@ -30,7 +32,16 @@ class HotSpots:
         self.latest = record
         self.failed += record.failed
         self.samples += record.samples
-        self._window.add(record)
+        if record.t - record.window_s >= self._steps_begin_s:
+            self._window.add(record)
+
+    def steps_begin(self, t: float) -> None:
+        """Leave out the windows that began before ``t``: the samples of the set-up are of no step."""
+        self._steps_begin_s = t
+        kept = [record for record in self._window.records if record.t - record.window_s >= t]
+        self._window.records.clear()
+        self._window.records.extend(kept)
+        self._split_at = None
 
     def place(self, tid: int) -> Place | None:
         """Where a thread was most often in the latest window."""

@@ -56,7 +56,7 @@ class Session:
             self.start_s = record.t
         match record:
             case Steps():
-                self._steps.setdefault(record.pid, StepStats(record.pid)).add(record)
+                self._add_steps(record)
             case Threads():
                 self._threads.add_threads(record)
             case Frames():
@@ -77,6 +77,14 @@ class Session:
                 self.header = record
             case Exit():
                 self.exit = record
+
+    def _add_steps(self, record: Steps) -> None:
+        stats = self._steps.setdefault(record.pid, StepStats(record.pid))
+        begun = stats.first_step_s is not None
+        stats.add(record)
+        if not begun and stats.first_step_s is not None:
+            hotspots = self._hotspots.setdefault(record.pid, HotSpots(record.pid, self.frames))
+            hotspots.steps_begin(record.t - record.window_s)
 
     def _notice(self, record: Notice) -> None:
         if record.level == "ok":
