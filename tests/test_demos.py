@@ -93,7 +93,7 @@ def shares(report: dict[str, Any]) -> dict[str, float]:
 
 
 def test_slow_loader_is_input_bound_at_augment(tmp_path: Path) -> None:
-    report, truth = watched(tmp_path, "slow_loader.py", "--workers", "2", "--seconds", "20")
+    report, truth = watched(tmp_path, "slow_loader.py", "--workers", "2", "--seconds", "15")
     first = report["findings"][0]
     assert first["rule"] == "input_bound"
     assert first["severity"] in {"critical", "warning"}
@@ -107,7 +107,7 @@ def test_slow_loader_is_input_bound_at_augment(tmp_path: Path) -> None:
 
 
 def test_healthy_mnist_like_has_nothing_to_complain_of(tmp_path: Path) -> None:
-    report, truth = watched(tmp_path, "mnist_like.py", "--workers", "1", "--threads", "1", "--seconds", "15")
+    report, truth = watched(tmp_path, "mnist_like.py", "--threads", "1", "--seconds", "12")
     found = shares(report)
     for phase, share in truth["shares"].items():
         assert found.get(phase, 0.0) == pytest.approx(share, abs=TOLERANCE), (phase, found, truth)
