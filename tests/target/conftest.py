@@ -1,4 +1,5 @@
 import os
+import sys
 
 import pytest
 
@@ -11,11 +12,14 @@ def hooked(monkeypatch, tmp_path):
     from tuimon.target import install, runtime
     from tuimon.target.watch import ImportWatch
 
+    watch = ImportWatch()
     install.uninstall()
-    install.install(torch, ImportWatch().when_imported)
+    install.install(torch, watch.when_imported)
     assert runtime.on
     yield runtime
     install.uninstall()
+    if watch in sys.meta_path:
+        sys.meta_path.remove(watch)
 
 
 @pytest.fixture

@@ -122,8 +122,7 @@ def test_a_slot_torn_for_good_is_skipped_once_others_follow(writer, reader):
 def test_interrupted_between_taking_and_writing(writer, reader):
     emit_values(writer, [1])
     for _ in range(3):
-        with pytest.raises(struct.error):
-            writer.emit(ring.MARK, -1)  # takes a slot, fails to write it: what KeyboardInterrupt can do
+        writer.emit(ring.MARK, -1)  # takes a slot and cannot fill it: what KeyboardInterrupt can do
     emit_values(writer, [2, 3])
     got = [values(reader.read()) for _ in range(ring.RingReader.PATIENCE)]
     assert got == [[1], [], [2, 3]]
@@ -133,8 +132,7 @@ def test_interrupted_between_taking_and_writing(writer, reader):
 def test_an_interrupted_slot_is_an_old_one_after_a_lap(writer, reader):
     emit_values(writer, range(SLOTS))
     reader.read()
-    with pytest.raises(struct.error):
-        writer.emit(ring.MARK, -1)
+    writer.emit(ring.MARK, -1)
     emit_values(writer, [7])
     got = [values(reader.read()) for _ in range(ring.RingReader.PATIENCE)]
     assert got == [[], [], [7]]

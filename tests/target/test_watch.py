@@ -77,11 +77,11 @@ def test_a_failed_import_may_be_tried_again(module, watch):
     watch.when_imported("awaited_module", lambda m: seen.append(m.value))
     module.write_text("raise ImportError('library missing')\n")
     with pytest.raises(ImportError, match="library missing") as caught:
-        pass
+        importlib.import_module("awaited_module")
     assert "tuimon/target" not in str([entry.path for entry in caught.traceback])
     module.write_text("value = 22222\n")
     importlib.invalidate_caches()
-
+    importlib.import_module("awaited_module")
     assert seen == [22222]
 
 
@@ -137,6 +137,17 @@ def test_a_finder_that_knows_only_the_old_protocol(module, watch, monkeypatch):
     watch.when_imported("awaited_module", lambda m: seen.append(m.value))
     spec = watch.find_spec("awaited_module")
     assert spec is not None and spec.name == "awaited_module"
+
+
+def test_two_of_us_at_once(module, watch):
+    other, seen = ImportWatch(), []
+    watch.when_imported("awaited_module", lambda m: seen.append("first"))
+    other.when_imported("awaited_module", lambda m: seen.append("second"))
+    import awaited_module
+
+    assert sorted(seen) == ["first", "second"] and awaited_module.value == 1
+    assert other not in sys.meta_path and watch not in sys.meta_path
+    assert "exec_module" not in vars(awaited_module.__loader__)
 
 
 def test_torch_that_fails_to_import_fails_as_in_plain_python(tmp_path):

@@ -44,7 +44,7 @@ def uninstall() -> None:
 
 def hide() -> None:
     """Keep what the hooks are made of out of torch.compile's sight."""
-    dynamo.skip_with_callees(_emit, _number_of, _hide_frame, _close_abandoned, runtime.tell_facts)
+    dynamo.skip_with_callees(_number_of, _hide_frame, _close_own, _close_abandoned, runtime.tell_facts)
 
 
 def hook_fetch(dataloader: Any) -> None:
@@ -60,14 +60,14 @@ def hook_fetch(dataloader: Any) -> None:
             number = self._tuimon_iterator
         except AttributeError:
             number = _number_of(self)
-        _emit(FETCH_BEGIN, number)
+        runtime.emit(FETCH_BEGIN, number)
         try:
             batch = original(self)
         except BaseException as error:
-            _emit(FETCH_END, number, 1 if isinstance(error, StopIteration) else 2)
+            runtime.emit(FETCH_END, number, 1 if isinstance(error, StopIteration) else 2)
             _hide_frame(error)
             raise
-        _emit(FETCH_END, number)
+        runtime.emit(FETCH_END, number)
         return batch
 
     dynamo.skip(tuimon_fetch)
@@ -87,14 +87,14 @@ def hook_backward(autograd: Any) -> None:
             return original(t_outputs, *args, **kwargs)
         if _open_steps:
             _close_abandoned(sys._getframe())
-        _emit(BACKWARD_BEGIN)
+        runtime.emit(BACKWARD_BEGIN)
         try:
             result = original(t_outputs, *args, **kwargs)
         except BaseException as error:
-            _emit(BACKWARD_END)
+            runtime.emit(BACKWARD_END)
             _hide_frame(error)
             raise
-        _emit(BACKWARD_END)
+        runtime.emit(BACKWARD_END)
         if runtime.facts_due:
             runtime.tell_facts()
         return result
@@ -123,14 +123,14 @@ def hook_scaler(grad_scaler: Any) -> None:
     def tuimon_scaler_step(self: Any, *args: Any, **kwargs: Any) -> Any:
         if runtime.is_compiling():
             return original(self, *args, **kwargs)
-        _emit(OPTIMIZER_BEGIN)
+        runtime.emit(OPTIMIZER_BEGIN)
         try:
             result = original(self, *args, **kwargs)
         except BaseException as error:
-            _emit(OPTIMIZER_END)
+            runtime.emit(OPTIMIZER_END)
             _hide_frame(error)
             raise
-        _emit(OPTIMIZER_END)
+        runtime.emit(OPTIMIZER_END)
         return result
 
     dynamo.skip(tuimon_scaler_step)
@@ -144,21 +144,27 @@ def _step_begins(optimizer: Any, args: Any, kwargs: Any) -> None:
     if _open_steps:
         _close_abandoned(frame.f_back)
     _open_steps.append((get_ident(), frame.f_code, id(frame)))
-    _emit(OPTIMIZER_BEGIN)
+    runtime.emit(OPTIMIZER_BEGIN)
 
 
 def _step_ends(optimizer: Any, args: Any, kwargs: Any) -> None:
     if runtime.is_compiling():
         return
-    frame = sys._getframe(1)
-    mine = (get_ident(), frame.f_code, id(frame))
-    if _open_steps and _open_steps[-1] == mine:
-        _open_steps.pop()
-    elif mine in _open_steps:
-        _open_steps.remove(mine)
-    _emit(OPTIMIZER_END)
+    if len(_open_steps) == 1:
+        _open_steps.clear()
+    else:
+        _close_own(sys._getframe(1))
+    runtime.emit(OPTIMIZER_END)
     if runtime.facts_due:
         runtime.tell_facts()
+
+
+def _close_own(frame: FrameType) -> None:
+    """Forget the step that ``frame`` runs, where others are open around it or in other threads."""
+    try:
+        _open_steps.remove((get_ident(), frame.f_code, id(frame)))
+    except ValueError:  # hooked in the middle of it
+        return
 
 
 def _close_abandoned(frame: Optional[FrameType]) -> None:
@@ -176,17 +182,9 @@ def _close_abandoned(frame: Optional[FrameType]) -> None:
         for entry in reversed(waiting):
             if entry not in callers:
                 _open_steps.remove(entry)
-                _emit(OPTIMIZER_END, 0, 1)
+                runtime.emit(OPTIMIZER_END, 0, 1)
     except Exception:
         _open_steps.clear()
-
-
-def _emit(kind: int, value: int = 0, flag: int = 0) -> None:
-    """Write a marker. Whatever goes wrong ends the instrumentation, never the training."""
-    try:
-        runtime.emit(kind, value, flag)
-    except Exception:
-        runtime.stop()
 
 
 def _number_of(iterator: Any) -> int:

@@ -28,17 +28,24 @@ class RangeNames:
         """Id of a range opened by the instruction that ``frame`` is at; 0 when there is no room for its name."""
         try:
             return self._numbers[name, id(frame.f_code), frame.f_lasti][0]
-        except (KeyError, TypeError):
+        except Exception:  # unknown, or a name that cannot be hashed
             return self._intern(name, frame.f_code, frame.f_lasti, frame.f_lineno)
 
     def number_of_function(self, name: object, code: Optional[CodeType]) -> int:
         """Id of a range that is a whole function."""
         try:
             return self._numbers[name, id(code), -1][0]
-        except (KeyError, TypeError):
+        except Exception:  # unknown, or a name that cannot be hashed
             return self._intern(name, code, -1, code.co_firstlineno if code else 0)
 
     def _intern(self, name: object, code: Optional[CodeType], instruction: int, line: int) -> int:
+        """The slow way, and the only one that may meet what it does not expect: never raises."""
+        try:
+            return self._remember(name, code, instruction, line)
+        except Exception:
+            return 0
+
+    def _remember(self, name: object, code: Optional[CodeType], instruction: int, line: int) -> int:
         text = self._bounded(_plain(name))
         parts = (text, code.co_filename, code.co_name, str(line)) if code else (text,)
         number = self._writer.name_id(PLACE_SEPARATOR.join(parts))

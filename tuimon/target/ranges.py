@@ -17,23 +17,23 @@ def hide() -> None:
 
 def push(name: object, frame: FrameType) -> None:
     """A range begins on this thread, nested in those that are open."""
-    emit(RANGE_PUSH, number(name, frame))
+    runtime.emit(RANGE_PUSH, number(name, frame))
 
 
 def push_function(name: object, code: Optional[CodeType]) -> None:
     """A range begins that is a whole function."""
-    emit(RANGE_PUSH, number_of_function(name, code))
+    runtime.emit(RANGE_PUSH, number_of_function(name, code))
 
 
 def pop() -> None:
     """The innermost range of this thread ends."""
-    emit(RANGE_POP)
+    runtime.emit(RANGE_POP)
 
 
 def start(number: int) -> int:
     """A range begins that need not nest and may end on any thread; returns its handle for ``end``."""
     handle = _next_handle() & 0xFFFFFFFF
-    emit(RANGE_START, handle, number)
+    runtime.emit(RANGE_START, handle, number)
     return handle
 
 
@@ -45,42 +45,28 @@ def start_function(name: object, code: Optional[CodeType]) -> int:
 def end(handle: Optional[int]) -> None:
     """The range with this handle ends; None: it was never begun."""
     if handle is not None:
-        emit(RANGE_END, handle)
+        runtime.emit(RANGE_END, handle)
 
 
 def step() -> None:
     """A training step ends."""
-    emit(STEP)
+    runtime.emit(STEP)
     if runtime.facts_due:
         runtime.tell_facts()
 
 
 def mark(name: object, frame: FrameType) -> None:
     """Something happened."""
-    emit(MARK, number(name, frame))
+    runtime.emit(MARK, number(name, frame))
 
 
 def number(name: object, frame: FrameType) -> int:
-    """Id of a name at the place where ``frame`` is."""
-    try:
-        names = runtime.names()
-        return names.number(name, frame) if names is not None else 0
-    except Exception:
-        return 0
+    """Id of a name at the place where ``frame`` is; 0 when it cannot be told."""
+    names = runtime.names or runtime.open_names()
+    return names.number(name, frame) if names is not None else 0
 
 
 def number_of_function(name: object, code: Optional[CodeType]) -> int:
-    """Id of a name for the whole of a function."""
-    try:
-        names = runtime.names()
-        return names.number_of_function(name, code) if names is not None else 0
-    except Exception:
-        return 0
-
-
-def emit(kind: int, value: int = 0, flag: int = 0) -> None:
-    """Write a marker. Whatever goes wrong ends the instrumentation, never the training."""
-    try:
-        runtime.emit(kind, value, flag)
-    except Exception:
-        runtime.stop()
+    """Id of a name for the whole of a function; 0 when it cannot be told."""
+    names = runtime.names or runtime.open_names()
+    return names.number_of_function(name, code) if names is not None else 0

@@ -10,7 +10,7 @@ import sys
 from _thread import allocate_lock
 from typing import Any, Callable, Optional
 
-from . import facts, yama
+from . import dynamo, facts, yama
 from .layout import FETCH_BEGIN
 from .names import RangeNames
 from .rings import make_ring
@@ -33,9 +33,10 @@ on = False
 is_compiling: Callable[[], bool] = _never
 #: Facts that are known only once the training runs (rank, GPUs) are still to be told.
 facts_due = False
+#: The names of user ranges in this process's ring.
+names: Optional[RangeNames] = None
 
 _writer: Optional[RingWriter] = None
-_names: Optional[RangeNames] = None
 _boundaries = 0
 _fork_hooked = False
 _opening = allocate_lock()
@@ -67,11 +68,11 @@ def start(torch: Any) -> None:
 
 def stop() -> None:
     """No more markers from this process."""
-    global on, emit, facts_due, _writer, _names
+    global on, emit, facts_due, _writer, names
     on = False
     emit = _emit_nothing
     facts_due = False
-    _names = None
+    names = None
     writer, _writer = _writer, None
     if writer is not None and writer.pid == os.getpid():
         writer.unlink()
@@ -79,7 +80,7 @@ def stop() -> None:
 
 def open_ring() -> bool:
     """Make the ring of this process and publish what is known of it. Without room for one, instrumentation ends."""
-    global emit, facts_due, _writer, _names, _boundaries
+    global emit, facts_due, _writer, names, _boundaries
     if not _opening.acquire(False):  # another thread is at it: its first marker is there, this one is lost
         return False
     try:
@@ -89,8 +90,9 @@ def open_ring() -> bool:
             return False
         writer.set_meta(facts.facts())
         _writer = writer
-        _names = RangeNames(writer)
+        names = RangeNames(writer)
         _boundaries = 0
+        dynamo.skip_with_callees(writer.emit)
         emit = writer.emit
         facts_due = True
         return True
@@ -98,11 +100,11 @@ def open_ring() -> bool:
         _opening.release()
 
 
-def names() -> Optional[RangeNames]:
-    """The names of user ranges in this process's ring, which is made now if it waited for its first marker."""
-    if _names is None and on:
+def open_names() -> Optional[RangeNames]:
+    """``names`` of a process that has waited for its first marker until now."""
+    if names is None and on:
         open_ring()
-    return _names
+    return names
 
 
 def tell_facts() -> None:
@@ -137,10 +139,10 @@ def _emit_first(kind: int, value: int = 0, flag: int = 0) -> None:
 
 def _after_fork() -> None:
     """In a forked child: let go of the parent's ring."""
-    global facts_due, _writer, _names, _opening
+    global facts_due, _writer, names, _opening
     _opening = allocate_lock()
     _writer = None
-    _names = None
+    names = None
     facts_due = False
     if on:
         _be_lazy()

@@ -39,9 +39,11 @@ class ImportWatch:
         return spec
 
     def _search(self, name: str, path: "Any", target: "Any") -> "Any":
-        for finder in list(sys.meta_path):
+        finders = list(sys.meta_path)
+        behind = finders[finders.index(self) + 1 :] if self in finders else []
+        for finder in behind:
             find = getattr(finder, "find_spec", None)
-            spec = find(name, path, target) if find is not None and finder is not self else None
+            spec = find(name, path, target) if find is not None else None
             if spec is not None:
                 return spec
         return None

@@ -32,7 +32,7 @@ _NAME_LIMIT_BYTES = 1024
 
 
 class RingWriter:
-    """Writes one ring. ``emit`` is a closure: one call, no lock, no allocation that outlives it."""
+    """Writes one ring. ``emit`` is a closure: one call, no lock, no allocation that outlives it; it never raises."""
 
     def __init__(self, path: str, slot_count: int = SLOT_COUNT) -> None:
         """Create the file. Raises OSError when there is no room: never SIGBUS later."""
@@ -74,8 +74,11 @@ class RingWriter:
                 tid = thread.tid
             except AttributeError:
                 tid = thread.tid = get_native_id()
-            at = SLOTS_OFFSET + (sequence - 1) % slot_count * SLOT_BYTES
-            pack_into(view, at, sequence, now(), kind, flag, tid, value, sequence & 0xFFFFFFFF)
+            try:
+                at = SLOTS_OFFSET + (sequence - 1) % slot_count * SLOT_BYTES
+                pack_into(view, at, sequence, now(), kind, flag, tid, value, sequence & 0xFFFFFFFF)
+            except Exception:  # a value out of range: the slot stays empty, the reader steps over it
+                return
 
         return emit
 
