@@ -45,12 +45,17 @@ def workers(number, cpu_ratio, *counted, state="running"):
 def test_saturated_workers_without_a_free_core_need_a_cheaper_item():
     loop = stacks(12, ([3, 4], 50))
     busy = threads(12, (100, "python", 0.1, "waiting"), cpu_ratio=0.1)
-    first, *_ = run(STARVED, loop, busy, *workers(2, 0.99, ([0, 1], 30), ([0, 2], 10)))
+    first, *_ = run(STARVED, loop, busy, *workers(2, 0.99, ([0, 1], 30), ([0, 2], 10), ([0], 10)))
     assert (first.rule, first.severity, first.cause) == ("input_bound", "critical", "slow_item")
     assert first.share_of_step == pytest.approx(0.62)
     assert [(place.file, place.line) for place in first.where] == [("data.py", 31), ("train.py", 44)]
     assert first.headline == "62 % of every step waits for data: augment() data.py:31 keeps both workers at 99 %"
-    assert first.estimated_speedup == pytest.approx(1 / 0.38)
+    assert first.estimated_speedup == pytest.approx(1 / 0.38)  # no faster than without any wait
+
+
+def test_a_cheaper_item_gains_no_more_than_the_item_takes():
+    first, *_ = run(STARVED, *workers(2, 0.99, ([0, 1], 10), ([0], 10)))
+    assert first.estimated_speedup == pytest.approx(2)
 
 
 def test_saturated_workers_with_free_cores_need_company():
@@ -75,6 +80,16 @@ def test_no_workers_names_the_line_in_the_trainer():
     first, *_ = run(STARVED, stacks(12, ([3, 4, 1], 60)), cpu_count=8)
     assert (first.cause, first.where[0].line) == ("no_workers", 31)
     assert first.estimated_speedup == pytest.approx(1 / 0.38)
+
+
+def test_workers_do_not_make_cores():
+    first, *_ = run(STARVED, threads(12, (100, "python", 1.0, "running"), cpu_ratio=1.8))
+    assert (first.cause, first.estimated_speedup) == ("no_workers", pytest.approx(1 / 0.9))
+
+
+def test_workers_that_have_just_ended_were_there():
+    first, *_ = run(STARVED, process(201, "worker", ppid=100), process(201, "worker", ppid=100, ended=True))
+    assert first.cause is None
 
 
 def test_a_loader_is_not_promised_more_than_the_overlap_gives():

@@ -27,6 +27,7 @@ class _Workers(NamedTuple):
     disk_ratio: float
     hot: HotFunction | None
     collate_share: float | None
+    gone: bool  # there were workers, and none is left
 
 
 def input_bound(session: Session, pid: int) -> Finding | None:
@@ -45,7 +46,7 @@ def input_bound(session: Session, pid: int) -> Finding | None:
     workers = _workers(session, pid)
     own = hottest_function(session.hot_lines(pid, "data"))
     cause, hot, saying = _cause(data.estimated and not table.inferred, workers, own, session)
-    action, speedup = _advice(cause, workers, hot, session, data.share)
+    action, gain = _advice(cause, workers, hot, session, data.share)
     where = tuple(dict.fromkeys(f.place for f in (hot, own) if f is not None))
     length = step_ms(table)
     return Finding(
@@ -64,7 +65,7 @@ def input_bound(session: Session, pid: int) -> Finding | None:
             "worker_busy_ratio": workers.busy_ratio,
             "hot_share": hot.share if hot else None,
         },
-        estimated_speedup=speedup,
+        estimated_speedup=gain,
     )
 
 
@@ -84,6 +85,7 @@ def _workers(session: Session, pid: int) -> _Workers:
         disk_ratio=states.count("disk") / len(states) if states else 0.0,
         hot=hottest_function(merged_lines(s.hot_lines() for s in spots)),
         collate_share=sum(collates) / len(collates) if collates else None,
+        gone=not processes and session.had_workers(pid),
     )
 
 
@@ -92,6 +94,8 @@ def _cause(
 ) -> tuple[str | None, HotFunction | None, str]:
     """The cause's name, the place to look at, and the rest of the sentence."""
     if not workers.number:
+        if workers.gone:
+            return None, own, ": its workers have just ended"
         place = f": {at(own.place)} prepares it in the training process" if own else " prepared in the training process"
         return ("hand_rolled_loader" if by_hand else "no_workers"), own, place
     if workers.disk_ratio >= DISK_SHARE:
@@ -125,28 +129,44 @@ def _free_cores(session: Session) -> float:
 def _advice(
     cause: str | None, workers: _Workers, hot: HotFunction | None, session: Session, share: float
 ) -> tuple[str, float | None]:
-    """What to do now, and step time now / then, from the overlap: never more than the wait itself."""
-    best = 1.0 / (1.0 - share) if share < 1.0 else None
+    """What to do now, and step time now / then.
+
+    The estimate follows from what overlaps: what remains is at least the rest of the step, and what the fix does not
+    touch (the worker's other lines; the cores there are).
+    """
     cores = session.header.cpu_count if session.header else 1
+    rest = 1.0 - share
     cheaper = f"make {at(hot.place)} cheaper (vectorise, cache, or move it to the GPU)" if hot else "make items cheaper"
+    without_hot = _gain(max(rest, 1.0 - hot.share)) if hot else None
     if cause == "no_workers":
         spare = max(1, cores - 1)
-        # loading then runs beside the rest of the step: the longer of the two remains
-        after = max(1.0 - share, share / spare)
-        return f"num_workers=0 -> {min(spare, 8)}, so that loading overlaps with training; or {cheaper}", 1.0 / after
+        after = max(rest, share / spare, _used_cores(session) / cores)
+        return f"num_workers=0 -> {min(spare, 8)}, so that loading overlaps with training; or {cheaper}", _gain(after)
     if cause == "hand_rolled_loader":
+        after = max(rest, share, _used_cores(session) / cores)
         return (
             f"prepare the next batch while this one trains (a DataLoader with workers, or a thread); or {cheaper}",
-            best,
+            _gain(after),
         )
     if cause == "workers_saturated":
         more = workers.number + int(_free_cores(session))
-        after = max(1.0 - share, workers.number / more)
-        return f"num_workers={workers.number} -> {more} on this {cores}-core machine; or {cheaper}", 1.0 / after
+        after = max(rest, workers.number / more)
+        return f"num_workers={workers.number} -> {more} on this {cores}-core machine; or {cheaper}", _gain(after)
     if cause == "slow_item":
-        return f"{cheaper}: all {cores} cores are busy, more workers will not help", best
+        return f"{cheaper}: all {cores} cores are busy, more workers will not help", without_hot
     if cause == "slow_collate":
-        return f"{cheaper}: build the batch in one operation instead of item by item", best
+        return f"{cheaper}: build the batch in one operation instead of item by item", without_hot
     if cause == "disk_wait":
-        return "read fewer, larger files, cache the data set in memory or on a faster disk", best
-    return cheaper, best
+        return "read fewer, larger files, cache the data set in memory or on a faster disk", _gain(rest)
+    return cheaper, without_hot
+
+
+def _gain(after: float) -> float | None:
+    """Speed-up when a step takes this share of what it takes now; None where it would not gain."""
+    return 1.0 / after if 0.0 < after < 1.0 else None
+
+
+def _used_cores(session: Session) -> float:
+    """Cores that the run's processes use on average: work that overlaps still has to be done."""
+    measured = (session.process_threads(p.pid) for p in session.processes() if not p.ended)
+    return sum(t.cpu_ratio or 0.0 for t in measured if t is not None)

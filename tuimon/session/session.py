@@ -123,6 +123,10 @@ class Session:
         """Live DataLoader workers of a process."""
         return self._threads.workers(pid)
 
+    def had_workers(self, pid: int) -> bool:
+        """Whether a process ever had DataLoader workers."""
+        return self._threads.had_workers(pid)
+
     def process(self, pid: int) -> Process | None:
         """What is known of a process."""
         return self._threads.processes.get(pid)
@@ -173,6 +177,9 @@ class Session:
         return self._steps.get(pid)
 
     def _inferred(self, pid: int) -> PhaseTable | None:
+        process = self._threads.processes.get(pid)
+        if process is not None and process.markers:
+            return None  # its markers will tell, from the first step on
         hotspots = self._hotspots.get(pid)
         counts = hotspots.phase_counts() if hotspots else None
         total = counts.total() if counts else 0

@@ -55,6 +55,10 @@ class ThreadTable:
         """Live DataLoader workers of a trainer."""
         return [p for p in self.processes.values() if p.ppid == trainer and p.role == "worker" and not p.ended]
 
+    def had_workers(self, trainer: int) -> bool:
+        """Whether a process ever had DataLoader workers."""
+        return trainer in self._workers_of
+
     def rows(self, order: list[int], hotspots: dict[int, HotSpots]) -> Iterator[ThreadRow]:
         """All threads, processes in ``order`` first."""
         rest = [pid for pid in self._threads if pid not in order]

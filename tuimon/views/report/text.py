@@ -95,7 +95,7 @@ def _finding(finding: dict[str, Any]) -> list[str]:
     if finding["action"]:
         lines += _wrap("Do: " + plain(finding["action"]), "  ")
     if finding["estimated_speedup"]:
-        lines.append(f"  Gain: about {finding['estimated_speedup']:.2f} times as fast")
+        lines.append(f"  Gain: steps up to {finding['estimated_speedup']:.1f} times as fast")
     evidence = ", ".join(f"{name} {_value(value)}" for name, value in finding["evidence"].items())
     if evidence:
         lines += _wrap("Evidence: " + plain(evidence), "  ")
