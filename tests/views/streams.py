@@ -41,6 +41,7 @@ class Playback:
         self.output = output
         self.target = target
         self.ending = None
+        self.asked_to_end = False
         self.ticks = 0
         self.later = list(later)
         for record in records:
@@ -63,7 +64,8 @@ class Playback:
         return True
 
     def begin_end(self):
-        self.ending = "SIGINT sent; SIGTERM in 5 s"
+        self.asked_to_end = True
+        self.ending = "sent SIGINT; stronger in 5 s"
 
     def stop(self):
         pass
@@ -123,8 +125,9 @@ def _second(t, gpus, data_ms, ranges, native):
         Stacks(t=float(t), pid=MAIN, window_s=1.0, rate_hz=20.0, samples=20,
                stacks=[StackCount(MAIN, "MainThread", [0], 13), StackCount(MAIN, "MainThread", [3], 7),
                        StackCount(PIN, "Thread-1 (_pin_memory_loop)", [2], 20)]),
-        threads(float(t), (MAIN, "python", 0.38 + 0.02 * (t % 3), "waiting", 0.01), (PIN, "pt_data_pin", 0.03, "waiting", 0.0),
-                (AUTOGRAD, "pt_autograd_0", 0.17, "waiting", 0.0), *natives, pid=MAIN, cpu_ratio=0.6),
+        threads(float(t), (MAIN, "python", 0.38 + 0.02 * (t % 3), "waiting", 0.01),
+                (PIN, "pt_data_pin", 0.03, "waiting", 0.0), (AUTOGRAD, "pt_autograd_0", 0.17, "waiting", 0.0),
+                *natives, pid=MAIN, cpu_ratio=0.6),
         threads(float(t), (4300, "python", 1.0, "running", 0.02), pid=4300),
         threads(float(t), (4301, "python", 0.97, "running", 0.14), pid=4301),
         Cost(t=float(t), pid=0, window_s=1.0, cpu_ratio=0.042, sampler_cpu_ratio=0.021, rss_bytes=62 * 2**20),
@@ -176,14 +179,14 @@ def input_bound(windows=192, gpus=1, **more):
 
 def healthy(windows=60):
     """Nothing to complain about, no GPU."""
-    records = start() + [NO_GPU]
+    records = [*start(), NO_GPU]
     records += [record for window in seconds(1, windows, gpus=0, data_ms=0.4) for record in window]
     return Playback(records, [], output=Output(PROGRESS), target=Launched())
 
 
 def no_gpu(windows=60):
     """Input-bound without a GPU, with user ranges."""
-    records = start() + [NO_GPU]
+    records = [*start(), NO_GPU]
     records += [record for window in seconds(1, windows, gpus=0, ranges=RANGES) for record in window]
     return Playback(records, [INPUT_BOUND], output=Output(PROGRESS), target=Launched())
 
@@ -215,7 +218,8 @@ def inferred():
             Frame("/usr/lib/python3/torch/optim/adam.py", 90, "step"),
             Frame("/usr/lib/python3/torch/nn/modules/module.py", 1500, "_call_impl"),
         ]),
-        Notice(t=0.5, pid=MAIN, source="markers", level="info", message="markers are off: it was not started by tuimon run"),
+        Notice(t=0.5, pid=MAIN, source="markers", level="info",
+               message="markers are off: it was not started by tuimon run"),
         NO_GPU,
     ]  # fmt: skip
     for t in range(1, 20):

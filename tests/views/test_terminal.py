@@ -74,7 +74,9 @@ def test_random_bytes_break_nothing():
     chance = random.Random(7)
     screen = OutputScreen()
     for _ in range(150):
-        body = bytes(chance.choices(b"\x1b[];?0123456789mHJKABCDhlrPX^_()\x07\x9b\x9d\r\n\t\x08abc\xe6\xbc\xa2\xff", k=60))
+        body = bytes(
+            chance.choices(b"\x1b[];?0123456789mHJKABCDhlrPX^_()\x07\x9b\x9d\r\n\t\x08abc\xe6\xbc\xa2\xff", k=60)
+        )
         screen.feed(body)
     for row in screen.tail(200):
         assert all(char.isprintable() for char in text_of(row))

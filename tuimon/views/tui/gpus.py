@@ -118,7 +118,7 @@ def _utilisation(gpu: GpuRow, width: int, height: int) -> list[Line]:
 def _memory(gpu: GpuRow, width: int) -> Line:
     used, total = gpu.memory_used_bytes, gpu.memory_total_bytes
     ratio = used / total if used is not None and total else None
-    text = f"{_gib(used)} / {_gib(total)} GiB"
+    text = ABSENT if used is None and total is None else f"{_gib(used)} / {_gib(total)} GiB"
     full, track = meter(ratio, max(width - _LABEL - 6 - len(text) - 2, 0))
     return line(
         (column("memory", _LABEL), "dim"),
@@ -132,13 +132,9 @@ def _memory(gpu: GpuRow, width: int) -> Line:
 
 def _power(gpu: GpuRow, width: int) -> Line:
     """Power, temperature and clock; what does not fit is left out from the end."""
-    power = (
-        f"{_whole(gpu.power_w)} W"
-        if gpu.power_limit_w is None
-        else f"{_whole(gpu.power_w)} / {gpu.power_limit_w:.0f} W"
-    )
-    clock = f"{_whole(gpu.sm_clock_mhz)} MHz"
-    both = f"{_whole(gpu.sm_clock_mhz)} / {_whole(gpu.sm_clock_max_mhz)} MHz"
+    power = _of(gpu.power_w, gpu.power_limit_w, "W")
+    clock = _of(gpu.sm_clock_mhz, None, "MHz")
+    both = _of(gpu.sm_clock_mhz, gpu.sm_clock_max_mhz, "MHz")
     heat = celsius(gpu.temperature_c)
     for facts in ((power, heat, both), (power, heat, clock), (power, heat), (power,)):
         spans = [Span(column("power", _LABEL), "dim")]
@@ -198,5 +194,9 @@ def _gib(value_bytes: int | None) -> str:
     return ABSENT if value_bytes is None else number(value_bytes / _GIB)
 
 
-def _whole(value: float | None) -> str:
-    return ABSENT if value is None else f"{value:.0f}"
+def _of(value: float | None, most: float | None, unit: str) -> str:
+    """``310 / 700 W``; only what is known."""
+    if value is None and most is None:
+        return ABSENT
+    shown = ABSENT if value is None else f"{value:.0f}"
+    return f"{shown} {unit}" if most is None else f"{shown} / {most:.0f} {unit}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tuimon.views.tui.lines import Line, cells, column, line, wrapped
+from tuimon.views.tui.lines import Line, cells, column, line, paragraph, wrapped
 
 _INDENT = 14
 
@@ -69,7 +69,7 @@ def help_lines(width: int) -> list[Line]:
     for title, entries in SECTIONS:
         if rows:
             rows.append(())
-        rows.append(line((title, "strong")))
+        rows += paragraph(title, width, "strong")
         for term, role, text in entries:
             head = line("  ", (column(term, _INDENT - 2), role))
             for number, part in enumerate(wrapped(text, max(width - _INDENT, 12))):

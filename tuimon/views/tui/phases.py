@@ -192,7 +192,7 @@ def history_lines(picture: PhasesPicture, width: int, height: int) -> list[Line]
     if height < 3:
         plot = stacked(seen, STACKED, width - _NAME, height, hi)
         return [(Span(column("history" if y == 0 else "", _NAME), "dim"), *row) for y, row in enumerate(plot)]
-    right = [Span(f"0 – {ms(hi)}", "dim")]
+    right = [Span(f"0 – {hi:g} ms" if hi < 10_000 else f"0 – {ms(hi)}", "dim")]
     if peak > hi:
         right = [Span(f"peak {ms(peak)}  ", "warning"), *right]
     span = Span(f" · last {duration(len(seen) * picture.interval_s)}", "dim")

@@ -22,6 +22,7 @@ class QuitBody(Canvas, can_focus=True):
 class QuitDialog(ModalScreen[Choice]):
     """Dismissed with what is to happen; ``ended`` once the run that was to be ended has ended."""
 
+    AUTO_FOCUS = "QuitBody"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("l,ctrl+c", "choose('leave')", show=False, priority=True),
         Binding("e", "end", show=False),
@@ -38,9 +39,8 @@ class QuitDialog(ModalScreen[Choice]):
         yield self.body
 
     def on_mount(self) -> None:
-        """Keys come to the dialog."""
+        """Its name."""
         self.body.caption(Span("Quit", "text bold"))
-        self.body.focus()
 
     def on_resize(self) -> None:
         """Draw."""

@@ -75,6 +75,7 @@ class SheetBody(Canvas, can_focus=True):
 class Sheet(ModalScreen[None]):
     """Lines over the panes until Esc."""
 
+    AUTO_FOCUS = "SheetBody"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q,enter,left,question_mark", "dismiss", "close", show=False)
     ]
