@@ -106,7 +106,7 @@ def spent(monitor: int) -> Spent:
     alive_s = 0.0
     for pid in watchers(monitor):
         with contextlib.suppress(psutil.Error):
-            alive_s += processes.usage(pid).total_s
+            alive_s += sum(processes.usage(pid))
     own = processes.usage(monitor)
     return Spent(own.own_s, own.reaped_s + alive_s)
 
