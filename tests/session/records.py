@@ -34,7 +34,8 @@ def header(pid=100, cpu_count=2, t=0.0):
 
 def process(pid=100, role="trainer", ppid=1, **more):
     facts = {"start_unix_s": 1.7e9, "command": ["python", "train.py"], "markers": True, "torch": "2.13.0+cpu"}
-    return Process(t=0.0, pid=pid, ppid=ppid, role=role, **(facts | more))
+    facts["t"] = 0.0
+    return Process(pid=pid, ppid=ppid, role=role, **(facts | more))
 
 
 def steps(t, phases, count=10, pid=100, first_index=0, slowest_ms=None, **more):

@@ -64,12 +64,31 @@ def test_worker_numbers_go_on_when_workers_are_replaced():
     assert len(session.workers(100)) == 1
 
 
+def test_the_last_picture_keeps_its_threads_and_workers():
+    session = session_of(
+        process(100),
+        process(201, "worker", ppid=100),
+        process(202, "worker", ppid=100),
+        steps(1, {"data": 1}),
+        threads(1, (100, "python", 0.5, "running")),
+        threads(1, (201, "pt_data_worker", 1.0, "running"), pid=201),
+        threads(1, (202, "pt_data_worker", 1.0, "running"), pid=202),
+        process(202, "worker", ppid=100, ended=True, t=2.0),
+    )
+    assert [row.role for row in session.threads()] == ["main", "worker 0"]
+    session.add(process(201, "worker", ppid=100, ended=True, t=60.0))
+    session.add(process(100, ended=True, t=61.0))
+    rows = session.threads()
+    assert [(row.role, row.ended) for row in rows] == [("main", True), ("worker 0", True)]
+    assert [p.pid for p in session.workers(100)] == [201]
+
+
 def test_a_thousand_short_processes_do_not_pile_up():
     session = session_of(process(100))
     for pid in range(1000, 2000):
         session.add(process(pid, "other"))
         session.add(process(pid, "other", ended=True))
-    assert len(session.processes()) < 50
+    assert len(session.processes()) < 100
 
 
 def test_gpus_of_the_run_come_first_with_history():

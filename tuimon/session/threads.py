@@ -19,7 +19,9 @@ _ROLES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"(?i)omp|mkl|openblas"), "intra-op"),
     (re.compile(r"(?i)gloo"), "gloo"),
 )
-_ENDED_LIMIT = 16
+#: How many processes that have ended are remembered, and which of them belong to the picture of the run's last moment.
+_ENDED_LIMIT = 64
+_LAST_MOMENT_S = 10.0
 
 
 class ThreadTable:
@@ -40,7 +42,6 @@ class ThreadTable:
             self._worker_numbers[record.pid] = number
             self._workers_of[record.ppid] = number + 1
         if record.ended:
-            self._threads.pop(record.pid, None)
             self._forget()
 
     def add_threads(self, record: Threads) -> None:
@@ -52,18 +53,33 @@ class ThreadTable:
         return self._threads.get(pid)
 
     def workers(self, trainer: int) -> list[Process]:
-        """Live DataLoader workers of a trainer."""
-        return [p for p in self.processes.values() if p.ppid == trainer and p.role == "worker" and not p.ended]
+        """Live DataLoader workers of a trainer; of one that has ended, those it had at the end."""
+        own = [p for p in self.processes.values() if p.ppid == trainer and p.role == "worker"]
+        parent = self.processes.get(trainer)
+        if parent is not None and parent.ended:
+            return [p for p in own if p.t >= parent.t - _LAST_MOMENT_S]
+        return [p for p in own if not p.ended]
 
     def had_workers(self, trainer: int) -> bool:
         """Whether a process ever had DataLoader workers."""
         return trainer in self._workers_of
 
     def rows(self, order: list[int], hotspots: dict[int, HotSpots]) -> Iterator[ThreadRow]:
-        """All threads, processes in ``order`` first."""
+        """All threads, processes in ``order`` first; when the run is over, as they were in its last moment."""
+        shown = self._shown()
         rest = [pid for pid in self._threads if pid not in order]
         for pid in (*order, *rest):
-            yield from self.rows_of(pid, hotspots.get(pid))
+            if pid in shown:
+                yield from self.rows_of(pid, hotspots.get(pid))
+
+    def _shown(self) -> set[int]:
+        """Processes of the picture: the living, or, when none lives, those that ended last."""
+        known = self.processes
+        living = {pid for pid in self._threads if pid not in known or not known[pid].ended}
+        if living or not known:
+            return living
+        last_s = max(process.t for process in known.values())
+        return {pid for pid in self._threads if known[pid].t >= last_s - _LAST_MOMENT_S}
 
     def rows_of(self, pid: int, hotspots: HotSpots | None) -> Iterator[ThreadRow]:
         """The threads of one process."""
@@ -79,6 +95,7 @@ class ThreadTable:
             role=self._role(pid, thread, python_name),
             name=python_name or thread.name,
             cpu_ratio=thread.cpu_ratio,
+            ended=pid in self.processes and self.processes[pid].ended,
             state=thread.state,
             delay_ratio=thread.delay_ratio,
             place=hotspots.place(thread.tid) if hotspots and thread.count == 1 else None,
@@ -105,6 +122,7 @@ class ThreadTable:
         ended = [pid for pid, process in self.processes.items() if process.ended]
         for pid in ended[:-_ENDED_LIMIT]:
             del self.processes[pid]
+            self._threads.pop(pid, None)
 
 
 def _program(process: Process) -> str:
