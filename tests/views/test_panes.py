@@ -1,5 +1,7 @@
 """What the panes draw, without an app: pictures in, lines out."""
 
+from dataclasses import replace
+
 import pytest
 from rich.cells import cell_len
 
@@ -208,6 +210,13 @@ def test_what_a_gpu_does_not_tell_is_a_dash():
     assert rows[-3:] == [f"memory  –     {'─' * 39}  –", "power   – · – · –",
                          "figures are 9.0s old"]  # fmt: skip
     assert "0 %" not in "".join(rows)
+
+
+def test_a_gpu_that_is_slowed_down_says_why():
+    slowed = replace(GPU, throttle=("power cap",))
+    assert "slowed  power cap" in texts(gpus_lines(GpuPicture((slowed,), None), 56, 5))
+    assert any("slowed: power cap" in row for row in texts(gpus_lines(GpuPicture((slowed, GPU), None), 90, 4)))
+    assert all("slowed" in row for row in texts(gpus_lines(GpuPicture((slowed,) * 4, None), 56, 4)))
 
 
 def test_no_gpu_is_one_line():

@@ -96,7 +96,7 @@ def gpu_card(gpu: GpuRow, width: int, height: int, *, named: bool = True) -> lis
     """One GPU in ``height`` lines: the chart takes what the figures leave."""
     head = [_name(gpu, width)] if named else []
     facts = [_memory(gpu, width), _power(gpu, width)]
-    if gpu.throttle:
+    if gpu.throttle and not named:
         facts.append(line(("slowed  ", "warning"), (", ".join(plain(why) for why in gpu.throttle), "warning")))
     if gpu.stale_s >= _STALE_S:
         facts.append(line((f"figures are {duration(gpu.stale_s)} old", "warning")))
@@ -187,7 +187,9 @@ def _calm(gpu: GpuRow) -> GpuRow:
 
 def _name(gpu: GpuRow, width: int) -> Line:
     mark = ("●", "benign") if gpu.used_by_run else ("·", "faint")
-    return clip(line(mark, " ", (f"GPU {gpu.index}", "strong"), (f"  {plain(gpu.name)}", "dim")), width)
+    slowed = ", ".join(plain(why) for why in gpu.throttle)
+    about = (f"  slowed: {slowed}", "warning") if slowed else (f"  {plain(gpu.name)}", "dim")
+    return clip(line(mark, " ", (f"GPU {gpu.index}", "strong"), about), width)
 
 
 def _gib(value_bytes: int | None) -> str:
