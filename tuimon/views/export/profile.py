@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from tuimon.records import Frame, Record, Stacks, Threads
+from tuimon.records import PHASES, Frame, Record, Stacks, Threads
 from tuimon.session.frames import FrameTable
 from tuimon.session.samples import classify
 from tuimon.session.session import Session
+
+_Thread = tuple[int, int]  # pid, tid
+_Counts = dict[tuple[int, ...], int]  # frame ids, root first -> samples
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +23,14 @@ class Selection:
     role: str | None = None
     from_s: float = 0.0
     until_s: float = float("inf")
+
+    def holds(self, at_s: float) -> bool:
+        """Whether this moment, in seconds from the log's first record, is chosen."""
+        return self.from_s <= at_s <= self.until_s
+
+    def takes(self, role: str) -> bool:
+        """Whether threads of this role are chosen: "worker" means every worker, "worker 0" that one."""
+        return self.role in (None, role, _kind(role))
 
 
 @dataclass(slots=True)
@@ -37,41 +49,95 @@ def thread_profiles(records: Iterable[Record], selection: Selection) -> list[Thr
 
     A phase can be told for training threads only: with one selected, no other thread is given.
     """
-    session = Session()
-    merged: dict[tuple[int, int], dict[tuple[int, ...], int]] = {}
-    names: dict[tuple[int, int], str] = {}
-    roles: dict[tuple[int, int], str] = {}
-    for record in records:
-        session.add(record)
-        if isinstance(record, Stacks) and _inside(record.t - (session.start_s or 0.0), selection):
-            for stack in record.stacks:
-                counts = merged.setdefault((record.pid, stack.tid), {})
-                counts[tuple(stack.frames)] = counts.get(tuple(stack.frames), 0) + stack.count
-                names[record.pid, stack.tid] = stack.thread
-        if isinstance(record, Threads):
-            roles.update({(row.pid, row.tid): row.role for row in session.threads_of(record.pid)})
-    frames, trainers = session.frames, session.trainers()
+    gathered = _Gathered(records, selection)
     out = []
-    for (pid, tid), counts in sorted(merged.items(), key=lambda item: (item[0][0] not in trainers, item[0])):
-        trains = tid == pid and pid in trainers
-        role = roles.get((pid, tid), "main" if trains else names[pid, tid] or "thread")
-        if selection.role not in (None, role, role.split()[0]) or (selection.phase is not None and not trains):
+    for (pid, tid), counts in gathered.threads():
+        role = gathered.role(pid, tid)
+        trains = gathered.trains(pid, tid)
+        if not selection.takes(role) or (selection.phase is not None and not trains):
             continue
-        profile = ThreadProfile(pid, tid, role, names[pid, tid])
-        for ids, count in _of_phase(counts, selection.phase, frames):
-            profile.stacks.append((tuple(frames[n] for n in ids), count))
+        profile = ThreadProfile(pid, tid, role, gathered.names[pid, tid])
+        for ids, count in _of_phase(counts, selection.phase, gathered.session.frames):
+            profile.stacks.append((tuple(gathered.session.frames[n] for n in ids), count))
         if profile.stacks:
             out.append(profile)
     return out
 
 
-def _of_phase(
-    counts: dict[tuple[int, ...], int], phase: str | None, frames: FrameTable
-) -> Iterable[tuple[Sequence[int], int]]:
+def _of_phase(counts: _Counts, phase: str | None, frames: FrameTable) -> Iterable[tuple[Sequence[int], int]]:
     if phase is None:
         return counts.items()
     return ((sample.stack, sample.count) for sample in classify(counts, frames) if sample.phase == phase)
 
 
-def _inside(at_s: float, selection: Selection) -> bool:
-    return selection.from_s <= at_s <= selection.until_s
+class _Gathered:
+    """All samples of the selected time, merged by thread and stack."""
+
+    def __init__(self, records: Iterable[Record], selection: Selection) -> None:
+        self.session = Session()
+        self.names: dict[_Thread, str] = {}
+        self._merged: dict[_Thread, _Counts] = {}
+        self._roles: dict[_Thread, str] = {}
+        for record in records:
+            self.session.add(record)
+            if isinstance(record, Stacks) and selection.holds(record.t - (self.session.start_s or 0.0)):
+                self._merge(record)
+            if isinstance(record, Threads):
+                self._roles.update({(row.pid, row.tid): row.role for row in self.session.threads_of(record.pid)})
+
+    def _merge(self, record: Stacks) -> None:
+        for stack in record.stacks:
+            counts = self._merged.setdefault((record.pid, stack.tid), {})
+            counts[tuple(stack.frames)] = counts.get(tuple(stack.frames), 0) + stack.count
+            self.names[record.pid, stack.tid] = stack.thread
+
+    def threads(self) -> list[tuple[_Thread, _Counts]]:
+        """Trainers' first."""
+        trainers = self.session.trainers()
+        return sorted(self._merged.items(), key=lambda item: (item[0][0] not in trainers, item[0]))
+
+    def trains(self, pid: int, tid: int) -> bool:
+        """Whether this is the main thread of a trainer."""
+        return tid == pid and pid in self.session.trainers()
+
+    def role(self, pid: int, tid: int) -> str:
+        """As shown; a thread that no Threads record lists goes by its name."""
+        unlisted = "main" if self.trains(pid, tid) else self.names[pid, tid] or "thread"
+        return self._roles.get((pid, tid), unlisted)
+
+
+_NUMBERED = re.compile(r" \d+$")
+
+
+def _kind(role: str) -> str:
+    return _NUMBERED.sub("", role)
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What there is to choose from in a log."""
+
+    samples: int
+    span_s: float
+    phases: tuple[str, ...]  # in the order of the step
+    roles: tuple[str, ...]
+
+    def has_role(self, role: str) -> bool:
+        """Whether any thread has it."""
+        return any(Selection(role=role).takes(known) for known in self.roles)
+
+
+def contents(records: Iterable[Record]) -> Contents:
+    """The phases and roles that have samples, and how long the log is."""
+    gathered = _Gathered(records, Selection())
+    session = gathered.session
+    roles: dict[str, None] = {}
+    phases: set[str] = set()
+    samples = 0
+    for (pid, tid), counts in gathered.threads():
+        roles[gathered.role(pid, tid)] = None
+        samples += sum(counts.values())
+        if gathered.trains(pid, tid):
+            phases.update(sample.phase for sample in classify(counts, session.frames))
+    span_s = session.now_s - session.start_s if session.start_s is not None else 0.0
+    return Contents(samples, span_s, tuple(name for name in PHASES if name in phases), tuple(roles))

@@ -1,0 +1,170 @@
+"""``tuimon export``: the command line in this process, from a log on disk."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.cli.command import tuimon
+from tests.export import speedscope_schema
+from tests.export.test_export import LOG
+from tuimon.cli.main import run_command_line
+from tuimon.records import Record, Stacks
+
+
+def write(path: Path, records: list[Record]) -> str:
+    path.write_bytes(b"".join(msgspec.json.encode(record) + b"\n" for record in records))
+    return str(path)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> str:
+    return write(tmp_path / "run.jsonl", LOG)
+
+
+def exported(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert run_command_line(["export", *words]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    return out
+
+
+def refused(capsys: pytest.CaptureFixture[str], *words: str, code: int) -> str:
+    assert run_command_line(["export", *words]) == code
+    out, err = capsys.readouterr()
+    assert out == ""
+    return err
+
+
+def samples(lines: str) -> int:
+    return sum(int(line.rpartition(" ")[2]) for line in lines.splitlines())
+
+
+def test_collapsed_on_stdout(log: str, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = exported(capsys, log, "--to", "collapsed")
+    assert lines.splitlines()[0] == "main (train.py:10);get_batch (train.py:3) 30"
+    assert samples(lines) == 110
+    assert exported(capsys, log, "--to", "collapsed", "-o", "-") == lines
+
+
+@pytest.mark.parametrize(
+    ("options", "count"),
+    [
+        (("--phase", "backward"), 28),
+        (("--role", "worker"), 7),
+        (("--role", "worker 0"), 7),
+        (("--phase", "backward", "--until", "5"), 25),
+        (("--from", "5"), 3),
+    ],
+)
+def test_selection(log: str, capsys: pytest.CaptureFixture[str], options: tuple[str, ...], count: int) -> None:
+    assert samples(exported(capsys, log, "--to", "collapsed", *options)) == count
+
+
+def test_speedscope_fits_its_schema(log: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "run.speedscope.json"
+    assert exported(capsys, log, "--to", "speedscope", "-o", str(out)) == ""
+    file = json.loads(out.read_text())
+    speedscope_schema.check(file)
+    assert sum(sum(profile["weights"]) for profile in file["profiles"]) == 110
+    assert file["exporter"].startswith("tuimon ")
+
+
+def test_the_schema_check_finds_what_is_wrong(log: str, capsys: pytest.CaptureFixture[str]) -> None:
+    file = json.loads(exported(capsys, log, "--to", "speedscope"))
+    file["profiles"][0]["samples"][0].append(10_000)
+    with pytest.raises(AssertionError):
+        speedscope_schema.check(file)
+
+
+def test_csv_of_a_time_span(log: str, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = list(csv.DictReader(io.StringIO(exported(capsys, log, "--to", "csv"))))
+    assert [row["t_s"] for row in rows] == ["11.000", "12.000", "13.000"]
+    rows = list(csv.DictReader(io.StringIO(exported(capsys, log, "--to", "csv", "--from", "1.5", "--until", "2.5"))))
+    assert [row["t_s"] for row in rows] == ["12.000"]
+    assert rows[0]["wall_unix_s"] == "1700000002.000"  # the header tells, though it lies before
+
+
+def test_perfetto(log: str, capsys: pytest.CaptureFixture[str]) -> None:
+    events = json.loads(exported(capsys, log, "--to", "perfetto"))["traceEvents"]
+    assert {event["ph"] for event in events} == {"M", "C", "i"}
+    late = json.loads(exported(capsys, log, "--to", "perfetto", "--from", "15"))["traceEvents"]
+    assert [event["name"] for event in late if event["ph"] != "M"] == ["ended: 0"]
+
+
+def test_the_newest_log_of_a_folder(log: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert samples(exported(capsys, os.path.dirname(log), "--to", "collapsed")) == 110
+
+
+def test_an_unknown_phase_or_role_names_those_there_are(log: str, capsys: pytest.CaptureFixture[str]) -> None:
+    said = refused(capsys, log, "--to", "collapsed", "--phase", "bakward", code=2)
+    assert "'bakward'" in said
+    assert "data, forward, backward, optimizer, other" in said
+    said = refused(capsys, log, "--to", "speedscope", "--role", "nobody", code=2)
+    assert "main" in said
+    assert "worker 0" in said
+    said = refused(capsys, log, "--to", "collapsed", "--role", "worker", "--phase", "backward", code=2)
+    assert "main threads only" in said
+    said = refused(capsys, log, "--to", "collapsed", "--from", "500", code=2)
+    assert "spans 21 s" in said
+
+
+@pytest.mark.parametrize("to", ["csv", "perfetto"])
+@pytest.mark.parametrize("option", ["--phase", "--role"])
+def test_what_a_format_cannot_hold(log: str, capsys: pytest.CaptureFixture[str], to: str, option: str) -> None:
+    assert "--to collapsed" in refused(capsys, log, "--to", to, option, "main", code=2)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--to", "pdf"),
+        (),
+        ("--to", "csv", "--from", "x"),
+        ("--to", "csv", "--until", "-1"),
+        ("--to", "csv", "--from", "nan"),
+    ],
+)
+def test_usage(log: str, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]) -> None:
+    assert "usage: tuimon export" in refused(capsys, log, *words, code=2)
+    assert "lies after" in refused(capsys, log, "--to", "csv", "--from", "3", "--until", "2", code=2)
+
+
+def test_a_log_without_samples(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bare = write(tmp_path / "bare.jsonl", [record for record in LOG if not isinstance(record, Stacks)])
+    assert "holds no stack samples" in refused(capsys, bare, "--to", "speedscope", code=1)
+    assert "csv" not in exported(capsys, bare, "--to", "csv")
+
+
+def test_logs_that_are_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out"
+    for to in ("collapsed", "speedscope", "csv", "perfetto"):
+        said = refused(capsys, str(tmp_path / "gone.jsonl"), "--to", to, "-o", str(out), code=1)
+        assert "cannot be read: No such file" in said
+        text = tmp_path / "text.jsonl"
+        text.write_text("hello\n")
+        assert "tuimon" in refused(capsys, str(text), "--to", to, "-o", str(out), code=1)
+    assert not out.exists()  # nothing is made of nothing
+
+
+def test_outputs_that_cannot_be_written(log: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = refused(capsys, log, "--to", "csv", "-o", str(tmp_path / "no" / "such.csv"), code=1)
+    assert "mkdir -p" in said
+    assert "cannot be written" in refused(capsys, log, "--to", "csv", "-o", str(tmp_path), code=1)
+    assert "cannot be written: No space left" in refused(capsys, log, "--to", "csv", "-o", "/dev/full", code=1)
+    before = Path(log).read_bytes()
+    assert "is the log itself" in refused(capsys, log, "--to", "csv", "-o", log, code=2)
+    assert Path(log).read_bytes() == before
+
+
+def test_the_command_itself(log: str, tmp_path: Path) -> None:
+    done = tuimon("export", log, "--to", "collapsed", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert samples(done.stdout) == 110
+    assert "export" in tuimon("--help", cwd=tmp_path).stdout

@@ -1,0 +1,165 @@
+"""``tuimon export``: a recorded session in another tool's format."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TextIO
+
+import msgspec
+
+from tuimon.cli.options import parser_of
+from tuimon.errors import TuimonError, UsageError
+from tuimon.opening import version_of
+from tuimon.records import Frames, Header, Process, Record
+from tuimon.sources.log import find_log, read_log
+from tuimon.text import plain
+from tuimon.views.export.profile import Selection, contents
+
+_DOC = """\
+Turn a recorded session into a file for other tools:
+
+  perfetto    counters and marks over time, for https://ui.perfetto.dev
+  speedscope  stack samples by thread, for https://www.speedscope.app
+  collapsed   stack samples as "function (file:line);...;leaf COUNT", for flame graph tools
+  csv         one row per process and window
+
+Seconds count from the beginning of the log."""
+
+#: Formats made of stack samples: only these know phases and roles.
+_OF_STACKS = ("speedscope", "collapsed")
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command."""
+    parsed = _parser().parse_args(argv)
+    path = find_log(parsed.log)
+    selection = Selection(parsed.phase, parsed.role, parsed.from_s, parsed.until_s)
+    _check(parsed.to, selection)
+    write = _writer(parsed.to, path, selection)  # a log that cannot be read is said before a file is made
+    try:
+        with _opened(parsed.output, path) as out:
+            write(out)
+            out.flush()
+    except BrokenPipeError:
+        raise  # whoever read our output has gone: no error
+    except OSError as error:
+        raise _unwritable(parsed.output, error) from error
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = parser_of("export", _DOC)
+    parser.add_argument("log", metavar="LOG", help="what --log has written; in a folder, the newest log")
+    parser.add_argument("--to", required=True, choices=("perfetto", "speedscope", "collapsed", "csv"))
+    parser.add_argument("-o", "--output", metavar="FILE", default="-", help="write there instead of to stdout")
+    parser.add_argument("--phase", metavar="NAME", help="samples of this phase alone: data, forward, backward, ...")
+    parser.add_argument("--role", metavar="ROLE", help='samples of these threads alone: main, worker, "worker 0", ...')
+    parser.add_argument("--from", dest="from_s", type=_seconds, default=0.0, metavar="SECONDS", help="leave out before")
+    parser.add_argument(
+        "--until", dest="until_s", type=_seconds, default=float("inf"), metavar="SECONDS", help="leave out after"
+    )
+    return parser
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds") from None
+    if not value >= 0:
+        raise argparse.ArgumentTypeError("seconds count from the beginning of the log: 0 or more")
+    return value
+
+
+def _check(to: str, selection: Selection) -> None:
+    if to not in _OF_STACKS and (selection.phase or selection.role):
+        raise UsageError(
+            f"{to} holds no stack samples: --phase and --role choose nothing in it",
+            f"Use them with --to {' or --to '.join(_OF_STACKS)}",
+        )
+    if selection.from_s > selection.until_s:
+        raise UsageError(f"--from {selection.from_s:g} lies after --until {selection.until_s:g}")
+
+
+def _writer(to: str, path: str, selection: Selection) -> Callable[[TextIO], object]:
+    """What writes the file; the log has been read where the format needs all of it."""
+    records = read_log(path)
+    if to == "csv":
+        from tuimon.views.export.table import write_csv
+
+        first = next(records)
+        return lambda out: write_csv(_between([first], records, selection), out)
+    if to == "perfetto":
+        from tuimon.views.export.perfetto import perfetto
+
+        content = perfetto(_between([], records, selection))
+        return lambda out: out.write(_json(content))
+    if to == "collapsed":
+        from tuimon.views.export.collapsed import collapsed
+
+        lines = list(collapsed(records, selection))
+        if not lines:
+            raise _nothing(path, selection)
+        return lambda out: out.writelines(line + "\n" for line in lines)
+    from tuimon.views.export.speedscope import speedscope
+
+    file = speedscope(records, selection, os.path.basename(path), f"tuimon {version_of('tuimon')}")
+    if not file["profiles"]:
+        raise _nothing(path, selection)
+    return lambda out: out.write(_json(file))
+
+
+def _json(content: dict[str, Any]) -> str:  # Any: JSON
+    return msgspec.json.encode(content).decode() + "\n"
+
+
+def _between(first: Iterable[Record], rest: Iterable[Record], selection: Selection) -> Iterator[Record]:
+    """The records of the chosen time, and those that explain others whenever they were written."""
+    start_s: float | None = None
+    for records in (first, rest):
+        for record in records:
+            start_s = record.t if start_s is None else start_s
+            if isinstance(record, (Header, Process, Frames)) or selection.holds(record.t - start_s):
+                yield record
+
+
+def _nothing(path: str, selection: Selection) -> TuimonError:
+    """What the log has, where nothing of it was chosen."""
+    found = contents(read_log(path))
+    if not found.samples:
+        return TuimonError(
+            f"{plain(path)} holds no stack samples",
+            "It was recorded with --no-stacks, or py-spy could not read the run",
+        )
+    phases, roles = ", ".join(found.phases), ", ".join(found.roles)
+    if selection.role is not None and not found.has_role(selection.role):
+        return UsageError(f"no thread has the role {plain(selection.role)!r}", f"There are: {plain(roles)}")
+    if selection.phase is not None and selection.phase not in found.phases:
+        there = f"There are: {phases}" if phases else "No process of this log trains: there are none"
+        return UsageError(f"no sample lies in the phase {plain(selection.phase)!r}", there)
+    return UsageError(
+        "nothing was chosen: no sample fits all of --phase, --role, --from and --until",
+        f"The log spans {found.span_s:.0f} s; phases are told of main threads only",
+    )
+
+
+@contextlib.contextmanager
+def _opened(path: str, log: str) -> Iterator[TextIO]:
+    if path == "-":
+        yield sys.stdout
+        return
+    if os.path.exists(path) and os.path.samefile(path, log):
+        raise UsageError(f"{plain(path)} is the log itself", "Give -o another name")
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        yield file
+
+
+def _unwritable(path: str, error: OSError) -> TuimonError:
+    name = "stdout" if path == "-" else plain(path)
+    folder = os.path.dirname(path) or "."
+    hint = None if os.path.isdir(folder) else f"Make the folder first: mkdir -p {plain(folder)}"
+    return TuimonError(f"{name} cannot be written: {error.strerror}", hint)
