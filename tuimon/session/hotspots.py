@@ -9,6 +9,7 @@ from tuimon.records import Place, Stacks
 from tuimon.session.frames import FrameTable
 from tuimon.session.rows import HotLine
 from tuimon.session.samples import Sample, classify
+from tuimon.session.stack_phase import stack_phase
 from tuimon.session.steps import SplitShares
 from tuimon.session.windows import Window
 
@@ -98,6 +99,23 @@ class HotSpots:
                 outside[sample.phase] += sample.count
         total = sum(outside.values())
         return SplitShares({name: n / total for name, n in outside.items()}, total) if total else None
+
+    def samples_of(self, tid: int) -> list[Sample]:
+        """The samples of one thread; off the main thread only boundaries tell a phase, else it is "none"."""
+        if tid == self.pid:
+            return self._samples()
+        merged: Counter[tuple[int, ...]] = Counter()
+        for record in self._window.records:
+            for stack in record.stacks:
+                if stack.tid == tid:
+                    merged[tuple(stack.frames)] += stack.count
+        kinds = ((list(frames), n, stack_phase([self._frames.kind(f) for f in frames])) for frames, n in merged.items())
+        return [Sample(frames, n, "none" if phase == "rest" else phase) for frames, n, phase in kinds]
+
+    def tids(self) -> list[int]:
+        """The threads with samples, the main one first."""
+        tids = {stack.tid for record in self._window.records for stack in record.stacks}
+        return sorted(tids, key=lambda tid: (tid != self.pid, tid))
 
     def _samples(self) -> list[Sample]:
         newest = self.latest.t if self.latest else None
