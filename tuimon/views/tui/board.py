@@ -15,7 +15,7 @@ from tuimon.views.tui.lines import line
 from tuimon.views.tui.output import OutputPane
 from tuimon.views.tui.pane import Canvas, Pane
 from tuimon.views.tui.phases import PhasesPane
-from tuimon.views.tui.plan import Box, Wants, plan
+from tuimon.views.tui.plan import Box, Wants, plan, right_width
 from tuimon.views.tui.threads import ThreadsPane
 from tuimon.views.tui.title import TitleLine
 from tuimon.views.tui.verdict import VerdictPane
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 #: As the digits 1 to 5 count them.
 PANES = ("phases", "gpu", "output", "threads", "verdict")
+
+_FRAME_COLUMNS = 4
 
 
 class TooSmall(Canvas):
@@ -43,16 +45,17 @@ class Board(Widget):
         super().__init__(id="board")
         self.title_line = TitleLine(id="title")
         self.verdict = VerdictPane(id="verdict")
+        self.phases = PhasesPane(id="phases")
         self.gpu = GpuPane(id="gpu")
         self.output = OutputPane(id="output")
         self.threads = ThreadsPane(id="threads")
         # Any: each pane has a picture of its own type
         self.panes: tuple[Pane[Any], ...] = (
-            self.title_line, self.verdict, PhasesPane(id="phases"), self.gpu, self.output, self.threads
+            self.title_line, self.verdict, self.phases, self.gpu, self.output, self.threads
         )  # fmt: skip
         self.zoomed: str | None = None
         self._shown = set(PANES)
-        self._wants = Wants(12, 8, 0, gpu_line=True)
+        self._most_threads = 0
         self._boxes: dict[str, Box] = {}
 
     def compose(self) -> ComposeResult:
@@ -63,17 +66,19 @@ class Board(Widget):
 
     def show(self, session: Session, findings: Sequence[Finding]) -> None:
         """Put the current picture into the panes."""
-        self._wants = self._what_they_want(session)
+        for pane in self.panes:
+            pane.take(session, findings)
         self.place()
         for pane in self.panes:
-            pane.show(session, findings)
+            pane.redraw()
 
     def place(self) -> None:
         """Move the panes to their places, if these changed."""
         width, height = self.size
         if not width:
             return
-        boxes = plan(width, height, self._shown, self._wants, self.zoomed)
+        wants = self._what_they_want()
+        boxes = plan(width, height, self._shown, wants, self.zoomed)
         if boxes == self._boxes:
             return
         self._boxes = boxes
@@ -86,7 +91,7 @@ class Board(Widget):
             if box is not None:
                 widget.styles.offset = (box.x, box.y)
                 widget.styles.width, widget.styles.height = box.width, box.height
-        self.gpu.set_class(self._wants.gpu_line, "-line")
+        self.gpu.set_class(wants.gpu_line, "-line")
 
     def box(self, name: str) -> Box | None:
         """Where a pane stands; None while it is hidden."""
@@ -122,9 +127,14 @@ class Board(Widget):
         """The places follow the size."""
         self.place()
 
-    def _what_they_want(self, session: Session) -> Wants:
-        devices = session.gpus()
+    def _what_they_want(self) -> Wants:
+        devices = self.gpu.picture.gpus if self.gpu.picture else ()
         # Threads come and go: the table grows with them but does not shrink, so that the picture stays calm.
-        threads = max(self._wants.threads, len(self.threads.rows()))
-        gpu_rows = gpus.rows_wanted(devices, max(self.size.width // 2 - 4, 40)) if devices else 0
-        return Wants(phases.rows_wanted(session), threads, gpu_rows, gpu_line=not devices)
+        self._most_threads = max(self._most_threads, len(self.threads.rows()))
+        inner_width = right_width(self.size.width) - _FRAME_COLUMNS
+        return Wants(
+            phases=phases.rows_wanted(self.phases.picture.table if self.phases.picture else None),
+            threads=self._most_threads,
+            gpu=gpus.rows_wanted(devices, inner_width) if devices else 0,
+            gpu_line=not devices,
+        )

@@ -142,10 +142,9 @@ class Pane(Canvas, Generic[Picture], can_focus=True):
         """The text in the border."""
         return ()
 
-    def show(self, session: Session, findings: Sequence[Finding]) -> None:
-        """Take the current picture and draw it."""
+    def take(self, session: Session, findings: Sequence[Finding]) -> None:
+        """Take the current picture; ``redraw`` shows it."""
         self.picture = self.collect(session, findings)
-        self.redraw()
 
     def redraw(self, force: bool = False) -> None:
         """Draw the picture taken last, if it or the size changed."""

@@ -76,13 +76,9 @@ class PhasesPane(Pane[PhasesPicture]):
         return (*spans, Span(f" · {about.removeprefix(' · ')}", "dim"))
 
 
-def rows_wanted(session: Session) -> int:
+def rows_wanted(table: PhaseTable | None) -> int:
     """Rows of content that the pane could fill well."""
-    pid = session.trainer()
-    table = session.phases(pid) if pid is not None else None
-    if table is None:
-        return 12
-    return len(table.rows) + min(len(table.ranges), 12) + 7
+    return 12 if table is None else len(table.rows) + min(len(table.ranges), 12) + 7
 
 
 def phases_lines(picture: PhasesPicture, width: int, height: int) -> list[Line]:

@@ -57,6 +57,13 @@ def plan(width: int, height: int, shown: AbstractSet[str], wants: Wants, zoomed:
     return boxes
 
 
+def right_width(width: int) -> int:
+    """Columns of the GPU and output panes, borders and all."""
+    if width < NARROW_BELOW:
+        return width
+    return width - (width * 11 // 20 if width >= WIDE_FROM else width // 2)
+
+
 def _two_columns(body: Box, panes: AbstractSet[str], wants: Wants) -> dict[str, Box]:
     """Phases beside GPU over output; threads below: on a wide screen under the phases, else as wide as the screen."""
     wide = body.width >= WIDE_FROM
@@ -72,7 +79,7 @@ def _two_columns(body: Box, panes: AbstractSet[str], wants: Wants) -> dict[str, 
         below = Box(body.x, upper.y + upper.height, body.width, threads_rows)
         return {**_gpu_over_output(upper, right, wants), "threads": below}
     upper = body._replace(height=body.height - threads_rows)
-    left_width = upper.width if not right else upper.width * 11 // 20 if wide else upper.width // 2
+    left_width = upper.width - right_width(upper.width) if right else upper.width
     boxes = {"phases": upper._replace(width=left_width)}
     if threads_rows:
         under = left_width if wide else body.width
