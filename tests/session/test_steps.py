@@ -136,6 +136,15 @@ def test_samples_of_the_set_up_divide_nothing():
     assert session.hot_lines(100, "data")[0].total == 30
 
 
+def test_the_history_is_divided_like_the_table():
+    session = session_of(LOOP_FRAMES, steps(1, {"between": 60, "backward": 40}), stacks(1, *LOOP_SAMPLES))
+    session.add(steps(2, {}, count=0))
+    row, none = session.phase_history(100, last=5)
+    assert row == pytest.approx((30, 20, 40, 0, 10))
+    assert none is None
+    assert session.phase_history(100, last=1) == [None]
+
+
 def test_without_markers_phases_are_inferred_from_frames():
     session = session_of(header(), process(markers=False), LOOP_FRAMES, stacks(1, *LOOP_SAMPLES))
     table = session.phases(100)

@@ -167,10 +167,10 @@ class Session:
         stats = self._steps.get(pid)
         return list(stats.history) if stats else []
 
-    def phase_history(self, pid: int) -> list[tuple[float, ...] | None]:
-        """As ``step_history``, each value split into the parts of ``steps.STACKED``."""
-        stats = self._steps.get(pid)
-        return list(stats.phase_history) if stats else []
+    def phase_history(self, pid: int, last: int) -> list[tuple[float, ...] | None]:
+        """The last so many of ``step_history``, each split into the parts of ``steps.STACKED``."""
+        stats, hotspots = self._steps.get(pid), self._hotspots.get(pid)
+        return stats.phase_history(hotspots.between_shares() if hotspots else None, last) if stats else []
 
     def step_stats(self, pid: int) -> StepStats | None:
         """Everything folded from a process's steps (for rules)."""

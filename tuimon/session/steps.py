@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import islice
 
 from tuimon.records import BETWEEN, PHASES, Steps, bucket_length_ns
 from tuimon.session.rows import PhaseRow, PhaseTable, RangeRow, StepSummary
 from tuimon.session.windows import Window
 
 #: The parts of a step, as the history of phases lists them.
-STACKED = ("data", "forward", "backward", "optimizer", "other", BETWEEN)
+STACKED = ("data", "forward", "backward", "optimizer", "other")
 #: What the phase pane looks back on.
 WINDOW_S = 30.0
 _HISTORY_LIMIT = 1800
@@ -81,7 +82,7 @@ class StepStats:
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self.history: deque[float | None] = deque(maxlen=_HISTORY_LIMIT)  # mean ms of a window's steps
-        self.phase_history: deque[tuple[float, ...] | None] = deque(maxlen=_HISTORY_LIMIT)  # as STACKED, ms per step
+        self._phase_history: deque[tuple[float, ...] | None] = deque(maxlen=_HISTORY_LIMIT)  # STACKED and between
         self.total = 0
         self.dropped = 0
         self.backwards = 0
@@ -103,7 +104,7 @@ class StepStats:
         self.backwards += record.backwards
         self.updates += record.updates
         self.history.append(record.total_ns / record.count / 1e6 if record.count else None)
-        self.phase_history.append(_stacked(record))
+        self._phase_history.append(_stacked(record))
         if record.count:
             self._with_steps.append(record)
         if record.slowest is not None and record.slowest.index < 5:
@@ -159,6 +160,15 @@ class StepStats:
             return False
         return first.total_ns / first.count > _WARMUP_RATIO * self.run.total_ns / self.run.count
 
+    def phase_history(self, split: SplitShares | None, last: int) -> list[tuple[float, ...] | None]:
+        """The last windows' mean steps, split into STACKED, in ms; ``between`` divided as in ``table``."""
+        shares = split.shares if split is not None else {"forward": 1.0}
+        parts = [shares.get(name, 0.0) for name in STACKED]
+        return [
+            None if row is None else tuple(ms + row[-1] * part for ms, part in zip(row, parts, strict=False))
+            for row in islice(self._phase_history, max(0, len(self._phase_history) - last), None)
+        ]
+
     def summary(self, totals: Totals) -> StepSummary:
         """Rate and step times over ``totals``, and what the trainer does now."""
         latest = self.latest
@@ -195,11 +205,11 @@ class StepStats:
 
 
 def _stacked(record: Steps) -> tuple[float, ...] | None:
-    """A window's mean step, split into STACKED, in ms; None without a step."""
+    """A window's mean step, split into STACKED and between, in ms; None without a step."""
     if not record.count:
         return None
     total_ns = {phase.name: phase.total_ns for phase in record.phases}
-    return tuple(total_ns.get(name, 0) / record.count / 1e6 for name in STACKED)
+    return tuple(total_ns.get(name, 0) / record.count / 1e6 for name in (*STACKED, BETWEEN))
 
 
 def _eval_row(totals: Totals) -> list[PhaseRow]:

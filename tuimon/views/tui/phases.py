@@ -48,7 +48,7 @@ class PhasesPane(Pane[PhasesPicture]):
         return PhasesPicture(
             session.phases(pid),
             steps,
-            tuple(session.phase_history(pid)[-_HISTORY:]),
+            tuple(session.phase_history(pid, _HISTORY)),
             len(session.trainers()),
             session.header.interval_s if session.header else 1.0,
             tuple(session.hot_lines(pid)[:_HOT]) if self.size.height > _CALM_CHART + 10 else (),
