@@ -1,5 +1,6 @@
 """The app under Pilot: every key, the quit dialog, resizing, hostile text, runs that end."""
 
+import json
 from contextlib import asynccontextmanager
 
 import pytest
@@ -164,6 +165,33 @@ async def test_enter_on_a_thread_shows_it_whole():
         await pilot.press("down", "enter")
         shown = "\n".join(text_of(row) for row in app.screen.body.lines)
         assert "worker 0" in shown and "/home/me/project/transforms.py:31" in shown
+
+
+async def test_export_keeps_report_and_picture(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    async with running(streams.input_bound(20)) as (app, pilot):
+        await pilot.press("e")
+        await pilot.pause()
+        kept = sorted(tmp_path.iterdir())
+        assert [path.suffix for path in kept] == [".json", ".svg", ".txt"]
+        report = json.loads(kept[0].read_text())
+        assert report["schema"] == 1
+        assert report["steps"]["count"] > 0
+        assert "<svg" in kept[1].read_text()
+        assert "INPUT-BOUND" in kept[2].read_text()
+        assert len(app._notifications) == 1
+
+
+async def test_export_says_when_it_cannot(monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("tuimon.views.tui.app.keep", full)
+    async with running(streams.input_bound(5)) as (app, pilot):
+        await pilot.press("e")
+        await pilot.pause()
+        (note,) = app._notifications
+        assert "No space left" in note.message
 
 
 @pytest.mark.parametrize("keys", [("v",), ("tab", "enter")])

@@ -6,13 +6,12 @@ import os
 import sys
 from collections.abc import Sequence
 
-import msgspec
-
 from tuimon.cli.options import parser_of
 from tuimon.errors import TuimonError
 from tuimon.sources.log import find_log, read_log
 from tuimon.text import plain
 from tuimon.views.report.summary import Json, fold, report_of
+from tuimon.views.report.write import as_json, as_text
 
 _DOC = """\
 Sum up recorded sessions: steps, phases, findings, over the whole run without its warm-up.
@@ -27,24 +26,13 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("-o", "--output", metavar="FILE", help="write there instead of to stdout")
     parsed = parser.parse_args(argv)
     reports = [_report(find_log(path)) for path in parsed.logs]
-    _write(_as_json(reports) if parsed.format == "json" else _as_text(reports), parsed.output)
+    _write(as_json(reports) if parsed.format == "json" else as_text(reports), parsed.output)
     return 0
 
 
 def _report(path: str) -> dict[str, Json]:
     session, findings = fold(read_log(path))
     return report_of(session, findings, path)
-
-
-def _as_json(reports: list[dict[str, Json]]) -> str:
-    content = reports[0] if len(reports) == 1 else reports
-    return msgspec.json.format(msgspec.json.encode(content), indent=2).decode() + "\n"
-
-
-def _as_text(reports: list[dict[str, Json]]) -> str:
-    from tuimon.views.report.text import text_report
-
-    return ("=" * 78 + "\n").join(text_report(report) for report in reports)
 
 
 def _write(text: str, path: str | None) -> None:

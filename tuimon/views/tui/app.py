@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from functools import partial
 from typing import ClassVar, NamedTuple
@@ -11,6 +12,7 @@ from textual.binding import Binding, BindingType
 
 from tuimon.session.rows import ThreadRow
 from tuimon.views.format import plain
+from tuimon.views.report.write import keep
 from tuimon.views.tui.board import PANES, Board
 from tuimon.views.tui.help import help_lines
 from tuimon.views.tui.lines import Line
@@ -45,6 +47,7 @@ class TuimonApp(TerminalApp[Leave]):
         Binding("escape", "step_back", show=False),
         Binding("v", "findings", show=False),
         Binding("d", "theme", show=False),
+        Binding("e", "export", show=False),
         *(Binding(str(digit), f"toggle_pane('{name}')", show=False) for digit, name in enumerate(PANES, 1)),
     ]
 
@@ -129,6 +132,18 @@ class TuimonApp(TerminalApp[Leave]):
         session = self.monitor.session
         now = next((r for r in session.threads() if (r.pid, r.tid) == (row.pid, row.tid)), replace(row, ended=True))
         return thread_lines(now, session.hot_lines(row.pid), width)
+
+    def action_export(self) -> None:
+        """Keep this moment: a report as JSON and text, and a picture of the screen, in the current folder."""
+        session = self.monitor.session
+        stem = f"tuimon-{session.trainer() or 0}-{session.now_s:.0f}"
+        try:
+            paths = keep(session, self.monitor.findings, stem)
+            paths.append(self.save_screenshot(f"{stem}.svg", "."))
+        except OSError as error:
+            self.notify(f"nothing kept: {error.strerror} ({os.getcwd()})", severity="error", markup=False)
+            return
+        self.notify("kept " + ", ".join(os.path.basename(path) for path in paths), markup=False)
 
     def action_pause(self) -> None:
         """Freeze the picture, or let it go on."""

@@ -20,6 +20,7 @@ SECTIONS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
             ("s", "key", "sort threads by role, cpu, delay, where"),
             ("space  p", "key", "freeze the picture; measuring goes on"),
             ("d", "key", "dark or light"),
+            ("e", "key", "export: a report (JSON, text) and a picture of the screen, into the current folder"),
         ),
     ),
     (

@@ -21,6 +21,7 @@ KEYS: tuple[tuple[str, str, str], ...] = (
     ("1-5", "panes", ""),
     ("Tab", "focus", ""),
     ("d", "light/dark", "theme"),
+    ("e", "export", "export"),
 )
 
 

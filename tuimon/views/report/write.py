@@ -1,0 +1,35 @@
+"""Reports as text and JSON, and a picture of this moment kept in files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+import msgspec
+
+from tuimon.diagnosis.finding import Finding
+from tuimon.session.session import Session
+from tuimon.views.report.summary import Json, report_of
+from tuimon.views.report.text import text_report
+
+
+def as_json(reports: Sequence[dict[str, Json]]) -> str:
+    """One object for one report, a list of such objects for several."""
+    content = reports[0] if len(reports) == 1 else list(reports)
+    return msgspec.json.format(msgspec.json.encode(content), indent=2).decode() + "\n"
+
+
+def as_text(reports: Sequence[dict[str, Json]]) -> str:
+    """The reports under one another, a line between them."""
+    return ("=" * 78 + "\n").join(text_report(report) for report in reports)
+
+
+def keep(session: Session, findings: Sequence[Finding], stem: str) -> list[str]:
+    """Write ``STEM.json`` and ``STEM.txt``; returns their paths. Raises OSError."""
+    report = report_of(session, findings, log="")
+    paths = []
+    for ending, text in ((".json", as_json([report])), (".txt", as_text([report]))):
+        with open(stem + ending, "w", encoding="utf-8") as file:
+            file.write(text)
+        paths.append(os.path.abspath(stem + ending))
+    return paths
