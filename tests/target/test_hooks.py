@@ -7,6 +7,7 @@ import traceback
 import pytest
 
 from tuimon.target import hooks, install, ring
+from tuimon.target.hidden import HIDES_FRAMES
 from tuimon.target.layout import (
     BACKWARD_BEGIN,
     BACKWARD_END,
@@ -78,7 +79,7 @@ def test_an_error_in_the_dataset_is_the_users(recorded):
     assert caught.value.__context__ is None
 
 
-@pytest.mark.skipif(not hooks._HIDES_FRAMES, reason="needs Python 3.11")
+@pytest.mark.skipif(not HIDES_FRAMES, reason="needs Python 3.11")
 def test_tracebacks_are_plain_torchs(hooked, weight):
     def failing():
         for attempt in (lambda: list(DataLoader(Batches(3, bad=0))), weight.backward):

@@ -4,14 +4,14 @@
 their names. None of them appears in a traceback that the user sees (Python 3.11 and later).
 """
 
-import itertools
 import sys
 from _thread import get_ident
 from functools import partial, wraps
 from types import CodeType, FrameType
 from typing import Any, Callable, List, Optional, Tuple
 
-from . import dynamo, runtime
+from . import dynamo, loaders, runtime, worker
+from .hidden import hide_frame as _hide_frame
 from .layout import (
     BACKWARD_BEGIN,
     BACKWARD_END,
@@ -20,16 +20,14 @@ from .layout import (
     OPTIMIZER_BEGIN,
     OPTIMIZER_END,
 )
+from .slots import Slot
 
 Undo = Callable[[], object]
 
 _undo: List[Undo] = []
-_next_iterator = itertools.count(1).__next__
 #: Optimizer steps that have begun and not ended, outermost first: thread, and code and id of the frame that runs the
 #: hooks. No reference to the frame: it would keep the batch alive.
 _open_steps: List[Tuple[int, CodeType, int]] = []
-#: A bare ``raise`` takes the traceback from the exception object since 3.11: only there can our frame be taken out.
-_HIDES_FRAMES = sys.version_info >= (3, 11)
 
 
 def uninstall() -> None:
@@ -44,7 +42,16 @@ def uninstall() -> None:
 
 def hide() -> None:
     """Keep what the hooks are made of out of torch.compile's sight."""
-    dynamo.skip_with_callees(_number_of, _hide_frame, _close_own, _close_abandoned, runtime.tell_facts)
+    dynamo.skip_with_callees(
+        loaders.number_of,
+        loaders.ready,
+        _hide_frame,
+        worker.slot_of,
+        Slot.enter,
+        _close_own,
+        _close_abandoned,
+        runtime.tell_facts,
+    )
 
 
 def hook_fetch(dataloader: Any) -> None:
@@ -59,8 +66,8 @@ def hook_fetch(dataloader: Any) -> None:
         try:
             number = self._tuimon_iterator
         except AttributeError:
-            number = _number_of(self)
-        runtime.emit(FETCH_BEGIN, number)
+            number = loaders.number_of(self)
+        runtime.emit(FETCH_BEGIN, number, loaders.ready(self))
         try:
             batch = original(self)
         except BaseException as error:
@@ -72,6 +79,11 @@ def hook_fetch(dataloader: Any) -> None:
 
     dynamo.skip(tuimon_fetch)
     _rebind([iterator_class], "__next__", tuimon_fetch)
+
+
+def hook_loading(fetch: Any) -> None:
+    """Where batches are made, in workers or not. ``fetch`` is the module ``torch.utils.data._utils.fetch``."""
+    worker.hook_fetchers(fetch, lambda owner, name, replacement: _rebind([owner], name, replacement))
 
 
 def hook_backward(autograd: Any) -> None:
@@ -185,22 +197,6 @@ def _close_abandoned(frame: Optional[FrameType]) -> None:
                 runtime.emit(OPTIMIZER_END, 0, 1)
     except Exception:
         _open_steps.clear()
-
-
-def _number_of(iterator: Any) -> int:
-    """Number the iterator, once: addresses are reused. An attribute: a tenth of the cost of a weak dictionary."""
-    try:
-        number = iterator._tuimon_iterator = _next_iterator() & 0xFFFFFFFF
-    except Exception:
-        return 0
-    return number
-
-
-def _hide_frame(error: BaseException) -> None:
-    """Take the caller's frame, the first, out of the traceback: what the user sees is what plain torch shows."""
-    traceback = error.__traceback__
-    if _HIDES_FRAMES and traceback is not None:
-        error.__traceback__ = traceback.tb_next
 
 
 def _rebind(owners: List[Any], name: str, replacement: Any) -> None:

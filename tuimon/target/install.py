@@ -18,6 +18,7 @@ def install(torch: Any, when_imported: WhenImported) -> None:
     dynamo.skip(api.phase.__init__, api.phase.__enter__, api.phase.__exit__, api.mark, api.step)
     when_imported("torch.autograd", hooks.hook_backward)
     when_imported("torch.utils.data.dataloader", hooks.hook_fetch)
+    when_imported("torch.utils.data._utils.fetch", hooks.hook_loading)
     when_imported("torch.optim.optimizer", hooks.hook_optimizer)
     when_imported("torch.amp.grad_scaler", hooks.hook_scaler)
     when_imported("torch.cuda.nvtx", nvtx.hook_torch)

@@ -5,12 +5,15 @@ import struct
 from typing import List, NamedTuple, Optional
 
 MAGIC = b"TUIMON\x00\x01"
-VERSION = 1
+VERSION = 2
 META_OFFSET = 4096
 META_BYTES = 8192
 NAMES_OFFSET = META_OFFSET + META_BYTES
 NAMES_BYTES = 128 * 1024
-SLOTS_OFFSET = NAMES_OFFSET + NAMES_BYTES
+#: What DataLoader workers (and loaders without workers) tell of their batches: see slots.py. Starts a page.
+LOADING_OFFSET = NAMES_OFFSET + NAMES_BYTES
+LOADING_BYTES = 32 * 1024
+SLOTS_OFFSET = LOADING_OFFSET + LOADING_BYTES
 SLOT_BYTES = 32
 #: 2 MiB of slots: about 2 s of a 0.25 ms step with one user range.
 SLOT_COUNT = 65536
@@ -25,7 +28,7 @@ SLOT = struct.Struct("<QQHHIII")
 PLACE_SEPARATOR = "\x1f"
 
 # Kinds of markers. Begin and end of a pair differ in the lowest bit.
-FETCH_BEGIN = 2  # value: id of the iterator
+FETCH_BEGIN = 2  # value: id of the iterator; flag: batches that are ready + 1, 0 unknown
 FETCH_END = 3  # value: id of the iterator; flag: 0 a batch, 1 StopIteration, 2 another exception
 BACKWARD_BEGIN = 4
 BACKWARD_END = 5
@@ -37,6 +40,10 @@ RANGE_START = 10  # value: handle, flag: name id; may end on another thread
 RANGE_END = 11  # value: handle
 STEP = 12  # tuimon.step(): a step ends here
 MARK = 14  # value: name id
+WORKER = 16  # an iterator has this worker; value: its pid, flag: name id of its loader's facts
+
+#: An iterator's id holds the name id of its loader's facts (0: not known) above these bits, its number in them.
+LOADER_SHIFT = 16
 
 
 class Marker(NamedTuple):

@@ -4,10 +4,11 @@ import json
 import mmap
 import os
 from functools import partial
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, Iterator, List, Tuple
 
 from .layout import (
     HEADER,
+    LOADING_OFFSET,
     MAGIC,
     META_BYTES,
     META_LENGTH_OFFSET,
@@ -22,6 +23,7 @@ from .layout import (
     VERSION,
     Marker,
 )
+from .slots import Loading, slots_in
 
 _FIRST_CHUNK_SLOTS = 64  # most reads find little
 _CHUNK_SLOTS = 4096
@@ -88,6 +90,11 @@ class RingReader:
             self._names.append(self._map[at : at + length].decode("utf-8", "replace"))
             self._names_end = at + length
         return self._names[number] if 0 < number < len(self._names) else "?"
+
+    def loading(self) -> Iterator[Loading]:
+        """What the DataLoader workers of this process are doing, and its loaders without workers."""
+        area, again = (self._map[LOADING_OFFSET:SLOTS_OFFSET] for _ in range(2))
+        return slots_in(area, again)
 
     def read(self) -> List[Marker]:
         """All markers written since the last call, oldest first; adds overwritten ones to ``dropped``."""

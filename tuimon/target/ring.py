@@ -5,7 +5,8 @@ Layout of the file (little endian; all offsets in bytes)::
     0        header   magic, version, slot count, pid, start ticks, creation time, count of names, meta length
     4096     meta     JSON about the process (rank, versions, run id, output file), rewritten whole
     12288    names    table of interned strings: u16 length + UTF-8, in order of their ids
-    143360   slots    SLOT_COUNT slots of 32 bytes
+    143360   loading  what DataLoader workers are doing, 256 slots of 128 bytes, written by the workers (slots.py)
+    176128   slots    SLOT_COUNT slots of 32 bytes
 
 A slot is ``sequence u64 | time_ns u64 | kind u16 | flag u16 | tid u32 | value u32 | check u32``: sequence counts
 from 1, ``check`` is its low 32 bits again, so a reader recognises a slot that is half written.
@@ -20,6 +21,7 @@ from .layout import (
     BACKWARD_END,
     FETCH_BEGIN,
     FETCH_END,
+    LOADER_SHIFT,
     MARK,
     META_BYTES,
     OPTIMIZER_BEGIN,
@@ -33,6 +35,7 @@ from .layout import (
     SLOT_COUNT,
     SLOTS_OFFSET,
     STEP,
+    WORKER,
     Marker,
     ring_directories,
     ring_directory,
@@ -47,6 +50,7 @@ __all__ = [
     "BACKWARD_END",
     "FETCH_BEGIN",
     "FETCH_END",
+    "LOADER_SHIFT",
     "MARK",
     "META_BYTES",
     "OPTIMIZER_BEGIN",
@@ -60,6 +64,7 @@ __all__ = [
     "SLOT_BYTES",
     "SLOT_COUNT",
     "STEP",
+    "WORKER",
     "Marker",
     "RingError",
     "RingReader",

@@ -78,6 +78,11 @@ def stop() -> None:
         writer.unlink()
 
 
+def writer() -> Optional[RingWriter]:
+    """The ring of this process; None while it has none."""
+    return _writer
+
+
 def open_ring() -> bool:
     """Make the ring of this process and publish what is known of it. Without room for one, instrumentation ends."""
     global emit, facts_due, _writer, names, _boundaries

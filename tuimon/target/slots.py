@@ -1,0 +1,141 @@
+"""What loads batches tells here what it does: one slot in the trainer's ring for each worker, written by the worker.
+
+A slot holds running totals, so a reader that comes late or looks seldom loses nothing, and a worker that ends leaves
+nothing behind: its slot is taken over by a later one. Slots are claimed under a POSIX lock on the area's first byte.
+"""
+
+import fcntl
+import mmap
+import os
+import struct
+import time
+from typing import Any, Iterator, NamedTuple, Optional
+
+from .layout import LOADING_BYTES, LOADING_OFFSET, ring_path, start_ticks
+
+#: sequence u64 | start ticks u64 | pid u32 | loader u16 | worker u16 | workers u16 | state u16 | dataset u32 |
+#: since, batches, items, collate, wait: u64 | sequence u64. Times in ns.
+SLOT = struct.Struct("<QQIHHHHIQQQQQQ")
+SLOT_BYTES = 128
+SLOTS = LOADING_BYTES // SLOT_BYTES
+#: Number of a "worker" that is the training process itself (``num_workers=0``).
+IN_PROCESS = 0xFFFF
+
+#: What a worker is at.
+WAITING, ITEMS, COLLATE = 0, 1, 2
+
+_KEY = struct.Struct("<QI")  # start ticks and pid, from byte 8 on
+
+
+class Loading(NamedTuple):
+    """One slot. The totals do not hold what is under way: ``state`` since ``since_ns``."""
+
+    start_ticks: int
+    pid: int
+    loader: int  # name id of its loader's facts; 0 where only the trainer knows (workers)
+    worker: int  # its number, or IN_PROCESS
+    workers: int  # how many its loader has
+    state: int
+    dataset: int  # crc32 of the data set's class name
+    since_ns: int
+    batches: int
+    items_ns: int
+    collate_ns: int
+    wait_ns: int
+
+
+class Slot:
+    """The writer's side of one slot. One thread at a time; never raises."""
+
+    def __init__(self, view: Any, at: int, loader: int, worker: int, workers: int, dataset: int) -> None:
+        self._view = view
+        self._at = at
+        self._head = (start_ticks(os.getpid()), os.getpid(), loader, worker, workers)
+        self._dataset = dataset
+        self._sequence = 0
+        self._state = WAITING
+        self._since_ns = time.monotonic_ns()
+        self._batches = 0
+        self._totals = [0, 0, 0]  # by state
+
+    def enter(self, state: int, batches: int = 0) -> None:
+        """Begin something else; ``batches`` have been finished."""
+        now_ns = time.monotonic_ns()
+        self._totals[self._state] += now_ns - self._since_ns
+        self._state = state
+        self._since_ns = now_ns
+        self._batches += batches
+        self._sequence += 1
+        wait_ns, items_ns, collate_ns = self._totals
+        at = self._at
+        # by slice assignment: pack_into would show readers a cleared slot
+        self._view[at : at + SLOT.size] = SLOT.pack(
+            self._sequence,
+            *self._head,
+            state,
+            self._dataset,
+            now_ns,
+            self._batches,
+            items_ns,
+            collate_ns,
+            wait_ns,
+            self._sequence,
+        )
+
+    def let_go(self) -> None:
+        """This is a forked child: the slot is its parent's."""
+        self._view = bytearray(LOADING_BYTES)
+
+
+def claim(trainer: int, loader: int, worker: int, workers: int, dataset: int) -> Optional[Slot]:
+    """A slot in the ring of process ``trainer`` for this process; None when it has no ring, or none is free.
+
+    Raises BlockingIOError when another process is claiming just now, OSError when the ring cannot be opened.
+    """
+    handle = os.open(ring_path(trainer), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        if os.fstat(handle).st_uid != os.geteuid():
+            return None
+        view = mmap.mmap(handle, LOADING_BYTES, offset=LOADING_OFFSET)
+        fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, LOADING_OFFSET)
+        at = _free(view)
+        if at is None:
+            return None
+        slot = Slot(view, at, loader, worker, workers, dataset)
+        slot.enter(WAITING)
+        return slot
+    finally:
+        os.close(handle)  # and with it the lock
+
+
+def _free(view: mmap.mmap) -> Optional[int]:
+    """Where a slot is that was never used; without any, one whose process is gone."""
+    starts = range(0, LOADING_BYTES, SLOT_BYTES)
+    keys = [_KEY.unpack_from(view, at + 8) for at in starts]
+    for at, (_, pid) in zip(starts, keys):
+        if not pid:
+            return at
+    for at, (ticks, pid) in zip(starts, keys):
+        if not _lives(pid, ticks):
+            return at
+    return None
+
+
+def _lives(pid: int, ticks: int) -> bool:
+    try:
+        return start_ticks(pid) == ticks
+    except (OSError, ValueError, IndexError):
+        return False
+
+
+def slots_in(area: bytes, again: bytes) -> Iterator[Loading]:
+    """The used slots of an area that was read twice; those that were being written meanwhile are left out."""
+    for at in range(0, LOADING_BYTES, SLOT_BYTES):
+        raw = area[at : at + SLOT.size]
+        if raw[20:24] == b"\0\0\0\0" and not any(raw[:24]):
+            continue
+        if raw != again[at : at + SLOT.size]:
+            continue
+        sequence, *fields, check = SLOT.unpack(raw)
+        if sequence == check:
+            yield Loading(*fields)
