@@ -22,8 +22,15 @@ HEADER = struct.Struct("<8sIIIQQ")  # magic, version, slot_count, pid, start_tic
 NAME_COUNT_OFFSET = 64
 META_LENGTH_OFFSET = 72
 U32 = struct.Struct("<I")
+U64 = struct.Struct("<Q")
 U16 = struct.Struct("<H")
-SLOT = struct.Struct("<QQHHIII")
+#: sequence, time_ns, kind, flag, tid, value
+SLOT = struct.Struct("<QQHHIQ")
+SLOT_WORDS = SLOT_BYTES // 8
+#: A slot that the writer is about to overwrite is taken for overwritten: so many threads may be writing at once.
+SLOT_MARGIN = 8
+#: Kinds are smaller than this.
+KINDS = 32
 #: Separates the parts of a range's interned name: name, file, function, line.
 PLACE_SEPARATOR = "\x1f"
 

@@ -15,11 +15,13 @@ from .layout import (
     META_OFFSET,
     NAME_COUNT_OFFSET,
     NAMES_OFFSET,
-    SLOT,
     SLOT_BYTES,
+    SLOT_MARGIN,
+    SLOT_WORDS,
     SLOTS_OFFSET,
     U16,
     U32,
+    U64,
     VERSION,
     Marker,
 )
@@ -27,6 +29,7 @@ from .slots import Loading, slots_in
 
 _FIRST_CHUNK_SLOTS = 64  # most reads find little
 _CHUNK_SLOTS = 4096
+_HOLE_LIMIT = 64
 _as_marker = partial(tuple.__new__, Marker)
 
 
@@ -101,36 +104,35 @@ class RingReader:
         out: List[Marker] = []
         size = _FIRST_CHUNK_SLOTS
         while True:
-            index = (self._next - 1) % self._slots
+            index = self._next % self._slots
             count = min(size, self._slots - index)
             size = min(size * 8, _CHUNK_SLOTS)
             start = SLOTS_OFFSET + index * SLOT_BYTES
             chunk = self._map[start : start + count * SLOT_BYTES]
             valid = _valid_slots(chunk, self._next, count)
+            if self._flee():  # asked after copying: the writer may have come upon what we copied
+                continue
             out += _markers(chunk, valid)
             self._next += valid
-            if valid < count and not self._pass_obstacle():
+            if valid < count and not self._skip_hole():
                 break
         if not self._begun:
             self._begun = True
             self.dropped = 0
         return out
 
-    def _pass_obstacle(self) -> bool:
-        """The next slot does not hold what is expected: step over it, or return False to wait for it."""
-        sequence, check = self._slot(self._next)
-        whole = check == sequence & 0xFFFFFFFF
-        if whole and sequence == self._next:  # written meanwhile
-            return True
-        if whole and sequence > self._next:
-            # The writer lapped us. Resume a quarter ring behind its end, so that it does not at once lap us again.
-            resume = max(sequence - self._slots + self._slots // 4, self._next + 1)
-            self._drop(resume - self._next)
-            return True
-        return self._skip_hole()
+    def _flee(self) -> bool:
+        """Whether the writer is a lap ahead, or all but; then go on a quarter ring further on."""
+        latest = max(self._sequence(self._next), self._sequence(self._next - SLOT_MARGIN))
+        if latest < self._next + self._slots - SLOT_MARGIN:
+            return False
+        self._drop(latest - self._slots + self._slots // 4 - self._next)
+        return True
 
     def _skip_hole(self) -> bool:
-        """Whether the slot was abandoned: slots after it are filled and it stayed empty, or half written."""
+        """Whether the slot was abandoned: slots after it are filled and it stayed empty."""
+        if self._sequence(self._next) == self._next:  # written meanwhile
+            return True
         width = self._filled_beyond()
         if not width:
             return False
@@ -144,9 +146,8 @@ class RingReader:
 
     def _filled_beyond(self) -> int:
         """How many slots from the next one on are empty before a filled one; 0 when nothing follows."""
-        for width in range(1, min(64, self._slots)):
-            sequence, check = self._slot(self._next + width)
-            if sequence >= self._next + width and check == sequence & 0xFFFFFFFF:
+        for width in range(1, min(_HOLE_LIMIT, self._slots)):
+            if self._sequence(self._next + width) == self._next + width:
                 return width
         return 0
 
@@ -154,10 +155,10 @@ class RingReader:
         self.dropped += count
         self._next += count
 
-    def _slot(self, sequence: int) -> Tuple[int, int]:
-        """(sequence, check) as they stand in the slot that ``sequence`` belongs in."""
-        slot = SLOT.unpack_from(self._map, SLOTS_OFFSET + (sequence - 1) % self._slots * SLOT_BYTES)
-        return slot[0], slot[-1]
+    def _sequence(self, number: int) -> int:
+        """What stands as sequence in the slot that ``number`` belongs in."""
+        (found,) = U64.unpack_from(self._map, SLOTS_OFFSET + number % self._slots * SLOT_BYTES)
+        return int(found)
 
 
 def _map_own_file(path: str) -> Tuple[mmap.mmap, Tuple[int, int]]:
@@ -176,14 +177,11 @@ def _map_own_file(path: str) -> Tuple[mmap.mmap, Tuple[int, int]]:
 
 def _valid_slots(chunk: bytes, first: int, count: int) -> int:
     """How many slots at the start of ``chunk`` hold the sequences ``first``, ``first`` + 1, ..."""
-    sequences = memoryview(chunk).cast("Q")[0::4].tolist()
-    checks = memoryview(chunk).cast("I")[7::8].tolist()
-    if sequences == list(range(first, first + count)) and checks == [s & 0xFFFFFFFF for s in sequences]:
+    sequences = memoryview(chunk).cast("Q")[::SLOT_WORDS].tolist()
+    if sequences == list(range(first, first + count)):
         return count
     valid = 0
-    for expected, sequence, check in zip(range(first, first + count), sequences, checks):
-        if sequence != expected or check != sequence & 0xFFFFFFFF:
-            break
+    while sequences[valid] == first + valid:
         valid += 1
     return valid
 
@@ -194,5 +192,5 @@ def _markers(chunk: bytes, count: int) -> List[Marker]:
         return []
     view = memoryview(chunk)[: count * SLOT_BYTES]
     longs, words, halves = view.cast("Q"), view.cast("I"), view.cast("H")
-    columns = (longs[1::4], halves[8::16], halves[9::16], words[5::8], words[6::8])
+    columns = (longs[1::4], halves[8::16], halves[9::16], words[5::8], longs[3::4])
     return list(map(_as_marker, zip(*(column.tolist() for column in columns))))

@@ -8,8 +8,9 @@ Layout of the file (little endian; all offsets in bytes)::
     143360   loading  what DataLoader workers are doing, 256 slots of 128 bytes, written by the workers (slots.py)
     176128   slots    SLOT_COUNT slots of 32 bytes
 
-A slot is ``sequence u64 | time_ns u64 | kind u16 | flag u16 | tid u32 | value u32 | check u32``: sequence counts
-from 1, ``check`` is its low 32 bits again, so a reader recognises a slot that is half written.
+A slot is ``sequence u64 | time_ns u64 | kind u16 | flag u16 | tid u32 | value u64``. ``sequence`` counts from 1 and is
+written last: a slot whose sequence is not the one that belongs there is not yet, or no longer, to be read. Slot n is at
+index n modulo SLOT_COUNT.
 
 The name of a range is interned with the place it was opened at: name, file, function and line, ``\\x1f`` between them.
 

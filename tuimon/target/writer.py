@@ -7,10 +7,11 @@ import mmap
 import os
 import time
 from _thread import _local, allocate_lock, get_native_id
-from typing import Any, Callable, Dict, Tuple
+from typing import Any, Callable, Dict, List, Tuple
 
 from .layout import (
     HEADER,
+    KINDS,
     MAGIC,
     META_BYTES,
     META_LENGTH_OFFSET,
@@ -18,9 +19,9 @@ from .layout import (
     NAME_COUNT_OFFSET,
     NAMES_BYTES,
     NAMES_OFFSET,
-    SLOT,
     SLOT_BYTES,
     SLOT_COUNT,
+    SLOT_WORDS,
     SLOTS_OFFSET,
     U16,
     U32,
@@ -62,8 +63,9 @@ class RingWriter:
         self.emit = self._make_emit(slot_count)
 
     def _make_emit(self, slot_count: int) -> Callable[..., None]:
-        view = self._map
-        pack_into = SLOT.pack_into  # clears the slot first, which a reader takes for one not yet written
+        # Stores through a memoryview: in a training the code for each marker is cold, and what is not called need not
+        # be fetched. 2.1 us a marker there, 3.0 with struct.pack_into (0.3 both when hot).
+        words = memoryview(self._map)[SLOTS_OFFSET:].cast("Q")
         take = itertools.count(1).__next__  # atomic under the GIL: hands out slots without a lock
         now = time.monotonic_ns
         thread = _local()  # gettid is a system call: 0.2 us; this is 0.04
@@ -71,12 +73,15 @@ class RingWriter:
         def emit(kind: int, value: int = 0, flag: int = 0) -> None:
             sequence = take()
             try:
-                tid = thread.tid
+                heads = thread.heads
             except AttributeError:
-                tid = thread.tid = get_native_id()
+                heads = thread.heads = _heads(get_native_id())
             try:
-                at = SLOTS_OFFSET + (sequence - 1) % slot_count * SLOT_BYTES
-                pack_into(view, at, sequence, now(), kind, flag, tid, value, sequence & 0xFFFFFFFF)
+                at = sequence % slot_count * SLOT_WORDS
+                words[at + 1] = now()
+                words[at + 2] = heads[kind] + (flag << 16) if flag else heads[kind]
+                words[at + 3] = value
+                words[at] = sequence  # last: now it may be read
             except Exception:  # a value out of range: the slot stays empty, the reader steps over it
                 return
 
@@ -125,6 +130,11 @@ class RingWriter:
             os.unlink(self.path)
         except OSError:
             pass
+
+
+def _heads(tid: int) -> List[int]:
+    """The third word of a slot for every kind of marker of one thread: kind, no flag, thread id."""
+    return [kind | tid << 32 for kind in range(KINDS)]
 
 
 def _json(value: Any) -> bytes:
