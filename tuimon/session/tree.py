@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -34,7 +35,9 @@ class Node:
     parent: Node | None
     total: int = 0
     own: int = 0
+    phases: Counter[str] = field(default_factory=Counter)
     lines: dict[int, LineCount] = field(default_factory=dict)
+    called_at: Counter[int] = field(default_factory=Counter)  # lines of the caller
     children: dict[tuple[str, str], Node] = field(default_factory=dict)
 
     def ordered(self) -> list[Node]:
@@ -49,6 +52,19 @@ class Node:
         """The function at its hottest line."""
         line = self.hottest_line()
         return Place(self.file, line, self.function, self.lines[line].source if line in self.lines else "")
+
+    def call(self) -> Place | None:
+        """The caller's line that most samples came by; None below the root."""
+        caller = self.parent
+        if caller is None or caller.parent is None or not self.called_at:
+            return None
+        line = max(self.called_at, key=lambda line: (self.called_at[line], -line))
+        return Place(caller.file, line, caller.function, caller.lines[line].source)
+
+    def phase(self) -> str | None:
+        """The phase in which at least two thirds of its samples lie; None where they are mixed or have none."""
+        name, count = max(self.phases.items(), key=lambda item: item[1], default=("none", 0))
+        return name if name != "none" and 3 * count >= 2 * self.total else None
 
     def path(self) -> list[Node]:
         """From the root's child to this node."""
@@ -93,11 +109,13 @@ class CallTree:
     def __len__(self) -> int:
         return len(self._nodes)
 
-    def add(self, stack: Sequence[int], count: int, frames: FrameTable) -> None:
+    def add(self, stack: Sequence[int], count: int, frames: FrameTable, phase: str = "none") -> None:
         """Count a stack of frame ids, root first."""
         node = self.root
         node.total += count
-        line = None
+        node.phases[phase] += count
+        line: LineCount | None = None
+        at = 0  # the line of the caller
         for number in stack:
             frame = frames[number]
             child = node.children.get((frame.file, frame.function)) or self._grow(node, number, frames)
@@ -106,6 +124,9 @@ class CallTree:
                 break
             node = child
             node.total += count
+            node.phases[phase] += count
+            node.called_at[at] += count
+            at = frame.line
             line = node.lines.get(frame.line)
             if line is None:
                 line = node.lines[frame.line] = LineCount(source=frame.source)
@@ -143,7 +164,7 @@ def call_tree(
     tree = CallTree(limit)
     for sample in samples:
         if phase is None or sample.phase == phase:
-            tree.add(own_part(sample.stack, frames), sample.count, frames)
+            tree.add(own_part(sample.stack, frames), sample.count, frames, sample.phase)
     return tree
 
 

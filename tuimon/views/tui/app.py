@@ -16,6 +16,8 @@ from tuimon.views.report.write import keep
 from tuimon.views.tui.board import PANES, Board
 from tuimon.views.tui.help import help_lines
 from tuimon.views.tui.lines import Line
+from tuimon.views.tui.profile import ProfilePane
+from tuimon.views.tui.profile_view import Mode
 from tuimon.views.tui.quit import Choice, QuitDialog
 from tuimon.views.tui.sheet import Sheet
 from tuimon.views.tui.terminal_app import Look, TerminalApp
@@ -39,13 +41,16 @@ class TuimonApp(TerminalApp[Leave]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("q,ctrl+q", "leave", show=False),
         Binding("ctrl+c", "leave", show=False, priority=True),
-        Binding("question_mark,f1,h", "help", show=False),
+        Binding("question_mark,f1", "help", show=False),
         Binding("space,p", "pause", show=False),
         Binding("slash", "filter", show=False),
         Binding("s", "sort", show=False),
         Binding("z,enter", "zoom", show=False),
         Binding("escape", "step_back", show=False),
         Binding("v", "findings", show=False),
+        Binding("h", "profile('lines')", show=False),
+        Binding("c", "profile('tree')", show=False),
+        Binding("i", "profile('icicle')", show=False),
         Binding("d", "theme", show=False),
         Binding("e", "export", show=False),
         *(Binding(str(digit), f"toggle_pane('{name}')", show=False) for digit, name in enumerate(PANES, 1)),
@@ -145,6 +150,19 @@ class TuimonApp(TerminalApp[Leave]):
             return
         self.notify("kept " + ", ".join(os.path.basename(path) for path in paths), markup=False)
 
+    def action_profile(self, mode: Mode) -> None:
+        """Where the time goes: hot lines, call tree or icicle of the thread under the cursor."""
+        profile = self.board.profile
+        row = None if profile.display and profile.scope else self.board.threads.selected()
+        self.board.zoom("profile")
+        profile.open(mode, row, self.monitor.session)
+        profile.focus()
+
+    def on_profile_pane_closed(self, message: ProfilePane.Closed) -> None:
+        """Back to the panes."""
+        self.board.zoom(None)
+        self.board.threads.focus()
+
     def action_pause(self) -> None:
         """Freeze the picture, or let it go on."""
         title = self.board.title_line
@@ -168,6 +186,7 @@ class TuimonApp(TerminalApp[Leave]):
         """Out of the zoom; or out of the filter."""
         if self.board.zoomed:
             self.board.zoom(None)
+            self.board.threads.focus()
         else:
             self.board.threads.filter_by("")
 

@@ -10,12 +10,13 @@ from textual.widget import Widget
 
 from tuimon.views.tui import gpus, phases
 from tuimon.views.tui.gpus import GpuPane
-from tuimon.views.tui.keys import KeysLine
+from tuimon.views.tui.keys import KEYS, PROFILE_KEYS, KeysLine
 from tuimon.views.tui.lines import line
 from tuimon.views.tui.output import OutputPane
 from tuimon.views.tui.pane import Canvas, Pane
 from tuimon.views.tui.phases import PhasesPane
 from tuimon.views.tui.plan import Box, Wants, plan, right_width
+from tuimon.views.tui.profile import ProfilePane
 from tuimon.views.tui.threads import ThreadsPane
 from tuimon.views.tui.title import TitleLine
 from tuimon.views.tui.verdict import VerdictPane
@@ -49,9 +50,11 @@ class Board(Widget):
         self.gpu = GpuPane(id="gpu")
         self.output = OutputPane(id="output")
         self.threads = ThreadsPane(id="threads")
+        self.profile = ProfilePane(id="profile")  # shown alone, by h, c and i
+        self.keys_line = KeysLine(id="keys")
         # Any: each pane has a picture of its own type
         self.panes: tuple[Pane[Any], ...] = (
-            self.title_line, self.verdict, self.phases, self.gpu, self.output, self.threads
+            self.title_line, self.verdict, self.phases, self.gpu, self.output, self.threads, self.profile
         )  # fmt: skip
         self.zoomed: str | None = None
         self._shown = set(PANES)
@@ -61,7 +64,7 @@ class Board(Widget):
     def compose(self) -> ComposeResult:
         """All panes, in the order of Tab."""
         yield from self.panes
-        yield KeysLine(id="keys")
+        yield self.keys_line
         yield TooSmall(id="small")
 
     def show(self, session: Session, findings: Sequence[Finding]) -> None:
@@ -100,12 +103,12 @@ class Board(Widget):
     def toggle(self, name: str) -> None:
         """Hide a pane, or show it again."""
         self._shown ^= {name}
-        self.zoomed = None
-        self.place()
+        self.zoom(None)
 
     def zoom(self, name: str | None) -> None:
         """One pane alone; None: all again."""
         self.zoomed = name
+        self.keys_line.use(PROFILE_KEYS if name == "profile" else KEYS)
         self.place()
 
     async def ask_filter(self) -> None:

@@ -18,10 +18,28 @@ KEYS: tuple[tuple[str, str, str], ...] = (
     ("/", "filter", "filter"),
     ("s", "sort", "sort"),
     ("v", "verdicts", "findings"),
+    ("h", "hot lines", "profile('lines')"),
+    ("c", "calls", "profile('tree')"),
+    ("i", "icicle", "profile('icicle')"),
     ("1-5", "panes", ""),
     ("Tab", "focus", ""),
     ("d", "light/dark", "theme"),
     ("e", "export", "export"),
+)
+#: While the profile is open.
+PROFILE_KEYS: tuple[tuple[str, str, str], ...] = (
+    ("Esc", "back", "step_back"),
+    ("h", "lines", "profile('lines')"),
+    ("c", "tree", "profile('tree')"),
+    ("i", "icicle", "profile('icicle')"),
+    ("f", "phase", ""),
+    ("t", "threads", ""),
+    ("Enter", "open, zoom", ""),
+    ("s", "sort", ""),
+    ("u", "library lines", ""),
+    ("space", "pause", "pause"),
+    ("?", "help", "help"),
+    ("q", "quit", "leave"),
 )
 
 
@@ -31,6 +49,11 @@ class KeysLine(Canvas):
     def __init__(self, keys: Sequence[tuple[str, str, str]] = KEYS, id: str | None = None) -> None:
         super().__init__(id=id)
         self._keys = keys
+
+    def use(self, keys: Sequence[tuple[str, str, str]]) -> None:
+        """Show other keys."""
+        self._keys = keys
+        self.on_resize()
 
     def on_resize(self) -> None:
         """As many as fit."""

@@ -22,6 +22,9 @@ _DARK = {
     "tm-key": "#6cb6ff",
     "tm-cursor": "#1f2a38",
     "tm-on-badge": "#0d1117",
+    "tm-ground": "#0d1117",
+    "tm-tint": "0.38",
+    "tm-shade": "0.3",
     "tm-critical": "#ff7b72",
     "tm-warning": "#f0b429",
     "tm-info": "#6cb6ff",
@@ -48,6 +51,9 @@ _LIGHT = {
     "tm-key": "#0a5fc2",
     "tm-cursor": "#dcebfb",
     "tm-on-badge": "#ffffff",
+    "tm-ground": "#fbfcfd",
+    "tm-tint": "0.3",
+    "tm-shade": "0.22",
     "tm-critical": "#b3261e",
     "tm-warning": "#8a5300",
     "tm-info": "#0a5fc2",
@@ -77,6 +83,9 @@ _DARK_16 = _DARK | {
     "tm-key": "#55ffff",
     "tm-cursor": _GREY,
     "tm-on-badge": _BLACK,
+    "tm-ground": _BLACK,
+    "tm-tint": "1",
+    "tm-shade": "1",
     "tm-critical": "#ff5555",
     "tm-warning": "#ffff55",
     "tm-info": "#55ffff",
@@ -103,6 +112,9 @@ _LIGHT_16 = _LIGHT | {
     "tm-key": "#0000aa",
     "tm-cursor": _SILVER,
     "tm-on-badge": _WHITE,
+    "tm-ground": _WHITE,
+    "tm-tint": "1",
+    "tm-shade": "1",
     "tm-critical": "#aa0000",
     "tm-warning": "#aa00aa",
     "tm-info": "#0000aa",
@@ -177,10 +189,17 @@ _ATTRIBUTES = {
 }
 
 
-def style_of(role: str, variables: Mapping[str, str], *, mono: bool = False) -> Style:
-    """What a role looks like; ``badge`` puts the colour behind the text, ``cursor`` the cursor's.
+def _mixed(colour: str, ground: str, share: float) -> str:
+    """``share`` of a colour on a ground, both ``#rrggbb``."""
+    parts = ((int(colour[i : i + 2], 16), int(ground[i : i + 2], 16)) for i in (1, 3, 5))
+    return "#" + "".join(f"{round(top * share + under * (1 - share)):02x}" for top, under in parts)
 
-    Without colours (``mono``) both are reversed text.
+
+def style_of(role: str, variables: Mapping[str, str], *, mono: bool = False) -> Style:
+    """What a role looks like; ``badge`` puts the colour behind the text, ``tint`` some of it, ``shade`` less.
+
+    ``cursor`` is the cursor's background, ``edge`` text as dark as the ground. Without colours (``mono``) backgrounds
+    become reversed text.
 
     A word that starts with ``#`` or names an ANSI colour comes from a program's output: ``fg:`` / ``bg:`` colour.
     """
@@ -188,10 +207,17 @@ def style_of(role: str, variables: Mapping[str, str], *, mono: bool = False) -> 
     for word in role.split():
         if word in _ATTRIBUTES:
             style += _ATTRIBUTES[word]
-        elif mono and word in ("badge", "cursor"):
+        elif mono and word in ("badge", "cursor", "tint", "shade"):
             style += Style(reverse=True, bold=word == "badge")
         elif word == "badge":
             style = Style(color=variables["tm-on-badge"], bgcolor=style.color or variables["tm-text"], bold=True)
+        elif word in ("tint", "shade"):
+            own = style.color.name if style.color else variables["tm-text"]
+            share = float(variables["tm-tint" if word == "tint" else "tm-shade"])
+            text = variables["tm-on-badge"] if share == 1 else variables["tm-text"]
+            style = Style(color=text, bgcolor=_mixed(own, variables["tm-ground"], share))
+        elif word == "edge":
+            style += Style(color=None if mono else variables["tm-ground"])
         elif word == "cursor":
             style += Style(bgcolor=variables["tm-cursor"])
         elif word.startswith("fg:"):

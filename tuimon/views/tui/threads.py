@@ -129,12 +129,17 @@ class ThreadsPane(Pane[ThreadsPicture]):
         self._cursor = _key(rows[at])
         self.redraw(force=True)
 
-    def action_open(self) -> None:
-        """Open the thread under the cursor."""
+    def selected(self) -> ThreadRow | None:
+        """The thread under the cursor."""
         rows = self.rows()
         at = self._position(rows)
-        if at is not None:
-            self.post_message(self.Opened(rows[at]))
+        return None if at is None else rows[at]
+
+    def action_open(self) -> None:
+        """Open the thread under the cursor."""
+        row = self.selected()
+        if row is not None:
+            self.post_message(self.Opened(row))
 
     def on_click(self, event: Click) -> None:
         """A click puts the cursor there; a second one opens the thread."""
