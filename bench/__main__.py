@@ -31,21 +31,23 @@ class Effort(NamedTuple):
     repeats: int
 
 
-FULL = Effort(rounds=3, turns=3, block_s=1.0, window_s=30.0, repeats=7)
+FULL = Effort(rounds=4, turns=2, block_s=1.0, window_s=30.0, repeats=7)
 QUICK = Effort(rounds=1, turns=2, block_s=0.5, window_s=8.0, repeats=3)
 
 
 def parts(effort: Effort) -> dict[str, Callable[[], list[Row]]]:
     """What can be measured, by name."""
     how = {"turns": effort.turns, "block_s": effort.block_s, "say": say}
-    loops = list(overhead.PROMISES)
+    loops, peer_rounds = list(overhead.PROMISES), (effort.rounds + 1) // 2
     return {
         "ring": lambda: ring_cost.measure(effort.repeats, say),
         "hooks": lambda: hooks_in_process.measure(3 * effort.repeats, 0.3, say),
         "frame": lambda: first_frame.measure(effort.repeats, say),
         "monitor": lambda: monitor_cost.measure(effort.window_s, say),
         "steps": lambda: overhead.measure(loops, [overhead.TUIMON], rounds=effort.rounds, **how),
-        "peers": lambda: overhead.measure(["0.4ms", "10ms"], overhead.peers(), rounds=1, **{**how, "turns": 2}),
+        "peers": lambda: overhead.measure(
+            ["0.4ms", "10ms"], overhead.peers(), rounds=peer_rounds, **{**how, "turns": 1}
+        ),
     }
 
 
@@ -86,7 +88,7 @@ def main() -> int:
             rows += measure()
     print(where)
     print(render(rows))
-    print("x: median step time against plain, [quartiles]; noise: plain against plain in the same run")
+    print("x: median step time against plain, [quartiles over blocks]; noise: plain against plain in the same run")
     say(f"measured in {time.monotonic() - start_s:.0f} s")
     return 0
 

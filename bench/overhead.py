@@ -1,7 +1,8 @@
 """What watching costs the training: step times with a watcher against without, taking turns in one run.
 
 Each round starts every variant once; then they take turns on the same cores, block by block, the watchers of those
-who wait being stopped meanwhile. A ratio is that of two neighbouring blocks, so that whatever drifts hits both.
+who wait being stopped meanwhile. A ratio is that of neighbouring blocks, so that whatever drifts hits both. Two
+processes of the same program differ in speed by themselves, by some percent: hence the rounds.
 """
 
 from __future__ import annotations
