@@ -133,6 +133,52 @@ class Mark(Record, frozen=True, kw_only=True, tag="mark"):
     name: str
 
 
+class LoaderFacts(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How a DataLoader was made."""
+
+    dataset: str  # name of its data set's class
+    kind: Literal["map", "iterable"]
+    workers: int
+    prefetch: int | None = None  # batches a worker loads ahead
+    batch_size: int | None = None  # None: no automatic batches, or a batch sampler that does not tell
+    pin_memory: bool = False  # in effect, not only asked for
+    persistent: bool = False
+    context: str | None = None  # "fork", "spawn", "forkserver"; None without workers
+
+
+class LoaderWorker(msgspec.Struct, frozen=True, array_like=True):
+    """A worker since it was listed last: ``[pid, number, batches, items_ms, collate_ms, wait_ms]``.
+
+    The times add up to that span. ``wait_ms``: handing batches over and waiting to be asked for more. Without workers
+    the one row is the training process itself. None where not measured.
+    """
+
+    pid: int
+    number: int
+    batches: int | None = None
+    items_ms: float | None = None
+    collate_ms: float | None = None
+    wait_ms: float | None = None
+
+
+class Loader(Record, frozen=True, kw_only=True, tag="loader"):
+    """One DataLoader of a process over a window in which it was used; its workers take turns where there are many."""
+
+    number: int  # tells loaders of one process apart
+    window_s: float
+    role: Literal["train", "eval"] | None = None  # what its batches were used for so far
+    fetches: int = 0
+    wait_ns: int = 0  # time the trainer spent in these fetches
+    p95_ns: int | None = None  # of one fetch
+    ready_fetches: int = 0  # fetches for which it is known how many batches were ready
+    ready_total: int = 0  # sum of those numbers
+    ready_none: int = 0  # how often none was ready
+    ready_last: int | None = None
+    waits_for_s: float | None = None  # a fetch is under way for so long
+    facts: LoaderFacts | None = None  # told at first and now and then
+    workers: list[LoaderWorker] = msgspec.field(default_factory=list)
+
+
 class Frame(msgspec.Struct, frozen=True, array_like=True):
     """A place in code: ``[file, line, function, source, user]``; ``source`` is the line's text for user code."""
 
@@ -169,6 +215,25 @@ class Stacks(Record, frozen=True, kw_only=True, tag="stacks"):
     folded: int = 0  # thread-samples of rare stacks that are not listed
     failed: int = 0  # samples that py-spy could not read
     cost_cpu_s: float = 0.0  # CPU time of the py-spy child itself
+    lost: bool = False  # py-spy failed, was killed or hung: the window holds nothing
+    cycles: int | None = None  # how often the main thread was seen to enter backward, where samples are dense enough
+
+
+class GilCount(msgspec.Struct, frozen=True, array_like=True):
+    """How often a thread was seen to hold the GIL: ``[tid, count]``."""
+
+    tid: int
+    count: int
+
+
+class Gil(Record, frozen=True, kw_only=True, tag="gil"):
+    """Who held the GIL at about ``looks`` instants of a short window; threads that never held it are not listed.
+
+    py-spy writes down only looks that found an owner: how often it looked is its rate times the window's length.
+    """
+
+    looks: int
+    threads: list[GilCount]
 
 
 class ThreadCpu(msgspec.Struct, frozen=True, array_like=True):
@@ -244,7 +309,7 @@ class Exit(Record, frozen=True, kw_only=True, tag="exit"):
 
 
 AnyRecord = Union[  # noqa: UP007  (msgspec needs the runtime union on 3.10)
-    Header, Process, Steps, Mark, Frames, Stacks, Threads, Gpu, Notice, Cost, Exit
+    Header, Process, Steps, Mark, Loader, Frames, Stacks, Gil, Threads, Gpu, Notice, Cost, Exit
 ]
 
 

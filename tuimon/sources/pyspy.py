@@ -67,13 +67,14 @@ class Recording:
     PATIENCE_S = 5.0
 
     @classmethod
-    def start(cls, binary: str, pid: int, rate_hz: int, window_s: float) -> Recording:
-        """Begin a window. Raises OSError when py-spy cannot be started."""
+    def start(cls, binary: str, pid: int, rate_hz: int, window_s: float, *, gil: bool = False) -> Recording:
+        """Begin a window; ``gil``: only of the thread that holds the GIL. Raises OSError when py-spy does not start."""
         output = os.memfd_create("tuimon-stacks")
         messages = os.memfd_create("tuimon-messages")
         limit_s = math.ceil(2 * window_s + 3)  # it ends by itself should nobody be left to stop it
         command = [
-            *(binary, "record", "--pid", str(pid), "--nonblocking", "--idle", "--threads", "--full-filenames"),
+            *(binary, "record", "--pid", str(pid), "--nonblocking", "--gil" if gil else "--idle"),
+            *("--threads", "--full-filenames"),
             *("--format", "speedscope", "--rate", str(rate_hz), "--duration", str(limit_s)),
             *("--output", f"/proc/self/fd/{_OUTPUT_FD}"),
         ]
@@ -119,7 +120,7 @@ class Recording:
         message = os.pread(self._messages, _MESSAGE_BYTES, 0).decode("utf-8", "replace")
         speedscope = os.pread(self._output, os.fstat(self._output).st_size, 0)
         self._close()
-        window_s = (self._stopped_s or now_s) - self.started_s
+        window_s = max((self._stopped_s or now_s) - self.started_s, 0.0)
         if exit_code < 0:
             message = f"py-spy was ended by signal {-exit_code}\n{message}"
         samples = None

@@ -4,39 +4,67 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-SLOWEST_HZ = 5
 FASTEST_HZ = 100
 START_HZ = 20
 #: Length of a window in seconds, and the rate that it has to allow: each window costs a start of py-spy, but long ones
 #: make for old places on screen.
-WINDOWS = ((2.0, 20.0), (3.0, 20.0), (4.0, 10.0), (6.0, 8.0), (8.0, 0.0))
-#: A worker is one of several that are sampled in turn: half the rate tells as much about all.
-WORKER_RATE_SHARE = 0.5
+WINDOWS = ((2.0, 20.0), (3.0, 20.0), (4.0, 10.0), (6.0, 8.0), (8.0, 5.0), (12.0, 3.0), (20.0, 1.0))
+#: A process that cannot be sampled all the time: windows with pauses between them.
+_PAUSED = ((20.0, 2.0), (8.0, 1.0))
+_LONGEST_PAUSE_S = 30.0
+#: Plans leave room: windows end late, and cost more when the machine is loaded.
+_AIM = 0.9
 
-# Before anything is measured: torch 2.13 on a 2-core machine, three Python threads.
-_PRIOR_START_S = 0.02
-_PRIOR_INSTANT_S = 0.0004
+#: CPU of one look and of a start grow with the number of Python threads (m: 2-core machine, py-spy 0.4, stacks of
+#: 5-13 frames: 0.25 ms an instant and thread, 1 ms a start and thread, beside 10 ms a start).
+_THREAD_INSTANT_S = 0.00025
+_START_S = 0.01
+_THREAD_START_S = 0.001
 _DECAY = 0.9
+_THREADS_COUNTED = 256
 
 
 class Plan(NamedTuple):
-    """Rates in whole Hz (py-spy takes no others), length of a window in seconds."""
+    """Rate in whole Hz (py-spy takes no others), length of a window in seconds, whether one may follow the other."""
 
-    trainer_hz: int
-    worker_hz: int
+    rate_hz: int
     window_s: float
+    steady: bool
+
+
+class Shares(NamedTuple):
+    """Parts of the budget, as ratios of one core."""
+
+    focus: float  # the first training process
+    others: float  # the other training processes together
+    workers: float  # DataLoader workers together
+    gil: float  # looks at who holds the GIL
+
+
+def split(budget_ratio: float, trainers: int, workers: int) -> Shares:
+    """The first rank is what people look at: it is sampled well whatever the number of the others."""
+    left = 0.92 * budget_ratio
+    gil = budget_ratio - left
+    of_workers = left * (0.3 if trainers else 1.0) if workers else 0.0
+    left -= of_workers
+    focus = left if trainers == 1 else 0.4 * left if trainers else 0.0
+    return Shares(focus, left - focus if trainers > 1 else 0.0, of_workers, gil)
 
 
 class CostModel:
     """CPU seconds of a window = start + instants * cost of one: a least-squares line through recent windows.
 
-    The prior counts as two early windows, so that windows all of one length still give a usable line.
+    The prior counts as two early windows, so that windows all of one length still give a usable line. What a process
+    costs depends on its threads above all: each has a model of its own.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, threads: int = 4) -> None:
+        """``threads``: of the process, as far as known before anything is measured."""
         self._n = self._x = self._xx = self._y = self._xy = 0.0
+        threads = min(max(threads, 1), _THREADS_COUNTED)
+        self._prior_instant_s = threads * _THREAD_INSTANT_S
         for instants in (10.0, 100.0):
-            self._count(instants, _PRIOR_START_S + instants * _PRIOR_INSTANT_S)
+            self._count(instants, _START_S + threads * _THREAD_START_S + instants * self._prior_instant_s)
 
     def learn(self, instants: int, cpu_s: float) -> None:
         """One window has cost this much."""
@@ -56,7 +84,7 @@ class CostModel:
     def instant_s(self) -> float:
         """CPU seconds for one look at a process."""
         spread = self._n * self._xx - self._x * self._x
-        slope = (self._n * self._xy - self._x * self._y) / spread if spread > 1e-9 else _PRIOR_INSTANT_S
+        slope = (self._n * self._xy - self._x * self._y) / spread if spread > 1e-9 else self._prior_instant_s
         # a negative slope or start is noise; a look costs at least a few system calls
         return min(max(slope, 2e-5), self._y / max(self._x, 1.0))
 
@@ -65,43 +93,52 @@ class CostModel:
         """CPU seconds to start and end a window."""
         return max((self._y - self.instant_s * self._x) / self._n, 0.001)
 
+    def window_cpu_s(self, rate_hz: float, window_s: float) -> float:
+        """CPU seconds that such a window is expected to cost."""
+        return self.start_s + rate_hz * window_s * self.instant_s
 
-def plan(cost: CostModel, budget_ratio: float, trainers: int, workers: int, limit_hz: float = FASTEST_HZ) -> Plan:
-    """The best that the budget allows for so many windows side by side."""
-    streams = max(trainers + workers, 1)
-    weight = max(trainers + workers * WORKER_RATE_SHARE, WORKER_RATE_SHARE)
+    def affordable_hz(self, cpu_s: float, window_s: float) -> float:
+        """The rate at which a window costs so much; negative when its start alone costs more."""
+        return (cpu_s - self.start_s) / (window_s * self.instant_s)
 
-    def affordable_hz(window_s: float) -> float:
-        return (budget_ratio - streams * cost.start_s / window_s) / (weight * cost.instant_s)
 
-    window_s = next((w for w, hz in WINDOWS if affordable_hz(w) >= min(hz, limit_hz)), WINDOWS[-1][0])
-    trainer_hz = _whole(affordable_hz(window_s), limit_hz)
-    return Plan(trainer_hz, _whole(trainer_hz * WORKER_RATE_SHARE, limit_hz), window_s)
+def plan(cost: CostModel, share_ratio: float, limit_hz: float = FASTEST_HZ) -> Plan:
+    """The best that a share of the budget allows for one stream of windows."""
+    for window_s, least_hz in WINDOWS:
+        hz = cost.affordable_hz(_AIM * share_ratio * window_s, window_s)
+        if hz >= min(least_hz, max(limit_hz, 1.0)):
+            return Plan(_whole(hz, limit_hz), window_s, True)
+    for window_s, paused_hz in _PAUSED:
+        rate_hz = _whole(paused_hz, limit_hz)
+        if cost.window_cpu_s(rate_hz, window_s) <= share_ratio * _LONGEST_PAUSE_S:
+            return Plan(rate_hz, window_s, False)
+    return Plan(1, _PAUSED[-1][0], False)
 
 
 def _whole(rate_hz: float, limit_hz: float) -> int:
-    return max(1, int(min(max(rate_hz, SLOWEST_HZ), limit_hz, FASTEST_HZ)))
+    return max(1, int(min(rate_hz, limit_hz, FASTEST_HZ)))
 
 
 class Allowance:
-    """CPU seconds that may be spent: grows at the budget's rate, holds at most a few seconds' worth, may go into debt.
+    """CPU seconds that may be spent: grows at ``ratio``, holds at most a few seconds' worth, may go into debt.
 
-    The plan keeps sampling within the budget; this holds it there when the plan's estimate is off.
+    A window's expected cost is spent when it begins, the difference when it ends: however many processes wait for
+    their turn, no more of them are begun than can be paid for.
     """
 
-    _HOLDS_S = 5.0
+    _HOLDS_S = 8.0
 
-    def __init__(self, budget_ratio: float, now_s: float) -> None:
-        self._ratio = budget_ratio
-        self._balance_s = budget_ratio * self._HOLDS_S
+    def __init__(self, ratio: float, now_s: float) -> None:
+        self.ratio = ratio
+        self._balance_s = ratio * self._HOLDS_S
         self._at_s = now_s
 
     def spend(self, cpu_s: float) -> None:
-        """A child has used this much."""
+        """A child uses this much; negative: it has used less than was spent for it."""
         self._balance_s -= cpu_s
 
     def open(self, now_s: float) -> bool:
         """Whether another window may be started."""
-        self._balance_s = min(self._balance_s + (now_s - self._at_s) * self._ratio, self._ratio * self._HOLDS_S)
+        self._balance_s = min(self._balance_s + (now_s - self._at_s) * self.ratio, self.ratio * self._HOLDS_S)
         self._at_s = now_s
         return self._balance_s > 0.0

@@ -9,23 +9,23 @@ from dataclasses import dataclass
 from tuimon.records import Frames, Notice, Record, Stacks
 from tuimon.sources import procfs, pyspy, pyspy_errors
 from tuimon.sources.frames import FrameNumbers
-from tuimon.sources.sampling_budget import FASTEST_HZ, START_HZ, Allowance, CostModel, Plan, plan
+from tuimon.sources.gil_looks import GilLooks
+from tuimon.sources.sampling_budget import FASTEST_HZ, Allowance
+from tuimon.sources.sampling_turns import FIRST_WINDOWS_S, Key, Turn, Turns
 from tuimon.sources.speedscope import Samples
 from tuimon.sources.stack_fold import Fold
 from tuimon.sources.targets import Targets
 from tuimon.sources.trouble import Trouble
 
-#: The first windows of a process, and of one that begins to train, are short: something shows early.
-_FIRST_WINDOWS_S = (0.6, 2.0)
 _POLL_S = 0.05
 _LONGEST_SLEEP_S = 0.25
-_WORKERS_AT_ONCE = 4
 #: A failing process is tried again after this long, doubled each time.
 _RETRY_S = 1.0
 _LONGEST_RETRY_S = 60.0
 _LONGEST_PASSING_RETRY_S = 5.0
 #: So often a passing trouble (a Python that has not started yet) is not worth a word.
 _PATIENCE = 3
+_NOWHERE: Key = (0, None)
 
 
 @dataclass(slots=True)
@@ -35,6 +35,16 @@ class _Failing:
     trouble: Trouble
     times: int
     retry_s: float
+
+
+@dataclass(slots=True)
+class _Running:
+    """A window that is being taken, and what was spent for it."""
+
+    recording: pyspy.Recording
+    key: Key
+    cpu_s: float
+    allowance: Allowance
 
 
 class StackSource:
@@ -53,19 +63,15 @@ class StackSource:
         """``rate_hz``: never sample more often than this; the budget may ask for less."""
         self.period_s = _POLL_S
         self._targets = targets
-        self._limit_hz = min(rate_hz or FASTEST_HZ, FASTEST_HZ)
-        self._budget_ratio = max_cpu_ratio
         self._clock = clock
         self._find_binary = binary
         self._binary: str | None = None
         self._numbers = FrameNumbers()
-        self._cost = CostModel()
-        self._allowance = Allowance(max_cpu_ratio, clock())
-        self._running: dict[int, pyspy.Recording] = {}
-        self._failing: dict[tuple[int, int | None], _Failing] = {}
-        self._windows: dict[tuple[int, int | None], int] = {}  # how many each process has had, since it trains
+        self._turns = Turns(max_cpu_ratio, min(rate_hz or FASTEST_HZ, FASTEST_HZ), clock())
+        self._gil = GilLooks()
+        self._running: dict[int, _Running] = {}
+        self._failing: dict[Key, _Failing] = {}
         self._training: frozenset[int] = frozenset()
-        self._turn: list[int] = []  # workers, the one that has waited longest first
         self._said: Trouble | None = None
         self._boot_unix_s = procfs.boot_unix_s()
 
@@ -73,11 +79,14 @@ class StackSource:
         """The windows that have ended; begins new ones."""
         now_s = self._clock()
         out: list[Record] = []
-        for pid, recording in list(self._running.items()):
-            ended = recording.poll(now_s)
+        for pid, running in list(self._running.items()):
+            ended = running.recording.poll(now_s)
             if ended is not None:
                 del self._running[pid]
-                out.extend(self._take(ended, now_s))
+                out.extend(self._take(ended, running, now_s))
+        gil_cpu_s, looks = self._gil.poll(now_s)
+        self._targets.sampler_cpu_s += gil_cpu_s
+        out.extend(looks)
         self._begin(now_s)
         out.extend(self._notices(now_s))
         self.period_s = self._sleep_s(now_s)
@@ -85,25 +94,25 @@ class StackSource:
 
     def close(self) -> None:
         """End all py-spy children."""
-        for recording in self._running.values():
-            self._targets.sampler_cpu_s += recording.kill()
+        self._targets.sampler_cpu_s += self._gil.kill()
+        for running in self._running.values():
+            self._targets.sampler_cpu_s += running.recording.kill()
         self._running.clear()
 
     # ---- windows that have ended
 
-    def _take(self, ended: pyspy.Ended, now_s: float) -> Iterable[Record]:
+    def _take(self, ended: pyspy.Ended, running: _Running, now_s: float) -> Iterable[Record]:
         self._targets.sampler_cpu_s += ended.cpu_s
-        self._allowance.spend(ended.cpu_s)
-        key = self._key(ended.pid)
-        if ended.samples is None or not ended.samples.instants:
-            self._failed(ended, key, now_s)
-            return
-        self._failing.pop(key, None)
-        self._cost.learn(ended.samples.instants, ended.cpu_s)
-        yield from self._records(ended, ended.samples, now_s)
+        running.allowance.spend(ended.cpu_s - running.cpu_s)
+        samples = ended.samples
+        if samples is None or (ended.failed and not samples.instants):
+            return self._failed(ended, running.key, now_s)
+        self._failing.pop(running.key, None)
+        self._turns.learn(running.key, samples.instants, ended.cpu_s)
+        return self._records(ended, samples, running.key, now_s)
 
-    def _records(self, ended: pyspy.Ended, samples: Samples, now_s: float) -> Iterable[Record]:
-        fold = Fold(self._numbers, self._start_unix_s(ended.pid))
+    def _records(self, ended: pyspy.Ended, samples: Samples, key: Key, now_s: float) -> Iterable[Record]:
+        fold = Fold(self._numbers, self._start_unix_s(key))
         for thread in samples.threads:
             fold.add(thread.tid, thread.name[:80], thread.stacks, main=thread.tid == ended.pid)
         first, fresh = self._numbers.take_new()
@@ -119,113 +128,120 @@ class StackSource:
             folded=fold.folded,
             failed=ended.failed,
             cost_cpu_s=round(ended.cpu_s, 4),
+            cycles=samples.cycles,
         )
 
-    def _failed(self, ended: pyspy.Ended, key: tuple[int, int | None], now_s: float) -> None:
+    def _failed(self, ended: pyspy.Ended, key: Key, now_s: float) -> Iterable[Record]:
         if not self._targets.lives(*key):
             self._failing.pop(key, None)
             return
-        self._windows.pop(key, None)
+        self._turns.begin_anew(key)
         before = self._failing.get(key)
         times = before.times + 1 if before else 1
         trouble = pyspy_errors.explain(ended.message, ended.pid)
         longest_s = _LONGEST_PASSING_RETRY_S if trouble.passing else _LONGEST_RETRY_S
         self._failing[key] = _Failing(trouble, times, now_s + min(_RETRY_S * 2.0 ** (times - 1), longest_s))
+        yield Stacks(
+            t=round(now_s, 3),
+            pid=ended.pid,
+            window_s=round(ended.window_s, 3),
+            rate_hz=0.0,
+            samples=0,
+            stacks=[],
+            failed=ended.failed,
+            cost_cpu_s=round(ended.cpu_s, 4),
+            lost=True,
+        )
 
     # ---- windows to begin
 
     def _begin(self, now_s: float) -> None:
         self._notice_training(now_s)
         trainers, workers = self._wanted()
-        self._forget({*trainers, *workers})
-        if not (trainers or workers) or not self._have_binary(now_s):
+        wanted = {*trainers, *workers}
+        self._turns.forget(lambda key: not self._is_wanted(key, wanted))
+        for key in [key for key in self._failing if key[0] and not self._is_wanted(key, wanted)]:
+            del self._failing[key]
+        if not wanted or not self._have_binary(now_s):
             return
-        at_once = min(len(workers), max(1, len(trainers)), _WORKERS_AT_ONCE)
-        current = plan(self._cost, self._budget_ratio, len(trainers), at_once, self._limit_hz)
-        for pid in trainers:
-            self._start(pid, current.trainer_hz, current, now_s)
-        busy = sum(pid in self._running for pid in workers)
-        for pid in self._in_turn(workers):
-            if busy >= at_once:
-                break
-            busy += self._start(pid, current.worker_hz, current, now_s)
+
+        def free(key: Key) -> bool:
+            failing = self._failing.get(key)
+            return key[0] not in self._running and (failing is None or now_s >= failing.retry_s)
+
+        for turn in self._turns.due(trainers, workers, self._key, free, now_s):
+            if not self._start(turn, now_s):
+                return
+        self._look_at_gil([pid for pid in trainers if self._key(pid) not in self._failing], now_s)
+
+    def _start(self, turn: Turn, now_s: float) -> bool:
+        pid = turn.key[0]
+        if self._binary is None:
+            return False
+        try:
+            recording = pyspy.Recording.start(self._binary, pid, turn.plan.rate_hz, turn.plan.window_s)
+        except OSError as error:
+            turn.allowance.spend(-turn.cpu_s)
+            self._cannot_start(error, now_s)
+            return False
+        self._running[pid] = _Running(recording, turn.key, turn.cpu_s, turn.allowance)
+        return True
+
+    def _look_at_gil(self, trainers: list[int], now_s: float) -> None:
+        if self._binary is None or not self._running:
+            return
+        try:
+            self._gil.begin(self._binary, trainers, self._turns.gil_ratio, now_s)
+        except OSError as error:
+            self._cannot_start(error, now_s)
+
+    def _cannot_start(self, error: OSError, now_s: float) -> None:
+        trouble = Trouble(f"no stack samples: py-spy does not start: {error.strerror}")
+        self._failing[_NOWHERE] = _Failing(trouble, 1, now_s + _LONGEST_RETRY_S)
+        self._binary = None
 
     def _notice_training(self, now_s: float) -> None:
         """A process that begins to train: what was sampled until now (imports, set-up) is over, begin anew."""
         training = self._targets.trainers()
         for pid in training - self._training:
-            self._windows.pop(self._key(pid), None)
+            self._turns.begin_anew(self._key(pid))
             if pid in self._running:
                 # a py-spy that has only just started would die of the SIGINT, without its file
-                self._running[pid].due_s = max(now_s, self._running[pid].started_s + _FIRST_WINDOWS_S[0])
+                recording = self._running[pid].recording
+                recording.due_s = max(now_s, recording.started_s + FIRST_WINDOWS_S[0])
         self._training = training
 
     def _wanted(self) -> tuple[list[int], list[int]]:
-        """Processes to sample all the time, and in turn."""
+        """Processes to sample all the time, the first rank first, and in turn."""
         roles = self._targets.roles
         trainers = set(self._targets.trainers()) | {pid for pid, role in roles.items() if role == "trainer"}
         workers = [pid for pid, role in roles.items() if role == "worker" and pid not in trainers]
         if not trainers and not workers:
             trainers = {pid for pid in roles or self._targets.pids() if _is_python(pid)}
-        return sorted(trainers), workers
+        return sorted(trainers, key=self._rank), workers
 
-    def _in_turn(self, workers: list[int]) -> list[int]:
-        self._turn = [pid for pid in self._turn if pid in workers]
-        self._turn += [pid for pid in workers if pid not in self._turn]
-        return [pid for pid in self._turn if pid not in self._running]
-
-    def _start(self, pid: int, rate_hz: int, current: Plan, now_s: float) -> bool:
-        key = self._key(pid)
-        failing = self._failing.get(key)
-        if pid in self._running or self._binary is None or (failing and now_s < failing.retry_s):
-            return False
-        if not self._allowance.open(now_s):
-            return False
-        window_s = current.window_s
-        had = self._windows.get(key, 0)
-        if had < len(_FIRST_WINDOWS_S):
-            window_s = min(window_s, _FIRST_WINDOWS_S[had])
-            rate_hz = max(rate_hz, int(min(START_HZ, self._limit_hz)), 1)
-        try:
-            self._running[pid] = pyspy.Recording.start(self._binary, pid, rate_hz, window_s)
-        except OSError as error:
-            trouble = Trouble(f"no stack samples: py-spy does not start: {error.strerror}")
-            self._failing[key] = _Failing(trouble, 1, now_s + _LONGEST_RETRY_S)
-            self._binary = None
-            return False
-        self._windows[key] = had + 1
-        if pid in self._turn:
-            self._turn.remove(pid)
-            self._turn.append(pid)
-        return True
+    def _rank(self, pid: int) -> tuple[int, int]:
+        rank = self._targets.facts.get(pid, {}).get("rank")
+        return (rank if isinstance(rank, int) else 1 << 30, pid)
 
     def _have_binary(self, now_s: float) -> bool:
-        nowhere = (0, None)
-        failing = self._failing.get(nowhere)
+        failing = self._failing.get(_NOWHERE)
         if self._binary is None and (failing is None or now_s >= failing.retry_s):
             self._binary = self._find_binary()
             if self._binary is None:
-                self._failing[nowhere] = _Failing(pyspy_errors.NO_BINARY, 1, now_s + _LONGEST_RETRY_S / 2)
+                self._failing[_NOWHERE] = _Failing(pyspy_errors.NO_BINARY, 1, now_s + _LONGEST_RETRY_S / 2)
             else:
-                self._failing.pop(nowhere, None)
+                self._failing.pop(_NOWHERE, None)
         return self._binary is not None
 
-    def _key(self, pid: int) -> tuple[int, int | None]:
+    def _key(self, pid: int) -> Key:
         return pid, self._targets.start_ticks(pid)
 
-    def _forget(self, wanted: set[int]) -> None:
-        """Let go of what was known of processes that are no more."""
-        gone = [key for key in (*self._failing, *self._windows) if key[0] and not self._is_wanted(key, wanted)]
-        for key in gone:
-            self._failing.pop(key, None)
-            self._windows.pop(key, None)
-
-    def _is_wanted(self, key: tuple[int, int | None], wanted: set[int]) -> bool:
+    def _is_wanted(self, key: Key, wanted: set[int]) -> bool:
         return key[0] in wanted and key == self._key(key[0])
 
-    def _start_unix_s(self, pid: int) -> float | None:
-        ticks = self._targets.start_ticks(pid)
-        return None if ticks is None else self._boot_unix_s + ticks / procfs.TICKS_PER_S
+    def _start_unix_s(self, key: Key) -> float | None:
+        return None if key[1] is None else self._boot_unix_s + key[1] / procfs.TICKS_PER_S
 
     # ---- what is said
 
@@ -243,11 +259,9 @@ class StackSource:
 
     def _sleep_s(self, now_s: float) -> float:
         """Until the next window is due, at most a quarter second: a process may appear."""
-        stopping = any(now_s >= recording.due_s for recording in self._running.values())
-        if stopping:
-            return _POLL_S
-        next_s = min((recording.due_s - now_s for recording in self._running.values()), default=_LONGEST_SLEEP_S)
-        return min(max(next_s, 0.01), _LONGEST_SLEEP_S)
+        due = [running.recording.due_s - now_s for running in self._running.values()]
+        next_s = min(due, default=_LONGEST_SLEEP_S)
+        return _POLL_S if next_s <= 0 else min(max(next_s, 0.01), _LONGEST_SLEEP_S)
 
 
 def _is_python(pid: int) -> bool:
