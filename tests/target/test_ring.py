@@ -204,9 +204,10 @@ def test_sequences_beyond_32_bits():
     from tuimon.target.reader import _markers, _valid_slots
 
     first = (1 << 32) - 2
-    slots = b"".join(
+    packed = b"".join(
         layout.SLOT.pack(number, number, ring.MARK, 0, 1, number & 0xFF) for number in range(first, first + 5)
     )
+    slots = memoryview(packed)
     assert _valid_slots(slots, first, 5) == 5
     assert values(_markers(slots, 5)) == [254, 255, 0, 1, 2]
 
