@@ -97,3 +97,44 @@ class HotLine(NamedTuple):
     share: float  # 0..1
     samples: int
     total: int  # samples the share is of
+
+
+class LoaderWorkerRow(NamedTuple):
+    """One DataLoader worker over the last 30 s; times are means of a batch. None where not measured."""
+
+    pid: int
+    number: int
+    busy_ratio: float | None  # share of time in items or collate
+    batches_per_s: float | None
+    items_ms: float | None
+    collate_ms: float | None
+    wait_ms: float | None  # handing over, and waiting to be asked for more
+    hot: HotLine | None  # its hottest line of the user's
+    ended: bool = False
+
+
+class LoaderRow(NamedTuple):
+    """One DataLoader over the last 30 s in which it was used. None where not measured."""
+
+    pid: int
+    number: int
+    role: str | None  # "train" or "eval": what its batches are used for
+    dataset: str
+    kind: str  # "map" or "iterable"
+    workers: int  # 0: the training process makes the batches, and is the one row of worker_rows
+    prefetch: int | None
+    batch_size: int | None
+    pin_memory: bool
+    persistent: bool
+    context: str | None  # "fork", "spawn", "forkserver"
+    idle_s: float  # since it was last used
+    fetches_per_s: float | None
+    wait_ms: float | None  # mean of a fetch, as the trainer waits
+    wait_p95_ms: float | None  # typical of a window
+    waits_for_s: float | None  # a fetch was under way at the end of the latest window
+    ready_now: int | None  # batches that were ready at the latest fetch
+    ready_mean: float | None
+    ready_none_ratio: float | None  # share of fetches that found none ready
+    ready_most: int | None  # workers x prefetch
+    ready_history: tuple[float | None, ...]  # mean of a window, oldest first
+    worker_rows: tuple[LoaderWorkerRow, ...]

@@ -10,6 +10,7 @@ from tuimon.records import (
     Frames,
     Gpu,
     Header,
+    Loader,
     Mark,
     Notice,
     Process,
@@ -21,7 +22,8 @@ from tuimon.records import (
 from tuimon.session.devices import DeviceTable
 from tuimon.session.frames import FrameTable
 from tuimon.session.hotspots import HotSpots
-from tuimon.session.rows import GpuRow, HotLine, PhaseRow, PhaseTable, StepSummary, ThreadRow
+from tuimon.session.loaders import LoaderTable
+from tuimon.session.rows import GpuRow, HotLine, LoaderRow, PhaseRow, PhaseTable, StepSummary, ThreadRow
 from tuimon.session.steps import StepStats
 from tuimon.session.threads import ThreadTable
 
@@ -48,6 +50,7 @@ class Session:
         self._hotspots: dict[int, HotSpots] = {}
         self._threads = ThreadTable()
         self._devices = DeviceTable()
+        self._loaders = LoaderTable()
 
     def add(self, record: Record) -> None:
         """Fold one record into the picture."""
@@ -63,6 +66,8 @@ class Session:
                 self.frames.add(record.first, record.frames)
             case Stacks():
                 self._hotspots.setdefault(record.pid, HotSpots(record.pid, self.frames)).add(record)
+            case Loader():
+                self._loaders.add(record)
             case Gpu():
                 self._devices.add(record)
             case Process():
@@ -73,10 +78,15 @@ class Session:
                 self._notice(record)
             case Mark():
                 self.marks.append(record)
-            case Header():
-                self.header = record
-            case Exit():
-                self.exit = record
+            case Header() | Exit():
+                self._frame(record)
+
+    def _frame(self, record: Header | Exit) -> None:
+        """The first and the last record of a run."""
+        if isinstance(record, Header):
+            self.header = record
+        else:
+            self.exit = record
 
     def _add_steps(self, record: Steps) -> None:
         stats = self._steps.setdefault(record.pid, StepStats(record.pid))
@@ -217,6 +227,18 @@ class Session:
         """Innermost user lines of a process's main thread in a phase (None: all), most samples first."""
         hotspots = self._hotspots.get(pid)
         return hotspots.hot_lines(phase) if hotspots else []
+
+    def loaders(self, pid: int) -> tuple[LoaderRow, ...]:
+        """The DataLoaders of a process over the last 30 s in which they were used, those for training first."""
+
+        def ended(worker: int) -> bool:
+            process = self._threads.processes.get(worker)
+            return process is not None and process.ended
+
+        def hottest(worker: int) -> HotLine | None:
+            return next(iter(self.hot_lines(worker, "data" if worker == pid else None)), None)
+
+        return self._loaders.rows(pid, self.now_s, ended, hottest)
 
     def gpus(self) -> list[GpuRow]:
         """The GPUs of the machine, those the run uses first."""

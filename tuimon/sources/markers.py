@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from tuimon.records import Mark, PhaseTime, Record, SlowStep, Steps, length_bucket
 from tuimon.sources import procfs
+from tuimon.sources.loaders import LoaderTracker
 from tuimon.sources.loops import Step, StepFinder
 from tuimon.sources.phases import PhaseMachine
 from tuimon.sources.ranges import RangeTracker
@@ -48,6 +49,7 @@ class RingFollower:
         start_ns = max(first_ns, now_ns - _HISTORY_NS)
         self._begin_ns = start_ns // self._interval_ns * self._interval_ns
         self._loops: dict[int, ThreadLoop] = {}
+        self._loaders = LoaderTracker(reader)
         self._marks: list[tuple[int, str]] = []
         self._index = 0  # number of the next step
         self._backwards = self._updates = 0
@@ -62,6 +64,7 @@ class RingFollower:
             end_ns = self._begin_ns + self._interval_ns
             self._feed_until(end_ns)
             yield from self._window(end_ns)
+            yield from self._loaders.records(end_ns, self._interval_ns / 1e9, now_ns)
             self._begin_ns = end_ns
 
     def last(self, now_ns: int) -> Iterator[Record]:
@@ -72,6 +75,7 @@ class RingFollower:
             loop.finder.finish()
         if now_ns > self._begin_ns:
             yield from self._window(now_ns, ended=True)
+            yield from self._loaders.records(now_ns, (now_ns - self._begin_ns) / 1e9, now_ns)
 
     def _feed_until(self, end_ns: int) -> None:
         waiting, loops = self._waiting, self._loops
@@ -82,10 +86,13 @@ class RingFollower:
                 loop = loops[tid] = ThreadLoop(self.reader.name)
             if kind < ring.RANGE_PUSH or kind == ring.STEP:
                 loop.phases.feed(time_ns, kind, flag, value)
+                self._loaders.feed(time_ns, kind, flag, tid, value)
             elif kind < ring.STEP:
                 loop.ranges.feed(time_ns, kind, flag, value)
             elif kind == ring.MARK and len(self._marks) < _MARKS_PER_WINDOW:
                 self._marks.append((time_ns, self.reader.name(value).split("\x1f", 1)[0]))
+            elif kind == ring.WORKER:
+                self._loaders.feed(time_ns, kind, flag, tid, value)
 
     def _training_loop(self) -> ThreadLoop | None:
         return max(self._loops.values(), key=lambda loop: loop.weight, default=None)
@@ -98,6 +105,7 @@ class RingFollower:
             loop.finder.steps.clear()
             loop.ranges.take()
         self._marks.clear()
+        self._loaders.skip_past()
 
     def _window(self, end_ns: int, ended: bool = False) -> Iterator[Record]:
         t = end_ns / 1e9

@@ -1,0 +1,165 @@
+"""DataLoaders and their workers, folded from Loader records."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from tuimon.records import Loader, LoaderFacts, LoaderWorker
+from tuimon.session.rows import HotLine, LoaderRow, LoaderWorkerRow
+from tuimon.session.windows import Window
+
+WINDOW_S = 30.0
+_HISTORY_LIMIT = 1800
+_LOADERS = 64
+#: A worker that was not listed for so long is gone, even where nobody said so.
+_WORKER_SILENT_S = 30.0
+
+
+class _Worker:
+    """One worker's turns in the last 30 s."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.turns: deque[tuple[float, LoaderWorker]] = deque(maxlen=64)
+
+    def add(self, t: float, turn: LoaderWorker) -> None:
+        self.turns.append((t, turn))
+        while self.turns[0][0] < t - WINDOW_S:
+            self.turns.popleft()
+
+    @property
+    def last_s(self) -> float:
+        return self.turns[-1][0]
+
+    def row(self, pid: int, hot: HotLine | None, ended: bool) -> LoaderWorkerRow:
+        known = [turn for _, turn in self.turns if turn.batches is not None]
+        if not known:
+            return LoaderWorkerRow(pid, self.number, None, None, None, None, None, hot, ended)
+        batches = sum(turn.batches or 0 for turn in known)
+        items = sum(turn.items_ms or 0.0 for turn in known)
+        collate = sum(turn.collate_ms or 0.0 for turn in known)
+        wait = sum(turn.wait_ms or 0.0 for turn in known)
+        span_ms = items + collate + wait
+        return LoaderWorkerRow(
+            pid=pid,
+            number=self.number,
+            busy_ratio=(items + collate) / span_ms if span_ms else None,
+            batches_per_s=1000 * batches / span_ms if span_ms else None,
+            items_ms=items / batches if batches else None,
+            collate_ms=collate / batches if batches else None,
+            wait_ms=wait / batches if batches else None,
+            hot=hot,
+            ended=ended,
+        )
+
+
+class LoaderStats:
+    """One loader of one process."""
+
+    def __init__(self, pid: int, number: int) -> None:
+        self.pid = pid
+        self.number = number
+        self.facts: LoaderFacts | None = None
+        self._window: Window[Loader] = Window(WINDOW_S)
+        self._workers: dict[int, _Worker] = {}
+        self._history: deque[float | None] = deque(maxlen=_HISTORY_LIMIT)
+
+    def add(self, record: Loader) -> None:
+        """Fold one window."""
+        previous = self.latest
+        if previous is not None and record.t - record.window_s > previous.t + record.window_s / 2:
+            self._history.append(None)  # it was not used for a while
+        self._window.add(record)
+        self.facts = record.facts or self.facts
+        mean = record.ready_total / record.ready_fetches if record.ready_fetches else None
+        self._history.append(mean)
+        for turn in record.workers:
+            self._workers.setdefault(turn.pid, _Worker(turn.number)).add(record.t, turn)
+        for pid, worker in list(self._workers.items()):
+            if worker.last_s < record.t - _WORKER_SILENT_S:
+                del self._workers[pid]
+
+    @property
+    def latest(self) -> Loader | None:
+        """The newest window."""
+        return self._window.records[-1] if self._window.records else None
+
+    def row(self, now_s: float, ended: Callable[[int], bool], hot: Callable[[int], HotLine | None]) -> LoaderRow | None:
+        """The picture of the last 30 s in which it was used; None before its facts are known."""
+        latest, facts = self.latest, self.facts
+        if latest is None or facts is None:
+            return None
+        records = self._window.records
+        fetches = sum(record.fetches for record in records)
+        known = sum(record.ready_fetches for record in records)
+        span_s = sum(record.window_s for record in records)
+        wait_ms = sum(record.wait_ns for record in records) / 1e6
+        return LoaderRow(
+            pid=self.pid,
+            number=self.number,
+            role=latest.role,
+            dataset=facts.dataset,
+            kind=facts.kind,
+            workers=facts.workers,
+            prefetch=facts.prefetch,
+            batch_size=facts.batch_size,
+            pin_memory=facts.pin_memory,
+            persistent=facts.persistent,
+            context=facts.context,
+            idle_s=max(now_s - latest.t, 0.0),
+            fetches_per_s=fetches / span_s if span_s else None,
+            wait_ms=wait_ms / fetches if fetches else None,
+            wait_p95_ms=_typical_p95_ms(list(records)),
+            waits_for_s=latest.waits_for_s,
+            ready_now=latest.ready_last,
+            ready_mean=sum(record.ready_total for record in records) / known if known else None,
+            ready_none_ratio=sum(record.ready_none for record in records) / known if known else None,
+            ready_most=facts.workers * facts.prefetch if facts.workers and facts.prefetch else None,
+            ready_history=tuple(self._history),
+            worker_rows=self._worker_rows(ended, hot),
+        )
+
+    def _worker_rows(
+        self, ended: Callable[[int], bool], hot: Callable[[int], HotLine | None]
+    ) -> tuple[LoaderWorkerRow, ...]:
+        """The living workers; when none is left, the last ones."""
+        rows = [worker.row(pid, hot(pid), ended(pid)) for pid, worker in self._workers.items()]
+        living = [row for row in rows if not row.ended]
+        newest: dict[int, LoaderWorkerRow] = {}
+        for row in living or rows:
+            newest[row.number] = row  # dictionaries keep order: the latest worker of a number is the last
+        return tuple(sorted(newest.values(), key=lambda row: row.number))
+
+
+class LoaderTable:
+    """The loaders of all processes."""
+
+    def __init__(self) -> None:
+        self._loaders: dict[tuple[int, int], LoaderStats] = {}
+
+    def add(self, record: Loader) -> None:
+        """Fold one record."""
+        key = (record.pid, record.number)
+        if key not in self._loaders and len(self._loaders) >= _LOADERS:
+            self._loaders.pop(next(iter(self._loaders)))
+        self._loaders.setdefault(key, LoaderStats(*key)).add(record)
+
+    def rows(
+        self, pid: int, now_s: float, ended: Callable[[int], bool], hot: Callable[[int], HotLine | None]
+    ) -> tuple[LoaderRow, ...]:
+        """The loaders of a process: those for training first."""
+        stats = [loader for (owner, _), loader in self._loaders.items() if owner == pid]
+        rows = [row for loader in stats if (row := loader.row(now_s, ended, hot)) is not None]
+        return tuple(sorted(rows, key=lambda row: (row.role == "eval", row.number)))
+
+
+def _typical_p95_ms(records: list[Loader]) -> float | None:
+    """The median of the windows' 95th percentiles, each counted by its fetches."""
+    values = sorted((record.p95_ns, record.fetches) for record in records if record.p95_ns is not None)
+    half = sum(fetches for _, fetches in values) / 2
+    for p95_ns, fetches in values:
+        half -= fetches
+        if half <= 0:
+            return p95_ns / 1e6
+    return None

@@ -1,0 +1,278 @@
+"""DataLoaders of one process: their fetches from its markers, their workers from the slots in its ring."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+from tuimon.records import Loader, LoaderFacts, LoaderWorker
+from tuimon.sources import procfs
+from tuimon.target import ring
+from tuimon.target.slots import COLLATE, IN_PROCESS, ITEMS, Loading
+
+_LOADERS = 64
+#: So many workers a record and window lists: what the log has room for. The others' turn comes in the next windows.
+WORKERS_LISTED = 8
+#: A worker found late tells of its whole life; what is older than this is left out.
+_LATE_NS = 10_000_000_000
+#: Facts are told again after so many windows.
+_FACTS_EVERY = 60
+
+
+@dataclass(slots=True)
+class _Worker:
+    """One worker of a loader, as far as it was listed."""
+
+    pid: int
+    number: int
+    slot: Loading | None = None  # the latest that was read
+    listed: tuple[int, int, int, int] = (0, 0, 0, 0)  # batches, items, collate and wait ns when it was listed last
+    turn: int = 0  # window in which it was listed last
+    ended: bool = False
+
+    def totals(self, now_ns: int) -> tuple[int, int, int, int] | None:
+        """Batches, items, collate and wait ns in all, with what is under way; None where it is not measured."""
+        slot = self.slot
+        if slot is None:
+            return None
+        open_ns = 0 if self.ended else max(now_ns - slot.since_ns, 0)
+        items_ns = slot.items_ns + open_ns * (slot.state == ITEMS)
+        collate_ns = slot.collate_ns + open_ns * (slot.state == COLLATE)
+        wait_ns = slot.wait_ns + open_ns * (slot.state not in (ITEMS, COLLATE))
+        return slot.batches, items_ns, collate_ns, wait_ns
+
+    def take(self, now_ns: int) -> LoaderWorker:
+        """What it did since it was listed last."""
+        totals = self.totals(now_ns)
+        if totals is None:
+            return LoaderWorker(self.pid, self.number)
+        batches, items, collate, wait = (now - before for now, before in zip(totals, self.listed, strict=True))
+        self.listed = totals
+        return LoaderWorker(self.pid, self.number, batches, _ms(items), _ms(collate), _ms(wait))
+
+
+@dataclass(slots=True)
+class _Loader:
+    """One loader: what its markers told in this window, and its workers."""
+
+    facts: LoaderFacts
+    number: int
+    waits_ns: list[int] = field(default_factory=list)
+    ready: list[int] = field(default_factory=list)
+    trained: int = 0  # batches that a backward used
+    evaluated: int = 0
+    workers: dict[int, _Worker] = field(default_factory=dict)  # by pid
+    told: int = -_FACTS_EVERY  # window in which the facts were told last
+
+    @property
+    def role(self) -> Literal["train", "eval"] | None:
+        """What its batches were mostly used for."""
+        if not self.trained and not self.evaluated:
+            return None
+        return "train" if self.trained >= self.evaluated else "eval"
+
+
+class LoaderTracker:
+    """Feed it the markers of one ring in order; it yields one record for each loader and window."""
+
+    def __init__(self, reader: ring.RingReader) -> None:
+        self._reader = reader
+        self._loaders: dict[int, _Loader | None] = {}  # by the name id of their facts; None: not readable
+        self._open: dict[tuple[int, int], int] = {}  # (thread, iterator) -> begin of its fetch
+        self._unused: set[int] = set()  # loaders whose latest batch no backward has used
+        self._enrolled: dict[int, int] = {}  # workers told so far of the newest iterator, by loader
+        self._window = 0
+        self._late = True
+        self._gone: set[tuple[int, int]] = set()  # pid and start of slots whose worker is gone
+
+    def feed(self, time_ns: int, kind: int, flag: int, tid: int, value: int) -> None:
+        """Take one marker; those of no loader are passed over."""
+        if kind == ring.BACKWARD_BEGIN:
+            if self._unused:
+                self._trained()
+        elif kind == ring.FETCH_BEGIN:
+            loader = self._loader(value >> ring.LOADER_SHIFT)
+            if loader is not None:
+                self._open[tid, value] = time_ns
+                if flag:
+                    loader.ready.append(flag - 1)
+        elif kind == ring.FETCH_END:
+            begin_ns = self._open.pop((tid, value), None)
+            if begin_ns is not None:
+                self._fetched(value >> ring.LOADER_SHIFT, time_ns - begin_ns, exhausted=flag != 0)
+        elif kind == ring.WORKER:
+            self._enrol(flag, value)
+
+    def skip_past(self) -> None:
+        """What was fed until now is of no window."""
+        for loader in self._known():
+            loader.waits_ns.clear()
+            loader.ready.clear()
+
+    def records(self, end_ns: int, window_s: float, now_ns: int) -> Iterator[Loader]:
+        """The loaders that did something in the window that ends now."""
+        self._window += 1
+        if not self._loaders:
+            return
+        self._look_at_slots(now_ns)
+        waiting = {value >> ring.LOADER_SHIFT: begin_ns for (_, value), begin_ns in self._open.items()}
+        for key, loader in self._loaders.items():
+            if loader is None:
+                continue
+            begin_ns = waiting.get(key)
+            workers = self._listed(loader, now_ns)
+            if loader.waits_ns or begin_ns is not None or any(worker.batches for worker in workers):
+                waits_for_s = None if begin_ns is None else max(end_ns - begin_ns, 0) / 1e9
+                yield self._record(loader, end_ns, window_s, waits_for_s, workers)
+            loader.waits_ns.clear()
+            loader.ready.clear()
+            loader.workers = {pid: worker for pid, worker in loader.workers.items() if not worker.ended}
+
+    def _record(
+        self, loader: _Loader, end_ns: int, window_s: float, waits_for_s: float | None, workers: list[LoaderWorker]
+    ) -> Loader:
+        facts = None
+        if self._window - loader.told >= _FACTS_EVERY:
+            loader.told = self._window
+            facts = loader.facts
+        waits = sorted(loader.waits_ns)
+        return Loader(
+            t=end_ns / 1e9,
+            pid=self._reader.pid,
+            number=loader.number,
+            window_s=window_s,
+            role=loader.role,
+            fetches=len(waits),
+            wait_ns=sum(waits),
+            p95_ns=waits[min(len(waits) - 1, int(0.95 * len(waits)))] if waits else None,
+            ready_fetches=len(loader.ready),
+            ready_total=sum(loader.ready),
+            ready_none=loader.ready.count(0),
+            ready_last=loader.ready[-1] if loader.ready else None,
+            waits_for_s=None if waits_for_s is None else round(waits_for_s, 3),
+            facts=facts,
+            workers=workers,
+        )
+
+    def _known(self) -> Iterator[_Loader]:
+        return (loader for loader in self._loaders.values() if loader is not None)
+
+    def _loader(self, key: int) -> _Loader | None:
+        if key in self._loaders:
+            return self._loaders[key]
+        if not key or len(self._loaders) >= _LOADERS:
+            return None
+        loader = self._loaders[key] = _parsed(self._reader.name(key))
+        return loader
+
+    # -- what its batches are for
+
+    def _fetched(self, key: int, wait_ns: int, exhausted: bool) -> None:
+        """A second fetch without a backward, or the end of the data, shows that the batch before was evaluated."""
+        loader = self._loaders.get(key)
+        if loader is None:
+            return
+        if key in self._unused:
+            loader.evaluated += 1
+            self._unused.discard(key)
+        if not exhausted:
+            loader.waits_ns.append(wait_ns)
+            self._unused.add(key)
+
+    def _trained(self) -> None:
+        for key in self._unused:
+            loader = self._loaders.get(key)
+            if loader is not None:
+                loader.trained += 1
+        self._unused.clear()
+
+    # -- workers
+
+    def _enrol(self, key: int, pid: int) -> None:
+        """A new iterator tells of its workers one after the other, from number 0."""
+        loader = self._loader(key)
+        if loader is None or not loader.facts.workers:
+            return
+        number = self._enrolled.get(key, 0)
+        self._enrolled[key] = (number + 1) % loader.facts.workers
+        loader.workers[pid] = _Worker(pid, number)
+
+    def _look_at_slots(self, now_ns: int) -> None:
+        """Read all slots; workers that are gone are listed once more."""
+        slots = list(self._reader.loading())
+        self._gone &= {(slot.pid, slot.start_ticks) for slot in slots}
+        for slot in slots:
+            worker = self._worker_of(slot)
+            if worker is None:
+                continue
+            if worker.slot is None and self._late:
+                worker.slot = slot
+                totals = worker.totals(now_ns)
+                if totals is not None and sum(totals[1:]) > _LATE_NS:
+                    worker.listed = totals
+            worker.slot = slot
+        self._late = False
+        for loader in self._known():
+            for pid, worker in loader.workers.items():
+                ticks = procfs.start_ticks(pid)
+                worker.ended = ticks is None or (worker.slot is not None and worker.slot.start_ticks != ticks)
+                if worker.ended and worker.slot is not None:
+                    self._gone.add((pid, worker.slot.start_ticks))
+
+    def _worker_of(self, slot: Loading) -> _Worker | None:
+        """Whose slot this is: the trainer's own, that of a worker it told of, or of one that fits a loader."""
+        if (slot.pid, slot.start_ticks) in self._gone:
+            return None
+        if slot.worker == IN_PROCESS:
+            loader = self._loader(slot.loader)
+            if loader is None or slot.pid != self._reader.pid:
+                return None
+            return loader.workers.setdefault(slot.pid, _Worker(slot.pid, 0))
+        for loader in self._known():
+            if slot.pid in loader.workers:
+                return loader.workers[slot.pid]
+        if procfs.start_ticks(slot.pid) != slot.start_ticks:
+            self._gone.add((slot.pid, slot.start_ticks))
+            return None
+        for loader in self._known():  # its marker is overwritten, or not written yet
+            fits = loader.facts.workers == slot.workers and zlib.crc32(loader.facts.dataset.encode()) == slot.dataset
+            if fits and len(loader.workers) < slot.workers:
+                return loader.workers.setdefault(slot.pid, _Worker(slot.pid, slot.worker))
+        return None
+
+    def _listed(self, loader: _Loader, now_ns: int) -> list[LoaderWorker]:
+        """The workers whose turn it is."""
+        due = sorted(loader.workers.values(), key=lambda worker: (worker.turn, worker.number))[:WORKERS_LISTED]
+        for worker in due:
+            worker.turn = self._window
+        return sorted((worker.take(now_ns) for worker in due), key=lambda worker: worker.number)
+
+
+def _parsed(text: str) -> _Loader | None:
+    """The loader that interned facts tell of; None when they are not whole."""
+    try:
+        told = json.loads(text)
+        facts = LoaderFacts(
+            dataset=str(told["dataset"]),
+            kind="iterable" if told["kind"] == "iterable" else "map",
+            workers=int(told["workers"]),
+            prefetch=_whole(told["prefetch"]),
+            batch_size=_whole(told["batch"]),
+            pin_memory=bool(told["pin"]),
+            persistent=bool(told["persistent"]),
+            context=None if told["context"] is None else str(told["context"]),
+        )
+        return _Loader(facts, int(told["n"]))
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _whole(value: object) -> int | None:
+    return value if isinstance(value, int) else None
+
+
+def _ms(value_ns: int) -> float:
+    return round(max(value_ns, 0) / 1e6, 1)
