@@ -16,6 +16,7 @@ from tuimon.launch import Ended, Launched, members
 from tuimon.records import Cost, Exit, Header, Record
 from tuimon.session.session import Session
 from tuimon.sources.base import Source
+from tuimon.sources.closeup import CloseUp
 from tuimon.sources.log import LogWriter
 from tuimon.sources.output import OutputTail
 from tuimon.sources.poller import STOP_TIMEOUT_S, Poller
@@ -64,6 +65,7 @@ class Monitor:
         self.findings: Sequence[Finding] = ()
         self.verdicts = Verdicts()  # over the whole run: at its end they take the place of the last moment's
         self.output = output
+        self.closeup = CloseUp(live=not replay)
         self.log = log
         self.watched = watched
         self._clock = clock

@@ -40,6 +40,7 @@ class Playback:
         self.findings = list(findings)
         self.output = output
         self.target = target
+        self.closeup = None
         self.ending = None
         self.asked_to_end = False
         self.ticks = 0

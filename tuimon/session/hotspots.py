@@ -13,6 +13,8 @@ from tuimon.session.stack_phase import stack_phase
 from tuimon.session.steps import SplitShares
 from tuimon.session.windows import Window
 
+_NAMES = 1024
+
 
 class HotSpots:
     """Samples of one process over the last 30 s."""
@@ -27,12 +29,18 @@ class HotSpots:
         self.latest: Stacks | None = None
         self.failed = 0
         self.samples = 0
+        self._names: dict[int, str] = {}  # of its Python threads
+        self._still: dict[int, tuple[tuple[int, ...], float]] = {}  # tid: its one stack, since when
 
     def add(self, record: Stacks) -> None:
         """Fold a window of samples."""
-        self.latest = record
         self.failed += record.failed
         self.samples += record.samples
+        self._learn_names(record)
+        if not record.samples:
+            return
+        self.latest = record
+        self._still = self._standing_still(record)
         if record.t - record.window_s >= self._steps_begin_s:
             self._window.add(record)
 
@@ -52,11 +60,42 @@ class HotSpots:
         best = max(own, key=lambda stack: stack.count, default=None)
         return self._frames.place(best.frames) if best else None
 
+    def stack(self, tid: int) -> tuple[list[int], float] | None:
+        """A thread's most frequent stack (frame ids, root first) of the latest window, and its share of it (0..1)."""
+        own = [stack for stack in self.latest.stacks if stack.tid == tid] if self.latest is not None else []
+        best = max(own, key=lambda stack: stack.count, default=None)
+        return (best.frames, best.count / sum(stack.count for stack in own)) if best is not None else None
+
     def thread_name(self, tid: int) -> str | None:
-        """Python's name of a thread, where a sample told it."""
-        if self.latest is None:
+        """Python's name of a thread, where a sample told it; None for native threads, and before any sample."""
+        return self._names.get(tid)
+
+    def same_stack_s(self, tid: int) -> float | None:
+        """For how long all samples of a thread have been of one stack; None where the latest window has none of it."""
+        if self.latest is None or all(stack.tid != tid for stack in self.latest.stacks):
             return None
-        return next((stack.thread for stack in self.latest.stacks if stack.tid == tid), None)
+        still = self._still.get(tid)
+        return self.latest.t - still[1] if still else 0.0
+
+    def _learn_names(self, record: Stacks) -> None:
+        for tid, name in (*((stack.tid, stack.thread) for stack in record.stacks), *record.parked):
+            self._names.pop(tid, None)
+            self._names[tid] = name
+        while len(self._names) > _NAMES:
+            del self._names[next(iter(self._names))]
+
+    def _standing_still(self, record: Stacks) -> dict[int, tuple[tuple[int, ...], float]]:
+        """The threads that showed one stack only in this window, and since when they have."""
+        seen: dict[int, set[tuple[int, ...]]] = {}
+        for stack in record.stacks:
+            seen.setdefault(stack.tid, set()).add(tuple(stack.frames))
+        out = {}
+        for tid, stacks in seen.items():
+            if len(stacks) == 1:
+                (stack,) = stacks
+                before = self._still.get(tid)
+                out[tid] = before if before and before[0] == stack else (stack, record.t - record.window_s)
+        return out
 
     def hot_lines(self, phase: str | None = None) -> list[HotLine]:
         """Innermost user lines of the main thread in a phase (all if None), most samples first.

@@ -75,15 +75,33 @@ class SourceText:
 
         A file changed after ``not_after_unix_s`` (the start of its process) may no longer be what runs: "".
         """
+        lines = self._of(file, not_after_unix_s)
+        if not 0 < number <= len(lines):
+            return ""
+        return _text(lines[number - 1]).strip()[:SOURCE_CHARS]
+
+    def around(
+        self, file: str, number: int, count: int, not_after_unix_s: float | None = None
+    ) -> list[tuple[int, str]]:
+        """The line and ``count`` before and after it, with their numbers and indentation; [] when it cannot be had."""
+        lines = self._of(file, not_after_unix_s)
+        if not 0 < number <= len(lines):
+            return []
+        first = max(number - count, 1)
+        return [(n, _text(lines[n - 1])[:SOURCE_CHARS]) for n in range(first, min(number + count, len(lines)) + 1)]
+
+    def _of(self, file: str, not_after_unix_s: float | None) -> list[bytes]:
         lines = self._lines.get(file)
         if lines is None:
             lines = _read_lines(file, not_after_unix_s)
             if len(self._lines) >= _FILES_HELD:
                 del self._lines[next(iter(self._lines))]
             self._lines[file] = lines
-        if not 0 < number <= len(lines):
-            return ""
-        return plain(lines[number - 1][: 8 * SOURCE_CHARS].decode("utf-8", "replace")).strip()[:SOURCE_CHARS]
+        return lines
+
+
+def _text(line: bytes) -> str:
+    return plain(line[: 8 * SOURCE_CHARS].decode("utf-8", "replace").expandtabs(4)).rstrip()
 
 
 def _read_lines(file: str, not_after_unix_s: float | None) -> list[bytes]:

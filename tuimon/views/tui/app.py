@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
-from functools import partial
 from typing import ClassVar, NamedTuple
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
-from tuimon.session.rows import ThreadRow
 from tuimon.views.format import plain
 from tuimon.views.report.write import keep
 from tuimon.views.tui.board import PANES, Board
@@ -20,8 +17,8 @@ from tuimon.views.tui.profile import ProfilePane
 from tuimon.views.tui.profile_view import Mode
 from tuimon.views.tui.quit import Choice, QuitDialog
 from tuimon.views.tui.sheet import Sheet
+from tuimon.views.tui.stack import ThreadSheet
 from tuimon.views.tui.terminal_app import Look, TerminalApp
-from tuimon.views.tui.thread_rows import thread_lines
 from tuimon.views.tui.threads import ThreadsPane
 from tuimon.views.tui.verdict import VerdictPane, findings_lines
 from tuimon.views.tui.watched import Watched
@@ -130,13 +127,7 @@ class TuimonApp(TerminalApp[Leave]):
 
     def on_threads_pane_opened(self, message: ThreadsPane.Opened) -> None:
         """Enter on a thread."""
-        row = message.row
-        self.push_screen(Sheet(f"Thread {row.tid}", partial(self._thread_lines, row)))
-
-    def _thread_lines(self, row: ThreadRow, width: int) -> list[Line]:
-        session = self.monitor.session
-        now = next((r for r in session.threads() if (r.pid, r.tid) == (row.pid, row.tid)), replace(row, ended=True))
-        return thread_lines(now, session.hot_lines(row.pid), width)
+        self.push_screen(ThreadSheet(message.row, self.monitor.session, self.monitor.closeup))
 
     def action_export(self) -> None:
         """Keep this moment: a report as JSON and text, and a picture of the screen, in the current folder."""

@@ -117,8 +117,8 @@ def _delay_style(ratio: float | None) -> str:
     return "warning" if (ratio or 0.0) >= 0.1 else "dim"
 
 
-def thread_lines(row: ThreadRow, hot_lines: Sequence[HotLine], width: int) -> list[Line]:
-    """One thread whole, and where its process spends its samples."""
+def thread_lines(row: ThreadRow, hot_lines: Sequence[HotLine], width: int, stack: Sequence[Line] = ()) -> list[Line]:
+    """One thread whole, and where its process spends its samples; ``stack`` says more than its line."""
     facts = [
         ("role", plain(row.role)),
         ("name", plain(row.name)),
@@ -129,7 +129,7 @@ def thread_lines(row: ThreadRow, hot_lines: Sequence[HotLine], width: int) -> li
         ("state", "ended" if row.ended else plain(row.state)),
     ]
     lines = [line((column(name, 10), "dim"), (text, "text")) for name, text in facts]
-    return [*lines, *_where(row), *_hot(hot_lines, width)]
+    return [*lines, *(_where(row)[:1] if stack else _where(row)), *stack, *_hot(hot_lines, width)]
 
 
 def _where(row: ThreadRow) -> list[Line]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding
     from tuimon.session.session import Session
+    from tuimon.sources.closeup import CloseUp
     from tuimon.views.tui.output import Tail
 
 
@@ -46,6 +47,11 @@ class Watched(Protocol):
     @property
     def output(self) -> Tail | None:
         """Its output, where it is captured."""
+        ...
+
+    @property
+    def closeup(self) -> CloseUp | None:
+        """Looks at code and processes on demand."""
         ...
 
     @property
