@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 from textual.app import ComposeResult
 from textual.widget import Widget
 
-from tuimon.views.tui import gpus, phases
+from tuimon.views.tui import gpus, loaders, phases
 from tuimon.views.tui.gpus import GpuPane
 from tuimon.views.tui.keys import KEYS, PROFILE_KEYS, KeysLine
 from tuimon.views.tui.lines import line
+from tuimon.views.tui.loaders import LoadersPane
 from tuimon.views.tui.output import OutputPane
 from tuimon.views.tui.pane import Canvas, Pane
 from tuimon.views.tui.phases import PhasesPane
@@ -25,8 +26,10 @@ if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding
     from tuimon.session.session import Session
 
-#: As the digits 1 to 5 count them.
-PANES = ("phases", "gpu", "output", "threads", "verdict")
+#: As the digits 1 to 6 count them.
+PANES = ("phases", "gpu", "output", "threads", "verdict", "loaders")
+#: Columns and rows from which the loaders are shown without being asked for.
+_ROOM_FOR_LOADERS = (120, 40)
 
 _FRAME_COLUMNS = 4
 
@@ -49,16 +52,20 @@ class Board(Widget):
         self.phases = PhasesPane(id="phases")
         self.gpu = GpuPane(id="gpu")
         self.output = OutputPane(id="output")
+        self.loaders = LoadersPane(id="loaders")
         self.threads = ThreadsPane(id="threads")
         self.profile = ProfilePane(id="profile")  # shown alone, by h, c and i
         self.keys_line = KeysLine(id="keys")
         # Any: each pane has a picture of its own type
         self.panes: tuple[Pane[Any], ...] = (
-            self.title_line, self.verdict, self.phases, self.gpu, self.output, self.threads, self.profile
+            self.title_line, self.verdict, self.phases, self.gpu, self.output, self.loaders, self.threads,
+            self.profile,
         )  # fmt: skip
         self.zoomed: str | None = None
         self._shown = set(PANES)
+        self._loaders_asked: bool | None = None  # shown or hidden by its key
         self._most_threads = 0
+        self._most_loaders = 1
         self._boxes: dict[str, Box] = {}
 
     def compose(self) -> ComposeResult:
@@ -81,7 +88,7 @@ class Board(Widget):
         if not width:
             return
         wants = self._what_they_want()
-        boxes = plan(width, height, self._shown, wants, self.zoomed)
+        boxes = plan(width, height, self._visible(), wants, self.zoomed)
         if boxes == self._boxes:
             return
         self._boxes = boxes
@@ -102,7 +109,10 @@ class Board(Widget):
 
     def toggle(self, name: str) -> None:
         """Hide a pane, or show it again."""
-        self._shown ^= {name}
+        if name == "loaders":
+            self._loaders_asked = self.box(name) is None
+        else:
+            self._shown ^= {name}
         self.zoom(None)
 
     def zoom(self, name: str | None) -> None:
@@ -110,6 +120,15 @@ class Board(Widget):
         self.zoomed = name
         self.keys_line.use(PROFILE_KEYS if name == "profile" else KEYS)
         self.place()
+
+    def _visible(self) -> set[str]:
+        """The panes that have not been hidden; the loaders only where they have workers and there is room for them."""
+        asked = self._loaders_asked
+        if asked is None:
+            width, height = self.size
+            least_width, least_height = _ROOM_FOR_LOADERS
+            asked = self.loaders.has_workers() and width >= least_width and height >= least_height
+        return self._shown | {"loaders"} if asked else self._shown - {"loaders"}
 
     async def ask_filter(self) -> None:
         """Open the filter's input over the keys."""
@@ -134,10 +153,13 @@ class Board(Widget):
         devices = self.gpu.picture.gpus if self.gpu.picture else ()
         # Threads come and go: the table grows with them but does not shrink, so that the picture stays calm.
         self._most_threads = max(self._most_threads, len(self.threads.rows()))
+        rows = loaders.rows_wanted(self.loaders.picture.loaders) if self.loaders.picture else 1
+        self._most_loaders = max(self._most_loaders, rows)
         inner_width = right_width(self.size.width) - _FRAME_COLUMNS
         return Wants(
             phases=phases.rows_wanted(self.phases.picture.table if self.phases.picture else None),
             threads=self._most_threads,
             gpu=gpus.rows_wanted(devices, inner_width) if devices else 0,
             gpu_line=not devices,
+            loaders=self._most_loaders,
         )

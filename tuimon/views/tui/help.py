@@ -15,7 +15,7 @@ SECTIONS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
             ("Tab", "key", "next pane; arrows and PageUp/Down move in it"),
             ("z  Enter", "key", "the focused pane alone on the screen; Esc goes back"),
             ("Enter", "key", "on a thread: everything about it; on the verdict (or v): all findings"),
-            ("1 2 3 4 5", "key", "hide or show phases, GPU, output, threads, verdict"),
+            ("1 2 3 4 5 6", "key", "hide or show phases, GPU, output, threads, verdict, loaders"),
             ("/", "key", "show only threads that contain a text; Esc clears it"),
             ("s", "key", "sort threads by role, cpu, delay, where"),
             ("space  p", "key", "freeze the picture; measuring goes on"),
@@ -50,6 +50,22 @@ SECTIONS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
             ("util", "strong", "share of time in which any kernel ran on the GPU; not how full the GPU was"),
             ("own cost", "strong", "CPU (one core = 100 %) and memory of tuimon with its samplers"),
             ("~2.1×", "strong", "how much faster steps would be without the cause, as far as the evidence bears"),
+        ),
+    ),
+    (
+        "Loaders: torch's DataLoaders, figures of the last 30 s",
+        (
+            ("ready", "strong", "batches that lay ready when the trainer asked for one, of workers × prefetch at most"),
+            ("none ready", "strong", "share of fetches that found no batch ready: the workers are behind"),
+            ("wait", "strong", "how long the trainer waits for a batch; mean and p95"),
+            ("busy", "strong", "share of a worker's time in items and collate"),
+            ("items", "chart-edge", "time for a batch in the data set's __getitem__ or iterator"),
+            ("collate", "gpu-edge", "time for a batch in collate_fn"),
+            (
+                "waiting",
+                "strong",
+                "time for a batch handing it over and waiting to be asked for more: the worker is ahead",
+            ),
         ),
     ),
     (

@@ -21,7 +21,7 @@ KEYS: tuple[tuple[str, str, str], ...] = (
     ("h", "hot lines", "profile('lines')"),
     ("c", "calls", "profile('tree')"),
     ("i", "icicle", "profile('icicle')"),
-    ("1-5", "panes", ""),
+    ("1-6", "panes", ""),
     ("Tab", "focus", ""),
     ("d", "light/dark", "theme"),
     ("e", "export", "export"),

@@ -6,12 +6,12 @@ from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
 #: Panes by importance: when rows are short, the last give way first.
-IMPORTANCE = ("verdict", "phases", "threads", "gpu", "output")
+IMPORTANCE = ("verdict", "phases", "loaders", "threads", "gpu", "output")
 MIN_WIDTH, MIN_HEIGHT = 40, 10
 NARROW_BELOW, WIDE_FROM = 100, 160
 _FRAME = 2  # rows of a border
 _UPPER_MOST = 30  # rows beyond which a chart gains nothing
-_LEAST = {"phases": 8, "threads": 5, "gpu": 4, "output": 4}
+_LEAST = {"phases": 8, "threads": 5, "gpu": 4, "output": 4, "loaders": 6}
 
 
 class Box(NamedTuple):
@@ -30,6 +30,7 @@ class Wants(NamedTuple):
     threads: int
     gpu: int
     gpu_line: bool = False
+    loaders: int = 1
 
 
 def plan(width: int, height: int, shown: AbstractSet[str], wants: Wants, zoomed: str | None = None) -> dict[str, Box]:
@@ -53,7 +54,7 @@ def plan(width: int, height: int, shown: AbstractSet[str], wants: Wants, zoomed:
     elif width < NARROW_BELOW:
         boxes |= _stacked(body, panes, wants)
     else:
-        boxes |= _two_columns(body, panes, wants)
+        boxes |= _with_loaders(body, panes, wants) if "loaders" in panes else _two_columns(body, panes, wants)
     return boxes
 
 
@@ -62,6 +63,28 @@ def right_width(width: int) -> int:
     if width < NARROW_BELOW:
         return width
     return width - (width * 11 // 20 if width >= WIDE_FROM else width // 2)
+
+
+def _with_loaders(body: Box, panes: AbstractSet[str], wants: Wants) -> dict[str, Box]:
+    """The loaders above the threads and as wide as these; without threads at the bottom."""
+    others = panes - {"loaders"}
+    if not others:
+        return {"loaders": body}
+    rows = min(wants.loaders + _FRAME, max(_LEAST["loaders"], body.height // 3))
+    upper = body._replace(height=max(body.height - rows, 1))
+    rows = body.height - upper.height
+    boxes = _two_columns(upper, others, wants)
+    column_width = boxes["phases"].width if body.width >= WIDE_FROM and "phases" in boxes else body.width
+    threads = boxes.get("threads")
+    top = threads.y if threads else upper.y + upper.height
+    boxes["loaders"] = Box(body.x, top, column_width, rows)
+    if threads:
+        boxes["threads"] = threads._replace(y=threads.y + rows)
+    for name in ("gpu", "output"):  # the right column of a wide screen goes on to the bottom
+        box = boxes.get(name)
+        if box is not None and box.x >= column_width and box.y + box.height == upper.y + upper.height:
+            boxes[name] = box._replace(height=box.height + rows)
+    return boxes
 
 
 def _two_columns(body: Box, panes: AbstractSet[str], wants: Wants) -> dict[str, Box]:
@@ -123,6 +146,7 @@ def _stacked(body: Box, panes: AbstractSet[str], wants: Wants) -> dict[str, Box]
         "phases": wants.phases + _FRAME,
         "threads": wants.threads + _FRAME + 1,
         "gpu": 1 if wants.gpu_line else wants.gpu + _FRAME,
+        "loaders": wants.loaders + _FRAME,
     }
     while room > 0 and heights:
         hungry = [name for name in heights if heights[name] < most.get(name, 10)]
@@ -136,7 +160,7 @@ def _stacked(body: Box, panes: AbstractSet[str], wants: Wants) -> dict[str, Box]
             break
     boxes: dict[str, Box] = {}
     y = body.y
-    for name in ("phases", "gpu", "output", "threads"):
+    for name in ("phases", "gpu", "output", "loaders", "threads"):
         if name in heights:
             boxes[name] = Box(body.x, y, body.width, heights[name])
             y += heights[name]

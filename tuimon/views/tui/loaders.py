@@ -1,0 +1,243 @@
+"""The Loaders pane: each DataLoader, how many batches lie ready, and what its workers do with their time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from rich.cells import cell_len
+
+from tuimon.session.rows import LoaderRow, LoaderWorkerRow
+from tuimon.views.format import ABSENT, duration, ms, percent, place, plain, rate
+from tuimon.views.tui.charts import chart, tinted
+from tuimon.views.tui.lines import Line, Span, cells, column, justified, line
+from tuimon.views.tui.pane import Pane
+
+if TYPE_CHECKING:
+    from tuimon.diagnosis.finding import Finding
+    from tuimon.session.session import Session
+
+_NAME, _BUSY, _TIME = 10, 7, 10
+_HISTORY = 512  # values that the widest chart can show
+_IDLE_S = 3.0
+#: Share of fetches that found no batch ready from which it is coloured.
+_STARVED = 0.5
+_WORKERS_WANTED = 8
+_ITEMS, _COLLATE = "chart-edge", "gpu-edge"
+
+
+class LoadersPicture(NamedTuple):
+    """What the pane shows."""
+
+    loaders: tuple[LoaderRow, ...]
+
+
+class LoadersPane(Pane[LoadersPicture]):
+    """A block for each loader: how it was made, its ready batches, a row for each worker."""
+
+    def collect(self, session: Session, findings: Sequence[Finding]) -> LoadersPicture:
+        """The loaders of the trainer in focus."""
+        pid = session.trainer()
+        rows = session.loaders(pid) if pid is not None else ()
+        return LoadersPicture(tuple(_calm(row) for row in rows))
+
+    def draw(self, picture: LoadersPicture, width: int, height: int) -> list[Line]:
+        """The content's lines."""
+        return loaders_lines(picture.loaders, width, height)
+
+    def heading(self, picture: LoadersPicture) -> tuple[Span, ...]:
+        """How many loaders there are."""
+        spans = (Span("6 ", "key"), Span("Loaders", "text bold"))
+        return (*spans, Span(f" · {len(picture.loaders)}", "dim")) if picture.loaders else spans
+
+    def has_workers(self) -> bool:
+        """Whether a loader with workers is in use."""
+        return self.picture is not None and any(row.workers and not _is_idle(row) for row in self.picture.loaders)
+
+
+def rows_wanted(loaders: Sequence[LoaderRow]) -> int:
+    """Rows of content for these loaders."""
+    return max(sum(_rows_of(row) for row in loaders), 1)
+
+
+def loaders_lines(loaders: Sequence[LoaderRow], width: int, height: int) -> list[Line]:
+    """A block for each loader; where rows are short, blocks at the end shrink to their head."""
+    if not loaders:
+        return [line(("No DataLoader seen: the loop makes its batches itself, or has not begun.", "dim"))]
+    heads = len(loaders)
+    lines: list[Line] = []
+    for number, loader in enumerate(loaders):
+        heads -= 1
+        room = height - len(lines) - heads
+        if room < 1:
+            left = len(loaders) - number
+            lines[-1:] = [line((f"+{left + 1} more loaders (z)", "dim"))]
+            break
+        lines += loader_lines(loader, width, room)
+    return lines
+
+
+def loader_lines(loader: LoaderRow, width: int, height: int) -> list[Line]:
+    """One loader in at most ``height`` lines."""
+    lines = [_head(loader, width)]
+    if _is_idle(loader) or height < 2:
+        return lines
+    lines.append(_flow(loader, width))
+    room = height - len(lines) - 1
+    if room < 1 or not loader.worker_rows:
+        return lines
+    widths = _widths(loader.worker_rows, width)
+    lines.append(_column_names(widths))
+    fits = loader.worker_rows if len(loader.worker_rows) <= room else loader.worker_rows[: room - 1]
+    lines += [worker_line(worker, widths, in_process=not loader.workers) for worker in fits]
+    hidden = len(loader.worker_rows) - len(fits)
+    if hidden:
+        lines.append(line((_others(loader.worker_rows[len(fits) :], hidden), "dim")))
+    return lines
+
+
+def _rows_of(loader: LoaderRow) -> int:
+    if _is_idle(loader):
+        return 1
+    workers = min(len(loader.worker_rows), _WORKERS_WANTED)
+    return 2 + (1 + workers if workers else 0)
+
+
+def _is_idle(loader: LoaderRow) -> bool:
+    return loader.idle_s > _IDLE_S
+
+
+def _head(loader: LoaderRow, width: int) -> Line:
+    """``train loader · ImageSet · 2 workers · prefetch 2 · batch 32 · fork · pinned``."""
+    name = f"{loader.role} loader" if loader.role else "loader"
+    workers = {0: "no workers", 1: "1 worker"}.get(loader.workers, f"{loader.workers} workers")
+    facts = [plain(loader.dataset), workers]
+    if loader.prefetch and loader.workers:
+        facts.append(f"prefetch {loader.prefetch}")
+    if loader.batch_size is not None:
+        facts.append(f"batch {loader.batch_size}")
+    facts += [plain(loader.context)] if loader.context else []
+    facts += ["iterable"] if loader.kind == "iterable" else []
+    facts += ["pinned"] if loader.pin_memory else []
+    facts += ["persistent"] if loader.persistent else []
+    idle = _is_idle(loader)
+    spans: list[Span] = [Span(name, "dim" if idle else "data bold")]
+    for number, fact in enumerate(facts):
+        spans += [Span(" · ", "faint"), Span(fact, "dim" if idle or number else "text")]
+    right = [Span(f"idle for {duration(loader.idle_s)}", "dim")] if idle else []
+    return justified(spans, right, width)
+
+
+def _flow(loader: LoaderRow, width: int) -> Line:
+    """Ready batches over time and now, and what a fetch costs the trainer; what does not fit is left out."""
+    starved = loader.ready_none_ratio is not None and loader.ready_none_ratio >= _STARVED
+    tail = [
+        line(("wait ", "dim"), (ms(loader.wait_ms), "strong"), (f"  p95 {ms(loader.wait_p95_ms)}", "text")),
+        line((rate(loader.fetches_per_s, "batches"), "text")),
+    ]
+    if loader.waits_for_s is not None and loader.waits_for_s >= 1:
+        tail.insert(0, line((f"waiting for {duration(loader.waits_for_s)}", "warning")))
+    if loader.workers:
+        none = f"none ready {percent(loader.ready_none_ratio)}"
+        tail.append(line((none, "warning" if starved else "dim")))
+    head: list[Span] = []
+    if loader.workers:
+        now = ABSENT if loader.ready_now is None else str(loader.ready_now)
+        most = ABSENT if loader.ready_most is None else str(loader.ready_most)
+        count = Span(f" {now} of {most}", "warning" if starved else "strong")
+        head = [Span(column("ready", _NAME), "dim"), count]
+    spans: list[Span] = []
+    room = width - cells(head) - (12 if head else 0)
+    for part in tail:
+        gap = [Span("   " if spans or head else "")]
+        if cells(spans) + cells(gap) + cells(part) > room:
+            break
+        spans += [*gap, *part]
+    if not head:
+        return tuple(spans)
+    plot_width = width - cells(head) - cells(spans)
+    plot = tinted(chart(loader.ready_history, plot_width, 1, 0.0, float(loader.ready_most or 1)), "chart")[0]
+    return (head[0], *plot, head[1], *spans)
+
+
+class _Widths(NamedTuple):
+    """Cells of each column; 0: left out."""
+
+    bar: int
+    times: int  # how many of items, collate, waiting
+    place: int
+    source: int
+
+
+def _widths(rows: Sequence[LoaderWorkerRow], width: int) -> _Widths:
+    times = 3 if width >= 64 else 2 if width >= 50 else 0
+    gauge = 20 if width >= 110 else 12 if width >= 90 else 8 if width >= 70 else 0
+    rest = max(width - _NAME - _BUSY - gauge - 1 - times * _TIME - 2, 0)
+    spot = min(max((cell_len(_spot(row)) for row in rows), default=8) + 2, 30, rest)
+    return _Widths(gauge, times, max(spot, min(14, rest)), max(rest - max(spot, min(14, rest)), 0))
+
+
+def _column_names(widths: _Widths) -> Line:
+    names = (("items", _ITEMS), ("collate", _COLLATE), ("waiting", "dim"))[: widths.times]
+    return line(
+        (column("", _NAME), "dim"),
+        (column("busy", _BUSY - 1, ">") + " " * (widths.bar + 2), "dim"),
+        *((column(name, _TIME, ">"), role) for name, role in names),
+        ("  " + column("hottest line", widths.place + widths.source), "dim"),
+    )
+
+
+def worker_line(worker: LoaderWorkerRow, widths: _Widths, *, in_process: bool = False) -> Line:
+    """``worker 0   96 %  ━━━━━━─  34.1 ms  7.1 ms  1.4 ms  transforms.py:31  out = cv(img, kernel)``."""
+    quiet = "faint" if worker.ended else "dim"
+    name = "main" if in_process else f"worker {worker.number}"
+    times = (worker.items_ms, worker.collate_ms, worker.wait_ms)[: widths.times]
+    busy = worker.busy_ratio
+    return line(
+        (column(name, _NAME), quiet if worker.ended else "text"),
+        (column(percent(busy), _BUSY - 1, ">") + " ", "strong" if busy else "dim"),
+        " ",
+        *_gauge(worker, widths.bar),
+        " ",
+        *((column(ms(value), _TIME, ">"), "text" if value else "dim") for value in times),
+        "  ",
+        (column(_spot(worker), widths.place), "key" if worker.hot else "faint"),
+        (column(_source(worker), widths.source), "text"),
+    )
+
+
+def _gauge(worker: LoaderWorkerRow, width: int) -> tuple[Span, ...]:
+    """Items, collate and waiting as parts of one bar."""
+    if worker.busy_ratio is None or worker.items_ms is None or worker.collate_ms is None:
+        filled, collate = 0 if not worker.busy_ratio else max(round(worker.busy_ratio * width), 1), 0
+    else:
+        filled = max(round(worker.busy_ratio * width), 1 if worker.busy_ratio else 0)
+        busy_ms = worker.items_ms + worker.collate_ms
+        collate = round(filled * worker.collate_ms / busy_ms) if busy_ms else 0
+    return (
+        Span("━" * (filled - collate), _ITEMS),
+        Span("━" * collate, _COLLATE),
+        Span("─" * (width - filled), "track"),
+    )
+
+
+def _spot(worker: LoaderWorkerRow) -> str:
+    return place(worker.hot.place.file, worker.hot.place.line) if worker.hot else ABSENT
+
+
+def _source(worker: LoaderWorkerRow) -> str:
+    if worker.hot is None:
+        return ""
+    return plain(worker.hot.place.source).strip() or f"{plain(worker.hot.place.function)}()"
+
+
+def _others(rows: Sequence[LoaderWorkerRow], hidden: int) -> str:
+    busy = [row.busy_ratio for row in rows if row.busy_ratio is not None]
+    mean = f", {percent(sum(busy) / len(busy))} busy on average" if busy else ""
+    return f"+{hidden} more workers{mean} (z)"
+
+
+def _calm(row: LoaderRow) -> LoaderRow:
+    """Without the age of what is in use and the tenths of what is not: a still picture is not painted again."""
+    idle_s = float(int(row.idle_s)) if _is_idle(row) else 0.0
+    return row._replace(idle_s=idle_s, ready_history=row.ready_history[-_HISTORY:])
