@@ -216,6 +216,7 @@ class Stacks(Record, frozen=True, kw_only=True, tag="stacks"):
     failed: int = 0  # samples that py-spy could not read
     cost_cpu_s: float = 0.0  # CPU time of the py-spy child itself
     lost: bool = False  # py-spy failed, was killed or hung: the window holds nothing
+    parked: list[tuple[int, str]] = msgspec.field(default_factory=list)  # Python threads not in ``stacks``, told once
     cycles: int | None = None  # how often the main thread was seen to enter backward, where samples are dense enough
 
 

@@ -92,9 +92,9 @@ class HotSpots:
         out = {}
         for tid, stacks in seen.items():
             if len(stacks) == 1:
-                (stack,) = stacks
+                (only,) = stacks
                 before = self._still.get(tid)
-                out[tid] = before if before and before[0] == stack else (stack, record.t - record.window_s)
+                out[tid] = before if before and before[0] == only else (only, record.t - record.window_s)
         return out
 
     def hot_lines(self, phase: str | None = None) -> list[HotLine]:

@@ -51,6 +51,7 @@ class StepSummary(NamedTuple):
     open_phase: str | None  # what the trainer is in now
     open_for_s: float | None
     dropped: int  # markers lost
+    estimated: bool = False  # ``per_second`` is told by samples (attached, no markers); nothing else is known
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,7 @@ class ThreadRow:
     place: Place | None  # innermost user line, from the latest samples
     count: int = 1
     ended: bool = False
+    gil_ratio: float | None = None  # share of time it held the GIL, within a tenth; None until it was looked at enough
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from tuimon.records import (
     Cost,
     Exit,
     Frames,
+    Gil,
     Gpu,
     Header,
     Loader,
@@ -24,6 +25,7 @@ from tuimon.session.frames import FrameTable
 from tuimon.session.hotspots import HotSpots
 from tuimon.session.loaders import LoaderTable
 from tuimon.session.rows import GpuRow, HotLine, LoaderRow, PhaseRow, PhaseTable, StepSummary, ThreadRow
+from tuimon.session.sampling import GilTable, SamplerTable, Sampling
 from tuimon.session.steps import StepStats
 from tuimon.session.threads import ThreadTable
 
@@ -48,6 +50,8 @@ class Session:
         self._steps: dict[int, StepStats] = {}
         self.frames = FrameTable()
         self._hotspots: dict[int, HotSpots] = {}
+        self._sampler = SamplerTable()
+        self._gil = GilTable()
         self._threads = ThreadTable()
         self._devices = DeviceTable()
         self._loaders = LoaderTable()
@@ -64,14 +68,14 @@ class Session:
                 self._threads.add_threads(record)
             case Frames():
                 self.frames.add(record.first, record.frames)
-            case Stacks():
-                self._hotspots.setdefault(record.pid, HotSpots(record.pid, self.frames)).add(record)
+            case Stacks() | Gil():
+                self._add_samples(record)
             case Loader():
                 self._loaders.add(record)
             case Gpu():
                 self._devices.add(record)
             case Process():
-                self._threads.add_process(record)
+                self._add_process(record)
             case Cost():
                 self.cost = record
             case Notice():
@@ -85,6 +89,7 @@ class Session:
         """The first and the last record of a run."""
         if isinstance(record, Header):
             self.header = record
+            self._threads.cpu_count = record.cpu_count
         else:
             self.exit = record
 
@@ -95,6 +100,21 @@ class Session:
         if not begun and stats.first_step_s is not None:
             hotspots = self._hotspots.setdefault(record.pid, HotSpots(record.pid, self.frames))
             hotspots.steps_begin(record.t - record.window_s)
+
+    def _add_samples(self, record: Stacks | Gil) -> None:
+        if isinstance(record, Gil):
+            self._gil.add(record)
+            return
+        self._sampler.add(record)
+        self._hotspots.setdefault(record.pid, HotSpots(record.pid, self.frames)).add(record)
+
+    def _add_process(self, record: Process) -> None:
+        before = self._threads.processes.get(record.pid)
+        if before is not None and abs(before.start_unix_s - record.start_unix_s) > 1.0:  # the pid came back
+            self._hotspots.pop(record.pid, None)
+            self._sampler.forget(record.pid)
+            self._gil.forget(record.pid)
+        self._threads.add_process(record)
 
     def _notice(self, record: Notice) -> None:
         if record.level == "ok":
@@ -155,9 +175,19 @@ class Session:
         return stats.table(stats.recent(), hotspots.between_shares() if hotspots else None)
 
     def steps(self, pid: int) -> StepSummary | None:
-        """Step count, rate and times of a process over the last 30 s; None without markers."""
+        """Step count, rate and times of a process over the last 30 s.
+
+        Without markers: None, or nothing but a rate that the order of samples tells (``estimated``).
+        """
         stats = self._steps.get(pid)
-        return stats.summary(stats.recent()) if stats else None
+        return stats.summary(stats.recent()) if stats else self._estimated_steps(pid)
+
+    def _estimated_steps(self, pid: int) -> StepSummary | None:
+        process = self._threads.processes.get(pid)
+        per_second = self._sampler.steps_per_second(pid, self.now_s)
+        if per_second is None or (process is not None and process.markers):
+            return None
+        return StepSummary(0, per_second, None, None, None, None, 0, estimated=True)
 
     def run_phases(self, pid: int) -> PhaseTable | None:
         """As ``phases``, over the whole run without its warm-up."""
@@ -209,11 +239,25 @@ class Session:
         order: list[int] = []
         for pid in self.trainers():
             order += [pid, *(worker.pid for worker in self.workers(pid))]
-        return list(self._threads.rows(order, self._hotspots))
+        return list(self._threads.rows(order, self._hotspots, self._gil))
 
     def threads_of(self, pid: int) -> list[ThreadRow]:
         """The threads of one process, as they were in its latest window."""
-        return list(self._threads.rows_of(pid, self._hotspots.get(pid)))
+        return list(self._threads.rows_of(pid, self._hotspots.get(pid), self._gil))
+
+    def same_stack_s(self, pid: int, tid: int) -> float | None:
+        """For how long all samples of a thread have shown one and the same stack; None where it was not sampled.
+
+        In seconds, up to its latest window: long for a thread that hangs, waits, or is busy within one call.
+        """
+        hotspots = self._hotspots.get(pid)
+        return hotspots.same_stack_s(tid) if hotspots else None
+
+    def sampling(self) -> Sampling | None:
+        """How well the training processes are sampled, and at what cost; None before the first window."""
+        focus = self.trainer()
+        trainers = sorted(self.trainers() or [p for p in (focus,) if p is not None], key=lambda pid: pid != focus)
+        return self._sampler.sampling(trainers, self.now_s, self.cost.sampler_cpu_ratio if self.cost else None)
 
     def process_threads(self, pid: int) -> Threads | None:
         """The latest thread figures of one process."""

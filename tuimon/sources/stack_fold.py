@@ -85,6 +85,7 @@ class Fold:
         self._numbers = numbers
         self._not_after_unix_s = not_after_unix_s
         self.stacks: list[StackCount] = []
+        self.parked: list[tuple[int, str]] = []
         self.folded = 0
 
     def add(self, tid: int, thread: str, stacks: Counter[Stack], main: bool) -> None:
@@ -94,6 +95,7 @@ class Fold:
             if stack:
                 short[shorten(stack, self._numbers)] += count
         if not short or (not main and is_parked(short, self._numbers)):
+            self.parked.append((tid, thread))
             return
         room = min(PER_THREAD, PER_PROCESS - len(self.stacks))
         if room < 2:

@@ -25,6 +25,7 @@ _LONGEST_RETRY_S = 60.0
 _LONGEST_PASSING_RETRY_S = 5.0
 #: So often a passing trouble (a Python that has not started yet) is not worth a word.
 _PATIENCE = 3
+_PARKED_AT_ONCE = 64
 _NOWHERE: Key = (0, None)
 
 
@@ -71,6 +72,7 @@ class StackSource:
         self._gil = GilLooks()
         self._running: dict[int, _Running] = {}
         self._failing: dict[Key, _Failing] = {}
+        self._parked: dict[Key, set[int]] = {}  # threads that were named as parked
         self._training: frozenset[int] = frozenset()
         self._said: Trouble | None = None
         self._boot_unix_s = procfs.boot_unix_s()
@@ -128,8 +130,16 @@ class StackSource:
             folded=fold.folded,
             failed=ended.failed,
             cost_cpu_s=round(ended.cpu_s, 4),
+            parked=self._newly_parked(key, fold.parked),
             cycles=samples.cycles,
         )
+
+    def _newly_parked(self, key: Key, parked: list[tuple[int, str]]) -> list[tuple[int, str]]:
+        """Those that no earlier window of this process has named; a few at a time."""
+        told = self._parked.setdefault(key, set())
+        fresh = [(tid, name) for tid, name in parked if tid not in told][:_PARKED_AT_ONCE]
+        told.update(tid for tid, _ in fresh)
+        return fresh
 
     def _failed(self, ended: pyspy.Ended, key: Key, now_s: float) -> Iterable[Record]:
         if not self._targets.lives(*key):
@@ -162,6 +172,8 @@ class StackSource:
         self._turns.forget(lambda key: not self._is_wanted(key, wanted))
         for key in [key for key in self._failing if key[0] and not self._is_wanted(key, wanted)]:
             del self._failing[key]
+        for key in [key for key in self._parked if not self._is_wanted(key, wanted)]:
+            del self._parked[key]
         if not wanted or not self._have_binary(now_s):
             return
 
