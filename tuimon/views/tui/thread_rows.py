@@ -70,7 +70,7 @@ def thread_line(row: ThreadRow, columns: Columns, *, cursor: bool = False) -> Li
     if columns.pid:
         spans.append(Span(column(str(row.pid), columns.pid), "dim"))
     if columns.tid:
-        spans.append(Span(column(str(row.tid) if row.count == 1 else "", columns.tid), "dim"))
+        spans.append(Span(column(str(row.tid) if row.count == 1 and row.tid > 0 else "", columns.tid), "dim"))
     spans.append(Span(column(percent(row.cpu_ratio), columns.cpu - 1, ">") + " ", "dim" if idle else "strong"))
     if columns.bar:
         full, track = meter(row.cpu_ratio, columns.bar - 2)

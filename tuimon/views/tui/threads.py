@@ -9,10 +9,12 @@ from textual.binding import Binding, BindingType
 from textual.events import Click, MouseScrollDown, MouseScrollUp
 from textual.message import Message
 
+from tuimon.records import Process
 from tuimon.session.rows import ThreadRow
 from tuimon.views.format import place, plain
 from tuimon.views.tui.lines import Line, Span, line
 from tuimon.views.tui.pane import Pane
+from tuimon.views.tui.process_tree import WHOLE, TreeRow, folded_at_first, tree_rows
 from tuimon.views.tui.thread_rows import header_line, layout, thread_line
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ SORTS: tuple[tuple[str, Callable[[ThreadRow], Any]], ...] = (
     ("delay", lambda row: -(row.delay_ratio or 0.0)),
     ("where", lambda row: place(row.place.file, row.place.line) if row.place else "\uffff"),
 )
+LAYOUT_ROWS = 200  # beyond, the columns follow the rows in view
 _ROLES = ("main", "worker", "pin-memory", "autograd")
 
 
@@ -34,6 +37,7 @@ class ThreadsPicture(NamedTuple):
 
     rows: tuple[ThreadRow, ...]
     notes: tuple[str, ...]
+    processes: tuple[Process, ...] = ()
 
 
 class ThreadsPane(Pane[ThreadsPicture]):
@@ -46,7 +50,10 @@ class ThreadsPane(Pane[ThreadsPicture]):
         Binding("pagedown", "move(10)", show=False),
         Binding("home,g", "move(-100000)", show=False),
         Binding("end,G", "move(100000)", show=False),
-        Binding("enter,right", "open", show=False),
+        Binding("enter", "open", show=False),
+        Binding("right", "unfold", show=False),
+        Binding("left", "fold", show=False),
+        Binding("T", "tree", show=False),
     ]
 
     class Opened(Message):
@@ -60,6 +67,8 @@ class ThreadsPane(Pane[ThreadsPicture]):
         super().__init__(id=id)
         self.filter_text = ""
         self.sort = 0
+        self.by_process = False  # by process, with folding
+        self._folded: set[int] = set()
         self._cursor: tuple[int, int] | None = None
         self._top = 0
 
@@ -70,7 +79,7 @@ class ThreadsPane(Pane[ThreadsPicture]):
             notice = session.notices.get(source)
             if notice is not None and notice.level != "ok":
                 notes.append(plain(notice.message) + (f" – {plain(notice.hint)}" if notice.hint else ""))
-        return ThreadsPicture(tuple(session.threads()), tuple(notes))
+        return ThreadsPicture(tuple(session.threads()), tuple(notes), tuple(session.processes()))
 
     def rows(self) -> list[ThreadRow]:
         """What passes the filter, sorted."""
@@ -79,9 +88,15 @@ class ThreadsPane(Pane[ThreadsPicture]):
         rows = [row for row in self.picture.rows if matches(row, self.filter_text)]
         return sorted(rows, key=SORTS[self.sort][1])
 
+    def shown(self) -> list[TreeRow]:
+        """What can be scrolled through: the threads, or processes with those of their threads that are not folded."""
+        if self.picture is None or not self.by_process:
+            return [TreeRow(row, row) for row in self.rows()]
+        return tree_rows(self.rows(), self.picture.processes, self._folded)
+
     def draw(self, picture: ThreadsPicture, width: int, height: int) -> list[Line]:
         """Header, the visible rows, notes."""
-        rows = self.rows()
+        rows = [row.drawn for row in self.shown()]
         notes = [line((note, "dim")) for note in picture.notes[: 1 if height < 12 else 2]]
         room = max(height - 1 - len(notes), 1)
         at = self._position(rows)
@@ -89,7 +104,7 @@ class ThreadsPane(Pane[ThreadsPicture]):
         if at is not None:
             self._top = min(max(self._top, at - room + 1), at)
         visible = rows[self._top : self._top + room]
-        columns = layout(rows, width)
+        columns = layout(rows if len(rows) <= LAYOUT_ROWS else visible, width)
         lines = [header_line(columns, SORTS[self.sort][0])]
         for index, row in enumerate(visible, self._top):
             lines.append(thread_line(row, columns, cursor=index == at and self.has_focus))
@@ -105,6 +120,8 @@ class ThreadsPane(Pane[ThreadsPicture]):
         if self.filter_text:
             shown = sum(row.count for row in self.rows())
             spans.append(Span(f" · {shown} match “{plain(self.filter_text)}”", "warning"))
+        if self.by_process:
+            spans.append(Span(" · by process", "dim"))
         if self.sort:
             spans.append(Span(f" · by {SORTS[self.sort][0]}", "dim"))
         return tuple(spans)
@@ -114,6 +131,31 @@ class ThreadsPane(Pane[ThreadsPicture]):
         self.filter_text = text
         self.redraw(force=True)
 
+    def action_tree(self) -> None:
+        """By process, or all threads in one list."""
+        self.by_process = not self.by_process
+        if self.by_process and self.picture is not None:
+            self._folded = folded_at_first(self.picture.rows, self.picture.processes)
+        self.redraw(force=True)
+
+    def action_fold(self) -> None:
+        """Fold the process; from a thread: to its process."""
+        row = self._selected()
+        if row is not None and self.by_process:
+            if row.is_process:
+                self._folded.add(row.drawn.pid)
+            self._cursor = (row.drawn.pid, WHOLE)
+            self.redraw(force=True)
+
+    def action_unfold(self) -> None:
+        """Show the threads of the process; open a thread."""
+        row = self._selected()
+        if row is not None and row.is_process:
+            self._folded.discard(row.drawn.pid)
+            self.redraw(force=True)
+        else:
+            self.action_open()
+
     def next_sort(self) -> None:
         """Sort by the next column."""
         self.sort = (self.sort + 1) % len(SORTS)
@@ -121,7 +163,7 @@ class ThreadsPane(Pane[ThreadsPicture]):
 
     def action_move(self, rows_down: int) -> None:
         """Move the cursor."""
-        rows = self.rows()
+        rows = [row.drawn for row in self.shown()]
         if not rows:
             return
         at = self._position(rows)
@@ -130,20 +172,29 @@ class ThreadsPane(Pane[ThreadsPicture]):
         self.redraw(force=True)
 
     def selected(self) -> ThreadRow | None:
-        """The thread under the cursor."""
-        rows = self.rows()
-        at = self._position(rows)
+        """The thread under the cursor; of a process its main thread."""
+        row = self._selected()
+        return None if row is None else row.thread
+
+    def _selected(self) -> TreeRow | None:
+        rows = self.shown()
+        at = self._position([row.drawn for row in rows])
         return None if at is None else rows[at]
 
     def action_open(self) -> None:
-        """Open the thread under the cursor."""
-        row = self.selected()
-        if row is not None:
-            self.post_message(self.Opened(row))
+        """Open the thread under the cursor; fold or unfold a process."""
+        row = self._selected()
+        if row is None:
+            return
+        if row.is_process:
+            self._folded ^= {row.drawn.pid}
+            self.redraw(force=True)
+        else:
+            self.post_message(self.Opened(row.thread))
 
     def on_click(self, event: Click) -> None:
         """A click puts the cursor there; a second one opens the thread."""
-        rows = self.rows()
+        rows = [row.drawn for row in self.shown()]
         index = self._top + int(event.get_content_offset_capture(self).y) - 1
         if 0 <= index < len(rows):
             same = self._cursor == _key(rows[index])
