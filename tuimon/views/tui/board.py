@@ -152,7 +152,7 @@ class Board(Widget):
     def _what_they_want(self) -> Wants:
         devices = self.gpu.picture.gpus if self.gpu.picture else ()
         # Threads come and go: the table grows with them but does not shrink, so that the picture stays calm.
-        self._most_threads = max(self._most_threads, len(self.threads.rows()))
+        self._most_threads = max(self._most_threads, len(self.threads.shown()))
         rows = loaders.rows_wanted(self.loaders.picture.loaders) if self.loaders.picture else 1
         self._most_loaders = max(self._most_loaders, rows)
         inner_width = right_width(self.size.width) - _FRAME_COLUMNS

@@ -41,6 +41,11 @@ def tree_rows(threads: Sequence[ThreadRow], processes: Sequence[Process], folded
     while stack:
         pid, depth = stack.pop()
         below = children.get(pid, [])
+        if len(of[pid]) == 1:  # the process is its thread
+            (only,) = of[pid]
+            found.append(TreeRow(replace(only, role=f"{'  ' * depth}  {_name(only, known.get(pid))}"), only))
+            stack += [(child, depth + 1) for child in reversed(below)]
+            continue
         found.append(_process_row(pid, of[pid], known.get(pid), depth, folded=pid in folded))
         if pid not in folded:
             indent = "  " * (depth + 1)

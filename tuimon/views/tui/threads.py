@@ -69,6 +69,8 @@ class ThreadsPane(Pane[ThreadsPicture]):
         self.sort = 0
         self.by_process = False  # by process, with folding
         self._folded: set[int] = set()
+        self._shown: list[TreeRow] = []
+        self._shown_for: tuple[object, ...] = ()
         self._cursor: tuple[int, int] | None = None
         self._top = 0
 
@@ -90,9 +92,18 @@ class ThreadsPane(Pane[ThreadsPicture]):
 
     def shown(self) -> list[TreeRow]:
         """What can be scrolled through: the threads, or processes with those of their threads that are not folded."""
-        if self.picture is None or not self.by_process:
-            return [TreeRow(row, row) for row in self.rows()]
-        return tree_rows(self.rows(), self.picture.processes, self._folded)
+        if self.picture is None:
+            return []
+        known = (self.picture, self.filter_text, self.sort, self.by_process, frozenset(self._folded))
+        if known != self._shown_for:
+            self._shown_for = known
+            rows = self.rows()
+            self._shown = (
+                tree_rows(rows, self.picture.processes, self._folded)
+                if self.by_process
+                else [TreeRow(row, row) for row in rows]
+            )
+        return self._shown
 
     def draw(self, picture: ThreadsPicture, width: int, height: int) -> list[Line]:
         """Header, the visible rows, notes."""
