@@ -113,6 +113,20 @@ class HotSpots:
                 counts[place] += sample.count
         return [HotLine(place, n / total, n, total) for place, n in counts.most_common(20)]
 
+    def hot_lines_under(self, function: str) -> list[HotLine]:
+        """As ``hot_lines``, of the samples that have this function in their stack."""
+        counts: Counter[Place] = Counter()
+        total = 0
+        for sample in self._samples():
+            depth = next((i for i, n in enumerate(sample.stack) if self._frames[n].function == function), None)
+            if depth is None:
+                continue
+            total += sample.count
+            place = self._frames.user_place(sample.stack[depth:])
+            if place is not None:
+                counts[place] += sample.count
+        return [HotLine(place, n / total, n, total) for place, n in counts.most_common(20)]
+
     def share_with(self, function_part: str) -> float | None:
         """Share (0..1) of the main thread's samples with such a function in the stack; None without any."""
         total = hits = 0

@@ -280,7 +280,11 @@ class Session:
             return process is not None and process.ended
 
         def hottest(worker: int) -> HotLine | None:
-            return next(iter(self.hot_lines(worker, "data" if worker == pid else None)), None)
+            hotspots = self._hotspots.get(worker)
+            if hotspots is None:
+                return None
+            lines = hotspots.hot_lines_under("tuimon_load") if worker == pid else hotspots.hot_lines()
+            return next(iter(lines), None)
 
         return self._loaders.rows(pid, self.now_s, ended, hottest)
 
