@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _NAME, _BUSY, _TIME = 10, 7, 10
 _HISTORY = 512  # values that the widest chart can show
+#: Unused for longer, a loader is called idle: most are, while others train or evaluate.
 _IDLE_S = 3.0
 #: Share of fetches that found no batch ready from which it is coloured.
 _STARVED = 0.5
@@ -51,8 +52,8 @@ class LoadersPane(Pane[LoadersPicture]):
         return (*spans, Span(f" · {len(picture.loaders)}", "dim")) if picture.loaders else spans
 
     def has_workers(self) -> bool:
-        """Whether a loader with workers is in use."""
-        return self.picture is not None and any(row.workers and not _is_idle(row) for row in self.picture.loaders)
+        """Whether there is a loader with workers."""
+        return self.picture is not None and any(row.workers for row in self.picture.loaders)
 
 
 def rows_wanted(loaders: Sequence[LoaderRow]) -> int:
@@ -64,42 +65,46 @@ def loaders_lines(loaders: Sequence[LoaderRow], width: int, height: int) -> list
     """A block for each loader; where rows are short, blocks at the end shrink to their head."""
     if not loaders:
         return [line(("No DataLoader seen: the loop makes its batches itself, or has not begun.", "dim"))]
-    heads = len(loaders)
+    if len(loaders) > height:
+        heads = [_head(loader, width) for loader in loaders[: height - 1]]
+        return [*heads, line((f"+{len(loaders) - len(heads)} more loaders (z)", "dim"))]
     lines: list[Line] = []
     for number, loader in enumerate(loaders):
-        heads -= 1
-        room = height - len(lines) - heads
-        if room < 1:
-            left = len(loaders) - number
-            lines[-1:] = [line((f"+{left + 1} more loaders (z)", "dim"))]
-            break
-        lines += loader_lines(loader, width, room)
+        after = len(loaders) - number - 1
+        lines += loader_lines(loader, width, height - len(lines) - after)
     return lines
 
 
 def loader_lines(loader: LoaderRow, width: int, height: int) -> list[Line]:
     """One loader in at most ``height`` lines."""
     lines = [_head(loader, width)]
-    if _is_idle(loader) or height < 2:
+    if height < 2:
         return lines
     lines.append(_flow(loader, width))
-    room = height - len(lines) - 1
-    if room < 1 or not loader.worker_rows:
+    room = height - len(lines)
+    rows = _worker_rows(loader)
+    if room < 1 or not rows:
         return lines
-    widths = _widths(loader.worker_rows, width)
-    lines.append(_column_names(widths))
-    fits = loader.worker_rows if len(loader.worker_rows) <= room else loader.worker_rows[: room - 1]
-    lines += [worker_line(worker, widths, in_process=not loader.workers) for worker in fits]
-    hidden = len(loader.worker_rows) - len(fits)
-    if hidden:
-        lines.append(line((_others(loader.worker_rows[len(fits) :], hidden), "dim")))
+    widths = _widths(rows, width)
+    if room >= 2:
+        lines.append(_column_names(widths))
+        room -= 1
+    fits = rows if len(rows) <= room else rows[: room - 1]
+    names = {worker: f"worker {worker.number}" if loader.workers else "main" for worker in fits}
+    lines += [worker_line(worker, names[worker], widths) for worker in fits]
+    others = rows[len(fits) :]
+    if others:
+        lines.append(worker_line(_mean(others), f"{len(others)} {'more' if fits else 'workers'}", widths))
     return lines
 
 
+def _worker_rows(loader: LoaderRow) -> tuple[LoaderWorkerRow, ...]:
+    """An evaluation in the training process is told by its head alone."""
+    return () if loader.role == "eval" and not loader.workers else loader.worker_rows
+
+
 def _rows_of(loader: LoaderRow) -> int:
-    if _is_idle(loader):
-        return 1
-    workers = min(len(loader.worker_rows), _WORKERS_WANTED)
+    workers = min(len(_worker_rows(loader)), _WORKERS_WANTED)
     return 2 + (1 + workers if workers else 0)
 
 
@@ -187,10 +192,9 @@ def _column_names(widths: _Widths) -> Line:
     )
 
 
-def worker_line(worker: LoaderWorkerRow, widths: _Widths, *, in_process: bool = False) -> Line:
+def worker_line(worker: LoaderWorkerRow, name: str, widths: _Widths) -> Line:
     """``worker 0   96 %  ━━━━━━─  34.1 ms  7.1 ms  1.4 ms  transforms.py:31  out = cv(img, kernel)``."""
     quiet = "faint" if worker.ended else "dim"
-    name = "main" if in_process else f"worker {worker.number}"
     times = (worker.items_ms, worker.collate_ms, worker.wait_ms)[: widths.times]
     busy = worker.busy_ratio
     return line(
@@ -231,10 +235,24 @@ def _source(worker: LoaderWorkerRow) -> str:
     return plain(worker.hot.place.source).strip() or f"{plain(worker.hot.place.function)}()"
 
 
-def _others(rows: Sequence[LoaderWorkerRow], hidden: int) -> str:
-    busy = [row.busy_ratio for row in rows if row.busy_ratio is not None]
-    mean = f", {percent(sum(busy) / len(busy))} busy on average" if busy else ""
-    return f"+{hidden} more workers{mean} (z)"
+def _mean(rows: Sequence[LoaderWorkerRow]) -> LoaderWorkerRow:
+    """Several workers as one: means, and the line that is hottest in any of them."""
+    hot = max((row.hot for row in rows if row.hot is not None), key=lambda line: line.samples, default=None)
+    return LoaderWorkerRow(
+        pid=0,
+        number=0,
+        busy_ratio=_mean_of([row.busy_ratio for row in rows]),
+        batches_per_s=_mean_of([row.batches_per_s for row in rows]),
+        items_ms=_mean_of([row.items_ms for row in rows]),
+        collate_ms=_mean_of([row.collate_ms for row in rows]),
+        wait_ms=_mean_of([row.wait_ms for row in rows]),
+        hot=hot,
+    )
+
+
+def _mean_of(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
 
 
 def _calm(row: LoaderRow) -> LoaderRow:
