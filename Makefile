@@ -14,12 +14,13 @@ TORCH_STAMP := $(VENV)/.torch-$(shell printf '%s' '$(TORCH)' | cksum | cut -d' '
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench clean
+.PHONY: help demo test check bench scenarios clean
 
 help:
 	@echo "make demo    a training that waits for its data, under tuimon, for about a minute"
 	@echo "make test    the tests"
 	@echo "make check   format, lint, types, layers, tests"
+	@echo "make scenarios  labelled trainings under tuimon: is its verdict right? (about 15 minutes)"
 	@echo "make bench   what tuimon costs, as a table (about 10 minutes)"
 	@echo "make clean   remove the environment and what tools left behind"
 	@echo "Variables: PYTHON=$(PYTHON)  TORCH='$(TORCH)'  VENV=$(VENV)"
@@ -40,6 +41,9 @@ check: $(VENV)/.test-installed
 
 bench: $(VENV)/.demo-installed
 	$(BIN)/python -m bench
+
+scenarios: $(VENV)/.test-installed
+	$(BIN)/python -m tests.scenarios
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache build dist

@@ -237,7 +237,6 @@ class Monitor:
         if self.session.exit is not None and not self._replay:
             self.findings = self.verdicts.ranked() or diagnose(self.session)
             return
-        self.findings = diagnose(self.session)
-        if self._diagnosed_s is not None:
-            self.verdicts.add(self.findings, now_s - self._diagnosed_s)
+        lasting_s = now_s - self._diagnosed_s if self._diagnosed_s is not None else 0.0
+        self.findings = self.verdicts.judge(self.session, lasting_s)
         self._diagnosed_s = now_s

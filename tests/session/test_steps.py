@@ -177,3 +177,15 @@ def test_a_forked_worker_is_not_where_its_trainer_was():
     )
     (line,) = session.hot_lines(200)
     assert (line.place.function, line.share) == ("__getitem__", 0.75)
+
+
+def test_samples_between_backward_and_update_divide_nothing():
+    """Markers label that stretch: a slow look at the gradients must not make side work of the forward pass."""
+    more = frames(("train.py", 13, "main", "report(model)", True), ("log.py", 9, "report", "", True), first=10)
+    moved = frames(("train.py", 15, "main", "opt.step()", True), first=12)
+    samples = (([0, 1], 30), ([2, 3], 30), ([4, 5], 25), ([10, 11], 500), ([12, 7], 15))
+    session = session_of(
+        LOOP_FRAMES, more, moved, steps(1, {"between": 60, "backward": 30, "other": 10}), stacks(1, *samples)
+    )
+    assert shares(session.phases(100))["other"] == 0.1
+    assert shares(session.phases(100))["forward"] == 0.3

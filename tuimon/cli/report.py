@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 from collections.abc import Sequence
 
 from tuimon.cli.options import parser_of
+from tuimon.diagnosis.names import FINDING_NAMES
+from tuimon.diagnosis.verdicts import Verdicts
 from tuimon.errors import TuimonError
 from tuimon.sources.log import find_log, read_log
 from tuimon.text import plain
@@ -24,15 +27,53 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("logs", nargs="+", metavar="LOG", help="what --log has written; in a folder, the newest log")
     parser.add_argument("--format", choices=("text", "json"), default="text")
     parser.add_argument("-o", "--output", metavar="FILE", help="write there instead of to stdout")
+    parser.add_argument(
+        "--fail-on",
+        type=_condition,
+        default=(),
+        metavar="NAME,...",
+        help="exit with code 1 when a finding has one of these rules (input_bound), causes (no_workers) or severities"
+        " (critical, warning); the findings go to stderr",
+    )
     parsed = parser.parse_args(argv)
     reports = [_report(find_log(path)) for path in parsed.logs]
     _write(as_json(reports) if parsed.format == "json" else as_text(reports), parsed.output)
-    return 0
+    return _failed(reports, parsed.fail_on)
 
 
 def _report(path: str) -> dict[str, Json]:
-    session, findings = fold(read_log(path))
-    return report_of(session, findings, path)
+    verdicts = Verdicts()
+    session, findings = fold(read_log(path), verdicts)
+    return report_of(session, findings, path, verdicts.changes)
+
+
+def _condition(text: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    unknown = [name for name in names if name not in FINDING_NAMES]
+    if unknown or not names:
+        known = ", ".join(sorted(FINDING_NAMES))
+        raise argparse.ArgumentTypeError(
+            f"{', '.join(map(repr, unknown)) or 'nothing'} is no rule, cause or severity of: {known}"
+        )
+    return names
+
+
+def _failed(reports: Sequence[dict[str, Json]], names: Sequence[str]) -> int:
+    """1 when a finding bears one of the names, each told on stderr; 0 otherwise."""
+    failed = 0
+    for report in reports:
+        for finding in report["findings"]:
+            hit = next(
+                (name for name in names if name in (finding["rule"], finding["cause"], finding["severity"])), None
+            )
+            if hit is not None:
+                failed = 1
+                log, headline = plain(report["run"]["log"]), plain(finding["headline"])
+                print(
+                    f"tuimon report: {log}: {hit}: {finding['rule']} ({finding['severity']}): {headline}",
+                    file=sys.stderr,
+                )
+    return failed
 
 
 def _write(text: str, path: str | None) -> None:

@@ -4,16 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tuimon.diagnosis.cores import cpu_oversubscribed, neighbour
+from tuimon.diagnosis.course import hang, step_time_drift
 from tuimon.diagnosis.finding import Finding
-from tuimon.diagnosis.host import compute_bound_cpu, side_work
+from tuimon.diagnosis.host import compute_bound_cpu, optimizer_bound, side_work
 from tuimon.diagnosis.input import input_bound
-from tuimon.diagnosis.rank import ranked
+from tuimon.diagnosis.rank import folded, ranked
+from tuimon.diagnosis.ranks import straggler_rank
 from tuimon.diagnosis.start import warmup
+from tuimon.diagnosis.unjudged import Unjudged, unjudged
 from tuimon.session.session import Session
+
+__all__ = ["RULES", "Rule", "Unjudged", "diagnose", "unjudged"]
 
 Rule = Callable[[Session, int], Finding | None]
 
-RULES: tuple[Rule, ...] = (input_bound, side_work, compute_bound_cpu)
+RULES: tuple[Rule, ...] = (
+    hang,
+    input_bound,
+    side_work,
+    optimizer_bound,
+    straggler_rank,
+    cpu_oversubscribed,
+    neighbour,
+    step_time_drift,
+    compute_bound_cpu,
+)
 
 
 def diagnose(session: Session) -> list[Finding]:
@@ -24,4 +40,4 @@ def diagnose(session: Session) -> list[Finding]:
     beginning = warmup(session, pid)
     if beginning is not None:
         return [beginning]
-    return ranked([finding for rule in RULES if (finding := rule(session, pid)) is not None])
+    return ranked(folded([finding for rule in RULES if (finding := rule(session, pid)) is not None]))

@@ -86,3 +86,8 @@ def uses_gpu(session: Session, pid: int) -> bool | None:
     if gpus or "gpu" in session.notices:  # NVML was asked: no process of ours, or no driver at all
         return False
     return None
+
+
+def cpu_count(session: Session) -> int:
+    """Cores of the machine; 1 where no header told."""
+    return session.header.cpu_count if session.header else 1

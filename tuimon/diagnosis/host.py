@@ -1,35 +1,47 @@
-"""Rules about the training process itself: side work, and a model that computes on the CPU."""
+"""Rules about the training process itself: side work, evaluation, the optimizer, a model that computes on the CPU."""
 
 from __future__ import annotations
 
-from tuimon.diagnosis.evidence import at, hottest_function, percent, row, step_ms, uses_gpu
+from tuimon.diagnosis.evaluation import evaluation_function
+from tuimon.diagnosis.evidence import HotFunction, at, cpu_count, hottest_function, percent, row, step_ms, uses_gpu
 from tuimon.diagnosis.finding import Finding
 from tuimon.session.session import Session
 
 #: Share of the step outside data, forward, backward and optimizer from which it is worth a word (proposal).
 SIDE_WORK_SHARE = 0.10
 SIDE_WORK_CRITICAL = 0.30
+#: Share of wall time in evaluation from which it is: a fifth is common, a third and more costs (proposal).
+EVALUATION_SHARE = 0.35
+EVALUATION_CRITICAL = 0.60
+#: Share of the step in the optimizer; Adam on a dense model takes 5 to 15 % (measured on small models, CPU).
+OPTIMIZER_SHARE = 0.30
 #: Share of forward + backward + optimizer that makes a CPU training compute-bound (proposal).
 COMPUTE_SHARE = 0.70
 
 
 def side_work(session: Session, pid: int) -> Finding | None:
-    """Checkpoints, logging, metrics: time outside the phases, with the line that takes most of it.
+    """Checkpoints, logging, metrics, evaluation: time outside the phases, with the line that takes most of it.
 
-    Evidence: the exclusive phase "other" of the step; the line from the training thread's samples there.
+    Evidence: the exclusive phase "other" of the step, or the time in evaluation beside the steps, whichever takes more;
+    the line from the training thread's samples there.
     """
     table = session.phases(pid)
-    other = row(table, "other")
-    if table is None or other is None or other.share < SIDE_WORK_SHARE:
+    other, eval_row = row(table, "other"), row(table, "eval")
+    if table is None or other is None:
+        return None
+    in_steps = 1.0 - (eval_row.share if eval_row else 0.0)
+    if eval_row is not None and eval_row.share >= max(EVALUATION_SHARE, other.share * in_steps):
+        return _evaluation(session, pid, eval_row.share, eval_row.ms_per_step)
+    if other.share < SIDE_WORK_SHARE:
         return None
     if other.error is not None and other.share - other.error < SIDE_WORK_SHARE / 2:
         return None
     hot = hottest_function(session.hot_lines(pid, "other"))
-    where = f": {at(hot.place)}" if hot else ""
+    after = 1.0 - other.share * (hot.share if hot else 1.0)
     return Finding(
         rule="side_work",
         severity="critical" if other.share >= SIDE_WORK_CRITICAL else "warning",
-        headline=f"{percent(other.share)} of every step is side work outside the model{where}",
+        headline=f"{percent(other.share)} of every step is side work outside the model{_naming(hot)}",
         action=(
             f"do {at(hot.place)} less often, asynchronously, or after the epoch"
             if hot
@@ -42,7 +54,46 @@ def side_work(session: Session, pid: int) -> Finding | None:
             "step_ms": step_ms(table),
             "hot_share": hot.share if hot else None,
         },
-        estimated_speedup=1.0 / (1.0 - other.share) if other.share < 1.0 else None,
+        estimated_speedup=1.0 / after if after > 0.0 else None,
+    )
+
+
+def _evaluation(session: Session, pid: int, share: float, ms_per_batch: float | None) -> Finding:
+    hot = evaluation_function(session, pid)
+    return Finding(
+        rule="side_work",
+        severity="critical" if share >= EVALUATION_CRITICAL else "warning",
+        cause="evaluation",
+        headline=f"{percent(share)} of the time goes to evaluation, not training{_naming(hot)}",
+        action="evaluate less often, or on a part of the data",
+        share_of_step=share,
+        where=(hot.place,) if hot else (),
+        evidence={"eval_share": share, "eval_ms_per_batch": ms_per_batch, "hot_share": hot.share if hot else None},
+        estimated_speedup=1.0 / (1.0 - share) if share < 1.0 else None,
+    )
+
+
+def optimizer_bound(session: Session, pid: int) -> Finding | None:
+    """The update takes an unusual part of the step: many small parameters, or a dense update of few touched rows.
+
+    Evidence: the exclusive phase "optimizer". What a cheaper update would leave is not measured: no gain is told.
+    """
+    table = session.phases(pid)
+    optimizer = row(table, "optimizer")
+    if table is None or optimizer is None or optimizer.share < OPTIMIZER_SHARE:
+        return None
+    hot = hottest_function(session.hot_lines(pid, "optimizer"))
+    return Finding(
+        rule="optimizer_bound",
+        severity="warning",
+        headline=f"{percent(optimizer.share)} of every step is the optimizer's update{_naming(hot)}",
+        action=(
+            "a fused or foreach optimizer, sparse gradients for large embeddings (sparse=True, SparseAdam),"
+            " or an update every few batches"
+        ),
+        share_of_step=optimizer.share,
+        where=(hot.place,) if hot else (),
+        evidence={"optimizer_ms_per_step": optimizer.ms_per_step, "step_ms": step_ms(table)},
     )
 
 
@@ -60,10 +111,9 @@ def compute_bound_cpu(session: Session, pid: int) -> Finding | None:
         return None
     threads = session.process_threads(pid)
     cpu = threads.cpu_ratio if threads else None
-    cores = session.header.cpu_count if session.header else None
     heaviest = max(compute, key=compute.__getitem__)
     hot = hottest_function(session.hot_lines(pid, heaviest))
-    on = f" on {cpu:.1f} of {cores} cores" if cpu is not None and cores else ""
+    on = f" on {cpu:.1f} of {cpu_count(session)} cores" if cpu is not None and session.header else ""
     return Finding(
         rule="compute_bound_cpu",
         severity="info",
@@ -71,5 +121,9 @@ def compute_bound_cpu(session: Session, pid: int) -> Finding | None:
         action="the loop is in order; a GPU, a smaller model or lower precision would make it faster",
         share_of_step=share,
         where=(hot.place,) if hot else (),
-        evidence={"cpu_ratio": cpu, **{f"{name}_share": value for name, value in compute.items()}},
+        evidence={"cpu_ratio": cpu, "step_ms": step_ms(table), **{f"{name}_share": s for name, s in compute.items()}},
     )
+
+
+def _naming(hot: HotFunction | None) -> str:
+    return f": {at(hot.place)}" if hot else ""

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.steady import Change, Steady
+from tuimon.session.session import Session
 
 #: A finding that held for less than this share of the judged time is a passing state, not a property of the run.
 PASSING_RATIO = 0.1
@@ -31,6 +34,21 @@ class Verdicts:
     def __init__(self) -> None:
         self._held: dict[str, _Held] = {}
         self._judged_s = 0.0  # without warm-up
+        self._steady = Steady()
+
+    @property
+    def changes(self) -> Sequence[Change]:
+        """When the primary verdict changed, oldest first."""
+        return self._steady.changes
+
+    def judge(self, session: Session, lasting_s: float) -> list[Finding]:
+        """What the rules find now, steadied; it stands for the ``lasting_s`` seconds since the last call."""
+        pid = session.trainer()
+        stats = session.step_stats(pid) if pid is not None else None
+        findings = self._steady.order(diagnose(session), session.now_s, stats.total if stats else None)
+        if lasting_s > 0:
+            self.add(findings, lasting_s)
+        return findings
 
     def add(self, findings: Sequence[Finding], lasting_s: float) -> None:
         """What the rules say now; it stands for ``lasting_s`` seconds."""

@@ -148,7 +148,7 @@ class HotSpots:
         outside = {"data": 0, "forward": 0, "other": 0}
         for sample in self._samples():
             in_fetch = any(self._frames.kind(n) == "fetch" for n in sample.stack)
-            if sample.phase in outside and not in_fetch:
+            if sample.phase in outside and not in_fetch and not sample.told:
                 outside[sample.phase] += sample.count
         total = sum(outside.values())
         return SplitShares({name: n / total for name, n in outside.items()}, total) if total else None

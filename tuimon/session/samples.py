@@ -16,6 +16,7 @@ class Sample:
     stack: list[int]
     count: int
     phase: str
+    told: bool = False  # lies where markers tell its phase exactly: it divides nothing
 
 
 def classify(stacks: Mapping[tuple[int, ...], int], frames: FrameTable) -> list[Sample]:
@@ -24,7 +25,10 @@ def classify(stacks: Mapping[tuple[int, ...], int], frames: FrameTable) -> list[
         Sample(list(stack), count, stack_phase([frames.kind(n) for n in stack])) for stack, count in stacks.items()
     ]
     loop = LoopLines(phased, frames)
-    return [replace(s, phase=loop.phase_of(s.stack)) if s.phase == "rest" else s for s in phased]
+    return [
+        replace(s, phase=loop.phase_of(s.stack), told=loop.before_update(s.stack)) if s.phase == "rest" else s
+        for s in phased
+    ]
 
 
 class LoopLines:
@@ -39,7 +43,10 @@ class LoopLines:
         self._frames = frames
         self._backward = self._way(samples, "backward")
         self._forward_line: dict[int, int] = {}  # depth -> first line of the forward pass in that frame of the way
+        self._update_line: dict[int, int] = {}  # depth -> first line of the update in that frame of the way
         for sample in samples:
+            if sample.phase == "optimizer":
+                self._note_update(sample.stack)
             if sample.phase == "forward":
                 depth = self._parting(sample.stack)
                 if depth is not None:
@@ -56,6 +63,21 @@ class LoopLines:
             return "other"
         first_forward = self._forward_line.get(depth)
         return "data" if first_forward is not None and line < first_forward else "forward"
+
+    def before_update(self, stack: list[int]) -> bool:
+        """Whether a sample lies between backward and the update: a stretch that markers label."""
+        depth = self._parting(stack)
+        if depth is None or depth not in self._update_line:
+            return False
+        backward = self._frames[self._backward[depth]].line
+        return backward < self._frames[stack[depth]].line < self._update_line[depth]
+
+    def _note_update(self, stack: list[int]) -> None:
+        depth = self._parting(stack)
+        if depth is not None:
+            line = self._frames[stack[depth]].line
+            if line > self._frames[self._backward[depth]].line:
+                self._update_line[depth] = min(line, self._update_line.get(depth, line))
 
     def _way(self, samples: list[Sample], phase: str) -> list[int]:
         """Frames from the root to the innermost user frame of the most frequent stack of a phase."""

@@ -6,8 +6,9 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from tuimon.diagnosis import diagnose
+from tuimon.diagnosis import diagnose, unjudged
 from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.steady import Change
 from tuimon.diagnosis.verdicts import Verdicts
 from tuimon.records import Header, Record
 from tuimon.session.rows import PhaseTable, StepSummary
@@ -19,9 +20,10 @@ REPORT_SCHEMA = 1
 Json = Any  # a recursive alias is beyond mypy's inference in the literals below
 
 
-def fold(records: Iterable[Record]) -> tuple[Session, list[Finding]]:
-    """The picture at the end of a log, and the findings over all of it."""
-    session, verdicts = Session(), Verdicts()
+def fold(records: Iterable[Record], verdicts: Verdicts | None = None) -> tuple[Session, list[Finding]]:
+    """The picture at the end of a log, and the findings over all of it; ``verdicts`` keeps how they changed."""
+    session = Session()
+    verdicts = verdicts or Verdicts()
     judged_s: float | None = None
     for record in records:
         session.add(record)
@@ -29,12 +31,14 @@ def fold(records: Iterable[Record]) -> tuple[Session, list[Finding]]:
         judged_s = start_s if judged_s is None else judged_s
         # once a second at first, rarer as the log grows: rules cost milliseconds and logs last days
         if session.exit is None and record.t - judged_s >= max(1.0, (record.t - start_s) / 200):
-            verdicts.add(diagnose(session), record.t - judged_s)
+            verdicts.judge(session, record.t - judged_s)
             judged_s = record.t
     return session, verdicts.ranked() or diagnose(session)
 
 
-def report_of(session: Session, findings: Iterable[Finding], log: str) -> dict[str, Json]:
+def report_of(
+    session: Session, findings: Iterable[Finding], log: str, changes: Iterable[Change] = ()
+) -> dict[str, Json]:
     """The contract's object."""
     pid = session.trainer()
     steps = session.run_steps(pid) if pid is not None else None
@@ -47,6 +51,8 @@ def report_of(session: Session, findings: Iterable[Finding], log: str) -> dict[s
         "phases": _phases(table),
         "ranges": _ranges(table),
         "findings": [_finding(finding) for finding in findings],
+        "changes": [_change(session, change) for change in changes],
+        "unjudged": [{"rule": rule, "reason": reason} for rule, reason in unjudged(session)],
     }
 
 
@@ -140,6 +146,11 @@ def _finding(finding: Finding) -> dict[str, Json]:
         "action": finding.action,
         "estimated_speedup": finding.estimated_speedup,
     }
+
+
+def _change(session: Session, change: Change) -> dict[str, Json]:
+    since_s = change.t_s - session.start_s if session.start_s is not None else None
+    return {"at_s": _rounded(since_s), "step": change.step, "from": change.before, "to": change.after}
 
 
 def _rounded(value: float | None) -> float | None:

@@ -1,0 +1,60 @@
+"""``python -m tests.scenarios [NAME ...] [--short]``: all labelled scripts under tuimon, as one table."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.scenarios.catalogue import Scenario, catalogue
+from tests.scenarios.judging import Judgement, judge
+from tests.scenarios.running import ScenarioFailed, recall, remember, run, run_fixed
+from tests.scenarios.table import HEAD, line, totals
+
+SHORT = ("photos_without_workers", "checkpoint_every_step", "healthy_function")
+
+
+def main() -> int:
+    known = catalogue()
+    parser = argparse.ArgumentParser(prog="python -m tests.scenarios", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(known)}; default: all")
+    parser.add_argument("--short", action="store_true", help="three of them, for a short time")
+    parser.add_argument("--seconds", type=float, default=20, help="of training per script (default %(default)s)")
+    parser.add_argument("--no-gain", action="store_true", help="do not run the fixed scripts")
+    parser.add_argument("--keep", metavar="DIR", help="keep the logs there")
+    parser.add_argument("--again", metavar="DIR", help="judge the logs kept there once more, running nothing")
+    args = parser.parse_args()
+    names = args.names or (SHORT if args.short else list(known))
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        parser.error(f"unknown: {', '.join(unknown)}")
+    seconds = 12.0 if args.short else args.seconds
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(args.again or args.keep or temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        print(HEAD, flush=True)
+        if not args.again:
+            rows = [row for name in names if (row := _one(known[name], seconds, folder, not args.no_gain)) is not None]
+        else:
+            rows = [judge(known[name], *kept) for name in names if (kept := recall(known[name], folder)) is not None]
+            print("\n".join(map(line, rows)))
+    print(totals(rows, asked=len(names)))
+    return 0 if len(rows) == len(names) and all(row.right and not row.false_alarms for row in rows) else 1
+
+
+def _one(scenario: Scenario, seconds: float, folder: Path, gain: bool) -> Judgement | None:
+    try:
+        outcome = run(scenario, seconds, folder)
+        fixed = run_fixed(scenario, seconds / 3) if gain and scenario.rule and scenario.fixable else None
+    except ScenarioFailed as failed:
+        print(f"{scenario.name}: {failed}", file=sys.stderr, flush=True)
+        return None
+    remember(scenario, folder, outcome, fixed)
+    row = judge(scenario, outcome, fixed)
+    print(line(row), flush=True)
+    return row
+
+
+if __name__ == "__main__":
+    sys.exit(main())

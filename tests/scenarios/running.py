@@ -1,0 +1,97 @@
+"""Runs one scenario under tuimon and keeps what both of them say."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from tests.scenarios.catalogue import Scenario
+
+_TICKS_S = os.sysconf("SC_CLK_TCK")
+_DEADLINE_S = 90
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What the script measured itself."""
+
+    steps: int
+    step_ms: float
+    shares: dict[str, float]  # of the steps' time; "eval" beside them
+
+    @property
+    def wall_ms(self) -> float:
+        """Of a step and its part of the evaluation."""
+        return self.step_ms * (1 + self.shares.get("eval", 0.0))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A finished run: the truth, the log, and how many cores other programs took meanwhile."""
+
+    truth: Truth
+    log: Path
+    others_cores: float
+
+
+class ScenarioFailed(Exception):
+    """The script itself, or tuimon, did not end well; the text is its output."""
+
+
+def run(scenario: Scenario, seconds: float, folder: Path) -> Outcome:
+    """Run it under ``tuimon run --headless``."""
+    log = folder / f"{scenario.name}.jsonl"
+    command = [sys.executable, "-m", "tuimon", "run", "--headless", "--log", str(log), "--"]
+    busy_s, own_s, begin = _busy_s(), _children_s(), time.monotonic()
+    truth = _run([*command, *scenario.command(sys.executable, seconds)])
+    span_s = time.monotonic() - begin
+    others_s = (_busy_s() - busy_s) - (_children_s() - own_s)
+    return Outcome(truth, log, max(0.0, others_s / span_s))
+
+
+def run_fixed(scenario: Scenario, seconds: float) -> Truth:
+    """Run it without its bottleneck, and without tuimon."""
+    return _run(scenario.command(sys.executable, seconds, fixed=True))
+
+
+def remember(scenario: Scenario, folder: Path, outcome: Outcome, fixed: Truth | None) -> None:
+    """Keep beside the log what is not in it."""
+    facts = {"truth": asdict(outcome.truth), "fixed": fixed and asdict(fixed), "others_cores": outcome.others_cores}
+    (folder / f"{scenario.name}.truth.json").write_text(json.dumps(facts))
+
+
+def recall(scenario: Scenario, folder: Path) -> tuple[Outcome, Truth | None] | None:
+    """What ``remember`` kept; None without it."""
+    path = folder / f"{scenario.name}.truth.json"
+    if not path.exists():
+        return None
+    facts = json.loads(path.read_text())
+    outcome = Outcome(Truth(**facts["truth"]), folder / f"{scenario.name}.jsonl", facts["others_cores"])
+    return outcome, Truth(**facts["fixed"]) if facts["fixed"] else None
+
+
+def _run(command: list[str]) -> Truth:
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_DEADLINE_S, check=False
+    )
+    told = [line for line in done.stdout.splitlines() if line.startswith('{"steps"')]
+    if done.returncode or not told:
+        raise ScenarioFailed(f"exit code {done.returncode}\n{done.stdout[-1000:]}\n{done.stderr[-3000:]}")
+    return Truth(**json.loads(told[0]))
+
+
+def _busy_s() -> float:
+    """CPU seconds that all programs of the machine have used."""
+    with open("/proc/stat") as stat:
+        user, nice, system, _idle, _iowait, irq, softirq, *_ = map(int, stat.readline().split()[1:])
+    return (user + nice + system + irq + softirq) / _TICKS_S
+
+
+def _children_s() -> float:
+    spent = os.times()
+    return spent.children_user + spent.children_system + spent.user + spent.system

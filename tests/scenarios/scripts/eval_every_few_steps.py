@@ -1,0 +1,50 @@
+"""The whole validation set after every tenth step."""
+# expects: side_work/evaluation
+
+import torch
+from laps import Laps, options
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+
+@torch.no_grad()
+def validate(model, loader):
+    model.eval()
+    right = 0
+    for x, y in loader:
+        right += (model(x).argmax(1) == y).sum().item()  # <- cause
+    model.train()
+    return right
+
+
+def main():
+    args = options()
+    torch.set_num_threads(1)
+    train = TensorDataset(torch.randn(30_000, 128), torch.randint(10, (30_000,)))
+    valid = TensorDataset(torch.randn(16_000, 128), torch.randint(10, (16_000,)))
+    model = nn.Sequential(nn.Linear(128, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    valid_loader = DataLoader(valid, batch_size=1000)
+    watch = Laps(args.seconds)
+    going, steps = True, 0
+    while going:
+        for x, y in DataLoader(train, batch_size=256, shuffle=True):
+            watch.lap("data")
+            loss = nn.functional.cross_entropy(model(x), y)
+            watch.lap("forward")
+            optimizer.zero_grad()
+            loss.backward()
+            watch.lap("backward")
+            optimizer.step()
+            watch.lap("optimizer")
+            steps += 1
+            going = watch.step()
+            if not going:
+                break
+            if steps % (400 if args.fixed else 10) == 0:
+                validate(model, valid_loader)
+                watch.lap("eval")
+    watch.tell()
+
+
+main()

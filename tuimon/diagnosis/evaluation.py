@@ -1,0 +1,50 @@
+"""Which function evaluates: told by what the samples of training never pass through."""
+
+from __future__ import annotations
+
+from tuimon.diagnosis.evidence import HotFunction, hottest_function
+from tuimon.records import Frame, Place
+from tuimon.session.rows import HotLine
+from tuimon.session.samples import Sample
+from tuimon.session.session import Session
+
+#: Boundaries of training: what a sample inside them passes through is the way of training.
+_TRAINS = ("backward", "optimizer")
+
+
+def evaluation_function(session: Session, pid: int) -> HotFunction | None:
+    """The user's function outside the training's way that most samples pass through; None without such samples.
+
+    A sample's function here is the innermost of the user's before torch is entered: a module's own ``forward`` is
+    called by training and evaluation alike.
+    """
+    hotspots = session.hotspots(pid)
+    samples = hotspots.samples_of(pid) if hotspots else []
+    way = {
+        (frame.file, frame.function)
+        for sample in samples
+        if sample.phase in _TRAINS
+        for frame in _before_torch(session, sample)
+    }
+    lines = []
+    for sample in samples:
+        stack = _before_torch(session, sample)
+        if stack and sample.phase not in _TRAINS and (stack[-1].file, stack[-1].function) not in way:
+            lines.append((_place(stack[-1]), sample.count))
+    total = sum(n for _, n in lines)
+    return hottest_function([HotLine(place, n / total, n, total) for place, n in lines])
+
+
+def _before_torch(session: Session, sample: Sample) -> list[Frame]:
+    """The user's frames from the root to the first boundary or module."""
+    frames: list[Frame] = []
+    for number in sample.stack:
+        if session.frames.kind(number) not in ("none", "import"):
+            break
+        if session.frames[number].user:
+            frames.append(session.frames[number])
+    return frames
+
+
+def _place(frame: Frame) -> Place:
+    return Place(frame.file, frame.line, frame.function, frame.source)

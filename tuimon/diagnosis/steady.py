@@ -1,0 +1,84 @@
+"""Keeps the primary verdict from flickering, and remembers when it changed."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.rank import SEVERITY
+
+#: A new primary finding must hold for this long (proposal: three windows).
+HOLD_S = 3.0
+#: ... unless it is graver and takes this much more of the step (proposal).
+STRONGER_RATIO = 1.5
+_CHANGES_LIMIT = 100
+
+
+class Change(NamedTuple):
+    """The primary verdict changed: from and to are ``rule`` or ``rule/cause``, None for no finding."""
+
+    t_s: float
+    step: int | None  # steps ended by then
+    before: str | None
+    after: str | None
+
+    def text(self) -> str:
+        """``at step 1,200: input_bound -> compute_bound_cpu``."""
+        when = f"at step {self.step:,}: " if self.step is not None else ""
+        return f"{when}{self.before or 'nothing'} -> {self.after or 'nothing'}"
+
+
+class Steady:
+    """Orders the findings of every moment so that a passing one does not take the first place."""
+
+    def __init__(self) -> None:
+        self.changes: deque[Change] = deque(maxlen=_CHANGES_LIMIT)
+        self._primary: Finding | None = None
+        self._challenger: str | None = None
+        self._since_s = 0.0
+        self._begun = False  # a verdict was given after the warm-up
+
+    def order(self, findings: Sequence[Finding], now_s: float, step: int | None) -> list[Finding]:
+        """The findings with the steady primary first; one that has just vanished is kept for ``HOLD_S``."""
+        first = findings[0] if findings else None
+        if name_of(first) == name_of(self._primary):
+            self._primary, self._challenger = first, None
+            return list(findings)
+        if self._challenger != (name_of(first) or ""):
+            self._challenger, self._since_s = name_of(first) or "", now_s
+        if self._gives_way(first) or now_s - self._since_s >= HOLD_S:
+            self._change(first, now_s, step)
+            return list(findings)
+        kept = next((f for f in findings if name_of(f) == name_of(self._primary)), self._primary)
+        rest = [f for f in findings if kept is None or f.rule != kept.rule]
+        return [kept, *rest] if kept is not None else []
+
+    def _gives_way(self, first: Finding | None) -> bool:
+        """Whether the primary yields at once: to anything while there is none, to warm-up, to what is clearly worse."""
+        old = self._primary
+        if old is None or old.rule == "warmup":
+            return True
+        if first is None:
+            return False
+        if first.rule in ("warmup", "hang"):
+            return True
+        graver = SEVERITY[first.severity] < SEVERITY[old.severity]
+        return graver and (first.share_of_step or 0.0) > STRONGER_RATIO * (old.share_of_step or 0.0)
+
+    def _change(self, first: Finding | None, now_s: float, step: int | None) -> None:
+        before, after = self._primary, first
+        self._primary, self._challenger = first, None
+        if any(f is not None and f.rule == "warmup" for f in (before, after)):
+            return
+        if self._begun or before is not None:
+            self.changes.append(Change(now_s, step, name_of(before), name_of(after)))
+        self._begun = True
+
+
+def name_of(finding: Finding | None) -> str | None:
+    """``rule/cause``, or ``rule`` where there is no cause."""
+    if finding is None:
+        return None
+    return f"{finding.rule}/{finding.cause}" if finding.cause else finding.rule

@@ -1,0 +1,56 @@
+"""Which rules had nothing to judge by, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tuimon.diagnosis.cores import demand_of
+from tuimon.diagnosis.course import SPAN_WINDOWS, WARMUP_WINDOWS
+from tuimon.diagnosis.evidence import uses_gpu
+from tuimon.session.session import Session
+
+_STEPS = ("input_bound", "side_work", "optimizer_bound", "compute_bound_cpu")
+_GPU = ("launch_bound", "sync_point", "transfer_bound", "queue_full", "spin_wait", "compute_bound")
+
+
+class Unjudged(NamedTuple):
+    """A rule, or a part of it, that abstains for want of evidence."""
+
+    rule: str
+    reason: str
+
+
+def unjudged(session: Session) -> list[Unjudged]:
+    """For the process in focus."""
+    pid = session.trainer()
+    return list(_missing(session, pid)) if pid is not None else [Unjudged("all", "no training process was seen")]
+
+
+def _missing(session: Session, pid: int) -> Iterator[Unjudged]:
+    table = session.phases(pid)
+    if table is None:
+        yield from (Unjudged(rule, _why_no_steps(session, pid)) for rule in _STEPS)
+    elif table.inferred:
+        yield Unjudged("step_time_drift", "no markers: shares are inferred from stacks, step times are not known")
+        yield Unjudged("hang", "no markers: the beginning and end of a step are not known")
+    elif len(session.step_history(pid)) < WARMUP_WINDOWS + 3 * SPAN_WINDOWS // 2:
+        yield Unjudged("step_time_drift", "the run is too short to compare its end with its beginning")
+    hotspots = session.hotspots(pid)
+    if hotspots is None or not hotspots.samples:
+        notice = session.notices.get("stacks")
+        yield Unjudged("places", f"no stack samples: {notice.message}" if notice else "no stack samples")
+    if demand_of(session) is None:
+        reason = "the kernel does not tell how long threads wait for a core (schedstat)"
+        yield from (Unjudged(rule, reason) for rule in ("cpu_oversubscribed", "neighbour"))
+    if uses_gpu(session, pid) is not False:
+        yield from (Unjudged(rule, "no GPU events are recorded") for rule in _GPU)
+    yield Unjudged("gc_pauses", "time in the garbage collector is not measured")
+    yield Unjudged("memory_pressure", "the machine's free memory is not recorded")
+
+
+def _why_no_steps(session: Session, pid: int) -> str:
+    process = session.process(pid)
+    if process is not None and not process.markers:
+        return f"no markers: {process.markers_reason or 'attached without them'}; and no samples of a training loop"
+    return "no step has ended yet"

@@ -1,0 +1,114 @@
+"""What is known of a trainer's DataLoader workers, and of where its data comes from."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tuimon.diagnosis.evidence import HotFunction, hottest_function, merged_lines
+from tuimon.session.activity import activity_of
+from tuimon.session.rows import HotLine
+from tuimon.session.samples import Sample
+from tuimon.session.session import Session
+
+#: Samples of a thread, below which its share of anything says nothing.
+MIN_SAMPLES = 10
+
+
+class Workers(NamedTuple):
+    """The DataLoader workers of a trainer, as far as they were measured."""
+
+    number: int
+    cpu_ratio: float | None  # mean of one worker
+    busy_ratio: float | None  # not waiting for something to do: the larger of what counters and samples show
+    disk_ratio: float
+    hot: HotFunction | None
+    collate_share: float | None
+    gone: bool  # there were workers, and none is left
+
+    @property
+    def waiting(self) -> bool:
+        """Whether they are busy without computing: they wait for a disk, the network, a lock."""
+        return self.cpu_ratio is not None and self.busy_ratio is not None and self.cpu_ratio < 0.5 * self.busy_ratio
+
+
+def workers_of(session: Session, pid: int) -> Workers:
+    """The live workers of a process."""
+    processes = session.workers(pid)
+    threads = [t for p in processes if (t := session.process_threads(p.pid)) is not None]
+    cpu = [t.cpu_ratio for t in threads if t.cpu_ratio is not None]
+    mains = [row for t in threads for row in t.threads if row.tid == t.pid]
+    delays = [row.delay_ratio or 0.0 for row in mains]
+    states = [row.state for row in mains]
+    spots = [s for p in processes if (s := session.hotspots(p.pid)) is not None]
+    collates = [share for s in spots if (share := s.share_with("collate")) is not None]
+    counted = (sum(cpu) + sum(delays)) / len(cpu) if cpu else None
+    sampled = _busy_share(session, [p.pid for p in processes])
+    known = [ratio for ratio in (counted, sampled) if ratio is not None]
+    return Workers(
+        number=len(processes),
+        cpu_ratio=sum(cpu) / len(cpu) if cpu else None,
+        busy_ratio=max(known) if known else None,
+        disk_ratio=states.count("disk") / len(states) if states else 0.0,
+        hot=hottest_function(merged_lines(s.hot_lines() for s in spots)),
+        collate_share=sum(collates) / len(collates) if collates else None,
+        gone=not processes and session.had_workers(pid),
+    )
+
+
+def data_share_in(session: Session, pid: int, function_parts: tuple[str, ...]) -> float | None:
+    """Share of the training thread's samples in the data phase with such a function in the stack; None without any."""
+    hotspots = session.hotspots(pid)
+    samples = [s for s in hotspots.samples_of(pid) if s.phase == "data"] if hotspots else []
+    total = sum(s.count for s in samples)
+    if total < MIN_SAMPLES:
+        return None
+    hits = sum(s.count for s in samples if _calls(session, s, function_parts))
+    return hits / total
+
+
+def producer(session: Session, pid: int) -> HotFunction | None:
+    """The line of another Python thread that the training thread waits for in a queue while it gets its data."""
+    hotspots = session.hotspots(pid)
+    if hotspots is None:
+        return None
+    doing: Counter[str] = Counter()
+    for sample in hotspots.samples_of(pid):
+        if sample.phase == "data":
+            doing[activity_of([session.frames[n] for n in sample.stack])] += sample.count
+    if doing.total() < MIN_SAMPLES or doing["lock"] < 0.5 * doing.total():
+        return None
+    places: Counter[HotFunction] = Counter()
+    for tid in hotspots.tids():
+        hot = hottest_function(_working_lines(session, hotspots.samples_of(tid))) if tid != pid else None
+        if hot is not None:
+            places[hot] = hot.samples
+    return places.most_common(1)[0][0] if places else None
+
+
+def _working_lines(session: Session, samples: Sequence[Sample]) -> list[HotLine]:
+    """User lines of a thread where it does not itself wait for another."""
+    total = sum(s.count for s in samples)
+    lines = []
+    for sample in samples:
+        place = session.frames.user_place(sample.stack)
+        if place is not None and activity_of([session.frames[n] for n in sample.stack]) not in ("lock", "idle"):
+            lines.append(HotLine(place, sample.count / total, sample.count, total))
+    return lines
+
+
+def _busy_share(session: Session, pids: Sequence[int]) -> float | None:
+    """Share of the workers' samples in which they were not waiting to be asked for a batch."""
+    total = busy = 0
+    for pid in pids:
+        hotspots = session.hotspots(pid)
+        for sample in hotspots.samples_of(pid) if hotspots else ():
+            total += sample.count
+            busy += sample.count if activity_of([session.frames[n] for n in sample.stack]) != "idle" else 0
+    return busy / total if total >= MIN_SAMPLES else None
+
+
+def _calls(session: Session, sample: Sample, function_parts: tuple[str, ...]) -> bool:
+    functions = [session.frames[number].function for number in sample.stack]
+    return any(part in function for function in functions for part in function_parts)
