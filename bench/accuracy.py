@@ -1,0 +1,148 @@
+"""How right the shares are: programs that know what they use, against what the samples say."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from bench.overhead import Say
+from bench.table import Row, Spread
+from tuimon.records import Process, Stacks
+from tuimon.session.session import Session
+from tuimon.sources import procfs
+from tuimon.sources.stacks import StackSource
+from tuimon.sources.targets import Targets
+from tuimon.sources.thread_rows import ThreadMeter
+
+SPLIT = Path(__file__).with_name("known_split.py")
+PHASES = Path(__file__).with_name("known_phases.py")
+OFF_PROMISE_POINTS = 3.0
+WRONG_PROMISE_PERCENT = 5.0
+
+
+class Shares(NamedTuple):
+    """Shares (0..1) as the program measured them, and as tuimon did; how many samples tuimon's rest on."""
+
+    truth: dict[str, float]
+    measured: dict[str, float]
+    samples: int
+
+    @property
+    def off_points(self) -> float:
+        """The largest difference, in points."""
+        return max(abs(self.truth[name] - self.measured.get(name, 0.0)) for name in self.truth) * 100
+
+
+def measure(seconds: float, say: Say) -> list[Row]:
+    """Rows for shares of functions and threads, and for the join of samples to phases."""
+    say(f"accuracy of shares: {seconds:.0f} s")
+    functions, threads = split(seconds)
+    say(f"accuracy of the join to phases: {seconds:.0f} s")
+    right, samples = joined(seconds)
+    return [
+        _off(f"60/30/10 of three functions, {functions.samples} samples", functions),
+        _off("70/30 of two threads", threads),
+        Row(
+            f"samples in the wrong phase, 2 ms each, {samples} samples",
+            WRONG_PROMISE_PERCENT,
+            Spread.of([100 * (1 - right)]),
+            unit="%",
+        ),
+    ]
+
+
+def _off(what: str, shares: Shares) -> Row:
+    return Row(f"off the truth: {what}", OFF_PROMISE_POINTS, Spread.of([shares.off_points]), unit="points")
+
+
+def split(seconds: float, max_cpu_ratio: float = 0.03) -> tuple[Shares, Shares]:
+    """Shares of the functions of one thread (by samples) and of two threads (by the kernel's counters)."""
+    with _running(SPLIT) as process:
+        before = _truth(process)
+        meter = ThreadMeter(process.pid)
+        meter.look()
+        meter.end_window(1.0)
+        began_s = time.monotonic()
+        session, windows = _sampled(process.pid, seconds, max_cpu_ratio)
+        meter.look()
+        rows, _, _ = meter.end_window(time.monotonic() - began_s)
+        after = _truth(process)
+    used = {name: after[name] - before.get(name, 0.0) for name in after}
+    counts: Counter[str] = Counter()
+    for stack in (stack for window in windows for stack in window.stacks if stack.tid == process.pid):
+        inside = {session.frames[number].function for number in stack.frames}
+        counts.update({name: stack.count for name in ("sixty", "thirty", "ten") if name in inside})
+    cpu = sorted((row.cpu_ratio or 0.0 for row in rows), reverse=True)[:2]
+    main_s = used["sixty"] + used["thirty"] + used["ten"]
+    return (
+        Shares(_shares({name: used[name] for name in ("sixty", "thirty", "ten")}), _shares(counts), counts.total()),
+        Shares(_shares({"main": main_s, "beside": used["beside"]}), _shares({"main": cpu[0], "beside": cpu[1]}), 0),
+    )
+
+
+def joined(seconds: float, max_cpu_ratio: float = 0.03) -> tuple[float, int]:
+    """Share of samples (of the last 30 s) that are put into the phase they were taken in, and of how many."""
+    with _running(PHASES) as process:
+        session, _ = _sampled(process.pid, seconds, max_cpu_ratio)
+    hotspots = session.hotspots(process.pid)
+    right = total = 0
+    for sample in hotspots.samples_of(process.pid) if hotspots else []:
+        names = {session.frames[number].function for number in sample.stack}
+        truth = next((name.removeprefix("truth_") for name in names if name.startswith("truth_")), None)
+        if truth is not None:
+            total += sample.count
+            right += sample.count * (sample.phase == truth)
+    return right / max(total, 1), total
+
+
+@contextlib.contextmanager
+def _running(script: Path) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, str(script)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def _truth(process: subprocess.Popen[str]) -> dict[str, float]:
+    assert process.stdin is not None and process.stdout is not None
+    process.stdin.write("\n")
+    process.stdin.flush()
+    return dict(json.loads(process.stdout.readline()))
+
+
+def _sampled(pid: int, seconds: float, max_cpu_ratio: float) -> tuple[Session, list[Stacks]]:
+    """A session that has seen so many seconds of samples, and these samples."""
+    windows: list[Stacks] = []
+    targets, session = Targets(pid, None), Session()
+    targets.replace({pid: procfs.start_ticks(pid) or 0}, {pid: "trainer"})
+    facts = {"ppid": 1, "start_unix_s": 0.0, "command": ["python"], "markers": False}
+    session.add(Process(t=time.monotonic(), pid=pid, role="trainer", **facts))
+    source = StackSource(targets, max_cpu_ratio=max_cpu_ratio)
+    until_s = time.monotonic() + seconds
+    try:
+        while time.monotonic() < until_s:
+            for record in source.read():
+                session.add(record)
+                if isinstance(record, Stacks):
+                    windows.append(record)
+            time.sleep(source.period_s)
+    finally:
+        source.close()
+    return session, windows
+
+
+def _shares(amounts: dict[str, float] | Counter[str]) -> dict[str, float]:
+    total = sum(amounts.values())
+    return {name: amount / total for name, amount in amounts.items()} if total else {}
