@@ -37,6 +37,7 @@ _WAITS = (
     _rule("io", r"multiprocessing/(connection|popen_\w+|forkserver)\.py$", r"wait|_?poll|_?recv(_bytes)?"),
     _rule("lock", r"multiprocessing/(queues|synchronize|process)\.py$", "get|put|acquire|__enter__|wait|join"),
     _rule("lock", r"concurrent/futures/", "result|wait|as_completed"),
+    _rule("io", r"(^|/)socket\.py$", "accept"),
     _rule("io", r"(^|/)subprocess\.py$", "wait|_wait|_try_wait|communicate|_communicate"),
 )  # fmt: skip
 
@@ -85,7 +86,10 @@ def activity_of(stack: Sequence[Frame]) -> Activity:
     inner = stack[: -_LOOK_AT - 1 : -1]
     waiting = _first(_WAITS, inner[:1])
     if waiting is not None:
-        return _first(_WAITERS, inner) or waiting
+        alone = not any(
+            frame.user for frame in stack
+        )  # no code of the user's waits: a helper thread with nothing to do
+        return _first(_WAITERS, inner) or ("idle" if alone else waiting)
     leaf = inner[0]
     if leaf.user:
         return next((activity for activity, text in _TEXTS if text.search(leaf.source)), "python")

@@ -12,6 +12,7 @@ from tuimon.session.samples import Sample
 
 NODES_LIMIT = 20_000
 _WORKER_LOOP = "_worker_loop"
+_OUR_HOOKS = "tuimon/target/"
 
 
 @dataclass(slots=True)
@@ -169,8 +170,11 @@ def call_tree(
 
 
 def own_part(stack: list[int], frames: FrameTable) -> list[int]:
-    """A stack without what a forked DataLoader worker inherited from the trainer: its own part begins at its loop."""
-    for depth in range(len(stack) - 1, 0, -1):
-        if frames[stack[depth]].function == _WORKER_LOOP:
-            return stack[depth:]
-    return stack
+    """A stack as its program knows it.
+
+    Without what a forked DataLoader worker inherited from the trainer (its own part begins at its loop), and without
+    the frames of our hooks, unless one is the innermost: then the time is ours.
+    """
+    start = next((d for d in range(len(stack) - 1, 0, -1) if frames[stack[d]].function == _WORKER_LOOP), 0)
+    inner = stack[-1:]
+    return [number for number in stack[start:-1] if _OUR_HOOKS not in frames[number].file] + inner

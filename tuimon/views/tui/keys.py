@@ -77,4 +77,4 @@ def keys_line(keys: Sequence[tuple[str, str, str]], width: int) -> Line:
         if cells(spans) + cells(part) - 2 > width:
             break
         spans += part
-    return tuple(spans)
+    return tuple(spans[:-1])

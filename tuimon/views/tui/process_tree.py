@@ -50,7 +50,7 @@ def tree_rows(threads: Sequence[ThreadRow], processes: Sequence[Process], folded
         if pid not in folded:
             indent = "  " * (depth + 1)
             found += [TreeRow(replace(row, role=indent + (row.role or row.name)), row) for row in of[pid]]
-        stack += [(child, depth + 1) for child in reversed(below)]
+            stack += [(child, depth + 1) for child in reversed(below)]
     return found
 
 

@@ -54,6 +54,11 @@ class SheetBody(Canvas, can_focus=True):
         )
         self.put(lines[self._top : self._top + height])
 
+    def show_from(self, index: int) -> None:
+        """Scroll so that a line is the first in view."""
+        self._top = index
+        self.update()
+
     def on_resize(self) -> None:
         """The lines follow the width."""
         self.update()

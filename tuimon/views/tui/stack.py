@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 Code = Sequence[tuple[int, str]]  # lines with their numbers
 FRAMES_SHOWN = 60
+_DUMP_HEAD = Span("dump of all Python threads, innermost first", "strong")
 #: A thread that has not moved for so long is worth a word.
 STUCK_S = 5.0
 
@@ -102,7 +103,7 @@ def code_lines(code: Code, number: int) -> list[Line]:
 
 def dump_lines(dump: Dump, tid: int, width: int) -> list[Line]:
     """All threads of a dump, the one asked about first; or why there is none."""
-    lines: list[Line] = [(), line(("dump of all Python threads, innermost first", "strong"))]
+    lines: list[Line] = [(), (_DUMP_HEAD,)]
     if dump.trouble is not None:
         lines += paragraph(plain(dump.trouble), width, "warning", indent=2)
         return lines + (paragraph(f"→ {plain(dump.hint)}", width, "text", indent=2) if dump.hint else [])
@@ -166,6 +167,8 @@ class ThreadSheet(Sheet):
         if event.worker is self._dumping:
             self._dumping = None
             self._dump = event.worker.result or self._dump
+            lines = self._lines(self.body.content_size.width)
+            self.body.show_from(next((i for i, row in enumerate(lines) if _DUMP_HEAD in row), 0))
         super().update()
 
     def _find_row(self) -> None:
