@@ -72,7 +72,7 @@ _TEXTS: tuple[tuple[Activity, re.Pattern[str]], ...] = (
     ("sync", re.compile(r"\.(?:item|tolist|nonzero|synchronize|masked_select)\(|\.cpu\(|\.numpy\(|\.to\(['\"]cpu")),
     ("sync", re.compile(r"\btorch\.(?:nonzero|unique|masked_select|isnan\(.*\)\.any|equal|allclose)\(")),
     ("transfer", re.compile(r"\.(?:to|cuda|pin_memory)\(|\.copy_\(")),
-    ("lock", re.compile(r"\.(?:acquire|join|wait)\(\s*(?:timeout=)?[\d.]*\s*\)|\bwith \w*lock\b")),
+    ("lock", re.compile(r"\.(?:acquire|join|wait)\(\s*(?:timeout=)?[\d.]*\s*\)|\bwith [\w.]*lock\b")),
     ("io", re.compile(r"\bopen\(|\.(?:recv|recvfrom|sendall|read|readlines?|write|flush|fsync)\(|\bImage\.open")),
     ("io", re.compile(r"\b(?:torch|np|numpy|pickle|json)\.(?:load|save|loadtxt|dump)\(|\bread_(?:csv|parquet)\(")),
     ("torch", re.compile(r"\btorch\.|\bF\.\w+\(|\.backward\(|\bnn\.")),
@@ -86,10 +86,10 @@ def activity_of(stack: Sequence[Frame]) -> Activity:
     inner = stack[: -_LOOK_AT - 1 : -1]
     waiting = _first(_WAITS, inner[:1])
     if waiting is not None:
-        alone = not any(
-            frame.user for frame in stack
-        )  # no code of the user's waits: a helper thread with nothing to do
-        return _first(_WAITERS, inner) or ("idle" if alone else waiting)
+        waiter = _first(_WAITERS, inner) or waiting
+        # Where no code of the user's waits, it is a helper thread with nothing to do.
+        helper = waiter in ("lock", "io") and not any(frame.user for frame in stack)
+        return "idle" if helper else waiter
     leaf = inner[0]
     if leaf.user:
         return next((activity for activity, text in _TEXTS if text.search(leaf.source)), "python")
