@@ -1,0 +1,180 @@
+"""What the session says of the sampler, of the GIL, of threads that stand still, from literal records."""
+
+import pytest
+
+from tests.session.records import frames, header, process, stacks, threads
+from tuimon.records import Cost, Gil, GilCount, StackCount, Stacks
+from tuimon.session.session import Session
+
+TORCH = "/v/lib/python3.11/site-packages/torch"
+LOOP = frames(
+    ("/t.py", 1, "main", "", True), (f"{TORCH}/autograd/graph.py", 9, "_engine_run_backward"), ("/t.py", 2, "f")
+)
+
+
+def told(*records):
+    session = Session()
+    for record in records:
+        session.add(record)
+    return session
+
+
+def window(t, samples=20, pid=100, window_s=1.0, **more):
+    rows = [StackCount(pid, "MainThread", [0], samples)] if samples else []
+    return Stacks(t=t, pid=pid, window_s=window_s, rate_hz=samples / window_s, samples=samples, stacks=rows, **more)
+
+
+def test_nothing_is_known_before_the_first_window():
+    assert told(header(), process()).sampling() is None
+
+
+def test_rate_coverage_failures_and_cost():
+    cost = Cost(t=10.0, pid=0, window_s=10.0, cpu_ratio=0.04, sampler_cpu_ratio=0.021, rss_bytes=1)
+    lost = window(4.0, samples=0, lost=True)
+    sampling = told(process(), window(1.0), window(2.0, failed=2), window(3.0), lost, window(5.0), cost).sampling()
+    assert sampling.rate_hz == pytest.approx(20.0)
+    assert sampling.coverage_ratio == pytest.approx(0.8)
+    assert (sampling.failed, sampling.lost, sampling.cpu_ratio) == (2, 1, 0.021)
+    (row,) = sampling.rows
+    assert (row.pid, row.samples) == (100, 80)
+
+
+def test_the_window_being_taken_is_no_gap_but_a_sampler_that_fell_silent_is():
+    session = told(process(), *(window(float(t)) for t in range(1, 31)))
+    session.add(threads(40.0, (100, "python", 1.0, "running")))
+    assert session.sampling().coverage_ratio == pytest.approx(1.0)
+    session.add(threads(90.0, (100, "python", 1.0, "running")))
+    assert session.sampling().coverage_ratio == pytest.approx(0.0)
+    assert session.sampling().rate_hz is None
+
+
+def test_windows_that_overlap_the_last_minute_count_in_part():
+    session = told(process(), window(20.0, window_s=20.0), window(120.0, window_s=20.0))
+    assert session.sampling().coverage_ratio == pytest.approx(20 / 60)
+
+
+def test_the_first_rank_comes_first():
+    session = told(process(101, rank=1), process(100, rank=0), window(1.0, samples=5, pid=101), window(1.0, pid=100))
+    assert [row.pid for row in session.sampling().rows] == [100, 101]
+    assert session.sampling().rate_hz == pytest.approx(20.0)
+
+
+def test_a_pid_that_comes_back_is_another_process():
+    session = told(LOOP, process(), window(1.0, failed=9), process(start_unix_s=1.8e9), window(2.0))
+    assert session.sampling().failed == 0
+    assert sum(sample.count for sample in session.hotspots(100).samples_of(100)) == 20
+
+
+def test_a_lost_window_leaves_the_last_place():
+    session = told(LOOP, process(), threads(1.0, (100, "python", 1.0, "running")), window(1.0))
+    session.add(window(2.0, samples=0, lost=True))
+    assert session.threads()[0].place.line == 1
+
+
+def gil(t, looks, *counts, pid=100):
+    return Gil(t=t, pid=pid, looks=looks, threads=[GilCount(*count) for count in counts])
+
+
+def test_who_holds_the_gil():
+    rows = threads(1.0, (100, "python", 0.5, "running"), (101, "hog", 0.9, "running"), (102, "idle", 0.0, "waiting"))
+    session = told(process(), rows, gil(1.0, 30, (100, 6), (101, 24)))
+    assert [row.gil_ratio for row in session.threads()] == [None] * 3  # thirty looks say little
+    session.add(gil(6.0, 30, (101, 27)))
+    assert [row.gil_ratio for row in session.threads()] == pytest.approx([0.1, 0.85, 0.0])
+    session.add(gil(70.0, 60, (101, 61)))  # the first ones are older than a minute
+    assert [row.gil_ratio for row in session.threads()] == pytest.approx([0.0, 1.0, 0.0])
+
+
+def test_pthread_ids_name_the_main_thread_only():
+    rows = threads(1.0, (100, "python", 0.5, "running"), (101, "python", 0.9, "running"))
+    session = told(process(), rows, gil(1.0, 60, (100, 15), (0x7FEF986DF6C0, 45)))
+    assert [row.gil_ratio for row in session.threads()] == [0.25, None]
+
+
+def test_how_long_a_thread_has_shown_one_stack():
+    session = told(LOOP, process(), stacks(1.0, ([0], 15), ([0, 2], 5)))
+    assert session.same_stack_s(100, 100) == 0.0
+    session.add(stacks(2.0, ([0, 2], 20)))
+    assert session.same_stack_s(100, 100) == pytest.approx(1.0)
+    session.add(window(3.0, samples=0, lost=True))
+    session.add(stacks(9.0, ([0, 2], 20)))
+    assert session.same_stack_s(100, 100) == pytest.approx(8.0)
+    session.add(stacks(10.0, ([0], 20)))
+    assert session.same_stack_s(100, 100) == pytest.approx(1.0)
+    assert session.same_stack_s(100, 999) is None
+    assert session.same_stack_s(7, 7) is None
+
+
+def cycling(t, cycles, samples=40):
+    return window(t, samples=samples, window_s=8.0, cycles=cycles)
+
+
+def test_steps_a_second_told_by_samples():
+    attached = process(markers=False)
+    session = told(attached, *(cycling(8.0 * n, 4) for n in range(1, 6)))
+    steps = session.steps(100)
+    assert steps.estimated
+    assert steps.per_second == pytest.approx(20 / (40 * 39 / 40))
+    assert (steps.median_ms, steps.total) == (None, 0)
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        [process(markers=True), cycling(8.0, 9)],  # markers will tell
+        [process(markers=False), cycling(8.0, 2)],  # too few
+        [process(markers=False), cycling(8.0, 9), cycling(16.0, None)],  # samples too far apart
+        [process(markers=False)],
+    ],
+)
+def test_no_rate_where_samples_cannot_tell(records):
+    assert told(*records).steps(100) is None
+
+
+MAIN = (100, "pt_main_thread", 0.9, "running")
+
+
+def pool(*rows, cores=8, torch="2.13.0", sampled=True, parked=()):
+    first = [header(cpu_count=cores), process(torch=torch), LOOP]
+    samples = [window(1.0, parked=list(parked))] if sampled else []
+    return [(row.role, row.count) for row in told(*first, *samples, threads(1.0, MAIN, *rows)).threads()]
+
+
+def idle(count, tid=101):
+    return (tid, "pt_main_thread", 0.0, "waiting", 0.0, count)
+
+
+def test_the_intra_op_pool_is_one_row():
+    assert pool(idle(7)) == [("main", 1), ("intra-op", 7)]
+    assert pool(idle(3)) == [("main", 1), ("intra-op", 3)]  # one a core, two hyper-threads each
+    busy = [(200 + n, "python3.11", 0.8 + 0.02 * n, "running") for n in range(3)]
+    assert pool(*busy, idle(4)) == [("main", 1), ("intra-op", 7)]
+    assert pool(*busy, cores=64) == [("main", 1), ("intra-op", 3)]  # they work in step
+
+
+def test_native_threads_of_unknown_purpose_stay_native():
+    assert pool(idle(5)) == [("main", 1), ("native", 5)]
+    assert pool(idle(7), torch=None) == [("main", 1), ("native", 7)]
+    assert pool(idle(7), sampled=False) == [("main", 1), ("native", 7)]
+    uneven = [(201, "python", 0.9, "running"), (202, "python", 0.03, "running")]
+    assert pool(*uneven) == [("main", 1), ("native", 1), ("native", 1)]
+
+
+def test_a_parked_python_thread_is_no_pool():
+    assert pool(idle(1), cores=2, parked=[(101, "Thread-1")]) == [("main", 1), ("thread", 1)]
+
+
+@pytest.mark.parametrize(
+    ("name", "role"),
+    [
+        ("pt_autograd_0", "autograd"),
+        ("pt_nccl_watchdg", "watchdog"),
+        ("pt_nccl_heartbt", "watchdog"),
+        ("NCCL-Service", "NCCL"),
+        ("cuda-EvtHandlr", "CUDA driver"),
+        ("gloo-worker", "gloo"),
+        ("prompter", "native"),  # no "omp"
+    ],
+)
+def test_native_threads_by_name(name, role):
+    assert pool((150, name, 0.1, "waiting"))[1][0] == role
