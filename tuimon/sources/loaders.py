@@ -81,7 +81,7 @@ class LoaderTracker:
     def __init__(self, reader: ring.RingReader) -> None:
         self._reader = reader
         self._loaders: dict[int, _Loader | None] = {}  # by the name id of their facts; None: not readable
-        self._open: dict[tuple[int, int], int] = {}  # (thread, iterator) -> begin of its fetch
+        self._open: dict[tuple[int, int], tuple[int, int]] = {}  # (thread, iterator) -> begin of its fetch, its flag
         self._unused: set[int] = set()  # loaders whose latest batch no backward has used
         self._enrolled: dict[int, int] = {}  # workers told so far of the newest iterator, by loader
         self._window = 0
@@ -94,15 +94,12 @@ class LoaderTracker:
             if self._unused:
                 self._trained()
         elif kind == ring.FETCH_BEGIN:
-            loader = self._loader(value >> ring.LOADER_SHIFT)
-            if loader is not None:
-                self._open[tid, value] = time_ns
-                if flag:
-                    loader.ready.append(flag - 1)
+            if self._loader(value >> ring.LOADER_SHIFT) is not None:
+                self._open[tid, value] = (time_ns, flag)
         elif kind == ring.FETCH_END:
-            begin_ns = self._open.pop((tid, value), None)
-            if begin_ns is not None:
-                self._fetched(value >> ring.LOADER_SHIFT, time_ns - begin_ns, exhausted=flag != 0)
+            begun = self._open.pop((tid, value), None)
+            if begun is not None:
+                self._fetched(value >> ring.LOADER_SHIFT, time_ns - begun[0], begun[1], exhausted=flag != 0)
         elif kind == ring.WORKER:
             self._enrol(flag, value)
 
@@ -118,7 +115,7 @@ class LoaderTracker:
         if not self._loaders:
             return
         self._look_at_slots(now_ns)
-        waiting = {value >> ring.LOADER_SHIFT: begin_ns for (_, value), begin_ns in self._open.items()}
+        waiting = {value >> ring.LOADER_SHIFT: begin_ns for (_, value), (begin_ns, _) in self._open.items()}
         for key, loader in self._loaders.items():
             if loader is None:
                 continue
@@ -170,7 +167,7 @@ class LoaderTracker:
 
     # -- what its batches are for
 
-    def _fetched(self, key: int, wait_ns: int, exhausted: bool) -> None:
+    def _fetched(self, key: int, wait_ns: int, ready: int, exhausted: bool) -> None:
         """A second fetch without a backward, or the end of the data, shows that the batch before was evaluated."""
         loader = self._loaders.get(key)
         if loader is None:
@@ -180,6 +177,8 @@ class LoaderTracker:
             self._unused.discard(key)
         if not exhausted:
             loader.waits_ns.append(wait_ns)
+            if ready:
+                loader.ready.append(ready - 1)
             self._unused.add(key)
 
     def _trained(self) -> None:

@@ -8,7 +8,7 @@ import fcntl
 import mmap
 import os
 import struct
-import time
+from time import monotonic_ns
 from typing import Any, Iterator, NamedTuple, Optional
 
 from .layout import LOADING_BYTES, LOADING_OFFSET, ring_path, start_ticks
@@ -23,6 +23,13 @@ IN_PROCESS = 0xFFFF
 
 #: What a worker is at.
 WAITING, ITEMS, COLLATE = 0, 1, 2
+
+#: What took longer than this is written at its end; anything is, this long after the last time.
+LONG_NS = 1_000_000
+HOLD_NS = 20_000_000
+#: Batches quicker than this, so many in a row, need no look inside.
+QUICK_NS = 500_000
+QUICK_BATCHES = 64
 
 _KEY = struct.Struct("<QI")  # start ticks and pid, from byte 8 on
 
@@ -54,17 +61,29 @@ class Slot:
         self._dataset = dataset
         self._sequence = 0
         self._state = WAITING
-        self._since_ns = time.monotonic_ns()
+        self._since_ns = monotonic_ns()
+        self._due_ns = 0
+        self._before_ns = 0  # spent on items and collating, when last asked whether that is quick
         self._batches = 0
         self._totals = [0, 0, 0]  # by state
 
     def enter(self, state: int, batches: int = 0) -> None:
-        """Begin something else; ``batches`` have been finished."""
-        now_ns = time.monotonic_ns()
-        self._totals[self._state] += now_ns - self._since_ns
+        """Begin something else; ``batches`` have been finished.
+
+        Written at once where what was done took long, else after a few milliseconds: writing costs 2 us in the cold of
+        a training loop, and a loop without workers enters four times a step.
+        """
+        now_ns = monotonic_ns()
+        spent_ns = now_ns - self._since_ns
+        self._totals[self._state] += spent_ns
         self._state = state
         self._since_ns = now_ns
         self._batches += batches
+        if spent_ns > LONG_NS or now_ns > self._due_ns:
+            self._write(now_ns)
+
+    def _write(self, now_ns: int) -> None:
+        self._due_ns = now_ns + HOLD_NS
         self._sequence += 1
         wait_ns, items_ns, collate_ns = self._totals
         at = self._at
@@ -72,7 +91,7 @@ class Slot:
         self._view[at : at + SLOT.size] = SLOT.pack(
             self._sequence,
             *self._head,
-            state,
+            self._state,
             self._dataset,
             now_ns,
             self._batches,
@@ -81,6 +100,19 @@ class Slot:
             wait_ns,
             self._sequence,
         )
+
+    def is_quick(self) -> bool:
+        """Asked after a batch: whether the last many took so little that measuring them is not worth its cost."""
+        if self._batches % QUICK_BATCHES:
+            return False
+        _, items_ns, collate_ns = self._totals
+        spent_ns, self._before_ns = items_ns + collate_ns - self._before_ns, items_ns + collate_ns
+        return spent_ns < QUICK_BATCHES * QUICK_NS
+
+    def vanish(self) -> None:
+        """Leave no figures behind."""
+        self._view[self._at : self._at + SLOT.size] = bytes(SLOT.size)
+        self.let_go()
 
     def let_go(self) -> None:
         """This is a forked child: the slot is its parent's."""
@@ -97,7 +129,7 @@ def claim(trainer: int, loader: int, worker: int, workers: int, dataset: int) ->
         if os.fstat(handle).st_uid != os.geteuid():
             return None
         view = mmap.mmap(handle, LOADING_BYTES, offset=LOADING_OFFSET)
-        fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, LOADING_OFFSET)
+        _lock(handle)
         at = _free(view)
         if at is None:
             return None
@@ -106,6 +138,17 @@ def claim(trainer: int, loader: int, worker: int, workers: int, dataset: int) ->
         return slot
     finally:
         os.close(handle)  # and with it the lock
+
+
+def _lock(handle: int) -> None:
+    """Wait 10 ms at most: workers that start together claim together, and each holds the lock for 0.3 ms."""
+    for _ in range(20):
+        try:
+            fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, LOADING_OFFSET)
+            return
+        except (BlockingIOError, PermissionError):
+            time.sleep(0.0005)
+    raise BlockingIOError("another process is claiming")
 
 
 def _free(view: mmap.mmap) -> Optional[int]:
