@@ -4,7 +4,7 @@ import pytest
 
 from tests.session.records import frames, header, process, stacks, steps, threads
 from tuimon.diagnosis import diagnose
-from tuimon.records import Gpu, Notice
+from tuimon.records import Gpu, Loader, LoaderFacts, LoaderWorker, Notice, StackCount, Stacks
 from tuimon.session.session import Session
 
 NO_GPU = Notice(t=0, pid=0, source="gpu", level="info", message="no driver")
@@ -157,3 +157,75 @@ def test_too_few_samples_make_no_verdict():
     assert "input_bound" not in {f.rule for f in run(phases, split, few)}
     many = stacks(12, ([20], 100), ([21, 22], 300), ([23, 24], 300))
     assert "hand_rolled_loader" in {f.cause for f in run(phases, split, many)}
+
+
+def loader(items_ms, collate_ms, wait_ms, workers):
+    facts = LoaderFacts(dataset="Rows", kind="map", workers=workers)
+    rows = [LoaderWorker(pid, n, 10, items_ms, collate_ms, wait_ms) for n, pid in enumerate(range(201, 201 + workers))]
+    rows = rows or [LoaderWorker(100, 0, 10, items_ms, collate_ms, wait_ms)]
+    return Loader(t=12, pid=100, number=1, window_s=1.0, role="train", fetches=10, facts=facts, workers=rows)
+
+
+def test_markers_of_the_workers_overrule_what_counters_suggest():
+    first, *_ = run(STARVED, loader(50, 10, 940, 2), *workers(2, 0.99, ([0, 1], 40)))
+    assert first.evidence["worker_busy_ratio"] == pytest.approx(0.06)
+    assert first.cause is None
+
+
+def test_collate_is_told_by_markers_and_named_below_them():
+    own = frames(
+        ("/opt/tuimon/target/worker.py", 9, "tuimon_collate"),
+        ("data.py", 70, "join", "adjacency[a, b] = 1", True),
+        first=30,
+    )
+    first, *_ = run(STARVED, own, loader(200, 790, 10, 1), *workers(1, 0.99, ([0, 1], 10), ([0, 30, 31], 40)))
+    assert (first.cause, first.where[0].function) == ("slow_collate", "join")
+    assert first.estimated_speedup == pytest.approx(1 / 0.38)
+
+
+def test_collate_in_the_training_process():
+    first, *_ = run(STARVED, loader(100, 520, 380, 0), stacks(12, ([3, 4, 7], 60)))
+    assert (first.cause, first.where[0].function) == ("slow_collate", "my_collate")
+    assert first.estimated_speedup == pytest.approx(1 / 0.38)
+
+
+def test_a_sampler_is_told_from_items():
+    draws = frames(
+        ("/lib/site-packages/torch/utils/data/dataloader.py", 800, "_next_index"),
+        ("data.py", 90, "__iter__", "yield torch.multinomial(w, 1)", True),
+        first=30,
+    )
+    first, *_ = run(STARVED, draws, stacks(12, ([3, 4, 30, 31], 60), ([3, 4], 10)), *workers(1, 0.02, ([0], 40)))
+    assert (first.cause, first.where[0].line) == ("sampler", 90)
+    assert first.estimated_speedup == pytest.approx(1 / (1 - 0.62 * 60 / 70))
+
+
+def test_workers_that_wait_for_the_network_are_too_few_on_any_machine():
+    remote = frames(("data.py", 95, "download", "time.sleep(0.01)", True), first=30)
+    idle = threads(12, (100, "python", 0.1, "waiting"), cpu_ratio=0.1)
+    first, *_ = run(STARVED, remote, idle, *workers(2, 0.03, ([0, 30], 40)))
+    assert (first.cause, first.where[0].line) == ("workers_saturated", 95)
+    assert "both workers wait at download() data.py:95" in first.headline
+    assert "num_workers=2 -> 6" in first.action  # as many as keep up with the rest of the step
+    assert first.estimated_speedup == pytest.approx(1 / 0.38)
+
+
+def test_a_thread_that_is_waited_for_is_named():
+    loop = frames(
+        ("train.py", 10, "main", "x = ready.get()", True),
+        ("/lib/python3.11/queue.py", 171, "get"),
+        ("/lib/python3.11/threading.py", 327, "wait"),
+        ("train.py", 11, "main", "loss = model(x)", True),
+        ("/lib/site-packages/torch/nn/modules/module.py", 99, "_call_impl"),
+        ("train.py", 12, "main", "loss.backward()", True),
+        ("/opt/tuimon/target/hooks.py", 7, "tuimon_backward"),
+        ("read.py", 5, "read", "time.sleep(0.03)", True),
+        first=30,
+    )
+    main = StackCount(100, "MainThread", [30, 31, 32], 60)
+    rest = [StackCount(100, "MainThread", [33, 34], 20), StackCount(100, "MainThread", [35, 36], 20)]
+    reads = StackCount(101, "reader", [37], 100)
+    record = Stacks(t=12, pid=100, window_s=1.0, rate_hz=20.0, samples=100, stacks=[main, *rest, reads])
+    first, *_ = run({"between": 80, "backward": 20}, loop, record)
+    assert (first.cause, first.where[0].function) == ("hand_rolled_loader", "read")
+    assert "read() read.py:5 prepares it in a thread" in first.headline

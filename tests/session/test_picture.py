@@ -1,7 +1,8 @@
 """Processes, threads, GPUs, notices: the rest of the picture."""
 
 from tests.session.records import frames, header, process, stacks, steps, threads
-from tuimon.records import Exit, Gpu, Notice
+from tuimon.records import Exit, Frame, Gpu, Notice
+from tuimon.session.frames import FrameTable
 from tuimon.session.session import Session
 
 
@@ -117,3 +118,11 @@ def test_the_end_is_kept():
     session = session_of(Exit(t=9, pid=100, exit_code=137, signal="SIGKILL"))
     assert session.exit.exit_code == 137
     assert session.now_s == 9
+
+
+def test_a_comprehension_belongs_to_its_function():
+    table = FrameTable()
+    table.add(0, [Frame("a.py", 3, "rows", "", True), Frame("a.py", 4, "<listcomp>", "", True)])
+    assert table.user_place([0, 1]).function == "rows"
+    assert table.user_place([0, 1]).line == 4
+    assert table.user_place([1]).function == "<listcomp>"

@@ -189,3 +189,23 @@ def test_samples_between_backward_and_update_divide_nothing():
     )
     assert shares(session.phases(100))["other"] == 0.1
     assert shares(session.phases(100))["forward"] == 0.3
+
+
+def test_before_a_forward_pass_was_seen_the_lines_of_the_loop_divide_nothing():
+    few = session_of(LOOP_FRAMES, steps(1, {"between": 60, "backward": 40}), stacks(1, ([0, 1], 90), ([4, 5], 5)))
+    table = few.phases(100)
+    assert shares(table)["forward"] == 0.6
+    assert next(row.error for row in table.rows if row.name == "forward") == pytest.approx(0.6)
+    many = session_of(LOOP_FRAMES, steps(1, {"between": 60, "backward": 40}), stacks(1, ([0, 1], 900), ([4, 5], 5)))
+    assert next(row.error for row in many.phases(100).rows if row.name == "forward") < 0.01
+
+
+def test_lines_before_a_call_that_holds_the_whole_step_prepare_data():
+    more = frames(
+        ("train.py", 30, "fit", "for batch in batches():", True),
+        ("train.py", 31, "fit", "self.training_step(batch)", True),
+        first=20,
+    )
+    samples = (([20, 1], 50), ([21, 2, 3], 25), ([21, 4, 5], 25))
+    session = session_of(LOOP_FRAMES, more, steps(1, {"between": 60, "backward": 40}), stacks(1, *samples))
+    assert shares(session.phases(100))["data"] == 0.4

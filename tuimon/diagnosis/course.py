@@ -62,11 +62,16 @@ def _grown(session: Session, pid: int) -> tuple[str | None, float | None]:
     return (STACKED[most] if STACKED[most] != "between" else None), grown[most]
 
 
+def _seconds(ms: float) -> str:
+    return f"{ms / 1e3:.2g} s" if ms < 1e4 else f"{ms / 1e3:.0f} s"
+
+
 def hang(session: Session, pid: int) -> Finding | None:
     """Nothing has moved for far longer than the longest step: a lock, a dead peer, a stuck worker.
 
     Evidence: how long the trainer has been in its phase, against the longest step before; no CPU time used by it or its
-    workers. Abstains without steps or thread figures, and when the run has ended.
+    workers, and the same stack in every sample of half a minute. Abstains without steps or thread figures, and when the
+    run has ended.
     """
     summary, stats = session.steps(pid), session.step_stats(pid)
     threads = session.process_threads(pid)
@@ -78,6 +83,9 @@ def hang(session: Session, pid: int) -> Finding | None:
     around = [t.cpu_ratio for w in session.workers(pid) if (t := session.process_threads(w.pid)) and t.cpu_ratio]
     if max([threads.cpu_ratio, *around]) > IDLE_CPU:
         return None
+    still_s = session.same_stack_s(pid, pid)
+    if still_s is not None and still_s < 0.5 * HANG_S:
+        return None
     hotspots = session.hotspots(pid)
     place = hotspots.place(pid) if hotspots else None
     return Finding(
@@ -85,7 +93,7 @@ def hang(session: Session, pid: int) -> Finding | None:
         severity="critical",
         headline=(
             f"nothing has moved for {open_s:.0f} s in {summary.open_phase}{f': {at(place)}' if place else ''};"
-            f" the longest step before took {longest_ms / 1e3:.3g} s"
+            f" the longest step before took {_seconds(longest_ms)}"
         ),
         action="look at that line: a lock, a queue, a dead rank or worker, storage that does not answer",
         where=(place,) if place else (),

@@ -100,14 +100,16 @@ def optimizer_bound(session: Session, pid: int) -> Finding | None:
 def compute_bound_cpu(session: Session, pid: int) -> Finding | None:
     """The model computes on the CPU, and that is what takes the time: nothing is wrong with the loop.
 
-    Evidence: share of forward, backward and optimizer; no GPU in use. Abstains when it cannot tell about the GPU.
+    Evidence: share of forward, backward and optimizer; no GPU in use. Abstains when it cannot tell about the GPU, or
+    while nothing but markers divides a loop without a DataLoader.
     """
     table = session.phases(pid)
     if table is None or uses_gpu(session, pid) is not False:
         return None
     compute = {r.name: r.share for r in table.rows if r.name in ("forward", "backward", "optimizer")}
     share = sum(compute.values())
-    if share < COMPUTE_SHARE:
+    unsure = max((r.error for r in table.rows if r.name in compute and r.error is not None), default=0.0)
+    if share < COMPUTE_SHARE or share - unsure < COMPUTE_SHARE / 2:
         return None
     threads = session.process_threads(pid)
     cpu = threads.cpu_ratio if threads else None

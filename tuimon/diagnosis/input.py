@@ -5,7 +5,7 @@ from __future__ import annotations
 from tuimon.diagnosis.evidence import HotFunction, at, hottest_function, percent, row, step_ms
 from tuimon.diagnosis.finding import Finding, Severity
 from tuimon.diagnosis.input_advice import advice, free_cores
-from tuimon.diagnosis.workers import Workers, data_share_in, producer, workers_of
+from tuimon.diagnosis.workers import Workers, data_share_in, own_collate_share, producer, workers_of
 from tuimon.session.session import Session
 
 #: Share of the step spent waiting for data (TraceML warns at 10 %, calls it critical at 20 %).
@@ -13,11 +13,12 @@ WARN_SHARE = 0.10
 CRITICAL_SHARE = 0.20
 #: Share of time in which the workers run or wait for a core, from which they count as saturated (proposal).
 SATURATED_BUSY = 0.80
-#: Share of the workers' samples in collate / their time in disk wait that makes these the cause (proposals).
-COLLATE_SHARE = 0.30
+#: Share of the time in which batches are made that collate must take, and of the wait that the sampler must take, to
+#: be the cause: what an expert would look at first takes most of it (proposal).
+COLLATE_SHARE = 0.50
+SAMPLER_SHARE = 0.50
+#: Share of the workers in disk wait that makes it the cause (proposal).
 DISK_SHARE = 0.20
-#: Share of the wait that the training process spends in its sampler, or in collate, to make it the cause (proposal).
-OWN_SHARE = 0.50
 
 _Cause = tuple[str | None, HotFunction | None, str]
 
@@ -61,7 +62,7 @@ def input_bound(session: Session, pid: int) -> Finding | None:
 
 def _cause(by_hand: bool, workers: Workers, own: HotFunction | None, session: Session, pid: int) -> _Cause:
     """The cause's name, the place to look at, and the rest of the sentence."""
-    if own is not None and (data_share_in(session, pid, ("_next_index",)) or 0.0) >= OWN_SHARE:
+    if own is not None and (data_share_in(session, pid, ("_next_index",)) or 0.0) >= SAMPLER_SHARE:
         return "sampler", own, f": {at(own.place)} draws the indices"
     if workers.number:
         return _cause_in_workers(workers, session)
@@ -70,7 +71,7 @@ def _cause(by_hand: bool, workers: Workers, own: HotFunction | None, session: Se
     thread = producer(session, pid) if by_hand else None
     if thread is not None:
         return "slow_thread", thread, f": {at(thread.place)} prepares it in a thread"
-    if own is not None and not by_hand and (data_share_in(session, pid, ("collate",)) or 0.0) >= OWN_SHARE:
+    if own is not None and not by_hand and (own_collate_share(session, pid) or 0.0) >= COLLATE_SHARE:
         return "slow_collate", own, f": {at(own.place)} collates batches in the training process"
     place = f": {at(own.place)} prepares it in the training process" if own else " prepared in the training process"
     return ("hand_rolled_loader" if by_hand else "no_workers"), own, place
@@ -80,8 +81,10 @@ def _cause_in_workers(workers: Workers, session: Session) -> _Cause:
     hot = workers.hot
     if workers.disk_ratio >= DISK_SHARE:
         return "disk_wait", hot, ": the workers wait for the disk"
-    if hot is not None and (workers.collate_share or 0.0) >= COLLATE_SHARE:
-        return "slow_collate", hot, f": {at(hot.place)} collates batches in the workers"
+    collating, share = workers.hot_in_collate, workers.collate_share or 0.0
+    collating = collating._replace(share=share * collating.share) if collating is not None else hot
+    if collating is not None and share >= COLLATE_SHARE:
+        return "slow_collate", collating, f": {at(collating.place)} collates batches in the workers"
     if workers.busy_ratio is None or workers.busy_ratio < SATURATED_BUSY:
         return None, hot, f": {at(hot.place)} is where the workers work" if hot else ""
     if workers.waiting:

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from tuimon.diagnosis.evidence import HotFunction, hottest_function, merged_lines
 from tuimon.session.activity import activity_of
-from tuimon.session.rows import HotLine
+from tuimon.session.hotspots import HotSpots
+from tuimon.session.rows import HotLine, LoaderRow
 from tuimon.session.samples import Sample
 from tuimon.session.session import Session
 
@@ -21,10 +22,11 @@ class Workers(NamedTuple):
 
     number: int
     cpu_ratio: float | None  # mean of one worker
-    busy_ratio: float | None  # not waiting for something to do: the larger of what counters and samples show
+    busy_ratio: float | None  # making batches: told by markers, else the larger of what counters and samples show
     disk_ratio: float
     hot: HotFunction | None
-    collate_share: float | None
+    hot_in_collate: HotFunction | None
+    collate_share: float | None  # of the time in which they make batches
     gone: bool  # there were workers, and none is left
 
     @property
@@ -42,19 +44,47 @@ def workers_of(session: Session, pid: int) -> Workers:
     delays = [row.delay_ratio or 0.0 for row in mains]
     states = [row.state for row in mains]
     spots = [s for p in processes if (s := session.hotspots(p.pid)) is not None]
-    collates = [share for s in spots if (share := s.share_with("collate")) is not None]
+    loader = training_loader(session, pid)
+    told = _mean([w.busy_ratio for w in loader.worker_rows if not w.ended]) if loader and loader.workers else None
     counted = (sum(cpu) + sum(delays)) / len(cpu) if cpu else None
     sampled = _busy_share(session, [p.pid for p in processes])
     known = [ratio for ratio in (counted, sampled) if ratio is not None]
     return Workers(
         number=len(processes),
         cpu_ratio=sum(cpu) / len(cpu) if cpu else None,
-        busy_ratio=max(known) if known else None,
+        busy_ratio=told if told is not None else max(known, default=None),
         disk_ratio=states.count("disk") / len(states) if states else 0.0,
         hot=hottest_function(merged_lines(s.hot_lines() for s in spots)),
-        collate_share=sum(collates) / len(collates) if collates else None,
+        hot_in_collate=hottest_function(merged_lines(s.hot_lines_under("tuimon_collate") for s in spots)),
+        collate_share=_collate_share(loader, spots),
         gone=not processes and session.had_workers(pid),
     )
+
+
+def training_loader(session: Session, pid: int) -> LoaderRow | None:
+    """The DataLoader whose batches train, as its markers tell it; None without."""
+    return next((loader for loader in session.loaders(pid) if loader.role != "eval"), None)
+
+
+def own_collate_share(session: Session, pid: int) -> float | None:
+    """Without workers: the part of the wait for data that the training process spends in collate."""
+    loader = training_loader(session, pid)
+    if loader is not None and not loader.workers and (share := _collate_share(loader, ())) is not None:
+        return share
+    return data_share_in(session, pid, ("collate",))
+
+
+def _collate_share(loader: LoaderRow | None, spots: Sequence[HotSpots]) -> float | None:
+    rows = loader.worker_rows if loader is not None else ()
+    items, collate = _mean([w.items_ms for w in rows]), _mean([w.collate_ms for w in rows])
+    if items is not None and collate is not None and items + collate > 0:
+        return collate / (items + collate)
+    return _mean([s.share_with("collate") for s in spots])
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
 
 
 def data_share_in(session: Session, pid: int, function_parts: tuple[str, ...]) -> float | None:

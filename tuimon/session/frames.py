@@ -6,6 +6,7 @@ from tuimon.records import Frame, Place
 from tuimon.session.stack_phase import FrameKind, frame_kind
 
 _FRAMES_LIMIT = 50_000
+_COMPREHENSIONS = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"})
 _UNKNOWN = Frame("", 0, "?")
 
 
@@ -35,13 +36,20 @@ class FrameTable:
 
         A forked DataLoader worker carries the trainer's own frames below its loop: they are not what it does.
         """
-        for number in reversed(stack):
-            frame = self[number]
+        for depth in range(len(stack) - 1, -1, -1):
+            frame = self[stack[depth]]
             if frame.user:
-                return Place(frame.file, frame.line, frame.function, frame.source)
+                return Place(frame.file, frame.line, self._function(stack, depth), frame.source)
             if frame.function == "_worker_loop":
                 return None
         return None
+
+    def _function(self, stack: list[int], depth: int) -> str:
+        """The function of a frame; a comprehension, a frame of its own before Python 3.12, is its function's."""
+        frame = self[stack[depth]]
+        if depth and frame.function in _COMPREHENSIONS and self[stack[depth - 1]].file == frame.file:
+            return self._function(stack, depth - 1)
+        return frame.function
 
     def place(self, stack: list[int]) -> Place | None:
         """The innermost user line; without one the innermost line of an installed package, then of anything."""

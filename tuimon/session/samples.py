@@ -8,6 +8,10 @@ from dataclasses import dataclass, replace
 from tuimon.session.frames import FrameTable
 from tuimon.session.stack_phase import stack_phase
 
+#: Samples before the backward call that must have been seen without a forward pass among them, before the user's lines
+#: there are taken for the forward pass itself (a model without modules); until then they divide nothing (proposal).
+ENOUGH_SAMPLES = 150
+
 
 @dataclass(frozen=True, slots=True)
 class Sample:
@@ -16,7 +20,7 @@ class Sample:
     stack: list[int]
     count: int
     phase: str
-    told: bool = False  # lies where markers tell its phase exactly: it divides nothing
+    told: bool = False  # divides nothing: markers tell its phase exactly, or nothing tells it yet
 
 
 def classify(stacks: Mapping[tuple[int, ...], int], frames: FrameTable) -> list[Sample]:
@@ -25,10 +29,16 @@ def classify(stacks: Mapping[tuple[int, ...], int], frames: FrameTable) -> list[
         Sample(list(stack), count, stack_phase([frames.kind(n) for n in stack])) for stack, count in stacks.items()
     ]
     loop = LoopLines(phased, frames)
-    return [
-        replace(s, phase=loop.phase_of(s.stack), told=loop.before_update(s.stack)) if s.phase == "rest" else s
-        for s in phased
-    ]
+    few = sum(s.count for s in phased if s.phase == "rest") < ENOUGH_SAMPLES
+    return [_placed(s, loop, few) if s.phase == "rest" else s for s in phased]
+
+
+def _placed(sample: Sample, loop: LoopLines, few: bool) -> Sample:
+    """A sample outside every boundary; without a sight of the forward pass it is taken for forward, at last."""
+    phase = loop.phase_of(sample.stack)
+    if phase is None:
+        return replace(sample, phase="forward", told=few)
+    return replace(sample, phase=phase, told=loop.before_update(sample.stack))
 
 
 class LoopLines:
@@ -53,8 +63,8 @@ class LoopLines:
                     line = frames[sample.stack[depth]].line
                     self._forward_line[depth] = min(line, self._forward_line.get(depth, line))
 
-    def phase_of(self, stack: list[int]) -> str:
-        """``data``, ``forward`` or ``other``."""
+    def phase_of(self, stack: list[int]) -> str | None:
+        """``data``, ``forward`` or ``other``; None before the backward call while no forward pass was seen."""
         depth = self._parting(stack)
         if depth is None:
             return "other"
@@ -62,7 +72,12 @@ class LoopLines:
         if line > self._frames[self._backward[depth]].line:
             return "other"
         first_forward = self._forward_line.get(depth)
-        return "data" if first_forward is not None and line < first_forward else "forward"
+        if first_forward is not None:
+            return "data" if line < first_forward else "forward"
+        if not self._forward_line:
+            return None
+        # the forward pass lies in a call further down this way, or was over before this frame was entered
+        return "data" if min(self._forward_line) > depth else "forward"
 
     def before_update(self, stack: list[int]) -> bool:
         """Whether a sample lies between backward and the update: a stretch that markers label."""

@@ -1,0 +1,69 @@
+"""Drift and hangs on literal sessions."""
+
+import pytest
+
+from tests.session.records import frames, header, process, stacks, steps, threads
+from tuimon.diagnosis import diagnose
+from tuimon.session.session import Session
+
+PLACE = frames(("train.py", 9, "gather", "dist.barrier()", True))
+IDLE = {"cpu_ratio": 0.0}
+
+
+def drifting(lengths_ms):
+    session = Session()
+    session.add(header())
+    session.add(process())
+    for t, ms in enumerate(lengths_ms, 1):
+        session.add(steps(t, {"data": 5, "forward": 40, "backward": 45, "other": ms}, first_index=10 * (t - 1)))
+    return {finding.rule: finding for finding in diagnose(session)}
+
+
+def test_steps_that_grow_are_told_with_their_phase():
+    found = drifting([10] * 90 + [10 + n / 2 for n in range(120)])
+    drift = found["step_time_drift"]
+    assert (drift.evidence["grown_phase"], drift.severity) == ("other", "warning")
+    assert drift.evidence["first_ms"] == pytest.approx(100)
+    assert drift.headline.startswith("steps take 45 % longer than at first: 100 -> 145 ms, most of it in other")
+
+
+def test_noise_is_no_drift():
+    assert "step_time_drift" not in drifting([10, 30] * 100)
+
+
+def test_a_short_run_has_no_drift():
+    assert "step_time_drift" not in drifting([10] * 40 + [90] * 40)
+
+
+def test_faster_steps_are_no_drift():
+    assert "step_time_drift" not in drifting([60] * 90 + [10] * 90)
+
+
+def standing(open_for_s, cpu_ratio=0.0, exit_record=None, longest_ms=100.0):
+    session = Session()
+    records = [header(), process(), PLACE]
+    records += [steps(t, {"forward": 50, "backward": longest_ms - 50}, first_index=10 * t) for t in range(1, 9)]
+    end = 9.0 + open_for_s
+    records.append(steps(end, {}, count=0, first_index=90, open_phase="backward", open_for_s=open_for_s))
+    records.append(threads(end, (100, "python", cpu_ratio, "waiting"), cpu_ratio=cpu_ratio))
+    records += [stacks(t, ([0], 20)) for t in range(9, int(end) + 1)]
+    for record in records + ([exit_record] if exit_record else []):
+        session.add(record)
+    return diagnose(session)
+
+
+def test_a_step_without_end_or_cpu_hangs_and_nothing_else_counts():
+    (only,) = standing(120.0)
+    assert (only.rule, only.severity, only.where[0].line) == ("hang", "critical", 9)
+    assert only.headline == (
+        "nothing has moved for 120 s in backward: gather() train.py:9; the longest step before took 0.1 s"
+    )
+
+
+@pytest.mark.parametrize("more", [{"cpu_ratio": 0.9}, {"longest_ms": 60_000.0}])
+def test_a_long_step_that_computes_or_is_no_surprise_does_not_hang(more):
+    assert "hang" not in {finding.rule for finding in standing(120.0, **more)}
+
+
+def test_half_a_minute_is_no_hang():
+    assert "hang" not in {finding.rule for finding in standing(30.0)}

@@ -1,0 +1,58 @@
+"""The primary verdict does not flicker, and its changes are kept."""
+
+from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.steady import Steady
+
+
+def finding(rule, severity="warning", share=0.3, cause=None):
+    return Finding(rule=rule, severity=severity, headline=rule, action="", cause=cause, share_of_step=share)
+
+
+DATA, SIDE, CPU = finding("input_bound"), finding("side_work"), finding("compute_bound_cpu", "info")
+
+
+def firsts(*moments):
+    steady = Steady()
+    said = [steady.order(found, now_s, 100 * now_s) for now_s, found in enumerate(moments)]
+    return ["".join(f.rule[0] for f in found) for found in said], steady
+
+
+def test_a_passing_finding_does_not_take_the_first_place():
+    said, steady = firsts([DATA], [SIDE, DATA], [DATA], [SIDE, DATA])
+    assert said == ["i", "is", "i", "is"]
+    assert not steady.changes
+
+
+def test_one_that_holds_takes_it_after_three_seconds():
+    said, steady = firsts([DATA], [SIDE], [SIDE], [SIDE], [SIDE], [SIDE])
+    assert said == ["i", "is", "is", "is", "s", "s"]
+    (change,) = steady.changes
+    assert change.text() == "at step 400: input_bound -> side_work"
+
+
+def test_one_that_has_vanished_is_kept_for_three_seconds():
+    said, steady = firsts([DATA], [], [], [], [], [])
+    assert said == ["i", "i", "i", "i", "", ""]
+    assert steady.changes[0].after is None
+
+
+def test_what_is_clearly_worse_comes_first_at_once():
+    said, _ = firsts([CPU], [finding("hang", "critical", None)])
+    assert said == ["c", "h"]
+    said, _ = firsts([SIDE], [finding("input_bound", "critical", 0.9), SIDE])
+    assert said == ["s", "is"]
+    said, _ = firsts([SIDE], [finding("input_bound", "critical", 0.35), SIDE])
+    assert said == ["s", "si"]
+
+
+def test_warm_up_ends_at_once_and_is_no_change():
+    said, steady = firsts([finding("warmup", "info")], [DATA])
+    assert said == ["w", "i"]
+    assert not steady.changes
+
+
+def test_another_cause_of_the_same_rule_must_hold_as_well():
+    one, other = finding("input_bound", cause="slow_item"), finding("input_bound", cause="workers_saturated")
+    steady = Steady()
+    causes = [steady.order([found], t, None)[0].cause for t, found in enumerate((one, other, one, other, one))]
+    assert causes == ["slow_item"] * 5
