@@ -148,7 +148,7 @@ class IcicleView:
         caller: Node = zoomed.parent
         while caller.parent is not None and caller.total == zoomed.total:
             caller = caller.parent
-        self.cursor.zoom(caller)
+        self.cursor.zoom(self._tree.root if caller.total == self._tree.samples else caller)
         return True
 
     def click(self, x: int, y: int) -> bool:

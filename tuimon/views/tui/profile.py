@@ -82,7 +82,10 @@ class ProfilePane(Pane[ProfilePicture]):
             self.scope = scope
             self._forget()
         self.mode = mode
-        self.refresh_from(session)
+        if row is None and self.picture is not None:  # another view of the same samples, also while paused
+            self.redraw(force=True)
+        else:
+            self.refresh_from(session)
 
     def refresh_from(self, session: Session) -> None:
         """Take the samples of the scope now."""
