@@ -128,3 +128,33 @@ def test_a_run_that_never_got_warm() -> None:
     assert verdicts.ranked() == []
     verdicts.add([finding("warmup")], 5.0)
     assert [f.rule for f in verdicts.ranked()] == ["warmup"]
+
+
+@pytest.mark.parametrize(
+    "names, code", [("input_bound", 1), ("no_workers,hang", 1), ("critical", 1), ("warning,side_work", 0)]
+)
+def test_fail_on_a_finding_is_told_by_the_exit_code(
+    log: str, capsys: pytest.CaptureFixture[str], names: str, code: int
+) -> None:
+    assert run_command_line(["report", log, "--fail-on", names]) == code
+    shown = capsys.readouterr()
+    assert ("INPUT-BOUND" in shown.out, "input_bound (critical): 62 % of every step" in shown.err) == (True, bool(code))
+
+
+def test_fail_on_something_unknown_is_a_usage_error(log: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command_line(["report", log, "--fail-on", "slow"]) == 2
+    assert "'slow' is no rule, cause or severity" in capsys.readouterr().err
+
+
+def test_changes_of_the_verdict_and_rules_without_evidence_are_told() -> None:
+    healthy = {"data": 1, "forward": 50, "backward": 49}
+    later = [records.steps(float(t), healthy, first_index=10 * (t - 1)) for t in range(62, 130)]
+    verdicts = Verdicts()
+    session, findings = fold([*run()[:-1], *later], verdicts)
+    report = report_of(session, findings, "x", verdicts.changes)
+    assert report["changes"][0]["from"] == "input_bound/no_workers"
+    assert report["changes"][0]["step"] > 600
+    assert "gc_pauses" in {entry["rule"] for entry in report["unjudged"]}
+    text = text_report(report)
+    assert "How the verdict changed" in text
+    assert "places: no stack samples" in text

@@ -50,7 +50,7 @@ def judge(scenario: Scenario, outcome: Outcome, fixed: Truth | None) -> Judgemen
     session, verdicts, moments = _fold(outcome)
     findings = verdicts.ranked() or diagnose(session)
     first = findings[0] if findings else None
-    named = {place.line for place in first.where[:1] if place.file.endswith(f"/{scenario.path.name}")} if first else set()
+    named = {p.line for p in first.where[:1] if p.file.endswith(f"/{scenario.path.name}")} if first else set()
     return Judgement(
         scenario=scenario,
         got=_name(first),

@@ -90,9 +90,10 @@ def neighbour(session: Session, pid: int) -> Finding | None:
     """Others take the cores; or several trainings at 99 % side by side that do not hurt each other (benign).
 
     Evidence: run-queue delay of the training thread, while the run itself wants no more than the cores there are.
+    Abstains before the first step.
     """
     demand, own = demand_of(session), _own_delay(session, pid)
-    if demand is None or own is None:
+    if demand is None or own is None or session.phases(pid) is None:
         return None
     if own >= NEIGHBOUR_DELAY and demand.wanted < WANTED_RATIO * demand.cores:
         return Finding(

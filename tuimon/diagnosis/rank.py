@@ -12,8 +12,11 @@ _OUT_OF_ORDER = frozenset({"input_bound", "side_work", "optimizer_bound", "strag
 
 
 def ranked(findings: list[Finding]) -> list[Finding]:
-    """By severity, then by the share of the step: the first is what to fix first."""
-    return sorted(findings, key=lambda f: (SEVERITY[f.severity], -(f.share_of_step or 0.0)))
+    """By severity, then by the share of the step: the first is what to fix first.
+
+    What others do to the run comes after what it does to itself: that is in the user's own hands.
+    """
+    return sorted(findings, key=lambda f: (SEVERITY[f.severity], f.rule == "neighbour", -(f.share_of_step or 0.0)))
 
 
 def folded(findings: list[Finding]) -> list[Finding]:

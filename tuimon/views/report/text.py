@@ -17,6 +17,7 @@ def text_report(report: dict[str, Any]) -> str:  # Any: the JSON of views.report
     if report["ranges"]:
         parts.append(_ranges(report["ranges"]))
     parts += [_finding(finding) for finding in report["findings"]]
+    parts += [_changes(report["changes"]), _unjudged(report["unjudged"])]
     if report["run"]["notices"]:
         parts.append(_notices(report["run"]["notices"]))
     return "\n\n".join("\n".join(lines) for lines in parts if lines) + "\n"
@@ -99,6 +100,28 @@ def _finding(finding: dict[str, Any]) -> list[str]:
     evidence = ", ".join(f"{name} {_value(value)}" for name, value in finding["evidence"].items())
     if evidence:
         lines += _wrap("Evidence: " + plain(evidence), "  ")
+    return lines
+
+
+def _changes(changes: list[dict[str, Any]]) -> list[str]:
+    """When the verdict changed."""
+    lines = ["How the verdict changed"] if changes else []
+    for change in changes[:20]:
+        step = f", step {count(change['step'])}" if change["step"] is not None else ""
+        lines.append(
+            f"  {duration(change['at_s'])}{step}: {change['from'] or 'nothing'} -> {change['to'] or 'nothing'}"
+        )
+    return lines
+
+
+def _unjudged(rules: list[dict[str, Any]]) -> list[str]:
+    """What was not judged: the rules of one reason together."""
+    by_reason: dict[str, list[str]] = {}
+    for rule in rules:
+        by_reason.setdefault(rule["reason"], []).append(rule["rule"])
+    lines = ["Not judged"] if by_reason else []
+    for reason, names in by_reason.items():
+        lines += _wrap(f"{', '.join(names)}: {plain(reason)}", "  ")
     return lines
 
 

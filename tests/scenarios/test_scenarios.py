@@ -1,0 +1,43 @@
+"""The labels of all scenarios, and a short run of three of them."""
+
+import ast
+
+import pytest
+
+from tests.scenarios.catalogue import catalogue
+from tests.scenarios.judging import judge
+from tests.scenarios.running import recall, remember, run
+from tests.scenarios.table import HEAD, line, totals
+from tuimon.diagnosis.names import CAUSES, RULE_NAMES
+
+SCENARIOS = catalogue()
+
+
+def test_there_are_enough_and_enough_healthy_ones():
+    assert len(SCENARIOS) >= 24
+    assert sum(scenario.rule is None for scenario in SCENARIOS.values()) >= 5
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_labels_are_names_of_rules_and_of_lines_that_exist(name):
+    scenario = SCENARIOS[name]
+    ast.parse(scenario.path.read_text())
+    assert scenario.rule is None or scenario.rule in RULE_NAMES
+    assert scenario.cause is None or scenario.cause in CAUSES
+    assert bool(scenario.lines) == (scenario.rule not in (None, "cpu_oversubscribed"))
+    assert scenario.fixable == (scenario.rule is not None)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("name", ["photos_without_workers", "checkpoint_every_step", "healthy_compiled"])
+def test_the_verdict_is_right(name, tmp_path):
+    scenario = SCENARIOS[name]
+    outcome = run(scenario, 9.0, tmp_path)
+    remember(scenario, tmp_path, outcome, None)
+    assert recall(scenario, tmp_path) == (outcome, None)
+    row = judge(scenario, outcome, None)
+    told = "\n".join((HEAD, line(row), totals([row], asked=1)))
+    assert row.right, told
+    assert row.place_right is not False, told
+    assert not row.false_alarms, told
+    assert row.share_error < 0.15, told
