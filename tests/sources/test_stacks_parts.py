@@ -342,8 +342,8 @@ def test_a_dear_process_does_not_starve_a_cheap_one() -> None:
     first, dear, cheap = NO_PID, NO_PID + 1, NO_PID + 2
     simulated = Simulated(0.03, {first: 0.0005, dear: 0.05, cheap: 0.0005})
     simulated.run(600, [first, dear, cheap], [])
-    assert simulated.sampled_s[cheap] > 60
-    assert simulated.sampled_s[dear] > 30
+    assert simulated.sampled_s[cheap] >= 40
+    assert simulated.sampled_s[dear] >= 24
 
 
 def test_workers_take_turns_beside_the_trainer() -> None:

@@ -49,6 +49,7 @@ class Ended:
     samples: Samples | None
     failed: int = 0
     message: str = ""
+    interrupted: bool = False  # SIGINT came before py-spy had started to sample
 
 
 @dataclass(slots=True)
@@ -121,7 +122,10 @@ class Recording:
         speedscope = os.pread(self._output, os.fstat(self._output).st_size, 0)
         self._close()
         window_s = max((self._stopped_s or now_s) - self.started_s, 0.0)
-        if exit_code < 0:
+        interrupted = exit_code == -signal.SIGINT
+        if interrupted:
+            message = f"py-spy had not started to sample after {window_s:.1f} s\n{message}"
+        elif exit_code < 0:
             message = f"py-spy was ended by signal {-exit_code}\n{message}"
         samples = None
         if speedscope:
@@ -130,7 +134,7 @@ class Recording:
             except ValueError as error:
                 message = f"py-spy wrote {error}"
         errors = _ERRORS.findall(message)
-        return Ended(self.pid, window_s, cpu_s, samples, int(errors[-1]) if errors else 0, message)
+        return Ended(self.pid, window_s, cpu_s, samples, int(errors[-1]) if errors else 0, message, interrupted)
 
     def _close(self) -> None:
         os.close(self._output)

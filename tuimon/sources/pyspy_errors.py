@@ -22,6 +22,10 @@ def explain(message: str, pid: int) -> Trouble:
     text = message.lower()
     if "permission denied" in text or "operation not permitted" in text:
         return _denied(pid)
+    if is_free_threaded(pid):
+        program = plain(procfs.executable(pid))
+        message = f"no stack samples: py-spy cannot read free-threaded Python ({program})"
+        return Trouble(message, "Markers, threads and GPUs are still shown")
     if "unsupported version" in text:
         version = _after(message, "Unsupported version of Python: ") or "of this process"
         return Trouble(f"no stack samples: py-spy does not know Python {version}", _UPGRADE)
@@ -70,11 +74,17 @@ def _denied(pid: int) -> Trouble:
 
 
 def _unreadable(pid: int) -> Trouble:
+    return Trouble(
+        f"no stack samples: py-spy cannot read the Python of process {pid}",
+        "It gives up where a thread is more than 4,000 calls deep; else: " + _UPGRADE[0].lower() + _UPGRADE[1:],
+        passing=True,
+    )
+
+
+def is_free_threaded(pid: int) -> bool:
+    """Whether a process runs a Python built without the GIL, told by its program's name (python3.14t)."""
     program = procfs.executable(pid)
-    if program.startswith("python") and program.endswith("t"):
-        message = f"no stack samples: py-spy cannot read free-threaded Python ({plain(program)})"
-        return Trouble(message, "Markers, threads and GPUs are still shown")
-    return Trouble(f"no stack samples: py-spy cannot read the Python of process {pid}", _UPGRADE, passing=True)
+    return program.startswith("python") and program.endswith("t")
 
 
 def yama_scope() -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 FASTEST_HZ = 100
@@ -102,15 +103,16 @@ class CostModel:
         return (cpu_s - self.start_s) / (window_s * self.instant_s)
 
 
-def plan(cost: CostModel, share_ratio: float, limit_hz: float = FASTEST_HZ) -> Plan:
-    """The best that a share of the budget allows for one stream of windows."""
-    for window_s, least_hz in WINDOWS:
+def plan(cost: CostModel, share_ratio: float, limit_hz: float = FASTEST_HZ, longest_s: float = math.inf) -> Plan:
+    """The best that a share of the budget allows for one stream of windows, none longer than ``longest_s``."""
+    allowed = [(window_s, hz) for window_s, hz in WINDOWS if window_s <= longest_s]
+    for window_s, least_hz in allowed:
         hz = cost.affordable_hz(_AIM * share_ratio * window_s, window_s)
-        if hz >= min(least_hz, max(limit_hz, 1.0)):
+        if hz >= min(least_hz if window_s < allowed[-1][0] else 1.0, max(limit_hz, 1.0)):
             return Plan(_whole(hz, limit_hz), window_s, True)
     for window_s, paused_hz in _PAUSED:
         rate_hz = _whole(paused_hz, limit_hz)
-        if cost.window_cpu_s(rate_hz, window_s) <= share_ratio * _LONGEST_PAUSE_S:
+        if window_s <= longest_s and cost.window_cpu_s(rate_hz, window_s) <= share_ratio * _LONGEST_PAUSE_S:
             return Plan(rate_hz, window_s, False)
     return Plan(1, _PAUSED[-1][0], False)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -12,6 +13,8 @@ from tuimon.sources.sampling_budget import START_HZ, Allowance, CostModel, Plan,
 #: The first windows of a process, and of one that begins to train, are short: something shows early.
 FIRST_WINDOWS_S = (0.6, 2.0)
 _WORKERS_AT_ONCE = 4
+#: Workers that take turns have short ones: each is seen now and then.
+_TURN_S = 4.0
 #: A first window may use as much as this many seconds of its group's budget.
 _FIRST_BURST_S = 10.0
 
@@ -33,6 +36,8 @@ class _Group:
     """Processes that share a part of the budget, the one that has waited longest first."""
 
     allowance: Allowance
+    first_windows: int  # how many short ones a process begins with
+    longest_s: float = math.inf
     order: list[int] = field(default_factory=list)
 
     def queue(self, pids: Sequence[int]) -> list[int]:
@@ -54,9 +59,9 @@ class Turns:
         self._budget_ratio = budget_ratio
         self._limit_hz = limit_hz
         shares = split(budget_ratio, 1, 0)
-        self._focus = _Group(Allowance(shares.focus, now_s))
-        self._others = _Group(Allowance(0.0, now_s))
-        self._workers = _Group(Allowance(0.0, now_s))
+        self._focus = _Group(Allowance(shares.focus, now_s), first_windows=2)
+        self._others = _Group(Allowance(0.0, now_s), first_windows=0)
+        self._workers = _Group(Allowance(0.0, now_s), first_windows=1)
         self._costs: dict[Key, CostModel] = {}
         self._windows: dict[Key, int] = {}  # how many each process has had, since it trains
         self.gil_ratio = shares.gil
@@ -84,6 +89,7 @@ class Turns:
         shares = split(self._budget_ratio, len(trainers), len(workers))
         self.gil_ratio = shares.gil
         at_once = min(len(workers), max(1, len(trainers)), _WORKERS_AT_ONCE)
+        self._workers.longest_s = _TURN_S if len(workers) > at_once else math.inf
         for group, pids, ratio, streams in (
             (self._focus, trainers[:1], shares.focus, 1),
             (self._others, trainers[1:], shares.others, len(trainers) - 1),
@@ -105,9 +111,9 @@ class Turns:
 
     def _turn(self, group: _Group, key: Key, ratio: float) -> Turn:
         cost = self._cost(key)
-        chosen = plan(cost, ratio, self._limit_hz)
+        chosen = plan(cost, ratio, self._limit_hz, group.longest_s)
         had = self._windows.get(key, 0)
-        if had < (len(FIRST_WINDOWS_S) if chosen.steady else 1):
+        if had < group.first_windows:
             chosen = self._first(cost, chosen, group.allowance.ratio, min(chosen.window_s, FIRST_WINDOWS_S[had]))
         self._windows[key] = had + 1
         group.took(key[0])

@@ -69,7 +69,7 @@ def parse(speedscope: bytes, pid: int) -> Samples:
         raise ValueError(f"not a speedscope file: {error}") from error
     # the root of each stack is a line about the thread, told by its empty file name
     places = [Place(f.file, f.line or 0, bare_name(f.name)) if f.file else None for f in file.shared.frames]
-    threads = [_thread(profile, places, pid) for profile in file.profiles]
+    threads = [_thread(profile, places, pid, len(file.profiles) == 1) for profile in file.profiles]
     instants = max((len(profile.samples) for profile in file.profiles), default=0)
     main = next((p for p, t in zip(file.profiles, threads, strict=True) if t.tid == pid), None)
     cycles = _cycles(main.samples, places) if main else None
@@ -96,12 +96,12 @@ def _is_backward(place: Place) -> bool:
     return place.function in _BACKWARD_FUNCTIONS and place.file.endswith(_BACKWARD_FILES)
 
 
-def _thread(profile: _Profile, places: Sequence[Place | None], pid: int) -> SampledThread:
+def _thread(profile: _Profile, places: Sequence[Place | None], pid: int, alone: bool) -> SampledThread:
     name = _PROFILE_NAME.match(profile.name)
     tid = int(name[1], 0) if name else 0
     label = (name[2] or "") if name else profile.name
-    if label == "MainThread" and name and name[1].startswith("0x"):
-        tid = pid
+    if name and name[1].startswith("0x") and (label == "MainThread" or alone):
+        tid = pid  # a program without the threading module has no names of threads
     counts = Counter(map(tuple, profile.samples))
     stacks: Counter[tuple[Place, ...]] = Counter()
     for indices, count in counts.items():

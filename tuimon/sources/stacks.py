@@ -145,7 +145,8 @@ class StackSource:
         if not self._targets.lives(*key):
             self._failing.pop(key, None)
             return
-        self._turns.begin_anew(key)
+        if not ended.interrupted:  # a py-spy that our SIGINT came too early for needs a longer window, not a short one
+            self._turns.begin_anew(key)
         before = self._failing.get(key)
         times = before.times + 1 if before else 1
         trouble = pyspy_errors.explain(ended.message, ended.pid)
