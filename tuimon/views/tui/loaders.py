@@ -177,7 +177,7 @@ class _Widths(NamedTuple):
 def _widths(rows: Sequence[LoaderWorkerRow], width: int) -> _Widths:
     times = 3 if width >= 64 else 2 if width >= 50 else 0
     gauge = 20 if width >= 110 else 12 if width >= 90 else 8 if width >= 70 else 0
-    rest = max(width - _NAME - _BUSY - gauge - 1 - times * _TIME - 2, 0)
+    rest = max(width - _NAME - _BUSY - gauge - 2 - times * _TIME - 2, 0)
     spot = min(max((cell_len(_spot(row)) for row in rows), default=8) + 2, 30, rest)
     return _Widths(gauge, times, max(spot, min(14, rest)), max(rest - max(spot, min(14, rest)), 0))
 
@@ -186,7 +186,7 @@ def _column_names(widths: _Widths) -> Line:
     names = (("items", _ITEMS), ("collate", _COLLATE), ("waiting", "dim"))[: widths.times]
     return line(
         (column("", _NAME), "dim"),
-        (column("busy", _BUSY - 1, ">") + " " * (widths.bar + 2), "dim"),
+        (column("busy", _BUSY - 1, ">") + " " * (widths.bar + 3), "dim"),
         *((column(name, _TIME, ">"), role) for name, role in names),
         ("  " + column("hottest line", widths.place + widths.source), "dim"),
     )
@@ -212,12 +212,10 @@ def worker_line(worker: LoaderWorkerRow, name: str, widths: _Widths) -> Line:
 
 def _gauge(worker: LoaderWorkerRow, width: int) -> tuple[Span, ...]:
     """Items, collate and waiting as parts of one bar."""
-    if worker.busy_ratio is None or worker.items_ms is None or worker.collate_ms is None:
-        filled, collate = 0 if not worker.busy_ratio else max(round(worker.busy_ratio * width), 1), 0
-    else:
-        filled = max(round(worker.busy_ratio * width), 1 if worker.busy_ratio else 0)
-        busy_ms = worker.items_ms + worker.collate_ms
-        collate = round(filled * worker.collate_ms / busy_ms) if busy_ms else 0
+    busy = worker.busy_ratio or 0.0
+    filled = min(max(round(busy * width), 1 if busy else 0), width)
+    items_ms, collate_ms = worker.items_ms or 0.0, worker.collate_ms or 0.0
+    collate = round(filled * collate_ms / (items_ms + collate_ms)) if collate_ms else 0
     return (
         Span("━" * (filled - collate), _ITEMS),
         Span("━" * collate, _COLLATE),

@@ -68,7 +68,9 @@ def right_width(width: int) -> int:
 def _with_loaders(body: Box, panes: AbstractSet[str], wants: Wants) -> dict[str, Box]:
     """The loaders above the threads and as wide as these; without threads at the bottom."""
     others = panes - {"loaders"}
-    if not others:
+    if "threads" in others and body.height < _LEAST["phases"] + _LEAST["loaders"] + _LEAST["threads"]:
+        others -= {"threads"}
+    if not others or body.height < _LEAST["phases"] + _LEAST["loaders"]:
         return {"loaders": body}
     rows = min(wants.loaders + _FRAME, max(_LEAST["loaders"], body.height // 3))
     upper = body._replace(height=max(body.height - rows, 1))
