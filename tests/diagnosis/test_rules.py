@@ -229,3 +229,20 @@ def test_a_thread_that_is_waited_for_is_named():
     first, *_ = run({"between": 80, "backward": 20}, loop, record)
     assert (first.cause, first.where[0].function) == ("hand_rolled_loader", "read")
     assert "read() read.py:5 prepares it in a thread" in first.headline
+
+
+def test_no_gain_is_promised_by_what_needs_a_core_that_others_hold():
+    first, *_ = run(STARVED, threads(12, (100, "python", 0.6, "running", 0.4), cpu_ratio=0.6))
+    assert (first.cause, first.estimated_speedup) == ("no_workers", None)
+
+
+def test_taking_batches_over_stays_however_fast_they_come():
+    takes = frames(
+        ("/lib/site-packages/torch/utils/data/dataloader.py", 900, "_try_get_data"),
+        ("/lib/python3.11/queue.py", 180, "get"),
+        ("/lib/site-packages/torch/multiprocessing/reductions.py", 149, "rebuild_tensor"),
+        first=30,
+    )
+    samples = stacks(12, ([3, 4, 30, 31], 75), ([3, 4, 30, 32], 25))
+    first, *_ = run(STARVED, takes, samples, *workers(2, 0.99, ([0, 1], 40)))
+    assert first.estimated_speedup == pytest.approx(1 / (1 - 0.62 * 0.75))

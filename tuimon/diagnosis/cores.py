@@ -107,6 +107,11 @@ def neighbour(session: Session, pid: int) -> Finding | None:
     return _benign(session, demand)
 
 
+def held_up(session: Session, pid: int) -> bool:
+    """Whether the training thread waits for a core so often that none can be free for more."""
+    return (_own_delay(session, pid) or 0.0) >= NEIGHBOUR_DELAY
+
+
 def _benign(session: Session, demand: Demand) -> Finding | None:
     trainers = session.trainers()
     cpu = [ratio for p in trainers if (ratio := _main_cpu(session, p)) is not None]

@@ -39,7 +39,7 @@ def input_bound(session: Session, pid: int) -> Finding | None:
     workers = workers_of(session, pid)
     own = hottest_function(session.hot_lines(pid, "data"))
     cause, hot, saying = _cause(data.estimated and not table.inferred, workers, own, session, pid)
-    action, speedup = advice(cause, workers, hot, session, data.share)
+    action, speedup = advice(cause, workers, hot, session, pid, data.share)
     return Finding(
         rule="input_bound",
         severity=severity,

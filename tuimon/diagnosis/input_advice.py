@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from math import ceil
 
+from tuimon.diagnosis.cores import held_up
 from tuimon.diagnosis.evidence import HotFunction, at, cpu_count
-from tuimon.diagnosis.workers import Workers
+from tuimon.diagnosis.workers import Workers, waiting_share
 from tuimon.session.session import Session
 
 #: Nobody is told to multiply the workers by more than this at once: what lies behind them may have limits of its own.
@@ -13,35 +14,38 @@ MOST_WORKERS_RATIO = 4
 
 
 def advice(
-    cause: str | None, workers: Workers, hot: HotFunction | None, session: Session, share: float
+    cause: str | None, workers: Workers, hot: HotFunction | None, session: Session, pid: int, share: float
 ) -> tuple[str, float | None]:
     """What to do now, and step time now / then; ``share`` is that of the wait for data.
 
     The estimate follows from what overlaps: what remains is at least the rest of the step, and what the fix does not
-    touch (the worker's other lines; the cores there are).
+    touch (the worker's other lines; the cores there are). Where others hold the cores, what would run beside the
+    training is promised no gain.
     """
     cores = cpu_count(session)
-    rest = 1.0 - share
+    waited = waiting_share(session, pid) if workers.number else None
+    rest = 1.0 - share * (waited or 1.0)
+    taken = held_up(session, pid)
     cheaper = f"make {at(hot.place)} cheaper (vectorise, cache, or move it to the GPU)" if hot else "make items cheaper"
     in_trainer = gain(1.0 - share * hot.share) if hot else None
     in_workers = gain(max(rest, 1.0 - hot.share)) if hot else None
     match cause:
         case "no_workers":
             spare = max(1, cores - 1)
-            after = max(rest, share / spare, used_cores(session) / cores)
-            return f"num_workers=0 -> {min(spare, 8)}, so that loading overlaps with training; or {cheaper}", gain(
-                after
-            )
+            after = 1.0 if taken else max(rest, share / spare, used_cores(session) / cores)
+            more = min(spare, 8)
+            return f"num_workers=0 -> {more}, so that loading overlaps with training; or {cheaper}", gain(after)
         case "hand_rolled_loader":
-            overlapped = gain(max(rest, share, used_cores(session) / cores))
-            return f"{cheaper}; or prepare the next batch in a DataLoader's workers meanwhile", in_trainer or overlapped
+            after = 1.0 if taken else max(rest, share, used_cores(session) / cores)
+            speedup = in_trainer or gain(after)
+            return f"{cheaper}; or prepare the next batch in a DataLoader's workers meanwhile", speedup
         case "slow_thread":
             return f"{cheaper}, or use several threads: the training thread waits for it", in_workers
         case "sampler":
             return f"{cheaper}: indices are drawn in the training process, one by one; draw many at once", in_trainer
         case "workers_saturated":
             more = more_workers(workers, session, rest)
-            after = max(rest, workers.number / more)
+            after = 1.0 if taken and not workers.waiting else max(rest, workers.number / more)
             return f"num_workers={workers.number} -> {more} on this {cores}-core machine; or {cheaper}", gain(after)
         case "slow_item":
             return f"{cheaper}: all {cores} cores are busy, more workers will not help", in_workers

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tuimon.diagnosis.evidence import HotFunction, hottest_function, merged_lines
-from tuimon.session.activity import activity_of
+from tuimon.session.activity import Activity, activity_of
 from tuimon.session.hotspots import HotSpots
 from tuimon.session.rows import HotLine, LoaderRow
 from tuimon.session.samples import Sample
@@ -98,6 +98,20 @@ def data_share_in(session: Session, pid: int, function_parts: tuple[str, ...]) -
     return hits / total
 
 
+def waiting_share(session: Session, pid: int) -> float | None:
+    """Share of the training thread's samples in the data phase in which it only waits; None with too few.
+
+    The rest is its own work there (taking a batch from its worker costs time too), and stays however fast the data is.
+    """
+    hotspots = session.hotspots(pid)
+    samples = [s for s in hotspots.samples_of(pid) if s.phase == "data"] if hotspots else []
+    total = sum(s.count for s in samples)
+    if total < MIN_SAMPLES:
+        return None
+    waits = sum(s.count for s in samples if _doing(session, s) in ("data", "idle", "io", "lock"))
+    return waits / total
+
+
 def producer(session: Session, pid: int) -> HotFunction | None:
     """The line of another Python thread that the training thread waits for in a queue while it gets its data."""
     hotspots = session.hotspots(pid)
@@ -106,7 +120,7 @@ def producer(session: Session, pid: int) -> HotFunction | None:
     doing: Counter[str] = Counter()
     for sample in hotspots.samples_of(pid):
         if sample.phase == "data":
-            doing[activity_of([session.frames[n] for n in sample.stack])] += sample.count
+            doing[_doing(session, sample)] += sample.count
     if doing.total() < MIN_SAMPLES or doing["lock"] < 0.5 * doing.total():
         return None
     places: Counter[HotFunction] = Counter()
@@ -123,7 +137,7 @@ def _working_lines(session: Session, samples: Sequence[Sample]) -> list[HotLine]
     lines = []
     for sample in samples:
         place = session.frames.user_place(sample.stack)
-        if place is not None and activity_of([session.frames[n] for n in sample.stack]) not in ("lock", "idle"):
+        if place is not None and _doing(session, sample) not in ("lock", "idle"):
             lines.append(HotLine(place, sample.count / total, sample.count, total))
     return lines
 
@@ -135,8 +149,12 @@ def _busy_share(session: Session, pids: Sequence[int]) -> float | None:
         hotspots = session.hotspots(pid)
         for sample in hotspots.samples_of(pid) if hotspots else ():
             total += sample.count
-            busy += sample.count if activity_of([session.frames[n] for n in sample.stack]) != "idle" else 0
+            busy += sample.count if _doing(session, sample) != "idle" else 0
     return busy / total if total >= MIN_SAMPLES else None
+
+
+def _doing(session: Session, sample: Sample) -> Activity:
+    return activity_of([session.frames[number] for number in sample.stack])
 
 
 def _calls(session: Session, sample: Sample, function_parts: tuple[str, ...]) -> bool:
