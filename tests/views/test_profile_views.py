@@ -1,6 +1,7 @@
 """Hot lines, call tree and icicle as they are drawn, without an app."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
@@ -16,6 +17,7 @@ from tuimon.views.tui.hotlines import LinesView
 from tuimon.views.tui.icicle import IcicleView, blocks, under
 from tuimon.views.tui.lines import cells, text_of
 from tuimon.views.tui.profile_view import empty_lines, phases_line, tabs_line, who_text
+from tuimon.views.tui.thread_rows import header_line, layout, thread_line, thread_lines
 from tuimon.views.tui.tree_cursor import TreeCursor, node_of_line
 
 SIZES = [(36, 6), (76, 18), (116, 30), (196, 50)]
@@ -351,3 +353,18 @@ def test_why_there_is_nothing():
 
 def test_an_empty_tree_has_no_rows():
     assert visible_nodes(CallTree(), set()) == []
+
+
+# -- the GIL among the threads
+
+
+def test_who_holds_the_gil_is_a_column_once_it_was_looked_at():
+    (row, *_) = profiles.session(2).threads()
+    assert "gil" not in text_of(header_line(layout([row], 120), "role"))
+    rows = [replace(row, gil_ratio=0.42), replace(row, tid=9, gil_ratio=None)]
+    columns = layout(rows, 120)
+    assert "gil" in text_of(header_line(columns, "role"))
+    assert " 42 % " in text_of(thread_line(rows[0], columns))
+    assert cells(thread_line(rows[1], columns)) == cells(thread_line(rows[0], columns)) == 120
+    assert layout(rows, 80).gil == 0
+    assert "held 42 % of the time" in text_of(thread_lines(rows[0], [], 80)[7])

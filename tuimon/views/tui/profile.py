@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
@@ -19,6 +20,10 @@ from tuimon.views.tui.lines import Line, Span
 from tuimon.views.tui.pane import Pane
 from tuimon.views.tui.profile_view import FILTERS, Mode, empty_lines, phases_line, tabs_line, who_text
 from tuimon.views.tui.tree_cursor import TreeCursor, node_of_line
+
+#: Between two looks at new samples lies at least so many times what one look takes.
+REST_FACTOR = 25
+REST_ABOVE_S = 0.02
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding
@@ -64,6 +69,7 @@ class ProfilePane(Pane[ProfilePicture]):
         self.scope: Scope | None = None
         self.phase: str | None = None
         self._session: Session | None = None
+        self._rest_until_s = 0.0
         self._known: tuple[object, ...] | None = None  # for which the profile holds
         self._profile: Profile | None = None
         self._forget()
@@ -95,8 +101,16 @@ class ProfilePane(Pane[ProfilePicture]):
     def take(self, session: Session, findings: Sequence[Finding]) -> None:
         """Nothing is computed for a pane that is not open."""
         self._session = session
-        if self.display and self.scope is not None:
+        if self.display and self.scope is not None and time.monotonic() >= self._rest_until_s:
+            began_s = time.thread_time()
             super().take(session, findings)
+            self._rest(began_s)
+
+    def _rest(self, began_s: float) -> None:
+        """What took long is done rarely: at most a few percent of a core go into it."""
+        cost_s = time.thread_time() - began_s
+        if cost_s > REST_ABOVE_S:
+            self._rest_until_s = max(self._rest_until_s, time.monotonic() + REST_FACTOR * cost_s)
 
     def collect(self, session: Session, findings: Sequence[Finding]) -> ProfilePicture:
         """The samples of the scope; the same profile as before unless new ones came."""
@@ -124,6 +138,13 @@ class ProfilePane(Pane[ProfilePicture]):
         profile = picture.profile
         if not profile.samples or (self.phase is not None and not profile.phases[self.phase]):
             return empty_lines(profile, self.phase)
+        began_s = time.thread_time()
+        lines = self._draw_view(picture, width, height)
+        self._rest(began_s)
+        return lines
+
+    def _draw_view(self, picture: ProfilePicture, width: int, height: int) -> list[Line]:
+        profile = picture.profile
         match self.mode:
             case "lines":
                 return self.lines_view.draw(profile, self.phase, width, height, on_gpu=picture.on_gpu)

@@ -44,8 +44,7 @@ def latest_stack(session: Session, row: ThreadRow) -> LatestStack | None:
         return None
     numbers, share = found
     frames = [session.frames[number] for number in own_part(numbers, session.frames)]
-    same: Callable[[int, int], float | None] | None = getattr(session, "same_stack_s", None)
-    return LatestStack(tuple(reversed(frames)), share, same(row.pid, row.tid) if same else None)
+    return LatestStack(tuple(reversed(frames)), share, session.same_stack_s(row.pid, row.tid))
 
 
 def own_line(stack: LatestStack | None) -> Frame | None:

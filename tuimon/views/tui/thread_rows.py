@@ -24,6 +24,7 @@ class Columns(NamedTuple):
     cpu: int
     bar: int
     delay: int
+    gil: int
     state: int
     place: int
     source: int
@@ -37,11 +38,12 @@ def layout(rows: Sequence[ThreadRow], width: int) -> Columns:
     tid = 8 if width >= 60 else 0
     gauge = 12 if width >= 100 else 0
     delay = 8 if width >= 96 else 0
-    fixed = role + pid + tid + 7 + gauge + delay + 10
+    gil = 6 if width >= 96 and any(row.gil_ratio is not None for row in rows) else 0
+    fixed = role + pid + tid + 7 + gauge + delay + gil + 10
     rest = max(width - fixed, 0)
     spot = max((cell_len(_spot(row)) for row in rows), default=5) + 2
     spot = min(spot, 34 if width >= 110 else 24, rest)
-    return Columns(role, pid, tid, 7, gauge, delay, 10, spot, rest - spot)
+    return Columns(role, pid, tid, 7, gauge, delay, gil, 10, spot, rest - spot)
 
 
 def header_line(columns: Columns, sorted_by: str) -> Line:
@@ -59,6 +61,8 @@ def header_line(columns: Columns, sorted_by: str) -> Line:
     spans += [name("cpu", columns.cpu - 1, ">"), Span(" " * (1 + columns.bar))]
     if columns.delay:
         spans += [name("delay", columns.delay - 1, ">"), Span(" ")]
+    if columns.gil:
+        spans += [name("gil", columns.gil - 1, ">"), Span(" ")]
     spans += [Span(" "), name("state", columns.state - 1), name("where", columns.place + columns.source)]
     return tuple(spans)
 
@@ -78,6 +82,9 @@ def thread_line(row: ThreadRow, columns: Columns, *, cursor: bool = False) -> Li
     if columns.delay:
         text = percent(row.delay_ratio)
         spans.append(Span(column(text, columns.delay - 1, ">") + " ", _delay_style(row.delay_ratio)))
+    if columns.gil:
+        held = percent(row.gil_ratio) if row.gil_ratio is not None else ""
+        spans.append(Span(column(held, columns.gil - 1, ">") + " ", "dim"))
     state = "ended" if row.ended else plain(row.state)
     spans.append(Span(" " + column(state, columns.state - 1), _STATE_ROLES.get(state, "dim")))
     spans.append(Span(column(clipped(_spot(row), columns.place - 2), columns.place), "key" if row.place else "faint"))
@@ -128,6 +135,8 @@ def thread_lines(row: ThreadRow, hot_lines: Sequence[HotLine], width: int, stack
         ("delay", f"{percent(row.delay_ratio, 1)} of the time ready to run, but no core was free"),
         ("state", "ended" if row.ended else plain(row.state)),
     ]
+    if row.gil_ratio is not None:
+        facts.append(("GIL", f"held {percent(row.gil_ratio)} of the time, within a tenth"))
     lines = [line((column(name, 10), "dim"), (text, "text")) for name, text in facts]
     return [*lines, *(_where(row)[:1] if stack else _where(row)), *stack, *_hot(hot_lines, width)]
 
