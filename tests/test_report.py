@@ -158,3 +158,13 @@ def test_changes_of_the_verdict_and_rules_without_evidence_are_told() -> None:
     text = text_report(report)
     assert "How the verdict changed" in text
     assert "places: no stack samples" in text
+
+
+def test_how_well_stacks_were_sampled_is_in_the_report(log: str, tmp_path: Path) -> None:
+    assert report_of(*fold(run())[:2], log)["sampling"] is None
+    windows = [records.stacks(float(t), ([0], 20)) for t in range(1, 61)]
+    report = report_of(*fold([*run()[:2], *windows, *run()[2:]])[:2], log)
+    assert report["sampling"]["rate_hz"] == pytest.approx(20)
+    assert report["sampling"]["coverage"] == pytest.approx(1.0)
+    assert (report["sampling"]["failed_samples"], report["sampling"]["lost_windows"]) == (0, 0)
+    assert "Stack samples: 20 Hz · 100 % covered" in text_report(report)

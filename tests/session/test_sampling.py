@@ -5,6 +5,7 @@ import pytest
 from tests.session.records import frames, header, process, stacks, threads
 from tuimon.records import Cost, Gil, GilCount, StackCount, Stacks
 from tuimon.session.session import Session
+from tuimon.views.sampling_text import sampling_text
 
 TORCH = "/v/lib/python3.11/site-packages/torch"
 LOOP = frames(
@@ -178,3 +179,19 @@ def test_a_parked_python_thread_is_no_pool():
 )
 def test_native_threads_by_name(name, role):
     assert pool((150, name, 0.1, "waiting"))[1][0] == role
+
+
+def test_over_the_whole_run():
+    records = [window(float(t), failed=1, cost_cpu_s=0.02) for t in range(1, 201) if t % 4]
+    sampling = told(process(), *records, threads(200.0, (100, "python", 1.0, "running"))).run_sampling()
+    assert sampling.coverage_ratio == pytest.approx(150 / 199)
+    assert (sampling.rate_hz, sampling.failed) == (pytest.approx(20.0), 150)
+    assert sampling.cpu_ratio == pytest.approx(150 * 0.02 / 200)
+
+
+def test_in_words():
+    session = told(process(), *(window(float(t), failed=t == 3, window_s=0.97) for t in range(1, 31)))
+    session.add(Cost(t=31.0, pid=0, window_s=10.0, cpu_ratio=0.04, sampler_cpu_ratio=0.021, rss_bytes=1))
+    assert sampling_text(session.sampling()) == "21 Hz · 97 % covered · 1 failed · 2.1 % cpu"
+    session.add(window(32.0, samples=0, lost=True))
+    assert "1 window lost" in sampling_text(session.sampling())

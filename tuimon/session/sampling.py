@@ -49,6 +49,7 @@ class _Process:
         self.windows: Window[Stacks] = Window(SPAN_S, limit=256)
         self.first_s: float | None = None
         self.samples = self.failed = self.lost = 0
+        self.sampled_s = 0.0
 
     def add(self, record: Stacks) -> None:
         if self.first_s is None:
@@ -57,6 +58,14 @@ class _Process:
         self.samples += record.samples
         self.failed += record.failed
         self.lost += record.lost
+        self.sampled_s += 0.0 if record.lost else record.window_s
+
+    def run_row(self, pid: int) -> SamplerRow:
+        """As ``row``, over all that is known."""
+        rate_hz = self.samples / self.sampled_s if self.sampled_s > 0 else None
+        span_s = self.windows.records[-1].t - self.first_s if self.first_s is not None else 0.0
+        coverage = min(self.sampled_s / span_s, 1.0) if span_s > 0 else None
+        return SamplerRow(pid, rate_hz, coverage, self.samples, self.failed, self.lost)
 
     def row(self, pid: int, now_s: float) -> SamplerRow:
         records = [record for record in self.windows.records if not record.lost and record.t > now_s - SPAN_S]
@@ -83,9 +92,14 @@ class SamplerTable:
 
     def __init__(self) -> None:
         self._processes: dict[int, _Process] = {}
+        self._first_s: float | None = None
+        self._cost_s = 0.0  # CPU of all windows, of whatever process
 
     def add(self, record: Stacks) -> None:
         """A window has ended."""
+        if self._first_s is None:
+            self._first_s = record.t - record.window_s
+        self._cost_s += record.cost_cpu_s
         self._processes.setdefault(record.pid, _Process()).add(record)
 
     def forget(self, pid: int) -> None:
@@ -95,17 +109,13 @@ class SamplerTable:
     def sampling(self, trainers: Iterable[int], now_s: float, cpu_ratio: float | None) -> Sampling | None:
         """The figures of these processes; None before the first window."""
         rows = tuple(self._processes[pid].row(pid, now_s) for pid in trainers if pid in self._processes)
-        if not rows:
-            return None
-        covered = [row.coverage_ratio for row in rows if row.coverage_ratio is not None]
-        return Sampling(
-            rows=rows,
-            rate_hz=rows[0].rate_hz,
-            coverage_ratio=sum(covered) / len(covered) if covered else None,
-            failed=sum(row.failed for row in rows),
-            lost=sum(row.lost for row in rows),
-            cpu_ratio=cpu_ratio,
-        )
+        return _together(rows, cpu_ratio) if rows else None
+
+    def run_sampling(self, trainers: Iterable[int], now_s: float) -> Sampling | None:
+        """As ``sampling``, over the whole run; its cost is that of all windows, of workers as well."""
+        rows = tuple(self._processes[pid].run_row(pid) for pid in trainers if pid in self._processes)
+        span_s = now_s - self._first_s if self._first_s is not None else 0.0
+        return _together(rows, self._cost_s / span_s if span_s > 0 else None) if rows else None
 
     def steps_per_second(self, pid: int, now_s: float) -> float | None:
         """Backward passes a second, told by the order of samples; None when they are too far apart to tell."""
@@ -118,6 +128,18 @@ class SamplerTable:
         # a window of n samples shows what happens in the n - 1 stretches between them
         seen_s = sum(record.window_s * (1 - 1 / max(record.samples, 2)) for record in told)
         return cycles / seen_s if seen_s > 0 else None
+
+
+def _together(rows: tuple[SamplerRow, ...], cpu_ratio: float | None) -> Sampling:
+    covered = [row.coverage_ratio for row in rows if row.coverage_ratio is not None]
+    return Sampling(
+        rows=rows,
+        rate_hz=rows[0].rate_hz,
+        coverage_ratio=sum(covered) / len(covered) if covered else None,
+        failed=sum(row.failed for row in rows),
+        lost=sum(row.lost for row in rows),
+        cpu_ratio=cpu_ratio,
+    )
 
 
 class GilTable:

@@ -255,9 +255,17 @@ class Session:
 
     def sampling(self) -> Sampling | None:
         """How well the training processes are sampled, and at what cost; None before the first window."""
+        cost = self.cost.sampler_cpu_ratio if self.cost else None
+        return self._sampler.sampling(self._focus_first(), self.now_s, cost)
+
+    def run_sampling(self) -> Sampling | None:
+        """As ``sampling``, over the whole run."""
+        return self._sampler.run_sampling(self._focus_first(), self.now_s)
+
+    def _focus_first(self) -> list[int]:
         focus = self.trainer()
-        trainers = sorted(self.trainers() or [p for p in (focus,) if p is not None], key=lambda pid: pid != focus)
-        return self._sampler.sampling(trainers, self.now_s, self.cost.sampler_cpu_ratio if self.cost else None)
+        trainers = self.trainers() or ([focus] if focus is not None else [])
+        return sorted(trainers, key=lambda pid: pid != focus)
 
     def process_threads(self, pid: int) -> Threads | None:
         """The latest thread figures of one process."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TextIO
 from tuimon.records import Exit
 from tuimon.session.rows import PhaseTable, StepSummary
 from tuimon.views.format import clock, duration, ms, percent, plain, rate
+from tuimon.views.sampling_text import sampling_text
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding
@@ -42,6 +43,10 @@ class HeadlessView:
         """The end: how it ended, steps over the whole run, the primary finding, where the log is."""
         for line in summary_lines(session, findings):
             self.say(line)
+        sampling = session.run_sampling()
+        if sampling is not None:
+            text = f"stack samples: {sampling_text(sampling)}"
+            self.say(f"\x1b[2m{text}\x1b[0m" if self._colour else text)
         if log_path:
             self.say(f"log: {plain(log_path)} (tuimon report {plain(log_path)})")
 
@@ -79,7 +84,9 @@ def progress(session: Session) -> str:
         return "waiting for a Python process that trains"
     steps, table = session.steps(pid), session.phases(pid)
     parts = []
-    if steps is not None and steps.per_second:
+    if steps is not None and steps.estimated:
+        parts.append(f"~{rate(steps.per_second)}")
+    elif steps is not None and steps.per_second:
         parts += [rate(steps.per_second), f"{ms(steps.median_ms)} (p95 {ms(steps.p95_ms, unit=False)})"]
     if table is not None and table.rows:
         parts.append(phases_text(table))

@@ -12,7 +12,9 @@ from tuimon.diagnosis.steady import Change
 from tuimon.diagnosis.verdicts import Verdicts
 from tuimon.records import Header, Record
 from tuimon.session.rows import PhaseTable, StepSummary
+from tuimon.session.sampling import Sampling
 from tuimon.session.session import Session
+from tuimon.views.sampling_text import sampling_text
 
 REPORT_SCHEMA = 1
 
@@ -50,6 +52,7 @@ def report_of(
         "steps": _steps(steps),
         "phases": _phases(table),
         "ranges": _ranges(table),
+        "sampling": _sampling(session.run_sampling()),
         "findings": [_finding(finding) for finding in findings],
         "changes": [_change(session, change) for change in changes],
         "unjudged": [{"rule": rule, "reason": reason} for rule, reason in unjudged(session)],
@@ -103,6 +106,21 @@ def _steps(steps: StepSummary | None) -> dict[str, Json]:
         "p95_ms": _rounded(steps.p95_ms) if steps else None,
         "per_second": _rounded(steps.per_second) if steps else None,
         "dropped_markers": steps.dropped if steps else 0,
+    }
+
+
+def _sampling(sampling: Sampling | None) -> dict[str, Json] | None:
+    """Over the whole run, or None where no stacks were sampled; ``coverage`` and ``cpu`` are ratios."""
+    if sampling is None:
+        return None
+    return {
+        "rate_hz": _rounded(sampling.rate_hz),
+        "coverage": _rounded(sampling.coverage_ratio),
+        "samples": sum(row.samples for row in sampling.rows),
+        "failed_samples": sampling.failed,
+        "lost_windows": sampling.lost,
+        "cpu": _rounded(sampling.cpu_ratio),
+        "text": sampling_text(sampling),
     }
 
 

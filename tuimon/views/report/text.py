@@ -18,6 +18,8 @@ def text_report(report: dict[str, Any]) -> str:  # Any: the JSON of views.report
         parts.append(_ranges(report["ranges"]))
     parts += [_finding(finding) for finding in report["findings"]]
     parts += [_changes(report["changes"]), _unjudged(report["unjudged"])]
+    if report["sampling"]:
+        parts.append(_wrap(f"Stack samples: {report['sampling']['text']}"))
     if report["run"]["notices"]:
         parts.append(_notices(report["run"]["notices"]))
     return "\n\n".join("\n".join(lines) for lines in parts if lines) + "\n"

@@ -71,7 +71,9 @@ def title_line(facts: RunFacts, width: int) -> Line:
         items.append((3, f"{facts.ranks} ranks", "text"))
     if facts.elapsed_s is not None:
         items.append((2, duration(facts.elapsed_s), "text"))
-    if facts.steps is not None and facts.steps.median_ms is None:
+    if facts.steps is not None and facts.steps.estimated:
+        items.append((4, f"~{rate(facts.steps.per_second)}", "text"))
+    elif facts.steps is not None and facts.steps.median_ms is None:
         items.append((4, "no step yet" if not facts.steps.total else "no step lately", "text"))
     elif facts.steps is not None:
         items.append((4, rate(facts.steps.per_second), "text"))
