@@ -46,6 +46,7 @@ def main():
         watch.lap("other")
     if rank == 0:
         watch.tell()
+    dist.barrier()
     dist.destroy_process_group()
 
 
