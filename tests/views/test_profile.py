@@ -102,9 +102,9 @@ async def test_enter_on_a_line_shows_it_in_the_tree():
 async def test_tree_and_icicle_have_one_cursor():
     async with running(play()) as (app, pilot):
         await pilot.press("c", "down", "down", "down", "down", "down")
-        assert shown(app)[-1].startswith("_call_impl  20.0 %")
+        assert shown(app)[-1].startswith("forward  20.0 %")
         await pilot.press("i")
-        assert shown(app)[-1].startswith("_call_impl  20.0 %")
+        assert shown(app)[-1].startswith("forward  20.0 %")
         await pilot.press("right")
         assert shown(app)[-1].startswith("backward  10.0 %")
         await pilot.press("enter")
@@ -169,7 +169,7 @@ async def test_clicks():
     async with running(play()) as (app, pilot):
         await pilot.press("i")
         await pilot.click("#profile", offset=(90, 7))
-        assert shown(app)[-1].startswith("_call_impl  20.0 %")
+        assert shown(app)[-1].startswith("forward  20.0 %")
         await pilot.click("#profile", offset=(90, 7))
         assert "__next__" not in text(app, "profile")
         await pilot.press("h")

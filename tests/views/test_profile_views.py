@@ -119,7 +119,7 @@ def test_the_hottest_path_is_open_at_first(trainer):
         "  62 % ██████▉                 ▾ __next__  dataloader.py:733  ← for x, y in loader:",
         "  62 % ██████▉                   ▾ _try_get_data  dataloader.py:1488",
         "  62 % ██████▉       62 %            select  selectors.py:415",
-        "  20 % ██▎                     ▸ _call_impl  module.py:1773  ← loss = criterion(model(x), y)",
+        "  20 % ██▎            6 %      ▸ forward  model.py:21  x = self.conv(x)",
         "  10 % █▏                      ▸ backward  _tensor.py:630  ← loss.backward()",
         "   4 % ▌                       ▸ wrapper  optimizer.py:485  ← opt.step()",
         "   2 % ▎              2 %        log  metrics.py:8  time.sleep(0.001)",
@@ -137,19 +137,30 @@ def test_fold_and_unfold(trainer):
     assert functions()[2] == "__next__"
     view.move(2)
     view.fold()
-    assert functions()[2:4] == ["__next__", "_call_impl"]
+    assert functions()[2:4] == ["__next__", "forward"]
     view.move(1)
-    view.unfold()  # opens what has one way to go as far as the fork
-    assert functions()[3:7] == ["_call_impl", "forward", "_call_impl", "_conv_forward"]
+    view.unfold()
+    assert functions()[3:6] == ["forward", "_conv_forward", "backward"]
     view.unfold()
     functions()
+    assert view.cursor.selected(trainer.tree(None)).function == "_conv_forward"
+    view.fold()
+    view.fold()
+    assert functions()[3:5] == ["forward", "backward"]
     assert view.cursor.selected(trainer.tree(None)).function == "forward"
-    view.fold()
-    view.fold()
-    functions()
-    assert view.cursor.selected(trainer.tree(None)).function == "_call_impl"
     view.toggle()
-    assert functions()[3:5] == ["_call_impl", "backward"]
+    assert functions()[3:5] == ["forward", "_conv_forward"]
+
+
+def test_one_key_opens_a_call_as_far_as_its_fork():
+    profile = of(Sample([0, 10, 12, 8], 1, "data"), Sample([0, 10, 16, 8], 1, "data"), Sample([21], 90, "other"))
+    view = TreeView(TreeCursor())
+    view.draw(profile, None, 116, 20)
+    view.move(1)
+    view.unfold()
+    view.draw(profile, None, 116, 20)
+    opened = [node.depth for node in visible_nodes(profile.tree(None), view.cursor.opened)]
+    assert opened == [1, 1, 2, 3, 3]
 
 
 def test_cursor_and_folding_survive_new_samples(trainer):
@@ -157,7 +168,7 @@ def test_cursor_and_folding_survive_new_samples(trainer):
     view.draw(trainer, None, 116, 20)
     view.move(5)
     before = view.cursor.selected(trainer.tree(None)).function
-    assert before == "_call_impl"
+    assert before == "forward"
     session = profiles.session(4)
     later = Profile(Scope(MAIN, MAIN, "main").samples(session), session.frames)
     rows = view.draw(later, None, 116, 20)
@@ -208,9 +219,9 @@ def test_icicle_widths_are_shares(trainer):
     tree = trainer.tree(None)
     rows = blocks(tree, tree.root, 100, 10)
     assert [(b.node.function, b.x, b.width) for b in rows[3]] == [
-        ("__next__", 0, 62), ("_call_impl", 62, 20), ("backward", 82, 10), ("wrapper", 92, 4), ("log", 96, 2)
+        ("__next__", 0, 62), ("forward", 62, 20), ("backward", 82, 10), ("wrapper", 92, 4), ("log", 96, 2)
     ]  # fmt: skip
-    assert len(rows) == 7  # as deep as the deepest stack, the root included
+    assert len(rows) == 6  # as deep as the deepest stack, the root included
 
 
 @pytest.mark.parametrize("width", [1, 7, 50, 133])
@@ -231,8 +242,8 @@ def test_zoom_takes_the_whole_width_and_keeps_the_way_there(trainer):
     tree = trainer.tree(None)
     forward = next(node for node in tree.root.walk() if node.function == "forward")
     rows = blocks(tree, forward, 80, 10)
-    assert [[(b.node.function, b.width) for b in row] for row in rows[:6]] == [
-        [("all", 80)], [("<module>", 80)], [("main", 80)], [("_call_impl", 80)], [("forward", 80)], [("_call_impl", 56)]
+    assert [[(b.node.function, b.width) for b in row] for row in rows] == [
+        [("all", 80)], [("<module>", 80)], [("main", 80)], [("forward", 80)], [("_conv_forward", 56)]
     ]  # fmt: skip
 
 
@@ -247,7 +258,7 @@ def test_moving_in_the_icicle(trainer):
     view.move(2)
     assert at() == "__next__"
     view.sideways(1)
-    assert at() == "_call_impl"
+    assert at() == "forward"
     view.sideways(-5)
     view.sideways(3)
     assert at() == "wrapper"
@@ -270,7 +281,7 @@ def test_a_click_selects_the_block(trainer):
     view.draw(trainer, None, 100, 20)
     assert not view.click(70, 3)
     assert view.click(70, 3)
-    assert view.cursor.selected(trainer.tree(None)).function == "_call_impl"
+    assert view.cursor.selected(trainer.tree(None)).function == "forward"
     assert not view.click(99, 3)
     assert under([], 0, 0) is None
 

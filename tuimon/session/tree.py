@@ -6,13 +6,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from tuimon.records import Place
+from tuimon.records import Frame, Place
 from tuimon.session.frames import FrameTable
 from tuimon.session.samples import Sample
 
 NODES_LIMIT = 20_000
 _WORKER_LOOP = "_worker_loop"
 _OUR_HOOKS = "tuimon/target/"
+_MODULE_CALLS = ("_call_impl", "_wrapped_call_impl")
 
 
 @dataclass(slots=True)
@@ -172,9 +173,16 @@ def call_tree(
 def own_part(stack: list[int], frames: FrameTable) -> list[int]:
     """A stack as its program knows it.
 
-    Without what a forked DataLoader worker inherited from the trainer (its own part begins at its loop), and without
-    the frames of our hooks, unless one is the innermost: then the time is ours.
+    Without what a forked DataLoader worker inherited from the trainer (its own part begins at its loop), without the
+    frame that torch puts between a module's call and its ``forward``, and without those of our hooks; the innermost
+    frame always stays.
     """
     start = next((d for d in range(len(stack) - 1, 0, -1) if frames[stack[d]].function == _WORKER_LOOP), 0)
     inner = stack[-1:]
-    return [number for number in stack[start:-1] if _OUR_HOOKS not in frames[number].file] + inner
+    return [number for number in stack[start:-1] if not _is_between(frames[number])] + inner
+
+
+def _is_between(frame: Frame) -> bool:
+    if frame.function in _MODULE_CALLS:
+        return frame.file.endswith("torch/nn/modules/module.py")
+    return _OUR_HOOKS in frame.file
