@@ -2,6 +2,7 @@
 
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.steady import Steady
+from tuimon.diagnosis.verdicts import Verdicts
 
 
 def finding(rule, severity="warning", share=0.3, cause=None):
@@ -56,3 +57,22 @@ def test_another_cause_of_the_same_rule_must_hold_as_well():
     steady = Steady()
     causes = [steady.order([found], t, None)[0].cause for t, found in enumerate((one, other, one, other, one))]
     assert causes == ["slow_item"] * 5
+
+
+def test_a_cause_found_later_is_told_at_once_and_is_no_change():
+    named = finding("input_bound", cause="sampler")
+    steady = Steady()
+    assert steady.order([DATA], 0, None) == [DATA]
+    assert steady.order([named], 1, None) == [named]
+    assert not steady.changes
+
+
+def test_over_a_run_a_named_cause_counts_more_than_none():
+    named = finding("input_bound", cause="sampler")
+    verdicts = Verdicts()
+    verdicts.add([DATA], 7.0)
+    verdicts.add([named], 3.0)
+    assert verdicts.ranked() == [named]
+    for _ in range(4):
+        verdicts.add([DATA], 10.0)
+    assert verdicts.ranked() == [DATA]

@@ -17,6 +17,8 @@ from tuimon.sources.log import read_log
 HEALTHY = ("compute_bound_cpu", "neighbour")
 #: With so much of the machine taken by other programs, saying so is no false alarm.
 OTHERS_CORES = 0.2
+#: ... and with so much of it, two runs one after the other cannot be compared.
+BUSY_CORES = 0.5
 _PHASES = ("data", "forward", "backward", "optimizer", "other")
 
 
@@ -39,8 +41,8 @@ class Judgement:
 
     @property
     def gain_error(self) -> float | None:
-        """Predicted against measured speed-up, as a ratio."""
-        if self.predicted is None or self.measured is None:
+        """Predicted against measured speed-up, as a ratio; None on a machine too busy to compare two runs."""
+        if self.predicted is None or self.measured is None or self.others_cores >= BUSY_CORES:
             return None
         return self.predicted / self.measured - 1
 

@@ -17,7 +17,7 @@ GAIN_ERROR = 0.25
 
 
 def line(row: Judgement) -> str:
-    """One row; ``!`` marks what is wrong."""
+    """One row; ``!`` marks what is wrong, ``~`` a gain that cannot be compared because others used the cores."""
     scenario = row.scenario
     expected = "/".join(filter(None, (scenario.rule, scenario.cause))) or "(healthy)"
     wrong_place = row.place_right is False
@@ -28,7 +28,7 @@ def line(row: Judgement) -> str:
         row.place + (" !" if wrong_place else ""),
         "-" if row.share_error is None else f"{100 * row.share_error:.1f} pts",
         "-" if row.verdict_s is None else f"{row.verdict_s:.0f} s",
-        _times(row.predicted) + ("" if abs(row.gain_error or 0.0) <= GAIN_ERROR else " !"),
+        _times(row.predicted) + _gain_mark(row),
         _times(row.measured),
         f"{row.others_cores:.1f}",
         ", ".join(row.false_alarms) or "-",
@@ -54,6 +54,14 @@ def totals(rows: Sequence[Judgement], asked: int) -> str:
             f"gain within {100 * GAIN_ERROR:.0f} %  {sum(g <= GAIN_ERROR for g in gains)} of {len(gains)}",
         )
     )
+
+
+def _gain_mark(row: Judgement) -> str:
+    if row.predicted is None or row.measured is None:
+        return ""
+    if row.gain_error is None:
+        return " ~"
+    return "" if abs(row.gain_error) <= GAIN_ERROR else " !"
 
 
 def _times(value: float | None) -> str:

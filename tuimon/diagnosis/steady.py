@@ -56,13 +56,13 @@ class Steady:
         return [kept, *rest] if kept is not None else []
 
     def _gives_way(self, first: Finding | None) -> bool:
-        """Whether the primary yields at once: to anything while there is none, to warm-up, to what is clearly worse."""
+        """Whether the primary yields at once: to anything while there is none, to its own cause, to what is clearly worse."""
         old = self._primary
         if old is None or old.rule == "warmup":
             return True
         if first is None:
             return False
-        if first.rule in ("warmup", "hang"):
+        if first.rule in ("warmup", "hang") or (first.rule == old.rule and old.cause is None):
             return True
         graver = SEVERITY[first.severity] < SEVERITY[old.severity]
         return graver and (first.share_of_step or 0.0) > STRONGER_RATIO * (old.share_of_step or 0.0)
@@ -71,6 +71,8 @@ class Steady:
         before, after = self._primary, first
         self._primary, self._challenger = first, None
         if any(f is not None and f.rule == "warmup" for f in (before, after)):
+            return
+        if before is not None and after is not None and before.rule == after.rule and before.cause is None:
             return
         if self._begun or before is not None:
             self.changes.append(Change(now_s, step, name_of(before), name_of(after)))

@@ -12,6 +12,8 @@ from tuimon.session.session import Session
 
 #: A finding that held for less than this share of the judged time is a passing state, not a property of the run.
 PASSING_RATIO = 0.1
+#: A cause that was named for this share of the time its rule held is its cause.
+NAMED_RATIO = 0.2
 
 
 @dataclass(slots=True)
@@ -24,8 +26,11 @@ class _Held:
     latest: dict[str | None, Finding] = field(default_factory=dict)
 
     def finding(self) -> Finding:
-        """The latest with the cause that held longest."""
-        return self.latest[max(self.by_cause, key=lambda cause: self.by_cause[cause])]
+        """The latest with the cause that held longest; a moment without one tells less than any that names it."""
+        named = {cause: s for cause, s in self.by_cause.items() if cause is not None}
+        if not named or max(named.values()) < NAMED_RATIO * self.total_s:
+            return self.latest[max(self.by_cause, key=lambda cause: self.by_cause[cause])]
+        return self.latest[max(named, key=lambda cause: named[cause])]
 
 
 class Verdicts:
