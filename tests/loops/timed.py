@@ -71,3 +71,16 @@ class Sgd(torch.optim.SGD):
 def loader(batches: int, phase: str = "data", workers: int = 0) -> DataLoader:
     """Batches of four items: 4 ms each."""
     return DataLoader(Data(4 * batches, phase=phase), batch_size=4, num_workers=workers)
+
+
+def waited(batches):
+    """The batches of a loader; how long each took to come is data time."""
+    batches = iter(batches)
+    while True:
+        start = time.perf_counter()
+        try:
+            batch = next(batches)
+        except StopIteration:
+            return
+        truth["data"] += time.perf_counter() - start
+        yield batch

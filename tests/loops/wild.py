@@ -17,7 +17,7 @@ import tuimon
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-from timed import Model, Sgd, loader, pause, truth
+from timed import Model, Sgd, loader, pause, truth, waited
 
 LOOPS = {}
 
@@ -187,7 +187,7 @@ def updated_by_hand():
 @loop(20)
 def workers():
     model, optimizer = new()
-    for x in loader(20, workers=2):
+    for x in waited(loader(20, workers=2)):
         optimizer.zero_grad()
         model(x).sum().backward()
         optimizer.step()

@@ -22,6 +22,10 @@ class FakeReader:
 
     pid = 42
     dropped = 0
+    holding = False
+
+    def holds_back(self):
+        return self.holding
 
     def __init__(self, sequence):
         self.waiting = [ring.Marker(time_ns, kind, flag, 7, value) for time_ns, kind, flag, value in sequence]
@@ -83,6 +87,13 @@ def test_the_open_phase_is_told():
     _, records = follow(markers("fetch:5 wait:3 bwd(", start_ns=10 * SECOND), 13 * SECOND)
     assert records[-1].open_phase == "backward"
     assert records[-1].open_for_s == pytest.approx(2.992)
+
+
+def test_what_a_fast_loop_holds_back_is_not_guessed():
+    follower, _ = follow(markers("fetch:5 wait:3 bwd(", start_ns=10 * SECOND), 10 * SECOND)
+    follower.reader.holding = True
+    (record,) = follower.windows(11 * SECOND)
+    assert (record.open_phase, record.open_for_s) == (None, None)
 
 
 def test_the_thread_that_trains_is_the_one_that_counts():
@@ -154,6 +165,7 @@ def write(directory, run, steps=5):
             writer.emit(kind, 1)
         writer.emit(ring.OPTIMIZER_BEGIN)
         writer.emit(ring.OPTIMIZER_END)
+    writer.flush()
     return writer
 
 

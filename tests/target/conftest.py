@@ -4,6 +4,14 @@ import sys
 import pytest
 
 
+@pytest.fixture(autouse=True)
+def written_at_once(monkeypatch):
+    """In this process no loop counts as fast: a marker is in the ring when ``emit`` returns."""
+    from tuimon.target import writer
+
+    monkeypatch.setattr(writer, "FAST_NS", 0)
+
+
 @pytest.fixture
 def hooked(monkeypatch, tmp_path):
     """torch in this process with our hooks in place, on a ring of its own; gives the module ``runtime``."""

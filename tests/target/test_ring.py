@@ -10,6 +10,7 @@ import pytest
 
 from tests.target.programs import ROOT
 from tuimon.target import layout, ring
+from tuimon.target import writer as writing
 
 SLOTS = 64
 
@@ -165,6 +166,63 @@ def test_two_threads_lose_nothing_and_keep_their_order(tmp_path):
     assert reader.dropped == 0
 
 
+class Clock:
+    """``time`` for a writer, standing still until it is told."""
+
+    now_ns = 1_000_000_000
+
+    def monotonic_ns(self):
+        return self.now_ns
+
+
+@pytest.fixture
+def fast(tmp_path, monkeypatch):
+    """A writer that may hold markers back, its clock, and its reader."""
+    clock = Clock()
+    monkeypatch.setattr(writing, "time", clock)
+    monkeypatch.setattr(writing, "FAST_NS", 16_000_000)
+    made = ring.RingWriter(str(tmp_path / "1-1.ring"))
+    return made, clock, ring.RingReader(made.path)
+
+
+def emit_every(writer, clock, gap_ns, count):
+    for number in range(count):
+        clock.now_ns += gap_ns
+        writer.emit(ring.MARK, number)
+
+
+def test_a_slow_loop_writes_at_once(fast):
+    writer, clock, reader = fast
+    for number in range(100):
+        emit_every(writer, clock, 1_200_000, 1)
+        assert len(reader.read()) == 1, number
+    assert not reader.holds_back()
+
+
+def test_a_fast_loop_writes_every_20_ms_and_loses_nothing(fast):
+    writer, clock, reader = fast
+    emit_every(writer, clock, 70_000, 100)
+    assert len(reader.read()) == 16
+    assert reader.holds_back()
+    emit_every(writer, clock, 70_000, 1000)
+    seen = reader.read()
+    assert 750 < len(seen) < 1084
+    writer.flush()
+    seen += reader.read()
+    assert values(seen) == [*range(16, 100), *range(1000)]
+    assert [m.time_ns for m in seen] == sorted(m.time_ns for m in seen)
+
+
+def test_a_loop_that_turns_slow_is_written_at_once_again(fast):
+    writer, clock, reader = fast
+    emit_every(writer, clock, 70_000, 500)
+    emit_every(writer, clock, 50_000_000, 3)
+    reader.read()
+    assert not reader.holds_back()
+    emit_every(writer, clock, 50_000_000, 1)
+    assert len(reader.read()) == 1
+
+
 WRITING = """
 import sys
 from tuimon.target import ring
@@ -173,6 +231,7 @@ print("ready", flush=True)
 sys.stdin.readline()
 for i in range(300_000):
     writer.emit(ring.MARK, i, i & 0xFFFF)
+writer.flush()
 """
 
 

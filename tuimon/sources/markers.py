@@ -19,6 +19,8 @@ from tuimon.target import ring
 #: Of a ring found late (attach), this much of the past is shown.
 _HISTORY_NS = 60_000_000_000
 _MARKS_PER_WINDOW = 20
+#: A fast loop writes its markers every 20 ms. When none came for so long, it is not known what it is in.
+_STALE_NS = 500_000_000
 
 
 class ThreadLoop:
@@ -54,12 +56,13 @@ class RingFollower:
         self._index = 0  # number of the next step
         self._backwards = self._updates = 0
         self._dropped = 0
+        self._latest_ns = first_ns
         self._feed_until(self._begin_ns)
         self._skip_past()
 
     def windows(self, now_ns: int) -> Iterator[Record]:
         """The records of all windows that have ended by now."""
-        self._waiting.extend(self.reader.read())
+        self._read()
         while self._begin_ns + self._interval_ns <= now_ns:
             end_ns = self._begin_ns + self._interval_ns
             self._feed_until(end_ns)
@@ -69,13 +72,18 @@ class RingFollower:
 
     def last(self, now_ns: int) -> Iterator[Record]:
         """The process has ended: everything that is left."""
-        self._waiting.extend(self.reader.read())
+        self._read()
         self._feed_until(now_ns)
         for loop in self._loops.values():
             loop.finder.finish()
         if now_ns > self._begin_ns:
             yield from self._window(now_ns, ended=True)
             yield from self._loaders.records(now_ns, (now_ns - self._begin_ns) / 1e9, now_ns)
+
+    def _read(self) -> None:
+        self._waiting.extend(self.reader.read())
+        if self._waiting:
+            self._latest_ns = self._waiting[-1].time_ns
 
     def _feed_until(self, end_ns: int) -> None:
         waiting, loops = self._waiting, self._loops
@@ -120,7 +128,7 @@ class RingFollower:
         steps, finder.steps = finder.steps, []
         eval_ns, finder.eval_ns = finder.eval_ns, 0
         eval_count, finder.eval_count = finder.eval_count, 0
-        open_phase = None if ended else loop.phases.open
+        open_phase = None if ended or self._is_stale(end_ns) else loop.phases.open
         backwards, updates = finder.total_backwards, finder.total_updates
         lengths = sorted(step.total_ns for step in steps)
         yield Steps(
@@ -147,6 +155,10 @@ class RingFollower:
         self._backwards, self._updates = backwards, updates
         self._dropped = self.reader.dropped
         self._index += len(steps)
+
+    def _is_stale(self, now_ns: int) -> bool:
+        """Whether markers of a fast loop that has come to a halt may still wait in the writer."""
+        return self.reader.holds_back() and now_ns - self._latest_ns > _STALE_NS
 
     def _slowest(self, steps: list[Step]) -> SlowStep | None:
         if not steps:

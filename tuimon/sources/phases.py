@@ -41,9 +41,6 @@ _BEGIN_PHASE = {
 }
 _END_PHASE = {kind + 1: phase for kind, phase in _BEGIN_PHASE.items()}
 
-#: GradScaler.step around optimizer.step makes two; more means that an exception swallowed an end marker.
-_OPTIMIZER_DEPTH = 3
-
 
 class Loop(Protocol):
     """Who receives the labelled time and the events that bound steps, in order (see ``loops.py``)."""
@@ -85,6 +82,7 @@ class PhaseMachine:
         self._loop = loop
         self._on_segment = on_segment
         self._stack: list[str] = []  # open pairs of markers, outermost first
+        self._optimizers: list[int] = []  # ids of the optimizers among them: GradScaler.step is around optimizer.step
         self._before: Event = "start"
         self._last_ns: int | None = None
         self._closure_backwards = 0  # backwards inside the open optimizer step
@@ -108,7 +106,7 @@ class PhaseMachine:
             self._end(phase, time_ns, flag)
 
     def _begin(self, phase: str, time_ns: int, value: int) -> None:
-        self._drop_abandoned_optimizer(phase, time_ns)
+        self._drop_abandoned_optimizer(phase, time_ns, value)
         after: Event = "fetch" if phase == "data" else "backward" if phase == "backward" else "update"
         self._close_stretch(time_ns, after)
         if phase == "backward":
@@ -117,20 +115,22 @@ class PhaseMachine:
                 self._loop.backward_begins(time_ns)
         elif phase == "data" and not self._stack:
             self._loop.fetch_begins(time_ns, value)
-        elif phase == "optimizer" and "optimizer" not in self._stack:
-            self._closure_backwards = 0
+        elif phase == "optimizer":
+            if not self._optimizers:
+                self._closure_backwards = 0
+            self._optimizers.append(value)
         self._stack.append(phase)
 
     def _end(self, phase: str, time_ns: int, flag: int) -> None:
         if phase not in self._stack:  # it began before we came, or its begin was overwritten
-            if phase == "optimizer" and flag:
-                return  # an abandoned step that was closed here already
             self._close_stretch(time_ns, "update" if phase == "optimizer" else "backward")
         else:
             while True:  # anything still open inside has lost its end to an exception
                 top = self._stack[-1]
                 self._spend(top, time_ns)
                 self._stack.pop()
+                if top == "optimizer":
+                    self._optimizers.pop()
                 if top == phase:
                     break
         if self._stack:
@@ -145,15 +145,19 @@ class PhaseMachine:
             self._before = "update"
             self._loop.update_ends(time_ns)
 
-    def _drop_abandoned_optimizer(self, phase: str, time_ns: int) -> None:
-        """The post-hook of an optimizer step does not fire when the step raises: close what can no longer be open."""
-        if "optimizer" not in self._stack:
+    def _drop_abandoned_optimizer(self, phase: str, time_ns: int, value: int) -> None:
+        """The post-hook of an optimizer step does not run when the step raises: close what can no longer be open.
+
+        That is so when the same optimizer begins another step, or a batch is fetched straight from inside one.
+        """
+        if not self._optimizers:
             return
-        too_deep = phase == "optimizer" and self._stack.count("optimizer") >= _OPTIMIZER_DEPTH
+        again = phase == "optimizer" and value in self._optimizers
         fetching = phase == "data" and self._stack[-1] == "optimizer"
-        if too_deep or fetching:
+        if again or fetching:
             self._spend("optimizer", time_ns)
             self._stack.clear()
+            self._optimizers.clear()
             self._before = "update"
             self._loop.update_ends(time_ns)
 

@@ -4,11 +4,8 @@
 their names. None of them appears in a traceback that the user sees (Python 3.11 and later).
 """
 
-import sys
-from _thread import get_ident
 from functools import partial, wraps
-from types import CodeType, FrameType
-from typing import Any, Callable, List, Optional, Tuple
+from typing import Any, Callable, List
 
 from . import dynamo, loaders, runtime, worker
 from .hidden import hide_frame as _hide_frame
@@ -25,9 +22,6 @@ from .slots import Slot
 Undo = Callable[[], object]
 
 _undo: List[Undo] = []
-#: Optimizer steps that have begun and not ended, outermost first: thread, and code and id of the frame that runs the
-#: hooks. No reference to the frame: it would keep the batch alive.
-_open_steps: List[Tuple[int, CodeType, int]] = []
 
 
 def uninstall() -> None:
@@ -37,7 +31,6 @@ def uninstall() -> None:
             _undo.pop()()
         except Exception:
             continue
-    _open_steps.clear()
 
 
 def hide() -> None:
@@ -48,8 +41,6 @@ def hide() -> None:
         _hide_frame,
         worker.slot_of,
         Slot.enter,
-        _close_own,
-        _close_abandoned,
         runtime.tell_facts,
     )
 
@@ -61,13 +52,13 @@ def hook_fetch(dataloader: Any) -> None:
 
     @wraps(original)
     def tuimon_fetch(self: Any) -> Any:
-        if runtime.is_compiling():
-            return original(self)
         try:
             number = self._tuimon_iterator
+            ready = loaders.ready(self) if self._num_workers else 0
         except AttributeError:
             number = loaders.number_of(self)
-        runtime.emit(FETCH_BEGIN, number, loaders.ready(self))
+            ready = 0
+        runtime.emit(FETCH_BEGIN, number, ready)
         try:
             batch = original(self)
         except BaseException as error:
@@ -97,8 +88,6 @@ def hook_backward(autograd: Any) -> None:
     def tuimon_backward(t_outputs: Any, *args: Any, **kwargs: Any) -> Any:
         if runtime.is_compiling():
             return original(t_outputs, *args, **kwargs)
-        if _open_steps:
-            _close_abandoned(sys._getframe())
         runtime.emit(BACKWARD_BEGIN)
         try:
             result = original(t_outputs, *args, **kwargs)
@@ -118,7 +107,11 @@ def hook_backward(autograd: Any) -> None:
 
 
 def hook_optimizer(optimizer: Any) -> None:
-    """Markers around every optimizer's ``step``, by torch's official hooks (``torch.optim.optimizer``)."""
+    """Markers around every optimizer's ``step``, by torch's official hooks (``torch.optim.optimizer``).
+
+    The post hook does not run when a step raises. Markers carry the id of the optimizer: a step that begins while one
+    of the same optimizer is open shows the reader that the first was abandoned.
+    """
     before = optimizer.register_optimizer_step_pre_hook(_step_begins)
     _undo.append(before.remove)
     after = optimizer.register_optimizer_step_post_hook(_step_ends)
@@ -135,14 +128,14 @@ def hook_scaler(grad_scaler: Any) -> None:
     def tuimon_scaler_step(self: Any, *args: Any, **kwargs: Any) -> Any:
         if runtime.is_compiling():
             return original(self, *args, **kwargs)
-        runtime.emit(OPTIMIZER_BEGIN)
+        runtime.emit(OPTIMIZER_BEGIN, id(self))
         try:
             result = original(self, *args, **kwargs)
         except BaseException as error:
-            runtime.emit(OPTIMIZER_END)
+            runtime.emit(OPTIMIZER_END, id(self))
             _hide_frame(error)
             raise
-        runtime.emit(OPTIMIZER_END)
+        runtime.emit(OPTIMIZER_END, id(self))
         return result
 
     dynamo.skip(tuimon_scaler_step)
@@ -152,51 +145,15 @@ def hook_scaler(grad_scaler: Any) -> None:
 def _step_begins(optimizer: Any, args: Any, kwargs: Any) -> None:
     if runtime.is_compiling():
         return
-    frame = sys._getframe(1)
-    if _open_steps:
-        _close_abandoned(frame.f_back)
-    _open_steps.append((get_ident(), frame.f_code, id(frame)))
-    runtime.emit(OPTIMIZER_BEGIN)
+    runtime.emit(OPTIMIZER_BEGIN, id(optimizer))
 
 
 def _step_ends(optimizer: Any, args: Any, kwargs: Any) -> None:
     if runtime.is_compiling():
         return
-    if len(_open_steps) == 1:
-        _open_steps.clear()
-    else:
-        _close_own(sys._getframe(1))
-    runtime.emit(OPTIMIZER_END)
+    runtime.emit(OPTIMIZER_END, id(optimizer))
     if runtime.facts_due:
         runtime.tell_facts()
-
-
-def _close_own(frame: FrameType) -> None:
-    """Forget the step that ``frame`` runs, where others are open around it or in other threads."""
-    try:
-        _open_steps.remove((get_ident(), frame.f_code, id(frame)))
-    except ValueError:  # hooked in the middle of it
-        return
-
-
-def _close_abandoned(frame: Optional[FrameType]) -> None:
-    """End the steps of this thread whose frame is gone: they raised, and torch calls no post hook then.
-
-    What runs inside a step (a closure's backward) finds the step among its callers, from ``frame`` on, and leaves it.
-    """
-    try:
-        thread = get_ident()
-        waiting = [entry for entry in _open_steps if entry[0] == thread]
-        callers = set()
-        while frame is not None and waiting:
-            callers.add((thread, frame.f_code, id(frame)))
-            frame = frame.f_back
-        for entry in reversed(waiting):
-            if entry not in callers:
-                _open_steps.remove(entry)
-                runtime.emit(OPTIMIZER_END, 0, 1)
-    except Exception:
-        _open_steps.clear()
 
 
 def _rebind(owners: List[Any], name: str, replacement: Any) -> None:

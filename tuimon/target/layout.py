@@ -21,6 +21,8 @@ SLOT_COUNT = 65536
 HEADER = struct.Struct("<8sIIIQQ")  # magic, version, slot_count, pid, start_ticks, created_ns
 NAME_COUNT_OFFSET = 64
 META_LENGTH_OFFSET = 72
+#: In a fast loop markers wait in the writer; until this moment (monotonic ns) at least. 0: they are written at once.
+HELD_UNTIL_OFFSET = 80
 U32 = struct.Struct("<I")
 U64 = struct.Struct("<Q")
 U16 = struct.Struct("<H")
@@ -29,8 +31,6 @@ SLOT = struct.Struct("<QQHHIQ")
 SLOT_WORDS = SLOT_BYTES // 8
 #: A slot that the writer is about to overwrite is taken for overwritten: so many threads may be writing at once.
 SLOT_MARGIN = 8
-#: Kinds are smaller than this.
-KINDS = 32
 #: Separates the parts of a range's interned name: name, file, function, line.
 PLACE_SEPARATOR = "\x1f"
 
@@ -39,8 +39,8 @@ FETCH_BEGIN = 2  # value: id of the iterator; flag: batches that are ready + 1, 
 FETCH_END = 3  # value: id of the iterator; flag: 0 a batch, 1 StopIteration, 2 another exception
 BACKWARD_BEGIN = 4
 BACKWARD_END = 5
-OPTIMIZER_BEGIN = 6
-OPTIMIZER_END = 7  # flag: 1 the step was abandoned by an exception, seen only now
+OPTIMIZER_BEGIN = 6  # value: id of the optimizer (or GradScaler); a step that raises has no end
+OPTIMIZER_END = 7
 RANGE_PUSH = 8  # value: name id; per-thread nesting
 RANGE_POP = 9
 RANGE_START = 10  # value: handle, flag: name id; may end on another thread

@@ -8,6 +8,7 @@ from typing import Any, Dict, Iterator, List, Tuple
 
 from .layout import (
     HEADER,
+    HELD_UNTIL_OFFSET,
     LOADING_OFFSET,
     MAGIC,
     META_BYTES,
@@ -83,6 +84,11 @@ class RingReader:
         except ValueError:
             return {}
         return found if isinstance(found, dict) else {}
+
+    def holds_back(self) -> bool:
+        """Whether the latest markers may still wait in the writer (a fast loop): what is open now is not known."""
+        (until_ns,) = U64.unpack_from(self._map, HELD_UNTIL_OFFSET)
+        return bool(until_ns)
 
     def name(self, number: int) -> str:
         """The interned string with this id; "?" when there is none."""

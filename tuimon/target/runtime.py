@@ -75,6 +75,7 @@ def stop() -> None:
     names = None
     writer, _writer = _writer, None
     if writer is not None and writer.pid == os.getpid():
+        writer.flush()
         writer.unlink()
 
 
@@ -97,7 +98,7 @@ def open_ring() -> bool:
         _writer = writer
         names = RangeNames(writer)
         _boundaries = 0
-        dynamo.skip_with_callees(writer.emit)
+        dynamo.skip_with_callees(writer.emit, writer.flush)
         emit = writer.emit
         facts_due = True
         return True
@@ -156,6 +157,7 @@ def _after_fork() -> None:
 
 def _at_exit() -> None:
     if _writer is not None and _writer.pid == os.getpid():
+        _writer.flush()
         _writer.unlink()
 
 

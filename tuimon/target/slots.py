@@ -8,7 +8,7 @@ import fcntl
 import mmap
 import os
 import struct
-from time import monotonic_ns
+from time import monotonic_ns, sleep
 from typing import Any, Iterator, NamedTuple, Optional
 
 from .layout import LOADING_BYTES, LOADING_OFFSET, ring_path, start_ticks
@@ -147,7 +147,7 @@ def _lock(handle: int) -> None:
             fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, LOADING_OFFSET)
             return
         except (BlockingIOError, PermissionError):
-            time.sleep(0.0005)
+            sleep(0.0005)
     raise BlockingIOError("another process is claiming")
 
 

@@ -11,7 +11,7 @@ import zlib
 from functools import wraps
 from typing import Any, Callable, Dict, Optional
 
-from . import dynamo, runtime
+from . import dynamo
 from .hidden import HIDES_FRAMES, hide_frame
 from .slots import COLLATE, IN_PROCESS, ITEMS, WAITING, Slot, claim
 
@@ -19,7 +19,7 @@ from .slots import COLLATE, IN_PROCESS, ITEMS, WAITING, Slot, claim
 _ATTEMPTS = 20
 
 _own: Optional[Slot] = None  # of this worker process
-_in_process: Dict[int, Slot] = {}  # of a trainer's loaders without workers, by loader
+_in_process: Dict[int, Optional[Slot]] = {}  # of a trainer's loaders without workers, by loader; None: too quick
 _attempts = 0
 _fork_hooked = False
 
@@ -33,7 +33,7 @@ def wrapped_fetch(original: Callable[..., Any]) -> Callable[..., Any]:
             slot = self._tuimon_slot
         except AttributeError:
             slot = slot_of(self)
-        if slot is None or runtime.is_compiling():
+        if slot is None:
             return original(self, possibly_batched_index)
         slot.enter(ITEMS)
         try:
@@ -43,6 +43,8 @@ def wrapped_fetch(original: Callable[..., Any]) -> Callable[..., Any]:
             hide_frame(error)
             raise
         slot.enter(WAITING, 1)
+        if slot is not _own and slot.is_quick():
+            _stop_following(self, slot)
         return batch
 
     dynamo.skip(tuimon_load)
@@ -78,7 +80,7 @@ def follow_in_process(fetcher: Any, loader: int, dataset: str) -> None:
     slot = None
     try:
         slot = _in_process.get(loader)
-        if slot is None and loader:
+        if loader and loader not in _in_process:
             slot = claim(os.getpid(), loader, IN_PROCESS, 0, zlib.crc32(dataset.encode()))
             if slot is not None:
                 _in_process[loader] = slot
@@ -121,6 +123,19 @@ def _follow(fetcher: Any, slot: Optional[Slot]) -> None:
         return
 
 
+def _stop_following(fetcher: Any, slot: Slot) -> None:
+    """Of a loader without workers whose batches are quick: in a step of 0.4 ms the look inside costs 1 %."""
+    try:
+        fetcher._tuimon_slot = None
+        fetcher.collate_fn = getattr(fetcher.collate_fn, "tuimon_original", fetcher.collate_fn)
+        for loader, followed in _in_process.items():
+            if followed is slot:
+                _in_process[loader] = None
+        slot.vanish()
+    except Exception:
+        return
+
+
 def _timed(collate: Callable[[Any], Any], slot: Slot) -> Callable[[Any], Any]:
     def tuimon_collate(samples: Any) -> Any:
         slot.enter(COLLATE)
@@ -130,6 +145,7 @@ def _timed(collate: Callable[[Any], Any], slot: Slot) -> Callable[[Any], Any]:
             hide_frame(error)
             raise
 
+    tuimon_collate.tuimon_original = collate  # type: ignore[attr-defined]  # a function's own attribute
     dynamo.skip(tuimon_collate)
     return tuimon_collate
 
@@ -137,7 +153,7 @@ def _timed(collate: Callable[[Any], Any], slot: Slot) -> Callable[[Any], Any]:
 def _after_fork() -> None:
     """The slots of the parent are not this process's to write to."""
     global _own, _attempts
-    for slot in _in_process.values():
+    for slot in filter(None, _in_process.values()):
         slot.let_go()
     if _own is not None:
         _own.let_go()
