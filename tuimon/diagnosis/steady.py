@@ -56,7 +56,7 @@ class Steady:
         return [kept, *rest] if kept is not None else []
 
     def _gives_way(self, first: Finding | None) -> bool:
-        """Whether the primary yields at once: to anything while there is none, to its own cause, to what is clearly worse."""
+        """Whether the primary yields at once: where there is none, to its own cause, to what is clearly worse."""
         old = self._primary
         if old is None or old.rule == "warmup":
             return True
