@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.sources.looking import Look, pyspies
 from tests.sources.programs import running, until
-from tuimon.records import Frame, Frames, Notice, Record, Stacks
 from tuimon.sources import procfs, pyspy
 from tuimon.sources.stacks import StackSource
 from tuimon.sources.targets import Targets
@@ -42,34 +42,6 @@ while True:
 SLEEP = "import time; print('up', flush=True); time.sleep(1000)"
 
 
-class Look:
-    """Reads a source again and again, keeps what it said."""
-
-    def __init__(self, source: StackSource) -> None:
-        self.source = source
-        self.records: list[Record] = []
-        self.frames: list[Frame] = []
-
-    def until(self, condition: Callable[[Look], object], what: str) -> None:
-        def look() -> bool:
-            for record in self.source.read():
-                self.records.append(record)
-                if isinstance(record, Frames):
-                    assert record.first == len(self.frames)
-                    self.frames += record.frames
-            return bool(condition(self))
-
-        until(look, what)
-
-    @property
-    def stacks(self) -> list[Stacks]:
-        return [record for record in self.records if isinstance(record, Stacks)]
-
-    @property
-    def notices(self) -> list[Notice]:
-        return [record for record in self.records if isinstance(record, Notice)]
-
-
 @pytest.fixture
 def look() -> Iterator[Callable[..., Look]]:
     """Makes sources of which none outlives the test."""
@@ -82,13 +54,7 @@ def look() -> Iterator[Callable[..., Look]]:
     yield make
     for source in made:
         source.close()
-    assert procfs_children_named("py-spy") == []
-
-
-def procfs_children_named(name: str) -> list[int]:
-    me = os.getpid()
-    children = [child for tid in procfs.thread_ids(me) for child in procfs.children(me, tid)]
-    return [child for child in children if procfs.executable(child) == name]
+    assert pyspies() == []
 
 
 def test_a_known_split_of_time(tmp_path: Path, look: Callable[..., Look]) -> None:
@@ -144,22 +110,22 @@ def test_a_process_that_ends_in_the_middle_of_a_window(tmp_path: Path, look: Cal
     with running(tmp_path, "import time; print('up', flush=True); time.sleep(0.2); input()") as process:
         targets = Targets(process.pid, None)
         looking = look(targets)
-        looking.until(lambda _: procfs_children_named("py-spy"), "py-spy to start")
+        looking.until(lambda _: pyspies(), "py-spy to start")
         process.kill()
-        looking.until(lambda _: not procfs_children_named("py-spy"), "the window to end")
+        looking.until(lambda _: not pyspies(), "the window to end")
         looking.until(lambda _: True, "another look")
         assert looking.notices == []
         process.wait()
         targets.replace({}, {})
         looking.until(lambda _: True, "another look")
-        assert procfs_children_named("py-spy") == []
+        assert pyspies() == []
 
 
 def test_a_pyspy_that_is_killed_is_started_again(tmp_path: Path, look: Callable[..., Look]) -> None:
     with running(tmp_path, SLEEP) as process:
         looking = look(Targets(process.pid, None))
-        looking.until(lambda _: procfs_children_named("py-spy"), "py-spy to start")
-        os.kill(procfs_children_named("py-spy")[0], signal.SIGKILL)
+        looking.until(lambda _: pyspies(), "py-spy to start")
+        os.kill(pyspies()[0], signal.SIGKILL)
         looking.until(lambda it: it.stacks, "a window after all")
         assert looking.notices == []  # once is not worth a word
 
@@ -192,7 +158,7 @@ def test_without_pyspy(tmp_path: Path, look: Callable[..., Look]) -> None:
         now_s[0] += 31
         looking.until(lambda _: True, "a look")
         assert [notice.level for notice in looking.notices] == ["warning", "ok"]
-        assert procfs_children_named("py-spy")
+        assert pyspies()
 
 
 @pytest.mark.parametrize(
@@ -224,7 +190,8 @@ def test_a_pyspy_that_fails(tmp_path: Path, look: Callable[..., Look], script: s
             looking.until(lambda it: later(it) or True, "a look")
         assert len(looking.notices) == 1
         assert len((tmp_path / "starts").read_text().splitlines()) < 10  # with growing pauses
-        assert looking.stacks and all(record.lost and not record.samples for record in looking.stacks)  # counted
+        assert looking.lost
+        assert looking.stacks == []
 
 
 def test_a_pyspy_that_cannot_be_started(tmp_path: Path, look: Callable[..., Look]) -> None:
@@ -258,7 +225,7 @@ threading.Event().wait()
 
         def all_seen(it: Look) -> bool:
             nonlocal most
-            most = max(most, len(procfs_children_named("py-spy")))
+            most = max(most, len(it.source._running))
             return {record.pid for record in it.stacks} == set(starts)
 
         looking.until(all_seen, "a window of each")
@@ -287,7 +254,7 @@ def test_programs_that_are_no_python_are_left_alone(tmp_path: Path, look: Callab
         for _ in range(5):
             looking.until(lambda _: True, "a look")
         assert looking.records == []
-        assert procfs_children_named("py-spy") == []
+        assert pyspies() == []
     finally:
         process.kill()
         process.wait()

@@ -103,6 +103,11 @@ class Recording:
             self._signal(signal.SIGKILL)
         return None
 
+    @property
+    def stopping(self) -> bool:
+        """Whether it was told to stop: it samples no more, and writes its file."""
+        return self._stopped_s is not None
+
     def kill(self) -> float:
         """End the window without its samples, at once; the CPU seconds that it cost."""
         self._signal(signal.SIGKILL)

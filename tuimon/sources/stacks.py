@@ -71,6 +71,7 @@ class StackSource:
         self._turns = Turns(max_cpu_ratio, min(rate_hz or FASTEST_HZ, FASTEST_HZ), clock())
         self._gil = GilLooks()
         self._running: dict[int, _Running] = {}
+        self._ending: dict[int, _Running] = {}  # windows whose files are being written
         self._failing: dict[Key, _Failing] = {}
         self._parked: dict[Key, set[int]] = {}  # threads that were named as parked
         self._training: frozenset[int] = frozenset()
@@ -81,11 +82,18 @@ class StackSource:
         """The windows that have ended; begins new ones."""
         now_s = self._clock()
         out: list[Record] = []
+        for pid, running in list(self._ending.items()):
+            ended = running.recording.poll(now_s)
+            if ended is not None:
+                del self._ending[pid]
+                out.extend(self._take(ended, running, now_s))
         for pid, running in list(self._running.items()):
             ended = running.recording.poll(now_s)
             if ended is not None:
                 del self._running[pid]
                 out.extend(self._take(ended, running, now_s))
+            elif running.recording.stopping and pid not in self._ending:
+                self._ending[pid] = self._running.pop(pid)  # the next window may begin while it writes its file
         gil_cpu_s, looks = self._gil.poll(now_s)
         self._targets.sampler_cpu_s += gil_cpu_s
         out.extend(looks)
@@ -97,9 +105,10 @@ class StackSource:
     def close(self) -> None:
         """End all py-spy children."""
         self._targets.sampler_cpu_s += self._gil.kill()
-        for running in self._running.values():
+        for running in (*self._running.values(), *self._ending.values()):
             self._targets.sampler_cpu_s += running.recording.kill()
         self._running.clear()
+        self._ending.clear()
 
     # ---- windows that have ended
 
@@ -274,7 +283,7 @@ class StackSource:
         """Until the next window is due, at most a quarter second: a process may appear."""
         due = [running.recording.due_s - now_s for running in self._running.values()]
         next_s = min(due, default=_LONGEST_SLEEP_S)
-        return _POLL_S if next_s <= 0 else min(max(next_s, 0.01), _LONGEST_SLEEP_S)
+        return _POLL_S if next_s <= 0 or self._ending else min(max(next_s, 0.01), _LONGEST_SLEEP_S)
 
 
 def _is_python(pid: int) -> bool:
