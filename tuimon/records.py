@@ -174,7 +174,7 @@ class Loader(Record, frozen=True, kw_only=True, tag="loader"):
     ready_total: int = 0  # sum of those numbers
     ready_none: int = 0  # how often none was ready
     ready_last: int | None = None
-    waits_for_s: float | None = None  # a fetch is under way for so long
+    waits_for_s: float | None = None  # a fetch is under way for so long, half a second at least
     facts: LoaderFacts | None = None  # told at first and now and then
     workers: list[LoaderWorker] = msgspec.field(default_factory=list)
 

@@ -78,7 +78,9 @@ def test_a_loader_that_is_not_used_says_so():
 
 
 def test_without_a_loader():
-    assert texts((), 116, 10) == ["No DataLoader seen: the loop makes its batches itself, or has not begun."]
+    assert texts((), 116, 10) == [
+        "No DataLoader seen: the loop makes its batches itself, has not begun, or leaves no markers."
+    ]
 
 
 def test_where_rows_are_short_the_rest_is_one_mean():

@@ -18,6 +18,8 @@ _LOADERS = 64
 WORKERS_LISTED = 8
 #: A worker found late tells of its whole life; what is older than this is left out.
 _LATE_NS = 10_000_000_000
+#: A fetch under way is told of from this long on.
+_LONG_WAIT_S = 0.5
 #: Facts are told again after so many windows.
 _FACTS_EVERY = 60
 
@@ -123,6 +125,8 @@ class LoaderTracker:
             workers = self._listed(loader, now_ns)
             if loader.waits_ns or begin_ns is not None or any(worker.batches for worker in workers):
                 waits_for_s = None if begin_ns is None else max(end_ns - begin_ns, 0) / 1e9
+                if waits_for_s is not None and waits_for_s < _LONG_WAIT_S:
+                    waits_for_s = None
                 yield self._record(loader, end_ns, window_s, waits_for_s, workers)
             loader.waits_ns.clear()
             loader.ready.clear()

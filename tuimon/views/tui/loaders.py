@@ -64,7 +64,9 @@ def rows_wanted(loaders: Sequence[LoaderRow]) -> int:
 def loaders_lines(loaders: Sequence[LoaderRow], width: int, height: int) -> list[Line]:
     """A block for each loader; where rows are short, blocks at the end shrink to their head."""
     if not loaders:
-        return [line(("No DataLoader seen: the loop makes its batches itself, or has not begun.", "dim"))]
+        return [
+            line(("No DataLoader seen: the loop makes its batches itself, has not begun, or leaves no markers.", "dim"))
+        ]
     if len(loaders) > height:
         heads = [_head(loader, width) for loader in loaders[: height - 1]]
         return [*heads, line((f"+{len(loaders) - len(heads)} more loaders (z)", "dim"))]
