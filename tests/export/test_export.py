@@ -103,3 +103,9 @@ def test_perfetto_events():
     phases = [event["args"] for event in events if event["name"] == "ms per step"]
     assert phases[0] == {"data": 30.0, "forward": 20.0, "backward": 40.0, "optimizer": 10.0}
     assert [event["name"] for event in events if event["ph"] == "i"] == ["epoch", "ended: 0"]
+
+
+def test_the_set_up_is_in_no_phase():
+    early = [*LOG[:4], stacks(10.5, *LOOP_SAMPLES), *LOG[4:]]
+    assert sum(int(line.rpartition(" ")[2]) for line in collapsed(early, Selection(role="main"))) == 203
+    assert sum(int(line.rpartition(" ")[2]) for line in collapsed(early, Selection(phase="data"))) == 30

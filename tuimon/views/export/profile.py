@@ -80,10 +80,21 @@ class _Gathered:
         self._roles: dict[_Thread, str] = {}
         for record in records:
             self.session.add(record)
-            if isinstance(record, Stacks) and selection.holds(record.t - (self.session.start_s or 0.0)):
+            if isinstance(record, Stacks) and self._chosen(record, selection):
                 self._merge(record)
             if isinstance(record, Threads):
                 self._roles.update({(row.pid, row.tid): row.role for row in self.session.threads_of(record.pid)})
+
+    def _chosen(self, record: Stacks, selection: Selection) -> bool:
+        inside = selection.holds(record.t - (self.session.start_s or 0.0))
+        return inside and (selection.phase is None or not self._in_setup(record))
+
+    def _in_setup(self, record: Stacks) -> bool:
+        """Whether this window began before the first step: imports and set-up are in no phase."""
+        process, stats = self.session.process(record.pid), self.session.step_stats(record.pid)
+        if process is None or not process.markers:
+            return False
+        return stats is None or stats.first_step_s is None or record.t - record.window_s < stats.first_step_s - 1.0
 
     def _merge(self, record: Stacks) -> None:
         for stack in record.stacks:
