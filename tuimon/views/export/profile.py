@@ -78,22 +78,23 @@ class _Gathered:
         self.names: dict[_Thread, str] = {}
         self._merged: dict[_Thread, _Counts] = {}
         self._roles: dict[_Thread, str] = {}
+        early: list[Stacks] = []  # imports and set-up are in no phase, where markers tell when steps begin
         for record in records:
             self.session.add(record)
-            if isinstance(record, Stacks) and self._chosen(record, selection):
-                self._merge(record)
+            if isinstance(record, Stacks) and selection.holds(record.t - (self.session.start_s or 0.0)):
+                if selection.phase is not None and self._before_steps(record):
+                    early.append(record)
+                else:
+                    self._merge(record)
             if isinstance(record, Threads):
                 self._roles.update({(row.pid, row.tid): row.role for row in self.session.threads_of(record.pid)})
+        for window in early:
+            if self.session.step_stats(window.pid) is None:
+                self._merge(window)
 
-    def _chosen(self, record: Stacks, selection: Selection) -> bool:
-        inside = selection.holds(record.t - (self.session.start_s or 0.0))
-        return inside and (selection.phase is None or not self._in_setup(record))
-
-    def _in_setup(self, record: Stacks) -> bool:
-        """Whether this window began before the first step: imports and set-up are in no phase."""
-        process, stats = self.session.process(record.pid), self.session.step_stats(record.pid)
-        if process is None or not process.markers:
-            return False
+    def _before_steps(self, record: Stacks) -> bool:
+        """Whether no step was known yet when this window began."""
+        stats = self.session.step_stats(record.pid)
         return stats is None or stats.first_step_s is None or record.t - record.window_s < stats.first_step_s - 1.0
 
     def _merge(self, record: Stacks) -> None:
