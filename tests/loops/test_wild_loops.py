@@ -109,7 +109,7 @@ def test_time_is_in_its_phase(runs, name):
     whole = sum(seconds.values())
     for phase in expected.keys() | seconds.keys():
         # what a phase took beside its pauses, and what the first partial step held, is small
-        assert seconds[phase] == pytest.approx(expected[phase], abs=0.12 * whole), (phase, seconds, expected)
+        assert seconds[phase] == pytest.approx(expected[phase], abs=0.18 * whole), (phase, seconds, expected)
 
 
 def test_user_ranges_are_seen(runs):

@@ -193,6 +193,18 @@ def test_a_ring_of_the_run_is_found_and_followed(ring_directory):
     source.close()
 
 
+def test_what_a_short_run_left_is_read_and_removed(ring_directory):
+    writer = write(ring_directory, run="r1", steps=3)
+    gone = ring_directory / f"{os.getpid()}-1.ring"  # of a process that is no more
+    os.rename(writer.path, gone)
+    with gone.open("r+b") as file:  # start ticks in the header
+        file.seek(20)
+        file.write((1).to_bytes(8, "little"))
+    source = MarkerSource(Targets(os.getpid(), "r1"), 1.0)
+    assert sum(record.count for record in source.read()) == 3
+    assert not gone.exists()
+
+
 def test_a_ring_of_another_run_is_left_alone(ring_directory):
     write(ring_directory, run="other")
     targets = Targets(1, "r1")

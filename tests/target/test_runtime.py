@@ -5,6 +5,7 @@ import stat
 import subprocess
 import sys
 import textwrap
+import time
 
 import pytest
 
@@ -24,14 +25,31 @@ def program(tmp_path):
     return run
 
 
+def grow_old(folder):
+    """Make the files of a folder an hour old."""
+    for name in os.listdir(folder):
+        os.utime(folder / name, (time.time() - 3600,) * 2)
+
+
 def names(folder):
     return sorted(os.listdir(folder)) if folder.exists() else []
 
 
 def test_a_process_has_one_ring_and_takes_it_along(program, tmp_path):
     body = "print(json.dumps([runtime._writer.path, os.listdir(os.environ['TUIMON_RING_DIR'])]))"
-    path, listed = program(body)
+    path, listed = program(body, TUIMON_RUN="")
     assert listed == [os.path.basename(path)]
+    assert names(tmp_path / "rings") == []
+
+
+def test_a_short_run_leaves_its_ring_to_the_monitor(program, tmp_path):
+    path = program("runtime.emit(layout.STEP); print(json.dumps(runtime._writer.path))", TUIMON_RUN="r")
+    assert names(tmp_path / "rings") == [os.path.basename(path)]
+    assert [marker.kind for marker in ring.RingReader(path).read()] == [layout.STEP]
+
+
+def test_the_ring_of_a_longer_run_goes_with_it(program, tmp_path):
+    program("runtime._made_ns -= 60 * 10**9; print('null')", TUIMON_RUN="r")
     assert names(tmp_path / "rings") == []
 
 
@@ -109,14 +127,18 @@ def test_rings_of_dead_processes_are_swept(program, tmp_path):
     kept = [alive, "notes.txt", "x-y.ring"]
     for name in dead + kept:
         (folder / name).write_text("")
-    program("print('null')")
-    assert names(folder) == sorted(kept)
+    young = f"{dead_pid()}-6.ring"
+    grow_old(folder)
+    (folder / young).write_text("")
+    program("print('null')", TUIMON_RUN="")
+    assert names(folder) == sorted([*kept, young])  # the monitor may still want it
 
 
 def test_a_ring_in_use_is_not_swept_even_if_its_pid_means_nothing_here(tmp_path):
     """Containers may share /dev/shm and not their pids."""
     writer = ring.RingWriter(str(tmp_path / f"{dead_pid()}-12345.ring"), slot_count=64)
     path = writer.path
+    grow_old(tmp_path)
     rings._remove_stale(str(tmp_path))
     assert os.path.exists(path)
     del writer  # with its map goes the lock
@@ -131,7 +153,8 @@ def test_a_killed_process_leaves_a_ring_to_be_read_and_swept(program, tmp_path):
     (left,) = names(tmp_path / "rings")
     reader = ring.RingReader(str(tmp_path / "rings" / left))
     assert [marker.kind for marker in reader.read()] == [layout.STEP]
-    program("print('null')")
+    grow_old(tmp_path / "rings")
+    program("print('null')", TUIMON_RUN="")
     assert names(tmp_path / "rings") == []
 
 

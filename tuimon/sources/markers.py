@@ -6,6 +6,7 @@ import os
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 
 from tuimon.records import Mark, PhaseTime, Record, SlowStep, Steps, length_bucket
 from tuimon.sources import procfs
@@ -214,7 +215,7 @@ class MarkerSource:
                 self._targets.mark_trainer(follower.pid)
             self._targets.facts[follower.pid] = follower.reader.meta() or self._targets.facts[follower.pid]
             if not goes_on:
-                follower.reader.close()
+                self._let_go(follower)
         return out
 
     def close(self) -> None:
@@ -222,6 +223,18 @@ class MarkerSource:
         for follower in self._followers.values():
             follower.reader.close()
         self._followers.clear()
+
+    def _let_go(self, follower: RingFollower) -> None:
+        """Its process has ended: what it left of the run that we started is ours to remove."""
+        reader = follower.reader
+        if (
+            self._targets.run_id is not None
+            and reader.meta().get("run") == self._targets.run_id
+            and reader.is_current()
+        ):
+            with suppress(OSError):
+                os.unlink(reader.path)
+        reader.close()
 
     def _drop(self, path: str) -> None:
         del self._followers[path]

@@ -3,10 +3,14 @@
 import fcntl
 import os
 import stat
+import time
 from typing import Optional
 
 from .layout import ring_directories, start_ticks
 from .writer import RingWriter
+
+#: A ring made less than this ago may not have been found yet by the monitor that waits for it.
+YOUNG_S = 30.0
 
 
 def make_ring() -> Optional[RingWriter]:
@@ -40,7 +44,10 @@ def _claim(directory: str) -> None:
 
 
 def _remove_stale(directory: str) -> None:
-    """Remove the rings of processes that are gone, killed before they could do so."""
+    """Remove the rings of processes that are gone, killed before they could do so.
+
+    Not the youngest: the monitor may not have come to read them yet.
+    """
     for name in os.listdir(directory):
         pid, dash, rest = name.partition("-")
         ticks = rest.partition(".")[0]
@@ -62,8 +69,9 @@ def _remove_unlocked(path: str) -> None:
     except OSError:
         return
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.unlink(path)
+        if os.fstat(handle).st_mtime < time.time() - YOUNG_S:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.unlink(path)
     except OSError:
         pass
     finally:

@@ -7,13 +7,14 @@ the ring's own ``emit`` while there is a ring, a lazy one in forked children.
 import atexit
 import os
 import sys
+import time
 from _thread import allocate_lock
 from typing import Any, Callable, Optional
 
 from . import dynamo, facts, yama
 from .layout import FETCH_BEGIN
 from .names import RangeNames
-from .rings import make_ring
+from .rings import YOUNG_S, make_ring
 from .writer import RingWriter
 
 
@@ -38,6 +39,7 @@ names: Optional[RangeNames] = None
 
 _writer: Optional[RingWriter] = None
 _boundaries = 0
+_made_ns = 0
 _fork_hooked = False
 _opening = allocate_lock()
 
@@ -86,7 +88,7 @@ def writer() -> Optional[RingWriter]:
 
 def open_ring() -> bool:
     """Make the ring of this process and publish what is known of it. Without room for one, instrumentation ends."""
-    global emit, facts_due, _writer, names, _boundaries
+    global emit, facts_due, _writer, names, _boundaries, _made_ns
     if not _opening.acquire(False):  # another thread is at it: its first marker is there, this one is lost
         return False
     try:
@@ -98,6 +100,7 @@ def open_ring() -> bool:
         _writer = writer
         names = RangeNames(writer)
         _boundaries = 0
+        _made_ns = time.monotonic_ns()
         dynamo.skip_with_callees(writer.emit, writer.flush)
         emit = writer.emit
         facts_due = True
@@ -156,8 +159,11 @@ def _after_fork() -> None:
 
 
 def _at_exit() -> None:
-    if _writer is not None and _writer.pid == os.getpid():
-        _writer.flush()
+    if _writer is None or _writer.pid != os.getpid():
+        return
+    _writer.flush()
+    # of a short run under ``tuimon run`` the monitor may not have seen the ring yet: it reads and removes it
+    if not os.environ.get("TUIMON_RUN") or time.monotonic_ns() - _made_ns > YOUNG_S * 1e9:
         _writer.unlink()
 
 
