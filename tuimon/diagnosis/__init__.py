@@ -7,6 +7,7 @@ from collections.abc import Callable
 from tuimon.diagnosis.cores import cpu_oversubscribed, neighbour
 from tuimon.diagnosis.course import hang, step_time_drift
 from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.gil import gil_contention
 from tuimon.diagnosis.host import compute_bound_cpu, optimizer_bound, side_work
 from tuimon.diagnosis.input import input_bound
 from tuimon.diagnosis.rank import folded, ranked
@@ -25,6 +26,7 @@ RULES: tuple[Rule, ...] = (
     side_work,
     optimizer_bound,
     straggler_rank,
+    gil_contention,
     cpu_oversubscribed,
     neighbour,
     step_time_drift,

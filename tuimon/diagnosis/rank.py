@@ -8,7 +8,7 @@ from tuimon.diagnosis.finding import Finding
 
 SEVERITY = {"critical": 0, "warning": 1, "info": 2, "benign": 3}
 #: Rules that contradict "the loop is in order".
-_OUT_OF_ORDER = frozenset({"input_bound", "side_work", "optimizer_bound", "straggler_rank", "hang"})
+_OUT_OF_ORDER = frozenset({"input_bound", "side_work", "optimizer_bound", "straggler_rank", "gil_contention", "hang"})
 
 
 def ranked(findings: list[Finding]) -> list[Finding]:
