@@ -139,8 +139,13 @@ class Allowance:
         """A child uses this much; negative: it has used less than was spent for it."""
         self._balance_s -= cpu_s
 
-    def open(self, now_s: float) -> bool:
-        """Whether another window may be started."""
-        self._balance_s = min(self._balance_s + (now_s - self._at_s) * self.ratio, self.ratio * self._HOLDS_S)
+    def open(self, now_s: float, steady: bool = False) -> bool:
+        """Whether another window may be started.
+
+        One of a steady plan, which keeps to its share by itself, may as long as the debt is a few seconds' worth: else
+        every window that costs a little more than expected would leave a gap.
+        """
+        holds_s = self.ratio * self._HOLDS_S
+        self._balance_s = min(self._balance_s + (now_s - self._at_s) * self.ratio, holds_s)
         self._at_s = now_s
-        return self._balance_s > 0.0
+        return self._balance_s > (-holds_s if steady else 0.0)

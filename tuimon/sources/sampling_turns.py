@@ -105,13 +105,14 @@ class Turns:
                 else:
                     room -= 1
             for key in waiting[: max(room, 0)]:
-                if not group.allowance.open(now_s):
+                chosen = plan(self._cost(key), ratio / max(streams, 1), self._limit_hz, group.longest_s)
+                measured = self._windows.get(key, 0) > 0  # the first window may cost far more than expected
+                if not group.allowance.open(now_s, chosen.steady and measured):
                     break
-                yield self._turn(group, key, ratio / max(streams, 1))
+                yield self._turn(group, key, chosen)
 
-    def _turn(self, group: _Group, key: Key, ratio: float) -> Turn:
+    def _turn(self, group: _Group, key: Key, chosen: Plan) -> Turn:
         cost = self._cost(key)
-        chosen = plan(cost, ratio, self._limit_hz, group.longest_s)
         had = self._windows.get(key, 0)
         if had < group.first_windows:
             chosen = self._first(cost, chosen, group.allowance.ratio, min(chosen.window_s, FIRST_WINDOWS_S[had]))
