@@ -246,3 +246,10 @@ def test_taking_batches_over_stays_however_fast_they_come():
     samples = stacks(12, ([3, 4, 30, 31], 75), ([3, 4, 30, 32], 25))
     first, *_ = run(STARVED, takes, samples, *workers(2, 0.99, ([0, 1], 40)))
     assert first.estimated_speedup == pytest.approx(1 / (1 - 0.62 * 0.75))
+
+
+def test_the_first_moments_bear_no_verdict_that_is_not_plain():
+    border = {"data": 12, "forward": 40, "backward": 48}
+    assert "input_bound" not in {f.rule for f in run(border, windows=3)}
+    assert "input_bound" in {f.rule for f in run(border, windows=8)}
+    assert "input_bound" in {f.rule for f in run(STARVED, windows=5)}

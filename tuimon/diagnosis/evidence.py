@@ -62,6 +62,15 @@ def step_ms(table: PhaseTable) -> float | None:
     return sum(p for p in parts if p is not None) if None not in parts else None
 
 
+#: Less of a run than this may be its start, when loaders fill their queues: a share near its threshold says nothing.
+SETTLED_S = 4.0
+
+
+def settled(table: PhaseTable) -> bool:
+    """Whether a table covers enough of the run for shares that are not plain at once."""
+    return table.window_s >= SETTLED_S
+
+
 def at(place: Place) -> str:
     """``function() file.py:31`` for people."""
     function = "" if place.function.startswith("<") else f"{plain(place.function)}() "

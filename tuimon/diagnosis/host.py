@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from tuimon.diagnosis.evaluation import evaluation_function
-from tuimon.diagnosis.evidence import HotFunction, at, cpu_count, hottest_function, percent, row, step_ms, uses_gpu
+from tuimon.diagnosis.evidence import (
+    HotFunction,
+    at,
+    cpu_count,
+    hottest_function,
+    percent,
+    row,
+    settled,
+    step_ms,
+    uses_gpu,
+)
 from tuimon.diagnosis.finding import Finding
 from tuimon.session.session import Session
 
@@ -32,7 +42,7 @@ def side_work(session: Session, pid: int) -> Finding | None:
     in_steps = 1.0 - (eval_row.share if eval_row else 0.0)
     if eval_row is not None and eval_row.share >= max(EVALUATION_SHARE, other.share * in_steps):
         return _evaluation(session, pid, eval_row.share, eval_row.ms_per_step)
-    if other.share < SIDE_WORK_SHARE:
+    if other.share < SIDE_WORK_SHARE or (other.share < SIDE_WORK_CRITICAL and not settled(table)):
         return None
     if other.error is not None and other.share - other.error < SIDE_WORK_SHARE / 2:
         return None

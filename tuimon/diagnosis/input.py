@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tuimon.diagnosis.evidence import HotFunction, at, hottest_function, percent, row, step_ms
+from tuimon.diagnosis.evidence import HotFunction, at, hottest_function, percent, row, settled, step_ms
 from tuimon.diagnosis.finding import Finding, Severity
 from tuimon.diagnosis.input_advice import advice, free_cores
 from tuimon.diagnosis.workers import Workers, data_share_in, own_collate_share, producer, workers_of
@@ -36,6 +36,8 @@ def input_bound(session: Session, pid: int) -> Finding | None:
     if data.error is not None and data.share - data.error < WARN_SHARE / 2:
         return None  # too few samples to say
     severity: Severity = "critical" if data.share >= CRITICAL_SHARE else "warning"
+    if severity == "warning" and not settled(table):
+        return None
     workers = workers_of(session, pid)
     own = hottest_function(session.hot_lines(pid, "data"))
     cause, hot, saying = _cause(data.estimated and not table.inferred, workers, own, session, pid)

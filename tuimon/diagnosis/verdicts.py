@@ -50,10 +50,12 @@ class Verdicts:
         """What the rules find now, steadied; it stands for the ``lasting_s`` seconds since the last call."""
         pid = session.trainer()
         stats = session.step_stats(pid) if pid is not None else None
-        findings = self._steady.order(diagnose(session), session.now_s, stats.total if stats else None)
+        found = diagnose(session)
+        steady = self._steady.order(found, session.now_s, stats.total if stats else None)
         if lasting_s > 0:
-            self.add(findings, lasting_s)
-        return findings
+            rules = {finding.rule for finding in found}
+            self.add([finding for finding in steady if finding.rule in rules], lasting_s)
+        return steady
 
     def add(self, findings: Sequence[Finding], lasting_s: float) -> None:
         """What the rules say now; it stands for ``lasting_s`` seconds."""
