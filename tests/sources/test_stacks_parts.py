@@ -13,7 +13,7 @@ from tuimon.records import Frame
 from tuimon.sources import frames, pyspy_errors, speedscope
 from tuimon.sources.frames import FrameNumbers, Place, SourceText, is_user_file
 from tuimon.sources.sampling_budget import Allowance, CostModel, plan, split
-from tuimon.sources.sampling_turns import Turn, Turns
+from tuimon.sources.sampling_turns import Key, Turn, Turns
 from tuimon.sources.stack_fold import PER_PROCESS, PER_THREAD, Fold, Stack, coarse, is_parked, most_frequent, shorten
 
 PACKAGES = "/venv/lib/python3.11/site-packages"
@@ -302,6 +302,9 @@ class Simulated:
         self.sampled_s: Counter[int] = Counter()
         self.most = 0
 
+    def failing(self, key: Key) -> bool:
+        return key[0] not in self.instants_s
+
     def run(self, seconds: float, trainers: list[int], workers: list[int]) -> None:
         for tenth in range(int(seconds * 10)):
             now_s = tenth / 10
@@ -314,9 +317,7 @@ class Simulated:
                     self.turns.learn(turn.key, instants, cpu_s)
                     self.cpu_s += cpu_s
                     self.sampled_s[pid] += turn.plan.window_s
-            found = self.turns.due(
-                trainers, workers, lambda pid: (pid, 1), lambda key: key[0] not in self.running, now_s
-            )
+            found = self.turns.due(trainers, workers, lambda pid: (pid, 1), self.running.keys(), now_s, self.failing)
             for turn in found:
                 self.running[turn.key[0]] = (now_s + turn.plan.window_s, turn)
             self.most = max(self.most, len(self.running))
@@ -344,6 +345,12 @@ def test_a_dear_process_does_not_starve_a_cheap_one() -> None:
     simulated.run(600, [first, dear, cheap], [])
     assert simulated.sampled_s[cheap] >= 40
     assert simulated.sampled_s[dear] >= 24
+
+
+def test_a_failing_worker_does_not_block_the_others() -> None:
+    simulated = Simulated(0.03, {NO_PID: 0.0005, NO_PID + 2: 0.0005})
+    simulated.run(60, [NO_PID], [NO_PID + 1, NO_PID + 2])
+    assert simulated.sampled_s[NO_PID + 2] > 10
 
 
 def test_workers_take_turns_beside_the_trainer() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -15,6 +15,8 @@ FIRST_WINDOWS_S = (0.6, 2.0)
 _WORKERS_AT_ONCE = 4
 #: Workers that take turns have short ones: each is seen now and then.
 _TURN_S = 4.0
+#: The first window of a process may cost far more than expected: it is no long one.
+_UNMEASURED_S = 8.0
 #: A first window may use as much as this many seconds of its group's budget.
 _FIRST_BURST_S = 10.0
 
@@ -79,12 +81,13 @@ class Turns:
         trainers: Sequence[int],
         workers: Sequence[int],
         key_of: Callable[[int], Key],
-        free: Callable[[Key], bool],
+        running: Container[int],
         now_s: float,
+        failing: Callable[[Key], bool] = lambda _: False,
     ) -> Iterator[Turn]:
-        """The windows to begin now. ``free``: not being sampled, and not failing.
+        """The windows to begin now. ``running``: being sampled; ``failing``: not to be tried yet.
 
-        Each turn counts as taken, its cost as spent: call ``settle`` when it has ended or could not be begun.
+        Each turn counts as taken, its cost as spent: what it has cost more or less is spent when it has ended.
         """
         shares = split(self._budget_ratio, len(trainers), len(workers))
         self.gil_ratio = shares.gil
@@ -96,17 +99,14 @@ class Turns:
             (self._workers, workers, shares.workers, at_once),
         ):
             group.allowance.ratio = ratio
-            room = streams
-            waiting = []
-            for pid in group.queue(pids):
-                key = key_of(pid)
-                if free(key):
-                    waiting.append(key)
-                else:
-                    room -= 1
+            queue = group.queue(pids)
+            room = streams - sum(pid in running for pid in queue)
+            waiting = [key_of(pid) for pid in queue if pid not in running]
+            waiting = [key for key in waiting if not failing(key)]
             for key in waiting[: max(room, 0)]:
-                chosen = plan(self._cost(key), ratio / max(streams, 1), self._limit_hz, group.longest_s)
-                measured = self._windows.get(key, 0) > 0  # the first window may cost far more than expected
+                measured = self._windows.get(key, 0) > 0
+                longest_s = group.longest_s if measured else min(group.longest_s, _UNMEASURED_S)
+                chosen = plan(self._cost(key), ratio / max(streams, 1), self._limit_hz, longest_s)
                 if not group.allowance.open(now_s, chosen.steady and measured):
                     break
                 yield self._turn(group, key, chosen)

@@ -187,11 +187,11 @@ class StackSource:
         if not wanted or not self._have_binary(now_s):
             return
 
-        def free(key: Key) -> bool:
-            failing = self._failing.get(key)
-            return key[0] not in self._running and (failing is None or now_s >= failing.retry_s)
+        def failing(key: Key) -> bool:
+            before = self._failing.get(key)
+            return before is not None and now_s < before.retry_s
 
-        for turn in self._turns.due(trainers, workers, self._key, free, now_s):
+        for turn in self._turns.due(trainers, workers, self._key, self._running.keys(), now_s, failing):
             if not self._start(turn, now_s):
                 return
         self._look_at_gil([pid for pid in trainers if self._key(pid) not in self._failing], now_s)
