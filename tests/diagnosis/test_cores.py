@@ -77,3 +77,9 @@ def test_too_many_workers_are_told_with_the_data_they_bring_late():
 
 def test_folding_nothing_is_nothing():
     assert folded([]) == []
+
+
+def test_an_update_that_is_slow_for_want_of_cores_is_not_blamed():
+    slow = {"forward": 30, "backward": 30, "optimizer": 40}
+    assert set(run(busy(100, 1, 1.0, 0.0), phases=slow)) == {"optimizer_bound"}
+    assert set(run(busy(100, 4, 0.5, 0.5), phases=slow)) == {"cpu_oversubscribed"}

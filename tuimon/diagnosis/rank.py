@@ -8,7 +8,9 @@ from tuimon.diagnosis.finding import Finding
 
 SEVERITY = {"critical": 0, "warning": 1, "info": 2, "benign": 3}
 #: Rules that contradict "the loop is in order".
-_OUT_OF_ORDER = frozenset({"input_bound", "side_work", "optimizer_bound", "straggler_rank", "gil_contention", "hang"})
+_OUT_OF_ORDER = frozenset(
+    {"cpu_oversubscribed", "input_bound", "side_work", "optimizer_bound", "straggler_rank", "gil_contention", "hang"}
+)
 
 
 def ranked(findings: list[Finding]) -> list[Finding]:
@@ -35,6 +37,7 @@ def folded(findings: list[Finding]) -> list[Finding]:
         del by_rule["cpu_oversubscribed"]
     if "cpu_oversubscribed" in by_rule:
         _drop_benign(by_rule, "neighbour")
+        by_rule.pop("optimizer_bound", None)  # its many small parallel loops suffer most from too few cores
     if _OUT_OF_ORDER & by_rule.keys():
         by_rule.pop("compute_bound_cpu", None)
     return list(by_rule.values())

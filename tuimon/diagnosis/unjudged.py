@@ -40,7 +40,7 @@ def _missing(session: Session, pid: int) -> Iterator[Unjudged]:
     if hotspots is None or not hotspots.samples:
         notice = session.notices.get("stacks")
         yield Unjudged("places", f"no stack samples: {notice.message}" if notice else "no stack samples")
-    if demand_of(session) is None:
+    if demand_of(session) is None and any(not process.ended for process in session.processes()):
         reason = "the kernel does not tell how long threads wait for a core (schedstat)"
         yield from (Unjudged(rule, reason) for rule in ("cpu_oversubscribed", "neighbour"))
     if uses_gpu(session, pid) is not False:
