@@ -253,3 +253,12 @@ def test_the_first_moments_bear_no_verdict_that_is_not_plain():
     assert "input_bound" not in {f.rule for f in run(border, windows=3)}
     assert "input_bound" in {f.rule for f in run(border, windows=8)}
     assert "input_bound" in {f.rule for f in run(STARVED, windows=5)}
+
+
+def test_workers_that_wait_for_a_core_do_not_wait_for_the_network():
+    held = []
+    for pid in (201, 202):
+        held += [process(pid, "worker", ppid=100), stacks(12, ([0, 1], 40), pid=pid)]
+        held.append(threads(12, (pid, "pt_data_worker", 0.3, "running", 0.65), pid=pid, cpu_ratio=0.3))
+    first, *_ = run(STARVED, *held)
+    assert first.cause == "slow_item"

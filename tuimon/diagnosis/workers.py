@@ -22,6 +22,7 @@ class Workers(NamedTuple):
 
     number: int
     cpu_ratio: float | None  # mean of one worker
+    ran_ratio: float | None  # with the time in which it waited for a core
     busy_ratio: float | None  # making batches: told by markers, else the larger of what counters and samples show
     disk_ratio: float
     hot: HotFunction | None
@@ -32,7 +33,7 @@ class Workers(NamedTuple):
     @property
     def waiting(self) -> bool:
         """Whether they are busy without computing: they wait for a disk, the network, a lock."""
-        return self.cpu_ratio is not None and self.busy_ratio is not None and self.cpu_ratio < 0.5 * self.busy_ratio
+        return self.ran_ratio is not None and self.busy_ratio is not None and self.ran_ratio < 0.5 * self.busy_ratio
 
 
 def workers_of(session: Session, pid: int) -> Workers:
@@ -52,6 +53,7 @@ def workers_of(session: Session, pid: int) -> Workers:
     return Workers(
         number=len(processes),
         cpu_ratio=sum(cpu) / len(cpu) if cpu else None,
+        ran_ratio=counted,
         busy_ratio=told if told is not None else max(known, default=None),
         disk_ratio=states.count("disk") / len(states) if states else 0.0,
         hot=hottest_function(merged_lines(s.hot_lines() for s in spots)),
