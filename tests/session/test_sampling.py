@@ -60,6 +60,11 @@ def test_the_first_rank_comes_first():
     assert session.sampling().rate_hz == pytest.approx(20.0)
 
 
+def test_a_rank_without_a_window_is_not_covered():
+    session = told(process(101, rank=1), process(100, rank=0), window(1.0))
+    assert session.sampling().coverage_ratio == pytest.approx(0.5)
+
+
 def test_a_pid_that_comes_back_is_another_process():
     session = told(LOOP, process(), window(1.0, failed=9), process(start_unix_s=1.8e9), window(2.0))
     assert session.sampling().failed == 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from tuimon.records import Gil, Stacks
@@ -106,16 +106,16 @@ class SamplerTable:
         """Another process has this pid now."""
         self._processes.pop(pid, None)
 
-    def sampling(self, trainers: Iterable[int], now_s: float, cpu_ratio: float | None) -> Sampling | None:
+    def sampling(self, trainers: Sequence[int], now_s: float, cpu_ratio: float | None) -> Sampling | None:
         """The figures of these processes; None before the first window."""
         rows = tuple(self._processes[pid].row(pid, now_s) for pid in trainers if pid in self._processes)
-        return _together(rows, cpu_ratio) if rows else None
+        return _together(rows, len(trainers), cpu_ratio) if rows else None
 
-    def run_sampling(self, trainers: Iterable[int], now_s: float) -> Sampling | None:
+    def run_sampling(self, trainers: Sequence[int], now_s: float) -> Sampling | None:
         """As ``sampling``, over the whole run; its cost is that of all windows, of workers as well."""
         rows = tuple(self._processes[pid].run_row(pid) for pid in trainers if pid in self._processes)
         span_s = now_s - self._first_s if self._first_s is not None else 0.0
-        return _together(rows, self._cost_s / span_s if span_s > 0 else None) if rows else None
+        return _together(rows, len(trainers), self._cost_s / span_s if span_s > 0 else None) if rows else None
 
     def steps_per_second(self, pid: int, now_s: float) -> float | None:
         """Backward passes a second, told by the order of samples; None when they are too far apart to tell."""
@@ -130,12 +130,13 @@ class SamplerTable:
         return cycles / seen_s if seen_s > 0 else None
 
 
-def _together(rows: tuple[SamplerRow, ...], cpu_ratio: float | None) -> Sampling:
+def _together(rows: tuple[SamplerRow, ...], trainers: int, cpu_ratio: float | None) -> Sampling:
+    """A training process of which no window has ended is not covered."""
     covered = [row.coverage_ratio for row in rows if row.coverage_ratio is not None]
     return Sampling(
         rows=rows,
         rate_hz=rows[0].rate_hz,
-        coverage_ratio=sum(covered) / len(covered) if covered else None,
+        coverage_ratio=sum(covered) / max(trainers, 1) if covered else None,
         failed=sum(row.failed for row in rows),
         lost=sum(row.lost for row in rows),
         cpu_ratio=cpu_ratio,
