@@ -69,7 +69,8 @@ if __name__ == "__main__":
 def test_spawned_trainers(tmp_path):
     script = tmp_path / "spawn.py"
     script.write_text(SPAWN)
-    done = python(str(script), str(tmp_path), env=environment(tmp_path / "rings"))
+    env = environment(tmp_path / "rings") | {"TUIMON_RUN": ""}  # not ours: rings go with their processes
+    done = python(str(script), str(tmp_path), env=env)
     assert done.returncode == 0, done.stderr
     pid, owner, kinds = json.loads((tmp_path / "0").read_text())
     assert pid == owner and kinds == [4, 5]

@@ -38,20 +38,20 @@ class Workers(NamedTuple):
 
 def workers_of(session: Session, pid: int) -> Workers:
     """The live workers of a process."""
-    processes = session.workers(pid)
-    threads = [t for p in processes if (t := session.process_threads(p.pid)) is not None]
+    loader = training_loader(session, pid)
+    pids = _pids(session, pid, loader)
+    threads = [t for p in pids if (t := session.process_threads(p)) is not None]
     cpu = [t.cpu_ratio for t in threads if t.cpu_ratio is not None]
     mains = [row for t in threads for row in t.threads if row.tid == t.pid]
     delays = [row.delay_ratio or 0.0 for row in mains]
     states = [row.state for row in mains]
-    spots = [s for p in processes if (s := session.hotspots(p.pid)) is not None]
-    loader = training_loader(session, pid)
+    spots = [s for p in pids if (s := session.hotspots(p)) is not None]
     told = _mean([w.busy_ratio for w in loader.worker_rows if not w.ended]) if loader and loader.workers else None
     counted = (sum(cpu) + sum(delays)) / len(cpu) if cpu else None
-    sampled = _busy_share(session, [p.pid for p in processes])
+    sampled = _busy_share(session, pids)
     known = [ratio for ratio in (counted, sampled) if ratio is not None]
     return Workers(
-        number=len(processes),
+        number=max(len(pids), loader.workers if loader is not None else 0),
         cpu_ratio=sum(cpu) / len(cpu) if cpu else None,
         ran_ratio=counted,
         busy_ratio=told if told is not None else max(known, default=None),
@@ -59,8 +59,16 @@ def workers_of(session: Session, pid: int) -> Workers:
         hot=hottest_function(merged_lines(s.hot_lines() for s in spots)),
         hot_in_collate=hottest_function(merged_lines(s.hot_lines_under("tuimon_collate") for s in spots)),
         collate_share=_collate_share(loader, spots),
-        gone=not processes and session.had_workers(pid),
+        gone=not pids and session.had_workers(pid),
     )
+
+
+def _pids(session: Session, pid: int, loader: LoaderRow | None) -> list[int]:
+    """The workers by descent, and those that the loader names: a fork server's are no children of the trainer."""
+    named = (
+        [w.pid for w in loader.worker_rows if w.pid not in (None, pid) and not w.ended] if loader is not None else []
+    )
+    return list(dict.fromkeys([*(p.pid for p in session.workers(pid)), *named]))
 
 
 def training_loader(session: Session, pid: int) -> LoaderRow | None:
