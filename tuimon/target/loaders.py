@@ -16,9 +16,13 @@ _LOADERS_LIMIT = 64
 _TEXT_LIMIT = 80
 _READY_LIMIT = 0xFFFF
 
+_BY_IDENTITY: Any = object.__eq__
+
 _next_iterator = itertools.count(0).__next__
 #: Facts as text -> the loaders they are true of: a reference to the sampler, and the loader's number.
 _known: Dict[str, List[Tuple[Callable[[], Any], int]]] = {}
+#: Sampler -> id of the ring's writer that was told, name id of the facts, the data set's name.
+_told: "weakref.WeakKeyDictionary[Any, Tuple[Optional[int], int, str]]" = weakref.WeakKeyDictionary()
 _met = 0
 
 
@@ -59,15 +63,33 @@ def _meet(iterator: Any) -> Optional[int]:
     loader = 0
     dataset = ""
     try:
-        facts = _facts(iterator)
-        dataset = str(facts["dataset"])
-        loader = writer.name_id(_numbered(facts, iterator._index_sampler))
+        loader, dataset = _loader_of(iterator, writer)
         for process in getattr(iterator, "_workers", ()) if loader else ():
             writer.emit(WORKER, process.pid, loader)
     except Exception:
         loader = 0
     worker.follow_in_process(fetcher, loader, dataset)
     return loader
+
+
+def _loader_of(iterator: Any, writer: Any) -> Tuple[int, str]:
+    """Name id of the loader's facts, and its data set's name. Gathered once: an epoch may last a few milliseconds."""
+    sampler = iterator._index_sampler
+    told_to, loader, dataset = _told.get(sampler, (None, 0, "")) if _can_be_key(sampler) else (None, 0, "")
+    if told_to == id(writer):
+        return loader, dataset
+    facts = _facts(iterator)
+    dataset = str(facts["dataset"])
+    loader = writer.name_id(_numbered(facts, sampler))
+    if _can_be_key(sampler):
+        _told[sampler] = (id(writer), loader, dataset)
+    return loader, dataset
+
+
+def _can_be_key(sampler: Any) -> bool:
+    """Whether the sampler is compared by identity and may be referred to weakly (a list is not)."""
+    kind = type(sampler)
+    return kind.__eq__ is _BY_IDENTITY and kind.__weakrefoffset__ != 0
 
 
 def _facts(iterator: Any) -> Dict[str, Any]:
