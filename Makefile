@@ -21,7 +21,7 @@ help:
 	@echo "make test    the tests"
 	@echo "make check   format, lint, types, layers, tests"
 	@echo "make scenarios  labelled trainings under tuimon: is its verdict right? (about 15 minutes)"
-	@echo "make bench   what tuimon costs, as a table (about 10 minutes)"
+	@echo "make bench   what tuimon costs, as a table (about 20 minutes)"
 	@echo "make clean   remove the environment and what tools left behind"
 	@echo "Variables: PYTHON=$(PYTHON)  TORCH='$(TORCH)'  VENV=$(VENV)"
 
