@@ -235,7 +235,7 @@ def main() -> None:
                 function()
                 print(json.dumps({"name": name, "pid": os.getpid(), "steps": steps, "truth": truth}), flush=True)
                 code = 0
-            except Exception:
+            except Exception:  # noqa: BLE001  (whatever it was: this child ends here)
                 traceback.print_exc()
             finally:
                 os._exit(code)

@@ -137,4 +137,4 @@ class Turns:
         """Let go of what was known of processes that are no more."""
         for known in (self._costs, self._windows):
             for key in [key for key in known if gone(key)]:
-                del known[key]  # type: ignore[attr-defined]  # either dict
+                del known[key]
