@@ -1,6 +1,8 @@
 """The app under Pilot: every key, the quit dialog, resizing, hostile text, runs that end."""
 
 import json
+import os
+import signal
 from contextlib import asynccontextmanager
 
 import pytest
@@ -180,6 +182,18 @@ async def test_export_keeps_report_and_picture(tmp_path, monkeypatch):
         assert "<svg" in kept[1].read_text()
         assert "INPUT-BOUND" in kept[2].read_text()
         assert len(app._notifications) == 1
+
+
+async def test_sigterm_leaves_and_the_training_goes_on():
+    monitor = streams.input_bound(5)
+    async with running(monitor) as (app, pilot):
+        os.kill(os.getpid(), signal.SIGTERM)
+        for _ in range(100):
+            await pilot.pause()
+            if app.return_value is not None:
+                break
+        assert app.return_value.exit_code == 143
+        assert (app.return_value.message is None) == (monitor.target is None)
 
 
 async def test_export_says_when_it_cannot(monkeypatch):

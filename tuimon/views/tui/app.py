@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import signal
+from contextlib import suppress
 from typing import ClassVar, NamedTuple
 
 from textual.app import ComposeResult
@@ -68,6 +71,8 @@ class TuimonApp(TerminalApp[Leave]):
         """First picture; one timer for everything."""
         self._show()
         self.set_interval(self._refresh_s, self.tick)
+        with suppress(ValueError, RuntimeError):  # not in the main thread
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._terminated)
 
     def tick(self) -> None:
         """Let the monitor take in what came, then show it."""
@@ -81,6 +86,13 @@ class TuimonApp(TerminalApp[Leave]):
     def _show(self) -> None:
         self.board.show(self.monitor.session, self.monitor.findings)
 
+    def _terminated(self) -> None:
+        """SIGTERM: give the terminal back as it was; a training that was started here goes on."""
+        message = None
+        if self.monitor.target is not None and not self.monitor.ended:
+            message = goes_on(self.monitor.target.pid)
+        self.exit(Leave(128 + signal.SIGTERM, message))
+
     async def action_leave(self) -> None:
         """Go; ask first when a run that we launched goes on."""
         monitor = self.monitor
@@ -93,8 +105,7 @@ class TuimonApp(TerminalApp[Leave]):
 
     def _chosen(self, choice: Choice | None) -> None:
         if choice == "leave" and self.monitor.target is not None:
-            pid = self.monitor.target.pid
-            self.exit(Leave(0, f"The training goes on as pid {pid}. Come back with: tuimon attach {pid}"))
+            self.exit(Leave(0, goes_on(self.monitor.target.pid)))
         elif choice == "ended":
             self.exit(self._end_of_run())
 
@@ -184,6 +195,11 @@ class TuimonApp(TerminalApp[Leave]):
     def action_toggle_pane(self, name: str) -> None:
         """Hide or show a pane."""
         self.board.toggle(name)
+
+
+def goes_on(pid: int) -> str:
+    """What is said of a training that is left running."""
+    return f"The training goes on as pid {pid}. Come back with: tuimon attach {pid}"
 
 
 def run_app(monitor: Watched, refresh_s: float = 0.5) -> int:
