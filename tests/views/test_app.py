@@ -184,7 +184,15 @@ async def test_export_keeps_report_and_picture(tmp_path, monkeypatch):
         assert len(app._notifications) == 1
 
 
-async def test_sigterm_leaves_and_the_training_goes_on():
+@pytest.fixture
+def not_killed():
+    """Without the app's own handler a SIGTERM is ignored here: the test fails, not the test run."""
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+async def test_sigterm_leaves_and_the_training_goes_on(not_killed):
     monitor = streams.input_bound(5)
     async with running(monitor) as (app, pilot):
         os.kill(os.getpid(), signal.SIGTERM)
