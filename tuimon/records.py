@@ -262,23 +262,112 @@ class Threads(Record, frozen=True, kw_only=True, tag="threads"):
     folded: int = 0  # threads not listed
 
 
+class GpuProcess(msgspec.Struct, frozen=True, array_like=True):
+    """A process on a GPU: ``[pid, memory_bytes, sm_ratio]``."""
+
+    pid: int
+    memory_bytes: int | None = None
+    sm_ratio: float | None = None
+
+
+class Throttle(msgspec.Struct, frozen=True, array_like=True):
+    """What held the clocks down: ``[cause, ratio]``, the share of the window; None where only the moment is known."""
+
+    cause: str
+    ratio: float | None = None
+
+
 class Gpu(Record, frozen=True, kw_only=True, tag="gpu"):
-    """Counters of one GPU (NVML). Every figure may be unsupported: ``None``."""
+    """Counters of one GPU, or of one MIG instance (NVML). Every figure may be unsupported: ``None``."""
 
     index: int
     uuid: str
     name: str
     util_ratio: float | None = None  # share of time in which a kernel was running
     util_samples: list[float] = msgspec.field(default_factory=list)  # driver-buffered, oldest first
+    sm_ratio: float | None = None  # GPM: share of the multiprocessors that were busy, mean over the window
+    occupancy_ratio: float | None = None  # GPM: resident warps against the most possible
+    tensor_ratio: float | None = None  # GPM: tensor pipes
+    dram_ratio: float | None = None  # GPM: memory bandwidth in use
     memory_used_bytes: int | None = None
     memory_total_bytes: int | None = None
-    power_w: float | None = None
+    power_w: float | None = None  # mean, where the driver tells; else the moment
+    power_instant_w: float | None = None
     power_limit_w: float | None = None
+    energy_j: float | None = None  # since the driver was loaded: only differences mean something
     temperature_c: float | None = None
+    memory_temperature_c: float | None = None
     sm_clock_mhz: int | None = None
     sm_clock_max_mhz: int | None = None
-    throttle: list[str] = msgspec.field(default_factory=list)
+    throttle: list[str] = msgspec.field(default_factory=list)  # at the moment
+    throttled: list[Throttle] = msgspec.field(default_factory=list)  # over the window
+    pcie_rx_bytes_per_s: float | None = None  # to the GPU
+    pcie_tx_bytes_per_s: float | None = None
+    nvlink_rx_bytes_per_s: float | None = None
+    nvlink_tx_bytes_per_s: float | None = None
+    ecc_errors: int | None = None  # uncorrected, since the driver was loaded
+    xids: list[int] = msgspec.field(default_factory=list)  # in the window
     pids: list[int] = msgspec.field(default_factory=list)
+    processes: list[GpuProcess] = msgspec.field(default_factory=list)
+    parent_uuid: str | None = None  # of a MIG instance: the GPU it is cut from
+    compute_capability: float | None = None  # 9.0: told at first and now and then
+    cost_ms: float | None = None  # what asking took
+
+
+class GpuPhase(msgspec.Struct, frozen=True, array_like=True):
+    """A phase on the GPU's clock: ``[name, span_ns, idle_ns, paced_ns]``.
+
+    ``span_ns``: from the moment the GPU came to its beginning to the moment it came to its end. Of that, ``idle_ns``
+    nothing was there to do, and in ``paced_ns`` the GPU had finished before the CPU came to the end: how much of it was
+    idle is not known.
+    """
+
+    name: str
+    span_ns: int
+    idle_ns: int
+    paced_ns: int
+
+
+class Lead(msgspec.Struct, frozen=True, array_like=True):
+    """How far launches ran ahead at one kind of boundary: ``[boundary, count, min_us, median_us, max_us, drained]``.
+
+    ``boundary``: "fetch end", "backward begin", "backward end", "optimizer begin", "optimizer end". ``drained``: at how
+    many of them the GPU had nothing left to do. The times are None where the clocks are not known well enough.
+    """
+
+    boundary: str
+    count: int
+    min_us: float | None
+    median_us: float | None
+    max_us: float | None
+    drained: int
+
+
+class GpuTime(Record, frozen=True, kw_only=True, tag="gpu_time"):
+    """The turns of a training loop that were timed by events on its GPU and became known in a window.
+
+    Not every turn is timed, to keep the cost down. A turn goes from the first boundary after an update to the next
+    such. The phases' ``span_ns`` add up to ``total_ns``.
+    """
+
+    window_s: float
+    device: int  # torch's number of it
+    turns: int
+    total_ns: int
+    phases: list[GpuPhase]
+    leads: list[Lead]
+    lead_error_us: float | None = None  # half the width of what the offset of the clocks can be
+    given_up: int = 0  # turns that could not be timed: captured, on changing streams, or their events were lost
+
+
+class TorchMemory(Record, frozen=True, kw_only=True, tag="torch_memory"):
+    """torch's CUDA caching allocator in one process, as it was last told in a window."""
+
+    device: int
+    allocated_bytes: int | None = None
+    reserved_bytes: int | None = None
+    alloc_retries: int | None = None  # since the process began
+    ooms: int | None = None
 
 
 class Notice(Record, frozen=True, kw_only=True, tag="notice"):
@@ -310,7 +399,7 @@ class Exit(Record, frozen=True, kw_only=True, tag="exit"):
 
 
 AnyRecord = Union[  # noqa: UP007  (msgspec needs the runtime union on 3.10)
-    Header, Process, Steps, Mark, Loader, Frames, Stacks, Gil, Threads, Gpu, Notice, Cost, Exit
+    Header, Process, Steps, Mark, Loader, Frames, Stacks, Gil, Threads, Gpu, GpuTime, TorchMemory, Notice, Cost, Exit
 ]
 
 

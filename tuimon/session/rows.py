@@ -16,6 +16,9 @@ class PhaseRow(NamedTuple):
     ms_per_step: float | None  # None: shares inferred from samples, no step known
     estimated: bool = False  # rests on samples: shown with "~"
     error: float | None = None  # half width of the 95 % interval of ``share``, where estimated
+    gpu_ms_per_step: float | None = None  # from the GPU's coming to its beginning to its coming to its end
+    gpu_idle_ms_per_step: float | None = None  # of that: the GPU had nothing to do, for certain
+    gpu_paced_ms_per_step: float | None = None  # of that: in stretches at whose end the GPU waited for the CPU
 
 
 class RangeRow(NamedTuple):
@@ -71,6 +74,48 @@ class ThreadRow:
     gil_ratio: float | None = None  # share of time it held the GIL, within a tenth; None until it was looked at enough
 
 
+class GpuProcessRow(NamedTuple):
+    """A process on a GPU."""
+
+    pid: int
+    memory_bytes: int | None
+    sm_ratio: float | None
+    ours: bool  # of the run
+
+
+class TorchMemoryRow(NamedTuple):
+    """torch's allocator on one device of a process."""
+
+    device: int
+    uuid: str | None  # where the process told which GPU that is
+    allocated_bytes: int | None
+    reserved_bytes: int | None
+    retries: int | None  # since training was steady (the first 10 s with steps left out)
+
+
+class LeadRow(NamedTuple):
+    """How far launches run ahead of the GPU at one kind of boundary, in us; None where the clocks are not known."""
+
+    boundary: str
+    seen: int  # how many such boundaries
+    min_us: float | None
+    median_us: float | None
+    max_us: float | None
+    drained_ratio: float  # share of these boundaries at which the GPU had nothing left to do
+
+
+class GpuTimeRow(NamedTuple):
+    """A process's steps on the GPU's clock over the last 30 s."""
+
+    device: int
+    turns: int  # how many turns of the loop it rests on
+    idle_ratio: float  # share of GPU time in which there was nothing to do, for certain
+    paced_ratio: float  # share in stretches at whose end the GPU waited for the CPU: part of it is idle
+    leads: tuple[LeadRow, ...]  # in the order of the loop
+    lead_error_us: float | None
+    history: tuple[float | None, ...]  # median lead of a window in us, at backward begin; oldest first
+
+
 @dataclass(frozen=True, slots=True)
 class GpuRow:
     """One GPU, its latest figures and the history of its utilisation (0..1, one a record, oldest first)."""
@@ -90,6 +135,27 @@ class GpuRow:
     throttle: tuple[str, ...]
     stale_s: float  # age of these figures
     used_by_run: bool  # one of the run's processes has a context on it, or said so
+    sm_ratio: float | None = None
+    occupancy_ratio: float | None = None
+    tensor_ratio: float | None = None
+    dram_ratio: float | None = None
+    sm_history: tuple[float | None, ...] = ()
+    tensor_history: tuple[float | None, ...] = ()
+    dram_history: tuple[float | None, ...] = ()
+    power_instant_w: float | None = None
+    memory_temperature_c: float | None = None
+    throttled: tuple[tuple[str, float], ...] = ()  # (cause, share of the last 30 s), most first
+    pcie_rx_bytes_per_s: float | None = None
+    pcie_tx_bytes_per_s: float | None = None
+    nvlink_rx_bytes_per_s: float | None = None
+    nvlink_tx_bytes_per_s: float | None = None
+    joules_per_step: float | None = None  # of all GPUs that the process in focus uses, on the first of them
+    ecc_errors: int | None = None
+    xids: tuple[int, ...] = ()  # since the run began
+    processes: tuple[GpuProcessRow, ...] = ()
+    parent_uuid: str | None = None
+    compute_capability: float | None = None
+    cost_ms: float | None = None
 
 
 class HotLine(NamedTuple):

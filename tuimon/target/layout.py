@@ -2,7 +2,7 @@
 
 import os
 import struct
-from typing import List, NamedTuple, Optional
+from typing import List, NamedTuple, Optional, Tuple
 
 MAGIC = b"TUIMON\x00\x01"
 VERSION = 2
@@ -48,9 +48,65 @@ RANGE_END = 11  # value: handle
 STEP = 12  # tuimon.step(): a step ends here
 MARK = 14  # value: name id
 WORKER = 16  # an iterator has this worker; value: its pid, flag: name id of its loader's facts
+GPU_TIME = 18  # the event of a boundary has happened; flag: its number; value: see ``pack_gpu_time``; time: when seen
+GPU_ANCHOR = 20  # from now on GPU_TIME counts from the event with this number (flag); value: see ``pack_gpu_anchor``
+TORCH_MEMORY = 22  # torch's CUDA allocator; flag: device << 4 | one of MEMORY_*; value: bytes or how often
+
+# What a boundary's flag says of its event. BACKWARD_* and OPTIMIZER_*: the event's number, 0 without one. FETCH_END:
+# 0 a batch, 1 StopIteration, 2 another exception, from GPU_FIRST on a batch, and the event's number.
+#: Numbers of events run from here to GPU_LAST and begin again.
+GPU_FIRST = 3
+GPU_LAST = 0xFFFF
+
+MEMORY_ALLOCATED, MEMORY_RESERVED, MEMORY_RETRIES, MEMORY_OOMS = 0, 1, 2, 3
 
 #: An iterator's id holds the name id of its loader's facts (0: not known) above these bits, its number in them.
 LOADER_SHIFT = 16
+
+
+_ELAPSED_BITS = 40
+_ELAPSED_MASK = (1 << _ELAPSED_BITS) - 1
+_GAP_BITS = 23
+_GAP_MASK = (1 << _GAP_BITS) - 1
+_DRAINED_BIT = 63
+_ANCHOR_BITS = 48
+_ANCHOR_MASK = (1 << _ANCHOR_BITS) - 1
+
+
+class EventTime(NamedTuple):
+    """The value of a GPU_TIME marker.
+
+    ``elapsed_ns`` on the GPU's clock since the anchor; ``gap_us``: so long before it was seen done it was seen not
+    done (None: nobody looked); ``drained``: the stream had nothing left to do when the event was recorded.
+    """
+
+    elapsed_ns: int
+    gap_us: Optional[int]
+    drained: bool
+
+
+def pack_gpu_time(elapsed_ns: int, gap_us: Optional[int], drained: bool) -> int:
+    """As one 64-bit value; 18 minutes and 8 s at most."""
+    gap = _GAP_MASK if gap_us is None else min(gap_us, _GAP_MASK - 1)
+    elapsed = min(max(0, elapsed_ns), _ELAPSED_MASK)
+    return elapsed | gap << _ELAPSED_BITS | (1 << _DRAINED_BIT if drained else 0)
+
+
+def unpack_gpu_time(value: int) -> EventTime:
+    """The reverse."""
+    gap = value >> _ELAPSED_BITS & _GAP_MASK
+    return EventTime(value & _ELAPSED_MASK, None if gap == _GAP_MASK else gap, bool(value >> _DRAINED_BIT))
+
+
+def pack_gpu_anchor(device: int, elapsed_ns: Optional[int]) -> int:
+    """``elapsed_ns`` from the anchor before to this one; None: nothing before it counts any more."""
+    return device << _ANCHOR_BITS | (_ANCHOR_MASK if elapsed_ns is None else min(max(0, elapsed_ns), _ANCHOR_MASK - 1))
+
+
+def unpack_gpu_anchor(value: int) -> Tuple[int, Optional[int]]:
+    """Device, and time since the anchor before it; None where a new count begins."""
+    elapsed_ns = value & _ANCHOR_MASK
+    return value >> _ANCHOR_BITS, None if elapsed_ns == _ANCHOR_MASK else elapsed_ns
 
 
 class Marker(NamedTuple):
