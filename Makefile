@@ -14,7 +14,7 @@ TORCH_STAMP := $(VENV)/.torch-$(shell printf '%s' '$(TORCH)' | cksum | cut -d' '
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench scenarios clean
+.PHONY: help demo test check bench scenarios gpu-check clean
 
 help:
 	@echo "make demo    a training that waits for its data, under tuimon, for about a minute"
@@ -22,6 +22,7 @@ help:
 	@echo "make check   format, lint, types, layers, tests"
 	@echo "make scenarios  labelled trainings under tuimon: is its verdict right? (about 15 minutes)"
 	@echo "make bench   what tuimon costs, as a table (about 20 minutes)"
+	@echo "make gpu-check  on a machine with an NVIDIA GPU: tests, cost, truth of GPU times, logs (about 8 minutes)"
 	@echo "make clean   remove the environment and what tools left behind"
 	@echo "Variables: PYTHON=$(PYTHON)  TORCH='$(TORCH)'  VENV=$(VENV)"
 
@@ -44,6 +45,12 @@ bench: $(VENV)/.demo-installed
 
 scenarios: $(VENV)/.test-installed
 	$(BIN)/python -m tests.scenarios
+
+# With the torch that is there (GPU_PYTHON): a CUDA build of several gigabytes is not ours to install.
+GPU_PYTHON ?= $(PYTHON)
+GPU_ARGS ?=
+gpu-check:
+	PYTHONPATH=.$${PYTHONPATH:+:$$PYTHONPATH} $(GPU_PYTHON) -m bench.gpu $(GPU_ARGS)
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache build dist

@@ -17,6 +17,8 @@ from bench.trainee import PLAIN_COMMAND, Trainee, Variant
 
 #: loop -> the promise for it, median with everything on against plain
 PROMISES = {"0.4ms": 1.02, "0.4ms-loader": 1.02, "10ms": 1.003, "10ms-loader": 1.003}
+#: The same where the model is on a GPU: for ``python -m bench.gpu``.
+CUDA_PROMISES = {"cuda-launch": 1.02, "cuda-launch-loader": 1.02, "cuda-10ms": 1.003}
 PLAIN = Variant("plain")
 PLAIN_AGAIN = Variant("plain again")
 TUIMON = Variant(
@@ -108,7 +110,7 @@ class Turns:
         """The line of the table for this loop and variant."""
         return Row(
             what=f"{variant.name}: {loop_text(loop, self._plain_ns.get(loop, []))}",
-            promise=PROMISES[loop] if variant is TUIMON else None,
+            promise={**PROMISES, **CUDA_PROMISES}[loop] if variant is TUIMON else None,
             measured=Spread.of(self._ratios.get((loop, variant.name), [])),
             noise=Spread.of(self._ratios.get((loop, PLAIN_AGAIN.name), [])),
             unit="x",
@@ -119,4 +121,5 @@ def loop_text(loop: str, plain_ns: list[float]) -> str:
     """The loop for people, with the step time that it really had without a watcher."""
     plain = Spread.of(plain_ns)
     step = f"{plain.median / 1e6:.2f} ms step" if plain else loop
-    return f"{step}, {'DataLoader' if loop.endswith('loader') else 'no DataLoader'}"
+    where = "on the GPU, " if loop.startswith("cuda") else ""
+    return f"{step}, {where}{'DataLoader' if loop.endswith('loader') else 'no DataLoader'}"

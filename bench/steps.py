@@ -18,26 +18,34 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-#: loop -> (input width, hidden width, batch size, from a DataLoader)
+#: loop -> (input width, hidden width, batch size, from a DataLoader, device)
 LOOPS = {
-    "0.4ms": (64, 128, 64, False),
-    "0.4ms-loader": (64, 128, 64, True),
-    "10ms": (256, 768, 192, False),
-    "10ms-loader": (256, 768, 192, True),
+    "0.4ms": (64, 128, 64, False, "cpu"),
+    "0.4ms-loader": (64, 128, 64, True, "cpu"),
+    "10ms": (256, 768, 192, False, "cpu"),
+    "10ms-loader": (256, 768, 192, True, "cpu"),
+    "cuda-launch": (64, 128, 64, False, "cuda"),
+    "cuda-launch-loader": (64, 128, 64, True, "cuda"),
+    "cuda-10ms": (4096, 12288, 8192, False, "cuda"),
 }
 BATCHES = 32
+#: On a GPU the CPU runs ahead: what is timed are so many steps up to a synchronisation.
+GPU_CHUNK = 20
 
 
 class Loop:
     """A model, its optimizer and its batches; ``run`` trains for a while and returns its step times."""
 
-    def __init__(self, width: int, hidden: int, batch_size: int, from_loader: bool) -> None:
+    def __init__(self, width: int, hidden: int, batch_size: int, from_loader: bool, device: str) -> None:
         torch.manual_seed(1)
+        self.device = torch.device(device)
         self.model = nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU())
-        self.head = nn.Linear(hidden, 10)
+        self.model.to(self.device)
+        self.head = nn.Linear(hidden, 10).to(self.device)
         self.parameters = [*self.model.parameters(), *self.head.parameters()]
         self.optimizer = torch.optim.SGD(self.parameters, lr=1e-3, momentum=0.9)
-        data = TensorDataset(torch.randn(BATCHES * batch_size, width), torch.randint(10, (BATCHES * batch_size,)))
+        inputs = torch.randn(BATCHES * batch_size, width).to(self.device)
+        data = TensorDataset(inputs, torch.randint(10, (BATCHES * batch_size,)).to(self.device))
         # One tensor per batch already: the loader's own work per step stays small beside the step.
         batches = list(DataLoader(data, batch_size=batch_size))
         self.feed: Iterable[tuple[Tensor, Tensor]] = (
@@ -50,8 +58,10 @@ class Loop:
             yield from self.feed
 
     def run(self, seconds: float) -> list[int]:
-        """Step times in ns over ``seconds`` of training."""
+        """Step times in ns over ``seconds`` of training; on a GPU means of ``GPU_CHUNK`` steps."""
+        chunk = GPU_CHUNK if self.device.type == "cuda" else 1
         times: list[int] = []
+        steps = 0
         last = perf_counter_ns()
         until = last + int(seconds * 1e9)
         for inputs, labels in self._endless:
@@ -59,8 +69,13 @@ class Loop:
             loss = F.cross_entropy(self.head(self.model(inputs)), labels)
             loss.backward()
             self.optimizer.step()
+            if chunk > 1:
+                steps += 1
+                if steps % chunk:
+                    continue
+                torch.cuda.synchronize()
             now = perf_counter_ns()
-            times.append(now - last)
+            times.append((now - last) // chunk)
             last = now
             if now >= until:
                 break
