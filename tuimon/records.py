@@ -125,6 +125,9 @@ class Steps(Record, frozen=True, kw_only=True, tag="steps"):
     open_phase: str | None = None  # phase the trainer is in at ``t``
     open_for_s: float | None = None  # for how long
     dropped: int = 0  # markers overwritten before they were read
+    gc_ns: int | None = None  # pauses of the garbage collector of half a millisecond and more, on any thread
+    gc_count: int = 0
+    gc_longest_ns: int = 0
 
 
 class Mark(Record, frozen=True, kw_only=True, tag="mark"):

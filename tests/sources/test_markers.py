@@ -30,6 +30,9 @@ class FakeReader:
     def __init__(self, sequence):
         self.waiting = [ring.Marker(time_ns, kind, flag, 7, value) for time_ns, kind, flag, value in sequence]
 
+    def meta(self):
+        return {"gc": True}
+
     def read(self):
         out, self.waiting = self.waiting, []
         return out
@@ -225,3 +228,13 @@ def test_no_directory_no_markers(monkeypatch):
     monkeypatch.setenv("TUIMON_RING_DIR", "/nonexistent/rings")
     assert list(MarkerSource(Targets(os.getpid(), None)).read()) == []
     assert module.MarkerSource.period_s <= 0.5
+
+
+def test_pauses_of_the_garbage_collector_are_summed_and_of_no_loop():
+    sequence = markers(" ".join([PLAIN] * 130), start_ns=10 * SECOND)
+    pauses = [(10 * SECOND + at * MS, ring.GC_PAUSE, 2, 5 * MS) for at in (100, 900, 1500)]
+    _, records = follow(sorted(sequence + pauses), 12 * SECOND)
+    assert [(r.gc_ns, r.gc_count, r.gc_longest_ns) for r in records] == [(10 * MS, 2, 5 * MS), (5 * MS, 1, 5 * MS)]
+    _, without = follow(sequence, 12 * SECOND)
+    assert [r.count for r in without] == [r.count for r in records]
+    assert [r.gc_ns for r in without] == [0, 0]

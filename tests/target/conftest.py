@@ -17,13 +17,14 @@ def hooked(monkeypatch, tmp_path):
     """torch in this process with our hooks in place, on a ring of its own; gives the module ``runtime``."""
     monkeypatch.setenv("TUIMON_RING_DIR", str(tmp_path / "rings"))
     torch = pytest.importorskip("torch")
-    from tuimon.target import install, runtime
+    from tuimon.target import gc_pauses, install, runtime
     from tuimon.target.watch import ImportWatch
 
     watch = ImportWatch()
     install.uninstall()
     install.install(torch, watch.when_imported)
     assert runtime.on
+    gc_pauses.uninstall()  # this process collects whenever it likes
     yield runtime
     install.uninstall()
     if watch in sys.meta_path:

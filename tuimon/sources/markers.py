@@ -10,6 +10,7 @@ from contextlib import suppress
 
 from tuimon.records import Mark, PhaseTime, Record, SlowStep, Steps, length_bucket
 from tuimon.sources import procfs
+from tuimon.sources.gc_pauses import GcPauses
 from tuimon.sources.loaders import LoaderTracker
 from tuimon.sources.loops import Step, StepFinder
 from tuimon.sources.phases import PhaseMachine
@@ -53,6 +54,7 @@ class RingFollower:
         self._begin_ns = start_ns // self._interval_ns * self._interval_ns
         self._loops: dict[int, ThreadLoop] = {}
         self._loaders = LoaderTracker(reader)
+        self._gc = GcPauses(bool(reader.meta().get("gc")))
         self._marks: list[tuple[int, str]] = []
         self._index = 0  # number of the next step
         self._backwards = self._updates = 0
@@ -90,6 +92,9 @@ class RingFollower:
         waiting, loops = self._waiting, self._loops
         while waiting and waiting[0].time_ns < end_ns:
             time_ns, kind, flag, tid, value = waiting.popleft()
+            if kind == ring.GC_PAUSE:  # stops all threads: of no loop
+                self._gc.add(value)
+                continue
             loop = loops.get(tid)
             if loop is None:
                 loop = loops[tid] = ThreadLoop(self.reader.name)
@@ -114,6 +119,7 @@ class RingFollower:
             loop.finder.steps.clear()
             loop.ranges.take()
         self._marks.clear()
+        self._gc.take()
         self._loaders.skip_past()
 
     def _window(self, end_ns: int, ended: bool = False) -> Iterator[Record]:
@@ -129,6 +135,7 @@ class RingFollower:
         steps, finder.steps = finder.steps, []
         eval_ns, finder.eval_ns = finder.eval_ns, 0
         eval_count, finder.eval_count = finder.eval_count, 0
+        gc_ns, gc_count, gc_longest_ns = self._gc.take()
         open_phase = None if ended or self._is_stale(end_ns) else loop.phases.open
         backwards, updates = finder.total_backwards, finder.total_updates
         lengths = sorted(step.total_ns for step in steps)
@@ -152,6 +159,9 @@ class RingFollower:
             open_phase=open_phase.name if open_phase else None,
             open_for_s=max(0.0, (end_ns - open_phase.since_ns) / 1e9) if open_phase else None,
             dropped=self.reader.dropped - self._dropped,
+            gc_ns=gc_ns,
+            gc_count=gc_count,
+            gc_longest_ns=gc_longest_ns,
         )
         self._backwards, self._updates = backwards, updates
         self._dropped = self.reader.dropped

@@ -4,6 +4,8 @@ import os
 import sys
 from typing import Any, Dict, List, Optional
 
+from . import gc_pauses
+
 _ARGV_LIMIT = 64
 _TEXT_LIMIT = 256
 
@@ -27,6 +29,7 @@ def facts() -> Dict[str, Any]:
         "cuda_visible_devices": env.get("CUDA_VISIBLE_DEVICES"),
         "gpu_uuids": [],
         "nvtx": hasattr(getattr(torch, "_C", None), "_nvtx"),
+        "gc": gc_pauses.watched(),
         "root": sys.executable,
     }
 

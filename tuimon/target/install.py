@@ -2,15 +2,17 @@
 
 from typing import Any, Callable
 
-from . import api, dynamo, hooks, nvtx, ranges, runtime
+from . import api, dynamo, gc_pauses, hooks, nvtx, ranges, runtime
 
 WhenImported = Callable[[str, Callable[[Any], None]], None]
 
 
 def install(torch: Any, when_imported: WhenImported) -> None:
     """Make the ring and place the hooks; without a ring, none. One that fails stops no other."""
+    gc_pauses.install(runtime)  # before the ring, which says that they are told of
     runtime.start(torch)
     if not runtime.on:
+        gc_pauses.uninstall()
         return
     api.connect(runtime, ranges)
     hooks.hide()
@@ -28,5 +30,6 @@ def install(torch: Any, when_imported: WhenImported) -> None:
 def uninstall() -> None:
     """Take everything back."""
     runtime.stop()
+    gc_pauses.uninstall()
     hooks.uninstall()
     nvtx.uninstall()

@@ -51,6 +51,7 @@ WORKER = 16  # an iterator has this worker; value: its pid, flag: name id of its
 GPU_TIME = 18  # the event of a boundary has happened; flag: its number; value: see ``pack_gpu_time``; time: when seen
 GPU_ANCHOR = 20  # from now on GPU_TIME counts from the event with this number (flag); value: see ``pack_gpu_anchor``
 TORCH_MEMORY = 22  # torch's CUDA allocator; flag: device << 4 | one of MEMORY_*; value: bytes or how often
+GC_PAUSE = 40  # the garbage collector has stopped all threads; flag: generation, value: for so many ns
 
 # What a boundary's flag says of its event. BACKWARD_* and OPTIMIZER_*: the event's number, 0 without one. FETCH_END:
 # 0 a batch, 1 StopIteration, 2 another exception, from GPU_FIRST on a batch, and the event's number.
