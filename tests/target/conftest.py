@@ -12,6 +12,14 @@ def written_at_once(monkeypatch):
     monkeypatch.setattr(writer, "FAST_NS", 0)
 
 
+@pytest.fixture(autouse=True)
+def no_collections():
+    """This process collects its garbage whenever it likes: no markers of that, but where a test wants them."""
+    from tuimon.target import gc_pauses
+
+    gc_pauses.uninstall()
+
+
 @pytest.fixture
 def hooked(monkeypatch, tmp_path):
     """torch in this process with our hooks in place, on a ring of its own; gives the module ``runtime``."""
@@ -24,7 +32,7 @@ def hooked(monkeypatch, tmp_path):
     install.uninstall()
     install.install(torch, watch.when_imported)
     assert runtime.on
-    gc_pauses.uninstall()  # this process collects whenever it likes
+    gc_pauses.uninstall()
     yield runtime
     install.uninstall()
     if watch in sys.meta_path:

@@ -23,10 +23,11 @@ for _ in range(3):
     model(torch.ones(2, 4)).sum().backward()
     optimizer.step()
 
-from _tuimon_target import runtime
+from _tuimon_target import layout, runtime
 from _tuimon_target.reader import RingReader
 reader = RingReader(runtime._writer.path)
-told = [[marker.kind for marker in reader.read()], {k: reader.meta()[k] for k in ("rank", "world_size", "local_rank")}]
+facts = {k: reader.meta()[k] for k in ("rank", "world_size", "local_rank")}
+told = [[m.kind for m in reader.read() if m.kind != layout.GC_PAUSE], facts]
 with open(os.path.join(sys.argv[1], str(dist.get_rank())), "w") as file:
     json.dump(told, file)
 dist.destroy_process_group()
@@ -55,9 +56,10 @@ import torch.multiprocessing as mp
 def work(index, folder):
     weight = torch.nn.Parameter(torch.ones(2))
     (weight * index).sum().backward()
-    from _tuimon_target import runtime
+    from _tuimon_target import layout, runtime
     from _tuimon_target.reader import RingReader
-    kinds = [marker.kind for marker in RingReader(runtime._writer.path).read()]
+    markers = RingReader(runtime._writer.path).read()
+    kinds = [marker.kind for marker in markers if marker.kind != layout.GC_PAUSE]
     with open(os.path.join(folder, str(index)), "w") as file:
         json.dump([os.getpid(), runtime._writer.pid, kinds], file)
 

@@ -57,8 +57,8 @@ def test_nothing_is_raised_into_a_collection():
 @pytest.fixture
 def installed():
     runtime = Runtime()
-    before = list(gc.callbacks)
     gc_pauses.uninstall()
+    before = list(gc.callbacks)
     gc_pauses.install(runtime)
     yield runtime
     gc_pauses.uninstall()
