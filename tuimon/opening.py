@@ -90,9 +90,10 @@ def open_log(path: str, speed: float | None = None) -> Monitor:
 
 
 def _sources(targets: Targets, options: Options) -> list[Source]:
-    from tuimon.sources.processes import ProcessSource  # noqa: PLC0415  (a replay needs none of these)
+    from tuimon.sources.machine import MachineSource  # noqa: PLC0415  (a replay needs none of these)
+    from tuimon.sources.processes import ProcessSource  # noqa: PLC0415
 
-    sources: list[Source] = [ProcessSource(targets, options.window_s)]
+    sources: list[Source] = [ProcessSource(targets, options.window_s), MachineSource(targets)]
     switched_off: list[Record] = []
     if options.markers:
         from tuimon.sources.markers import MarkerSource  # noqa: PLC0415

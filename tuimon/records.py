@@ -379,6 +379,19 @@ class Notice(Record, frozen=True, kw_only=True, tag="notice"):
     source: str  # "markers", "stacks", "gpu", "processes", "log", "output"
     level: Literal["ok", "info", "warning"]
     message: str
+class MachineMemory(Record, frozen=True, kw_only=True, tag="machine_memory"):
+    """Memory of the machine, and what the run's control group leaves it of that. ``None``: not told, or no limit."""
+
+    window_s: float  # that the rates are of
+    total_bytes: int | None = None
+    available_bytes: int | None = None  # without swapping (MemAvailable)
+    limit_bytes: int | None = None  # of the control group with the least room left
+    limit_used_bytes: int | None = None  # of that, without the file cache that can be given back at once
+    swap_in_bytes_per_s: float | None = None
+    swap_out_bytes_per_s: float | None = None
+    stalled_ratio: float | None = None  # share of the last 10 s in which some task waited for memory (PSI)
+
+
     hint: str | None = None
 
 
@@ -402,7 +415,22 @@ class Exit(Record, frozen=True, kw_only=True, tag="exit"):
 
 
 AnyRecord = Union[  # noqa: UP007  (msgspec needs the runtime union on 3.10)
-    Header, Process, Steps, Mark, Loader, Frames, Stacks, Gil, Threads, Gpu, GpuTime, TorchMemory, Notice, Cost, Exit
+    Header,
+    Process,
+    Steps,
+    Mark,
+    Loader,
+    Frames,
+    Stacks,
+    Gil,
+    Threads,
+    Gpu,
+    GpuTime,
+    TorchMemory,
+    MachineMemory,
+    Notice,
+    Cost,
+    Exit,
 ]
 
 

@@ -12,6 +12,7 @@ from tuimon.records import (
     Gpu,
     Header,
     Loader,
+    MachineMemory,
     Mark,
     Notice,
     Process,
@@ -24,6 +25,7 @@ from tuimon.session.devices import DeviceTable
 from tuimon.session.frames import FrameTable
 from tuimon.session.hotspots import HotSpots
 from tuimon.session.loaders import LoaderTable
+from tuimon.session.machine import MachineTable
 from tuimon.session.rows import GpuRow, HotLine, LoaderRow, PhaseRow, PhaseTable, StepSummary, ThreadRow
 from tuimon.session.sampling import GilTable, SamplerTable, Sampling
 from tuimon.session.steps import StepStats
@@ -55,6 +57,7 @@ class Session:
         self._threads = ThreadTable()
         self._devices = DeviceTable()
         self._loaders = LoaderTable()
+        self.machine = MachineTable()
 
     def add(self, record: Record) -> None:
         """Fold one record into the picture."""
@@ -66,14 +69,15 @@ class Session:
                 self._add_steps(record)
             case Threads():
                 self._threads.add_threads(record)
+                self.machine.add_process(record)
             case Frames():
                 self.frames.add(record.first, record.frames)
             case Stacks() | Gil():
                 self._add_samples(record)
             case Loader():
                 self._loaders.add(record)
-            case Gpu():
-                self._devices.add(record)
+            case Gpu() | MachineMemory():
+                self._add_machine(record)
             case Process():
                 self._add_process(record)
             case Cost():
@@ -108,12 +112,21 @@ class Session:
         self._sampler.add(record)
         self._hotspots.setdefault(record.pid, HotSpots(record.pid, self.frames)).add(record)
 
+    def _add_machine(self, record: Gpu | MachineMemory) -> None:
+        """What speaks of the machine, not of a process."""
+        if isinstance(record, Gpu):
+            self._devices.add(record)
+        else:
+            self.machine.add(record)
+
     def _add_process(self, record: Process) -> None:
         before = self._threads.processes.get(record.pid)
         if before is not None and abs(before.start_unix_s - record.start_unix_s) > 1.0:  # the pid came back
             self._hotspots.pop(record.pid, None)
             self._sampler.forget(record.pid)
             self._gil.forget(record.pid)
+        if record.ended:
+            self.machine.forget(record.pid)
         self._threads.add_process(record)
 
     def _notice(self, record: Notice) -> None:

@@ -43,6 +43,9 @@ class Totals:
     count: int = 0
     total_ns: int = 0
     eval_count: int = 0
+    gc_ns: int | None = None  # None: not told
+    gc_count: int = 0
+    gc_longest_ns: int = 0
     histogram: Counter[int] = field(default_factory=Counter)
     phases: Counter[str] = field(default_factory=Counter)
     ranges: dict[str, tuple[int, int, str]] = field(default_factory=dict)  # path: count, total_ns, phase
@@ -53,6 +56,9 @@ class Totals:
         self.count += record.count
         self.total_ns += record.total_ns
         self.eval_count += record.eval_count
+        self.gc_ns = _sum(self.gc_ns, record.gc_ns)
+        self.gc_count += record.gc_count
+        self.gc_longest_ns = max(self.gc_longest_ns, record.gc_longest_ns)
         for bucket, steps in record.histogram:
             self.histogram[bucket] += steps
         for phase in record.phases:
@@ -147,6 +153,9 @@ class StepStats:
         totals.count += self.run.count
         totals.total_ns += self.run.total_ns
         totals.eval_count += self.run.eval_count
+        totals.gc_ns = _sum(totals.gc_ns, self.run.gc_ns)
+        totals.gc_count += self.run.gc_count
+        totals.gc_longest_ns = max(totals.gc_longest_ns, self.run.gc_longest_ns)
         totals.histogram += self.run.histogram
         totals.phases += self.run.phases
         for path, (count, total_ns, phase) in self.run.ranges.items():
@@ -202,6 +211,10 @@ class StepStats:
             error = split.error(name) * between_ns / whole_ns if estimated else None
             rows.append(PhaseRow(name, ns / whole_ns, ns / totals.count / 1e6, estimated, error))
         return PhaseTable(self.pid, totals.window_s, totals.count, False, tuple(rows), _range_rows(totals))
+
+
+def _sum(one: int | None, other: int | None) -> int | None:
+    return other if one is None else one if other is None else one + other
 
 
 def _stacked(record: Steps) -> tuple[float, ...] | None:
