@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.fake_nvml import FakeNvml, usual
-from tuimon.records import AnyRecord, Gpu, Notice
+from tuimon.records import AnyRecord, Gpu, GpuProcess, Notice
 
 
 @pytest.fixture
@@ -47,7 +47,10 @@ def test_every_figure_of_two_gpus(nvml: FakeNvml) -> None:
         sm_clock_max_mhz=1980,
         throttle=[],  # idling holds the clocks down too, and is no throttling
         pids=[4242],
+        processes=[GpuProcess(4242, 0)],
+        cost_ms=first.cost_ms,
     )
+    assert first.cost_ms
     assert (second.index, second.name, second.util_ratio) == (1, "NVIDIA Other", 0.99)
     assert second.throttle == ["power cap", "thermal (software)"]
     assert second.pids == [5, 7]
@@ -198,7 +201,7 @@ def test_no_library_then_one(tmp_path: Path) -> None:
 def test_of_many_gpus_those_not_used_are_shown_less_often(nvml: FakeNvml) -> None:
     nvml.set(devices=4, **usual(1), **usual(2), **usual(3))
     seen = [[gpu.index for gpu in gpus(nvml.look(float(t), gpu_uuids=["GPU-00000002-fake"]))] for t in range(7)]
-    assert seen == [[0, 1, 2, 3], [2], [2], [2], [2], [0, 1, 2, 3], [2]]
+    assert seen == [[0, 1, 2, 3], [2], [2], [2], [0, 1, 2, 3], [2], [2]]
 
 
 def test_a_name_with_control_sequences_is_text(nvml: FakeNvml) -> None:

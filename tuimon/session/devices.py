@@ -1,43 +1,133 @@
-"""GPUs: their latest figures and the history of their utilisation."""
+"""GPUs: their latest figures, histories, and what only a window tells."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 
-from tuimon.records import Gpu, Process
-from tuimon.session.rows import GpuRow
+from tuimon.records import Gpu, Process, bare_uuid
+from tuimon.session.rows import GpuProcessRow, GpuRow
+from tuimon.session.windows import Window
 
 _HISTORY_LIMIT = 1800
+#: What throttling and energy look back on.
+WINDOW_S = 30.0
+#: Energy counters advance in steps of up to 0.1 s: over less than this a difference says little.
+_LEAST_ENERGY_S = 5.0
+_XIDS = 32
+
+History = deque[float | None]
+
+
+def _history() -> History:
+    return deque(maxlen=_HISTORY_LIMIT)
+
+
+@dataclass(slots=True)
+class _Device:
+    """What is kept of one GPU or MIG instance."""
+
+    latest: Gpu
+    util: History = field(default_factory=_history)
+    sm: History = field(default_factory=_history)
+    tensor: History = field(default_factory=_history)
+    dram: History = field(default_factory=_history)
+    xids: deque[int] = field(default_factory=lambda: deque(maxlen=_XIDS))
+    compute_capability: float | None = None  # told now and then
+    window: Window[Gpu] = field(default_factory=lambda: Window(WINDOW_S))
+
+    def add(self, record: Gpu) -> None:
+        self.latest = record
+        self.util.append(record.util_ratio)
+        self.sm.append(record.sm_ratio)
+        self.tensor.append(record.tensor_ratio)
+        self.dram.append(record.dram_ratio)
+        self.xids.extend(record.xids)
+        self.compute_capability = record.compute_capability or self.compute_capability
+        self.window.add(record)
+
+    def throttled(self) -> tuple[tuple[str, float], ...]:
+        """Share of the window by cause, most first; by moments where the driver does not count the time."""
+        sums: dict[str, float] = {}
+        for record in self.window.records:
+            for cause, ratio in ((throttle.cause, throttle.ratio) for throttle in record.throttled):
+                sums[cause] = sums.get(cause, 0.0) + (1.0 if ratio is None else ratio)
+        shares = ((cause, total / len(self.window)) for cause, total in sums.items())
+        return tuple(sorted(shares, key=lambda share: -share[1]))
+
+    def watts(self) -> float | None:
+        """Mean power over the window, by the energy counter."""
+        told = [(record.t, record.energy_j) for record in self.window.records if record.energy_j is not None]
+        if len(told) < 2:
+            return None
+        (first_s, first_j), (last_s, last_j) = told[0], told[-1]
+        if last_s - first_s < _LEAST_ENERGY_S or last_j < first_j:  # less: the driver was loaded anew
+            return None
+        return (last_j - first_j) / (last_s - first_s)
 
 
 class DeviceTable:
     """Folds Gpu records, by UUID."""
 
     def __init__(self) -> None:
-        self._latest: dict[str, Gpu] = {}
-        self._history: dict[str, deque[float | None]] = {}
+        self._devices: dict[str, _Device] = {}
 
     def add(self, record: Gpu) -> None:
         """Fold one GPU's counters."""
-        self._latest[record.uuid] = record
-        self._history.setdefault(record.uuid, deque(maxlen=_HISTORY_LIMIT)).append(record.util_ratio)
+        if record.uuid not in self._devices:
+            self._devices[record.uuid] = _Device(record)
+        self._devices[record.uuid].add(record)
 
-    def rows(self, now_s: float, processes: Iterable[Process]) -> list[GpuRow]:
-        """All GPUs, those that the run uses first."""
-        live = [process for process in processes if not process.ended]
-        pids = {process.pid for process in live}
-        uuids = {uuid for process in live for uuid in process.gpu_uuids}
-        rows = [self._row(gpu, now_s, pids, uuids) for gpu in self._latest.values()]
-        return sorted(rows, key=lambda row: (not row.used_by_run, row.index))
+    def rows(
+        self,
+        now_s: float,
+        processes: Iterable[Process],
+        focus: Process | None = None,
+        steps_per_s: float | None = None,
+    ) -> list[GpuRow]:
+        """All GPUs, those that the run uses first. ``steps_per_s``: of the process in focus, over the window."""
+        run = list(processes)
+        pids = {process.pid for process in run}
+        live = [process for process in run if not process.ended] or run
+        used = self._used(live)
+        joules = self._joules_per_step(focus, steps_per_s)
+        rows = [self._row(device, now_s, used, pids, joules) for device in self._devices.values()]
+        return sorted(rows, key=lambda row: (not row.used_by_run, row.index, row.parent_uuid is not None, row.uuid))
 
-    def _row(self, gpu: Gpu, now_s: float, pids: set[int], uuids: set[str]) -> GpuRow:
+    def _used(self, processes: Collection[Process]) -> set[str]:
+        """UUIDs of what the run uses: as its processes say, as the driver says of them, as they were told to."""
+        told = {bare_uuid(uuid) for process in processes for uuid in process.gpu_uuids}
+        pids = {process.pid for process in processes}
+        used = set()
+        for device in self._devices.values():
+            gpu = device.latest
+            if bare_uuid(gpu.uuid) in told or pids.intersection(gpu.pids) or (gpu.chosen and not told):
+                used |= {gpu.uuid, gpu.parent_uuid or gpu.uuid}
+        return used
+
+    def _joules_per_step(self, focus: Process | None, steps_per_s: float | None) -> Mapping[str, float]:
+        """By the UUID of the first GPU of the process in focus; nothing where the energy is not known to be its own."""
+        if focus is None or not steps_per_s:
+            return {}
+        told = {bare_uuid(uuid) for uuid in focus.gpu_uuids}
+        devices = [device for device in self._devices.values() if bare_uuid(device.latest.uuid) in told]
+        watts = [device.watts() for device in devices]
+        if len(devices) < len(told) or not devices or None in watts:
+            return {}
+        first = min(devices, key=lambda device: device.latest.index)
+        return {first.latest.uuid: sum(watt for watt in watts if watt is not None) / steps_per_s}
+
+    def _row(
+        self, device: _Device, now_s: float, used: set[str], pids: set[int], joules: Mapping[str, float]
+    ) -> GpuRow:
+        gpu = device.latest
         return GpuRow(
             index=gpu.index,
             uuid=gpu.uuid,
             name=gpu.name,
             util_ratio=gpu.util_ratio,
-            util_history=tuple(self._history[gpu.uuid]),
+            util_history=tuple(device.util),
             memory_used_bytes=gpu.memory_used_bytes,
             memory_total_bytes=gpu.memory_total_bytes,
             power_w=gpu.power_w,
@@ -47,5 +137,26 @@ class DeviceTable:
             sm_clock_max_mhz=gpu.sm_clock_max_mhz,
             throttle=tuple(gpu.throttle),
             stale_s=max(0.0, now_s - gpu.t),
-            used_by_run=gpu.uuid in uuids or bool(pids.intersection(gpu.pids)),
+            used_by_run=gpu.uuid in used,
+            sm_ratio=gpu.sm_ratio,
+            occupancy_ratio=gpu.occupancy_ratio,
+            tensor_ratio=gpu.tensor_ratio,
+            dram_ratio=gpu.dram_ratio,
+            sm_history=tuple(device.sm),
+            tensor_history=tuple(device.tensor),
+            dram_history=tuple(device.dram),
+            power_instant_w=gpu.power_instant_w,
+            memory_temperature_c=gpu.memory_temperature_c,
+            throttled=device.throttled(),
+            pcie_rx_bytes_per_s=gpu.pcie_rx_bytes_per_s,
+            pcie_tx_bytes_per_s=gpu.pcie_tx_bytes_per_s,
+            nvlink_rx_bytes_per_s=gpu.nvlink_rx_bytes_per_s,
+            nvlink_tx_bytes_per_s=gpu.nvlink_tx_bytes_per_s,
+            joules_per_step=joules.get(gpu.uuid),
+            ecc_errors=gpu.ecc_errors,
+            xids=tuple(device.xids),
+            processes=tuple(GpuProcessRow(p.pid, p.memory_bytes, p.sm_ratio, p.pid in pids) for p in gpu.processes),
+            parent_uuid=gpu.parent_uuid,
+            compute_capability=device.compute_capability,
+            cost_ms=gpu.cost_ms,
         )

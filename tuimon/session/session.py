@@ -311,7 +311,11 @@ class Session:
 
     def gpus(self) -> list[GpuRow]:
         """The GPUs of the machine, those the run uses first."""
-        return self._devices.rows(self.now_s, self._threads.processes.values())
+        focus = self.trainer()
+        process = self._threads.processes.get(focus) if focus is not None else None
+        stats = self._steps.get(focus) if focus is not None else None
+        steps_per_s = stats.recent().per_second() if stats else None
+        return self._devices.rows(self.now_s, self._threads.processes.values(), process, steps_per_s)
 
 
 def _rank_key(process: Process | None, pid: int) -> tuple[int, int]:

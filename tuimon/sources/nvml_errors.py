@@ -37,6 +37,12 @@ def no_devices() -> Trouble:
     return Trouble("the NVIDIA driver shows no GPU", _container_hint(), expected=True)
 
 
+def hangs() -> Trouble:
+    """A call into the driver does not come back."""
+    hint = "The figures are old until it does; dmesg shows whether a GPU is in trouble"
+    return Trouble("the NVIDIA driver does not answer", hint, passing=True)
+
+
 def explain_device(index: int, name: str, error: NvmlError) -> Trouble:
     """An error of one GPU."""
     what = f"GPU {index} ({plain(name)})" if name else f"GPU {index}"

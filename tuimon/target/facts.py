@@ -27,6 +27,7 @@ def facts() -> Dict[str, Any]:
         "local_rank": _number(env.get("LOCAL_RANK")),
         "world_size": _number(env.get("WORLD_SIZE")),
         "cuda_visible_devices": env.get("CUDA_VISIBLE_DEVICES"),
+        "cuda_device_order": env.get("CUDA_DEVICE_ORDER"),
         "gpu_uuids": [],
         "nvtx": hasattr(getattr(torch, "_C", None), "_nvtx"),
         "gc": gc_pauses.watched(),

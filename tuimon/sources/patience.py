@@ -1,0 +1,52 @@
+"""Calls that may hang: done on a thread of their own, waited for only so long."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from typing import Generic, NamedTuple, TypeVar
+
+T = TypeVar("T")
+
+
+class _Answer(NamedTuple, Generic[T]):
+    value: T | None
+    error: Exception | None
+
+
+class Patience(Generic[T]):
+    """One call at a time. A call that hangs keeps its thread, and nobody else."""
+
+    def __init__(self, name: str) -> None:
+        self._work: queue.SimpleQueue[Callable[[], T]] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[_Answer[T]] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self.pending = False  # a call is under way that nobody has had the answer of
+
+    def ask(self, work: Callable[[], T], timeout_s: float) -> T | None:
+        """What ``work`` returns, or raises what it raises; None when that takes longer.
+
+        While an earlier call is under way its answer is what is waited for, and ``work`` is not done.
+        """
+        if not self.pending:
+            if self._thread.ident is None:
+                self._thread.start()
+            self.pending = True
+            self._work.put(work)
+        try:
+            answer = self._answers.get(timeout=timeout_s)
+        except queue.Empty:
+            return None
+        self.pending = False
+        if answer.error is not None:
+            raise answer.error
+        return answer.value
+
+    def _run(self) -> None:
+        while True:
+            work = self._work.get()
+            try:
+                self._answers.put(_Answer(work(), None))
+            except Exception as error:  # noqa: BLE001  (raised again where it was asked)
+                self._answers.put(_Answer(None, error))

@@ -1,0 +1,47 @@
+"""CUDA_VISIBLE_DEVICES: which GPUs it names. CUDA C++ Programming Guide, "CUDA Environment Variables"."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+_PCI_ORDER = "PCI_BUS_ID"
+
+
+class Visible(NamedTuple):
+    """A GPU as NVML knows it, in PCI order."""
+
+    uuid: str
+    name: str
+    instances: tuple[str, ...] = ()  # UUIDs of its MIG instances
+
+
+def named(variable: str | None, order: str | None, gpus: Sequence[Visible]) -> list[str]:
+    """UUIDs of the GPUs and MIG instances that the variable names, in its order; CUDA stops at the first bad entry.
+
+    ``order``: CUDA_DEVICE_ORDER. Without it CUDA counts the fastest first: numbers tell something only where all
+    GPUs are alike, for then that order is PCI's.
+    """
+    found = []
+    for entry in (variable or "").split(","):
+        uuid = _one(entry.strip(), order, gpus)
+        if uuid is None:
+            break
+        found.append(uuid)
+    return found
+
+
+def _one(entry: str, order: str | None, gpus: Sequence[Visible]) -> str | None:
+    if entry.isdecimal():
+        counted = order == _PCI_ORDER or len({gpu.name for gpu in gpus}) == 1
+        return gpus[int(entry)].uuid if counted and int(entry) < len(gpus) else None
+    if entry.startswith("MIG-GPU-"):  # drivers before 470: MIG-GPU-<uuid>/<GPU instance>/<compute instance>
+        entry = entry.removeprefix("MIG-").partition("/")[0]
+    if entry.startswith("MIG-"):
+        return _only(entry, [uuid for gpu in gpus for uuid in gpu.instances])
+    return _only(entry, [gpu.uuid for gpu in gpus]) if entry.startswith("GPU-") else None
+
+
+def _only(prefix: str, uuids: Sequence[str]) -> str | None:
+    fitting = [uuid for uuid in uuids if uuid.lower().startswith(prefix.lower())]
+    return fitting[0] if len(fitting) == 1 else None
