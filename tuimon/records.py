@@ -266,7 +266,7 @@ class Threads(Record, frozen=True, kw_only=True, tag="threads"):
 
 
 class GpuProcess(msgspec.Struct, frozen=True, array_like=True):
-    """A process on a GPU: ``[pid, memory_bytes, sm_ratio]``; pid 0: the driver tells none that means something here."""
+    """A process on a GPU: ``[pid, memory_bytes, sm_ratio]``."""
 
     pid: int
     memory_bytes: int | None = None
@@ -295,7 +295,7 @@ class Gpu(Record, frozen=True, kw_only=True, tag="gpu"):
     memory_used_bytes: int | None = None
     memory_total_bytes: int | None = None
     power_w: float | None = None  # mean, where the driver tells; else the moment
-    power_instant_w: float | None = None  # the highest of the window's looks
+    power_instant_w: float | None = None
     power_limit_w: float | None = None
     energy_j: float | None = None  # since the driver was loaded: only differences mean something
     temperature_c: float | None = None
@@ -314,13 +314,7 @@ class Gpu(Record, frozen=True, kw_only=True, tag="gpu"):
     processes: list[GpuProcess] = msgspec.field(default_factory=list)
     parent_uuid: str | None = None  # of a MIG instance: the GPU it is cut from
     compute_capability: float | None = None  # 9.0: told at first and now and then
-    chosen: bool = False  # named by CUDA_VISIBLE_DEVICES, while no process of the run has said which GPUs it uses
     cost_ms: float | None = None  # what asking took
-
-
-def bare_uuid(uuid: str) -> str:
-    """Without "GPU-" or "MIG-": torch tells a MIG instance's UUID without saying that it is one."""
-    return uuid.removeprefix("GPU-").removeprefix("MIG-").lower()
 
 
 class GpuPhase(msgspec.Struct, frozen=True, array_like=True):
