@@ -1,7 +1,5 @@
 """What the panes draw, without an app: pictures in, lines out."""
 
-from dataclasses import replace
-
 import pytest
 from rich.cells import cell_len
 
@@ -9,8 +7,7 @@ from tests.views import streams
 from tests.views.streams import INPUT_BOUND, MAIN
 from tuimon.diagnosis.finding import Finding
 from tuimon.records import Cost, Exit
-from tuimon.session.rows import GpuRow, PhaseRow, PhaseTable, RangeRow, StepSummary, ThreadRow
-from tuimon.views.tui.gpus import GpuPicture, gpus_lines
+from tuimon.session.rows import PhaseRow, PhaseTable, RangeRow, StepSummary, ThreadRow
 from tuimon.views.tui.help import help_lines
 from tuimon.views.tui.lines import cells, text_of
 from tuimon.views.tui.phases import PhasesPicture, phases_lines
@@ -191,48 +188,6 @@ def test_phases_fit_their_pane(width, height):
     lines = phases_lines(PICTURE._replace(notes=("a note that is quite long " * 3,)), width, height)
     assert len(lines) <= height
     assert all(cells(row) <= max(width, 29) for row in lines)
-
-
-# -- GPUs
-
-GPU = GpuRow(0, "u", "H100", 0.37, (0.2, 0.4), 21 << 30, 80 << 30, 310.0, 700.0, 61.0, 1755, 1980, (), 0.0, True)
-BARE = GpuRow(0, "u", "Old", None, (None, None), None, None, None, None, None, None, None, (), 9.0, False)
-
-
-def test_a_card():
-    rows = texts(gpus_lines(GpuPicture((GPU,), None), 56, 4))
-    assert rows[2] == "memory  26 %  ━━━━━━━──────────────────  21.0 / 80.0 GiB"
-    assert rows[3] == "power   310 / 700 W · 61 °C · 1755 / 1980 MHz"
-
-
-def test_what_a_gpu_does_not_tell_is_a_dash():
-    rows = texts(gpus_lines(GpuPicture((BARE,), None), 56, 5))
-    assert rows[-3:] == [f"memory  –     {'─' * 39}  –", "power   – · – · –",
-                         "figures are 9.0s old"]  # fmt: skip
-    assert "0 %" not in "".join(rows)
-
-
-def test_a_gpu_that_is_slowed_down_says_why():
-    slowed = replace(GPU, throttle=("power cap",))
-    assert "slowed  power cap" in texts(gpus_lines(GpuPicture((slowed,), None), 56, 5))
-    assert any("slowed: power cap" in row for row in texts(gpus_lines(GpuPicture((slowed, GPU), None), 90, 4)))
-    assert all("slowed" in row for row in texts(gpus_lines(GpuPicture((slowed,) * 4, None), 56, 4)))
-
-
-def test_no_gpu_is_one_line():
-    assert texts(gpus_lines(GpuPicture((), "no NVIDIA driver", "install it"), 60, 1)) == [
-        "GPU no NVIDIA driver – install it"
-    ]
-    assert texts(gpus_lines(GpuPicture((), "no NVIDIA driver", "install it"), 24, 1)) == ["GPU no NVIDIA driver"]
-
-
-@pytest.mark.parametrize("count", [1, 2, 3, 8, 16])
-@pytest.mark.parametrize("width", [36, 56, 90, 120])
-@pytest.mark.parametrize("height", [2, 5, 8, 20])
-def test_gpus_fit_their_pane(count, width, height):
-    lines = gpus_lines(GpuPicture((GPU,) * count, None), width, height)
-    assert len(lines) <= height
-    assert all(cells(row) <= width for row in lines)
 
 
 # -- threads

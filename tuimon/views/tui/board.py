@@ -66,6 +66,7 @@ class Board(Widget):
         self._loaders_asked: bool | None = None  # shown or hidden by its key
         self._most_threads = 0
         self._most_loaders = 1
+        self._most_gpu: dict[int, int] = {}  # rows, by the width that they are for
         self._boxes: dict[str, Box] = {}
 
     def compose(self) -> ComposeResult:
@@ -150,16 +151,19 @@ class Board(Widget):
         self.place()
 
     def _what_they_want(self) -> Wants:
-        devices = self.gpu.picture.gpus if self.gpu.picture else ()
+        gpu = self.gpu.picture
         # Threads come and go: the table grows with them but does not shrink, so that the picture stays calm.
         self._most_threads = max(self._most_threads, len(self.threads.shown()))
         rows = loaders.rows_wanted(self.loaders.picture.loaders) if self.loaders.picture else 1
         self._most_loaders = max(self._most_loaders, rows)
         inner_width = right_width(self.size.width) - _FRAME_COLUMNS
+        gpu_rows = gpus.rows_wanted(gpu, inner_width, self.size.height * 3 // 5) if gpu and gpu.gpus else 0
+        # Like the threads: a cause or a process that comes and goes does not move the panes below.
+        self._most_gpu = {inner_width: max(gpu_rows, self._most_gpu.get(inner_width, 0))}
         return Wants(
             phases=phases.rows_wanted(self.phases.picture.table if self.phases.picture else None),
             threads=self._most_threads,
-            gpu=gpus.rows_wanted(devices, inner_width) if devices else 0,
-            gpu_line=not devices,
+            gpu=self._most_gpu[inner_width],
+            gpu_line=not gpu_rows,
             loaders=self._most_loaders,
         )

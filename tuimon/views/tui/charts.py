@@ -35,6 +35,23 @@ def meter(ratio: float | None, width: int) -> tuple[str, str]:
     return "━" * filled, "─" * (width - filled)
 
 
+def layers(parts: Sequence[tuple[float, str, str]], width: int) -> Line:
+    """A thin gauge of parts (ratio, glyph, role) one after another on a track, together exactly ``width`` cells.
+
+    The ends are rounded, not the parts, so that together they fill what their sum would; a part that is not 0 shows at
+    least one cell while there is room.
+    """
+    spans: list[Span] = []
+    total, at = 0.0, 0
+    for ratio, glyph, role in parts:
+        total += max(ratio, 0.0)
+        end = min(max(round(total * width), at + (ratio > 0)), width)
+        if end > at:
+            spans.append(Span(glyph * (end - at), role))
+        at = end
+    return (*spans, Span("─" * (width - at), "track")) if at < width else tuple(spans)
+
+
 def chart(values: Sequence[float | None], width: int, height: int, lo: float, hi: float, columns: int = 2) -> list[str]:
     """A filled braille chart, the newest value at the right edge, top line first.
 

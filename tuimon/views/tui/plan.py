@@ -126,13 +126,18 @@ def _gpu_over_output(column: Box, names: list[str], wants: Wants) -> dict[str, B
         return {}
     if len(names) == 1 and not (names == ["gpu"] and wants.gpu_line):
         return {names[0]: column}
-    rows = 1 if wants.gpu_line else min(wants.gpu + _FRAME, column.height - _LEAST["output"])
+    rows = 1 if wants.gpu_line else _gpu_height(column.height, wants)
     if rows < 1:
         return {"output": column}
     boxes = {"gpu": column._replace(height=rows)}
     if "output" in names:
         boxes["output"] = Box(column.x, column.y + rows, column.width, column.height - rows)
     return boxes
+
+
+def _gpu_height(room: int, wants: Wants) -> int:
+    """What the GPUs fill, two thirds at most: a training's output is read as well."""
+    return min(wants.gpu + _FRAME, max(room * 2 // 3, _LEAST["gpu"]), room - _LEAST["output"])
 
 
 def _stacked(body: Box, panes: AbstractSet[str], wants: Wants) -> dict[str, Box]:
