@@ -1,0 +1,1 @@
+"""A simulated CPU thread and its GPUs: the truth that the GPU clock is held against."""

@@ -1,0 +1,88 @@
+"""The simulated GPUs as the GPU clock of the target sees a device: streams, events, and what asking costs."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tests.gpu_simulator.machine import US, Cpu, Gpu, as_float32
+
+
+class StreamHandle(NamedTuple):
+    """What the current stream looks like from outside: equal for one and the same stream."""
+
+    device_index: int
+    number: int
+
+
+class Event:
+    """A pooled event; recording it anew forgets what it was."""
+
+    __slots__ = ("gpu", "reached_ns")
+
+    def __init__(self) -> None:
+        self.gpu: Gpu | None = None
+        self.reached_ns = 0
+
+
+class SimulatedDevice:
+    """The adapter that ``GpuClock`` is given in place of torch's."""
+
+    def __init__(self, cpu: Cpu, gpus: list[Gpu]) -> None:
+        self.cpu = cpu
+        self.gpus = gpus
+        self.current = StreamHandle(0, 0)
+        self.graph_capture = False
+        self.lost = False  # events never get done: the device hangs
+        self.slow_record_ns = 0  # the thread loses its core, or the GIL, while it records
+        self.allocator: tuple[int, int, int, int] = (3 << 30, 5 << 30, 0, 0)
+        self.events = 0
+
+    def stream(self) -> StreamHandle:
+        """The current stream."""
+        self.cpu.work(0.7 * US)
+        return self.current
+
+    def capturing(self) -> bool:
+        """Whether the current stream is being captured into a graph."""
+        self.cpu.work(0.5 * US)
+        return self.graph_capture
+
+    def drained(self, stream: StreamHandle) -> bool:
+        """Whether a stream has nothing left to do."""
+        self.cpu.work(1.5 * US, 0.2)
+        return self._stream(stream).drained
+
+    def new_event(self) -> Event:
+        """An event that takes times."""
+        self.cpu.work(1 * US)
+        self.events += 1
+        return Event()
+
+    def record(self, event: Event, stream: StreamHandle) -> None:
+        """Put the event behind all that was launched."""
+        assert not self.graph_capture, "an event in a graph"
+        self.cpu.work(self.slow_record_ns)
+        event.gpu = self.gpus[stream.device_index]
+        event.reached_ns = self._stream(stream).record(round(self.cpu.random.uniform(2 * US, 4 * US)))
+
+    def done(self, event: Event) -> bool:
+        """Whether the GPU has come to the event."""
+        assert not self.graph_capture, "an event asked for during capture"
+        self.cpu.work(1.5 * US, 0.2)
+        return not self.lost and event.reached_ns <= self.cpu.now_ns
+
+    def elapsed_ms(self, anchor: Event, event: Event) -> float:
+        """From one event to the other on the GPU's clock, as a float32 of ms."""
+        assert anchor.gpu is event.gpu is not None
+        assert max(anchor.reached_ns, event.reached_ns) <= self.cpu.now_ns
+        self.cpu.work(2 * US)
+        elapsed_ns = event.gpu.clock_ns(event.reached_ns) - anchor.gpu.clock_ns(anchor.reached_ns)
+        return as_float32(elapsed_ns / 1e6)
+
+    def memory(self) -> tuple[int, int, int, int]:
+        """Bytes allocated and reserved by torch, its retries and failures."""
+        self.cpu.work(5 * US)
+        return self.allocator
+
+    def _stream(self, handle: StreamHandle):
+        return self.gpus[handle.device_index].stream(handle.number)

@@ -1,0 +1,77 @@
+"""Loops of known troubles, one turn each."""
+
+from __future__ import annotations
+
+from tests.gpu_simulator.machine import MS, US
+from tests.gpu_simulator.training import Training
+
+
+def launch_bound(run: Training) -> None:
+    """Many small kernels: the GPU waits for each launch."""
+    run.fetch(0.3 * MS, 0.1)
+    run.kernels(120, 4 * US, 12 * US)
+    run.backward(lambda: run.kernels(180, 4 * US, 9 * US))
+    run.step(lambda: run.kernels(40, 3 * US, 10 * US))
+    run.cpu.work(0.1 * MS, 0.1)
+
+
+def gpu_bound(run: Training) -> None:
+    """Large kernels; the loop waits for the step before last, so launches run ahead, never to the limit."""
+    stream = run.stream
+    run.cpu.wait_until(getattr(run, "before_ns", 0))
+    run.before_ns = stream.end_ns  # type: ignore[attr-defined]  # the loop's own event
+    run.fetch(0.4 * MS, 0.1)
+    run.kernels(40, 150 * US)
+    run.backward(lambda: run.kernels(60, 220 * US))
+    run.step(lambda: run.kernels(12, 130 * US))
+    run.cpu.work(0.2 * MS, 0.1)
+
+
+def queue_full(run: Training) -> None:
+    """Nothing ever waits, so launches run ahead until the queue is full and the launch itself waits."""
+    run.fetch(0.4 * MS, 0.1)
+    run.kernels(150, 40 * US)
+    run.backward(lambda: run.kernels(240, 50 * US))
+    run.step(lambda: run.kernels(40, 30 * US))
+    run.cpu.work(0.1 * MS)
+
+
+def data_starved(run: Training) -> None:
+    """The GPU has long finished when the batch comes."""
+    run.fetch(45 * MS, 0.2)
+    run.kernels(60, 80 * US)
+    run.backward(lambda: run.kernels(90, 110 * US))
+    run.step(lambda: run.kernels(20, 60 * US))
+    run.cpu.work(0.2 * MS, 0.1)
+
+
+def sync_item(run: Training) -> None:
+    """``loss.item()`` after every step: launches never run ahead over its end."""
+    run.fetch(0.5 * MS, 0.1)
+    run.kernels(80, 40 * US, 30 * US)
+    run.backward(lambda: run.kernels(120, 60 * US, 25 * US))
+    run.step(lambda: run.kernels(30, 40 * US, 20 * US))
+    run.stream.launch(2 * US)
+    run.stream.synchronise()
+    run.cpu.work(0.3 * MS, 0.1)
+
+
+def transfer(run: Training) -> None:
+    """The batch is copied from pageable memory: the CPU waits for the copy."""
+    run.fetch(0.5 * MS, 0.1)
+    run.stream.launch(9 * MS, 40 * US)
+    run.stream.synchronise()
+    run.kernels(40, 60 * US)
+    run.backward(lambda: run.kernels(60, 80 * US))
+    run.step(lambda: run.kernels(15, 50 * US))
+    run.cpu.work(0.2 * MS, 0.1)
+
+
+LOOPS = {
+    "gpu_bound": gpu_bound,
+    "launch_bound": launch_bound,
+    "data_starved": data_starved,
+    "sync_item": sync_item,
+    "queue_full": queue_full,
+    "transfer": transfer,
+}

@@ -1,0 +1,176 @@
+"""A training thread in simulated time: its boundaries are marked and timed as the hooks do it, its truth is kept."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from tests.gpu_simulator.device import SimulatedDevice, StreamHandle
+from tests.gpu_simulator.machine import MS, SECOND, US, Cpu, Gpu, Stream
+from tuimon.records import Record
+from tuimon.sources.markers import RingFollower
+from tuimon.target import ring
+from tuimon.target.gpu_clock import GpuClock
+
+TID = 7
+PID = 100
+
+
+class SimulatedRing:
+    """The ring, as far as its follower asks."""
+
+    pid = PID
+
+    def __init__(self) -> None:
+        self.waiting: list[ring.Marker] = []
+        self.dropped = 0
+
+    def read(self) -> list[ring.Marker]:
+        out, self.waiting = self.waiting, []
+        return out
+
+    def holds_back(self) -> bool:
+        return False
+
+    def name(self, number: int) -> str:
+        return "?"
+
+    def meta(self) -> dict[str, object]:
+        return {}
+
+    def loading(self) -> Iterator[object]:
+        return iter(())
+
+
+class Boundary(NamedTuple):
+    """The truth of one boundary: when the CPU came to it, when the GPU did."""
+
+    kind: int
+    cpu_ns: int
+    gpu_ns: int
+    timed: bool  # the GPU clock has put an event there
+
+
+class Truth:
+    """What really happened on the GPU, by the program's own labels."""
+
+    def __init__(self) -> None:
+        self.span_ns: Counter[str] = Counter()
+        self.idle_ns: Counter[str] = Counter()
+        self.boundaries: list[Boundary] = []
+        self._label: str | None = None
+        self._since = (0, 0)  # when the GPU came to the beginning of what is labelled, and its work until then
+
+    def enter(self, label: str, stream: Stream) -> None:
+        """From here on the program is in this phase."""
+        reached = (stream.reached_ns(), stream.busy_ns)
+        if self._label is not None:
+            span_ns = reached[0] - self._since[0]
+            self.span_ns[self._label] += span_ns
+            self.idle_ns[self._label] += max(0, span_ns - (reached[1] - self._since[1]))
+        self._label, self._since = label, reached
+
+    def share(self, name: str) -> float:
+        """Share of a phase in the GPU's time, evaluation left out."""
+        return self.span_ns[name] / self.total_ns
+
+    @property
+    def total_ns(self) -> int:
+        """The GPU's time in steps."""
+        return self.span_ns.total() - self.span_ns["eval"]
+
+
+class Training:
+    """Programs call ``fetch``, ``backward`` and ``step`` around what they launch."""
+
+    def __init__(self, drift_ppm: float = 0.0, gpus: int = 1, seed: int = 1) -> None:
+        self.cpu = Cpu(seed=seed)
+        self.gpus = [Gpu(self.cpu, n, drift_ppm * (-1) ** n, epoch_ns=(77 + n) * SECOND) for n in range(gpus)]
+        self.device = SimulatedDevice(self.cpu, self.gpus)
+        self.ring = SimulatedRing()
+        self.clock = GpuClock(self.device, self.emit, lambda: self.cpu.now_ns)
+        self.follower = RingFollower(self.ring, 1.0, self.cpu.now_ns)  # type: ignore[arg-type]  # as far as it asks
+        self.truth = Truth()
+        self.records: list[Record] = []
+
+    # -- what a program does
+
+    @property
+    def stream(self) -> Stream:
+        """The current stream."""
+        return self.device._stream(self.device.current)
+
+    def use(self, device_index: int = 0, number: int = 0) -> None:
+        """Make another stream the current one."""
+        self.device.current = StreamHandle(device_index, number)
+
+    def kernels(self, count: int, gpu_ns: int, cpu_ns: int = 6 * US) -> None:
+        """Launch like kernels one after the other."""
+        launch = self.stream.launch
+        for _ in range(count):
+            launch(gpu_ns, cpu_ns)
+
+    def fetch(self, wait_ns: float, spread: float = 0.0, iterator: int = 1, label: str = "forward") -> None:
+        """A batch from a DataLoader; what follows is ``label``."""
+        self.truth.enter("data" if label != "eval" else "eval", self.stream)
+        self.emit(ring.FETCH_BEGIN, iterator)
+        self.cpu.work(wait_ns, spread)
+        self.truth.enter(label, self.stream)
+        self._boundary(ring.FETCH_END, iterator)
+
+    def exhausted(self, iterator: int = 1) -> None:
+        """The DataLoader has no more batches."""
+        self.emit(ring.FETCH_BEGIN, iterator)
+        self.cpu.work(0.1 * MS)
+        self.emit(ring.FETCH_END, iterator, 1)
+
+    def backward(self, work: Callable[[], None], then: str = "other") -> None:
+        """``loss.backward()``."""
+        outer = self.truth._label or "other"
+        self.truth.enter("backward", self.stream)
+        self._boundary(ring.BACKWARD_BEGIN)
+        work()
+        self.truth.enter(then if outer != "optimizer" else "optimizer", self.stream)
+        self._boundary(ring.BACKWARD_END)
+
+    def step(self, work: Callable[[], None], optimizer: int = 1) -> None:
+        """``optimizer.step()``."""
+        self.truth.enter("optimizer", self.stream)
+        self._boundary(ring.OPTIMIZER_BEGIN, optimizer)
+        work()
+        self.truth.enter("other", self.stream)
+        self._boundary(ring.OPTIMIZER_END, optimizer)
+
+    def emit(self, kind: int, value: int = 0, flag: int = 0) -> None:
+        """What the hooks and the GPU clock call to write a marker."""
+        self.ring.waiting.append(ring.Marker(self.cpu.now_ns, kind, flag, TID, value))
+        self.cpu.now_ns += 500
+
+    def _boundary(self, kind: int, value: int = 0) -> None:
+        """As the hooks do it."""
+        number = self.clock.number(kind, value)
+        boundary = Boundary(kind, self.cpu.now_ns, self.stream.reached_ns(), bool(number))
+        self.truth.boundaries.append(boundary)
+        self.emit(kind, value, number)
+        if number:
+            self.clock.record(number)
+
+    # -- and the monitor beside it
+
+    def run(self, turn: Callable[[Training], None], seconds: float) -> list[Record]:
+        """Repeat a turn of the loop for so long; returns the records of it."""
+        end_ns = self.cpu.now_ns + int(seconds * SECOND)
+        begun = len(self.records)
+        look_ns = self.cpu.now_ns
+        while self.cpu.now_ns < end_ns:
+            turn(self)
+            if self.cpu.now_ns >= look_ns:
+                self.look()
+                look_ns = self.cpu.now_ns + SECOND // 4
+        self.look()
+        return self.records[begun:]
+
+    def look(self) -> None:
+        """The monitor reads the ring."""
+        self.records += self.follower.windows(self.cpu.now_ns)

@@ -1,0 +1,180 @@
+"""Where a GPU's clock stands against the CPU's, from bounds alone: nothing ever waits for the GPU.
+
+Every event tells that the GPU came to it not before it was recorded, nor before it was last seen not done, and not
+after it was first seen done. Where the GPU had nothing left to do, it came to it at once. Each of these is a point that
+the line ``offset + rate * time`` runs above or below. Two clocks drift by up to 100 ppm, a millisecond in ten seconds:
+so all bounds of the last minute count. Each cuts a half plane off what offset and rate can be; a polygon is left.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import NamedTuple
+
+#: From the marker of a boundary to the GPU's coming to its event, when it had nothing to do: to ask whether it has
+#: (1-3 us), to record (2-10 us), and the GPU's own latency. Longer where the thread is interrupted just then.
+LAUNCH_NS = 15_000
+#: Rounding: ``elapsed_time`` is a float32 of ms (0.5 us at 10 s), events tick every 0.5 us, gaps are whole us.
+ROUNDING_NS = 1_500
+#: Crystals differ by less than this, with the slewing of the system's clock.
+MAX_RATE = 200e-6
+#: Rates change with temperature: a bound loosens by so much for its age (0.5 us a second).
+WANDER = 0.5e-6
+_HISTORY_NS = 60_000_000_000
+_BLOCK_NS = 2_000_000_000
+_ANYTHING_NS = 1e13
+
+#: What offset (ns) and rate can be: a convex polygon.
+Polygon = list[tuple[float, float]]
+ABOVE, BELOW = 1.0, -1.0
+
+
+class Bounds(NamedTuple):
+    """The offset (CPU's clock - GPU's) is between these; in ns."""
+
+    lowest: float
+    highest: float
+
+
+class Point(NamedTuple):
+    """The offset is above, or below, ``offset_ns`` at a moment of the GPU's clock."""
+
+    gpu_ns: float
+    offset_ns: float
+
+
+@dataclass(slots=True)
+class _Block:
+    """The bounds of two seconds; only those that can matter."""
+
+    begin_ns: float
+    lower: list[Point] = field(default_factory=list)
+    upper: list[Point] = field(default_factory=list)
+    prompt: list[Point] = field(default_factory=list)  # upper bounds of events that found the GPU idle
+
+
+class ClockOffset:
+    """The offset of one GPU's clock. Add events in order; ask near the latest."""
+
+    def __init__(self) -> None:
+        self._blocks: deque[_Block] = deque()
+        self._base_ns = 0  # offsets are counted from here, to keep floats exact
+        self._latest_ns = 0.0
+
+    def add(self, gpu_ns: int, earliest_ns: int, latest_ns: int, prompt_ns: int | None = None) -> None:
+        """The GPU came to an event at ``gpu_ns`` of its clock: between two moments of the CPU's.
+
+        ``prompt_ns``: and, unless the thread was interrupted, not after this.
+        """
+        if not self._blocks:
+            self._base_ns = earliest_ns - gpu_ns
+        elif gpu_ns <= self._latest_ns:
+            return
+        self._latest_ns = at = float(gpu_ns)
+        if not self._blocks or at - self._blocks[-1].begin_ns > _BLOCK_NS:
+            self._begin_block(at)
+        block, zero_ns = self._blocks[-1], self._base_ns + gpu_ns
+        _keep(block.lower, Point(at, earliest_ns - zero_ns - ROUNDING_NS), ABOVE)
+        _keep(block.upper, Point(at, latest_ns - zero_ns + ROUNDING_NS), BELOW)
+        if prompt_ns is not None:
+            block.prompt.append(Point(at, prompt_ns - zero_ns + ROUNDING_NS))
+
+    def at(self, moments: Iterable[int]) -> list[Bounds] | None:
+        """The offset at moments of the GPU's clock, near the latest event; None when nothing is known.
+
+        Between two moments a straight line through their bounds is a bound as well.
+        """
+        while self._blocks:
+            polygon = self._possible()
+            if polygon:
+                return [self._bounds(polygon, moment) for moment in moments]
+            # no line fits: the system's clock was slewed, and what is old no longer holds
+            for _ in range((len(self._blocks) + 1) // 2):
+                self._blocks.popleft()
+        return None
+
+    def _bounds(self, polygon: Polygon, moment: int) -> Bounds:
+        since_ns = moment - self._latest_ns
+        offsets = [offset + rate * since_ns for offset, rate in polygon]
+        return Bounds(self._base_ns + min(offsets), self._base_ns + max(offsets))
+
+    def _possible(self) -> Polygon:
+        """What the offset at the latest event, and the rate, can be; empty where the bounds exclude each other."""
+        polygon: Polygon = [
+            (-_ANYTHING_NS, -MAX_RATE),
+            (_ANYTHING_NS, -MAX_RATE),
+            (_ANYTHING_NS, MAX_RATE),
+            (-_ANYTHING_NS, MAX_RATE),
+        ]
+        for block in self._blocks:
+            for point in block.lower:
+                polygon = self._cut(polygon, point, ABOVE)
+            for point in block.upper:
+                polygon = self._cut(polygon, point, BELOW)
+        if polygon:
+            for point in self._prompt():
+                polygon = self._cut(polygon, point, BELOW) or polygon
+        return polygon
+
+    def _prompt(self) -> Iterator[Point]:
+        """The bounds that may be wrong, those at the ends last: between others a wrong one shows."""
+        points = [point for block in self._blocks for point in block.prompt]
+        yield from reversed(points[1:-1])
+        yield from points[-1:]
+        yield from points[: len(points) > 1]
+
+    def _cut(self, polygon: Polygon, point: Point, side: float) -> Polygon:
+        """What is left of the polygon above or below a point."""
+        if not polygon:
+            return polygon
+        since_ns = point.gpu_ns - self._latest_ns
+        bound = point.offset_ns + side * WANDER * since_ns
+        rooms = [side * (offset + rate * since_ns - bound) for offset, rate in polygon]
+        return polygon if min(rooms) >= 0 else _corners(polygon, rooms)
+
+    def _begin_block(self, at: float) -> None:
+        if self._blocks:
+            newest = self._blocks[-1]
+            prompt, newest.prompt = newest.prompt, []
+            for point in prompt:
+                if point.offset_ns >= _chord(newest.lower, point.gpu_ns):
+                    _keep(newest.prompt, point, BELOW)
+        self._blocks.append(_Block(at))
+        while self._blocks[0].begin_ns < at - _HISTORY_NS:
+            self._blocks.popleft()
+
+
+def _corners(polygon: Polygon, rooms: Sequence[float]) -> Polygon:
+    """The part of a convex polygon whose corners have room; Sutherland and Hodgman's way."""
+    out: Polygon = []
+    before, room_before = polygon[-1], rooms[-1]
+    for corner, room in zip(polygon, rooms, strict=True):
+        if (room >= 0) != (room_before >= 0):
+            part = room_before / (room_before - room)
+            out.append((before[0] + part * (corner[0] - before[0]), before[1] + part * (corner[1] - before[1])))
+        if room >= 0:
+            out.append(corner)
+        before, room_before = corner, room
+    return out
+
+
+def _keep(hull: list[Point], point: Point, side: float) -> None:
+    """Append a point to the upper (ABOVE) or lower hull of points: what a straight line must pass."""
+    while len(hull) >= 2:
+        (x1, y1), (x2, y2) = hull[-2:]
+        if side * ((y2 - y1) * (point.gpu_ns - x1) - (point.offset_ns - y1) * (x2 - x1)) > 0:
+            break
+        hull.pop()
+    hull.append(point)
+
+
+def _chord(hull: list[Point], at: float) -> float:
+    """The height of a hull at a moment within it."""
+    for left, right in pairwise(hull):
+        if at <= right.gpu_ns:
+            part = (at - left.gpu_ns) / (right.gpu_ns - left.gpu_ns)
+            return left.offset_ns + part * (right.offset_ns - left.offset_ns)
+    return hull[-1].offset_ns
