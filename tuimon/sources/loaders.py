@@ -101,7 +101,7 @@ class LoaderTracker:
         elif kind == ring.FETCH_END:
             begun = self._open.pop((tid, value), None)
             if begun is not None:
-                self._fetched(value >> ring.LOADER_SHIFT, time_ns - begun[0], begun[1], exhausted=flag != 0)
+                self._fetched(value >> ring.LOADER_SHIFT, time_ns - begun[0], begun[1], exhausted=0 < flag < ring.GPU_FIRST)
         elif kind == ring.WORKER:
             self._enrol(flag, value)
 

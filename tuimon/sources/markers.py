@@ -11,6 +11,7 @@ from contextlib import suppress
 from tuimon.records import Mark, PhaseTime, Record, SlowStep, Steps, length_bucket
 from tuimon.sources import procfs
 from tuimon.sources.gc_pauses import GcPauses
+from tuimon.sources.gpu_time import GpuTracker
 from tuimon.sources.loaders import LoaderTracker
 from tuimon.sources.loops import Step, StepFinder
 from tuimon.sources.phases import PhaseMachine
@@ -54,6 +55,7 @@ class RingFollower:
         self._begin_ns = start_ns // self._interval_ns * self._interval_ns
         self._loops: dict[int, ThreadLoop] = {}
         self._loaders = LoaderTracker(reader)
+        self._gpu = GpuTracker(self.pid)
         self._gc = GcPauses(bool(reader.meta().get("gc")))
         self._marks: list[tuple[int, str]] = []
         self._index = 0  # number of the next step
@@ -71,6 +73,7 @@ class RingFollower:
             self._feed_until(end_ns)
             yield from self._window(end_ns)
             yield from self._loaders.records(end_ns, self._interval_ns / 1e9, now_ns)
+            yield from self._gpu.records(end_ns, self._interval_ns / 1e9)
             self._begin_ns = end_ns
 
     def last(self, now_ns: int) -> Iterator[Record]:
@@ -82,9 +85,14 @@ class RingFollower:
         if now_ns > self._begin_ns:
             yield from self._window(now_ns, ended=True)
             yield from self._loaders.records(now_ns, (now_ns - self._begin_ns) / 1e9, now_ns)
+            yield from self._gpu.records(now_ns, (now_ns - self._begin_ns) / 1e9)
 
     def _read(self) -> None:
-        self._waiting.extend(self.reader.read())
+        dropped = self.reader.dropped
+        found = self.reader.read()
+        if self.reader.dropped > dropped:
+            self._gpu.lose()
+        self._waiting.extend(found)
         if self._waiting:
             self._latest_ns = self._waiting[-1].time_ns
 
@@ -101,12 +109,15 @@ class RingFollower:
             if kind < ring.RANGE_PUSH or kind == ring.STEP:
                 loop.phases.feed(time_ns, kind, flag, value)
                 self._loaders.feed(time_ns, kind, flag, tid, value)
+                self._gpu.boundary(time_ns, kind, flag, tid, value)
             elif kind < ring.STEP:
                 loop.ranges.feed(time_ns, kind, flag, value)
             elif kind == ring.MARK and len(self._marks) < _MARKS_PER_WINDOW:
                 self._marks.append((time_ns, self.reader.name(value).split("\x1f", 1)[0]))
             elif kind == ring.WORKER:
                 self._loaders.feed(time_ns, kind, flag, tid, value)
+            else:
+                self._gpu.feed(time_ns, kind, flag, value)
 
     def _training_loop(self) -> ThreadLoop | None:
         return max(self._loops.values(), key=lambda loop: loop.weight, default=None)
@@ -121,6 +132,7 @@ class RingFollower:
         self._marks.clear()
         self._gc.take()
         self._loaders.skip_past()
+        self._gpu.skip_past()
 
     def _window(self, end_ns: int, ended: bool = False) -> Iterator[Record]:
         t = end_ns / 1e9

@@ -136,8 +136,9 @@ class PhaseMachine:
         if self._stack:
             return
         if phase == "data":
-            self._before = "end" if flag else "fetch"
-            self._loop.fetch_ends(exhausted=bool(flag))
+            exhausted = 0 < flag < ring.GPU_FIRST
+            self._before = "end" if exhausted else "fetch"
+            self._loop.fetch_ends(exhausted=exhausted)
         elif phase == "backward":
             self._before = "backward"
             self._loop.backward_ends(time_ns)
