@@ -10,6 +10,7 @@ from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.gil import gil_contention
 from tuimon.diagnosis.host import compute_bound_cpu, optimizer_bound, side_work
 from tuimon.diagnosis.input import input_bound
+from tuimon.diagnosis.memory import gc_pauses, memory_pressure
 from tuimon.diagnosis.rank import folded, ranked
 from tuimon.diagnosis.ranks import straggler_rank
 from tuimon.diagnosis.start import warmup
@@ -30,6 +31,8 @@ RULES: tuple[Rule, ...] = (
     cpu_oversubscribed,
     neighbour,
     step_time_drift,
+    memory_pressure,
+    gc_pauses,
     compute_bound_cpu,
 )
 

@@ -35,12 +35,21 @@ def folded(findings: list[Finding]) -> list[Finding]:
         evidence = {**data.evidence, "cores_waited_for": cores.evidence["cores_waited_for"]}
         by_rule["input_bound"] = replace(data, evidence=evidence, action=f"{data.action}; {cores.action}")
         del by_rule["cpu_oversubscribed"]
+    _fold_collections(by_rule)
     if "cpu_oversubscribed" in by_rule:
         _drop_benign(by_rule, "neighbour")
         by_rule.pop("optimizer_bound", None)  # its many small parallel loops suffer most from too few cores
     if _OUT_OF_ORDER & by_rule.keys():
         by_rule.pop("compute_bound_cpu", None)
     return list(by_rule.values())
+
+
+def _fold_collections(by_rule: dict[str, Finding]) -> None:
+    """Collections that the loop asks for itself are the side work they show up as."""
+    side, pauses = by_rule.get("side_work"), by_rule.get("gc_pauses")
+    if side is not None and pauses is not None and pauses.where and pauses.where[0] in side.where:
+        by_rule["side_work"] = replace(side, evidence={**side.evidence, "gc_share": pauses.evidence["gc_share"]})
+        del by_rule["gc_pauses"]
 
 
 def _drop_benign(by_rule: dict[str, Finding], rule: str) -> None:

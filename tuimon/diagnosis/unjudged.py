@@ -45,8 +45,11 @@ def _missing(session: Session, pid: int) -> Iterator[Unjudged]:
         yield from (Unjudged(rule, reason) for rule in ("cpu_oversubscribed", "neighbour"))
     if uses_gpu(session, pid) is not False:
         yield from (Unjudged(rule, "no GPU events are recorded") for rule in _GPU)
-    yield Unjudged("gc_pauses", "time in the garbage collector is not measured")
-    yield Unjudged("memory_pressure", "the machine's free memory is not recorded")
+    stats = session.step_stats(pid)
+    if stats is None or stats.recent().gc_ns is None:
+        yield Unjudged("gc_pauses", "without markers the garbage collector's pauses are not told")
+    if session.machine.latest is None:
+        yield Unjudged("memory_pressure", "the machine's memory is not recorded")
 
 
 def _why_no_steps(session: Session, pid: int) -> str:
