@@ -90,6 +90,10 @@ class GpuClock:
         self.on = False
         _abandoned.append(self._events)
 
+    def in_child(self) -> None:
+        """What a forked child goes on with: nothing, and its parent's events stay as they are."""
+        self.close()
+
     def let_pass(self) -> None:
         """Return when no other thread is touching the device; after 0.1 s in any case (it is held up in a record)."""
         if self._touching.acquire(True, 0.1):
