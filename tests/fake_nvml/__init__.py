@@ -1,4 +1,4 @@
-"""NVML without a GPU: the real pynvml over a fake ``libnvidia-ml.so.1`` (see fake_nvml.c for the scenario's keys)."""
+"""NVML without a GPU: the real pynvml over a fake ``libnvidia-ml.so.1`` (see scenario.c for the scenario's keys)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -16,13 +18,13 @@ import pytest
 
 from tuimon.records import AnyRecord
 
-_SOURCE = Path(__file__).with_name("fake_nvml.c")
+_HERE = Path(__file__).parent
 _LIBRARY = "libnvidia-ml.so.1"
 _decoder = msgspec.json.Decoder(list[AnyRecord])
 
 
 @functools.cache
-def build() -> Path:
+def build(*, old_driver: bool = False) -> Path:
     """Compile the library once; skips the test where there is no C compiler."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
@@ -30,51 +32,77 @@ def build() -> Path:
     directory = tempfile.mkdtemp(prefix="tuimon-fake-nvml-")
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
     out = Path(directory) / _LIBRARY
-    subprocess.run(
-        [compiler, "-shared", "-fPIC", "-O1", f"-Wl,-soname,{_LIBRARY}", "-o", out, _SOURCE], check=True, timeout=60
-    )
+    flags = ["-shared", "-fPIC", "-O1", "-Wl,-Bsymbolic", f"-Wl,-soname,{_LIBRARY}"]
+    flags += ["-DOLD_DRIVER"] if old_driver else []
+    subprocess.run([compiler, *flags, "-o", out, *sorted(_HERE.glob("*.c"))], check=True, timeout=60)
     return out
 
 
-class FakeNvml:
-    """A process of its own in which a real GpuSource reads the fake library, look by look."""
+class Scenario:
+    """The file that the fake library in a directory answers from."""
 
-    def __init__(self, directory: Path, *, installed: bool = True) -> None:
+    def __init__(self, directory: Path, *, installed: bool = True, old_driver: bool = False) -> None:
         self._directory = directory
-        self._scenario = directory / "scenario"
+        self._old_driver = old_driver
+        self._file = directory / "scenario"
         self._lines: dict[str, str] = {}
-        self._scenario.touch()
+        self._file.touch()
         if installed:
             self.install()
-        env = {
-            **os.environ,
-            "LD_LIBRARY_PATH": str(directory),
-            "FAKE_NVML_SCENARIO": str(self._scenario),
-        }
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What a process needs to find the library and its scenario."""
+        return {"LD_LIBRARY_PATH": str(self._directory), "FAKE_NVML_SCENARIO": str(self._file)}
+
+    def install(self) -> None:
+        """Put the library where the process finds it."""
+        shutil.copy(build(old_driver=self._old_driver), self._directory / _LIBRARY)
+
+    def set(self, keys: Mapping[str, object] | None = None, **more: object) -> None:
+        """Change keys; None takes one out. ``gpu0_power_mw=1`` is ``{"0.power_mw": 1}``."""
+        for name, value in {**(keys or {}), **{_key(name): value for name, value in more.items()}}.items():
+            self._lines.pop(name, None)
+            if value is not None:
+                self._lines[name] = str(value)
+        whole = self._file.with_suffix(".new")
+        whole.write_text("".join(f"{key} {value}\n" for key, value in self._lines.items()))
+        whole.rename(self._file)
+
+    def count_calls(self) -> Counter[str]:
+        """How often each function was called since this was last asked."""
+        log = self._directory / "calls"
+        counted = Counter(log.read_text().split()) if log.exists() else Counter[str]()
+        log.write_text("")
+        self.set({"calls": log})
+        return counted
+
+
+class FakeNvml(Scenario):
+    """A process of its own in which a real GpuSource reads the fake library, look by look."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        installed: bool = True,
+        old_driver: bool = False,
+        interval_s: float = 1.0,
+        patience_s: float = 60.0,
+    ) -> None:
+        super().__init__(directory, installed=installed, old_driver=old_driver)
         self._process = subprocess.Popen(
-            [sys.executable, Path(__file__).with_name("looks.py")],
-            env=env,
+            [sys.executable, _HERE / "looks.py", str(interval_s), str(patience_s)],
+            env={**os.environ, **self.environment},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
 
-    def install(self) -> None:
-        """Put the library where the process finds it."""
-        shutil.copy(build(), self._directory / _LIBRARY)
-
-    def set(self, **lines: object) -> None:
-        """Change keys of the scenario: ``power_mw`` of GPU 0 is ``gpu0_power_mw``; None takes a key out."""
-        for name, value in lines.items():
-            key = name[3:].replace("_", ".", 1) if name.startswith("gpu") else name
-            key = key.replace("error_nvml", "error.nvml")
-            if value is None:
-                self._lines.pop(key, None)
-            else:
-                self._lines[key] = str(value)
-        whole = self._scenario.with_suffix(".new")
-        whole.write_text("".join(f"{key} {value}\n" for key, value in self._lines.items()))
-        whole.rename(self._scenario)
+    @property
+    def pid(self) -> int:
+        """The one process of its run."""
+        return self._process.pid
 
     def look(self, now_s: float, **facts: object) -> list[AnyRecord]:
         """What ``GpuSource.read`` returns at this time. ``facts``: what the run's processes say of themselves."""
@@ -91,8 +119,13 @@ class FakeNvml:
         assert self._process.wait(20) == 0
 
 
+def _key(name: str) -> str:
+    key = name[3:].replace("_", ".", 1) if name.startswith("gpu") else name
+    return key.replace("error_nvml", "error.nvml").replace("delay_nvml", "delay.nvml")
+
+
 def usual(index: int) -> dict[str, object]:
-    """The lines of a GPU that supports everything and computes."""
+    """The lines of a GPU that supports what all do, and computes."""
     lines: dict[str, object] = {
         "name": "NVIDIA Fake 80GB",
         "uuid": f"GPU-0000000{index}-fake",
@@ -106,6 +139,36 @@ def usual(index: int) -> dict[str, object]:
         "sm_clock": 1755,
         "sm_clock_max": 1980,
         "event_reasons": "0x1",
-        "pids": 4242,
+        "pids": "4242:19000",
     }
     return {f"gpu{index}_{key}": value for key, value in lines.items()}
+
+
+def modern(index: int) -> dict[str, object]:
+    """Beside ``usual``: what a data centre GPU of today has."""
+    lines: dict[str, object] = {
+        "capability": "9.0",
+        "ecc": 0,
+        "xids": "",
+        "gpm": 1,
+        "gpm.2": 91.5,
+        "gpm.3": 40.25,
+        "gpm.5": 12,
+        "gpm.10": 55.5,
+        "gpm.20": 100,
+        "gpm.21": 2000,
+        "field.186": 402000,
+        "field.185": 398000,
+        "field.83": 1_000_000,
+        "field.82": 74,
+        "field.197": 10_000_000_000,
+        "field.198": 50_000_000_000,
+        "field.138": 1_000_000,
+        "field.139": 2_000_000,
+        "field.74": 5_000_000_000,
+        "field.76": 0,
+        "field.269": 0,
+        "field.270": 0,
+        "field.271": 0,
+    }
+    return {f"{index}.{key}": value for key, value in lines.items()}

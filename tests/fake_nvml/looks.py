@@ -12,8 +12,9 @@ from tuimon.sources.targets import Targets
 
 def main() -> None:
     now = [0.0]
+    interval_s, patience_s = map(float, sys.argv[1:])
     targets = Targets(os.getpid(), None)
-    source = GpuSource(targets, 1.0, clock=lambda: now[0])
+    source = GpuSource(targets, interval_s, clock=lambda: now[0], patience_s=patience_s)
     for line in sys.stdin:
         order = json.loads(line)
         now[0] = order["now_s"]

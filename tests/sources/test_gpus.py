@@ -47,7 +47,7 @@ def test_every_figure_of_two_gpus(nvml: FakeNvml) -> None:
         sm_clock_max_mhz=1980,
         throttle=[],  # idling holds the clocks down too, and is no throttling
         pids=[4242],
-        processes=[GpuProcess(4242, 0)],
+        processes=[GpuProcess(4242, 19000 << 20)],
         cost_ms=first.cost_ms,
     )
     assert first.cost_ms

@@ -22,8 +22,12 @@ def instances(gpu: Handle) -> Iterable[Handle]:
     """Those that may be seen from here; in a container: what it was given. Raises NvmlError when the GPU is gone."""
     for place in range(gpu.ask("nvmlDeviceGetMaxMigDeviceCount") or 0):
         raw = gpu.ask("nvmlDeviceGetMigDeviceHandleByIndex", place)
-        if raw is not None:  # else a free place
+        if raw is None:  # a free place
+            continue
+        try:
             yield gpu.library.handle_of(raw)
+        except NvmlError:  # not for us to see
+            continue
 
 
 class MigDevice:

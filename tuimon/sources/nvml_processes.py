@@ -42,6 +42,7 @@ class Processes:
         self._handle = handle
         self._trust = trust
         self._seen_us = 0  # the driver's time of the newest utilisation sample that we have
+        self._looked = False
         self.found: list[GpuProcess] = []  # at the latest look, most memory first; pid 0: not known here
 
     @property
@@ -51,7 +52,8 @@ class Processes:
 
     def look(self) -> None:
         """Ask."""
-        answer = self._handle.ask("nvmlDeviceGetComputeRunningProcesses")
+        # with its version: pynvml refuses the bare name where the driver has not the newest
+        answer = self._handle.ask("nvmlDeviceGetComputeRunningProcesses_v3")
         if answer is None:  # drivers before 510
             answer = self._handle.ask("nvmlDeviceGetComputeRunningProcesses_v2")
         sm_ratios = self._sm_ratios() if answer else {}
@@ -66,7 +68,7 @@ class Processes:
 
     def _sm_ratios(self) -> dict[int, float]:
         """Mean share of time by pid since the last look; nothing for who was idle."""
-        first = self._seen_us == 0
+        first, self._looked = not self._looked, True
         percents: dict[int, list[int]] = defaultdict(list)
         newest_us = self._seen_us
         for sample in self._handle.ask("nvmlDeviceGetProcessUtilization", self._seen_us) or ():

@@ -13,6 +13,7 @@ class Utilisation:
     def __init__(self, handle: Handle) -> None:
         self._handle = handle
         self._seen_us = 0  # the driver's time of the newest sample that we have
+        self._looked = False
         self._samples: list[float] = []
         self._averages: list[float] = []
 
@@ -22,7 +23,7 @@ class Utilisation:
         answer = self._handle.ask("nvmlDeviceGetSamples", api.NVML_GPU_UTILIZATION_SAMPLES, self._seen_us)
         samples = ((s.timeStamp, s.sampleValue.uiVal) for s in answer[1]) if answer else ()
         fresh = sorted(sample for sample in samples if sample[0] > self._seen_us)
-        first = self._seen_us == 0
+        first, self._looked = not self._looked, True
         if fresh:
             self._seen_us = fresh[-1][0]
         if fresh and not first:  # at the first look the buffer holds the past

@@ -1,0 +1,64 @@
+"""Which GPUs the run uses: by UUID, by process, by CUDA_VISIBLE_DEVICES. The real pynvml over a fake NVML library."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.fake_nvml import FakeNvml, usual
+from tests.fake_nvml.records import gpus
+
+
+@pytest.fixture
+def nvml(tmp_path: Path) -> Iterator[FakeNvml]:
+    fake = FakeNvml(tmp_path)
+    fake.set(devices=4, driver="580.65.06", **usual(0), **usual(1), **usual(2), **usual(3))
+    yield fake
+    fake.close()
+
+
+def uuid(index: int) -> str:
+    return f"GPU-0000000{index}-fake"
+
+
+def chosen(nvml: FakeNvml, now_s: float, **facts: object) -> list[int]:
+    return [gpu.index for gpu in gpus(nvml.look(now_s, **facts)) if gpu.chosen]
+
+
+def test_visible_devices_count_until_a_process_has_said_what_it_uses(nvml: FakeNvml) -> None:
+    assert chosen(nvml, 1.0, cuda_visible_devices="3,1") == [1, 3]
+    assert chosen(nvml, 10.0, cuda_visible_devices="3,1", gpu_uuids=[uuid(3)]) == []
+
+
+def test_no_variable_chooses_nothing(nvml: FakeNvml) -> None:
+    assert chosen(nvml, 1.0, cuda_visible_devices=None) == []
+
+
+def test_gpus_that_are_not_alike_are_counted_in_pci_order_only(nvml: FakeNvml) -> None:
+    nvml.set(gpu2_name="NVIDIA Slower")
+    assert chosen(nvml, 1.0, cuda_visible_devices="1") == []
+    assert chosen(nvml, 10.0, cuda_visible_devices="1", cuda_device_order="PCI_BUS_ID") == [1]
+
+
+def test_of_many_gpus_those_not_used_are_read_less_often(nvml: FakeNvml) -> None:
+    seen = [[gpu.index for gpu in gpus(nvml.look(float(t), gpu_uuids=[uuid(2)]))] for t in range(7)]
+    assert seen == [[0, 1, 2, 3], [2], [2], [2], [0, 1, 2, 3], [2], [2]]
+
+
+def test_a_gpu_whose_process_is_of_the_run_is_used(nvml: FakeNvml) -> None:
+    nvml.set(gpu1_pids=nvml.pid)
+    seen = [[gpu.index for gpu in gpus(nvml.look(float(t)))] for t in range(5)]
+    assert seen == [[0, 1, 2, 3], [1], [1], [1], [0, 1, 2, 3]]
+
+
+def test_a_gpu_of_which_an_instance_is_used_is_used(nvml: FakeNvml) -> None:
+    nvml.set({"3.mig": 1, "3.mig.0.uuid": "MIG-77", "3.mig.0.memory_total_mib": 9, "3.mig.0.memory_used_mib": 1})
+    told = "GPU-77"  # torch does not say that it is an instance
+    seen = [[gpu.uuid for gpu in gpus(nvml.look(float(t), gpu_uuids=[told]))] for t in range(2)]
+    assert seen == [[*(uuid(index) for index in range(4)), "MIG-77"], [uuid(3), "MIG-77"]]
+
+
+def test_without_a_gpu_in_use_all_are_read(nvml: FakeNvml) -> None:
+    assert [len(gpus(nvml.look(float(t)))) for t in range(3)] == [4, 4, 4]

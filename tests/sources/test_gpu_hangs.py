@@ -1,0 +1,46 @@
+"""A driver that does not answer: the real pynvml over a fake NVML library that takes its time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.fake_nvml import FakeNvml, usual
+from tests.fake_nvml.records import gpus, notices
+from tests.waiting import until
+
+
+def test_a_call_that_hangs_is_said_and_waited_for(tmp_path: Path) -> None:
+    nvml = FakeNvml(tmp_path, patience_s=0.2)
+    nvml.set(devices=1, **usual(0))
+    until(lambda: gpus(nvml.look(1.0)))
+    nvml.set({"delay.nvmlDeviceGetTemperature": 3_600_000})
+    assert nvml.look(2.0) == []
+    assert nvml.look(3.0) == []  # not worth a word yet
+    (notice,) = notices(nvml.look(8.0))
+    assert (notice.level, notice.message) == ("warning", "the NVIDIA driver does not answer")
+    assert nvml.look(9.0) == []  # said once
+    nvml.set({"delay.nvmlDeviceGetTemperature": None})
+    records = until(lambda: nvml.look(10.0))
+    assert [notice.level for notice in notices(records)] == ["ok"]
+    assert [gpu.t for gpu in gpus(records)] == [2.0]  # that is when they were asked for
+    assert [gpu.t for gpu in until(lambda: gpus(nvml.look(11.0)))] == [11.0]
+    nvml.close()
+
+
+def test_closing_does_not_wait_for_a_call_that_hangs(tmp_path: Path) -> None:
+    nvml = FakeNvml(tmp_path, patience_s=0.2)
+    nvml.set({"devices": 1, "delay.nvmlInitWithFlags": 3_600_000})
+    assert nvml.look(1.0) == []
+    nvml.close()  # fails where the process does not end
+
+
+def test_a_driver_that_answers_slowly_is_asked_less_often(tmp_path: Path) -> None:
+    nvml = FakeNvml(tmp_path)
+    nvml.set(devices=1, **usual(0))
+    nvml.set({"delay.nvmlDeviceGetComputeRunningProcesses_v3": 100})  # called twice: for their number, for themselves
+    nvml.look(1.0)
+    nvml.count_calls()
+    for second in range(2, 10):
+        nvml.look(float(second))
+    assert nvml.count_calls()["nvmlDeviceGetComputeRunningProcesses_v3"] == 0  # at most 2 % of the time
+    nvml.close()
