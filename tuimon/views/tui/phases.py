@@ -7,20 +7,22 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rich.cells import cell_len
 
-from tuimon.session.rows import HotLine, PhaseRow, PhaseTable, RangeRow, StepSummary
+from tuimon.session.rows import GpuTimeRow, HotLine, PhaseTable, StepSummary
 from tuimon.session.steps import STACKED
 from tuimon.views.format import duration, ms, percent, place, plain
-from tuimon.views.tui.charts import bar, ceiling, stacked
+from tuimon.views.tui.charts import ceiling, stacked
+from tuimon.views.tui.gpu_lead import lead_lines
 from tuimon.views.tui.lines import Line, Span, clip, clipped, column, justified, line
 from tuimon.views.tui.pane import Pane
+from tuimon.views.tui.phase_rows import NAME, phase_rows, ranges_that_fit
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding
     from tuimon.session.session import Session
 
-_NAME, _MS, _SHARE = 10, 9, 7
 _CALM_CHART = 13  # rows with caption; what is more goes to the hottest lines first
 _HOT = 12
+_TWO_LINES, _ALL_LINES = 11, 28  # rows from which the GPU's lead gets two lines, and all there is
 _HISTORY = 512  # values that the widest chart can show
 
 
@@ -34,6 +36,7 @@ class PhasesPicture(NamedTuple):
     interval_s: float  # between two values of the history
     hot: tuple[HotLine, ...]
     notes: tuple[str, ...]
+    gpu: GpuTimeRow | None = None
 
 
 class PhasesPane(Pane[PhasesPicture]):
@@ -70,7 +73,9 @@ class PhasesPane(Pane[PhasesPicture]):
             about += f" · pid {table.pid}, 1 of {picture.ranks} ranks"
         if table.inferred:
             about += " · inferred from stack samples"
-        hidden = len(table.ranges) - len(ranges_that_fit(table, self.content_size.height, len(picture.notes)))
+        width, height = self.content_size
+        below = len(picture.notes) + len(_gpu(picture, width, height))
+        hidden = len(table.ranges) - len(ranges_that_fit(table, height, below))
         if hidden:
             about += f" · +{hidden} ranges (z)"
         return (*spans, Span(f" · {about.removeprefix(' · ')}", "dim"))
@@ -78,7 +83,10 @@ class PhasesPane(Pane[PhasesPicture]):
 
 def rows_wanted(table: PhaseTable | None) -> int:
     """Rows of content that the pane could fill well."""
-    return 12 if table is None else len(table.rows) + min(len(table.ranges), 12) + 7
+    if table is None:
+        return 12
+    gpu = 2 * any(row.gpu_ms_per_step is not None for row in table.rows)
+    return len(table.rows) + min(len(table.ranges), 12) + 7 + gpu
 
 
 def phases_lines(picture: PhasesPicture, width: int, height: int) -> list[Line]:
@@ -88,12 +96,21 @@ def phases_lines(picture: PhasesPicture, width: int, height: int) -> list[Line]:
     if table is None:
         return [*_waiting(picture.steps), *notes][:height]
     room = height - len(notes)
-    rows = _rows(table, ranges_that_fit(table, height, len(notes)), width)[:room]
+    gpu = _gpu(picture, width, height)
+    rows = [*phase_rows(table, ranges_that_fit(table, height, len(notes) + len(gpu)), width), *gpu][:room]
     left = room - len(rows)
     hot = _hot(picture.hot, width, left - _CALM_CHART)
     rows += history_lines(picture, width, left - len(hot))
     rows += hot
     return [*rows, *[()] * (room - len(rows)), *notes]
+
+
+def _gpu(picture: PhasesPicture, width: int, height: int) -> list[Line]:
+    """How far launches run ahead and how long the GPU idles: a line; two, and the boundaries, where there is room."""
+    if picture.gpu is None:
+        return []
+    step_ms = picture.steps.median_ms if picture.steps is not None else None
+    return lead_lines(picture.gpu, step_ms, width, 1 if height < _TWO_LINES else 2 if height < _ALL_LINES else 12)
 
 
 def _waiting(steps: StepSummary | None) -> list[Line]:
@@ -109,85 +126,16 @@ def _waiting(steps: StepSummary | None) -> list[Line]:
     return rows
 
 
-def ranges_that_fit(table: PhaseTable, height: int, notes: int = 0) -> tuple[RangeRow, ...]:
-    """The ranges down to the depth that fits beside phases and chart; else the longest of the outermost."""
-    ranges = table.ranges
-    room = height - len(table.rows) - notes - (4 if height >= 16 else 1)
-    if len(ranges) <= room:
-        return ranges
-    for depth in range(max((row.depth for row in ranges), default=0), -1, -1):
-        kept = tuple(row for row in ranges if row.depth <= depth)
-        if len(kept) <= room:
-            return kept
-    longest = sorted((row for row in ranges if row.depth == 0), key=lambda row: -row.ms_per_step)
-    keep = {row.path for row in longest[: max(room, 0)]}
-    return tuple(row for row in ranges if row.path in keep)
-
-
-def _rows(table: PhaseTable, ranges: Sequence[RangeRow], width: int) -> list[Line]:
-    """Each phase followed by the ranges whose outermost range lies mostly in it."""
-    home = _homes(table, ranges)
-    rows: list[Line] = []
-    for phase in table.rows:
-        rows.append(phase_line(phase, width))
-        rows += [range_line(row, width) for row in ranges if home[row.path.split("/", 1)[0]] == phase.name]
-    return rows
-
-
-def _homes(table: PhaseTable, ranges: Sequence[RangeRow]) -> dict[str, str]:
-    known = {row.name for row in table.rows}
-    last = table.rows[-1].name if table.rows else ""
-    homes: dict[str, str] = {}
-    for row in ranges:
-        homes.setdefault(row.path.split("/", 1)[0], row.phase if row.phase in known else last)
-    return homes
-
-
-def phase_line(phase: PhaseRow, width: int) -> Line:
-    """``data  ███████▌   41.5 ms   62 %``; estimated figures carry ``~`` and, where there is room, their error."""
-    mark = "~" if phase.estimated else ""
-    share = f"{mark}{percent(phase.share)}"
-    error = ""
-    if width >= 64 and phase.estimated and phase.error is not None:
-        error = column(f" ±{percent(phase.error)}", 7)
-    room = width - _NAME - _MS - 1 - _SHARE - len(error) - 1
-    quiet = phase.share < 0.005
-    return line(
-        (column(phase.name, _NAME), "dim" if quiet else f"{phase.name} bold"),
-        (bar(phase.share, max(room, 0)), phase.name),
-        " ",
-        (
-            column(mark * (phase.ms_per_step is not None) + ms(phase.ms_per_step), _MS + 1, ">"),
-            "dim" if quiet else "text",
-        ),
-        (column(share, _SHARE, ">"), "dim" if quiet else "strong"),
-        (error, "dim"),
-    )
-
-
-def range_line(row: RangeRow, width: int) -> Line:
-    """A user range under its phase: name, how often a step, its own time."""
-    name_width = max(_NAME, width - _MS - 1 - _SHARE - 1)
-    often = "" if 0.95 <= row.per_step <= 1.05 else f" ×{row.per_step:.3g}"
-    name = "  " * row.depth + " └ " + plain(row.name)
-    return line(
-        (column(clipped(name, name_width - len(often)) + often, name_width), "dim"),
-        " ",
-        (column(ms(row.ms_per_step), _MS + 1, ">"), "dim"),
-        (column(percent(row.share), _SHARE, ">"), "dim"),
-    )
-
-
 def history_lines(picture: PhasesPicture, width: int, height: int) -> list[Line]:
     """The step time, one column a window, in the colours of its phases; one row where room is short."""
-    seen = picture.history[-width:] if height >= 3 else picture.history[-(width - _NAME) :]
+    seen = picture.history[-width:] if height >= 3 else picture.history[-(width - NAME) :]
     totals = [None if value is None else sum(value) for value in seen]
     if height < 1 or not any(totals):
         return []
     hi, peak = ceiling(totals), max(value for value in totals if value is not None)
     if height < 3:
-        plot = stacked(seen, STACKED, width - _NAME, height, hi)
-        return [(Span(column("history" if y == 0 else "", _NAME), "dim"), *row) for y, row in enumerate(plot)]
+        plot = stacked(seen, STACKED, width - NAME, height, hi)
+        return [(Span(column("history" if y == 0 else "", NAME), "dim"), *row) for y, row in enumerate(plot)]
     right = [Span(f"0 – {hi:g} ms" if hi < 10_000 else f"0 – {ms(hi)}", "dim")]
     if peak > hi:
         right = [Span(f"peak {ms(peak)}  ", "warning"), *right]
