@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TextIO
 from tuimon.records import Exit
 from tuimon.session.rows import PhaseTable, StepSummary
 from tuimon.views.format import clock, duration, ms, percent, plain, rate
+from tuimon.views.gpu_text import gpu_progress
 from tuimon.views.sampling_text import sampling_text
 
 if TYPE_CHECKING:
@@ -92,9 +93,9 @@ def progress(session: Session) -> str:
         parts.append(phases_text(table))
     if not parts or (steps is not None and not steps.per_second):
         parts.append(_waiting(session, pid, steps))
-    gpus = [gpu for gpu in session.gpus() if gpu.used_by_run] or session.gpus()
-    if gpus:
-        parts.append("gpu " + " ".join(percent(gpu.util_ratio).replace(" ", "") for gpu in gpus[:8]))
+    gpus = gpu_progress(session.gpus())
+    if gpus is not None:
+        parts.append(gpus)
     return "  ".join(parts)
 
 

@@ -7,13 +7,12 @@ from typing import NamedTuple
 
 from tuimon.session.rows import GpuProcessRow, GpuRow
 from tuimon.views.format import ABSENT, celsius, duration, number, percent, plain, size
+from tuimon.views.gpu_text import STALE_S
 from tuimon.views.tui.charts import layers
 from tuimon.views.tui.lines import Line, Span, cells, clip, column, line
 
 #: Columns of a row's name, and of its figure with the gap behind it.
 LABEL, VALUE = 8, 7
-#: Figures older than this are shown as old: GPUs that a run does not use may be asked only every 5 s.
-STALE_S = 8.0
 _FULL_RATIO = 0.95
 _GIB = 1024**3
 

@@ -10,9 +10,10 @@ from rich.cells import cell_len
 
 from tuimon.session.rows import GpuRow, TorchMemoryRow
 from tuimon.views.format import plain
+from tuimon.views.gpu_text import STALE_S
 from tuimon.views.tui import gpu_card
 from tuimon.views.tui.gpu_cards import cards_lines, cards_rows
-from tuimon.views.tui.gpu_figures import STALE_S, GpuView, TorchShare
+from tuimon.views.tui.gpu_figures import GpuView, TorchShare
 from tuimon.views.tui.gpu_table import folded_line, gpu_table
 from tuimon.views.tui.lines import Line, Span, clipped, line
 from tuimon.views.tui.pane import Pane

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tuimon.records import Cost, Exit
 from tuimon.session.rows import StepSummary
 from tuimon.views.format import duration, ms, number, percent, plain, rate, size
+from tuimon.views.gpu_text import gpu_text
 from tuimon.views.tui.lines import Line, Span, cells, justified, line
 from tuimon.views.tui.pane import Pane
 
@@ -28,6 +29,7 @@ class RunFacts(NamedTuple):
     cost: Cost | None
     exit: Exit | None
     paused: bool
+    gpu: str | None = None  # "GPU 97 % · tensor 12 %"
 
 
 class TitleLine(Pane[RunFacts], can_focus=False):
@@ -47,6 +49,7 @@ class TitleLine(Pane[RunFacts], can_focus=False):
             cost=session.cost,
             exit=session.exit,
             paused=self.paused,
+            gpu=gpu_text(session.gpus()),
         )
 
     def mark_paused(self) -> None:
@@ -79,6 +82,8 @@ def title_line(facts: RunFacts, width: int) -> Line:
         items.append((4, rate(facts.steps.per_second), "text"))
         items.append((1, f"step {ms(facts.steps.median_ms)}", "text"))
         items.append((7, f", p95 {number(facts.steps.p95_ms)}", "dim"))
+    if facts.gpu is not None:
+        items.append((5, facts.gpu, "text"))
     costs = _costs(facts.cost)
     for drop in range(9, 0, -1):
         cost = next((text for least, text in costs if drop >= least), "")

@@ -1,0 +1,51 @@
+"""The GPUs in a few words."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.views.test_gpu_pane import HOPPER, OLD, instance, number
+from tuimon.views.gpu_text import gpu_progress, gpu_text
+from tuimon.views.tui.lines import cells, text_of
+from tuimon.views.tui.title import RunFacts, title_line
+
+BUSIER = (OLD, replace(OLD, uuid="x", util_ratio=0.97))
+
+
+@pytest.mark.parametrize(
+    ("gpus", "text"),
+    [
+        ([HOPPER], "GPU 100 % · tensor 12 %"),
+        ([OLD], "GPU 37 %"),
+        (BUSIER, "2 GPUs 37–97 %"),
+        (number(8), "8 GPUs 100 % · tensor 12 %"),
+        ([HOPPER, *number(3, OLD, used_by_run=False)], "GPU 100 % · tensor 12 %"),
+        ([replace(HOPPER, util_ratio=None), instance("1g.10gb", "MIG-a")], "GPU 71 % · tensor 12 %"),
+        ([replace(OLD, used_by_run=False)], None),
+        ([replace(OLD, stale_s=12.0)], None),
+        ([replace(OLD, util_ratio=None)], None),
+        ([], None),
+    ],
+)
+def test_in_the_title(gpus, text):
+    assert gpu_text(gpus) == text
+
+
+@pytest.mark.parametrize(
+    ("gpus", "text"),
+    [
+        ([HOPPER], "gpu 100% tensor 12%"),
+        (BUSIER, "gpu 37% 97%"),
+        ([replace(OLD, used_by_run=False)], "gpu 37%"),
+        ([], None),
+    ],
+)
+def test_headless(gpus, text):
+    assert gpu_progress(gpus) == text
+
+
+def test_the_title_drops_it_before_the_step_time():
+    facts = RunFacts("train.py", 4242, 1, 192.0, None, None, None, paused=False, gpu=gpu_text([HOPPER]))
+    assert "3m12s · GPU 100 % · tensor 12 %" in text_of(title_line(facts, 80))
+    for width in (40, 60, 80):
+        assert cells(title_line(facts, width)) == width
