@@ -10,6 +10,7 @@ from tuimon.records import (
     Frames,
     Gil,
     Gpu,
+    GpuTime,
     Header,
     Loader,
     MachineMemory,
@@ -20,18 +21,28 @@ from tuimon.records import (
     Stacks,
     Steps,
     Threads,
+    TorchMemory,
 )
 from tuimon.session.devices import DeviceTable
 from tuimon.session.frames import FrameTable
+from tuimon.session.gpu_time import GpuTimeTable
 from tuimon.session.hotspots import HotSpots
+from tuimon.session.inferred import inferred_phases
 from tuimon.session.loaders import LoaderTable
 from tuimon.session.machine import MachineTable
-from tuimon.session.rows import GpuRow, HotLine, LoaderRow, PhaseRow, PhaseTable, StepSummary, ThreadRow
+from tuimon.session.rows import (
+    GpuRow,
+    GpuTimeRow,
+    HotLine,
+    LoaderRow,
+    PhaseTable,
+    StepSummary,
+    ThreadRow,
+    TorchMemoryRow,
+)
 from tuimon.session.sampling import GilTable, SamplerTable, Sampling
 from tuimon.session.steps import StepStats
 from tuimon.session.threads import ThreadTable
-
-_PHASES_INFERRED = ("data", "forward", "backward", "optimizer", "other")
 
 
 class Session:
@@ -56,6 +67,7 @@ class Session:
         self._gil = GilTable()
         self._threads = ThreadTable()
         self._devices = DeviceTable()
+        self._gpu_time = GpuTimeTable()
         self._loaders = LoaderTable()
         self.machine = MachineTable()
 
@@ -76,7 +88,7 @@ class Session:
                 self._add_samples(record)
             case Loader():
                 self._loaders.add(record)
-            case Gpu() | MachineMemory():
+            case Gpu() | MachineMemory() | GpuTime() | TorchMemory():
                 self._add_machine(record)
             case Process():
                 self._add_process(record)
@@ -112,12 +124,15 @@ class Session:
         self._sampler.add(record)
         self._hotspots.setdefault(record.pid, HotSpots(record.pid, self.frames)).add(record)
 
-    def _add_machine(self, record: Gpu | MachineMemory) -> None:
-        """What speaks of the machine, not of a process."""
+    def _add_machine(self, record: Gpu | MachineMemory | GpuTime | TorchMemory) -> None:
+        """What speaks of the machine and its GPUs."""
         if isinstance(record, Gpu):
             self._devices.add(record)
-        else:
+        elif isinstance(record, MachineMemory):
             self.machine.add(record)
+        else:
+            stats = self._steps.get(record.pid)
+            self._gpu_time.add(record, stats.first_step_s if stats else None)
 
     def _add_process(self, record: Process) -> None:
         before = self._threads.processes.get(record.pid)
@@ -185,7 +200,9 @@ class Session:
         if stats is None:
             return self._inferred(pid)
         hotspots = self._hotspots.get(pid)
-        return stats.table(stats.recent(), hotspots.between_shares() if hotspots else None)
+        gpu = self._gpu_time.of(pid)
+        split = hotspots.between_shares() if hotspots else None
+        return stats.table(stats.recent(), split, gpu.shares(self.now_s) if gpu else None)
 
     def steps(self, pid: int) -> StepSummary | None:
         """Step count, rate and times of a process over the last 30 s.
@@ -208,7 +225,9 @@ class Session:
         if stats is None:
             return self._inferred(pid)
         hotspots = self._hotspots.get(pid)
-        return stats.table(stats.whole_run(), hotspots.between_shares() if hotspots else None)
+        gpu = self._gpu_time.of(pid)
+        split = hotspots.between_shares() if hotspots else None
+        return stats.table(stats.whole_run(), split, gpu.run_shares() if gpu else None)
 
     def run_steps(self, pid: int) -> StepSummary | None:
         """As ``steps``, over the whole run without its warm-up."""
@@ -234,16 +253,19 @@ class Session:
         if process is not None and process.markers:
             return None  # its markers will tell, from the first step on
         hotspots = self._hotspots.get(pid)
-        counts = hotspots.phase_counts() if hotspots else None
-        total = counts.total() if counts else 0
-        if counts is None or not total or not (counts["backward"] or counts["optimizer"]):
-            return None
-        rows = []
-        for name in _PHASES_INFERRED:
-            share = counts[name] / total
-            error = max(1.96 * (share * (1 - share) / total) ** 0.5, 1.0 / total)
-            rows.append(PhaseRow(name, share, None, estimated=True, error=error))
-        return PhaseTable(pid, 30.0, 0, True, tuple(rows))
+        return inferred_phases(pid, hotspots.phase_counts()) if hotspots else None
+
+    # -- time on the GPU's clock
+
+    def gpu_time(self, pid: int) -> GpuTimeRow | None:
+        """A process's steps on the GPU's clock over the last 30 s; None where none were timed."""
+        stats = self._gpu_time.of(pid)
+        return stats.row(self.now_s) if stats else None
+
+    def torch_memory(self, pid: int) -> list[TorchMemoryRow]:
+        """What torch's allocator holds in a process, by device."""
+        stats, process = self._gpu_time.of(pid), self._threads.processes.get(pid)
+        return stats.memory(process.gpu_uuids if process else ()) if stats else []
 
     # -- threads, stacks, devices
 

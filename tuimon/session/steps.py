@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from tuimon.records import BETWEEN, PHASES, Steps, bucket_length_ns
+from tuimon.session.gpu_time import GpuShare, GpuShares
 from tuimon.session.rows import PhaseRow, PhaseTable, RangeRow, StepSummary
 from tuimon.session.windows import Window
 
@@ -191,8 +192,11 @@ class StepStats:
             dropped=self.dropped,
         )
 
-    def table(self, totals: Totals, split: SplitShares | None) -> PhaseTable | None:
-        """The phase breakdown; ``between`` is divided by ``split``, or counted as forward without samples."""
+    def table(self, totals: Totals, split: SplitShares | None, gpu: GpuShares | None = None) -> PhaseTable | None:
+        """The phase breakdown; ``between`` is divided by ``split``, or counted as forward without samples.
+
+        ``gpu``: shares of the GPU's time; its turns are a sample of the steps, so they are told as shares of a step.
+        """
         if not totals.count or totals.total_ns <= 0:
             return None
         measured = {name: ns for name, ns in totals.phases.items() if name not in (BETWEEN, "eval")}
@@ -209,12 +213,20 @@ class StepStats:
             ns = measured.get(name, 0) + between_ns * part
             estimated = between_ns * part > 0.01 * whole_ns
             error = split.error(name) * between_ns / whole_ns if estimated else None
-            rows.append(PhaseRow(name, ns / whole_ns, ns / totals.count / 1e6, estimated, error))
+            on_gpu = _gpu_ms(gpu.of(name) if gpu else None, whole_ns / totals.count / 1e6)
+            rows.append(PhaseRow(name, ns / whole_ns, ns / totals.count / 1e6, estimated, error, *on_gpu))
         return PhaseTable(self.pid, totals.window_s, totals.count, False, tuple(rows), _range_rows(totals))
 
 
 def _sum(one: int | None, other: int | None) -> int | None:
     return other if one is None else one if other is None else one + other
+
+
+def _gpu_ms(share: GpuShare | None, step_ms: float) -> tuple[float | None, float | None, float | None]:
+    """Of a step of so many ms: on the GPU, of that idle, and paced."""
+    if share is None:
+        return None, None, None
+    return share.span * step_ms, share.idle * step_ms, share.paced * step_ms
 
 
 def _stacked(record: Steps) -> tuple[float, ...] | None:

@@ -1,0 +1,212 @@
+"""Time on the GPU's clock and torch's memory of one process, folded from GpuTime and TorchMemory records."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from tuimon.records import GpuTime, Lead, TorchMemory
+from tuimon.session.rows import GpuTimeRow, LeadRow, TorchMemoryRow
+from tuimon.session.windows import Window
+
+WINDOW_S = 30.0
+_HISTORY_LIMIT = 1800
+_DEVICES = 64
+_PROCESSES = 1024
+#: Retries of the allocator are counted from so long after the first step: caches fill up at first.
+_STEADY_S = 10.0
+#: The boundary whose lead is the history's, and the order in which boundaries are listed.
+_MEASURE = "backward begin"
+_ORDER = ("fetch end", _MEASURE, "backward end", "optimizer begin", "optimizer end")
+
+
+class GpuShare(NamedTuple):
+    """A phase's shares of the GPU's time in steps."""
+
+    span: float
+    idle: float
+    paced: float
+
+
+class GpuShares:
+    """Sums over any number of GpuTime records of one device."""
+
+    def __init__(self) -> None:
+        self.turns = 0
+        self.total_ns = 0
+        self._sums: dict[str, list[int]] = {}  # phase: span, idle, paced
+
+    def add(self, record: GpuTime) -> None:
+        """Add a window."""
+        self.turns += record.turns
+        self.total_ns += record.total_ns
+        for phase in record.phases:
+            if phase.name != "eval":
+                sums = self._sums.setdefault(phase.name, [0, 0, 0])
+                sums[0] += phase.span_ns
+                sums[1] += phase.idle_ns
+                sums[2] += phase.paced_ns
+
+    def of(self, name: str) -> GpuShare | None:
+        """A phase's shares; None when nothing was timed, and for evaluation, which is beside the steps."""
+        if not self.total_ns or name == "eval":
+            return None
+        span, idle, paced = self._sums.get(name, (0, 0, 0))
+        return GpuShare(span / self.total_ns, idle / self.total_ns, paced / self.total_ns)
+
+    @property
+    def idle_ratio(self) -> float:
+        """Share of the GPU's time in which there was nothing to do."""
+        return sum(sums[1] for sums in self._sums.values()) / self.total_ns if self.total_ns else 0.0
+
+    @property
+    def paced_ratio(self) -> float:
+        """Share of the GPU's time in stretches at whose end it waited for the CPU."""
+        return sum(sums[2] for sums in self._sums.values()) / self.total_ns if self.total_ns else 0.0
+
+
+class GpuTimeStats:
+    """All that is known of one process's time on its GPUs."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self._window: Window[GpuTime] = Window(WINDOW_S)
+        self._history: deque[float | None] = deque(maxlen=_HISTORY_LIMIT)
+        self._run: dict[int, GpuShares] = {}  # by device, without the first window
+        self._first: GpuTime | None = None
+        self._memory: dict[int, TorchMemory] = {}
+        self._retries_before: dict[int, int] = {}
+
+    def add(self, record: GpuTime) -> None:
+        """Fold a window."""
+        self._window.add(record)
+        measure = [lead.median_us for lead in record.leads if lead.boundary == _MEASURE]
+        self._history.append(measure[0] if measure else None)
+        if self._first is None:
+            self._first = record
+        elif record.device in self._run or len(self._run) < _DEVICES:
+            self._run.setdefault(record.device, GpuShares()).add(record)
+
+    def add_memory(self, record: TorchMemory, first_step_s: float | None) -> None:
+        """Fold what torch's allocator told."""
+        if record.device not in self._memory and len(self._memory) >= _DEVICES:
+            return
+        self._memory[record.device] = record
+        steady = first_step_s is not None and record.t >= first_step_s + _STEADY_S
+        if steady and record.alloc_retries is not None:
+            self._retries_before.setdefault(record.device, record.alloc_retries)
+
+    def row(self, now_s: float) -> GpuTimeRow | None:
+        """The last 30 s on the GPU on which most turns were timed; None when none were."""
+        records = self._recent(now_s)
+        if not records:
+            return None
+        shares = _summed(records)
+        return GpuTimeRow(
+            device=records[0].device,
+            turns=shares.turns,
+            idle_ratio=shares.idle_ratio,
+            paced_ratio=shares.paced_ratio,
+            leads=tuple(_lead_rows(records)),
+            lead_error_us=next((r.lead_error_us for r in reversed(records) if r.lead_error_us is not None), None),
+            history=tuple(self._history),
+        )
+
+    def shares(self, now_s: float) -> GpuShares | None:
+        """Shares of the phases over the last 30 s; None without any."""
+        records = self._recent(now_s)
+        return _summed(records) if records else None
+
+    def run_shares(self) -> GpuShares | None:
+        """Shares of the phases over the whole run; without its first window, perhaps warm-up, if there are more."""
+        most = max(self._run.values(), key=lambda shares: shares.turns, default=None)
+        if most is None and self._first is not None:
+            return _summed([self._first])
+        return most
+
+    def memory(self, gpu_uuids: Sequence[str]) -> list[TorchMemoryRow]:
+        """What torch's allocator holds on each device."""
+        devices = sorted(self._memory)
+        uuids = dict(zip(devices, gpu_uuids, strict=True)) if len(devices) == len(gpu_uuids) else {}
+        rows = []
+        for device in devices:
+            told, before = self._memory[device], self._retries_before.get(device)
+            retries = told.alloc_retries - before if before is not None and told.alloc_retries is not None else None
+            rows.append(TorchMemoryRow(device, uuids.get(device), told.allocated_bytes, told.reserved_bytes, retries))
+        return rows
+
+    def _recent(self, now_s: float) -> list[GpuTime]:
+        """The records of the last 30 s, of the GPU with most turns."""
+        self._window.expire(now_s)
+        turns: Counter[int] = Counter()
+        for record in self._window.records:
+            turns[record.device] += record.turns
+        device, count = next(iter(turns.most_common(1)), (0, 0))
+        return [record for record in self._window.records if record.device == device] if count else []
+
+
+class GpuTimeTable:
+    """The processes' time on their GPUs."""
+
+    def __init__(self) -> None:
+        self._stats: dict[int, GpuTimeStats] = {}
+
+    def of(self, pid: int) -> GpuTimeStats | None:
+        """What is known of a process; None when its GPU clock told nothing."""
+        return self._stats.get(pid)
+
+    def add(self, record: GpuTime | TorchMemory, first_step_s: float | None) -> None:
+        """Fold a record; ``first_step_s``: end of the first window in which its process made steps."""
+        stats = self._stats.get(record.pid)
+        if stats is None:
+            if len(self._stats) >= _PROCESSES:
+                return
+            stats = self._stats[record.pid] = GpuTimeStats(record.pid)
+        if isinstance(record, GpuTime):
+            stats.add(record)
+        else:
+            stats.add_memory(record, first_step_s)
+
+
+def _summed(records: Iterable[GpuTime]) -> GpuShares:
+    shares = GpuShares()
+    for record in records:
+        shares.add(record)
+    return shares
+
+
+def _lead_rows(records: Sequence[GpuTime]) -> Iterable[LeadRow]:
+    by_boundary: dict[str, list[Lead]] = {}
+    for record in records:
+        for lead in record.leads:
+            by_boundary.setdefault(lead.boundary, []).append(lead)
+    for boundary in (*_ORDER, *sorted(by_boundary.keys() - set(_ORDER))):
+        if boundary in by_boundary:
+            yield _lead_row(boundary, by_boundary[boundary])
+
+
+def _lead_row(boundary: str, leads: Sequence[Lead]) -> LeadRow:
+    """Windows in which the lead was not known say nothing of it; where most were such, nothing is said."""
+    seen = sum(lead.count for lead in leads)
+    known = [lead for lead in leads if lead.median_us is not None]
+    drained_ratio = sum(lead.drained for lead in leads) / seen if seen else 0.0
+    if 2 * sum(lead.count for lead in known) <= seen:
+        return LeadRow(boundary, seen, None, None, None, drained_ratio)
+    return LeadRow(
+        boundary=boundary,
+        seen=seen,
+        min_us=min(lead.min_us for lead in known if lead.min_us is not None),
+        median_us=_weighted_median([(lead.median_us, lead.count) for lead in known if lead.median_us is not None]),
+        max_us=max(lead.max_us for lead in known if lead.max_us is not None),
+        drained_ratio=drained_ratio,
+    )
+
+
+def _weighted_median(values: list[tuple[float, int]]) -> float | None:
+    half = sum(weight for _, weight in values) / 2
+    for value, weight in sorted(values):
+        half -= weight
+        if half <= 0:
+            return value
+    return None

@@ -1,0 +1,28 @@
+"""Phases of a process without markers: from what its main thread's stack samples show."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from tuimon.session.rows import PhaseRow, PhaseTable
+
+_PHASES = ("data", "forward", "backward", "optimizer", "other")
+_WINDOW_S = 30.0
+
+
+def inferred_phases(pid: int, counts: Counter[str]) -> PhaseTable | None:
+    """Shares of the samples by phase, with their error; None while no training was seen in them."""
+    total = counts.total()
+    if not total or not (counts["backward"] or counts["optimizer"]):
+        return None
+    inside = total - counts["eval"]  # evaluation is no part of a step
+    rows = [_row(name, counts[name], inside) for name in _PHASES]
+    if counts["eval"]:
+        rows.append(_row("eval", counts["eval"], total))
+    return PhaseTable(pid, _WINDOW_S, 0, True, tuple(rows))
+
+
+def _row(name: str, count: int, total: int) -> PhaseRow:
+    share = count / total
+    error = max(1.96 * (share * (1 - share) / total) ** 0.5, 1.0 / total)
+    return PhaseRow(name, share, None, estimated=True, error=error)
