@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 
 from tuimon.records import Gpu
 from tuimon.sources import nvml_errors, nvml_mig
@@ -21,7 +22,7 @@ _MIG_EVERY_S = 30.0
 class Slot:
     """One GPU by PCI order, with its MIG instances."""
 
-    def __init__(self, library: Library, index: int, trust: PidTrust) -> None:
+    def __init__(self, library: Library, index: int, trust: PidTrust, clock: Callable[[], float]) -> None:
         self.index = index
         self.trouble: Trouble | None = None
         self.failures = 0  # in a row
@@ -29,6 +30,7 @@ class Slot:
         self.seen: Visible | None = None
         self._library = library
         self._trust = trust
+        self._clock = clock
         self._device: Device | None = None
         self._instances: list[MigDevice] = []
         self._mig_due_s = float("-inf")
@@ -75,7 +77,7 @@ class Slot:
         if self._device is not None and self.seen is not None and uuids == self.seen.instances:
             return
         self.close()
-        self._device = Device(handle, self.index, None if cut else self._trust)
+        self._device = Device(handle, self.index, None if cut else self._trust, self._clock)
         self._instances = [MigDevice(instance, handle, self.index, self._trust) for instance in cut]
         self.seen = Visible(handle.uuid, self._device.name, uuids)
 

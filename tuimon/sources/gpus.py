@@ -93,6 +93,7 @@ class GpuSource:
     def _look(self, now_s: float) -> list[Gpu]:
         if self._library is None and now_s >= self._retry_s:
             self._open(now_s)
+            now_s = round(self._clock(), 3)  # it may take seconds, where it has to wake the driver
         began_s = time.perf_counter()
         found = self._records(now_s)
         busy_s = (time.perf_counter() - began_s) / _BUSY_RATIO
@@ -103,7 +104,8 @@ class GpuSource:
         try:
             self._library = nvml.Library()
             trust = pid_trust(self._library.driver_version())
-            self._slots = [Slot(self._library, index, trust) for index in range(self._library.device_count())]
+            count = self._library.device_count()
+            self._slots = [Slot(self._library, index, trust, self._clock) for index in range(count)]
         except NvmlError as error:
             self._close()
             self._fail(nvml_errors.explain(error), now_s)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from tuimon.records import Gpu
@@ -26,12 +27,12 @@ _FACTS_S = 60.0
 class Device:
     """A whole GPU. Each figure is None where it is not supported."""
 
-    def __init__(self, handle: Handle, index: int, trust: PidTrust | None) -> None:
+    def __init__(self, handle: Handle, index: int, trust: PidTrust | None, clock: Callable[[], float]) -> None:
         """``trust`` is None when who computes is not to be asked here, but of the GPU's MIG instances."""
         self.index = index
         self.uuid = handle.uuid
         self.handle = handle
-        self._fields = Fields(handle)
+        self._fields = Fields(handle, clock)
         self._utilisation = Utilisation(handle)
         self._throttling = Throttling(handle, self._fields)
         self._gpm = Gpm(handle)
@@ -74,7 +75,7 @@ class Device:
     def _record(self, t: float) -> Gpu:
         ask, api = self.handle.ask, self.handle.api
         samples, util_ratio = self._utilisation.window()
-        throttle, throttled = self._throttling.window(t)
+        throttle, throttled = self._throttling.window()
         used, total = memory(self.handle)
         energy_mj = self._fields.value(fields.ENERGY)
         peak_mw, self._peak_mw = self._peak_mw, None
@@ -103,10 +104,10 @@ class Device:
             sm_clock_max_mhz=self._clock_max_mhz,
             throttle=throttle,
             throttled=throttled,
-            pcie_rx_bytes_per_s=self._rate(fields.PCIE_RX, 1, gpm.PCIE_RX, t),
-            pcie_tx_bytes_per_s=self._rate(fields.PCIE_TX, 1, gpm.PCIE_TX, t),
-            nvlink_rx_bytes_per_s=self._rate(fields.NVLINK_RX, 1024, gpm.NVLINK_RX, t),
-            nvlink_tx_bytes_per_s=self._rate(fields.NVLINK_TX, 1024, gpm.NVLINK_TX, t),
+            pcie_rx_bytes_per_s=self._rate(fields.PCIE_RX, 1, gpm.PCIE_RX),
+            pcie_tx_bytes_per_s=self._rate(fields.PCIE_TX, 1, gpm.PCIE_TX),
+            nvlink_rx_bytes_per_s=self._rate(fields.NVLINK_RX, 1024, gpm.NVLINK_RX),
+            nvlink_tx_bytes_per_s=self._rate(fields.NVLINK_TX, 1024, gpm.NVLINK_TX),
             ecc_errors=self._ecc_errors,
             xids=self._xids.take(),
             pids=processes.pids if processes else [],
@@ -140,10 +141,10 @@ class Device:
         average_mw = self._fields.value(fields.POWER_AVERAGE)
         return self.handle.ask("nvmlDeviceGetPowerUsage") if average_mw is None else average_mw
 
-    def _rate(self, counter: int, unit_bytes: int, metric: int, t: float) -> float | None:
+    def _rate(self, counter: int, unit_bytes: int, metric: int) -> float | None:
         """By the counter; where the device has none, by GPM."""
         if self._fields.has(counter):
-            per_s = self._fields.per_second(counter, t)
+            per_s = self._fields.per_second(counter)
             return None if per_s is None else float(round(per_s * unit_bytes))
         per_s = self._gpm.bytes_per_s(metric)
         return None if per_s is None else float(round(per_s))

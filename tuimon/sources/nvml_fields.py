@@ -55,8 +55,10 @@ _VALUES: dict[int, tuple[Callable[[Any], float], int]] = {
 class Fields:
     """The fields of one device. Each may be missing; one that the device does not have is not asked for again."""
 
-    def __init__(self, handle: Handle) -> None:
+    def __init__(self, handle: Handle, clock: Callable[[], float]) -> None:
         self._handle = handle
+        self._clock = clock
+        self._taken_s = 0.0  # when the latest read was
         self._never: set[int] = set()
         self._values: dict[int, float] = {}  # of the latest read
         self._overflow: dict[int, int] = {}
@@ -68,6 +70,7 @@ class Fields:
         wanted = [field for field in fields if field not in self._never]
         if not wanted:
             return
+        self._taken_s = self._clock()
         asked = [(field, _ALL_LINKS if field in _SCOPED else 0) for field in wanted]
         for answer in self._handle.ask("nvmlDeviceGetFieldValues", asked) or ():
             self._take(int(answer.fieldId), answer)
@@ -89,16 +92,16 @@ class Fields:
         """Whether the device may have this field."""
         return field not in self._never and self._handle.supports("nvmlDeviceGetFieldValues")
 
-    def per_second(self, field: int, now_s: float) -> float | None:
+    def per_second(self, field: int) -> float | None:
         """By how much a counter grew a second since this was last asked; None at first and after a reset."""
         value = self._values.get(field)
         if value is None:
             return None
         before = self._before.get(field)
-        self._before[field] = (now_s, value)
-        if before is None or now_s <= before[0]:
+        self._before[field] = (self._taken_s, value)
+        if before is None or self._taken_s <= before[0]:
             return None
         gained = value - before[1]
         if gained < 0:
             gained += self._overflow[field]
-        return None if gained < 0 else gained / (now_s - before[0])
+        return None if gained < 0 else gained / (self._taken_s - before[0])

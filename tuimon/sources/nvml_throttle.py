@@ -42,11 +42,11 @@ class Throttling:
         self._now = [word for bit, word in _REASONS if bits & bit]
         self._seen.update(self._now)
 
-    def window(self, now_s: float) -> tuple[list[str], list[Throttle]]:
+    def window(self) -> tuple[list[str], list[Throttle]]:
         """The causes of the latest look, and those of the window since this was last asked."""
         found = []
         for cause, field in _COUNTERS.items():
-            ns_per_s = self._fields.per_second(field, now_s)
+            ns_per_s = self._fields.per_second(field)
             if ns_per_s is not None and ns_per_s / 1e9 >= _LEAST:
                 found.append(Throttle(cause, round(min(ns_per_s / 1e9, 1.0), 3)))
         uncounted = [word for _, word in _REASONS if word in self._seen and not self._counted(word)]

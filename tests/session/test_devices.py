@@ -1,0 +1,137 @@
+"""GPUs in the picture: what is used, histories, throttling, energy, errors."""
+
+from dataclasses import astuple
+
+import pytest
+
+from tests.session.records import header, process, steps
+from tuimon.records import Gpu, GpuProcess, Throttle
+from tuimon.session.session import Session
+
+
+def gpu(t, index=0, **more):
+    facts = {"uuid": f"GPU-{index}", "name": "X"}
+    return Gpu(t=float(t), pid=0, index=index, **(facts | more))
+
+
+def session_of(*records):
+    session = Session()
+    for record in records:
+        session.add(record)
+    return session
+
+
+def only(session):
+    (row,) = session.gpus()
+    return row
+
+
+def used(session):
+    return [row.uuid for row in session.gpus() if row.used_by_run]
+
+
+def test_a_torch_that_does_not_tell_instances_from_gpus_is_understood():
+    session = session_of(
+        process(100, gpu_uuids=["GPU-aB"]),
+        gpu(1, 0),
+        gpu(1, 1),
+        gpu(1, 1, uuid="MIG-Ab", parent_uuid="GPU-1"),
+        gpu(1, 1, uuid="MIG-Ac", parent_uuid="GPU-1"),
+    )
+    assert [row.uuid for row in session.gpus()] == ["GPU-1", "MIG-Ab", "GPU-0", "MIG-Ac"]
+    assert used(session) == ["GPU-1", "MIG-Ab"]  # with what it is cut from: its power, its clocks
+
+
+def test_visible_devices_count_only_until_a_process_tells():
+    session = session_of(process(100), gpu(1, 0, chosen=True), gpu(1, 1))
+    assert used(session) == ["GPU-0"]
+    session.add(process(100, gpu_uuids=["GPU-1"]))
+    assert used(session) == ["GPU-1"]
+
+
+def test_after_the_end_the_gpus_of_the_run_stay_in_front():
+    session = session_of(
+        process(100, gpu_uuids=["GPU-1"]), gpu(1, 0), gpu(1, 1), process(100, gpu_uuids=["GPU-1"], ended=True)
+    )
+    assert used(session) == ["GPU-1"]
+
+
+def test_processes_say_which_are_ours():
+    session = session_of(
+        process(100), gpu(1, pids=[7, 100], processes=[GpuProcess(100, 5, 0.4), GpuProcess(7), GpuProcess(0, 3)])
+    )
+    assert [tuple(row) for row in only(session).processes] == [
+        (100, 5, 0.4, True),
+        (7, None, None, False),
+        (0, 3, None, False),
+    ]
+
+
+def test_histories_go_together():
+    session = session_of(
+        gpu(1, util_ratio=1.0, sm_ratio=None, tensor_ratio=None, dram_ratio=None),
+        gpu(2, util_ratio=0.5, sm_ratio=0.4, tensor_ratio=0.1, dram_ratio=0.3),
+    )
+    row = only(session)
+    assert row.util_history == (1.0, 0.5)
+    assert (row.sm_history, row.tensor_history, row.dram_history) == ((None, 0.4), (None, 0.1), (None, 0.3))
+
+
+def test_throttling_over_the_window():
+    session = session_of(gpu(0, throttled=[Throttle("power brake", 1.0)]))  # will have left the window
+    for t in range(41, 51):
+        counted = [Throttle("power cap", 0.5)] if t > 45 else []
+        moments = [Throttle("application clocks")] if t > 42 else []
+        session.add(gpu(t, throttled=counted + moments))
+    assert only(session).throttled == (("application clocks", pytest.approx(0.8)), ("power cap", pytest.approx(0.25)))
+
+
+def test_errors_since_the_run_began_and_what_is_told_once():
+    session = session_of(gpu(1, xids=[13], compute_capability=9.0, ecc_errors=0))
+    for t in range(2, 100):
+        session.add(gpu(t, ecc_errors=2))
+    session.add(gpu(100, xids=[31, 79], ecc_errors=2))
+    row = only(session)
+    assert (row.xids, row.compute_capability, row.ecc_errors) == ((13, 31, 79), 9.0, 2)
+
+
+def run_of(gpus, seconds=20, **process_facts):
+    """Ten steps a second, on GPUs that draw so many watts each."""
+    session = session_of(header(), process(100, **process_facts))
+    for t in range(1, seconds + 1):
+        session.add(steps(t, {"forward": 100.0}, count=10, first_index=10 * (t - 1)))
+        for index, watts in enumerate(gpus):
+            session.add(gpu(t, index, energy_j=None if watts is None else 5000.0 + watts * t))
+    return session
+
+
+def joules(session):
+    return {row.uuid: row.joules_per_step for row in session.gpus() if row.joules_per_step is not None}
+
+
+def test_joules_of_a_step_are_those_of_all_gpus_of_the_process():
+    session = run_of([300.0, 200.0, 700.0], gpu_uuids=["GPU-1", "GPU-0"])
+    assert joules(session) == {"GPU-0": pytest.approx(50.0)}
+
+
+def test_joules_are_not_known_without_counter_steps_or_owner():
+    assert joules(run_of([300.0, None], gpu_uuids=["GPU-0", "GPU-1"])) == {}
+    assert joules(run_of([300.0], gpu_uuids=[])) == {}
+    assert joules(run_of([300.0], gpu_uuids=["GPU-0", "GPU-9"])) == {}
+    assert joules(run_of([300.0], seconds=3, gpu_uuids=["GPU-0"])) == {}  # too short a time to tell
+    idle = session_of(process(100, gpu_uuids=["GPU-0"]), *(gpu(t, energy_j=10.0 * t) for t in range(20)))
+    assert joules(idle) == {}
+
+
+def test_a_driver_that_was_loaded_anew_counts_from_zero():
+    session = session_of(process(100, gpu_uuids=["GPU-0"]))
+    for t in range(1, 21):
+        session.add(steps(t, {"forward": 100.0}))
+        session.add(gpu(t, energy_j=(9000.0 if t < 10 else 0.0) + 100.0 * t))
+    assert joules(session) == {}
+
+
+def test_a_gpu_that_tells_nothing_has_a_row_of_nothing():
+    row = only(session_of(gpu(1)))
+    told = {value for value in astuple(row) if value not in (None, (), "", 0, False, (None,))}
+    assert told == {"GPU-0", "X"}
