@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TextIO
 from tuimon.records import Exit
 from tuimon.session.rows import PhaseTable, StepSummary
 from tuimon.views.format import clock, duration, ms, percent, plain, rate
-from tuimon.views.gpu_text import gpu_progress
+from tuimon.views.gpu_text import gpu_progress, lead_progress
 from tuimon.views.sampling_text import sampling_text
 
 if TYPE_CHECKING:
@@ -93,9 +93,7 @@ def progress(session: Session) -> str:
         parts.append(phases_text(table))
     if not parts or (steps is not None and not steps.per_second):
         parts.append(_waiting(session, pid, steps))
-    gpus = gpu_progress(session.gpus())
-    if gpus is not None:
-        parts.append(gpus)
+    parts += filter(None, (gpu_progress(session.gpus()), lead_progress(session.gpu_time(pid))))
     return "  ".join(parts)
 
 

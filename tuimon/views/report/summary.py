@@ -131,7 +131,9 @@ def _phases(table: PhaseTable | None) -> list[dict[str, Json]]:
             "name": row.name,
             "share": row.share,
             "cpu_ms_per_step": _rounded(row.ms_per_step),
-            "gpu_ms_per_step": None,
+            "gpu_ms_per_step": _rounded(row.gpu_ms_per_step),
+            "gpu_idle_ms_per_step": _rounded(row.gpu_idle_ms_per_step),
+            "gpu_paced_ms_per_step": _rounded(row.gpu_paced_ms_per_step),
             "estimated": row.estimated,
             "error": row.error,
         }

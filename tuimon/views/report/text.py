@@ -60,7 +60,7 @@ def _steps(report: dict[str, Any]) -> list[str]:
             f"{count(steps['count'])} steps, {rate(steps['per_second'])}, "
             f"median {ms(steps['median_ms'])}, p95 {ms(steps['p95_ms'])}"
         )
-    return lines + [_phase(phase) for phase in phases]
+    return lines + [_phase(phase) for phase in phases] + _on_gpu(phases)
 
 
 def _phase(phase: dict[str, Any]) -> str:
@@ -68,6 +68,19 @@ def _phase(phase: dict[str, Any]) -> str:
     share = ("~" if phase["estimated"] else "") + percent(phase["share"])
     error = f"  +- {percent(phase['error'])}" if phase["error"] else ""
     return f"  {plain(phase['name']):<10} {bar:<{_BAR}} {share:>7} {ms(phase['cpu_ms_per_step']):>10}{error}"
+
+
+def _on_gpu(phases: list[dict[str, Any]]) -> list[str]:
+    """The same phases on the GPU's clock, and how much of each the GPU had nothing to do."""
+    timed = [phase for phase in phases if phase["gpu_ms_per_step"] is not None]
+    if not timed:
+        return []
+    lines = ["", "On the GPU, of a step"]
+    for phase in timed:
+        idle_ms = phase["gpu_idle_ms_per_step"]
+        idle = f"  idle {ms(idle_ms)}" if idle_ms else ""
+        lines.append(f"  {plain(phase['name']):<10} {ms(phase['gpu_ms_per_step']):>10}{idle}")
+    return lines
 
 
 def _ranks(ranks: list[dict[str, Any]]) -> list[list[str]]:
