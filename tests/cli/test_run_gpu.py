@@ -1,0 +1,85 @@
+"""``tuimon run`` on a machine whose NVML is the fake library: plausible GPU records in the log."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+from pathlib import Path
+
+from tests.cli.command import running, script, tuimon
+from tests.fake_nvml import Scenario, modern, usual
+from tests.waiting import until
+from tuimon.records import Gpu, Notice
+from tuimon.session.session import Session
+from tuimon.sources.log import read_log
+
+#: trains on the CPU until it is told to end
+TRAIN = """
+import os, time
+import torch
+model = torch.nn.Linear(8, 8)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+while not os.path.exists("enough"):
+    optimizer.zero_grad()
+    model(torch.randn(4, 8)).square().mean().backward()
+    optimizer.step()
+    time.sleep(0.01)
+"""
+
+
+def two_gpus(directory: Path) -> Scenario:
+    """One GPU that works, with figures that change with time, and one of another kind that has nothing to do."""
+    directory.mkdir()
+    scenario = Scenario(directory)
+    scenario.set(devices=2, driver="580.65.06", **usual(0), **usual(1))
+    scenario.set(modern(0), gpu1_util=0, gpu1_name="NVIDIA Display Card")
+    scenario.set(
+        {
+            "0.util": "wave 60 100 2",
+            "0.gpm.2": "wave 50 90 2",
+            "0.field.83": "ramp 1000000 400000",
+            "0.field.198": "ramp 0 2000000000",
+            "0.field.74": "ramp 0 250000000",
+        }
+    )
+    return scenario
+
+
+def gpu_records(log: Path, index: int = 0) -> list[Gpu]:
+    if not log.exists() or not log.stat().st_size:
+        return []
+    return [record for record in read_log(str(log)) if isinstance(record, Gpu) and record.index == index]
+
+
+def test_a_run_with_gpus(tmp_path: Path) -> None:
+    scenario, log = two_gpus(tmp_path / "fake"), tmp_path / "run.jsonl"
+    words = ("run", "--headless", "--no-stacks", "--interval", "0.3", "--log", str(log), "--", sys.executable)
+    env = {**os.environ, **scenario.environment, "CUDA_VISIBLE_DEVICES": "GPU-00000000"}
+    with running(*words, script(tmp_path, TRAIN), cwd=tmp_path, env=env) as process:
+        until(lambda: sum(gpu.chosen and gpu.sm_ratio is not None for gpu in gpu_records(log)) >= 5)
+        (tmp_path / "enough").touch()
+        output, _ = process.communicate(timeout=60)
+    assert process.returncode == 0, output
+
+    session = Session()
+    for record in read_log(str(log)):
+        session.add(record)
+        assert not (isinstance(record, Notice) and record.source == "gpu"), record
+    first, second = session.gpus()
+    assert (first.index, first.name, first.used_by_run) == (0, "NVIDIA Fake 80GB", True)
+    assert (second.name, second.used_by_run, second.sm_ratio) == ("NVIDIA Display Card", False, None)
+    told = [gpu for gpu in gpu_records(log) if gpu.chosen and gpu.sm_ratio is not None]
+    assert all(0.6 <= (gpu.util_ratio or 0) <= 1.0 and 0.5 <= (gpu.sm_ratio or 0) <= 0.9 for gpu in told)
+    assert all(gpu.cost_ms for gpu in told)
+    assert 1e9 < statistics.median(gpu.pcie_rx_bytes_per_s or 0 for gpu in told) < 4e9  # 2e9
+    ((cause, share),) = first.throttled
+    assert cause == "power cap"
+    assert 0.1 < share < 0.5  # 0.25
+    assert first.compute_capability == 9.0
+
+
+def test_doctor_counts_the_gpus(tmp_path: Path) -> None:
+    scenario = two_gpus(tmp_path / "fake")
+    done = tuimon("doctor", cwd=tmp_path, env=scenario.environment)
+    assert "driver 580.65.06, 2 GPUs" in done.stdout
