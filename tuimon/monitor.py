@@ -11,6 +11,7 @@ import msgspec
 
 from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.steady import Change
 from tuimon.diagnosis.verdicts import Verdicts
 from tuimon.launch import Ended, Launched, members
 from tuimon.records import Cost, Exit, Header, Record
@@ -86,6 +87,11 @@ class Monitor:
     def target(self) -> Launched | None:
         """The process that we launched; None when attached to one, or replaying."""
         return self.watched if isinstance(self.watched, Launched) else None
+
+    @property
+    def changes(self) -> Sequence[Change]:
+        """When the primary verdict changed, oldest first."""
+        return self.verdicts.changes
 
     @property
     def ended(self) -> bool:

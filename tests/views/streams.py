@@ -38,6 +38,7 @@ class Playback:
     def __init__(self, records=(), findings=(), *, output=None, target=None, later=()):
         self.session = Session()
         self.findings = list(findings)
+        self.changes = []
         self.output = output
         self.target = target
         self.closeup = None

@@ -8,6 +8,7 @@ from tests.views.streams import INPUT_BOUND, MAIN
 from tuimon.diagnosis.finding import Finding
 from tuimon.records import Cost, Exit
 from tuimon.session.rows import PhaseRow, PhaseTable, RangeRow, StepSummary, ThreadRow
+from tuimon.views.tui.findings import findings_lines
 from tuimon.views.tui.help import help_lines
 from tuimon.views.tui.lines import cells, text_of
 from tuimon.views.tui.phases import PhasesPicture, phases_lines
@@ -15,7 +16,7 @@ from tuimon.views.tui.quit import quit_lines
 from tuimon.views.tui.thread_rows import layout, thread_line, thread_lines
 from tuimon.views.tui.threads import matches
 from tuimon.views.tui.title import RunFacts, run_name, title_line
-from tuimon.views.tui.verdict import Verdict, findings_lines, verdict_lines
+from tuimon.views.tui.verdict import Verdict, verdict_lines
 
 STEPS = StepSummary(1000, 14.9, 67.0, 81.0, "data", 0.01, 0)
 FACTS = RunFacts("train.py", 4242, 1, 192.0, STEPS, Cost(t=1, pid=0, window_s=1, cpu_ratio=0.04, sampler_cpu_ratio=0,

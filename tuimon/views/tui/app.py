@@ -14,8 +14,8 @@ from textual.binding import Binding, BindingType
 from tuimon.views.format import plain
 from tuimon.views.report.write import keep
 from tuimon.views.tui.board import PANES, Board
+from tuimon.views.tui.findings_sheet import FindingsSheet
 from tuimon.views.tui.help import help_lines
-from tuimon.views.tui.lines import Line
 from tuimon.views.tui.profile import ProfilePane
 from tuimon.views.tui.profile_view import Mode
 from tuimon.views.tui.quit import Choice, QuitDialog
@@ -23,7 +23,7 @@ from tuimon.views.tui.sheet import Sheet
 from tuimon.views.tui.stack import ThreadSheet
 from tuimon.views.tui.terminal_app import Look, TerminalApp
 from tuimon.views.tui.threads import ThreadsPane
-from tuimon.views.tui.verdict import VerdictPane, findings_lines
+from tuimon.views.tui.verdict import VerdictPane
 from tuimon.views.tui.watched import Watched
 
 
@@ -126,11 +126,8 @@ class TuimonApp(TerminalApp[Leave]):
         self.push_screen(Sheet("Help", help_lines))
 
     def action_findings(self) -> None:
-        """All findings whole."""
-        self.push_screen(Sheet("Findings", self._findings_lines))
-
-    def _findings_lines(self, width: int) -> list[Line]:
-        return findings_lines(self.monitor.findings, width)
+        """All findings whole, what changed, what could not be judged."""
+        self.push_screen(FindingsSheet(self.monitor))
 
     def on_verdict_pane_opened(self, message: VerdictPane.Opened) -> None:
         """Enter on the verdict."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
@@ -13,6 +12,7 @@ from tuimon.records import Frame
 from tuimon.session.rows import ThreadRow
 from tuimon.session.tree import own_part
 from tuimon.views.format import duration, percent, place, plain
+from tuimon.views.tui.code_around import Code, CodeAround, code_lines
 from tuimon.views.tui.lines import Line, Span, column, line, paragraph
 from tuimon.views.tui.sheet import Sheet
 from tuimon.views.tui.thread_rows import thread_lines
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from tuimon.session.session import Session
     from tuimon.sources.closeup import CloseUp, Dump, ThreadStack
 
-Code = Sequence[tuple[int, str]]  # lines with their numbers
 FRAMES_SHOWN = 60
 _DUMP_HEAD = Span("dump of all Python threads, innermost first", "strong")
 #: A thread that has not moved for so long is worth a word.
@@ -85,21 +84,6 @@ def _frame_line(frame: Frame, spot: int, *, marked: bool) -> Line:
     )
 
 
-def code_lines(code: Code, number: int) -> list[Line]:
-    """Numbered lines of code, the one meant marked."""
-    digits = max((len(str(n)) for n, _ in code), default=0)
-    common = min((len(text) - len(text.lstrip()) for _, text in code if text.strip()), default=0)
-    return [
-        line(
-            "    ",
-            (f"{n:>{digits}} ", "key bold" if n == number else "faint"),
-            ("▏" if n == number else "│", "key bold" if n == number else "faint"),
-            (f" {text[common:]}", "strong" if n == number else "dim"),
-        )
-        for n, text in code
-    ]
-
-
 def dump_lines(dump: Dump, tid: int, width: int) -> list[Line]:
     """All threads of a dump, the one asked about first; or why there is none."""
     lines: list[Line] = [(), (_DUMP_HEAD,)]
@@ -141,8 +125,7 @@ class ThreadSheet(Sheet):
         self._row = row
         self._session = session
         self._closeup = closeup
-        self._asked_for: tuple[str, int] | None = None  # the code that was asked for last
-        self._code: dict[tuple[str, int], Code] = {}
+        self._code = CodeAround(self, closeup)
         self._dump: Dump | None = None
         self._dumping: Worker[Dump] | None = None
 
@@ -191,24 +174,10 @@ class ThreadSheet(Sheet):
         return [(), line(("D", "key bold"), (" takes a dump of all threads now", "dim"))]
 
     def _code_of(self, own: Frame | None) -> Code:
-        """The code around a line, if it has been read; else it is asked for."""
-        if own is None or self._closeup is None:
+        if own is None:
             return ()
-        key = (own.file, own.line)
-        if key not in self._code and key != self._asked_for:
-            self._asked_for = key
-            process = self._session.process(self._row.pid)
-            self.run_worker(self._reading(key, process.start_unix_s if process else None), thread=True)
-        return self._code.get(key, ())
-
-    def _reading(self, key: tuple[str, int], started_unix_s: float | None) -> Callable[[], None]:
-        closeup = self._closeup
-
-        def read() -> None:
-            if closeup is not None and len(self._code) < 256:
-                self._code[key] = closeup.code(*key, started_unix_s)
-
-        return read
+        process = self._session.process(self._row.pid)
+        return self._code.of(own.file, own.line, process.start_unix_s if process else None)
 
 
 def _no_stack() -> list[Line]:

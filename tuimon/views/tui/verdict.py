@@ -10,8 +10,8 @@ from textual.message import Message
 
 from tuimon.records import Exit
 from tuimon.session.rows import StepSummary
-from tuimon.views.format import duration, ms, number, percent, place, plain
-from tuimon.views.tui.lines import Line, Span, cells, clip, clipped, column, justified, line, paragraph, wrapped
+from tuimon.views.format import duration, number, plain
+from tuimon.views.tui.lines import Line, Span, cells, clip, clipped, justified, line, wrapped
 from tuimon.views.tui.pane import Pane
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class Verdict(NamedTuple):
 
 
 class VerdictPane(Pane[Verdict]):
-    """Two lines under the title; Enter opens all findings."""
+    """Two lines under the title; Enter opens all findings, what changed, and what could not be judged."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter,down,right", "open", "findings", show=False)]
 
@@ -154,47 +154,6 @@ def rule_name(finding: Finding) -> str:
     return plain(finding.rule).replace("_", "-").upper()
 
 
-def findings_lines(findings: Sequence[Finding], width: int) -> list[Line]:
-    """All findings whole: headline, places, evidence, action, gain."""
-    if not findings:
-        return [line(("No rule has found anything so far.", "dim"))]
-    rows: list[Line] = []
-    for finding in findings:
-        cause = f"  {plain(finding.cause).replace('_', ' ')}" if finding.cause else ""
-        rows.append(line((f" {rule_name(finding)} ", f"{finding.severity} badge"), (cause, "text")))
-        rows += paragraph(plain(finding.headline), width, finding.severity, indent=1)
-        rows += paragraph(f"→ {plain(finding.action)}", width, "strong", indent=1)
-        if finding.estimated_speedup is not None:
-            rows.append(_fact("estimated gain", f"steps ~{speedup(finding.estimated_speedup)} faster", "benign bold"))
-        if finding.share_of_step is not None:
-            rows.append(_fact("share of step", percent(finding.share_of_step), finding.severity))
-        for where in finding.where:
-            rows.append(_fact("where", f"{place(where.file, where.line)}  {plain(where.function)}()"))
-            if where.source:
-                rows.append(_fact("", plain(where.source).strip(), "key"))
-        rows += [_fact(*evidence(name, value)) for name, value in finding.evidence.items()]
-        rows.append(())
-    return rows[:-1]
-
-
-def _fact(name: str, value: str, role: str = "text") -> Line:
-    return line(" ", (column(name, 20), "dim"), (value, role))
-
-
 def speedup(factor: float) -> str:
     """``2.1×``; small gains with one more digit."""
     return f"{factor:.2f}×" if factor < 1.2 else f"{number(factor)}×"
-
-
-def evidence(name: str, value: float | int | str | None) -> tuple[str, str]:
-    """A piece of evidence for people: its name without the unit, its value with it."""
-    name = plain(name)
-    number_of = value if isinstance(value, (int, float)) else None
-    for suffix, shown in (("_ratio", percent), ("_share", percent), ("_ms", ms)):
-        if name.endswith(suffix) and (number_of is not None or value is None):
-            kept = name if suffix == "_share" else name.removesuffix(suffix)
-            return kept.replace("_", " "), shown(number_of)
-    if name.endswith("_ms_per_step"):
-        return name.removesuffix("_ms_per_step").replace("_", " ") + " per step", ms(number_of)
-    text = number(value) if isinstance(value, float) else "–" if value is None else plain(str(value))
-    return name.replace("_", " "), text

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding
+    from tuimon.diagnosis.steady import Change
     from tuimon.session.session import Session
     from tuimon.sources.closeup import CloseUp
     from tuimon.views.tui.output import Tail
@@ -32,6 +33,11 @@ class Watched(Protocol):
     @property
     def findings(self) -> Sequence[Finding]:
         """The rules' verdicts on it, the most important first."""
+        ...
+
+    @property
+    def changes(self) -> Sequence[Change]:
+        """When the primary verdict changed, oldest first."""
         ...
 
     @property
