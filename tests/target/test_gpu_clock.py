@@ -1,11 +1,12 @@
 """The GPU clock: what it times, what it tells, what it costs, and when it keeps its hands off."""
 
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
 import pytest
 
 from tests.target.fake_gpu import TURN, FakeGpu, FakeLoop, FakeStream
-from tuimon.target import gpu_budget, gpu_clock, gpu_events
+from tuimon.target import gpu_budget, gpu_clock, gpu_events, turns
 from tuimon.target.gpu_clock import BURST_TURNS
 from tuimon.target.layout import (
     BACKWARD_BEGIN,
@@ -110,11 +111,11 @@ def test_a_record_that_waits_for_room_in_the_queue_is_not_our_cost():
 
 def test_gradient_accumulation_is_one_turn(loop, unlimited):
     begins = loop.clock._budget.turn
-    turns = []
-    loop.clock._budget.turn = lambda now_ns: (turns.append(now_ns), begins(now_ns))
+    begun = []
+    loop.clock._budget.turn = lambda now_ns: (begun.append(now_ns), begins(now_ns))
     micro = (FETCH_END, BACKWARD_BEGIN, BACKWARD_END)
     loop.turns(10, (*micro, *micro, *micro, OPTIMIZER_BEGIN, OPTIMIZER_END))
-    assert len(turns) == pytest.approx(10, abs=1)
+    assert len(begun) == pytest.approx(10, abs=1)
 
 
 def test_without_an_optimizer_a_backward_is_an_update(loop):
@@ -362,3 +363,45 @@ def test_no_device_in_use(loop):
     loop.gpu.current = FakeStream(0, 0)
     loop.turns(30)
     assert loop.times()
+
+
+def elsewhere(function, *arguments):
+    """What a function returns in another thread."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(function, *arguments).result()
+
+
+def test_other_threads_are_not_timed(loop, unlimited):
+    loop.turns(2)
+    assert elsewhere(loop.turns, 3) == [0] * 3
+    assert loop.turn() == len(TURN)
+
+
+def test_batches_fetched_ahead_in_a_thread_do_not_make_it_the_training_thread(loop, unlimited):
+    assert not elsewhere(loop.boundary, FETCH_END)
+    rest = TURN[1:]
+    assert loop.turns(4, rest)[2:] == [len(rest)] * 2
+
+
+def test_reentrant_backwards_on_the_engines_thread_are_nested(loop, unlimited):
+    loop.turns(2)
+    assert loop.boundary(BACKWARD_BEGIN)
+    assert not elsewhere(loop.boundary, BACKWARD_BEGIN)
+    assert not elsewhere(loop.boundary, BACKWARD_END)
+    assert loop.boundary(BACKWARD_END)
+
+
+def test_a_loop_that_goes_on_in_another_thread_is_found(loop, unlimited):
+    loop.turns(3)
+    loop.gpu.now_ns += turns.STALE_NS
+    assert sum(elsewhere(loop.turns, 4))
+    assert loop.turns(2) == [0, 0]
+
+
+def test_a_backward_that_never_ended_is_forgotten(loop, unlimited):
+    without_fetch = TURN[1:]
+    loop.turns(3, without_fetch)
+    loop.boundary(BACKWARD_BEGIN)  # and the user interrupts, before its end is marked
+    loop.turns(3, without_fetch)
+    loop.gpu.now_ns += turns.STALE_NS
+    assert loop.turns(4, without_fetch)[-1] == len(without_fetch)

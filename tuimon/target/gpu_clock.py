@@ -35,6 +35,8 @@ MEMORY_NS = 1_000_000_000
 #: next launch would have waited instead; and a thread that lost its core, or the GIL, has not spent that time on us.
 MOST_RECORD_NS = 30_000
 MOST_BEGIN_NS = 300_000
+#: A capture that begins in another thread waits so long at most.
+LET_PASS_S = 0.1
 
 _MEMORY_CODES = (MEMORY_ALLOCATED, MEMORY_RESERVED, MEMORY_RETRIES, MEMORY_OOMS)
 
@@ -95,8 +97,8 @@ class GpuClock:
         self.close()
 
     def let_pass(self) -> None:
-        """Return when no other thread is touching the device; after 0.1 s in any case (it is held up in a record)."""
-        if self._touching.acquire(True, 0.1):
+        """Return when no other thread touches the device, but soon: a record may be waiting for the device itself."""
+        if self._touching.acquire(True, LET_PASS_S):
             self._touching.release()
 
     def _record(self, number: int, begun_ns: int) -> None:
