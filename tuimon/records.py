@@ -58,6 +58,8 @@ class Process(Record, frozen=True, kw_only=True, tag="process"):
     python: str | None = None
     torch: str | None = None
     gpu_uuids: list[str] = msgspec.field(default_factory=list)
+    parameter_dtypes: list[str] = msgspec.field(default_factory=list)  # of what an optimizer updates: "float32", ...
+    tf32: bool | None = None  # whether float32 matrix products may round to TF32
     ended: bool = False
 
 

@@ -174,7 +174,7 @@ class ProcessSource:
         )
         rank = _number(known.get("rank"))
         world_size = _number(known.get("world_size"))
-        uuids = known.get("gpu_uuids")
+        uuids, types, tf32 = (known.get(name) for name in ("gpu_uuids", "parameter_dtypes", "tf32"))
         return Process(
             t=round(now_s, 3),
             pid=pid,
@@ -189,6 +189,8 @@ class ProcessSource:
             python=_text(known.get("python")),
             torch=_text(known.get("torch")),
             gpu_uuids=[str(uuid) for uuid in uuids] if isinstance(uuids, list) else [],
+            parameter_dtypes=[str(name) for name in types] if isinstance(types, list) else [],
+            tf32=tf32 if isinstance(tf32, bool) else None,
         )
 
     def _threads(self, roles: dict[int, ProcessRole], now_s: float) -> Iterable[Record]:

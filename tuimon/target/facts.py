@@ -4,7 +4,7 @@ import os
 import sys
 from typing import Any, Dict, List, Optional
 
-from . import gc_pauses
+from . import gc_pauses, precision
 
 _ARGV_LIMIT = 64
 _TEXT_LIMIT = 256
@@ -35,11 +35,14 @@ def facts() -> Dict[str, Any]:
     }
 
 
-def late_facts() -> Dict[str, Any]:
-    """What torch knows once the training runs: rank, and the UUIDs of its GPUs. Never initialises, never waits."""
+def late_facts(optimizer: Any = None) -> Dict[str, Any]:
+    """What torch knows once the training runs: rank, GPUs, precision. Never initialises, never waits."""
     torch = sys.modules.get("torch")
     late: Dict[str, Any] = {}
     try:
+        if optimizer is not None:
+            precision.see(optimizer)
+        late.update(precision.facts())
         late.update(_rank(torch))
         uuids = _gpu_uuids(torch)
         if uuids:

@@ -153,7 +153,7 @@ def _step_ends(optimizer: Any, args: Any, kwargs: Any) -> None:
         return
     runtime.emit(OPTIMIZER_END, id(optimizer))
     if runtime.facts_due:
-        runtime.tell_facts()
+        runtime.tell_facts(optimizer)
 
 
 def _rebind(owners: List[Any], name: str, replacement: Any) -> None:

@@ -116,7 +116,7 @@ def open_names() -> Optional[RangeNames]:
     return names
 
 
-def tell_facts() -> None:
+def tell_facts(optimizer: Any = None) -> None:
     """At a step boundary, while ``facts_due``: publish what torch knows by now."""
     global facts_due, _boundaries
     if _writer is None:
@@ -124,8 +124,8 @@ def tell_facts() -> None:
     _boundaries += 1
     if _boundaries & (_boundaries - 1):  # 1, 2, 4, ... 64
         return
-    late = facts.late_facts()
-    if "gpu_uuids" in late or _boundaries >= _FACTS_BOUNDARIES:
+    late = facts.late_facts(optimizer)
+    if ("gpu_uuids" in late and "parameter_dtypes" in late) or _boundaries >= _FACTS_BOUNDARIES:
         facts_due = False
     if late:
         try:
