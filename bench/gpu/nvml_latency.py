@@ -8,7 +8,11 @@ from typing import Any
 
 from bench.overhead import Say
 from bench.table import Row, Spread
-from tuimon.sources import nvml
+from tuimon.sources import nvml, nvml_fields
+from tuimon.sources.nvml_device import Device
+from tuimon.sources.nvml_processes import pid_trust
+
+_GPM_APART_S = 0.12
 
 
 class TimedLibrary(nvml.Library):
@@ -28,15 +32,28 @@ class TimedLibrary(nvml.Library):
             self.took_ms.setdefault(getattr(function, "__name__", str(function)), []).append(took_ms)
 
 
+def _each_field(handle: nvml.Handle, library: TimedLibrary) -> None:
+    """What the fields cost that ``Device`` reads all at once."""
+    for field in nvml_fields.ALL:
+        start_ns = time.perf_counter_ns()
+        nvml.Library.call(library, handle.api.nvmlDeviceGetFieldValues, handle.raw, [field])
+        library.took_ms.setdefault(f"field {field} alone", []).append((time.perf_counter_ns() - start_ns) / 1e6)
+
+
 def measure(looks: int, say: Say) -> list[Row]:
     """One row per call, slowest first; what was asked only once is listed too."""
     say(f"latency of each NVML call: {looks} looks")
     library = TimedLibrary()
     try:
-        device = library.device(0)
-        for _ in range(looks):
-            device.read(time.monotonic(), with_pids=True)
-            time.sleep(0.1)
+        handle = library.handle(0)
+        device = Device(handle, 0, pid_trust(library.driver_version()), time.monotonic)
+        start_s = time.monotonic()
+        for number in range(looks):
+            device.look()
+            device.read(start_s + 10 * number)  # far enough apart for the calls that are made seldom
+            _each_field(handle, library)
+            time.sleep(_GPM_APART_S)
+        device.close()
     finally:
         library.close()
     rows = [
