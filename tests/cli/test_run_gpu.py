@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import statistics
 import sys
@@ -79,7 +80,17 @@ def test_a_run_with_gpus(tmp_path: Path) -> None:
     assert first.compute_capability == 9.0
 
 
-def test_doctor_counts_the_gpus(tmp_path: Path) -> None:
+def doctor_says(scenario: Scenario, folder: Path) -> str:
+    done = tuimon("doctor", "--format", "json", cwd=folder, env=scenario.environment)
+    (check,) = (check for check in json.loads(done.stdout)["checks"] if check["name"] == "nvml")
+    return f"{check['status']}: {check['message']}"
+
+
+def test_doctor_tells_what_the_gpus_tell(tmp_path: Path) -> None:
     scenario = two_gpus(tmp_path / "fake")
-    done = tuimon("doctor", cwd=tmp_path, env=scenario.environment)
-    assert "driver 580.65.06, 2 GPUs" in done.stdout
+    some = "ok: driver 580.65.06, 2 GPUs; for 1 of them SM, tensor and DRAM activity (Hopper and later have it)"
+    assert doctor_says(scenario, tmp_path) == some
+    scenario.set({"devices": 1, "0.mig": 1, "0.mig.0.uuid": "MIG-1"})
+    assert doctor_says(scenario, tmp_path) == "ok: driver 580.65.06, 1 GPU; 1 MIG instance"
+    scenario.set({"error.nvmlInitWithFlags": 18})
+    assert "different versions" in doctor_says(scenario, tmp_path)

@@ -186,26 +186,21 @@ def _output() -> Check:
 
 
 def _nvml() -> Check:
-    import pynvml
+    from tuimon.sources.gpu_census import Census, census
 
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError as error:
-        missing = isinstance(error, pynvml.NVMLError_LibraryNotFound)
-        fix = (
-            "Without an NVIDIA GPU nothing is missing; in a container: docker run --gpus all"
-            if missing
-            else "Check with: nvidia-smi (after a driver update: restart the container or the machine)"
-        )
-        return Check("nvml", "warn", f"no GPU figures: {error}", fix)
-    try:
-        count = pynvml.nvmlDeviceGetCount()
-        driver = pynvml.nvmlSystemGetDriverVersion()
-        return Check("nvml", "ok", f"driver {driver}, {count} GPU{'s' if count != 1 else ''}")
-    except pynvml.NVMLError as error:
-        return Check("nvml", "warn", f"no GPU figures: {error}", "Check with: nvidia-smi")
-    finally:
-        pynvml.nvmlShutdown()
+    found = census()
+    if not isinstance(found, Census):
+        without = "Without an NVIDIA GPU nothing is missing; in a container: docker run --gpus all"
+        return Check("nvml", "warn", found.message, without if found.expected else found.hint)
+    parts = [f"driver {found.driver}, {found.gpus} GPU{'s' if found.gpus != 1 else ''}"]
+    if found.instances:
+        parts.append(f"{found.instances} MIG instance{'s' if found.instances != 1 else ''}")
+    if found.with_activity < found.gpus:
+        which = "no" if not found.with_activity else f"for {found.with_activity} of them"
+        parts.append(f"{which} SM, tensor and DRAM activity (Hopper and later have it)")
+    if not found.pids_known:
+        parts.append("who computes cannot be told in this container (drivers from 535.113 on tell it)")
+    return Check("nvml", "ok", "; ".join(parts))
 
 
 def _terminal() -> Check:
