@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from bench import inferred
 from bench.overhead import Say
 from bench.table import Row, Spread
 from tuimon.records import Process, Stacks
@@ -41,12 +42,12 @@ class Shares(NamedTuple):
 
 
 def measure(seconds: float, say: Say) -> list[Row]:
-    """Rows for shares of functions and threads, and for the join of samples to phases."""
+    """Rows for shares of functions and threads, and for the join of samples to phases, marked and inferred."""
     say(f"accuracy of shares: {seconds:.0f} s")
     functions, threads = split(seconds)
     say(f"accuracy of the join to phases: {seconds:.0f} s")
     right, samples = joined(seconds)
-    return [
+    rows = [
         _off(f"60/30/10 of three functions, {functions.samples} samples", functions),
         _off("70/30 of two threads", threads),
         Row(
@@ -56,6 +57,7 @@ def measure(seconds: float, say: Say) -> list[Row]:
             unit="%",
         ),
     ]
+    return rows + inferred.measure(seconds / 2, say)
 
 
 def _off(what: str, shares: Shares) -> Row:

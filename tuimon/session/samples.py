@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from tuimon.session.frames import FrameTable
+from tuimon.session.loop_lines import Bounded, LoopLines
 from tuimon.session.stack_phase import stack_phase
 
 #: Samples before the backward call that must have been seen without a forward pass among them, before the user's lines
 #: there are taken for the forward pass itself (a model without modules); until then they divide nothing (proposal).
 ENOUGH_SAMPLES = 150
+#: One root that so many samples (of 1) share is the thread's; a stack with another was misread while it changed.
+_ROOTED = 0.8
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,94 +29,59 @@ class Sample:
 
 def classify(stacks: Mapping[tuple[int, ...], int], frames: FrameTable) -> list[Sample]:
     """The samples of one training thread (stack of frame ids, root first -> count) with their phases."""
-    phased = [
-        Sample(list(stack), count, stack_phase([frames.kind(n) for n in stack])) for stack, count in stacks.items()
-    ]
-    loop = LoopLines(phased, frames)
-    few = sum(s.count for s in phased if s.phase == "rest") < ENOUGH_SAMPLES
-    return [_placed(s, loop, few) if s.phase == "rest" else s for s in phased]
+    bounded = [Bounded(stack, n, stack_phase([frames.kind(id_) for id_ in stack])) for stack, n in stacks.items()]
+    loop = LoopLines(bounded, frames)
+    few = sum(sample.seen for sample in bounded if sample.boundary == "rest") < ENOUGH_SAMPLES
+    whole, torn = _by_root(bounded, frames)
+    samples = [_placed(sample, loop, few) for sample in whole]
+    return samples + _like_others(torn, samples, frames)
 
 
-def _placed(sample: Sample, loop: LoopLines, few: bool) -> Sample:
-    """A sample outside every boundary; without a sight of the forward pass it is taken for forward, at last."""
-    phase = loop.phase_of(sample.stack)
+def _placed(sample: Bounded, loop: LoopLines, few: bool) -> Sample:
+    """Without a sight of the forward pass what lies outside every boundary is taken for forward, at last."""
+    stack, count, boundary = sample
+    if boundary in ("backward", "optimizer"):
+        return Sample(list(stack), count, boundary)
+    parting = loop.parting(stack)
+    if loop.evaluates(parting):
+        return Sample(list(stack), count, "eval")
+    if boundary == "forward" and not loop.trains(parting):
+        return Sample(list(stack), count, "other")
+    if boundary != "rest":
+        return Sample(list(stack), count, boundary)
+    phase = loop.phase_of(parting)
     if phase is None:
-        return replace(sample, phase="forward", told=few)
-    return replace(sample, phase=phase, told=loop.before_update(sample.stack))
+        return Sample(list(stack), count, "forward", told=few)
+    return Sample(list(stack), count, phase, told=loop.before_update(parting))
 
 
-class LoopLines:
-    """The lines of the user's loop: where backward is called, where the forward pass begins.
+def _by_root(bounded: Sequence[Bounded], frames: FrameTable) -> tuple[list[Bounded], list[Bounded]]:
+    """Stacks that begin at the thread's root, and those that were torn: without their outermost frames."""
+    roots: Counter[tuple[str, str]] = Counter()
+    for sample in bounded:
+        roots[_function(sample.stack[:1], frames)] += sample.seen
+    root, most = next(iter(roots.most_common(1)), (None, 0))
+    if most < _ROOTED * roots.total():
+        return list(bounded), []
+    torn = [sample for sample in bounded if _function(sample.stack[:1], frames) != root]
+    return [sample for sample in bounded if _function(sample.stack[:1], frames) == root], torn
 
-    A sample outside every boundary is placed by the frame at which its stack parts from the way to the backward call:
-    on an earlier line than the first forward line it prepares data, up to the backward line it is forward, later it is
-    side work.
-    """
 
-    def __init__(self, samples: list[Sample], frames: FrameTable) -> None:
-        self._frames = frames
-        self._backward = self._way(samples, "backward")
-        self._forward_line: dict[int, int] = {}  # depth -> first line of the forward pass in that frame of the way
-        self._update_line: dict[int, int] = {}  # depth -> first line of the update in that frame of the way
-        for sample in samples:
-            if sample.phase == "optimizer":
-                self._note_update(sample.stack)
-            if sample.phase == "forward":
-                depth = self._parting(sample.stack)
-                if depth is not None:
-                    line = frames[sample.stack[depth]].line
-                    self._forward_line[depth] = min(line, self._forward_line.get(depth, line))
+def _like_others(torn: Sequence[Bounded], samples: Sequence[Sample], frames: FrameTable) -> list[Sample]:
+    """Torn stacks have the phase of most whole ones that pass through the function that is left of them."""
+    left = {_function(sample.stack[:1], frames) for sample in torn}
+    phases: dict[tuple[str, str], Counter[str]] = {function: Counter() for function in left}
+    for whole in samples if left else ():
+        for function in {_function((number,), frames) for number in whole.stack} & left:
+            phases[function][whole.phase] += whole.count
+    out = []
+    for sample in torn:
+        likely = phases[_function(sample.stack[:1], frames)].most_common(1)
+        phase = sample.boundary if sample.boundary != "rest" else likely[0][0] if likely else "other"
+        out.append(Sample(list(sample.stack), sample.seen, phase, told=not likely))
+    return out
 
-    def phase_of(self, stack: list[int]) -> str | None:
-        """``data``, ``forward`` or ``other``; None before the backward call while no forward pass was seen."""
-        depth = self._parting(stack)
-        if depth is None:
-            return "other"
-        line = self._frames[stack[depth]].line
-        if line > self._frames[self._backward[depth]].line:
-            return "other"
-        first_forward = self._forward_line.get(depth)
-        if first_forward is not None:
-            return "data" if line < first_forward else "forward"
-        if not self._forward_line:
-            return None
-        # the forward pass lies in a call further down this way, or was over before this frame was entered
-        return "data" if min(self._forward_line) > depth else "forward"
 
-    def before_update(self, stack: list[int]) -> bool:
-        """Whether a sample lies between backward and the update: a stretch that markers label."""
-        depth = self._parting(stack)
-        if depth is None or depth not in self._update_line:
-            return False
-        backward = self._frames[self._backward[depth]].line
-        return backward < self._frames[stack[depth]].line < self._update_line[depth]
-
-    def _note_update(self, stack: list[int]) -> None:
-        depth = self._parting(stack)
-        if depth is not None:
-            line = self._frames[stack[depth]].line
-            if line > self._frames[self._backward[depth]].line:
-                self._update_line[depth] = min(line, self._update_line.get(depth, line))
-
-    def _way(self, samples: list[Sample], phase: str) -> list[int]:
-        """Frames from the root to the innermost user frame of the most frequent stack of a phase."""
-        best = max((s for s in samples if s.phase == phase), key=lambda s: s.count, default=None)
-        if best is None:
-            return []
-        stack = best.stack
-        boundary = next((i for i, n in enumerate(stack) if self._frames.kind(n) == phase), len(stack))
-        while boundary and not self._frames[stack[boundary - 1]].user:
-            boundary -= 1
-        return stack[:boundary]
-
-    def _parting(self, stack: list[int]) -> int | None:
-        """Depth of the frame in which a stack leaves the way to the backward call; None if it never was on it."""
-        depth = None
-        for i, (own, way) in enumerate(zip(stack, self._backward, strict=False)):
-            mine, theirs = self._frames[own], self._frames[way]
-            if (mine.file, mine.function) != (theirs.file, theirs.function):
-                break
-            depth = i
-            if mine.line != theirs.line:
-                break
-        return depth
+def _function(stack: Sequence[int], frames: FrameTable) -> tuple[str, str]:
+    frame = frames[stack[0]] if stack else frames[-1]
+    return frame.file, frame.function

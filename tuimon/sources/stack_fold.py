@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tuimon.records import StackCount
 from tuimon.sources.frames import FrameNumbers, Place
 
 PER_THREAD = 12
-PER_PROCESS = 40
+PER_MAIN_THREAD = 24
+PER_PROCESS = 52
 _DEPTH = 48
 
 Stack = tuple[Place, ...]  # root first
@@ -50,24 +51,75 @@ def coarse(stack: Stack, numbers: FrameNumbers) -> Stack:
     return tuple(out) or stack[:1]
 
 
+def loop_depth(counts: Counter[Stack], numbers: FrameNumbers) -> int:
+    """How many of the user's functions most samples have in common, counted from the root: down to the loop."""
+    half = counts.total() / 2
+    depth = 0
+    passing = counts
+    while True:
+        by_function: Counter[tuple[str, str]] = Counter()
+        for stack, count in passing.items():
+            if len(stack) > depth and not numbers.kind(stack[depth]).telling:
+                by_function[_function(stack[depth])] += count
+        function, most = next(iter(by_function.most_common(1)), (None, 0))
+        if most <= half:
+            return depth
+        passing = Counter({s: n for s, n in passing.items() if len(s) > depth and _function(s[depth]) == function})
+        depth += 1
+
+
+def outline(stack: Stack, depth: int, lines: dict[tuple[str, str], int], numbers: FrameNumbers) -> Stack:
+    """A coarse stack without the user's frames further down than what the loop's own lines call.
+
+    Which line of a function of torch it was does not count: ``lines`` remembers one for each.
+    """
+    out, parts = [], set()
+    for i, place in enumerate(stack):
+        part = numbers.kind(place).telling
+        if part and (part not in parts or place.function == "_worker_loop"):
+            parts.add(part)
+            out.append(place._replace(line=lines.setdefault(_function(place), place.line)))
+        elif not part and i <= depth:
+            out.append(place)
+    return tuple(out)
+
+
 def most_frequent(counts: Counter[Stack], room: int, numbers: FrameNumbers) -> tuple[list[tuple[Stack, int]], int]:
     """At most ``room`` stacks, most frequent first, and how many samples are in none of them.
 
-    Rare stacks are first merged into coarse ones, so that what they say about the phase is not lost.
+    Rare stacks are merged first into coarse ones, then into outlines, so that what they say about the phase is kept.
     """
+    if len(counts) <= room:
+        return counts.most_common(), 0
+    kept, rest = _split(counts, (room + 1) // 2)
+    kept, rest = _merge(kept, rest, lambda stack: coarse(stack, numbers))
+    if len(kept) + len(rest) > room:
+        common, rare = _split(rest, (room - len(kept)) // 2)
+        depth = loop_depth(counts, numbers)
+        lines: dict[tuple[str, str], int] = {}
+        kept, rest = _merge(kept + common, rare, lambda stack: outline(stack, depth, lines, numbers))
+    listed, lost = _split(rest, room - len(kept))
+    return (kept + listed).most_common(), lost.total()
+
+
+def _split(counts: Counter[Stack], number: int) -> tuple[Counter[Stack], Counter[Stack]]:
     ordered = counts.most_common()
-    if len(ordered) <= room:
-        return ordered, 0
-    whole = (room + 1) // 2
-    merged: Counter[Stack] = Counter(dict(ordered[:whole]))
-    rest: Counter[Stack] = Counter()
-    for stack, count in ordered[whole:]:
-        rest[coarse(stack, numbers)] += count
-    for stack in merged.keys() & rest.keys():
-        merged[stack] += rest.pop(stack)
-    listed = rest.most_common(room - len(merged))
-    merged.update(dict(listed))
-    return merged.most_common(), sum(rest.values()) - sum(count for _, count in listed)
+    return Counter(dict(ordered[:number])), Counter(dict(ordered[number:]))
+
+
+def _merge(
+    kept: Counter[Stack], rest: Counter[Stack], shortened: Callable[[Stack], Stack]
+) -> tuple[Counter[Stack], Counter[Stack]]:
+    """The rest shortened, and added to what is kept where it is the same now."""
+    short: Counter[Stack] = Counter()
+    for stack, count in rest.items():
+        short[shortened(stack)] += count
+    same = Counter({stack: short.pop(stack) for stack in kept.keys() & short.keys()})
+    return kept + same, short
+
+
+def _function(place: Place) -> tuple[str, str]:
+    return place.file, place.function
 
 
 def is_parked(counts: Counter[Stack], numbers: FrameNumbers) -> bool:
@@ -97,7 +149,7 @@ class Fold:
         if not short or (not main and is_parked(short, self._numbers)):
             self.parked.append((tid, thread))
             return
-        room = min(PER_THREAD, PER_PROCESS - len(self.stacks))
+        room = min(PER_MAIN_THREAD if main else PER_THREAD, PER_PROCESS - len(self.stacks))
         if room < 2:
             self.folded += sum(short.values())
             return

@@ -1,0 +1,112 @@
+"""Phases from stack samples alone: evaluation, side work that runs the model, torn stacks."""
+
+import pytest
+
+from tests.session.records import frames, header, process, stacks
+from tuimon.session.session import Session
+
+TORCH = "/lib/site-packages/torch"
+# The user's code:                     line
+#   main: train()                      20
+#         evaluate()                   21   in one shape
+#   train: for x, y in loader:         30
+#              loss = model(x)         31
+#              loss.backward()         32
+#              opt.step()              33
+#              for z in held_out:      34   in another shape
+#                  model(z)            35
+#              plot()                  36
+#   evaluate: for x, y in held_out:    40
+#                 model(x)             41
+#                 count(x)             42
+PLACES = {
+    "train": ("a.py", 20, "main", "train()", True),
+    "evaluate": ("a.py", 21, "main", "evaluate()", True),
+    "early": ("a.py", 29, "train", "evaluate()", True),
+    "fetch": ("a.py", 30, "train", "for x, y in loader:", True),
+    "forward": ("a.py", 31, "train", "loss = model(x)", True),
+    "backward": ("a.py", 32, "train", "loss.backward()", True),
+    "step": ("a.py", 33, "train", "opt.step()", True),
+    "inner fetch": ("a.py", 34, "train", "for z in held_out:", True),
+    "inner forward": ("a.py", 35, "train", "model(z)", True),
+    "plot": ("a.py", 36, "train", "plot()", True),
+    "eval fetch": ("a.py", 40, "evaluate", "for x, y in held_out:", True),
+    "eval forward": ("a.py", 41, "evaluate", "model(x)", True),
+    "eval count": ("a.py", 42, "evaluate", "count(x)", True),
+    "__next__": (f"{TORCH}/utils/data/dataloader.py", 5, "__next__"),
+    "_call_impl": (f"{TORCH}/nn/modules/module.py", 6, "_call_impl"),
+    "backward()": (f"{TORCH}/autograd/__init__.py", 7, "backward"),
+    "wrapper": (f"{TORCH}/optim/optimizer.py", 8, "wrapper"),
+    "item": ("data.py", 9, "__getitem__", "x = read(i)", True),
+}
+NUMBERS = {name: number for number, name in enumerate(PLACES)}
+TRAINING = {
+    "train, fetch, __next__, item": 20,
+    "train, forward, _call_impl": 30,
+    "train, backward, backward()": 40,
+    "train, step, wrapper": 10,
+}
+
+
+def counts(samples):
+    """Samples of each phase, told by frames alone."""
+    session = Session()
+    listed = [([NUMBERS[name] for name in stack.split(", ")], n) for stack, n in samples.items()]
+    for record in (header(), process(markers=False), frames(*PLACES.values()), stacks(1, *listed)):
+        session.add(record)
+    return session, +session.hotspots(100).phase_counts()
+
+
+def test_a_call_that_fetches_and_runs_the_model_evaluates():
+    evaluation = {
+        "evaluate, eval fetch, __next__, item": 5,
+        "evaluate, eval forward, _call_impl": 15,
+        "evaluate, eval count": 5,
+    }
+    session, found = counts(TRAINING | evaluation)
+    assert found == {"data": 20, "forward": 30, "backward": 40, "optimizer": 10, "eval": 25}
+    rows = {row.name: row.share for row in session.phases(100).rows}
+    assert rows["eval"] == pytest.approx(0.2)
+    assert rows["forward"] == pytest.approx(0.3)  # of the steps: evaluation is no part of them
+
+
+def test_evaluation_may_come_before_the_forward_pass():
+    evaluation = {"train, early, eval fetch, __next__": 5, "train, early, eval forward, _call_impl": 5}
+    _, found = counts(TRAINING | evaluation)
+    assert found == {"data": 20, "forward": 30, "backward": 40, "optimizer": 10, "eval": 10}
+
+
+def test_a_function_that_fetches_and_runs_the_model_is_training_where_nothing_else_is():
+    helper = {"train, early, eval fetch, __next__": 5, "train, early, eval forward, _call_impl": 5}
+    samples = {stack: n for stack, n in TRAINING.items() if "step" in stack or "backward" in stack}
+    _, found = counts(samples | helper)
+    assert found == {"data": 5, "forward": 5, "backward": 40, "optimizer": 10}
+
+
+def test_evaluation_on_lines_of_the_loop_itself():
+    evaluation = {"train, inner fetch, __next__": 6, "train, inner forward, _call_impl": 8, "train, inner forward": 1}
+    _, found = counts(TRAINING | evaluation | {"train, plot": 4})
+    assert found == {"data": 20, "forward": 30, "backward": 40, "optimizer": 10, "eval": 15, "other": 4}
+
+
+def test_a_batch_fetched_after_the_update_is_data():
+    samples = {stack: n for stack, n in TRAINING.items() if "fetch" not in stack}
+    _, found = counts(samples | {"train, inner fetch, __next__": 6})
+    assert found == {"data": 6, "forward": 30, "backward": 40, "optimizer": 10}
+
+
+def test_a_model_that_runs_after_the_update_is_side_work():
+    _, found = counts(TRAINING | {"train, plot, _call_impl": 7})
+    assert found == {"data": 20, "forward": 30, "backward": 40, "optimizer": 10, "other": 7}
+
+
+def test_a_forward_pass_below_the_line_of_backward_is_forward_where_there_is_no_other():
+    """As in ``backward(`` on one line and ``model(x))`` on the next."""
+    samples = {stack: n for stack, n in TRAINING.items() if "forward" not in stack}
+    _, found = counts(samples | {"train, plot, _call_impl": 7})
+    assert found == {"data": 20, "forward": 7, "backward": 40, "optimizer": 10}
+
+
+def test_a_stack_without_its_root_is_in_the_phase_its_function_is_in_elsewhere():
+    _, found = counts(TRAINING | {"item": 3, "eval count": 1})
+    assert found == {"data": 23, "forward": 30, "backward": 40, "optimizer": 10, "other": 1}
