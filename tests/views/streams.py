@@ -6,7 +6,24 @@ import msgspec
 
 from tests.session.records import frames, header, process, stacks, steps, threads
 from tuimon.diagnosis.finding import Finding
-from tuimon.records import Cost, Exit, Frame, Frames, Gpu, Notice, Place, RangeTime, StackCount, Stacks
+from tuimon.records import (
+    Cost,
+    Exit,
+    Frame,
+    Frames,
+    Gpu,
+    GpuPhase,
+    GpuProcess,
+    GpuTime,
+    Lead,
+    Notice,
+    Place,
+    RangeTime,
+    StackCount,
+    Stacks,
+    Throttle,
+    TorchMemory,
+)
 from tuimon.session.session import Session
 
 GIB = 1024**3
@@ -177,6 +194,50 @@ def input_bound(windows=192, gpus=1, **more):
     """Two saturated workers on a machine with GPUs."""
     records = start() + [record for window in seconds(1, windows, gpus=gpus, **more) for record in window]
     return Playback(records, [INPUT_BOUND, SIDE_WORK], output=Output(PROGRESS), target=Launched())
+
+
+BOUNDARIES = ("fetch end", "backward begin", "backward end", "optimizer begin", "optimizer end")
+
+
+def gpu_time(t, lead_us, drained, idle):
+    """A second of 15 steps of 66 ms on the GPU's clock; the lead grows over the loop."""
+    spans = {"data": 4, "forward": 20, "backward": 32, "optimizer": 8, "other": 2}
+    phases = [GpuPhase(name, 15 * ms * 10**6, int(15 * ms * 10**6 * idle), int(15 * ms * 10**5 * idle))
+              for name, ms in spans.items()]  # fmt: skip
+    leads = [Lead(name, 15, lead_us * (1 + i) / 2, lead_us * (2 + i) / 3, lead_us * (3 + i) / 2, round(15 * drained))
+             for i, name in enumerate(BOUNDARIES)]  # fmt: skip
+    return GpuTime(t=float(t), pid=MAIN, window_s=1.0, device=0, turns=15, total_ns=15 * 66 * 10**6, phases=phases,
+                   leads=leads, lead_error_us=14.0)  # fmt: skip
+
+
+def _hopper(t, **more):
+    """One GPU that tells all there is."""
+    wave = math.sin(t / 4)
+    return gpu(t, 0, **({
+        "util_ratio": 0.96 + 0.03 * wave, "sm_ratio": 0.7 + 0.1 * wave, "tensor_ratio": 0.12 + 0.03 * wave,
+        "dram_ratio": 0.44 + 0.1 * wave, "memory_used_bytes": int(41.3 * GIB), "power_w": 512.0 + 20 * wave,
+        "memory_temperature_c": 72.0, "energy_j": 1e6 + 512.0 * t, "pcie_rx_bytes_per_s": 1.2 * GIB,
+        "pcie_tx_bytes_per_s": 0.3 * GIB, "pids": [MAIN, 977],
+        "processes": [GpuProcess(MAIN, int(38.1 * GIB), 0.71), GpuProcess(977, 3 * GIB)],
+    } | more))  # fmt: skip
+
+
+def gpu_bound(windows=60):
+    """The GPU has enough to do; the tensor cores have not."""
+    records = start()
+    for t in range(1, windows + 1):
+        records += [*_second(t, 0, 2.0, (), 4), _hopper(t), gpu_time(t, 38_000.0, 0.0, 0.002)]
+        records.append(TorchMemory(t=float(t), pid=MAIN, device=0, allocated_bytes=28 * GIB, reserved_bytes=36 * GIB))
+    return Playback(records, [], output=Output(PROGRESS), target=Launched())
+
+
+def launch_bound(windows=60):
+    """The GPU waits for the CPU, and is slowed down on top of it."""
+    slow = {"throttle": ["power cap"], "throttled": [Throttle("power cap", 0.34)]}
+    records = start()
+    for t in range(1, windows + 1):
+        records += [*_second(t, 0, 2.0, (), 4), _hopper(t, **slow), gpu_time(t, 40.0, 0.84, 0.31)]
+    return Playback(records, [], output=Output(PROGRESS), target=Launched())
 
 
 def healthy(windows=60):

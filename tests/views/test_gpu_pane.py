@@ -130,6 +130,11 @@ def test_torchs_share_adds_up_over_the_ranks_and_stays_on_its_gpu():
     assert told[0] > rows.index("● GPU 1")
 
 
+def test_retries_of_the_allocator_are_told():
+    rows = drawn([OLD], 56, 4, torch=(TorchMemoryRow(0, "GPU-0", 8 * GIB, 16 * GIB, 3),))
+    assert rows[2] == "torch   ━ 8.0 allocated  ╍ 16.0 reserved  3 retries"
+
+
 def test_memory_of_a_process_that_does_not_say_where_is_shown_only_for_a_single_gpu():
     torch = (TorchMemoryRow(0, None, GIB, 2 * GIB, 0),)
     assert any(row.startswith("torch") for row in drawn([OLD], 56, 8, torch=torch))

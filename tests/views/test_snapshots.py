@@ -1,4 +1,7 @@
-"""The whole picture at three sizes, as SVG. After a wanted change: pytest -k the_picture --snapshot-update"""
+"""The whole picture at three sizes, with and without GPUs, as SVG.
+
+After a wanted change: pytest -k the_picture --snapshot-update
+"""
 
 from importlib.metadata import version
 
@@ -21,8 +24,11 @@ pytestmark = pytest.mark.skipif(INSTALLED != RECORDED_WITH, reason=f"recorded wi
         ("no_gpu", (80, 24), ()),
         ("input_bound", (120, 40), ()),
         ("eight_gpus", (200, 60), ("d",)),
+        ("launch_bound", (80, 24), ()),
+        ("gpu_bound", (120, 40), ("d",)),
+        ("launch_bound", (200, 60), ()),
     ],
-    ids=["80x24", "120x40", "200x60-light"],
+    ids=["80x24", "120x40", "200x60-light", "gpu-80x24", "gpu-120x40-light", "gpu-200x60"],
 )
 def test_the_picture(snap_compare, stream, size, keys):
     async def one_tick(pilot):

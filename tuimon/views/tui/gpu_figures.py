@@ -22,6 +22,7 @@ class TorchShare(NamedTuple):
 
     allocated_bytes: int | None
     reserved_bytes: int | None
+    retries: int = 0  # allocations that succeeded only after the cache was emptied, as far as they were counted
 
 
 class GpuView(NamedTuple):
@@ -102,6 +103,8 @@ def torch_line(view: GpuView, width: int) -> Line | None:
         line(("━ ", "gpu-edge"), (f"{gib(torch.allocated_bytes)} allocated", "text")),
         line(("╍ ", "gpu-edge"), (f"{gib(torch.reserved_bytes)} reserved", "text")),
     ]
+    if torch.retries:
+        parts.append(line((f"{torch.retries} retries", "warning")))
     short = [line((f"{gib(torch.allocated_bytes)} of {gib(torch.reserved_bytes)} GiB reserved", "text"))]
     rest = []
     if used is not None and used >= torch.reserved_bytes:

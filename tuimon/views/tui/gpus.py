@@ -46,7 +46,8 @@ class GpuPane(Pane[GpuPicture]):
             tuple(_calm(gpu) for gpu in session.gpus()),
             plain(notice.message) if notice is not None else None,
             plain(notice.hint) if notice is not None and notice.hint else None,
-            labels=tuple((p.pid, f"rank {p.rank}") for p in session.processes() if p.rank is not None and not p.ended),
+            tuple(row for pid in session.trainers() for row in session.torch_memory(pid)),
+            tuple((p.pid, f"rank {p.rank}") for p in session.processes() if p.rank is not None and not p.ended),
         )
 
     def draw(self, picture: GpuPicture, width: int, height: int) -> list[Line]:
@@ -129,7 +130,8 @@ def _torch_on(gpu: GpuRow, picture: GpuPicture) -> TorchShare | None:
     allocated = [row.allocated_bytes for row in rows if row.allocated_bytes is not None]
     if not rows or len(reserved) < len(rows):
         return None
-    return TorchShare(sum(allocated) if len(allocated) == len(rows) else None, sum(reserved))
+    retries = sum(row.retries or 0 for row in rows)
+    return TorchShare(sum(allocated) if len(allocated) == len(rows) else None, sum(reserved), retries)
 
 
 def _calm(gpu: GpuRow) -> GpuRow:

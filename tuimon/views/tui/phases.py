@@ -56,6 +56,7 @@ class PhasesPane(Pane[PhasesPicture]):
             session.header.interval_s if session.header else 1.0,
             tuple(session.hot_lines(pid)[:_HOT]) if self.size.height > _CALM_CHART + 10 else (),
             _notes(session, steps),
+            _calm(session.gpu_time(pid)),
         )
 
     def draw(self, picture: PhasesPicture, width: int, height: int) -> list[Line]:
@@ -111,6 +112,10 @@ def _gpu(picture: PhasesPicture, width: int, height: int) -> list[Line]:
         return []
     step_ms = picture.steps.median_ms if picture.steps is not None else None
     return lead_lines(picture.gpu, step_ms, width, 1 if height < _TWO_LINES else 2 if height < _ALL_LINES else 12)
+
+
+def _calm(times: GpuTimeRow | None) -> GpuTimeRow | None:
+    return times._replace(history=times.history[-_HISTORY:]) if times is not None else None
 
 
 def _waiting(steps: StepSummary | None) -> list[Line]:

@@ -69,7 +69,7 @@ def title_line(facts: RunFacts, width: int) -> Line:
     # (importance, text, role): the least important (highest number) goes first where room is short.
     items: list[tuple[int, str, str]] = [(0, facts.name, "strong")]
     if facts.pid is not None:
-        items.append((6, f"pid {facts.pid}", "dim"))
+        items.append((7, f"pid {facts.pid}", "dim"))
     if facts.ranks > 1:
         items.append((3, f"{facts.ranks} ranks", "text"))
     if facts.elapsed_s is not None:
@@ -81,17 +81,18 @@ def title_line(facts: RunFacts, width: int) -> Line:
     elif facts.steps is not None:
         items.append((4, rate(facts.steps.per_second), "text"))
         items.append((1, f"step {ms(facts.steps.median_ms)}", "text"))
-        items.append((7, f", p95 {number(facts.steps.p95_ms)}", "dim"))
+        items.append((8, f", p95 {number(facts.steps.p95_ms)}", "dim"))
     if facts.gpu is not None:
-        items.append((5, facts.gpu, "text"))
+        busy, _, tensor = facts.gpu.partition(" · ")
+        items += [(5, busy, "text"), *([(6, tensor, "text")] if tensor else [])]
     costs = _costs(facts.cost)
     for drop in range(9, 0, -1):
-        cost = next((text for least, text in costs if drop >= least), "")
-        parts = line(" ", ("tuimon", "key bold"), "  ") if drop > 5 else line(" ")
+        parts = line(" ", ("tuimon", "key bold"), "  ") if drop > 6 else line(" ")
         left = (*parts, *_joined([item for item in items if item[0] <= drop]))
-        tail = (*right, Span(cost, "dim"), Span(" "))
-        if cells(left) + cells(tail) + 2 <= width:
-            return justified(left, tail, width)
+        for cost in [text for least, text in costs if drop >= least and (text or drop == 1)]:
+            tail = (*right, Span(cost, "dim"), Span(" "))
+            if cells(left) + cells(tail) + 2 <= width:
+                return justified(left, tail, width)
     return justified(left, (*right, Span(" ")), width)
 
 
@@ -117,10 +118,10 @@ def _badges(facts: RunFacts) -> Line:
 def _costs(cost: Cost | None) -> list[tuple[int, str]]:
     """Our own cost, from the fullest wording to the shortest: (from which drop level on it is shown, text)."""
     if cost is None:
-        return [(5, "own cost –"), (1, "")]
+        return [(6, "own cost –"), (1, "")]
     cpu, rss = percent(cost.cpu_ratio), size(cost.rss_bytes)
     lost = f", {cost.queue_dropped} records lost" if cost.queue_dropped else ""
-    return [(8, f"own cost {cpu} cpu, {rss}{lost}"), (4, f"own {cpu}, {rss}"), (2, f"own {cpu}"), (1, "")]
+    return [(9, f"own cost {cpu} cpu, {rss}{lost}"), (4, f"own {cpu}, {rss}"), (2, f"own {cpu}"), (1, "")]
 
 
 def run_name(command: Sequence[str]) -> str:
