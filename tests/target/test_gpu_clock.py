@@ -405,3 +405,31 @@ def test_a_backward_that_never_ended_is_forgotten(loop, unlimited):
     loop.turns(3, without_fetch)
     loop.gpu.now_ns += turns.STALE_NS
     assert loop.turns(4, without_fetch)[-1] == len(without_fetch)
+
+
+def test_a_batch_begins_everything_anew(loop, unlimited):
+    loop.turns(3)
+    loop.boundary(BACKWARD_BEGIN)  # and the user interrupts, before its end is marked
+    assert loop.turns(3) == [len(TURN)] * 3
+
+
+def test_steps_of_optimizers_within_a_backward_are_part_of_it(loop, unlimited):
+    loop.turns(2)
+    assert loop.boundary(BACKWARD_BEGIN)
+    assert not loop.boundary(OPTIMIZER_BEGIN, 1)
+    assert not loop.boundary(OPTIMIZER_END, 1)
+    assert loop.boundary(BACKWARD_END)
+
+
+def test_one_stream_tells_nothing_of_another(loop, unlimited):
+    loop.turns(3)
+    loop.gpu.behind_ns = SECOND
+    loop.turns(2)
+    events, gpu = loop.clock._events, loop.gpu
+    first, second = events.pending[0], events.pending[1]
+    events.pending[1] = second._replace(stream=FakeStream(0, 9))
+    events.resolve()  # the first is not done
+    gpu.now_ns += 10 * SECOND
+    events.resolve()
+    assert loop.times()[first.number][0].gap_us is not None
+    assert loop.times()[second.number][0].gap_us is None
