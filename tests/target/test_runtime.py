@@ -271,7 +271,7 @@ def test_gpus_are_named_once_cuda_is_initialised_and_never_before(monkeypatch):
 
 def test_facts_stop_being_asked_for(monkeypatch, shared_memory):
     asked = []
-    monkeypatch.setattr(facts, "late_facts", lambda: asked.append(1) or {})
+    monkeypatch.setattr(facts, "late_facts", lambda optimizer: asked.append(1) or {})
     monkeypatch.setattr(runtime, "on", True)
     assert runtime.open_ring()
     while runtime.facts_due:

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tuimon.diagnosis.comm import comm_bound
 from tuimon.diagnosis.cores import cpu_oversubscribed, neighbour
 from tuimon.diagnosis.course import hang, step_time_drift
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.gil import gil_contention
+from tuimon.diagnosis.gpu_copy import transfer_bound
+from tuimon.diagnosis.gpu_pace import compute_bound, launch_bound, queue_full
+from tuimon.diagnosis.gpu_state import allocator_retries, low_precision_unused, small_batch, throttled
+from tuimon.diagnosis.gpu_sync import spin_wait, sync_point
 from tuimon.diagnosis.host import compute_bound_cpu, optimizer_bound, side_work
 from tuimon.diagnosis.input import input_bound
 from tuimon.diagnosis.memory import gc_pauses, memory_pressure
@@ -24,15 +29,26 @@ Rule = Callable[[Session, int], Finding | None]
 RULES: tuple[Rule, ...] = (
     hang,
     input_bound,
+    launch_bound,
+    sync_point,
+    transfer_bound,
     side_work,
     optimizer_bound,
     straggler_rank,
+    comm_bound,
     gil_contention,
     cpu_oversubscribed,
     neighbour,
     step_time_drift,
     memory_pressure,
     gc_pauses,
+    allocator_retries,
+    throttled,
+    low_precision_unused,
+    small_batch,
+    compute_bound,
+    queue_full,
+    spin_wait,
     compute_bound_cpu,
 )
 

@@ -15,6 +15,7 @@ from tuimon.diagnosis.evidence import (
     uses_gpu,
 )
 from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.gpu_evidence import gpu_idle, noticed, picture_of
 from tuimon.session.session import Session
 
 #: Share of the step outside data, forward, backward and optimizer from which it is worth a word (proposal).
@@ -33,7 +34,7 @@ def side_work(session: Session, pid: int) -> Finding | None:
     """Checkpoints, logging, metrics, evaluation: time outside the phases, with the line that takes most of it.
 
     Evidence: the exclusive phase "other" of the step, or the time in evaluation beside the steps, whichever takes more;
-    the line from the training thread's samples there.
+    the line from the training thread's samples there. With GPU events, side work counts as far as the GPU idles.
     """
     table = session.phases(pid)
     other, eval_row = row(table, "other"), row(table, "eval")
@@ -42,29 +43,35 @@ def side_work(session: Session, pid: int) -> Finding | None:
     in_steps = 1.0 - (eval_row.share if eval_row else 0.0)
     if eval_row is not None and eval_row.share >= max(EVALUATION_SHARE, other.share * in_steps):
         return _evaluation(session, pid, eval_row.share, eval_row.ms_per_step)
-    if other.share < SIDE_WORK_SHARE or (other.share < SIDE_WORK_CRITICAL and not settled(table)):
+    on_gpu = noticed(session, pid, other)
+    share = other.share if on_gpu is None else on_gpu[1]
+    if share < SIDE_WORK_SHARE or (share < SIDE_WORK_CRITICAL and not settled(table)):
         return None
     if other.error is not None and other.share - other.error < SIDE_WORK_SHARE / 2:
         return None
     hot = hottest_function(session.hot_lines(pid, "other"))
-    after = 1.0 - other.share * (hot.share if hot else 1.0)
+    after = 1.0 - (share if on_gpu is None else on_gpu[0]) * (hot.share if hot else 1.0)
     return Finding(
         rule="side_work",
-        severity="critical" if other.share >= SIDE_WORK_CRITICAL else "warning",
-        headline=f"{percent(other.share)} of every step is side work outside the model{_naming(hot)}",
+        severity="critical" if share >= SIDE_WORK_CRITICAL else "warning",
+        headline=(
+            f"{percent(share)} of every step {'is' if on_gpu is None else 'the GPU waits for'} side work outside the"
+            f" model{_naming(hot)}"
+        ),
         action=(
             f"do {at(hot.place)} less often, asynchronously, or after the epoch"
             if hot
             else "look for logging, metrics or checkpoints in the loop"
         ),
-        share_of_step=other.share,
+        share_of_step=share,
         where=(hot.place,) if hot else (),
         evidence={
             "other_ms_per_step": other.ms_per_step,
             "step_ms": step_ms(table),
             "hot_share": hot.share if hot else None,
+            **gpu_idle(on_gpu),
         },
-        estimated_speedup=1.0 / after if after > 0.0 else None,
+        estimated_speedup=1.0 / after if 0.0 < after < 1.0 else None,
     )
 
 
@@ -86,22 +93,27 @@ def _evaluation(session: Session, pid: int, share: float, ms_per_batch: float | 
 def optimizer_bound(session: Session, pid: int) -> Finding | None:
     """The update takes an unusual part of the step: many small parameters, or a dense update of few touched rows.
 
-    Evidence: the exclusive phase "optimizer". What a cheaper update would leave is not measured: no gain is told.
+    Evidence: the exclusive phase "optimizer", on the GPU's clock where it is the bottleneck. What a cheaper update
+    would leave is not measured: no gain is told.
     """
     table = session.phases(pid)
     optimizer = row(table, "optimizer")
-    if table is None or optimizer is None or optimizer.share < OPTIMIZER_SHARE:
+    if table is None or optimizer is None:
+        return None
+    picture = picture_of(session, pid)
+    share = picture.share("optimizer") if picture is not None and picture.is_bottleneck else optimizer.share
+    if share < OPTIMIZER_SHARE:
         return None
     hot = hottest_function(session.hot_lines(pid, "optimizer"))
     return Finding(
         rule="optimizer_bound",
         severity="warning",
-        headline=f"{percent(optimizer.share)} of every step is the optimizer's update{_naming(hot)}",
+        headline=f"{percent(share)} of every step is the optimizer's update{_naming(hot)}",
         action=(
             "a fused or foreach optimizer, sparse gradients for large embeddings (sparse=True, SparseAdam),"
             " or an update every few batches"
         ),
-        share_of_step=optimizer.share,
+        share_of_step=share,
         where=(hot.place,) if hot else (),
         evidence={"optimizer_ms_per_step": optimizer.ms_per_step, "step_ms": step_ms(table)},
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tuimon.diagnosis.evidence import HotFunction, at, hottest_function, percent, row, settled, step_ms
 from tuimon.diagnosis.finding import Finding, Severity
+from tuimon.diagnosis.gpu_evidence import gpu_idle, noticed
 from tuimon.diagnosis.input_advice import advice, free_cores
 from tuimon.diagnosis.workers import Workers, data_share_in, own_collate_share, producer, workers_of
 from tuimon.session.session import Session
@@ -27,28 +28,33 @@ def input_bound(session: Session, pid: int) -> Finding | None:
     """The step waits for data.
 
     Evidence: share of the step inside the loader's ``__next__`` (markers), or of samples before the first forward line
-    in a loop without a DataLoader. Cause: what the workers' CPU and samples show.
+    in a loop without a DataLoader; with GPU events, how much of that the GPU idles: what launches that run ahead cover
+    is no wait. Cause: what the workers' CPU and samples show.
     """
     table = session.phases(pid)
     data = row(table, "data")
     if table is None or data is None or data.share < WARN_SHARE:
         return None
+    on_gpu = noticed(session, pid, data)
+    share = data.share if on_gpu is None else on_gpu[1]
+    if share < WARN_SHARE:
+        return None
     if data.error is not None and data.share - data.error < WARN_SHARE / 2:
         return None  # too few samples to say
-    severity: Severity = "critical" if data.share >= CRITICAL_SHARE else "warning"
+    severity: Severity = "critical" if share >= CRITICAL_SHARE else "warning"
     if severity == "warning" and not settled(table):
         return None
     workers = workers_of(session, pid)
     own = hottest_function(session.hot_lines(pid, "data"))
     cause, hot, saying = _cause(data.estimated and not table.inferred, workers, own, session, pid)
-    action, speedup = advice(cause, workers, hot, session, pid, data.share)
+    action, speedup = advice(cause, workers, hot, session, pid, share if on_gpu is None else on_gpu[0])
     return Finding(
         rule="input_bound",
         severity=severity,
-        headline=f"{percent(data.share)} of every step waits for data{saying}",
+        headline=f"{percent(share)} of every step {'waits' if on_gpu is None else 'the GPU waits'} for data{saying}",
         action=action,
         cause="hand_rolled_loader" if cause == "slow_thread" else cause,
-        share_of_step=data.share,
+        share_of_step=share,
         where=tuple(dict.fromkeys(f.place for f in (hot, own) if f is not None)),
         evidence={
             "data_ms_per_step": data.ms_per_step,
@@ -57,6 +63,7 @@ def input_bound(session: Session, pid: int) -> Finding | None:
             "worker_cpu_ratio": workers.cpu_ratio,
             "worker_busy_ratio": workers.busy_ratio,
             "hot_share": hot.share if hot else None,
+            **gpu_idle(on_gpu),
         },
         estimated_speedup=speedup,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from tuimon.diagnosis.finding import Finding
@@ -9,42 +10,62 @@ from tuimon.diagnosis.finding import Finding
 SEVERITY = {"critical": 0, "warning": 1, "info": 2, "benign": 3}
 #: Rules that contradict "the loop is in order".
 _OUT_OF_ORDER = frozenset(
-    {"cpu_oversubscribed", "input_bound", "side_work", "optimizer_bound", "straggler_rank", "gil_contention", "hang"}
+    {
+        "cpu_oversubscribed",
+        "input_bound",
+        "side_work",
+        "optimizer_bound",
+        "straggler_rank",
+        "gil_contention",
+        "hang",
+        "launch_bound",
+        "sync_point",
+        "transfer_bound",
+        "comm_bound",
+    }
 )
+#: What others do to the run, and what it meets on its machine: less in the user's own hands than the loop.
+_FROM_OUTSIDE = frozenset({"neighbour", "throttled"})
+
+_ByRule = dict[str, Finding]
 
 
 def ranked(findings: list[Finding]) -> list[Finding]:
     """By severity, then by the share of the step: the first is what to fix first.
 
-    What others do to the run comes after what it does to itself: that is in the user's own hands.
+    What others do to the run comes after what it does to itself. That the GPU is the bottleneck is the verdict on a
+    loop in order, and comes before the benign rest.
     """
-    return sorted(findings, key=lambda f: (SEVERITY[f.severity], f.rule == "neighbour", -(f.share_of_step or 0.0)))
+    return sorted(findings, key=lambda f: (_gravity(f), f.rule in _FROM_OUTSIDE, -(f.share_of_step or 0.0)))
+
+
+def _gravity(finding: Finding) -> int:
+    return SEVERITY["info"] if finding.rule == "compute_bound" else SEVERITY[finding.severity]
 
 
 def folded(findings: list[Finding]) -> list[Finding]:
-    """Without those that another one explains or contradicts.
-
-    Too few cores are why the workers are slow: with ``input_bound`` that is evidence, not a second finding. A hang
-    makes all shares things of the past. A loop with something to fix is not told to be in order.
-    """
+    """Without those that another one explains or contradicts. A hang makes all shares things of the past."""
     by_rule = {finding.rule: finding for finding in findings}
     if "hang" in by_rule:
         return [by_rule["hang"]]
+    for fold in _FOLDS:
+        fold(by_rule)
+    return list(by_rule.values())
+
+
+def _fold_cores(by_rule: _ByRule) -> None:
+    """Too few cores are why the workers are slow: with ``input_bound`` that is evidence, not a second finding."""
     data, cores = by_rule.get("input_bound"), by_rule.get("cpu_oversubscribed")
     if data is not None and cores is not None and data.evidence.get("workers"):
         evidence = {**data.evidence, "cores_waited_for": cores.evidence["cores_waited_for"]}
         by_rule["input_bound"] = replace(data, evidence=evidence, action=f"{data.action}; {cores.action}")
         del by_rule["cpu_oversubscribed"]
-    _fold_collections(by_rule)
     if "cpu_oversubscribed" in by_rule:
         _drop_benign(by_rule, "neighbour")
         by_rule.pop("optimizer_bound", None)  # its many small parallel loops suffer most from too few cores
-    if _OUT_OF_ORDER & by_rule.keys():
-        by_rule.pop("compute_bound_cpu", None)
-    return list(by_rule.values())
 
 
-def _fold_collections(by_rule: dict[str, Finding]) -> None:
+def _fold_collections(by_rule: _ByRule) -> None:
     """Collections that the loop asks for itself are the side work they show up as."""
     side, pauses = by_rule.get("side_work"), by_rule.get("gc_pauses")
     if side is not None and pauses is not None and pauses.where and pauses.where[0] in side.where:
@@ -52,6 +73,74 @@ def _fold_collections(by_rule: dict[str, Finding]) -> None:
         del by_rule["gc_pauses"]
 
 
-def _drop_benign(by_rule: dict[str, Finding], rule: str) -> None:
+def _fold_ranks(by_rule: _ByRule) -> None:
+    """Who waits for a late rank does not wait for the network."""
+    if "straggler_rank" in by_rule:
+        by_rule.pop("comm_bound", None)
+
+
+def _fold_launches(by_rule: _ByRule) -> None:
+    """With launches that come too late everywhere, a synchronisation takes little more: it is named as well.
+
+    It is the finding itself where most of what the GPU idles follows from it.
+    """
+    launches, sync = by_rule.get("launch_bound"), by_rule.get("sync_point")
+    if launches is None or sync is None or not sync.where:
+        return
+    if 2 * (sync.share_of_step or 0.0) >= (launches.share_of_step or 0.0):
+        del by_rule["launch_bound"]
+        return
+    place = sync.where[0]
+    by_rule["launch_bound"] = replace(
+        launches,
+        where=tuple(dict.fromkeys((*launches.where, place))),
+        action=f"{launches.action}; and {sync.action}",
+        evidence={**launches.evidence, "waiting_share": sync.evidence["waiting_share"]},
+    )
+    del by_rule["sync_point"]
+
+
+def _fold_waits(by_rule: _ByRule) -> None:
+    """A line is told of once as harmful; side work that is waiting for the GPU is that waiting."""
+    copy, sync, side = by_rule.get("transfer_bound"), by_rule.get("sync_point"), by_rule.get("side_work")
+    if copy is not None and sync is not None and set(sync.where) <= set(copy.where):
+        del by_rule["sync_point"]
+    elif sync is not None and sync.severity != "benign" and side is not None and set(side.where) <= set(sync.where):
+        del by_rule["side_work"]
+    loud = {place for f in by_rule.values() if f.severity in ("critical", "warning") for place in f.where}
+    spin = by_rule.get("spin_wait")
+    if spin is not None and spin.where and set(spin.where) <= loud:
+        del by_rule["spin_wait"]
+
+
+def _fold_room(by_rule: _ByRule) -> None:
+    """A GPU that is held up has room only because of that; one that waits for launches is told to take more at once."""
+    if _loud(by_rule) or "compute_bound" in by_rule:
+        by_rule.pop("small_batch", None)
+
+
+def _fold_order(by_rule: _ByRule) -> None:
+    """A loop with something to fix is not told to be in order."""
+    if _loud(by_rule):
+        by_rule.pop("compute_bound_cpu", None)
+        by_rule.pop("compute_bound", None)
+
+
+def _loud(by_rule: _ByRule) -> bool:
+    return any(rule in _OUT_OF_ORDER and finding.severity != "benign" for rule, finding in by_rule.items())
+
+
+_FOLDS: tuple[Callable[[_ByRule], None], ...] = (
+    _fold_cores,
+    _fold_collections,
+    _fold_ranks,
+    _fold_launches,
+    _fold_waits,
+    _fold_room,
+    _fold_order,
+)
+
+
+def _drop_benign(by_rule: _ByRule, rule: str) -> None:
     if rule in by_rule and by_rule[rule].severity == "benign":
         del by_rule[rule]

@@ -8,10 +8,12 @@ from typing import NamedTuple
 from tuimon.diagnosis.cores import demand_of
 from tuimon.diagnosis.course import SPAN_WINDOWS, WARMUP_WINDOWS
 from tuimon.diagnosis.evidence import uses_gpu
+from tuimon.diagnosis.gpu_evidence import MIN_TURNS, run_gpus, waits_of
 from tuimon.session.session import Session
 
 _STEPS = ("input_bound", "side_work", "optimizer_bound", "compute_bound_cpu")
-_GPU = ("launch_bound", "sync_point", "transfer_bound", "queue_full", "spin_wait", "compute_bound")
+_EVENTS = ("launch_bound", "sync_point", "transfer_bound", "queue_full", "spin_wait", "compute_bound")
+_SAMPLED = ("sync_point", "transfer_bound", "queue_full")
 
 
 class Unjudged(NamedTuple):
@@ -44,12 +46,47 @@ def _missing(session: Session, pid: int) -> Iterator[Unjudged]:
         reason = "the kernel does not tell how long threads wait for a core (schedstat)"
         yield from (Unjudged(rule, reason) for rule in ("cpu_oversubscribed", "neighbour"))
     if uses_gpu(session, pid) is not False:
-        yield from (Unjudged(rule, "no GPU events are recorded") for rule in _GPU)
+        yield from _missing_of_gpu(session, pid)
+    yield from _missing_of_memory(session, pid)
+
+
+def _missing_of_gpu(session: Session, pid: int) -> Iterator[Unjudged]:
+    time = session.gpu_time(pid)
+    if time is None or time.turns < MIN_TURNS:
+        yield from (Unjudged(rule, _why_no_events(session, pid)) for rule in _EVENTS)
+    elif waits_of(session, pid) is None:
+        yield from (Unjudged(rule, "too few stack samples to tell what the CPU waits at") for rule in _SAMPLED)
+    gpus = run_gpus(session)
+    if not gpus:
+        notice = session.notices.get("gpu")
+        reason = notice.message if notice else "no figures of the GPU"
+        yield from (Unjudged(rule, reason) for rule in ("throttled", "small_batch", "low_precision_unused"))
+        return
+    if all(gpu.tensor_ratio is None for gpu in gpus):
+        yield Unjudged(
+            "low_precision_unused", "this GPU does not tell what its tensor cores do (GPM: Hopper and later)"
+        )
+    if all(gpu.util_ratio is None or gpu.memory_used_bytes is None for gpu in gpus):
+        yield Unjudged("small_batch", "this GPU does not tell its utilisation and memory")
+    if all(memory.retries is None for memory in session.torch_memory(pid)):
+        yield Unjudged("allocator_retries", "torch's allocator has not told its counters, or not for long enough")
+
+
+def _missing_of_memory(session: Session, pid: int) -> Iterator[Unjudged]:
     stats = session.step_stats(pid)
     if stats is None or stats.recent().gc_ns is None:
         yield Unjudged("gc_pauses", "without markers the garbage collector's pauses are not told")
     if session.machine.latest is None:
         yield Unjudged("memory_pressure", "the machine's memory is not recorded")
+
+
+def _why_no_events(session: Session, pid: int) -> str:
+    process = session.process(pid)
+    if process is not None and not process.markers:
+        return "no GPU events: attached without markers"
+    if session.phases(pid) is None:
+        return "no GPU events: no step has ended yet"
+    return "no GPU events yet, or none that could be timed (captured graphs, other streams, another accelerator)"
 
 
 def _why_no_steps(session: Session, pid: int) -> str:

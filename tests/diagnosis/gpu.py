@@ -1,0 +1,95 @@
+"""GPU trainings for rules: what the simulator tells, with the samples, threads and counters that go with it."""
+
+from __future__ import annotations
+
+from tests.gpu_simulator.sessions import UUID, records
+from tests.gpu_simulator.training import PID
+from tests.session.records import frames, stacks, threads
+from tuimon.diagnosis import diagnose
+from tuimon.records import Gpu, GpuPhase, GpuTime, Lead, Steps
+from tuimon.session.session import Session
+
+(
+    FETCH,
+    FORWARD,
+    MODULE,
+    BACKWARD,
+    IN_BACKWARD,
+    STEP,
+    IN_STEP,
+    ITEM,
+    TO_DEVICE,
+    SAVE,
+    FLOAT,
+    FORWARD_ITEM,
+    IN_FETCH,
+    SCALER,
+) = range(14)
+
+LINES = frames(
+    ("train.py", 40, "main", "for x, y in loader:", True),
+    ("train.py", 42, "main", "loss = model(x)", True),
+    ("/lib/site-packages/torch/nn/modules/module.py", 99, "_call_impl"),
+    ("train.py", 43, "main", "loss.backward()", True),
+    ("/opt/tuimon/target/hooks.py", 7, "tuimon_backward"),
+    ("train.py", 44, "main", "optimizer.step()", True),
+    ("/lib/site-packages/torch/optim/adam.py", 9, "step"),
+    ("train.py", 45, "main", "total += loss.item()", True),
+    ("train.py", 41, "main", "x, y = x.to(device), y.to(device)", True),
+    ("train.py", 47, "main", "torch.save(model.state_dict(), path)", True),
+    ("train.py", 46, "main", "history.append(float(loss))", True),
+    ("model.py", 12, "forward", "if mask.sum().item() > 0:", True),
+    ("/opt/tuimon/target/hooks.py", 9, "tuimon_fetch"),
+    ("/lib/site-packages/torch/amp/grad_scaler.py", 350, "_maybe_opt_step"),
+)
+#: Samples of each loop, as shares of its CPU time fall.
+USUAL = (([FORWARD, MODULE], 30), ([BACKWARD, IN_BACKWARD], 35), ([STEP, IN_STEP], 15))
+
+
+def gpu(t, util=0.5, **figures):
+    """NVML's counters of the one GPU."""
+    facts = {"memory_used_bytes": 60 << 30, "memory_total_bytes": 80 << 30, "compute_capability": 9.0}
+    return Gpu(t=t, pid=0, index=0, uuid=UUID, name="A GPU", util_ratio=util, **(facts | figures))
+
+
+def session_of(kind, *counted, util=None, cpu=None, autograd=0.0, more=(), seconds=20.0, **figures):
+    """A simulated loop, its samples (stack, count), and what NVML and the thread counters tell beside it."""
+    session = Session()
+    told = records(kind, seconds)
+    end_s = max(record.t for record in told)
+    session.add(LINES)
+    for record in told:
+        session.add(record)
+        if util is not None and isinstance(record, Steps):
+            session.add(gpu(record.t, util, **figures))
+    if counted:
+        session.add(stacks(end_s, *counted))
+    if cpu is not None:
+        rows = [(PID, "python", cpu, "running", 0.0), (PID + 1, "pt_autograd_0", autograd, "running", 0.0)]
+        session.add(threads(end_s, *rows, cpu_ratio=cpu + autograd))
+    for record in more:
+        session.add(record)
+    return session
+
+
+def findings(*args, **kwargs):
+    """By rule, the most important first."""
+    return {finding.rule: finding for finding in diagnose(session_of(*args, **kwargs))}
+
+
+def gpu_time(t, phases, leads, turns=10):
+    """A literal window: phases as ``(span, idle, paced)`` in ms a turn, leads as ``(median us, drained ratio)``."""
+    rows = [GpuPhase(name, *(int(ms * turns * 1e6) for ms in parts)) for name, parts in phases.items()]
+    ahead = [Lead(name, turns, us, us, us, round(turns * ratio)) for name, (us, ratio) in leads.items()]
+    total_ns = sum(row.span_ns for row in rows)
+    return GpuTime(
+        t=t,
+        pid=PID,
+        window_s=1.0,
+        device=0,
+        turns=turns,
+        total_ns=total_ns,
+        phases=rows,
+        leads=ahead,
+        lead_error_us=5.0,
+    )

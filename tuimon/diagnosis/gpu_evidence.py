@@ -1,0 +1,213 @@
+"""What the rules about GPUs ask of a Session: is the GPU busy, who waits for whom, and at which line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
+
+from tuimon.diagnosis.evidence import HotFunction, hottest_function
+from tuimon.diagnosis.workers import MIN_SAMPLES
+from tuimon.records import Frame
+from tuimon.session.activity import activity_of
+from tuimon.session.rows import GpuRow, GpuTimeRow, HotLine, LeadRow, PhaseRow
+from tuimon.session.samples import Sample
+from tuimon.session.session import Session
+
+#: A GPU that idles for no more of its time than this is the bottleneck (proposal).
+BUSY_IDLE = 0.10
+#: Launches that are ahead by no more wait for the CPU, not for the GPU (FIELD-NOTES: 100 us); so does a GPU that has
+#: nothing left to do at half of the boundaries (proposal).
+SMALL_LEAD_US = 100.0
+DRAINED_RATIO = 0.5
+#: Turns of the loop below which their GPU time says little (proposal).
+MIN_TURNS = 8
+#: The boundary that ends a phase within the computation.
+_ENDS = {"forward": "backward begin", "backward": "backward end", "optimizer": "optimizer end"}
+#: What NVML's utilisation is averaged over: the last so many windows.
+_RECENT = 30
+
+#: Calls that wait for the GPU, beside those that ``session.activity`` knows as synchronising: Python asks a tensor
+#: for its value. Only told apart from the same words on plain numbers by being what a training thread waits in.
+_ASKS_VALUE = re.compile(
+    r"\b(?:float|int|bool|print)\(|\bis(?:nan|inf|finite)\(|\.(?:any|all)\(\)|\bnp\.asarray\(|\bnumpy\.asarray\("
+)
+_SCALER_FILE = "torch/amp/grad_scaler.py"
+
+
+class OnGpu(NamedTuple):
+    """A phase on the GPU's clock, in ms a step: how long it takes, and how much of it the GPU idles."""
+
+    ms: float
+    idle_ms: float  # at least
+    idle_ms_at_most: float
+
+
+class GpuPicture(NamedTuple):
+    """A training on the clock of its GPU; shares are of the GPU's time in steps."""
+
+    time: GpuTimeRow
+    idle: float  # at least
+    idle_at_most: float
+    step_ms: float
+    phases: dict[str, OnGpu]
+
+    @property
+    def is_bottleneck(self) -> bool:
+        """Whether the GPU always has something to do."""
+        return self.idle_at_most < BUSY_IDLE
+
+    def idle_in(self, *names: str) -> tuple[float, float]:
+        """Share of the step in which the GPU idles in these phases, at least and at most."""
+        parts = [self.phases[name] for name in names if name in self.phases]
+        return sum(p.idle_ms for p in parts) / self.step_ms, sum(p.idle_ms_at_most for p in parts) / self.step_ms
+
+    def share(self, name: str) -> float:
+        """Share of a phase in the GPU's time of a step."""
+        return self.phases[name].ms / self.step_ms if name in self.phases else 0.0
+
+    def lead(self, boundary: str) -> LeadRow | None:
+        """How far launches run ahead at one kind of boundary."""
+        return next((row for row in self.time.leads if row.boundary == boundary), None)
+
+    def keeps_up(self, boundary: str) -> bool:
+        """Whether the GPU has done nearly all that was launched when the CPU comes to such a boundary.
+
+        Where the clocks are not known well enough for a lead, the GPU was far behind whenever one looked.
+        """
+        row = self.lead(boundary)
+        if row is None:
+            return False
+        return row.drained_ratio >= DRAINED_RATIO or (row.median_us is not None and row.median_us < SMALL_LEAD_US)
+
+
+def picture_of(session: Session, pid: int) -> GpuPicture | None:
+    """None without GPU events, or with too few turns.
+
+    In a phase at whose end the GPU keeps up it may have idled all the time, but for what the training thread waited for
+    it. NVML's utilisation ("a kernel was running") bounds the idle time from below, where it is known.
+    """
+    time, table = session.gpu_time(pid), session.phases(pid)
+    if time is None or time.turns < MIN_TURNS or table is None:
+        return None
+    bare = GpuPicture(time, 0.0, 0.0, 1.0, {})
+    phases = {
+        row.name: _on_gpu(row, bare.keeps_up(_ENDS.get(row.name, "")))
+        for row in table.rows
+        if row.name != "eval" and row.gpu_ms_per_step is not None
+    }
+    step_ms = sum(phase.ms for phase in phases.values())
+    if step_ms <= 0:
+        return None
+    waits = waits_of(session, pid)
+    waited = waits.sync + waits.transfer if waits is not None else 0.0
+    at_most = min(sum(phase.idle_ms_at_most for phase in phases.values()) / step_ms, max(0.0, 1.0 - waited))
+    unused = [1.0 - used for row in run_gpus(session) if (used := utilisation(row)) is not None]
+    certain = sum(phase.idle_ms for phase in phases.values()) / step_ms
+    at_least = min(at_most, max(certain, min(unused, default=0.0)))
+    return GpuPicture(time, at_least, at_most, step_ms, phases)
+
+
+def _on_gpu(row: PhaseRow, keeps_up: bool) -> OnGpu:
+    ms, idle_ms = row.gpu_ms_per_step or 0.0, row.gpu_idle_ms_per_step or 0.0
+    at_most = ms if keeps_up else min(ms, idle_ms + (row.gpu_paced_ms_per_step or 0.0))
+    return OnGpu(ms, idle_ms, at_most)
+
+
+def run_gpus(session: Session) -> list[GpuRow]:
+    """The GPUs that the run uses, as far as their figures are of now."""
+    return [row for row in session.gpus() if row.used_by_run and row.stale_s < _RECENT]
+
+
+def utilisation(row: GpuRow) -> float | None:
+    """Mean of the last half minute; None where it is not told."""
+    known = [ratio for ratio in row.util_history[-_RECENT:] if ratio is not None]
+    return sum(known) / len(known) if len(known) >= 3 else None
+
+
+def noticed(session: Session, pid: int, phase: PhaseRow) -> tuple[float, float] | None:
+    """Share of the step that the GPU idles in a phase of the CPU, at least and at most; None without GPU events.
+
+    What launches run ahead covers, the GPU does not notice. Where samples divide the phases, the GPU knows them only
+    together.
+    """
+    picture = picture_of(session, pid)
+    if picture is None:
+        return None
+    names = ("data", "forward", "other") if phase.estimated else (phase.name,)
+    certain, at_most = picture.idle_in(*names)
+    elsewhere = picture.idle_in(*(name for name in picture.phases if name not in names))[1]
+    at_most = min(phase.share, at_most)
+    return min(at_most, max(certain, picture.idle - elsewhere)), at_most
+
+
+def gpu_idle(on_gpu: tuple[float, float] | None) -> dict[str, float | int | str | None]:
+    """What ``noticed`` found, as evidence."""
+    return {} if on_gpu is None else {"gpu_idle_at_least": on_gpu[0], "gpu_idle_at_most": on_gpu[1]}
+
+
+class Waits(NamedTuple):
+    """Samples of the training thread in which it waits for its GPU; shares are of all its samples."""
+
+    sync: float  # asks for a value, or synchronises
+    transfer: float  # moves a tensor
+    hot_sync: HotFunction | None
+    hot_transfer: HotFunction | None
+
+
+_waits: WeakKeyDictionary[Session, dict[int, tuple[int, Waits | None]]] = WeakKeyDictionary()
+
+
+def waits_of(session: Session, pid: int) -> Waits | None:
+    """None with too few samples. Several rules ask in turn: found anew only when there are new samples."""
+    hotspots = session.hotspots(pid)
+    if hotspots is None:
+        return None
+    known = _waits.setdefault(session, {})
+    at, waits = known.get(pid, (-1, None))
+    if at != hotspots.samples:
+        waits = _find_waits(session, hotspots.samples_of(pid))
+        known[pid] = (hotspots.samples, waits)
+    return waits
+
+
+def _find_waits(session: Session, samples: Sequence[Sample]) -> Waits | None:
+    total = sum(sample.count for sample in samples)
+    if total < 3 * MIN_SAMPLES:
+        return None
+    by_kind: dict[str, list[Sample]] = {"sync": [], "transfer": []}
+    for sample in samples:
+        kind = _waits_for_gpu([session.frames[number] for number in sample.stack])
+        if kind is not None:
+            by_kind[kind].append(sample)
+    sync, transfer = by_kind["sync"], by_kind["transfer"]
+    return Waits(
+        sync=sum(s.count for s in sync) / total,
+        transfer=sum(s.count for s in transfer) / total,
+        hot_sync=_hottest(session, sync),
+        hot_transfer=_hottest(session, transfer),
+    )
+
+
+def _waits_for_gpu(stack: Sequence[Frame]) -> str | None:
+    """``sync`` or ``transfer``; None for anything else."""
+    doing = activity_of(stack)
+    if doing in ("sync", "transfer"):
+        return doing
+    leaf = stack[-1] if stack else None
+    if leaf is None:
+        return None
+    if leaf.user and doing in ("python", "torch") and _ASKS_VALUE.search(leaf.source):
+        return "sync"
+    return "sync" if leaf.file.endswith(_SCALER_FILE) else None
+
+
+def _hottest(session: Session, samples: Sequence[Sample]) -> HotFunction | None:
+    total = sum(sample.count for sample in samples)
+    lines = []
+    for sample in samples:
+        place = session.frames.user_place(sample.stack)
+        if place is not None:
+            lines.append(HotLine(place, sample.count / total, sample.count, total))
+    return hottest_function(lines)
