@@ -89,11 +89,15 @@ class FakeNvml(Scenario):
         old_driver: bool = False,
         interval_s: float = 1.0,
         patience_s: float = 60.0,
+        visible_devices: str | None = None,
     ) -> None:
         super().__init__(directory, installed=installed, old_driver=old_driver)
+        env = {name: value for name, value in os.environ.items() if not name.startswith("CUDA_")}
+        if visible_devices is not None:
+            env["CUDA_VISIBLE_DEVICES"] = visible_devices
         self._process = subprocess.Popen(
             [sys.executable, _HERE / "looks.py", str(interval_s), str(patience_s)],
-            env={**os.environ, **self.environment},
+            env={**env, **self.environment},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

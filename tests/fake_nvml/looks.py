@@ -18,7 +18,7 @@ def main() -> None:
     for line in sys.stdin:
         order = json.loads(line)
         now[0] = order["now_s"]
-        targets.facts = {os.getpid(): order["facts"]}
+        targets.facts = {os.getpid(): order["facts"]} if order["facts"] else {}
         print(msgspec.json.encode(list(source.read())).decode(), flush=True)
     source.close()
 

@@ -10,11 +10,13 @@ import pytest
 from tests.fake_nvml import FakeNvml, usual
 from tests.fake_nvml.records import gpus
 
+FOUR = {"devices": 4, "driver": "580.65.06", **usual(0), **usual(1), **usual(2), **usual(3)}
+
 
 @pytest.fixture
 def nvml(tmp_path: Path) -> Iterator[FakeNvml]:
     fake = FakeNvml(tmp_path)
-    fake.set(devices=4, driver="580.65.06", **usual(0), **usual(1), **usual(2), **usual(3))
+    fake.set(**FOUR)
     yield fake
     fake.close()
 
@@ -32,8 +34,17 @@ def test_visible_devices_count_until_a_process_has_said_what_it_uses(nvml: FakeN
     assert chosen(nvml, 10.0, cuda_visible_devices="3,1", gpu_uuids=[uuid(3)]) == []
 
 
+def test_until_a_process_with_torch_is_known_the_environment_of_the_run_counts(tmp_path: Path) -> None:
+    nvml = FakeNvml(tmp_path, visible_devices="2")
+    nvml.set(**FOUR)
+    assert chosen(nvml, 1.0) == [2]
+    assert chosen(nvml, 10.0, cuda_visible_devices="0") == [0]
+    nvml.close()
+
+
 def test_no_variable_chooses_nothing(nvml: FakeNvml) -> None:
-    assert chosen(nvml, 1.0, cuda_visible_devices=None) == []
+    assert chosen(nvml, 1.0) == []
+    assert chosen(nvml, 10.0, cuda_visible_devices=None) == []
 
 
 def test_gpus_that_are_not_alike_are_counted_in_pci_order_only(nvml: FakeNvml) -> None:

@@ -77,6 +77,7 @@ def test_samples_in_one_record_are_bounded(nvml: FakeNvml) -> None:
     (gpu,) = gpus(nvml.look(2.0))
     assert len(gpu.util_samples) == 25
     assert gpu.util_ratio == pytest.approx(0.495)
+    assert gpu.util_samples[:2] == [pytest.approx(0.04, abs=0.01), pytest.approx(0.12, abs=0.01)]  # means of eight
 
 
 def test_utilisation_by_the_older_call(nvml: FakeNvml) -> None:

@@ -74,9 +74,10 @@ class Slot:
         cut = list(nvml_mig.instances(handle)) if nvml_mig.is_cut(handle) else []
         self._mig_due_s = now_s + _MIG_EVERY_S
         uuids = tuple(instance.uuid for instance in cut)
-        if self._device is not None and self.seen is not None and uuids == self.seen.instances:
+        seen = (self.seen.uuid, self.seen.instances) if self.seen is not None else None
+        if self._device is not None and seen == (handle.uuid, uuids):
             return
-        self.close()
+        self.close()  # when a GPU is lost those behind it may move up
         self._device = Device(handle, self.index, None if cut else self._trust, self._clock)
         self._instances = [MigDevice(instance, handle, self.index, self._trust) for instance in cut]
         self.seen = Visible(handle.uuid, self._device.name, uuids)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
 from tuimon.records import Gpu, Notice, Record, bare_uuid
-from tuimon.sources import nvml, nvml_errors
+from tuimon.sources import nvml, nvml_errors, procfs
 from tuimon.sources.gpu_slot import Slot
 from tuimon.sources.nvml import NvmlError
 from tuimon.sources.nvml_processes import pid_trust
@@ -67,15 +67,16 @@ class GpuSource:
         now_s = round(self._clock(), 3)
         if self._asked_s is None:
             self._asked_s = now_s
-        found = self._calls.ask(lambda: self._look(now_s), self._patience_s)
-        if found is None:
-            return self._hangs(now_s)
-        self._asked_s = None
-        return [*self._notices(now_s), *found]
+        try:
+            found = self._calls.ask(lambda: self._look(now_s), self._patience_s)
+        finally:
+            asked_s = self._asked_s
+            self._asked_s = asked_s if self._calls.pending else None
+        return self._hangs(now_s - asked_s, now_s) if found is None else [*self._notices(now_s), *found]
 
     def close(self) -> None:
         """Let go of the driver; one that hangs is left alone."""
-        if not self._calls.pending:
+        if self._library is not None and not self._calls.pending:
             self._calls.ask(self._close, self._patience_s)
 
     def _close(self) -> list[Gpu]:
@@ -154,23 +155,28 @@ class GpuSource:
         self._used = told | chosen | computing
         return [msgspec.structs.replace(gpu, chosen=True) if bare_uuid(gpu.uuid) in chosen else gpu for gpu in found]
 
-    def _named(self, facts: Iterable[dict[str, object]]) -> set[str]:
+    def _named(self, facts: Sequence[Mapping[str, object]]) -> set[str]:
         gpus = [slot.seen for slot in self._slots if slot.seen is not None]
         if len(gpus) < len(self._slots):  # numbers would count wrong
             return set()
         uuids: set[str] = set()
-        for fact in facts:
+        for fact in facts or [self._environment()]:
             variable, order = fact.get("cuda_visible_devices"), fact.get("cuda_device_order")
             if isinstance(variable, str):
                 uuids.update(named(variable, order if isinstance(order, str) else None, gpus))
         return {bare_uuid(uuid) for uuid in uuids}
 
+    def _environment(self) -> dict[str, object]:
+        """What the run was started with, until a process with torch says more."""
+        environ = procfs.read_environ(self._targets.root)
+        names = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
+        return {name.lower(): environ.get(name) for name in names}
+
     # -- what is said
 
-    def _hangs(self, now_s: float) -> Iterable[Notice]:
-        since_s = now_s - (self._asked_s if self._asked_s is not None else now_s)
+    def _hangs(self, for_s: float, now_s: float) -> Iterable[Notice]:
         trouble = nvml_errors.hangs()
-        if since_s < _HANGS_AFTER_S or self._said == trouble:
+        if for_s < _HANGS_AFTER_S or self._said == trouble:
             return []
         self._said = trouble
         return [self._notice(trouble, now_s)]

@@ -98,7 +98,7 @@ class Device:
             power_instant_w=_watt(peak_mw),
             power_limit_w=_watt(self._power_limit_mw),
             energy_j=None if energy_mj is None else round(energy_mj / 1000, 1),
-            temperature_c=_degrees(ask("nvmlDeviceGetTemperature", api.NVML_TEMPERATURE_GPU)),
+            temperature_c=self._temperature(),
             memory_temperature_c=_degrees(self._fields.value(fields.MEMORY_TEMPERATURE) or None),  # 0: no sensor
             sm_clock_mhz=ask("nvmlDeviceGetClockInfo", api.NVML_CLOCK_SM),
             sm_clock_max_mhz=self._clock_max_mhz,
@@ -131,6 +131,13 @@ class Device:
             "nvmlDeviceGetTotalEccErrors", api.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, api.NVML_VOLATILE_ECC
         )
         self._slow_s = t - 0.1 + max(SLOW_S, (self.handle.cost_s - before_s) / SLOW_RATIO)
+
+    def _temperature(self) -> float | None:
+        sensor = self.handle.api.NVML_TEMPERATURE_GPU
+        celsius = self.handle.ask("nvmlDeviceGetTemperature", sensor)
+        if celsius is None:  # drivers to come, for which that name is an old one
+            celsius = self.handle.ask("nvmlDeviceGetTemperatureV", sensor)
+        return _degrees(celsius)
 
     def _see_power(self) -> None:
         instant_mw = self._fields.value(fields.POWER_INSTANT)

@@ -34,9 +34,18 @@ class Utilisation:
             self._averages.append(min(rates.gpu / 100, 1.0))
 
     def window(self) -> tuple[list[float], float | None]:
-        """The newest samples since this was last asked, oldest first, and the mean of all."""
+        """The samples since this was last asked, oldest first, and the mean of all."""
         samples, averages = self._samples, self._averages
         self._samples, self._averages = [], []
         known = samples or averages
         mean = round(sum(known) / len(known), 3) if known else None
-        return [round(ratio, 2) for ratio in samples[-_SAMPLES:]], mean
+        return [round(ratio, 2) for ratio in _thinned(samples)], mean
+
+
+def _thinned(samples: list[float]) -> list[float]:
+    """As many as a record may hold: means of neighbours."""
+    many = len(samples)
+    if many <= _SAMPLES:
+        return samples
+    parts = (samples[place * many // _SAMPLES : (place + 1) * many // _SAMPLES] for place in range(_SAMPLES))
+    return [sum(part) / len(part) for part in parts]
