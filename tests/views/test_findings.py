@@ -6,6 +6,7 @@ from tests.views import streams
 from tests.views.test_app import running
 from tuimon.diagnosis import Unjudged
 from tuimon.diagnosis.steady import Change
+from tuimon.views.tui.evidence import evidence
 from tuimon.views.tui.findings import changes_lines, findings_lines, unjudged_lines, verdict_name
 from tuimon.views.tui.lines import cells, text_of
 
@@ -72,6 +73,33 @@ def test_the_code_around_the_place_takes_the_place_of_its_line():
         "31 ▏     out = cv(img, kernel)",
     ]
     assert "far" not in "\n".join(rows)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "shown"),
+    [
+        ("data_ms_per_step", 41.5, ("data per step", "41.5 ms")),
+        ("gpu_ms_per_step", None, ("GPU per step", "–")),
+        ("worker_cpu_ratio", 0.998, ("worker CPU", "100 %")),
+        ("hot_share", None, ("hot share", "–")),
+        ("gpu_idle_at_most", 0.44, ("GPU idle at most", "44 %")),
+        ("gpu_util", 0.97, ("GPU util", "97 %")),
+        ("sm_clock_max_mhz", 1980, ("SM clock max", "1980 MHz")),
+        ("power_limit_w", 700.0, ("power limit", "700 W")),
+        ("temperature_c", 61.0, ("temperature", "61 °C")),
+        ("reserved_bytes", 36 << 30, ("reserved", "36 GiB")),
+        ("growth_bytes_per_s", 2.5 * 2**20, ("growth", "2.5 MiB/s")),
+        ("full_in_s", 192.0, ("full in", "3m12s")),
+        ("lead_us", 50.0, ("lead", "0.05 ms")),
+        ("speedup_at_most", 1.234, ("speedup at most", "1.23×")),
+        ("cores", 2, ("cores", "2")),
+        ("pinned", False, ("pinned", "no")),
+        ("cause", "power cap", ("cause", "power cap")),
+        ("cores_wanted", 1.7, ("cores wanted", "1.7")),
+    ],
+)
+def test_evidence_with_its_unit(name, value, shown):
+    assert evidence(name, value) == shown
 
 
 @pytest.mark.parametrize("width", [36, 56, 100])

@@ -118,7 +118,7 @@ def test_the_list_of_findings_shows_all_there_is():
     rows = "\n".join(texts(findings_lines([INPUT_BOUND, streams.SIDE_WORK], 100)))
     for part in ("INPUT-BOUND", "workers saturated",
                   "~2.1×", "62 %", "transforms.py:31  augment()", "out = cv(img",
-                 "data per step       41.5 ms", "worker cpu          100 %", "hot share           –",
+                 "data per step       41.5 ms", "worker CPU          100 %", "hot share           –",
                  "SIDE-WORK"):  # fmt: skip
         assert part in rows
     assert texts(findings_lines([], 80)) == ["No rule has found anything so far."]

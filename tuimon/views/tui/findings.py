@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from tuimon.records import Place
-from tuimon.views.format import count, duration, ms, number, percent, place, plain
+from tuimon.views.format import count, duration, percent, place, plain
 from tuimon.views.tui.code_around import Code, code_lines
+from tuimon.views.tui.evidence import evidence
 from tuimon.views.tui.lines import Line, cells, column, line, paragraph, wrapped
 from tuimon.views.tui.verdict import rule_name, speedup
 
@@ -111,17 +112,3 @@ def _hanging(head: Line, text: str, width: int) -> list[Line]:
 
 def _fact(name: str, value: str, role: str = "text") -> Line:
     return line(" ", (column(name, _NAME), "dim"), (value, role))
-
-
-def evidence(name: str, value: float | int | str | None) -> tuple[str, str]:
-    """A piece of evidence for people: its name without the unit, its value with it."""
-    name = plain(name)
-    number_of = value if isinstance(value, (int, float)) else None
-    for suffix, shown in (("_ratio", percent), ("_share", percent), ("_ms", ms)):
-        if name.endswith(suffix) and (number_of is not None or value is None):
-            kept = name if suffix == "_share" else name.removesuffix(suffix)
-            return kept.replace("_", " "), shown(number_of)
-    if name.endswith("_ms_per_step"):
-        return name.removesuffix("_ms_per_step").replace("_", " ") + " per step", ms(number_of)
-    text = number(value) if isinstance(value, float) else "–" if value is None else plain(str(value))
-    return name.replace("_", " "), text

@@ -32,7 +32,7 @@ _LEAST_CHART = 10  # cells
 _IMPORTANCE = ("alarms", "stale", "memory", "slowed", "power", "charts", "torch", "processes", "rates")
 _ORDER = ("alarms", "stale", "charts", "memory", "torch", "power", "slowed", "rates", "processes")
 #: Rows of the utilisation's chart and of each chart below it: the first that fit.
-_CHART_ROWS = ((9, 3), (7, 2), (5, 2), (4, 1), (3, 1), (2, 1), (1, 1))
+_CHART_ROWS = ((24, 8), (18, 6), (13, 5), (11, 4), (9, 3), (7, 2), (5, 2), (4, 1), (3, 1), (2, 1), (1, 1))
 
 
 class Activity(NamedTuple):

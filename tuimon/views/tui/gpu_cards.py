@@ -14,7 +14,7 @@ from tuimon.views.tui.lines import Line, Span, cells, clip, line
 
 _CARD_WIDTH = 36
 _GAP = 3
-_LEAST_ROWS, _MOST_ROWS = 4, 12
+_LEAST_ROWS, _MOST_ROWS = 4, 24
 
 
 class _Group(NamedTuple):

@@ -1,0 +1,49 @@
+"""A finding's evidence for people: names without their unit, values with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tuimon.views.format import ABSENT, celsius, duration, ms, number, percent, plain, size, watt
+
+#: The end of a name -> how its value is written, and what stands for that end in the name. The first that fits.
+_UNITS: tuple[tuple[str, Callable[[float | None], str], str], ...] = (
+    ("_ms_per_step", ms, "_per_step"),
+    ("_ms_per_batch", ms, "_per_batch"),
+    ("_bytes_per_s", lambda value: ABSENT if value is None else f"{size(value)}/s", ""),
+    ("_bytes", size, ""),
+    ("_ratio", percent, ""),
+    ("_share", percent, "_share"),
+    ("_holds_gil", percent, "_holds_gil"),
+    ("_hold_gil", percent, "_hold_gil"),
+    ("_idle_at_least", percent, "_idle_at_least"),
+    ("_idle_at_most", percent, "_idle_at_most"),
+    ("_util", percent, "_util"),
+    ("unexplained", percent, "unexplained"),
+    ("speedup_at_most", lambda value: ABSENT if value is None else f"{value:.2f}×", "speedup_at_most"),
+    ("_ms", ms, ""),
+    ("_us", lambda value: ms(None if value is None else value / 1000), ""),
+    ("_mhz", lambda value: ABSENT if value is None else f"{value:.0f} MHz", ""),
+    ("_w", watt, ""),
+    ("_c", celsius, ""),
+    ("_s", duration, ""),
+)
+_SHORT = {"gpu": "GPU", "sm": "SM", "cpu": "CPU", "gil": "GIL", "gc": "GC", "pid": "pid", "pcie": "PCIe"}
+
+
+def evidence(name: str, value: float | int | str | None) -> tuple[str, str]:
+    """``("data per step", "41.5 ms")`` of ``data_ms_per_step`` and 41.5; what was not measured is a dash."""
+    name = plain(name)
+    if value is None or (isinstance(value, (int, float)) and not isinstance(value, bool)):
+        for end, shown, kept in _UNITS:
+            if name.endswith(end):
+                return _words(name.removesuffix(end) + kept), shown(value)
+    if value is None:
+        return _words(name), ABSENT
+    if isinstance(value, bool):
+        return _words(name), "yes" if value else "no"
+    return _words(name), number(value) if isinstance(value, float) else plain(str(value))
+
+
+def _words(name: str) -> str:
+    return " ".join(_SHORT.get(word, word) for word in name.strip("_").split("_"))
