@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import NamedTuple
 
 from tests.gpu_simulator.machine import US, Cpu, Gpu, as_float32
@@ -36,6 +37,7 @@ class SimulatedDevice:
         self.slow_record_ns = 0  # the thread loses its core, or the GIL, while it records
         self.allocator: tuple[int, int, int, int] = (3 << 30, 5 << 30, 0, 0)
         self.events = 0
+        self.random = random.Random(5)
 
     def stream(self) -> StreamHandle:
         """The current stream."""
@@ -49,7 +51,7 @@ class SimulatedDevice:
 
     def drained(self, stream: StreamHandle) -> bool:
         """Whether a stream has nothing left to do."""
-        self.cpu.work(1.5 * US, 0.2)
+        self.cpu.work(self.random.uniform(1 * US, 2 * US))
         return self._stream(stream).drained
 
     def new_event(self) -> Event:
@@ -63,12 +65,12 @@ class SimulatedDevice:
         assert not self.graph_capture, "an event in a graph"
         self.cpu.work(self.slow_record_ns)
         event.gpu = self.gpus[stream.device_index]
-        event.reached_ns = self._stream(stream).record(round(self.cpu.random.uniform(2 * US, 4 * US)))
+        event.reached_ns = self._stream(stream).record(round(self.random.uniform(2 * US, 4 * US)))
 
     def done(self, event: Event) -> bool:
         """Whether the GPU has come to the event."""
         assert not self.graph_capture, "an event asked for during capture"
-        self.cpu.work(1.5 * US, 0.2)
+        self.cpu.work(self.random.uniform(1 * US, 2 * US))
         return not self.lost and event.reached_ns <= self.cpu.now_ns
 
     def elapsed_ms(self, anchor: Event, event: Event) -> float:

@@ -9,9 +9,9 @@ from tests.gpu_simulator.training import Training
 def launch_bound(run: Training) -> None:
     """Many small kernels: the GPU waits for each launch."""
     run.fetch(0.3 * MS, 0.1)
-    run.kernels(120, 4 * US, 12 * US)
-    run.backward(lambda: run.kernels(180, 4 * US, 9 * US))
-    run.step(lambda: run.kernels(40, 3 * US, 10 * US))
+    run.kernels(60, 6 * US, 24 * US)
+    run.backward(lambda: run.kernels(90, 7 * US, 18 * US))
+    run.step(lambda: run.kernels(20, 6 * US, 20 * US))
     run.cpu.work(0.1 * MS, 0.1)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -25,9 +25,11 @@ class SimulatedRing:
     def __init__(self) -> None:
         self.waiting: list[ring.Marker] = []
         self.dropped = 0
+        self.dropping = 0  # so many more, when it is read
 
     def read(self) -> list[ring.Marker]:
         out, self.waiting = self.waiting, []
+        self.dropped, self.dropping = self.dropped + self.dropping, 0
         return out
 
     def holds_back(self) -> bool:
@@ -93,6 +95,7 @@ class Training:
         self.follower = RingFollower(self.ring, 1.0, self.cpu.now_ns)  # type: ignore[arg-type]  # as far as it asks
         self.truth = Truth()
         self.records: list[Record] = []
+        self.markers: deque[ring.Marker] = deque(maxlen=100_000)  # the latest
 
     # -- what a program does
 
@@ -142,9 +145,16 @@ class Training:
         self.truth.enter("other", self.stream)
         self._boundary(ring.OPTIMIZER_END, optimizer)
 
+    def begin_step(self, optimizer: int) -> None:
+        """``optimizer.step()`` begins and raises."""
+        self.truth.enter("other", self.stream)
+        self._boundary(ring.OPTIMIZER_BEGIN, optimizer)
+
     def emit(self, kind: int, value: int = 0, flag: int = 0) -> None:
         """What the hooks and the GPU clock call to write a marker."""
-        self.ring.waiting.append(ring.Marker(self.cpu.now_ns, kind, flag, TID, value))
+        marker = ring.Marker(self.cpu.now_ns, kind, flag, TID, value)
+        self.ring.waiting.append(marker)
+        self.markers.append(marker)
         self.cpu.now_ns += 500
 
     def _boundary(self, kind: int, value: int = 0) -> None:
@@ -170,6 +180,16 @@ class Training:
                 look_ns = self.cpu.now_ns + SECOND // 4
         self.look()
         return self.records[begun:]
+
+    def run_unseen(self, turn: Callable[[Training], None], seconds: float) -> int:
+        """As ``run``, and all of its markers are overwritten before they are read; returns how many."""
+        end_ns = self.cpu.now_ns + int(seconds * SECOND)
+        while self.cpu.now_ns < end_ns:
+            turn(self)
+        lost = len(self.ring.waiting)
+        self.ring.waiting.clear()
+        self.ring.dropping += lost
+        return lost
 
     def look(self) -> None:
         """The monitor reads the ring."""

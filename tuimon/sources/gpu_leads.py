@@ -8,7 +8,7 @@ from statistics import median
 from typing import NamedTuple
 
 from tuimon.records import Lead
-from tuimon.sources.gpu_offset import LAUNCH_NS, ROUNDING_NS, Bounds, ClockOffset
+from tuimon.sources.gpu_offset import FLOAT_ROUNDING, LAUNCH_NS, ROUNDING_NS, Bounds, ClockOffset
 from tuimon.target.ring import EventTime
 
 #: A lead whose half width is more than both of these is not known: us, and share of the lead.
@@ -58,10 +58,15 @@ class Chain:
         gap_ns = None if time.gap_us is None else 1000 * time.gap_us + ROUNDING_NS
         earliest_ns = marked_ns if gap_ns is None else max(marked_ns, seen_ns - gap_ns)
         prompt_ns = marked_ns + LAUNCH_NS if time.drained else None
-        self._offset.add(gpu_ns, earliest_ns, seen_ns, prompt_ns)
+        self._offset.add(gpu_ns, earliest_ns, seen_ns, prompt_ns, FLOAT_ROUNDING * time.elapsed_ns)
         if len(self._waiting) < _WAITING:
             self._waiting.append(Met(kind, marked_ns, gpu_ns, earliest_ns, seen_ns, time.drained))
         return gpu_ns
+
+    def move_anchor(self, elapsed_ns: int) -> None:
+        """Another event is the anchor, so long after the one before."""
+        self.anchor_ns += elapsed_ns
+        self._offset.loosen(FLOAT_ROUNDING * elapsed_ns)
 
     def reaches(self) -> list[tuple[int, Reach]]:
         """The leads at the boundaries met since the last call, by kind."""
@@ -75,7 +80,7 @@ class Chain:
         first, last = ends
         self.error_us = (last.highest - last.lowest) / 2000
         length_ns = max(1, last_ns - first_ns)
-        return [(met.kind, _reach(met, _between(first, last, (met.gpu_ns - first_ns) / length_ns))) for met in waiting]
+        return [(met.kind, reach(met, _between(first, last, (met.gpu_ns - first_ns) / length_ns))) for met in waiting]
 
 
 def _between(first: Bounds, last: Bounds, part: float) -> Bounds:
@@ -84,7 +89,8 @@ def _between(first: Bounds, last: Bounds, part: float) -> Bounds:
     )
 
 
-def _reach(met: Met, offset: Bounds) -> Reach:
+def reach(met: Met, offset: Bounds) -> Reach:
+    """The lead at one boundary, from what its event tells and what the offset of the clocks can be."""
     low_ns = max(float(met.earliest_ns), met.gpu_ns + offset.lowest)
     high_ns = max(low_ns, min(float(met.latest_ns), met.gpu_ns + offset.highest))
     return Reach(((low_ns + high_ns) / 2 - met.marked_ns) / 1000, (high_ns - low_ns) / 2000, met.drained)

@@ -17,12 +17,16 @@ from typing import NamedTuple
 #: From the marker of a boundary to the GPU's coming to its event, when it had nothing to do: to ask whether it has
 #: (1-3 us), to record (2-10 us), and the GPU's own latency. Longer where the thread is interrupted just then.
 LAUNCH_NS = 15_000
-#: Rounding: ``elapsed_time`` is a float32 of ms (0.5 us at 10 s), events tick every 0.5 us, gaps are whole us.
+#: Events tick every 0.5 us, gaps are told in whole us.
 ROUNDING_NS = 1_500
+#: ``elapsed_time`` is a float32 of ms: rounded by up to this part of it (0.6 us at 10 s, 4 us at a minute).
+FLOAT_ROUNDING = 2.0**-24
 #: Crystals differ by less than this, with the slewing of the system's clock.
 MAX_RATE = 200e-6
-#: Rates change with temperature: a bound loosens by so much for its age (0.5 us a second).
+#: Rates change with temperature: a bound loosens by so much for its age (0.5 us a second), and what the rate was
+#: found to be by so much a second.
 WANDER = 0.5e-6
+RATE_WANDER = 0.05e-6
 _HISTORY_NS = 60_000_000_000
 _BLOCK_NS = 2_000_000_000
 _ANYTHING_NS = 1e13
@@ -39,6 +43,14 @@ class Bounds(NamedTuple):
     highest: float
 
 
+class Rates(NamedTuple):
+    """The rate was between these."""
+
+    at_ns: float = 0.0
+    slowest: float = -MAX_RATE
+    fastest: float = MAX_RATE
+
+
 class Point(NamedTuple):
     """The offset is above, or below, ``offset_ns`` at a moment of the GPU's clock."""
 
@@ -51,6 +63,7 @@ class _Block:
     """The bounds of two seconds; only those that can matter."""
 
     begin_ns: float
+    slack_ns: float  # rounding that went into the count before this block
     lower: list[Point] = field(default_factory=list)
     upper: list[Point] = field(default_factory=list)
     prompt: list[Point] = field(default_factory=list)  # upper bounds of events that found the GPU idle
@@ -63,9 +76,13 @@ class ClockOffset:
         self._blocks: deque[_Block] = deque()
         self._base_ns = 0  # offsets are counted from here, to keep floats exact
         self._latest_ns = 0.0
+        self._slack_ns = 0.0
+        self._rates = Rates()
 
-    def add(self, gpu_ns: int, earliest_ns: int, latest_ns: int, prompt_ns: int | None = None) -> None:
-        """The GPU came to an event at ``gpu_ns`` of its clock: between two moments of the CPU's.
+    def add(
+        self, gpu_ns: int, earliest_ns: int, latest_ns: int, prompt_ns: int | None = None, rounding_ns: float = 0.0
+    ) -> None:
+        """The GPU came to an event at ``gpu_ns`` of its clock, give or take: between two moments of the CPU's.
 
         ``prompt_ns``: and, unless the thread was interrupted, not after this.
         """
@@ -77,10 +94,17 @@ class ClockOffset:
         if not self._blocks or at - self._blocks[-1].begin_ns > _BLOCK_NS:
             self._begin_block(at)
         block, zero_ns = self._blocks[-1], self._base_ns + gpu_ns
-        _keep(block.lower, Point(at, earliest_ns - zero_ns - ROUNDING_NS), ABOVE)
-        _keep(block.upper, Point(at, latest_ns - zero_ns + ROUNDING_NS), BELOW)
+        rounding_ns += ROUNDING_NS
+        _keep(block.lower, Point(at, earliest_ns - zero_ns - rounding_ns), ABOVE)
+        _keep(block.upper, Point(at, latest_ns - zero_ns + rounding_ns), BELOW)
         if prompt_ns is not None:
-            block.prompt.append(Point(at, prompt_ns - zero_ns + ROUNDING_NS))
+            block.prompt.append(Point(at, prompt_ns - zero_ns + rounding_ns))
+
+    def loosen(self, rounding_ns: float) -> None:
+        """From now on the GPU's time is counted anew, with so much of rounding in the count."""
+        self._slack_ns += rounding_ns
+        if self._blocks:
+            self._begin_block(self._latest_ns)
 
     def at(self, moments: Iterable[int]) -> list[Bounds] | None:
         """The offset at moments of the GPU's clock, near the latest event; None when nothing is known.
@@ -90,8 +114,11 @@ class ClockOffset:
         while self._blocks:
             polygon = self._possible()
             if polygon:
+                rates = [rate for _, rate in polygon]
+                self._rates = Rates(self._latest_ns, min(rates), max(rates))
                 return [self._bounds(polygon, moment) for moment in moments]
             # no line fits: the system's clock was slewed, and what is old no longer holds
+            self._rates = Rates()
             for _ in range((len(self._blocks) + 1) // 2):
                 self._blocks.popleft()
         return None
@@ -103,35 +130,35 @@ class ClockOffset:
 
     def _possible(self) -> Polygon:
         """What the offset at the latest event, and the rate, can be; empty where the bounds exclude each other."""
-        polygon: Polygon = [
-            (-_ANYTHING_NS, -MAX_RATE),
-            (_ANYTHING_NS, -MAX_RATE),
-            (_ANYTHING_NS, MAX_RATE),
-            (-_ANYTHING_NS, MAX_RATE),
-        ]
+        change = RATE_WANDER * (self._latest_ns - self._rates.at_ns) / 1e9
+        slow = max(self._rates.slowest - change, -MAX_RATE)
+        fast = min(self._rates.fastest + change, MAX_RATE)
+        anything = _ANYTHING_NS
+        polygon: Polygon = [(-anything, slow), (anything, slow), (anything, fast), (-anything, fast)]
         for block in self._blocks:
+            slack_ns = self._slack_ns - block.slack_ns
             for point in block.lower:
-                polygon = self._cut(polygon, point, ABOVE)
+                polygon = self._cut(polygon, point, ABOVE, slack_ns)
             for point in block.upper:
-                polygon = self._cut(polygon, point, BELOW)
+                polygon = self._cut(polygon, point, BELOW, slack_ns)
         if polygon:
-            for point in self._prompt():
-                polygon = self._cut(polygon, point, BELOW) or polygon
+            for point, slack_ns in self._prompt():
+                polygon = self._cut(polygon, point, BELOW, slack_ns) or polygon
         return polygon
 
-    def _prompt(self) -> Iterator[Point]:
+    def _prompt(self) -> Iterator[tuple[Point, float]]:
         """The bounds that may be wrong, those at the ends last: between others a wrong one shows."""
-        points = [point for block in self._blocks for point in block.prompt]
+        points = [(point, self._slack_ns - block.slack_ns) for block in self._blocks for point in block.prompt]
         yield from reversed(points[1:-1])
         yield from points[-1:]
         yield from points[: len(points) > 1]
 
-    def _cut(self, polygon: Polygon, point: Point, side: float) -> Polygon:
+    def _cut(self, polygon: Polygon, point: Point, side: float, slack_ns: float) -> Polygon:
         """What is left of the polygon above or below a point."""
         if not polygon:
             return polygon
         since_ns = point.gpu_ns - self._latest_ns
-        bound = point.offset_ns + side * WANDER * since_ns
+        bound = point.offset_ns + side * (WANDER * since_ns - slack_ns)
         rooms = [side * (offset + rate * since_ns - bound) for offset, rate in polygon]
         return polygon if min(rooms) >= 0 else _corners(polygon, rooms)
 
@@ -142,7 +169,7 @@ class ClockOffset:
             for point in prompt:
                 if point.offset_ns >= _chord(newest.lower, point.gpu_ns):
                     _keep(newest.prompt, point, BELOW)
-        self._blocks.append(_Block(at))
+        self._blocks.append(_Block(at, self._slack_ns))
         while self._blocks[0].begin_ns < at - _HISTORY_NS:
             self._blocks.popleft()
 

@@ -133,7 +133,7 @@ class GpuTracker:
     def _anchor(self, value: int) -> None:
         device, elapsed_ns = ring.unpack_gpu_anchor(value)
         if self._chain is not None and elapsed_ns is not None and self._chain.device == device:
-            self._chain.anchor_ns += elapsed_ns
+            self._chain.move_anchor(elapsed_ns)
             return
         self._tell_leads()
         self._chain = Chain(device)

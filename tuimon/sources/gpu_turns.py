@@ -20,6 +20,8 @@ _WAITING = 64
 _EVENTS_WAITING = 4096
 #: A turn of more boundaries is none (an evaluation within it).
 _BOUNDARIES = 2048
+#: So many backwards without an update: the optimizer that was seen is not the loop's, or has been compiled since.
+_MOST_BACKWARDS = 1000
 _TIMED = frozenset((ring.FETCH_END, ring.BACKWARD_BEGIN, ring.BACKWARD_END, ring.OPTIMIZER_BEGIN, ring.OPTIMIZER_END))
 _BEGINS_TURN = frozenset((ring.FETCH_END, ring.BACKWARD_BEGIN))
 
@@ -90,10 +92,12 @@ class TurnFinder:
         self._pending: dict[int, Boundary] = {}  # by number of its event
         self._open: Turn | None = None
         self._closed: deque[Turn] = deque()
-        self._inside: set[int] = set()  # timed pairs of markers that are open
+        self._depth = 0  # of open backwards
+        self._optimizer: int | None = None  # the outermost whose step is open
         self._fetches: dict[int, int] = {}  # iterator -> begin of its fetch
         self._ended: set[int] = set()  # iterators that came to their end since the last batch
         self._optimizer_seen = False
+        self._bare = 0  # backwards since an update
 
     def boundary(self, time_ns: int, kind: int, flag: int, value: int) -> None:
         """A boundary of the thread, with the number of its event or without."""
@@ -105,16 +109,20 @@ class TurnFinder:
             self._fetches.pop(value, None)
             self._ended.add(value)
         elif kind in _TIMED:
-            self._optimizer_seen |= kind == ring.OPTIMIZER_END
+            nested = self._is_nested(kind, value)
             if flag >= ring.GPU_FIRST:
+                if nested:  # what it would be in has raised
+                    self._depth = int(kind == ring.BACKWARD_BEGIN)
+                    self._optimizer = value if kind == ring.OPTIMIZER_BEGIN else None
                 self._timed(time_ns, kind, flag, value)
-            elif kind & ~1 not in self._inside:  # otherwise it is within one that was timed
+            elif not nested:
                 self.interrupt()
 
     def interrupt(self) -> None:
         """What follows does not join on to what was."""
+        if self._open is not None and len(self._open.boundaries) > 1:
+            self._given_up += 1
         self._open = None
-        self._inside.clear()
         self._fetches.clear()
 
     def waiting(self, number: int) -> Boundary | None:
@@ -123,12 +131,14 @@ class TurnFinder:
 
     def take(self) -> list[Turn]:
         """The turns that have become known."""
-        known = [turn for turn in self._closed if turn.chain is not None]
-        if known or len(self._closed) > _WAITING:
-            waiting = [turn for turn in self._closed if turn.chain is None]
-            lost = max(0, len(waiting) - _WAITING)
-            self._given_up += lost
-            self._closed = deque(waiting[lost:])
+        known = []
+        told = max((at for at, turn in enumerate(self._closed) if turn.chain is not None), default=-1)
+        for _ in range(max(told + 1, len(self._closed) - _WAITING)):
+            turn = self._closed.popleft()
+            if turn.chain is not None:
+                known.append(turn)
+            else:  # events are told of in their order: its own will not come
+                self._given_up += 1
         return known
 
     def take_given_up(self) -> int:
@@ -136,16 +146,36 @@ class TurnFinder:
         given_up, self._given_up = self._given_up, 0
         return given_up
 
+    def _is_nested(self, kind: int, value: int) -> bool:
+        """Whether a boundary is within another of its kind: such have no events."""
+        if kind == ring.FETCH_END:
+            self._depth, self._optimizer = 0, None
+        elif kind == ring.BACKWARD_BEGIN:
+            self._depth += 1
+            return self._depth > 1
+        elif kind == ring.BACKWARD_END:
+            self._depth = max(0, self._depth - 1)
+            self._bare += 1
+            self._optimizer_seen &= self._bare < _MOST_BACKWARDS
+            return self._depth > 0
+        elif kind == ring.OPTIMIZER_BEGIN:
+            if self._optimizer not in (None, value):
+                return True
+            self._optimizer = value
+        else:
+            self._optimizer_seen = True
+            self._bare = 0
+            if self._optimizer not in (None, value):
+                return True
+            self._optimizer = None
+        return False
+
     def _timed(self, time_ns: int, kind: int, number: int, value: int) -> None:
         boundary = Boundary(time_ns, kind)
         if kind == ring.FETCH_END:
             begin_ns = self._fetches.pop(value, None)
             boundary.iterator = value
             boundary.fetch_ns = 0 if begin_ns is None else time_ns - begin_ns
-        elif kind & 1:
-            self._inside.discard(kind & ~1)
-        else:
-            self._inside.add(kind)
         self._pending.pop(number, None)  # numbers come again
         self._pending[number] = boundary
         if len(self._pending) > _EVENTS_WAITING:

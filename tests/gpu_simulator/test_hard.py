@@ -1,0 +1,159 @@
+"""What may not confuse: lost markers, events that never happen, numbers that come again, other devices and streams."""
+
+import pytest
+
+from tests.gpu_simulator import loops
+from tests.gpu_simulator.machine import MS, US
+from tests.gpu_simulator.told import lead_errors_us, shares, timed
+from tests.gpu_simulator.training import Training
+from tuimon.records import Steps, TorchMemory
+from tuimon.target import layout, ring
+
+
+def assert_right(training, records, lead_us=50):
+    told = shares(records)
+    assert told.turns >= 8
+    for name in ("data", "forward", "backward", "optimizer"):
+        assert told.of(name).span == pytest.approx(training.truth.share(name), rel=0.03, abs=0.01), name
+    errors = lead_errors_us(training, records)
+    assert errors
+    assert max(error for error, _ in errors) < lead_us
+
+
+def test_numbers_come_again():
+    training = Training(20)
+    training.clock._events._number = layout.GPU_LAST - 100
+    records = training.run(loops.data_starved, 30)
+    numbers = {marker.flag for marker in training.markers if marker.kind == ring.GPU_TIME}
+    assert {layout.GPU_FIRST, layout.GPU_LAST} <= numbers
+    assert_right(training, records)
+    assert all(record.given_up == 0 for record in timed(records))
+
+
+def test_a_device_that_hangs_for_a_while():
+    training = Training(20)
+    training.run(loops.data_starved, 5)
+    training.device.lost = True
+    silent = training.run(loops.data_starved, 20)
+    training.device.lost = False
+    assert sum(record.turns for record in timed(silent)) <= 16  # those that were met before, and told of later
+    assert sum(record.count for record in silent if isinstance(record, Steps)) > 300
+    assert shares(training.run(loops.data_starved, 15)).turns >= 50
+
+
+def test_graphs_that_are_captured_are_left_alone():
+    training = Training(20)
+
+    def turn(run):
+        run.device.graph_capture = run.cpu.random.random() < 0.1
+        loops.data_starved(run)
+
+    assert_right(training, training.run(turn, 60))
+
+
+def test_turns_that_change_their_stream_are_left_out():
+    training = Training(20)
+
+    def turn(run):
+        run.use(number=0)
+        run.fetch(30 * MS, 0.1)
+        run.kernels(60, 80 * US)
+        run.use(number=int(run.cpu.random.random() < 0.2))
+        run.backward(lambda: run.kernels(90, 110 * US))
+        run.use(number=0)
+        run.step(lambda: run.kernels(20, 60 * US))
+
+    records = training.run(turn, 60)
+    assert shares(records).turns >= 50
+    assert sum(record.given_up for record in timed(records)) >= 20
+    assert shares(records).of("backward").span == pytest.approx(90 * 110 * US / (31.1 * MS), rel=0.03)
+
+
+def test_two_devices_in_one_process():
+    training = Training(100, gpus=2)
+
+    def turns(run):
+        for device in (0, 1):
+            run.use(device)
+            for _ in range(200):
+                loops.data_starved(run)
+
+    records = training.run(turns, 60)
+    by_device = {device: [r for r in timed(records) if r.device == device] for device in (0, 1)}
+    for told in by_device.values():
+        assert shares(told).turns >= 50
+        assert shares(told).of("data").span == pytest.approx(training.truth.share("data"), rel=0.02)
+    assert max(error for error, _ in lead_errors_us(training, records)) < 50
+    memory = {record.device for record in records if isinstance(record, TorchMemory)}
+    assert memory == {0, 1}
+
+
+def test_markers_that_were_overwritten():
+    training = Training(100)
+    training.run(loops.data_starved, 10)
+    for _ in range(5):
+        training.run(loops.data_starved, 1)
+        lost = training.run_unseen(loops.data_starved, 2)
+        assert lost > 0
+    records = training.run(loops.data_starved, 20)
+    assert_right(training, records)
+
+
+def test_a_monitor_that_comes_late():
+    training = Training(100)
+    training.run_unseen(loops.data_starved, 7)  # the count of the GPU's time began in there
+    early = training.run(loops.data_starved, 3)
+    assert shares(early).turns == 0 or timed(early)[0].total_ns > 0
+    assert_right(training, training.run(loops.data_starved, 20))
+
+
+def test_an_update_that_raises():
+    training = Training()
+
+    def turn(run):
+        run.fetch(20 * MS, 0.1)
+        run.kernels(60, 80 * US)
+        run.backward(lambda: run.kernels(90, 110 * US))
+        if run.cpu.random.random() < 0.05:
+            run.begin_step(7)  # its end never comes
+        else:
+            run.step(lambda: run.kernels(20, 60 * US))
+
+    told = shares(training.run(turn, 30))
+    assert told.turns >= 50
+    assert told.of("backward").span == pytest.approx(training.truth.share("backward"), rel=0.03)
+
+
+def test_steps_are_what_they_are_without_the_gpu_clock():
+    def counted(on):
+        training = Training()
+        training.clock.on = on
+        return [record for record in training.run(loops.data_starved, 10) if isinstance(record, Steps)]
+
+    plain, clocked = counted(False), counted(True)
+    for name in ("count", "backwards", "updates", "eval_count"):
+        assert abs(sum(getattr(r, name) for r in plain) - sum(getattr(r, name) for r in clocked)) <= 1
+    for before, after in zip(plain, clocked, strict=True):
+        assert [phase.name for phase in before.phases] == [phase.name for phase in after.phases]
+        assert after.total_ns == pytest.approx(before.total_ns, rel=0.1)
+
+
+def test_what_the_allocator_holds_is_told():
+    training = Training()
+    training.device.allocator = (5, 7, 2, 1)
+    told = [record for record in training.run(loops.data_starved, 5) if isinstance(record, TorchMemory)]
+    assert len(told) >= 4
+    assert {(r.device, r.allocated_bytes, r.reserved_bytes, r.alloc_retries, r.ooms) for r in told} == {(0, 5, 7, 2, 1)}
+
+
+def test_timing_costs_next_to_nothing():
+    def length_ns(on):
+        training = Training()
+        training.clock.on = on
+        begun_ns = training.cpu.now_ns
+        for _ in range(2000):
+            loops.launch_bound(training)
+        return (training.cpu.now_ns - begun_ns) / 2000
+
+    cost_ns = length_ns(True) - length_ns(False)
+    assert 0 < cost_ns < 15 * US

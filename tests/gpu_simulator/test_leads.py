@@ -1,0 +1,151 @@
+"""The launch lead, as the monitor tells it, against the truth; and that it is not told where it cannot be known."""
+
+from statistics import median
+
+import pytest
+
+from tests.gpu_simulator import loops
+from tests.gpu_simulator.machine import MS, SECOND
+from tests.gpu_simulator.sessions import simulated
+from tests.gpu_simulator.told import lead_errors_us, timed, true_leads_us
+from tests.gpu_simulator.training import Training
+from tuimon.sources import gpu_leads
+
+#: The promise, wherever the GPU was idle once in the last ten seconds.
+PROMISE_US = 50
+#: Recording itself: the GPU comes to an event so much later than the CPU to its boundary, at least.
+RECORDING_US = 15
+
+
+@pytest.fixture
+def met(monkeypatch):
+    """All leads, each with its event."""
+    found = []
+    original = gpu_leads.reach
+
+    def spy(event, offset):
+        reach = original(event, offset)
+        found.append((event, reach))
+        return reach
+
+    monkeypatch.setattr(gpu_leads, "reach", spy)
+    return found
+
+
+def event_errors_us(training, met):
+    """How far each lead is off, and the half width that is admitted."""
+    true = {boundary.cpu_ns: (boundary.gpu_ns - boundary.cpu_ns) / 1000 for boundary in training.truth.boundaries}
+    return [(abs(reach.lead_us - true[event.marked_ns]), reach.error_us) for event, reach in met]
+
+
+def rarely_idle(every_s, turns=30):
+    """Launches run 40 ms ahead; every so often the loop waits for the GPU for a few turns."""
+    state = {"next_ns": 0, "left": 0}
+
+    def turn(run):
+        if run.cpu.now_ns >= state["next_ns"]:
+            state.update(next_ns=run.cpu.now_ns + int(every_s * SECOND), left=turns)
+        if state["left"]:
+            state["left"] -= 1
+            run.stream.synchronise()
+        loops.gpu_bound(run)
+
+    return turn
+
+
+@pytest.mark.parametrize("kind", ["launch_bound", "data_starved", "sync_item"])
+def test_leads_are_right_where_the_gpu_is_idle_now_and_then(kind):
+    training, records = simulated(kind)
+    errors = lead_errors_us(training, records)
+    assert len(errors) >= 100
+    assert max(error for error, _ in errors) < PROMISE_US
+    assert max(width for _, width in errors) < PROMISE_US
+
+
+@pytest.mark.parametrize("drift_ppm", [-100, 3, 100])
+def test_once_in_ten_seconds_is_enough(drift_ppm, met):
+    training = Training(drift_ppm)
+    turn = rarely_idle(every_s=9.5)
+    training.run(turn, 30)  # three times idle: by then the rate of the clocks is known
+    met.clear()
+    training.run(turn, 20)
+    errors = event_errors_us(training, met)
+    assert len(errors) >= 800
+    assert max(error for error, _ in errors) < PROMISE_US
+    assert max(width for _, width in errors) < PROMISE_US
+
+
+@pytest.mark.parametrize("drift_ppm", [-100, 100])
+def test_what_is_told_before_that_is_within_what_is_admitted(drift_ppm, met):
+    training = Training(drift_ppm)
+    training.run(rarely_idle(every_s=9.5), 30)
+    errors = event_errors_us(training, met)
+    assert len(errors) >= 1000
+    assert max(width for _, width in errors) > 200
+    assert all(error <= width + RECORDING_US for error, width in errors)
+
+
+@pytest.mark.parametrize("kind", ["gpu_bound", "queue_full"])
+def test_a_gpu_that_is_never_idle_has_a_wide_error_that_holds(kind):
+    training, records = simulated(kind)
+    errors = lead_errors_us(training, records)
+    assert len(errors) >= 50
+    assert all(error <= width + RECORDING_US for error, width in errors)
+    assert min(width for _, width in errors) > 1000  # told because the lead is long: within a fifth of it
+    assert all(lead.min_us > 5 * 1000 for record in timed(records) for lead in record.leads)
+
+
+def test_what_cannot_be_known_is_not_told():
+    training, records = simulated("transfer")
+    told = [lead for record in timed(records) for lead in record.leads]
+    assert min(true_leads_us(training, "fetch end")) > 5000
+    assert [lead.median_us for lead in told] == [None] * len(told) != []
+    assert sum(lead.drained for lead in told) == 0
+    assert all(record.lead_error_us > 3000 for record in timed(records))
+
+
+def test_idle_boundaries_are_counted():
+    _, records = simulated("data_starved")
+    drained = {lead.boundary: lead.drained / lead.count for record in timed(records) for lead in record.leads}
+    assert drained["fetch end"] == 1
+    assert drained["backward end"] == 0
+
+
+def test_a_thread_that_is_interrupted_while_it_records_does_not_mislead():
+    training = Training(20)
+
+    def turn(run):
+        run.device.slow_record_ns = 5 * MS if run.cpu.random.random() < 0.2 else 0
+        loops.sync_item(run)
+
+    errors = sorted(lead_errors_us(training, training.run(turn, 20)))
+    assert median(error for error, _ in errors) < PROMISE_US
+    assert errors[len(errors) * 9 // 10][0] < PROMISE_US
+
+
+def test_a_clock_that_is_set_begins_anew():
+    training = Training(20)
+    training.run(loops.data_starved, 15)
+    training.gpus[0].epoch_ns -= 2 * MS  # as if the system's clock had been slewed by so much
+    training.run(loops.data_starved, 5)
+    errors = lead_errors_us(training, training.run(loops.data_starved, 15)[-12:])
+    assert errors
+    assert max(error for error, _ in errors) < PROMISE_US
+
+
+@pytest.mark.parametrize("drift_ppm", [-100, 100])
+def test_hours_of_drift(drift_ppm, met):
+    def turn(run):
+        run.fetch(2 * SECOND, 0.2)
+        run.kernels(2, 200 * MS)
+        run.backward(lambda: run.kernels(2, 400 * MS))
+        run.step(lambda: run.kernels(1, 100 * MS))
+
+    training = Training(drift_ppm)
+    training.run(turn, 4 * 3600 - 600)
+    met.clear()
+    training.run(turn, 600)
+    errors = event_errors_us(training, met)
+    assert len(errors) >= 40  # of steps of two seconds few are timed
+    assert max(error for error, _ in errors) < PROMISE_US
+    assert max(width for _, width in errors) < PROMISE_US

@@ -1,0 +1,173 @@
+"""GPU time per phase, as the monitor tells it, against what the simulated GPU really did."""
+
+import pytest
+
+from tests.gpu_simulator import loops
+from tests.gpu_simulator.machine import MS, US
+from tests.gpu_simulator.sessions import simulated
+from tests.gpu_simulator.told import shares, timed
+from tests.gpu_simulator.training import Training
+
+#: Of a phase; and of a step, for phases that are but microseconds long: timing itself takes the CPU some.
+OF_PHASE, OF_STEP = 0.02, 0.006
+PHASES = ("data", "forward", "backward", "optimizer", "other")
+
+
+def assert_true(training, records, slack=OF_STEP):
+    told = shares(records)
+    assert told.turns >= 50
+    for name in PHASES:
+        true = training.truth.share(name)
+        assert told.of(name).span == pytest.approx(true, rel=OF_PHASE, abs=slack), name
+    return told
+
+
+def run(turn, seconds=20, **how):
+    training = Training(**how)
+    return training, training.run(turn, seconds)
+
+
+@pytest.mark.parametrize("kind", loops.LOOPS)
+def test_gpu_time_of_each_phase_is_the_truth(kind):
+    training, records = simulated(kind)
+    told = assert_true(training, records)
+    assert sum(told.of(name).span for name in PHASES) == pytest.approx(1)
+    assert all(record.given_up == 0 for record in timed(records))
+
+
+def test_idleness_is_certain_where_it_is_told():
+    for kind in loops.LOOPS:
+        training, records = simulated(kind)
+        idle = sum(training.truth.idle_ns.values()) / training.truth.total_ns
+        assert shares(records).idle_ratio <= idle + OF_STEP, kind
+
+
+def test_a_starved_gpu_idles_for_as_long_as_it_is_told():
+    training, records = simulated("data_starved")
+    told = shares(records)
+    idle = training.truth.idle_ns["data"] / training.truth.total_ns
+    assert idle > 0.6
+    assert told.of("data").idle == pytest.approx(idle, rel=0.02)
+    assert told.idle_ratio == pytest.approx(idle, rel=0.02)
+
+
+def test_a_gpu_that_is_never_waited_for_is_never_idle():
+    for kind in ("gpu_bound", "queue_full"):
+        told = shares(simulated(kind)[1])
+        assert (told.idle_ratio, told.paced_ratio) == (0, 0)
+
+
+def test_launches_that_hold_the_gpu_back_are_paced():
+    def turn(run):
+        run.fetch(0.1 * MS)
+        run.kernels(50, 4 * US, 12 * US)
+        run.cpu.work(0.05 * MS)  # all is done when the CPU comes to the backward
+        run.backward(lambda: (run.kernels(50, 4 * US, 12 * US), run.cpu.work(0.05 * MS)))
+        run.step(lambda: (run.kernels(20, 4 * US, 12 * US), run.cpu.work(0.05 * MS)))
+
+    _, records = run(turn, seconds=5)
+    told = shares(records)
+    assert told.of("backward").paced == pytest.approx(told.of("backward").span, rel=0.01)
+    assert told.paced_ratio + told.idle_ratio > 0.95
+
+
+def test_side_work_before_a_fetch_is_no_wait_for_data():
+    def turn(run):
+        run.cpu.work(3 * MS)  # a checkpoint: the GPU has long finished
+        run.fetch(2 * MS)
+        run.kernels(10, 50 * US)
+        run.backward(lambda: run.kernels(20, 50 * US))
+        run.step(lambda: run.kernels(5, 50 * US))
+
+    training, records = run(turn)
+    told = assert_true(training, records)
+    assert told.of("data").idle == pytest.approx(told.of("data").span)
+    assert told.of("other").idle == 0 < told.of("other").paced
+
+
+def test_accumulated_gradients():
+    def turn(run):
+        for _ in range(4):
+            run.fetch(1 * MS, 0.1)
+            run.kernels(20, 60 * US)
+            run.backward(lambda: run.kernels(30, 70 * US))
+        run.step(lambda: run.kernels(10, 50 * US))
+
+    assert_true(*run(turn))
+
+
+def test_two_optimizers_in_one_step():
+    def turn(run):
+        run.fetch(1 * MS)
+        for optimizer in (1, 2):
+            run.truth.enter("forward", run.stream)
+            run.kernels(20, 100 * US)
+            run.backward(lambda: run.kernels(30, 120 * US))
+            run.step(lambda: run.kernels(10, 50 * US), optimizer)
+
+    training = Training()
+    records = training.run(turn, 20)
+    told = shares(records)
+    # of what lies between the first update and the second backward the events cannot tell side work from forward
+    for name in ("backward", "optimizer"):
+        assert told.of(name).span == pytest.approx(training.truth.share(name), rel=0.02)
+    assert told.of("forward").span == pytest.approx(training.truth.share("forward"), rel=0.02, abs=OF_STEP)
+
+
+def test_evaluation_is_beside_the_steps():
+    def turn(run):
+        for _ in range(30):
+            loops.data_starved(run)
+        for _ in range(20):
+            run.fetch(1 * MS, iterator=9, label="eval")
+            run.kernels(20, 60 * US)
+        run.truth.enter("eval", run.stream)
+        run.exhausted(iterator=9)
+
+    training, records = run(turn, seconds=40)
+    assert_true(training, records, slack=0.03)  # the wait for the first batch after an evaluation is the evaluation's
+
+
+def test_a_closure_within_the_update():
+    def turn(run):
+        def closure():
+            for _ in range(5):
+                run.truth.enter("forward", run.stream)
+                run.kernels(20, 60 * US)
+                run.backward(lambda: run.kernels(30, 70 * US), then="optimizer")
+
+        run.fetch(1 * MS)
+        run.step(lambda: (closure(), run.kernels(10, 50 * US)))
+
+    training, records = run(turn)
+    told = shares(records)
+    assert told.of("backward").span == pytest.approx(training.truth.share("backward"), rel=0.02)
+    assert told.of("forward").span == pytest.approx(training.truth.share("forward"), rel=0.02, abs=OF_STEP)
+
+
+def test_a_loop_without_an_optimizer_and_without_a_loader():
+    def turn(run):
+        run.truth.enter("forward", run.stream)
+        run.kernels(20, 60 * US)
+        run.backward(lambda: run.kernels(30, 70 * US), then="forward")
+        run.kernels(10, 40 * US)
+
+    training, records = run(turn)
+    told = shares(records)
+    assert told.turns >= 50
+    assert told.of("backward").span == pytest.approx(training.truth.share("backward"), rel=0.02)
+
+
+def test_copies_on_a_side_stream():
+    def turn(run):
+        run.use(number=1)
+        run.stream.launch(4 * MS)
+        copied_ns = run.stream.record()
+        run.use(number=0)
+        run.fetch(0.5 * MS)
+        run.stream.wait(copied_ns)
+        run.kernels(40, 60 * US)
+        run.backward(lambda: run.kernels(60, 80 * US))
+        run.step(lambda: run.kernels(15, 50 * US))
+
+    assert_true(*run(turn))
