@@ -22,6 +22,8 @@ from tuimon.target import ring
 #: Of a ring found late (attach), this much of the past is shown.
 _HISTORY_NS = 60_000_000_000
 _MARKS_PER_WINDOW = 20
+#: Stands among the markers where some were overwritten before they were read; no kind that a ring holds.
+_LOST = 0
 #: A fast loop writes its markers every 20 ms. When none came for so long, it is not known what it is in.
 _STALE_NS = 500_000_000
 
@@ -91,7 +93,7 @@ class RingFollower:
         dropped = self.reader.dropped
         found = self.reader.read()
         if self.reader.dropped > dropped:
-            self._gpu.lose()
+            self._waiting.append(ring.Marker(found[0].time_ns if found else self._latest_ns, _LOST, 0, 0, 0))
         self._waiting.extend(found)
         if self._waiting:
             self._latest_ns = self._waiting[-1].time_ns
@@ -102,6 +104,9 @@ class RingFollower:
             time_ns, kind, flag, tid, value = waiting.popleft()
             if kind == ring.GC_PAUSE:  # stops all threads: of no loop
                 self._gc.add(value)
+                continue
+            if kind == _LOST:
+                self._gpu.lose()
                 continue
             loop = loops.get(tid)
             if loop is None:
