@@ -21,6 +21,7 @@ class SimulatedRing:
     """The ring, as far as its follower asks."""
 
     pid = PID
+    start_ticks = 0
 
     def __init__(self) -> None:
         self.waiting: list[ring.Marker] = []
