@@ -152,10 +152,11 @@ class LoaderFacts(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class LoaderWorker(msgspec.Struct, frozen=True, array_like=True):
-    """A worker since it was listed last: ``[pid, number, batches, items_ms, collate_ms, wait_ms]``.
+    """A worker since it was listed last: ``[pid, number, batches, items_ms, collate_ms, wait_ms, hand_over_ms]``.
 
-    The times add up to that span. ``wait_ms``: handing batches over and waiting to be asked for more. Without workers
-    the one row is the training process itself. None where not measured.
+    The times add up to that span. ``hand_over_ms``: with nothing else to do, its batch was still being pickled and
+    written to the pipe, which the trainer may keep waiting; where that is None, it is in ``wait_ms``: waiting to be
+    asked for more. Without workers the one row is the training process itself. None where not measured.
     """
 
     pid: int
@@ -164,6 +165,7 @@ class LoaderWorker(msgspec.Struct, frozen=True, array_like=True):
     items_ms: float | None = None
     collate_ms: float | None = None
     wait_ms: float | None = None
+    hand_over_ms: float | None = None
 
 
 class Loader(Record, frozen=True, kw_only=True, tag="loader"):
@@ -180,6 +182,8 @@ class Loader(Record, frozen=True, kw_only=True, tag="loader"):
     ready_none: int = 0  # how often none was ready
     ready_last: int | None = None
     waits_for_s: float | None = None  # a fetch is under way for so long, half a second at least
+    starts: int = 0  # epochs that began: workers were started, or began anew, and the first batch came
+    start_ns: int = 0  # time the trainer spent in that: in ``iter(loader)`` and in the first fetch
     facts: LoaderFacts | None = None  # told at first and now and then
     workers: list[LoaderWorker] = msgspec.field(default_factory=list)
 

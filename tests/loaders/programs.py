@@ -88,10 +88,12 @@ def end():
 
 
 @contextlib.contextmanager
-def ended(folder: Path, main: str) -> Iterator[ring.RingReader]:
+def ended(folder: Path, main: str, parts: str = "") -> Iterator[ring.RingReader]:
     """The ring of a program that has run ``main`` and still lives."""
     script = folder / "train.py"
-    script.write_text(f"{PARTS}\nif __name__ == '__main__':\n" + "".join(f"    {row}\n" for row in main.splitlines()))
+    script.write_text(
+        f"{PARTS}\n{parts}\nif __name__ == '__main__':\n" + "".join(f"    {row}\n" for row in main.splitlines())
+    )
     rings = folder / "rings"
     process = subprocess.Popen(
         [sys.executable, str(script)],

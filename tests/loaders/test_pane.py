@@ -26,7 +26,7 @@ def training(seconds=40, workers=2):
     facts = LoaderFacts(dataset="ImageSet", kind="map", workers=workers, prefetch=2, batch_size=32, context="fork",
                         pin_memory=True)  # fmt: skip
     for t in range(1, seconds + 1):
-        turns = [LoaderWorker(4300 + i, i, 7, 820.0, 110.0, 70.0) for i in range(workers)]
+        turns = [LoaderWorker(4300 + i, i, 7, 820.0, 110.0, 63.0, 7.0) for i in range(workers)]
         yield Loader(
             t=float(t), pid=MAIN, number=0, window_s=1.0, role="train", fetches=15, wait_ns=615 * MS, p95_ns=60 * MS,
             ready_fetches=15, ready_total=6 + t % 20, ready_none=9, ready_last=1, facts=facts if t == 1 else None,
@@ -55,13 +55,16 @@ def texts(loaders, width, height):
 
 
 def test_a_loader_with_two_workers():
-    head, flow, names, *workers = texts(rows(*training()), 116, 10)
+    head, flow, names, *workers = texts(rows(*training()), 126, 10)
     assert head == "train loader · ImageSet · 2 workers · prefetch 2 · batch 32 · fork · pinned"
     assert flow.startswith("ready ") and " 1 of 4 " in flow
     assert flow.endswith("wait 41.0 ms  p95 60.0 ms   15.0 batches/s   none ready 60 %")
-    assert names.split() == ["busy", "items", "collate", "waiting", "hottest", "line"]
+    assert names.split() == ["busy", "items", "collate", "waiting", "hand", "over", "hottest", "line"]
     assert len(workers) == 2
-    assert workers[0].startswith("worker 0    93 %  ━━━━━━━━━━━━━━━━━") and "117 ms   15.7 ms   10.0 ms" in workers[0]
+    assert (
+        workers[0].startswith("worker 0    93 %  ━━━━━━━━━━━━━━━━━")
+        and "117 ms   15.7 ms    9.0 ms    1.0 ms" in workers[0]
+    )
     assert workers[0].endswith("transforms.py:31  out = cv(img, kernel)")
 
 
@@ -108,7 +111,27 @@ def test_what_was_not_measured_is_absent():
     assert row.worker_rows[0].busy_ratio is None and row.worker_rows[0].items_ms is None
     lines = texts((row,), 116, 10)
     assert lines[1].endswith("wait –  p95 –   0 batches/s   none ready –")
-    assert lines[3].split() == ["worker", "0", "–", "─" * 20, "–", "–", "–", "–"]
+    assert lines[3].split() == ["worker", "0", "–", "─" * 20, "–", "–", "–", "–", "–"]
+
+
+def idle(items_ms, wait_ms, hand_over_ms):
+    turn = LoaderWorker(7, 0, 10, items_ms, 1.0, wait_ms, hand_over_ms)
+    session = Session()
+    session.add(Loader(t=1.0, pid=MAIN, number=0, window_s=1.0, fetches=10, facts=TRAIN, workers=[turn]))
+    return texts(session.loaders(MAIN), 116, 10)[3]
+
+
+def test_what_an_idle_worker_waits_for():
+    assert idle(100.0, 890.0, 9.0).endswith("  waits for the trainer")
+    assert idle(100.0, 80.0, 819.0).endswith("  hands its batches over")
+    assert idle(890.0, 80.0, 29.0).endswith("  –")
+    assert idle(100.0, 899.0, None).endswith("  –")  # an old log: waiting holds both
+
+
+def test_the_beginning_of_an_epoch_is_told():
+    started = Loader(t=40.0, pid=MAIN, number=0, window_s=1.0, fetches=5, starts=2, start_ns=10_400 * MS)
+    flow = texts(rows(*training(39), started), 196, 10)[1]
+    assert "   first batch after 5.2 s an epoch   " in flow
 
 
 # -- on the board

@@ -62,6 +62,10 @@ def bad_collate(items):
     raise RuntimeError("cannot collate %d" % len(items))
 
 
+def unpicklable(items):
+    return lambda: items
+
+
 def plain(text):
     return re.sub(r"pid\\\\(s\\\\) [\\\\d, ]+", "pid(s) #", text)
 
@@ -94,6 +98,7 @@ def main(context, full):
     told(DataLoader(Interrupted(), **kind))
     told(DataLoader(Stuck(), timeout=1, num_workers=1))
     told(DataLoader(Noise(), batch_size=None, num_workers=1))
+    told(DataLoader(Noise(), 4, collate_fn=unpicklable, timeout=1, num_workers=1))
     for dataset in (Noise(), Shards(), Failing(), Interrupted()):
         told(DataLoader(dataset, 4))
     told(DataLoader(Noise(), 4, collate_fn=bad_collate))
@@ -118,3 +123,5 @@ def test_the_same_batches_and_messages(tmp_path, context):
     assert "bad item" in plain.stdout and "Traceback" in plain.stdout
     assert ("cannot collate 4" in plain.stdout) == (context == "fork")
     assert ours.stdout == plain.stdout
+    assert "tuimon" not in ours.stderr
+    assert ("pickle" in plain.stderr) == ("pickle" in ours.stderr) == (context == "fork")

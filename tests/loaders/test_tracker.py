@@ -12,7 +12,7 @@ from tuimon.session.session import Session
 from tuimon.sources.loaders import WORKERS_LISTED, LoaderTracker
 from tuimon.target import ring
 from tuimon.target.layout import start_ticks
-from tuimon.target.slots import ITEMS, WAITING, Loading
+from tuimon.target.slots import ITEMS, UNMEASURED, WAITING, Loading
 
 MS = 1_000_000
 SECOND = 1_000_000_000
@@ -111,9 +111,11 @@ def test_markers_of_no_loader_and_names_that_are_no_facts():
     assert Told({"dataset": "?"}).feed("f1 b").records() == []
 
 
-def slot(pid, worker, *, batches, items, collate, wait, state=WAITING, since_ns=0, ticks=None):
+def slot(pid, worker, *, batches, items, collate, wait, hand_over=0, state=WAITING, since_ns=0, ticks=None):
     ticks = start_ticks(pid) if ticks is None else ticks
-    return Loading(ticks, pid, 0, worker, 2, state, 0, since_ns, batches, items * MS, collate * MS, wait * MS)
+    hand_over_ns = UNMEASURED if hand_over is None else hand_over * MS
+    times_ns = (items * MS, collate * MS, wait * MS, hand_over_ns)
+    return Loading(ticks, pid, 0, worker, 2, state, 0, since_ns, batches, *times_ns)
 
 
 def test_a_worker_is_told_by_what_it_did_since():
@@ -122,14 +124,52 @@ def test_a_worker_is_told_by_what_it_did_since():
     told.feed("f1 b")
     told.reader.slots = [slot(os.getpid(), 0, batches=3, items=60, collate=9, wait=30, since_ns=told.now_ns)]
     (record,) = told.records()
-    assert record.workers == [LoaderWorker(os.getpid(), 0, 3, 60.0, 9.0, 30.0)]
+    assert record.workers == [LoaderWorker(os.getpid(), 0, 3, 60.0, 9.0, 30.0, 0.0)]
     told.feed("f1 b")
     told.reader.slots = [
         slot(os.getpid(), 0, batches=4, items=80, collate=12, wait=40, state=ITEMS, since_ns=told.now_ns)
     ]
     told.now_ns += 500 * MS
     (record,) = told.records()
-    assert record.workers == [LoaderWorker(os.getpid(), 0, 1, 520.0, 3.0, 10.0)]  # with the long item under way
+    assert record.workers == [LoaderWorker(os.getpid(), 0, 1, 520.0, 3.0, 10.0, 0.0)]  # with the long item under way
+
+
+def test_waiting_that_turns_out_to_have_been_handing_over_is_not_told_twice():
+    told = Told(FACTS)
+    told.put(ring.WORKER, os.getpid(), 1)
+    turns = []
+    for wait, hand_over, open_ns in ((10, 5, 100 * MS), (20, 95, 0), (40, 95, 0)):
+        told.feed("f1 b")
+        since_ns = told.now_ns - open_ns
+        told.reader.slots = [
+            slot(os.getpid(), 0, batches=3, items=60, collate=9, wait=wait, hand_over=hand_over, since_ns=since_ns)
+        ]
+        turns += told.records()[0].workers
+    assert [(turn.wait_ms, turn.hand_over_ms) for turn in turns] == [(110.0, 5.0), (0.0, 90.0), (0.0, 0.0)]
+
+
+def test_without_its_queue_handing_over_is_not_measured():
+    told = Told(FACTS)
+    told.put(ring.WORKER, os.getpid(), 1)
+    told.feed("f1 b")
+    told.reader.slots = [
+        slot(os.getpid(), 0, batches=3, items=60, collate=9, wait=30, hand_over=None, since_ns=told.now_ns)
+    ]
+    (record,) = told.records()
+    assert record.workers == [LoaderWorker(os.getpid(), 0, 3, 60.0, 9.0, 30.0, None)]
+
+
+def test_an_epochs_beginning_is_its_iter_and_its_first_fetch():
+    told = Told(FACTS, {**FACTS, "n": 1})
+    told.put(ring.ITER_BEGIN)
+    told.now_ns += 49 * MS
+    told.put(ring.ITER_END, 1 << ring.LOADER_SHIFT | 1)
+    told.feed("f2 b f1 b f1 b", wait_ns=8 * MS)
+    one, two = told.records()
+    assert (one.number, one.starts, one.start_ns) == (0, 1, 59 * MS)  # and 1 ms for a begin
+    assert (two.number, two.starts, two.start_ns) == (1, 0, 0)
+    (record,) = told.feed("f1 b").records()
+    assert record.starts == 0
 
 
 def test_a_worker_that_cannot_be_measured_is_named_all_the_same():
@@ -146,7 +186,7 @@ def test_a_worker_that_has_ended_is_told_once_more():
     told.reader.slots = [slot(os.getpid(), 0, batches=3, items=60, collate=9, wait=30, ticks=1)]
     told.now_ns += SECOND
     (record,) = told.records()
-    assert record.workers == [LoaderWorker(os.getpid(), 0, 3, 60.0, 9.0, 30.0)]
+    assert record.workers == [LoaderWorker(os.getpid(), 0, 3, 60.0, 9.0, 30.0, 0.0)]
     (record,) = told.feed("f1 b").records()
     assert record.workers == []
 
@@ -170,7 +210,7 @@ def test_four_workers_take_less_than_400_bytes_a_second():
     record = Loader(
         t=123456.0, pid=1234567, number=0, window_s=1.0, role="train", fetches=1234, wait_ns=987654321, p95_ns=98765432,
         ready_fetches=1234, ready_total=4321, ready_none=1111, ready_last=8, waits_for_s=0.123,
-        workers=[LoaderWorker(1234560 + i, i, 1234, 812.3, 123.4, 64.3) for i in range(4)],
+        workers=[LoaderWorker(1234560 + i, i, 1234, 812.3, 123.4, 54.3, 10.0) for i in range(4)],
     )  # fmt: skip
     assert len(msgspec.json.encode(record)) < 400
 
@@ -187,7 +227,7 @@ def test_a_row_sums_the_last_30_seconds():
     session = Session()
     session.add(window(1.0, fetches=1, wait_ns=10_000 * MS, p95_ns=10_000 * MS))
     for t in range(40, 70):
-        turns = [LoaderWorker(7, 0, 10, 700.0, 100.0, 200.0)]
+        turns = [LoaderWorker(7, 0, 10, 700.0, 100.0, 150.0, 50.0)]
         session.add(window(float(t), fetches=10, wait_ns=100 * MS, p95_ns=(15 + t % 2) * MS, ready_fetches=10,
                            ready_total=25, ready_none=4, ready_last=3, role="train", workers=turns))  # fmt: skip
     (row,) = session.loaders(100)
@@ -200,7 +240,23 @@ def test_a_row_sums_the_last_30_seconds():
     assert row.ready_history == (None, None, *[2.5] * 30)  # unused before, and a gap
     (worker,) = row.worker_rows
     assert worker.busy_ratio == pytest.approx(0.8)
-    assert (worker.items_ms, worker.collate_ms, worker.wait_ms) == pytest.approx((70, 10, 20))
+    assert (worker.items_ms, worker.collate_ms, worker.wait_ms, worker.hand_over_ms) == pytest.approx((70, 10, 15, 5))
+
+
+def test_a_log_from_before_handing_over_was_told_apart():
+    worker = msgspec.json.decode(b"[7,0,10,700.0,100.0,200.0]", type=LoaderWorker)
+    session = Session()
+    session.add(window(1.0, fetches=10, workers=[worker]))
+    (row,) = session.loaders(100)[0].worker_rows
+    assert (row.busy_ratio, row.wait_ms, row.hand_over_ms) == (0.8, 20.0, None)
+
+
+def test_an_epochs_beginning_is_remembered_for_the_whole_run():
+    session = Session()
+    session.add(window(1.0, fetches=1, starts=1, start_ns=5_000 * MS))
+    session.add(window(3600.0, fetches=1, starts=1, start_ns=6_000 * MS))
+    session.add(window(7200.0, fetches=1))
+    assert session.loaders(100)[0].start_s == 5.5
 
 
 def test_workers_that_come_and_go():

@@ -7,7 +7,7 @@ from collections import Counter
 
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, SequentialSampler
 
 #: Phase -> seconds really spent in pauses.
 truth: Counter[str] = Counter()
@@ -68,9 +68,32 @@ class Sgd(torch.optim.SGD):
         return super().step(closure)
 
 
-def loader(batches: int, phase: str = "data", workers: int = 0) -> DataLoader:
+class SlowSampler(SequentialSampler):
+    """A shuffle of a huge data set: the beginning of an epoch takes 40 ms."""
+
+    def __iter__(self):
+        time.sleep(0.04)
+        return super().__iter__()
+
+
+def loader(batches: int, phase: str = "data", workers: int = 0, **more) -> DataLoader:
     """Batches of four items: 4 ms each."""
-    return DataLoader(Data(4 * batches, phase=phase), batch_size=4, num_workers=workers)
+    return DataLoader(Data(4 * batches, phase=phase), batch_size=4, num_workers=workers, **more)
+
+
+def slow_starter(batches: int, **more) -> DataLoader:
+    """A loader with a worker whose ``iter()`` takes 40 ms and more."""
+    data = Data(4 * batches)
+    return DataLoader(data, batch_size=4, num_workers=1, sampler=SlowSampler(data), **more)
+
+
+def started(batches, phase: str | None = "data"):
+    """An iterator; how long it took to make is time of this phase."""
+    start = time.perf_counter()
+    iterator = iter(batches)
+    if phase:
+        truth[phase] += time.perf_counter() - start
+    return iterator
 
 
 def waited(batches):

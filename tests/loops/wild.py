@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 import traceback
 
 import torch
@@ -17,7 +18,7 @@ import tuimon
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-from timed import Model, Sgd, loader, pause, truth, waited
+from timed import Model, Sgd, loader, pause, slow_starter, started, truth, waited
 
 LOOPS = {}
 
@@ -191,6 +192,35 @@ def workers():
         optimizer.zero_grad()
         model(x).sum().backward()
         optimizer.step()
+
+
+@loop(15)
+def workers_for_each_epoch():
+    model, optimizer = new()
+    batches = slow_starter(3)
+    for epoch in range(5):
+        for x in waited(started(batches, "data" if epoch else None)):  # the first is before the first step
+            optimizer.zero_grad()
+            model(x).sum().backward()
+            optimizer.step()
+
+
+@loop(15)
+def persistent_workers_and_evaluation():
+    model, optimizer = new()
+    batches, validation = slow_starter(3, persistent_workers=True), slow_starter(2, persistent_workers=True)
+    for epoch in range(5):
+        model.phase = "forward"
+        for x in waited(started(batches, "data" if epoch else None)):
+            optimizer.zero_grad()
+            model(x).sum().backward()
+            optimizer.step()
+        model.phase = "eval"
+        start, before = time.perf_counter(), truth["eval"]
+        with torch.no_grad():
+            for x in validation:
+                model(x)
+        truth["eval"] = before + time.perf_counter() - start
 
 
 @loop(20)

@@ -8,6 +8,7 @@ MS = 1_000_000
 _PAIRS = {
     "fetch": ring.FETCH_BEGIN,
     "stop": ring.FETCH_BEGIN,
+    "iter": ring.ITER_BEGIN,
     "bwd": ring.BACKWARD_BEGIN,
     "opt": ring.OPTIMIZER_BEGIN,
 }

@@ -212,3 +212,40 @@ def test_reinforcement_learning_in_bursts():
 def test_held_back_pieces_are_bounded():
     finder = play("wait:1 bwd:1", 1000, finish=False)
     assert len(finder.steps) >= 980
+
+
+# -- the beginning of an epoch
+
+EPOCH = "iter:50 fetch:9 wait:3 bwd:4 opt:2 wait:1 fetch:1 wait:3 bwd:4 opt:2 wait:1 stop:1 wait:2"
+
+
+def test_starting_workers_is_waiting_for_data():
+    finder = play(EPOCH, 4)
+    assert lengths(finder) == [19, 11, 72, 11, 72, 11, 72, 11]  # the stream begins with the first fetch
+    assert ms(finder.steps[2].phases) == {"backward": 4, "data": 60, "forward": 3, "optimizer": 2, "other": 3}
+
+
+def test_what_is_open_while_workers_start_is_data():
+    machine = PhaseMachine(StepFinder())
+    machine.feed(0, ring.ITER_BEGIN, 0, 0)
+    assert machine.open == ("data", 0)
+
+
+def test_starting_workers_for_an_evaluation_is_evaluation():
+    train = "fetch:1 wait:3 bwd:4 opt:2 wait:1 fetch:1 wait:3 bwd:4 opt:2 wait:1 stop:1"
+    finder = play(f"iter:50 {train} iter@7:50 fetch@7:9 wait:3 fetch@7:9 wait:3 stop@7:1 wait:2", 4)
+    assert finder.eval_ns == 4 * (50 + 9 + 3 + 9 + 3 + 1) * MS
+    assert finder.eval_count == 8
+    assert set(lengths(finder)[2:-2:2]) == {64}
+    assert sum(finder.steps[4].phases.values()) == 64 * MS
+
+
+def test_an_iterator_made_in_every_step():
+    finder = play("iter:5 fetch:2 wait:3 bwd:4 opt:1", 6)
+    assert lengths(finder)[1:] == [15] * 5
+    assert ms(finder.steps[2].phases) == {"backward": 4, "data": 7, "forward": 3, "optimizer": 1}
+
+
+def test_an_iterator_that_could_not_be_made():
+    finder = play("iter@0:5 wait:1 " + PLAIN, 5)
+    assert set(lengths(finder)[1:-1]) == {22}

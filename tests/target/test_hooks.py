@@ -13,6 +13,8 @@ from tuimon.target.layout import (
     BACKWARD_END,
     FETCH_BEGIN,
     FETCH_END,
+    ITER_BEGIN,
+    ITER_END,
     OPTIMIZER_BEGIN,
     OPTIMIZER_END,
 )
@@ -69,7 +71,28 @@ def test_every_iterator_has_its_own_number(recorded):
 
 def test_workers(recorded):
     assert [float(b) for b in DataLoader(Batches(4), num_workers=1)] == [0, 1, 2, 3]
-    assert kinds(recorded) == [FETCH_BEGIN, FETCH_END] * 5
+    assert kinds(recorded) == [ITER_BEGIN, ITER_END] + [FETCH_BEGIN, FETCH_END] * 5
+    assert {value for _, value, _ in recorded[1:]} == {recorded[1][1]}
+
+
+def test_workers_that_begin_anew(recorded):
+    loader = DataLoader(Batches(1), num_workers=1, persistent_workers=True)
+    for _ in range(2):
+        assert len(list(loader)) == 1
+    assert kinds(recorded) == ([ITER_BEGIN, ITER_END] + [FETCH_BEGIN, FETCH_END] * 2) * 2
+    assert len({value for kind, value, _ in recorded if kind != ITER_BEGIN}) == 1
+
+
+@pytest.mark.skipif(not HIDES_FRAMES, reason="needs Python 3.11")
+def test_workers_that_cannot_be_started(recorded, monkeypatch):
+    def failing(process):
+        raise OSError("no more processes")
+
+    monkeypatch.setattr("multiprocessing.context.Process._Popen", staticmethod(failing))
+    with pytest.raises(OSError, match="no more processes") as caught:
+        iter(DataLoader(Batches(1), num_workers=1))
+    assert not any("tuimon/target" in str(entry.path) for entry in caught.traceback)
+    assert recorded == [(ITER_BEGIN, 0, 0), (ITER_END, 0, 0)]
 
 
 def test_an_error_in_the_dataset_is_the_users(recorded):
@@ -186,6 +209,8 @@ def test_undone_is_as_it_was(hooked):
     def state():
         return (
             torch.utils.data.dataloader._BaseDataLoaderIter.__dict__["__next__"],
+            torch.utils.data.dataloader._MultiProcessingDataLoaderIter.__dict__["__init__"],
+            torch.utils.data.dataloader._MultiProcessingDataLoaderIter.__dict__["_reset"],
             torch.autograd._engine_run_backward,
             torch.autograd.graph._engine_run_backward,
             torch.amp.GradScaler.step,

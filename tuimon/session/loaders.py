@@ -35,12 +35,13 @@ class _Worker:
     def row(self, pid: int, hot: HotLine | None, ended: bool) -> LoaderWorkerRow:
         known = [turn for _, turn in self.turns if turn.batches is not None]
         if not known:
-            return LoaderWorkerRow(pid, self.number, None, None, None, None, None, hot, ended)
+            return LoaderWorkerRow(pid, self.number, None, None, None, None, None, None, hot, ended)
         batches = sum(turn.batches or 0 for turn in known)
         items = sum(turn.items_ms or 0.0 for turn in known)
         collate = sum(turn.collate_ms or 0.0 for turn in known)
         wait = sum(turn.wait_ms or 0.0 for turn in known)
-        span_ms = items + collate + wait
+        handed = [turn.hand_over_ms for turn in known if turn.hand_over_ms is not None]
+        span_ms = items + collate + wait + sum(handed)
         return LoaderWorkerRow(
             pid=pid,
             number=self.number,
@@ -49,6 +50,7 @@ class _Worker:
             items_ms=items / batches if batches else None,
             collate_ms=collate / batches if batches else None,
             wait_ms=wait / batches if batches else None,
+            hand_over_ms=sum(handed) / batches if batches and handed else None,
             hot=hot,
             ended=ended,
         )
@@ -62,6 +64,7 @@ class LoaderStats:
         self.number = number
         self.facts: LoaderFacts | None = None
         self._window: Window[Loader] = Window(WINDOW_S)
+        self._starts = self._start_ns = 0  # of the whole run: an epoch may take hours
         self._workers: dict[int, _Worker] = {}
         self._history: deque[float | None] = deque(maxlen=_HISTORY_LIMIT)
 
@@ -72,6 +75,8 @@ class LoaderStats:
             self._history.append(None)  # it was not used for a while
         self._window.add(record)
         self.facts = record.facts or self.facts
+        self._starts += record.starts
+        self._start_ns += record.start_ns
         mean = record.ready_total / record.ready_fetches if record.ready_fetches else None
         self._history.append(mean)
         for turn in record.workers:
@@ -112,6 +117,7 @@ class LoaderStats:
             wait_ms=wait_ms / fetches if fetches else None,
             wait_p95_ms=_typical_p95_ms(list(records)),
             waits_for_s=latest.waits_for_s,
+            start_s=self._start_ns / 1e9 / self._starts if self._starts else None,
             ready_now=latest.ready_last,
             ready_mean=sum(record.ready_total for record in records) / known if known else None,
             ready_none_ratio=sum(record.ready_none for record in records) / known if known else None,

@@ -176,7 +176,8 @@ class LoaderWorkerRow(NamedTuple):
     batches_per_s: float | None
     items_ms: float | None
     collate_ms: float | None
-    wait_ms: float | None  # handing over, and waiting to be asked for more
+    wait_ms: float | None  # for the trainer to ask for more
+    hand_over_ms: float | None  # with nothing else to do; None: it is in wait_ms
     hot: HotLine | None  # its hottest line of the user's
     ended: bool = False
 
@@ -200,6 +201,7 @@ class LoaderRow(NamedTuple):
     wait_ms: float | None  # mean of a fetch, as the trainer waits
     wait_p95_ms: float | None  # typical of a window
     waits_for_s: float | None  # a fetch was under way at the end of the latest window
+    start_s: float | None  # mean of an epoch: starting workers, until the first batch
     ready_now: int | None  # batches that were ready at the latest fetch
     ready_mean: float | None
     ready_none_ratio: float | None  # share of fetches that found none ready

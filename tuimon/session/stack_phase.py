@@ -11,6 +11,8 @@ from tuimon.records import Frame
 StackPhase = Literal["data", "forward", "backward", "optimizer", "rest"]
 FrameKind = Literal["fetch", "backward", "optimizer", "module", "import", "none"]
 
+#: The last two start an epoch's workers.
+_FETCH_FUNCTIONS = frozenset({"__next__", "_next_data", "_get_iterator", "_reset"})
 _BACKWARD_FILES = ("torch/autograd/__init__.py", "torch/autograd/graph.py", "torch/_tensor.py")
 _BACKWARD_FUNCTIONS = frozenset({"backward", "grad", "_engine_run_backward"})
 #: ``wrapper`` is what torch puts around every optimizer's ``step`` (``Optimizer.profile_hook_step``).
@@ -19,6 +21,7 @@ _OPTIMIZER_FUNCTIONS = frozenset({"step", "wrapper"})
 _MODULE_FUNCTIONS = frozenset({"_call_impl", "_wrapped_call_impl", "forward"})
 _HOOKS: dict[str, FrameKind] = {
     "tuimon_fetch": "fetch",
+    "tuimon_iter": "fetch",
     "tuimon_backward": "backward",
     "tuimon_scaler_step": "optimizer",
 }
@@ -34,7 +37,7 @@ def frame_kind(frame: Frame) -> FrameKind:
     if "torch/" not in file:
         return "none"
     if file.endswith("torch/utils/data/dataloader.py"):
-        return "fetch" if function in ("__next__", "_next_data") else "none"
+        return "fetch" if function in _FETCH_FUNCTIONS else "none"
     if file.endswith(_BACKWARD_FILES):
         return "backward" if function in _BACKWARD_FUNCTIONS else "none"
     if "torch/optim/" in file:

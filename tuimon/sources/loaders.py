@@ -10,8 +10,9 @@ from typing import Literal
 
 from tuimon.records import Loader, LoaderFacts, LoaderWorker
 from tuimon.sources import procfs
+from tuimon.sources.loader_workers import Worker
 from tuimon.target import ring
-from tuimon.target.slots import COLLATE, IN_PROCESS, ITEMS, Loading
+from tuimon.target.slots import IN_PROCESS, Loading
 
 _LOADERS = 64
 #: So many workers a record and window lists: what the log has room for. The others' turn comes in the next windows.
@@ -25,38 +26,6 @@ _FACTS_EVERY = 60
 
 
 @dataclass(slots=True)
-class _Worker:
-    """One worker of a loader, as far as it was listed."""
-
-    pid: int
-    number: int
-    slot: Loading | None = None  # the latest that was read
-    listed: tuple[int, int, int, int] = (0, 0, 0, 0)  # batches, items, collate and wait ns when it was listed last
-    turn: int = 0  # window in which it was listed last
-    ended: bool = False
-
-    def totals(self, now_ns: int) -> tuple[int, int, int, int] | None:
-        """Batches, items, collate and wait ns in all, with what is under way; None where it is not measured."""
-        slot = self.slot
-        if slot is None:
-            return None
-        open_ns = 0 if self.ended else max(now_ns - slot.since_ns, 0)
-        items_ns = slot.items_ns + open_ns * (slot.state == ITEMS)
-        collate_ns = slot.collate_ns + open_ns * (slot.state == COLLATE)
-        wait_ns = slot.wait_ns + open_ns * (slot.state not in (ITEMS, COLLATE))
-        return slot.batches, items_ns, collate_ns, wait_ns
-
-    def take(self, now_ns: int) -> LoaderWorker:
-        """What it did since it was listed last."""
-        totals = self.totals(now_ns)
-        if totals is None:
-            return LoaderWorker(self.pid, self.number)
-        batches, items, collate, wait = (now - before for now, before in zip(totals, self.listed, strict=True))
-        self.listed = totals
-        return LoaderWorker(self.pid, self.number, batches, _ms(items), _ms(collate), _ms(wait))
-
-
-@dataclass(slots=True)
 class _Loader:
     """One loader: what its markers told in this window, and its workers."""
 
@@ -66,8 +35,14 @@ class _Loader:
     ready: list[int] = field(default_factory=list)
     trained: int = 0  # batches that a backward used
     evaluated: int = 0
-    workers: dict[int, _Worker] = field(default_factory=dict)  # by pid
+    starts_ns: list[int] = field(default_factory=list)  # of epochs that began
+    workers: dict[int, Worker] = field(default_factory=dict)  # by pid
     told: int = -_FACTS_EVERY  # window in which the facts were told last
+
+    def forget(self) -> None:
+        """A window is over."""
+        for values in (self.waits_ns, self.ready, self.starts_ns):
+            values.clear()
 
     @property
     def role(self) -> Literal["train", "eval"] | None:
@@ -84,6 +59,8 @@ class LoaderTracker:
         self._reader = reader
         self._loaders: dict[int, _Loader | None] = {}  # by the name id of their facts; None: not readable
         self._open: dict[tuple[int, int], tuple[int, int]] = {}  # (thread, iterator) -> begin of its fetch, its flag
+        self._starting: dict[int, int] = {}  # thread -> begin of its iter(loader)
+        self._started: dict[int, int] = {}  # iterator -> what that took; until its first batch
         self._unused: set[int] = set()  # loaders whose latest batch no backward has used
         self._enrolled: dict[int, int] = {}  # workers told so far of the newest iterator, by loader
         self._window = 0
@@ -101,15 +78,22 @@ class LoaderTracker:
         elif kind == ring.FETCH_END:
             begun = self._open.pop((tid, value), None)
             if begun is not None:
-                self._fetched(value >> ring.LOADER_SHIFT, time_ns - begun[0], begun[1], exhausted=0 < flag < ring.GPU_FIRST)
+                self._fetched(value, time_ns - begun[0], begun[1], exhausted=0 < flag < ring.GPU_FIRST)
+        elif kind == ring.ITER_BEGIN:
+            self._starting[tid] = time_ns
+        elif kind == ring.ITER_END:
+            begin_ns = self._starting.pop(tid, None)
+            if begin_ns is not None and self._loader(value >> ring.LOADER_SHIFT) is not None:
+                self._started[value] = time_ns - begin_ns
+                if len(self._started) > _LOADERS:
+                    del self._started[next(iter(self._started))]
         elif kind == ring.WORKER:
             self._enrol(flag, value)
 
     def skip_past(self) -> None:
         """What was fed until now is of no window."""
         for loader in self._known():
-            loader.waits_ns.clear()
-            loader.ready.clear()
+            loader.forget()
 
     def records(self, end_ns: int, window_s: float, now_ns: int) -> Iterator[Loader]:
         """The loaders that did something in the window that ends now."""
@@ -128,8 +112,7 @@ class LoaderTracker:
                 if waits_for_s is not None and waits_for_s < _LONG_WAIT_S:
                     waits_for_s = None
                 yield self._record(loader, end_ns, window_s, waits_for_s, workers)
-            loader.waits_ns.clear()
-            loader.ready.clear()
+            loader.forget()
             loader.workers = {pid: worker for pid, worker in loader.workers.items() if not worker.ended}
 
     def _record(
@@ -154,6 +137,8 @@ class LoaderTracker:
             ready_none=loader.ready.count(0),
             ready_last=loader.ready[-1] if loader.ready else None,
             waits_for_s=None if waits_for_s is None else round(waits_for_s, 3),
+            starts=len(loader.starts_ns),
+            start_ns=sum(loader.starts_ns),
             facts=facts,
             workers=workers,
         )
@@ -171,8 +156,9 @@ class LoaderTracker:
 
     # -- what its batches are for
 
-    def _fetched(self, key: int, wait_ns: int, ready: int, exhausted: bool) -> None:
+    def _fetched(self, iterator: int, wait_ns: int, ready: int, exhausted: bool) -> None:
         """A second fetch without a backward, or the end of the data, shows that the batch before was evaluated."""
+        key = iterator >> ring.LOADER_SHIFT
         loader = self._loaders.get(key)
         if loader is None:
             return
@@ -181,6 +167,8 @@ class LoaderTracker:
             self._unused.discard(key)
         if not exhausted:
             loader.waits_ns.append(wait_ns)
+            if (started_ns := self._started.pop(iterator, None)) is not None:
+                loader.starts_ns.append(started_ns + wait_ns)
             if ready:
                 loader.ready.append(ready - 1)
             self._unused.add(key)
@@ -201,7 +189,7 @@ class LoaderTracker:
             return
         number = self._enrolled.get(key, 0)
         self._enrolled[key] = (number + 1) % loader.facts.workers
-        loader.workers[pid] = _Worker(pid, number)
+        loader.workers[pid] = Worker(pid, number)
 
     def _look_at_slots(self, now_ns: int) -> None:
         """Read all slots; workers that are gone are listed once more."""
@@ -225,7 +213,7 @@ class LoaderTracker:
                 if worker.ended and worker.slot is not None:
                     self._gone.add((pid, worker.slot.start_ticks))
 
-    def _worker_of(self, slot: Loading) -> _Worker | None:
+    def _worker_of(self, slot: Loading) -> Worker | None:
         """Whose slot this is: the trainer's own, that of a worker it told of, or of one that fits a loader."""
         if (slot.pid, slot.start_ticks) in self._gone:
             return None
@@ -233,7 +221,7 @@ class LoaderTracker:
             loader = self._loader(slot.loader)
             if loader is None or slot.pid != self._reader.pid:
                 return None
-            return loader.workers.setdefault(slot.pid, _Worker(slot.pid, 0))
+            return loader.workers.setdefault(slot.pid, Worker(slot.pid, 0))
         for loader in self._known():
             if slot.pid in loader.workers:
                 return loader.workers[slot.pid]
@@ -243,7 +231,7 @@ class LoaderTracker:
         for loader in self._known():  # its marker is overwritten, or not written yet
             fits = loader.facts.workers == slot.workers and zlib.crc32(loader.facts.dataset.encode()) == slot.dataset
             if fits and len(loader.workers) < slot.workers:
-                return loader.workers.setdefault(slot.pid, _Worker(slot.pid, slot.worker))
+                return loader.workers.setdefault(slot.pid, Worker(slot.pid, slot.worker))
         return None
 
     def _listed(self, loader: _Loader, now_ns: int) -> list[LoaderWorker]:
@@ -275,7 +263,3 @@ def _parsed(text: str) -> _Loader | None:
 
 def _whole(value: object) -> int | None:
     return value if isinstance(value, int) else None
-
-
-def _ms(value_ns: int) -> float:
-    return round(max(value_ns, 0) / 1e6, 1)

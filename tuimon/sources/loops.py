@@ -10,8 +10,10 @@ not know the loop yet it holds them back for a few turns.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
+
+from tuimon.sources.step import Step
 
 #: Updates without a fetch after which a loop no longer counts as driven by its DataLoader.
 _BARE_LIMIT = 64
@@ -27,36 +29,6 @@ class Drive(Enum):
     FETCH = "fetch"
     UPDATE = "update"
     API = "api"
-
-
-@dataclass(slots=True)
-class Step:
-    """One step, or a piece of one: time per phase adds up to ``total_ns``; evaluation is beside it."""
-
-    end_ns: int = 0
-    total_ns: int = 0
-    phases: dict[str, int] = field(default_factory=dict)
-    backwards: int = 0
-    updates: int = 0
-    fetched: bool = False  # holds a fetch that trained
-    whole: bool = True  # False for what was under way when the marker stream began
-    after_fetch: bool = False  # the boundary at its end is a fetch
-
-    def spend(self, label: str, duration_ns: int) -> None:
-        """Add time to a phase; negative to take it back."""
-        self.phases[label] = self.phases.get(label, 0) + duration_ns
-        self.total_ns += duration_ns
-
-    def absorb(self, later: Step) -> None:
-        """Become one with the piece that follows."""
-        for label, duration_ns in later.phases.items():
-            self.spend(label, duration_ns)
-        self.end_ns = max(self.end_ns, later.end_ns)
-        self.backwards += later.backwards
-        self.updates += later.updates
-        self.fetched |= later.fetched
-        self.whole &= later.whole
-        self.after_fetch = later.after_fetch
 
 
 @dataclass(slots=True)
@@ -82,6 +54,8 @@ class StepFinder:
         self._pieces: list[Step] = []  # finished pieces of steps that are not finished
         self._log: list[tuple[str, int]] = []  # time spent since the last backward or update, for taking back
         self._fetches: dict[int, _Fetch] = {}
+        self._iter_at: int | None = None  # index into the log where workers began to be started
+        self._starts: dict[int, int] = {}  # that of iterators which have not been asked yet
         self._evaluating: int | None = None  # iterator whose last iteration was evaluation
         self._batch_waiting = False  # a batch was fetched that no backward has used yet
         self._train_fetches = 0  # in a row, with fewer than _BARE_LIMIT pieces between them
@@ -97,15 +71,24 @@ class StepFinder:
         if len(self._log) < 4096:
             self._log.append((label, duration_ns))
 
+    def iter_begins(self, time_ns: int) -> None:
+        """The start of workers after an update bounds a piece, like the fetch that follows."""
+        self._close_at_fetch(time_ns)
+        self._iter_at = len(self._log)
+
+    def iter_ends(self, iterator: int) -> None:
+        """What starting its workers took belongs to its first fetch, should that be evaluation."""
+        at, self._iter_at = self._iter_at, None
+        if at is not None and iterator:
+            self._starts[iterator] = at
+
     def fetch_begins(self, time_ns: int, iterator: int) -> None:
         """A fetch after an update bounds a piece; a second fetch of one iterator without a backward was evaluation."""
-        if self._updated is not None:
-            self._updated.absorb(self._open)  # side work after the update belongs to the step before
-            self._updated.after_fetch = True
-            self._close_piece(time_ns)
+        if self._close_at_fetch(time_ns):
+            pass
         elif self._open.total_ns == 0 or self._fresh():
             self._open = Step()  # the stream begins with this fetch
-            self._log.clear()
+            self._forget_log()
         previous = self._fetches.pop(iterator, None)
         self._evaluating = None
         if previous is not None:
@@ -113,7 +96,7 @@ class StepFinder:
             self._batch_waiting = False
             self.eval_count += 1
             self._take_back(previous.at)
-        self._fetches[iterator] = _Fetch(iterator, len(self._log))
+        self._fetches[iterator] = _Fetch(iterator, self._starts.pop(iterator, len(self._log)))
 
     def fetch_ends(self, exhausted: bool) -> None:
         """A batch may train; an exhausted iterator that evaluated takes its last wait with it."""
@@ -129,7 +112,7 @@ class StepFinder:
         if self._updated is not None:
             self._updated.after_fetch = False
             self._close_piece(self._updated.end_ns)
-        self._log.clear()
+        self._forget_log()
         self._fetches.clear()
         self._open.backwards += 1
         self.total_backwards += 1
@@ -201,8 +184,23 @@ class StepFinder:
             self._updated.absorb(self._open)
         self._updated.end_ns = time_ns
         self._open = Step()
-        self._log.clear()
+        self._forget_log()
         self._fetches.clear()
+
+    def _close_at_fetch(self, time_ns: int) -> bool:
+        """Side work after the update belongs to the step before; whether there was an update."""
+        if self._updated is None:
+            return False
+        self._updated.absorb(self._open)
+        self._updated.after_fetch = True
+        self._close_piece(time_ns)
+        return True
+
+    def _forget_log(self) -> None:
+        """Time that was spent until now is no longer to be taken back."""
+        self._log.clear()
+        self._starts.clear()
+        self._iter_at = None
 
     def _close_piece(self, end_ns: int) -> None:
         """The update is over: its piece is complete."""
@@ -212,7 +210,7 @@ class StepFinder:
         if piece.after_fetch:
             piece.end_ns = end_ns
             self._open = Step()
-            self._log.clear()
+            self._forget_log()
         self._updated = None
         self._pieces.append(piece)
         if not piece.fetched:

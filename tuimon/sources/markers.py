@@ -13,15 +13,18 @@ from tuimon.sources import procfs
 from tuimon.sources.gc_pauses import GcPauses
 from tuimon.sources.gpu_time import GpuTracker
 from tuimon.sources.loaders import LoaderTracker
-from tuimon.sources.loops import Step, StepFinder
+from tuimon.sources.loops import StepFinder
 from tuimon.sources.phases import PhaseMachine
 from tuimon.sources.ranges import RangeTracker
+from tuimon.sources.step import Step
 from tuimon.sources.targets import Targets
 from tuimon.target import ring
 
 #: Of a ring found late (attach), this much of the past is shown.
 _HISTORY_NS = 60_000_000_000
 _MARKS_PER_WINDOW = 20
+#: Beside fetches, backwards and optimizer steps.
+_OF_LOOPS = (ring.STEP, ring.ITER_BEGIN, ring.ITER_END)
 #: Stands among the markers where some were overwritten before they were read; no kind that a ring holds.
 _LOST = 0
 #: A fast loop writes its markers every 20 ms. When none came for so long, it is not known what it is in.
@@ -111,7 +114,7 @@ class RingFollower:
             loop = loops.get(tid)
             if loop is None:
                 loop = loops[tid] = ThreadLoop(self.reader.name)
-            if kind < ring.RANGE_PUSH or kind == ring.STEP:
+            if kind < ring.RANGE_PUSH or kind in _OF_LOOPS:
                 loop.phases.feed(time_ns, kind, flag, value)
                 self._loaders.feed(time_ns, kind, flag, tid, value)
                 self._gpu.boundary(time_ns, kind, flag, tid, value)

@@ -34,8 +34,11 @@ _OPEN: dict[Event, str] = {
     "start": "other",
 }
 
+#: Workers are being started: data, and no fetch.
+_STARTING = "starting"
 _BEGIN_PHASE = {
     ring.FETCH_BEGIN: "data",
+    ring.ITER_BEGIN: _STARTING,
     ring.BACKWARD_BEGIN: "backward",
     ring.OPTIMIZER_BEGIN: "optimizer",
 }
@@ -47,6 +50,12 @@ class Loop(Protocol):
 
     def spend(self, label: str, duration_ns: int) -> None:
         """This much time was spent in one phase."""
+
+    def iter_begins(self, time_ns: int) -> None:
+        """An epoch begins, outside every other phase: workers are started."""
+
+    def iter_ends(self, iterator: int) -> None:
+        """This iterator is ready to be asked."""
 
     def fetch_begins(self, time_ns: int, iterator: int) -> None:
         """A batch is asked for, outside every other phase."""
@@ -92,7 +101,7 @@ class PhaseMachine:
         """The phase now; None before the first marker."""
         if self._last_ns is None:
             return None
-        name = self._stack[-1] if self._stack else _OPEN[self._before]
+        name = _label(self._stack[-1]) if self._stack else _OPEN[self._before]
         return OpenPhase(name, self._last_ns)
 
     def feed(self, time_ns: int, kind: int, flag: int, value: int) -> None:
@@ -103,11 +112,11 @@ class PhaseMachine:
         elif (phase := _BEGIN_PHASE.get(kind)) is not None:
             self._begin(phase, time_ns, value)
         elif (phase := _END_PHASE.get(kind)) is not None:
-            self._end(phase, time_ns, flag)
+            self._end(phase, time_ns, flag, value)
 
     def _begin(self, phase: str, time_ns: int, value: int) -> None:
         self._drop_abandoned_optimizer(phase, time_ns, value)
-        after: Event = "fetch" if phase == "data" else "backward" if phase == "backward" else "update"
+        after: Event = "fetch" if _label(phase) == "data" else "backward" if phase == "backward" else "update"
         self._close_stretch(time_ns, after)
         if phase == "backward":
             self._closure_backwards += 1
@@ -115,19 +124,21 @@ class PhaseMachine:
                 self._loop.backward_begins(time_ns)
         elif phase == "data" and not self._stack:
             self._loop.fetch_begins(time_ns, value)
+        elif phase == _STARTING and not self._stack:
+            self._loop.iter_begins(time_ns)
         elif phase == "optimizer":
             if not self._optimizers:
                 self._closure_backwards = 0
             self._optimizers.append(value)
         self._stack.append(phase)
 
-    def _end(self, phase: str, time_ns: int, flag: int) -> None:
+    def _end(self, phase: str, time_ns: int, flag: int, value: int) -> None:
         if phase not in self._stack:  # it began before we came, or its begin was overwritten
             self._close_stretch(time_ns, "update" if phase == "optimizer" else "backward")
         else:
             while True:  # anything still open inside has lost its end to an exception
                 top = self._stack[-1]
-                self._spend(top, time_ns)
+                self._spend(_label(top), time_ns)
                 self._stack.pop()
                 if top == "optimizer":
                     self._optimizers.pop()
@@ -139,6 +150,8 @@ class PhaseMachine:
             exhausted = 0 < flag < ring.GPU_FIRST
             self._before = "end" if exhausted else "fetch"
             self._loop.fetch_ends(exhausted=exhausted)
+        elif phase == _STARTING:
+            self._loop.iter_ends(value)
         elif phase == "backward":
             self._before = "backward"
             self._loop.backward_ends(time_ns)
@@ -154,7 +167,7 @@ class PhaseMachine:
         if not self._optimizers:
             return
         again = phase == "optimizer" and value in self._optimizers
-        fetching = phase == "data" and self._stack[-1] == "optimizer"
+        fetching = _label(phase) == "data" and self._stack[-1] == "optimizer"
         if again or fetching:
             self._spend("optimizer", time_ns)
             self._stack.clear()
@@ -170,7 +183,7 @@ class PhaseMachine:
             # a closure: before its first backward lies a forward pass; later ones share with the optimizer's own work
             self._spend("forward" if self._closure_backwards == 0 else BETWEEN, time_ns)
         else:
-            self._spend(self._stack[-1], time_ns)
+            self._spend(_label(self._stack[-1]), time_ns)
 
     def _spend(self, label: str, time_ns: int) -> None:
         if self._last_ns is not None and time_ns > self._last_ns:
@@ -178,3 +191,8 @@ class PhaseMachine:
             if self._on_segment is not None:
                 self._on_segment(label, self._last_ns, time_ns)
         self._last_ns = time_ns
+
+
+def _label(phase: str) -> str:
+    """What the time inside an open pair of markers is called."""
+    return "data" if phase == _STARTING else phase

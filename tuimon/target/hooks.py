@@ -7,7 +7,7 @@ their names. None of them appears in a traceback that the user sees (Python 3.11
 from functools import partial, wraps
 from typing import Any, Callable, List
 
-from . import dynamo, loaders, runtime, worker
+from . import dynamo, epochs, loaders, runtime, worker
 from .hidden import hide_frame as _hide_frame
 from .layout import (
     BACKWARD_BEGIN,
@@ -70,6 +70,7 @@ def hook_fetch(dataloader: Any) -> None:
 
     dynamo.skip(tuimon_fetch)
     _rebind([iterator_class], "__next__", tuimon_fetch)
+    epochs.hook_iterators(dataloader, lambda owner, name, replacement: _rebind([owner], name, replacement))
 
 
 def hook_loading(fetch: Any) -> None:

@@ -5,7 +5,7 @@ import struct
 from typing import List, NamedTuple, Optional, Tuple
 
 MAGIC = b"TUIMON\x00\x01"
-VERSION = 2
+VERSION = 3
 META_OFFSET = 4096
 META_BYTES = 8192
 NAMES_OFFSET = META_OFFSET + META_BYTES
@@ -51,6 +51,8 @@ WORKER = 16  # an iterator has this worker; value: its pid, flag: name id of its
 GPU_TIME = 18  # the event of a boundary has happened; flag: its number; value: see ``pack_gpu_time``; time: when seen
 GPU_ANCHOR = 20  # from now on GPU_TIME counts from the event with this number (flag); value: see ``pack_gpu_anchor``
 TORCH_MEMORY = 22  # torch's CUDA allocator; flag: device << 4 | one of MEMORY_*; value: bytes or how often
+ITER_BEGIN = 32  # iter(loader): its workers are started, or told to begin anew
+ITER_END = 33  # value: id of the iterator, 0 where there is none
 GC_PAUSE = 40  # the garbage collector has stopped all threads; flag: generation, value: for so many ns
 
 # What a boundary's flag says of its event. BACKWARD_* and OPTIMIZER_*: the event's number, 0 without one. FETCH_END:

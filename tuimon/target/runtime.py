@@ -12,7 +12,7 @@ from _thread import allocate_lock
 from typing import Any, Callable, Optional
 
 from . import dynamo, facts, yama
-from .layout import FETCH_BEGIN
+from .layout import FETCH_BEGIN, ITER_BEGIN
 from .names import RangeNames
 from .rings import YOUNG_S, make_ring
 from .writer import RingWriter
@@ -140,9 +140,9 @@ def _be_lazy() -> None:
 
 
 def _emit_first(kind: int, value: int = 0, flag: int = 0) -> None:
-    """The first marker of a process that is no trainer until it behaves like one. DataLoader workers fetch, too."""
+    """The first marker of a process that is no trainer until it behaves like one. DataLoader workers load, too."""
     is_end = kind & 1  # of what began in the parent
-    if not is_end and kind != FETCH_BEGIN and open_ring():
+    if not is_end and kind not in (FETCH_BEGIN, ITER_BEGIN) and open_ring():
         emit(kind, value, flag)
 
 

@@ -11,11 +11,12 @@ import struct
 from time import monotonic_ns, sleep
 from typing import Any, Iterator, NamedTuple, Optional
 
+from .handover import HandOver
 from .layout import LOADING_BYTES, LOADING_OFFSET, ring_path, start_ticks
 
 #: sequence u64 | start ticks u64 | pid u32 | loader u16 | worker u16 | workers u16 | state u16 | dataset u32 |
-#: since, batches, items, collate, wait: u64 | sequence u64. Times in ns.
-SLOT = struct.Struct("<QQIHHHHIQQQQQQ")
+#: since, batches, items, collate, wait, hand over: u64 | sequence u64. Times in ns.
+SLOT = struct.Struct("<QQIHHHHIQQQQQQQ")
 SLOT_BYTES = 128
 SLOTS = LOADING_BYTES // SLOT_BYTES
 #: Number of a "worker" that is the training process itself (``num_workers=0``).
@@ -23,6 +24,10 @@ IN_PROCESS = 0xFFFF
 
 #: What a worker is at.
 WAITING, ITEMS, COLLATE = 0, 1, 2
+#: Part of what it waits, known when it is over: a batch was still being handed over.
+_HANDING = 3
+#: In place of the time for handing over: it is not measured.
+UNMEASURED = 0xFFFF_FFFF_FFFF_FFFF
 
 #: What took longer than this is written at its end; anything is, this long after the last time.
 LONG_NS = 1_000_000
@@ -49,6 +54,7 @@ class Loading(NamedTuple):
     items_ns: int
     collate_ns: int
     wait_ns: int
+    hand_over_ns: int  # UNMEASURED: it is in ``wait_ns``
 
 
 class Slot:
@@ -65,27 +71,45 @@ class Slot:
         self._due_ns = 0
         self._before_ns = 0  # spent on items and collating, when last asked whether that is quick
         self._batches = 0
-        self._totals = [0, 0, 0]  # by state
+        self._totals = [0, 0, 0, UNMEASURED]  # by state, and _HANDING
+        self._over: Optional[HandOver] = None
+
+    def follow(self, over: Optional[HandOver]) -> None:
+        """Tell handing a batch over from waiting to be asked for one."""
+        self._over = over
+        if over is not None:
+            over.before_put = self._before_put
+            self._totals[_HANDING] = 0
 
     def enter(self, state: int, batches: int = 0) -> None:
         """Begin something else; ``batches`` have been finished.
 
-        Written at once where what was done took long, else after a few milliseconds: writing costs 2 us in the cold of
-        a training loop, and a loop without workers enters four times a step.
+        Written at once where what was done took long, and before it waits, which may take long; else after a few
+        milliseconds: writing costs 2 us in the cold of a training loop, and that enters four times a step.
         """
         now_ns = monotonic_ns()
         spent_ns = now_ns - self._since_ns
-        self._totals[self._state] += spent_ns
+        if self._state or self._over is None:
+            self._totals[self._state] += spent_ns
+        else:
+            handed_ns = self._over.busy_ns(self._since_ns, now_ns)
+            self._totals[_HANDING] += handed_ns
+            self._totals[WAITING] += spent_ns - handed_ns
         self._state = state
         self._since_ns = now_ns
         self._batches += batches
-        if spent_ns > LONG_NS or now_ns > self._due_ns:
+        if state == WAITING or spent_ns > LONG_NS or now_ns > self._due_ns:
             self._write(now_ns)
+
+    def _before_put(self) -> None:
+        """Between epochs something is put that is no batch: what was waited for until then is no handing over."""
+        if monotonic_ns() - self._since_ns > LONG_NS:
+            self.enter(self._state)
 
     def _write(self, now_ns: int) -> None:
         self._due_ns = now_ns + HOLD_NS
         self._sequence += 1
-        wait_ns, items_ns, collate_ns = self._totals
+        wait_ns, items_ns, collate_ns, hand_over_ns = self._totals
         at = self._at
         # by slice assignment: pack_into would show readers a cleared slot
         self._view[at : at + SLOT.size] = SLOT.pack(
@@ -98,6 +122,7 @@ class Slot:
             items_ns,
             collate_ns,
             wait_ns,
+            hand_over_ns,
             self._sequence,
         )
 
@@ -105,7 +130,7 @@ class Slot:
         """Asked after a batch: whether the last many took so little that measuring them is not worth its cost."""
         if self._batches % QUICK_BATCHES:
             return False
-        _, items_ns, collate_ns = self._totals
+        _, items_ns, collate_ns, _ = self._totals
         spent_ns, self._before_ns = items_ns + collate_ns - self._before_ns, items_ns + collate_ns
         return spent_ns < QUICK_BATCHES * QUICK_NS
 

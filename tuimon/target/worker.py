@@ -11,7 +11,7 @@ import zlib
 from functools import wraps
 from typing import Any, Callable, Dict, Optional
 
-from . import dynamo
+from . import dynamo, handover
 from .hidden import HIDES_FRAMES, hide_frame
 from .slots import COLLATE, IN_PROCESS, ITEMS, WAITING, Slot, claim
 
@@ -19,6 +19,7 @@ from .slots import COLLATE, IN_PROCESS, ITEMS, WAITING, Slot, claim
 _ATTEMPTS = 20
 
 _own: Optional[Slot] = None  # of this worker process
+_over: Optional[handover.HandOver] = None  # of its queue
 _in_process: Dict[int, Optional[Slot]] = {}  # of a trainer's loaders without workers, by loader; None: too quick
 _attempts = 0
 _fork_hooked = False
@@ -91,9 +92,11 @@ def follow_in_process(fetcher: Any, loader: int, dataset: str) -> None:
 
 def slot_of(fetcher: Any) -> Optional[Slot]:
     """The slot of the worker that this fetcher works in; None in any other process. Never raises."""
-    global _own, _attempts
+    global _own, _over, _attempts
     try:
         info = sys.modules["torch.utils.data._utils.worker"]._worker_info
+        if info is not None and _over is None:
+            _over = handover.follow()
         if info is not None and getattr(info, "worker_method", None) != "thread":
             _own = _own or _claim_as_worker(info)
     except (OSError, ValueError):  # another is claiming; or the trainer has no ring (yet)
@@ -111,7 +114,10 @@ def _claim_as_worker(info: Any) -> Optional[Slot]:
 
     parent = sys.modules["multiprocessing.process"].parent_process()
     dataset = zlib.crc32(dataset_name(info.dataset).encode())
-    return claim(parent.pid, 0, info.id, info.num_workers, dataset)
+    slot = claim(parent.pid, 0, info.id, info.num_workers, dataset)
+    if slot is not None:
+        slot.follow(_over)
+    return slot
 
 
 def _follow(fetcher: Any, slot: Optional[Slot]) -> None:
@@ -152,11 +158,12 @@ def _timed(collate: Callable[[Any], Any], slot: Slot) -> Callable[[Any], Any]:
 
 def _after_fork() -> None:
     """The slots of the parent are not this process's to write to."""
-    global _own, _attempts
+    global _own, _over, _attempts
     for slot in filter(None, _in_process.values()):
         slot.let_go()
     if _own is not None:
         _own.let_go()
     _in_process.clear()
     _own = None
+    _over = None
     _attempts = 0

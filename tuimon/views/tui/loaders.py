@@ -24,6 +24,10 @@ _IDLE_S = 3.0
 #: Share of fetches that found no batch ready from which it is coloured.
 _STARVED = 0.5
 _WORKERS_WANTED = 8
+#: What an epoch begins with is told of from here on.
+_START_SHOWN_S = 0.1
+#: Share of its time from which on what a worker waits for is the first thing to say.
+_MOSTLY = 0.5
 _ITEMS, _COLLATE = "chart-edge", "gpu-edge"
 
 
@@ -142,6 +146,8 @@ def _flow(loader: LoaderRow, width: int) -> Line:
         line(("wait ", "dim"), (ms(loader.wait_ms), "strong"), (f"  p95 {ms(loader.wait_p95_ms)}", "text")),
         line((rate(loader.fetches_per_s, "batches"), "text")),
     ]
+    if loader.start_s is not None and loader.start_s >= _START_SHOWN_S:
+        tail.append(line((f"first batch after {loader.start_s:.1f} s", "text"), (" an epoch", "dim")))
     if loader.waits_for_s is not None and loader.waits_for_s >= 1:
         tail.insert(0, line((f"waiting for {duration(loader.waits_for_s)}", "warning")))
     if loader.workers:
@@ -171,21 +177,21 @@ class _Widths(NamedTuple):
     """Cells of each column; 0: left out."""
 
     bar: int
-    times: int  # how many of items, collate, waiting
+    times: int  # how many of items, collate, waiting and handing over
     place: int
     source: int
 
 
 def _widths(rows: Sequence[LoaderWorkerRow], width: int) -> _Widths:
-    times = 3 if width >= 64 else 2 if width >= 50 else 0
-    gauge = 20 if width >= 110 else 12 if width >= 90 else 8 if width >= 70 else 0
+    times = 4 if width >= 74 else 3 if width >= 64 else 2 if width >= 50 else 0
+    gauge = 20 if width >= 116 else 12 if width >= 100 else 8 if width >= 80 else 0
     rest = max(width - _NAME - _BUSY - gauge - 2 - times * _TIME - 2, 0)
     spot = min(max((cell_len(_spot(row)) for row in rows), default=8) + 2, 30, rest)
     return _Widths(gauge, times, max(spot, min(14, rest)), max(rest - max(spot, min(14, rest)), 0))
 
 
 def _column_names(widths: _Widths) -> Line:
-    names = (("items", _ITEMS), ("collate", _COLLATE), ("waiting", "dim"))[: widths.times]
+    names = (("items", _ITEMS), ("collate", _COLLATE), ("waiting", "dim"), ("hand over", "dim"))[: widths.times]
     return line(
         (column("", _NAME), "dim"),
         (column("busy", _BUSY - 1, ">") + " " * (widths.bar + 3), "dim"),
@@ -195,9 +201,9 @@ def _column_names(widths: _Widths) -> Line:
 
 
 def worker_line(worker: LoaderWorkerRow, name: str, widths: _Widths) -> Line:
-    """``worker 0   96 %  ━━━━━━─  34.1 ms  7.1 ms  1.4 ms  transforms.py:31  out = cv(img, kernel)``."""
+    """``worker 0   96 %  ━━━━━━─  34.1 ms  7.1 ms  1.4 ms  0.2 ms  transforms.py:31  out = cv(img, kernel)``."""
     quiet = "faint" if worker.ended else "dim"
-    times = (worker.items_ms, worker.collate_ms, worker.wait_ms)[: widths.times]
+    times = (worker.items_ms, worker.collate_ms, worker.wait_ms, worker.hand_over_ms)[: widths.times]
     busy = worker.busy_ratio
     return line(
         (column(name, _NAME), quiet if worker.ended else "text"),
@@ -207,9 +213,29 @@ def worker_line(worker: LoaderWorkerRow, name: str, widths: _Widths) -> Line:
         " ",
         *((column(ms(value), _TIME, ">"), "text" if value else "dim") for value in times),
         "  ",
-        (column(_spot(worker), widths.place), "key" if worker.hot else "faint"),
-        (column(_source(worker), widths.source), "text"),
+        *_doing(worker, widths),
     )
+
+
+def _doing(worker: LoaderWorkerRow, widths: _Widths) -> tuple[Span, ...]:
+    """Its hottest line, or what it waits for most of the time."""
+    if waits := _waits_for(worker):
+        return (Span(column(waits, widths.place + widths.source), "dim"),)
+    return (
+        Span(column(_spot(worker), widths.place), "key" if worker.hot else "faint"),
+        Span(column(_source(worker), widths.source), "text"),
+    )
+
+
+def _waits_for(worker: LoaderWorkerRow) -> str:
+    """``waits for the trainer``; empty where it works, and in the training process itself."""
+    items, collate, wait, hand_over = worker.items_ms, worker.collate_ms, worker.wait_ms, worker.hand_over_ms
+    if worker.ended or items is None or collate is None or wait is None or hand_over is None:
+        return ""
+    span = items + collate + wait + hand_over
+    if wait > _MOSTLY * span:
+        return "waits for the trainer"
+    return "hands its batches over" if hand_over > _MOSTLY * span else ""
 
 
 def _gauge(worker: LoaderWorkerRow, width: int) -> tuple[Span, ...]:
@@ -246,6 +272,7 @@ def _mean(rows: Sequence[LoaderWorkerRow]) -> LoaderWorkerRow:
         items_ms=_mean_of([row.items_ms for row in rows]),
         collate_ms=_mean_of([row.collate_ms for row in rows]),
         wait_ms=_mean_of([row.wait_ms for row in rows]),
+        hand_over_ms=_mean_of([row.hand_over_ms for row in rows]),
         hot=hot,
     )
 

@@ -1,0 +1,35 @@
+"""One turn of a training loop, as its markers tell it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class Step:
+    """One step, or a piece of one: time per phase adds up to ``total_ns``; evaluation is beside it."""
+
+    end_ns: int = 0
+    total_ns: int = 0
+    phases: dict[str, int] = field(default_factory=dict)
+    backwards: int = 0
+    updates: int = 0
+    fetched: bool = False  # holds a fetch that trained
+    whole: bool = True  # False for what was under way when the marker stream began
+    after_fetch: bool = False  # the boundary at its end is a fetch
+
+    def spend(self, label: str, duration_ns: int) -> None:
+        """Add time to a phase; negative to take it back."""
+        self.phases[label] = self.phases.get(label, 0) + duration_ns
+        self.total_ns += duration_ns
+
+    def absorb(self, later: Step) -> None:
+        """Become one with the piece that follows."""
+        for label, duration_ns in later.phases.items():
+            self.spend(label, duration_ns)
+        self.end_ns = max(self.end_ns, later.end_ns)
+        self.backwards += later.backwards
+        self.updates += later.updates
+        self.fetched |= later.fetched
+        self.whole &= later.whole
+        self.after_fetch = later.after_fetch
