@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.fake_nvml import FakeNvml, modern, usual
-from tests.fake_nvml.records import gpus
+from tests.fake_nvml.records import gpus, notices
 from tuimon.records import Gpu, GpuProcess, Throttle
 
 GB = 1_000_000_000
@@ -166,6 +166,21 @@ def test_xids_of_two_gpus_are_told_apart(nvml: FakeNvml) -> None:
     nvml.look(1.0)
     nvml.set({"1.xids": "48"})
     assert [gpu.xids for gpu in gpus(nvml.look(2.0))] == [[], [48]]
+
+
+@pytest.mark.parametrize("now_s", [1.5, 2.0])
+def test_a_gpu_that_falls_off_the_bus_says_why(nvml: FakeNvml, now_s: float) -> None:
+    look(nvml, 1.0)
+    nvml.set({"0.xids": "79", "0.error": 15})
+    (notice,) = notices(nvml.look(now_s))
+    assert notice.message == "GPU 0 (NVIDIA Fake 80GB) is lost: it does not answer any more (Xid 79)"
+
+
+def test_of_many_processes_all_pids_are_told(nvml: FakeNvml) -> None:
+    nvml.set({"0.pids": " ".join(f"{pid}:{pid}" for pid in range(1, 41))})
+    gpu = look(nvml, 1.0)
+    assert gpu.pids == list(range(1, 41))
+    assert [process.pid for process in gpu.processes] == list(range(40, 24, -1))
 
 
 def test_processes_with_memory_and_share(nvml: FakeNvml) -> None:

@@ -83,8 +83,9 @@ class Slot:
         self.seen = Visible(handle.uuid, self._device.name, uuids)
 
     def _fail(self, error: NvmlError, now_s: float) -> None:
+        xids = self._device.last_words() if self._device is not None else []
         self.close()
         first_s, longest_s = _RETRY_S
-        self.trouble = nvml_errors.explain_device(self.index, self.seen.name if self.seen else "", error)
+        self.trouble = nvml_errors.explain_device(self.index, self.seen.name if self.seen else "", error, xids)
         self._retry_s = now_s + min(first_s * 2.0**self.failures, longest_s)
         self.failures += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -37,6 +38,7 @@ class Device:
         self._throttling = Throttling(handle, self._fields)
         self._gpm = Gpm(handle)
         self._xids = Xids(handle)
+        self._new_xids: list[int] = []  # that no record has told yet
         self._processes = None if trust is None else Processes(handle, trust)
         self._slow_s = float("-inf")  # when the slow calls are due
         self._facts_s = float("-inf")
@@ -57,6 +59,7 @@ class Device:
 
     def read(self, t: float) -> Gpu:
         """The record of the window that ends now. Raises NvmlError when nothing answers."""
+        self._new_xids += self._xids.take()  # first: they say why the rest does not answer
         self._utilisation.look()
         self._throttling.look()
         self._fields.read(fields.ALL)
@@ -69,8 +72,15 @@ class Device:
             raise self.handle.error or NvmlError(NOT_SUPPORTED, "Not Supported")
         if t >= self._facts_s:
             self._facts_s = t + _FACTS_S
+        self._new_xids = []
         self.handle.begin()
         return record
+
+    def last_words(self) -> list[int]:
+        """Of a GPU that does not answer: the Xid errors that no record has told."""
+        with contextlib.suppress(NvmlError):
+            self._new_xids += self._xids.take()
+        return self._new_xids
 
     def _record(self, t: float) -> Gpu:
         ask, api = self.handle.ask, self.handle.api
@@ -109,7 +119,7 @@ class Device:
             nvlink_rx_bytes_per_s=self._rate(fields.NVLINK_RX, 1024, gpm.NVLINK_RX),
             nvlink_tx_bytes_per_s=self._rate(fields.NVLINK_TX, 1024, gpm.NVLINK_TX),
             ecc_errors=self._ecc_errors,
-            xids=self._xids.take(),
+            xids=self._new_xids,
             pids=processes.pids if processes else [],
             processes=processes.found if processes else [],
             compute_capability=self._compute_capability if t >= self._facts_s else None,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tuimon.sources.nvml import GPU_IS_LOST, NO_PACKAGE, RESET_REQUIRED, NvmlError
 from tuimon.sources.trouble import Trouble, in_container
 from tuimon.text import plain
@@ -43,12 +45,13 @@ def hangs() -> Trouble:
     return Trouble("the NVIDIA driver does not answer", hint, passing=True)
 
 
-def explain_device(index: int, name: str, error: NvmlError) -> Trouble:
-    """An error of one GPU."""
+def explain_device(index: int, name: str, error: NvmlError, xids: Sequence[int] = ()) -> Trouble:
+    """An error of one GPU, with the Xid errors that came just before."""
     what = f"GPU {index} ({plain(name)})" if name else f"GPU {index}"
     if error.code == GPU_IS_LOST:
         hint = "dmesg shows the Xid error; a lost GPU usually needs a restart of the machine"
-        return Trouble(f"{what} is lost: it does not answer any more", hint)
+        told = f" (Xid {', '.join(map(str, xids))})" if xids else ""
+        return Trouble(f"{what} is lost: it does not answer any more{told}", hint)
     if error.code == RESET_REQUIRED:
         hint = "When nothing uses it: sudo nvidia-smi --gpu-reset"
         return Trouble(f"{what} needs a reset before it can be used", hint)

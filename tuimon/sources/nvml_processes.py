@@ -14,6 +14,7 @@ from tuimon.records import GpuProcess
 from tuimon.sources.nvml import Handle
 
 _LISTED = 16
+_PIDS = 256
 _LISTS_TRANSLATED = (535, 113)
 _UTILISATION_TRANSLATED = (575, 57)
 _FIRST_PID_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO of the kernel
@@ -44,11 +45,7 @@ class Processes:
         self._seen_us = 0  # the driver's time of the newest utilisation sample that we have
         self._looked = False
         self.found: list[GpuProcess] = []  # at the latest look, most memory first; pid 0: not known here
-
-    @property
-    def pids(self) -> list[int]:
-        """The known ones."""
-        return sorted(process.pid for process in self.found if process.pid)
+        self.pids: list[int] = []  # the known ones, those that are not listed, too
 
     def look(self) -> None:
         """Ask."""
@@ -64,6 +61,7 @@ class Processes:
             memory_bytes = None if process.usedGpuMemory is None else int(process.usedGpuMemory)
             sm_ratio = sm_ratios.get(pid) if joined else None
             found.append(GpuProcess(pid if self._trust.lists else 0, memory_bytes, sm_ratio))
+        self.pids = sorted(process.pid for process in found if process.pid)[:_PIDS]
         self.found = sorted(found, key=lambda process: -(process.memory_bytes or 0))[:_LISTED]
 
     def _sm_ratios(self) -> dict[int, float]:
