@@ -27,18 +27,18 @@ from tuimon.session.session import Session
 ) = range(14)
 
 LINES = frames(
-    ("train.py", 40, "main", "for x, y in loader:", True),
-    ("train.py", 42, "main", "loss = model(x)", True),
+    ("/home/me/train.py", 40, "main", "for x, y in loader:", True),
+    ("/home/me/train.py", 42, "main", "loss = model(x)", True),
     ("/lib/site-packages/torch/nn/modules/module.py", 99, "_call_impl"),
-    ("train.py", 43, "main", "loss.backward()", True),
+    ("/home/me/train.py", 43, "main", "loss.backward()", True),
     ("/opt/tuimon/target/hooks.py", 7, "tuimon_backward"),
-    ("train.py", 44, "main", "optimizer.step()", True),
+    ("/home/me/train.py", 44, "main", "optimizer.step()", True),
     ("/lib/site-packages/torch/optim/adam.py", 9, "step"),
-    ("train.py", 45, "main", "total += loss.item()", True),
-    ("train.py", 41, "main", "x, y = x.to(device), y.to(device)", True),
-    ("train.py", 47, "main", "torch.save(model.state_dict(), path)", True),
-    ("train.py", 46, "main", "history.append(float(loss))", True),
-    ("model.py", 12, "forward", "if mask.sum().item() > 0:", True),
+    ("/home/me/train.py", 45, "main", "total += loss.item()", True),
+    ("/home/me/train.py", 41, "main", "x, y = x.to(device), y.to(device)", True),
+    ("/home/me/train.py", 47, "main", "torch.save(model.state_dict(), path)", True),
+    ("/home/me/train.py", 46, "main", "history.append(float(loss))", True),
+    ("/home/me/model.py", 12, "forward", "if mask.sum().item() > 0:", True),
     ("/opt/tuimon/target/hooks.py", 9, "tuimon_fetch"),
     ("/lib/site-packages/torch/amp/grad_scaler.py", 350, "_maybe_opt_step"),
 )

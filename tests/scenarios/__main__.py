@@ -1,4 +1,4 @@
-"""``python -m tests.scenarios [NAME ...] [--short]``: all labelled scripts under tuimon, as one table."""
+"""``python -m tests.scenarios [NAME ...] [--short]``: labelled scripts and simulated GPU trainings, as one table."""
 
 from __future__ import annotations
 
@@ -10,26 +10,31 @@ from pathlib import Path
 from tests.scenarios.catalogue import Scenario, catalogue
 from tests.scenarios.judging import Judgement, judge
 from tests.scenarios.running import ScenarioFailed, recall, remember, run, run_fixed
+from tests.scenarios.streams import STREAMS, judged
 from tests.scenarios.table import HEAD, line, totals
 
+#: Stands for all simulated GPU trainings.
+GPU = "gpu"
 SHORT = ("photos_without_workers", "checkpoint_every_step", "healthy_function")
 
 
 def main() -> int:
     known = catalogue()
     parser = argparse.ArgumentParser(prog="python -m tests.scenarios", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(known)}; default: all")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join([*known, GPU])}; default: all")
     parser.add_argument("--short", action="store_true", help="three of them, for a short time")
     parser.add_argument("--seconds", type=float, default=20, help="of training per script (default %(default)s)")
     parser.add_argument("--no-gain", action="store_true", help="do not run the fixed scripts")
     parser.add_argument("--keep", metavar="DIR", help="keep the logs there")
     parser.add_argument("--again", metavar="DIR", help="judge the logs kept there once more, running nothing")
     args = parser.parse_args()
-    names = args.names or (SHORT if args.short else list(known))
-    unknown = [name for name in names if name not in known]
+    names = args.names or (SHORT if args.short else [*known, GPU])
+    unknown = [name for name in names if name not in (*known, GPU)]
     if unknown:
         parser.error(f"unknown: {', '.join(unknown)}")
     seconds = 12.0 if args.short else args.seconds
+    streams = STREAMS if GPU in names else ()
+    names = [name for name in names if name != GPU]
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(args.again or args.keep or temporary)
         folder.mkdir(parents=True, exist_ok=True)
@@ -39,8 +44,12 @@ def main() -> int:
         else:
             rows = [judge(known[name], *kept) for name in names if (kept := recall(known[name], folder)) is not None]
             print("\n".join(map(line, rows)))
-    print(totals(rows, asked=len(names)))
-    return 0 if len(rows) == len(names) and all(row.right and not row.false_alarms for row in rows) else 1
+        simulated = [judged(stream, folder) for stream in streams]
+        print("\n".join(map(line, simulated)))
+    rows += simulated
+    asked = len(names) + len(streams)
+    print(totals(rows, asked=asked))
+    return 0 if len(rows) == asked and all(row.right and not row.false_alarms for row in rows) else 1
 
 
 def _one(scenario: Scenario, seconds: float, folder: Path, gain: bool) -> Judgement | None:

@@ -124,7 +124,7 @@ def _settled_after(scenario: Scenario, moments: list[tuple[float, Finding | None
 def _share_error(session: Session, truth: Truth) -> float | None:
     pid = session.trainer()
     table = session.run_phases(pid) if pid is not None else None
-    if table is None:
+    if table is None or not truth.shares:
         return None
     told = {row.name: row.share for row in table.rows}
     return max(abs(told.get(name, 0.0) - truth.shares.get(name, 0.0)) for name in _PHASES)

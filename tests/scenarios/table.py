@@ -8,7 +8,7 @@ from statistics import median
 from tests.scenarios.judging import Judgement
 
 _COLUMNS = (
-    ("scenario", 25), ("expected", 30), ("got", 32), ("place", 32), ("share err", 9), ("verdict", 7),
+    ("scenario", 28), ("expected", 30), ("got", 32), ("place", 32), ("share err", 9), ("verdict", 7),
     ("gain: told", 10), ("measured", 8), ("others", 6), ("false alarms", 12),
 )  # fmt: skip
 HEAD = "  ".join(f"{name:<{width}}" for name, width in _COLUMNS).rstrip()

@@ -1,4 +1,4 @@
-"""The labels of all scenarios, and a short run of three of them."""
+"""The labels of all scenarios, a short run of three of them, and the simulated GPU trainings."""
 
 import ast
 
@@ -7,6 +7,7 @@ import pytest
 from tests.scenarios.catalogue import catalogue
 from tests.scenarios.judging import judge
 from tests.scenarios.running import recall, remember, run
+from tests.scenarios.streams import STREAMS, judged
 from tests.scenarios.table import HEAD, line, totals
 from tuimon.diagnosis.names import CAUSES, RULE_NAMES
 
@@ -41,3 +42,14 @@ def test_the_verdict_is_right(name, tmp_path):
     assert row.place_right is not False, told
     assert not row.false_alarms, told
     assert row.share_error < 0.15, told
+
+
+@pytest.mark.parametrize("stream", STREAMS, ids=lambda stream: stream.name)
+def test_the_verdict_on_a_simulated_gpu_training_is_right(stream, tmp_path):
+    row = judged(stream, tmp_path, 12.0)
+    told = "\n".join((HEAD, line(row), row.headline, totals([row], asked=1)))
+    assert row.right, told
+    assert row.place_right is not False, told
+    assert not row.false_alarms, told
+    assert row.verdict_s is not None and row.verdict_s <= 10, told
+    assert row.gain_error is None or abs(row.gain_error) <= 0.25, told

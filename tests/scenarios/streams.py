@@ -1,0 +1,181 @@
+"""Causes that need a GPU: simulated trainings as logs, with the samples and counters that go with their CPU time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from tests.diagnosis.gpu import (
+    BACKWARD,
+    FETCH,
+    FORWARD,
+    IN_BACKWARD,
+    IN_FETCH,
+    IN_STEP,
+    ITEM,
+    LINES,
+    MODULE,
+    SAVE,
+    STEP,
+    TO_DEVICE,
+    gpu,
+)
+from tests.gpu_simulator import loops
+from tests.gpu_simulator.machine import MS, US
+from tests.gpu_simulator.sessions import UUID
+from tests.gpu_simulator.training import PID, Training
+from tests.scenarios.catalogue import Scenario
+from tests.scenarios.judging import Judgement, judge
+from tests.scenarios.running import Outcome, Truth
+from tests.session.records import header, process, stacks, threads
+from tuimon.records import Record, StackCount, Steps, Throttle
+
+Turn = Callable[[Training], None]
+
+SECONDS = 20.0
+#: Samples of a window.
+_SAMPLES = 100
+#: Where the program's lines are: frames of the samples.
+_FETCHING, _FORWARD, _BACKWARD = [FETCH, IN_FETCH], [FORWARD, MODULE], [BACKWARD, IN_BACKWARD]
+_OPTIMIZER, _WAITING, _COPYING, _SAVING = [STEP, IN_STEP], [ITEM], [TO_DEVICE], [SAVE]
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A simulated training and its truth."""
+
+    name: str
+    turn: Turn
+    samples: tuple[tuple[list[int], int], ...]  # stack, share of the CPU's time in percent
+    rule: str | None = None  # None: healthy
+    line: int | None = None
+    fixed: Turn | None = None
+    cpu: float = 0.99
+    autograd: float = 0.0
+    throttled: tuple[Throttle, ...] = ()
+
+    @property
+    def scenario(self) -> Scenario:
+        """As the table names it."""
+        lines = frozenset([self.line] if self.line is not None else [])
+        return Scenario(f"gpu: {self.name}", Path("train.py"), self.rule, None, lines, 0, self.fixed is not None)
+
+
+# -- loops that the simulator does not have
+
+
+def _checkpoints(run: Training) -> None:
+    """Every step is saved while the GPU has nothing to do."""
+    loops.sync_item(run)
+    run.cpu.work(9 * MS, 0.1)
+
+
+def _covered_loader(run: Training) -> None:
+    """The fetch takes long, but launches are further ahead."""
+    run.fetch(9 * MS, 0.2)
+    run.kernels(40, 150 * US)
+    run.backward(lambda: run.kernels(60, 220 * US))
+    run.step(lambda: run.kernels(12, 130 * US))
+
+
+# -- the same loops without what holds them up
+
+
+def _fused(run: Training) -> None:
+    """The same work in a tenth of the launches."""
+    run.fetch(0.3 * MS, 0.1)
+    run.kernels(12, 40 * US, 12 * US)
+    run.backward(lambda: run.kernels(18, 40 * US, 9 * US))
+    run.step(lambda: run.kernels(4, 30 * US, 10 * US))
+    run.cpu.work(0.1 * MS, 0.1)
+
+
+def _without_item(run: Training) -> None:
+    run.fetch(0.5 * MS, 0.1)
+    run.kernels(80, 40 * US, 30 * US)
+    run.backward(lambda: run.kernels(120, 60 * US, 25 * US))
+    run.step(lambda: run.kernels(30, 40 * US, 20 * US))
+    run.cpu.work(0.3 * MS, 0.1)
+
+
+def _pinned(run: Training) -> None:
+    """The copy takes half as long, and nobody waits for it."""
+    run.fetch(0.5 * MS, 0.1)
+    run.stream.launch(int(4.5 * MS), 10 * US)
+    run.kernels(40, 60 * US)
+    run.backward(lambda: run.kernels(60, 80 * US))
+    run.step(lambda: run.kernels(15, 50 * US))
+    run.cpu.work(0.2 * MS, 0.1)
+
+
+_USUAL = ((_FORWARD, 37), (_BACKWARD, 42), (_OPTIMIZER, 11))
+_HOT = (Throttle("thermal (hardware)", 0.7),)
+
+STREAMS = (
+    Stream("small kernels", loops.launch_bound, (*_USUAL, (_FETCHING, 8)), "launch_bound", 42, _fused),
+    Stream("small kernels and item()", loops.launch_bound, (*_USUAL, (_WAITING, 8)), "launch_bound", 42),
+    Stream("item() every step", loops.sync_item, ((_FORWARD, 19), (_BACKWARD, 24), (_OPTIMIZER, 5), (_WAITING, 46),
+           (_FETCHING, 4)), "sync_point", 45, _without_item),
+    Stream("starved by its loader", loops.data_starved, ((_FETCHING, 97), (_FORWARD, 1), (_BACKWARD, 2)),
+           "input_bound", 40, cpu=0.1),
+    Stream("pageable copies", loops.transfer, ((_COPYING, 92), (_BACKWARD, 3), (_FETCHING, 3)),
+           "transfer_bound", 41, _pinned),
+    Stream("checkpoint every step", _checkpoints, ((_SAVING, 41), (_WAITING, 27), (_FORWARD, 11), (_BACKWARD, 14),
+           (_OPTIMIZER, 3), (_FETCHING, 2)), "side_work", 47, loops.sync_item),
+    Stream("too hot", loops.gpu_bound, ((_WAITING, 94), (_BACKWARD, 2)), "throttled", throttled=_HOT),
+    Stream("waits every step, GPU-bound", loops.gpu_bound, ((_WAITING, 94), (_FORWARD, 1), (_BACKWARD, 2))),
+    Stream("queue full", loops.queue_full, ((_FORWARD, 34), (_BACKWARD, 53), (_OPTIMIZER, 10)), cpu=0.5, autograd=0.5),
+    Stream("slow loader, covered", _covered_loader, ((_FETCHING, 45), (_FORWARD, 20), (_BACKWARD, 30)), cpu=0.6),
+)  # fmt: skip
+
+
+def simulate(turn: Turn, seconds: float) -> tuple[list[Record], float, float]:
+    """A training's records, ms a turn, and the share of time in which its GPU works."""
+    training = Training(drift_ppm=20.0)
+    turns = 0
+    begun_ns = training.cpu.now_ns
+
+    def counted(run: Training) -> None:
+        nonlocal turns
+        turns += 1
+        turn(run)
+
+    records = training.run(counted, seconds)
+    span_ns = training.cpu.now_ns - begun_ns
+    return records, span_ns / turns / 1e6, min(1.0, training.stream.busy_ns / span_ns)
+
+
+def write(stream: Stream, log: Path, seconds: float = SECONDS) -> Outcome:
+    """The stream as a log, as it would have been recorded."""
+    told, turn_ms, busy = simulate(stream.turn, seconds)
+    begun_s = told[0].t - 1.0
+    records: list[Record] = [header(pid=PID, cpu_count=8, t=begun_s)]
+    records += [process(PID, t=begun_s, torch="2.13.0+cu130", gpu_uuids=[UUID]), LINES]
+    for record in told:
+        records.append(record)
+        if isinstance(record, Steps):
+            records += _beside(stream, record.t, busy)
+    log.write_bytes(b"".join(msgspec.json.encode(record) + b"\n" for record in records))
+    steps = sum(record.count for record in told if isinstance(record, Steps))
+    return Outcome(Truth(steps, turn_ms, {}), log, 0.0)
+
+
+def _beside(stream: Stream, t: float, busy: float) -> list[Record]:
+    rows = [(PID, "python", stream.cpu, "running", 0.0), (PID + 1, "pt_autograd_0", stream.autograd, "running", 0.0)]
+    figures = gpu(t, round(busy, 3), throttled=list(stream.throttled), sm_clock_mhz=1400, sm_clock_max_mhz=1980)
+    window = msgspec.structs.replace(stacks(t), samples=_SAMPLES, stacks=_counts(stream))
+    return [figures, threads(t, *rows, cpu_ratio=stream.cpu + stream.autograd), window]
+
+
+def _counts(stream: Stream) -> list[StackCount]:
+    return [StackCount(PID, "MainThread", frames, percent * _SAMPLES // 100) for frames, percent in stream.samples]
+
+
+def judged(stream: Stream, folder: Path, seconds: float = SECONDS) -> Judgement:
+    """What tuimon says of a stream, and what the fix gains in the simulator."""
+    outcome = write(stream, folder / f"{stream.name.replace(' ', '_')}.jsonl", seconds)
+    fixed = Truth(0, simulate(stream.fixed, seconds / 4)[1], {}) if stream.fixed is not None else None
+    return judge(stream.scenario, outcome, fixed)
