@@ -89,7 +89,7 @@ def test_a_gpu_that_is_always_busy_is_the_verdict_and_benign():
 def test_a_full_queue_explains_where_the_cpu_time_is():
     found = findings("queue_full", *USUAL, util=0.99, cpu=1.0)
     assert next(iter(found)) == "compute_bound"
-    assert "run 46" in found["queue_full"].headline
+    assert 30 < found["queue_full"].evidence["lead_ms"] < 60
     assert not loud(found)
 
 
@@ -178,8 +178,8 @@ def test_a_wait_for_data_counts_as_far_as_the_gpu_idles():
     found = findings("data_starved", FETCHING, *USUAL)
     first = next(iter(found.values()))
     assert (first.rule, first.where[0].line) == ("input_bound", 40)
-    assert first.share_of_step == pytest.approx(0.65, abs=0.02)  # 97 % of the CPU's time
-    assert first.headline.startswith("65 % of every step the GPU waits for data")
+    assert first.share_of_step == pytest.approx(0.65, abs=0.03)  # 97 % of the CPU's time
+    assert " % of every step the GPU waits for data: main()" in first.headline
 
 
 def test_a_wait_for_data_that_launches_cover_is_none():
