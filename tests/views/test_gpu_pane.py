@@ -226,7 +226,26 @@ def test_eight_gpus_in_three_rows():
     assert rows[2] == "tensor 12 %  SM 71 %  memory 26 %  power 310 W  heat 61 °C"
     gpus = list(number(8))
     gpus[5] = replace(gpus[5], throttle=("power cap",), xids=(79,))
-    assert drawn(gpus, 76, 3)[2] == "5:  XID 79"
+    assert drawn(gpus, 76, 3)[2] == "5:  XID 79  the GPU has fallen off the bus"
+    gpus[6] = replace(gpus[6], stale_s=12.0)
+    assert drawn(gpus, 76, 3)[2] == "5:  XID 79  the GPU has fallen off the bus  6:  no answer for 12s"
+    gpus[7] = replace(gpus[7], xids=(48,))
+    assert drawn(gpus, 76, 3)[2] == "5:  XID 79    6:  no answer 12s   7:  XID 48"
+
+
+def test_cards_side_by_side_are_aligned_and_even():
+    gpus = list(number(8))
+    gpus[5] = replace(gpus[5], throttle=("power cap",))
+    rows = drawn(gpus, 196, 40)
+    heads = [row for row in rows if row.startswith("●")]
+    assert [row.count("●") for row in heads] == [4, 4]
+    assert "● GPU 5  slowed: power cap" in heads[1]
+    assert {row.count("memory") for row in rows if "memory" in row and "heat" not in row} == {4}
+
+
+def test_a_machine_full_of_other_peoples_gpus_is_a_table():
+    rows = drawn(number(8, used_by_run=False), 86, 40)
+    assert len(rows) == 9 and rows[1].startswith("· 0")
 
 
 @pytest.mark.parametrize(("width", "most", "rows"), [(86, 36, 32), (56, 24, 9)])

@@ -25,6 +25,7 @@ BUSIER = (OLD, replace(OLD, uuid="x", util_ratio=0.97))
         ([replace(HOPPER, util_ratio=None), instance("1g.10gb", "MIG-a")], "GPU 71 % · tensor 12 %"),
         ([replace(OLD, used_by_run=False)], None),
         ([replace(OLD, stale_s=12.0)], None),
+        ([OLD, replace(OLD, uuid="x", stale_s=12.0)], "2 GPUs 37 %"),
         ([replace(OLD, util_ratio=None)], None),
         ([], None),
     ],
@@ -39,6 +40,7 @@ def test_in_the_title(gpus, text):
         ([HOPPER], "gpu 100% tensor 12%"),
         (BUSIER, "gpu 37% 97%"),
         ([replace(OLD, used_by_run=False)], "gpu 37%"),
+        ([HOPPER, replace(HOPPER, uuid="x", stale_s=12.0)], "gpu 100% – tensor 12%"),
         ([], None),
     ],
 )

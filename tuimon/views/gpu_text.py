@@ -14,7 +14,7 @@ STALE_S = 8.0
 def gpu_text(gpus: Sequence[GpuRow]) -> str | None:
     """``GPU 97 % · tensor 12 %`` of the GPUs that the run uses; None where nothing is known of them."""
     busy = _used(gpus)
-    util, tensor = spread(_busy(gpu) for gpu in busy), spread(gpu.tensor_ratio for gpu in busy)
+    util, tensor = spread(_busy(gpu) for gpu in busy), spread(_tensor(gpu) for gpu in busy)
     if util == ABSENT:
         return None
     name = f"{len(busy)} GPUs" if len(busy) > 1 else "GPU"
@@ -27,7 +27,7 @@ def gpu_progress(gpus: Sequence[GpuRow]) -> str | None:
     if not shown:
         return None
     text = "gpu " + " ".join(percent(_busy(gpu)).replace(" ", "") for gpu in shown[:8])
-    tensor = spread(gpu.tensor_ratio for gpu in shown)
+    tensor = spread(_tensor(gpu) for gpu in shown)
     return text if tensor == ABSENT else f"{text} tensor {tensor.replace(' ', '')}"
 
 
@@ -51,12 +51,18 @@ def spread(ratios: Iterable[float | None]) -> str:
 
 
 def _used(gpus: Sequence[GpuRow]) -> list[GpuRow]:
-    """Those that the run uses and that answer; of a GPU that is cut into MIG instances only these."""
-    used = [gpu for gpu in gpus if gpu.used_by_run and gpu.stale_s < STALE_S]
+    """Those that the run uses; of a GPU that is cut into MIG instances only these."""
+    used = [gpu for gpu in gpus if gpu.used_by_run]
     cut = {gpu.parent_uuid for gpu in used}
     return [gpu for gpu in used if gpu.uuid not in cut]
 
 
 def _busy(gpu: GpuRow) -> float | None:
-    """How busy it is; of a MIG instance the driver tells only the activity of its multiprocessors."""
+    """How busy it is, if it answers; of a MIG instance the driver tells only the activity of its multiprocessors."""
+    if gpu.stale_s >= STALE_S:
+        return None
     return gpu.util_ratio if gpu.parent_uuid is None else gpu.sm_ratio
+
+
+def _tensor(gpu: GpuRow) -> float | None:
+    return gpu.tensor_ratio if gpu.stale_s < STALE_S else None

@@ -45,11 +45,5 @@ def alarm_lines(gpu: GpuRow, width: int) -> list[Line]:
     return lines
 
 
-def alarm_words(gpu: GpuRow) -> str:
-    """``XID 79, ECC 3``; empty on a sound GPU."""
-    words = [f"XID {gpu.xids[-1]}"] if gpu.xids else []
-    return ", ".join([*words, *([f"ECC {count(gpu.ecc_errors)}"] if gpu.ecc_errors else [])])
-
-
 def _alarm(badge: str, texts: tuple[str, ...], width: int) -> Line:
     return fitting([line((badge, "critical badge"), (f" {text}", "critical")) for text in texts], width)

@@ -54,9 +54,14 @@ def activities(gpu: GpuRow) -> list[Activity]:
 
 
 def gpu_card(view: GpuView, width: int, height: int, head: Line | None = None) -> list[Line]:
-    """One GPU in at most ``height`` lines; the charts take what the figures leave."""
+    """One GPU in at most ``height`` lines; the charts take what the figures leave.
+
+    A ``head`` tells what is wrong as well: cards side by side stay aligned.
+    """
     heads = [head] if head is not None else []
     parts = _parts(view, width)
+    if head is not None:
+        parts |= {"alarms": [], "stale": [], "slowed": []}
     room = height - len(heads) - len(_utilisation(view))
     kept = set()
     for name in _IMPORTANCE:

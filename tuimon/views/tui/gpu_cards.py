@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tuimon.session.rows import GpuRow
 from tuimon.views.format import ABSENT, celsius, plain
 from tuimon.views.tui.gpu_card import activities, gpu_card
-from tuimon.views.tui.gpu_figures import GpuView, joined, of, slowed_words, stale_badge
-from tuimon.views.tui.gpu_table import name_of
+from tuimon.views.tui.gpu_figures import GpuView, joined, of
+from tuimon.views.tui.gpu_table import mark_of, name_of, trouble_of
 from tuimon.views.tui.lines import Line, Span, cells, clip, line
 
 _CARD_WIDTH = 36
@@ -66,7 +65,9 @@ def _rows_of(groups: Sequence[_Group], width: int, each: int) -> int:
 
 
 def _across(count: int, width: int) -> int:
-    return max(1, min(count, (width + _GAP) // (_CARD_WIDTH + _GAP)))
+    """Cards beside one another: as many as fit, evenly: eight as four and four, not as five and three."""
+    most = max(1, min(count, (width + _GAP) // (_CARD_WIDTH + _GAP)))
+    return -(-count // -(-count // most))
 
 
 def _side_by_side(views: Sequence[GpuView], across: int, width: int, height: int, *, names: bool) -> list[Line]:
@@ -83,28 +84,22 @@ def _side_by_side(views: Sequence[GpuView], across: int, width: int, height: int
 
 
 def _head(view: GpuView, width: int, *, names: bool) -> Line:
-    """``● GPU 0``, and what slows it down."""
+    """``● GPU 5  slowed: power cap 34 %``: which it is, and what is wrong with it."""
     gpu = view.gpu
-    mark = ("●", "benign") if gpu.used_by_run else ("·", "faint")
     if gpu.parent_uuid is None:
-        title, about = f"GPU {gpu.index}", f"  {plain(gpu.name)}" if names else ""
+        title, about = f"GPU {gpu.index}", plain(gpu.name) if names else ""
     else:
-        title, about = f"MIG {name_of(gpu).removeprefix('└ ')}", f"  {plain(gpu.uuid)[:12]}"
-    return clip(line(mark, " ", (title, "strong"), (about, "dim")), width)
+        title, about = f"MIG {name_of(gpu).removeprefix('└ ')}", plain(gpu.uuid)[:12]
+    head = (mark_of(view), Span(title, "strong"), Span("  "))
+    trouble = trouble_of(view, width - cells(head))
+    return clip((*head, *(trouble or line((about, "dim")))), width)
 
 
 def _parent_line(view: GpuView, width: int) -> Line:
     """A GPU that is cut into instances: what is measured of it as a whole."""
     gpu = view.gpu
-    facts = (_power(gpu), celsius(gpu.temperature_c), of(gpu.sm_clock_mhz, gpu.sm_clock_max_mhz, "MHz"))
-    slowed = slowed_words(gpu)
-    warn = line(("  slowed: " + slowed, "warning")) if slowed else ()
-    head = line((f"GPU {gpu.index}", "strong"), "  ")
-    badge = stale_badge(view, width)
-    return clip(
-        (*head, *joined([fact for fact in facts if fact != ABSENT]), *warn, *line("  ")[: bool(badge)], *badge), width
-    )
-
-
-def _power(gpu: GpuRow) -> str:
-    return of(gpu.power_w, gpu.power_limit_w, "W")
+    power = of(gpu.power_w, gpu.power_limit_w, "W")
+    facts = (power, celsius(gpu.temperature_c), of(gpu.sm_clock_mhz, gpu.sm_clock_max_mhz, "MHz"))
+    head = (*line((f"GPU {gpu.index}", "strong"), "  "), *joined([fact for fact in facts if fact != ABSENT]))
+    trouble = trouble_of(view, max(width - cells(head) - 2, 0))
+    return clip((*head, Span("  "), *trouble), width)

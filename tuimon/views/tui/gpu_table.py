@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from tuimon.session.rows import GpuRow
 from tuimon.views.format import ABSENT, celsius, percent, plain, watt
 from tuimon.views.tui.charts import chart
-from tuimon.views.tui.gpu_alarms import alarm_words
+from tuimon.views.tui.gpu_alarms import alarm_lines
 from tuimon.views.tui.gpu_figures import GpuView, fitting, gib, slowed_words, stale_badge
 from tuimon.views.tui.lines import Line, Span, cells, clip, clipped, column, line
 
@@ -83,7 +83,7 @@ def _tile(view: GpuView, names: int, chart_width: int) -> Line:
     plot = chart(busy[1], chart_width, 1, 0.0, 1.0)
     util = Span(column(percent(busy[0]), _UTIL - _GAP, ">"), view.strong)
     return (
-        _mark(view),
+        mark_of(view),
         Span(column(name_of(gpu), names), "text"),
         util,
         Span(f" {plot[0]}" if plot else "", "gpu-edge"),
@@ -99,7 +99,9 @@ def _spread(tiles: Sequence[Line]) -> Line:
 
 def _summary(views: Sequence[GpuView], hidden: int, width: int) -> Line:
     """Every trouble; else the range of each figure."""
-    told = [line((f"{name_of(view.gpu)}: ", "text"), *_note(view, width)) for view in views if _note(view, width)]
+    told = [
+        line((f"{name_of(view.gpu)}: ", "text"), *trouble_of(view, width)) for view in views if trouble_of(view, width)
+    ]
     more = [line((f"+{hidden} more (z)", "dim"))] if hidden else []
     if told:
         return _spread([*told, *more])
@@ -155,7 +157,7 @@ def _grid(views: Sequence[GpuView], width: int) -> _Grid:
     known = {column_of.head: column_of for column_of in _COLUMNS if any(column_of.text(v.gpu) != ABSENT for v in views)}
     names = max(cell_len(name_of(view.gpu)) for view in views)
     most = max(width // 4, 10)
-    notes = min(max(cells(_note(view, most)) for view in views), most)
+    notes = min(max(cells(trouble_of(view, most)) for view in views), most)
     room = width - 2 - names - _UTIL - _LEAST_CHART - (notes + _GAP) * bool(notes)
     kept = set()
     for head in _IMPORTANCE:
@@ -179,29 +181,30 @@ def _row(view: GpuView, grid: _Grid) -> Line:
         Span(" " * _GAP + column(of.text(gpu), of.width, ">"), "dim" if view.stale else of.role) for of in grid.columns
     )
     return (
-        _mark(view),
+        mark_of(view),
         Span(column(name_of(gpu), grid.names), "text" if gpu.used_by_run else "dim"),
         Span(column(percent(gpu.util_ratio), _UTIL - _GAP, ">") + " " * _GAP, view.strong),
         Span(plot[0] if plot else "", "gpu-edge"),
         *figures,
         Span(" " * _GAP * bool(grid.notes)),
-        *clip(_note(view, grid.notes), grid.notes),
+        *clip(trouble_of(view, grid.notes), grid.notes),
     )
 
 
-def _mark(view: GpuView) -> Span:
+def mark_of(view: GpuView) -> Span:
     """A dot: bright where the run uses the GPU, in the colour of its trouble where it has one."""
-    trouble = _note(view, 80)
+    trouble = trouble_of(view, 80)
     if trouble:
         return Span("● ", trouble[0].role.split()[0])
     return Span("● ", "benign") if view.gpu.used_by_run else Span("· ", "faint")
 
 
-def _note(view: GpuView, width: int) -> Line:
+def trouble_of(view: GpuView, width: int) -> Line:
     """What is wrong with a GPU, the worst alone."""
-    alarm, slowed = alarm_words(view.gpu), slowed_words(view.gpu)
-    if alarm:
-        return line((f" {alarm} ", "critical badge"))
+    slowed = slowed_words(view.gpu)
+    alarms = alarm_lines(view.gpu, width)
+    if alarms:
+        return alarms[0]
     if view.stale or not slowed:
         return stale_badge(view, width)
     causes = ", ".join(plain(cause) for cause in view.gpu.throttle)

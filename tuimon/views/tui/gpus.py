@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _HISTORY = 512  # values that the widest chart can show
 _LEAST_CARD = 3  # rows
+_UNUSED_CARDS = 2
 
 
 class GpuPicture(NamedTuple):
@@ -91,7 +92,7 @@ def rows_wanted(picture: GpuPicture, width: int, most: int) -> int:
     if len(views) == 1:
         return gpu_card.rows_wanted(views[0]) + rest
     rows = cards_rows(views, width)
-    return (rows if rows <= most else len(views) + 1) + rest
+    return (rows if rows <= most and _worth_cards(views) else len(views) + 1) + rest
 
 
 def gpus_lines(picture: GpuPicture, width: int, height: int) -> list[Line]:
@@ -109,8 +110,13 @@ def gpus_lines(picture: GpuPicture, width: int, height: int) -> list[Line]:
     views = _views(picture, front)
     if len(views) == 1 and room >= _LEAST_CARD:
         return [*gpu_card.gpu_card(views[0], width, room), *below]
-    cards = cards_lines(views, width, room) if len(views) > 1 else None
+    cards = cards_lines(views, width, room) if len(views) > 1 and _worth_cards(views) else None
     return [*(cards or gpu_table(views, width, room)), *below]
+
+
+def _worth_cards(views: Sequence[GpuView]) -> bool:
+    """Whether the GPUs get cards: a machine full of GPUs that the run does not use is a table."""
+    return len(views) <= _UNUSED_CARDS or any(view.gpu.used_by_run for view in views)
 
 
 def _views(picture: GpuPicture, gpus: Sequence[GpuRow]) -> list[GpuView]:
