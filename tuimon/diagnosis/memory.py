@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tuimon.diagnosis.evidence import at, percent
+from tuimon.diagnosis.evidence import SETTLED_S, at, percent
 from tuimon.diagnosis.finding import Finding, Severity
 from tuimon.session.machine import Growth
 from tuimon.session.rows import HotLine
@@ -147,6 +147,8 @@ def gc_pauses(session: Session, pid: int) -> Finding | None:
     share = min(1.0, totals.gc_ns / (totals.window_s * 1e9))
     if share < GC_SHARE and totals.gc_longest_ns < GC_LONG_NS:
         return None
+    if share < GC_CRITICAL_SHARE and totals.window_s < SETTLED_S:
+        return None  # one collection makes much of a moment
     asked = _asked_for(session, pid)
     every_s = totals.window_s / totals.gc_count
     longest_ms = totals.gc_longest_ns / 1e6
@@ -199,7 +201,7 @@ def _megabytes(size: float) -> str:
 
 
 def _seconds(length_s: float) -> str:
-    return f"{length_s:.2g} s" if length_s >= 1 else f"{1e3 * length_s:.2g} ms"
+    return f"{length_s:.2g} s" if length_s >= 1 else f"{1e3 * length_s:.0f} ms"
 
 
 def _minutes(length_s: float) -> str:

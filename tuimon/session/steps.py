@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import islice
 
+from msgspec import structs
+
 from tuimon.records import BETWEEN, PHASES, Steps, bucket_length_ns
 from tuimon.session.gpu_time import GpuShare, GpuShares
 from tuimon.session.rows import PhaseRow, PhaseTable, RangeRow, StepSummary
@@ -104,6 +106,8 @@ class StepStats:
 
     def add(self, record: Steps) -> None:
         """Fold a window."""
+        if self._first is None:
+            record = _without_collections(record)
         self.latest = record
         self._window.add(record)
         self.total = record.first_index + record.count
@@ -216,6 +220,11 @@ class StepStats:
             on_gpu = _gpu_ms(gpu.of(name) if gpu else None, whole_ns / totals.count / 1e6)
             rows.append(PhaseRow(name, ns / whole_ns, ns / totals.count / 1e6, estimated, error, *on_gpu))
         return PhaseTable(self.pid, totals.window_s, totals.count, False, tuple(rows), _range_rows(totals))
+
+
+def _without_collections(record: Steps) -> Steps:
+    """Until the first steps the garbage collector goes through what is imported and set up: of no step."""
+    return structs.replace(record, gc_ns=record.gc_ns and 0, gc_count=0, gc_longest_ns=0) if record.gc_count else record
 
 
 def _sum(one: int | None, other: int | None) -> int | None:
