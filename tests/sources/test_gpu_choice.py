@@ -60,8 +60,8 @@ def test_of_many_gpus_those_not_used_are_read_less_often(nvml: FakeNvml) -> None
 
 def test_a_gpu_whose_process_is_of_the_run_is_used(nvml: FakeNvml) -> None:
     nvml.set(gpu1_pids=nvml.pid)
-    seen = [[gpu.index for gpu in gpus(nvml.look(float(t)))] for t in range(5)]
-    assert seen == [[0, 1, 2, 3], [1], [1], [1], [0, 1, 2, 3]]
+    seen = [[gpu.index for gpu in gpus(nvml.look(half / 2))] for half in range(9)]
+    assert seen == [[0, 1, 2, 3], [], [1], [], [1], [], [1], [], [0, 1, 2, 3]]
 
 
 def test_a_gpu_of_which_an_instance_is_used_is_used(nvml: FakeNvml) -> None:

@@ -44,3 +44,12 @@ def test_a_driver_that_answers_slowly_is_asked_less_often(tmp_path: Path) -> Non
         nvml.look(float(second))
     assert nvml.count_calls()["nvmlDeviceGetComputeRunningProcesses_v3"] == 0  # at most 2 % of the time
     nvml.close()
+
+
+def test_a_driver_that_takes_long_for_every_window_gets_longer_windows(tmp_path: Path) -> None:
+    nvml = FakeNvml(tmp_path)
+    nvml.set(devices=1, **usual(0))
+    nvml.set({"delay.nvmlDeviceGetTemperature": 150})  # 5 % of three seconds
+    seen = [len(gpus(nvml.look(float(second)))) for second in range(13)]
+    assert sum(seen) in (4, 5)  # every three seconds; every four where the machine is slow, too
+    nvml.close()

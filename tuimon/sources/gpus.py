@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 
-import msgspec
-
-from tuimon.records import Gpu, Notice, Record, bare_uuid
-from tuimon.sources import nvml, nvml_errors, procfs
+from tuimon.records import Gpu, Notice, Record
+from tuimon.sources import nvml, nvml_errors
+from tuimon.sources.gpu_choice import GpuChoice
 from tuimon.sources.gpu_slot import Slot
 from tuimon.sources.nvml import NvmlError
 from tuimon.sources.nvml_processes import pid_trust
 from tuimon.sources.patience import Patience
 from tuimon.sources.targets import Targets
 from tuimon.sources.trouble import Trouble
-from tuimon.sources.visible_devices import named
 
 _RETRY_S = 30.0
 #: Between two looks at what changes fast.
@@ -26,7 +24,7 @@ _RECORD_S = 0.25
 #: Every call holds a lock of the driver that the job's own launches may wait for: no more of the time than this ...
 _BUSY_RATIO = 0.05
 #: ... unless it would make the figures older than this.
-_LOOK_AT_LEAST_S = 5.0
+_WINDOW_AT_LEAST_S = 4.0
 #: With more GPUs than these, those that the run does not use are read less often: the log has to stay small.
 _MANY = 2
 _UNUSED_EVERY_S = 4.0
@@ -48,9 +46,10 @@ class GpuSource:
         clock: Callable[[], float] = time.monotonic,
         patience_s: float = _PATIENCE_S,
     ) -> None:
-        self.period_s = min(interval_s, _LOOK_S)
-        self._window_s = max(interval_s, _RECORD_S)
-        self._targets = targets
+        self._interval_s = max(interval_s, _RECORD_S)
+        self._window_s = self._interval_s
+        self.period_s = min(self._window_s, _LOOK_S)
+        self._choice = GpuChoice(targets)
         self._clock = clock
         self._patience_s = patience_s
         self._calls: Patience[list[Gpu]] = Patience("tuimon-nvml")
@@ -59,7 +58,6 @@ class GpuSource:
         self._slots: list[Slot] = []
         self._trouble: Trouble | None = None  # of the whole library
         self._retry_s = float("-inf")
-        self._used: set[str] = set()  # bare UUIDs
         self._said: Trouble | None = None
 
     def read(self) -> Iterable[Record]:
@@ -95,11 +93,17 @@ class GpuSource:
         if self._library is None and now_s >= self._retry_s:
             self._open(now_s)
             now_s = round(self._clock(), 3)  # it may take seconds, where it has to wake the driver
-        began_s = time.perf_counter()
         found = self._records(now_s)
-        busy_s = (time.perf_counter() - began_s) / _BUSY_RATIO
-        self.period_s = max(min(self._window_s, _LOOK_S), min(busy_s, _LOOK_AT_LEAST_S))
+        if found:
+            self._pace(sum(gpu.cost_ms or 0.0 for gpu in found) / 1000)
         return found
+
+    def _pace(self, cost_s: float) -> None:
+        """Longer windows, fewer looks where a window's calls took too long."""
+        longest_s = max(self._interval_s, _WINDOW_AT_LEAST_S)
+        self._window_s = min(max(self._interval_s, cost_s / _BUSY_RATIO), longest_s)
+        lengthened = self._window_s > self._interval_s
+        self.period_s = self._window_s / 2 if lengthened else min(self._window_s, _LOOK_S)
 
     def _open(self, now_s: float) -> None:
         try:
@@ -132,7 +136,7 @@ class GpuSource:
             trouble = self._slots[0].trouble
             self._close()
             self._fail(trouble or Trouble("no GPU answers"), now_s)
-        return self._chosen(found)
+        return self._choice.learn(found, [slot.seen for slot in self._slots])
 
     def _due(self, slot: Slot, now_s: float) -> bool:
         """Whether a window has ended; half a look early rather than a whole look late."""
@@ -141,36 +145,9 @@ class GpuSource:
 
     def _seldom(self, slot: Slot) -> bool:
         """Whether it is one of many GPUs, and none that the run uses."""
-        if len(self._slots) <= _MANY or not self._used or slot.seen is None:
+        if len(self._slots) <= _MANY or not self._choice.known or slot.seen is None:
             return False
-        return not self._used.intersection(map(bare_uuid, (slot.seen.uuid, *slot.seen.instances)))
-
-    def _chosen(self, found: list[Gpu]) -> list[Gpu]:
-        """Learn which GPUs the run uses; while none of its processes says so, by CUDA_VISIBLE_DEVICES."""
-        facts = list(self._targets.facts.values())
-        told = {bare_uuid(str(uuid)) for fact in facts for uuid in _list(fact.get("gpu_uuids")) if uuid}
-        chosen = set() if told else self._named(facts)
-        pids = set(self._targets.pids())
-        computing = {bare_uuid(gpu.uuid) for gpu in found if pids.intersection(gpu.pids)}
-        self._used = told | chosen | computing
-        return [msgspec.structs.replace(gpu, chosen=True) if bare_uuid(gpu.uuid) in chosen else gpu for gpu in found]
-
-    def _named(self, facts: Sequence[Mapping[str, object]]) -> set[str]:
-        gpus = [slot.seen for slot in self._slots if slot.seen is not None]
-        if len(gpus) < len(self._slots):  # numbers would count wrong
-            return set()
-        uuids: set[str] = set()
-        for fact in facts or [self._environment()]:
-            variable, order = fact.get("cuda_visible_devices"), fact.get("cuda_device_order")
-            if isinstance(variable, str):
-                uuids.update(named(variable, order if isinstance(order, str) else None, gpus))
-        return {bare_uuid(uuid) for uuid in uuids}
-
-    def _environment(self) -> dict[str, object]:
-        """What the run was started with, until a process with torch says more."""
-        environ = procfs.read_environ(self._targets.root)
-        names = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
-        return {name.lower(): environ.get(name) for name in names}
+        return not self._choice.uses(slot.seen)
 
     # -- what is said
 
@@ -199,7 +176,3 @@ class GpuSource:
             message=trouble.message,
             hint=trouble.hint,
         )
-
-
-def _list(value: object) -> list[object]:
-    return value if isinstance(value, list) else []
