@@ -12,6 +12,8 @@ from tuimon.target import ring
 #: The offset of the clocks is asked for so often, in ns of the markers' time.
 _ASK_NS = 1_000_000_000
 _DEVICES = 64
+#: Of an allocator that holds what it held a record comes so often.
+_TELL_AGAIN_NS = 10_000_000_000
 
 #: The boundaries in the order of the loop.
 BOUNDARIES = {
@@ -67,7 +69,9 @@ class GpuTracker:
         self._chain: Chain | None = None
         self._asked_ns = 0
         self._sums: dict[int, Sums] = {}  # by device
-        self._memory: dict[int, dict[int, int]] = {}
+        self._memory: dict[int, dict[int, int]] = {}  # by device: what was told in this window
+        self._memory_told: dict[int, dict[int, int]] = {}  # in the latest record of it
+        self._memory_ns: dict[int, int] = {}
 
     def boundary(self, time_ns: int, kind: int, flag: int, tid: int, value: int) -> None:
         """A boundary of any thread; nothing is kept before the first that has an event."""
@@ -106,16 +110,21 @@ class GpuTracker:
                 yield sums.record(end_ns / 1e9, self._pid, window_s, device)
                 del self._sums[device]
         for device, told in self._memory.items():
-            yield TorchMemory(
-                t=end_ns / 1e9,
-                pid=self._pid,
-                device=device,
-                allocated_bytes=told.get(ring.MEMORY_ALLOCATED),
-                reserved_bytes=told.get(ring.MEMORY_RESERVED),
-                alloc_retries=told.get(ring.MEMORY_RETRIES),
-                ooms=told.get(ring.MEMORY_OOMS),
-            )
-        self._memory.clear()
+            if told and (told != self._memory_told.get(device) or end_ns - self._memory_ns[device] >= _TELL_AGAIN_NS):
+                yield self._torch_memory(end_ns, device, told)
+                self._memory_told[device], self._memory_ns[device] = told, end_ns
+            self._memory[device] = {}
+
+    def _torch_memory(self, end_ns: int, device: int, told: dict[int, int]) -> TorchMemory:
+        return TorchMemory(
+            t=end_ns / 1e9,
+            pid=self._pid,
+            device=device,
+            allocated_bytes=told.get(ring.MEMORY_ALLOCATED),
+            reserved_bytes=told.get(ring.MEMORY_RESERVED),
+            alloc_retries=told.get(ring.MEMORY_RETRIES),
+            ooms=told.get(ring.MEMORY_OOMS),
+        )
 
     def _event(self, seen_ns: int, number: int, value: int) -> None:
         chain = self._chain
