@@ -1,0 +1,145 @@
+"""GPU time, leads and torch's memory, folded from literal records."""
+
+import pytest
+
+from tests.session.records import MS, header, process, steps
+from tuimon.records import GpuPhase, GpuTime, Lead, TorchMemory
+from tuimon.session.session import Session
+
+PHASES = {"data": 40, "forward": 20, "backward": 30, "optimizer": 10}
+SPANS = (("data", 30, 30, 0), ("forward", 20, 0, 0), ("backward", 40, 0, 40), ("optimizer", 10, 0, 0))
+
+
+def gpu_time(t, spans=SPANS, turns=4, leads=(), **more):
+    """A window of ``turns`` like turns; spans in ms: (phase, span, idle, paced)."""
+    phases = [GpuPhase(name, *(turns * ms * MS for ms in times)) for name, *times in spans]
+    facts = {"pid": 100, "window_s": 1.0, "device": 0, "lead_error_us": 8.0}
+    return GpuTime(
+        t=t,
+        turns=turns,
+        total_ns=sum(phase.span_ns for phase in phases if phase.name != "eval"),
+        phases=phases,
+        leads=[Lead(*lead) for lead in leads],
+        **(facts | more),
+    )
+
+
+def session(*records):
+    found = Session()
+    for record in (header(), process(gpu_uuids=["GPU-a"]), *records):
+        found.add(record)
+    return found
+
+
+def test_nothing_is_told_of_a_process_without_a_gpu():
+    found = session(steps(1.0, PHASES))
+    assert found.gpu_time(100) is None
+    assert found.torch_memory(100) == []
+    assert {row.gpu_ms_per_step for row in found.phases(100).rows} == {None}
+
+
+def test_phases_have_their_share_of_a_step_on_the_gpu():
+    found = session(*(record for t in range(1, 6) for record in (steps(float(t), PHASES), gpu_time(float(t)))))
+    for table in (found.phases(100), found.run_phases(100)):
+        on_gpu = {
+            row.name: (row.gpu_ms_per_step, row.gpu_idle_ms_per_step, row.gpu_paced_ms_per_step) for row in table.rows
+        }
+        assert on_gpu["data"] == pytest.approx((30, 30, 0))
+        assert on_gpu["backward"] == pytest.approx((40, 0, 40))
+        assert on_gpu["other"] == (0, 0, 0)  # it was measured: there was none
+
+
+def test_turns_are_a_sample_of_steps_and_need_not_be_as_long():
+    half = tuple((name, *(ms / 2 for ms in times)) for name, *times in SPANS)  # two turns a step
+    spans = [(name, *map(int, times)) for name, *times in half]
+    found = session(*(record for t in range(1, 6) for record in (steps(float(t), PHASES), gpu_time(float(t), spans))))
+    assert sum(row.gpu_ms_per_step for row in found.phases(100).rows) == pytest.approx(100)
+
+
+def test_evaluation_is_beside():
+    spans = (*SPANS, ("eval", 500, 0, 0))
+    records = [r for t in range(1, 6) for r in (steps(float(t), {**PHASES, "eval": 5}), gpu_time(float(t), spans))]
+    rows = {row.name: row for row in session(*records).phases(100).rows}
+    assert rows["eval"].gpu_ms_per_step is None
+    assert rows["data"].gpu_ms_per_step == pytest.approx(30)
+
+
+def test_idle_and_paced_are_shares_of_the_gpus_time():
+    row = session(gpu_time(1.0)).gpu_time(100)
+    assert (row.device, row.turns) == (0, 4)
+    assert (row.idle_ratio, row.paced_ratio) == pytest.approx((0.3, 0.4))
+
+
+def test_the_last_half_minute_counts():
+    old = (("data", 100, 100, 0),)
+    found = session(gpu_time(1.0, old), *(gpu_time(float(t)) for t in range(40, 50)))
+    assert found.gpu_time(100).idle_ratio == pytest.approx(0.3)
+    found.add(steps(200.0, PHASES))
+    assert found.gpu_time(100) is None
+    assert found.phases(100).rows[0].gpu_ms_per_step is None
+
+
+def test_leads_of_windows_are_joined_by_their_weight():
+    leads = [[("backward begin", 10, 5.0, 10.0, 20.0, 0)], [("backward begin", 30, 50.0, 100.0, 900.0, 15)]]
+    row = session(*(gpu_time(float(t), leads=lead) for t, lead in enumerate(leads, 1))).gpu_time(100)
+    (lead,) = row.leads
+    assert (lead.boundary, lead.seen, lead.min_us, lead.median_us, lead.max_us) == ("backward begin", 40, 5, 100, 900)
+    assert lead.drained_ratio == pytest.approx(15 / 40)
+    assert row.history == (10.0, 100.0)
+
+
+def test_leads_stand_in_the_order_of_the_loop():
+    names = ["optimizer end", "fetch end", "backward end", "backward begin", "optimizer begin"]
+    row = session(gpu_time(1.0, leads=[(name, 1, 1.0, 1.0, 1.0, 0) for name in names])).gpu_time(100)
+    assert [lead.boundary for lead in row.leads] == [
+        "fetch end",
+        "backward begin",
+        "backward end",
+        "optimizer begin",
+        "optimizer end",
+    ]
+
+
+def test_a_lead_that_is_mostly_not_known_is_not_told():
+    unknown = ("backward begin", 30, None, None, None, 3)
+    known = ("backward begin", 10, 5.0, 10.0, 20.0, 1)
+    row = session(gpu_time(1.0, leads=[unknown]), gpu_time(2.0, leads=[known])).gpu_time(100)
+    assert row.leads[0].median_us is None
+    assert row.leads[0].drained_ratio == pytest.approx(0.1)
+    assert row.history == (None, 10.0)
+
+
+def test_of_several_gpus_the_one_with_most_turns_is_told():
+    found = session(gpu_time(1.0, turns=2), gpu_time(1.0, (("data", 10, 0, 0),), turns=8, device=1))
+    assert found.gpu_time(100).device == 1
+    assert found.gpu_time(100).turns == 8
+
+
+def test_the_first_window_is_no_part_of_the_run():
+    slow = (("data", 900, 900, 0), ("forward", 100, 0, 0))
+    records = [gpu_time(1.0, slow), *(gpu_time(float(t)) for t in range(2, 5))]
+    found = session(*(steps(float(t), PHASES) for t in range(1, 5)), *records)
+    assert found.run_phases(100).rows[0].gpu_ms_per_step == pytest.approx(30)
+    alone = session(*(steps(float(t), PHASES) for t in range(1, 5)), records[0])
+    assert alone.run_phases(100).rows[0].gpu_ms_per_step == pytest.approx(90)
+
+
+def memory(t, retries=0, device=0, **more):
+    held = {"allocated_bytes": 5, "reserved_bytes": 7}
+    return TorchMemory(t=t, pid=100, device=device, alloc_retries=retries, ooms=0, **(held | more))
+
+
+def test_torch_memory_and_the_gpu_it_is_on():
+    (row,) = session(memory(1.0)).torch_memory(100)
+    assert (row.device, row.uuid, row.allocated_bytes, row.reserved_bytes, row.retries) == (0, "GPU-a", 5, 7, None)
+    rows = session(memory(1.0), memory(1.0, device=3)).torch_memory(100)
+    assert [(row.device, row.uuid) for row in rows] == [(0, None), (3, None)]  # one GPU is told of, two are used
+
+
+def test_retries_are_counted_from_when_the_training_is_steady():
+    found = session(memory(1.0, 3), steps(5.0, PHASES), memory(6.0, 8))
+    assert found.torch_memory(100)[0].retries is None
+    found.add(memory(16.0, 9))
+    assert found.torch_memory(100)[0].retries == 0
+    found.add(memory(20.0, 13))
+    assert found.torch_memory(100)[0].retries == 4
