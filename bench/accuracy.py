@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from bench import inferred
+from bench.known_ranges import RANGES
 from bench.overhead import Say
 from bench.table import Row, Spread
 from tuimon.records import Process, Stacks
+from tuimon.session.samples import Sample
 from tuimon.session.session import Session
 from tuimon.sources import procfs
 from tuimon.sources.stacks import StackSource
@@ -47,6 +50,8 @@ def measure(seconds: float, say: Say) -> list[Row]:
     functions, threads = split(seconds)
     say(f"accuracy of the join to phases: {seconds:.0f} s")
     right, samples = joined(seconds)
+    say(f"accuracy of the join to user ranges: {seconds / 2:.0f} s")
+    in_range, range_samples = ranged(seconds / 2)
     rows = [
         _off(f"60/30/10 of three functions, {functions.samples} samples", functions),
         _off("70/30 of two threads", threads),
@@ -57,6 +62,14 @@ def measure(seconds: float, say: Say) -> list[Row]:
             unit="%",
         ),
     ]
+    rows.append(
+        Row(
+            f"samples in the wrong user range, 2 ms each, {range_samples} samples",
+            WRONG_PROMISE_PERCENT,
+            Spread.of([100 * (1 - in_range)]),
+            unit="%",
+        )
+    )
     return rows + inferred.measure(seconds / 2, say)
 
 
@@ -93,21 +106,34 @@ def joined(seconds: float, max_cpu_ratio: float = 0.03) -> tuple[float, int]:
     """Share of samples (of the last 30 s) that are put into the phase they were taken in, and of how many."""
     with _running(PHASES) as process:
         session, _ = _sampled(process.pid, seconds, max_cpu_ratio)
-    hotspots = session.hotspots(process.pid)
+    return _right(session, process.pid, lambda sample, truth: sample.phase == truth)
+
+
+def ranged(seconds: float, max_cpu_ratio: float = 0.03) -> tuple[float, int]:
+    """Share of samples (of the last 30 s) whose innermost user range is the one they were taken in, and of how many."""
+    with _running(PHASES, {"PYTHONPATH": str(inferred.INJECT)}) as process:
+        session = Session()
+        for record in inferred.records_of(process.pid, seconds, max_cpu_ratio):
+            session.add(record)
+    return _right(session, process.pid, lambda sample, truth: next(iter(sample.ranges[-1:]), None) == RANGES[truth])
+
+
+def _right(session: Session, pid: int, is_right: Callable[[Sample, str], bool]) -> tuple[float, int]:
+    hotspots = session.hotspots(pid)
     right = total = 0
-    for sample in hotspots.samples_of(process.pid) if hotspots else []:
+    for sample in hotspots.samples_of(pid) if hotspots else []:
         names = {session.frames[number].function for number in sample.stack}
         truth = next((name.removeprefix("truth_") for name in names if name.startswith("truth_")), None)
         if truth is not None:
             total += sample.count
-            right += sample.count * (sample.phase == truth)
+            right += sample.count * is_right(sample, truth)
     return right / max(total, 1), total
 
 
 @contextlib.contextmanager
-def _running(script: Path) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, str(script)]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+def _running(script: Path, environment: Mapping[str, str] | None = None) -> Iterator[subprocess.Popen[str]]:
+    command, pipe = [sys.executable, str(script)], subprocess.PIPE
+    process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env={**os.environ, **(environment or {})})
     try:
         assert process.stdout is not None
         process.stdout.readline()

@@ -75,7 +75,7 @@ def infer(shape: str, seconds: float, max_cpu_ratio: float = 0.03) -> Inferred:
             _line(process)
             time.sleep(WARM_UP_S)
             before = _ask(process)
-            records = _records(process.pid, seconds, max_cpu_ratio)
+            records = records_of(process.pid, seconds, max_cpu_ratio)
             after = _ask(process)
         finally:
             process.kill()
@@ -90,7 +90,8 @@ def infer(shape: str, seconds: float, max_cpu_ratio: float = 0.03) -> Inferred:
     )
 
 
-def _records(pid: int, seconds: float, max_cpu_ratio: float) -> list[Record]:
+def records_of(pid: int, seconds: float, max_cpu_ratio: float) -> list[Record]:
+    """What samples and markers tell of a process in so many seconds."""
     targets = Targets(pid, None)
     targets.replace({pid: procfs.start_ticks(pid) or 0}, {pid: "trainer"})
     sources = (StackSource(targets, max_cpu_ratio=max_cpu_ratio), MarkerSource(targets))

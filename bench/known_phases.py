@@ -1,4 +1,7 @@
-"""A training of 2 ms in each phase, every one in a function named after it: the truth for the join of samples."""
+"""A training of 2 ms in each phase, every one in a function named after it: the truth for the join of samples.
+
+``known_ranges.py`` says which user range each of these functions runs in.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
+
+import tuimon
 
 SPIN_S = 0.002
 
@@ -39,6 +44,7 @@ def truth_optimizer() -> None:
     spin()
 
 
+@tuimon.phase("log")
 def truth_other() -> None:
     """In the loop, after the update."""
     spin()
@@ -79,7 +85,8 @@ class Model(nn.Module):
 
     def forward(self, value: Tensor) -> Tensor:
         """One product."""
-        truth_forward()
+        with tuimon.phase("encode"):
+            truth_forward()
         return Slow.apply(value * self.weight)  # type: ignore[no-any-return]  # torch leaves apply untyped
 
 
@@ -99,10 +106,13 @@ def main() -> None:
     optimizer = Optimizer(model.parameters(), lr=1e-9)
     print("up", flush=True)
     for value in DataLoader(Items()):
-        loss = model(value).sum()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+        with tuimon.phase("step"):
+            with tuimon.phase("model"):
+                loss = model(value).sum()
+            optimizer.zero_grad()
+            loss.backward()
+            with tuimon.phase("update"):
+                optimizer.step()
         truth_other()
 
 

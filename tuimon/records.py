@@ -83,6 +83,19 @@ class RangeTime(msgspec.Struct, frozen=True, array_like=True):
     phase: str
 
 
+class RangePlace(msgspec.Struct, frozen=True, array_like=True):
+    """Where ranges of a path were opened and closed: ``[path, file, function, first, last]``.
+
+    A stack with a frame of that function between these lines was sampled within it.
+    """
+
+    path: str
+    file: str
+    function: str
+    first: int
+    last: int
+
+
 class SlowStep(msgspec.Struct, frozen=True):
     """The slowest step of a window, whole."""
 
@@ -120,6 +133,7 @@ class Steps(Record, frozen=True, kw_only=True, tag="steps"):
     histogram: list[tuple[int, int]] = msgspec.field(default_factory=list)  # (bucket, steps): see ``length_bucket``
     phases: list[PhaseTime]
     ranges: list[RangeTime] = msgspec.field(default_factory=list)
+    range_places: list[RangePlace] = msgspec.field(default_factory=list)  # each told once
     slowest: SlowStep | None = None
     eval_count: int = 0  # evaluation iterations
     backwards: int = 0
@@ -272,7 +286,7 @@ class Threads(Record, frozen=True, kw_only=True, tag="threads"):
 
 
 class GpuProcess(msgspec.Struct, frozen=True, array_like=True):
-    """A process on a GPU: ``[pid, memory_bytes, sm_ratio]``."""
+    """A process on a GPU: ``[pid, memory_bytes, sm_ratio]``; pid 0: the driver tells none that means something here."""
 
     pid: int
     memory_bytes: int | None = None
@@ -301,7 +315,7 @@ class Gpu(Record, frozen=True, kw_only=True, tag="gpu"):
     memory_used_bytes: int | None = None
     memory_total_bytes: int | None = None
     power_w: float | None = None  # mean, where the driver tells; else the moment
-    power_instant_w: float | None = None
+    power_instant_w: float | None = None  # the highest of the window's looks
     power_limit_w: float | None = None
     energy_j: float | None = None  # since the driver was loaded: only differences mean something
     temperature_c: float | None = None
@@ -320,7 +334,13 @@ class Gpu(Record, frozen=True, kw_only=True, tag="gpu"):
     processes: list[GpuProcess] = msgspec.field(default_factory=list)
     parent_uuid: str | None = None  # of a MIG instance: the GPU it is cut from
     compute_capability: float | None = None  # 9.0: told at first and now and then
+    chosen: bool = False  # named by CUDA_VISIBLE_DEVICES, while no process of the run has said which GPUs it uses
     cost_ms: float | None = None  # what asking took
+
+
+def bare_uuid(uuid: str) -> str:
+    """Without "GPU-" or "MIG-": torch tells a MIG instance's UUID without saying that it is one."""
+    return uuid.removeprefix("GPU-").removeprefix("MIG-").lower()
 
 
 class GpuPhase(msgspec.Struct, frozen=True, array_like=True):

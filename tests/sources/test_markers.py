@@ -21,6 +21,7 @@ class FakeReader:
     """A ring that holds literal markers."""
 
     pid = 42
+    start_ticks = 0
     dropped = 0
     holding = False
 

@@ -340,11 +340,11 @@ def test_tabs():
 
 
 def test_phases_with_their_shares(trainer):
-    spans = phases_line(trainer.phases, "forward", 116)
+    spans = phases_line(trainer, "forward", 116)
     assert "data 62 %" in text_of(spans) and "other 4 %" in text_of(spans)
     assert next(span for span in spans if "forward" in span.text).role == "forward badge"
-    assert cells(phases_line(trainer.phases, None, 76)) <= 76
-    assert "optimizer 4%" in text_of(phases_line(trainer.phases, None, 76))
+    assert cells(phases_line(trainer, None, 76)) <= 76
+    assert "optimizer 4%" in text_of(phases_line(trainer, None, 76))
 
 
 def test_who():

@@ -56,7 +56,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("log", metavar="LOG", help="what --log has written; in a folder, the newest log")
     parser.add_argument("--to", required=True, choices=("perfetto", "speedscope", "collapsed", "csv"))
     parser.add_argument("-o", "--output", metavar="FILE", default="-", help="write there instead of to stdout")
-    parser.add_argument("--phase", metavar="NAME", help="samples of this phase alone: data, forward, backward, ...")
+    parser.add_argument("--phase", metavar="NAME", help="samples of this phase or user range alone: data, ...")
     parser.add_argument("--role", metavar="ROLE", help='samples of these threads alone: main, worker, "worker 0", ...')
     parser.add_argument("--from", dest="from_s", type=_seconds, default=0.0, metavar="SECONDS", help="leave out before")
     parser.add_argument(
@@ -136,10 +136,11 @@ def _nothing(path: str, selection: Selection) -> TuimonError:
             "It was recorded with --no-stacks, or py-spy could not read the run",
         )
     phases, roles = ", ".join(found.phases), ", ".join(found.roles)
+    ranges = f"; ranges: {plain(', '.join(found.ranges))}" if found.ranges else ""
     if selection.role is not None and not found.has_role(selection.role):
         return UsageError(f"no thread has the role {plain(selection.role)!r}", f"There are: {plain(roles)}")
-    if selection.phase is not None and selection.phase not in found.phases:
-        there = f"There are: {phases}" if phases else "No process of this log trains: there are none"
+    if selection.phase is not None and not found.has_part(selection.phase):
+        there = f"There are: {phases}{ranges}" if phases else "No process of this log trains: there are none"
         return UsageError(f"no sample lies in the phase {plain(selection.phase)!r}", there)
     return UsageError(
         "nothing was chosen: no sample fits all of --phase, --role, --from and --until",

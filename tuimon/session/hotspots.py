@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 
-from tuimon.records import Place, Stacks
+from tuimon.records import Place, RangePlace, Stacks
 from tuimon.session.frames import FrameTable
+from tuimon.session.range_join import RangeJoin
 from tuimon.session.rows import HotLine
 from tuimon.session.samples import Sample, classify
 from tuimon.session.stack_phase import stack_phase
@@ -26,6 +28,7 @@ class HotSpots:
         self._steps_begin_s = -math.inf
         self._split_at: float | None = None  # ``t`` for which the classification below holds
         self._classified: list[Sample] = []
+        self.join = RangeJoin()
         self.latest: Stacks | None = None
         self.failed = 0
         self.samples = 0
@@ -51,6 +54,11 @@ class HotSpots:
         self._window.records.clear()
         self._window.records.extend(kept)
         self._split_at = None
+
+    def learn_ranges(self, places: Sequence[RangePlace]) -> None:
+        """Where user ranges were opened and closed."""
+        if places and self.join.learn(places):
+            self._split_at = None
 
     def place(self, tid: int) -> Place | None:
         """Where a thread was most often in the latest window."""
@@ -98,14 +106,14 @@ class HotSpots:
         return out
 
     def hot_lines(self, phase: str | None = None) -> list[HotLine]:
-        """Innermost user lines of the main thread in a phase (all if None), most samples first.
+        """Innermost user lines of the main thread in a phase or range (all if None), most samples first.
 
         Shares are of all its samples in that phase, also of those without user code.
         """
         counts: Counter[Place] = Counter()
         total = 0
         for sample in self._samples():
-            if phase is not None and sample.phase != phase:
+            if not sample.lies_in(phase):
                 continue
             total += sample.count
             place = self._frames.user_place(sample.stack)
@@ -184,4 +192,4 @@ class HotSpots:
                 if stack.tid == self.pid:
                     key = tuple(stack.frames)
                     merged[key] = merged.get(key, 0) + stack.count
-        return classify(merged, self._frames)
+        return classify(merged, self._frames, self.join)

@@ -60,7 +60,7 @@ def line_table(
     tallies: dict[tuple[str, int, str], _Tally] = {}
     everything: Counter[Activity] = Counter()
     for sample in samples:
-        if phase is not None and sample.phase != phase:
+        if not sample.lies_in(phase):
             continue
         stack = [frames[number] for number in own_part(sample.stack, frames)]
         doing = activity_of(stack)

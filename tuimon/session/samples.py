@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tuimon.session.frames import FrameTable
 from tuimon.session.loop_lines import Bounded, LoopLines
+from tuimon.session.range_join import RANGE, RangeJoin
 from tuimon.session.stack_phase import stack_phase
 
 #: Samples before the backward call that must have been seen without a forward pass among them, before the user's lines
@@ -25,16 +26,26 @@ class Sample:
     count: int
     phase: str
     told: bool = False  # divides nothing: markers tell its phase exactly, or nothing tells it yet
+    ranges: tuple[str, ...] = ()  # paths of the user's ranges that it lies in, outer ones first
+
+    def lies_in(self, part: str | None) -> bool:
+        """Whether it is of a phase, or of a user range: RANGE and its path; everything is of None."""
+        if part is None:
+            return True
+        return part.removeprefix(RANGE) in self.ranges if part.startswith(RANGE) else self.phase == part
 
 
-def classify(stacks: Mapping[tuple[int, ...], int], frames: FrameTable) -> list[Sample]:
-    """The samples of one training thread (stack of frame ids, root first -> count) with their phases."""
+def classify(stacks: Mapping[tuple[int, ...], int], frames: FrameTable, join: RangeJoin | None = None) -> list[Sample]:
+    """The samples of one training thread (stack of frame ids, root first -> count) with their phases and ranges."""
     bounded = [Bounded(stack, n, stack_phase([frames.kind(id_) for id_ in stack])) for stack, n in stacks.items()]
     loop = LoopLines(bounded, frames)
     few = sum(sample.seen for sample in bounded if sample.boundary == "rest") < ENOUGH_SAMPLES
     whole, torn = _by_root(bounded, frames)
     samples = [_placed(sample, loop, few) for sample in whole]
-    return samples + _like_others(torn, samples, frames)
+    samples += _like_others(torn, samples, frames)
+    if join is None or not join.paths:
+        return samples
+    return [replace(sample, ranges=join.ranges_of(sample.stack, frames)) for sample in samples]
 
 
 def _placed(sample: Bounded, loop: LoopLines, few: bool) -> Sample:

@@ -113,6 +113,8 @@ class Session:
         stats = self._steps.setdefault(record.pid, StepStats(record.pid))
         begun = stats.first_step_s is not None
         stats.add(record)
+        if record.range_places:
+            self._hotspots.setdefault(record.pid, HotSpots(record.pid, self.frames)).learn_ranges(record.range_places)
         if not begun and stats.first_step_s is not None:
             hotspots = self._hotspots.setdefault(record.pid, HotSpots(record.pid, self.frames))
             hotspots.steps_begin(record.t - record.window_s)

@@ -165,7 +165,7 @@ def call_tree(
     """The call tree of the samples of a phase (None: of all)."""
     tree = CallTree(limit)
     for sample in samples:
-        if phase is None or sample.phase == phase:
+        if sample.lies_in(phase):
             tree.add(own_part(sample.stack, frames), sample.count, frames, sample.phase)
     return tree
 

@@ -80,6 +80,10 @@ class SourceText:
             return ""
         return _text(lines[number - 1]).strip()[:SOURCE_CHARS]
 
+    def whole(self, file: str, not_after_unix_s: float | None = None) -> bytes:
+        """All of a file; empty where lines have no text either."""
+        return b"\n".join(self._of(file, not_after_unix_s))
+
     def around(
         self, file: str, number: int, count: int, not_after_unix_s: float | None = None
     ) -> list[tuple[int, str]]:

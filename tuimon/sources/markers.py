@@ -16,6 +16,7 @@ from tuimon.sources.loaders import LoaderTracker
 from tuimon.sources.loops import StepFinder
 from tuimon.sources.phases import PhaseMachine
 from tuimon.sources.ranges import RangeTracker
+from tuimon.sources.source_blocks import SourceBlocks
 from tuimon.sources.step import Step
 from tuimon.sources.targets import Targets
 from tuimon.target import ring
@@ -23,10 +24,10 @@ from tuimon.target import ring
 #: Of a ring found late (attach), this much of the past is shown.
 _HISTORY_NS = 60_000_000_000
 _MARKS_PER_WINDOW = 20
-#: Beside fetches, backwards and optimizer steps.
-_OF_LOOPS = (ring.STEP, ring.ITER_BEGIN, ring.ITER_END)
 #: Stands among the markers where some were overwritten before they were read; no kind that a ring holds.
 _LOST = 0
+#: Beside fetches, backwards and optimizer steps.
+_OF_LOOPS = (ring.STEP, ring.ITER_BEGIN, ring.ITER_END)
 #: A fast loop writes its markers every 20 ms. When none came for so long, it is not known what it is in.
 _STALE_NS = 500_000_000
 
@@ -34,9 +35,9 @@ _STALE_NS = 500_000_000
 class ThreadLoop:
     """The loop of one thread: its phases, its steps, its ranges."""
 
-    def __init__(self, name_of: Callable[[int], str]) -> None:
+    def __init__(self, name_of: Callable[[int], str], blocks: SourceBlocks) -> None:
         self.finder = StepFinder()
-        self.ranges = RangeTracker(name_of)
+        self.ranges = RangeTracker(name_of, blocks)
         self.phases = PhaseMachine(self.finder, self.ranges.segment)
 
     @property
@@ -59,6 +60,7 @@ class RingFollower:
         start_ns = max(first_ns, now_ns - _HISTORY_NS)
         self._begin_ns = start_ns // self._interval_ns * self._interval_ns
         self._loops: dict[int, ThreadLoop] = {}
+        self._blocks = SourceBlocks(procfs.boot_unix_s() + reader.start_ticks / procfs.TICKS_PER_S)
         self._loaders = LoaderTracker(reader)
         self._gpu = GpuTracker(self.pid)
         self._gc = GcPauses(bool(reader.meta().get("gc")))
@@ -113,7 +115,7 @@ class RingFollower:
                 continue
             loop = loops.get(tid)
             if loop is None:
-                loop = loops[tid] = ThreadLoop(self.reader.name)
+                loop = loops[tid] = ThreadLoop(self.reader.name, self._blocks)
             if kind < ring.RANGE_PUSH or kind in _OF_LOOPS:
                 loop.phases.feed(time_ns, kind, flag, value)
                 self._loaders.feed(time_ns, kind, flag, tid, value)
@@ -172,6 +174,7 @@ class RingFollower:
             histogram=sorted(Counter(map(length_bucket, lengths)).items()),
             phases=_phase_times(steps, eval_ns),
             ranges=loop.ranges.take(),
+            range_places=loop.ranges.take_places(),
             slowest=self._slowest(steps),
             eval_count=eval_count,
             backwards=backwards - self._backwards,

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tuimon.records import RangeTime
+from tuimon.records import RangePlace, RangeTime
+from tuimon.sources.range_places import RangePlaces
+from tuimon.sources.source_blocks import SourceBlocks
 from tuimon.target import ring
 
 _DEPTH_LIMIT = 16
@@ -18,7 +20,9 @@ _MORE = "(more ranges)"
 class _Range:
     path: str
     start_ns: int
+    opened: int  # name id, of the place as well
     end_ns: int = 0
+    closed: int = 0  # name id of the place, 0: not told
     by_phase: dict[str, int] = field(default_factory=dict)
 
 
@@ -32,8 +36,9 @@ class _Sum:
 class RangeTracker:
     """Follows push/pop and start/end; ``take`` gives the sums since the last call."""
 
-    def __init__(self, name_of: Callable[[int], str]) -> None:
+    def __init__(self, name_of: Callable[[int], str], blocks: SourceBlocks | None = None) -> None:
         self._name_of = name_of
+        self._places = RangePlaces(name_of, blocks)
         self._stack: list[_Range] = []
         self._depth = 0  # counts pushes beyond the limit too, so that pops match
         self._started: dict[int, _Range] = {}
@@ -45,11 +50,11 @@ class RangeTracker:
         if kind == ring.RANGE_PUSH:
             self._push(time_ns, value)
         elif kind == ring.RANGE_POP:
-            self._pop(time_ns)
+            self._pop(time_ns, value)
         elif kind == ring.RANGE_START and len(self._started) < _DEPTH_LIMIT:
-            self._started[value] = _Range(self._name(flag), time_ns)
+            self._started[value] = _Range(self._name(flag), time_ns, flag)
         elif kind == ring.RANGE_END and (ended := self._started.pop(value, None)) is not None:
-            self._end(ended, time_ns)
+            self._end(ended, time_ns, flag)
 
     def segment(self, label: str, start_ns: int, end_ns: int) -> None:
         """A stretch of the thread's time got its phase."""
@@ -74,6 +79,10 @@ class RangeTracker:
         self._sums = {}
         return out
 
+    def take_places(self) -> list[RangePlace]:
+        """Places that have not been told yet."""
+        return self._places.take()
+
     def _name(self, number: int) -> str:
         return self._name_of(number).split("\x1f", 1)[0].replace("/", "\u2215")
 
@@ -83,15 +92,16 @@ class RangeTracker:
             return
         name = self._name(number)
         path = f"{self._stack[-1].path}/{name}" if self._stack else name
-        self._stack.append(_Range(path, time_ns))
+        self._stack.append(_Range(path, time_ns, number))
 
-    def _pop(self, time_ns: int) -> None:
+    def _pop(self, time_ns: int, closed: int) -> None:
         self._depth = max(0, self._depth - 1)
         if self._depth < len(self._stack):
-            self._end(self._stack.pop(), time_ns)
+            self._end(self._stack.pop(), time_ns, closed)
 
-    def _end(self, ended: _Range, time_ns: int) -> None:
+    def _end(self, ended: _Range, time_ns: int, closed: int) -> None:
         ended.end_ns = time_ns
+        ended.closed = closed
         self._awaiting.append(ended)
         if len(self._awaiting) > _AWAITING_LIMIT:
             self._add(self._awaiting.pop(0))
@@ -105,6 +115,8 @@ class RangeTracker:
     def _add(self, ended: _Range) -> None:
         path = ended.path if ended.path in self._sums or len(self._sums) < _PATH_LIMIT else _MORE
         total = self._sums.setdefault(path, _Sum())
+        if path is not _MORE:
+            self._places.note(path, ended.opened, ended.closed)
         total.count += 1
         total.total_ns += ended.end_ns - ended.start_ns
         for label, duration_ns in ended.by_phase.items():

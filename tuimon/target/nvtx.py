@@ -73,7 +73,7 @@ def _popping(function: Callable[..., Any]) -> Callable[..., Any]:
     def tuimon_nvtx(*args: Any, **kwargs: Any) -> Any:
         result = function(*args, **kwargs)
         if runtime.on and not runtime.is_compiling():
-            ranges.pop()
+            ranges.pop(_user_frame())
         return result
 
     return _hidden(tuimon_nvtx)
@@ -194,7 +194,7 @@ def _forget(handle: Any) -> None:
     try:
         ours = _started.get(handle)
         if ours:
-            ranges.end(ours.pop())
+            ranges.end(ours.pop(), _user_frame())
             if not ours:
                 _started.pop(handle, None)
     except Exception:

@@ -25,9 +25,9 @@ def push_function(name: object, code: Optional[CodeType]) -> None:
     runtime.emit(RANGE_PUSH, number_of_function(name, code))
 
 
-def pop() -> None:
-    """The innermost range of this thread ends."""
-    runtime.emit(RANGE_POP)
+def pop(frame: Optional[FrameType] = None) -> None:
+    """The innermost range of this thread ends; ``frame`` where a call ends it, not the end of a block."""
+    runtime.emit(RANGE_POP, number("", frame) if frame is not None else 0)
 
 
 def start(number: int) -> int:
@@ -42,10 +42,10 @@ def start_function(name: object, code: Optional[CodeType]) -> int:
     return start(number_of_function(name, code))
 
 
-def end(handle: Optional[int]) -> None:
-    """The range with this handle ends; None: it was never begun."""
+def end(handle: Optional[int], frame: Optional[FrameType] = None) -> None:
+    """The range with this handle ends; None: it was never begun. ``frame``: as in ``pop``."""
     if handle is not None:
-        runtime.emit(RANGE_END, handle)
+        runtime.emit(RANGE_END, handle, number("", frame) if frame is not None else 0)
 
 
 def step() -> None:

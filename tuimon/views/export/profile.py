@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from tuimon.records import PHASES, Frame, Record, Stacks, Threads
-from tuimon.session.frames import FrameTable
-from tuimon.session.samples import classify
+from tuimon.session.range_join import RANGE
+from tuimon.session.samples import Sample, classify
 from tuimon.session.session import Session
 
 _Thread = tuple[int, int]  # pid, tid
@@ -17,7 +17,10 @@ _Counts = dict[tuple[int, ...], int]  # frame ids, root first -> samples
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What of a log to export: seconds count from the log's first record, ``role`` is as shown ("main", "worker")."""
+    """What of a log to export: seconds count from the log's first record, ``role`` is as shown ("main", "worker").
+
+    ``phase`` may be a user range as well: its path or its name; after RANGE also one that is called like a phase.
+    """
 
     phase: str | None = None
     role: str | None = None
@@ -47,7 +50,7 @@ class ThreadProfile:
 def thread_profiles(records: Iterable[Record], selection: Selection) -> list[ThreadProfile]:
     """The selected samples by thread, trainers' main threads first.
 
-    A phase can be told for training threads only: with one selected, no other thread is given.
+    Phases and ranges can be told for training threads only: with one selected, no other thread is given.
     """
     gathered = _Gathered(records, selection)
     out = []
@@ -57,17 +60,30 @@ def thread_profiles(records: Iterable[Record], selection: Selection) -> list[Thr
         if not selection.takes(role) or (selection.phase is not None and not trains):
             continue
         profile = ThreadProfile(pid, tid, role, gathered.names[pid, tid])
-        for ids, count in _of_phase(counts, selection.phase, gathered.session.frames):
+        for ids, count in _of_part(counts, selection.phase, gathered.session, pid):
             profile.stacks.append((tuple(gathered.session.frames[n] for n in ids), count))
         if profile.stacks:
             out.append(profile)
     return out
 
 
-def _of_phase(counts: _Counts, phase: str | None, frames: FrameTable) -> Iterable[tuple[Sequence[int], int]]:
-    if phase is None:
+def _of_part(counts: _Counts, part: str | None, session: Session, pid: int) -> Iterable[tuple[Sequence[int], int]]:
+    if part is None:
         return counts.items()
-    return ((sample.stack, sample.count) for sample in classify(counts, frames) if sample.phase == phase)
+    samples = _classified(counts, session, pid)
+    return ((sample.stack, sample.count) for sample in samples if _lies_in(sample, part))
+
+
+def _classified(counts: _Counts, session: Session, pid: int) -> list[Sample]:
+    hotspots = session.hotspots(pid)
+    return classify(counts, session.frames, hotspots.join if hotspots else None)
+
+
+def _lies_in(sample: Sample, part: str) -> bool:
+    if part in PHASES:
+        return sample.phase == part
+    name = part.removeprefix(RANGE)
+    return any(name in (path, path.rpartition("/")[2]) for path in sample.ranges)
 
 
 class _Gathered:
@@ -132,7 +148,13 @@ class Contents:
     samples: int
     span_s: float
     phases: tuple[str, ...]  # in the order of the step
+    ranges: tuple[str, ...]  # paths
     roles: tuple[str, ...]
+
+    def has_part(self, part: str) -> bool:
+        """Whether any sample lies in this phase or range."""
+        name = part.removeprefix(RANGE)
+        return part in self.phases or any(name in (path, path.rpartition("/")[2]) for path in self.ranges)
 
     def has_role(self, role: str) -> bool:
         """Whether any thread has it."""
@@ -140,16 +162,20 @@ class Contents:
 
 
 def contents(records: Iterable[Record]) -> Contents:
-    """The phases and roles that have samples, and how long the log is."""
+    """The phases, ranges and roles that have samples, and how long the log is."""
     gathered = _Gathered(records, Selection())
     session = gathered.session
     roles: dict[str, None] = {}
     phases: set[str] = set()
+    ranges: set[str] = set()
     samples = 0
     for (pid, tid), counts in gathered.threads():
         roles[gathered.role(pid, tid)] = None
         samples += sum(counts.values())
         if gathered.trains(pid, tid):
-            phases.update(sample.phase for sample in classify(counts, session.frames))
+            for sample in _classified(counts, session, pid):
+                phases.add(sample.phase)
+                ranges.update(sample.ranges)
     span_s = session.now_s - session.start_s if session.start_s is not None else 0.0
-    return Contents(samples, span_s, tuple(name for name in PHASES if name in phases), tuple(roles))
+    told = tuple(name for name in PHASES if name in phases)
+    return Contents(samples, span_s, told, tuple(sorted(ranges)), tuple(roles))

@@ -18,7 +18,16 @@ from tuimon.views.tui.hotlines import SORTS, LinesView
 from tuimon.views.tui.icicle import IcicleView
 from tuimon.views.tui.lines import Line, Span
 from tuimon.views.tui.pane import Pane
-from tuimon.views.tui.profile_view import FILTERS, Mode, empty_lines, phases_line, tabs_line, who_text
+from tuimon.views.tui.profile_view import (
+    FILTERS,
+    Mode,
+    empty_lines,
+    filters,
+    phases_line,
+    ranges_line,
+    tabs_line,
+    who_text,
+)
 from tuimon.views.tui.tree_cursor import TreeCursor, node_of_line
 
 #: Between two looks at new samples lies at least so many times what one look takes.
@@ -129,14 +138,16 @@ class ProfilePane(Pane[ProfilePicture]):
         profile = picture.profile
         above = [tabs_line(self.mode, picture.who, profile.samples, width)]
         if profile.has_phases or self.phase is not None:
-            above.append(phases_line(profile.phases, self.phase, width))
+            above.append(phases_line(profile, self.phase, width))
+        if profile.ranges:
+            above.append(ranges_line(profile, self.phase, width))
         above.append(())
         room = max(height - len(above), 1)
         return [*above, *self._view(picture, width, room)][:height]
 
     def _view(self, picture: ProfilePicture, width: int, height: int) -> list[Line]:
         profile = picture.profile
-        if not profile.samples or (self.phase is not None and not profile.phases[self.phase]):
+        if not profile.count(self.phase):
             return empty_lines(profile, self.phase)
         began_s = time.thread_time()
         lines = self._draw_view(picture, width, height)
@@ -207,7 +218,7 @@ class ProfilePane(Pane[ProfilePicture]):
             self.post_message(self.Closed())
 
     def action_phase(self, step: int) -> None:
-        """Only the samples of the next phase."""
+        """Only the samples of the next phase, or user range."""
         self._next_phase(step)
         self.redraw(force=True)
 
@@ -235,7 +246,9 @@ class ProfilePane(Pane[ProfilePicture]):
         self.redraw(force=True)
 
     def _next_phase(self, step: int) -> None:
-        self.phase = FILTERS[(FILTERS.index(self.phase) + step) % len(FILTERS)]
+        choices = filters(self.picture.profile) if self.picture is not None else FILTERS
+        at = choices.index(self.phase) if self.phase in choices else 0  # a range may have left the last 30 s
+        self.phase = choices[(at + step) % len(choices)]
         cursor = TreeCursor()
         self.tree_view, self.icicle_view = TreeView(cursor), IcicleView(cursor)
 
@@ -270,8 +283,10 @@ class ProfilePane(Pane[ProfilePicture]):
         self.action_move(-3 if self.mode != "icicle" else -1)
 
     def _above(self) -> int:
-        phased = self.picture is not None and (self.picture.profile.has_phases or self.phase is not None)
-        return 3 if phased else 2
+        if self.picture is None:
+            return 2
+        profile = self.picture.profile
+        return 2 + (profile.has_phases or self.phase is not None) + bool(profile.ranges)
 
 
 def _scope(row: ThreadRow | None, session: Session) -> Scope:

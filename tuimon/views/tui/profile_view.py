@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from itertools import chain
 from typing import Literal
 
 from tuimon.records import PHASES
 from tuimon.session.asked import Scope
 from tuimon.session.profile import Profile
+from tuimon.session.range_join import RANGE
 from tuimon.views.format import count, percent, plain
 from tuimon.views.tui.lines import Line, Span, cells, clip, justified, line
 
@@ -17,8 +18,14 @@ MODES: tuple[tuple[str, Mode, str], ...] = (
     ("c", "tree", "Call tree"),
     ("i", "icicle", "Icicle"),
 )
-#: The phases that the samples of a training thread divide into.
+#: The phases that the samples of a training thread always divide into; evaluation where there is any.
 FILTERS: tuple[str | None, ...] = (None, *(name for name in PHASES if name != "eval"))
+
+
+def filters(profile: Profile) -> tuple[str | None, ...]:
+    """What ``f`` goes through: all, the phases, the user's ranges."""
+    evaluation = ("eval",) if profile.phases["eval"] else ()
+    return (*FILTERS, *evaluation, *(RANGE + path for path in sorted(profile.ranges)))
 
 
 def tabs_line(mode: Mode, who: str, samples: int, width: int) -> Line:
@@ -34,20 +41,38 @@ def tabs_line(mode: Mode, who: str, samples: int, width: int) -> Line:
     return justified(spans, clip(right, max(width - cells(spans) - 1, 10)), width)
 
 
-def phases_line(counts: Counter[str], phase: str | None, width: int) -> Line:
+def phases_line(profile: Profile, part: str | None, width: int) -> Line:
     """The phases with their shares of these samples; the one that is shown alone is marked."""
-    total = counts.total()
     tight = width < 90
     spans: list[Span] = [Span(" f", "key bold"), Span(" " if tight else "  ")]
-    for name in FILTERS:
-        share = f" {percent(counts[name] / total)}" if name and total else ""
-        if tight:
-            share = share.replace(" %", "%")
-        if name == phase:
-            spans += [Span(f" {name or 'all'}{share} ", f"{name or 'key'} badge"), Span("" if tight else " ")]
-        else:
-            spans += [Span(f" {name or 'all'}", name or "text"), Span(f"{share} ", "dim"), Span("" if tight else " ")]
+    for name in filters(profile):
+        if name is None or not name.startswith(RANGE):
+            spans += _choice(name or "all", name or "text", profile, name, part, tight)
     return clip(spans, width)
+
+
+def ranges_line(profile: Profile, part: str | None, width: int) -> Line:
+    """The user's ranges with their shares; those before the one that is shown alone go where there is no room."""
+    tight = width < 90
+    listed = [name for name in filters(profile) if name is not None and name.startswith(RANGE)]
+    choices = [_choice(plain(name.removeprefix(RANGE)), "text", profile, name, part, tight) for name in listed]
+    label = Span(" ranges ", "dim")
+    at = listed.index(part) if part in listed else 0
+    first = 0
+    while first < at and cells([label, Span("… "), *chain(*choices[first : at + 1])]) > width:
+        first += 1
+    return clip([label, *([Span("… ", "dim")] if first else []), *chain(*choices[first:])], width)
+
+
+def _choice(text: str, role: str, profile: Profile, name: str | None, part: str | None, tight: bool) -> list[Span]:
+    share = f" {percent(profile.count(name) / profile.samples)}" if name and profile.samples else ""
+    if tight:
+        share = share.replace(" %", "%")
+    after = Span("" if tight else " ")
+    if name == part:
+        marked = "key" if role == "text" else role
+        return [Span(f" {text}{share} ", f"{marked} badge"), after]
+    return [Span(f" {text}", role), Span(f"{share} ", "dim"), after]
 
 
 def who_text(scope: Scope, alike: int) -> str:
@@ -64,13 +89,18 @@ def who_text(scope: Scope, alike: int) -> str:
             return "the whole run"
 
 
+def part_text(part: str) -> str:
+    """A phase or a user range, for people."""
+    return f"the range {plain(part.removeprefix(RANGE))}" if part.startswith(RANGE) else part
+
+
 def empty_lines(profile: Profile, phase: str | None) -> list[Line]:
     """Why there is nothing to show, and what to press."""
     if profile.samples and phase is not None and not profile.has_phases:
         why = "phases are of a training process: these threads have none"
         return [(), line((why, "text")), line("press ", ("f", "key bold"), " for all samples")]
     if profile.samples and phase is not None:
-        return [(), line((f"no sample in {phase} in the last 30 s", "text"))]
+        return [(), line((f"no sample in {part_text(phase)} in the last 30 s", "text"))]
     return [
         (),
         line(("no stack samples of the last 30 s", "text")),

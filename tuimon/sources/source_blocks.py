@@ -1,0 +1,67 @@
+"""Which lines a ``with`` block or a function spans, read from its source."""
+
+from __future__ import annotations
+
+import ast
+import warnings
+from typing import NamedTuple
+
+from tuimon.sources.frames import SourceText
+
+_FILES_HELD = 16
+#: Parsing takes about a second per MB.
+_LARGEST_BYTES = 512 << 10
+
+
+class Block(NamedTuple):
+    """First and last line, counted from 1."""
+
+    first: int
+    last: int
+
+
+class SourceBlocks:
+    """Blocks of source files, each read once; a file that is gone, large, changed or of another Python has none."""
+
+    def __init__(self, not_after_unix_s: float | None = None) -> None:
+        """A file changed after ``not_after_unix_s`` may no longer be what runs."""
+        self._not_after_unix_s = not_after_unix_s
+        self._source = SourceText()
+        self._withs: dict[str, list[tuple[Block, Block]]] = {}  # file: lines of the statement's head, its whole
+        self._functions: dict[str, dict[tuple[str, int], Block]] = {}
+
+    def block(self, file: str, line: int, function: str) -> Block | None:
+        """The innermost ``with`` block whose head is on this line, or the function that begins there."""
+        if file not in self._withs:
+            self._read(file)
+        whole = self._functions[file].get((function, line))
+        if whole is not None:
+            return whole
+        found = [(head, block) for head, block in self._withs[file] if head.first <= line <= head.last]
+        return min(found, key=lambda pair: pair[0].last - pair[0].first)[1] if found else None
+
+    def _read(self, file: str) -> None:
+        while len(self._withs) >= _FILES_HELD:
+            oldest = next(iter(self._withs))
+            del self._withs[oldest], self._functions[oldest]
+        withs = self._withs[file] = []
+        functions = self._functions[file] = {}
+        for node in ast.walk(_parsed(self._source.whole(file, self._not_after_unix_s))):
+            match node:
+                case ast.With() | ast.AsyncWith():
+                    last = max(item.context_expr.end_lineno or 0 for item in node.items)
+                    withs.append((Block(node.lineno, last), Block(node.lineno, node.end_lineno or last)))
+                case ast.FunctionDef() | ast.AsyncFunctionDef():
+                    first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+                    functions[node.name, first] = Block(first, node.end_lineno or first)
+
+
+def _parsed(text: bytes) -> ast.Module:
+    if len(text) <= _LARGEST_BYTES:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # about the user's code, which is not ours to judge
+                return ast.parse(text)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            pass
+    return ast.Module([], [])
