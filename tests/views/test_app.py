@@ -382,8 +382,15 @@ async def test_resizing_from_huge_to_tiny_and_back():
         assert "INPUT-BOUND" in text(app, "verdict")
 
 
+async def test_a_font_without_braille_gets_blocks():
+    async with running(streams.gpu_bound(30), look=Look(glyphs="blocks")) as (app, _):
+        gpu = app.board.gpu
+        drawn = "".join(segment.text for y in range(gpu.content_size.height) for segment in gpu.render_line(y))
+        assert "█" in drawn and not any("⠀" <= char <= "⣿" for char in drawn)
+
+
 async def test_an_ascii_terminal_gets_ascii():
-    async with running(streams.input_bound(30), look=Look(unicode=False)) as (app, pilot):
+    async with running(streams.input_bound(30), look=Look(glyphs="ascii")) as (app, pilot):
         await pilot.pause()
         drawn = "\n".join(
             "".join(segment.text for segment in strip) for strip in app.screen._compositor.render_strips()

@@ -3,7 +3,7 @@
 import pytest
 from rich.cells import cell_len
 
-from tuimon.views.tui.glyphs import ascii_only, terminal_has_unicode
+from tuimon.views.tui.glyphs import ascii_only, blocks_only, glyphs_of, terminal_has_unicode
 from tuimon.views.tui.lines import cells, clip, clipped, column, justified, line, text_of, wrapped
 
 
@@ -56,3 +56,22 @@ def test_ascii_keeps_the_width():
 )
 def test_which_terminals_get_braille(environ, encoding, can):
     assert terminal_has_unicode(environ, encoding) is can
+
+
+def test_blocks_stand_for_braille_by_its_height():
+    assert blocks_only("⢀⣀⡄⣤⣆⣶⡇⣿ ━ 漢") == "▂▂▄▄▆▆██ ━ 漢"
+
+
+@pytest.mark.parametrize(
+    ("environ", "glyphs"),
+    [
+        ({"TERM": "xterm"}, "braille"),
+        ({"TERM": "xterm", "TUIMON_GLYPHS": "blocks"}, "blocks"),
+        ({"TERM": "linux", "TUIMON_GLYPHS": "blocks"}, "blocks"),
+        ({"TERM": "linux"}, "ascii"),
+        ({"TERM": "xterm", "TUIMON_GLYPHS": "ascii"}, "ascii"),
+        ({"TERM": "xterm", "TUIMON_GLYPHS": "what"}, "braille"),
+    ],
+)
+def test_the_user_has_the_last_word_on_characters(environ, glyphs):
+    assert glyphs_of(environ, "utf-8") == glyphs

@@ -185,7 +185,7 @@ async def test_before_anything_is_known():
 
 @pytest.mark.parametrize(
     ("size", "look"),
-    [((40, 10), Look()), ((200, 60), Look("16")), ((80, 24), Look(unicode=False)), ((80, 24), Look("none"))],
+    [((40, 10), Look()), ((200, 60), Look("16")), ((80, 24), Look(glyphs="ascii")), ((80, 24), Look("none"))],
 )
 async def test_lines_have_the_right_width_on_every_terminal(size, look):
     for monitor in (play(), streams.hostile()):

@@ -1,8 +1,9 @@
-"""Terminals without Unicode: every character we draw has an ASCII stand-in."""
+"""Terminals and fonts with fewer characters: blocks for braille, and an ASCII stand-in for every character we draw."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal, get_args
 
 from rich.cells import cell_len
 
@@ -45,20 +46,27 @@ _PLAIN = {
     "\u202f": " ",
     "\u00a0": " ",
 }
+Glyphs = Literal["braille", "blocks", "ascii"]
+GLYPHS: tuple[Glyphs, ...] = get_args(Glyphs)
 _NO_UNICODE_TERMS = ("linux", "dumb", "vt100", "vt102", "vt220")
 
 
-def _braille() -> dict[int, str]:
-    """Braille cells by how high their dots reach, as ``.`` ``:`` ``|`` ``#``."""
-    rows = (0x09, 0x12, 0x24, 0xC0)  # dots of each row, from the top
-    table = {}
-    for code in range(1, 256):
-        full = sum(1 for row in rows if code & row)
-        table[0x2800 + code] = " .:|#"[full]
-    return table
+def _braille(heights: str) -> dict[int, str]:
+    """Braille cells by how high their dots reach, as one of five characters from empty to full."""
+    rows = (0xC0, 0x24, 0x12, 0x09)  # dots of each row, from the bottom
+    return {
+        0x2800 + code: heights[max(height for height, row in enumerate(rows, 1) if code & row)]
+        for code in range(1, 256)
+    }
 
 
-_TABLE = {ord(key): value for key, value in _PLAIN.items()} | _braille()
+_TABLE = {ord(key): value for key, value in _PLAIN.items()} | _braille(" .:|#")
+_BLOCKS = _braille(" ▂▄▆█")
+
+
+def blocks_only(text: str) -> str:
+    """``text`` with blocks in the place of braille."""
+    return text if text.isascii() else text.translate(_BLOCKS)
 
 
 def ascii_only(text: str) -> str:
@@ -66,6 +74,18 @@ def ascii_only(text: str) -> str:
     if text.isascii():
         return text
     return "".join(char if char.isascii() else "?" * cell_len(char) for char in text.translate(_TABLE))
+
+
+def glyphs_of(environ: Mapping[str, str], encoding: str) -> Glyphs:
+    """What a terminal can show: what ``TUIMON_GLYPHS`` says, else what can be known of it.
+
+    Which characters its font has cannot be asked: braille is taken for granted.
+    """
+    asked = environ.get("TUIMON_GLYPHS", "")
+    for known in GLYPHS:
+        if asked == known:
+            return known
+    return "braille" if terminal_has_unicode(environ, encoding) else "ascii"
 
 
 def terminal_has_unicode(environ: Mapping[str, str], encoding: str) -> bool:

@@ -99,9 +99,9 @@ def _spread(tiles: Sequence[Line]) -> Line:
 
 def _summary(views: Sequence[GpuView], hidden: int, width: int) -> Line:
     """Every trouble; else the range of each figure."""
-    told = [
-        line((f"{name_of(view.gpu)}: ", "text"), *trouble_of(view, width)) for view in views if trouble_of(view, width)
-    ]
+    troubled = [view for view in views if trouble_of(view, width)]
+    room = width // max(len(troubled), 1) - 6
+    told = [line((f"{name_of(view.gpu)}: ", "text"), *trouble_of(view, room)) for view in troubled]
     more = [line((f"+{hidden} more (z)", "dim"))] if hidden else []
     if told:
         return _spread([*told, *more])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tuimon.views.tui.lines import Line, cells, column, line, paragraph, wrapped
 
-_INDENT = 14
+_INDENT = 16
 
 #: Section -> (term, role, explanation).
 SECTIONS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
@@ -25,6 +25,11 @@ SECTIONS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
             ("D", "key", "in a thread's sheet: a dump of all stacks of its process"),
             ("space  p", "key", "freeze the picture; measuring goes on"),
             ("d", "key", "dark or light"),
+            (
+                "TUIMON_GLYPHS",
+                "key",
+                "in the environment: blocks or ascii, where the font has no braille for the charts",
+            ),
             ("e", "key", "export: a report (JSON, text) and a picture of the screen, into the current folder"),
         ),
     ),

@@ -13,7 +13,7 @@ from textual.strip import Strip
 from textual.theme import Theme
 from textual.widget import Widget
 
-from tuimon.views.tui.glyphs import ascii_only
+from tuimon.views.tui.glyphs import Glyphs, ascii_only, blocks_only
 from tuimon.views.tui.lines import Line, Span, clip
 from tuimon.views.tui.palette import style_of
 
@@ -27,7 +27,7 @@ Picture = TypeVar("Picture")
 class Canvas(Widget):
     """Shows lines of spans through the Line API."""
 
-    unicode: ClassVar[bool] = True  # False: every character is drawn in ASCII
+    characters: ClassVar[Glyphs] = "braille"
     mono: ClassVar[bool] = False  # True: no colours
 
     def __init__(self, id: str | None = None) -> None:
@@ -62,7 +62,9 @@ class Canvas(Widget):
 
     def glyphs(self, text: str) -> str:
         """``text`` as this terminal can show it."""
-        return text if self.unicode else ascii_only(text)
+        if self.characters == "braille":
+            return text
+        return blocks_only(text) if self.characters == "blocks" else ascii_only(text)
 
     @property
     def lines(self) -> Sequence[Line]:

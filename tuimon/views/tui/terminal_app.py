@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 from textual.app import App, ReturnType
 
 from tuimon.views.tui import palette
-from tuimon.views.tui.glyphs import terminal_has_unicode
+from tuimon.views.tui.glyphs import Glyphs, glyphs_of
 from tuimon.views.tui.pane import Canvas
 
 
@@ -17,7 +17,7 @@ class Look(NamedTuple):
     """What a terminal can show."""
 
     colours: Literal["none", "16", "many"] = "many"
-    unicode: bool = True
+    glyphs: Glyphs = "braille"
 
 
 class TerminalApp(App[ReturnType]):
@@ -33,18 +33,18 @@ class TerminalApp(App[ReturnType]):
         super().__init__(ansi_color=True if mono else None)
         look = look or self._look_of_terminal(mono)
         Canvas.mono = mono
-        Canvas.unicode = look.unicode
+        Canvas.characters = look.glyphs
         self._dark, self._light = palette.THEMES_16 if look.colours == "16" else palette.THEMES
         self.register_theme(self._dark)
         self.register_theme(self._light)
         self.theme = self._dark.name
-        self.set_class(not look.unicode, "-ascii")
+        self.set_class(look.glyphs == "ascii", "-ascii")
         self.set_class(mono, "-mono")
 
     def _look_of_terminal(self, mono: bool) -> Look:
-        unicode = terminal_has_unicode(os.environ, getattr(sys.__stderr__, "encoding", None) or "utf-8")
+        glyphs = glyphs_of(os.environ, getattr(sys.__stderr__, "encoding", None) or "utf-8")
         few = self.console.color_system == "standard"
-        return Look("none" if mono else "16" if few else "many", unicode)
+        return Look("none" if mono else "16" if few else "many", glyphs)
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         """Our colours, known before our themes are."""
