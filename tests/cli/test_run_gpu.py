@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.cli.command import running, script, tuimon
 from tests.fake_nvml import Scenario, modern, usual
 from tests.waiting import until
-from tuimon.records import Gpu, Notice
+from tuimon.records import Gpu
 from tuimon.session.session import Session
 from tuimon.sources.log import read_log
 
@@ -66,7 +66,6 @@ def test_a_run_with_gpus(tmp_path: Path) -> None:
     session = Session()
     for record in read_log(str(log)):
         session.add(record)
-        assert not (isinstance(record, Notice) and record.source == "gpu"), record
     first, second = session.gpus()
     assert (first.index, first.name, first.used_by_run) == (0, "NVIDIA Fake 80GB", True)
     assert (second.name, second.used_by_run, second.sm_ratio) == ("NVIDIA Display Card", False, None)

@@ -71,5 +71,10 @@ def test_a_gpu_of_which_an_instance_is_used_is_used(nvml: FakeNvml) -> None:
     assert seen == [[*(uuid(index) for index in range(4)), "MIG-77"], [uuid(3), "MIG-77"]]
 
 
+def test_a_process_with_many_gpus_gets_longer_windows(nvml: FakeNvml) -> None:
+    told = [uuid(index) for index in range(4)]
+    assert [len(gpus(nvml.look(float(t), gpu_uuids=told))) for t in range(5)] == [4, 0, 4, 0, 4]
+
+
 def test_without_a_gpu_in_use_all_are_read(nvml: FakeNvml) -> None:
-    assert [len(gpus(nvml.look(float(t)))) for t in range(3)] == [4, 4, 4]
+    assert [len(gpus(nvml.look(float(t)))) for t in range(4)] == [4, 0, 4, 0]

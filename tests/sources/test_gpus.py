@@ -75,9 +75,9 @@ def test_samples_in_one_record_are_bounded(nvml: FakeNvml) -> None:
     nvml.look(1.0)
     nvml.set(gpu0_samples=" ".join(f"{2000 + i}:{i % 100}" for i in range(200)))
     (gpu,) = gpus(nvml.look(2.0))
-    assert len(gpu.util_samples) == 25
+    assert len(gpu.util_samples) == 10
     assert gpu.util_ratio == pytest.approx(0.495)
-    assert gpu.util_samples[:2] == [pytest.approx(0.04, abs=0.01), pytest.approx(0.12, abs=0.01)]  # means of eight
+    assert gpu.util_samples[:2] == [pytest.approx(0.095, abs=0.01), pytest.approx(0.295, abs=0.01)]  # means of twenty
 
 
 def test_utilisation_by_the_older_call(nvml: FakeNvml) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.fake_nvml import FakeNvml, modern, usual
@@ -124,6 +125,15 @@ def test_what_is_not_supported_is_not_asked_for_again(nvml: FakeNvml) -> None:
     assert (gpu.power_w, gpu.power_instant_w, gpu.ecc_errors, gpu.sm_ratio) == (310.5, None, None, None)
 
 
+def test_a_field_that_fails_now_and_then_comes_back_and_one_that_may_not_be_read_does_not(nvml: FakeNvml) -> None:
+    nvml.set({"0.field.186.error": 999, "0.field.82.error": 4})
+    gpu = look(nvml, 1.0)
+    assert (gpu.power_instant_w, gpu.memory_temperature_c, gpu.power_w) == (None, None, 398.0)
+    nvml.set({"0.field.186.error": None, "0.field.82.error": None})
+    gpu = look(nvml, 2.0)
+    assert (gpu.power_instant_w, gpu.memory_temperature_c) == (402.0, None)
+
+
 def test_a_look_between_records_costs_three_calls(nvml: FakeNvml) -> None:
     nvml.set({"0.samples": "1000:50"})
     look(nvml, 1.0)
@@ -205,3 +215,15 @@ def test_an_old_driver_lacks_functions(tmp_path: Path) -> None:
     assert (gpu.sm_ratio, gpu.power_w, gpu.util_ratio) == (None, 310.5, 0.37)
     assert [process.memory_bytes for process in gpu.processes] == [19000 << 20]
     nvml.close()
+
+
+def test_an_hour_of_a_gpu_is_a_few_megabytes_of_log(nvml: FakeNvml) -> None:
+    """Two GPUs a process get a record a second, more of them fewer: well below the 10 MB that a rank may write."""
+    nvml.set({"0.pids": "11234:19000 11235:900", "0.samples": "1:1", "0.xids": "13", "0.event_reasons": "0x24"})
+    look(nvml, 1.0)
+    busy = {"0.field.74": 5_333_000_000, "0.field.197": 98_765_432_109, "0.field.198": 99_999_999_999}
+    samples = " ".join(f"{1000 + i}:{i}" for i in range(60))
+    nvml.set({**busy, "0.samples": samples, "0.process_samples": "11234:1000:47"})
+    gpu = look(nvml, 2.0)
+    assert len(gpu.util_samples) == 10
+    assert 2 * 3600 * len(msgspec.json.encode(gpu)) < 6_500_000

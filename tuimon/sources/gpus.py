@@ -28,6 +28,8 @@ _WINDOW_AT_LEAST_S = 4.0
 #: With more GPUs than these, those that the run does not use are read less often: the log has to stay small.
 _MANY = 2
 _UNUSED_EVERY_S = 4.0
+#: A process that uses more GPUs than these gets its records of them less often, too.
+_USED_BY_ONE = 2
 #: A call that takes longer hangs: the source goes on without it ...
 _PATIENCE_S = 0.8
 #: ... and says so after this long; the first call may load the driver, which takes seconds.
@@ -49,6 +51,7 @@ class GpuSource:
         self._interval_s = max(interval_s, _RECORD_S)
         self._window_s = self._interval_s
         self.period_s = min(self._window_s, _LOOK_S)
+        self._trainers = targets.trainers
         self._choice = GpuChoice(targets)
         self._clock = clock
         self._patience_s = patience_s
@@ -140,8 +143,13 @@ class GpuSource:
 
     def _due(self, slot: Slot, now_s: float) -> bool:
         """Whether a window has ended; half a look early rather than a whole look late."""
-        every_s = max(_UNUSED_EVERY_S, self._window_s) if self._seldom(slot) else self._window_s
+        every_s = max(_UNUSED_EVERY_S, self._window_s) if self._seldom(slot) else self._window_s * self._crowd()
         return now_s - slot.read_s >= every_s - min(self.period_s, every_s) / 2
+
+    def _crowd(self) -> int:
+        """How many windows a record covers, where a process uses so many GPUs that the log would grow too fast."""
+        used = sum(not self._seldom(slot) for slot in self._slots)
+        return -(-used // (_USED_BY_ONE * max(1, len(self._trainers()))))
 
     def _seldom(self, slot: Slot) -> bool:
         """Whether it is one of many GPUs, and none that the run uses."""

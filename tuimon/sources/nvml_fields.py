@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from tuimon.sources.nvml import INVALID_ARGUMENT, NOT_SUPPORTED, Handle
+from tuimon.sources.nvml import INVALID_ARGUMENT, NO_PERMISSION, NOT_SUPPORTED, Handle
 
 MEMORY_TEMPERATURE = 82  # degrees C
 ENERGY = 83  # mJ
@@ -76,7 +76,7 @@ class Fields:
             self._take(int(answer.fieldId), answer)
 
     def _take(self, field: int, answer: Any) -> None:  # noqa: ANN401  (a structure of pynvml)
-        if answer.nvmlReturn in (NOT_SUPPORTED, INVALID_ARGUMENT):
+        if answer.nvmlReturn in (NOT_SUPPORTED, INVALID_ARGUMENT, NO_PERMISSION):
             self._never.add(field)
         reading = _VALUES.get(int(answer.valueType))
         if answer.nvmlReturn == 0 and reading is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tuimon.sources.nvml import Handle
 
-_SAMPLES = 25
+_SAMPLES = 10
 
 
 class Utilisation:
