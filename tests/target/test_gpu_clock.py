@@ -433,3 +433,17 @@ def test_one_stream_tells_nothing_of_another(loop, unlimited):
     events.resolve()
     assert loop.times()[first.number][0].gap_us is not None
     assert loop.times()[second.number][0].gap_us is None
+
+
+def test_a_clock_that_rests_still_tells_what_it_recorded(loop, monkeypatch):
+    loop.turns(3)
+    loop.gpu.behind_ns = SECOND
+    loop.turns(3)
+    waiting = {pending.number for pending in loop.clock._events.pending}
+    assert waiting
+    loop.clock._left = 0
+    monkeypatch.setattr(gpu_budget.Budget, "paid", False)
+    loop.marked.clear()
+    assert loop.turns(40) == [0] * 40
+    assert waiting <= set(loop.times())
+    assert len([m for m in loop.marked if m.kind == TORCH_MEMORY]) >= 12

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from tests.target.programs import environment, fake_torch, python, said
-from tuimon.target import facts, layout, ring, rings, runtime
+from tuimon.target import facts, layout, precision, ring, rings, runtime
 
 
 @pytest.fixture
@@ -264,6 +264,7 @@ class FakeCuda:
 def test_gpus_are_named_once_cuda_is_initialised_and_never_before(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch.cuda", FakeCuda(False))
     monkeypatch.delitem(sys.modules, "torch.distributed", raising=False)
+    monkeypatch.setattr(precision, "_types", [])  # of the optimizers that other tests have stepped
     assert facts.late_facts() == {}
     monkeypatch.setitem(sys.modules, "torch.cuda", FakeCuda(True))
     assert facts.late_facts() == {"gpu_uuids": ["GPU-0000-1", "GPU-0000-2"]}

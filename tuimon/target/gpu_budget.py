@@ -18,11 +18,13 @@ class Budget:
         """Whether nothing is owed."""
         return self._debt_ns <= 0
 
-    def turn(self, now_ns: int) -> None:
-        """Another turn of the loop begins."""
-        allowed_ns = min(TURN_NS, (now_ns - self._turn_ns) // SHARE)
-        self._debt_ns = max(0, self._debt_ns - allowed_ns)
+    def turn(self, now_ns: int) -> bool:
+        """Another turn of the loop begins; returns ``paid``."""
+        if self._debt_ns:
+            allowed_ns = min(TURN_NS, (now_ns - self._turn_ns) // SHARE)
+            self._debt_ns = max(0, self._debt_ns - allowed_ns)
         self._turn_ns = now_ns
+        return self.paid
 
     def spend(self, cost_ns: int) -> None:
         """It took so long."""

@@ -66,7 +66,7 @@ class GpuClock:
         if not self.on:
             return 0
         try:
-            boundary = self._turns.boundary(kind, key)
+            boundary = self._turns.boundary(kind, key) if self._left else self._turns.untimed(kind, key)
             if boundary == NESTED or not (self._turn_begins() if boundary == TURN_BEGINS else self._left):
                 return 0
             return self._events.next_number()
@@ -120,9 +120,11 @@ class GpuClock:
     def _turn_begins(self) -> bool:
         """Whether its first boundary is timed: as the first of this turn, or as the end of the one before."""
         begun_ns = self._now_ns()
-        self._budget.turn(begun_ns)
-        self._look(begun_ns)
+        paid = self._budget.turn(begun_ns)
         timed = self._left > 0
+        if not (timed or paid or self._events.pending or begun_ns >= self._memory_due_ns):
+            return False
+        self._look(begun_ns)
         self._left = max(0, self._left - 1)
         if not self._left and self._budget.paid:
             self._left = BURST_TURNS

@@ -7,7 +7,9 @@ their names. None of them appears in a traceback that the user sees (Python 3.11
 from functools import partial, wraps
 from typing import Any, Callable, List
 
-from . import dynamo, epochs, loaders, runtime, worker
+from . import captures, dynamo, epochs, loaders, runtime, worker
+from .cuda_events import WaitingClock
+from .gpu_clock import GpuClock
 from .hidden import hide_frame as _hide_frame
 from .layout import (
     BACKWARD_BEGIN,
@@ -42,6 +44,10 @@ def hide() -> None:
         worker.slot_of,
         Slot.enter,
         runtime.tell_facts,
+        runtime.emit_timed,
+        WaitingClock.number,
+        GpuClock.number,
+        GpuClock.record,
     )
 
 
@@ -65,7 +71,7 @@ def hook_fetch(dataloader: Any) -> None:
             runtime.emit(FETCH_END, number, 1 if isinstance(error, StopIteration) else 2)
             _hide_frame(error)
             raise
-        runtime.emit(FETCH_END, number)
+        (runtime.emit if runtime.clock is None else runtime.emit_timed)(FETCH_END, number)
         return batch
 
     dynamo.skip(tuimon_fetch)
@@ -89,14 +95,14 @@ def hook_backward(autograd: Any) -> None:
     def tuimon_backward(t_outputs: Any, *args: Any, **kwargs: Any) -> Any:
         if runtime.is_compiling():
             return original(t_outputs, *args, **kwargs)
-        runtime.emit(BACKWARD_BEGIN)
+        (runtime.emit if runtime.clock is None else runtime.emit_timed)(BACKWARD_BEGIN)
         try:
             result = original(t_outputs, *args, **kwargs)
         except BaseException as error:
-            runtime.emit(BACKWARD_END)
+            runtime.emit_timed(BACKWARD_END)
             _hide_frame(error)
             raise
-        runtime.emit(BACKWARD_END)
+        (runtime.emit if runtime.clock is None else runtime.emit_timed)(BACKWARD_END)
         if runtime.facts_due:
             runtime.tell_facts()
         return result
@@ -129,30 +135,37 @@ def hook_scaler(grad_scaler: Any) -> None:
     def tuimon_scaler_step(self: Any, *args: Any, **kwargs: Any) -> Any:
         if runtime.is_compiling():
             return original(self, *args, **kwargs)
-        runtime.emit(OPTIMIZER_BEGIN, id(self))
+        runtime.emit_timed(OPTIMIZER_BEGIN, id(self))
         try:
             result = original(self, *args, **kwargs)
         except BaseException as error:
-            runtime.emit(OPTIMIZER_END, id(self))
+            runtime.emit_timed(OPTIMIZER_END, id(self))
             _hide_frame(error)
             raise
-        runtime.emit(OPTIMIZER_END, id(self))
+        runtime.emit_timed(OPTIMIZER_END, id(self))
         return result
 
     dynamo.skip(tuimon_scaler_step)
     _rebind([scaler_class], "step", tuimon_scaler_step)
 
 
+def hook_captures(graphs: Any) -> None:
+    """The GPU clock rests while a CUDA graph is captured. ``graphs`` is the module ``torch.cuda.graphs``."""
+    if runtime.clock is not None:
+        let_pass = runtime.let_gpu_clock_pass
+        captures.hook(graphs, lambda owner, name, replacement: _rebind([owner], name, replacement), let_pass)
+
+
 def _step_begins(optimizer: Any, args: Any, kwargs: Any) -> None:
     if runtime.is_compiling():
         return
-    runtime.emit(OPTIMIZER_BEGIN, id(optimizer))
+    (runtime.emit if runtime.clock is None else runtime.emit_timed)(OPTIMIZER_BEGIN, id(optimizer))
 
 
 def _step_ends(optimizer: Any, args: Any, kwargs: Any) -> None:
     if runtime.is_compiling():
         return
-    runtime.emit(OPTIMIZER_END, id(optimizer))
+    (runtime.emit if runtime.clock is None else runtime.emit_timed)(OPTIMIZER_END, id(optimizer))
     if runtime.facts_due:
         runtime.tell_facts(optimizer)
 

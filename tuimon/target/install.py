@@ -2,7 +2,7 @@
 
 from typing import Any, Callable
 
-from . import api, dynamo, gc_pauses, hooks, nvtx, ranges, runtime
+from . import api, captures, dynamo, gc_pauses, hooks, nvtx, ranges, runtime
 
 WhenImported = Callable[[str, Callable[[Any], None]], None]
 
@@ -23,6 +23,7 @@ def install(torch: Any, when_imported: WhenImported) -> None:
     when_imported("torch.utils.data._utils.fetch", hooks.hook_loading)
     when_imported("torch.optim.optimizer", hooks.hook_optimizer)
     when_imported("torch.amp.grad_scaler", hooks.hook_scaler)
+    when_imported("torch.cuda.graphs", hooks.hook_captures)
     when_imported("torch.cuda.nvtx", nvtx.hook_torch)
     when_imported("nvtx", nvtx.hook_package)
 
@@ -32,4 +33,5 @@ def uninstall() -> None:
     runtime.stop()
     gc_pauses.uninstall()
     hooks.uninstall()
+    captures.forget()
     nvtx.uninstall()

@@ -11,7 +11,8 @@ import time
 from _thread import allocate_lock
 from typing import Any, Callable, Optional
 
-from . import dynamo, facts, yama
+from . import captures, cuda_events, dynamo, facts, yama
+from .gpu_clock import GpuClock
 from .layout import FETCH_BEGIN, ITER_BEGIN
 from .names import RangeNames
 from .rings import YOUNG_S, make_ring
@@ -34,6 +35,8 @@ on = False
 is_compiling: Callable[[], bool] = _never
 #: Facts that are known only once the training runs (rank, GPUs) are still to be told.
 facts_due = False
+#: The GPU clock (or what waits for CUDA in its place): boundaries go through ``emit_timed``. None: there is none.
+clock: Any = None
 #: The names of user ranges in this process's ring.
 names: Optional[RangeNames] = None
 
@@ -49,9 +52,24 @@ _ATTENDANTS = (b"--multiprocessing-fork", b"multiprocessing.forkserver", b"_indu
 _FACTS_BOUNDARIES = 64
 
 
+def emit_timed(kind: int, value: int = 0) -> None:
+    """Write the marker of a boundary, and where the GPU clock times it, have its event recorded after it."""
+    timing = clock
+    number = 0 if timing is None else timing.number(kind, value)
+    emit(kind, value, number)
+    if number:
+        timing.record(number)
+
+
+def let_gpu_clock_pass() -> None:
+    """Return when no other thread is touching the GPU for the GPU clock."""
+    if clock is not None:
+        clock.let_pass()
+
+
 def start(torch: Any) -> None:
     """torch has been imported: make the ring, or be ready to make it at the first marker of a training."""
-    global on, is_compiling, _fork_hooked
+    global on, is_compiling, clock, _fork_hooked
     if on:
         return
     compiler = getattr(torch, "compiler", None)
@@ -62,6 +80,8 @@ def start(torch: Any) -> None:
         os.register_at_fork(after_in_child=_after_fork)
         atexit.register(_at_exit)
     yama.allow_tracers()
+    if cuda_events.is_built(torch) and os.environ.get("TUIMON_GPU_EVENTS") != "0":
+        clock = cuda_events.WaitingClock(torch.cuda, _start_clock)
     if _is_attendant():
         _be_lazy()
     else:
@@ -70,8 +90,11 @@ def start(torch: Any) -> None:
 
 def stop() -> None:
     """No more markers from this process."""
-    global on, emit, facts_due, _writer, names
+    global on, emit, facts_due, clock, _writer, names
     on = False
+    timing, clock = clock, None
+    if timing is not None:
+        timing.close()
     emit = _emit_nothing
     facts_due = False
     names = None
@@ -134,6 +157,21 @@ def tell_facts(optimizer: Any = None) -> None:
             facts_due = False
 
 
+def _start_clock() -> None:
+    """The program has initialised CUDA."""
+    global clock
+    try:
+        device = cuda_events.CudaDevice(sys.modules["torch"], captures.any_open)
+        clock = GpuClock(device, _emit_anew)
+    except Exception:  # a torch that has other names for what is needed
+        clock = None
+
+
+def _emit_anew(kind: int, value: int, flag: int) -> None:
+    """For who keeps it: ``emit`` changes."""
+    emit(kind, value, flag)
+
+
 def _be_lazy() -> None:
     global emit
     emit = _emit_first
@@ -147,8 +185,10 @@ def _emit_first(kind: int, value: int = 0, flag: int = 0) -> None:
 
 
 def _after_fork() -> None:
-    """In a forked child: let go of the parent's ring."""
-    global facts_due, _writer, names, _opening
+    """In a forked child: let go of the parent's ring, and of its events without freeing them."""
+    global facts_due, clock, _writer, names, _opening
+    if clock is not None:
+        clock = clock.in_child()
     _opening = allocate_lock()
     _writer = None
     names = None
