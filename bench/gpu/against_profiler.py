@@ -15,7 +15,7 @@ from bench.gpu.training import SHAPES, TRUTH, Training, hooked
 from bench.overhead import Say
 from bench.table import Row, Spread
 from tuimon.records import GpuTime
-from tuimon.sources.markers import RingFollower
+from tuimon.sources.ring_follower import RingFollower
 from tuimon.target import ring, runtime
 
 OFF_PROMISE_PERCENT = 5.0

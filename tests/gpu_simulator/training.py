@@ -9,7 +9,7 @@ from typing import NamedTuple
 from tests.gpu_simulator.device import SimulatedDevice, StreamHandle
 from tests.gpu_simulator.machine import MS, SECOND, US, Cpu, Gpu, Stream
 from tuimon.records import Record
-from tuimon.sources.markers import RingFollower
+from tuimon.sources.ring_follower import RingFollower
 from tuimon.target import ring
 from tuimon.target.gpu_clock import GpuClock
 

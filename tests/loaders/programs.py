@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.target.programs import environment
 from tests.waiting import until
 from tuimon.records import Loader
-from tuimon.sources.markers import RingFollower
+from tuimon.sources.ring_follower import RingFollower
 from tuimon.target import ring
 
 #: What runs in the workers is timed where it runs; each process writes what it has done so far.

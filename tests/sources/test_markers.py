@@ -8,8 +8,9 @@ import pytest
 from tests.sources.loop_script import MS, markers
 from tuimon.records import Mark, Steps
 from tuimon.sources import markers as module
-from tuimon.sources.markers import MarkerSource, RingFollower, quantile
+from tuimon.sources.markers import MarkerSource
 from tuimon.sources.ranges import RangeTracker
+from tuimon.sources.ring_follower import RingFollower, quantile
 from tuimon.sources.targets import Targets
 from tuimon.target import ring
 

@@ -73,6 +73,11 @@ class GpuTracker:
         self._memory_told: dict[int, dict[int, int]] = {}  # in the latest record of it
         self._memory_ns: dict[int, int] = {}
 
+    @property
+    def active(self) -> bool:
+        """Whether a boundary with an event was seen."""
+        return self._thread is not None
+
     def boundary(self, time_ns: int, kind: int, flag: int, tid: int, value: int) -> None:
         """A boundary of any thread; nothing is kept before the first that has an event."""
         if self._thread != tid:
