@@ -14,16 +14,15 @@ from tuimon.views.tui.gpu_figures import (
     GpuView,
     heat_line,
     label,
-    memory_line,
     power_gauge,
     power_line,
     process_lines,
     rates_lines,
     slowed_line,
     stale_badge,
-    torch_line,
     value,
 )
+from tuimon.views.tui.gpu_memory import memory_line, torch_line
 from tuimon.views.tui.lines import Line, cells, line
 
 _PROCESSES = 4

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from tuimon.views.format import ABSENT, celsius, plain
 from tuimon.views.tui.gpu_card import activities, gpu_card
 from tuimon.views.tui.gpu_figures import GpuView, joined, of
-from tuimon.views.tui.gpu_table import mark_of, name_of, trouble_of
+from tuimon.views.tui.gpu_names import mark_of, name_of, trouble_of
 from tuimon.views.tui.lines import Line, Span, cells, clip, line
 
 _CARD_WIDTH = 36

@@ -14,6 +14,7 @@ from tuimon.views.gpu_text import STALE_S
 from tuimon.views.tui import gpu_card
 from tuimon.views.tui.gpu_cards import cards_lines, cards_rows
 from tuimon.views.tui.gpu_figures import GpuView, TorchShare
+from tuimon.views.tui.gpu_mosaic import gpu_mosaic
 from tuimon.views.tui.gpu_table import folded_line, gpu_table
 from tuimon.views.tui.lines import Line, Span, clipped, line
 from tuimon.views.tui.pane import Pane
@@ -111,7 +112,9 @@ def gpus_lines(picture: GpuPicture, width: int, height: int) -> list[Line]:
     if len(views) == 1 and room >= _LEAST_CARD:
         return [*gpu_card.gpu_card(views[0], width, room), *below]
     cards = cards_lines(views, width, room) if len(views) > 1 and _worth_cards(views) else None
-    return [*(cards or gpu_table(views, width, room)), *below]
+    if cards is None:
+        cards = gpu_table(views, width, room) if len(views) <= room else gpu_mosaic(views, width, room)
+    return [*cards, *below]
 
 
 def _worth_cards(views: Sequence[GpuView]) -> bool:
