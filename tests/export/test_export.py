@@ -8,10 +8,10 @@ import pytest
 
 from tests.session.records import header, process, stacks, steps, threads
 from tests.session.test_steps import LOOP_FRAMES, LOOP_SAMPLES
-from tuimon.records import Exit, Gpu, Mark
+from tuimon.records import Exit, Gpu, Mark, RangePlace
 from tuimon.views.export.collapsed import collapsed
 from tuimon.views.export.perfetto import perfetto
-from tuimon.views.export.profile import Selection
+from tuimon.views.export.profile import Selection, contents
 from tuimon.views.export.speedscope import speedscope
 from tuimon.views.export.table import COLUMNS, write_csv
 
@@ -109,3 +109,28 @@ def test_the_set_up_is_in_no_phase():
     early = [*LOG[:4], stacks(10.5, *LOOP_SAMPLES), *LOG[4:]]
     assert sum(int(line.rpartition(" ")[2]) for line in collapsed(early, Selection(role="main"))) == 203
     assert sum(int(line.rpartition(" ")[2]) for line in collapsed(early, Selection(phase="data"))) == 30
+
+
+@pytest.mark.parametrize(
+    "part, samples",
+    [
+        ("load/read", 30),
+        ("read", 30),
+        ("range:read", 30),
+        ("load", 40),
+        ("range:backward", 15),
+        ("backward", 28),
+        ("x", 0),
+    ],
+)
+def test_a_user_range_may_be_chosen(part, samples):
+    places = [
+        RangePlace("load", "train.py", "main", 9, 10),
+        RangePlace("load", "train.py", "main", 14, 14),
+        RangePlace("load/read", "train.py", "get_batch", 1, 5),
+        RangePlace("backward", "train.py", "main", 13, 13),
+    ]
+    log = [*LOG[:-1], steps(14, {"data": 1}, range_places=places), LOG[-1]]
+    assert sum(int(line.rpartition(" ")[2]) for line in collapsed(log, Selection(phase=part))) == samples
+    assert contents(log).has_part(part) == bool(samples)
+    assert contents(log).ranges == ("backward", "load", "load/read")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench import accuracy
+from bench import accuracy, inferred
 from tuimon.sources import pyspy
 
 if pyspy.find() is None:
@@ -27,3 +27,20 @@ def test_samples_are_put_into_the_phase_they_were_taken_in() -> None:
     right, samples = accuracy.joined(6.0, max_cpu_ratio=1.0)
     assert samples >= 80
     assert right >= 0.95
+
+
+@pytest.mark.torch
+def test_samples_are_put_into_the_user_range_they_were_taken_in() -> None:
+    right, samples = accuracy.ranged(6.0, max_cpu_ratio=1.0)
+    assert samples >= 80
+    assert right >= 0.95
+
+
+@pytest.mark.torch
+def test_inferred_phases_are_those_of_the_markers() -> None:
+    one = inferred.infer("evaluated", 8.0, max_cpu_ratio=1.0)
+    assert one.samples >= 80
+    assert one.marked.keys() == one.inferred.keys()
+    for name, share in one.marked.items():
+        # 5 points as promised, and four standard errors for so few samples
+        assert abs(one.inferred[name] - share) <= 0.05 + 4 * (share * (1 - share) / one.samples) ** 0.5, name

@@ -91,7 +91,9 @@ def test_push_pop_mark(torch_nvtx, markers, imported):
     found = markers()
     assert [(kind, name) for kind, name, _ in found[:2]] == [(RANGE_PUSH, "forward"), (MARK, "here")]
     assert found[2][0] == RANGE_POP
-    assert {(place[0], place[1]) for _, _, place in found[:2]} == {(__file__, "test_push_pop_mark")}
+    assert {(place[0], place[1]) for _, _, place in found} == {(__file__, "test_push_pop_mark")}
+    (push, _, pop) = (int(place[2]) for _, _, place in found)
+    assert pop == push + 2  # where the range was closed
 
 
 def test_the_context_manager_names_the_users_line(torch_nvtx, markers):

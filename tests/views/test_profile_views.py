@@ -10,13 +10,21 @@ from tests.tree.profiles import MAIN
 from tests.tree.test_tree import table
 from tuimon.session.asked import Scope
 from tuimon.session.profile import Profile
+from tuimon.session.range_join import RANGE
 from tuimon.session.samples import Sample
 from tuimon.session.tree import CallTree
 from tuimon.views.tui.calltree import TreeView, indent, visible_nodes
 from tuimon.views.tui.hotlines import LinesView
 from tuimon.views.tui.icicle import IcicleView, blocks, under
 from tuimon.views.tui.lines import cells, text_of
-from tuimon.views.tui.profile_view import empty_lines, phases_line, tabs_line, who_text
+from tuimon.views.tui.profile_view import (
+    empty_lines,
+    filters,
+    phases_line,
+    ranges_line,
+    tabs_line,
+    who_text,
+)
 from tuimon.views.tui.thread_rows import header_line, layout, thread_line, thread_lines
 from tuimon.views.tui.tree_cursor import TreeCursor, node_of_line
 
@@ -345,6 +353,26 @@ def test_phases_with_their_shares(trainer):
     assert next(span for span in spans if "forward" in span.text).role == "forward badge"
     assert cells(phases_line(trainer, None, 76)) <= 76
     assert "optimizer 4%" in text_of(phases_line(trainer, None, 76))
+
+
+def test_user_ranges_have_a_line_of_their_own_and_are_filters():
+    ranges = [f"step/{'part' * 3} {i}" for i in range(8)]
+    samples = [Sample([0], 10, "other", ranges=("step", path)) for path in ranges]
+    profile = of(*samples, Sample([0], 20, "eval"))
+    listed = filters(profile)
+    assert listed[:7] == (None, "data", "forward", "backward", "optimizer", "other", "eval")
+    assert listed[7:] == (f"{RANGE}step", *(RANGE + path for path in ranges))
+    row = text_of(ranges_line(profile, None, 116))
+    assert row.startswith(" ranges ") and "step 80 %" in row
+    for path in ranges:
+        spans = ranges_line(profile, RANGE + path, 76)
+        assert cells(spans) <= 76
+        assert next(span.text for span in spans if span.role == "key badge") == f" {path} 10% "
+    assert "range" not in text_of(phases_line(profile, None, 200))
+    assert "eval 20 %" in text_of(phases_line(profile, None, 200))
+    assert profile.count(f"{RANGE}step") == 80
+    assert profile.lines(f"{RANGE}{ranges[0]}").samples == 10
+    assert "the range gone" in text_of(empty_lines(profile, f"{RANGE}gone")[1])
 
 
 def test_who():
