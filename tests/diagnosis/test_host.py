@@ -96,3 +96,17 @@ def test_what_could_not_be_judged_is_told_with_its_reason():
 
 def test_nothing_is_judged_without_a_training():
     assert [rule for rule, _ in unjudged(Session())] == ["all"]
+
+
+def test_side_work_in_the_model_is_told_at_the_line_that_calls_it():
+    lines = frames(
+        ("train.py", 60, "check", "model(probe)", True),
+        ("/lib/site-packages/torch/nn/modules/module.py", 99, "_call_impl"),
+        ("model.py", 7, "forward", "return self.conv(x)", True),
+        ("train.py", 16, "main", "check(model)", True),
+        first=30,
+    )
+    phases = {"data": 5, "forward": 30, "backward": 35, "optimizer": 5, "other": 25}
+    windows = [steps(t, phases, first_index=10 * t) for t in range(1, 9)]
+    finding = found(session_of(*windows, lines, stacks(8, *TRAINING, ([33, 30, 31, 32], 25))))
+    assert finding["side_work"].where[0].line == 60

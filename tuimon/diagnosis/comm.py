@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tuimon.diagnosis.evidence import HotFunction, at, hottest_function, percent, row, uses_gpu
+from tuimon.diagnosis.evidence import HotFunction, at, hottest_of, percent, row, uses_gpu
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.workers import MIN_SAMPLES
 from tuimon.session.activity import activity_of
-from tuimon.session.rows import HotLine
 from tuimon.session.session import Session
 
 #: Share of the step in communication (FIELD-NOTES: 10 %), and from which it is grave (proposal).
@@ -79,20 +78,18 @@ def _talk(session: Session, pid: int) -> _Talk | None:
     if total < 3 * MIN_SAMPLES:
         return None
     called = waiting = 0
-    lines = []
+    placed = []
     for sample in samples:
         doing = activity_of([session.frames[number] for number in sample.stack])
         if doing == "ranks" and sample.phase != "backward":
             called += sample.count
-            place = session.frames.user_place(sample.stack)
-            if place is not None:
-                lines.append(HotLine(place, sample.count / total, sample.count, total))
+            placed.append((session.frames.user_place(sample.stack), sample.count))
         elif doing in _WAITS:
             waiting += sample.count
     in_backward = _idle_in_backward(session, pid, (called + waiting) / total)
     if in_backward is None:
         return None
-    hot = hottest_function(lines) if called >= in_backward * total else None
+    hot = hottest_of(placed) if called >= in_backward * total else None
     return _Talk(called / total, in_backward, hot)
 
 

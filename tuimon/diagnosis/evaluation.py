@@ -1,10 +1,9 @@
-"""Which function evaluates: told by what the samples of training never pass through."""
+"""Which function evaluates, or does side work: told by where samples leave the training's way."""
 
 from __future__ import annotations
 
-from tuimon.diagnosis.evidence import HotFunction, hottest_function
+from tuimon.diagnosis.evidence import HotFunction, hottest_of
 from tuimon.records import Frame, Place
-from tuimon.session.rows import HotLine
 from tuimon.session.samples import Sample
 from tuimon.session.session import Session
 
@@ -26,13 +25,23 @@ def evaluation_function(session: Session, pid: int) -> HotFunction | None:
         if sample.phase in _TRAINS
         for frame in _before_torch(session, sample)
     }
-    lines = []
+    placed = []
     for sample in samples:
         stack = _before_torch(session, sample)
         if stack and sample.phase not in _TRAINS and (stack[-1].file, stack[-1].function) not in way:
-            lines.append((_place(stack[-1]), sample.count))
-    total = sum(n for _, n in lines)
-    return hottest_function([HotLine(place, n / total, n, total) for place, n in lines])
+            placed.append((_place(stack[-1]), sample.count))
+    return hottest_of(placed)
+
+
+def side_function(session: Session, pid: int) -> HotFunction | None:
+    """The user's function that most side work is done in, at the line before torch is entered; None without samples.
+
+    A model's own line would name what training calls as well.
+    """
+    hotspots = session.hotspots(pid)
+    side = [sample for sample in (hotspots.samples_of(pid) if hotspots else ()) if sample.phase == "other"]
+    stacks = [(_before_torch(session, sample), sample.count) for sample in side]
+    return hottest_of((_place(stack[-1]) if stack else None, count) for stack, count in stacks)
 
 
 def _before_torch(session: Session, sample: Sample) -> list[Frame]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -37,6 +38,15 @@ def hottest_function(lines: Iterable[HotLine]) -> HotFunction | None:
         return None
     key = max(samples, key=samples.__getitem__)
     return HotFunction(best_line[key].place, samples[key] / max(totals.values()), samples[key])
+
+
+def hottest_of(placed: Iterable[tuple[Place | None, int]]) -> HotFunction | None:
+    """As ``hottest_function``, of samples by their places; shares are of all of them, also of those without a place."""
+    counts: Counter[Place | None] = Counter()
+    for place, count in placed:
+        counts[place] += count
+    total = counts.total()
+    return hottest_function(HotLine(place, n / total, n, total) for place, n in counts.items() if place is not None)
 
 
 def merged_lines(groups: Iterable[Sequence[HotLine]]) -> list[HotLine]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from tuimon.diagnosis.evidence import at, hottest_function, merged_lines, percent, uses_gpu
+from tuimon.diagnosis.evidence import at, hottest_of, percent, uses_gpu
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.workers import MIN_SAMPLES
 from tuimon.session.activity import activity_of
-from tuimon.session.rows import HotLine, ThreadRow
+from tuimon.session.rows import ThreadRow
 from tuimon.session.samples import Sample
 from tuimon.session.session import Session
 
@@ -38,7 +38,7 @@ def gil_contention(session: Session, pid: int) -> Finding | None:
     if share < WARN_SHARE:
         return None
     culprit = max(others, key=lambda other: other[0])[1]
-    hot = hottest_function(_lines(session, culprit))
+    hot = hottest_of((session.frames.user_place(s.stack), s.count) for s in _samples(session, culprit))
     place = hot.place if hot else culprit.place
     return Finding(
         rule="gil_contention",
@@ -70,12 +70,6 @@ def _holds(session: Session, row: ThreadRow) -> float | None:
 def _samples(session: Session, row: ThreadRow) -> list[Sample]:
     hotspots = session.hotspots(row.pid)
     return hotspots.samples_of(row.tid) if hotspots and row.count == 1 else []
-
-
-def _lines(session: Session, row: ThreadRow) -> list[HotLine]:
-    placed = [(session.frames.user_place(s.stack), s.count) for s in _samples(session, row)]
-    total = sum(n for _, n in placed)
-    return merged_lines([HotLine(place, n / total, n, total)] for place, n in placed if place is not None)
 
 
 def _waiting(session: Session, pid: int) -> float | None:

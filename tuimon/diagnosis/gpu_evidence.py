@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
-from tuimon.diagnosis.evidence import HotFunction, hottest_function
+from tuimon.diagnosis.evidence import HotFunction, hottest_of
 from tuimon.diagnosis.workers import MIN_SAMPLES
 from tuimon.records import Frame
 from tuimon.session.activity import activity_of
-from tuimon.session.rows import GpuRow, GpuTimeRow, HotLine, LeadRow, PhaseRow
+from tuimon.session.rows import GpuRow, GpuTimeRow, LeadRow, PhaseRow
 from tuimon.session.samples import Sample
 from tuimon.session.session import Session
 
@@ -204,10 +204,4 @@ def _waits_for_gpu(stack: Sequence[Frame]) -> str | None:
 
 
 def _hottest(session: Session, samples: Sequence[Sample]) -> HotFunction | None:
-    total = sum(sample.count for sample in samples)
-    lines = []
-    for sample in samples:
-        place = session.frames.user_place(sample.stack)
-        if place is not None:
-            lines.append(HotLine(place, sample.count / total, sample.count, total))
-    return hottest_function(lines)
+    return hottest_of((session.frames.user_place(sample.stack), sample.count) for sample in samples)

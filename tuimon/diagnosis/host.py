@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tuimon.diagnosis.evaluation import evaluation_function
+from tuimon.diagnosis.evaluation import evaluation_function, side_function
 from tuimon.diagnosis.evidence import (
     HotFunction,
     at,
@@ -49,7 +49,7 @@ def side_work(session: Session, pid: int) -> Finding | None:
         return None
     if other.error is not None and other.share - other.error < SIDE_WORK_SHARE / 2:
         return None
-    hot = hottest_function(session.hot_lines(pid, "other"))
+    hot = side_function(session, pid)
     after = 1.0 - (share if on_gpu is None else on_gpu[0]) * (hot.share if hot else 1.0)
     return Finding(
         rule="side_work",
