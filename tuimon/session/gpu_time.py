@@ -72,7 +72,7 @@ class GpuTimeStats:
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self._window: Window[GpuTime] = Window(WINDOW_S)
-        self._history: deque[float | None] = deque(maxlen=_HISTORY_LIMIT)
+        self._histories: dict[int, deque[float | None]] = {}  # by device
         self._run: dict[int, GpuShares] = {}  # by device, without the first window
         self._first: GpuTime | None = None
         self._memory: dict[int, TorchMemory] = {}
@@ -82,7 +82,9 @@ class GpuTimeStats:
         """Fold a window."""
         self._window.add(record)
         measure = [lead.median_us for lead in record.leads if lead.boundary == _MEASURE]
-        self._history.append(measure[0] if measure else None)
+        if record.device in self._histories or len(self._histories) < _DEVICES:
+            history = self._histories.setdefault(record.device, deque(maxlen=_HISTORY_LIMIT))
+            history.append(measure[0] if measure else None)
         if self._first is None:
             self._first = record
         elif record.device in self._run or len(self._run) < _DEVICES:
@@ -110,7 +112,7 @@ class GpuTimeStats:
             paced_ratio=shares.paced_ratio,
             leads=tuple(_lead_rows(records)),
             lead_error_us=next((r.lead_error_us for r in reversed(records) if r.lead_error_us is not None), None),
-            history=tuple(self._history),
+            history=tuple(self._histories.get(records[0].device, ())),
         )
 
     def shares(self, now_s: float) -> GpuShares | None:
