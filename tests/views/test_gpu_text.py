@@ -7,7 +7,7 @@ import pytest
 from tests.views.test_gpu_pane import HOPPER, OLD, instance, number
 from tuimon.records import Cost
 from tuimon.session.rows import StepSummary
-from tuimon.views.gpu_text import gpu_progress, gpu_text
+from tuimon.views.gpu_text import gpu_progress, gpu_text, stale_after_s
 from tuimon.views.tui.lines import cells, text_of
 from tuimon.views.tui.title import RunFacts, title_line
 
@@ -62,3 +62,8 @@ def test_our_own_cost_stays_in_the_title_beside_the_gpu():
     row = text_of(title_line(facts, 80))
     assert row.startswith(" train.py · 3m12s · 14.9 steps/s · step 67.0 ms · GPU 100 %  ")
     assert row.endswith("  own 4 %, 62 MiB ")
+
+
+@pytest.mark.parametrize(("count", "interval_s", "seconds"), [(1, 1.0, 8.0), (8, 1.0, 12.0), (1, 10.0, 30.0)])
+def test_figures_are_old_after_three_windows(count, interval_s, seconds):
+    assert stale_after_s(number(count), interval_s) == seconds

@@ -7,27 +7,38 @@ from collections.abc import Iterable, Sequence
 from tuimon.session.rows import GpuRow, GpuTimeRow
 from tuimon.views.format import ABSENT, ms, percent
 
-#: Figures older than this are shown as old: GPUs that a run does not use may be asked only every 5 s.
+#: Figures are old after three windows, but not before so long: GPUs may be asked only every 5 s.
 STALE_S = 8.0
+_STALE_WINDOWS = 3
+#: Of more GPUs than so many a record covers several windows.
+_GPUS_A_WINDOW = 2
 
 
-def gpu_text(gpus: Sequence[GpuRow]) -> str | None:
+def stale_after_s(gpus: Sequence[GpuRow], interval_s: float) -> float:
+    """From which age on a GPU's figures are old."""
+    used = sum(gpu.used_by_run for gpu in gpus)
+    return max(STALE_S, _STALE_WINDOWS * interval_s * -(-used // _GPUS_A_WINDOW))
+
+
+def gpu_text(gpus: Sequence[GpuRow], interval_s: float = 1.0) -> str | None:
     """``GPU 97 % · tensor 12 %`` of the GPUs that the run uses; None where nothing is known of them."""
     busy = _used(gpus)
-    util, tensor = spread(_busy(gpu) for gpu in busy), spread(_tensor(gpu) for gpu in busy)
+    fresh = _fresh(busy, stale_after_s(gpus, interval_s))
+    util, tensor = spread(map(_busy, fresh)), spread(gpu.tensor_ratio for gpu in fresh)
     if util == ABSENT:
         return None
     name = f"{len(busy)} GPUs" if len(busy) > 1 else "GPU"
     return f"{name} {util}" + (f" · tensor {tensor}" if tensor != ABSENT else "")
 
 
-def gpu_progress(gpus: Sequence[GpuRow]) -> str | None:
+def gpu_progress(gpus: Sequence[GpuRow], interval_s: float = 1.0) -> str | None:
     """``gpu 97% 94% tensor 12%``; where it is not known which GPUs the run uses, all of them."""
     shown = _used(gpus) or list(gpus)
     if not shown:
         return None
-    text = "gpu " + " ".join(percent(_busy(gpu)).replace(" ", "") for gpu in shown[:8])
-    tensor = spread(_tensor(gpu) for gpu in shown)
+    fresh = _fresh(shown, stale_after_s(gpus, interval_s))
+    text = "gpu " + " ".join(percent(_busy(gpu) if gpu in fresh else None).replace(" ", "") for gpu in shown[:8])
+    tensor = spread(gpu.tensor_ratio for gpu in fresh)
     return text if tensor == ABSENT else f"{text} tensor {tensor.replace(' ', '')}"
 
 
@@ -57,12 +68,10 @@ def _used(gpus: Sequence[GpuRow]) -> list[GpuRow]:
     return [gpu for gpu in used if gpu.uuid not in cut]
 
 
+def _fresh(gpus: Sequence[GpuRow], stale_s: float) -> list[GpuRow]:
+    return [gpu for gpu in gpus if gpu.stale_s < stale_s]
+
+
 def _busy(gpu: GpuRow) -> float | None:
-    """How busy it is, if it answers; of a MIG instance the driver tells only the activity of its multiprocessors."""
-    if gpu.stale_s >= STALE_S:
-        return None
+    """How busy it is; of a MIG instance the driver tells only the activity of its multiprocessors."""
     return gpu.util_ratio if gpu.parent_uuid is None else gpu.sm_ratio
-
-
-def _tensor(gpu: GpuRow) -> float | None:
-    return gpu.tensor_ratio if gpu.stale_s < STALE_S else None

@@ -93,7 +93,8 @@ def progress(session: Session) -> str:
         parts.append(phases_text(table))
     if not parts or (steps is not None and not steps.per_second):
         parts.append(_waiting(session, pid, steps))
-    parts += filter(None, (gpu_progress(session.gpus()), lead_progress(session.gpu_time(pid))))
+    interval_s = session.header.interval_s if session.header else 1.0
+    parts += filter(None, (gpu_progress(session.gpus(), interval_s), lead_progress(session.gpu_time(pid))))
     return "  ".join(parts)
 
 

@@ -10,7 +10,7 @@ from rich.cells import cell_len
 
 from tuimon.session.rows import GpuRow, TorchMemoryRow
 from tuimon.views.format import plain
-from tuimon.views.gpu_text import STALE_S
+from tuimon.views.gpu_text import stale_after_s
 from tuimon.views.tui import gpu_card
 from tuimon.views.tui.gpu_cards import cards_lines, cards_rows
 from tuimon.views.tui.gpu_figures import GpuView, TorchShare
@@ -44,8 +44,10 @@ class GpuPane(Pane[GpuPicture]):
     def collect(self, session: Session, findings: Sequence[Finding]) -> GpuPicture:
         """All devices, and what the source says."""
         notice = session.notices.get("gpu")
+        gpus = session.gpus()
+        stale_s = stale_after_s(gpus, session.header.interval_s if session.header else 1.0)
         return GpuPicture(
-            tuple(_calm(gpu) for gpu in session.gpus()),
+            tuple(_calm(gpu, stale_s) for gpu in gpus),
             plain(notice.message) if notice is not None else None,
             plain(notice.hint) if notice is not None and notice.hint else None,
             tuple(row for pid in session.trainers() for row in session.torch_memory(pid)),
@@ -99,13 +101,10 @@ def rows_wanted(picture: GpuPicture, width: int, most: int) -> int:
 def gpus_lines(picture: GpuPicture, width: int, height: int) -> list[Line]:
     """Cards, or a table where cards do not fit, or the one line that says what is missing."""
     if not picture.gpus:
-        note = picture.note or "none seen so far"
-        if picture.hint and cell_len(f"{note} – {picture.hint}") <= width - 4:
-            note = f"{note} – {picture.hint}"
-        return [line(("GPU ", "text bold"), (clipped(note, width - 4), "dim"))]
+        return [line(("GPU ", "text bold"), (_note(picture, width - 4), "dim"))]
     front, folded = in_front(picture.gpus)
     below = [folded_line(folded, width)] if folded else []
-    below += [line((clipped(picture.note, width), "warning"))] if picture.note else []
+    below += [line((_note(picture, width), "warning"))] if picture.note else []
     below = below[: max(height - 1, 0)]
     room = height - len(below)
     views = _views(picture, front)
@@ -115,6 +114,13 @@ def gpus_lines(picture: GpuPicture, width: int, height: int) -> list[Line]:
     if cards is None:
         cards = gpu_table(views, width, room) if len(views) <= room else gpu_mosaic(views, width, room)
     return [*cards, *below]
+
+
+def _note(picture: GpuPicture, width: int) -> str:
+    """What the source says, with what to do where that fits."""
+    note = picture.note or "none seen so far"
+    whole = f"{note} – {picture.hint}"
+    return whole if picture.hint and cell_len(whole) <= width else clipped(note, width)
 
 
 def _worth_cards(views: Sequence[GpuView]) -> bool:
@@ -143,11 +149,11 @@ def _torch_on(gpu: GpuRow, picture: GpuPicture) -> TorchShare | None:
     return TorchShare(sum(allocated) if len(allocated) == len(rows) else None, sum(reserved), retries)
 
 
-def _calm(gpu: GpuRow) -> GpuRow:
+def _calm(gpu: GpuRow, stale_s: float) -> GpuRow:
     """Without the age of fresh figures and the whole seconds of old ones: a still picture is not painted again."""
     return replace(
         gpu,
-        stale_s=float(int(gpu.stale_s)) if gpu.stale_s >= STALE_S else 0.0,
+        stale_s=float(int(gpu.stale_s)) if gpu.stale_s >= stale_s else 0.0,
         cost_ms=None,
         util_history=gpu.util_history[-_HISTORY:],
         sm_history=gpu.sm_history[-_HISTORY:],

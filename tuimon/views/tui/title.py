@@ -49,7 +49,7 @@ class TitleLine(Pane[RunFacts], can_focus=False):
             cost=session.cost,
             exit=session.exit,
             paused=self.paused,
-            gpu=gpu_text(session.gpus()),
+            gpu=gpu_text(session.gpus(), session.header.interval_s if session.header else 1.0),
         )
 
     def mark_paused(self) -> None:
