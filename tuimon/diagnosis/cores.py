@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from tuimon.diagnosis.evidence import cpu_count, percent
 from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.shared_gpu import shared_gpu
 from tuimon.session.session import Session
 
 #: The run wants this many times the cores there are (FIELD-NOTES: more than 1; measured: 2 workers and a trainer on 2
@@ -89,12 +90,14 @@ def cpu_oversubscribed(session: Session, pid: int) -> Finding | None:
 def neighbour(session: Session, pid: int) -> Finding | None:
     """Others take the cores; or several trainings at 99 % side by side that do not hurt each other (benign).
 
-    Evidence: run-queue delay of the training thread, while the run itself wants no more than the cores there are.
-    Abstains before the first step.
+    Evidence: run-queue delay of the training thread, while the run itself wants no more than the cores there are; who
+    else is on its GPU (see ``shared_gpu``). Abstains before the first step.
     """
     demand, own = demand_of(session), _own_delay(session, pid)
-    if demand is None or own is None or session.phases(pid) is None:
+    if session.phases(pid) is None:
         return None
+    if demand is None or own is None:
+        return shared_gpu(session, pid)
     if own >= NEIGHBOUR_DELAY and demand.wanted < WANTED_RATIO * demand.cores:
         return Finding(
             rule="neighbour",
@@ -104,7 +107,7 @@ def neighbour(session: Session, pid: int) -> Finding | None:
             share_of_step=own,
             evidence={"delay_ratio": own, "cores": demand.cores, "cores_wanted": demand.wanted},
         )
-    return _benign(session, demand)
+    return shared_gpu(session, pid) or _benign(session, demand)
 
 
 def held_up(session: Session, pid: int) -> bool:

@@ -1,0 +1,54 @@
+"""Who else is on the GPU, and trainings side by side that do not hurt each other."""
+
+import pytest
+
+from tests.diagnosis.gpu import PID, USUAL, findings, session_of
+from tests.gpu_simulator.sessions import UUID
+from tests.session.records import process, steps, threads
+from tuimon.diagnosis import diagnose
+from tuimon.records import GpuProcess
+
+OURS = GpuProcess(PID, 1 << 30, 0.5)
+SECOND = 300
+
+
+@pytest.mark.parametrize(("taken", "severity"), [(0.05, None), (0.2, "warning"), (0.5, "critical")])
+def test_another_program_on_the_gpu(taken, severity):
+    found = findings("gpu_bound", *USUAL, util=0.99, processes=[OURS, GpuProcess(9, 1 << 30, taken)], pids=[PID, 9])
+    assert ("neighbour" in found) == (severity is not None)
+    if severity:
+        assert found["neighbour"].severity == severity
+        assert found["neighbour"].headline.startswith(f"process 9 takes {100 * taken:.0f} % of GPU 0")
+
+
+def test_a_process_whose_share_is_not_told_is_not_judged():
+    assert "neighbour" not in findings("gpu_bound", *USUAL, util=0.99, processes=[OURS, GpuProcess(9, 1 << 30, None)])
+
+
+def second_training(delay, uuid):
+    """Beside the simulated training, whose thread is at 99 % CPU."""
+    rows = [threads(1020, (pid, "python", 0.99, "running", delay), pid=pid) for pid in (PID, SECOND)]
+    trains = [steps(1010 + n, {"forward": 50, "backward": 50}, pid=SECOND) for n in range(10)]
+    return [process(SECOND, torch="2.13.0+cu130", gpu_uuids=[uuid]), *trains, *rows]
+
+
+def test_two_trainings_at_full_cpu_with_a_core_and_a_gpu_each_are_fine():
+    session = session_of("gpu_bound", *USUAL, util=0.99, more=second_training(0.0, "GPU-second"))
+    found = {finding.rule: finding for finding in diagnose(session)}
+    assert found["neighbour"].severity == "benign"
+    assert found["neighbour"].headline == (
+        "2 trainings at 99 % CPU and more do not hurt each other: they wait for a core 0 % of the time"
+    )
+
+
+def test_two_trainings_on_one_gpu_take_turns():
+    session = session_of("gpu_bound", *USUAL, util=0.99, more=second_training(0.0, UUID))
+    found = {finding.rule: finding for finding in diagnose(session)}
+    assert (found["neighbour"].severity, found["neighbour"].headline) == (
+        "info", "2 trainings share GPU 0: they take turns on it",
+    )  # fmt: skip
+
+
+def test_two_trainings_that_wait_for_cores_are_not_called_harmless():
+    session = session_of("gpu_bound", *USUAL, util=0.99, more=second_training(0.1, "GPU-second"))
+    assert "neighbour" not in {finding.rule for finding in diagnose(session)}
