@@ -118,6 +118,13 @@ def test_gradient_accumulation_is_one_turn(loop, unlimited):
     assert len(begun) == pytest.approx(10, abs=1)
 
 
+def test_a_turn_of_more_boundaries_than_there_are_events(loop, unlimited):
+    micro = (FETCH_END, BACKWARD_BEGIN, BACKWARD_END)
+    boundaries = (*micro * gpu_events.POOL, OPTIMIZER_BEGIN, OPTIMIZER_END)
+    assert loop.turns(4, boundaries)[2:] == [len(boundaries)] * 2
+    assert len(loop.gpu.made) < gpu_events.POOL
+
+
 def test_without_an_optimizer_a_backward_is_an_update(loop):
     assert sum(loop.turns(10, (BACKWARD_BEGIN, BACKWARD_END))) >= 10
 
@@ -220,7 +227,7 @@ def test_the_pool_is_bounded_and_events_come_back(unlimited):
 def test_a_look_asks_for_a_few_at_most(unlimited):
     gpu = FakeGpu(behind_ns=20 * SECOND)
     loop = FakeLoop(gpu)
-    loop.turns(30)
+    loop.turns(20)
     gpu.now_ns += 60 * SECOND
     gpu.asked.clear()
     loop.boundary(FETCH_END)

@@ -15,6 +15,8 @@ Emit = Callable[[int, int, int], None]
 POOL = 256
 #: So many are asked for in one look at most.
 LOOK = 16
+#: When so many wait, two are asked for whenever another is recorded: a turn may have hundreds of boundaries.
+CROWD = 128
 #: An event so long after its anchor is the next: half a microsecond is the resolution then.
 ANCHOR_NS = 5_000_000_000
 #: After so long a pause the resolution is 15 us: a new count begins.
@@ -76,10 +78,12 @@ class EventChain:
     def add(self, number: int, event: Any, drained: bool, recorded_ns: int) -> None:
         """It was recorded, not before ``recorded_ns``; the stream had nothing to do before it, or had."""
         self.pending.append(Pending(number, event, self._stream, drained, recorded_ns))
+        if len(self.pending) > CROWD:
+            self.resolve(2)
 
-    def resolve(self) -> None:
+    def resolve(self, most: int = LOOK) -> None:
         """Tell of the oldest that are done."""
-        for _ in range(min(LOOK, len(self.pending))):
+        for _ in range(min(most, len(self.pending))):
             first = self.pending[0]
             look_ns = self._now_ns()
             if not self._device.done(first.event):
