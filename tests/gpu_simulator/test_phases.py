@@ -85,6 +85,20 @@ def test_side_work_before_a_fetch_is_no_wait_for_data():
     assert told.of("other").idle == 0 < told.of("other").paced
 
 
+def test_work_launched_between_update_and_fetch_is_all_that_can_be_taken_for_idleness():
+    def turn(run):
+        run.fetch(30 * MS)
+        run.kernels(30, 100 * US)
+        run.backward(lambda: run.kernels(30, 200 * US))
+        run.step(lambda: run.kernels(10, 100 * US))
+        run.kernels(4, 500 * US)  # averaged weights: 2 ms
+
+    training, records = run(turn)
+    told = shares(records)
+    idle = training.truth.idle_ns["data"] / training.truth.total_ns
+    assert idle - OF_STEP <= told.idle_ratio <= idle + 2 / 30
+
+
 def test_accumulated_gradients():
     def turn(run):
         for _ in range(4):

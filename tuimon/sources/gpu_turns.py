@@ -218,7 +218,8 @@ def _fetched(before: Boundary, after: Boundary, span_ns: int) -> Iterator[Stretc
     """A second batch of an iterator without a backward: the first was evaluated. Otherwise: the wait for the batch.
 
     During the fetch itself nothing is launched. A GPU that has nothing to do at its end has waited: for the fetch, and
-    if it waited longer, for what the CPU did before it.
+    if it waited longer, for what the CPU did before it. What was launched between the update and the fetch (averaged
+    weights) has no boundary of its own: where it ran on into the fetch, that much of it is taken for waiting.
     """
     if before.kind == ring.FETCH_END and (before.iterator == after.iterator or after.after_end):
         yield Stretch("eval", span_ns, paced_ns=span_ns if after.drained else 0)
