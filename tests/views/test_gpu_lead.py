@@ -2,10 +2,10 @@
 
 import pytest
 
-from tuimon.session.rows import GpuTimeRow, LeadRow, PhaseRow, PhaseTable, StepSummary
+from tuimon.session.rows import GpuTimeRow, LeadRow, PhaseRow, PhaseTable, RangeRow, StepSummary
 from tuimon.views.tui.gpu_lead import lead_lines, lead_words
-from tuimon.views.tui.lines import cells, text_of
-from tuimon.views.tui.phase_rows import between, phase_line
+from tuimon.views.tui.lines import Span, cells, text_of
+from tuimon.views.tui.phase_rows import between, phase_line, phase_rows
 from tuimon.views.tui.phases import PhasesPicture, phases_lines
 
 BOUNDARIES = ("fetch end", "backward begin", "backward end", "optimizer begin", "optimizer end")
@@ -97,6 +97,16 @@ def test_the_gpus_time_stands_beside_the_cpus():
     assert text_of(phase_line(PHASE, 56, gpu=True)).endswith("41.5 ms  GPU  40.0 ms   62 %")
     assert text_of(phase_line(PHASE, 76, gpu=True)).endswith("41.5 ms  GPU  40.0 ms  idle 25–40 %   62 %")
     assert "GPU" not in text_of(phase_line(PHASE, 36, gpu=True))
+
+
+@pytest.mark.parametrize("width", [46, 56, 76, 106])
+def test_ranges_and_phases_line_up(width):
+    rows = (PHASE, PhaseRow("forward", 0.3, 20.0, estimated=True, error=0.05, gpu_ms_per_step=2.0))
+    ranges = (RangeRow("conv", "conv", 0, "forward", 1.0, 5.0, 0.07),)
+    drawn = [text_of(row) for row in phase_rows(PhaseTable(1, 30.0, 450, False, rows), ranges, width)]
+    assert len({row.index(" ms") for row in drawn}) == 1
+    assert len({len(row.partition("±")[0].rstrip()) for row in drawn}) == 1  # the shares end together
+    assert all(cells([Span(row)]) == width for row in drawn)
 
 
 def test_a_phase_without_gpu_time_has_a_dash():

@@ -148,7 +148,7 @@ def test_estimates_carry_a_tilde_and_their_error():
     rows = (PhaseRow("data", 0.6, 40.0, estimated=True, error=0.05), PhaseRow("forward", 0.4, None, estimated=True))
     drawn = texts(phases_lines(PICTURE._replace(table=TABLE._replace(rows=rows), history=()), 70, 6))
     assert drawn[0].endswith("~40.0 ms  ~60 % ±5 %")
-    assert drawn[1].endswith(" –  ~40 %")
+    assert drawn[1].endswith(" –  ~40 %") and drawn[1].index("%") == drawn[0].index("%")
 
 
 def test_ranges_stand_under_their_phase_and_the_deepest_give_way():
