@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import glob
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -194,33 +191,8 @@ threading.Event().wait()
         assert max(map(len, stack_lines(look))) < 20_000
 
 
-def pythons() -> list[str]:
-    found = [*glob.glob(os.path.expanduser("~/.pyenv/versions/3.*/bin/python")), "/usr/bin/python3"]
-    return sorted(
-        {os.path.realpath(path) for path in found if os.access(path, os.X_OK)} - {os.path.realpath(sys.executable)}
-    )
-
-
-def supported(python: str) -> bool:
-    try:
-        ask = [python, "-c", "import sys; print(sys.version_info >= (3, 9), getattr(sys, '_is_gil_enabled', bool)())"]
-        return subprocess.run(ask, capture_output=True, text=True, timeout=20, check=True).stdout.startswith("True")
-    except (OSError, subprocess.SubprocessError):
-        return False
-
-
-@pytest.mark.parametrize("python", [python for python in pythons() if supported(python)])
-def test_other_versions_of_python(tmp_path: Path, python: str) -> None:
-    source = "import time\ndef here():\n    print('up', flush=True)\n    while True: time.sleep(0.001)\nhere()\n"
-    with running(tmp_path, source, python=python) as process, looking(trainer(process.pid)) as look:
-        look.until(lambda it: "here" in it.functions(), "a window")
-        (main, *_) = look.stacks[0].stacks
-        assert main.tid == process.pid
-        assert [look.frames[n].function for n in main.frames][:2] == ["<module>", "here"]
-
-
 def test_a_free_threaded_python_is_named_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pyspy_errors.procfs, "executable", lambda pid: "python3.14t")
+    monkeypatch.setattr("tuimon.sources.procfs.executable", lambda pid: "python3.14t")
     for said in (
         "Error: Failed to find a python interpreter in the .data section",
         "Error: Unsupported version of Python: 3.14.0t",

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import os
 import pwd
-import re
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from tuimon.errors import NoSuchProcess, NotPython, NotYours
 from tuimon.launch.child import Ended
+from tuimon.sources import pythons
 from tuimon.target import ring
-
-_PYTHON_NAME = re.compile(r"^(python|pypy)[\d.]*[a-z]*$")
-_PYTHON_MAP = re.compile(rb"/(lib)?python\d[\w.]*\.so|/python\d[\d.]*$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,14 +94,12 @@ def ring_directory() -> str:
 def is_python(pid: int) -> bool:
     """Whether a process is a Python interpreter, or has one inside; True when that cannot be known."""
     try:
-        if _PYTHON_NAME.match(os.path.basename(os.readlink(f"/proc/{pid}/exe").removesuffix(" (deleted)"))):
-            return True
-        with open(f"/proc/{pid}/maps", "rb") as maps:
-            return _PYTHON_MAP.search(maps.read()) is not None
+        os.readlink(f"/proc/{pid}/exe")
     except PermissionError:
         return True
     except OSError:
         return False
+    return pythons.is_python(pid)
 
 
 def has_torch(pid: int) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ import msgspec
 from tuimon.records import Notice, Process, ProcessRole, Record, Threads
 from tuimon.sources import procfs
 from tuimon.sources.own_cost import CostMeter
+from tuimon.sources.pythons import is_python
 from tuimon.sources.roles import Kin, roles_of, without_markers
 from tuimon.sources.targets import Targets
 from tuimon.sources.thread_rows import ThreadMeter
@@ -27,8 +27,6 @@ _THREADS_PER_S = 3.0
 _LONGEST_WAIT_S = 5.0
 _IDLE_WAIT_S = 10.0
 _IDLE_RATIO = 0.01
-_PYTHON_PROGRAM = re.compile(r"(python|pypy)[\d.]*[a-z]*$")
-_PYTHON_LIBRARY = re.compile(rb"/lib(python|pypy)\d[\w.]*\.so")
 
 
 @dataclass(slots=True)
@@ -237,14 +235,6 @@ def _meet(pid: int, stat: procfs.Stat) -> tuple[Kin, dict[str, str]]:
     wanted = ("TUIMON_RUN", "TUIMON_MARKERS", "WORLD_SIZE")
     short = {key: environ[key] for key in wanted if key in environ}
     return kin, short or ({"": ""} if environ else {})  # empty: it could not be read
-
-
-def is_python(pid: int) -> bool:
-    """Whether a process is a Python interpreter, by its program's name or a libpython that it has loaded."""
-    program = procfs.executable(pid)
-    if _PYTHON_PROGRAM.match(program):
-        return True
-    return bool(program) and _PYTHON_LIBRARY.search(procfs.read_bytes(f"/proc/{pid}/maps", 1 << 20) or b"") is not None
 
 
 def _again(record: Process, now_s: float, *, ended: bool = False) -> Process:

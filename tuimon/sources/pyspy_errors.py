@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from tuimon.sources import procfs
+from tuimon.sources.pythons import is_free_threaded
 from tuimon.sources.trouble import Trouble, in_container
 from tuimon.text import plain
 
@@ -79,12 +80,6 @@ def _unreadable(pid: int) -> Trouble:
         "It gives up where a thread is more than 4,000 calls deep; else: " + _UPGRADE[0].lower() + _UPGRADE[1:],
         passing=True,
     )
-
-
-def is_free_threaded(pid: int) -> bool:
-    """Whether a process runs a Python built without the GIL, told by its program's name (python3.14t)."""
-    program = procfs.executable(pid)
-    return program.startswith("python") and program.endswith("t")
 
 
 def yama_scope() -> int | None:

@@ -10,6 +10,7 @@ from tuimon.records import Frames, Notice, Record, Stacks
 from tuimon.sources import procfs, pyspy, pyspy_errors
 from tuimon.sources.frames import FrameNumbers
 from tuimon.sources.gil_looks import GilLooks
+from tuimon.sources.pythons import is_python
 from tuimon.sources.sampling_budget import FASTEST_HZ, Allowance
 from tuimon.sources.sampling_turns import FIRST_WINDOWS_S, Key, Turn, Turns
 from tuimon.sources.speedscope import Samples
@@ -239,7 +240,7 @@ class StackSource:
         trainers = set(self._targets.trainers()) | {pid for pid, role in roles.items() if role == "trainer"}
         workers = [pid for pid, role in roles.items() if role == "worker" and pid not in trainers]
         if not trainers and not workers:
-            trainers = {pid for pid in roles or self._targets.pids() if _is_python(pid)}
+            trainers = {pid for pid in roles or self._targets.pids() if is_python(pid)}
         return sorted(trainers, key=self._rank), workers
 
     def _rank(self, pid: int) -> tuple[int, int]:
@@ -284,7 +285,3 @@ class StackSource:
         due = [running.recording.due_s - now_s for running in self._running.values()]
         next_s = min(due, default=_LONGEST_SLEEP_S)
         return _POLL_S if next_s <= 0 or self._ending else min(max(next_s, 0.01), _LONGEST_SLEEP_S)
-
-
-def _is_python(pid: int) -> bool:
-    return procfs.executable(pid).startswith(("python", "pypy"))

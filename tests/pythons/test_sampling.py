@@ -1,0 +1,138 @@
+"""Stack samples of every Python at hand, and of Pythons inside other programs."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from tests.pythons import at_hand
+from tests.sources.looking import looking, trainer
+from tests.sources.programs import running, until
+from tuimon.launch import attached
+from tuimon.sources import pyspy
+from tuimon.sources.processes import ProcessSource
+from tuimon.sources.pythons import is_free_threaded, is_python
+from tuimon.sources.targets import Targets
+
+if pyspy.find() is None:
+    pytest.skip("py-spy is not installed", allow_module_level=True)
+
+BUSY = """
+import threading
+
+def crunch():
+    while True:
+        sum(i * i for i in range(1000))
+
+threading.Thread(target=threading.Event().wait, name="sleeper", daemon=True).start()
+print("up", flush=True)
+crunch()
+"""
+
+
+@pytest.mark.parametrize("version", at_hand.VERSIONS)
+def test_threads_and_hot_lines(version: str, tmp_path: Path) -> None:
+    with (
+        running(tmp_path, BUSY, python=at_hand.python(version)) as process,
+        looking(trainer(process.pid), max_cpu_ratio=1.0) as look,
+    ):
+        look.until(lambda it: "crunch" in it.functions(), "a window")
+        assert is_python(process.pid) and not is_free_threaded(process.pid)
+        stacks = [stack for window in look.stacks for stack in window.stacks]
+        parked = {name for window in look.stacks for _, name in window.parked}
+        assert {stack.thread for stack in stacks} | parked == {"MainThread", "sleeper"}
+        main = [stack for stack in stacks if stack.thread == "MainThread"]
+        assert {stack.tid for stack in main} == {process.pid}
+        places = {(look.frames[n].function, look.frames[n].line) for stack in main for n in stack.frames}
+        assert ("<module>", 10) in places
+        assert any(frame.source.startswith("sum(i * i") for frame in look.frames)
+        assert look.notices == []
+
+
+@pytest.mark.parametrize("version", at_hand.FREE_THREADED)
+def test_free_threaded_pythons_are_told_as_such(version: str, tmp_path: Path) -> None:
+    with (
+        running(tmp_path, BUSY, python=at_hand.python(version)) as process,
+        looking(trainer(process.pid), max_cpu_ratio=1.0) as look,
+    ):
+        look.until(lambda it: it.notices or it.stacks, "a word, or a window")
+        assert is_free_threaded(process.pid)
+        assert look.stacks or "cannot read free-threaded Python" in look.notices[0].message
+
+
+# -- Python inside another program
+
+EMBEDDING = "#include <Python.h>\nint main(int argc, char **argv) { return Py_BytesMain(argc, argv); }\n"
+
+
+@pytest.fixture(scope="module", params=["libpython", "static", "stripped"])
+def host_program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A program with a Python inside: libpython loaded, linked into it, and without its symbols."""
+    compiler, config = shutil.which("cc"), sysconfig.get_config_vars()
+    if compiler is None:
+        pytest.skip("no C compiler")
+    folder = tmp_path_factory.mktemp("host")
+    (folder / "main.c").write_text(EMBEDDING)
+    program = folder / "simulator"
+    command = [compiler, str(folder / "main.c"), "-o", str(program), f"-I{config['INCLUDEPY']}", "-rdynamic"]
+    libraries = [*str(config["LIBS"]).split(), *str(config["SYSLIBS"]).split()]
+    if request.param == "libpython":
+        where = str(config["LIBDIR"])
+        command += [f"-L{where}", f"-Wl,-rpath,{where}", f"-lpython{config['LDVERSION']}", *libraries]
+    else:
+        command += ["-no-pie", _static_library(), *libraries, "-lz", "-lexpat"]
+    if request.param == "stripped":
+        command.append("-s")
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    if done.returncode:
+        pytest.skip(f"cannot be linked here: {done.stderr.splitlines()[-1]}")
+    return str(program)
+
+
+def _static_library() -> str:
+    """The largest of what this Python brings, if it brings any: the shared one's import library is small."""
+    config = sysconfig.get_config_vars()
+    folders = [Path(str(config[name])) for name in ("LIBPL", "LIBDIR")]
+    found = [path for folder in folders for path in folder.glob(f"libpython{config['LDVERSION']}.a")]
+    if not found:
+        pytest.skip("this Python has no static library")
+    return str(found[0])
+
+
+def test_an_embedded_python_is_found_and_sampled(host_program: str, tmp_path: Path) -> None:
+    with running(tmp_path, BUSY, python=host_program) as process:
+        assert attached.is_python(process.pid)
+        targets = Targets(process.pid, None)
+        processes = ProcessSource(targets, 1.0)
+        until(lambda: [*processes.read()] and targets.roles.get(process.pid) == "trainer", "its role")
+        with looking(targets, max_cpu_ratio=1.0) as look:
+            look.until(lambda it: "crunch" in it.functions(), "a window")
+
+
+def test_programs_without_a_python_are_none(tmp_path: Path) -> None:
+    process = subprocess.Popen(["sleep", "1000"])
+    try:
+        until(lambda: attached.command_of(process.pid) == ["sleep", "1000"], "exec")
+        assert not is_python(process.pid) and not attached.is_python(process.pid)
+    finally:
+        process.kill()
+        process.wait()
+    assert not is_python(process.pid)
+
+
+def test_a_free_threaded_python_is_known_by_what_it_has_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = {
+        b"7f00-7f01 r-xp 00000000 08:01 42 /opt/py/lib/libpython3.14t.so.1.0\n": True,
+        b"7f00-7f01 r-xp 00000000 08:01 42 /opt/py/lib/python3.13t/lib-dynload/_bz2.so\n": True,
+        b"7f00-7f01 r-xp 00000000 08:01 42 /opt/py/lib/x/_json.cpython-314t-x86_64-linux-gnu.so\n": True,
+        b"7f00-7f01 r-xp 00000000 08:01 42 /opt/py/lib/libpython3.14.so.1.0\n": False,
+        b"7f00-7f01 r-xp 00000000 08:01 42 /opt/py/lib/x/_json.cpython-314-x86_64-linux-gnu.so\n": False,
+    }
+    for maps, free in lines.items():
+        monkeypatch.setattr("tuimon.sources.pythons._maps", lambda pid, maps=maps: maps)
+        monkeypatch.setattr("tuimon.sources.procfs.executable", lambda pid: "simulator")
+        assert is_free_threaded(1) == free

@@ -1,0 +1,95 @@
+"""The target side in every Python at hand: injected, with a ring, hooks, ranges, a fork; and unnoticed in old ones."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.pythons import at_hand, fake_torch
+from tests.target.programs import ROOT, environment, python, said
+from tuimon.target import ring
+
+TRAIN = """
+import json, os, sys, traceback
+import torch, tuimon
+from torch.utils.data import dataloader
+
+loader = torch.utils.data.DataLoader(list(range(6)))
+optimizer = torch.optim.Optimizer()
+scaler = torch.amp.grad_scaler.GradScaler()
+seen = []
+for batch in loader:
+    with tuimon.phase("half"):
+        seen.append(batch)
+    torch.autograd.backward(batch)
+    scaler.step(optimizer)
+    tuimon.step()
+tuimon.mark("end")
+workers = dataloader._MultiProcessingDataLoaderIter(loader)
+workers._reset(loader)
+try:
+    torch.autograd.backward("bad")
+except RuntimeError as error:
+    frames = [frame.name for frame in traceback.extract_tb(error.__traceback__)]
+
+child = os.fork()
+if not child:
+    torch.autograd.backward("child")
+    os.kill(os.getpid(), 9)  # it leaves its ring behind
+os.waitpid(child, 0)
+runtime = sys.modules["_tuimon_target.runtime"]
+threads = sys.modules["threading"].enumerate() if "threading" in sys.modules else [0]
+print(json.dumps([os.getpid(), child, seen, workers.resets, frames, runtime.on, len(threads)]))
+"""
+
+
+def markers(rings: Path, pid: int) -> tuple[list[int], dict[str, object], list[str]]:
+    """Kinds of markers in the ring that a process left, what it says of itself, and its names."""
+    (path,) = rings.glob(f"{pid}-*.ring")
+    reader = ring.RingReader(str(path))
+    read = list(reader.read())
+    names = [reader.name(marker.value).split("\x1f")[0] for marker in read if marker.kind in (8, ring.MARK)]
+    told = [marker.kind for marker in read if marker.kind != ring.GC_PAUSE], dict(reader.meta()), names
+    reader.close()
+    return told
+
+
+@pytest.mark.parametrize("version", [*at_hand.VERSIONS, *at_hand.FREE_THREADED])
+def test_markers(version: str, tmp_path: Path) -> None:
+    executable = at_hand.python(version)
+    rings = tmp_path / "rings"
+    script = tmp_path / "train.py"
+    script.write_text(TRAIN)
+    path = os.pathsep.join([fake_torch.written(tmp_path), str(ROOT)])
+    done = python(str(script), env=environment(rings, path=path), executable=executable)
+    assert done.stderr == ""
+    pid, child, seen, resets, frames, on, threads = said(done)
+    assert (seen, resets, on, threads) == ([[0, 1], [2, 3], [4, 5]], 2, True, 1)
+    plain = tuple(map(int, version.rstrip("t").split("."))) < (3, 11)
+    assert ("tuimon_backward" in frames) == plain  # 3.11 and later: hidden
+    kinds, meta, names = markers(rings, pid)
+    fetch, backward = [ring.FETCH_BEGIN, ring.FETCH_END], [ring.BACKWARD_BEGIN, ring.BACKWARD_END]
+    update = [ring.OPTIMIZER_BEGIN] * 2 + [ring.OPTIMIZER_END] * 2
+    step = [*fetch, ring.RANGE_PUSH, ring.RANGE_POP, *backward, *update, ring.STEP]
+    iterators = [ring.ITER_BEGIN, ring.ITER_END] * 2
+    assert kinds == [*step * 3, *fetch, ring.MARK, *iterators, *backward]
+    assert names == ["half", "half", "half", "end"]
+    assert meta["torch"] == "0.0" and str(meta["python"]).startswith(version.rstrip("t"))
+    assert markers(rings, child)[0] == backward
+
+
+@pytest.mark.parametrize("version", [*at_hand.OLD, *at_hand.VERSIONS, *at_hand.FREE_THREADED])
+def test_programs_without_torch_run_as_ever(version: str, tmp_path: Path) -> None:
+    executable = at_hand.python(version)
+    script = "import sys; print(sorted(m for m in sys.modules if 'tuimon' in m or 'custom' in m)); print(sys.path)"
+    ours = python("-c", script, env=environment(tmp_path / "rings"), executable=executable)
+    plain = python("-c", script, env=environment(None), executable=executable)
+    assert (ours.returncode, ours.stderr, plain.stderr) == (0, "", "")
+    modules, path = ours.stdout.splitlines()
+    plain_modules, plain_path = plain.stdout.splitlines()
+    assert path == plain_path
+    if version in at_hand.OLD:
+        assert modules == plain_modules
+    assert not (tmp_path / "rings").exists()
