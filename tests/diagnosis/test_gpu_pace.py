@@ -12,6 +12,7 @@ from tests.diagnosis.gpu import (
     IN_FETCH,
     ITEM,
     MODULE,
+    PID,
     SAVE,
     SCALER,
     STEP,
@@ -233,3 +234,14 @@ def test_few_samples_are_told_as_the_reason():
 @pytest.mark.parametrize("stack", [[FORWARD, MODULE], [STEP]])
 def test_launching_is_no_waiting(stack):
     assert "sync_point" not in findings("sync_item", (stack, 90))
+
+
+def test_what_the_cpu_waits_for_is_not_judged_before_the_gpu_has_told():
+    def early(first_s):
+        session = session_of("gpu_bound", ([SAVE], 60), *USUAL)
+        session._gpu_time._stats.clear()
+        session.step_stats(PID).first_step_s = session.now_s - first_s
+        return {finding.rule for finding in diagnose(session)}
+
+    assert "side_work" not in early(3.0)
+    assert "side_work" in early(20.0)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
-from tuimon.diagnosis.evidence import HotFunction, hottest_of
+from tuimon.diagnosis.evidence import HotFunction, hottest_of, uses_gpu
 from tuimon.diagnosis.workers import MIN_SAMPLES
 from tuimon.records import Frame
 from tuimon.session.activity import activity_of
@@ -25,13 +25,16 @@ DRAINED_RATIO = 0.5
 MIN_TURNS = 8
 #: The boundary that ends a phase within the computation.
 _ENDS = {"forward": "backward begin", "backward": "backward end", "optimizer": "optimizer end"}
+#: So long after the first step GPU events have come, or will not (proposal: they come within two seconds).
+AWAITED_S = 6.0
 #: What NVML's utilisation is averaged over: the last so many windows.
 _RECENT = 30
 
 #: Calls that wait for the GPU, beside those that ``session.activity`` knows as synchronising: Python asks a tensor
 #: for its value. Only told apart from the same words on plain numbers by being what a training thread waits in.
 _ASKS_VALUE = re.compile(
-    r"\b(?:float|int|bool|print)\(|\bis(?:nan|inf|finite)\(|\.(?:any|all)\(\)|\bnp\.asarray\(|\bnumpy\.asarray\("
+    r"\b(?:if|elif|while|assert)\b.*(?:[<>]|[=!]=|\bnot\b)"
+    r"|\b(?:float|int|bool|print)\(|\bis(?:nan|inf|finite)\(|\.(?:any|all)\(\)|\b(?:np|numpy)\.asarray\("
 )
 _SCALER_FILE = "torch/amp/grad_scaler.py"
 
@@ -140,6 +143,16 @@ def noticed(session: Session, pid: int, phase: PhaseRow) -> tuple[float, float] 
     elsewhere = picture.idle_in(*(name for name in picture.phases if name not in names))[1]
     at_most = min(phase.share, at_most)
     return min(at_most, max(certain, picture.idle - elsewhere)), at_most
+
+
+def awaited(session: Session, pid: int) -> bool:
+    """Whether the GPU's clock is still to tell: what the CPU waits for may be a GPU at work."""
+    process, stats = session.process(pid), session.step_stats(pid)
+    if process is None or not process.markers or stats is None or stats.first_step_s is None:
+        return False
+    if session.now_s - stats.first_step_s > AWAITED_S or uses_gpu(session, pid) is not True:
+        return False
+    return picture_of(session, pid) is None
 
 
 def gpu_idle(on_gpu: tuple[float, float] | None) -> dict[str, float | int | str | None]:

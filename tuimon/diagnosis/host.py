@@ -15,7 +15,7 @@ from tuimon.diagnosis.evidence import (
     uses_gpu,
 )
 from tuimon.diagnosis.finding import Finding
-from tuimon.diagnosis.gpu_evidence import gpu_idle, noticed, picture_of
+from tuimon.diagnosis.gpu_evidence import awaited, gpu_idle, noticed, picture_of
 from tuimon.session.session import Session
 
 #: Share of the step outside data, forward, backward and optimizer from which it is worth a word (proposal).
@@ -41,6 +41,8 @@ def side_work(session: Session, pid: int) -> Finding | None:
     if table is None or other is None:
         return None
     in_steps = 1.0 - (eval_row.share if eval_row else 0.0)
+    if awaited(session, pid):
+        return None
     if eval_row is not None and eval_row.share >= max(EVALUATION_SHARE, other.share * in_steps):
         return _evaluation(session, pid, eval_row.share, eval_row.ms_per_step)
     on_gpu = noticed(session, pid, other)
@@ -98,7 +100,7 @@ def optimizer_bound(session: Session, pid: int) -> Finding | None:
     """
     table = session.phases(pid)
     optimizer = row(table, "optimizer")
-    if table is None or optimizer is None:
+    if table is None or optimizer is None or awaited(session, pid):
         return None
     picture = picture_of(session, pid)
     share = picture.share("optimizer") if picture is not None and picture.is_bottleneck else optimizer.share

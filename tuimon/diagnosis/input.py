@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tuimon.diagnosis.evidence import HotFunction, at, hottest_function, percent, row, settled, step_ms
 from tuimon.diagnosis.finding import Finding, Severity
-from tuimon.diagnosis.gpu_evidence import gpu_idle, noticed
+from tuimon.diagnosis.gpu_evidence import awaited, gpu_idle, noticed
 from tuimon.diagnosis.input_advice import advice, free_cores
 from tuimon.diagnosis.workers import Workers, data_share_in, own_collate_share, producer, workers_of
 from tuimon.session.session import Session
@@ -33,7 +33,7 @@ def input_bound(session: Session, pid: int) -> Finding | None:
     """
     table = session.phases(pid)
     data = row(table, "data")
-    if table is None or data is None or data.share < WARN_SHARE:
+    if table is None or data is None or data.share < WARN_SHARE or awaited(session, pid):
         return None
     on_gpu = noticed(session, pid, data)
     share = data.share if on_gpu is None else on_gpu[1]
