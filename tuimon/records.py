@@ -376,7 +376,7 @@ class GpuTime(Record, frozen=True, kw_only=True, tag="gpu_time"):
     """The turns of a training loop that were timed by events on its GPU and became known in a window.
 
     Not every turn is timed, to keep the cost down. A turn goes from the first boundary after an update to the next
-    such. The phases' ``span_ns`` add up to ``total_ns``.
+    such. The phases' ``span_ns`` add up to ``total_ns`` (``eval`` is beside it).
     """
 
     window_s: float

@@ -63,6 +63,7 @@ class GpuTracker:
     """Feed it the markers of one ring in order; it yields records once a window."""
 
     def __init__(self, pid: int) -> None:
+        self.active = False  # a boundary with an event was seen
         self._pid = pid
         self._thread: int | None = None  # whose boundaries have events
         self._turns = TurnFinder()
@@ -73,17 +74,13 @@ class GpuTracker:
         self._memory_told: dict[int, dict[int, int]] = {}  # in the latest record of it
         self._memory_ns: dict[int, int] = {}
 
-    @property
-    def active(self) -> bool:
-        """Whether a boundary with an event was seen."""
-        return self._thread is not None
-
     def boundary(self, time_ns: int, kind: int, flag: int, tid: int, value: int) -> None:
         """A boundary of any thread; nothing is kept before the first that has an event."""
         if self._thread != tid:
             if flag < ring.GPU_FIRST or kind not in BOUNDARIES:
                 return
             self._thread = tid
+            self.active = True
             self._turns.interrupt()
         self._turns.boundary(time_ns, kind, flag, value)
 
