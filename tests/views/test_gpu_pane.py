@@ -78,6 +78,7 @@ def test_in_three_rows_the_activities_stand_beside_the_utilisation():
     rows = drawn([HOPPER], 76, 3)
     assert rows[0].startswith("util    100 %  ⣿⣿⣿")
     assert rows[0].endswith("SM  71 %  tensor  12 %  DRAM  44 %")
+    assert drawn([HOPPER], 56, 3)[0].endswith("⣿  SM  71 %  tensor  12 %")
     assert drawn([HOPPER], 44, 3)[0].endswith("⣿  tensor  12 %")
     assert "tensor" not in drawn([HOPPER], 38, 3)[0]
 

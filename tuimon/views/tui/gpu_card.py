@@ -28,7 +28,7 @@ from tuimon.views.tui.lines import Line, cells, line
 _PROCESSES = 4
 _LEAST_CHART = 10  # cells
 #: What stays longest where rows are short, and where it stands. "charts": SM, tensor and DRAM below the utilisation.
-_IMPORTANCE = ("alarms", "stale", "memory", "slowed", "power", "charts", "torch", "processes", "rates")
+_IMPORTANCE = ("alarms", "stale", "memory", "slowed", "power", "torch", "charts", "processes", "rates")
 _ORDER = ("alarms", "stale", "charts", "memory", "torch", "power", "slowed", "rates", "processes")
 #: Rows of the utilisation's chart and of each chart below it: the first that fit.
 _CHART_ROWS = ((24, 8), (18, 6), (13, 5), (11, 4), (9, 3), (7, 2), (5, 2), (4, 1), (3, 1), (2, 1), (1, 1))
@@ -64,9 +64,10 @@ def gpu_card(view: GpuView, width: int, height: int, head: Line | None = None) -
     room = height - len(heads) - len(_utilisation(view))
     kept = set()
     for name in _IMPORTANCE:
-        if len(parts[name]) <= room:
-            kept.add(name)
-            room -= len(parts[name])
+        if len(parts[name]) > room:
+            break
+        kept.add(name)
+        room -= len(parts[name])
     gauge = power_gauge(view, width)
     if gauge is not None and room >= 2 and "power" in kept:
         parts["power"] = [gauge, heat_line(view, width)]
@@ -126,9 +127,10 @@ def _chart(activity: Activity, view: GpuView, width: int, height: int, beside: L
 
 
 def _beside(view: GpuView, width: int) -> Line:
-    """``  SM 71 %  tensor 12 %  DRAM 44 %``, or only the tensor cores, as far as a chart stays."""
+    """``  SM 71 %  tensor 12 %  DRAM 44 %``, the tensor cores to stay longest, as far as a chart stays."""
     told = [activity for activity in activities(view.gpu) if activity.ratio is not None]
-    for shown in (told, [activity for activity in told if activity.name == "tensor"]):
+    for names in (("SM", "tensor", "DRAM"), ("SM", "tensor"), ("tensor",)):
+        shown = [activity for activity in told if activity.name in names]
         spans = [
             span
             for activity in shown
