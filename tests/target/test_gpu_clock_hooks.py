@@ -171,11 +171,13 @@ def test_a_torch_that_lacks_what_is_needed_has_no_clock(hooked, monkeypatch, wei
     assert hooked.clock is None and hooked.on
 
 
-def test_captures_are_followed_and_that_is_undone(hooked, monkeypatch):
-    graph_class = torch.cuda.CUDAGraph
+@pytest.mark.parametrize("module, name", [("torch.cuda.graphs", "CUDAGraph"), ("torch.accelerator.graphs", "Graph")])
+def test_captures_are_followed_and_that_is_undone(hooked, monkeypatch, module, name):
+    graphs = pytest.importorskip(module)
+    graph_class = getattr(graphs, name)
     plain = graph_class.__dict__["capture_begin"], graph_class.__dict__["capture_end"]
     monkeypatch.setattr(hooked, "clock", cuda_events.WaitingClock(torch.cuda, lambda: None))
-    hooks.hook_captures(torch.cuda.graphs)
+    hooks.hook_captures(graphs)
     ours = graph_class.capture_begin, graph_class.capture_end
     assert [function.__code__.co_name for function in ours] == ["tuimon_capture_begin", "tuimon_capture_end"]
     for function, original in zip(ours, plain, strict=True):

@@ -2,7 +2,7 @@
 
 A capture in the "global" mode, torch's default, is invalidated by any thread that asks after an event or a stream
 meanwhile (pytorch #104487, #148594). ``torch.cuda.graph``, ``make_graphed_callables`` and torch.compile's graphs all go
-through ``CUDAGraph.capture_begin`` and ``capture_end``.
+through ``CUDAGraph.capture_begin`` and ``capture_end``; ``torch.accelerator.Graph`` has the same two.
 """
 
 from functools import wraps
@@ -27,8 +27,11 @@ def forget() -> None:
 
 
 def hook(graphs: Any, rebind: Rebind, let_pass: Callable[[], None]) -> None:
-    """Follow captures. ``graphs`` is the module ``torch.cuda.graphs``; ``let_pass`` waits until no event is touched."""
-    graph_class = getattr(graphs, "CUDAGraph", None)
+    """Follow captures. ``graphs`` is the module ``torch.cuda.graphs`` or ``torch.accelerator.graphs``.
+
+    ``let_pass`` waits until no event is touched.
+    """
+    graph_class = getattr(graphs, "CUDAGraph", None) or getattr(graphs, "Graph", None)
     begin = getattr(graph_class, "__dict__", {}).get("capture_begin")
     end = getattr(graph_class, "__dict__", {}).get("capture_end")
     if begin is None or end is None:

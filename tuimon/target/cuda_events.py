@@ -52,7 +52,6 @@ class CudaDevice:
         self._substitute: Optional[int] = None  # for the current device, as long as that holds none
         self._substituted: Optional[int] = None
         self._look_again_s = 0.0
-        self._has_stats = True
 
     def stream(self) -> Optional[CudaStream]:
         """The current stream of the device in use; None: no device is."""
@@ -113,14 +112,11 @@ class CudaDevice:
         return 0 if memory is None else memory.reserved_bytes
 
     def _memory(self, index: int) -> Optional[Memory]:
-        if not self._has_stats:
-            return None
         try:
             stats = self._native._cuda_memoryStats(index)
             allocated, reserved = (stats[name]["all"]["current"] for name in ("allocated_bytes", "reserved_bytes"))
             return Memory(allocated, reserved, stats["num_alloc_retries"], stats["num_ooms"])
         except Exception:  # a pluggable allocator counts nothing, and says so by raising
-            self._has_stats = False
             return None
 
     def _remember(self, data: Any, index: int) -> CudaStream:

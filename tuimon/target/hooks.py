@@ -150,7 +150,7 @@ def hook_scaler(grad_scaler: Any) -> None:
 
 
 def hook_captures(graphs: Any) -> None:
-    """The GPU clock rests while a CUDA graph is captured. ``graphs`` is the module ``torch.cuda.graphs``."""
+    """The GPU clock rests during captures. ``graphs``: ``torch.cuda.graphs`` or ``torch.accelerator.graphs``."""
     if runtime.clock is not None:
         let_pass = runtime.let_gpu_clock_pass
         captures.hook(graphs, lambda owner, name, replacement: _rebind([owner], name, replacement), let_pass)

@@ -24,6 +24,7 @@ def install(torch: Any, when_imported: WhenImported) -> None:
     when_imported("torch.optim.optimizer", hooks.hook_optimizer)
     when_imported("torch.amp.grad_scaler", hooks.hook_scaler)
     when_imported("torch.cuda.graphs", hooks.hook_captures)
+    when_imported("torch.accelerator.graphs", hooks.hook_captures)
     when_imported("torch.cuda.nvtx", nvtx.hook_torch)
     when_imported("nvtx", nvtx.hook_package)
 
