@@ -15,10 +15,10 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from bench import accuracy, first_frame, hooks_in_process, monitor_cost, overhead, ring_cost, sampler
+from bench import accuracy, first_frame, hooks_in_process, log_rate, monitor_cost, overhead, ring_cost, sampler
 from bench.table import Row, render
 
-PARTS = ("ring", "hooks", "frame", "monitor", "sampler", "accuracy", "steps", "peers")
+PARTS = ("ring", "hooks", "frame", "monitor", "log", "sampler", "accuracy", "steps", "peers")
 
 
 class Effort(NamedTuple):
@@ -44,6 +44,7 @@ def parts(effort: Effort) -> dict[str, Callable[[], list[Row]]]:
         "hooks": lambda: hooks_in_process.measure(3 * effort.repeats, 0.3, say),
         "frame": lambda: first_frame.measure(effort.repeats, say),
         "monitor": lambda: monitor_cost.measure(effort.window_s, say),
+        "log": lambda: log_rate.measure(2 * effort.window_s, say),
         "accuracy": lambda: accuracy.measure(2 * effort.window_s, say),
         "sampler": lambda: sampler.measure(2 * effort.window_s, say),
         "steps": lambda: overhead.measure(loops, [overhead.TUIMON], rounds=effort.rounds, **how),

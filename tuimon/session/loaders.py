@@ -12,8 +12,8 @@ from tuimon.session.windows import Window
 WINDOW_S = 30.0
 _HISTORY_LIMIT = 1800
 _LOADERS = 64
-#: A worker that was not listed for so long is gone, even where nobody said so.
-_WORKER_SILENT_S = 30.0
+#: A worker that was not listed for so long is gone, even where nobody said so: of 256, each is listed once a minute.
+_WORKER_SILENT_S = 90.0
 
 
 class _Worker:

@@ -16,7 +16,7 @@ from tuimon.target.slots import IN_PROCESS, Loading
 
 _LOADERS = 64
 #: So many workers a record and window lists: what the log has room for. The others' turn comes in the next windows.
-WORKERS_LISTED = 8
+WORKERS_LISTED = 4
 #: A worker found late tells of its whole life; what is older than this is left out.
 _LATE_NS = 10_000_000_000
 #: A fetch under way is told of from this long on.

@@ -23,7 +23,7 @@ _NEW_OTHERS_PER_LOOK = 16
 _REREAD_LOOKS = 10
 #: So many Threads records a second and trainer for workers and others together: what the log has room for. None waits
 #: longer than 5 s, but for idle others, which wait 10 s.
-_THREADS_PER_S = 3.0
+_THREADS_PER_S = 1.5
 _LONGEST_WAIT_S = 5.0
 _IDLE_WAIT_S = 10.0
 _IDLE_RATIO = 0.01

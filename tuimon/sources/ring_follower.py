@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterator
 
-from tuimon.records import Mark, PhaseTime, Record, SlowStep, Steps, length_bucket
+from tuimon.records import Mark, PhaseTime, Record, SlowStep, Steps
 from tuimon.sources import procfs
 from tuimon.sources.gc_pauses import GcPauses
 from tuimon.sources.gpu_time import GpuTracker
+from tuimon.sources.histogram import histogram
 from tuimon.sources.loaders import LoaderTracker
 from tuimon.sources.loops import StepFinder
 from tuimon.sources.phases import PhaseMachine
@@ -168,7 +169,7 @@ class RingFollower:
             min_ns=lengths[0] if lengths else None,
             median_ns=quantile(lengths, 0.5),
             p95_ns=quantile(lengths, 0.95),
-            histogram=sorted(Counter(map(length_bucket, lengths)).items()),
+            histogram=histogram(lengths),
             phases=_phase_times(steps, eval_ns),
             ranges=loop.ranges.take(),
             range_places=loop.ranges.take_places(),

@@ -1,0 +1,42 @@
+"""The lengths of a window's steps as buckets, few enough for a record."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from tuimon.records import length_bucket
+
+#: A noisy loop fills a bucket a step; so many take 300 bytes.
+BUCKETS = 32
+#: The longest steps keep their own buckets: of them the upper quantiles are made.
+_KEPT = BUCKETS // 4
+_GROUPS = BUCKETS // 2
+#: Groups do not reach over the first gaps of 10 %.
+_GAP = 10
+_GAPS = BUCKETS - _KEPT - _GROUPS - 1
+
+
+def histogram(lengths_ns: Iterable[int]) -> list[tuple[int, int]]:
+    """(bucket, steps) in order, ``BUCKETS`` at most: where there are more, neighbours of few steps become one."""
+    entries = sorted(Counter(map(length_bucket, lengths_ns)).items())
+    if len(entries) <= BUCKETS:
+        return entries
+    body, longest = entries[:-_KEPT], entries[-_KEPT:]
+    full = sum(steps for _, steps in body) / _GROUPS
+    out: list[tuple[int, int]] = []
+    group: list[tuple[int, int]] = []
+    gaps = 0
+    for entry in body:
+        apart = bool(group) and gaps < _GAPS and entry[0] - group[-1][0] > _GAP
+        if group and (apart or sum(steps for _, steps in group) >= full):
+            out.append(_middle(group))
+            group = []
+            gaps += apart
+        group.append(entry)
+    return [*out, _middle(group), *longest]
+
+
+def _middle(group: list[tuple[int, int]]) -> tuple[int, int]:
+    steps = sum(steps for _, steps in group)
+    return round(sum(bucket * steps for bucket, steps in group) / steps), steps
