@@ -34,7 +34,7 @@ class SimulatedDevice:
         self.current = StreamHandle(0, 0)
         self.graph_capture = False
         self.lost = False  # events never get done: the device hangs
-        self.slow_record_ns = 0  # the thread loses its core, or the GIL, while it records
+        self.slow_record_ns = 0  # so long at most the thread loses its core, or the GIL, while it records
         self.allocator: tuple[int, int, int, int] = (3 << 30, 5 << 30, 0, 0)
         self.events = 0
         self.random = random.Random(5)
@@ -63,7 +63,7 @@ class SimulatedDevice:
     def record(self, event: Event, stream: StreamHandle) -> None:
         """Put the event behind all that was launched."""
         assert not self.graph_capture, "an event in a graph"
-        self.cpu.work(self.slow_record_ns)
+        self.cpu.work(self.random.uniform(0, self.slow_record_ns))
         event.gpu = self.gpus[stream.device_index]
         event.reached_ns = self._stream(stream).record(round(self.random.uniform(2 * US, 4 * US)))
 

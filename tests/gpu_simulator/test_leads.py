@@ -123,6 +123,25 @@ def test_a_thread_that_is_interrupted_while_it_records_does_not_mislead():
     assert errors[len(errors) * 9 // 10][0] < PROMISE_US
 
 
+def test_a_thread_that_is_interrupted_whenever_it_records_is_not_believed(met):
+    def turn(run):
+        run.fetch(0.4 * SECOND, 0.1)
+        run.kernels(20, 2 * MS)
+        run.backward(lambda: run.kernels(20, 4 * MS))
+        run.step(lambda: run.kernels(5, 2 * MS))
+
+    training = Training(20)
+    training.device.slow_record_ns = 5 * MS  # other threads of the program hold the GIL
+    training.run(turn, 30)
+    met.clear()
+    training.run(turn, 60)
+    errors = event_errors_us(training, met)
+    assert len(errors) >= 30
+    # an event that is recorded late is met late, where the GPU has nothing to do
+    assert all(error <= width + 5000 + RECORDING_US for error, width in errors)
+    assert median(width for _, width in errors) > 1000
+
+
 def test_a_clock_that_is_set_begins_anew():
     training = Training(20)
     training.run(loops.data_starved, 15)
@@ -147,5 +166,7 @@ def test_hours_of_drift(drift_ppm, met):
     training.run(turn, 600)
     errors = event_errors_us(training, met)
     assert len(errors) >= 40  # of steps of two seconds few are timed
-    assert max(error for error, _ in errors) < PROMISE_US
-    assert max(width for _, width in errors) < PROMISE_US
+    assert all(error <= width + RECORDING_US for error, width in errors)
+    narrow = [error for error, width in errors if width < PROMISE_US]
+    assert len(narrow) > 0.8 * len(errors)
+    assert max(narrow) < PROMISE_US

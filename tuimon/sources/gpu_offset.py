@@ -67,6 +67,8 @@ class _Block:
     lower: list[Point] = field(default_factory=list)
     upper: list[Point] = field(default_factory=list)
     prompt: list[Point] = field(default_factory=list)  # upper bounds of events that found the GPU idle
+    idle: int = 0  # how many such events there were
+    wrong: int = 0  # and how many of them were seen to be late, and left out
 
 
 class ClockOffset:
@@ -99,6 +101,7 @@ class ClockOffset:
         _keep(block.upper, Point(at, latest_ns - zero_ns + rounding_ns), BELOW)
         if prompt_ns is not None:
             block.prompt.append(Point(at, prompt_ns - zero_ns + rounding_ns))
+            block.idle += 1
 
     def loosen(self, rounding_ns: float) -> None:
         """From now on the GPU's time is counted anew, with so much of rounding in the count."""
@@ -141,10 +144,19 @@ class ClockOffset:
                 polygon = self._cut(polygon, point, ABOVE, slack_ns)
             for point in block.upper:
                 polygon = self._cut(polygon, point, BELOW, slack_ns)
-        if polygon:
-            for point, slack_ns in self._prompt():
-                polygon = self._cut(polygon, point, BELOW, slack_ns) or polygon
-        return polygon
+        return self._promptly(polygon) if polygon else polygon
+
+    def _promptly(self, polygon: Polygon) -> Polygon:
+        """What is left below the bounds that may be wrong; all of it where most of them are.
+
+        Then the thread is interrupted whenever it records: other threads of the program hold the GIL.
+        """
+        left, wrong = polygon, sum(block.wrong for block in self._blocks)
+        for point, slack_ns in self._prompt():
+            smaller = self._cut(left, point, BELOW, slack_ns)
+            wrong += not smaller
+            left = smaller or left
+        return left if 2 * wrong <= sum(block.idle for block in self._blocks) else polygon
 
     def _prompt(self) -> Iterator[tuple[Point, float]]:
         """The bounds that may be wrong, those at the ends last: between others a wrong one shows."""
@@ -169,6 +181,8 @@ class ClockOffset:
             for point in prompt:
                 if point.offset_ns >= _chord(newest.lower, point.gpu_ns):
                     _keep(newest.prompt, point, BELOW)
+                else:
+                    newest.wrong += 1
         self._blocks.append(_Block(at, self._slack_ns))
         while self._blocks[0].begin_ns < at - _HISTORY_NS:
             self._blocks.popleft()
