@@ -24,7 +24,8 @@ from tuimon.session.session import Session
     FORWARD_ITEM,
     IN_FETCH,
     SCALER,
-) = range(14)
+    MAKE,
+) = range(15)
 
 LINES = frames(
     ("/home/me/train.py", 40, "main", "for x, y in loader:", True),
@@ -41,6 +42,7 @@ LINES = frames(
     ("/home/me/model.py", 12, "forward", "if mask.sum().item() > 0:", True),
     ("/opt/tuimon/target/hooks.py", 9, "tuimon_fetch"),
     ("/lib/site-packages/torch/amp/grad_scaler.py", 350, "_maybe_opt_step"),
+    ("/home/me/train.py", 39, "main", "x, y = make_batch()", True),
 )
 #: Samples of each loop, as shares of its CPU time fall.
 USUAL = (([FORWARD, MODULE], 30), ([BACKWARD, IN_BACKWARD], 35), ([STEP, IN_STEP], 15))

@@ -17,6 +17,7 @@ from tests.diagnosis.gpu import (
     IN_STEP,
     ITEM,
     LINES,
+    MAKE,
     MODULE,
     SAVE,
     STEP,
@@ -41,6 +42,7 @@ _SAMPLES = 100
 #: Where the program's lines are: frames of the samples.
 _FETCHING, _FORWARD, _BACKWARD = [FETCH, IN_FETCH], [FORWARD, MODULE], [BACKWARD, IN_BACKWARD]
 _OPTIMIZER, _WAITING, _COPYING, _SAVING = [STEP, IN_STEP], [ITEM], [TO_DEVICE], [SAVE]
+_MAKING = [MAKE]
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,28 @@ def _covered_loader(run: Training) -> None:
     run.kernels(40, 150 * US)
     run.backward(lambda: run.kernels(60, 220 * US))
     run.step(lambda: run.kernels(12, 130 * US))
+
+
+def _by_hand(run: Training, prepare_ns: float = 4 * MS) -> None:
+    """No DataLoader: batches are made by hand, for which launches that run ahead leave time enough."""
+    run.cpu.work(prepare_ns, 0.1)
+    run.kernels(40, 100 * US)
+    run.backward(lambda: run.kernels(60, 130 * US))
+    run.step(lambda: run.kernels(12, 60 * US))
+
+
+def _by_hand_and_item(run: Training) -> None:
+    """After ``item()`` nothing is ahead: the GPU has nothing to do while the next batch is made."""
+    _by_hand(run)
+    run.stream.launch(2 * US)
+    run.stream.synchronise()
+
+
+def _preloaded_and_item(run: Training) -> None:
+    """Nothing to prepare, and a model that is large enough not to notice ``item()``."""
+    _by_hand(run, 0.1 * MS)
+    run.stream.launch(2 * US)
+    run.stream.synchronise()
 
 
 # -- the same loops without what holds them up
@@ -125,9 +149,12 @@ STREAMS = (
            "transfer_bound", 41, _pinned),
     Stream("checkpoint every step", _checkpoints, ((_SAVING, 41), (_WAITING, 27), (_FORWARD, 11), (_BACKWARD, 14),
            (_OPTIMIZER, 3), (_FETCHING, 2)), "side_work", 47, loops.sync_item),
+    Stream("item() before making a batch", _by_hand_and_item, ((_WAITING, 68), (_MAKING, 24), (_FORWARD, 2), (_BACKWARD, 4)),
+           "sync_point", 45, _by_hand),
     Stream("too hot", loops.gpu_bound, ((_WAITING, 94), (_BACKWARD, 2)), "throttled", throttled=_HOT),
     Stream("waits every step, GPU-bound", loops.gpu_bound, ((_WAITING, 94), (_FORWARD, 1), (_BACKWARD, 2))),
     Stream("queue full", loops.queue_full, ((_FORWARD, 34), (_BACKWARD, 53), (_OPTIMIZER, 10)), cpu=0.5, autograd=0.5),
+    Stream("item() every step, large model", _preloaded_and_item, ((_WAITING, 93), (_FORWARD, 3), (_BACKWARD, 4))),
     Stream("slow loader, covered", _covered_loader, ((_FETCHING, 45), (_FORWARD, 20), (_BACKWARD, 30)), cpu=0.6),
 )  # fmt: skip
 

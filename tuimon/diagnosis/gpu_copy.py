@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tuimon.diagnosis.evidence import HotFunction, at, percent
 from tuimon.diagnosis.finding import Finding
-from tuimon.diagnosis.gpu_evidence import GpuPicture, picture_of, run_gpus, waits_of
+from tuimon.diagnosis.gpu_evidence import GpuPicture, picture_of, run_gpus
+from tuimon.diagnosis.gpu_waits import waits_of
 from tuimon.diagnosis.workers import training_loader
 from tuimon.session.session import Session
 

@@ -1,18 +1,12 @@
-"""What the rules about GPUs ask of a Session: is the GPU busy, who waits for whom, and at which line."""
+"""What the rules about GPUs ask of a Session: how much of a step the GPU idles, at least and at most."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
 from typing import NamedTuple
-from weakref import WeakKeyDictionary
 
-from tuimon.diagnosis.evidence import HotFunction, hottest_of, uses_gpu
-from tuimon.diagnosis.workers import MIN_SAMPLES
-from tuimon.records import Frame
-from tuimon.session.activity import activity_of
-from tuimon.session.rows import GpuRow, GpuTimeRow, LeadRow, PhaseRow
-from tuimon.session.samples import Sample
+from tuimon.diagnosis.evidence import uses_gpu
+from tuimon.diagnosis.gpu_waits import Waits, waits_of
+from tuimon.session.rows import GpuRow, GpuTimeRow, LeadRow, PhaseRow, PhaseTable
 from tuimon.session.session import Session
 
 #: A GPU that idles for no more of its time than this is the bottleneck (proposal).
@@ -21,6 +15,10 @@ BUSY_IDLE = 0.10
 #: nothing left to do at half of the boundaries (proposal).
 SMALL_LEAD_US = 100.0
 DRAINED_RATIO = 0.5
+#: Share of samples in a phase that wait for the GPU, from which something synchronises there (proposal).
+SOME_WAITS = 0.01
+#: NVML's utilisation may be off by so much (proposal; it is told in whole percent, over a sixth of a second or more).
+UTIL_ERROR = 0.03
 #: Turns of the loop below which their GPU time says little (proposal).
 MIN_TURNS = 8
 #: The boundary that ends a phase within the computation.
@@ -29,14 +27,6 @@ _ENDS = {"forward": "backward begin", "backward": "backward end", "optimizer": "
 AWAITED_S = 6.0
 #: What NVML's utilisation is averaged over: the last so many windows.
 _RECENT = 30
-
-#: Calls that wait for the GPU, beside those that ``session.activity`` knows as synchronising: Python asks a tensor
-#: for its value. Only told apart from the same words on plain numbers by being what a training thread waits in.
-_ASKS_VALUE = re.compile(
-    r"\b(?:if|elif|while|assert)\b.*(?:[<>]|[=!]=|\bnot\b)"
-    r"|\b(?:float|int|bool|print)\(|\bis(?:nan|inf|finite)\(|\.(?:any|all)\(\)|\b(?:np|numpy)\.asarray\("
-)
-_SCALER_FILE = "torch/amp/grad_scaler.py"
 
 
 class OnGpu(NamedTuple):
@@ -89,26 +79,30 @@ def picture_of(session: Session, pid: int) -> GpuPicture | None:
     """None without GPU events, or with too few turns.
 
     In a phase at whose end the GPU keeps up it may have idled all the time, but for what the training thread waited for
-    it. NVML's utilisation ("a kernel was running") bounds the idle time from below, where it is known.
+    it. In one with a synchronisation somewhere it may have idled while the CPU did not wait, even if launches are ahead
+    again at its end. NVML's utilisation ("a kernel was running") bounds the idle time from below, and what of it has no
+    event of its own from above.
     """
     time, table = session.gpu_time(pid), session.phases(pid)
     if time is None or time.turns < MIN_TURNS or table is None:
         return None
+    waits = waits_of(session, pid)
     bare = GpuPicture(time, 0.0, 0.0, 1.0, {})
-    phases = {
-        row.name: _on_gpu(row, bare.keeps_up(_ENDS.get(row.name, "")))
-        for row in table.rows
-        if row.name != "eval" and row.gpu_ms_per_step is not None
-    }
-    step_ms = sum(phase.ms for phase in phases.values())
+    rows = [row for row in table.rows if row.name != "eval" and row.gpu_ms_per_step is not None]
+    seen = {row.name: _on_gpu(row, bare.keeps_up(_ENDS.get(row.name, ""))) for row in rows}
+    step_ms = sum(phase.ms for phase in seen.values())
     if step_ms <= 0:
         return None
-    waits = waits_of(session, pid)
+    phases = {name: phase._replace(idle_ms_at_most=_at_most(table, waits, name, phase)) for name, phase in seen.items()}
+    used = [ratio for row in run_gpus(session) if (ratio := utilisation(row)) is not None]
+    told = sum(phase.idle_ms_at_most for phase in seen.values()) / step_ms
+    untold = sum(phase.idle_ms_at_most for phase in phases.values()) / step_ms - told
+    if used:
+        untold = min(untold, max(0.0, 1.0 - min(used) + UTIL_ERROR - told))
     waited = waits.sync + waits.transfer if waits is not None else 0.0
-    at_most = min(sum(phase.idle_ms_at_most for phase in phases.values()) / step_ms, max(0.0, 1.0 - waited))
-    unused = [1.0 - used for row in run_gpus(session) if (used := utilisation(row)) is not None]
+    at_most = min(told + untold, max(0.0, 1.0 - waited))
     certain = sum(phase.idle_ms for phase in phases.values()) / step_ms
-    at_least = min(at_most, max(certain, min(unused, default=0.0)))
+    at_least = min(at_most, max(certain, 1.0 - max(used, default=1.0)))
     return GpuPicture(time, at_least, at_most, step_ms, phases)
 
 
@@ -116,6 +110,17 @@ def _on_gpu(row: PhaseRow, keeps_up: bool) -> OnGpu:
     ms, idle_ms = row.gpu_ms_per_step or 0.0, row.gpu_idle_ms_per_step or 0.0
     at_most = ms if keeps_up else min(ms, idle_ms + (row.gpu_paced_ms_per_step or 0.0))
     return OnGpu(ms, idle_ms, at_most)
+
+
+def _at_most(table: PhaseTable, waits: Waits | None, name: str, phase: OnGpu) -> float:
+    """What a phase may idle, after a synchronisation within it too: no more than the CPU does not wait there."""
+    on_cpu = [row for row in table.rows if row.name == name or (row.estimated and name == "forward")]
+    waited = sum(waits.by_phase.get(row.name, 0.0) for row in on_cpu) if waits is not None else 0.0
+    lengths = [row.ms_per_step for row in table.rows if row.name != "eval" and row.ms_per_step is not None]
+    if waited < SOME_WAITS or not lengths:
+        return phase.idle_ms_at_most
+    free_ms = sum(row.ms_per_step or 0.0 for row in on_cpu) - waited * sum(lengths)
+    return min(phase.ms, max(phase.idle_ms_at_most, free_ms))
 
 
 def run_gpus(session: Session) -> list[GpuRow]:
@@ -141,7 +146,7 @@ def noticed(session: Session, pid: int, phase: PhaseRow) -> tuple[float, float] 
     names = ("data", "forward", "other") if phase.estimated else (phase.name,)
     certain, at_most = picture.idle_in(*names)
     elsewhere = picture.idle_in(*(name for name in picture.phases if name not in names))[1]
-    at_most = min(phase.share, at_most)
+    at_most = min(phase.share, at_most, picture.idle_at_most)
     return min(at_most, max(certain, picture.idle - elsewhere)), at_most
 
 
@@ -158,63 +163,3 @@ def awaited(session: Session, pid: int) -> bool:
 def gpu_idle(on_gpu: tuple[float, float] | None) -> dict[str, float | int | str | None]:
     """What ``noticed`` found, as evidence."""
     return {} if on_gpu is None else {"gpu_idle_at_least": on_gpu[0], "gpu_idle_at_most": on_gpu[1]}
-
-
-class Waits(NamedTuple):
-    """Samples of the training thread in which it waits for its GPU; shares are of all its samples."""
-
-    sync: float  # asks for a value, or synchronises
-    transfer: float  # moves a tensor
-    hot_sync: HotFunction | None
-    hot_transfer: HotFunction | None
-
-
-_waits: WeakKeyDictionary[Session, dict[int, tuple[int, Waits | None]]] = WeakKeyDictionary()
-
-
-def waits_of(session: Session, pid: int) -> Waits | None:
-    """None with too few samples. Several rules ask in turn: found anew only when there are new samples."""
-    hotspots = session.hotspots(pid)
-    if hotspots is None:
-        return None
-    known = _waits.setdefault(session, {})
-    at, waits = known.get(pid, (-1, None))
-    if at != hotspots.samples:
-        waits = _find_waits(session, hotspots.samples_of(pid))
-        known[pid] = (hotspots.samples, waits)
-    return waits
-
-
-def _find_waits(session: Session, samples: Sequence[Sample]) -> Waits | None:
-    total = sum(sample.count for sample in samples)
-    if total < 3 * MIN_SAMPLES:
-        return None
-    by_kind: dict[str, list[Sample]] = {"sync": [], "transfer": []}
-    for sample in samples:
-        kind = _waits_for_gpu([session.frames[number] for number in sample.stack])
-        if kind is not None:
-            by_kind[kind].append(sample)
-    sync, transfer = by_kind["sync"], by_kind["transfer"]
-    return Waits(
-        sync=sum(s.count for s in sync) / total,
-        transfer=sum(s.count for s in transfer) / total,
-        hot_sync=_hottest(session, sync),
-        hot_transfer=_hottest(session, transfer),
-    )
-
-
-def _waits_for_gpu(stack: Sequence[Frame]) -> str | None:
-    """``sync`` or ``transfer``; None for anything else."""
-    doing = activity_of(stack)
-    if doing in ("sync", "transfer"):
-        return doing
-    leaf = stack[-1] if stack else None
-    if leaf is None:
-        return None
-    if leaf.user and doing in ("python", "torch") and _ASKS_VALUE.search(leaf.source):
-        return "sync"
-    return "sync" if leaf.file.endswith(_SCALER_FILE) else None
-
-
-def _hottest(session: Session, samples: Sequence[Sample]) -> HotFunction | None:
-    return hottest_of((session.frames.user_place(sample.stack), sample.count) for sample in samples)

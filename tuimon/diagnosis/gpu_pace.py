@@ -6,12 +6,11 @@ from tuimon.diagnosis.evidence import HotFunction, at, hottest_function, percent
 from tuimon.diagnosis.finding import Finding, Severity
 from tuimon.diagnosis.gpu_evidence import (
     GpuPicture,
-    Waits,
     picture_of,
     run_gpus,
     utilisation,
-    waits_of,
 )
+from tuimon.diagnosis.gpu_waits import Waits, waits_of
 from tuimon.session.session import Session
 
 #: What launches: whoever sets the pace here, it is not the loader and not the side work.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tuimon.diagnosis.evidence import HotFunction, at, percent, row
 from tuimon.diagnosis.finding import Finding, Severity
-from tuimon.diagnosis.gpu_evidence import GpuPicture, Waits, picture_of, waits_of
+from tuimon.diagnosis.gpu_evidence import GpuPicture, picture_of
+from tuimon.diagnosis.gpu_waits import Waits, waits_of
 from tuimon.session.rows import ThreadRow
 from tuimon.session.session import Session
 
@@ -12,6 +13,8 @@ from tuimon.session.session import Session
 #: (proposal). The training thread must wait as much there: nothing else can be gained.
 SYNC_SHARE = 0.05
 SYNC_CRITICAL = 0.20
+#: With less for certain, and less than ``SYNC_CRITICAL`` at most, it is only mentioned (proposal).
+SYNC_CERTAIN = 0.02
 #: Waiting from which it is worth saying that it costs nothing (proposal).
 BENIGN_WAIT = 0.10
 #: CPU of the threads that launch and wait from which one may worry (proposal).
@@ -40,6 +43,8 @@ def sync_point(session: Session, pid: int) -> Finding | None:
         return _harmless(hot, waited, picture) if picture.is_bottleneck and waited >= BENIGN_WAIT else None
     at_least = min(waited, picture.idle)
     severity: Severity = "critical" if at_least >= SYNC_CRITICAL else "warning"
+    if at_least < SYNC_CERTAIN and at_most < SYNC_CRITICAL:
+        severity = "info"
     return Finding(
         rule="sync_point",
         severity=severity,

@@ -8,7 +8,8 @@ from typing import NamedTuple
 from tuimon.diagnosis.cores import demand_of
 from tuimon.diagnosis.course import SPAN_WINDOWS, WARMUP_WINDOWS
 from tuimon.diagnosis.evidence import uses_gpu
-from tuimon.diagnosis.gpu_evidence import MIN_TURNS, run_gpus, waits_of
+from tuimon.diagnosis.gpu_evidence import MIN_TURNS, run_gpus
+from tuimon.diagnosis.gpu_waits import waits_of
 from tuimon.session.session import Session
 
 _STEPS = ("input_bound", "side_work", "optimizer_bound", "compute_bound_cpu")
