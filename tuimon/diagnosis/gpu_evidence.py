@@ -64,16 +64,6 @@ class GpuPicture(NamedTuple):
         """How far launches run ahead at one kind of boundary."""
         return next((row for row in self.time.leads if row.boundary == boundary), None)
 
-    def keeps_up(self, boundary: str) -> bool:
-        """Whether the GPU has done nearly all that was launched when the CPU comes to such a boundary.
-
-        Where the clocks are not known well enough for a lead, the GPU was far behind whenever one looked.
-        """
-        row = self.lead(boundary)
-        if row is None:
-            return False
-        return row.drained_ratio >= DRAINED_RATIO or (row.median_us is not None and row.median_us < SMALL_LEAD_US)
-
 
 def picture_of(session: Session, pid: int) -> GpuPicture | None:
     """None without GPU events, or with too few turns.
@@ -86,24 +76,33 @@ def picture_of(session: Session, pid: int) -> GpuPicture | None:
     time, table = session.gpu_time(pid), session.phases(pid)
     if time is None or time.turns < MIN_TURNS or table is None:
         return None
-    waits = waits_of(session, pid)
-    bare = GpuPicture(time, 0.0, 0.0, 1.0, {})
     rows = [row for row in table.rows if row.name != "eval" and row.gpu_ms_per_step is not None]
-    seen = {row.name: _on_gpu(row, bare.keeps_up(_ENDS.get(row.name, ""))) for row in rows}
+    seen = {row.name: _on_gpu(row, _keeps_up(time, row.name)) for row in rows}
     step_ms = sum(phase.ms for phase in seen.values())
     if step_ms <= 0:
         return None
+    waits = waits_of(session, pid)
     phases = {name: phase._replace(idle_ms_at_most=_at_most(table, waits, name, phase)) for name, phase in seen.items()}
-    used = [ratio for row in run_gpus(session) if (ratio := utilisation(row)) is not None]
-    told = sum(phase.idle_ms_at_most for phase in seen.values()) / step_ms
-    untold = sum(phase.idle_ms_at_most for phase in phases.values()) / step_ms - told
-    if used:
-        untold = min(untold, max(0.0, 1.0 - min(used) + UTIL_ERROR - told))
-    waited = waits.sync + waits.transfer if waits is not None else 0.0
-    at_most = min(told + untold, max(0.0, 1.0 - waited))
+    told, at_most = (sum(phase.idle_ms_at_most for phase in some.values()) / step_ms for some in (seen, phases))
     certain = sum(phase.idle_ms for phase in phases.values()) / step_ms
-    at_least = min(at_most, max(certain, 1.0 - max(used, default=1.0)))
-    return GpuPicture(time, at_least, at_most, step_ms, phases)
+    used = [ratio for row in run_gpus(session) if (ratio := utilisation(row)) is not None]
+    if used:
+        at_most = min(at_most, max(told, 1.0 - min(used) + UTIL_ERROR))
+        certain = max(certain, 1.0 - max(used))
+    if waits is not None:
+        at_most = min(at_most, max(0.0, 1.0 - waits.sync - waits.transfer))
+    return GpuPicture(time, min(certain, at_most), at_most, step_ms, phases)
+
+
+def _keeps_up(time: GpuTimeRow, phase: str) -> bool:
+    """Whether the GPU has done nearly all that was launched when the CPU comes to the end of a phase.
+
+    Where the clocks are not known well enough for a lead, the GPU was far behind whenever one looked.
+    """
+    lead = next((lead for lead in time.leads if lead.boundary == _ENDS.get(phase)), None)
+    if lead is None:
+        return False
+    return lead.drained_ratio >= DRAINED_RATIO or (lead.median_us is not None and lead.median_us < SMALL_LEAD_US)
 
 
 def _on_gpu(row: PhaseRow, keeps_up: bool) -> OnGpu:
