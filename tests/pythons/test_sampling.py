@@ -13,8 +13,10 @@ from tests.pythons import at_hand
 from tests.sources.looking import looking, trainer
 from tests.sources.programs import running, until
 from tuimon.launch import attached
-from tuimon.sources import pyspy
+from tuimon.sources import procfs, pyspy
+from tuimon.sources.closeup import CloseUp
 from tuimon.sources.processes import ProcessSource
+from tuimon.sources.pthreads import os_ids
 from tuimon.sources.pythons import is_free_threaded, is_python
 from tuimon.sources.targets import Targets
 
@@ -22,14 +24,19 @@ if pyspy.find() is None:
     pytest.skip("py-spy is not installed", allow_module_level=True)
 
 BUSY = """
-import threading
+import threading, time
 
 def crunch():
     while True:
         sum(i * i for i in range(1000))
 
-threading.Thread(target=threading.Event().wait, name="sleeper", daemon=True).start()
-print("up", flush=True)
+def wait():
+    while True:
+        time.sleep(0.001)
+
+sleeper = threading.Thread(target=wait, name="sleeper", daemon=True)
+sleeper.start()
+print(sleeper.native_id, flush=True)
 crunch()
 """
 
@@ -40,17 +47,18 @@ def test_threads_and_hot_lines(version: str, tmp_path: Path) -> None:
         running(tmp_path, BUSY, python=at_hand.python(version)) as process,
         looking(trainer(process.pid), max_cpu_ratio=1.0) as look,
     ):
-        look.until(lambda it: "crunch" in it.functions(), "a window")
+        look.until(lambda it: it.functions() >= {"crunch", "wait"}, "a window")
+        (sleeper,) = set(procfs.thread_ids(process.pid)) - {process.pid}
         assert is_python(process.pid) and not is_free_threaded(process.pid)
         stacks = [stack for window in look.stacks for stack in window.stacks]
-        parked = {name for window in look.stacks for _, name in window.parked}
-        assert {stack.thread for stack in stacks} | parked == {"MainThread", "sleeper"}
+        assert {stack.tid: stack.thread for stack in stacks} == {process.pid: "MainThread", sleeper: "sleeper"}
         main = [stack for stack in stacks if stack.thread == "MainThread"]
-        assert {stack.tid for stack in main} == {process.pid}
         places = {(look.frames[n].function, look.frames[n].line) for stack in main for n in stack.frames}
-        assert ("<module>", 10) in places
+        assert ("<module>", 15) in places
         assert any(frame.source.startswith("sum(i * i") for frame in look.frames)
         assert look.notices == []
+        dumped = {thread.name: thread.tid for thread in CloseUp().dump(process.pid).threads}
+        assert dumped == {"MainThread": process.pid, "sleeper": sleeper}
 
 
 @pytest.mark.parametrize("version", at_hand.FREE_THREADED)
@@ -136,3 +144,9 @@ def test_a_free_threaded_python_is_known_by_what_it_has_loaded(monkeypatch: pyte
         monkeypatch.setattr("tuimon.sources.pythons._maps", lambda pid, maps=maps: maps)
         monkeypatch.setattr("tuimon.sources.procfs.executable", lambda pid: "simulator")
         assert is_free_threaded(1) == free
+
+
+def test_thread_ids_that_mean_nothing_stay_as_they_are(tmp_path: Path) -> None:
+    with running(tmp_path, BUSY) as process:
+        assert os_ids(process.pid, [process.pid, 1 << 30, 1 << 70]) == {}
+    assert os_ids(process.pid, [1 << 30]) == {}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from tuimon.records import Place
 from tuimon.sources import pyspy, pyspy_errors
 from tuimon.sources.frames import SourceText
+from tuimon.sources.pthreads import os_ids
 
 AROUND_LINES = 5
 THREADS_LIMIT = 200
@@ -54,10 +56,12 @@ class CloseUp:
         except pyspy.DumpError as error:
             trouble = pyspy_errors.explain(str(error), pid)
             return Dump((), trouble.message.replace("no stack samples", "no dump", 1), trouble.hint)
-        return Dump(tuple(_thread(thread) for thread in threads[:THREADS_LIMIT]))
+        ids = os_ids(pid, [thread.thread_id for thread in threads if thread.os_thread_id is None])
+        return Dump(tuple(_thread(thread, ids) for thread in threads[:THREADS_LIMIT]))
 
 
-def _thread(thread: pyspy.DumpThread) -> ThreadStack:
+def _thread(thread: pyspy.DumpThread, ids: Mapping[int, int]) -> ThreadStack:
     frames = (Place(frame.filename, frame.line, frame.name) for frame in thread.frames[:FRAMES_LIMIT])
     name = thread.thread_name or "thread"
-    return ThreadStack(thread.os_thread_id, name, thread.active, thread.owns_gil, tuple(frames))
+    tid = ids.get(thread.thread_id) if thread.os_thread_id is None else thread.os_thread_id
+    return ThreadStack(tid, name, thread.active, thread.owns_gil, tuple(frames))

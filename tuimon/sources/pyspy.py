@@ -15,10 +15,11 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
+from tuimon.sources.pthreads import os_ids
 from tuimon.sources.speedscope import Samples, parse
 
 _OUTPUT_FD = 3
@@ -135,7 +136,7 @@ class Recording:
         samples = None
         if speedscope:
             try:
-                samples = parse(speedscope, self.pid)
+                samples = _with_os_ids(parse(speedscope, self.pid), self.pid)
             except ValueError as error:
                 message = f"py-spy wrote {error}"
         errors = _ERRORS.findall(message)
@@ -144,6 +145,13 @@ class Recording:
     def _close(self) -> None:
         os.close(self._output)
         os.close(self._messages)
+
+
+def _with_os_ids(samples: Samples, pid: int) -> Samples:
+    """Threads of a Python before 3.11 under the ids that the kernel knows them by."""
+    ids = os_ids(pid, [thread.tid for thread in samples.threads])
+    threads = [replace(thread, tid=ids.get(thread.tid, thread.tid)) for thread in samples.threads]
+    return replace(samples, threads=threads) if ids else samples
 
 
 def _spawn(command: list[str], output: int, messages: int) -> int:

@@ -45,7 +45,7 @@ _speedscope = msgspec.json.Decoder(_Speedscope)
 
 @dataclass(frozen=True, slots=True)
 class SampledThread:
-    """One thread in a window. ``tid`` is the OS id; on Python <= 3.10 py-spy may only know the pthread id."""
+    """One thread in a window. ``tid`` is the OS id; of Python <= 3.10 py-spy tells the pthread id (see ``pthreads``)."""
 
     tid: int
     name: str
