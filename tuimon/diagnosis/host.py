@@ -144,11 +144,21 @@ def compute_bound_cpu(session: Session, pid: int) -> Finding | None:
         rule="compute_bound_cpu",
         severity="info",
         headline=f"the model computes on the CPU{on}: {percent(share)} of every step, most of it {heaviest}",
-        action="the loop is in order; a GPU, a smaller model or lower precision would make it faster",
+        action=_faster(session),
         share_of_step=share,
         where=(hot.place,) if hot else (),
         evidence={"cpu_ratio": cpu, "step_ms": step_ms(table), **{f"{name}_share": s for name, s in compute.items()}},
     )
+
+
+def _faster(session: Session) -> str:
+    idle = next((gpu for gpu in session.gpus() if gpu.parent_uuid is None and not gpu.used_by_run), None)
+    if idle is not None:
+        return (
+            f"the loop is in order, but GPU {idle.index} of this machine ({idle.name}) is not used:"
+            " move the model and each batch to it (.to('cuda')); torch must be a build with CUDA"
+        )
+    return "the loop is in order; a GPU, a smaller model or lower precision would make it faster"
 
 
 def _naming(hot: HotFunction | None) -> str:
