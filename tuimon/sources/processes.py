@@ -204,7 +204,7 @@ class ProcessSource:
                 continue
             due_s = 0.0 if roles[pid] == "trainer" else _IDLE_WAIT_S if pid in idle else min(wait_s, _LONGEST_WAIT_S)
             window_s = process.looked_s - process.window_from_s
-            if window_s > 0 and window_s >= due_s - self.period_s / 2:
+            if window_s > 0 and window_s >= due_s - self.period_s / 10:  # looks are not to the millisecond
                 yield self._window(pid, process, window_s, now_s)
 
     def _window(self, pid: int, process: _Followed, window_s: float, now_s: float) -> Threads:
