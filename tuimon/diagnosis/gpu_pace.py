@@ -53,8 +53,8 @@ def launch_bound(session: Session, pid: int) -> Finding | None:
         rule="launch_bound",
         severity=severity,
         headline=(
-            f"launches set the pace in {percent(paced)} of every step: the GPU has done its work before the CPU comes"
-            f" with more{f', in forward most at {at(hot.place)}' if hot else ''}"
+            f"launches set the pace in {percent(paced)} of every step: the GPU{_used(session)} is done before the CPU"
+            f" comes with more{f', most in forward at {at(hot.place)}' if hot else ''}"
         ),
         action=(
             "put more into each launch: a larger batch; torch.compile(model, mode='reduce-overhead') or CUDA graphs;"
@@ -147,6 +147,11 @@ def queue_full(session: Session, pid: int) -> Finding | None:
         where=(hot.place,) if hot else (),
         evidence={"lead_ms": ahead_ms, "gpu_idle_at_most": picture.idle_at_most},
     )
+
+
+def _used(session: Session) -> str:
+    used = _utilisation(session)
+    return f", used {percent(used)} of the time," if used is not None else ""
 
 
 def _waiting(waits: Waits) -> float:
