@@ -94,6 +94,7 @@ class Training:
         self.ring = SimulatedRing()
         self.clock = GpuClock(self.device, self.emit, lambda: self.cpu.now_ns)
         self.follower = RingFollower(self.ring, 1.0, self.cpu.now_ns)  # type: ignore[arg-type]  # as far as it asks
+        self.interrupted_ns: Callable[[], float] = lambda: 0.0  # between a marker and its event
         self.truth = Truth()
         self.records: list[Record] = []
         self.markers: deque[ring.Marker] = deque(maxlen=100_000)  # the latest
@@ -165,6 +166,7 @@ class Training:
         self.truth.boundaries.append(boundary)
         self.emit(kind, value, number)
         if number:
+            self.cpu.work(self.interrupted_ns())
             self.clock.record(number)
 
     # -- and the monitor beside it

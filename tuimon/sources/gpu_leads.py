@@ -55,9 +55,9 @@ class Chain:
     def meet(self, kind: int, marked_ns: int, seen_ns: int, time: EventTime) -> int:
         """An event has happened; returns when on this count."""
         gpu_ns = self.anchor_ns + time.elapsed_ns
-        gap_ns = None if time.gap_us is None else 1000 * time.gap_us + ROUNDING_NS
-        earliest_ns = marked_ns if gap_ns is None else max(marked_ns, seen_ns - gap_ns)
-        prompt_ns = marked_ns + LAUNCH_NS if time.drained else None
+        gap_ns = 1000 * (time.gap_us or 0)
+        earliest_ns = marked_ns if not gap_ns or time.drained else max(marked_ns, seen_ns - gap_ns - ROUNDING_NS)
+        prompt_ns = marked_ns + gap_ns + LAUNCH_NS if time.drained else None
         self._offset.add(gpu_ns, earliest_ns, seen_ns, prompt_ns, FLOAT_ROUNDING * time.elapsed_ns)
         if len(self._waiting) < _WAITING:
             self._waiting.append(Met(kind, marked_ns, gpu_ns, earliest_ns, seen_ns, time.drained))

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
-#: From the marker of a boundary to the GPU's coming to its event, when it had nothing to do: to ask whether it has
-#: (1-3 us), to record (2-10 us), and the GPU's own latency. Longer where the thread is interrupted just then.
-LAUNCH_NS = 15_000
+#: From the end of recording to the GPU's coming to the event, when it had nothing to do (its latency, 2-5 us), and from
+#: the marker to the beginning of recording (1-3 us). Longer where the thread is interrupted just then.
+LAUNCH_NS = 10_000
 #: Events tick every 0.5 us, gaps are told in whole us.
 ROUNDING_NS = 1_500
 #: ``elapsed_time`` is a float32 of ms: rounded by up to this part of it (0.6 us at 10 s, 4 us at a minute).

@@ -32,7 +32,8 @@ class Pending(NamedTuple):
     event: Any
     stream: Any
     drained: bool
-    recorded_ns: int
+    recorded_ns: int  # not before this,
+    took_us: int  # and not later than so long after it
 
 
 class EventChain:
@@ -77,7 +78,8 @@ class EventChain:
 
     def add(self, number: int, event: Any, drained: bool, recorded_ns: int) -> None:
         """It was recorded, not before ``recorded_ns``; the stream had nothing to do before it, or had."""
-        self.pending.append(Pending(number, event, self._stream, drained, recorded_ns))
+        took_us = (self._now_ns() - recorded_ns) // 1000 + 1
+        self.pending.append(Pending(number, event, self._stream, drained, recorded_ns, took_us))
         if len(self.pending) > CROWD:
             self.resolve(2)
 
@@ -120,6 +122,8 @@ class EventChain:
 
     def _tell_time(self, met: Pending, elapsed_ns: int) -> None:
         gap_us: Optional[int] = None
-        if met.recorded_ns < self._busy_ns and met.stream == self._busy_stream:
+        if met.drained:
+            gap_us = met.took_us
+        elif met.recorded_ns < self._busy_ns and met.stream == self._busy_stream:
             gap_us = (self._now_ns() - self._busy_ns) // 1000 + _EMIT_US
         self._emit(GPU_TIME, pack_gpu_time(elapsed_ns, gap_us, met.drained), met.number)

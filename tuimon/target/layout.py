@@ -80,7 +80,8 @@ class EventTime(NamedTuple):
     """The value of a GPU_TIME marker.
 
     ``elapsed_ns`` on the GPU's clock since the anchor; ``gap_us``: so long before it was seen done it was seen not
-    done (None: nobody looked); ``drained``: the stream had nothing left to do when the event was recorded.
+    done (None: nobody looked). ``drained``: the stream had nothing left to do when the event was recorded; then
+    ``gap_us`` is how long recording it took: the GPU came to it in that time, or right after.
     """
 
     elapsed_ns: int
