@@ -15,7 +15,7 @@ from tuimon.target.layout import BACKWARD_BEGIN, GPU_TIME, MEMORY_ALLOCATED, TOR
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore::UserWarning")]
 
-#: Of CPU time for the GPU clock in a step of the loop, on average.
+#: Of CPU time for the GPU clock in a step of the loop, on average: of the thread, because a record may wait.
 MOST_US = 15.0
 
 
@@ -93,9 +93,9 @@ def test_it_costs_little(gpu, clocked):
 
     def timed(function):
         def call(*arguments):
-            begun_ns = time.perf_counter_ns()
+            begun_ns = time.thread_time_ns()
             result = function(*arguments)
-            spent_ns[0] += time.perf_counter_ns() - begun_ns
+            spent_ns[0] += time.thread_time_ns() - begun_ns
             return result
 
         return call
@@ -240,7 +240,7 @@ def test_side_streams(gpu, clocked, every_turn):
 
 def test_mixed_precision_with_a_scaler(gpu, clocked, every_turn):
     training = Training(gpu)
-    scaler = gpu.amp.GradScaler("cuda", init_scale=2.0**30)  # the first steps are skipped
+    scaler = gpu.amp.GradScaler("cuda", init_scale=2.0**40)  # the first steps are skipped
     for _ in range(40):
         training.optimizer.zero_grad()
         with gpu.autocast("cuda", dtype=gpu.float16):
@@ -248,7 +248,7 @@ def test_mixed_precision_with_a_scaler(gpu, clocked, every_turn):
         scaler.scale(loss).backward()
         scaler.step(training.optimizer)
         scaler.update()
-    assert scaler.get_scale() < 2.0**30
+    assert scaler.get_scale() < 2.0**40
     assert all(gpu.isfinite(weight).all() for weight in training.weights())
     training.settle()
     assert clocked.is_well()
