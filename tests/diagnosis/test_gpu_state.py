@@ -7,6 +7,7 @@ from tests.diagnosis.gpu import PID, USUAL, findings, gpu, session_of
 from tests.gpu_simulator.sessions import UUID
 from tests.session.records import process
 from tuimon.diagnosis import diagnose, unjudged
+from tuimon.diagnosis.gpu_evidence import gpus_of
 from tuimon.records import Throttle, TorchMemory
 
 HOT = {"throttled": [Throttle("thermal (hardware)", 0.8)], "sm_clock_mhz": 990, "sm_clock_max_mhz": 1980}
@@ -141,3 +142,12 @@ def test_what_a_gpu_does_not_tell_is_said():
     assert "GPM" in reasons["low_precision_unused"]
     assert not {"throttled", "small_batch", "launch_bound"} & reasons.keys()
     assert "no figures of the GPU" in dict(unjudged(session_of("gpu_bound", *USUAL)))["throttled"]
+
+
+def test_each_rank_is_judged_by_its_own_gpu():
+    second = process(300, rank=1, torch="2.13.0+cu130", gpu_uuids=["GPU-second"])
+    others = msgspec.structs.replace(gpu(1020.0, 0.1), uuid="GPU-second", index=1)
+    session = session_of("gpu_bound", *USUAL, util=0.99, more=[second, others])
+    assert [row.uuid for row in gpus_of(session, PID)] == [UUID]
+    assert [row.uuid for row in gpus_of(session, 300)] == ["GPU-second"]
+    assert len(gpus_of(session, 301)) == 2  # it has not said which

@@ -268,3 +268,24 @@ def test_workers_that_wait_for_a_core_do_not_wait_for_the_network():
         held.append(threads(12, (pid, "pt_data_worker", 0.3, "running", 0.65), pid=pid, cpu_ratio=0.3))
     first, *_ = run(STARVED, *held)
     assert first.cause == "slow_item"
+
+
+def starts(count, start_s, wait_s, **more):
+    facts = LoaderFacts(dataset="Rows", kind="map", workers=2, context="spawn", **more)
+    return Loader(t=12, pid=100, number=1, window_s=1.0, role="train", fetches=10, wait_ns=int(wait_s * 1e9),
+                  starts=count, start_ns=int(start_s * 1e9), iter_ns=0, facts=facts)  # fmt: skip
+
+
+def test_workers_that_are_started_for_every_epoch():
+    first, *_ = run(STARVED, starts(4, 20.8, 26), *workers(2, 0.1, ([0, 1], 40)))
+    assert (first.rule, first.cause) == ("input_bound", None)
+    assert "starting workers takes 5.2 s an epoch" in first.headline
+    assert first.action == "persistent_workers=True keeps the 2 workers from epoch to epoch; or fork instead of spawn"
+    assert first.evidence["epoch_start_s"] == pytest.approx(5.2)
+    assert first.estimated_speedup == pytest.approx(1 / (1 - 0.8 * first.share_of_step))
+
+
+@pytest.mark.parametrize("record", [starts(4, 5, 26), starts(1, 20, 26), starts(4, 20, 26, persistent=True)])
+def test_starts_that_are_little_or_the_first_or_of_persistent_workers(record):
+    first, *_ = run(STARVED, record, *workers(2, 0.99, ([0, 1], 40)))
+    assert first.rule == "input_bound" and "starting workers" not in first.headline

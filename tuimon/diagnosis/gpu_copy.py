@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tuimon.diagnosis.evidence import HotFunction, at, percent
 from tuimon.diagnosis.finding import Finding
-from tuimon.diagnosis.gpu_evidence import GpuPicture, picture_of, run_gpus
+from tuimon.diagnosis.gpu_evidence import GpuPicture, gpus_of, picture_of
 from tuimon.diagnosis.gpu_waits import waits_of
 from tuimon.diagnosis.workers import training_loader
 from tuimon.session.session import Session
@@ -35,7 +35,7 @@ def transfer_bound(session: Session, pid: int) -> Finding | None:
     if share < TRANSFER_SHARE:
         return None
     loader = training_loader(session, pid)
-    rates = [gpu.pcie_rx_bytes_per_s for gpu in run_gpus(session) if gpu.pcie_rx_bytes_per_s is not None]
+    rates = [gpu.pcie_rx_bytes_per_s for gpu in gpus_of(session, pid) if gpu.pcie_rx_bytes_per_s is not None]
     pinned = loader.pin_memory if loader is not None else None
     after = 1.0 - share if pinned else 1.0 - share * PINNED_RATIO
     return Finding(

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from tuimon.diagnosis.evidence import uses_gpu
 from tuimon.diagnosis.gpu_waits import Waits, waits_of
+from tuimon.records import bare_uuid
 from tuimon.session.rows import GpuRow, GpuTimeRow, LeadRow, PhaseRow, PhaseTable
 from tuimon.session.session import Session
 
@@ -85,7 +86,7 @@ def picture_of(session: Session, pid: int) -> GpuPicture | None:
     phases = {name: phase._replace(idle_ms_at_most=_at_most(table, waits, name, phase)) for name, phase in seen.items()}
     told, at_most = (sum(phase.idle_ms_at_most for phase in some.values()) / step_ms for some in (seen, phases))
     certain = sum(phase.idle_ms for phase in phases.values()) / step_ms
-    used = [ratio for row in run_gpus(session) if (ratio := utilisation(row)) is not None]
+    used = [ratio for row in gpus_of(session, pid) if (ratio := utilisation(row)) is not None]
     if used:
         at_most = min(at_most, max(told, 1.0 - min(used) + UTIL_ERROR))
         certain = max(certain, 1.0 - max(used))
@@ -125,6 +126,14 @@ def _at_most(table: PhaseTable, waits: Waits | None, name: str, phase: OnGpu) ->
 def run_gpus(session: Session) -> list[GpuRow]:
     """The GPUs that the run uses, as far as their figures are of now."""
     return [row for row in session.gpus() if row.used_by_run and row.stale_s < _RECENT]
+
+
+def gpus_of(session: Session, pid: int) -> list[GpuRow]:
+    """Those that one process uses; all of the run where it has not said which."""
+    process = session.process(pid)
+    told = {bare_uuid(uuid) for uuid in process.gpu_uuids} if process is not None else set()
+    rows = run_gpus(session)
+    return [row for row in rows if bare_uuid(row.uuid) in told] or rows
 
 
 def utilisation(row: GpuRow) -> float | None:

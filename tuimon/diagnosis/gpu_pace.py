@@ -6,8 +6,8 @@ from tuimon.diagnosis.evidence import HotFunction, at, hottest_function, percent
 from tuimon.diagnosis.finding import Finding, Severity
 from tuimon.diagnosis.gpu_evidence import (
     GpuPicture,
+    gpus_of,
     picture_of,
-    run_gpus,
     utilisation,
 )
 from tuimon.diagnosis.gpu_waits import Waits, waits_of
@@ -53,8 +53,8 @@ def launch_bound(session: Session, pid: int) -> Finding | None:
         rule="launch_bound",
         severity=severity,
         headline=(
-            f"launches set the pace in {percent(paced)} of every step: the GPU{_used(session)} is done before the CPU"
-            f" comes with more{f', most in forward at {at(hot.place)}' if hot else ''}"
+            f"launches set the pace in {percent(paced)} of every step: the GPU{_used(session, pid)} is done before"
+            f" the CPU comes with more{f', most in forward at {at(hot.place)}' if hot else ''}"
         ),
         action=(
             "put more into each launch: a larger batch; torch.compile(model, mode='reduce-overhead') or CUDA graphs;"
@@ -68,7 +68,7 @@ def launch_bound(session: Session, pid: int) -> Finding | None:
             "lead_us": lead.median_us if lead else None,
             "drained_ratio": lead.drained_ratio if lead else None,
             "gpu_ms_per_step": picture.step_ms,
-            "gpu_util": _utilisation(session),
+            "gpu_util": _utilisation(session, pid),
             "speedup_at_most": _gain(paced),
         },
         estimated_speedup=_gain(at_least),
@@ -115,7 +115,7 @@ def compute_bound(session: Session, pid: int) -> Finding | None:
         evidence={
             "gpu_idle_at_most": picture.idle_at_most,
             "gpu_ms_per_step": picture.step_ms,
-            "gpu_util": _utilisation(session),
+            "gpu_util": _utilisation(session, pid),
             **{f"{name}_gpu_share": picture.share(name) for name in COMPUTE},
         },
     )
@@ -149,8 +149,8 @@ def queue_full(session: Session, pid: int) -> Finding | None:
     )
 
 
-def _used(session: Session) -> str:
-    used = _utilisation(session)
+def _used(session: Session, pid: int) -> str:
+    used = _utilisation(session, pid)
     return f", used {percent(used)} of the time," if used is not None else ""
 
 
@@ -158,8 +158,8 @@ def _waiting(waits: Waits) -> float:
     return waits.sync + waits.transfer
 
 
-def _utilisation(session: Session) -> float | None:
-    known = [used for gpu in run_gpus(session) if (used := utilisation(gpu)) is not None]
+def _utilisation(session: Session, pid: int) -> float | None:
+    known = [used for gpu in gpus_of(session, pid) if (used := utilisation(gpu)) is not None]
     return min(known, default=None)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tuimon.diagnosis.evidence import percent, uses_gpu
 from tuimon.diagnosis.finding import Finding
-from tuimon.diagnosis.gpu_evidence import picture_of, run_gpus, utilisation
+from tuimon.diagnosis.gpu_evidence import gpus_of, picture_of, run_gpus, utilisation
 from tuimon.session.rows import GpuRow
 from tuimon.session.session import Session
 
@@ -75,7 +75,7 @@ def allocator_retries(session: Session, pid: int) -> Finding | None:
     if not rows:
         return None
     worst = max(rows, key=lambda memory: memory.retries or 0)
-    gpu = next((g for g in run_gpus(session) if g.uuid == worst.uuid), None)
+    gpu = next((g for g in gpus_of(session, pid) if g.uuid == worst.uuid), None)
     total = gpu.memory_total_bytes if gpu is not None else None
     retries = worst.retries or 0
     return Finding(
@@ -106,7 +106,7 @@ def low_precision_unused(session: Session, pid: int) -> Finding | None:
     TF32 is on, where the process told them. Abstains without tensor activity.
     """
     picture = picture_of(session, pid)
-    gpu = next((g for g in run_gpus(session) if g.tensor_ratio is not None), None)
+    gpu = next((g for g in gpus_of(session, pid) if g.tensor_ratio is not None), None)
     if picture is None or not picture.is_bottleneck or gpu is None or gpu.tensor_ratio is None:
         return None
     capability, process = gpu.compute_capability, session.process(pid)
@@ -146,9 +146,8 @@ def small_batch(session: Session, pid: int) -> Finding | None:
     Evidence: NVML's utilisation and memory in use, both below 50 % (FIELD-NOTES). Told only where nothing else explains
     an idle GPU (see ``rank``). Abstains without figures of the GPU.
     """
-    gpus = run_gpus(session)
-    figures = [(gpu, utilisation(gpu), _filled(gpu)) for gpu in gpus]
-    if session.phases(pid) is None or not figures or len(figures) > len(session.trainers()):
+    figures = [(gpu, utilisation(gpu), _filled(gpu)) for gpu in gpus_of(session, pid)]
+    if session.phases(pid) is None or not figures:
         return None
     if any(used is None or filled is None or max(used, filled) >= SMALL_SHARE for _, used, filled in figures):
         return None

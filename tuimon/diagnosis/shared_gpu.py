@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tuimon.diagnosis.evidence import percent
 from tuimon.diagnosis.finding import Finding
-from tuimon.diagnosis.gpu_evidence import run_gpus
+from tuimon.diagnosis.gpu_evidence import gpus_of
 from tuimon.session.rows import GpuRow
 from tuimon.session.session import Session
 
@@ -19,11 +19,7 @@ def shared_gpu(session: Session, pid: int) -> Finding | None:
     Processes on one GPU take turns on it: what one of them computes, the other waits for. Evidence: NVML's processes
     with their share of the multiprocessors' time, and which GPU each training says it uses. Abstains without either.
     """
-    process = session.process(pid)
-    uuids = process.gpu_uuids if process is not None else []
-    for gpu in run_gpus(session):
-        if uuids and gpu.uuid not in uuids:
-            continue
+    for gpu in gpus_of(session, pid):
         found = _stranger(gpu) or _siblings(session, pid, gpu)
         if found is not None:
             return found

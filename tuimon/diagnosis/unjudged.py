@@ -8,7 +8,7 @@ from typing import NamedTuple
 from tuimon.diagnosis.cores import demand_of
 from tuimon.diagnosis.course import SPAN_WINDOWS, WARMUP_WINDOWS
 from tuimon.diagnosis.evidence import uses_gpu
-from tuimon.diagnosis.gpu_evidence import MIN_TURNS, run_gpus
+from tuimon.diagnosis.gpu_evidence import MIN_TURNS, gpus_of
 from tuimon.diagnosis.gpu_waits import waits_of
 from tuimon.session.session import Session
 
@@ -57,7 +57,7 @@ def _missing_of_gpu(session: Session, pid: int) -> Iterator[Unjudged]:
         yield from (Unjudged(rule, _why_no_events(session, pid)) for rule in _EVENTS)
     elif waits_of(session, pid) is None:
         yield from (Unjudged(rule, "too few stack samples to tell what the CPU waits at") for rule in _SAMPLED)
-    gpus = run_gpus(session)
+    gpus = gpus_of(session, pid)
     if not gpus:
         notice = session.notices.get("gpu")
         reason = notice.message if notice else "no figures of the GPU"
