@@ -53,3 +53,4 @@ def test_the_verdict_on_a_simulated_gpu_training_is_right(stream, tmp_path):
     assert not row.false_alarms, told
     assert row.verdict_s is not None and row.verdict_s <= 10, told
     assert row.gain_error is None or abs(row.gain_error) <= 0.25, told
+    assert len(row.got) + len(row.headline) <= 2 * 78, told  # two lines of a narrow terminal

@@ -54,7 +54,7 @@ def launch_bound(session: Session, pid: int) -> Finding | None:
         severity=severity,
         headline=(
             f"launches set the pace in {percent(paced)} of every step: the GPU{_used(session, pid)} is done before"
-            f" the CPU comes with more{f', most in forward at {at(hot.place)}' if hot else ''}"
+            f" the CPU comes with more{f': {at(hot.place)}' if hot else ''}"
         ),
         action=(
             "put more into each launch: a larger batch; torch.compile(model, mode='reduce-overhead') or CUDA graphs;"
@@ -151,7 +151,7 @@ def queue_full(session: Session, pid: int) -> Finding | None:
 
 def _used(session: Session, pid: int) -> str:
     used = _utilisation(session, pid)
-    return f", used {percent(used)} of the time," if used is not None else ""
+    return f" (used {percent(used)})" if used is not None else ""
 
 
 def _waiting(waits: Waits) -> float:
