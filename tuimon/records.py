@@ -198,6 +198,7 @@ class Loader(Record, frozen=True, kw_only=True, tag="loader"):
     waits_for_s: float | None = None  # a fetch is under way for so long, half a second at least
     starts: int = 0  # epochs that began: workers were started, or began anew, and the first batch came
     start_ns: int = 0  # time the trainer spent in that: in ``iter(loader)`` and in the first fetch
+    iter_ns: int = 0  # of that, what is not in ``wait_ns``: in ``iter(loader)``
     facts: LoaderFacts | None = None  # told at first and now and then
     workers: list[LoaderWorker] = msgspec.field(default_factory=list)
 

@@ -166,7 +166,7 @@ def test_an_epochs_beginning_is_its_iter_and_its_first_fetch():
     told.put(ring.ITER_END, 1 << ring.LOADER_SHIFT | 1)
     told.feed("f2 b f1 b f1 b", wait_ns=8 * MS)
     one, two = told.records()
-    assert (one.number, one.starts, one.start_ns) == (0, 1, 59 * MS)  # and 1 ms for a begin
+    assert (one.number, one.starts, one.start_ns, one.iter_ns) == (0, 1, 59 * MS, 50 * MS)  # and 1 ms for a begin
     assert (two.number, two.starts, two.start_ns) == (1, 0, 0)
     (record,) = told.feed("f1 b").records()
     assert record.starts == 0
@@ -253,10 +253,11 @@ def test_a_log_from_before_handing_over_was_told_apart():
 
 def test_an_epochs_beginning_is_remembered_for_the_whole_run():
     session = Session()
-    session.add(window(1.0, fetches=1, starts=1, start_ns=5_000 * MS))
-    session.add(window(3600.0, fetches=1, starts=1, start_ns=6_000 * MS))
-    session.add(window(7200.0, fetches=1))
-    assert session.loaders(100)[0].start_s == 5.5
+    session.add(window(1.0, fetches=1, wait_ns=4_000 * MS, starts=1, start_ns=5_000 * MS, iter_ns=1_000 * MS))
+    session.add(window(3600.0, fetches=1, wait_ns=8_000 * MS, starts=1, start_ns=6_000 * MS, iter_ns=2_000 * MS))
+    session.add(window(7200.0, fetches=1, wait_ns=5_000 * MS))
+    (row,) = session.loaders(100)
+    assert (row.start_s, row.start_share) == (5.5, 0.55)
 
 
 def test_workers_that_come_and_go():

@@ -5,8 +5,9 @@ from __future__ import annotations
 from tuimon.diagnosis.evidence import HotFunction, at, hottest_function, percent, row, settled, step_ms
 from tuimon.diagnosis.finding import Finding, Severity
 from tuimon.diagnosis.gpu_evidence import awaited, gpu_idle, noticed
-from tuimon.diagnosis.input_advice import advice, free_cores
-from tuimon.diagnosis.workers import Workers, data_share_in, own_collate_share, producer, workers_of
+from tuimon.diagnosis.input_advice import advice, free_cores, starting_advice
+from tuimon.diagnosis.workers import Workers, data_share_in, own_collate_share, producer, training_loader, workers_of
+from tuimon.session.rows import LoaderRow
 from tuimon.session.session import Session
 
 #: Share of the step spent waiting for data (TraceML warns at 10 %, calls it critical at 20 %).
@@ -20,6 +21,11 @@ COLLATE_SHARE = 0.50
 SAMPLER_SHARE = 0.50
 #: Share of the workers in disk wait that makes it the cause (proposal).
 DISK_SHARE = 0.20
+
+#: Share of the wait for data that the beginnings of epochs must take to be what to look at first (proposal).
+START_SHARE = 0.50
+#: So many epochs must have begun: the first one's workers are started in any case.
+START_EPOCHS = 2
 
 _Cause = tuple[str | None, HotFunction | None, str]
 
@@ -46,8 +52,14 @@ def input_bound(session: Session, pid: int) -> Finding | None:
         return None
     workers = workers_of(session, pid)
     own = hottest_function(session.hot_lines(pid, "data"))
-    cause, hot, saying = _cause(data.estimated and not table.inferred, workers, own, session, pid)
-    action, speedup = advice(cause, workers, hot, session, pid, share if on_gpu is None else on_gpu[0])
+    lost = share if on_gpu is None else on_gpu[0]
+    starting = _starting(session, pid)
+    if starting is not None:
+        cause, hot, saying = None, None, f": starting workers takes {starting.start_s or 0.0:.1f} s an epoch"
+        action, speedup = starting_advice(starting, lost)
+    else:
+        cause, hot, saying = _cause(data.estimated and not table.inferred, workers, own, session, pid)
+        action, speedup = advice(cause, workers, hot, session, pid, lost)
     return Finding(
         rule="input_bound",
         severity=severity,
@@ -63,10 +75,19 @@ def input_bound(session: Session, pid: int) -> Finding | None:
             "worker_cpu_ratio": workers.cpu_ratio,
             "worker_busy_ratio": workers.busy_ratio,
             "hot_share": hot.share if hot else None,
+            "epoch_start_s": starting.start_s if starting else None,
             **gpu_idle(on_gpu),
         },
         estimated_speedup=speedup,
     )
+
+
+def _starting(session: Session, pid: int) -> LoaderRow | None:
+    """The training loader, if its workers are started anew for every epoch and that is most of the wait."""
+    loader = training_loader(session, pid)
+    if loader is None or loader.persistent or not loader.workers or loader.starts < START_EPOCHS:
+        return None
+    return loader if (loader.start_share or 0.0) >= START_SHARE else None
 
 
 def _cause(by_hand: bool, workers: Workers, own: HotFunction | None, session: Session, pid: int) -> _Cause:

@@ -7,6 +7,7 @@ from math import ceil
 from tuimon.diagnosis.cores import held_up
 from tuimon.diagnosis.evidence import HotFunction, at, cpu_count
 from tuimon.diagnosis.workers import Workers, waiting_share
+from tuimon.session.rows import LoaderRow
 from tuimon.session.session import Session
 
 #: Nobody is told to multiply the workers by more than this at once: what lies behind them may have limits of its own.
@@ -56,6 +57,14 @@ def advice(
             return "read fewer, larger files, cache the data set in memory or on a faster disk", gain(rest)
         case _:
             return cheaper, in_workers
+
+
+def starting_advice(loader: LoaderRow, share: float) -> tuple[str, float | None]:
+    """What to do about workers that are started anew for every epoch, and what it would gain."""
+    cheaper = "; or fork instead of spawn" if loader.context == "spawn" else ""
+    kept = "the worker" if loader.workers == 1 else f"the {loader.workers} workers"
+    action = f"persistent_workers=True keeps {kept} from epoch to epoch{cheaper}"
+    return action, gain(1.0 - share * (loader.start_share or 0.0))
 
 
 def gain(after: float) -> float | None:

@@ -64,7 +64,8 @@ class LoaderStats:
         self.number = number
         self.facts: LoaderFacts | None = None
         self._window: Window[Loader] = Window(WINDOW_S)
-        self._starts = self._start_ns = 0  # of the whole run: an epoch may take hours
+        # of the whole run: an epoch may take hours
+        self._starts = self._start_ns = self._data_ns = 0
         self._workers: dict[int, _Worker] = {}
         self._history: deque[float | None] = deque(maxlen=_HISTORY_LIMIT)
 
@@ -77,6 +78,7 @@ class LoaderStats:
         self.facts = record.facts or self.facts
         self._starts += record.starts
         self._start_ns += record.start_ns
+        self._data_ns += record.wait_ns + record.iter_ns
         mean = record.ready_total / record.ready_fetches if record.ready_fetches else None
         self._history.append(mean)
         for turn in record.workers:
@@ -117,7 +119,9 @@ class LoaderStats:
             wait_ms=wait_ms / fetches if fetches else None,
             wait_p95_ms=_typical_p95_ms(list(records)),
             waits_for_s=latest.waits_for_s,
+            starts=self._starts,
             start_s=self._start_ns / 1e9 / self._starts if self._starts else None,
+            start_share=self._start_ns / self._data_ns if self._starts and self._data_ns else None,
             ready_now=latest.ready_last,
             ready_mean=sum(record.ready_total for record in records) / known if known else None,
             ready_none_ratio=sum(record.ready_none for record in records) / known if known else None,

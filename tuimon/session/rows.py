@@ -201,7 +201,9 @@ class LoaderRow(NamedTuple):
     wait_ms: float | None  # mean of a fetch, as the trainer waits
     wait_p95_ms: float | None  # typical of a window
     waits_for_s: float | None  # a fetch was under way at the end of the latest window
+    starts: int  # epochs that began with starting workers, or with telling them to begin anew
     start_s: float | None  # mean of an epoch: starting workers, until the first batch
+    start_share: float | None  # of all the time that the run has waited for this loader
     ready_now: int | None  # batches that were ready at the latest fetch
     ready_mean: float | None
     ready_none_ratio: float | None  # share of fetches that found none ready

@@ -35,14 +35,15 @@ class _Loader:
     ready: list[int] = field(default_factory=list)
     trained: int = 0  # batches that a backward used
     evaluated: int = 0
-    starts_ns: list[int] = field(default_factory=list)  # of epochs that began
+    starts_ns: list[tuple[int, int]] = field(default_factory=list)  # of epochs that began: iter(), first fetch
     workers: dict[int, Worker] = field(default_factory=dict)  # by pid
     told: int = -_FACTS_EVERY  # window in which the facts were told last
 
     def forget(self) -> None:
         """A window is over."""
-        for values in (self.waits_ns, self.ready, self.starts_ns):
-            values.clear()
+        self.waits_ns.clear()
+        self.ready.clear()
+        self.starts_ns.clear()
 
     @property
     def role(self) -> Literal["train", "eval"] | None:
@@ -138,7 +139,8 @@ class LoaderTracker:
             ready_last=loader.ready[-1] if loader.ready else None,
             waits_for_s=None if waits_for_s is None else round(waits_for_s, 3),
             starts=len(loader.starts_ns),
-            start_ns=sum(loader.starts_ns),
+            start_ns=sum(map(sum, loader.starts_ns)),
+            iter_ns=sum(iter_ns for iter_ns, _ in loader.starts_ns),
             facts=facts,
             workers=workers,
         )
@@ -168,7 +170,7 @@ class LoaderTracker:
         if not exhausted:
             loader.waits_ns.append(wait_ns)
             if (started_ns := self._started.pop(iterator, None)) is not None:
-                loader.starts_ns.append(started_ns + wait_ns)
+                loader.starts_ns.append((started_ns, wait_ns))
             if ready:
                 loader.ready.append(ready - 1)
             self._unused.add(key)
