@@ -245,3 +245,20 @@ def test_what_the_cpu_waits_for_is_not_judged_before_the_gpu_has_told():
 
     assert "side_work" not in early(3.0)
     assert "side_work" in early(20.0)
+
+
+@pytest.mark.parametrize(
+    ("source", "advice"),
+    [
+        ("torch.cuda.synchronize()", "leave out torch.cuda.synchronize()"),
+        ("scaler.step(optimizer)", "bfloat16 needs no scaler"),
+        ("boxes = scores.nonzero()", "torch.where"),
+        ("total += loss.item()", "loss.detach()"),
+    ],
+)
+def test_the_advice_fits_the_line(source, advice):
+    from tuimon.diagnosis.evidence import HotFunction
+    from tuimon.diagnosis.gpu_sync import _advice
+    from tuimon.records import Place
+
+    assert advice in _advice(HotFunction(Place("train.py", 9, "main", source), 1.0, 10), by_transfer=False)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from tuimon.diagnosis.evidence import HotFunction, at, percent, row
 from tuimon.diagnosis.finding import Finding, Severity
 from tuimon.diagnosis.gpu_evidence import GpuPicture, picture_of
@@ -21,6 +23,11 @@ BENIGN_WAIT = 0.10
 SPINNING_CPU = 0.90
 #: Share of the step in backward from which a busy thread there is asked about (proposal).
 BACKWARD_SHARE = 0.30
+
+
+_SCALER_CALL = re.compile(r"\bscaler\w*\.(?:step|unscale_|update)\(")
+#: Operations that wait because the shape of what they give depends on values.
+_SHAPED_BY_VALUES = re.compile(r"\b(?:nonzero|masked_select|unique)\(")
 
 
 def sync_point(session: Session, pid: int) -> Finding | None:
@@ -79,6 +86,15 @@ def _harmless(hot: HotFunction, waited: float, picture: GpuPicture) -> Finding:
 def _advice(hot: HotFunction, by_transfer: bool) -> str:
     if by_transfer:
         return f"pin_memory=True in the DataLoader and non_blocking=True at {at(hot.place)}, so that it does not wait"
+    source = hot.place.source
+    if "synchronize(" in source:
+        return f"leave out torch.cuda.synchronize() at {at(hot.place)}, but where time is measured"
+    if _SCALER_CALL.search(source):
+        return f"GradScaler has to look for infinities at {at(hot.place)}; autocast to bfloat16 needs no scaler"
+    if _SHAPED_BY_VALUES.search(source):
+        return (
+            f"the size of what {at(hot.place)} gives depends on values: use torch.where, masks or a fixed size instead"
+        )
     return (
         f"keep the value on the GPU at {at(hot.place)} (loss.detach()), and read it every 50 or 100 steps,"
         " or one step late"
