@@ -7,7 +7,7 @@ import pytest
 
 from tests.target.fake_gpu import TURN, FakeGpu, FakeLoop, FakeStream
 from tuimon.target import gpu_budget, gpu_clock, gpu_events, turns
-from tuimon.target.gpu_clock import BURST_TURNS
+from tuimon.target.gpu_clock import BURST_TURNS, GpuClock
 from tuimon.target.layout import (
     BACKWARD_BEGIN,
     BACKWARD_END,
@@ -112,7 +112,7 @@ def test_a_record_that_waits_for_room_in_the_queue_is_not_our_cost():
 def test_gradient_accumulation_is_one_turn(loop, unlimited):
     begins = loop.clock._budget.turn
     begun = []
-    loop.clock._budget.turn = lambda now_ns: (begun.append(now_ns), begins(now_ns))
+    loop.clock._budget.turn = lambda *told: begun.append(told) or begins(*told)
     micro = (FETCH_END, BACKWARD_BEGIN, BACKWARD_END)
     loop.turns(10, (*micro, *micro, *micro, OPTIMIZER_BEGIN, OPTIMIZER_END))
     assert len(begun) == pytest.approx(10, abs=1)
@@ -455,3 +455,50 @@ def test_a_clock_that_rests_still_tells_what_it_recorded(loop, monkeypatch):
     assert loop.turns(40) == [0] * 40
     assert waiting <= set(loop.times())
     assert len([m for m in loop.marked if m.kind == TORCH_MEMORY]) >= 12
+
+
+class RestingLoop(FakeLoop):
+    """As the hooks do it: while the clock rests it is told of nothing."""
+
+    def __init__(self, gpu, turn_ns):
+        super().__init__(gpu, turn_ns)
+        self.clock = GpuClock(gpu, self.emit, lambda: gpu.now_ns, rest=self.rest)
+        self.rests = []
+        self.resting = 0
+
+    def rest(self, backwards):
+        assert backwards > 0 and not self.clock._events.pending
+        self.rests.append(backwards)
+        self.resting = backwards
+
+    def boundary(self, kind, key=0):
+        self.resting -= self.resting > 0 and kind == BACKWARD_BEGIN
+        if self.resting:
+            self.emit(kind, key, 0)
+            return 0
+        return super().boundary(kind, key)
+
+
+@pytest.mark.parametrize("turn_ns", [MS, 50 * MS])
+@pytest.mark.parametrize("boundaries", [TURN, TURN[1:], (*TURN[:3], *TURN)])
+def test_a_clock_that_rests_keeps_to_its_budget_and_comes_back(turn_ns, boundaries):
+    gpu = FakeGpu(cost_ns=2_000)
+    loop = RestingLoop(gpu, turn_ns)
+    begun_ns, count = gpu.now_ns, 3_000
+    timed = loop.turns(count, boundaries)
+    spent_ns = len(gpu.asked) * gpu.cost_ns
+    seconds = (gpu.now_ns - begun_ns) / SECOND
+    a_burst_ns = BURST_TURNS * 10 * 20_000
+    assert spent_ns <= min(seconds * MS, count * 12_000) + a_burst_ns + 10_000 * seconds
+    assert loop.rests and len(loop.times()) >= BURST_TURNS
+    assert timed.count(len(boundaries)) >= BURST_TURNS
+    assert spent_ns >= 0.4 * min(seconds * MS, count * 12_000)  # it does not rest for longer than it must
+    told = len([m for m in loop.marked if m.kind == TORCH_MEMORY])
+    assert told >= 2 * int(seconds)
+
+
+def test_a_loop_without_backwards_has_no_rest():
+    loop = RestingLoop(FakeGpu(cost_ns=2_000), MS)
+    loop.turns(3_000, (FETCH_END, OPTIMIZER_BEGIN, OPTIMIZER_END))
+    assert not loop.rests
+    assert len(loop.times()) > 50

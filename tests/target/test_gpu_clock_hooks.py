@@ -127,6 +127,27 @@ def test_undone_it_is_off(timed, hooked, weight):
     assert hooked.clock is None and not clock.on
 
 
+def test_a_clock_that_rests_is_asked_again_after_so_many_backwards(timed, hooked, weight):
+    clock = hooked.clock
+    hooked._let_rest(3)
+    for _ in range(2):
+        (weight * 2).sum().backward()
+        assert hooked.clock is None
+    assert not any(flags(timed, BACKWARD_BEGIN, BACKWARD_END))
+    (weight * 2).sum().backward()
+    assert hooked.clock is clock and hooked.resting == 0
+    for _ in range(3):
+        (weight * 2).sum().backward()
+    assert any(flags(timed, BACKWARD_BEGIN, BACKWARD_END))
+
+
+def test_a_clock_that_rests_is_turned_off(timed, hooked, weight):
+    clock = hooked.clock
+    hooked._let_rest(3)
+    install.uninstall()
+    assert hooked.clock is None and not clock.on and not hooked.resting
+
+
 def test_without_cuda_there_is_none(hooked):
     assert hooked.clock is None
     assert "tuimon" not in torch.cuda.CUDAGraph.capture_begin.__code__.co_name
@@ -237,17 +258,20 @@ class Clock:
 
 
 runtime.clock = Clock()
+if sys.argv[1:]:
+    runtime._let_rest(5)
 reading, writing = os.pipe()
 child = os.fork()
 if not child:
-    told = [runtime.clock is None, Clock.left == os.getpid()]
+    told = [runtime.clock is None and not runtime.resting, Clock.left == os.getpid()]
     os.write(writing, json.dumps(told).encode())
     os._exit(0)
 os.waitpid(child, 0)
-print(json.dumps([json.loads(os.read(reading, 100)), Clock.left, isinstance(runtime.clock, Clock)]))
-runtime.clock = None
+print(json.dumps([json.loads(os.read(reading, 100)), Clock.left, isinstance(runtime.clock or runtime._rested, Clock)]))
+runtime.clock = runtime._rested = None
 """
 
 
-def test_a_forked_child_has_none(tmp_path):
-    assert said(python("-c", FORK, env=environment(tmp_path / "rings"))) == [[True, True], None, True]
+@pytest.mark.parametrize("rests", [[], ["rests"]])
+def test_a_forked_child_has_none(tmp_path, rests):
+    assert said(python("-c", FORK, *rests, env=environment(tmp_path / "rings"))) == [[True, True], None, True]

@@ -11,20 +11,27 @@ class Budget:
 
     def __init__(self, now_ns: int) -> None:
         self._debt_ns = 0
-        self._turn_ns = now_ns
+        self._begun_ns = now_ns
+        self.turn_ns = 0  # how long turns take
 
     @property
     def paid(self) -> bool:
         """Whether nothing is owed."""
         return self._debt_ns <= 0
 
-    def turn(self, now_ns: int) -> bool:
-        """Another turn of the loop begins; returns ``paid``."""
-        if self._debt_ns:
-            allowed_ns = min(TURN_NS, (now_ns - self._turn_ns) // SHARE)
-            self._debt_ns = max(0, self._debt_ns - allowed_ns)
-        self._turn_ns = now_ns
+    def turn(self, now_ns: int, count: int = 1) -> bool:
+        """Another turn of the loop begins, so many after the one before; returns ``paid``."""
+        self.turn_ns = (now_ns - self._begun_ns) // count
+        self._begun_ns = now_ns
+        self._debt_ns = max(0, self._debt_ns - count * self._allowed_ns())
         return self.paid
+
+    def turns_owed(self) -> int:
+        """In so many turns all is paid."""
+        return self._debt_ns // max(1, self._allowed_ns())
+
+    def _allowed_ns(self) -> int:
+        return min(TURN_NS, self.turn_ns // SHARE)
 
     def spend(self, cost_ns: int) -> None:
         """It took so long."""

@@ -29,6 +29,8 @@ from .turns import NESTED, TURN_BEGINS, Turns
 
 #: So many turns in a row are timed: a loop whose turns alternate is seen whole.
 BURST_TURNS = 8
+#: A rest of fewer turns is not worth it.
+LEAST_REST = 4
 #: So long (of the loop's own time) between two looks at the allocator.
 MEMORY_NS = 1_000_000_000
 #: No more than this is charged for one boundary: where the queue of launches is full, recording waits for room, and the
@@ -45,9 +47,19 @@ _abandoned: List[Any] = []
 
 
 class GpuClock:
-    """``number`` and then ``record`` at every boundary of the loop; never raises, never waits for another thread."""
+    """``number`` and then ``record`` at every boundary of the loop; never raises, never waits for another thread.
 
-    def __init__(self, device: Any, emit: Emit, now_ns: Callable[[], int] = time.monotonic_ns) -> None:
+    ``rest``, if there is one, is told that no boundary needs to be told of for so many backward passes: to follow turns
+    that are not timed takes 2 us a boundary where the code is cold.
+    """
+
+    def __init__(
+        self,
+        device: Any,
+        emit: Emit,
+        now_ns: Callable[[], int] = time.monotonic_ns,
+        rest: Optional[Callable[[int], None]] = None,
+    ) -> None:
         self.on = True
         self._device = device
         self._emit = emit
@@ -58,6 +70,9 @@ class GpuClock:
         self._stream: Any = None  # of this burst
         self._left = 0  # turns of this burst that are still to be timed, this one included
         self._memory_due_ns = 0
+        self._rest = rest
+        self._rested = 0  # turns since the last that was followed
+        self._look_due = False  # a turn has begun
         # Held around all that touches the device. Whoever finds it held goes away: it is this very thread, interrupted.
         self._touching = allocate_lock()
 
@@ -69,7 +84,10 @@ class GpuClock:
             boundary = self._turns.boundary(kind, key) if self._left else self._turns.untimed(kind, key)
             if boundary == NESTED or not (self._turn_begins() if boundary == TURN_BEGINS else self._left):
                 return 0
-            return self._events.next_number()
+            number = self._events.next_number()
+            if not number:  # all that there may be are waiting: no record will follow
+                self._look_now()
+            return number
         except Exception:
             self.close()
             return 0
@@ -81,7 +99,11 @@ class GpuClock:
         try:
             begun_ns = self._now_ns()
             self._record(number, begun_ns)
-            self._budget.spend(min(self._now_ns() - begun_ns, MOST_RECORD_NS))
+            recorded_ns = self._now_ns()
+            self._budget.spend(min(recorded_ns - begun_ns, MOST_RECORD_NS))
+            if self._look_due:
+                self._look(recorded_ns)
+                self._budget.spend(min(self._now_ns() - recorded_ns, MOST_BEGIN_NS))
         except Exception:  # an error of the device surfaces in the user's own next call
             self.close()
         finally:
@@ -120,33 +142,50 @@ class GpuClock:
     def _turn_begins(self) -> bool:
         """Whether its first boundary is timed: as the first of this turn, or as the end of the one before."""
         begun_ns = self._now_ns()
-        paid = self._budget.turn(begun_ns)
+        paid = self._budget.turn(begun_ns, 1 + self._rested)
+        self._rested = 0
         timed = self._left > 0
         if not (timed or paid or self._events.pending or begun_ns >= self._memory_due_ns):
+            self._may_rest(begun_ns)
             return False
-        self._look(begun_ns)
+        self._look_due = True
         self._left = max(0, self._left - 1)
         if not self._left and self._budget.paid:
             self._left = BURST_TURNS
             if not timed:
                 self._stream = None
-        self._budget.spend(min(self._now_ns() - begun_ns, MOST_BEGIN_NS))
-        return timed or self._left > 0
+        if timed or self._left:
+            return True  # the look comes after the event: what it costs lies in no fetch
+        self._look_now()
+        return False
 
-    def _look(self, now_ns: int) -> None:
-        """Tell of events that are done, and once a second of memory."""
-        wants_memory = now_ns >= self._memory_due_ns
-        if not (wants_memory or self._events.pending) or not self._touching.acquire(False):
+    def _look_now(self) -> None:
+        if not self._look_due or not self._touching.acquire(False):
             return
         try:
-            if self._device.capturing():
-                return
-            self._events.resolve()
-            if wants_memory:
-                self._memory_due_ns = now_ns + MEMORY_NS
-                self._tell_memory()
+            begun_ns = self._now_ns()
+            self._look(begun_ns)
+            self._budget.spend(min(self._now_ns() - begun_ns, MOST_BEGIN_NS))
         finally:
             self._touching.release()
+
+    def _may_rest(self, now_ns: int) -> None:
+        """Until all is paid, or memory is to be told of; the turn that follows the rest is not followed whole."""
+        turns = min(self._budget.turns_owed(), (self._memory_due_ns - now_ns) // max(1, self._budget.turn_ns)) - 1
+        if self._rest is not None and turns >= LEAST_REST and self._turns.backwards:
+            self._rested = turns
+            self._rest(turns * self._turns.backwards)
+
+    def _look(self, now_ns: int) -> None:
+        """Tell of events that are done, and once a second of memory; nobody else touches the device."""
+        self._look_due = False
+        wants_memory = now_ns >= self._memory_due_ns
+        if not (wants_memory or self._events.pending) or self._device.capturing():
+            return
+        self._events.resolve()
+        if wants_memory:
+            self._memory_due_ns = now_ns + MEMORY_NS
+            self._tell_memory()
 
     def _tell_memory(self) -> None:
         stream: Optional[Any] = self._device.stream()

@@ -45,6 +45,7 @@ def hide() -> None:
         Slot.enter,
         runtime.tell_facts,
         runtime.emit_timed,
+        runtime.wake,
         WaitingClock.number,
         GpuClock.number,
         GpuClock.record,
@@ -95,6 +96,10 @@ def hook_backward(autograd: Any) -> None:
     def tuimon_backward(t_outputs: Any, *args: Any, **kwargs: Any) -> Any:
         if runtime.is_compiling():
             return original(t_outputs, *args, **kwargs)
+        if runtime.resting:
+            runtime.resting -= 1
+            if runtime.resting <= 0:
+                runtime.wake()
         (runtime.emit if runtime.clock is None else runtime.emit_timed)(BACKWARD_BEGIN)
         try:
             result = original(t_outputs, *args, **kwargs)

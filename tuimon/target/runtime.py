@@ -37,9 +37,12 @@ is_compiling: Callable[[], bool] = _never
 facts_due = False
 #: The GPU clock (or what waits for CUDA in its place): boundaries go through ``emit_timed``. None: there is none.
 clock: Any = None
+#: So many backward passes until the GPU clock, which rests, is to be asked again (``wake``); 0: it does not rest.
+resting = 0
 #: The names of user ranges in this process's ring.
 names: Optional[RangeNames] = None
 
+_rested: Any = None  # the GPU clock while it rests
 _writer: Optional[RingWriter] = None
 _boundaries = 0
 _made_ns = 0
@@ -59,6 +62,12 @@ def emit_timed(kind: int, value: int = 0) -> None:
     emit(kind, value, number)
     if number:
         timing.record(number)
+
+
+def wake() -> None:
+    """The GPU clock has rested."""
+    global clock, resting, _rested
+    clock, _rested, resting = _rested or clock, None, 0
 
 
 def let_gpu_clock_pass() -> None:
@@ -92,6 +101,7 @@ def stop() -> None:
     """No more markers from this process."""
     global on, emit, facts_due, clock, _writer, names
     on = False
+    wake()
     timing, clock = clock, None
     if timing is not None:
         timing.close()
@@ -162,9 +172,14 @@ def _start_clock() -> None:
     global clock
     try:
         device = cuda_events.CudaDevice(sys.modules["torch"], captures.any_open)
-        clock = GpuClock(device, _emit_anew)
+        clock = GpuClock(device, _emit_anew, rest=_let_rest)
     except Exception:  # a torch that has other names for what is needed
         clock = None
+
+
+def _let_rest(backwards: int) -> None:
+    global clock, resting, _rested
+    _rested, clock, resting = clock, None, backwards
 
 
 def _emit_anew(kind: int, value: int, flag: int) -> None:
@@ -187,6 +202,7 @@ def _emit_first(kind: int, value: int = 0, flag: int = 0) -> None:
 def _after_fork() -> None:
     """In a forked child: let go of the parent's ring, and of its events without freeing them."""
     global facts_due, clock, _writer, names, _opening
+    wake()
     if clock is not None:
         clock = clock.in_child()
     _opening = allocate_lock()

@@ -27,6 +27,7 @@ class Turns:
         self._begun_ns = 0  # the turn
         self._updated = False  # since the turn began
         self._backwards = 0  # ended in this turn
+        self.backwards = 0  # in the turn before, as far as it was followed
         self._optimizers = False  # some were seen
         self._depth = 0  # of backwards
         self._optimizer: Optional[int] = None  # the outermost whose step is open
@@ -73,7 +74,7 @@ class Turns:
         if not self._updated:
             return IN_TURN
         self._updated = False
-        self._backwards = 0
+        self.backwards, self._backwards = self._backwards, 0
         self._backwards_before = -1
         self._begun_ns = self._now_ns()
         return TURN_BEGINS
