@@ -127,7 +127,7 @@ def test_a_thread_that_is_interrupted_while_it_records_misleads_nobody(met):
     errors = event_errors_us(training, [(event, reach) for event, reach in met if not event.drained])
     assert len(errors) >= 25
     assert all(error <= width + RECORDING_US for error, width in errors)
-    assert median(width for _, width in errors) < PROMISE_US
+    assert median(width for _, width in errors) < 500  # not thousands
 
 
 def test_interrupted_now_and_then_before_it_records_it_is_not_believed_then(met):
@@ -146,10 +146,10 @@ def test_interrupted_always_before_it_records_it_is_never_believed(met):
     training.run(half_idle, 30)
     met.clear()
     training.run(half_idle, 60)
-    errors = event_errors_us(training, met)
+    errors = event_errors_us(training, [(event, reach) for event, reach in met if not event.drained])
     assert len(errors) >= 25
-    assert all(error <= width + 5000 + RECORDING_US for error, width in errors)
-    assert median(width for _, width in errors) > 1000
+    assert all(error <= width + RECORDING_US for error, width in errors)
+    assert median(width for _, width in errors) > PROMISE_US  # what was seen counts, not what was hoped for
 
 
 def test_a_clock_that_is_set_begins_anew():
