@@ -19,11 +19,13 @@ from tests.diagnosis.gpu import (
     TO_DEVICE,
     USUAL,
     findings,
+    gpu,
     gpu_time,
     session_of,
 )
 from tests.session.records import process, steps
 from tuimon.diagnosis import diagnose, unjudged
+from tuimon.records import GpuProcess
 
 FETCHING = ([FETCH, IN_FETCH], 300)
 LOUD = ("critical", "warning")
@@ -262,3 +264,30 @@ def test_the_advice_fits_the_line(source, advice):
     from tuimon.records import Place
 
     assert advice in _advice(HotFunction(Place("train.py", 9, "main", source), 1.0, 10), by_transfer=False)
+
+
+def test_idle_time_that_no_event_tells_is_bounded_by_the_cpu_and_by_nvml():
+    """A synchronisation in forward: launches are ahead again at its end, so that its events show nothing."""
+    from tuimon.diagnosis.gpu_evidence import picture_of
+
+    on_cpu = {"forward": 40, "backward": 50, "optimizer": 10}
+    on_gpu = {"forward": (60, 0, 0), "backward": (30, 0, 0), "optimizer": (10, 0, 0)}
+    leads = dict.fromkeys(("backward begin", "backward end", "optimizer end"), (900.0, 0.0))
+    more = [gpu_time(5000, on_gpu, leads), steps(5000, on_cpu)]
+
+    def at_most(*records, **figures):
+        samples = (
+            ([FORWARD, MODULE, FORWARD_ITEM], 10),
+            ([FORWARD, MODULE], 30),
+            ([BACKWARD, IN_BACKWARD], 50),
+            ([STEP], 10),
+        )
+        session = session_of("gpu_bound", *samples, more=[*more, *records], **figures)
+        return picture_of(session, PID).idle_at_most
+
+    strangers = [GpuProcess(PID, 1, 0.5), GpuProcess(9, 1, 0.5)]
+    recent = [gpu(4990.0 + n, 0.95) for n in range(8)]
+    shared = [gpu(4990.0 + n, 0.95, processes=strangers, pids=[PID, 9]) for n in range(8)]
+    assert at_most() > 0.2
+    assert at_most(*recent) == pytest.approx(0.08)
+    assert at_most(*shared) == at_most()

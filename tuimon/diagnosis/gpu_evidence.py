@@ -86,10 +86,12 @@ def picture_of(session: Session, pid: int) -> GpuPicture | None:
     phases = {name: phase._replace(idle_ms_at_most=_at_most(table, waits, name, phase)) for name, phase in seen.items()}
     told, at_most = (sum(phase.idle_ms_at_most for phase in some.values()) / step_ms for some in (seen, phases))
     certain = sum(phase.idle_ms for phase in phases.values()) / step_ms
-    used = [ratio for row in gpus_of(session, pid) if (ratio := utilisation(row)) is not None]
+    gpus = gpus_of(session, pid)
+    used = [ratio for row in gpus if (ratio := utilisation(row)) is not None]
     if used:
-        at_most = min(at_most, max(told, 1.0 - min(used) + UTIL_ERROR))
         certain = max(certain, 1.0 - max(used))
+    if used and all(process.ours for row in gpus for process in row.processes):  # otherwise others may have used it
+        at_most = min(at_most, max(told, 1.0 - min(used) + UTIL_ERROR))
     if waits is not None:
         at_most = min(at_most, max(0.0, 1.0 - waits.sync - waits.transfer))
     return GpuPicture(time, min(certain, at_most), at_most, step_ms, phases)
