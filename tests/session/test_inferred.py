@@ -110,3 +110,15 @@ def test_a_forward_pass_below_the_line_of_backward_is_forward_where_there_is_no_
 def test_a_stack_without_its_root_is_in_the_phase_its_function_is_in_elsewhere():
     _, found = counts(TRAINING | {"item": 3, "eval count": 1})
     assert found == {"data": 23, "forward": 30, "backward": 40, "optimizer": 10, "other": 1}
+
+
+def test_what_was_before_the_first_backward_is_of_no_step():
+    session = Session()
+    loading = ([NUMBERS["plot"], NUMBERS["item"]], 500)
+    training = [([NUMBERS[name] for name in stack.split(", ")], n) for stack, n in TRAINING.items()]
+    for record in (header(), process(markers=False), frames(*PLACES.values()), stacks(1, loading)):
+        session.add(record)
+    assert session.phases(100) is None
+    session.add(stacks(2, *training))
+    session.add(stacks(3, loading))
+    assert session.hotspots(100).phase_counts().total() == 600

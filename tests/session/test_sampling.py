@@ -115,6 +115,13 @@ def cycling(t, cycles, samples=40):
     return window(t, samples=samples, window_s=8.0, cycles=cycles)
 
 
+def test_the_set_up_is_no_slow_step():
+    session = told(process(markers=False), *(cycling(8.0 * n, 0) for n in range(1, 4)), cycling(32.0, 4))
+    assert session.steps(100).per_second == pytest.approx(4 / (8 * 39 / 40))
+    session.add(cycling(40.0, 0))  # from then on, no step in a window is a slow loop
+    assert session.steps(100).per_second == pytest.approx(2 / (8 * 39 / 40))
+
+
 def test_steps_a_second_told_by_samples():
     attached = process(markers=False)
     session = told(attached, *(cycling(8.0 * n, 4) for n in range(1, 6)))

@@ -28,6 +28,7 @@ class HotSpots:
         self._frames = frames
         self._window: Window[Stacks] = Window(30.0, limit=120)
         self._steps_begin_s = -math.inf
+        self._trained = False  # whether a sample has shown backward or an update: without markers, steps begin there
         self._split_at: float | None = None  # ``t`` for which the classification below holds
         self._classified: list[Sample] = []
         self.join = RangeJoin()
@@ -46,6 +47,9 @@ class HotSpots:
             return
         self.latest = record
         self._still = self._standing_still(record)
+        if not self._trained and self._shows_training(record):
+            self._trained = True
+            self.steps_begin(record.t - record.window_s)
         if self._is_of_steps(record):
             self._window.add(record)
 
@@ -89,6 +93,10 @@ class HotSpots:
             return None
         still = self._still.get(tid)
         return self.latest.t - still[1] if still else 0.0
+
+    def _shows_training(self, record: Stacks) -> bool:
+        kinds = {self._frames.kind(n) for stack in record.stacks if stack.tid == self.pid for n in stack.frames}
+        return not kinds.isdisjoint(("backward", "optimizer"))
 
     def _learn_names(self, record: Stacks) -> None:
         for tid, name in (*((stack.tid, stack.thread) for stack in record.stacks), *record.parked):

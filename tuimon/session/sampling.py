@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -16,6 +17,8 @@ SPAN_S = 60.0
 _LATE_S = 26.0
 #: Two windows of 0.6 s at 50 Hz: fewer looks say little.
 _ENOUGH_LOOKS = 50
+#: More than so many windows (of 1) must tell of cycles: on a busy machine those of a slow loop now and then do not.
+_TELLING = 0.5
 #: Above the highest pid of Linux: the pthread ids that py-spy knows instead of OS ids on Python <= 3.10.
 _OS_IDS = 1 << 22
 
@@ -48,12 +51,15 @@ class _Process:
     def __init__(self) -> None:
         self.windows: Window[Stacks] = Window(SPAN_S, limit=256)
         self.first_s: float | None = None
+        self.first_cycle_s = math.inf  # when a step was seen first: what was before is set-up
         self.samples = self.failed = self.lost = 0
         self.sampled_s = 0.0
 
     def add(self, record: Stacks) -> None:
         if self.first_s is None:
             self.first_s = record.t - record.window_s
+        if record.cycles:
+            self.first_cycle_s = min(self.first_cycle_s, record.t)
         self.windows.add(record)
         self.samples += record.samples
         self.failed += record.failed
@@ -120,10 +126,11 @@ class SamplerTable:
     def steps_per_second(self, pid: int, now_s: float) -> float | None:
         """Backward passes a second, told by the order of samples; None when they are too far apart to tell."""
         process = self._processes.get(pid)
-        records = [r for r in process.windows.records if not r.lost and r.t > now_s - SPAN_S] if process else []
+        since_s = max(now_s - SPAN_S, process.first_cycle_s) if process else now_s
+        records = [r for r in process.windows.records if not r.lost and r.t >= since_s] if process else []
         told = [record for record in records if record.cycles is not None]
         cycles = sum(record.cycles or 0 for record in told)
-        if len(told) < 0.8 * len(records) or cycles < 3:
+        if len(told) <= _TELLING * len(records) or cycles < 3:
             return None
         # a window of n samples shows what happens in the n - 1 stretches between them
         seen_s = sum(record.window_s * (1 - 1 / max(record.samples, 2)) for record in told)
