@@ -273,7 +273,7 @@ def test_idle_time_that_no_event_tells_is_bounded_by_the_cpu_and_by_nvml():
     on_cpu = {"forward": 40, "backward": 50, "optimizer": 10}
     on_gpu = {"forward": (60, 0, 0), "backward": (30, 0, 0), "optimizer": (10, 0, 0)}
     leads = dict.fromkeys(("backward begin", "backward end", "optimizer end"), (900.0, 0.0))
-    more = [gpu_time(5000, on_gpu, leads), steps(5000, on_cpu)]
+    more = [record for t in range(5000, 5008) for record in (steps(t, on_cpu), gpu_time(t, on_gpu, leads))]
 
     def at_most(*records, **figures):
         samples = (
