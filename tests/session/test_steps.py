@@ -209,3 +209,25 @@ def test_lines_before_a_call_that_holds_the_whole_step_prepare_data():
     samples = (([20, 1], 50), ([21, 2, 3], 25), ([21, 4, 5], 25))
     session = session_of(LOOP_FRAMES, more, steps(1, {"between": 60, "backward": 40}), stacks(1, *samples))
     assert shares(session.phases(100))["data"] == 0.4
+
+
+def test_what_an_optimizer_does_between_its_closures_is_its_own():
+    """LBFGS: from one backward to the next lie its own work and a forward pass."""
+    session = Session()
+    session.add(
+        frames(
+            ("train.py", 20, "main", "optimizer.step(closure)", True),
+            ("/lib/site-packages/torch/optim/lbfgs.py", 400, "step"),
+            ("train.py", 10, "closure", "loss = model(x)", True),
+            ("/lib/site-packages/torch/nn/modules/module.py", 99, "_call_impl"),
+            ("train.py", 11, "closure", "loss.backward()", True),
+            ("/opt/tuimon/target/hooks.py", 9, "tuimon_backward"),
+        )
+    )
+    for t in range(1, 5):
+        session.add(steps(t, {"between": 50, "backward": 45, "optimizer": 5}, first_index=10 * t))
+    session.add(stacks(4, ([0, 1], 25), ([0, 1, 2, 3], 30), ([0, 1, 4, 5], 45)))
+    shares = {row.name: row.share for row in session.phases(100).rows}
+    assert shares["optimizer"] == pytest.approx(0.25)
+    assert shares["forward"] == pytest.approx(0.30)
+    assert shares["backward"] == pytest.approx(0.45)

@@ -167,12 +167,20 @@ class HotSpots:
     def between_shares(self) -> SplitShares | None:
         """How the samples outside fetch, backward and optimizer divide; None without any."""
         outside = {"data": 0, "forward": 0, "other": 0}
+        everything = optimizer = 0
+        closures = False
         for sample in self._samples():
-            in_fetch = any(self._frames.kind(n) == "fetch" for n in sample.stack)
-            if sample.phase in outside and not in_fetch and not sample.told:
+            kinds = {self._frames.kind(n) for n in sample.stack}
+            everything += sample.count
+            optimizer += sample.count if sample.phase == "optimizer" else 0
+            closures = closures or (sample.phase == "forward" and "optimizer" in kinds)
+            if sample.phase in outside and "fetch" not in kinds and not sample.told:
                 outside[sample.phase] += sample.count
         total = sum(outside.values())
-        return SplitShares({name: n / total for name, n in outside.items()}, total) if total else None
+        if not total:
+            return None
+        shares = {name: n / total for name, n in outside.items()}
+        return SplitShares(shares, total, optimizer / everything if closures else None)
 
     def samples_of(self, tid: int) -> list[Sample]:
         """The samples of one thread; off the main thread only boundaries tell a phase, else it is "none"."""

@@ -31,6 +31,18 @@ class SplitShares:
 
     shares: dict[str, float]
     samples: int
+    optimizer: float | None = None  # where closures run within it: its own share of all samples
+
+    def with_optimizer(self, totals: Totals) -> SplitShares:
+        """With what the optimizer does between two of its closures: what samples show of it, less what is marked."""
+        between_ns = totals.phases.get(BETWEEN, 0)
+        if self.optimizer is None or not between_ns:
+            return self
+        whole_ns = sum(ns for name, ns in totals.phases.items() if name != "eval")
+        own_ns = self.optimizer * whole_ns - totals.phases.get("optimizer", 0)
+        part = min(1.0, max(0.0, own_ns / between_ns))
+        shares = {name: share * (1.0 - part) for name, share in self.shares.items()}
+        return SplitShares({**shares, "optimizer": part}, self.samples)
 
     def error(self, name: str) -> float:
         """Half width of the 95 % interval of a share (binomial, normal approximation, never below 1/n)."""
@@ -176,7 +188,7 @@ class StepStats:
 
     def phase_history(self, split: SplitShares | None, last: int) -> list[tuple[float, ...] | None]:
         """The last windows' mean steps, split into STACKED, in ms; ``between`` divided as in ``table``."""
-        shares = split.shares if split is not None else {"forward": 1.0}
+        shares = split.with_optimizer(self.recent()).shares if split is not None else {"forward": 1.0}
         parts = [shares.get(name, 0.0) for name in STACKED]
         return [
             None if row is None else tuple(ms + row[-1] * part for ms, part in zip(row, parts, strict=False))
@@ -207,6 +219,7 @@ class StepStats:
         between_ns = totals.phases.get(BETWEEN, 0)
         if split is None or not split.samples:
             split = SplitShares({"forward": 1.0}, 0)
+        split = split.with_optimizer(totals)
         whole_ns = sum(measured.values()) + between_ns
         rows = []
         for name in PHASES:
