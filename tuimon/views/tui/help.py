@@ -20,7 +20,7 @@ SECTIONS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
             ("s", "key", "sort threads by role, cpu, delay, where"),
             ("h", "key", "where the time goes: hot lines of the thread under the cursor"),
             ("c  i", "key", "the same samples as a call tree, as an icicle"),
-            ("f  t", "key", "there: only one phase; this thread, all like it, its process, the whole run"),
+            ("f  t", "key", "there: only one phase or range; this thread, all like it, its process, the whole run"),
             ("T", "key", "threads by process; Enter, left and right fold"),
             ("D", "key", "in a thread's sheet: a dump of all stacks of its process"),
             ("space  p", "key", "freeze the picture; measuring goes on"),
