@@ -16,8 +16,6 @@ from tuimon.session.steps import SplitShares
 from tuimon.session.windows import Window
 
 _NAMES = 1024
-#: So much of a window may lie before the first step: on a busy machine the next one may be long in coming.
-_SETUP_SHARE = 0.2
 
 
 class HotSpots:
@@ -50,13 +48,13 @@ class HotSpots:
         if not self._trained and self._shows_training(record):
             self._trained = True
             self.steps_begin(record.t - record.window_s)
-        if self._is_of_steps(record):
+        if record.t - record.window_s >= self._steps_begin_s:
             self._window.add(record)
 
     def steps_begin(self, t: float) -> None:
-        """Leave out the windows that began well before ``t``: the samples of the set-up are of no step."""
+        """Leave out the windows that began before ``t``: the samples of the set-up are of no step."""
         self._steps_begin_s = t
-        kept = [record for record in self._window.records if self._is_of_steps(record)]
+        kept = [record for record in self._window.records if record.t - record.window_s >= t]
         self._window.records.clear()
         self._window.records.extend(kept)
         self._split_at = None
@@ -65,9 +63,6 @@ class HotSpots:
         """Where user ranges were opened and closed."""
         if places and self.join.learn(places):
             self._split_at = None
-
-    def _is_of_steps(self, record: Stacks) -> bool:
-        return record.t - (1.0 - _SETUP_SHARE) * record.window_s >= self._steps_begin_s
 
     def place(self, tid: int) -> Place | None:
         """Where a thread was most often in the latest window."""
