@@ -5,9 +5,13 @@ import pytest
 from tests.loaders.programs import ended, loaders, truths
 from tuimon.records import LoaderWorker
 from tuimon.target.handover import HandOver
+from tuimon.target.hidden import HIDES_FRAMES
 
 pytest.importorskip("torch")
-pytestmark = pytest.mark.torch
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.skipif(not HIDES_FRAMES, reason="workers are not measured before Python 3.11"),
+]
 
 #: A batch whose pickling takes a while, as that of many small objects does.
 SLOW_TO_PICKLE = """

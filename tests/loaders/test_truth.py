@@ -3,9 +3,13 @@
 import pytest
 
 from tests.loaders.programs import ended, loaders, truths
+from tuimon.target.hidden import HIDES_FRAMES
 
 pytest.importorskip("torch")
-pytestmark = pytest.mark.torch
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.skipif(not HIDES_FRAMES, reason="workers are not measured before Python 3.11"),
+]
 
 
 def check_workers(records, truth):
