@@ -231,3 +231,19 @@ def test_what_an_optimizer_does_between_its_closures_is_its_own():
     assert shares["optimizer"] == pytest.approx(0.25)
     assert shares["forward"] == pytest.approx(0.30)
     assert shares["backward"] == pytest.approx(0.45)
+
+
+def test_samples_do_not_move_the_first_step_that_markers_told():
+    session = Session()
+    session.add(
+        frames(
+            ("train.py", 5, "main", "model = build()", True),
+            ("train.py", 11, "main", "loss.backward()", True),
+            ("/opt/tuimon/target/hooks.py", 9, "tuimon_backward"),
+        )
+    )
+    session.add(steps(1.5, {"between": 50, "backward": 50}))
+    session.add(stacks(1.2, ([0], 90), ([1, 2], 10)))  # began at 0.2, before the first step's window
+    assert session.hot_lines(100) == []
+    session.add(stacks(2.5, ([1, 2], 10)))
+    assert [line.place.line for line in session.hot_lines(100)] == [11]

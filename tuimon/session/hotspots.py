@@ -47,7 +47,7 @@ class HotSpots:
         self._still = self._standing_still(record)
         if not self._trained and self._shows_training(record):
             self._trained = True
-            self.steps_begin(record.t - record.window_s)
+            self.steps_begin(max(self._steps_begin_s, record.t - record.window_s))  # markers know better
         if record.t - record.window_s >= self._steps_begin_s:
             self._window.add(record)
 
