@@ -122,3 +122,9 @@ def test_what_was_before_the_first_backward_is_of_no_step():
     session.add(stacks(2, *training))
     session.add(stacks(3, loading))
     assert session.hotspots(100).phase_counts().total() == 600
+
+
+def test_what_the_line_of_the_fetch_does_beside_fetching_is_no_data():
+    """Markers have the forward pass begin where the fetch ends: the old batch is freed after that."""
+    _, found = counts(TRAINING | {"train, fetch": 6})
+    assert found == {"data": 20, "forward": 36, "backward": 40, "optimizer": 10}

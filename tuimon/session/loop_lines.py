@@ -42,12 +42,13 @@ class LoopLines:
         self._last_line = {depth: frames[number].line for depth, number in enumerate(self._way)}
         self._update_line: dict[int, int] = {}  # depth -> first line of the update in that frame of the way
         self._forward_line: dict[int, int] = {}  # depth -> first line of the forward pass in that frame of the way
+        self._fetch_lines: set[tuple[int, int]] = set()  # depth and line of the fetches for training
         self._evaluating: set[Parting] = set()  # calls
         self._evaluated: dict[int, tuple[int, int]] = {}  # depth -> first and last line
         placed = [(boundary, parting) for stack, _, boundary in samples if (parting := self.parting(stack)) is not None]
         self._note_updates(placed)
         self._note_evaluation(placed)
-        self._note_forward(placed)
+        self._note_fetch_and_forward(placed)
 
     def parting(self, stack: Sequence[int]) -> Parting | None:
         """Where a stack leaves the way to the backward call; None if it never was on it."""
@@ -79,6 +80,13 @@ class LoopLines:
             return None
         # the forward pass lies in a call further down this way, or was over before this frame was entered
         return "data" if min(self._forward_line) > depth else "forward"
+
+    def after_fetch(self, parting: Parting | None) -> bool:
+        """Whether it lies on a line that fetches, outside the fetch.
+
+        The old batch is freed as the new one takes its place: for markers the forward pass has begun then.
+        """
+        return parting is not None and parting.called is None and parting[:2] in self._fetch_lines
 
     def before_update(self, parting: Parting | None) -> bool:
         """Whether a sample lies between backward and the update: a stretch that markers label."""
@@ -125,8 +133,10 @@ class LoopLines:
             if first is not None and line >= first:
                 self._evaluated[depth] = (first, max(line, self._evaluated.get(depth, (0, 0))[1]))
 
-    def _note_forward(self, placed: list[tuple[StackPhase, Parting]]) -> None:
+    def _note_fetch_and_forward(self, placed: list[tuple[StackPhase, Parting]]) -> None:
         for phase, parting in placed:
+            if phase == "data" and not self.evaluates(parting):
+                self._fetch_lines.add(parting[:2])
             if phase == "forward" and not self.evaluates(parting) and not self._is_after(parting):
                 depth, line, _ = parting
                 self._forward_line[depth] = min(line, self._forward_line.get(depth, line))

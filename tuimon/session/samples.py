@@ -60,6 +60,8 @@ def _placed(sample: Bounded, loop: LoopLines, few: bool) -> Sample:
         return Sample(list(stack), count, "other")
     if boundary != "rest":
         return Sample(list(stack), count, boundary)
+    if loop.after_fetch(parting):
+        return Sample(list(stack), count, "forward", told=True)
     phase = loop.phase_of(parting)
     if phase is None:
         return Sample(list(stack), count, "forward", told=few)
