@@ -1,0 +1,72 @@
+"""Which finding comes first, and which are told by another: on literal findings."""
+
+import pytest
+
+from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.rank import folded, ranked
+from tuimon.records import Place
+
+ITEM, COPY, SAVE = (Place("train.py", line, "main") for line in (45, 41, 47))
+
+
+def finding(rule, severity="warning", share=None, *where, **evidence):
+    return Finding(
+        rule=rule, severity=severity, headline=rule, action=f"do {rule}", share_of_step=share, where=where,
+        evidence=evidence,
+    )  # fmt: skip
+
+
+def order(*findings):
+    return [f.rule for f in ranked(folded(list(findings)))]
+
+
+def test_severity_first_then_share_and_what_comes_from_outside_last():
+    throttled, neighbour = finding("throttled", share=0.9), finding("neighbour", share=0.8)
+    small, grave = finding("side_work", share=0.2), finding("input_bound", "critical", 0.1)
+    assert order(throttled, neighbour, small, grave) == ["input_bound", "side_work", "throttled", "neighbour"]
+
+
+def test_a_gpu_at_work_is_the_verdict_before_all_that_is_benign():
+    benign = [finding(rule, "benign") for rule in ("spin_wait", "queue_full", "sync_point")]
+    info = finding("gc_pauses", "info", 0.02)
+    assert order(*benign, info, finding("compute_bound", "benign", 0.95))[:2] == ["compute_bound", "gc_pauses"]
+
+
+@pytest.mark.parametrize("rule", ["launch_bound", "sync_point", "transfer_bound", "input_bound", "comm_bound"])
+def test_what_holds_the_loop_up_contradicts_that_it_is_in_order(rule):
+    order_bound = [finding("compute_bound", "benign", 0.9), finding("compute_bound_cpu", "info", 0.9)]
+    assert order(*order_bound, finding("small_batch", "info"), finding(rule, share=0.3)) == [rule]
+
+
+def test_a_benign_synchronisation_contradicts_nothing():
+    assert "compute_bound" in order(
+        finding("compute_bound", "benign", 0.9), finding("sync_point", "benign", None, ITEM)
+    )
+
+
+@pytest.mark.parametrize(("sync_share", "told"), [(0.1, "launch_bound"), (0.5, "sync_point")])
+def test_of_launches_and_a_synchronisation_the_one_that_explains_more_is_told(sync_share, told):
+    launches = finding("launch_bound", "warning", 0.8, COPY)
+    sync = finding("sync_point", "warning", sync_share, ITEM, waiting_share=sync_share)
+    (only,) = folded([launches, sync])
+    assert only.rule == told
+    if told == "launch_bound":
+        assert only.where == (COPY, ITEM)
+        assert only.action == "do launch_bound; and do sync_point"
+        assert only.evidence == {"waiting_share": 0.1}
+
+
+def test_one_line_is_told_of_once():
+    copy, waits = finding("transfer_bound", "critical", 0.4, COPY), finding("sync_point", "benign", None, COPY)
+    assert order(copy, waits, finding("spin_wait", "benign", None, COPY)) == ["transfer_bound"]
+    sync, side = finding("sync_point", "warning", 0.2, SAVE), finding("side_work", "warning", 0.2, SAVE)
+    assert order(sync, side) == ["sync_point"]
+    assert order(finding("sync_point", "warning", 0.2, ITEM), side) == ["sync_point", "side_work"]
+
+
+def test_waiting_for_a_late_rank_is_no_communication():
+    assert order(finding("straggler_rank", share=0.3), finding("comm_bound", share=0.3)) == ["straggler_rank"]
+
+
+def test_a_hang_is_all_there_is_to_say():
+    assert order(finding("hang", "critical"), finding("input_bound", "critical", 0.9)) == ["hang"]
