@@ -12,6 +12,8 @@ from tuimon.target import ring
 #: The offset of the clocks is asked for so often, in ns of the markers' time.
 _ASK_NS = 1_000_000_000
 _DEVICES = 64
+#: A record covers so many windows: the log has to stay small.
+_WINDOWS = 2
 #: Of an allocator that holds what it held a record comes so often.
 _TELL_AGAIN_NS = 10_000_000_000
 
@@ -70,6 +72,8 @@ class GpuTracker:
         self._chain: Chain | None = None
         self._asked_ns = 0
         self._sums: dict[int, Sums] = {}  # by device
+        self._windows = 0  # since the last records
+        self._window_s = 0.0
         self._memory: dict[int, dict[int, int]] = {}  # by device: what was told in this window
         self._memory_told: dict[int, dict[int, int]] = {}  # in the latest record of it
         self._memory_ns: dict[int, int] = {}
@@ -104,18 +108,25 @@ class GpuTracker:
         self._settle()
         self._sums.clear()
 
-    def records(self, end_ns: int, window_s: float) -> Iterator[Record]:
-        """What has become known in the window that ends now."""
+    def records(self, end_ns: int, window_s: float, *, ended: bool = False) -> Iterator[Record]:
+        """What has become known by the end of a window; ``ended``: there will be no other."""
         self._settle()
-        for device, sums in list(self._sums.items()):
-            if sums.turns or sums.given_up:
-                yield sums.record(end_ns / 1e9, self._pid, window_s, device)
-                del self._sums[device]
+        self._windows += 1
+        self._window_s += window_s
+        if self._windows >= _WINDOWS or ended:
+            yield from self._times(end_ns)
+            self._windows, self._window_s = 0, 0.0
         for device, told in self._memory.items():
             if told and (told != self._memory_told.get(device) or end_ns - self._memory_ns[device] >= _TELL_AGAIN_NS):
                 yield self._torch_memory(end_ns, device, told)
                 self._memory_told[device], self._memory_ns[device] = told, end_ns
             self._memory[device] = {}
+
+    def _times(self, end_ns: int) -> Iterator[GpuTime]:
+        for device, sums in list(self._sums.items()):
+            if sums.turns or sums.given_up:
+                yield sums.record(end_ns / 1e9, self._pid, self._window_s, device)
+                del self._sums[device]
 
     def _torch_memory(self, end_ns: int, device: int, told: dict[int, int]) -> TorchMemory:
         return TorchMemory(

@@ -26,7 +26,7 @@ _BUSY_RATIO = 0.05
 #: ... unless it would make the figures older than this.
 _WINDOW_AT_LEAST_S = 4.0
 #: With more GPUs than these, those that the run does not use are read less often: the log has to stay small.
-_MANY = 2
+_MANY = 1
 _UNUSED_EVERY_S = 4.0
 #: A process that uses more GPUs than these gets its records of them less often, too.
 _USED_BY_ONE = 2

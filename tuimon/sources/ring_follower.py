@@ -89,7 +89,7 @@ class RingFollower:
         if now_ns > self._begin_ns:
             yield from self._window(now_ns, ended=True)
             yield from self._loaders.records(now_ns, (now_ns - self._begin_ns) / 1e9, now_ns)
-            yield from self._gpu.records(now_ns, (now_ns - self._begin_ns) / 1e9)
+            yield from self._gpu.records(now_ns, (now_ns - self._begin_ns) / 1e9, ended=True)
 
     def _read(self) -> None:
         dropped = self.reader.dropped
