@@ -181,6 +181,6 @@ def test_how_well_stacks_were_sampled_is_in_the_report(log: str, tmp_path: Path)
     ],
 )
 def test_a_gain_is_a_range_where_the_evidence_leaves_one(estimated, at_most, told):
-    from tuimon.views.report.text import _gain
+    from tuimon.views.report.text import gain
 
-    assert _gain(estimated, at_most) == told
+    assert gain(estimated, at_most) == told

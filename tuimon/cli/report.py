@@ -13,19 +13,19 @@ from tuimon.diagnosis.verdicts import Verdicts
 from tuimon.errors import TuimonError
 from tuimon.sources.log import find_log, read_log
 from tuimon.text import plain
-from tuimon.views.report.summary import Json, fold, report_of
+from tuimon.views.report.summary import Json, Page, fold, report_of
 from tuimon.views.report.write import as_json, as_text
 
 _DOC = """\
 Sum up recorded sessions: steps, phases, findings, over the whole run without its warm-up.
-JSON is one object for one LOG, a list of such objects for several."""
+JSON is one object for one LOG, a list of such objects for several; HTML is one self-contained page."""
 
 
 def main(argv: Sequence[str]) -> int:
     """Run the command."""
     parser = parser_of("report", _DOC)
     parser.add_argument("logs", nargs="+", metavar="LOG", help="what --log has written; in a folder, the newest log")
-    parser.add_argument("--format", choices=("text", "json"), default="text")
+    parser.add_argument("--format", choices=("text", "json", "html"), default="text")
     parser.add_argument("-o", "--output", metavar="FILE", help="write there instead of to stdout")
     parser.add_argument(
         "--fail-on",
@@ -36,15 +36,24 @@ def main(argv: Sequence[str]) -> int:
         " (critical, warning); the findings go to stderr",
     )
     parsed = parser.parse_args(argv)
-    reports = [_report(find_log(path)) for path in parsed.logs]
-    _write(as_json(reports) if parsed.format == "json" else as_text(reports), parsed.output)
+    logs = map(find_log, parsed.logs)
+    if parsed.format == "html":
+        from tuimon.views.report.html import as_html
+
+        pages = [_page(path) for path in logs]
+        reports = [page.report for page in pages]
+        text = as_html(pages)
+    else:
+        reports = [_page(path).report for path in logs]
+        text = as_json(reports) if parsed.format == "json" else as_text(reports)
+    _write(text, parsed.output)
     return _failed(reports, parsed.fail_on)
 
 
-def _report(path: str) -> dict[str, Json]:
+def _page(path: str) -> Page:
     verdicts = Verdicts()
     session, findings = fold(read_log(path), verdicts)
-    return report_of(session, findings, path, verdicts.changes)
+    return Page(report_of(session, findings, path, verdicts.changes), session)
 
 
 def _condition(text: str) -> tuple[str, ...]:

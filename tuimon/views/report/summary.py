@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 from tuimon.diagnosis import diagnose, unjudged
 from tuimon.diagnosis.finding import Finding
@@ -20,6 +20,13 @@ REPORT_SCHEMA = 1
 
 #: What goes into JSON: str, int, float, bool, None and lists and dicts of these.
 Json = Any  # a recursive alias is beyond mypy's inference in the literals below
+
+
+class Page(NamedTuple):
+    """One log: its report and the Session it was folded into."""
+
+    report: dict[str, Json]
+    session: Session
 
 
 def fold(records: Iterable[Record], verdicts: Verdicts | None = None) -> tuple[Session, list[Finding]]:

@@ -110,15 +110,15 @@ def _finding(finding: dict[str, Any]) -> list[str]:
         lines += _wrap(f"at {plain(place['file'])}:{place['line']} {plain(place['function'])}", "  ")
     if finding["action"]:
         lines += _wrap("Do: " + plain(finding["action"]), "  ")
-    lines += _gain(finding["estimated_speedup"], finding["evidence"].get("speedup_at_most"))
+    lines += gain(finding["estimated_speedup"], finding["evidence"].get("speedup_at_most"))
     evidence = ", ".join(f"{name} {_value(value)}" for name, value in finding["evidence"].items())
     if evidence:
         lines += _wrap("Evidence: " + plain(evidence), "  ")
     return lines
 
 
-def _gain(estimated: float | None, at_most: float | None) -> list[str]:
-    """As a range where the evidence leaves one."""
+def gain(estimated: float | None, at_most: float | None) -> list[str]:
+    """What fixing gains, as one indented line: a range where the evidence leaves one."""
     if estimated and at_most and f"{estimated:.1f}" != f"{at_most:.1f}":
         return [f"  Gain: steps {estimated:.1f} to {at_most:.1f} times as fast"]
     if estimated:

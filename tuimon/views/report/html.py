@@ -1,0 +1,169 @@
+"""The report as one self-contained HTML page: no network, no script."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.resources import files
+from typing import Any
+
+from tuimon.errors import TuimonError
+from tuimon.session.frames import FrameTable
+from tuimon.session.rows import GpuRow, PhaseTable, ThreadRow
+from tuimon.session.session import Session
+from tuimon.session.steps import STACKED
+from tuimon.views import format as shown
+from tuimon.views.report.html_flame import boxes_of, main_tree
+from tuimon.views.report.html_svg import bars, curve, decimated, top_of
+from tuimon.views.report.summary import Json, Page
+from tuimon.views.report.text import gain
+from tuimon.views.tui.evidence import evidence
+
+TEMPLATE = "report.html.j2"
+_WINDOWS = 1800  # the Session keeps no longer history
+_THREADS = 16
+_AROUND = 3  # lines of code before and after a place
+
+#: The text of lines of code that samples passed through, by file.
+Code = dict[str, dict[int, str]]
+
+
+def as_html(pages: Sequence[Page]) -> str:
+    """One page, with a section for each log; raises TuimonError where jinja2 is missing."""
+    try:
+        from jinja2 import Environment, StrictUndefined  # noqa: PLC0415  (an extra)
+    except ImportError as error:
+        raise TuimonError("The HTML report needs jinja2, which is not installed.", _INSTALL) from error
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, finalize=_written, trim_blocks=True, lstrip_blocks=True
+    )
+    for name in ("ms", "percent", "duration", "count", "rate", "number", "size", "watt", "celsius"):
+        environment.filters[name] = getattr(shown, name)
+    environment.filters["title"] = lambda rule: rule.upper().replace("_", "-")
+    template = environment.from_string(files(__package__).joinpath(TEMPLATE).read_text(encoding="utf-8"))
+    return template.render(sections=[_section(page) for page in pages])
+
+
+_INSTALL = 'Install it: pip install "tuimon[report]"'
+
+
+def _written(value: object) -> object:
+    """What was not measured is a dash; control characters of text from outside are taken out."""
+    if value is None:
+        return shown.ABSENT
+    return shown.plain(value) if type(value) is str else value  # not of Markup, which is escaped already
+
+
+def _section(page: Page) -> dict[str, Any]:  # Any: what the template is given, field by field
+    report, session = page
+    pid = session.trainer()
+    process = session.process(pid) if pid is not None else None
+    code = _code(session)
+    return {
+        "report": report,
+        "command": " ".join(report["run"]["command"]) or "?",
+        "findings": [_finding(finding, code) for finding in report["findings"]],
+        "unjudged": _by_reason(report["unjudged"]),
+        "table": session.run_phases(pid) if pid is not None else None,
+        "bar": _bar(session.run_phases(pid) if pid is not None else None),
+        "chart": _chart(session, pid) if pid is not None else None,
+        "gpu_time": session.gpu_time(pid) if pid is not None else None,
+        "gpus": [_gpu(gpu) for gpu in session.gpus() if gpu.used_by_run],
+        "loaders": session.loaders(pid) if pid is not None else (),
+        "threads": _threads(session),
+        "flame": _flame(session, pid) if pid is not None else None,
+        "process": process,
+        "cost": session.cost,
+    }
+
+
+def _finding(finding: dict[str, Json], code: Code) -> dict[str, Any]:
+    lines = gain(finding["estimated_speedup"], finding["evidence"].get("speedup_at_most"))
+    return {
+        **finding,
+        "gain": lines[0].strip() if lines else "",
+        "evidence": [evidence(name, value) for name, value in finding["evidence"].items()],
+        "where": [{**place, "code": _around(code, place["file"], place["line"])} for place in finding["where"][:5]],
+    }
+
+
+def _around(code: Code, file: str, line: int) -> list[tuple[int, str]]:
+    """The sampled lines around one, without their common indent; nothing where its own text is not in the log."""
+    known = code.get(file, {})
+    if line not in known:
+        return []
+    lines = [(n, known[n].expandtabs(4)) for n in range(line - _AROUND, line + _AROUND + 1) if n in known]
+    indent = min(len(text) - len(text.lstrip()) for _, text in lines)
+    return [(n, text[indent:]) for n, text in lines]
+
+
+def _code(session: Session) -> Code:
+    """What the log tells of source text: never read from a file that a log names."""
+    code: Code = {}
+    for process in session.processes():
+        hotspots = session.hotspots(process.pid)
+        for tid in hotspots.tids() if hotspots else ():
+            for sample in hotspots.samples_of(tid) if hotspots else ():
+                _learn(code, sample.stack, session.frames)
+    return code
+
+
+def _learn(code: Code, stack: Sequence[int], frames: FrameTable) -> None:
+    for number in stack:
+        frame = frames[number]
+        if frame.source:
+            code.setdefault(frame.file, {})[frame.line] = frame.source
+
+
+def _bar(table: PhaseTable | None) -> list[tuple[str, float, float]]:
+    """Phases of the step as (name, left, width), in shares of the whole bar; evaluation lies beside the step."""
+    bar, left = [], 0.0
+    for row in table.rows if table else ():
+        if row.name != "eval":
+            bar.append((row.name, left, row.share))
+            left += row.share
+    return bar
+
+
+def _chart(session: Session, pid: int) -> dict[str, Any] | None:
+    history = session.phase_history(pid, _WINDOWS)
+    rows = decimated(history)
+    top_ms = top_of(rows)
+    if not top_ms:
+        return None
+    interval_s = session.header.interval_s if session.header else None
+    return {
+        "top_ms": top_ms,
+        "cut": any(sum(row) > top_ms * 1.001 for row in rows if row is not None),
+        "span_s": len(history) * interval_s if interval_s else None,
+        "parts": [(name, bars(rows, part, top_ms)) for part, name in enumerate(STACKED)],
+    }
+
+
+def _gpu(row: GpuRow) -> dict[str, Any]:
+    histories = (
+        ("utilisation", row.util_ratio, row.util_history),
+        ("SM busy", row.sm_ratio, row.sm_history),
+        ("tensor", row.tensor_ratio, row.tensor_history),
+        ("DRAM", row.dram_ratio, row.dram_history),
+    )
+    return {"row": row, "curves": [(name, latest, curve(history)) for name, latest, history in histories]}
+
+
+def _threads(session: Session) -> list[ThreadRow]:
+    rows = [row for row in session.threads() if row.cpu_ratio is not None]
+    return sorted(rows, key=lambda row: -(row.cpu_ratio or 0.0))[:_THREADS]
+
+
+def _flame(session: Session, pid: int) -> dict[str, Any] | None:
+    tree = main_tree(session, pid)
+    if tree is None:
+        return None
+    boxes = boxes_of(tree)
+    return {"boxes": boxes, "rows": 1 + max((box.row for box in boxes), default=0), "samples": tree.samples}
+
+
+def _by_reason(rules: Sequence[dict[str, Json]]) -> dict[str, list[str]]:
+    reasons: dict[str, list[str]] = {}
+    for rule in rules:
+        reasons.setdefault(rule["reason"], []).append(rule["rule"])
+    return reasons

@@ -1,0 +1,63 @@
+"""The call tree as boxes of a static icicle graph: one row a depth, width is the share of samples."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tuimon.session.hotspots import HotSpots
+from tuimon.session.session import Session
+from tuimon.session.tree import CallTree, Node, call_tree
+from tuimon.views.format import count, percent, place
+
+_LEAST_SHARE = 0.004
+_LABELLED_SHARE = 0.04
+_DEPTH = 32
+_BOXES = 1500
+
+
+class Box(NamedTuple):
+    """One function; ``left`` and ``width`` as shares (0..1) of all samples, ``row`` from 0."""
+
+    row: int
+    left: float
+    width: float
+    label: str  # empty where it would not fit
+    title: str
+    phase: str
+    user: bool
+
+
+def main_tree(session: Session, pid: int) -> CallTree | None:
+    """The call tree of a process's training thread; None where it was not sampled."""
+    hotspots = session.hotspots(pid)
+    if hotspots is None:
+        return None
+    tree = call_tree(hotspots.samples_of(_main_tid(hotspots, pid)), session.frames)
+    return tree if tree.samples else None
+
+
+def boxes_of(tree: CallTree) -> list[Box]:
+    """The boxes that are wide enough to see, parents first."""
+    boxes: list[Box] = []
+    waiting = [(tree.root, 0.0)]
+    while waiting and len(boxes) < _BOXES:
+        parent, left = waiting.pop(0)
+        for node in parent.ordered():
+            share = tree.share(node.total)
+            if share >= _LEAST_SHARE and node.depth <= _DEPTH:
+                boxes.append(_box(node, left, share))
+                waiting.append((node, left))
+            left += share
+    return boxes
+
+
+def _box(node: Node, left: float, share: float) -> Box:
+    at = node.place()
+    title = f"{node.function} ({place(at.file, at.line)}): {percent(share)}, {count(node.total)} samples"
+    label = f"{node.function} {percent(share)}" if share >= _LABELLED_SHARE else ""
+    return Box(node.depth - 1, left, share, label, title, node.phase() or "other", node.user)
+
+
+def _main_tid(hotspots: HotSpots, pid: int) -> int:
+    tids = hotspots.tids()
+    return pid if pid in tids or not tids else tids[0]
