@@ -14,7 +14,7 @@ import pytest
 from tests.gpu_simulator import sessions
 from tests.session import records
 from tuimon.cli.main import run_command_line
-from tuimon.records import Exit, Frame, Frames, Header, Record, StackCount, Stacks
+from tuimon.records import Exit, Frame, Frames, Gpu, Header, Record, StackCount, Stacks
 from tuimon.sources.log import LogWriter
 from tuimon.views.report.html_svg import POINTS, bars, curve, decimated, top_of
 
@@ -33,6 +33,8 @@ class Checked(HTMLParser):
         self.parts: list[str] = []
         self.links: list[str] = []
         self.rows: list[list[str]] = []
+        self.labels: list[str] = []
+        self.curves = 0
         self.text = ""
         self.feed(page)
         self.close()
@@ -42,6 +44,7 @@ class Checked(HTMLParser):
         self.tags.append(tag)
         self.parts += [value for name, value in attrs if name == "data-part"]
         self.links += [value for name, value in attrs if name in ("src", "href", "xlink:href", "srcset")]
+        self.labels += [value for name, value in attrs if name == "aria-label"]
         if tag == "tr":
             self.rows.append([])
         if tag in ("td", "th"):
@@ -51,6 +54,7 @@ class Checked(HTMLParser):
 
     def handle_startendtag(self, tag, attrs):
         self.tags.append(tag)
+        self.curves += ("class", "curve") in attrs
 
     def handle_endtag(self, tag):
         assert self.open.pop() == tag
@@ -128,6 +132,16 @@ def test_a_run_on_a_gpu_tells_its_launch_lead(kind, tmp_path, capsys):
     assert "lead" in page.parts
     table = [row for row in page.rows if row and row[0] == "forward" and len(row) == 5]
     assert table[0][3].endswith(" ms")
+
+
+def test_gpus_in_use_have_a_curve_for_each_figure(tmp_path, capsys):
+    gpu = {"pid": 0, "index": 0, "uuid": sessions.UUID, "name": "H100", "util_ratio": 0.5, "power_w": 300.0}
+    told = [*sessions.records("gpu_bound"), *(Gpu(t=1000.0 + t, **gpu) for t in range(3))]
+    page = Checked(page_of(log_of(tmp_path / "gpu.jsonl", told), capsys=capsys))
+    assert "gpus" in page.parts
+    assert {"utilisation", "SM busy", "tensor", "DRAM", "memory", "power"} <= set(page.labels)
+    assert page.curves == 2  # what was not measured has none
+    assert "300 W" in page.text
 
 
 def test_short_and_empty_logs(tmp_path, capsys):

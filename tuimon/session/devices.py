@@ -33,6 +33,8 @@ class _Device:
     sm: History = field(default_factory=_history)
     tensor: History = field(default_factory=_history)
     dram: History = field(default_factory=_history)
+    memory: History = field(default_factory=_history)
+    power: History = field(default_factory=_history)
     xids: deque[int] = field(default_factory=lambda: deque(maxlen=_XIDS))
     compute_capability: float | None = None  # told now and then
     window: Window[Gpu] = field(default_factory=lambda: Window(WINDOW_S))
@@ -43,6 +45,8 @@ class _Device:
         self.sm.append(record.sm_ratio)
         self.tensor.append(record.tensor_ratio)
         self.dram.append(record.dram_ratio)
+        self.memory.append(record.memory_used_bytes)
+        self.power.append(record.power_w)
         self.xids.extend(record.xids)
         self.compute_capability = record.compute_capability or self.compute_capability
         self.window.add(record)
@@ -145,6 +149,8 @@ class DeviceTable:
             sm_history=tuple(device.sm),
             tensor_history=tuple(device.tensor),
             dram_history=tuple(device.dram),
+            memory_history=tuple(device.memory),
+            power_history=tuple(device.power),
             power_instant_w=gpu.power_instant_w,
             memory_temperature_c=gpu.memory_temperature_c,
             throttled=device.throttled(),

@@ -142,6 +142,8 @@ class GpuRow:
     sm_history: tuple[float | None, ...] = ()
     tensor_history: tuple[float | None, ...] = ()
     dram_history: tuple[float | None, ...] = ()
+    memory_history: tuple[float | None, ...] = ()  # used, in bytes
+    power_history: tuple[float | None, ...] = ()  # in watt
     power_instant_w: float | None = None
     memory_temperature_c: float | None = None
     throttled: tuple[tuple[str, float], ...] = ()  # (cause, share of the last 30 s), most first

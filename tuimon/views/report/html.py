@@ -141,12 +141,21 @@ def _chart(session: Session, pid: int) -> dict[str, Any] | None:
 
 def _gpu(row: GpuRow) -> dict[str, Any]:
     histories = (
-        ("utilisation", row.util_ratio, row.util_history),
-        ("SM busy", row.sm_ratio, row.sm_history),
-        ("tensor", row.tensor_ratio, row.tensor_history),
-        ("DRAM", row.dram_ratio, row.dram_history),
+        ("utilisation", shown.percent(row.util_ratio), row.util_history, 1.0),
+        ("SM busy", shown.percent(row.sm_ratio), row.sm_history, 1.0),
+        ("tensor", shown.percent(row.tensor_ratio), row.tensor_history, 1.0),
+        ("DRAM", shown.percent(row.dram_ratio), row.dram_history, 1.0),
+        ("memory", shown.size(row.memory_used_bytes), row.memory_history, row.memory_total_bytes),
+        ("power", shown.watt(row.power_w), row.power_history, row.power_limit_w),
     )
-    return {"row": row, "curves": [(name, latest, curve(history)) for name, latest, history in histories]}
+    return {
+        "row": row,
+        "curves": [(name, now, curve(past, top or _most(past))) for name, now, past, top in histories],
+    }
+
+
+def _most(history: Sequence[float | None]) -> float:
+    return max((value for value in history if value is not None), default=0.0) or 1.0
 
 
 def _threads(session: Session) -> list[ThreadRow]:
