@@ -148,6 +148,7 @@ def test_short_and_empty_logs(tmp_path, capsys):
     empty = Checked(page_of(log_of(tmp_path / "empty.jsonl", [records.header()]), capsys=capsys))
     assert "No training step was seen." in empty.text
     assert "history" not in empty.parts
+    assert "Markers dropped: –" in empty.text
     short = Checked(page_of(log_of(tmp_path / "short.jsonl", run(windows=3)), capsys=capsys))
     assert {"phases", "history"} <= set(short.parts)
 

@@ -21,6 +21,7 @@ from tuimon.views.tui.evidence import evidence
 TEMPLATE = "report.html.j2"
 _WINDOWS = 1800  # the Session keeps no longer history
 _THREADS = 16
+_GPUS = 16
 _AROUND = 3  # lines of code before and after a place
 
 #: The text of lines of code that samples passed through, by file.
@@ -58,6 +59,7 @@ def _section(page: Page) -> dict[str, Any]:  # Any: what the template is given, 
     pid = session.trainer()
     process = session.process(pid) if pid is not None else None
     code = _code(session)
+    gpus = [gpu for gpu in session.gpus() if gpu.used_by_run]
     return {
         "report": report,
         "command": " ".join(report["run"]["command"]) or "?",
@@ -67,7 +69,8 @@ def _section(page: Page) -> dict[str, Any]:  # Any: what the template is given, 
         "bar": _bar(session.run_phases(pid) if pid is not None else None),
         "chart": _chart(session, pid) if pid is not None else None,
         "gpu_time": session.gpu_time(pid) if pid is not None else None,
-        "gpus": [_gpu(gpu) for gpu in session.gpus() if gpu.used_by_run],
+        "gpus": [_gpu(gpu) for gpu in gpus[:_GPUS]],
+        "gpus_left_out": max(0, len(gpus) - _GPUS),
         "loaders": session.loaders(pid) if pid is not None else (),
         "threads": _threads(session),
         "flame": _flame(session, pid) if pid is not None else None,
