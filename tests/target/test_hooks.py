@@ -6,7 +6,7 @@ import traceback
 
 import pytest
 
-from tuimon.target import install, ring
+from tuimon.target import install, ring, worker
 from tuimon.target.hidden import HIDES_FRAMES
 from tuimon.target.layout import (
     BACKWARD_BEGIN,
@@ -114,6 +114,14 @@ def test_tracebacks_are_plain_torchs(hooked, weight):
     with_hooks = list(failing())
     install.uninstall()
     assert with_hooks == list(failing())
+
+
+@pytest.mark.skipif(not HIDES_FRAMES, reason="needs Python 3.11")
+def test_tracebacks_are_plain_torchs_where_batches_are_not_measured(hooked, weight, monkeypatch):
+    monkeypatch.setattr(worker, "claim", lambda *_: None)  # no room for a slot
+    with pytest.raises(ValueError, match="bad item") as caught:
+        list(DataLoader(Batches(3, bad=0)))
+    assert not any("tuimon" in entry.name for entry in caught.traceback)
 
 
 def test_backward_and_both_kinds_of_grad(recorded, weight):

@@ -34,15 +34,17 @@ def wrapped_fetch(original: Callable[..., Any]) -> Callable[..., Any]:
             slot = self._tuimon_slot
         except AttributeError:
             slot = slot_of(self)
-        if slot is None:
-            return original(self, possibly_batched_index)
-        slot.enter(ITEMS)
+        if slot is not None:
+            slot.enter(ITEMS)
         try:
             batch = original(self, possibly_batched_index)
         except BaseException as error:
-            slot.enter(WAITING)
+            if slot is not None:
+                slot.enter(WAITING)
             hide_frame(error)
             raise
+        if slot is None:
+            return batch
         slot.enter(WAITING, 1)
         if slot is not _own and slot.is_quick():
             _stop_following(self, slot)
