@@ -45,7 +45,7 @@ _speedscope = msgspec.json.Decoder(_Speedscope)
 
 @dataclass(frozen=True, slots=True)
 class SampledThread:
-    """One thread in a window. ``tid`` is the OS id; before Python 3.11 py-spy tells the pthread id (see ``pthreads``)."""
+    """One thread in a window. ``tid``: the OS id; before Python 3.11 py-spy tells the pthread id (see ``pthreads``)."""
 
     tid: int
     name: str
