@@ -29,7 +29,7 @@ def stubborn(tmp_path: Path) -> Iterator[Launched]:
         tmp_path,
         "import os, signal, time\n"
         "signal.signal(signal.SIGINT, signal.SIG_IGN); signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
-        "os.fork(); print('ready', os.getpid(), flush=True)\n"
+        "os.fork(); os.write(1, f'ready {os.getpid()}\\n'.encode())\n"  # in one piece
         "while True: time.sleep(60)",
     )
     until(lambda: (tmp_path / "out").read_text().count("ready") == 2)
