@@ -44,6 +44,15 @@ def side_function(session: Session, pid: int) -> HotFunction | None:
     return hottest_of((_place(stack[-1]) if stack else None, count) for stack, count in stacks)
 
 
+def model_share(session: Session, pid: int) -> float:
+    """Share (0..1) of the side work's samples that run the model: evaluation that no marker tells from side work."""
+    hotspots = session.hotspots(pid)
+    side = [sample for sample in (hotspots.samples_of(pid) if hotspots else ()) if sample.phase == "other"]
+    total = sum(sample.count for sample in side)
+    models = (s.count for s in side if any(session.frames.kind(number) == "module" for number in s.stack))
+    return sum(models) / total if total else 0.0
+
+
 def _before_torch(session: Session, sample: Sample) -> list[Frame]:
     """The user's frames from the root to the first boundary or module."""
     frames: list[Frame] = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tuimon.diagnosis.evaluation import evaluation_function, side_function
+from tuimon.diagnosis.evaluation import evaluation_function, model_share, side_function
 from tuimon.diagnosis.evidence import (
     HotFunction,
     at,
@@ -24,6 +24,8 @@ SIDE_WORK_CRITICAL = 0.30
 #: Share of wall time in evaluation from which it is: a fifth is common, a third and more costs (proposal).
 EVALUATION_SHARE = 0.35
 EVALUATION_CRITICAL = 0.60
+#: Side work that runs the model, in a loop where no fetch tells evaluation from it: less than a fifth is common.
+UNMARKED_EVALUATION_SHARE = 0.20
 #: Share of the step in the optimizer; Adam on a dense model takes 5 to 15 % (measured on small models, CPU).
 OPTIMIZER_SHARE = 0.30
 #: Share of forward + backward + optimizer that makes a CPU training compute-bound (proposal).
@@ -50,6 +52,8 @@ def side_work(session: Session, pid: int) -> Finding | None:
     if share < SIDE_WORK_SHARE or (share < SIDE_WORK_CRITICAL and not settled(table)):
         return None
     if other.error is not None and other.share - other.error < SIDE_WORK_SHARE / 2:
+        return None
+    if other.estimated and share < UNMARKED_EVALUATION_SHARE and model_share(session, pid) >= 0.5:
         return None
     hot = side_function(session, pid)
     after = 1.0 - (share if on_gpu is None else on_gpu[0]) * (hot.share if hot else 1.0)
