@@ -110,3 +110,21 @@ def test_side_work_in_the_model_is_told_at_the_line_that_calls_it():
     windows = [steps(t, phases, first_index=10 * t) for t in range(1, 9)]
     finding = found(session_of(*windows, lines, stacks(8, *TRAINING, ([33, 30, 31, 32], 25))))
     assert finding["side_work"].where[0].line == 60
+
+
+@pytest.mark.parametrize(
+    ("works_on", "told"), [("/lib/site-packages/torch/nn/modules/module.py", False), ("io.py", True)]
+)
+def test_a_little_evaluation_that_no_marker_tells_is_no_side_work(works_on, told):
+    lines = frames(
+        ("train.py", 60, "after", "right += model(x)", True),
+        (works_on, 99, "_call_impl"),
+        ("train.py", 16, "main", "", True),
+        first=30,
+    )
+    phases = {"between": 60, "backward": 35, "optimizer": 5}
+    windows = [steps(t, phases, first_index=10 * t) for t in range(1, 9)]
+    session = session_of(*windows, lines, stacks(8, ([1, 2], 300), ([3, 4], 100), ([8, 7], 500), ([32, 30, 31], 140)))
+    other = next(row for row in session.phases(100).rows if row.name == "other")
+    assert other.estimated and 0.10 < other.share < 0.20
+    assert ("side_work" in found(session)) == told
