@@ -54,12 +54,22 @@ class Stream(IterableDataset):
             yield torch.full((8,), float(index))
 
 
+def write_truth():
+    # one call, as quick as can be: what it takes is in none of the times
+    handle = os.open(os.path.join(FOLDER, f"truth-{os.getpid()}.json"), os.O_WRONLY | os.O_CREAT, 0o600)
+    os.write(handle, json.dumps(done).ljust(200).encode())
+    os.close(handle)
+
+
 def slow_collate(items):
-    busy(0.008, "collate_ms")
+    begin = time.perf_counter()
+    while time.perf_counter() - begin < 0.008:
+        pass
+    batch = torch.stack(items)
     done["batches"] += 1
-    with open(os.path.join(FOLDER, f"truth-{os.getpid()}.json"), "w") as file:
-        json.dump(done, file)
-    return torch.stack(items)
+    done["collate_ms"] += 1000 * (time.perf_counter() - begin)
+    write_truth()
+    return batch
 
 
 model = torch.nn.Linear(8, 1)

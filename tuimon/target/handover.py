@@ -42,6 +42,15 @@ class HandOver:
 
         return tuimon_put
 
+    def wrapped_close(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """``close`` of the queue, at the end of a worker: nobody asks it for another batch, so the last is told now."""
+
+        def tuimon_close(*args: Any, **kwargs: Any) -> Any:
+            self.before_put()
+            return original(*args, **kwargs)
+
+        return tuimon_close
+
     def wrapped_send(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """What writes a pickled batch to the pipe: on the queue's thread."""
 
@@ -76,6 +85,7 @@ def follow() -> Optional[HandOver]:
         over = HandOver()
         put, send = over.wrapped_put(queue.put), over.wrapped_send(queue._send_bytes)
         queue._on_queue_feeder_error = over.wrapped_error(queue._on_queue_feeder_error)
+        queue.close = over.wrapped_close(queue.close)
         queue._send_bytes = send
         queue.put = put
         return over
