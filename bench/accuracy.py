@@ -17,13 +17,13 @@ from bench import inferred
 from bench.known_ranges import RANGES
 from bench.overhead import Say
 from bench.table import Row, Spread
+from tuimon.proc import procfs
 from tuimon.records import Process, Stacks
-from tuimon.session.samples import Sample
+from tuimon.session.samples.classify import Sample
 from tuimon.session.session import Session
-from tuimon.sources import procfs
-from tuimon.sources.stacks import StackSource
-from tuimon.sources.targets import Targets
-from tuimon.sources.thread_rows import ThreadMeter
+from tuimon.sources.processes.threads import ThreadMeter
+from tuimon.sources.run_processes import Targets
+from tuimon.sources.stacks.source import StackSource
 
 SPLIT = Path(__file__).with_name("known_split.py")
 PHASES = Path(__file__).with_name("known_phases.py")

@@ -14,16 +14,16 @@ from typing import NamedTuple
 import tuimon
 from bench.overhead import Say
 from bench.table import Row, Spread
+from tuimon.proc import procfs
 from tuimon.records import Frames, Process, Record, Stacks
 from tuimon.session.session import Session
-from tuimon.sources import procfs
-from tuimon.sources.markers import MarkerSource
-from tuimon.sources.stacks import StackSource
-from tuimon.sources.targets import Targets
+from tuimon.sources.markers.source import MarkerSource
+from tuimon.sources.run_processes import Targets
+from tuimon.sources.stacks.source import StackSource
 
 SHAPES = Path(__file__).with_name("shapes.py")
 NAMES = ("loader", "workers", "by_hand", "side_work", "evaluated", "evaluated_inside")
-INJECT = Path(tuimon.__file__).parent / "target" / "inject"
+INJECT = Path(tuimon.__file__).parent / "agent" / "inject"
 OFF_PROMISE_POINTS = 5.0
 #: What the first steps may take.
 WARM_UP_S = 2.0

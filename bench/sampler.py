@@ -18,11 +18,11 @@ import psutil
 from bench import processes
 from bench.overhead import Say
 from bench.table import Row, Spread
+from tuimon.proc import procfs
 from tuimon.records import Cost, Process
 from tuimon.session.session import Session
-from tuimon.sources import procfs
-from tuimon.sources.stacks import StackSource
-from tuimon.sources.targets import Targets
+from tuimon.sources.run_processes import Targets
+from tuimon.sources.stacks.source import StackSource
 
 PROGRAM = str(Path(__file__).with_name("sampled.py"))
 BUDGET_PERCENT = 3.0

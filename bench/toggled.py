@@ -16,7 +16,7 @@ from types import ModuleType
 import torch
 from steps import LOOPS, Loop
 
-from tuimon.target import install, runtime
+from tuimon.agent import install, runtime
 
 SETTLE_S = 0.05
 

@@ -1,4 +1,4 @@
-"""What may be imported where: cheap imports stay cheap, the target stays alone, the layers hold."""
+"""What may be imported where: cheap imports stay cheap, the agent stays alone, the layers hold."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-TARGET = ROOT / "tuimon" / "target"
+AGENT = ROOT / "tuimon" / "agent"
 HEAVY = {"psutil", "msgspec", "textual", "rich", "torch", "pynvml", "numpy"}
 
-#: imports of the target that are neither the standard library nor itself by its public name
-GUARDED = {"torch", "nvtx", "_tuimon_target", "sitecustomize"}
+#: imports of the agent that are neither the standard library nor itself by its public name
+GUARDED = {"torch", "nvtx", "_tuimon_agent", "sitecustomize"}
 
 
 def loaded_by(statement: str) -> set[str]:
@@ -36,13 +36,15 @@ def test_the_in_loop_api_loads_nothing_heavy() -> None:
     assert not loaded_by("import tuimon") & HEAVY
 
 
-@pytest.mark.parametrize("module", ["tuimon.session.session", "tuimon.diagnosis", "tuimon.monitor", "tuimon.launch"])
+@pytest.mark.parametrize(
+    "module", ["tuimon.session.session", "tuimon.diagnosis", "tuimon.monitor.monitor", "tuimon.launch"]
+)
 def test_the_picture_needs_no_screen_and_no_torch(module: str) -> None:
     assert not loaded_by(f"import {module}") & {"textual", "torch"}
 
 
-def test_every_module_outside_the_target_imports_without_torch() -> None:
-    names = [module_name(path) for path in python_files(ROOT / "tuimon") if TARGET not in path.parents]
+def test_every_module_outside_the_agent_imports_without_torch() -> None:
+    names = [module_name(path) for path in python_files(ROOT / "tuimon") if AGENT not in path.parents]
     names.remove("tuimon.__main__")
     assert "torch" not in loaded_by("\n".join(f"import {name}" for name in names))
 
@@ -55,26 +57,26 @@ def test_help_loads_no_screen() -> None:
     assert not loaded_by(script) & {"textual", "torch", "numpy"}
 
 
-def test_the_target_imports_only_the_standard_library() -> None:
+def test_the_agent_imports_only_the_standard_library() -> None:
     foreign = {
         f"{path.relative_to(ROOT)}: {name}"
-        for path in python_files(TARGET)
+        for path in python_files(AGENT)
         for name in imported_by(path)
-        if name not in sys.stdlib_module_names | GUARDED and not name.startswith("tuimon.target")
+        if name not in sys.stdlib_module_names | GUARDED and not name.startswith("tuimon.agent")
     }
     assert not foreign
 
 
-@pytest.mark.parametrize("path", sorted(TARGET.rglob("*.py")), ids=lambda path: str(path.relative_to(TARGET)))
-def test_the_target_is_python_3_9(path: Path) -> None:
+@pytest.mark.parametrize("path", sorted(AGENT.rglob("*.py")), ids=lambda path: str(path.relative_to(AGENT)))
+def test_the_agent_is_python_3_9(path: Path) -> None:
     ast.parse(path.read_text(), filename=str(path), feature_version=(3, 9))
 
 
-def test_no_module_outside_the_target_names_torch_in_an_import() -> None:
+def test_no_module_outside_the_agent_names_torch_in_an_import() -> None:
     named = {
         str(path.relative_to(ROOT))
         for path in python_files(ROOT / "tuimon")
-        if TARGET not in path.parents and any(name.split(".")[0] == "torch" for name in imported_by(path))
+        if AGENT not in path.parents and any(name.split(".")[0] == "torch" for name in imported_by(path))
     }
     assert not named
 
@@ -110,7 +112,7 @@ def imported_by(path: Path) -> set[str]:
 def absolute(node: ast.ImportFrom, path: Path) -> str:
     if not node.level:
         module = node.module or ""
-        # ``from tuimon import target`` reaches into tuimon.target
+        # ``from tuimon import agent`` reaches into tuimon.agent
         return f"tuimon.{node.names[0].name}" if module == "tuimon" else module
     package = path.relative_to(ROOT).parts[: -node.level]
     return ".".join([*package, node.module or node.names[0].name])

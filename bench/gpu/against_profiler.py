@@ -14,9 +14,10 @@ from typing import NamedTuple
 from bench.gpu.training import SHAPES, TRUTH, Training, hooked
 from bench.overhead import Say
 from bench.table import Row, Spread
+from tuimon.agent import runtime
+from tuimon.agent.ring.reader import RingReader
 from tuimon.records import GpuTime
-from tuimon.sources.ring_follower import RingFollower
-from tuimon.target import ring, runtime
+from tuimon.sources.markers.follower import RingFollower
 
 OFF_PROMISE_PERCENT = 5.0
 #: Leads closer than this are equal: what recording an event on an idle GPU takes, and the profiler's own delay.
@@ -50,7 +51,7 @@ def _measured(training: Training, steps: int) -> tuple[Truth, list[GpuTime]]:
         torch.cuda.synchronize()
         writer = runtime.writer()
         assert writer is not None
-        reader = ring.RingReader(writer.path)
+        reader = RingReader(writer.path)
         follower = RingFollower(reader, 3600.0, time.monotonic_ns())
         list(follower.windows(time.monotonic_ns()))  # the warm-up is read and done with
         with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:

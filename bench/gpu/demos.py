@@ -10,7 +10,7 @@ from pathlib import Path
 from bench.overhead import Say
 from bench.table import Row, Spread
 from tuimon.records import Gpu, GpuTime, Stacks
-from tuimon.sources.log import read_log
+from tuimon.sources.log.reader import read_log
 
 ROOT = Path(__file__).resolve().parents[2]
 #: name of the log -> demo and its arguments

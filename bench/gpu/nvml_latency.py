@@ -8,9 +8,10 @@ from typing import Any
 
 from bench.overhead import Say
 from bench.table import Row, Spread
-from tuimon.sources import nvml, nvml_fields
-from tuimon.sources.nvml_device import Device
-from tuimon.sources.nvml_processes import pid_trust
+from tuimon.sources.nvml import fields
+from tuimon.sources.nvml import library as nvml
+from tuimon.sources.nvml.device import Device
+from tuimon.sources.nvml.processes import pid_trust
 
 _GPM_APART_S = 0.12
 
@@ -34,7 +35,7 @@ class TimedLibrary(nvml.Library):
 
 def _each_field(handle: nvml.Handle, library: TimedLibrary) -> None:
     """What the fields cost that ``Device`` reads all at once."""
-    for field in nvml_fields.ALL:
+    for field in fields.ALL:
         start_ns = time.perf_counter_ns()
         nvml.Library.call(library, handle.api.nvmlDeviceGetFieldValues, handle.raw, [field])
         library.took_ms.setdefault(f"field {field} alone", []).append((time.perf_counter_ns() - start_ns) / 1e6)

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.profiler import record_function
 
-from tuimon.target import install, runtime
+from tuimon.agent import install, runtime
 
 #: Names of the ranges that the profiler sees, one per phase.
 TRUTH = "truth:"

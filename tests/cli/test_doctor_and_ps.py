@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from tests.cli.command import tuimon
+from tuimon.agent.ring import layout
+from tuimon.agent.ring.writer import RingWriter
 from tuimon.cli import checks, doctor, ps
 from tuimon.cli.checks import Check
 from tuimon.cli.main import run_command_line
 from tuimon.launch import Candidate, candidates
-from tuimon.target import ring
 
 
 def test_doctor_tells_what_works(tmp_path: Path) -> None:
@@ -44,7 +45,7 @@ def test_shared_memory_that_is_not_there(monkeypatch: pytest.MonkeyPatch, tmp_pa
 
 
 def test_a_py_spy_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuimon.sources.pyspy.find", lambda: None)
+    monkeypatch.setattr("tuimon.sources.stacks.pyspy.find", lambda: None)
     found = checks._py_spy()
     assert (found.status, found.essential, found.fix) == ("fail", True, "pip install py-spy")
 
@@ -53,7 +54,7 @@ def test_a_py_spy_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
 def with_ring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """This process looks like a training to ``candidates``, were it not tuimon itself."""
     monkeypatch.setenv("TUIMON_RING_DIR", str(tmp_path))
-    writer = ring.RingWriter(str(tmp_path / f"{os.getpid()}-{ring.start_ticks(os.getpid())}.ring"))
+    writer = RingWriter(str(tmp_path / f"{os.getpid()}-{layout.start_ticks(os.getpid())}.ring"))
     writer.set_meta({"run": "r", "rank": 3, "gpu_uuids": ["GPU-1"], "pid": "not a number"})
 
 

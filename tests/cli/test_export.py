@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 from tests.cli.command import tuimon
-from tests.export import speedscope_schema
-from tests.export.test_export import LOG
+from tests.views.export import speedscope_schema
+from tests.views.export.test_export import LOG
 from tuimon.cli.main import run_command_line
 from tuimon.records import Record, Stacks
 

@@ -14,7 +14,7 @@ import pytest
 from tests.cli.command import LEAN, running, script, tuimon
 from tests.waiting import alive, until
 from tuimon.records import Exit, Header
-from tuimon.sources.log import read_log
+from tuimon.sources.log.reader import read_log
 
 #: writes its pid, then what it hears
 LISTENER = """

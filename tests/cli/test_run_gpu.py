@@ -13,7 +13,7 @@ from tests.fake_nvml import Scenario, modern, usual
 from tests.waiting import until
 from tuimon.records import Gpu
 from tuimon.session.session import Session
-from tuimon.sources.log import read_log
+from tuimon.sources.log.reader import read_log
 
 #: trains on the CPU until it is told to end
 TRAIN = """

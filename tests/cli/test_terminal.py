@@ -18,7 +18,7 @@ from tests.cli.test_run import LISTENER, heard
 from tests.session import records
 from tests.waiting import alive, until
 from tuimon.records import Exit
-from tuimon.sources.log import LogWriter
+from tuimon.sources.log.reader import LogWriter
 
 _BECOME = """
 import fcntl, os, sys, termios

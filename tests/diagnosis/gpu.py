@@ -32,7 +32,7 @@ LINES = frames(
     ("/home/me/train.py", 42, "main", "loss = model(x)", True),
     ("/lib/site-packages/torch/nn/modules/module.py", 99, "_call_impl"),
     ("/home/me/train.py", 43, "main", "loss.backward()", True),
-    ("/opt/tuimon/target/hooks.py", 7, "tuimon_backward"),
+    ("/opt/tuimon/agent/hooks.py", 7, "tuimon_backward"),
     ("/home/me/train.py", 44, "main", "optimizer.step()", True),
     ("/lib/site-packages/torch/optim/adam.py", 9, "step"),
     ("/home/me/train.py", 45, "main", "total += loss.item()", True),
@@ -40,7 +40,7 @@ LINES = frames(
     ("/home/me/train.py", 47, "main", "torch.save(model.state_dict(), path)", True),
     ("/home/me/train.py", 46, "main", "history.append(float(loss))", True),
     ("/home/me/model.py", 12, "forward", "if mask.sum().item() > 0:", True),
-    ("/opt/tuimon/target/hooks.py", 9, "tuimon_fetch"),
+    ("/opt/tuimon/agent/hooks.py", 9, "tuimon_fetch"),
     ("/lib/site-packages/torch/amp/grad_scaler.py", 350, "_maybe_opt_step"),
     ("/home/me/train.py", 39, "main", "x, y = make_batch()", True),
 )

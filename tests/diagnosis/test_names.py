@@ -4,7 +4,7 @@ import pytest
 
 from tuimon.diagnosis import RULES
 from tuimon.diagnosis.names import RULE_NAMES
-from tuimon.diagnosis.start import warmup
+from tuimon.diagnosis.rules.start import warmup
 
 
 def test_every_name_has_its_rule_and_every_rule_its_name():

@@ -6,8 +6,8 @@ import sys
 
 import msgspec
 
-from tuimon.sources.gpus import GpuSource
-from tuimon.sources.targets import Targets
+from tuimon.sources.nvml.source import GpuSource
+from tuimon.sources.run_processes import Targets
 
 
 def main() -> None:

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tuimon.target.layout import GPU_TIME, TORCH_MEMORY
+from tuimon.agent.ring.layout import GPU_TIME, TORCH_MEMORY
 
 
 @pytest.fixture
@@ -24,16 +24,16 @@ class Clocked:
     """The hooks of this process, and what they wrote."""
 
     def __init__(self, runtime):
-        from tuimon.target import ring
+        from tuimon.agent.ring.reader import RingReader
 
         self.runtime = runtime
-        self._patience = ring.RingReader.PATIENCE
-        self._reader = ring.RingReader(runtime.writer().path)
+        self._patience = RingReader.PATIENCE
+        self._reader = RingReader(runtime.writer().path)
 
     @property
     def clock(self):
         """The GPU clock; None before the first boundary."""
-        from tuimon.target.gpu_clock import GpuClock
+        from tuimon.agent.gpu_clock.clock import GpuClock
 
         return self.runtime.clock if isinstance(self.runtime.clock, GpuClock) else None
 
@@ -52,7 +52,7 @@ class Clocked:
 @pytest.fixture
 def clocked(gpu, monkeypatch, tmp_path):
     """Hooks installed as ``tuimon run`` does it, in this process; undone at the end."""
-    from tuimon.target import install
+    from tuimon.agent import install
 
     monkeypatch.setenv("TUIMON_RING_DIR", str(tmp_path / "rings"))
     install.uninstall()
@@ -65,6 +65,6 @@ def clocked(gpu, monkeypatch, tmp_path):
 @pytest.fixture
 def every_turn(monkeypatch):
     """Every turn of the loop is timed, whatever it costs."""
-    from tuimon.target.gpu_budget import Budget
+    from tuimon.agent.gpu_clock.budget import Budget
 
     monkeypatch.setattr(Budget, "paid", True)

@@ -10,8 +10,8 @@ from itertools import pairwise
 
 import pytest
 
-from tests.target.programs import environment, python, said
-from tuimon.target.layout import BACKWARD_BEGIN, GPU_TIME, MEMORY_ALLOCATED, TORCH_MEMORY, unpack_gpu_time
+from tests.agent.programs import environment, python, said
+from tuimon.agent.ring.layout import BACKWARD_BEGIN, GPU_TIME, MEMORY_ALLOCATED, TORCH_MEMORY, unpack_gpu_time
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore::UserWarning")]
 
@@ -79,7 +79,7 @@ def test_nothing_synchronises(gpu, clocked, every_turn):
 
 
 def test_weights_are_the_same(gpu, clocked, every_turn):
-    from tuimon.target import install
+    from tuimon.agent import install
 
     ours = Training(gpu).steps(50).weights()
     assert clocked.is_well()
@@ -220,7 +220,7 @@ def test_compiled_with_graphs(gpu, clocked, every_turn):
 
 
 def test_side_streams(gpu, clocked, every_turn):
-    from tuimon.target import install
+    from tuimon.agent import install
 
     def train():
         training = Training(gpu)
@@ -269,7 +269,7 @@ def test_checkpointing(gpu, clocked, every_turn, reentrant):
 
 
 def test_captures_are_let_alone_when_undone(gpu, clocked):
-    from tuimon.target import install
+    from tuimon.agent import install
 
     assert gpu.cuda.CUDAGraph.capture_begin.__code__.co_name == "tuimon_capture_begin"
     install.uninstall()

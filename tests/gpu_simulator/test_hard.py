@@ -6,8 +6,8 @@ from tests.gpu_simulator import loops
 from tests.gpu_simulator.machine import MS, US
 from tests.gpu_simulator.told import lead_errors_us, shares, timed
 from tests.gpu_simulator.training import Training
+from tuimon.agent.ring import layout
 from tuimon.records import Steps, TorchMemory
-from tuimon.target import layout, ring
 
 
 def assert_right(training, records, lead_us=50):
@@ -24,7 +24,7 @@ def test_numbers_come_again():
     training = Training(20)
     training.clock._events._number = layout.GPU_LAST - 100
     records = training.run(loops.data_starved, 30)
-    numbers = {marker.flag for marker in training.markers if marker.kind == ring.GPU_TIME}
+    numbers = {marker.flag for marker in training.markers if marker.kind == layout.GPU_TIME}
     assert {layout.GPU_FIRST, layout.GPU_LAST} <= numbers
     assert_right(training, records)
     assert all(record.given_up == 0 for record in timed(records))

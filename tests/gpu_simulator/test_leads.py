@@ -9,7 +9,7 @@ from tests.gpu_simulator.machine import MS, SECOND
 from tests.gpu_simulator.sessions import simulated
 from tests.gpu_simulator.told import lead_errors_us, timed, true_leads_us
 from tests.gpu_simulator.training import Training
-from tuimon.sources import gpu_leads
+from tuimon.sources.gpu_clock import leads
 
 #: The promise, wherever the GPU was idle once in the last ten seconds.
 PROMISE_US = 50
@@ -21,14 +21,14 @@ RECORDING_US = 15
 def met(monkeypatch):
     """All leads, each with its event."""
     found = []
-    original = gpu_leads.reach
+    original = leads.reach
 
     def spy(event, offset):
         reach = original(event, offset)
         found.append((event, reach))
         return reach
 
-    monkeypatch.setattr(gpu_leads, "reach", spy)
+    monkeypatch.setattr(leads, "reach", spy)
     return found
 
 

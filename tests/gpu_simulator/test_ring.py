@@ -8,10 +8,10 @@ from tests.gpu_simulator import loops
 from tests.gpu_simulator.machine import US
 from tests.gpu_simulator.told import lead_errors_us, shares
 from tests.gpu_simulator.training import Training
+from tuimon.agent.ring.reader import RingReader
+from tuimon.agent.ring.writer import RingWriter
 from tuimon.records import Steps
-from tuimon.sources.ring_follower import RingFollower
-from tuimon.target.reader import RingReader
-from tuimon.target.writer import RingWriter
+from tuimon.sources.markers.follower import RingFollower
 
 
 class TrainingOnRing(Training):

@@ -8,7 +8,7 @@ from statistics import median
 from tests.gpu_simulator.training import Training
 from tuimon.records import GpuTime, Record
 from tuimon.session.gpu_time import GpuShares
-from tuimon.sources.gpu_time import BOUNDARIES
+from tuimon.sources.gpu_clock.tracker import BOUNDARIES
 
 KINDS = {name: kind for kind, name in BOUNDARIES.items()}
 

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from tests.gpu_simulator.device import SimulatedDevice, StreamHandle
 from tests.gpu_simulator.machine import MS, SECOND, US, Cpu, Gpu, Stream
+from tuimon.agent.gpu_clock.clock import GpuClock
+from tuimon.agent.ring import layout
 from tuimon.records import Record
-from tuimon.sources.ring_follower import RingFollower
-from tuimon.target import ring
-from tuimon.target.gpu_clock import GpuClock
+from tuimon.sources.markers.follower import RingFollower
 
 TID = 7
 PID = 100
@@ -24,11 +24,11 @@ class SimulatedRing:
     start_ticks = 0
 
     def __init__(self) -> None:
-        self.waiting: list[ring.Marker] = []
+        self.waiting: list[layout.Marker] = []
         self.dropped = 0
         self.dropping = 0  # so many more, when it is read
 
-    def read(self) -> list[ring.Marker]:
+    def read(self) -> list[layout.Marker]:
         out, self.waiting = self.waiting, []
         self.dropped, self.dropping = self.dropped + self.dropping, 0
         return out
@@ -97,7 +97,7 @@ class Training:
         self.interrupted_ns: Callable[[], float] = lambda: 0.0  # between a marker and its event
         self.truth = Truth()
         self.records: list[Record] = []
-        self.markers: deque[ring.Marker] = deque(maxlen=100_000)  # the latest
+        self.markers: deque[layout.Marker] = deque(maxlen=100_000)  # the latest
 
     # -- what a program does
 
@@ -119,42 +119,42 @@ class Training:
     def fetch(self, wait_ns: float, spread: float = 0.0, iterator: int = 1, label: str = "forward") -> None:
         """A batch from a DataLoader; what follows is ``label``."""
         self.truth.enter("data" if label != "eval" else "eval", self.stream)
-        self.emit(ring.FETCH_BEGIN, iterator)
+        self.emit(layout.FETCH_BEGIN, iterator)
         self.cpu.work(wait_ns, spread)
         self.truth.enter(label, self.stream)
-        self._boundary(ring.FETCH_END, iterator)
+        self._boundary(layout.FETCH_END, iterator)
 
     def exhausted(self, iterator: int = 1) -> None:
         """The DataLoader has no more batches."""
-        self.emit(ring.FETCH_BEGIN, iterator)
+        self.emit(layout.FETCH_BEGIN, iterator)
         self.cpu.work(0.1 * MS)
-        self.emit(ring.FETCH_END, iterator, 1)
+        self.emit(layout.FETCH_END, iterator, 1)
 
     def backward(self, work: Callable[[], None], then: str = "other") -> None:
         """``loss.backward()``."""
         outer = self.truth._label or "other"
         self.truth.enter("backward", self.stream)
-        self._boundary(ring.BACKWARD_BEGIN)
+        self._boundary(layout.BACKWARD_BEGIN)
         work()
         self.truth.enter(then if outer != "optimizer" else "optimizer", self.stream)
-        self._boundary(ring.BACKWARD_END)
+        self._boundary(layout.BACKWARD_END)
 
     def step(self, work: Callable[[], None], optimizer: int = 1) -> None:
         """``optimizer.step()``."""
         self.truth.enter("optimizer", self.stream)
-        self._boundary(ring.OPTIMIZER_BEGIN, optimizer)
+        self._boundary(layout.OPTIMIZER_BEGIN, optimizer)
         work()
         self.truth.enter("other", self.stream)
-        self._boundary(ring.OPTIMIZER_END, optimizer)
+        self._boundary(layout.OPTIMIZER_END, optimizer)
 
     def begin_step(self, optimizer: int) -> None:
         """``optimizer.step()`` begins and raises."""
         self.truth.enter("other", self.stream)
-        self._boundary(ring.OPTIMIZER_BEGIN, optimizer)
+        self._boundary(layout.OPTIMIZER_BEGIN, optimizer)
 
     def emit(self, kind: int, value: int = 0, flag: int = 0) -> None:
         """What the hooks and the GPU clock call to write a marker."""
-        marker = ring.Marker(self.cpu.now_ns, kind, flag, TID, value)
+        marker = layout.Marker(self.cpu.now_ns, kind, flag, TID, value)
         self.ring.waiting.append(marker)
         self.markers.append(marker)
         self.cpu.now_ns += 500

@@ -10,15 +10,16 @@ from pathlib import Path
 import pytest
 
 from tests.pythons import at_hand
-from tests.sources.looking import looking, trainer
 from tests.sources.programs import running, until
+from tests.sources.stacks.sampling import looking, trainer
 from tuimon.launch import attached
-from tuimon.sources import procfs, pyspy
-from tuimon.sources.closeup import CloseUp
-from tuimon.sources.processes import ProcessSource
-from tuimon.sources.pthreads import os_ids
-from tuimon.sources.pythons import is_free_threaded, is_python
-from tuimon.sources.targets import Targets
+from tuimon.proc import procfs
+from tuimon.proc.pthreads import os_ids
+from tuimon.proc.pythons import is_free_threaded, is_python
+from tuimon.sources.processes.source import ProcessSource
+from tuimon.sources.run_processes import Targets
+from tuimon.sources.stacks import pyspy
+from tuimon.sources.stacks.closeup import CloseUp
 
 if pyspy.find() is None:
     pytest.skip("py-spy is not installed", allow_module_level=True)
@@ -141,8 +142,8 @@ def test_a_free_threaded_python_is_known_by_what_it_has_loaded(monkeypatch: pyte
         b"7f00-7f01 r-xp 00000000 08:01 42 /opt/py/lib/x/_json.cpython-314-x86_64-linux-gnu.so\n": False,
     }
     for maps, free in lines.items():
-        monkeypatch.setattr("tuimon.sources.pythons._maps", lambda pid, maps=maps: maps)
-        monkeypatch.setattr("tuimon.sources.procfs.executable", lambda pid: "simulator")
+        monkeypatch.setattr("tuimon.proc.pythons._maps", lambda pid, maps=maps: maps)
+        monkeypatch.setattr("tuimon.proc.procfs.executable", lambda pid: "simulator")
         assert is_free_threaded(1) == free
 
 

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.agent.programs import ROOT, environment, python, said
 from tests.pythons import at_hand, fake_torch
-from tests.target.programs import ROOT, environment, python, said
-from tuimon.target import ring
+from tuimon.agent.ring import layout
+from tuimon.agent.ring.reader import RingReader
 
 TRAIN = """
 import json, os, sys, traceback
@@ -39,7 +40,7 @@ if not child:
     torch.autograd.backward("child")
     os.kill(os.getpid(), 9)  # it leaves its ring behind
 os.waitpid(child, 0)
-runtime = sys.modules["_tuimon_target.runtime"]
+runtime = sys.modules["_tuimon_agent.runtime"]
 threads = sys.modules["threading"].enumerate() if "threading" in sys.modules else [0]
 print(json.dumps([os.getpid(), child, seen, workers.resets, frames, runtime.on, len(threads)]))
 """
@@ -48,10 +49,10 @@ print(json.dumps([os.getpid(), child, seen, workers.resets, frames, runtime.on, 
 def markers(rings: Path, pid: int) -> tuple[list[int], dict[str, object], list[str]]:
     """Kinds of markers in the ring that a process left, what it says of itself, and its names."""
     (path,) = rings.glob(f"{pid}-*.ring")
-    reader = ring.RingReader(str(path))
+    reader = RingReader(str(path))
     read = list(reader.read())
-    names = [reader.name(marker.value).split("\x1f")[0] for marker in read if marker.kind in (8, ring.MARK)]
-    told = [marker.kind for marker in read if marker.kind != ring.GC_PAUSE], dict(reader.meta()), names
+    names = [reader.name(marker.value).split("\x1f")[0] for marker in read if marker.kind in (8, layout.MARK)]
+    told = [marker.kind for marker in read if marker.kind != layout.GC_PAUSE], dict(reader.meta()), names
     reader.close()
     return told
 
@@ -70,11 +71,11 @@ def test_markers(version: str, tmp_path: Path) -> None:
     plain = tuple(map(int, version.rstrip("t").split("."))) < (3, 11)
     assert ("tuimon_backward" in frames) == plain  # 3.11 and later: hidden
     kinds, meta, names = markers(rings, pid)
-    fetch, backward = [ring.FETCH_BEGIN, ring.FETCH_END], [ring.BACKWARD_BEGIN, ring.BACKWARD_END]
-    update = [ring.OPTIMIZER_BEGIN] * 2 + [ring.OPTIMIZER_END] * 2
-    step = [*fetch, ring.RANGE_PUSH, ring.RANGE_POP, *backward, *update, ring.STEP]
-    iterators = [ring.ITER_BEGIN, ring.ITER_END] * 2
-    assert kinds == [*step * 3, *fetch, ring.MARK, *iterators, *backward]
+    fetch, backward = [layout.FETCH_BEGIN, layout.FETCH_END], [layout.BACKWARD_BEGIN, layout.BACKWARD_END]
+    update = [layout.OPTIMIZER_BEGIN] * 2 + [layout.OPTIMIZER_END] * 2
+    step = [*fetch, layout.RANGE_PUSH, layout.RANGE_POP, *backward, *update, layout.STEP]
+    iterators = [layout.ITER_BEGIN, layout.ITER_END] * 2
+    assert kinds == [*step * 3, *fetch, layout.MARK, *iterators, *backward]
     assert names == ["half", "half", "half", "end"]
     assert meta["torch"] == "0.0" and str(meta["python"]).startswith(version.rstrip("t"))
     assert markers(rings, child)[0] == backward

@@ -11,7 +11,7 @@ from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.verdicts import Verdicts
 from tuimon.records import Steps
 from tuimon.session.session import Session
-from tuimon.sources.log import read_log
+from tuimon.sources.log.reader import read_log
 
 #: What a healthy training on the CPU may be told.
 HEALTHY = ("compute_bound_cpu", "neighbour")

@@ -2,7 +2,7 @@
 
 from tests.session.records import frames, header, process, stacks, steps, threads
 from tuimon.records import Exit, Frame, Gpu, Notice
-from tuimon.session.frames import FrameTable
+from tuimon.session.samples.frames import FrameTable
 from tuimon.session.session import Session
 
 

@@ -110,7 +110,7 @@ LOOP_FRAMES = frames(
     ("train.py", 11, "main", "loss = model(x)", True),
     ("/lib/site-packages/torch/nn/modules/module.py", 99, "_call_impl"),
     ("train.py", 12, "main", "loss.backward()", True),
-    ("/opt/tuimon/target/hooks.py", 7, "tuimon_backward"),
+    ("/opt/tuimon/agent/hooks.py", 7, "tuimon_backward"),
     ("train.py", 13, "main", "opt.step()", True),
     ("/lib/site-packages/torch/optim/sgd.py", 9, "step"),
     ("train.py", 14, "main", "log(loss)", True),
@@ -221,7 +221,7 @@ def test_what_an_optimizer_does_between_its_closures_is_its_own():
             ("train.py", 10, "closure", "loss = model(x)", True),
             ("/lib/site-packages/torch/nn/modules/module.py", 99, "_call_impl"),
             ("train.py", 11, "closure", "loss.backward()", True),
-            ("/opt/tuimon/target/hooks.py", 9, "tuimon_backward"),
+            ("/opt/tuimon/agent/hooks.py", 9, "tuimon_backward"),
         )
     )
     for t in range(1, 5):
@@ -239,7 +239,7 @@ def test_samples_do_not_move_the_first_step_that_markers_told():
         frames(
             ("train.py", 5, "main", "model = build()", True),
             ("train.py", 11, "main", "loss.backward()", True),
-            ("/opt/tuimon/target/hooks.py", 9, "tuimon_backward"),
+            ("/opt/tuimon/agent/hooks.py", 9, "tuimon_backward"),
         )
     )
     session.add(steps(1.5, {"between": 50, "backward": 50}))

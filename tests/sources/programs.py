@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from tuimon.sources import procfs
+from tuimon.proc import procfs
 
 T = TypeVar("T")
 

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from tuimon.cli.options import add_watching, options_of, parser_of
 from tuimon.errors import UsageError
 from tuimon.launch import candidates
-from tuimon.monitor import Monitor
-from tuimon.opening import Options, open_attach
+from tuimon.monitor.monitor import Monitor
+from tuimon.monitor.opening import Options, open_attach
 
 _DOC = """\
 Watch a Python process that runs already. It is not changed, and goes on as before when tuimon leaves it.
@@ -41,7 +41,7 @@ def _pick(options: Options) -> int | None:
     found = candidates()
     if not options.headless:
         from tuimon.cli.ps import rows
-        from tuimon.views.tui.picker import pick
+        from tuimon.views.tui.sheets.picker import pick
 
         return pick(rows(found))
     from tuimon.cli.ps import table

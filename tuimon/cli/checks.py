@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 
 from tuimon.errors import TuimonError
 from tuimon.launch import ring_directory, state_directory, user_python
-from tuimon.opening import version_of
+from tuimon.monitor.opening import version_of
 from tuimon.text import plain
 from tuimon.views.format import size
 
@@ -81,7 +81,7 @@ except metadata.PackageNotFoundError:
 
 
 def _py_spy() -> Check:
-    from tuimon.sources import pyspy
+    from tuimon.sources.stacks import pyspy
 
     binary = pyspy.find()
     if binary is None:
@@ -186,7 +186,7 @@ def _output() -> Check:
 
 
 def _nvml() -> Check:
-    from tuimon.sources.gpu_census import Census, census
+    from tuimon.sources.nvml.census import Census, census
 
     found = census()
     if not isinstance(found, Census):

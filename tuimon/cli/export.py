@@ -13,9 +13,9 @@ import msgspec
 
 from tuimon.cli.options import parser_of
 from tuimon.errors import TuimonError, UsageError
-from tuimon.opening import version_of
+from tuimon.monitor.opening import version_of
 from tuimon.records import Frames, Header, Process, Record
-from tuimon.sources.log import find_log, read_log
+from tuimon.sources.log.reader import find_log, read_log
 from tuimon.text import plain
 from tuimon.views.export.profile import Selection, contents
 

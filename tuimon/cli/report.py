@@ -11,7 +11,7 @@ from tuimon.cli.options import parser_of
 from tuimon.diagnosis.names import FINDING_NAMES
 from tuimon.diagnosis.verdicts import Verdicts
 from tuimon.errors import TuimonError
-from tuimon.sources.log import find_log, read_log
+from tuimon.sources.log.reader import find_log, read_log
 from tuimon.text import plain
 from tuimon.views.report.summary import Json, Page, fold, report_of
 from tuimon.views.report.write import as_json, as_text

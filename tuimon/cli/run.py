@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from tuimon.cli.options import add_watching, options_of, parser_of, split_command
 from tuimon.launch import resolve
 from tuimon.launch.relay import Relay
-from tuimon.monitor import Monitor
-from tuimon.opening import Options, open_run
+from tuimon.monitor.monitor import Monitor
+from tuimon.monitor.opening import Options, open_run
 from tuimon.text import plain
 
 _DOC = """\

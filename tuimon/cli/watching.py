@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from tuimon.monitor import Monitor
+from tuimon.monitor.monitor import Monitor
 from tuimon.views.headless import HeadlessView
 
 #: Between two looks at the queue; the end of the target wakes us at once.

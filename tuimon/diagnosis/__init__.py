@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tuimon.diagnosis.comm import comm_bound
-from tuimon.diagnosis.cores import cpu_oversubscribed, neighbour
-from tuimon.diagnosis.course import hang, step_time_drift
 from tuimon.diagnosis.finding import Finding
-from tuimon.diagnosis.gil import gil_contention
-from tuimon.diagnosis.gpu_copy import transfer_bound
-from tuimon.diagnosis.gpu_pace import compute_bound, launch_bound, queue_full
-from tuimon.diagnosis.gpu_state import allocator_retries, low_precision_unused, small_batch, throttled
-from tuimon.diagnosis.gpu_sync import spin_wait, sync_point
-from tuimon.diagnosis.host import compute_bound_cpu, optimizer_bound, side_work
-from tuimon.diagnosis.input import input_bound
-from tuimon.diagnosis.memory import gc_pauses, memory_pressure
 from tuimon.diagnosis.rank import folded, ranked
-from tuimon.diagnosis.ranks import straggler_rank
-from tuimon.diagnosis.start import warmup
+from tuimon.diagnosis.rules.comm import comm_bound
+from tuimon.diagnosis.rules.cores import cpu_oversubscribed, neighbour
+from tuimon.diagnosis.rules.course import hang, step_time_drift
+from tuimon.diagnosis.rules.gil import gil_contention
+from tuimon.diagnosis.rules.gpu_copy import transfer_bound
+from tuimon.diagnosis.rules.gpu_pace import compute_bound, launch_bound, queue_full
+from tuimon.diagnosis.rules.gpu_state import allocator_retries, low_precision_unused, small_batch, throttled
+from tuimon.diagnosis.rules.gpu_sync import spin_wait, sync_point
+from tuimon.diagnosis.rules.host import compute_bound_cpu, optimizer_bound, side_work
+from tuimon.diagnosis.rules.input import input_bound
+from tuimon.diagnosis.rules.memory import gc_pauses, memory_pressure
+from tuimon.diagnosis.rules.ranks import straggler_rank
+from tuimon.diagnosis.rules.start import warmup
 from tuimon.diagnosis.unjudged import Unjudged, unjudged
 from tuimon.session.session import Session
 

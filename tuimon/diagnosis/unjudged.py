@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tuimon.diagnosis.cores import demand_of
-from tuimon.diagnosis.course import SPAN_WINDOWS, WARMUP_WINDOWS
-from tuimon.diagnosis.evidence import uses_gpu
-from tuimon.diagnosis.gpu_evidence import MIN_TURNS, gpus_of
-from tuimon.diagnosis.gpu_waits import waits_of
+from tuimon.diagnosis.evidence.common import uses_gpu
+from tuimon.diagnosis.evidence.gpu import MIN_TURNS, gpus_of
+from tuimon.diagnosis.evidence.gpu_waits import waits_of
+from tuimon.diagnosis.rules.cores import demand_of
+from tuimon.diagnosis.rules.course import SPAN_WINDOWS, WARMUP_WINDOWS
 from tuimon.session.session import Session
 
 _STEPS = ("input_bound", "side_work", "optimizer_bound", "compute_bound_cpu")

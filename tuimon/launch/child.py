@@ -11,12 +11,12 @@ import subprocess
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import tuimon.target
+import tuimon.agent
 from tuimon.errors import LaunchError
 from tuimon.launch.ending import Ending
 from tuimon.text import plain
 
-INJECT_DIRECTORY = os.path.join(os.path.dirname(os.path.abspath(tuimon.target.__file__)), "inject")
+INJECT_DIRECTORY = os.path.join(os.path.dirname(os.path.abspath(tuimon.agent.__file__)), "inject")
 
 
 class Ended(NamedTuple):

@@ -24,11 +24,11 @@ from tuimon.records import (
     TorchMemory,
 )
 from tuimon.session.devices import DeviceTable
-from tuimon.session.frames import FrameTable
 from tuimon.session.gpu_time import GpuTimeTable
-from tuimon.session.hotspots import HotSpots
 from tuimon.session.loaders import LoaderTable
 from tuimon.session.machine import MachineTable
+from tuimon.session.samples.frames import FrameTable
+from tuimon.session.samples.window import HotSpots
 from tuimon.session.sampling import GilTable, SamplerTable
 from tuimon.session.steps import StepStats
 from tuimon.session.threads import ThreadTable

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from tuimon.records import ThreadCpu, Threads
-from tuimon.session.hotspots import HotSpots
+from tuimon.session.samples.window import HotSpots
 
 _PYTHON = re.compile(r"python[\d.]*$")
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from tuimon.records import Process, Threads
 from tuimon.session.fold import Fold
-from tuimon.session.hotspots import HotSpots
-from tuimon.session.inferred import inferred_phases
 from tuimon.session.rows import (
     GpuRow,
     GpuTimeRow,
@@ -16,6 +14,8 @@ from tuimon.session.rows import (
     ThreadRow,
     TorchMemoryRow,
 )
+from tuimon.session.samples.inferred import inferred_phases
+from tuimon.session.samples.window import HotSpots
 from tuimon.session.sampling import Sampling
 from tuimon.session.steps import StepStats
 

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 
 from tuimon.records import Process, ThreadCpu, Threads
-from tuimon.session.hotspots import HotSpots
 from tuimon.session.pools import intra_op_pool, together
 from tuimon.session.rows import ThreadRow
+from tuimon.session.samples.window import HotSpots
 from tuimon.session.sampling import GilTable
 
 INTRA_OP = "intra-op"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from tuimon.sources import procfs
+from tuimon.proc import procfs
 
 _CONTAINER_FILES = ("/.dockerenv", "/run/.containerenv")
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from tuimon.records import PHASES, Frame, Record, Stacks, Threads
-from tuimon.session.range_join import RANGE
-from tuimon.session.samples import Sample, classify
+from tuimon.session.samples.classify import Sample, classify
+from tuimon.session.samples.range_join import RANGE
 from tuimon.session.session import Session
 
 _Thread = tuple[int, int]  # pid, tid

@@ -7,8 +7,8 @@ from importlib.resources import files
 from typing import Any
 
 from tuimon.errors import TuimonError
-from tuimon.session.frames import FrameTable
 from tuimon.session.rows import GpuRow, PhaseTable, ThreadRow
+from tuimon.session.samples.frames import FrameTable
 from tuimon.session.session import Session
 from tuimon.session.steps import STACKED
 from tuimon.views import format as shown
@@ -16,7 +16,7 @@ from tuimon.views.report.html_flame import boxes_of, main_tree
 from tuimon.views.report.html_svg import bars, curve, decimated, top_of
 from tuimon.views.report.summary import Json, Page
 from tuimon.views.report.text import gain
-from tuimon.views.tui.evidence import evidence
+from tuimon.views.tui.sheets.evidence import evidence
 
 TEMPLATE = "report.html.j2"
 _WINDOWS = 1800  # the Session keeps no longer history

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tuimon.session.hotspots import HotSpots
+from tuimon.session.samples.tree import CallTree, Node, call_tree
+from tuimon.session.samples.window import HotSpots
 from tuimon.session.session import Session
-from tuimon.session.tree import CallTree, Node, call_tree
 from tuimon.views.format import count, percent, place
 
 _LEAST_SHARE = 0.004

@@ -14,16 +14,16 @@ from textual.binding import Binding, BindingType
 from tuimon.views.format import plain
 from tuimon.views.report.write import keep
 from tuimon.views.tui.board import PANES, Board
-from tuimon.views.tui.findings_sheet import FindingsSheet
-from tuimon.views.tui.help import help_lines
-from tuimon.views.tui.profile import ProfilePane
-from tuimon.views.tui.profile_view import Mode
-from tuimon.views.tui.quit import Choice, QuitDialog
-from tuimon.views.tui.sheet import Sheet
-from tuimon.views.tui.stack import ThreadSheet
+from tuimon.views.tui.panes.threads import ThreadsPane
+from tuimon.views.tui.panes.verdict import VerdictPane
+from tuimon.views.tui.profile.header import Mode
+from tuimon.views.tui.profile.pane import ProfilePane
+from tuimon.views.tui.sheets.findings_sheet import FindingsSheet
+from tuimon.views.tui.sheets.help import help_lines
+from tuimon.views.tui.sheets.quit import Choice, QuitDialog
+from tuimon.views.tui.sheets.sheet import Sheet
+from tuimon.views.tui.sheets.thread import ThreadSheet
 from tuimon.views.tui.terminal_app import Look, TerminalApp
-from tuimon.views.tui.threads import ThreadsPane
-from tuimon.views.tui.verdict import VerdictPane
 from tuimon.views.tui.watched import Watched
 
 

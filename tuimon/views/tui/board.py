@@ -8,19 +8,20 @@ from typing import TYPE_CHECKING, Any
 from textual.app import ComposeResult
 from textual.widget import Widget
 
-from tuimon.views.tui import gpus, loaders, phases
-from tuimon.views.tui.gpus import GpuPane
-from tuimon.views.tui.keys import KEYS, PROFILE_KEYS, KeysLine
-from tuimon.views.tui.lines import line
-from tuimon.views.tui.loaders import LoadersPane
-from tuimon.views.tui.output import OutputPane
-from tuimon.views.tui.pane import Canvas, Pane
-from tuimon.views.tui.phases import PhasesPane
+from tuimon.views.tui.drawing.lines import line
+from tuimon.views.tui.drawing.pane import Canvas, Pane
+from tuimon.views.tui.gpu import pane as gpus
+from tuimon.views.tui.gpu.pane import GpuPane
+from tuimon.views.tui.panes import loaders, phases
+from tuimon.views.tui.panes.keys import KEYS, PROFILE_KEYS, KeysLine
+from tuimon.views.tui.panes.loaders import LoadersPane
+from tuimon.views.tui.panes.output import OutputPane
+from tuimon.views.tui.panes.phases import PhasesPane
+from tuimon.views.tui.panes.threads import ThreadsPane
+from tuimon.views.tui.panes.title import TitleLine
+from tuimon.views.tui.panes.verdict import VerdictPane
 from tuimon.views.tui.plan import Box, Wants, plan, right_width
-from tuimon.views.tui.profile import ProfilePane
-from tuimon.views.tui.threads import ThreadsPane
-from tuimon.views.tui.title import TitleLine
-from tuimon.views.tui.verdict import VerdictPane
+from tuimon.views.tui.profile.pane import ProfilePane
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding
@@ -133,7 +134,7 @@ class Board(Widget):
 
     async def ask_filter(self) -> None:
         """Open the filter's input over the keys."""
-        from tuimon.views.tui.filter import FilterLine  # noqa: PLC0415  (Input costs start-up time, few ever open it)
+        from tuimon.views.tui.sheets.filter import FilterLine  # noqa: PLC0415  (Input costs start-up time, few ever open it)
 
         if self.query("#filter"):
             return

@@ -8,9 +8,9 @@ from typing import Literal, NamedTuple
 
 from textual.app import App, ReturnType
 
-from tuimon.views.tui import palette
-from tuimon.views.tui.glyphs import Glyphs, glyphs_of
-from tuimon.views.tui.pane import Canvas
+from tuimon.views.tui.drawing import palette
+from tuimon.views.tui.drawing.glyphs import Glyphs, glyphs_of
+from tuimon.views.tui.drawing.pane import Canvas
 
 
 class Look(NamedTuple):

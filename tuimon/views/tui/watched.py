@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding
     from tuimon.diagnosis.steady import Change
     from tuimon.session.session import Session
-    from tuimon.sources.closeup import CloseUp
-    from tuimon.views.tui.output import Tail
+    from tuimon.sources.stacks.closeup import CloseUp
+    from tuimon.views.tui.panes.output import Tail
 
 
 class LaunchedRun(Protocol):

@@ -1,0 +1,55 @@
+import os
+import sys
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def written_at_once(monkeypatch):
+    """In this process no loop counts as fast: a marker is in the ring when ``emit`` returns."""
+    from tuimon.agent.ring import writer
+
+    monkeypatch.setattr(writer, "FAST_NS", 0)
+
+
+@pytest.fixture(autouse=True)
+def no_collections():
+    """This process collects its garbage whenever it likes: no markers of that, but where a test wants them."""
+    from tuimon.agent.process import gc_pauses
+
+    gc_pauses.uninstall()
+
+
+@pytest.fixture
+def hooked(monkeypatch, tmp_path):
+    """torch in this process with our hooks in place, on a ring of its own; gives the module ``runtime``."""
+    monkeypatch.setenv("TUIMON_RING_DIR", str(tmp_path / "rings"))
+    torch = pytest.importorskip("torch")
+    from tuimon.agent import install, runtime
+    from tuimon.agent.process import gc_pauses
+    from tuimon.agent.watch import ImportWatch
+
+    watch = ImportWatch()
+    install.uninstall()
+    install.install(torch, watch.when_imported)
+    assert runtime.on
+    gc_pauses.uninstall()
+    yield runtime
+    install.uninstall()
+    if watch in sys.meta_path:
+        sys.meta_path.remove(watch)
+
+
+@pytest.fixture
+def recorded(hooked, monkeypatch):
+    """What the hooks of this process emit: (kind, value, flag)."""
+    markers = []
+    monkeypatch.setattr(hooked, "emit", lambda kind, value=0, flag=0: markers.append((kind, value, flag)))
+    return markers
+
+
+@pytest.fixture
+def shared_memory(tmp_path, monkeypatch):
+    """A writable place for rings, named as the environment names it."""
+    monkeypatch.setenv("TUIMON_RING_DIR", str(tmp_path / "rings"))
+    return os.fspath(tmp_path / "rings")

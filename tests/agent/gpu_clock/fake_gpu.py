@@ -1,0 +1,144 @@
+"""A GPU that does what a test says, and a loop whose boundaries are marked as the hooks do it."""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from tuimon.agent.gpu_clock.clock import GpuClock
+from tuimon.agent.ring.layout import (
+    BACKWARD_BEGIN,
+    BACKWARD_END,
+    FETCH_END,
+    GPU_ANCHOR,
+    GPU_TIME,
+    OPTIMIZER_BEGIN,
+    OPTIMIZER_END,
+    unpack_gpu_anchor,
+    unpack_gpu_time,
+)
+
+#: The boundaries of a turn.
+TURN = (FETCH_END, BACKWARD_BEGIN, BACKWARD_END, OPTIMIZER_BEGIN, OPTIMIZER_END)
+
+
+class FakeStream(NamedTuple):
+    device_index: int
+    number: int
+
+
+class FakeEvent:
+    def __init__(self):
+        self.at_ns = None
+
+
+class FakeGpu:
+    """In order, as far behind the CPU as ``behind_ns``; every question costs ``cost_ns``."""
+
+    def __init__(self, behind_ns=0, cost_ns=0):
+        self.now_ns = 1_000_000_000
+        self.behind_ns = behind_ns
+        self.cost_ns = cost_ns
+        self.current = FakeStream(0, 0)
+        self.in_capture = False
+        self.error = None
+        self.made = []
+        self.asked = []  # names of all questions
+        self.figures = (10, 20, 1, 0)
+
+    def _ask(self, name):
+        self.asked.append(name)
+        self.now_ns += self.cost_ns
+        if self.error is not None:
+            raise self.error
+
+    def _touch(self, name):
+        assert not self.in_capture, f"{name} during a capture"
+        self._ask(name)
+
+    def stream(self):
+        self._ask("stream")
+        return self.current
+
+    def capturing(self):
+        self._ask("capturing")
+        return self.in_capture
+
+    def drained(self, stream):
+        self._touch("drained")
+        return self.behind_ns == 0
+
+    def new_event(self):
+        self._touch("new_event")
+        self.made.append(FakeEvent())
+        return self.made[-1]
+
+    def record(self, event, stream):
+        self._touch("record")
+        event.at_ns = self.now_ns + self.behind_ns
+
+    def done(self, event):
+        self._touch("done")
+        return event.at_ns <= self.now_ns
+
+    def elapsed_ms(self, anchor, event):
+        self._touch("elapsed_ms")
+        assert self.now_ns >= event.at_ns
+        return struct.unpack("f", struct.pack("f", (event.at_ns - anchor.at_ns) / 1e6))[0]
+
+    def memory(self):
+        self._touch("memory")
+        return self.figures
+
+
+class Marked(NamedTuple):
+    time_ns: int
+    kind: int
+    flag: int
+    value: int
+
+
+class FakeLoop:
+    """A training loop beside a FakeGpu; ``marked`` is what went into the ring."""
+
+    def __init__(self, gpu, turn_ns=100_000_000):
+        self.gpu = gpu
+        self.turn_ns = turn_ns
+        self.marked = []
+        self.clock = GpuClock(gpu, self.emit, lambda: gpu.now_ns)
+
+    def emit(self, kind, value, flag):
+        self.marked.append(Marked(self.gpu.now_ns, kind, flag, value))
+        self.gpu.now_ns += 1000
+
+    def boundary(self, kind, key=0):
+        """Returns the number of its event."""
+        number = self.clock.number(kind, key)
+        self.emit(kind, key, number)
+        if number:
+            self.clock.record(number)
+        return number
+
+    def turn(self, boundaries=TURN):
+        """Returns how many of its boundaries were timed."""
+        numbers = []
+        for kind in boundaries:
+            numbers.append(self.boundary(kind))
+            self.gpu.now_ns += self.turn_ns // len(boundaries)
+        return sum(map(bool, numbers))
+
+    def turns(self, count, boundaries=TURN):
+        """Returns for each how many of its boundaries were timed."""
+        return [self.turn(boundaries) for _ in range(count)]
+
+    def times(self):
+        """number -> (what GPU_TIME told of it, when)."""
+        return {m.flag: (unpack_gpu_time(m.value), m.time_ns) for m in self.marked if m.kind == GPU_TIME}
+
+    def anchors(self):
+        """(number, device, elapsed_ns) of every GPU_ANCHOR."""
+        return [(m.flag, *unpack_gpu_anchor(m.value)) for m in self.marked if m.kind == GPU_ANCHOR]
+
+    def boundaries(self):
+        """number -> marker, of all that were timed."""
+        return {m.flag: m for m in self.marked if m.kind in TURN and m.flag}

@@ -1,0 +1,280 @@
+"""The GPU clock behind the hooks: which boundaries it hears of, and that without CUDA there is none of it."""
+
+import inspect
+
+import pytest
+
+from tests.agent.gpu_clock.fake_gpu import FakeGpu
+from tests.agent.programs import environment, python, said
+from tuimon.agent import hooks, install
+from tuimon.agent.gpu_clock import budget
+from tuimon.agent.gpu_clock import cuda as cuda_events
+from tuimon.agent.gpu_clock.clock import GpuClock
+from tuimon.agent.ring.layout import (
+    BACKWARD_BEGIN,
+    BACKWARD_END,
+    FETCH_END,
+    GPU_FIRST,
+    GPU_TIME,
+    OPTIMIZER_BEGIN,
+    OPTIMIZER_END,
+)
+from tuimon.agent.torch_compat import captures
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+
+@pytest.fixture
+def weight():
+    return torch.nn.Parameter(torch.ones(3))
+
+
+@pytest.fixture
+def timed(hooked, recorded, monkeypatch):
+    """The hooks with a clock on a fake GPU, every turn timed; gives what they emit."""
+    monkeypatch.setattr(budget.Budget, "paid", True)
+    gpu = FakeGpu(cost_ns=1000)
+    monkeypatch.setattr(hooked, "clock", GpuClock(gpu, hooked._emit_anew, lambda: gpu.now_ns))
+    return recorded
+
+
+def flags(markers, *kinds):
+    return [flag for kind, _, flag in markers if kind in kinds]
+
+
+def loader(length):
+    return torch.utils.data.DataLoader(torch.arange(float(length)))
+
+
+def test_boundaries_are_numbered_and_told_of(timed, weight):
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    for batch in loader(6):
+        (weight * batch).sum().backward()
+        optimizer.step()
+    numbers = flags(timed, FETCH_END, BACKWARD_BEGIN, BACKWARD_END, OPTIMIZER_BEGIN, OPTIMIZER_END)
+    first = numbers.index(GPU_FIRST)
+    assert numbers[first:] == [*range(GPU_FIRST, GPU_FIRST + len(numbers) - first - 1), 1]
+    assert len(numbers) - first >= 4 * 5
+    told = flags(timed, GPU_TIME)
+    assert told == sorted(told) and set(told) <= set(numbers)
+
+
+def test_only_batches_get_numbers(timed, weight):
+    for _ in range(3):
+        (weight * 2).sum().backward()
+    for _ in range(2):
+        list(loader(2))
+    with pytest.raises(IndexError):
+        list(torch.utils.data.DataLoader(torch.ones(2), sampler=[9]))
+    ends = flags(timed, FETCH_END)
+    assert [flag if flag < GPU_FIRST else "batch" for flag in ends] == ["batch", "batch", 1] * 2 + [2]
+
+
+def test_a_scaler_is_one_step(timed, weight):
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    scaler = torch.amp.GradScaler("cpu")
+    for factor in (1.0, 1.0, 1.0, float("inf")):
+        timed.clear()
+        optimizer.zero_grad()
+        scaler.scale((weight * factor).sum()).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        if factor == 1.0:
+            taken = flags(timed, OPTIMIZER_BEGIN, OPTIMIZER_END)
+    outer_begin, inner_begin, inner_end, outer_end = taken
+    assert outer_begin >= GPU_FIRST and outer_end == outer_begin + 1
+    assert inner_begin == inner_end == 0
+    skipped = flags(timed, OPTIMIZER_BEGIN, OPTIMIZER_END)
+    assert len(skipped) == 2 and min(skipped) >= GPU_FIRST
+
+
+def test_a_failing_backward_is_over(timed, weight):
+    for _ in range(3):
+        (weight * 2).sum().backward()
+    with pytest.raises(RuntimeError, match="scalar outputs"):
+        (weight * 2).backward()
+    loss = (weight * weight).sum()
+    loss.backward()
+    with pytest.raises(RuntimeError, match="second time"):
+        loss.backward()
+    timed.clear()
+    (weight * 2).sum().backward()
+    assert all(flag >= GPU_FIRST for flag in flags(timed, BACKWARD_BEGIN, BACKWARD_END))
+
+
+def test_recomputation_is_nested(timed, weight):
+    from torch.utils.checkpoint import checkpoint
+
+    for _ in range(3):
+        timed.clear()
+        checkpoint(lambda w: (w * w).sum(), weight, use_reentrant=True).backward()
+    begin, inner_begin, inner_end, end = flags(timed, BACKWARD_BEGIN, BACKWARD_END)
+    assert inner_begin == inner_end == 0
+    assert begin >= GPU_FIRST and end == begin + 1
+
+
+def test_a_failing_gpu_is_left_alone(timed, hooked, weight):
+    hooked.clock._device.error = RuntimeError("an illegal memory access was encountered")
+    for _ in range(3):
+        (weight * 2).sum().backward()
+    assert not hooked.clock.on and hooked.on
+    timed.clear()
+    (weight * 2).sum().backward()
+    assert timed == [(BACKWARD_BEGIN, 0, 0), (BACKWARD_END, 0, 0)]
+
+
+def test_undone_it_is_off(timed, hooked, weight):
+    clock = hooked.clock
+    install.uninstall()
+    assert hooked.clock is None and not clock.on
+
+
+def test_a_clock_that_rests_is_asked_again_after_so_many_backwards(timed, hooked, weight):
+    clock = hooked.clock
+    hooked._let_rest(3)
+    for _ in range(2):
+        (weight * 2).sum().backward()
+        assert hooked.clock is None
+    assert not any(flags(timed, BACKWARD_BEGIN, BACKWARD_END))
+    (weight * 2).sum().backward()
+    assert hooked.clock is clock and hooked.resting == 0
+    for _ in range(3):
+        (weight * 2).sum().backward()
+    assert any(flags(timed, BACKWARD_BEGIN, BACKWARD_END))
+
+
+def test_a_clock_that_rests_is_turned_off(timed, hooked, weight):
+    clock = hooked.clock
+    hooked._let_rest(3)
+    install.uninstall()
+    assert hooked.clock is None and not clock.on and not hooked.resting
+
+
+def test_without_cuda_there_is_none(hooked):
+    assert hooked.clock is None
+    assert "tuimon" not in torch.cuda.CUDAGraph.capture_begin.__code__.co_name
+
+
+def test_a_torch_with_cuda_is_waited_for(hooked, monkeypatch, tmp_path):
+    install.uninstall()
+    monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: 1 / 0, raising=False)
+    hooked.start(torch)
+    assert isinstance(hooked.clock, cuda_events.WaitingClock)
+    assert hooked.clock._cuda is torch.cuda
+    install.uninstall()
+    monkeypatch.setenv("TUIMON_GPU_EVENTS", "0")
+    hooked.start(torch)
+    assert hooked.on and hooked.clock is None
+
+
+def test_the_clock_starts_when_cuda_has(hooked, monkeypatch, weight):
+    class Late:
+        _initialized = False
+
+        def is_initialized(self):
+            return self._initialized
+
+    gpu, cuda = FakeGpu(), Late()
+    monkeypatch.setattr(cuda_events, "CudaDevice", lambda *_: gpu)
+    monkeypatch.setattr(hooked, "clock", cuda_events.WaitingClock(cuda, hooked._start_clock))
+    waiting = hooked.clock
+    for _ in range(3):
+        (weight * 2).sum().backward()
+    assert hooked.clock is waiting and not gpu.asked
+    cuda._initialized = True
+    for _ in range(3):
+        (weight * 2).sum().backward()
+    assert isinstance(hooked.clock, GpuClock) and hooked.clock.on
+    assert "record" in gpu.asked
+
+
+def test_a_torch_that_lacks_what_is_needed_has_no_clock(hooked, monkeypatch, weight):
+    monkeypatch.setattr(hooked, "clock", object())
+    hooked._start_clock()  # this torch has no CUDA
+    assert hooked.clock is None and hooked.on
+
+
+@pytest.mark.parametrize("module, name", [("torch.cuda.graphs", "CUDAGraph"), ("torch.accelerator.graphs", "Graph")])
+def test_captures_are_followed_and_that_is_undone(hooked, monkeypatch, module, name):
+    graphs = pytest.importorskip(module)
+    graph_class = getattr(graphs, name)
+    plain = graph_class.__dict__["capture_begin"], graph_class.__dict__["capture_end"]
+    monkeypatch.setattr(hooked, "clock", cuda_events.WaitingClock(torch.cuda, lambda: None))
+    hooks.hook_captures(graphs)
+    ours = graph_class.capture_begin, graph_class.capture_end
+    assert [function.__code__.co_name for function in ours] == ["tuimon_capture_begin", "tuimon_capture_end"]
+    for function, original in zip(ours, plain, strict=True):
+        assert inspect.signature(function) == inspect.signature(original)
+        assert function.__doc__ == original.__doc__
+    captures._open.add(1)
+    install.uninstall()
+    assert (graph_class.__dict__["capture_begin"], graph_class.__dict__["capture_end"]) == plain
+    assert not captures.any_open()
+
+
+#: A training on the CPU, of a torch that says that it has CUDA: whoever asked the driver anything would fail.
+TRAINING = """
+import json, os, sys, torch
+
+def asked(*_):
+    os._exit(9)
+
+for name in ("_cuda_init", "_cuda_getDevice", "_cuda_getCurrentStream", "_cuda_isCurrentStreamCapturing",
+             "_cuda_memoryStats", "_cuda_hasPrimaryContext"):
+    setattr(torch._C, name, asked)
+runtime = sys.modules.get("_tuimon_agent.runtime")
+waiting = runtime is not None
+if waiting:
+    cuda_events = sys.modules["_tuimon_agent.gpu_clock.cuda"]
+    runtime.clock = cuda_events.WaitingClock(torch.cuda, runtime._start_clock)
+torch.manual_seed(0)
+model = torch.nn.Linear(4, 2)
+optimizer = torch.optim.Adam(model.parameters())
+for batch in torch.utils.data.DataLoader(torch.randn(32, 4), 4, shuffle=True):
+    optimizer.zero_grad()
+    model(batch).square().sum().backward()
+    optimizer.step()
+weights = [parameter.tolist() for parameter in model.parameters()]
+print(json.dumps([waiting, torch.cuda.is_initialized(), weights]))
+"""
+
+
+def test_cuda_is_never_initialised_for_it(tmp_path):
+    plain = said(python("-c", TRAINING, env=environment(None)))
+    ours = said(python("-c", TRAINING, env=environment(tmp_path / "rings")))
+    assert plain[:2] == [False, False]
+    assert ours[:2] == [True, False]
+    assert ours[2] == plain[2]
+
+
+FORK = """
+import json, os, sys, torch
+runtime = sys.modules["_tuimon_agent.runtime"]
+
+
+class Clock:
+    left = None
+
+    def in_child(self):
+        Clock.left = os.getpid()
+
+
+runtime.clock = Clock()
+if sys.argv[1:]:
+    runtime._let_rest(5)
+reading, writing = os.pipe()
+child = os.fork()
+if not child:
+    told = [runtime.clock is None and not runtime.resting, Clock.left == os.getpid()]
+    os.write(writing, json.dumps(told).encode())
+    os._exit(0)
+os.waitpid(child, 0)
+print(json.dumps([json.loads(os.read(reading, 100)), Clock.left, isinstance(runtime.clock or runtime._rested, Clock)]))
+runtime.clock = runtime._rested = None
+"""
+
+
+@pytest.mark.parametrize("rests", [[], ["rests"]])
+def test_a_forked_child_has_none(tmp_path, rests):
+    assert said(python("-c", FORK, *rests, env=environment(tmp_path / "rings"))) == [[True, True], None, True]

@@ -1,0 +1,323 @@
+"""CUDA through torch, on a torch that has only the names which are asked for; and captures of graphs."""
+
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+from tests.agent.gpu_clock.fake_gpu import FakeGpu, FakeLoop
+from tuimon.agent.gpu_clock import clock as gpu_clock
+from tuimon.agent.gpu_clock import cuda as cuda_events
+from tuimon.agent.gpu_clock.cuda import CudaDevice, WaitingClock
+from tuimon.agent.ring.layout import BACKWARD_BEGIN
+from tuimon.agent.torch_compat import captures
+
+
+class Stream:
+    def __init__(self, stream_id, device_index, device_type):
+        self.key = (stream_id, device_index, device_type)
+
+    def query(self):
+        return self.key[0] != 7
+
+
+class Event:
+    def __init__(self, enable_timing=False):
+        self.timed = enable_timing
+        self.recorded = None
+
+    def record(self, stream):
+        self.recorded = stream
+
+    def query(self):
+        return self.recorded is not None
+
+    def elapsed_time(self, other):
+        return 1.5
+
+
+class Cuda:
+    """Two devices; ``held``: what torch's allocator has reserved on those that have a context."""
+
+    def __init__(self, held):
+        self.held = held
+        self.current = 0
+        self.current_streams = {0: (0, 0, 1), 1: (0, 1, 1)}
+        self.looks = 0
+        self.capturing = False
+        self.Stream, self.Event = Stream, Event
+        native = SimpleNamespace(
+            _CudaEventBase=Event,
+            _CudaStreamBase=Stream,
+            _cuda_getDevice=lambda: self.current,
+            _cuda_getCurrentStream=self.current_streams.__getitem__,
+            _cuda_isCurrentStreamCapturing=lambda: self.capturing,
+            _cuda_hasPrimaryContext=self._has_context,
+            _cuda_memoryStats=self._stats,
+        )
+        self.torch = SimpleNamespace(_C=native, cuda=self)
+
+    def device_count(self):
+        return 2
+
+    def _has_context(self, index):
+        self.looks += 1
+        return index in self.held
+
+    def _stats(self, index):
+        held = self.held[index]
+        if held is None:
+            raise RuntimeError("the allocator does not support this")
+        bytes_now = {"all": {"current": held, "peak": 9 * held}}
+        half = {"all": {"current": held // 2, "peak": held}}
+        return {"allocated_bytes": half, "reserved_bytes": bytes_now, "num_alloc_retries": 3, "num_ooms": 1}
+
+
+def device(held, current=0, clock=lambda: 0.0):
+    cuda = Cuda(held)
+    cuda.current = current
+    return cuda, CudaDevice(cuda.torch, captures.any_open, clock)
+
+
+def test_a_stream_is_itself():
+    cuda, of = device({0: 1000})
+    first = of.stream()
+    assert first is of.stream() and first.device_index == 0
+    assert first.handle.key == (0, 0, 1)
+    cuda.current_streams[0] = (7, 0, 1)
+    other = of.stream()
+    assert other is not first and other != first
+    assert of.drained(first) and not of.drained(other)
+    cuda.current_streams[0] = (0, 0, 1)
+    assert of.stream() is first
+
+
+def test_streams_that_come_and_go_are_not_all_kept():
+    cuda, of = device({0: 1000})
+    for number in range(500):
+        cuda.current_streams[0] = (number, 0, 1)
+        of.stream()
+    assert len(of._streams) <= cuda_events._STREAMS
+
+
+def test_an_older_torch_gives_no_tuple():
+    cuda, of = device({0: 1000})
+    cuda.current_streams[0] = 0xABC
+    cuda.current_stream = lambda index: Stream(0, index, 1)
+    assert of.stream() is of.stream()
+    assert of.stream().handle.key == (0, 0, 1)
+
+
+def test_events():
+    _, of = device({0: 1000})
+    event, stream = of.new_event(), of.stream()
+    assert event.timed and not of.done(event)
+    of.record(event, stream)
+    assert event.recorded is stream.handle
+    assert of.done(event)
+    assert of.elapsed_ms(event, event) == 1.5
+
+
+def test_memory():
+    _, of = device({0: 1000})
+    assert of.memory() == (500, 1000, 3, 1)
+
+
+def test_no_context_is_made_where_there_is_none():
+    _, of = device({})
+    assert of.stream() is None and of.memory() is None
+
+
+def test_a_program_on_another_device_than_the_current():
+    _, of = device({1: 1000})
+    assert of.stream().device_index == 1
+    assert of.memory().reserved_bytes == 1000
+
+
+def test_a_context_without_memory_gives_way_to_one_with():
+    _, of = device({0: 0, 1: 1000})
+    assert of.stream().device_index == 1
+
+
+def test_the_current_device_where_nobody_counts_memory():
+    _, of = device({0: None, 1: None}, current=1)
+    assert of.stream().device_index == 1
+    assert of.memory() is None
+
+
+def test_the_device_in_use_is_looked_for_once_a_second():
+    now_s = [0.0]
+    cuda, of = device({}, clock=lambda: now_s[0])
+    for _ in range(100):
+        assert of.stream() is None
+    looks = cuda.looks
+    assert looks == 2
+    cuda.held[0] = 1000
+    now_s[0] += cuda_events.LOOK_AGAIN_S
+    assert of.stream().device_index == 0
+    looks = cuda.looks
+    of.stream()
+    assert cuda.looks == looks
+
+
+def test_without_a_word_on_contexts_memory_decides():
+    cuda, of = device({0: 0, 1: 1000}, current=1)
+    del cuda.torch._C._cuda_hasPrimaryContext
+    assert of.stream().device_index == 1
+
+
+class Graph:
+    def __init__(self, told):
+        self.told = told
+
+    def capture_begin(self, pool=None):
+        self.told.append(captures.any_open())
+        if pool == "bad":
+            raise RuntimeError("cannot capture")
+
+    def capture_end(self):
+        self.told.append(captures.any_open())
+        if self.told[0] == "broken":
+            raise RuntimeError("invalidated")
+
+
+@pytest.fixture
+def graph_class():
+    """A class of graphs that is followed; and what is undone at the end."""
+
+    class Followed(Graph):
+        capture_begin = Graph.capture_begin
+        capture_end = Graph.capture_end
+
+    waited = []
+    captures.hook(SimpleNamespace(CUDAGraph=Followed), setattr, lambda: waited.append(captures.any_open()))
+    Followed.waited = waited
+    yield Followed
+    captures.forget()
+
+
+def test_a_capture_is_known_from_before_it_begins_until_it_has_ended(graph_class):
+    graph = graph_class([])
+    assert not captures.any_open()
+    graph.capture_begin()
+    assert captures.any_open() and graph_class.waited == [True]
+    graph.capture_end()
+    assert not captures.any_open()
+    assert graph.told == [True, True]
+
+
+def test_captures_that_fail_are_over(graph_class):
+    with pytest.raises(RuntimeError, match="cannot capture"):
+        graph_class([]).capture_begin(pool="bad")
+    assert not captures.any_open()
+    graph = graph_class(["broken"])
+    graph.capture_begin()
+    with pytest.raises(RuntimeError, match="invalidated"):
+        graph.capture_end()
+    assert not captures.any_open()
+
+
+def test_a_capture_in_another_thread_counts(graph_class):
+    _, of = device({0: 1000})
+    assert not of.capturing()
+    graph = graph_class([])
+    thread = threading.Thread(target=graph.capture_begin)
+    thread.start()
+    thread.join()
+    assert of.capturing()
+    graph.capture_end()
+    assert not of.capturing()
+
+
+def test_a_capture_that_torch_alone_knows_of_counts():
+    cuda, of = device({0: 1000})
+    cuda.capturing = True
+    assert of.capturing()
+
+
+def test_a_torch_without_graphs():
+    captures.hook(SimpleNamespace(), setattr, lambda: None)
+    captures.hook(SimpleNamespace(CUDAGraph=object), setattr, lambda: None)
+
+
+def test_a_capture_waits_until_the_clock_has_let_go(monkeypatch):
+    monkeypatch.setattr(gpu_clock, "LET_PASS_S", 60.0)
+    gpu = FakeGpu()
+    loop = FakeLoop(gpu)
+    loop.turns(2)
+    order = []
+    recording, coming, go_on = threading.Event(), threading.Event(), threading.Event()
+    plain = gpu.record
+
+    def record(event, stream):
+        recording.set()
+        assert go_on.wait(30)
+        plain(event, stream)
+        order.append("recorded")
+
+    def capture():
+        coming.set()
+        loop.clock.let_pass()
+        order.append("captured")
+
+    gpu.record = record
+    threads = [threading.Thread(target=lambda: loop.clock.record(loop.clock._events.next_number()))]
+    threads[0].start()
+    assert recording.wait(30)
+    threads.append(threading.Thread(target=capture))
+    threads[1].start()
+    assert coming.wait(30)
+    go_on.set()
+    for thread in threads:
+        thread.join(30)
+    assert order == ["recorded", "captured"]
+
+
+def test_a_capture_does_not_wait_for_ever(monkeypatch):
+    monkeypatch.setattr(gpu_clock, "LET_PASS_S", 0.001)
+    loop = FakeLoop(FakeGpu())
+    with loop.clock._touching:
+        loop.clock.let_pass()
+    assert not loop.clock._touching.locked()
+
+
+class LateCuda:
+    def __init__(self):
+        self._initialized = False
+        self.bad_fork = False
+
+    def is_initialized(self):
+        return self._initialized and not self.bad_fork
+
+
+def test_the_clock_begins_when_the_program_has_initialised_cuda():
+    cuda, begun = LateCuda(), []
+    waiting = WaitingClock(cuda, lambda: begun.append(True))
+    assert waiting.number(BACKWARD_BEGIN) == 0 and not begun
+    cuda._initialized = True
+    assert waiting.number(BACKWARD_BEGIN) == 0 and begun
+
+
+def test_a_forked_child_begins_one_only_where_cuda_was_not_initialised():
+    cuda, begun = LateCuda(), []
+    waiting = WaitingClock(cuda, lambda: begun.append(True))
+    assert waiting.in_child() is waiting
+    cuda._initialized = cuda.bad_fork = True
+    waiting.number(BACKWARD_BEGIN)
+    assert not begun
+    assert waiting.in_child() is None
+
+
+def test_a_clock_leaves_its_events_to_its_parent():
+    loop = FakeLoop(FakeGpu())
+    loop.turns(4)
+    loop.gpu.asked.clear()
+    assert loop.clock.in_child() is None
+    assert loop.turns(3) == [0, 0, 0]
+    assert loop.gpu.asked == []
+
+
+def test_a_torch_without_cuda():
+    assert not cuda_events.is_built(SimpleNamespace())
+    assert not cuda_events.is_built(SimpleNamespace(_C=SimpleNamespace()))
+    assert cuda_events.is_built(Cuda({}).torch)

@@ -1,0 +1,148 @@
+"""Handing batches over told apart from waiting for the trainer, in real workers."""
+
+import pytest
+
+from tests.agent.loading.programs import ended, loaders, truths
+from tuimon.agent.loading.handover import HandOver
+from tuimon.agent.torch_compat.tracebacks import HIDES_FRAMES
+from tuimon.records import LoaderWorker
+
+pytest.importorskip("torch")
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.skipif(not HIDES_FRAMES, reason="workers are not measured before Python 3.11"),
+]
+
+#: A batch whose pickling takes a while, as that of many small objects does.
+SLOW_TO_PICKLE = """
+class Heavy:
+    def __init__(self, value, seconds):
+        self.value, self.seconds = value, seconds
+
+    def __reduce__(self):
+        busy(self.seconds, "pickling_ms")
+        with open(os.path.join(FOLDER, f"truth-{os.getpid()}.json"), "w") as file:
+            json.dump(done, file)
+        return Heavy, (self.value, self.seconds)
+
+
+def heavy(items):
+    return Heavy(torch.stack(items), 0.02)
+
+
+done["pickling_ms"] = 0.0
+"""
+LOOP = """
+for batch in loader:
+    model(batch.value).sum().backward()
+    optimizer.step()
+end()"""
+
+
+def totals(records) -> LoaderWorker:
+    rows = [worker for record in records for worker in record.workers]
+    sums = [sum(getattr(row, name) for row in rows) for name in ("batches", "items_ms", "collate_ms", "wait_ms")]
+    return LoaderWorker(rows[0].pid, 0, *sums, sum(row.hand_over_ms for row in rows))
+
+
+@pytest.mark.parametrize(("context", "kind"), [("fork", "Stream()"), ("spawn", "ImageSet(64, 0.0)")])
+def test_what_pickling_takes_is_handing_over(tmp_path, context, kind):
+    """One batch at a time: a worker has nothing else to do while its batch is pickled."""
+    main = f"""
+loader = DataLoader({kind}, 8, collate_fn=heavy, num_workers=1, prefetch_factor=1, multiprocessing_context="{context}")
+{LOOP}"""
+    with ended(tmp_path, main, SLOW_TO_PICKLE) as reader:
+        worker = totals(loaders(reader))
+        truth = truths(tmp_path)[worker.pid]
+    assert worker.batches == 8
+    assert worker.hand_over_ms >= 0.95 * truth["pickling_ms"] >= 0.95 * 8 * 20
+    assert worker.hand_over_ms > worker.collate_ms
+
+
+def test_a_worker_that_is_not_asked_waits_for_the_trainer(tmp_path):
+    """Over epochs of persistent workers too: what lies between them is no handing over. Each epoch's start is told."""
+    main = """
+class SlowSampler(torch.utils.data.SequentialSampler):
+    def __iter__(self):
+        time.sleep(0.1)
+        return super().__iter__()
+
+
+data = ImageSet(32, 0.0)
+loader = DataLoader(data, 4, sampler=SlowSampler(data), num_workers=1, prefetch_factor=1, persistent_workers=True)
+for epoch in range(3):
+    for batch in loader:
+        model(batch).sum().backward()
+        time.sleep(0.02)
+        optimizer.step()
+    time.sleep(0.2)
+for epoch in range(2):
+    train(DataLoader(ImageSet(8, 0.0), 4, sampler=SlowSampler(range(8)), num_workers=1))
+end()"""
+    with ended(tmp_path, main) as reader:
+        records = loaders(reader)
+    worker = totals([record for record in records if record.number == 0])
+    assert worker.batches == 24
+    assert worker.wait_ms > 0.9 * (22 * 20 + 2 * 300)  # the first batch is not waited for, nor what follows the last
+    assert worker.hand_over_ms < 0.2 * worker.wait_ms
+    for number, epochs in ((0, 3), (1, 2)):
+        told = [(record.starts, record.start_ns / 1e6) for record in records if record.number == number]
+        assert sum(starts for starts, _ in told) == epochs
+        assert sum(ms for _, ms in told) >= epochs * 100
+
+
+# -- the counting alone
+
+
+class Clock:
+    now_ns = 0
+
+    def __call__(self):
+        return self.now_ns
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr("tuimon.agent.loading.handover.monotonic_ns", clock)
+    return clock
+
+
+def test_busy_until_the_last_batch_has_left(clock):
+    over = HandOver()
+    put, send = over.wrapped_put(lambda batch: None), over.wrapped_send(lambda data: None)
+    assert over.busy_ns(0, 10) == 0
+    put("one")
+    put("two")
+    assert over.busy_ns(0, 10) == 10
+    clock.now_ns = 20
+    send(b"one")
+    assert over.busy_ns(15, 30) == 15
+    clock.now_ns = 40
+    send(b"two")
+    assert over.busy_ns(15, 50) == 25
+    assert over.busy_ns(40, 50) == over.busy_ns(45, 50) == 0
+
+
+def test_what_cannot_be_pickled_has_left_as_well(clock):
+    told = []
+    over = HandOver()
+    put, error = over.wrapped_put(lambda batch: None), over.wrapped_error(lambda *what: told.append(what))
+    put("one")
+    clock.now_ns = 20
+    error(ValueError, "one")
+    assert over.busy_ns(0, 100) == 20
+    assert told == [(ValueError, "one")]
+
+
+def test_errors_go_on_without_a_trace_of_ours(clock):
+    def fails(data):
+        raise BrokenPipeError
+
+    over = HandOver()
+    for wrapped in (over.wrapped_put(fails), over.wrapped_send(fails)):
+        with pytest.raises(BrokenPipeError) as raised:
+            wrapped(b"")
+        assert [entry.name for entry in raised.traceback][-1] == "fails"
+        assert not any("tuimon/agent" in str(entry.path) for entry in raised.traceback)
+    assert over.busy_ns(0, 100) == 0

@@ -1,0 +1,127 @@
+"""Batches, errors and their messages are the same with the workers measured and without."""
+
+import sys
+
+import pytest
+
+from tests.agent.programs import environment, python
+
+pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+PROGRAM = """
+import hashlib, random, re, sys, time
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
+
+
+class Noise(Dataset):
+    def __len__(self):
+        return 24
+
+    def __getitem__(self, index):
+        return torch.tensor([random.random(), float(np.random.rand()), float(torch.rand(())), index])
+
+
+class Failing(Noise):
+    error = ValueError
+
+    def __getitem__(self, index):
+        if index == 5:
+            raise self.error("bad item")
+        return super().__getitem__(index)
+
+
+class Interrupted(Failing):
+    error = KeyboardInterrupt
+
+
+class Stuck(Noise):
+    def __getitem__(self, index):
+        time.sleep(60)
+
+
+class Shards(IterableDataset):
+    def __iter__(self):
+        info = get_worker_info()
+        for index in range(info.id if info else 0, 17, info.num_workers if info else 1):
+            yield torch.tensor([float(index), float(torch.rand(())), float(info.seed % 1000) if info else 0.0])
+
+
+class Batched(Noise):
+    def __getitems__(self, indices):
+        return [self[index] for index in indices]
+
+
+def reseed(worker):
+    random.seed(worker + 7)
+
+
+def bad_collate(items):
+    raise RuntimeError("cannot collate %d" % len(items))
+
+
+def unpicklable(items):
+    return lambda: items
+
+
+def plain(text):
+    return re.sub(r"pid\\\\(s\\\\) [\\\\d, ]+", "pid(s) #", text)
+
+
+def told(loader, epochs=1):
+    digest = hashlib.sha256()
+    try:
+        for _ in range(epochs):
+            for batch in loader:
+                digest.update(batch.numpy().tobytes())
+    except (Exception, KeyboardInterrupt) as error:
+        print(type(error).__name__, plain(str(error)))
+    print(digest.hexdigest()[:16], float(torch.rand(())), random.random())
+
+
+def main(context, full):
+    torch.manual_seed(3)
+    random.seed(3)
+    np.random.seed(3)
+    kind = dict(batch_size=4, num_workers=2, multiprocessing_context=context)
+    told(DataLoader(Failing(), shuffle=True, **kind))
+    if not full:
+        return
+    told(DataLoader(Noise(), shuffle=True, persistent_workers=True, **kind), epochs=3)
+    told(DataLoader(Failing(), **kind))
+    told(DataLoader(Noise(), collate_fn=bad_collate, **kind))
+    told(DataLoader(Noise(), worker_init_fn=reseed, generator=torch.Generator().manual_seed(5), **kind))
+    told(DataLoader(Shards(), drop_last=True, persistent_workers=True, **kind), epochs=2)
+    told(DataLoader(Batched(), **kind))
+    told(DataLoader(Interrupted(), **kind))
+    told(DataLoader(Stuck(), timeout=1, num_workers=1))
+    told(DataLoader(Noise(), batch_size=None, num_workers=1))
+    told(DataLoader(Noise(), 4, collate_fn=unpicklable, timeout=1, num_workers=1))
+    for dataset in (Noise(), Shards(), Failing(), Interrupted()):
+        told(DataLoader(dataset, 4))
+    told(DataLoader(Noise(), 4, collate_fn=bad_collate))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[1] == "fork")
+    with open(sys.argv[2], "w") as file:
+        file.write(str("_tuimon_agent.loading.worker" in sys.modules))
+""".replace("\\\\", "\\")
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="our frames stand in tracebacks before 3.11")
+@pytest.mark.parametrize("context", ["fork", "spawn"])
+def test_the_same_batches_and_messages(tmp_path, context):
+    script = tmp_path / "load.py"
+    script.write_text(PROGRAM)
+    plain = python(str(script), context, "plain", env=environment(None), cwd=tmp_path)
+    ours = python(str(script), context, "ours", env=environment(tmp_path / "rings"), cwd=tmp_path)
+    assert plain.returncode == ours.returncode == 0, ours.stderr
+    assert [(tmp_path / name).read_text() for name in ("plain", "ours")] == ["False", "True"]
+    assert "bad item" in plain.stdout and "Traceback" in plain.stdout
+    assert ("cannot collate 4" in plain.stdout) == (context == "fork")
+    assert ours.stdout == plain.stdout
+    assert "tuimon" not in ours.stderr
+    assert ("local object" in plain.stderr) == ("local object" in ours.stderr) == (context == "fork")

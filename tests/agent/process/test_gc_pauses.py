@@ -1,0 +1,126 @@
+"""Collections of the garbage collector, as the target tells of them."""
+
+import gc
+
+import pytest
+
+from tests.agent.programs import environment, fake_torch, python, said
+from tuimon.agent.process import gc_pauses
+from tuimon.agent.ring import layout
+
+
+class Runtime:
+    """What the callback needs of the module ``runtime``."""
+
+    def __init__(self, has_ring=True):
+        self.markers = []
+        self.has_ring = has_ring
+
+    def writer(self):
+        return self if self.has_ring else None
+
+    def emit(self, kind, value=0, flag=0):
+        self.markers.append((kind, value, flag))
+
+
+def pause(runtime, length_ns):
+    times = iter([10_000_000, 10_000_000 + length_ns])
+    callback = gc_pauses._make_callback(runtime, lambda: next(times))
+    callback("start", {"generation": 2})
+    callback("stop", {"generation": 2, "collected": 0, "uncollectable": 0})
+    return runtime.markers
+
+
+def test_a_long_pause_is_told_with_its_length_and_generation():
+    assert pause(Runtime(), 2_000_000) == [(layout.GC_PAUSE, 2_000_000, 2)]
+
+
+def test_a_short_one_is_not():
+    assert pause(Runtime(), gc_pauses.PAUSE_NS - 1) == []
+
+
+def test_a_collection_makes_no_ring():
+    assert pause(Runtime(has_ring=False), 2_000_000) == []
+
+
+def test_one_that_had_begun_before_is_not_told():
+    runtime = Runtime()
+    gc_pauses._make_callback(runtime, lambda: 10**12)("stop", {"generation": 2})
+    assert runtime.markers == []
+
+
+def test_nothing_is_raised_into_a_collection():
+    broken = Runtime()
+    broken.emit = None
+    assert pause(broken, 2_000_000) == []
+
+
+@pytest.fixture
+def installed():
+    runtime = Runtime()
+    gc_pauses.uninstall()
+    before = list(gc.callbacks)
+    gc_pauses.install(runtime)
+    yield runtime
+    gc_pauses.uninstall()
+    gc.callbacks[:] = before
+
+
+def test_the_users_own_callbacks_stay_where_they_are(installed):
+    seen = []
+
+    def own(phase, info):
+        seen.append(phase)
+
+    gc.callbacks.append(own)
+    gc.collect()
+    gc_pauses.uninstall()
+    gc_pauses.uninstall()
+    assert gc.callbacks[-1] is own
+    assert seen[:2] == ["start", "stop"]
+    assert not gc_pauses.watched()
+
+
+def test_a_program_may_throw_ours_out(installed):
+    assert gc_pauses.watched()
+    gc.callbacks.clear()
+    assert not gc_pauses.watched()
+    gc_pauses.uninstall()
+    assert gc.callbacks == []
+
+
+def test_real_collections_are_in_the_ring_of_an_injected_program(tmp_path):
+    body = """
+import gc, json, torch
+from _tuimon_agent import runtime
+from _tuimon_agent.process import gc_pauses
+from _tuimon_agent.ring import layout
+from _tuimon_agent.ring.reader import RingReader
+gc_pauses.PAUSE_NS = 0
+gc.collect()
+runtime.writer().flush()
+reader = RingReader(runtime.writer().path)
+found = [m for m in reader.read() if m.kind == layout.GC_PAUSE]
+print(json.dumps([len(found), found[0].flag, found[0].value > 0, reader.meta()["gc"]]))
+"""
+    env = environment(tmp_path / "rings", path=fake_torch(tmp_path))
+    count, generation, lasted, told = said(python("-c", body, env=env))
+    assert count >= 1
+    assert (generation, lasted, told) == (2, True, True)
+
+
+def test_the_last_collections_of_an_interpreter_say_nothing(tmp_path):
+    body = """
+import gc, torch
+from _tuimon_agent.process import gc_pauses
+gc_pauses.PAUSE_NS = 0
+class Late:
+    def __del__(self):
+        gc.collect()
+    def __init__(self):
+        self.me = self
+keep = Late()
+"""
+    env = environment(tmp_path / "rings", path=fake_torch(tmp_path))
+    done = python("-c", body, env=env)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,0 +1,47 @@
+"""Programs of the tests: run with our injection or without, in an interpreter of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+INJECT = ROOT / "tuimon" / "agent" / "inject"
+
+
+def environment(rings: Path | None, extra: dict[str, str] | None = None, path: str = "") -> dict[str, str]:
+    """The tests' own environment, injected where ``rings`` is given, with ``path`` as the user's PYTHONPATH."""
+    env = {key: value for key, value in os.environ.items() if not key.startswith("TUIMON") and key != "PYTHONPATH"}
+    entries = [path] if path else []
+    if rings is not None:
+        entries.insert(0, str(INJECT))
+        env |= {"TUIMON_RUN": "test", "TUIMON_RING_DIR": str(rings)}
+    if entries:
+        env["PYTHONPATH"] = os.pathsep.join(entries)
+    return env | (extra or {})
+
+
+def python(
+    *arguments: str, env: dict[str, str], cwd: Path | None = None, executable: str = sys.executable
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [executable, *arguments], env=env, cwd=cwd, capture_output=True, text=True, timeout=100, check=False
+    )
+
+
+def said(done: subprocess.CompletedProcess[str]) -> Any:
+    """What the program printed as JSON on its last line."""
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def fake_torch(folder: Path, body: str = "__version__ = '0.0'") -> str:
+    """A folder with a package ``torch`` that imports in no time; for what only matters to imports."""
+    package = folder / "fake" / "torch"
+    package.mkdir(parents=True, exist_ok=True)
+    (package / "__init__.py").write_text(body + "\n")
+    return str(package.parent)

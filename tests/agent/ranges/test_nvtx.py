@@ -1,0 +1,294 @@
+"""NVTX: ranges become markers; what the user's calls do and return stays theirs."""
+
+import sys
+import types
+
+import pytest
+
+from tuimon.agent import runtime
+from tuimon.agent.ranges import nvtx
+from tuimon.agent.ring import layout
+from tuimon.agent.ring.layout import MARK, RANGE_END, RANGE_POP, RANGE_PUSH, RANGE_START
+from tuimon.agent.ring.reader import RingReader
+
+
+class Native:
+    """What ``torch._C._nvtx`` is in a CUDA build."""
+
+    def __init__(self, handles):
+        self.calls = []
+        self._handles = iter(handles)
+
+    def rangePushA(self, message):
+        if not isinstance(message, str):
+            raise TypeError("message must be str")
+        self.calls.append(("push", message))
+        return len(self.calls) - 1
+
+    def rangePop(self):
+        self.calls.append(("pop",))
+        return 7
+
+    def markA(self, message):
+        self.calls.append(("mark", message))
+
+    def rangeStartA(self, message):
+        self.calls.append(("start", message))
+        return next(self._handles)
+
+    def rangeEnd(self, handle):
+        self.calls.append(("end", handle))
+
+    def deviceRangeStart(self, message, stream):
+        return "device"
+
+
+@pytest.fixture
+def markers(monkeypatch, shared_memory):
+    monkeypatch.setattr(runtime, "on", True)
+    monkeypatch.setattr(runtime, "is_compiling", lambda: False)
+    assert runtime.open_ring()
+    reader = RingReader(runtime._writer.path)
+
+    def read():
+        found = []
+        for marker in reader.read():
+            named = marker.flag if marker.kind == RANGE_START else marker.value
+            place = reader.name(named).split(layout.PLACE_SEPARATOR)
+            found.append((marker.kind, place[0], place[1:]))
+        return found
+
+    read.reader = reader
+    yield read
+    reader.close()
+    nvtx.uninstall()
+    runtime.stop()
+
+
+@pytest.fixture
+def torch_nvtx(markers, monkeypatch):
+    """The real module ``torch.cuda.nvtx`` over a native part that works."""
+    torch = pytest.importorskip("torch")
+    from tuimon.agent import install
+
+    install.hooks.uninstall()
+    nvtx.uninstall()
+    module = torch.cuda.nvtx
+    module.native = Native([11, 12, 13])
+    monkeypatch.setattr(module, "_nvtx", module.native)
+    early = types.SimpleNamespace(**{name: getattr(module, name) for name in module.__all__})
+    nvtx.hook_torch(module)
+    yield module, early
+    nvtx.uninstall()
+    del module.native
+
+
+@pytest.mark.parametrize("imported", ["after", "before"])
+def test_push_pop_mark(torch_nvtx, markers, imported):
+    module, early = torch_nvtx
+    api = module if imported == "after" else early
+    assert api.range_push("forward") == 0
+    api.mark("here")
+    assert api.range_pop() == 7
+    assert module.native.calls == [("push", "forward"), ("mark", "here"), ("pop",)]
+    found = markers()
+    assert [(kind, name) for kind, name, _ in found[:2]] == [(RANGE_PUSH, "forward"), (MARK, "here")]
+    assert found[2][0] == RANGE_POP
+    assert {(place[0], place[1]) for _, _, place in found} == {(__file__, "test_push_pop_mark")}
+    (push, _, pop) = (int(place[2]) for _, _, place in found)
+    assert pop == push + 2  # where the range was closed
+
+
+def test_the_context_manager_names_the_users_line(torch_nvtx, markers):
+    module, _ = torch_nvtx
+    with module.range("batch {}", 3):
+        pass
+
+    @module.range("decorated")
+    def work():
+        return 1
+
+    assert work() == 1
+    found = markers()
+    assert [kind for kind, _, _ in found] == [RANGE_PUSH, RANGE_POP] * 2
+    assert [name for kind, name, _ in found if kind == RANGE_PUSH] == ["batch 3", "decorated"]
+    assert {place[0] for kind, _, place in found if kind == RANGE_PUSH} == {__file__}
+
+
+def test_start_and_end_on_another_thread(torch_nvtx, markers):
+    import threading
+
+    module, _ = torch_nvtx
+    handles = [module.range_start("a"), module.range_start("b")]
+    assert handles == [11, 12]
+    thread = threading.Thread(target=module.range_end, args=(handles[0],))
+    thread.start()
+    thread.join()
+    module.range_end(handles[1])
+    raw = markers.reader.read()
+    assert [m.kind for m in raw] == [RANGE_START, RANGE_START, RANGE_END, RANGE_END]
+    assert [m.value for m in raw][2:] == [m.value for m in raw][:2]
+    assert module.native.calls[2:] == [("end", 11), ("end", 12)]
+
+
+def test_without_a_profiler_all_handles_are_0(torch_nvtx, markers):
+    module, _ = torch_nvtx
+    module.native._handles = iter([0, 0])
+    outer, inner = module.range_start("outer"), module.range_start("inner")
+    module.range_end(inner)
+    module.range_end(outer)
+    values = [marker.value for marker in markers.reader.read()]
+    assert values[0] != values[1] and values[2:] == [values[1], values[0]]
+
+
+def test_ends_without_a_start_and_starts_without_an_end(torch_nvtx, markers):
+    module, _ = torch_nvtx
+    module.range_end(99)
+    module.native._handles = iter(range(100, 5000))
+    for _ in range(3000):
+        module.range_start("leaked")
+    assert [m.kind for m in markers.reader.read()].count(RANGE_END) == 0
+    assert len(nvtx._started) <= 1024
+
+
+def test_wrong_arguments_fail_as_ever_and_leave_no_marker(torch_nvtx, markers):
+    module, _ = torch_nvtx
+    with pytest.raises(TypeError, match="message must be str"):
+        module.range_push(3)
+    with pytest.raises(TypeError):
+        module.range_push()
+    assert markers() == []
+
+
+def test_everything_else_of_the_native_module_is_there(torch_nvtx):
+    module, _ = torch_nvtx
+    assert module._device_range_start("x") == "device"
+    assert not hasattr(module._nvtx, "no_such_function")
+
+
+def test_a_cpu_build_says_so_itself_and_leaves_no_marker(markers):
+    torch = pytest.importorskip("torch")
+    if torch.version.cuda:
+        pytest.skip("a CUDA build")
+    nvtx.uninstall()
+    nvtx.hook_torch(torch.cuda.nvtx)
+    for call in (lambda: torch.cuda.nvtx.range_push("a"), torch.cuda.nvtx.range_pop):
+        with pytest.raises(RuntimeError, match="NVTX functions not installed"):
+            call()
+    with pytest.raises(AttributeError, match="rangeStartA"):
+        torch.cuda.nvtx.range_start("a")
+    with pytest.raises(RuntimeError, match="NVTX functions not installed"), torch.cuda.nvtx.range("b"):
+        pass
+    assert markers() == []
+
+
+PACKAGE = '''
+"""A package with the interface of NVIDIA's nvtx."""
+from nvtx_like.nvtx import annotate, push_range, pop_range, start_range, end_range, mark
+'''
+MODULE = """
+import contextlib
+from functools import wraps
+
+calls = []
+
+class annotate:
+    def __init__(self, message=None, color=None, domain=None):
+        self.init_args = message, color, domain
+    def __reduce__(self):
+        return self.__class__, self.init_args
+    def __enter__(self):
+        calls.append(("enter", self.init_args[0]))
+        return self
+    def __exit__(self, *error):
+        calls.append(("exit",))
+        return False
+    def __call__(self, function):
+        @wraps(function)
+        def inner(*args, **kwargs):
+            calls.append(("call", self.init_args[0]))
+            return function(*args, **kwargs)
+        return inner
+
+def push_range(message=None, color="blue", domain=None): calls.append(("push", message))
+def pop_range(domain=None): calls.append(("pop",))
+def start_range(message=None, color=None, domain=None): return (5, 77)
+def end_range(range_id): calls.append(("end", range_id))
+def mark(message=None, color="blue", domain=None): calls.append(("mark", message))
+"""
+
+
+@pytest.fixture
+def package(markers, tmp_path, monkeypatch):
+    folder = tmp_path / "nvtx_like"
+    folder.mkdir()
+    (folder / "__init__.py").write_text(PACKAGE)
+    (folder / "nvtx.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    import nvtx_like
+
+    nvtx.hook_package(nvtx_like)
+    yield nvtx_like
+    for name in ("nvtx_like", "nvtx_like.nvtx"):
+        del sys.modules[name]
+
+
+def test_functions_of_the_package(package, markers):
+    package.push_range("a", color="red")
+    package.mark(message="m")
+    package.pop_range()
+    handle = package.nvtx.start_range(message="s")
+    package.end_range(handle)
+    assert handle == (5, 77)
+    assert package.nvtx.calls == [("push", "a"), ("mark", "m"), ("pop",), ("end", (5, 77))]
+    found = markers()
+    assert [kind for kind, _, _ in found] == [RANGE_PUSH, MARK, RANGE_POP, RANGE_START, RANGE_END]
+    assert [found[i][1] for i in (0, 1, 3)] == ["a", "m", "s"]
+    assert {found[i][2][0] for i in (0, 1, 3)} == {__file__}
+
+
+def test_annotate(package, markers):
+    with package.annotate("block", color="green") as entered:
+        assert isinstance(entered, package.annotate)
+
+    @package.annotate()
+    def work(x):
+        return x + 1
+
+    assert work(1) == 2 and work.__name__ == "work"
+    found = markers()
+    assert [kind for kind, _, _ in found] == [RANGE_PUSH, RANGE_POP] * 2
+    assert [(name, place[1]) for kind, name, place in found if kind == RANGE_PUSH] == [
+        ("block", "test_annotate"),
+        ("work", "work"),
+    ]
+
+
+def test_annotate_does_not_swallow_exceptions(package, markers):
+    with pytest.raises(KeyError), package.annotate("block"):
+        raise KeyError
+    assert [kind for kind, _, _ in markers()] == [RANGE_PUSH, RANGE_POP]
+
+
+def test_the_package_is_left_as_it_was(package):
+    hooked = package.push_range, package.annotate.__enter__, package.nvtx.mark
+    nvtx.uninstall()
+    plain = package.push_range, package.annotate.__enter__, package.nvtx.mark
+    assert plain == tuple(function.__wrapped__ for function in hooked)
+
+
+def test_nvidias_own_package(markers):
+    package = pytest.importorskip("nvtx")
+    nvtx.uninstall()
+    nvtx.hook_package(package)
+    with package.annotate("block"):
+        package.mark("m")
+    package.push_range("p")
+    package.pop_range()
+    package.end_range(package.start_range("s"))
+    kinds = [kind for kind, _, _ in markers()]
+    # without a profiler attached the package gives no handles: nothing to tell a started range by
+    assert kinds in (
+        [RANGE_PUSH, MARK, RANGE_POP, RANGE_PUSH, RANGE_POP],
+        [RANGE_PUSH, MARK, RANGE_POP, RANGE_PUSH, RANGE_POP, RANGE_START, RANGE_END],
+    )

@@ -1,0 +1,375 @@
+"""The ring: wrap-around, overrun, torn slots, holes, names, several threads."""
+
+import os
+import struct
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from tests.agent.programs import ROOT
+from tuimon.agent.ring import layout
+from tuimon.agent.ring import writer as writing
+from tuimon.agent.ring.reader import RingError, RingReader
+from tuimon.agent.ring.writer import RingWriter
+
+SLOTS = 64
+
+
+@pytest.fixture
+def writer(tmp_path):
+    return RingWriter(str(tmp_path / "1-1.ring"), slot_count=SLOTS)
+
+
+@pytest.fixture
+def reader(writer):
+    reader = RingReader(writer.path)
+    reader.read()
+    yield reader
+    reader.close()
+
+
+def emit_values(writer, values):
+    for value in values:
+        writer.emit(layout.MARK, value)
+
+
+def values(markers):
+    return [marker.value for marker in markers]
+
+
+def test_a_marker_arrives_whole(writer, reader):
+    writer.emit(layout.FETCH_END, 0xFFFFFFFF, 2)
+    (marker,) = reader.read()
+    assert marker[1:] == (layout.FETCH_END, 2, threading.get_native_id(), 0xFFFFFFFF)
+    assert marker == layout.Marker(*marker)
+
+
+def test_times_are_of_the_monotonic_clock_and_rise(writer, reader):
+    import time
+
+    before = time.monotonic_ns()
+    emit_values(writer, range(10))
+    times = [marker.time_ns for marker in reader.read()]
+    assert before <= times[0] and times == sorted(times) and times[-1] <= time.monotonic_ns()
+
+
+def test_nothing_new_is_nothing(writer, reader):
+    assert reader.read() == []
+    emit_values(writer, [1])
+    assert values(reader.read()) == [1]
+    assert reader.read() == []
+
+
+def test_wraps_around_without_loss(writer, reader):
+    seen = []
+    for first in range(0, SLOTS * 5, 40):
+        emit_values(writer, range(first, first + 40))
+        seen += values(reader.read())
+    assert seen == list(range(SLOTS * 5)) and reader.dropped == 0
+
+
+def test_all_but_a_lap_is_not_yet_a_loss(writer, reader):
+    """The last few slots before the writer are never read: it may be writing them."""
+    nearly = SLOTS - layout.SLOT_MARGIN
+    emit_values(writer, range(nearly))
+    assert values(reader.read()) == list(range(nearly))
+    assert reader.dropped == 0
+
+
+@pytest.mark.parametrize("count", [SLOTS, SLOTS + 1, SLOTS * 2, SLOTS * 2 + 7, SLOTS * 9 + 13])
+def test_overrun_loses_the_oldest_and_counts_them(writer, reader, count):
+    emit_values(writer, range(count))
+    got = values(reader.read())
+    assert got == list(range(count - len(got), count))
+    assert len(got) >= SLOTS // 4
+    assert reader.dropped == count - len(got)
+    emit_values(writer, [count])
+    assert values(reader.read()) == [count]
+
+
+def test_what_was_lost_before_we_came_is_no_loss(writer):
+    emit_values(writer, range(SLOTS * 3))
+    reader = RingReader(writer.path)
+    got = values(reader.read())
+    assert got[-1] == SLOTS * 3 - 1 and reader.dropped == 0
+
+
+def publish(writer, number, sequence):
+    """Write the sequence of slot ``number``: 0 leaves it as a writer caught in the middle does."""
+    with open(writer.path, "r+b") as file:
+        file.seek(layout.SLOTS_OFFSET + number % SLOTS * layout.SLOT_BYTES)
+        file.write(struct.pack("<Q", sequence))
+
+
+def test_a_torn_slot_is_waited_for(writer, reader):
+    emit_values(writer, [1, 2])
+    publish(writer, 2, 0)
+    assert values(reader.read()) == [1]
+    publish(writer, 2, 2)
+    assert values(reader.read()) == [2]
+    assert reader.dropped == 0
+
+
+def test_a_slot_torn_for_good_is_skipped_once_others_follow(writer, reader):
+    emit_values(writer, [1, 2])
+    publish(writer, 2, 0)
+    for _ in range(10):
+        reader.read()
+    assert reader.dropped == 0  # it may still be completed
+    emit_values(writer, [3])
+    got = [values(reader.read()) for _ in range(RingReader.PATIENCE)]
+    assert got == [[], [], [3]]
+    assert reader.dropped == 1
+
+
+def test_interrupted_between_taking_and_writing(writer, reader):
+    emit_values(writer, [1])
+    for _ in range(3):
+        writer.emit(layout.MARK, -1)  # takes a slot and cannot fill it: what KeyboardInterrupt can do
+    emit_values(writer, [2, 3])
+    got = [values(reader.read()) for _ in range(RingReader.PATIENCE)]
+    assert got == [[1], [], [2, 3]]
+    assert reader.dropped == 3
+
+
+def test_an_interrupted_slot_is_an_old_one_after_a_lap(writer, reader):
+    for _ in range(2):
+        emit_values(writer, range(SLOTS // 2))
+        reader.read()
+    writer.emit(layout.MARK, -1)
+    emit_values(writer, [7])
+    got = [values(reader.read()) for _ in range(RingReader.PATIENCE)]
+    assert got == [[], [], [7]]
+
+
+def test_two_threads_lose_nothing_and_keep_their_order(tmp_path):
+    writer = RingWriter(str(tmp_path / "1-1.ring"), slot_count=16384)
+    reader = RingReader(writer.path)
+    reader.read()
+    gate = threading.Barrier(2)
+
+    def write():
+        gate.wait()
+        emit_values(writer, range(5000))
+
+    threads = [threading.Thread(target=write) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    seen = []
+    while any(thread.is_alive() for thread in threads):
+        seen += reader.read()
+    seen += reader.read()
+    for thread in threads:
+        thread.join()
+    by_thread = {tid: [m.value for m in seen if m.tid == tid] for tid in {m.tid for m in seen}}
+    assert list(by_thread.values()) == [list(range(5000))] * 2
+    assert reader.dropped == 0
+
+
+class Clock:
+    """``time`` for a writer, standing still until it is told."""
+
+    now_ns = 1_000_000_000
+
+    def monotonic_ns(self):
+        return self.now_ns
+
+
+@pytest.fixture
+def fast(tmp_path, monkeypatch):
+    """A writer that may hold markers back, its clock, and its reader."""
+    clock = Clock()
+    monkeypatch.setattr(writing, "time", clock)
+    monkeypatch.setattr(writing, "FAST_NS", 16_000_000)
+    made = RingWriter(str(tmp_path / "1-1.ring"))
+    return made, clock, RingReader(made.path)
+
+
+def emit_every(writer, clock, gap_ns, count):
+    for number in range(count):
+        clock.now_ns += gap_ns
+        writer.emit(layout.MARK, number)
+
+
+def test_a_slow_loop_writes_at_once(fast):
+    writer, clock, reader = fast
+    for number in range(100):
+        emit_every(writer, clock, 1_200_000, 1)
+        assert len(reader.read()) == 1, number
+    assert not reader.holds_back()
+
+
+def test_a_fast_loop_writes_every_20_ms_and_loses_nothing(fast):
+    writer, clock, reader = fast
+    emit_every(writer, clock, 70_000, 100)
+    assert len(reader.read()) == 16
+    assert reader.holds_back()
+    emit_every(writer, clock, 70_000, 1000)
+    seen = reader.read()
+    assert 750 < len(seen) < 1084
+    writer.flush()
+    seen += reader.read()
+    assert values(seen) == [*range(16, 100), *range(1000)]
+    assert [m.time_ns for m in seen] == sorted(m.time_ns for m in seen)
+
+
+def test_a_loop_that_turns_slow_is_written_at_once_again(fast):
+    writer, clock, reader = fast
+    emit_every(writer, clock, 70_000, 500)
+    emit_every(writer, clock, 50_000_000, 3)
+    reader.read()
+    assert not reader.holds_back()
+    emit_every(writer, clock, 50_000_000, 1)
+    assert len(reader.read()) == 1
+
+
+WRITING = """
+import sys
+from tuimon.agent.ring.layout import MARK
+from tuimon.agent.ring.writer import RingWriter
+writer = RingWriter(sys.argv[1], slot_count=256)
+print("ready", flush=True)
+sys.stdin.readline()
+for i in range(300_000):
+    writer.emit(MARK, i, i & 0xFFFF)
+writer.flush()
+"""
+
+
+def test_no_marker_is_half_of_two_while_another_process_laps_us(tmp_path):
+    path = str(tmp_path / "1-1.ring")
+    with subprocess.Popen(
+        [sys.executable, "-c", WRITING, path],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as child:
+        assert child.stdout.readline() == "ready\n"
+        reader = RingReader(path)
+        reader.read()
+        child.stdin.write("go\n")
+        child.stdin.flush()
+        seen = []
+        while child.poll() is None:
+            seen += reader.read()
+        seen += reader.read()
+    assert all(marker.flag == marker.value & 0xFFFF for marker in seen)
+    assert values(seen) == sorted(set(values(seen)))
+    assert values(seen)[-1] == 299_999
+    assert len(seen) + reader.dropped == 300_000
+
+
+def test_sequences_beyond_32_bits():
+    from tuimon.agent.ring.reader import _markers, _valid_slots
+
+    first = (1 << 32) - 2
+    packed = b"".join(
+        layout.SLOT.pack(number, number, layout.MARK, 0, 1, number & 0xFF) for number in range(first, first + 5)
+    )
+    slots = memoryview(packed)
+    assert _valid_slots(slots, first, 5) == 5
+    assert values(_markers(slots, 5)) == [254, 255, 0, 1, 2]
+
+
+def test_names_are_interned_and_read_back(writer, reader):
+    names = ["a", "größe", "x" * 5000, "", "a\x1ffile.py\x1ff\x1f3"]
+    ids = [writer.name_id(name) for name in names]
+    assert len(set(ids)) == len(names) and writer.name_id("a") == ids[0]
+    assert [reader.name(number) for number in ids] == ["a", "größe", "x" * 1024, "", names[4]]
+    assert reader.name(0) == reader.name(99) == "?"
+
+
+def test_names_that_cannot_be_encoded(writer, reader):
+    assert reader.name(writer.name_id("lone \ud800 surrogate")) == "lone ? surrogate"
+
+
+def test_a_full_table_gives_0_and_spoils_nothing(writer, reader):
+    numbers = [writer.name_id(f"{i:0>1000}") for i in range(200)]
+    assert numbers[0] == 1 and numbers[-1] == 0
+    last = max(numbers)
+    assert reader.name(last) == f"{last - 1:0>1000}"
+    writer.emit(layout.MARK, 5)
+    assert values(reader.read()) == [5]
+
+
+def test_interning_never_waits_for_another_holder(writer):
+    """A signal handler may intern while the thread it interrupts is interning."""
+    with writer._interning:
+        assert writer.name_id("inside") == 0
+    assert writer.name_id("inside") == 1
+
+
+def test_meta_is_replaced_whole(writer, reader):
+    assert reader.meta() == {}
+    writer.set_meta({"pid": 1, "argv": ["a", "b"]})
+    assert reader.meta() == {"pid": 1, "argv": ["a", "b"]}
+    writer.set_meta({"rank": None})
+    assert reader.meta() == {"rank": None}
+
+
+def test_meta_that_is_too_long_loses_its_longest_parts(writer, reader):
+    writer.set_meta({"pid": 1, "argv": ["\u00e9" * 300] * 64, "cwd": "/tmp"})
+    assert reader.meta() == {"pid": 1, "cwd": "/tmp"}
+
+
+def test_no_room_fails_at_creation(tmp_path, monkeypatch):
+    def full(handle, offset, length):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(OSError, match="No space left"):
+        RingWriter(str(tmp_path / "1-1.ring"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_file_is_private_and_all_there(writer):
+    info = os.stat(writer.path)
+    assert info.st_mode & 0o777 == 0o600
+    assert info.st_blocks * 512 >= info.st_size
+
+
+def test_a_reader_outlives_the_name(writer, reader):
+    writer.unlink()
+    writer.unlink()  # twice does no harm
+    emit_values(writer, [4])
+    assert values(reader.read()) == [4]
+    assert not reader.is_current()
+
+
+def test_a_reader_sees_that_it_was_replaced(writer, reader):
+    assert reader.is_current()
+    RingWriter(writer.path, slot_count=SLOTS)  # the same process after exec
+    assert not reader.is_current()
+
+
+@pytest.mark.parametrize("spoil", ["empty", "short", "magic", "version", "size"])
+def test_what_is_no_ring_is_refused(writer, spoil):
+    with open(writer.path, "r+b") as file:
+        if spoil == "empty":
+            file.truncate(0)
+        elif spoil == "short":
+            file.truncate(5000)
+        elif spoil == "magic":
+            file.write(b"GARBAGE!")
+        elif spoil == "version":
+            file.seek(8)
+            file.write(struct.pack("<I", 99))
+        else:
+            file.truncate(layout.SLOTS_OFFSET + 3 * layout.SLOT_BYTES)
+    with pytest.raises(RingError):
+        RingReader(writer.path)
+
+
+def test_a_link_is_not_followed(writer, tmp_path):
+    link = tmp_path / "link.ring"
+    link.symlink_to(writer.path)
+    with pytest.raises(OSError):
+        RingReader(str(link))
+
+
+def test_no_ring_no_reader(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        RingReader(str(tmp_path / "none.ring"))

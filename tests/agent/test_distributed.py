@@ -1,0 +1,81 @@
+"""Two ranks under torchrun, each with a ring of its own."""
+
+import json
+import sys
+
+import pytest
+
+from tests.agent.programs import environment, python
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+SCRIPT = """
+import json, os, sys, torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+torch.set_num_threads(1)
+dist.init_process_group("gloo")
+model = DistributedDataParallel(torch.nn.Linear(4, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(3):
+    model(torch.ones(2, 4)).sum().backward()
+    optimizer.step()
+
+from _tuimon_agent import runtime
+from _tuimon_agent.ring import layout
+from _tuimon_agent.ring.reader import RingReader
+reader = RingReader(runtime._writer.path)
+facts = {k: reader.meta()[k] for k in ("rank", "world_size", "local_rank")}
+told = [[m.kind for m in reader.read() if m.kind != layout.GC_PAUSE], facts]
+with open(os.path.join(sys.argv[1], str(dist.get_rank())), "w") as file:
+    json.dump(told, file)
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.skipif(not torch.distributed.is_available(), reason="torch without distributed")
+def test_two_ranks(tmp_path):
+    script = tmp_path / "ddp.py"
+    script.write_text(SCRIPT)
+    options = ["--standalone", "--nproc-per-node", "2"]
+    done = python(
+        "-m", "torch.distributed.run", *options, str(script), str(tmp_path), env=environment(tmp_path / "rings")
+    )
+    assert done.returncode == 0, done.stderr
+    for rank in (0, 1):
+        kinds, meta = json.loads((tmp_path / str(rank)).read_text())
+        assert kinds == [4, 5, 6, 7] * 3
+        assert meta == {"rank": rank, "world_size": 2, "local_rank": rank}
+
+
+SPAWN = """
+import json, os, sys, torch
+import torch.multiprocessing as mp
+
+def work(index, folder):
+    weight = torch.nn.Parameter(torch.ones(2))
+    (weight * index).sum().backward()
+    from _tuimon_agent import runtime
+    from _tuimon_agent.ring import layout
+    from _tuimon_agent.ring.reader import RingReader
+    markers = RingReader(runtime._writer.path).read()
+    kinds = [marker.kind for marker in markers if marker.kind != layout.GC_PAUSE]
+    with open(os.path.join(folder, str(index)), "w") as file:
+        json.dump([os.getpid(), runtime._writer.pid, kinds], file)
+
+if __name__ == "__main__":
+    mp.spawn(work, args=(sys.argv[1],), nprocs=1)
+"""
+
+
+def test_spawned_trainers(tmp_path):
+    script = tmp_path / "spawn.py"
+    script.write_text(SPAWN)
+    env = environment(tmp_path / "rings") | {"TUIMON_RUN": ""}  # not ours: rings go with their processes
+    done = python(str(script), str(tmp_path), env=env)
+    assert done.returncode == 0, done.stderr
+    pid, owner, kinds = json.loads((tmp_path / "0").read_text())
+    assert pid == owner and kinds == [4, 5]
+    assert list((tmp_path / "rings").iterdir()) == [], sys.platform

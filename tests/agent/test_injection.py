@@ -1,0 +1,212 @@
+"""Injection: who is instrumented, and that nothing of it can be noticed."""
+
+import json
+import os
+import sys
+import textwrap
+
+import pytest
+
+from tests.agent.programs import INJECT, environment, fake_torch, python, said
+
+#: prints whether this process has a ring
+HAS_RING = """
+import json, sys, torch
+runtime = sys.modules.get("_tuimon_agent.runtime")
+print(json.dumps(runtime is not None and runtime.on))
+"""
+
+
+@pytest.fixture
+def rings(tmp_path):
+    return tmp_path / "rings"
+
+
+@pytest.fixture
+def env(tmp_path, rings):
+    return environment(rings, path=fake_torch(tmp_path))
+
+
+def write(path, text):
+    path.write_text(textwrap.dedent(text))
+    return path
+
+
+def test_a_script(tmp_path, env):
+    assert said(python(str(write(tmp_path / "s.py", HAS_RING)), env=env)) is True
+
+
+def test_a_command(env):
+    assert said(python("-c", HAS_RING, env=env)) is True
+
+
+def test_a_module(tmp_path, env):
+    write(tmp_path / "mod.py", HAS_RING)
+    assert said(python("-m", "mod", env=env, cwd=tmp_path)) is True
+
+
+def test_a_zipped_program(tmp_path, env):
+    import zipapp
+
+    (tmp_path / "app").mkdir()
+    write(tmp_path / "app" / "__main__.py", HAS_RING)
+    zipapp.create_archive(tmp_path / "app", tmp_path / "app.pyz")
+    assert said(python(str(tmp_path / "app.pyz"), env=env)) is True
+
+
+def test_through_bash(tmp_path, env):
+    import subprocess
+
+    script = write(tmp_path / "s.py", HAS_RING)
+    line = f"cd / && '{sys.executable}' '{script}'"
+    done = subprocess.run(["bash", "-c", line], env=env, capture_output=True, text=True, timeout=60, check=False)
+    assert said(done) is True
+
+
+@pytest.mark.parametrize("flag", ["-I", "-E", "-S"])
+def test_interpreters_that_ignore_us_run_as_ever(flag, tmp_path, env):
+    script = "import sys; print([m for m in sys.modules if 'tuimon' in m])"
+    done = python(flag, "-c", script, env=env)
+    assert (done.stdout, done.stderr, done.returncode) == ("[]\n", "", 0)
+
+
+def test_markers_can_be_switched_off(env, rings):
+    assert said(python("-c", HAS_RING, env=env | {"TUIMON_MARKERS": "0"})) is False
+    assert not rings.exists()
+
+
+def test_without_torch_there_is_next_to_nothing(env, rings):
+    script = """
+import json, sys
+print(json.dumps(sorted(m for m in sys.modules if "tuimon" in m)))
+"""
+    assert said(python("-c", script, env=env)) == ["_tuimon_agent", "_tuimon_agent.watch"]
+    assert not rings.exists()
+
+
+def test_what_the_process_sees_is_what_it_always_saw(env):
+    script = """
+import json, os, sys
+print(json.dumps([sys.path, os.environ.get("TUIMON"), "sitecustomize" in sys.modules,
+                  "tuimon" in sys.modules, sys.argv]))
+"""
+    plain = {k: v for k, v in env.items() if not k.startswith("TUIMON")}
+    plain["PYTHONPATH"] = plain["PYTHONPATH"].partition(os.pathsep)[2]
+    assert said(python("-c", script, "a", env=env)) == said(python("-c", script, "a", env=plain))
+
+
+def test_the_environment_is_left_for_children(env):
+    child = "import json, os; print(json.dumps([os.environ.get(n) for n in ('PYTHONPATH', 'TUIMON_RUN')]))"
+    script = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}], check=True)"
+    assert said(python("-c", script, env=env)) == [env["PYTHONPATH"], "test"]
+    assert env["PYTHONPATH"].startswith(str(INJECT))
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_multiprocessing_children_get_a_ring_at_their_first_marker(method, tmp_path, env):
+    """They may be data workers or trainers: what they do tells."""
+    script = f"""
+    import json, multiprocessing, os, sys, torch
+
+    def work(queue):
+        from _tuimon_agent import runtime
+        from _tuimon_agent.ring import layout
+        before = runtime._writer is not None
+        runtime.emit(layout.FETCH_BEGIN, 1)
+        fetched = runtime._writer is not None
+        runtime.emit(layout.BACKWARD_BEGIN)
+        queue.put([runtime.on, before, fetched, runtime._writer is not None, __name__ == "__mp_main__" or "{method}"])
+
+    if __name__ == "__main__":
+        context = multiprocessing.get_context("{method}")
+        queue = context.Queue()
+        child = context.Process(target=work, args=(queue,))
+        child.start()
+        print(json.dumps(queue.get(timeout=60)[:4]))
+        child.join()
+        sys.exit(child.exitcode)
+    """
+    path = write(tmp_path / "spawning.py", script)
+    assert said(python(str(path), env=env)) == [True, False, False, True]
+
+
+def test_pickles_name_the_users_own_module(tmp_path, env):
+    script = """
+    import json, pickle, torch
+    class Model: pass
+    print(json.dumps("tuimon" in repr(pickle.dumps(Model()))))
+    """
+    assert said(python(str(write(tmp_path / "p.py", script)), env=env)) is False
+
+
+def user_sitecustomize(tmp_path, body):
+    folder = tmp_path / "user"
+    folder.mkdir()
+    write(folder / "sitecustomize.py", body)
+    return str(folder)
+
+
+def test_the_users_sitecustomize_runs_under_its_name(tmp_path, rings):
+    user = user_sitecustomize(tmp_path, "import builtins; builtins.seen = (__name__, __file__)")
+    script = """
+import builtins, json, sys
+print(json.dumps([builtins.seen, sys.modules["sitecustomize"].__file__, sys.modules["sitecustomize"].__spec__.origin]))
+"""
+    file = os.path.join(user, "sitecustomize.py")
+    expected = [["sitecustomize", file], file, file]
+    assert said(python("-c", script, env=environment(rings, path=user))) == expected
+
+
+def test_torch_imported_by_the_users_sitecustomize_counts(tmp_path, rings):
+    user = user_sitecustomize(tmp_path, "import torch")
+    path = os.pathsep.join([user, fake_torch(tmp_path)])
+    assert said(python("-c", HAS_RING, env=environment(rings, path=path))) is True
+
+
+@pytest.mark.parametrize("body", ["1/0", "import no_such_module", "raise SystemExit(3)", "raise KeyboardInterrupt"])
+def test_errors_of_the_users_sitecustomize_are_plain_pythons(body, tmp_path, rings):
+    user = user_sitecustomize(tmp_path, body)
+    results = []
+    for env in (environment(rings, path=user), environment(None, path=user)):
+        done = python("-c", "print('on')", env=env)
+        last = done.stderr.strip().splitlines()[-1:]
+        results.append((done.stdout, done.returncode, last))
+    assert results[0] == results[1]
+
+
+def test_our_own_errors_are_nobodys_business(tmp_path):
+    """A broken copy of the target folder: the user's program does not notice."""
+    import shutil
+
+    broken = tmp_path / "target"
+    shutil.copytree(INJECT.parent, broken)
+    (broken / "watch.py").write_text("this is no Python")
+    env = environment(tmp_path / "rings", path=fake_torch(tmp_path))
+    env["PYTHONPATH"] = env["PYTHONPATH"].replace(str(INJECT), str(broken / "inject"))
+    done = python("-c", "import torch; print(torch.__version__)", env=env)
+    assert (done.stdout, done.stderr) == ("0.0\n", "")
+
+
+def test_an_error_at_installation_is_nobodys_business(tmp_path):
+    import shutil
+
+    broken = tmp_path / "target"
+    shutil.copytree(INJECT.parent, broken)
+    (broken / "install.py").write_text("1/0")
+    env = environment(tmp_path / "rings", path=fake_torch(tmp_path))
+    env["PYTHONPATH"] = env["PYTHONPATH"].replace(str(INJECT), str(broken / "inject"))
+    done = python("-c", "import torch; print(torch.__version__)", env=env)
+    assert (done.stdout, done.stderr) == ("0.0\n", "")
+
+
+def test_an_interpreter_without_our_dependencies(tmp_path, env):
+    import venv
+
+    venv.create(tmp_path / "bare", with_pip=False)
+    bare = str(tmp_path / "bare" / "bin" / "python")
+    assert python("-c", "import msgspec", env=env, executable=bare).returncode == 1
+    assert said(python("-c", HAS_RING, env=env, executable=bare)) is True
+
+
+def test_stale_bytecode_of_another_python_is_no_matter(env):
+    assert python("-B", "-c", HAS_RING, env=env).stdout.strip() == json.dumps(True)

@@ -1,0 +1,138 @@
+"""torch.compile sees no graph break, no other frame and no recompilation because of us."""
+
+import pytest
+
+from tests.agent.programs import environment, python
+
+pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+PROGRAM = """
+import json, sys
+import torch, torch._dynamo
+from torch._dynamo.testing import CompileCounter
+from torch._dynamo.utils import counters
+
+model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 2))
+x = torch.randn(4, 8)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+told = {}
+
+
+def trial(name, make, *arguments):
+    counter = CompileCounter()
+    function = make(counter)
+    for _ in range(4):
+        function(*arguments)
+    told[name] = [counter.frame_count, counter.op_count, sum(counters["graph_break"].values()),
+                  sorted(counters["graph_break"]), counters["stats"]["unique_graphs"]]
+    torch._dynamo.reset()
+    counters.clear()
+
+
+def whole_model(counter):
+    compiled = torch.compile(model, backend=counter, fullgraph=True)
+    return lambda: compiled(x).sum().backward()
+
+
+def optimizer_step(counter):
+    model(x).sum().backward()
+    return torch.compile(optimizer.step, backend=counter)
+
+
+def whole_step(counter):
+    @torch.compile(backend=counter)
+    def step():
+        optimizer.zero_grad()
+        loss = model(x).sum()
+        loss.backward()
+        optimizer.step()
+        return loss
+    return step
+
+
+def gradient(counter):
+    z = x.clone().requires_grad_()
+    return torch.compile(lambda: torch.autograd.grad((z * z).sum(), z)[0] * 2, backend=counter)
+
+
+def epoch(counter):
+    loader = torch.utils.data.DataLoader(torch.randn(8, 8), 4)
+
+    @torch.compile(backend=counter)
+    def run():
+        for batch in loader:
+            model(batch).sum().backward()
+            optimizer.step()
+    return run
+
+
+def functional(counter):
+    per_sample = torch.func.vmap(torch.func.grad(lambda w: (w * w).sum()))
+    return torch.compile(lambda: per_sample(x), backend=counter, fullgraph=True)
+
+
+def explained(counter):
+    report = torch._dynamo.explain(model)(x)
+    told["explain"] = [report.graph_count, report.graph_break_count]
+    return lambda: None
+
+
+for make in (whole_model, optimizer_step, whole_step, gradient, epoch, functional, explained):
+    trial(make.__name__, make)
+hooks = sys.modules.get("_tuimon_agent.hooks")
+print(json.dumps(hooks is not None), file=sys.stderr)
+print(json.dumps(told, indent=1))
+"""
+
+
+def traced_frames(log):
+    return [line.partition("start tracing ")[2] for line in log.splitlines() if "start tracing " in line]
+
+
+def test_the_same_graphs_breaks_and_frames(tmp_path):
+    script = tmp_path / "compile.py"
+    script.write_text(PROGRAM)
+    logs = {"TORCH_LOGS": "+torch._dynamo,recompiles"}
+    plain = python(str(script), env=environment(None, logs))
+    ours = python(str(script), env=environment(tmp_path / "rings", logs))
+    assert plain.returncode == ours.returncode == 0, ours.stderr[-3000:]
+    assert ours.stdout == plain.stdout
+    assert '"whole_model": [\n  1,' in plain.stdout
+    frames = traced_frames(plain.stderr)
+    assert frames and traced_frames(ours.stderr) == frames
+    assert ours.stderr.count("Recompiling") == plain.stderr.count("Recompiling")
+
+
+API = """
+import json, sys, torch, tuimon
+from torch._dynamo.testing import CompileCounter
+from torch._dynamo.utils import counters
+
+@tuimon.phase("decorated")
+def inner(x):
+    return x * 3
+
+def function(x):
+    with tuimon.phase("inside"):
+        y = inner(x) + 1
+    tuimon.mark("m")
+    tuimon.step()
+    return y
+
+counter = CompileCounter()
+compiled = torch.compile(function, backend=counter, fullgraph=True)
+for _ in range(3):
+    with tuimon.phase("outside"):
+        result = compiled(torch.ones(2))
+print(json.dumps([counter.frame_count, counter.op_count, result.tolist()]))
+"""
+
+
+def test_the_api_inside_a_compiled_function_is_not_traced(tmp_path):
+    import json
+
+    from tests.agent.programs import ROOT, said
+
+    env = environment(tmp_path / "rings", path=str(ROOT))
+    assert said(python("-c", API, env=env)) == json.loads("[1, 2, [4.0, 4.0]]")

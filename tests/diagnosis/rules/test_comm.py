@@ -1,0 +1,74 @@
+"""Communication between ranks on literal sessions."""
+
+import pytest
+
+from tests.session.records import frames, header, process, stacks, steps, threads
+from tuimon.diagnosis import diagnose
+from tuimon.session.session import Session
+
+LINES = frames(
+    ("train.py", 40, "main", "loss = model(x)", True),
+    ("/lib/site-packages/torch/nn/modules/module.py", 99, "_call_impl"),
+    ("train.py", 43, "main", "loss.backward()", True),
+    ("/opt/tuimon/agent/hooks.py", 7, "tuimon_backward"),
+    ("train.py", 44, "main", "dist.all_reduce(loss)", True),
+    ("/lib/site-packages/torch/distributed/distributed_c10d.py", 2000, "all_reduce"),
+)
+PHASES = {"forward": 30, "backward": 60, "optimizer": 5, "other": 5}
+NO_GPU = process(100, rank=0, world_size=2)
+
+
+def ranks(*of_each, counted=(([0, 1], 30), ([2, 3], 60)), phases=PHASES, world_size=2, **facts):
+    """Ranks of like steps; ``of_each``: CPU of the training thread, run-queue delay."""
+    session = Session()
+    session.add(header(cpu_count=8))
+    session.add(LINES)
+    for rank, (cpu, delay) in enumerate(of_each):
+        pid = 100 + rank
+        session.add(process(pid, rank=rank, world_size=world_size, **facts))
+        for t in range(1, 12):
+            session.add(steps(t, phases, pid=pid, first_index=10 * t))
+        session.add(stacks(11, *counted, pid=pid))
+        session.add(threads(11, (pid, "python", cpu, "running", delay), pid=pid, cpu_ratio=cpu))
+    return {finding.rule: finding for finding in diagnose(session)}
+
+
+def test_waiting_inside_backward_is_the_all_reduce():
+    finding = ranks((0.55, 0.0), (0.65, 0.0))["comm_bound"]
+    assert (finding.severity, finding.where) == ("critical", ())
+    assert finding.share_of_step == pytest.approx(0.35)  # of the rank that waits least
+    assert finding.estimated_speedup == pytest.approx(1 / 0.65)
+    assert finding.headline == "35 % of every step goes to communication between 2 ranks, inside backward"
+
+
+def test_collectives_that_the_loop_calls_are_named():
+    finding = ranks((0.98, 0.0), (0.98, 0.0), counted=(([0, 1], 30), ([2, 3], 50), ([4, 5], 20)))["comm_bound"]
+    assert (finding.severity, finding.where[0].line) == ("warning", 44)
+    assert finding.share_of_step == pytest.approx(0.2)
+
+
+def test_ranks_that_compute_do_not_wait():
+    assert "comm_bound" not in ranks((0.97, 0.0), (0.96, 0.0))
+    assert "comm_bound" not in ranks((0.55, 0.42), (0.55, 0.42))  # they wait for a core
+
+
+def test_one_rank_that_computes_all_the_time_is_who_the_others_wait_for():
+    assert "comm_bound" not in ranks((0.55, 0.0), (0.97, 0.0))
+
+
+def test_a_training_of_one_does_not_communicate():
+    assert "comm_bound" not in ranks((0.5, 0.0), world_size=1)
+    assert "comm_bound" not in ranks((0.5, 0.0), world_size=None)
+
+
+def test_it_abstains_without_samples_or_scheduler_figures():
+    assert "comm_bound" not in ranks((0.5, 0.0), (0.5, 0.0), counted=(([2, 3], 5),))
+    assert "comm_bound" not in ranks((0.5, None), (0.5, None))
+
+
+def test_on_gpus_waiting_in_backward_tells_nothing():
+    assert "comm_bound" not in ranks((0.5, 0.0), (0.5, 0.0), torch="2.13.0+cu130", gpu_uuids=["GPU-a"])
+
+
+def test_ranks_elsewhere_are_not_measured_so_no_gain_is_promised():
+    assert ranks((0.5, 0.0), (0.5, 0.0), world_size=4)["comm_bound"].estimated_speedup is None

@@ -1,0 +1,153 @@
+"""Clocks, memory, tensor cores and room of a GPU: rules on simulated trainings with NVML's figures beside them."""
+
+import msgspec
+import pytest
+
+from tests.diagnosis.gpu import PID, USUAL, findings, gpu, session_of
+from tests.gpu_simulator.sessions import UUID
+from tests.session.records import process
+from tuimon.diagnosis import diagnose, unjudged
+from tuimon.diagnosis.evidence.gpu import gpus_of
+from tuimon.records import Throttle, TorchMemory
+
+HOT = {"throttled": [Throttle("thermal (hardware)", 0.8)], "sm_clock_mhz": 990, "sm_clock_max_mhz": 1980}
+
+
+# -- throttled
+
+
+def test_a_hot_gpu_at_work_is_told_with_its_clocks():
+    finding = findings("gpu_bound", *USUAL, util=0.99, **HOT)["throttled"]
+    assert (finding.severity, finding.estimated_speedup) == ("warning", None)
+    assert finding.headline == "GPU 0 is held down 80 % of the time by thermal (hardware) (990 of 1980 MHz)"
+    assert finding.evidence["speedup_at_most"] == pytest.approx(2)
+
+
+def test_the_power_limit_of_a_busy_gpu_is_no_fault():
+    capped = {**HOT, "throttled": [Throttle("power cap", 0.9)]}
+    assert findings("gpu_bound", *USUAL, util=0.99, **capped)["throttled"].severity == "info"
+
+
+def test_a_hot_gpu_that_waits_is_only_mentioned_after_what_it_waits_for():
+    found = findings("launch_bound", *USUAL, util=0.4, **HOT)
+    assert next(iter(found)) == "launch_bound"
+    assert found["throttled"].severity == "info"
+    assert found["throttled"].share_of_step is None
+
+
+@pytest.mark.parametrize("held", [[], [Throttle("thermal (hardware)", 0.1)], [Throttle("display clocks", 0.9)]])
+def test_little_throttling_is_not_told(held):
+    assert "throttled" not in findings("gpu_bound", *USUAL, util=0.99, throttled=held)
+
+
+def test_the_clocks_of_a_gpu_that_others_use_are_not_ours():
+    others = msgspec.structs.replace(gpu(1020.0, 0.99, **HOT), uuid="GPU-other", index=1)
+    assert "throttled" not in findings("gpu_bound", *USUAL, util=0.99, more=[others])
+
+
+# -- allocator_retries
+
+
+def retried(*counts, first_s=1001.0):
+    return [
+        TorchMemory(t=first_s + 15.0 + n, pid=PID, device=0, allocated_bytes=70, reserved_bytes=78, alloc_retries=count)
+        for n, count in enumerate(counts)
+    ]
+
+
+def test_retries_after_warm_up_are_told():
+    finding = findings("gpu_bound", *USUAL, util=0.99, more=retried(4, 7))["allocator_retries"]
+    assert (finding.severity, finding.evidence["retries"]) == ("warning", 3 + 4)
+    assert "expandable_segments" in finding.action
+
+
+def test_without_retries_nothing_is_told():
+    assert "allocator_retries" not in findings("gpu_bound", *USUAL)
+    assert "allocator_retries" not in findings("gpu_bound", *USUAL, more=retried(0, 0))
+
+
+# -- low_precision_unused
+
+
+FLOAT32 = process(PID, torch="2.13.0+cu130", gpu_uuids=[UUID], parameter_dtypes=["float32"], tf32=False)
+HALF = process(PID, torch="2.13.0+cu130", gpu_uuids=[UUID], parameter_dtypes=["bfloat16"], tf32=False)
+
+
+def test_idle_tensor_cores_of_a_busy_gpu():
+    finding = findings("gpu_bound", *USUAL, util=0.99, tensor_ratio=0.004, more=[FLOAT32])["low_precision_unused"]
+    assert finding.severity == "info"
+    assert finding.headline.endswith("busy 0.4 % of the time: it computes in full float32")
+    assert "set_float32_matmul_precision('high')" in finding.action
+
+
+def test_without_facts_of_the_process_the_counters_tell_enough():
+    finding = findings("gpu_bound", *USUAL, util=0.99, tensor_ratio=0.0)["low_precision_unused"]
+    assert finding.headline.endswith("lower precision is not used")
+    assert finding.evidence["parameter_dtypes"] is None
+
+
+def test_an_older_gpu_is_told_what_it_can():
+    finding = findings("gpu_bound", *USUAL, util=0.99, tensor_ratio=0.0, compute_capability=7.5)["low_precision_unused"]
+    assert "float16" in finding.action and "TF32" not in finding.action
+
+
+@pytest.mark.parametrize(
+    ("kind", "figures"),
+    [
+        ("gpu_bound", {"tensor_ratio": 0.3}),
+        ("gpu_bound", {"tensor_ratio": None}),
+        ("gpu_bound", {"tensor_ratio": 0.0, "compute_capability": 6.1}),
+        ("gpu_bound", {"tensor_ratio": 0.0, "compute_capability": None}),
+        ("launch_bound", {"tensor_ratio": 0.0}),
+    ],
+)
+def test_it_abstains_where_tensor_cores_work_are_unknown_or_would_not_help(kind, figures):
+    assert "low_precision_unused" not in findings(kind, *USUAL, util=0.9, **figures)
+
+
+def test_half_precision_is_low_already():
+    assert "low_precision_unused" not in findings("gpu_bound", *USUAL, util=0.99, tensor_ratio=0.0, more=[HALF])
+
+
+# -- small_batch
+
+
+SMALL = {"memory_used_bytes": 8 << 30, "memory_total_bytes": 80 << 30}
+
+
+def without_events(**figures):
+    session = session_of("queue_full", *USUAL, **figures)
+    session._gpu_time._stats.clear()
+    return session
+
+
+def test_a_gpu_with_room_for_more():
+    (finding,) = (f for f in diagnose(without_events(util=0.3, **SMALL)) if f.rule == "small_batch")
+    assert finding.severity == "info"
+    assert finding.headline == "GPU 0 is used 30 % of the time, with 10 % of its memory"
+
+
+@pytest.mark.parametrize("figures", [{"util": 0.6, **SMALL}, {"util": 0.3}, {}])
+def test_a_full_one_or_an_unknown_one_is_not_told(figures):
+    assert "small_batch" not in {f.rule for f in diagnose(without_events(**figures))}
+
+
+def test_what_explains_an_idle_gpu_better_is_told_instead():
+    assert "small_batch" not in findings("launch_bound", *USUAL, util=0.3, **SMALL)
+    assert "small_batch" not in findings("data_starved", *USUAL, util=0.3, **SMALL)
+
+
+def test_what_a_gpu_does_not_tell_is_said():
+    reasons = dict(unjudged(session_of("gpu_bound", *USUAL, util=0.9)))
+    assert "GPM" in reasons["low_precision_unused"]
+    assert not {"throttled", "small_batch", "launch_bound"} & reasons.keys()
+    assert "no figures of the GPU" in dict(unjudged(session_of("gpu_bound", *USUAL)))["throttled"]
+
+
+def test_each_rank_is_judged_by_its_own_gpu():
+    second = process(300, rank=1, torch="2.13.0+cu130", gpu_uuids=["GPU-second"])
+    others = msgspec.structs.replace(gpu(1020.0, 0.1), uuid="GPU-second", index=1)
+    session = session_of("gpu_bound", *USUAL, util=0.99, more=[second, others])
+    assert [row.uuid for row in gpus_of(session, PID)] == [UUID]
+    assert [row.uuid for row in gpus_of(session, 300)] == ["GPU-second"]
+    assert len(gpus_of(session, 301)) == 2  # it has not said which

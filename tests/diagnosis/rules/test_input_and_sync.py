@@ -1,0 +1,291 @@
+"""Rules on literal sessions: the finding appears with its cause and place, and abstains where it should."""
+
+import pytest
+
+from tests.session.records import frames, header, process, stacks, steps, threads
+from tuimon.diagnosis import diagnose
+from tuimon.records import Gpu, Loader, LoaderFacts, LoaderWorker, Notice, StackCount, Stacks
+from tuimon.session.session import Session
+
+NO_GPU = Notice(t=0, pid=0, source="gpu", level="info", message="no driver")
+STARVED = {"data": 62, "forward": 11, "backward": 16, "optimizer": 6, "other": 5}
+HEALTHY = {"data": 1, "forward": 40, "backward": 45, "optimizer": 10, "other": 4}
+SIDE = {"data": 1, "forward": 30, "backward": 35, "optimizer": 9, "other": 25}
+
+AUGMENT = frames(
+    ("/lib/site-packages/torch/utils/data/_utils/worker.py", 300, "_worker_loop"),
+    ("data.py", 31, "augment", "out = cv(img)", True),
+    ("data.py", 33, "augment", "out = flip(out)", True),
+    ("train.py", 44, "main", "for x, y in loader:", True),
+    ("/opt/tuimon/agent/hooks.py", 7, "tuimon_fetch"),
+    ("train.py", 50, "main", "torch.save(model, path)", True),
+    ("/lib/site-packages/torch/utils/data/_utils/collate.py", 12, "default_collate"),
+    ("data.py", 60, "my_collate", "return pad(batch)", True),
+)
+
+
+def run(phases, *more, cpu_count=2, windows=12):
+    session = Session()
+    for record in (header(cpu_count=cpu_count), process(), NO_GPU, AUGMENT):
+        session.add(record)
+    for t in range(1, windows + 1):
+        session.add(steps(t, phases, first_index=10 * (t - 1)))
+    for record in more:
+        session.add(record)
+    return diagnose(session)
+
+
+def workers(number, cpu_ratio, *counted, state="running"):
+    for pid in range(201, 201 + number):
+        yield process(pid, "worker", ppid=100)
+        yield threads(12, (pid, "pt_data_worker", cpu_ratio, state), pid=pid, cpu_ratio=cpu_ratio)
+        yield stacks(12, *counted, pid=pid)
+
+
+def test_saturated_workers_without_a_free_core_need_a_cheaper_item():
+    loop = stacks(12, ([3, 4], 50))
+    busy = threads(12, (100, "python", 0.1, "waiting"), cpu_ratio=0.1)
+    first, *_ = run(STARVED, loop, busy, *workers(2, 0.99, ([0, 1], 30), ([0, 2], 10), ([0], 10)))
+    assert (first.rule, first.severity, first.cause) == ("input_bound", "critical", "slow_item")
+    assert first.share_of_step == pytest.approx(0.62)
+    assert [(place.file, place.line) for place in first.where] == [("data.py", 31), ("train.py", 44)]
+    assert first.headline == "62 % of every step waits for data: augment() data.py:31 keeps both workers at 99 %"
+    assert first.estimated_speedup == pytest.approx(1 / 0.38)  # no faster than without any wait
+
+
+def test_a_cheaper_item_gains_no_more_than_the_item_takes():
+    first, *_ = run(STARVED, *workers(2, 0.99, ([0, 1], 10), ([0], 10)))
+    assert first.estimated_speedup == pytest.approx(2)
+
+
+def test_saturated_workers_with_free_cores_need_company():
+    busy = threads(12, (100, "python", 0.4, "waiting"), cpu_ratio=0.4)
+    first, *_ = run(STARVED, busy, *workers(2, 0.99, ([0, 1], 40)), cpu_count=8)
+    assert first.cause == "workers_saturated"
+    assert "num_workers=2 -> 7" in first.action
+    assert first.estimated_speedup == pytest.approx(1 / max(0.38, 2 / 7))
+
+
+def test_collate_is_told_from_items():
+    first, *_ = run(STARVED, *workers(2, 0.99, ([0, 6, 7], 30), ([0, 1], 10)))
+    assert (first.cause, first.where[0].function) == ("slow_collate", "my_collate")
+
+
+def test_workers_in_disk_wait():
+    first, *_ = run(STARVED, *workers(2, 0.1, ([0, 1], 10), state="disk"))
+    assert first.cause == "disk_wait"
+
+
+def test_no_workers_names_the_line_in_the_trainer():
+    first, *_ = run(STARVED, stacks(12, ([3, 4, 1], 60)), cpu_count=8)
+    assert (first.cause, first.where[0].line) == ("no_workers", 31)
+    assert first.estimated_speedup == pytest.approx(1 / 0.38)
+
+
+def test_workers_do_not_make_cores():
+    first, *_ = run(STARVED, threads(12, (100, "python", 1.0, "running"), cpu_ratio=1.8))
+    assert (first.cause, first.estimated_speedup) == ("no_workers", pytest.approx(1 / 0.9))
+
+
+def test_workers_that_have_just_ended_were_there():
+    first, *_ = run(STARVED, process(201, "worker", ppid=100), process(201, "worker", ppid=100, ended=True))
+    assert first.cause is None
+
+
+def test_a_loader_is_not_promised_more_than_the_overlap_gives():
+    first, *_ = run({"data": 90, "forward": 10}, cpu_count=2)
+    assert first.cause == "no_workers"
+    assert first.estimated_speedup == pytest.approx(1 / 0.9)
+
+
+def test_side_work_names_its_line():
+    backward = frames(
+        ("train.py", 48, "main", "", True), ("/opt/tuimon/agent/hooks.py", 9, "tuimon_backward"), first=50
+    )
+    first, *_ = run(SIDE, backward, stacks(12, ([50, 51], 40), ([5], 30)))
+    assert (first.rule, first.where[0].line) == ("side_work", 50)
+    assert first.estimated_speedup == pytest.approx(1 / 0.75)
+
+
+def test_a_healthy_cpu_training_is_only_told_so():
+    (only,) = run(HEALTHY, threads(12, (100, "python", 1.0, "running"), cpu_ratio=1.9))
+    assert (only.rule, only.severity) == ("compute_bound_cpu", "info")
+    assert "1.9 of 2 cores" in only.headline
+
+
+def test_nothing_is_said_of_the_cpu_when_a_gpu_computes():
+    gpu = Gpu(t=1, pid=0, index=0, uuid="GPU-a", name="A", pids=[100])
+    assert run(HEALTHY, gpu) == []
+
+
+def test_a_gpu_that_stands_idle_beside_a_cpu_training_is_named():
+    (only,) = run(HEALTHY, Gpu(t=1, pid=0, index=0, uuid="GPU-a", name="A GPU", pids=[]))
+    assert only.rule == "compute_bound_cpu"
+    assert "GPU 0 of this machine (A GPU) is not used" in only.action
+
+
+def test_nothing_is_judged_during_warmup():
+    session = Session()
+    session.add(header())
+    session.add(steps(1, {}, count=0))
+    assert [f.rule for f in diagnose(session)] == ["warmup"]
+    session.add(steps(2, {"data": 9000, "forward": 1}, count=1))
+    assert [f.rule for f in diagnose(session)] == ["warmup"]
+    for t in range(3, 20):
+        session.add(steps(t, STARVED, first_index=10 * t))
+    assert diagnose(session)[0].rule == "input_bound"
+
+
+def test_a_slow_first_step_is_warmup_for_a_while():
+    session = Session()
+    session.add(header())
+    session.add(steps(1, {"data": 9000, "forward": 1}, count=1))
+    session.add(steps(2, HEALTHY, first_index=1))
+    (only,) = diagnose(session)
+    assert "times the median" in only.headline
+
+
+def test_nothing_is_found_in_nothing():
+    assert diagnose(Session()) == []
+
+
+def test_too_few_samples_make_no_verdict():
+    split = frames(
+        ("train.py", 10, "main", "x = get_batch()", True),
+        ("train.py", 11, "main", "loss = model(x)", True),
+        ("/lib/site-packages/torch/nn/modules/module.py", 99, "_call_impl"),
+        ("train.py", 12, "main", "loss.backward()", True),
+        ("/opt/tuimon/agent/hooks.py", 7, "tuimon_backward"),
+        first=20,
+    )
+    phases = {"between": 60, "backward": 40}
+    few = stacks(12, ([20], 1), ([21, 22], 3), ([23, 24], 3))
+    assert "input_bound" not in {f.rule for f in run(phases, split, few)}
+    many = stacks(12, ([20], 100), ([21, 22], 300), ([23, 24], 300))
+    assert "hand_rolled_loader" in {f.cause for f in run(phases, split, many)}
+
+
+def loader(items_ms, collate_ms, wait_ms, workers):
+    facts = LoaderFacts(dataset="Rows", kind="map", workers=workers)
+    rows = [LoaderWorker(pid, n, 10, items_ms, collate_ms, wait_ms) for n, pid in enumerate(range(201, 201 + workers))]
+    rows = rows or [LoaderWorker(100, 0, 10, items_ms, collate_ms, wait_ms)]
+    return Loader(t=12, pid=100, number=1, window_s=1.0, role="train", fetches=10, facts=facts, workers=rows)
+
+
+def test_markers_of_the_workers_overrule_what_counters_suggest():
+    first, *_ = run(STARVED, loader(50, 10, 940, 2), *workers(2, 0.99, ([0, 1], 40)))
+    assert first.evidence["worker_busy_ratio"] == pytest.approx(0.06)
+    assert first.cause is None
+
+
+def test_collate_is_told_by_markers_and_named_below_them():
+    own = frames(
+        ("/opt/tuimon/agent/worker.py", 9, "tuimon_collate"),
+        ("data.py", 70, "join", "adjacency[a, b] = 1", True),
+        first=30,
+    )
+    first, *_ = run(STARVED, own, loader(200, 790, 10, 1), *workers(1, 0.99, ([0, 1], 10), ([0, 30, 31], 40)))
+    assert (first.cause, first.where[0].function) == ("slow_collate", "join")
+    assert first.estimated_speedup == pytest.approx(1 / 0.38)
+
+
+def test_collate_in_the_training_process():
+    first, *_ = run(STARVED, loader(100, 520, 380, 0), stacks(12, ([3, 4, 7], 60)))
+    assert (first.cause, first.where[0].function) == ("slow_collate", "my_collate")
+    assert first.estimated_speedup == pytest.approx(1 / 0.38)
+
+
+def test_a_sampler_is_told_from_items():
+    draws = frames(
+        ("/lib/site-packages/torch/utils/data/dataloader.py", 800, "_next_index"),
+        ("data.py", 90, "__iter__", "yield torch.multinomial(w, 1)", True),
+        first=30,
+    )
+    first, *_ = run(STARVED, draws, stacks(12, ([3, 4, 30, 31], 60), ([3, 4], 10)), *workers(1, 0.02, ([0], 40)))
+    assert (first.cause, first.where[0].line) == ("sampler", 90)
+    assert first.estimated_speedup == pytest.approx(1 / (1 - 0.62 * 60 / 70))
+
+
+def test_workers_that_wait_for_the_network_are_too_few_on_any_machine():
+    remote = frames(("data.py", 95, "download", "time.sleep(0.01)", True), first=30)
+    idle = threads(12, (100, "python", 0.1, "waiting"), cpu_ratio=0.1)
+    first, *_ = run(STARVED, remote, idle, *workers(2, 0.03, ([0, 30], 40)))
+    assert (first.cause, first.where[0].line) == ("workers_saturated", 95)
+    assert "both workers wait at download() data.py:95" in first.headline
+    assert "num_workers=2 -> 6" in first.action  # as many as keep up with the rest of the step
+    assert first.estimated_speedup == pytest.approx(1 / 0.38)
+
+
+def test_a_thread_that_is_waited_for_is_named():
+    loop = frames(
+        ("train.py", 10, "main", "x = ready.get()", True),
+        ("/lib/python3.11/queue.py", 171, "get"),
+        ("/lib/python3.11/threading.py", 327, "wait"),
+        ("train.py", 11, "main", "loss = model(x)", True),
+        ("/lib/site-packages/torch/nn/modules/module.py", 99, "_call_impl"),
+        ("train.py", 12, "main", "loss.backward()", True),
+        ("/opt/tuimon/agent/hooks.py", 7, "tuimon_backward"),
+        ("read.py", 5, "read", "time.sleep(0.03)", True),
+        first=30,
+    )
+    main = StackCount(100, "MainThread", [30, 31, 32], 60)
+    rest = [StackCount(100, "MainThread", [33, 34], 20), StackCount(100, "MainThread", [35, 36], 20)]
+    reads = StackCount(101, "reader", [37], 100)
+    record = Stacks(t=12, pid=100, window_s=1.0, rate_hz=20.0, samples=100, stacks=[main, *rest, reads])
+    first, *_ = run({"between": 80, "backward": 20}, loop, record)
+    assert (first.cause, first.where[0].function) == ("hand_rolled_loader", "read")
+    assert "read() read.py:5 prepares it in a thread" in first.headline
+
+
+def test_no_gain_is_promised_by_what_needs_a_core_that_others_hold():
+    first, *_ = run(STARVED, threads(12, (100, "python", 0.6, "running", 0.4), cpu_ratio=0.6))
+    assert (first.cause, first.estimated_speedup) == ("no_workers", None)
+
+
+def test_taking_batches_over_stays_however_fast_they_come():
+    takes = frames(
+        ("/lib/site-packages/torch/utils/data/dataloader.py", 900, "_try_get_data"),
+        ("/lib/python3.11/queue.py", 180, "get"),
+        ("/lib/site-packages/torch/multiprocessing/reductions.py", 149, "rebuild_tensor"),
+        first=30,
+    )
+    samples = stacks(12, ([3, 4, 30, 31], 75), ([3, 4, 30, 32], 25))
+    first, *_ = run(STARVED, takes, samples, *workers(2, 0.99, ([0, 1], 40)))
+    assert first.estimated_speedup == pytest.approx(1 / (1 - 0.62 * 0.75))
+
+
+def test_the_first_moments_bear_no_verdict_that_is_not_plain():
+    border = {"data": 12, "forward": 40, "backward": 48}
+    assert "input_bound" not in {f.rule for f in run(border, windows=3)}
+    assert "input_bound" in {f.rule for f in run(border, windows=8)}
+    assert "input_bound" in {f.rule for f in run(STARVED, windows=5)}
+
+
+def test_workers_that_wait_for_a_core_do_not_wait_for_the_network():
+    held = []
+    for pid in (201, 202):
+        held += [process(pid, "worker", ppid=100), stacks(12, ([0, 1], 40), pid=pid)]
+        held.append(threads(12, (pid, "pt_data_worker", 0.3, "running", 0.65), pid=pid, cpu_ratio=0.3))
+    first, *_ = run(STARVED, *held)
+    assert first.cause == "slow_item"
+
+
+def starts(count, start_s, wait_s, **more):
+    facts = LoaderFacts(dataset="Rows", kind="map", workers=2, context="spawn", **more)
+    return Loader(t=12, pid=100, number=1, window_s=1.0, role="train", fetches=10, wait_ns=int(wait_s * 1e9),
+                  starts=count, start_ns=int(start_s * 1e9), iter_ns=0, facts=facts)  # fmt: skip
+
+
+def test_workers_that_are_started_for_every_epoch():
+    first, *_ = run(STARVED, starts(4, 20.8, 26), *workers(2, 0.1, ([0, 1], 40)))
+    assert (first.rule, first.cause) == ("input_bound", None)
+    assert "starting workers takes 5.2 s an epoch" in first.headline
+    assert first.action == "persistent_workers=True keeps the 2 workers from epoch to epoch; or fork instead of spawn"
+    assert first.evidence["epoch_start_s"] == pytest.approx(5.2)
+    assert first.estimated_speedup == pytest.approx(1 / (1 - 0.8 * first.share_of_step))
+
+
+@pytest.mark.parametrize("record", [starts(4, 5, 26), starts(1, 20, 26), starts(4, 20, 26, persistent=True)])
+def test_starts_that_are_little_or_the_first_or_of_persistent_workers(record):
+    first, *_ = run(STARVED, record, *workers(2, 0.99, ([0, 1], 40)))
+    assert first.rule == "input_bound" and "starting workers" not in first.headline

@@ -1,0 +1,206 @@
+"""The monitor: queue to session and log, the target's end, findings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from tests.waiting import until
+from tuimon.errors import NoSuchProcess
+from tuimon.launch import Ended
+from tuimon.monitor.monitor import Monitor
+from tuimon.monitor.opening import Options, open_attach, open_log
+from tuimon.records import Cost, Exit, Header, Notice, PhaseTime, Record, Steps
+from tuimon.sources.base import Done
+from tuimon.sources.log.output import OutputTail
+from tuimon.sources.log.reader import LogWriter, read_log
+
+
+class Given:
+    """A source that hands out what it is given; the last batch only when it is asked for the last time."""
+
+    name = "given"
+    period_s = 3600.0  # so that only the first and the last read take place
+
+    def __init__(self, *batches: list[Record]) -> None:
+        self._batches = list(batches)
+        self.closed = False
+
+    def read(self) -> Iterable[Record]:
+        return self._batches.pop(0) if self._batches else []
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Watched:
+    """A process that ends when it is told to."""
+
+    def __init__(self, run_id: str | None = None) -> None:
+        self.pid = 7
+        self.run_id = run_id
+        self.ended: Ended | None = None
+
+    def poll(self) -> Ended | None:
+        return self.ended
+
+
+def steps(t: float, count: int = 5) -> Steps:
+    return Steps(
+        t=t,
+        pid=7,
+        window_s=1.0,
+        count=count,
+        first_index=max(int(t) - 1, 0) * count,
+        total_ns=count * 10,
+        min_ns=10,
+        median_ns=10,
+        p95_ns=10,
+        phases=[PhaseTime("backward", count * 10)],
+        backwards=count,
+        updates=count,
+    )
+
+
+def ticked_until(monitor: Monitor, condition: object) -> None:
+    until(lambda: (monitor.tick(), condition())[1])  # type: ignore[operator]
+
+
+def test_records_reach_session_and_log(tmp_path: Path) -> None:
+    log = LogWriter(str(tmp_path / "x.jsonl"))
+    header = Header(
+        t=0.5, pid=7, mode="run", command=["x"], host="h", wall_unix_s=0.0, interval_s=1.0, cpu_count=1, versions={}
+    )
+    source = Given([steps(1.0)])
+    monitor = Monitor([source], header=header, log=log, watched=Watched())
+    monitor.start()
+    ticked_until(monitor, lambda: monitor.session.steps(7))
+    assert monitor.session.header == header
+    assert list(read_log(log.path)) == [header, steps(1.0)]  # flushed by the tick, before any stop
+    assert not monitor.ended
+    monitor.stop()
+    monitor.stop()
+    assert source.closed
+    assert not any(isinstance(record, Exit) for record in read_log(log.path))
+
+
+def test_the_last_read_comes_before_the_exit(tmp_path: Path) -> None:
+    log = LogWriter(str(tmp_path / "x.jsonl"))
+    log.add(Notice(t=0.0, pid=0, source="log", level="info", message="first line"))
+    watched = Watched()
+    monitor = Monitor([Given([steps(1.0)], [steps(2.0)])], log=log, watched=watched)
+    monitor.start()
+    ticked_until(monitor, lambda: monitor.session.steps(7))
+    watched.ended = Ended(137, "SIGKILL")
+    ticked_until(monitor, lambda: monitor.ended)
+    assert monitor.exit_code == 137
+    monitor.stop()
+    lines = (tmp_path / "x.jsonl").read_bytes().splitlines()
+    assert b'"t":2.0' in lines[-2]
+    assert b'"exit_code":137,"signal":"SIGKILL"' in lines[-1]
+    assert sum(b'"type":"exit"' in line for line in lines) == 1
+
+
+def test_the_exit_names_the_exception(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.write_text('Traceback (most recent call last):\n  File "x"\nKeyError: 1\n')
+    for code, line in ((1, "KeyError: 1"), (0, None)):
+        watched = Watched()
+        monitor = Monitor([], watched=watched, output=OutputTail(str(out)))
+        watched.ended = Ended(code, None)
+        ticked_until(monitor, lambda monitor=monitor: monitor.ended)  # type: ignore[misc]
+        assert monitor.session.exit is not None
+        assert monitor.session.exit.last_line == line
+
+
+def test_what_the_queue_lost_is_told_with_the_cost() -> None:
+    cost = Cost(t=1.0, pid=0, window_s=1.0, cpu_ratio=0.1, sampler_cpu_ratio=0.0, rss_bytes=1)
+    monitor = Monitor([Given([cost])])
+    monitor._pollers[0].dropped = 12
+    monitor.start()
+    ticked_until(monitor, lambda: monitor.session.cost)
+    assert monitor.session.cost is not None
+    assert monitor.session.cost.queue_dropped == 12
+    monitor.stop()
+
+
+def test_rules_are_asked_at_most_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr("tuimon.diagnosis.verdicts.diagnose", lambda session: asked.append(1) or [])
+    now = [10.0]
+    monitor = Monitor([], clock=lambda: now[0])
+    for now_s in (10.0, 10.2, 10.9):
+        now[0] = now_s
+        monitor._add(steps(now_s))
+        monitor._records.put(steps(now_s))
+        monitor.tick()
+    assert len(asked) == 1
+    now[0] = 11.0
+    monitor._records.put(steps(11.0))
+    monitor.tick()
+    assert len(asked) == 2
+
+
+def test_a_log_is_replayed(tmp_path: Path) -> None:
+    log = LogWriter(str(tmp_path / "x.jsonl"))
+    header = Header(
+        t=0.5, pid=7, mode="run", command=["x"], host="h", wall_unix_s=0.0, interval_s=1.0, cpu_count=1, versions={}
+    )
+    for record in (header, *(steps(float(t)) for t in range(1, 200)), Exit(t=300.0, pid=7, exit_code=3)):
+        log.add(record)
+    log.flush(0.0)
+    log.close()
+    monitor = open_log(log.path)
+    monitor.start()
+    ticked_until(monitor, lambda: monitor.ended)
+    assert monitor.exit_code == 3
+    assert monitor.target is None
+    found = monitor.session.run_steps(7)
+    assert found is not None
+    assert found.total == 199 * 5
+    monitor.stop()
+
+
+def test_a_replay_longer_than_the_queue_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Long:
+        name = "log"
+        period_s = 0.0
+
+        def read(self) -> Iterable[Record]:
+            yield from (steps(float(t)) for t in range(3000))
+            raise Done
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr("tuimon.monitor.monitor.QUEUE_LIMIT", 10)
+    monitor = Monitor([Long()], replay=True)
+    monitor.start()
+    seen = []
+    monkeypatch.setattr(monitor.session, "add", seen.append)
+    ticked_until(monitor, lambda: monitor.ended and monitor._records.empty())
+    assert len(seen) == 3000
+    assert monitor.dropped == 0
+    monitor.stop()
+
+
+def test_attaching_to_nothing() -> None:
+    with pytest.raises(NoSuchProcess):
+        open_attach(2**31 - 1, Options())
+
+
+def test_a_disk_that_fills_is_said_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    log = LogWriter(str(tmp_path / "x.jsonl"))
+
+    def full(handle: int, data: bytes) -> int:
+        raise OSError(28, "No space left on device")
+
+    monitor = Monitor([], log=log, watched=Watched())
+    monkeypatch.setattr("tuimon.sources.log.writer.os.write", full)
+    for t in (1.0, 2.0, 3.0):
+        monitor._records.put(steps(t))
+        monitor.tick()
+    assert "No space left" in monitor.session.notices["log"].message
+    monitor.stop()

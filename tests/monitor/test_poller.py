@@ -1,0 +1,161 @@
+"""One thread for each source: schedule, failures, drops, stopping."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterable
+
+import pytest
+
+from tests.waiting import until
+from tuimon.errors import TuimonError
+from tuimon.monitor import poller
+from tuimon.monitor.poller import Poller
+from tuimon.records import Mark, Notice, Record
+from tuimon.sources.base import Done
+
+
+class Fake:
+    """Reads what a function returns for the n-th call."""
+
+    name = "fake"
+
+    def __init__(self, read: Callable[[int], Iterable[Record]], period_s: float = 0.001) -> None:
+        self.period_s = period_s
+        self.reads = 0
+        self.closed = threading.Event()
+        self._read = read
+
+    def read(self) -> Iterable[Record]:
+        self.reads += 1
+        return self._read(self.reads)
+
+    def close(self) -> None:
+        self.closed.set()
+
+
+def mark(number: int) -> Mark:
+    return Mark(t=float(number), pid=1, name="m")
+
+
+def taken(records: queue.Queue[Record]) -> list[Record]:
+    found = []
+    while not records.empty():
+        found.append(records.get_nowait())
+    return found
+
+
+def test_records_come_in_order_and_done_ends_it() -> None:
+    def read(number: int) -> Iterable[Record]:
+        if number > 3:
+            raise Done
+        return [mark(number)]
+
+    records: queue.Queue[Record] = queue.Queue()
+    source = Fake(read)
+    Poller(source, records).start()
+    until(source.closed.is_set)
+    assert [record.t for record in taken(records)] == [1.0, 2.0, 3.0]
+
+
+def test_a_full_queue_drops_and_counts() -> None:
+    records: queue.Queue[Record] = queue.Queue(2)
+    source = Fake(lambda number: [mark(i) for i in range(5)], period_s=60.0)
+    running = Poller(source, records)
+    running.start()
+    until(lambda: running.dropped)
+    assert running.stop()
+    assert source.closed.is_set()
+    assert running.dropped == 3 + 5  # the last read at the stop finds it full, too
+
+
+def test_a_replay_waits_for_room_instead() -> None:
+    def read(number: int) -> Iterable[Record]:
+        yield from (mark(i) for i in range(100))
+        raise Done
+
+    records: queue.Queue[Record] = queue.Queue(2)
+    running = Poller(Fake(read), records, lossless=True)
+    running.start()
+    found = [records.get(timeout=10) for _ in range(100)]
+    assert [record.t for record in found] == list(map(float, range(100)))
+    until(running.done.is_set)
+    assert running.dropped == 0
+
+
+def test_a_replay_that_nobody_takes_from_can_be_stopped() -> None:
+    records: queue.Queue[Record] = queue.Queue(1)
+    running = Poller(Fake(lambda number: [mark(i) for i in range(1000)]), records, lossless=True)
+    running.start()
+    until(records.full)
+    assert running.stop(20.0)
+
+
+def test_failures_become_notices_and_it_tries_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(poller, "BACKOFF_S", (0.001, 0.002))
+
+    def read(number: int) -> Iterable[Record]:
+        if number == 1:
+            raise OSError("driver\x1b[31m lost\nsecond line")
+        if number == 2:
+            raise TuimonError("no py-spy", "pip install py-spy")
+        if number == 3:
+            return [mark(3)]
+        raise Done
+
+    records: queue.Queue[Record] = queue.Queue()
+    source = Fake(read)
+    Poller(source, records).start()
+    until(source.closed.is_set)
+    first, second, third, well = taken(records)
+    assert isinstance(first, Notice)
+    assert (first.source, first.level, first.message) == ("fake", "warning", "OSError: driver lost")
+    assert isinstance(second, Notice)
+    assert (second.message, second.hint) == ("no py-spy", "pip install py-spy")
+    assert third == mark(3)
+    assert isinstance(well, Notice)
+    assert well.level == "ok"
+
+
+def test_stopping_wakes_it_for_one_last_read() -> None:
+    records: queue.Queue[Record] = queue.Queue()
+    source = Fake(lambda number: [mark(number)], period_s=3600.0)
+    running = Poller(source, records)
+    running.start()
+    until(lambda: source.reads)
+    assert running.stop()
+    assert source.reads == 2
+    assert source.closed.is_set()
+    assert [record.t for record in taken(records)] == [1.0, 2.0]
+
+
+def test_stopping_what_never_started() -> None:
+    assert Poller(Fake(lambda number: []), queue.Queue()).stop()
+
+
+def test_a_source_that_hangs_does_not_hold_the_stop() -> None:
+    release = threading.Event()
+
+    def read(number: int) -> Iterable[Record]:
+        release.wait()
+        return []
+
+    source = Fake(read)
+    running = Poller(source, queue.Queue())
+    running.start()
+    until(lambda: source.reads)
+    assert not running.stop(0.01)
+    release.set()
+    until(source.closed.is_set)
+
+
+def test_the_schedule_is_absolute_and_does_not_catch_up() -> None:
+    now = [100.0]
+    source = Fake(lambda number: [], period_s=1.0)
+    running = Poller(source, queue.Queue(), clock=lambda: now[0])
+    assert running._next(100.0) == 101.0
+    now[0] = 101.7  # a slow read: the next is still on the second
+    assert running._next(101.0) == 102.0
+    now[0] = 150.0  # asleep for long: at once, and from now on anew
+    assert running._next(102.0) == 150.0

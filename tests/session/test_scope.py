@@ -1,0 +1,74 @@
+"""Whose samples: a thread, a role, a process, the run."""
+
+import pytest
+
+from tests.session.records import stacks
+from tests.session.samples import profiles
+from tests.session.samples.profiles import MAIN
+from tuimon.records import StackCount, Stacks
+from tuimon.session.samples.profile import Profile
+from tuimon.session.scope import Scope, newest, same_role
+
+WORKER = Scope(4301, 4301, "worker 1")
+
+
+@pytest.mark.parametrize(
+    ("extent", "threads", "samples"),
+    [
+        ("thread", [(4301, 4301)], 200),
+        ("role", [(4300, 4300), (4301, 4301)], 400),
+        ("process", [(4301, 4301)], 200),
+        ("run", [(MAIN, MAIN), (4300, 4300), (4301, 4301)], 600),
+    ],
+)
+def test_extents(extent, threads, samples):
+    session = profiles.session(2)
+    scope = WORKER._replace(extent=extent)
+    assert scope.threads(session) == threads
+    assert sum(sample.count for sample in scope.samples(session)) == samples
+
+
+def test_same_role_whatever_its_number():
+    session = profiles.session(2)
+    assert same_role(session.threads(), WORKER) == 2
+    assert same_role(session.threads(), Scope(MAIN, MAIN, "main")) == 1
+
+
+def test_workers_have_no_phase_the_trainer_has():
+    session = profiles.session(2)
+    assert {sample.phase for sample in WORKER.samples(session)} == {"none"}
+    trainer = Profile(Scope(MAIN, MAIN, "main").samples(session), session.frames)
+    assert trainer.phases == {"data": 124, "forward": 40, "backward": 20, "optimizer": 8, "other": 8}
+    assert trainer.has_phases
+
+
+def test_a_second_thread_of_the_trainer():
+    session = profiles.session(2)
+    rows = [StackCount(77, "pin", [17, 18], 5), StackCount(77, "pin", [3, 13, 14], 2)]
+    session.add(Stacks(t=9.0, pid=MAIN, window_s=1.0, rate_hz=20.0, samples=7, stacks=rows))
+    scope = Scope(MAIN, 77, "pin-memory")
+    assert sorted((s.phase, s.count) for s in scope.samples(session)) == [("backward", 2), ("none", 5)]
+    assert scope._replace(extent="process").threads(session) == [(MAIN, MAIN), (MAIN, 77)]
+
+
+def test_new_samples_are_noticed():
+    session = profiles.session(2)
+    scope = Scope(MAIN, MAIN, "main", "run")
+    before = newest(session, scope)
+    assert newest(session, scope) == before
+    session.add(stacks(8.0, ([0], 1), pid=4301))
+    assert newest(session, scope) != before
+
+
+def test_an_unknown_thread_has_no_samples():
+    assert Scope(1, 1, "main").samples(profiles.session(1)) == []
+
+
+def test_a_profile_makes_each_view_once():
+    session = profiles.session(2)
+    profile = Profile(Scope(MAIN, MAIN, "main").samples(session), session.frames)
+    assert profile.samples == 200
+    assert profile.tree("data") is profile.tree("data")
+    assert profile.tree("data").samples == profile.lines("data").samples == 124
+    assert profile.lines() is profile.lines()
+    assert profile.lines(libraries=True) is not profile.lines()

@@ -1,0 +1,248 @@
+"""The log: what is written is read back; what is no log is refused with a reason."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tuimon.errors import LogError, NotALog
+from tuimon.records import SCHEMA, Exit, Header, Mark, Notice, PhaseTime, Record, Steps
+from tuimon.sources.base import Done
+from tuimon.sources.log.reader import LogSource, LogWriter, find_log, read_log
+
+HEADER = Header(
+    t=1.0,
+    pid=7,
+    mode="run",
+    command=["train.py", "[bold]"],
+    host="h",
+    wall_unix_s=1e9,
+    interval_s=1.0,
+    cpu_count=2,
+    versions={"tuimon": "0"},
+)
+STEPS = Steps(t=2.0, pid=7, window_s=1.0, count=3, first_index=0, total_ns=9, phases=[PhaseTime("data", 9)])
+END = Exit(t=3.0, pid=7, exit_code=3, last_line="ValueError: ü")
+
+
+def write(path: Path, *records: Record) -> Path:
+    log = LogWriter(str(path))
+    for record in records:
+        log.add(record)
+    assert log.flush(0.0) is None
+    log.close()
+    return path
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return write(tmp_path / "a.jsonl", HEADER, STEPS, END)
+
+
+def test_round_trip(log: Path) -> None:
+    assert list(read_log(str(log))) == [HEADER, STEPS, END]
+
+
+def test_every_line_is_json_and_the_first_is_the_header(log: Path) -> None:
+    lines = [msgspec.json.decode(line) for line in log.read_bytes().splitlines()]
+    assert [line["type"] for line in lines] == ["header", "steps", "exit"]
+    assert lines[0]["schema"] == SCHEMA
+
+
+def test_a_folder_gets_a_file_of_its_own(tmp_path: Path) -> None:
+    log = LogWriter(str(tmp_path / "logs") + "/")
+    log.add(HEADER)
+    log.flush(0.0)
+    log.close()
+    assert os.path.dirname(log.path) == str(tmp_path / "logs")
+    assert find_log(str(tmp_path / "logs")) == log.path
+    assert str(os.getpid()) in log.path
+
+
+def test_torn_foreign_and_blank_lines_are_passed_over(log: Path) -> None:
+    lines = log.read_bytes().splitlines()
+    future = b'{"type":"hologram","t":1,"pid":1}'
+    damaged = b'{"type":"steps","t":"soon"}'
+    log.write_bytes(b"\n".join([lines[0], b"", future, b'{"type":"ste', damaged, b"\xff\x00", lines[1], lines[2][:20]]))
+    assert list(read_log(str(log))) == [HEADER, STEPS]
+
+
+def test_fields_of_a_later_version_are_ignored(log: Path) -> None:
+    first, second, _ = log.read_bytes().splitlines()
+    log.write_bytes(first + b"\n" + second.replace(b'"count":3', b'"count":3,"colour":"blue"') + b"\n")
+    assert list(read_log(str(log)))[1] == STEPS
+
+
+def test_the_last_line_may_lack_its_end(log: Path) -> None:
+    log.write_bytes(log.read_bytes().rstrip(b"\n"))
+    assert list(read_log(str(log)))[-1] == END
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "is empty"),
+        (b"\n\n", "is empty"),
+        (bytes(range(256)) * 40, "is no tuimon log"),
+        (b'{"loss": 3}\n', "is no tuimon log"),
+        (b"[1, 2]\n", "is no tuimon log"),
+        (b"[" * 100_000, "is no tuimon log"),
+        (b'{"type":"steps","t":1,"pid":1}\n', "first line is no header"),
+        (b'{"type":"header","t":1}\n', "header is damaged"),
+        (b'{"type":"header","schema":99,"shape":"unknown"}\n', "newer tuimon"),
+        (b'{"type":"hea', "is no tuimon log"),
+    ],
+)
+def test_what_is_no_log_is_refused(tmp_path: Path, content: bytes, says: str) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(content)
+    with pytest.raises(NotALog) as error:
+        list(read_log(str(path)))
+    assert says in error.value.message
+    assert error.value.exit_code == 1
+
+
+def test_missing_and_empty_places(tmp_path: Path) -> None:
+    with pytest.raises(NotALog, match="No such file"):
+        list(read_log(str(tmp_path / "none")))
+    with pytest.raises(NotALog, match="holds no log"):
+        find_log(str(tmp_path))
+
+
+@pytest.mark.parametrize("path", ["/dev/full", "/no/such/folder/x.jsonl", "/proc/x.jsonl"])
+def test_what_cannot_be_written_is_known_at_once(path: str) -> None:
+    with pytest.raises(LogError):
+        LogWriter(path)
+
+
+def test_only_a_log_is_replaced(log: Path, tmp_path: Path) -> None:
+    write(log, HEADER)
+    assert list(read_log(str(log))) == [HEADER]
+    script = tmp_path / "train.py"
+    script.write_text("print()")
+    with pytest.raises(LogError, match="is no tuimon log"):
+        LogWriter(str(script))
+    assert script.read_text() == "print()"
+
+
+def test_two_runs_do_not_share_a_file(tmp_path: Path) -> None:
+    first = LogWriter(str(tmp_path / "x"))
+    with pytest.raises(LogError, match="another tuimon"):
+        LogWriter(str(tmp_path / "x"))
+    first.close()
+    LogWriter(str(tmp_path / "x")).close()
+
+
+@pytest.fixture
+def full_disk(tmp_path: Path) -> Iterator[tuple[Path, int]]:
+    """Files of this process end at a limit that the test may lift; Python ignores SIGXFSZ."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    limit = 2000
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
+    yield tmp_path / "x.jsonl", limit
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_full_disk_loses_no_more_than_it_must(full_disk: tuple[Path, int]) -> None:
+    path, limit = full_disk
+    log = LogWriter(str(path))
+    records: list[Record] = [HEADER, *(Mark(t=float(i), pid=7, name=f"mark {i}") for i in range(60))]
+    for record in records:
+        log.add(record)
+    notice = log.flush(100.0)
+    assert isinstance(notice, Notice)
+    assert notice.level == "warning"
+    assert os.strerror(errno.EFBIG) in notice.message
+    assert path.stat().st_size == limit
+    assert log.flush(101.0) is None  # not yet: it is tried again after a while
+    assert log.flush(106.0) is None  # still full: said once
+    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    log.add(END)
+    well = log.flush(112.0)
+    assert well is not None
+    assert well.level == "ok"
+    log.close()
+    assert list(read_log(str(path))) == [*records, END]
+
+
+def test_what_is_held_back_is_bounded_and_keeps_the_header(full_disk: tuple[Path, int]) -> None:
+    path, _ = full_disk
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1, resource.RLIM_INFINITY))
+    log = LogWriter(str(path))
+    log.add(HEADER)
+    for number in range(5000):
+        log.add(Mark(t=float(number), pid=7, name="m"))
+    assert log.flush(0.0) is not None
+    assert log.lost == 3001
+    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    notice = log.flush(10.0)
+    assert notice is not None
+    assert "3001 records were lost" in notice.message
+    log.close()
+    found = list(read_log(str(path)))
+    assert len(found) == 2000
+    assert found[0] == HEADER
+    assert found[-1].t == 4999.0
+
+
+def test_the_source_replays_all_and_then_ends(log: Path) -> None:
+    source = LogSource(str(log))
+    assert source.header == HEADER
+    found: list[Record] = []
+    with pytest.raises(Done):
+        found.extend(source.read())
+    source.close()
+
+
+def test_the_source_follows_until_the_exit(tmp_path: Path) -> None:
+    log = LogWriter(str(tmp_path / "x.jsonl"))
+    log.add(HEADER)
+    log.flush(0.0)
+    source = LogSource(log.path, follow=True)
+    assert list(source.read()) == [HEADER]
+    assert source.at_end
+    assert list(source.read()) == []
+    log.add(STEPS)
+    log.flush(1.0)
+    assert list(source.read()) == [STEPS]
+    log.add(END)
+    log.flush(2.0)
+    log.close()
+    found = []
+    with pytest.raises(Done):
+        for record in source.read():
+            found.append(record)
+    assert found == [END]
+    source.close()
+
+
+def test_the_source_sees_no_half_line(log: Path) -> None:
+    whole = log.read_bytes()
+    log.write_bytes(whole[:-30])
+    source = LogSource(str(log), follow=True)
+    assert list(source.read()) == [HEADER, STEPS]
+    with open(log, "ab") as file:
+        file.write(whole[-30:])
+    with pytest.raises(Done):
+        assert next(iter(source.read())) == END
+        list(source.read())
+    source.close()
+
+
+def test_the_lock_goes_with_its_process(tmp_path: Path) -> None:
+    code = (
+        "import os, sys\nfrom tuimon.sources.log.writer import LogWriter\n"
+        "LogWriter(sys.argv[1])\nos.kill(os.getpid(), 9)"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path / "x")], check=False)
+    with open(tmp_path / "x", "rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,0 +1,106 @@
+"""The output file: followed, searched for tracebacks, trimmed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tuimon.sources.log.output import OutputTail, last_traceback_line
+
+MIB = 1024 * 1024
+
+
+def test_only_what_is_new(tmp_path: Path) -> None:
+    path = tmp_path / "out"
+    tail = OutputTail(str(path))
+    assert tail.read() == b""
+    path.write_bytes(b"one\xff\x1b[31m")
+    assert tail.read() == b"one\xff\x1b[31m"
+    assert tail.read() == b""
+    with open(path, "ab") as file:
+        file.write(b"two")
+    assert tail.read() == b"two"
+    assert tail.skipped_bytes == 0
+
+
+def test_a_flood_is_skipped_and_counted(tmp_path: Path) -> None:
+    path = tmp_path / "out"
+    path.write_bytes(b"x" * 100_000 + b"end")
+    tail = OutputTail(str(path))
+    assert tail.read(10) == b"xxxxxxxend"
+    assert tail.skipped_bytes == 100_003 - 10
+
+
+def test_a_truncated_file_begins_again(tmp_path: Path) -> None:
+    path = tmp_path / "out"
+    path.write_bytes(b"long output")
+    tail = OutputTail(str(path))
+    tail.read()
+    path.write_bytes(b"new")
+    assert tail.read() == b"new"
+
+
+def test_trimming_frees_the_disk_and_keeps_offsets(tmp_path: Path) -> None:
+    path = tmp_path / "out"
+    tail = OutputTail(str(path))
+    with open(path, "ab", buffering=0) as file:
+        for number in range(32):
+            file.write(bytes([number]) * MIB)
+        os.fsync(file.fileno())
+        before = path.stat().st_blocks
+        tail.trim(keep_bytes=4 * MIB)
+        after = path.stat()
+        if after.st_blocks == before:
+            pytest.skip("this file system punches no holes")
+        assert after.st_size == 32 * MIB
+        assert after.st_blocks * 512 <= 6 * MIB
+        file.write(b"tail")
+    assert tail.read(8) == b"\x1f\x1f\x1f\x1ftail"
+
+
+def test_trimming_a_small_or_missing_file_does_nothing(tmp_path: Path) -> None:
+    OutputTail(str(tmp_path / "none")).trim()
+    path = tmp_path / "out"
+    path.write_bytes(b"x" * 100)
+    OutputTail(str(path)).trim(keep_bytes=10)
+    assert path.read_bytes() == b"x" * 100
+
+
+TRACEBACK = """epoch 1
+Traceback (most recent call last):
+  File "train.py", line 3, in <module>
+    main()
+    ~~~~^^
+  File "train.py", line 1, in main
+    raise KeyError("x")
+KeyError: 'x'
+"""
+
+
+@pytest.mark.parametrize(
+    ("output", "line"),
+    [
+        (TRACEBACK, "KeyError: 'x'"),
+        (TRACEBACK + "Exception ignored in: <function f>\nbye\n", "KeyError: 'x'"),
+        (
+            TRACEBACK.replace("KeyError: 'x'", "torch.OutOfMemoryError: CUDA, out."),
+            "torch.OutOfMemoryError: CUDA, out.",
+        ),
+        (TRACEBACK + TRACEBACK.replace("KeyError: 'x'", "KeyboardInterrupt"), "KeyboardInterrupt"),
+        (TRACEBACK.replace("KeyError: 'x'", "\x1b[31mValueError\x1b[0m: \x07[bold]"), "ValueError: [bold]"),
+        (TRACEBACK.replace("\n", "\r\n"), "KeyError: 'x'"),
+        ("loss: 3\nError: not a traceback\n", None),
+        ("", None),
+        (TRACEBACK[:60], None),
+    ],
+)
+def test_the_last_line_of_the_last_traceback(output: str, line: str | None) -> None:
+    assert last_traceback_line(output.encode()) == line
+
+
+def test_binary_output_has_no_traceback(tmp_path: Path) -> None:
+    path = tmp_path / "out"
+    path.write_bytes(os.urandom(200_000) + b"\n" + TRACEBACK.encode())
+    assert OutputTail(str(path)).last_traceback_line() == "KeyError: 'x'"

@@ -1,0 +1,278 @@
+"""Loader records from literal markers and slots; their fold; their size in a log."""
+
+import json
+import os
+
+import msgspec
+import pytest
+
+from tests.session.records import process
+from tuimon.agent.ring import layout
+from tuimon.agent.ring.layout import start_ticks
+from tuimon.agent.ring.loading_slots import ITEMS, UNMEASURED, WAITING, Loading
+from tuimon.records import Loader, LoaderFacts, LoaderWorker
+from tuimon.session.session import Session
+from tuimon.sources.markers.loaders import WORKERS_LISTED, LoaderTracker
+
+MS = 1_000_000
+SECOND = 1_000_000_000
+FACTS = {"n": 0, "dataset": "ImageSet", "kind": "map", "workers": 2, "prefetch": 2, "batch": 32, "pin": False,
+         "persistent": False, "context": "fork"}  # fmt: skip
+
+
+class Reader:
+    """A ring that holds literal names and slots."""
+
+    pid = 42
+
+    def __init__(self, *facts):
+        self.names = [json.dumps(each) for each in facts]
+        self.slots = []
+
+    def name(self, number):
+        return self.names[number - 1] if number <= len(self.names) else "?"
+
+    def loading(self):
+        return iter(self.slots)
+
+
+class Told:
+    """A tracker that is fed by words: ``f1`` a fetch by loader 1, ``x1`` its end, ``b`` a backward."""
+
+    def __init__(self, *facts):
+        self.reader = Reader(*facts)
+        self.tracker = LoaderTracker(self.reader)
+        self.now_ns = 0
+
+    def feed(self, words, wait_ns=5 * MS, ready=0):
+        for word in words.split():
+            if word == "b":
+                self.put(layout.BACKWARD_BEGIN)
+                continue
+            value = int(word[1:]) << layout.LOADER_SHIFT | 1
+            self.put(layout.FETCH_BEGIN, value, ready)
+            self.now_ns += wait_ns
+            self.put(layout.FETCH_END, value, word[0] == "x")
+        return self
+
+    def put(self, kind, value=0, flag=0):
+        self.tracker.feed(self.now_ns, kind, int(flag), 7, value)
+        self.now_ns += MS
+
+    def records(self):
+        return list(self.tracker.records(SECOND, 1.0, self.now_ns))
+
+
+def test_fetches_and_what_they_cost():
+    told = Told(FACTS).feed("f1 b f1 b f1 b", ready=3).feed("f1 b", wait_ns=40 * MS, ready=1).feed("x1")
+    (record,) = told.records()
+    assert (record.pid, record.number, record.fetches, record.wait_ns) == (42, 0, 4, 59 * MS)  # 1 ms for each begin
+    assert record.p95_ns == 41 * MS
+    assert (record.ready_fetches, record.ready_total, record.ready_none, record.ready_last) == (4, 6, 1, 0)
+    assert record.facts == LoaderFacts(
+        dataset="ImageSet", kind="map", workers=2, prefetch=2, batch_size=32, context="fork"
+    )
+    assert told.records() == []  # nothing happened since
+
+
+def test_facts_are_told_once():
+    told = Told(FACTS).feed("f1 b")
+    assert told.records()[0].facts
+    assert told.feed("f1 b").records()[0].facts is None
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("f1 b f1 b x1", ["train"]),
+        ("f1 f1 f1 x1", ["eval"]),
+        ("f1", [None]),
+        ("f1 b f1 b x1 f2 x2 f1 b f1 b x1 f2 x2", ["train", "eval"]),  # one batch of validation an epoch
+        ("f1 f2 b f1 f2 b", ["train", "train"]),  # zipped
+        ("f1 b b f1 b b", ["train"]),  # two losses a batch
+        ("f2 f2 f2 x2 f1 b f1 b", ["train", "eval"]),
+    ],
+)
+def test_what_a_loader_is_for(words, expected):
+    told = Told(FACTS, {**FACTS, "n": 1}).feed(words).records()
+    assert {record.number: record.role for record in told} == dict(enumerate(expected))
+
+
+def test_a_fetch_under_way():
+    told = Told(FACTS)
+    told.put(layout.FETCH_BEGIN, 1 << layout.LOADER_SHIFT | 1)
+    (record,) = told.records()
+    assert record.fetches == 0 and record.p95_ns is None
+    assert record.waits_for_s == 1.0
+
+
+def test_markers_of_no_loader_and_names_that_are_no_facts():
+    assert Told(FACTS).feed("f0 b f9 b").records() == []
+    assert Told({"dataset": "?"}).feed("f1 b").records() == []
+
+
+def slot(pid, worker, *, batches, items, collate, wait, hand_over=0, state=WAITING, since_ns=0, ticks=None):
+    ticks = start_ticks(pid) if ticks is None else ticks
+    hand_over_ns = UNMEASURED if hand_over is None else hand_over * MS
+    times_ns = (items * MS, collate * MS, wait * MS, hand_over_ns)
+    return Loading(ticks, pid, 0, worker, 2, state, 0, since_ns, batches, *times_ns)
+
+
+def test_a_worker_is_told_by_what_it_did_since():
+    told = Told(FACTS)
+    told.put(layout.WORKER, os.getpid(), 1)
+    told.feed("f1 b")
+    told.reader.slots = [slot(os.getpid(), 0, batches=3, items=60, collate=9, wait=30, since_ns=told.now_ns)]
+    (record,) = told.records()
+    assert record.workers == [LoaderWorker(os.getpid(), 0, 3, 60.0, 9.0, 30.0, 0.0)]
+    told.feed("f1 b")
+    told.reader.slots = [
+        slot(os.getpid(), 0, batches=4, items=80, collate=12, wait=40, state=ITEMS, since_ns=told.now_ns)
+    ]
+    told.now_ns += 500 * MS
+    (record,) = told.records()
+    assert record.workers == [LoaderWorker(os.getpid(), 0, 1, 520.0, 3.0, 10.0, 0.0)]  # with the long item under way
+
+
+def test_waiting_that_turns_out_to_have_been_handing_over_is_not_told_twice():
+    told = Told(FACTS)
+    told.put(layout.WORKER, os.getpid(), 1)
+    turns = []
+    for wait, hand_over, open_ns in ((10, 5, 100 * MS), (20, 95, 0), (40, 95, 0)):
+        told.feed("f1 b")
+        since_ns = told.now_ns - open_ns
+        told.reader.slots = [
+            slot(os.getpid(), 0, batches=3, items=60, collate=9, wait=wait, hand_over=hand_over, since_ns=since_ns)
+        ]
+        turns += told.records()[0].workers
+    assert [(turn.wait_ms, turn.hand_over_ms) for turn in turns] == [(110.0, 5.0), (0.0, 90.0), (0.0, 0.0)]
+
+
+def test_without_its_queue_handing_over_is_not_measured():
+    told = Told(FACTS)
+    told.put(layout.WORKER, os.getpid(), 1)
+    told.feed("f1 b")
+    told.reader.slots = [
+        slot(os.getpid(), 0, batches=3, items=60, collate=9, wait=30, hand_over=None, since_ns=told.now_ns)
+    ]
+    (record,) = told.records()
+    assert record.workers == [LoaderWorker(os.getpid(), 0, 3, 60.0, 9.0, 30.0, None)]
+
+
+def test_an_epochs_beginning_is_its_iter_and_its_first_fetch():
+    told = Told(FACTS, {**FACTS, "n": 1})
+    told.put(layout.ITER_BEGIN)
+    told.now_ns += 49 * MS
+    told.put(layout.ITER_END, 1 << layout.LOADER_SHIFT | 1)
+    told.feed("f2 b f1 b f1 b", wait_ns=8 * MS)
+    one, two = told.records()
+    assert (one.number, one.starts, one.start_ns, one.iter_ns) == (0, 1, 59 * MS, 50 * MS)  # and 1 ms for a begin
+    assert (two.number, two.starts, two.start_ns) == (1, 0, 0)
+    (record,) = told.feed("f1 b").records()
+    assert record.starts == 0
+
+
+def test_a_worker_that_cannot_be_measured_is_named_all_the_same():
+    told = Told(FACTS)
+    told.put(layout.WORKER, os.getpid(), 1)
+    (record,) = told.feed("f1 b").records()
+    assert record.workers == [LoaderWorker(os.getpid(), 0)]
+
+
+def test_a_worker_that_has_ended_is_told_once_more():
+    told = Told(FACTS)
+    told.put(layout.WORKER, os.getpid(), 1)
+    told.feed("f1 b")
+    told.reader.slots = [slot(os.getpid(), 0, batches=3, items=60, collate=9, wait=30, ticks=1)]
+    told.now_ns += SECOND
+    (record,) = told.records()
+    assert record.workers == [LoaderWorker(os.getpid(), 0, 3, 60.0, 9.0, 30.0, 0.0)]
+    (record,) = told.feed("f1 b").records()
+    assert record.workers == []
+
+
+def test_many_workers_take_turns(monkeypatch):
+    """A record stays small, whatever the number of workers."""
+    monkeypatch.setattr("tuimon.sources.markers.loaders.procfs.start_ticks", lambda pid: 5)
+    told = Told({**FACTS, "workers": 64})
+    for pid in range(1000, 1064):
+        told.put(layout.WORKER, pid, 1)
+    told.reader.slots = [slot(1000 + i, i, batches=9, items=60, collate=9, wait=30, ticks=5) for i in range(64)]
+    seen = []
+    for _ in range(64 // WORKERS_LISTED):
+        (record,) = told.feed("f1 b").records()
+        assert len(record.workers) == WORKERS_LISTED
+        seen += [worker.number for worker in record.workers]
+    assert sorted(seen) == list(range(64))
+
+
+def test_four_workers_take_less_than_400_bytes_a_second():
+    record = Loader(
+        t=123456.0, pid=1234567, number=0, window_s=1.0, role="train", fetches=1234, wait_ns=987654321, p95_ns=98765432,
+        ready_fetches=1234, ready_total=4321, ready_none=1111, ready_last=8, waits_for_s=0.123,
+        workers=[LoaderWorker(1234560 + i, i, 1234, 812.3, 123.4, 54.3, 10.0) for i in range(4)],
+    )  # fmt: skip
+    assert len(msgspec.json.encode(record)) < 400
+
+
+# -- the fold
+
+
+def window(t, **more):
+    facts = LoaderFacts(dataset="ImageSet", kind="map", workers=2, prefetch=2) if t == 1.0 else None
+    return Loader(t=t, pid=100, number=0, window_s=1.0, facts=facts, **more)
+
+
+def test_a_row_sums_the_last_30_seconds():
+    session = Session()
+    session.add(window(1.0, fetches=1, wait_ns=10_000 * MS, p95_ns=10_000 * MS))
+    for t in range(40, 70):
+        turns = [LoaderWorker(7, 0, 10, 700.0, 100.0, 150.0, 50.0)]
+        session.add(window(float(t), fetches=10, wait_ns=100 * MS, p95_ns=(15 + t % 2) * MS, ready_fetches=10,
+                           ready_total=25, ready_none=4, ready_last=3, role="train", workers=turns))  # fmt: skip
+    (row,) = session.loaders(100)
+    assert (row.role, row.dataset, row.ready_now, row.ready_most) == ("train", "ImageSet", 3, 4)
+    assert row.fetches_per_s == pytest.approx(10)
+    assert row.wait_ms == pytest.approx(10)
+    assert row.wait_p95_ms in (15.0, 16.0)
+    assert row.ready_mean == pytest.approx(2.5)
+    assert row.ready_none_ratio == pytest.approx(0.4)
+    assert row.ready_history == (None, None, *[2.5] * 30)  # unused before, and a gap
+    (worker,) = row.worker_rows
+    assert worker.busy_ratio == pytest.approx(0.8)
+    assert (worker.items_ms, worker.collate_ms, worker.wait_ms, worker.hand_over_ms) == pytest.approx((70, 10, 15, 5))
+
+
+def test_a_log_from_before_handing_over_was_told_apart():
+    worker = msgspec.json.decode(b"[7,0,10,700.0,100.0,200.0]", type=LoaderWorker)
+    session = Session()
+    session.add(window(1.0, fetches=10, workers=[worker]))
+    (row,) = session.loaders(100)[0].worker_rows
+    assert (row.busy_ratio, row.wait_ms, row.hand_over_ms) == (0.8, 20.0, None)
+
+
+def test_an_epochs_beginning_is_remembered_for_the_whole_run():
+    session = Session()
+    session.add(window(1.0, fetches=1, wait_ns=4_000 * MS, starts=1, start_ns=5_000 * MS, iter_ns=1_000 * MS))
+    session.add(window(3600.0, fetches=1, wait_ns=8_000 * MS, starts=1, start_ns=6_000 * MS, iter_ns=2_000 * MS))
+    session.add(window(7200.0, fetches=1, wait_ns=5_000 * MS))
+    (row,) = session.loaders(100)
+    assert (row.start_s, row.start_share) == (5.5, 0.55)
+
+
+def test_workers_that_come_and_go():
+    session = Session()
+    session.add(window(1.0, fetches=1, workers=[LoaderWorker(7, 0, 1, 1.0, 1.0, 1.0)]))
+    session.add(window(2.0, fetches=1, workers=[LoaderWorker(9, 0, 1, 5.0, 1.0, 1.0)]))
+    assert [worker.pid for worker in session.loaders(100)[0].worker_rows] == [9]
+    session.add(process(9, "worker", ppid=100, ended=True))
+    assert [worker.pid for worker in session.loaders(100)[0].worker_rows] == [7]
+    session.add(process(7, "worker", ppid=100, ended=True))
+    (worker,) = session.loaders(100)[0].worker_rows
+    assert worker.ended
+
+
+def test_loaders_of_other_processes_are_theirs():
+    session = Session()
+    session.add(window(1.0, fetches=1))
+    assert session.loaders(101) == ()

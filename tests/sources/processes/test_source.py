@@ -1,0 +1,303 @@
+"""ProcessSource on real processes; the rows of threads from literal ones."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.sources.programs import running, until
+from tuimon.proc import procfs
+from tuimon.records import Process, Record, ThreadCpu, Threads
+from tuimon.sources.processes.own_cost import CostMeter
+from tuimon.sources.processes.source import ProcessSource
+from tuimon.sources.processes.threads import list_rows
+from tuimon.sources.run_processes import Targets
+
+FAMILY = """
+import os, subprocess, sys, threading
+worker = os.fork()
+if not worker:
+    threading.Event().wait()
+sleep = subprocess.Popen(["sleep", "1000"])
+print(worker, sleep.pid, flush=True)
+sys.stdin.readline()
+sleep.kill(); sleep.wait()
+os.kill(worker, 9); os.waitpid(worker, 0)
+threading.Event().wait()
+"""
+
+
+class Look:
+    """Reads a source again and again, keeps what it said."""
+
+    def __init__(self, source: ProcessSource) -> None:
+        self.source = source
+        self.records: list[Record] = []
+        self.pause_s = 0.0
+
+    def __call__(self) -> list[Record]:
+        time.sleep(self.pause_s)
+        self.records += self.source.read()
+        return self.records
+
+    def latest(self, pid: int) -> Process | None:
+        said = [r for r in self.records if isinstance(r, Process) and r.pid == pid]
+        return said[-1] if said else None
+
+    def when(self, pid: int, condition: Callable[[Process], bool]) -> Process:
+        def found() -> Process | None:
+            self()
+            process = self.latest(pid)
+            return process if process and condition(process) else None
+
+        return until(found, f"process {pid}")
+
+    def threads(self, pid: int, condition: Callable[[Threads], bool] = lambda _: True) -> Threads:
+        def found() -> Threads | None:
+            self()
+            said = [r for r in self.records if isinstance(r, Threads) and r.pid == pid and condition(r)]
+            return said[-1] if said else None
+
+        return until(found, f"threads of {pid}")
+
+
+def test_a_family_appears_and_ends(tmp_path: Path) -> None:
+    with running(tmp_path, FAMILY) as root:
+        children = f"/proc/{root.pid}/task/{root.pid}/children"
+        worker, sleep = map(int, Path(children).read_text().split())
+        targets = Targets(root.pid, "run")
+        look = Look(ProcessSource(targets, 0.05))
+        main = look.when(root.pid, lambda p: p.role == "trainer")
+        assert main.command == [sys.executable, str(tmp_path / "program.py")]
+        assert (main.ppid, main.markers, main.ended) == (os.getpid(), False, False)
+        assert abs(main.start_unix_s - os.stat(f"/proc/{root.pid}").st_ctime) < 5
+        assert look.when(worker, lambda p: p.role == "worker").ppid == root.pid
+        assert look.when(sleep, lambda p: p.role == "other").command == ["sleep", "1000"]
+        assert set(targets.pids()) == {root.pid, worker, sleep}
+        assert targets.roles == {root.pid: "trainer", worker: "worker", sleep: "other"}
+        assert root.stdin
+        root.stdin.write("\n")
+        root.stdin.flush()
+        look.when(worker, lambda p: p.ended)
+        look.when(sleep, lambda p: p.ended)
+        assert targets.pids() == (root.pid,)
+        root.kill()
+        look.when(root.pid, lambda p: p.ended)  # a zombie has ended
+        assert targets.pids() == ()
+
+
+def test_nothing_new_is_nothing_said(tmp_path: Path) -> None:
+    with running(tmp_path, "import time; print('up', flush=True); time.sleep(1000)") as root:
+        look = Look(ProcessSource(Targets(root.pid, None), 0.05))
+        for _ in range(15):
+            look()
+        assert len([r for r in look.records if isinstance(r, Process)]) == 1
+
+
+def test_a_shell_that_becomes_python(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import time\nprint('up', flush=True)\ntime.sleep(1000)\n")
+    shell = subprocess.Popen(
+        ["sh", "-c", f"read line; exec {sys.executable} {tmp_path}/train.py"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={"RANK": "2", "WORLD_SIZE": "4"},
+    )
+    try:
+        look = Look(ProcessSource(Targets(shell.pid, "run"), 0.05))
+        look.when(shell.pid, lambda p: p.role == "other" and p.command[:1] == ["sh"])
+        shell.stdin.write("\n")  # type: ignore[union-attr]  # is a pipe
+        shell.stdin.flush()  # type: ignore[union-attr]
+        # in the midst of the exec a process has no environment
+        python = look.when(shell.pid, lambda p: p.role == "trainer" and p.rank is not None)
+        assert python.command[-1].endswith("train.py")
+        assert (python.rank, python.world_size) == (2, 4)
+        assert python.markers_reason == "started with an environment of its own, without tuimon's PYTHONPATH"
+    finally:
+        shell.kill()
+        shell.communicate()
+
+
+def test_a_child_that_outlives_its_parent_is_followed(tmp_path: Path) -> None:
+    source = """
+import os, sys, time
+child = os.fork()
+if not child:
+    time.sleep(1000)
+print(child, flush=True)
+sys.stdin.readline()
+"""
+    with running(tmp_path, source) as root:
+        (child,) = procfs.children(root.pid, root.pid)
+        try:
+            look = Look(ProcessSource(Targets(root.pid, "run"), 0.05))
+            look.when(child, lambda p: True)
+            assert root.stdin
+            root.stdin.write("\n")
+            root.stdin.flush()
+            look.when(root.pid, lambda p: p.ended)
+            assert look.when(child, lambda p: p.ppid != root.pid).ended is False
+        finally:
+            os.kill(child, signal.SIGKILL)
+        look.when(child, lambda p: p.ended)
+
+
+def test_what_the_markers_found_is_added(tmp_path: Path) -> None:
+    with running(tmp_path, "import time; print('up', flush=True); time.sleep(1000)") as stranger:
+        targets = Targets(os.getpid(), "run")
+        targets.add(stranger.pid)
+        targets.mark_trainer(stranger.pid)
+        targets.facts[stranger.pid] = {
+            "rank": 3,
+            "world_size": 8,
+            "python": "3.11.7",
+            "torch": "2.13.0",
+            "gpu_uuids": ["GPU-1"],
+        }
+        look = Look(ProcessSource(targets, 0.05))
+        found = look.when(stranger.pid, lambda p: p.role == "trainer")
+        assert found.markers
+        assert found.markers_reason is None
+        assert (found.rank, found.world_size, found.python, found.torch) == (3, 8, "3.11.7", "2.13.0")
+        assert found.gpu_uuids == ["GPU-1"]
+
+
+def test_facts_of_a_strange_kind_do_no_harm(tmp_path: Path) -> None:
+    with running(tmp_path, "import time; print('up', flush=True); time.sleep(1000)") as root:
+        targets = Targets(root.pid, "run")
+        targets.facts[root.pid] = {"rank": [], "world_size": "many", "python": 3, "gpu_uuids": "GPU-1"}
+        found = Look(ProcessSource(targets, 0.05)).when(root.pid, lambda p: p.markers)
+        assert (found.rank, found.world_size, found.python, found.gpu_uuids) == (None, None, None, [])
+
+
+THREADS = r"""
+import ctypes, sys, threading, time
+libc = ctypes.CDLL(None)
+def named(name, work):
+    def run():
+        libc.prctl(15, name)
+        work()
+    threading.Thread(target=run, daemon=True).start()
+def busy():
+    while True:
+        sum(range(10000))
+event = threading.Event()
+named(b") R 1 (\n", busy)
+for i in range(5):
+    named(b"pt_autograd_%d" % i, event.wait)
+named(b"\xff[bold]", event.wait)
+print("up", flush=True)
+event.wait()
+"""
+
+
+def test_threads_of_a_process(tmp_path: Path) -> None:
+    with running(tmp_path, THREADS) as root:
+        look = Look(ProcessSource(Targets(root.pid, "run"), 0.2))
+        named = {") R 1 (\n", "pt_autograd_*", "\ufffd[bold]"}
+        record = look.threads(root.pid, lambda r: named <= {t.name for t in r.threads} and r.window_s > 0.01)
+        rows = {row.name: row for row in record.threads}
+        assert record.threads[0].tid == root.pid
+        assert rows["pt_autograd_*"].count == 5
+        assert rows["pt_autograd_*"].state == "waiting"
+        look.pause_s = 0.3  # the kernel counts in ticks of a few milliseconds
+        busy = look.threads(root.pid, lambda r: r.window_s > 0.25 and (r.cpu_ratio or 0) > 0.1)
+        name, ratio = max(((row.name, row.cpu_ratio or 0.0) for row in busy.threads), key=lambda pair: pair[1])
+        assert name == ") R 1 (\n"
+        assert 0.1 < ratio < 1.3
+        assert busy.rss_bytes and busy.rss_bytes > 1 << 20
+
+
+def test_a_thousand_threads(tmp_path: Path) -> None:
+    source = """
+import threading
+threading.stack_size(65536)
+event = threading.Event()
+for _ in range(1000):
+    threading.Thread(target=event.wait, daemon=True).start()
+print("up", flush=True)
+event.wait()
+"""
+    with running(tmp_path, source) as root:
+        look = Look(ProcessSource(Targets(root.pid, "run"), 0.1))
+        record = look.threads(root.pid, lambda r: sum(t.count for t in r.threads) + r.folded == 1001)
+        assert len(record.threads) <= 32
+
+
+def row(tid: int, name: str, cpu_ratio: float | None, state: str = "waiting", delay: float | None = 0.0) -> ThreadCpu:
+    return ThreadCpu(tid, name, cpu_ratio, state, delay)
+
+
+def test_rows_are_folded_by_name() -> None:
+    rows = [
+        row(1, "python", 0.0),
+        row(5, "omp-3", 0.001, delay=0.2),
+        row(4, "omp-2", 0.002, delay=0.1),
+        row(6, "python", 0.0),
+        row(7, "python", 0.0),
+        row(8, "omp-4", 0.5),
+        row(9, "io", 0.0, state="disk"),
+        row(10, "new", None),
+    ]
+    listed, folded = list_rows(rows, main=1)
+    assert folded == 0
+    assert listed == [
+        row(1, "python", 0.0),
+        row(8, "omp-4", 0.5),
+        ThreadCpu(4, "omp-*", 0.003, "waiting", 0.2, 2),
+        ThreadCpu(6, "python", 0.0, "waiting", 0.0, 2),
+        row(9, "io", 0.0, state="disk"),
+        row(10, "new", None),
+    ]
+
+
+def test_rows_are_bounded_and_the_rest_counted() -> None:
+    rows = [row(tid, f"busy-{tid}", tid / 100) for tid in range(2, 50)]
+    rows += [row(100 + i, "idle", 0.0) for i in range(7)]
+    listed, folded = list_rows([row(1, "main", 0.0), *rows], main=1)
+    assert len(listed) == 32
+    assert listed[0].name == "main"
+    assert listed[1].name == "busy-49"
+    assert sum(thread.count for thread in listed) + folded == 1 + 48 + 7
+
+
+def test_targets_tell_a_process_from_a_later_one_of_its_pid() -> None:
+    me = os.getpid()
+    targets = Targets(me, None)
+    start = procfs.start_ticks(me)
+    assert start is not None
+    targets.mark_trainer(me)
+    assert targets.trainers() == {me}
+    assert targets.lives(me, start)
+    assert not targets.lives(me, start - 1)
+    targets.replace({me: start + 5}, {me: "trainer"})  # as if the pid had come back
+    assert targets.trainers() == frozenset()
+    targets.mark_trainer(2**22 + 1)
+    targets.add(2**22 + 1)
+    assert list(targets.added()) == []
+
+
+def test_a_root_that_is_gone_has_no_processes() -> None:
+    targets = Targets(2**22 + 1, "run")
+    source = ProcessSource(targets, 1.0)
+    assert [r for r in source.read() if isinstance(r, (Process, Threads))] == []
+    assert targets.pids() == ()
+
+
+def test_own_cost() -> None:
+    cpu_s = [1.0]
+    meter = CostMeter(1.0, own_cpu_s=lambda: cpu_s[0])
+    assert list(meter.read(100.0, 0.0)) == []
+    cpu_s[0] = 1.02
+    (cost,) = meter.read(101.0, 0.03)
+    assert (cost.window_s, cost.cpu_ratio, cost.sampler_cpu_ratio) == (1.0, 0.05, 0.03)
+    assert cost.rss_bytes > 1 << 20
+    assert list(meter.read(102.0, 0.03)) == []
+    said = [cost for t in range(103, 121) for cost in meter.read(float(t), 0.03)]
+    assert len(said) == 9
+    assert (said[-1].window_s, said[-1].cpu_ratio) == (10.0, 0.0)

@@ -1,0 +1,80 @@
+"""Reads a StackSource again and again, and keeps what it said."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+
+from tests.sources.programs import until
+from tuimon.proc import procfs
+from tuimon.records import Frame, Frames, Gil, Notice, Record, Stacks
+from tuimon.sources.run_processes import Targets
+from tuimon.sources.stacks.source import StackSource
+
+
+class Look:
+    """A source and its records so far."""
+
+    def __init__(self, source: StackSource) -> None:
+        self.source = source
+        self.records: list[Record] = []
+        self.frames: list[Frame] = []
+
+    def until(self, condition: Callable[[Look], object], what: str, patience_s: float = 30.0) -> None:
+        def look() -> bool:
+            for record in self.source.read():
+                self.records.append(record)
+                if isinstance(record, Frames):
+                    assert record.first == len(self.frames)
+                    self.frames += record.frames
+            return bool(condition(self))
+
+        until(look, what, patience_s)
+
+    @property
+    def stacks(self) -> list[Stacks]:
+        """Windows with samples."""
+        return [record for record in self.records if isinstance(record, Stacks) and record.samples]
+
+    @property
+    def lost(self) -> list[Stacks]:
+        return [record for record in self.records if isinstance(record, Stacks) and record.lost]
+
+    @property
+    def gil(self) -> list[Gil]:
+        return [record for record in self.records if isinstance(record, Gil)]
+
+    @property
+    def notices(self) -> list[Notice]:
+        return [record for record in self.records if isinstance(record, Notice)]
+
+    def functions(self, of: Stacks | None = None) -> set[str]:
+        """Names in the stacks of one window, or of all."""
+        windows = [of] if of else self.stacks
+        return {self.frames[n].function for window in windows for stack in window.stacks for n in stack.frames}
+
+
+@contextlib.contextmanager
+def looking(targets: Targets, **options: object) -> Iterator[Look]:
+    """A source that leaves no py-spy behind."""
+    source = StackSource(targets, **options)  # type: ignore[arg-type]  # passed through
+    try:
+        yield Look(source)
+    finally:
+        source.close()
+        assert pyspies() == []
+
+
+def pyspies() -> list[int]:
+    """The py-spy children of this process."""
+    me = os.getpid()
+    children = [child for tid in procfs.thread_ids(me) for child in procfs.children(me, tid)]
+    return [child for child in children if procfs.executable(child) == "py-spy"]
+
+
+def trainer(pid: int) -> Targets:
+    """A run of one training process."""
+    targets = Targets(pid, None)
+    targets.replace({pid: procfs.start_ticks(pid) or 0}, {pid: "trainer"})
+    return targets

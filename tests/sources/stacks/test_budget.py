@@ -1,0 +1,157 @@
+"""The sampler's plan, shares and turns; on literal costs."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from tuimon.sources.stacks.budget import Allowance, CostModel, plan, split
+from tuimon.sources.stacks.schedule import Key, Turn, Turns
+
+
+def test_the_cost_of_a_window_is_learnt() -> None:
+    cost = CostModel()
+    for instants in (20, 60, 100, 40, 80) * 12:
+        cost.learn(instants, 0.05 + instants * 0.001)
+    assert cost.start_s == pytest.approx(0.05, rel=0.05)
+    assert cost.instant_s == pytest.approx(0.001, rel=0.05)
+
+
+def test_windows_of_one_length_still_give_their_cost() -> None:
+    cost = CostModel()
+    for _ in range(60):
+        cost.learn(80, 0.2)
+    assert cost.start_s + 80 * cost.instant_s == pytest.approx(0.2, rel=0.05)
+
+
+def test_noise_makes_no_nonsense() -> None:
+    cost = CostModel()
+    for instants, cpu_s in ((100, 0.0), (10, 0.5), (200, 0.0), (5, 0.4)) * 20:
+        cost.learn(instants, cpu_s)
+    assert cost.instant_s > 0
+    assert cost.start_s > 0
+
+
+def spent(cost: CostModel, share: float) -> float:
+    """CPU ratio that a plan costs if the model is right."""
+    made = plan(cost, share)
+    return cost.window_cpu_s(made.rate_hz, made.window_s) / made.window_s
+
+
+@pytest.mark.parametrize("threads", [1, 4, 40])
+@pytest.mark.parametrize("share", [0.2, 0.1, 0.03, 0.015])
+def test_a_steady_plan_keeps_to_its_share(threads: int, share: float) -> None:
+    cost = CostModel(threads)
+    assert spent(cost, share) <= share or not plan(cost, share).steady
+
+
+def test_a_plan_follows_what_is_asked_and_what_it_costs() -> None:
+    cheap, dear = CostModel(1), CostModel(1)
+    for _ in range(60):
+        dear.learn(50, 1.0)
+    assert plan(cheap, 1.0) == (100, 2.0, True)
+    assert plan(cheap, 1.0, limit_hz=30) == (30, 2.0, True)
+    assert plan(cheap, 1.0, limit_hz=0.3) == (1, 2.0, True)
+    assert plan(cheap, 0.03).rate_hz >= 20
+    assert plan(CostModel(20), 0.03).window_s > plan(cheap, 0.03).window_s
+    assert plan(dear, 0.03).rate_hz <= 2
+    paused = plan(CostModel(200), 0.03)
+    assert (paused.rate_hz, paused.steady) == (1, False)
+
+
+@pytest.mark.parametrize(
+    ("trainers", "workers", "shares"),
+    [
+        (1, 0, (0.0276, 0.0, 0.0)),
+        (1, 8, (0.01932, 0.0, 0.00828)),
+        (64, 0, (0.01104, 0.01656, 0.0)),
+        (0, 3, (0.0, 0.0, 0.0276)),
+        (0, 0, (0.0, 0.0, 0.0)),
+    ],
+)
+def test_the_first_rank_gets_its_share(trainers: int, workers: int, shares: tuple[float, float, float]) -> None:
+    got = split(0.03, trainers, workers)
+    assert got[:3] == pytest.approx(shares)
+    assert sum(got) <= 0.03 + 1e-12
+
+
+class Simulated:
+    """Turns against a clock of our own: each window costs what the process really costs."""
+
+    def __init__(self, budget: float, instants_s: dict[int, float]) -> None:
+        self.turns = Turns(budget, 100.0, 0.0)
+        self.instants_s = instants_s
+        self.running: dict[int, tuple[float, Turn]] = {}
+        self.cpu_s = 0.0
+        self.sampled_s: Counter[int] = Counter()
+        self.most = 0
+
+    def failing(self, key: Key) -> bool:
+        return key[0] not in self.instants_s
+
+    def run(self, seconds: float, trainers: list[int], workers: list[int]) -> None:
+        for tenth in range(int(seconds * 10)):
+            now_s = tenth / 10
+            for pid, (due_s, turn) in list(self.running.items()):
+                if now_s >= due_s:
+                    del self.running[pid]
+                    instants = max(round(turn.plan.rate_hz * turn.plan.window_s), 1)
+                    cpu_s = 0.01 + instants * self.instants_s[pid]
+                    turn.allowance.spend(cpu_s - turn.cpu_s)
+                    self.turns.learn(turn.key, instants, cpu_s)
+                    self.cpu_s += cpu_s
+                    self.sampled_s[pid] += turn.plan.window_s
+            found = self.turns.due(trainers, workers, lambda pid: (pid, 1), self.running.keys(), now_s, self.failing)
+            for turn in found:
+                self.running[turn.key[0]] = (now_s + turn.plan.window_s, turn)
+            self.most = max(self.most, len(self.running))
+
+
+NO_PID = 1 << 23  # pids beyond what the kernel gives out
+
+
+@pytest.mark.parametrize(("processes", "instant_s"), [(1, 0.0005), (10, 0.0005), (64, 0.0005), (1, 0.05), (3, 0.05)])
+def test_the_budget_is_kept_whatever_the_number_of_processes(processes: int, instant_s: float) -> None:
+    trainers = list(range(NO_PID, NO_PID + processes))
+    simulated = Simulated(0.03, dict.fromkeys(trainers, instant_s))
+    simulated.run(600, trainers, [])
+    assert 0.012 < simulated.cpu_s / 600 < 0.032
+    assert all(simulated.sampled_s[pid] > 0 for pid in trainers)  # nobody is forgotten
+    if instant_s < 0.01:
+        assert simulated.sampled_s[trainers[0]] > 0.93 * 600  # in steps of a tenth of a second
+    if processes == 10:  # windows of 20 s, staggered at the start; the last ones have not ended
+        assert all(seconds > 0.88 * 600 for seconds in simulated.sampled_s.values())
+
+
+def test_a_dear_process_does_not_starve_a_cheap_one() -> None:
+    first, dear, cheap = NO_PID, NO_PID + 1, NO_PID + 2
+    simulated = Simulated(0.03, {first: 0.0005, dear: 0.05, cheap: 0.0005})
+    simulated.run(600, [first, dear, cheap], [])
+    assert simulated.sampled_s[cheap] >= 40
+    assert simulated.sampled_s[dear] >= 24
+
+
+def test_a_failing_worker_does_not_block_the_others() -> None:
+    simulated = Simulated(0.03, {NO_PID: 0.0005, NO_PID + 2: 0.0005})
+    simulated.run(60, [NO_PID], [NO_PID + 1, NO_PID + 2])
+    assert simulated.sampled_s[NO_PID + 2] > 10
+
+
+def test_workers_take_turns_beside_the_trainer() -> None:
+    workers = list(range(NO_PID + 1, NO_PID + 9))
+    simulated = Simulated(0.03, dict.fromkeys([NO_PID, *workers], 0.0005))
+    simulated.run(300, [NO_PID], workers)
+    assert simulated.most == 2
+    assert min(simulated.sampled_s[pid] for pid in workers) > 0.5 * max(simulated.sampled_s[pid] for pid in workers)
+    assert simulated.cpu_s / 300 < 0.032
+
+
+def test_an_allowance_holds_the_budget_whatever_a_window_costs() -> None:
+    allowance = Allowance(0.03, 0.0)
+    spent_s = 0.0
+    for tenth in range(6000):
+        if allowance.open(tenth / 10):
+            allowance.spend(0.25)
+            spent_s += 0.25
+    assert spent_s / 600 == pytest.approx(0.03, rel=0.05)

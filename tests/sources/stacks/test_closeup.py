@@ -1,0 +1,91 @@
+"""A closer look: the code around a line, a dump of a real process, and why there is none."""
+
+import os
+import time
+
+import pytest
+
+from tests.sources.programs import running, until
+from tuimon.sources.stacks import pyspy
+from tuimon.sources.stacks.closeup import AROUND_LINES, CloseUp
+
+WAITS = """
+import sys, threading
+def wait_for_end():
+    sys.stdin.read()
+threading.Thread(target=threading.Event().wait, name="still [b]", daemon=True).start()
+print("ready", flush=True)
+wait_for_end()
+"""
+
+
+def test_the_code_around_a_line(tmp_path):
+    file = tmp_path / "a.py"
+    file.write_bytes(b"".join(b"\tline %d \xff\x1b[31m\n" % n for n in range(1, 31)))
+    lines = CloseUp().code(str(file), 12)
+    assert [n for n, _ in lines] == list(range(12 - AROUND_LINES, 12 + AROUND_LINES + 1))
+    assert lines[0][1] == "    line 7 \ufffd"
+    assert [n for n, _ in CloseUp().code(str(file), 2)] == [1, 2, 3, 4, 5, 6, 7]
+    assert [n for n, _ in CloseUp().code(str(file), 30)][-1] == 30
+
+
+def test_a_long_line_is_cut(tmp_path):
+    file = tmp_path / "a.py"
+    file.write_text("x" * 100_000 + "\n")
+    ((number, text),) = CloseUp().code(str(file), 1)
+    assert (number, len(text)) == (1, 160)
+
+
+def test_no_code(tmp_path):
+    file = tmp_path / "a.py"
+    file.write_text("x = 1\n")
+    os.mkfifo(tmp_path / "pipe.py")
+    look = CloseUp()
+    assert look.code(str(file), 2) == look.code(str(file), 0) == []
+    assert look.code(str(tmp_path / "gone.py"), 1) == []
+    assert look.code(str(tmp_path / "pipe.py"), 1) == []
+    assert look.code("<string>", 1) == look.code("a\0b", 1) == look.code("", 1) == []
+
+
+def test_code_that_was_changed_after_the_start_is_not_shown(tmp_path):
+    file = tmp_path / "a.py"
+    file.write_text("x = 1\n")
+    assert CloseUp().code(str(file), 1, time.time() - 3600) == []
+    assert CloseUp().code(str(file), 1, time.time()) == [(1, "x = 1")]
+
+
+def test_a_replay_looks_at_nothing(tmp_path):
+    file = tmp_path / "a.py"
+    file.write_text("x = 1\n")
+    look = CloseUp(live=False)
+    assert look.code(str(file), 1) == []
+    assert "played back" in look.dump(os.getpid()).trouble
+
+
+@pytest.mark.skipif(pyspy.find() is None, reason="needs py-spy")
+def test_a_dump_of_a_real_process(tmp_path):
+    with running(tmp_path, WAITS) as process:
+        dump = until(lambda: (found := CloseUp().dump(process.pid)).threads and found, "a dump")
+        threads = {thread.name: thread for thread in dump.threads}
+        assert set(threads) == {"MainThread", "still [b]"}
+        main = threads["MainThread"]
+        assert main.tid == process.pid
+        assert [frame.function for frame in main.frames][:2] == ["wait_for_end", "<module>"]
+        assert (main.frames[0].file, main.frames[0].line) == (str(tmp_path / "program.py"), 4)
+        assert not threads["still [b]"].owns_gil
+
+
+@pytest.mark.skipif(pyspy.find() is None, reason="needs py-spy")
+def test_a_dump_of_a_process_that_is_gone(tmp_path):
+    with running(tmp_path, WAITS) as process:
+        pid = process.pid
+    dump = CloseUp().dump(pid)
+    assert dump.threads == ()
+    assert dump.trouble.startswith("no dump")
+
+
+def test_without_py_spy_it_says_how_to_get_it(monkeypatch):
+    monkeypatch.setattr(pyspy, "find", lambda: None)
+    dump = CloseUp().dump(os.getpid())
+    assert dump.trouble == "no dump: py-spy was not found"
+    assert "pip install" in dump.hint

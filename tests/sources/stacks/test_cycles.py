@@ -1,0 +1,73 @@
+"""Steps a second told by the order of samples: literal windows, and a real loop with slow steps."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.session.records import process as process_record
+from tests.sources.programs import running
+from tests.sources.stacks.sampling import looking, trainer
+from tuimon.session.session import Session
+from tuimon.sources.stacks import speedscope
+
+GRAPH = "/v/lib/python3.11/site-packages/torch/autograd/graph.py"
+LOOP = """
+import sys, time
+import torch
+class Slow(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        time.sleep(0.25)
+        return x.clone()
+    @staticmethod
+    def backward(ctx, grad):
+        time.sleep(0.25)
+        return grad
+weight = torch.ones(1, requires_grad=True)
+print("up", flush=True)
+while True:
+    Slow.apply(weight).sum().backward()
+"""
+
+
+def cycles(pattern: str) -> int | None:
+    """``B``: a look inside backward, ``.``: one outside."""
+    names = [{"name": "main", "file": "/t.py", "line": 1}, {"name": "_engine_run_backward", "file": GRAPH, "line": 9}]
+    stacks = [[0, 1] if mark == "B" else [0] for mark in pattern]
+    raw = json.dumps(
+        {"profiles": [{"name": 'Thread 42 "MainThread"', "samples": stacks}], "shared": {"frames": names}}
+    ).encode()
+    return speedscope.parse(raw, 42).cycles
+
+
+@pytest.mark.parametrize(
+    ("pattern", "entries"),
+    [
+        ("....BBBB....BBBB....", 2),
+        ("BBBBBB......", 0),  # where it was entered nobody saw
+        ("......", 0),
+        (".....BBBBB", 1),
+        ("..B..B..B", None),  # too far apart: more may lie between
+        ("BBBBBB.BBBBBB.BBBBB", None),
+        ("", None),
+    ],
+)
+def test_entries_into_backward(pattern: str, entries: int | None) -> None:
+    assert cycles(pattern) == entries
+
+
+@pytest.mark.torch
+def test_a_loop_of_two_steps_a_second(tmp_path: Path) -> None:
+    with running(tmp_path, LOOP) as process, looking(trainer(process.pid), max_cpu_ratio=1.0, rate_hz=40) as look:
+        look.until(lambda it: sum(r.window_s for r in it.stacks if r.cycles is not None) > 6, "six seconds")
+        session = Session()
+        session.add(process_record(process.pid, markers=False))
+        for record in look.records:
+            session.add(record)
+        steps = session.steps(process.pid)
+        assert steps is not None
+        assert steps.estimated
+        assert steps.per_second == pytest.approx(2.0, rel=0.3)  # 12 entries, give or take one at either end

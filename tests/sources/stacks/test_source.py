@@ -1,0 +1,288 @@
+"""StackSource: real py-spy on real Python processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.sources.programs import running, until
+from tests.sources.stacks.sampling import Look, pyspies
+from tuimon.proc import procfs
+from tuimon.sources.run_processes import Targets
+from tuimon.sources.stacks import pyspy
+from tuimon.sources.stacks.source import StackSource
+
+if pyspy.find() is None:
+    pytest.skip("py-spy is not installed", allow_module_level=True)
+
+BUSY = """
+import threading, time
+def sixty(until=0.0):
+    until = time.thread_time() + 0.006
+    while time.thread_time() < until:
+        sum(range(50))
+def forty():
+    until = time.thread_time() + 0.004
+    while time.thread_time() < until:
+        sum(range(50))
+def waits_for_ever():
+    threading.Event().wait()
+threading.Thread(target=waits_for_ever, name="a [bold] name", daemon=True).start()
+print("up", flush=True)
+while True:
+    sixty()
+    forty()
+"""
+SLEEP = "import time; print('up', flush=True); time.sleep(1000)"
+
+
+@pytest.fixture
+def look() -> Iterator[Callable[..., Look]]:
+    """Makes sources of which none outlives the test."""
+    made: list[StackSource] = []
+
+    def make(targets: Targets, **options: object) -> Look:
+        made.append(StackSource(targets, **options))  # type: ignore[arg-type]  # passed through
+        return Look(made[-1])
+
+    yield make
+    for source in made:
+        source.close()
+    assert pyspies() == []
+
+
+def test_a_known_split_of_time(tmp_path: Path, look: Callable[..., Look]) -> None:
+    with running(tmp_path, BUSY) as process:
+        targets = Targets(process.pid, None)
+        looking = look(targets, max_cpu_ratio=1.0)
+        looking.until(lambda it: sum(s.samples for s in it.stacks) >= 250, "250 samples")
+        counts: Counter[str] = Counter()
+        for record in looking.stacks:
+            assert record.pid == process.pid
+            assert record.folded == 0
+            for stack in record.stacks:
+                frames = [looking.frames[number] for number in stack.frames]
+                if stack.tid == process.pid:
+                    assert stack.thread == "MainThread"
+                    assert frames[0].function == "<module>"
+                    counts[frames[-1].function] += stack.count
+        share = counts["sixty"] / (counts["sixty"] + counts["forty"])
+        assert 0.45 < share < 0.75, counts
+        assert counts["sixty"] + counts["forty"] > 0.9 * counts.total()
+        (loop, *_) = {f.source for f in looking.frames if f.function == "<module>"} & {"sixty()", "forty()"}
+        assert loop
+        assert all(frame.user for frame in looking.frames if frame.file == str(tmp_path / "program.py"))
+        assert targets.sampler_cpu_s > 0
+
+
+def test_threads_bear_their_os_id_and_name(tmp_path: Path, look: Callable[..., Look]) -> None:
+    with running(tmp_path, BUSY) as process:
+        looking = look(Targets(process.pid, None))
+        looking.until(lambda it: it.stacks, "a window")
+        threads = {(stack.tid, stack.thread) for stack in looking.stacks[0].stacks}
+        assert {name for _, name in threads} == {"MainThread", "a [bold] name"}
+        assert {tid for tid, _ in threads} == set(procfs.thread_ids(process.pid))
+        (waiting,) = [stack for stack in looking.stacks[0].stacks if stack.thread == "a [bold] name"]
+        assert "waits_for_ever" in [looking.frames[number].function for number in waiting.frames]
+
+
+def test_windows_follow_each_other(tmp_path: Path, look: Callable[..., Look]) -> None:
+    with running(tmp_path, SLEEP) as process:
+        looking = look(Targets(process.pid, None), rate_hz=20, max_cpu_ratio=1.0)
+        began = time.monotonic()
+        looking.until(lambda it: len(it.stacks) >= 2, "two windows")
+        took_s = time.monotonic() - began
+        first, *later = looking.stacks
+        assert first.window_s < 1.5  # something shows early
+        assert all(record.window_s >= 2.0 for record in later)
+        assert sum(record.window_s for record in looking.stacks) <= took_s
+        assert all(record.rate_hz < 40 for record in looking.stacks)
+        assert all(record.cost_cpu_s > 0 for record in looking.stacks)
+
+
+def test_a_process_that_ends_in_the_middle_of_a_window(tmp_path: Path, look: Callable[..., Look]) -> None:
+    with running(tmp_path, "import time; print('up', flush=True); time.sleep(0.2); input()") as process:
+        targets = Targets(process.pid, None)
+        looking = look(targets)
+        looking.until(lambda _: pyspies(), "py-spy to start")
+        process.kill()
+        looking.until(lambda _: not pyspies(), "the window to end")
+        looking.until(lambda _: True, "another look")
+        assert looking.notices == []
+        process.wait()
+        targets.replace({}, {})
+        looking.until(lambda _: True, "another look")
+        assert pyspies() == []
+
+
+def test_a_pyspy_that_is_killed_is_started_again(tmp_path: Path, look: Callable[..., Look]) -> None:
+    with running(tmp_path, SLEEP) as process:
+        looking = look(Targets(process.pid, None))
+        looking.until(lambda _: pyspies(), "py-spy to start")
+        os.kill(pyspies()[0], signal.SIGKILL)
+        looking.until(lambda it: it.stacks, "a window after all")
+        assert looking.notices == []  # once is not worth a word
+
+
+def test_a_pyspy_that_hangs_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stuck = tmp_path / "py-spy"
+    stuck.write_text("#!/bin/sh\ntrap '' INT\nwhile :; do sleep 0.1; done\n")
+    stuck.chmod(0o755)
+    monkeypatch.setattr(pyspy.Recording, "PATIENCE_S", 0.2)
+    recording = pyspy.Recording.start(str(stuck), os.getpid(), 20, 0.3)
+    ended = until(lambda: recording.poll(time.monotonic()), "the child to be killed")
+    assert ended.samples is None
+    assert "signal 9" in ended.message
+    assert ended.cpu_s > 0
+
+
+def test_without_pyspy(tmp_path: Path, look: Callable[..., Look]) -> None:
+    binary: list[str | None] = [None]
+    now_s = [1000.0]
+    with running(tmp_path, SLEEP) as process:
+        looking = look(Targets(process.pid, None), clock=lambda: now_s[0], binary=lambda: binary[0])
+        looking.until(lambda _: True, "a look")
+        (notice,) = looking.notices
+        assert (notice.source, notice.level) == ("stacks", "warning")
+        assert "py-spy was not found" in notice.message
+        assert notice.hint and "pip install py-spy" in notice.hint
+        binary[0] = pyspy.find()
+        looking.until(lambda _: True, "a look")
+        assert len(looking.notices) == 1  # said once, and not tried at every look
+        now_s[0] += 31
+        looking.until(lambda _: True, "a look")
+        assert [notice.level for notice in looking.notices] == ["warning", "ok"]
+        assert pyspies()
+
+
+@pytest.mark.parametrize(
+    ("script", "word"),
+    [
+        ("echo 'Error: Permission Denied: Try running again with sudo' >&2; exit 1", "ptrace"),
+        ("echo 'Error: Unsupported version of Python: 3.99.0' >&2; exit 1", "Python 3.99.0"),
+        ("exit 1", "py-spy said nothing"),
+        ("echo '{' >/proc/self/fd/3", "wrote not a speedscope file"),
+    ],
+)
+def test_a_pyspy_that_fails(tmp_path: Path, look: Callable[..., Look], script: str, word: str) -> None:
+    failing = tmp_path / "py-spy"
+    failing.write_text(f"#!/bin/sh\necho >> {tmp_path}/starts\n{script}\n")
+    failing.chmod(0o755)
+    now_s = [0.0]
+
+    def later(it: Look) -> bool:
+        now_s[0] += 0.5
+        return bool(it.notices)
+
+    with running(tmp_path, SLEEP) as process:
+        looking = look(Targets(process.pid, None), clock=lambda: now_s[0], binary=lambda: str(failing))
+        looking.until(later, "a notice")
+        (notice,) = looking.notices
+        assert word in notice.message
+        assert notice.hint
+        for _ in range(20):
+            looking.until(lambda it: later(it) or True, "a look")
+        assert len(looking.notices) == 1
+        assert len((tmp_path / "starts").read_text().splitlines()) < 10  # with growing pauses
+        assert looking.lost
+        assert looking.stacks == []
+
+
+def test_a_pyspy_that_cannot_be_started(tmp_path: Path, look: Callable[..., Look]) -> None:
+    broken = tmp_path / "py-spy"
+    broken.write_text("no program")
+    broken.chmod(stat.S_IRUSR)
+    with running(tmp_path, SLEEP) as process:
+        looking = look(Targets(process.pid, None), binary=lambda: str(broken))
+        looking.until(lambda it: it.notices, "a notice")
+        assert "does not start" in looking.notices[0].message
+
+
+def test_workers_take_turns(tmp_path: Path, look: Callable[..., Look]) -> None:
+    source = """
+import os, threading
+children = []
+for _ in range(3):
+    child = os.fork()
+    if not child:
+        threading.Event().wait()
+print("up", flush=True)
+threading.Event().wait()
+"""
+    with running(tmp_path, source) as process:
+        workers = procfs.children(process.pid, process.pid)
+        starts = {pid: procfs.start_ticks(pid) or 0 for pid in (process.pid, *workers)}
+        targets = Targets(process.pid, None)
+        targets.replace(starts, {process.pid: "trainer", **dict.fromkeys(workers, "worker")})
+        looking = look(targets, max_cpu_ratio=0.5)
+        most = 0
+
+        def all_seen(it: Look) -> bool:
+            nonlocal most
+            most = max(most, len(it.source._running))
+            return {record.pid for record in it.stacks} == set(starts)
+
+        looking.until(all_seen, "a window of each")
+        assert most <= 2  # the trainer, and one worker at a time
+
+
+def test_a_process_that_begins_to_train_gets_a_fresh_window(tmp_path: Path, look: Callable[..., Look]) -> None:
+    with running(tmp_path, SLEEP) as process:
+        targets = Targets(process.pid, None)
+        looking = look(targets, max_cpu_ratio=1.0)
+        looking.until(lambda it: len(it.stacks) == 1, "a window")
+        targets.mark_trainer(process.pid)
+        looking.until(lambda it: len(it.stacks) == 3, "two more")
+        _, cut, fresh = looking.stacks
+        assert cut.window_s < 1.9
+        assert fresh.window_s < 1.9
+
+
+def test_programs_that_are_no_python_are_left_alone(tmp_path: Path, look: Callable[..., Look]) -> None:
+    import subprocess
+
+    process = subprocess.Popen(["sleep", "1000"])
+    try:
+        looking = look(Targets(process.pid, "run"))
+        until(lambda: procfs.executable(process.pid) != Path("/proc/self/exe").resolve().name, "exec")
+        for _ in range(5):
+            looking.until(lambda _: True, "a look")
+        assert looking.records == []
+        assert pyspies() == []
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_dump_tells_who_holds_the_gil(tmp_path: Path) -> None:
+    with running(tmp_path, BUSY) as process:
+        binary = pyspy.find()
+        assert binary
+
+        def owner() -> pyspy.DumpThread | None:
+            try:
+                threads = pyspy.dump(binary, process.pid)
+            except pyspy.DumpError:  # a nonblocking read fails now and then
+                return None
+            return next((thread for thread in threads if thread.owns_gil), None)
+
+        main = until(owner, "a thread with the GIL")
+        assert main.os_thread_id == process.pid
+        assert main.active
+        assert main.frames[-1].name == "<module>"
+
+
+def test_a_dump_of_nothing() -> None:
+    binary = pyspy.find()
+    assert binary
+    with pytest.raises(pyspy.DumpError, match="Failed to get process executable name"):
+        pyspy.dump(binary, 2**22 + 1)
+    with pytest.raises(pyspy.DumpError):
+        pyspy.dump("/no/such/py-spy", os.getpid())

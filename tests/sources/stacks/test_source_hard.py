@@ -1,0 +1,221 @@
+"""StackSource when things go wrong or are odd: real py-spy, real processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.sources.programs import running, until
+from tests.sources.stacks.sampling import Look, looking, pyspies, trainer
+from tuimon.records import Stacks
+from tuimon.sources.run_processes import Targets
+from tuimon.sources.stacks import pyspy, pyspy_errors
+
+if pyspy.find() is None:
+    pytest.skip("py-spy is not installed", allow_module_level=True)
+
+WAIT = "import threading; print('up', flush=True); threading.Event().wait()"
+
+
+def stack_lines(look: Look) -> list[bytes]:
+    return [msgspec.json.encode(record) for record in look.records]
+
+
+def test_a_target_that_execs_in_the_middle_of_a_window(tmp_path: Path) -> None:
+    after = tmp_path / "after.py"
+    after.write_text("import time\ndef afterwards():\n    while True: time.sleep(0.001)\nafterwards()\n")
+    source = f"""
+import os, sys
+def before():
+    print("up", flush=True)
+    sys.stdin.readline()
+    os.execv(sys.executable, [sys.executable, {str(after)!r}])
+before()
+"""
+    with running(tmp_path, source) as process, looking(trainer(process.pid), max_cpu_ratio=1.0) as look:
+        look.until(lambda it: "before" in it.functions(), "a window of the old program")
+        look.until(lambda _: pyspies(), "another window")
+        assert process.stdin
+        process.stdin.write("\n")
+        process.stdin.flush()
+        look.until(lambda it: "afterwards" in it.functions(), "a window of the new program")
+
+
+def test_a_target_that_execs_something_else(tmp_path: Path) -> None:
+    source = "import os, sys; print('up', flush=True); sys.stdin.readline(); os.execvp('sleep', ['sleep', '1000'])"
+    with running(tmp_path, source) as process, looking(trainer(process.pid), max_cpu_ratio=1.0) as look:
+        look.until(lambda it: it.stacks, "a window")
+        look.until(lambda _: pyspies(), "another window")
+        assert process.stdin
+        process.stdin.write("\n")
+        process.stdin.flush()
+        look.until(lambda it: it.lost and it.notices, "a lost window and a word about it")
+        assert str(process.pid) in look.notices[0].message
+
+
+def test_a_pyspy_that_was_stopped_is_killed_and_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pyspy.Recording, "PATIENCE_S", 0.3)
+    with running(tmp_path, WAIT) as process, looking(trainer(process.pid)) as look:
+        look.until(lambda _: pyspies(), "py-spy to start")
+        os.kill(pyspies()[0], signal.SIGSTOP)
+        look.until(lambda it: it.lost, "its window to be given up")
+        look.until(lambda it: it.stacks, "the next one")
+
+
+def test_a_pyspy_that_was_killed_counts_as_a_lost_window(tmp_path: Path) -> None:
+    with running(tmp_path, WAIT) as process, looking(trainer(process.pid)) as look:
+        look.until(lambda _: pyspies(), "py-spy to start")
+        os.kill(pyspies()[0], signal.SIGKILL)
+        look.until(lambda it: it.lost and it.stacks, "a lost window, then a good one")
+        assert look.lost[0].pid == process.pid
+        assert look.notices == []
+
+
+def test_a_pid_that_comes_back_is_another_process(tmp_path: Path) -> None:
+    """The window of the old one is no longer wanted, the new one begins with short windows again."""
+    with running(tmp_path, WAIT) as process, looking(trainer(process.pid), max_cpu_ratio=1.0) as look:
+        look.until(lambda it: len(it.stacks) >= 2, "two windows")
+        targets = look.source._targets
+        old = targets.start_ticks(process.pid)
+        assert old is not None
+        targets.replace({process.pid: old + 1}, {process.pid: "trainer"})
+        look.until(lambda it: len(it.stacks) >= 4, "two more")
+        assert look.stacks[3].window_s < 1.9 or look.stacks[2].window_s < 1.9
+
+
+def test_who_holds_the_gil(tmp_path: Path) -> None:
+    source = """
+import threading, time
+def hog():
+    while True: sum(range(1000))
+threading.Thread(target=hog, daemon=True).start()
+print("up", flush=True)
+threading.Event().wait()
+"""
+    with running(tmp_path, source) as process, looking(trainer(process.pid)) as look:
+        look.until(lambda it: it.gil, "looks at the GIL")
+        (window, *_) = look.gil
+        assert window.pid == process.pid
+        assert window.looks >= 10
+        assert window.threads[0].tid != process.pid
+        assert window.threads[0].count > 0.5 * window.looks
+        assert len(msgspec.json.encode(window)) < 300
+
+
+DEEP = """
+import sys, threading
+sys.setrecursionlimit(20000)
+threading.stack_size(512 << 20)
+def down(n):
+    if n: down(n - 1)
+    else:
+        print("up", flush=True)
+        threading.Event().wait()
+thread = threading.Thread(target=down, args=(int(sys.argv[1]),))
+thread.start()
+thread.join()
+"""
+
+
+def test_a_deep_recursion_makes_a_small_record(tmp_path: Path) -> None:
+    with running(tmp_path, DEEP, "3000") as process, looking(trainer(process.pid), max_cpu_ratio=1.0) as look:
+        look.until(lambda it: "down" in it.functions(), "a window")
+        assert max(map(len, stack_lines(look))) < 8000
+        assert max(len(stack.frames) for window in look.stacks for stack in window.stacks) <= 48
+
+
+def test_a_recursion_that_pyspy_cannot_follow_is_counted_and_said(tmp_path: Path) -> None:
+    """py-spy gives up beyond 4,096 frames."""
+    with running(tmp_path, DEEP, "10000") as process, looking(trainer(process.pid), max_cpu_ratio=1.0) as look:
+        look.until(lambda it: len(it.lost) >= 3 and it.notices, "a word", patience_s=60)
+        assert str(process.pid) in look.notices[0].message
+        assert max(map(len, stack_lines(look))) < 1000
+
+
+def test_sources_that_are_gone_changed_huge_or_oddly_named(tmp_path: Path) -> None:
+    odd = os.fsdecode(b"caf\xe9_") + "\u2603.py"
+    loop = "import time\ndef {0}():\n    while True: time.sleep(0.001)\n"
+    (tmp_path / "gone.py").write_text(loop.format("gone"))
+    (tmp_path / "changed.py").write_text(loop.format("changed"))
+    (tmp_path / "long.py").write_text(
+        f"import time\ndef long():\n    while True: time.sleep(0.001); '{'x' * 100_000}'\n"
+    )
+    with open(os.path.join(tmp_path, odd), "w") as file:
+        file.write(loop.format("odd"))
+    source = f"""
+import importlib.util, os, sys, threading
+for name, file in (("gone", "gone.py"), ("changed", "changed.py"), ("long", "long.py"), ("odd", {odd!r})):
+    spec = importlib.util.spec_from_file_location(name, os.path.join({str(tmp_path)!r}, file))
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    threading.Thread(target=getattr(module, name), daemon=True).start()
+os.unlink({str(tmp_path / "gone.py")!r})
+print("up", flush=True)
+threading.Event().wait()
+"""
+    wanted = {"gone", "changed", "long"}  # py-spy leaves out frames whose file name is no UTF-8
+    with running(tmp_path, source) as process:
+        with open(tmp_path / "changed.py", "w") as file:
+            file.write("# another line\n" * 5)
+        later = time.time() + 3600
+        os.utime(tmp_path / "changed.py", (later, later))
+        with looking(trainer(process.pid), max_cpu_ratio=1.0) as look:
+            look.until(lambda it: wanted <= it.functions(), "a window of each")
+            texts = {frame.function: frame.source for frame in look.frames if frame.function in wanted}
+            assert texts["gone"] == ""  # not what could be read elsewhere, nor made up
+            assert texts["changed"] == ""
+            assert texts["long"].startswith("while True: time.sleep(0.001); 'xxx")
+            assert len(texts["long"]) == 160
+            assert max(map(len, stack_lines(look))) < 20_000
+
+
+def test_a_process_of_many_threads_keeps_within_the_budget(tmp_path: Path) -> None:
+    source = """
+import threading
+def idle(depth):
+    if depth: idle(depth - 1)
+    else: threading.Event().wait()
+for _ in range(200):
+    threading.Thread(target=idle, args=(10,), daemon=True).start()
+print("up", flush=True)
+threading.Event().wait()
+"""
+    with running(tmp_path, source) as process, looking(trainer(process.pid), max_cpu_ratio=0.5) as look:
+        look.until(lambda it: it.stacks, "a window")
+        assert look.stacks[0].folded > 0  # more threads than a record lists: counted
+        assert max(map(len, stack_lines(look))) < 20_000
+
+
+def test_a_free_threaded_python_is_named_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tuimon.proc.procfs.executable", lambda pid: "python3.14t")
+    for said in (
+        "Error: Failed to find a python interpreter in the .data section",
+        "Error: Unsupported version of Python: 3.14.0t",
+        "Error: Failed to find python version from target process",
+    ):
+        trouble = pyspy_errors.explain(said, 1)
+        assert trouble.message == "no stack samples: py-spy cannot read free-threaded Python (python3.14t)"
+        assert trouble.hint == "Markers, threads and GPUs are still shown"
+
+
+def test_an_embedded_python_without_debug_symbols_is_told_from_a_broken_one() -> None:
+    trouble = pyspy_errors.explain("Error: Failed to find python version from target process", os.getpid())
+    assert "embedded or frozen" in (trouble.hint or "")
+
+
+def test_windows_without_a_single_sample_are_no_failure(tmp_path: Path) -> None:
+    """At 1 Hz a short window may hold none: nothing is lost, nothing is said."""
+    with running(tmp_path, WAIT) as process, looking(trainer(process.pid), rate_hz=1) as look:
+        until(lambda: look.until(lambda _: True, "a look") or [r for r in look.records if isinstance(r, Stacks)], "one")
+        assert look.lost == []
+        assert look.notices == []
+
+
+def test_targets_without_training_are_sampled_all_the_same(tmp_path: Path) -> None:
+    with running(tmp_path, WAIT) as process, looking(Targets(process.pid, None)) as look:
+        look.until(lambda it: it.stacks, "a window")

@@ -1,0 +1,165 @@
+"""What StackSource reads: py-spy's files, frames, source text, errors; on literal inputs."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from tuimon.records import Frame
+from tuimon.sources.stacks import frames, pyspy_errors, speedscope
+from tuimon.sources.stacks.frames import FrameNumbers, Place, SourceText, is_user_file
+
+CALL = Place("/venv/lib/python3.11/site-packages/torch/nn/modules/module.py", 1786, "_call_impl")
+
+
+def scope(profiles: list[dict[str, object]], names: list[dict[str, object]]) -> bytes:
+    return json.dumps({"profiles": profiles, "shared": {"frames": names}, "exporter": "py-spy@0.4.3"}).encode()
+
+
+def test_speedscope() -> None:
+    raw = scope(
+        [
+            {"type": "sampled", "name": 'Thread 43 "a "quoted"\nname"', "samples": [[2, 0]], "weights": [0.1]},
+            {"type": "sampled", "name": 'Thread 42 "MainThread"', "samples": [[3, 0, 1], [3, 0], [3, 0, 1]]},
+            {"type": "sampled", "name": "Thread 44", "samples": [[], [9]]},
+        ],
+        [
+            {"name": "main", "file": "/t.py", "line": 3, "col": None},
+            {"name": "Outer.<locals>.inner", "file": "/t.py", "line": None},
+            {"name": "thread (43): x", "file": "", "line": 0},
+            {"name": "thread (42): MainThread", "file": "", "line": 0},
+        ],
+    )
+    samples = speedscope.parse(raw, 42)
+    assert samples.instants == 3
+    assert [(t.tid, t.name) for t in samples.threads] == [(42, "MainThread"), (43, 'a "quoted"\nname'), (44, "")]
+    main, inner = Place("/t.py", 3, "main"), Place("/t.py", 0, "inner")
+    assert samples.threads[0].stacks == {(main, inner): 2, (main,): 1}
+    assert samples.threads[2].stacks == {(): 2}  # a frame that is not in the table is left out
+
+
+def test_threads_of_older_pythons_have_no_os_id() -> None:
+    raw = scope(
+        [{"name": 'Thread 0x7F01 "MainThread"', "samples": [[]]}, {"name": 'Thread 0x7F02 "t"', "samples": [[]]}], []
+    )
+    assert [thread.tid for thread in speedscope.parse(raw, 42).threads] == [42, 0x7F02]
+
+
+@pytest.mark.parametrize(
+    "raw", [b"", b"{}", b"[]", b"\xff", b'{"profiles": [{"name": 1, "samples": []}], "shared": {}}']
+)
+def test_not_a_speedscope_file(raw: bytes) -> None:
+    with pytest.raises(ValueError, match="speedscope"):
+        speedscope.parse(raw, 42)
+
+
+@pytest.mark.parametrize(
+    ("file", "user"),
+    [
+        ("/home/u/train.py", True),
+        ("/home/u/lib/model.py", True),
+        ("/home/u/torch/utils/mine.py", True),
+        ("<ipython-input-3-abc>", True),
+        ("<stdin>", True),
+        ("<string>", False),
+        ("<frozen importlib._bootstrap>", False),
+        ("", False),
+        ("/usr/lib/python3.11/threading.py", False),
+        ("/usr/lib64/python3.9/queue.py", False),
+        ("/opt/pypy/lib/pypy3.10/site.py", False),
+        ("/opt/lib/python3.13t/queue.py", False),
+        ("/usr/lib/python311.zip/json.py", False),
+        ("/v/lib/python3.11/site-packages/torch/nn/modules/module.py", False),
+        ("/usr/lib/python3/dist-packages/numpy/core.py", False),
+        ("/home/u/src/pytorch/torch/nn/modules/linear.py", False),
+        ("/tmp/torchinductor_u/ab/cab.py", False),
+        (frames.__file__, False),
+    ],
+)
+def test_whose_code_it_is(file: str, user: bool) -> None:
+    assert is_user_file(file) is user
+
+
+def test_source_text(tmp_path: Path) -> None:
+    script = tmp_path / "a.py"
+    script.write_bytes(b"x = 1\n\t y = '\x1b[31m[bold]\x07'\t# caf\xe9 \n" + b"z" * 500 + b"\n")
+    source = SourceText()
+    assert source.line(str(script), 1) == "x = 1"
+    assert source.line(str(script), 2) == "y = '[bold]' # caf\ufffd"
+    assert source.line(str(script), 3) == "z" * 160
+    assert [source.line(str(script), number) for number in (0, -1, 4)] == ["", "", ""]
+    script.unlink()
+    assert source.line(str(script), 1) == "x = 1"  # read once
+
+
+def test_files_that_have_no_source_text(tmp_path: Path) -> None:
+    huge, pipe, changed = tmp_path / "huge.py", tmp_path / "pipe.py", tmp_path / "changed.py"
+    huge.write_bytes(b"x\n" * (3 << 20))
+    os.mkfifo(pipe)
+    changed.write_text("x\n")
+    os.utime(changed, (2000.0, 2000.0))
+    source = SourceText()
+    for file in (huge, pipe, tmp_path, tmp_path / "gone.py", "nul\0byte.py", "<ipython-input-1>"):
+        assert source.line(str(file), 1) == ""
+    assert source.line(str(changed), 1, not_after_unix_s=1000.0) == ""  # not what the process runs any more
+    assert SourceText().line(str(changed), 1, not_after_unix_s=3000.0) == "x"
+
+
+def test_frames_are_numbered_once_and_bounded(tmp_path: Path) -> None:
+    script = tmp_path / "a.py"
+    script.write_text("first\nsecond\n")
+    numbers = FrameNumbers(limit=3)
+    here = str(script)
+    assert numbers.number(Place(here, 2, "f")) == 0
+    assert numbers.number(CALL) == 1
+    assert numbers.number(Place(here, 2, "f")) == 0
+    assert numbers.take_new() == (
+        0,
+        [Frame(here, 2, "f", "second", True), Frame(CALL.file, CALL.line, CALL.function)],
+    )
+    assert numbers.take_new() == (2, [])
+    assert [numbers.number(Place(here, line, "f")) for line in (1, 8, 9, 1, 8)] == [2, 3, 3, 2, 3]
+    first, fresh = numbers.take_new()
+    assert (first, [frame.function for frame in fresh]) == (2, ["f", "(more frames)"])
+    assert numbers.number(Place(here, 10, "f")) == 3
+    assert numbers.take_new() == (4, [])
+
+
+def test_what_pyspy_says_becomes_a_next_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    denied = "Permission Denied: Try running again with elevated permissions by going 'sudo env \"PATH=$PATH\" !!'"
+    me = os.getpid()
+    monkeypatch.setattr(pyspy_errors, "in_container", lambda: True)
+    assert "--cap-add SYS_PTRACE" in (pyspy_errors.explain(denied, me).hint or "")
+    monkeypatch.setattr(pyspy_errors, "in_container", lambda: False)
+    for scope_now, word in (
+        (1, "kernel.yama.ptrace_scope=0"),
+        (2, "sudo"),
+        (3, "reboot"),
+        (0, "seccomp"),
+        (None, "seccomp"),
+    ):
+        monkeypatch.setattr(pyspy_errors, "yama_scope", lambda scope_now=scope_now: scope_now)
+        assert word in (pyspy_errors.explain(denied, me).hint or "")
+    unsupported = pyspy_errors.explain("Error: Unsupported version of Python: 3.99.0\n\nStack backtrace:\n  0: x", me)
+    assert unsupported.message == "no stack samples: py-spy does not know Python 3.99.0"
+    early = pyspy_errors.explain("Error: Failed to find python version from target process", me)
+    assert early.passing
+    other = pyspy_errors.explain("Error: \x1b[31mSomething else\n\nStack backtrace:\n   0: foo", me)
+    assert other.message == f"no stack samples of process {me}: Something else"
+    assert "py-spy said nothing" in pyspy_errors.explain("", me).message
+    assert pyspy_errors.explain("Error: Failed to find a python interpreter in the .data section", me).passing
+
+
+def test_pyspys_environment_is_scrubbed(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tuimon.sources.stacks import pyspy
+
+    monkeypatch.setenv("RUST_BACKTRACE", "full")
+    monkeypatch.setenv("RUST_LOG", "debug")
+    monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
+    env = pyspy.environment()
+    assert not [name for name in env if name.startswith("RUST_")]
+    assert env["LC_ALL"] == "C"
+    assert env["PATH"] == os.environ["PATH"]

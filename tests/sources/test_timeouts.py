@@ -1,0 +1,41 @@
+"""Calls that may hang."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from tests.waiting import until
+from tuimon.sources.timeouts import Patience
+
+
+def test_answers_and_errors_come_back() -> None:
+    calls: Patience[int] = Patience("test")
+    assert calls.ask(lambda: 7, 60) == 7
+    with pytest.raises(ValueError, match="seven"):
+        calls.ask(lambda: int(_raise(ValueError("seven"))), 60)
+    assert calls.ask(lambda: 8, 60) == 8
+    assert not calls.pending
+
+
+def _raise(error: Exception) -> str:
+    raise error
+
+
+def test_a_call_that_hangs_is_waited_for_and_nothing_else_is_done_meanwhile() -> None:
+    calls: Patience[int] = Patience("test")
+    goes_on = threading.Event()
+    asked: list[int] = []
+
+    def hang() -> int:
+        goes_on.wait(60)
+        return 1
+
+    assert calls.ask(hang, 0) is None
+    assert calls.pending
+    assert calls.ask(lambda: asked.append(2) or 2, 0) is None
+    goes_on.set()
+    assert until(lambda: calls.ask(lambda: 3, 0)) == 1
+    assert calls.ask(lambda: 4, 60) == 4
+    assert not asked

@@ -1,0 +1,193 @@
+"""The HTML report: one self-contained page that says what the JSON says."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable
+from html.parser import HTMLParser
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+from tests.gpu_simulator import sessions
+from tests.session import records
+from tuimon.cli.main import run_command_line
+from tuimon.records import Exit, Frame, Frames, Gpu, Header, Record, StackCount, Stacks
+from tuimon.sources.log.reader import LogWriter
+from tuimon.views.report.html_svg import POINTS, bars, curve, decimated, top_of
+
+PHASES = {"data": 62, "forward": 11, "backward": 16, "optimizer": 6, "other": 5}
+HOSTILE = "<script>alert(1)</script>\x1b[31m\x07\u202e"
+_VOID = {"meta", "br", "img", "link", "hr"}
+
+
+class Checked(HTMLParser):
+    """Fails on tags that do not nest; keeps what the asserts ask for."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[str] = []
+        self.parts: list[str] = []
+        self.links: list[str] = []
+        self.rows: list[list[str]] = []
+        self.labels: list[str] = []
+        self.curves = 0
+        self.text = ""
+        self.feed(page)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.parts += [value for name, value in attrs if name == "data-part"]
+        self.links += [value for name, value in attrs if name in ("src", "href", "xlink:href", "srcset")]
+        self.labels += [value for name, value in attrs if name == "aria-label"]
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("td", "th"):
+            self.rows[-1].append("")
+        if tag not in _VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append(tag)
+        self.curves += ("class", "curve") in attrs
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
+        if self.open and "td" in self.open:
+            self.rows[-1][-1] += data
+
+
+def log_of(path: Path, told: Iterable[Record]) -> str:
+    writer = LogWriter(str(path))
+    for record in told:
+        writer.add(record)
+    writer.flush(0.0)
+    writer.close()
+    return str(path)
+
+
+def run(windows: int = 60, command: str = "train.py", source: str = "x = load(i)") -> list[Record]:
+    header = records.header()
+    steps = (records.steps(float(t), PHASES, first_index=10 * (t - 1)) for t in range(1, windows + 1))
+    frames = Frames(t=1.0, pid=100, first=0, frames=[Frame("/a/train.py", 7, "main", source, True)])
+    stacks = Stacks(
+        t=2.0, pid=100, window_s=1.0, rate_hz=20.0, samples=20, stacks=[StackCount(100, "MainThread", [0], 20)]
+    )
+    return [
+        Header(**{name: getattr(header, name) for name in header.__struct_fields__} | {"command": ["python", command]}),
+        records.process(),
+        frames,
+        stacks,
+        *steps,
+        Exit(t=windows + 1.0, pid=100, exit_code=0),
+    ]
+
+
+def page_of(*logs: str, capsys: pytest.CaptureFixture[str]) -> str:
+    assert run_command_line(["report", *logs, "--format", "html"]) == 0
+    return capsys.readouterr().out
+
+
+def test_figures_are_those_of_the_json(tmp_path, capsys):
+    log = log_of(tmp_path / "run.jsonl", run())
+    page = Checked(page_of(log, capsys=capsys))
+    assert run_command_line(["report", log, "--format", "json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    shares = {row[0]: (row[1], row[2]) for row in page.rows if row and row[0] in PHASES}
+    assert shares == {
+        phase["name"]: (f"{phase['cpu_ms_per_step']:.1f} ms", f"{phase['share'] * 100:.0f} %")
+        for phase in report["phases"]
+    }
+    assert f"{report['steps']['count']} steps" in page.text
+    assert report["findings"][0]["headline"] in page.text
+    assert report["findings"][0]["action"] in page.text
+    assert {"verdict", "findings", "phases", "history", "flame", "unjudged", "environment"} <= set(page.parts)
+
+
+def test_it_needs_nothing_but_itself(tmp_path, capsys):
+    page = Checked(page_of(log_of(tmp_path / "run.jsonl", run()), capsys=capsys))
+    assert not page.links
+    assert not {"script", "link", "img", "iframe"} & set(page.tags)
+
+
+def test_text_from_outside_is_data(tmp_path, capsys):
+    text = page_of(log_of(tmp_path / "run.jsonl", run(command=HOSTILE, source=HOSTILE)), capsys=capsys)
+    page = Checked(text)
+    assert "script" not in page.tags
+    assert "<script>alert(1)</script>" in page.text
+    assert not {"\x1b", "\x07", "\u202e"} & set(text)
+
+
+@pytest.mark.parametrize("kind", ["launch_bound", "gpu_bound"])
+def test_a_run_on_a_gpu_tells_its_launch_lead(kind, tmp_path, capsys):
+    page = Checked(page_of(log_of(tmp_path / "gpu.jsonl", sessions.records(kind)), capsys=capsys))
+    assert "lead" in page.parts
+    table = [row for row in page.rows if row and row[0] == "forward" and len(row) == 5]
+    assert table[0][3].endswith(" ms")
+
+
+def test_gpus_in_use_have_a_curve_for_each_figure(tmp_path, capsys):
+    gpu = {"pid": 0, "index": 0, "uuid": sessions.UUID, "name": "H100", "util_ratio": 0.5, "power_w": 300.0}
+    told = [*sessions.records("gpu_bound"), *(Gpu(t=1000.0 + t, **gpu) for t in range(3))]
+    page = Checked(page_of(log_of(tmp_path / "gpu.jsonl", told), capsys=capsys))
+    assert "gpus" in page.parts
+    assert {"utilisation", "SM busy", "tensor", "DRAM", "memory", "power"} <= set(page.labels)
+    assert page.curves == 2  # what was not measured has none
+    assert "300 W" in page.text
+
+
+def test_short_and_empty_logs(tmp_path, capsys):
+    empty = Checked(page_of(log_of(tmp_path / "empty.jsonl", [records.header()]), capsys=capsys))
+    assert "No training step was seen." in empty.text
+    assert "history" not in empty.parts
+    assert "Markers dropped: –" in empty.text
+    short = Checked(page_of(log_of(tmp_path / "short.jsonl", run(windows=3)), capsys=capsys))
+    assert {"phases", "history"} <= set(short.parts)
+
+
+def test_several_logs_are_sections_of_one_page(tmp_path, capsys):
+    logs = [log_of(tmp_path / f"{name}.jsonl", run(windows=5, command=name)) for name in ("one.py", "two.py")]
+    page = Checked(page_of(*logs, capsys=capsys))
+    assert page.parts.count("verdict") == 2
+    assert page.tags.count("html") == 1
+    assert "one.py" in page.text
+    assert "two.py" in page.text
+
+
+def test_a_long_run_stays_small(tmp_path, capsys):
+    assert len(page_of(log_of(tmp_path / "long.jsonl", run(windows=4000)), capsys=capsys)) < 200_000
+
+
+def test_without_jinja2_it_says_what_to_install(tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    assert run_command_line(["report", log_of(tmp_path / "run.jsonl", run(windows=3)), "--format", "html"]) == 1
+    assert 'pip install "tuimon[report]"' in capsys.readouterr().err
+
+
+def test_the_template_lies_in_the_package():
+    assert files("tuimon.views.report").joinpath("report.html.j2").is_file()
+
+
+def test_histories_are_thinned_to_means():
+    rows = decimated([(1.0,), (3.0,)] * POINTS)
+    assert rows == [(2.0,)] * POINTS
+    assert decimated([None, None, None, (4.0,)], most=2) == [None, (4.0,)]
+
+
+def test_paths_leave_gaps_where_nothing_was_measured():
+    assert bars([(1.0, 3.0), None], 1, 4.0) == "M0.0 0.0h500.0v75.0h-500.0z"
+    assert curve([0.0, None, 1.0]).count("M") == 2
+    assert curve([None, None]) == ""
+
+
+def test_one_outlier_does_not_flatten_a_chart():
+    assert top_of([(10.0,)] * 99 + [(500.0,)]) == 15.0
+    assert top_of([None]) == 0.0

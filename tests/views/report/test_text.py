@@ -1,0 +1,186 @@
+"""The report: the JSON contract, and text for an e-mail."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.session import records
+from tuimon.cli.main import run_command_line
+from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.verdicts import Verdicts
+from tuimon.records import Exit, Notice, Record
+from tuimon.sources.log.reader import LogWriter
+from tuimon.views.report.summary import fold, report_of
+from tuimon.views.report.text import text_report
+
+PHASES = {"data": 62, "forward": 11, "backward": 16, "optimizer": 6, "other": 5}
+
+
+def run() -> list[Record]:
+    return [
+        records.header(),
+        records.process(),
+        *(records.steps(float(t), PHASES, first_index=10 * (t - 1)) for t in range(1, 61)),
+        Notice(t=60.0, pid=0, source="gpu", level="info", message="no [bold]driver\x1b[1m"),
+        Exit(t=61.0, pid=100, exit_code=0),
+    ]
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> str:
+    writer = LogWriter(str(tmp_path / "run.jsonl"))
+    for record in run():
+        writer.add(record)
+    writer.flush(0.0)
+    writer.close()
+    return writer.path
+
+
+def test_json_is_the_contract(log: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command_line(["report", log, "--format", "json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["schema"] == 1
+    assert {"run", "ranks", "steps", "phases", "findings"} <= report.keys()
+    assert report["steps"]["count"] == 600
+    assert report["steps"]["median_ms"] == pytest.approx(100, rel=0.1)
+    assert report["steps"]["p95_ms"] == pytest.approx(100, rel=0.1)
+    assert [phase["name"] for phase in report["phases"]] == list(PHASES)
+    assert sum(phase["share"] for phase in report["phases"]) == pytest.approx(1)
+    assert report["phases"][0]["share"] == pytest.approx(0.62)
+    assert report["phases"][0]["cpu_ms_per_step"] == pytest.approx(62)
+    assert report["phases"][0]["gpu_ms_per_step"] is None
+    first = report["findings"][0]
+    assert first["rule"] == "input_bound"
+    assert first["severity"] in ("critical", "warning", "info", "benign")
+    assert {"share_of_step", "cause", "where", "evidence", "action", "estimated_speedup"} <= first.keys()
+    assert report["run"]["exit_code"] == 0
+    assert report["ranks"][0]["pid"] == 100
+
+
+def test_several_logs_are_a_list(log: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command_line(["report", log, log, "--format", "json"]) == 0
+    assert [report["schema"] for report in json.loads(capsys.readouterr().out)] == [1, 1]
+
+
+def test_text_fits_an_email(log: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command_line(["report", log]) == 0
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= 78
+    assert "\x1b" not in out
+    assert "no [bold]driver" in out
+    assert "600 steps" in out
+    assert "INPUT-BOUND" in out.split("\n\n")[1]
+    assert any("data" in line and "62 %" in line for line in out.splitlines())
+
+
+def test_a_run_without_steps() -> None:
+    session, findings = fold([records.header(), Exit(t=1.0, pid=100, exit_code=3, last_line="KeyError")])
+    report = report_of(session, findings, "x")
+    assert report["phases"] == []
+    assert report["steps"]["count"] == 0
+    assert report["steps"]["median_ms"] is None
+    text = text_report(report)
+    assert "No training step was seen." in text
+    assert "ended with exit code 3" in text
+
+
+def test_it_is_written_to_a_file(log: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target = tmp_path / "report.json"
+    assert run_command_line(["report", log, "--format", "json", "-o", str(target)]) == 0
+    assert json.loads(target.read_text())["schema"] == 1
+    assert capsys.readouterr().out == ""
+    assert run_command_line(["report", log, "-o", str(tmp_path / "no" / "x")]) == 1
+    assert "mkdir -p" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("content", "says"), [(b"", "is empty"), (b"\x00\x01\x02", "is no tuimon log")])
+def test_what_is_no_log(content: bytes, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(content)
+    for words in (["report", str(path)], ["view", str(path)]):
+        assert run_command_line(words) == 1
+        assert says in capsys.readouterr().err
+
+
+def finding(rule: str, cause: str | None = None, headline: str = "") -> Finding:
+    return Finding(rule=rule, severity="warning", headline=headline, action="", cause=cause)
+
+
+def test_the_verdict_on_a_run_is_what_held_longest() -> None:
+    verdicts = Verdicts()
+    verdicts.add([finding("warmup")], 5.0)
+    verdicts.add([finding("side_work")], 1.0)
+    for number in range(10):
+        verdicts.add([finding("input_bound", "workers_saturated", str(number)), finding("side_work")], 2.0)
+    verdicts.add([finding("input_bound", "no_workers")], 1.0)  # the workers went first
+    verdicts.add([finding("gc_pauses")], 0.5)
+    assert [(f.rule, f.cause, f.headline) for f in verdicts.ranked()] == [
+        ("input_bound", "workers_saturated", "9"),
+        ("side_work", None, ""),
+    ]
+
+
+def test_a_run_that_never_got_warm() -> None:
+    verdicts = Verdicts()
+    assert verdicts.ranked() == []
+    verdicts.add([finding("warmup")], 5.0)
+    assert [f.rule for f in verdicts.ranked()] == ["warmup"]
+
+
+@pytest.mark.parametrize(
+    "names, code", [("input_bound", 1), ("no_workers,hang", 1), ("critical", 1), ("warning,side_work", 0)]
+)
+def test_fail_on_a_finding_is_told_by_the_exit_code(
+    log: str, capsys: pytest.CaptureFixture[str], names: str, code: int
+) -> None:
+    assert run_command_line(["report", log, "--fail-on", names]) == code
+    shown = capsys.readouterr()
+    assert ("INPUT-BOUND" in shown.out, "input_bound (critical): 62 % of every step" in shown.err) == (True, bool(code))
+
+
+def test_fail_on_something_unknown_is_a_usage_error(log: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command_line(["report", log, "--fail-on", "slow"]) == 2
+    assert "'slow' is no rule, cause or severity" in capsys.readouterr().err
+
+
+def test_changes_of_the_verdict_and_rules_without_evidence_are_told() -> None:
+    healthy = {"data": 1, "forward": 50, "backward": 49}
+    later = [records.steps(float(t), healthy, first_index=10 * (t - 1)) for t in range(62, 130)]
+    verdicts = Verdicts()
+    session, findings = fold([*run()[:-1], *later], verdicts)
+    report = report_of(session, findings, "x", verdicts.changes)
+    assert report["changes"][0]["from"] == "input_bound/no_workers"
+    assert report["changes"][0]["step"] > 600
+    assert "gc_pauses" in {entry["rule"] for entry in report["unjudged"]}
+    text = text_report(report)
+    assert "How the verdict changed" in text
+    assert "places: no stack samples" in text
+
+
+def test_how_well_stacks_were_sampled_is_in_the_report(log: str, tmp_path: Path) -> None:
+    assert report_of(*fold(run())[:2], log)["sampling"] is None
+    windows = [records.stacks(float(t), ([0], 20)) for t in range(1, 61)]
+    report = report_of(*fold([*run()[:2], *windows, *run()[2:]])[:2], log)
+    assert report["sampling"]["rate_hz"] == pytest.approx(20)
+    assert report["sampling"]["coverage"] == pytest.approx(1.0)
+    assert (report["sampling"]["failed_samples"], report["sampling"]["lost_windows"]) == (0, 0)
+    assert "Stack samples: 20 Hz · 100 % covered" in text_report(report)
+
+
+@pytest.mark.parametrize(
+    ("estimated", "at_most", "told"),
+    [
+        (1.2, 2.5, ["  Gain: steps 1.2 to 2.5 times as fast"]),
+        (1.2, 1.21, ["  Gain: steps up to 1.2 times as fast"]),
+        (1.2, None, ["  Gain: steps up to 1.2 times as fast"]),
+        (None, 2.5, ["  Gain: not certain; steps at most 2.5 times as fast"]),
+        (None, None, []),
+    ],
+)
+def test_a_gain_is_a_range_where_the_evidence_leaves_one(estimated, at_most, told):
+    from tuimon.views.report.text import gain
+
+    assert gain(estimated, at_most) == told

@@ -1,0 +1,83 @@
+"""Bars and charts are pure functions: literal values, literal strings."""
+
+import pytest
+
+from tuimon.views.tui.drawing.charts import bar, ceiling, chart, meter, stacked, tinted
+from tuimon.views.tui.drawing.lines import text_of
+
+
+@pytest.mark.parametrize(
+    ("ratio", "width", "drawn"),
+    [
+        (0.0, 4, "    "),
+        (1.0, 4, "████"),
+        (0.5, 4, "██  "),
+        (0.53, 4, "██▏ "),
+        (0.001, 4, "▏   "),
+        (2.0, 4, "████"),
+        (-1.0, 4, "    "),
+        (None, 4, "    "),
+        (0.5, 0, ""),
+    ],
+)
+def test_bar(ratio, width, drawn):
+    assert bar(ratio, width) == drawn
+
+
+def test_meter_is_as_wide_as_asked():
+    assert meter(0.5, 6) == ("━━━", "───")
+    assert meter(0.01, 6) == ("━", "─────")
+    assert meter(None, 3) == ("", "───")
+
+
+def test_chart_fills_from_the_right():
+    assert chart([0, 1, 2, 3, 4], 4, 1, 0, 4) == [" ⢀⣠⣾"]
+
+
+def test_a_measured_zero_shows_a_dot_and_a_gap_none():
+    assert chart([0.0, None, 0.0, 0.0], 2, 1, 0, 1) == ["⡀⣀"]
+
+
+def test_chart_over_two_rows_is_cut_off_at_hi():
+    assert chart([1, 2, 9, 9], 2, 2, 0, 2) == ["⢸⣿", "⣿⣿"]
+
+
+def test_chart_with_one_column_a_value():
+    assert chart([4, 2], 2, 1, 0, 4, columns=1) == ["⣿⣤"]
+
+
+def test_the_body_of_a_chart_is_darker_than_its_edge():
+    rows = tinted(chart([4, 4, 1, 1], 2, 2, 0, 4), "gpu")
+    assert [(span.text, span.role) for span in rows[0]] == [("⣿ ", "gpu-edge")]
+    assert [(span.text, span.role) for span in rows[1]] == [("⣿", "gpu-body"), ("⣤", "gpu-edge")]
+
+
+ROLES = ("data", "forward")
+
+
+def test_stacked_puts_the_first_part_on_top():
+    rows = stacked([(1.0, 1.0)], ROLES, 1, 2, 2.0)
+    assert [(text_of(row), row[0].role) for row in rows] == [("█", "data"), ("█", "forward")]
+
+
+def test_a_cell_shared_by_two_parts_shows_both():
+    (row,) = stacked([(3.0, 1.0)], ROLES, 1, 1, 4.0)
+    assert [(span.text, span.role) for span in row] == [("▂", "forward on:data")]
+
+
+def test_windows_without_a_step_are_gaps():
+    (row,) = stacked([(1.0, 0.0), None, (0.5, 0.0)], ROLES, 5, 1, 1.0)
+    assert text_of(row) == "  █ ▄"
+
+
+def test_the_smallest_step_still_shows():
+    (row,) = stacked([(0.0001, 0.0)], ROLES, 1, 1, 100.0)
+    assert text_of(row) == "▁"
+
+
+def test_ceiling_is_calm_about_outliers():
+    assert ceiling([10.0] * 20 + [4000.0]) == 12
+    assert ceiling([]) == 1.0
+    assert ceiling([None, 0.38]) == pytest.approx(0.4)
+    assert ceiling([0.0, 0.0]) == 1.0
+    assert ceiling([66.0, 96.0]) == 120

@@ -1,0 +1,77 @@
+"""Cells, not characters: wide characters, cutting, wrapping, ASCII terminals."""
+
+import pytest
+from rich.cells import cell_len
+
+from tuimon.views.tui.drawing.glyphs import ascii_only, blocks_only, glyphs_of, terminal_has_unicode
+from tuimon.views.tui.drawing.lines import cells, clip, clipped, column, justified, line, text_of, wrapped
+
+
+@pytest.mark.parametrize("text", ["abc", "漢字テキスト", "a漢b字c", ""])
+@pytest.mark.parametrize("width", range(1, 14))
+def test_a_column_has_exactly_its_width_in_cells(text, width):
+    assert cell_len(column(text, width)) == width
+    assert cell_len(column(text, width, ">")) == width
+    assert cell_len(clipped(text, width)) <= width
+
+
+def test_clip_keeps_roles_and_says_what_was_cut():
+    spans = clip(line(("abcdef", "data"), ("ghi", "dim")), 4)
+    assert [tuple(span) for span in spans] == [("abc…", "data")]
+    assert clip(line(("abc", "data"), ("def", "dim")), 4)[-1] == ("…", "dim")
+    assert text_of(clip(line("abc", "def"), 3)) == "ab…"
+
+
+@pytest.mark.parametrize("width", range(1, 30))
+def test_justified_never_overflows(width):
+    spans = justified(line("left 漢字 side"), line("right"), width)
+    assert cells(spans) <= width
+    assert width < 20 or text_of(spans).endswith("right")
+
+
+def test_wrapping_cuts_words_that_are_too_long():
+    assert wrapped("one two three", 7) == ["one two", "three"]
+    assert wrapped("abcdefgh", 3) == ["abc", "def", "gh"]
+    assert all(cell_len(row) <= 5 for row in wrapped("漢字漢字漢字 x", 5))
+    assert wrapped("", 5) == []
+
+
+def test_ascii_keeps_the_width():
+    drawn = "┤█▌ 63 % – 漢 ⣿⣀ ×2 …"
+    assert ascii_only(drawn).isascii()
+    assert cell_len(ascii_only(drawn)) == cell_len(drawn)
+    assert ascii_only("⣿⣤⣀ ━─ █") == "#:. =- #"
+
+
+@pytest.mark.parametrize(
+    ("environ", "encoding", "can"),
+    [
+        ({"TERM": "xterm-256color"}, "utf-8", True),
+        ({"TERM": "xterm", "LANG": "C"}, "UTF-8", True),  # Python speaks UTF-8 there, PEP 538
+        ({"TERM": "xterm", "LC_ALL": "C"}, "utf-8", False),
+        ({"TERM": "xterm", "LC_ALL": "de_DE.utf8"}, "ascii", True),
+        ({"TERM": "xterm"}, "iso8859-1", False),
+        ({"TERM": "linux"}, "utf-8", False),
+    ],
+)
+def test_which_terminals_get_braille(environ, encoding, can):
+    assert terminal_has_unicode(environ, encoding) is can
+
+
+def test_blocks_stand_for_braille_by_its_height():
+    assert blocks_only("⢀⣀⡄⣤⣆⣶⡇⣿ ━ 漢") == "▂▂▄▄▆▆██ ━ 漢"
+
+
+@pytest.mark.parametrize(
+    ("environ", "glyphs"),
+    [
+        ({"TERM": "xterm"}, "braille"),
+        ({"TERM": "xterm", "TUIMON_GLYPHS": "blocks"}, "blocks"),
+        ({"TERM": "linux", "TUIMON_GLYPHS": "blocks"}, "blocks"),
+        ({"TERM": "linux"}, "ascii"),
+        ({"TERM": "xterm", "TUIMON_GLYPHS": "ascii"}, "ascii"),
+        ({"TERM": "xterm", "TUIMON_GLYPHS": "what"}, "braille"),
+    ],
+)
+def test_the_user_has_the_last_word_on_characters(environ, glyphs):
+    assert glyphs_of(environ, "utf-8") == glyphs

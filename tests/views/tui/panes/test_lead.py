@@ -1,0 +1,132 @@
+"""The GPU's part of the Phases pane: its time beside the CPU's, its idle share, and the lead."""
+
+import pytest
+
+from tuimon.session.rows import GpuTimeRow, LeadRow, PhaseRow, PhaseTable, RangeRow, StepSummary
+from tuimon.views.tui.drawing.lines import Span, cells, text_of
+from tuimon.views.tui.panes.lead import lead_lines, lead_words
+from tuimon.views.tui.panes.phase_rows import between, phase_line, phase_rows
+from tuimon.views.tui.panes.phases import PhasesPicture, phases_lines
+
+BOUNDARIES = ("fetch end", "backward begin", "backward end", "optimizer begin", "optimizer end")
+
+
+def times(median_us, drained=0.0, *, idle=0.0, paced=0.0, error_us=14.0, history=()):
+    low, high = (None, None) if median_us is None else (median_us / 2, median_us * 2)
+    leads = tuple(LeadRow(name, 450, low, median_us, high, drained) for name in BOUNDARIES)
+    return GpuTimeRow(0, 450, idle, paced, leads, error_us, history)
+
+
+AHEAD = times(38_000.0)
+BEHIND = times(50.0, 0.84, idle=0.31, paced=0.13)
+UNKNOWN = times(None, 0.1, idle=0.02, paced=0.1, error_us=2300.0)
+
+
+def drawn(lines):
+    return [text_of(row).rstrip() for row in lines]
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        (AHEAD, "launches run 38.0 ms ahead"),
+        (BEHIND, "the GPU waits for the CPU (0.05 ms ahead)"),
+        (times(99.0), "the GPU waits for the CPU (0.10 ms ahead)"),
+        (times(5000.0, 0.6), "the GPU waits for the CPU (5.0 ms ahead)"),
+        (times(None, 0.9), "the GPU waits for the CPU"),
+        (UNKNOWN, "lead not known (clocks ±2.3 ms)"),
+        (times(None, error_us=None), "lead not known"),
+        (AHEAD._replace(leads=()), "lead not known (clocks ±0.01 ms)"),
+    ],
+)
+def test_the_lead_in_words(row, words):
+    assert lead_words(row) == words
+
+
+def test_where_backward_begins_stands_for_all():
+    leads = (LeadRow("fetch end", 900, 1.0, 2.0, 3.0, 1.0), LeadRow("backward begin", 450, 1e3, 2e3, 3e3, 0.0))
+    assert lead_words(AHEAD._replace(leads=leads)) == "launches run 2.0 ms ahead"
+    assert lead_words(AHEAD._replace(leads=leads[:1])).startswith("the GPU waits")
+
+
+def test_one_line_with_a_gauge_of_the_lead_against_the_step():
+    assert drawn(lead_lines(AHEAD, 76.0, 76, 1)) == [
+        f"lead      {'━' * 12}{'─' * 11}  launches run 38.0 ms ahead · GPU idle 0 %"
+    ]
+    assert drawn(lead_lines(BEHIND, 76.0, 76, 1)) == [
+        "lead      ━───────  the GPU waits for the CPU (0.05 ms ahead) · idle 31–44 %"
+    ]
+
+
+def test_two_lines_with_gauges_alike():
+    assert drawn(lead_lines(BEHIND, 76.0, 60, 2)) == [
+        "lead      ━──────  the GPU waits for the CPU (0.05 ms ahead)",
+        "GPU idle  ━━┄────  31–44 % of its time",
+    ]
+    assert drawn(lead_lines(times(9000.0, 0.3), 10.0, 76, 2))[0].endswith(
+        "launches run 9.0 ms ahead · ran dry 30 % of the time"
+    )
+
+
+def test_a_gauge_is_empty_where_the_lead_is_not_known():
+    (row,) = lead_lines(UNKNOWN, 76.0, 76, 1)
+    assert "━" not in text_of(row) and "not known (clocks ±2.3 ms)" in text_of(row)
+    assert drawn(lead_lines(UNKNOWN, 76.0, 46, 2))[0].endswith("  not known (clocks ±2.3 ms)")
+
+
+def test_every_boundary_where_there_is_room():
+    rows = drawn(lead_lines(times(2000.0, history=(1900.0, None, 2000.0)), 10.0, 76, 12))
+    assert rows[3].startswith("over time") and rows[3].endswith("⢰⢰  0 – 2.5 ms")
+    assert rows[4].split() == ["lead", "at", "median", "least", "most", "ran", "dry"]
+    assert rows[5].split() == ["fetch", "end", "2.0", "ms", "1.0", "ms", "4.0", "ms", "0", "%"]
+    assert len(rows) == 10
+
+
+@pytest.mark.parametrize("width", [36, 46, 56, 76, 106])
+@pytest.mark.parametrize("most", [1, 2, 12])
+def test_it_fits(width, most):
+    for row in (AHEAD, BEHIND, UNKNOWN):
+        lines = lead_lines(row, None, width, most)
+        assert len(lines) <= most and all(cells(line) <= width for line in lines)
+
+
+PHASE = PhaseRow("data", 0.62, 41.5, gpu_ms_per_step=40.0, gpu_idle_ms_per_step=10.0, gpu_paced_ms_per_step=6.0)
+
+
+def test_the_gpus_time_stands_beside_the_cpus():
+    assert text_of(phase_line(PHASE, 56, gpu=True)).endswith("41.5 ms  GPU  40.0 ms   62 %")
+    assert text_of(phase_line(PHASE, 76, gpu=True)).endswith("41.5 ms  GPU  40.0 ms  idle 25–40 %   62 %")
+    assert "GPU" not in text_of(phase_line(PHASE, 36, gpu=True))
+
+
+@pytest.mark.parametrize("width", [46, 56, 76, 106])
+def test_ranges_and_phases_line_up(width):
+    rows = (PHASE, PhaseRow("forward", 0.3, 20.0, estimated=True, error=0.05, gpu_ms_per_step=2.0))
+    ranges = (RangeRow("conv", "conv", 0, "forward", 1.0, 5.0, 0.07),)
+    drawn = [text_of(row) for row in phase_rows(PhaseTable(1, 30.0, 450, False, rows), ranges, width)]
+    assert len({row.index(" ms") for row in drawn}) == 1
+    assert len({len(row.partition("±")[0].rstrip()) for row in drawn}) == 1  # the shares end together
+    assert all(cells([Span(row)]) == width for row in drawn)
+
+
+def test_a_phase_without_gpu_time_has_a_dash():
+    unknown = PhaseRow("eval", 0.1, 4.0)
+    assert text_of(phase_line(unknown, 76, gpu=True)).endswith("4.0 ms  GPU        –  idle       –   10 %")
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "text"),
+    [(0.31, 0.44, "31–44 %"), (0.3, 0.3, "30 %"), (0.0, 0.004, "<1 %"), (0.9, 1.2, "90–100 %")],
+)
+def test_what_is_known_within_bounds(least, most, text):
+    assert between(least, most) == text
+
+
+def test_the_whole_pane_in_eight_rows():
+    rows = (PHASE, *(PhaseRow(name, 0.1, 6.0, gpu_ms_per_step=6.0) for name in ("forward", "backward", "optimizer")))
+    table = PhaseTable(1, 30.0, 450, False, rows)
+    steps = StepSummary(1000, 14.9, 67.0, 81.0, "data", 0.01, 0)
+    picture = PhasesPicture(table, steps, ((41.5, 7.1, 10.4, 3.9, 3.2, 0.0),) * 50, 1, 1.0, (), (), AHEAD)
+    lines = drawn(phases_lines(picture, 76, 6))
+    assert [line.split()[0] for line in lines] == ["data", "forward", "backward", "optimizer", "lead", "history"]
+    assert sum(line.startswith(("lead", "GPU idle")) for line in drawn(phases_lines(picture, 76, 20))) == 2

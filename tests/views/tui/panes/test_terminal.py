@@ -1,0 +1,90 @@
+"""Output is played into a terminal: progress bars come out right, garbage comes out harmless."""
+
+import random
+
+import pytest
+from rich.cells import cell_len
+
+from tuimon.views.tui.drawing.lines import text_of
+from tuimon.views.tui.panes.terminal import HISTORY_LINES, OutputScreen, folded
+
+
+def shown(*chunks, count=50):
+    screen = OutputScreen()
+    for chunk in chunks:
+        screen.feed(chunk)
+    return [text_of(row) for row in screen.tail(count)]
+
+
+def test_a_line_feed_returns_to_the_first_column():
+    assert shown(b"ab\ncd\n") == ["ab", "cd", ""]
+
+
+def test_a_progress_bar_stays_one_line():
+    assert shown(b"start\n", *(b"\r%3d%%|%s" % (i, b"#" * i) for i in range(60))) == ["start", " 59%|" + "#" * 59]
+
+
+def test_characters_split_between_two_reads():
+    assert shown("漢字".encode()[:4], "漢字".encode()[4:]) == ["漢字"]
+
+
+def test_colours_are_roles():
+    screen = OutputScreen()
+    screen.feed(b"\x1b[1;31mred\x1b[0m \x1b[38;2;1;2;3mrgb\x1b[0m \x1b[93my\x1b[0m")
+    assert [tuple(span) for span in screen.tail(1)[0]] == [
+        ("red", "fg:red bold"),
+        (" ", ""),
+        ("rgb", "fg:#010203"),
+        (" ", ""),
+        ("y", "fg:bright_yellow"),
+    ]
+
+
+def test_what_scrolls_out_is_kept_up_to_a_bound():
+    screen = OutputScreen()
+    screen.feed(b"".join(b"line %d\n" % i for i in range(3000)))
+    assert HISTORY_LINES <= screen.line_count <= HISTORY_LINES + 24
+    assert text_of(screen.tail(1, above=1)[0]) == "line 2999"
+    assert text_of(screen.tail(1, above=101)[0]) == "line 2899"
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"\x1b]0;title without an end ",
+        b"\x1bP never ended ",
+        b"\x0e",
+        b"\x1b(0",
+        b"\x1b%@",
+        b"\x1b[?3h",
+        b"\x1b[20l",
+        b"\x1b[?5h",
+        b"\xc2\x9d",
+        b"\x1b[>4;2m",
+        b"\x1b[999999999999A",
+        b"\x1b[?1049h",
+        b"\xff\xfe\x00\x07",
+    ],
+)
+def test_what_follows_garbage_is_readable(garbage):
+    assert shown(garbage, b"\r\x1b[2K\nafter\n")[-2:] == ["after", ""]
+
+
+def test_random_bytes_break_nothing():
+    chance = random.Random(7)
+    screen = OutputScreen()
+    for _ in range(150):
+        body = bytes(
+            chance.choices(b"\x1b[];?0123456789mHJKABCDhlrPX^_()\x07\x9b\x9d\r\n\t\x08abc\xe6\xbc\xa2\xff", k=60)
+        )
+        screen.feed(body)
+    for row in screen.tail(200):
+        assert all(char.isprintable() for char in text_of(row))
+
+
+def test_long_lines_are_folded_at_the_cell():
+    screen = OutputScreen()
+    screen.feed("漢字漢字ab\n".encode())
+    rows = folded(screen.tail(5), 5)
+    assert [text_of(row) for row in rows] == ["漢字", "漢字a", "b", ""]
+    assert all(cell_len(text_of(row)) <= 5 for row in rows)

@@ -1,0 +1,27 @@
+"""Hot lines, call tree and icicle as SVG. After a wanted change: pytest -k the_profile --snapshot-update"""
+
+import pytest
+
+from tests.session.samples import profiles
+from tests.views.streams import Playback
+from tests.views.tui.test_snapshots import INSTALLED, RECORDED_WITH
+from tuimon.views.tui.app import TuimonApp
+from tuimon.views.tui.terminal_app import Look
+
+pytestmark = pytest.mark.skipif(INSTALLED != RECORDED_WITH, reason=f"recorded with textual, rich {RECORDED_WITH}")
+
+
+@pytest.mark.parametrize(
+    ("size", "keys"),
+    [((80, 24), ("h",)), ((120, 40), ("c", "down", "down")), ((120, 40), ("d", "i", "down", "down"))],
+    ids=["lines-80x24", "tree-120x40", "icicle-120x40-light"],
+)
+def test_the_profile(snap_compare, size, keys):
+    async def one_tick(pilot):
+        pilot.app.tick()
+        for key in keys:
+            await pilot.press(key)
+            await pilot.pause()
+
+    app = TuimonApp(Playback(profiles.records()), refresh_s=3600, look=Look())
+    assert snap_compare(app, terminal_size=size, run_before=one_tick)

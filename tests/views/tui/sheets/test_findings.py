@@ -1,0 +1,137 @@
+"""The sheet of findings: what they rest on, what changed, what could not be judged."""
+
+import pytest
+
+from tests.views import streams
+from tests.views.tui.test_app import running
+from tuimon.diagnosis import Unjudged
+from tuimon.diagnosis.steady import Change
+from tuimon.views.tui.drawing.lines import cells, text_of
+from tuimon.views.tui.sheets.evidence import evidence
+from tuimon.views.tui.sheets.findings import changes_lines, findings_lines, unjudged_lines, verdict_name
+
+CHANGES = (
+    Change(62.0, 1200, "input_bound/no_workers", "compute_bound"),
+    Change(101.0, None, "compute_bound", None),
+)
+MISSING = (
+    Unjudged("launch_bound", "no GPU events are recorded"),
+    Unjudged("places", "no stack samples"),
+    Unjudged("sync_point", "no GPU events are recorded"),
+)
+
+
+def drawn(lines):
+    return [text_of(row).rstrip() for row in lines]
+
+
+def test_what_changed_the_latest_first():
+    assert drawn(changes_lines(CHANGES, 2.0, 80)) == [
+        "What changed, the latest first",
+        " 1m39s                 compute-bound → nothing found",
+        " 1m00s   step 1 200    input-bound (no workers) → compute-bound",
+    ]
+    assert drawn(changes_lines(CHANGES, 2.0, 50))[-2:] == [
+        " 1m00s   step 1 200    input-bound (no workers) →",
+        "                       compute-bound",
+    ]
+    assert changes_lines((), 0.0, 80) == []
+
+
+def test_many_changes_are_cut_to_the_latest():
+    many = [Change(float(t), t, "input_bound", "side_work") for t in range(100)]
+    rows = drawn(changes_lines(many, 0.0, 80))
+    assert len(rows) == 21 and "step 99" in rows[1]
+
+
+def test_what_could_not_be_judged_by_its_reason():
+    assert drawn(unjudged_lines(MISSING, 80)) == [
+        "Could not be judged",
+        " no GPU events are recorded",
+        "   launch-bound, sync-point",
+        " no stack samples",
+        "   places",
+    ]
+    assert unjudged_lines((), 80) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [(None, "nothing found"), ("side_work", "side-work"), ("input_bound/slow_item", "input-bound (slow item)")],
+)
+def test_verdicts_in_words(name, text):
+    assert verdict_name(name) == text
+
+
+def test_the_code_around_the_place_takes_the_place_of_its_line():
+    code = [(29, "def augment(img):"), (30, "    x = 1"), (31, "    out = cv(img, kernel)"), (40, "far")]
+    rows = drawn(findings_lines([streams.INPUT_BOUND], 80, lambda _: code))
+    at = next(y for y, row in enumerate(rows) if row.startswith(" where"))
+    assert [row.strip() for row in rows[at + 1 : at + 4]] == [
+        "29 │ def augment(img):",
+        "30 │     x = 1",
+        "31 ▏     out = cv(img, kernel)",
+    ]
+    assert "far" not in "\n".join(rows)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "shown"),
+    [
+        ("data_ms_per_step", 41.5, ("data per step", "41.5 ms")),
+        ("gpu_ms_per_step", None, ("GPU per step", "–")),
+        ("worker_cpu_ratio", 0.998, ("worker CPU", "100 %")),
+        ("hot_share", None, ("hot share", "–")),
+        ("gpu_idle_at_most", 0.44, ("GPU idle at most", "44 %")),
+        ("gpu_util", 0.97, ("GPU util", "97 %")),
+        ("sm_clock_max_mhz", 1980, ("SM clock max", "1980 MHz")),
+        ("power_limit_w", 700.0, ("power limit", "700 W")),
+        ("temperature_c", 61.0, ("temperature", "61 °C")),
+        ("reserved_bytes", 36 << 30, ("reserved", "36 GiB")),
+        ("growth_bytes_per_s", 2.5 * 2**20, ("growth", "2.5 MiB/s")),
+        ("full_in_s", 192.0, ("full in", "3m12s")),
+        ("lead_us", 50.0, ("lead", "0.05 ms")),
+        ("speedup_at_most", 1.234, ("speedup at most", "1.23×")),
+        ("cores", 2, ("cores", "2")),
+        ("pinned", False, ("pinned", "no")),
+        ("cause", "power cap", ("cause", "power cap")),
+        ("cores_wanted", 1.7, ("cores wanted", "1.7")),
+    ],
+)
+def test_evidence_with_its_unit(name, value, shown):
+    assert evidence(name, value) == shown
+
+
+@pytest.mark.parametrize("width", [36, 56, 100])
+def test_it_fits(width):
+    rows = [*changes_lines(CHANGES, 0.0, width), *unjudged_lines(MISSING, width)]
+    assert all(cells(row) <= width for row in rows)
+
+
+class Files:
+    """Code that a test makes up."""
+
+    def __init__(self):
+        self.asked = []
+
+    def code(self, file, line, started_unix_s=None):
+        self.asked.append((file, line))
+        return [(30, "x = 1"), (31, "y = augmented(x)")]
+
+
+@pytest.mark.parametrize("keys", [("v",), ("tab", "enter")])
+async def test_the_sheet_has_it_all_in_order(keys):
+    monitor = streams.input_bound(5)
+    monitor.changes, monitor.closeup = CHANGES, Files()
+    async with running(monitor) as (app, pilot):
+        await pilot.press(*keys)
+        await app.workers.wait_for_complete()
+        await pilot.pause()
+        app.tick()
+        shown = "\n".join(text_of(row) for row in app.screen.body.lines)
+        order = [shown.index(part) for part in ("INPUT-BOUND", "y = augmented(x)", "SIDE-WORK", "What changed",
+                                                "Could not be judged", "launch-bound")]  # fmt: skip
+        assert order == sorted(order)
+        assert monitor.closeup.asked == [("/home/me/project/transforms.py", 31)]
+        await pilot.press("escape")
+        assert len(app.screen_stack) == 1

@@ -1,0 +1,77 @@
+"""The in-loop API, ``tuimon.phase``, ``tuimon.mark`` and ``tuimon.step``: no-ops unless this process is monitored."""
+
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # typing costs milliseconds, in every process that imports tuimon
+    from types import TracebackType
+    from typing import Any, Callable, Optional, Type, TypeVar
+
+    F = TypeVar("F", bound=Callable[..., Any])
+
+#: The modules ``runtime`` and ``ranges``, once there is a ring to write to.
+_runtime: "Any" = None
+_ranges: "Any" = None
+
+
+def connect(runtime: "Any", ranges: "Any") -> None:
+    """From now on calls leave markers; called when torch has been imported."""
+    global _runtime, _ranges
+    _ranges = ranges
+    _runtime = runtime
+
+
+class phase:  # reads as a statement: with tuimon.phase("augment"):
+    """A named part of the loop, ``with tuimon.phase("augment"):`` or ``@tuimon.phase("augment")``.
+
+    Nests, and may be entered again and from several threads. As a decorator: of a generator, the time inside it
+    counts; of a coroutine, the time from its start to its end.
+    """
+
+    __slots__ = ("_name",)
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __enter__(self) -> "phase":
+        runtime = _runtime
+        if runtime is not None and runtime.on and not runtime.is_compiling():
+            _ranges.push(self._name, sys._getframe(1))
+        return self
+
+    def __exit__(
+        self,
+        error_type: "Optional[Type[BaseException]]",
+        error: "Optional[BaseException]",
+        traceback: "Optional[TracebackType]",
+    ) -> None:
+        runtime = _runtime
+        if runtime is not None and runtime.on and not runtime.is_compiling():
+            _ranges.pop()
+
+    def __call__(self, function: "F") -> "F":
+        """The function, with its runs as ranges; unchanged with ``TUIMON_MARKERS=0``."""
+        if os.environ.get("TUIMON_MARKERS") == "0":
+            return function
+        from .ranges import decorated
+
+        return decorated.decorate(function, self._name)  # type: ignore[no-any-return]  # a wrapper like the function
+
+
+def mark(name: str) -> None:
+    """Something happened here and now."""
+    runtime = _runtime
+    if runtime is not None and runtime.on and not runtime.is_compiling():
+        _ranges.mark(name, sys._getframe(1))
+
+
+def step() -> None:
+    """A training step ends here. Needed only where tuimon finds the wrong steps by itself."""
+    runtime = _runtime
+    if runtime is not None and runtime.on and not runtime.is_compiling():
+        _ranges.step()
+
+
+# pickled under the name that users know: the module they come from may be the injected copy
+phase.__module__ = mark.__module__ = step.__module__ = "tuimon"

@@ -1,0 +1,183 @@
+"""The boundaries of a training loop that are hooked in torch: fetch, backward, optimizer; and how each is undone.
+
+``tuimon_fetch``, ``tuimon_backward`` and ``tuimon_scaler_step`` stand in the stacks of the samples: phases are told by
+their names. None of them appears in a traceback that the user sees (Python 3.11 and later).
+"""
+
+from functools import partial, wraps
+from typing import Any, Callable, List
+
+from . import runtime
+from .gpu_clock.clock import GpuClock
+from .gpu_clock.cuda import WaitingClock
+from .loading import epochs, loaders, worker
+from .ring.layout import BACKWARD_BEGIN, BACKWARD_END, FETCH_BEGIN, FETCH_END, OPTIMIZER_BEGIN, OPTIMIZER_END
+from .ring.loading_slots import Slot
+from .torch_compat import captures, dynamo
+from .torch_compat.tracebacks import hide_frame as _hide_frame
+
+Undo = Callable[[], object]
+
+_undo: List[Undo] = []
+
+
+def uninstall() -> None:
+    """Undo every hook."""
+    while _undo:
+        try:
+            _undo.pop()()
+        except Exception:
+            continue
+
+
+def hide() -> None:
+    """Keep what the hooks are made of out of torch.compile's sight."""
+    dynamo.skip_with_callees(
+        loaders.number_of,
+        loaders.ready,
+        _hide_frame,
+        worker.slot_of,
+        Slot.enter,
+        runtime.tell_facts,
+        runtime.emit_timed,
+        runtime.wake,
+        WaitingClock.number,
+        GpuClock.number,
+        GpuClock.record,
+    )
+
+
+def hook_fetch(dataloader: Any) -> None:
+    """Markers around the fetch of a batch. ``dataloader`` is the module ``torch.utils.data.dataloader``."""
+    iterator_class = dataloader._BaseDataLoaderIter
+    original = iterator_class.__next__
+
+    @wraps(original)
+    def tuimon_fetch(self: Any) -> Any:
+        try:
+            number = self._tuimon_iterator
+            ready = loaders.ready(self) if self._num_workers else 0
+        except AttributeError:
+            number = loaders.number_of(self)
+            ready = 0
+        runtime.emit(FETCH_BEGIN, number, ready)
+        try:
+            batch = original(self)
+        except BaseException as error:
+            runtime.emit(FETCH_END, number, 1 if isinstance(error, StopIteration) else 2)
+            _hide_frame(error)
+            raise
+        (runtime.emit if runtime.clock is None else runtime.emit_timed)(FETCH_END, number)
+        return batch
+
+    dynamo.skip(tuimon_fetch)
+    _rebind([iterator_class], "__next__", tuimon_fetch)
+    epochs.hook_iterators(dataloader, lambda owner, name, replacement: _rebind([owner], name, replacement))
+
+
+def hook_loading(fetch: Any) -> None:
+    """Where batches are made, in workers or not. ``fetch`` is the module ``torch.utils.data._utils.fetch``."""
+    worker.hook_fetchers(fetch, lambda owner, name, replacement: _rebind([owner], name, replacement))
+
+
+def hook_backward(autograd: Any) -> None:
+    """Markers around ``Tensor.backward``, ``autograd.backward`` and ``autograd.grad``, through the engine they share.
+
+    Bound in ``torch.autograd.graph`` as well: torch's own patching (export) restores from there.
+    """
+    original = autograd._engine_run_backward
+
+    @wraps(original)
+    def tuimon_backward(t_outputs: Any, *args: Any, **kwargs: Any) -> Any:
+        if runtime.is_compiling():
+            return original(t_outputs, *args, **kwargs)
+        if runtime.resting:
+            runtime.resting -= 1
+            if runtime.resting <= 0:
+                runtime.wake()
+        (runtime.emit if runtime.clock is None else runtime.emit_timed)(BACKWARD_BEGIN)
+        try:
+            result = original(t_outputs, *args, **kwargs)
+        except BaseException as error:
+            runtime.emit_timed(BACKWARD_END)
+            _hide_frame(error)
+            raise
+        (runtime.emit if runtime.clock is None else runtime.emit_timed)(BACKWARD_END)
+        if runtime.facts_due:
+            runtime.tell_facts()
+        return result
+
+    dynamo.skip(tuimon_backward)
+    modules = [autograd, getattr(autograd, "graph", autograd)]
+    owners = [module for module in modules if module.__dict__.get("_engine_run_backward") is original]
+    _rebind(owners, "_engine_run_backward", tuimon_backward)
+
+
+def hook_optimizer(optimizer: Any) -> None:
+    """Markers around every optimizer's ``step``, by torch's official hooks (``torch.optim.optimizer``).
+
+    The post hook does not run when a step raises. Markers carry the id of the optimizer: a step that begins while one
+    of the same optimizer is open shows the reader that the first was abandoned.
+    """
+    before = optimizer.register_optimizer_step_pre_hook(_step_begins)
+    _undo.append(before.remove)
+    after = optimizer.register_optimizer_step_post_hook(_step_ends)
+    _undo.append(after.remove)
+    dynamo.skip_with_callees(_step_begins, _step_ends)
+
+
+def hook_scaler(grad_scaler: Any) -> None:
+    """Markers around ``GradScaler.step``: the optimizer's hooks do not fire when it skips a step."""
+    scaler_class = grad_scaler.GradScaler
+    original = scaler_class.step
+
+    @wraps(original)
+    def tuimon_scaler_step(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if runtime.is_compiling():
+            return original(self, *args, **kwargs)
+        runtime.emit_timed(OPTIMIZER_BEGIN, id(self))
+        try:
+            result = original(self, *args, **kwargs)
+        except BaseException as error:
+            runtime.emit_timed(OPTIMIZER_END, id(self))
+            _hide_frame(error)
+            raise
+        runtime.emit_timed(OPTIMIZER_END, id(self))
+        return result
+
+    dynamo.skip(tuimon_scaler_step)
+    _rebind([scaler_class], "step", tuimon_scaler_step)
+
+
+def hook_captures(graphs: Any) -> None:
+    """The GPU clock rests during captures. ``graphs``: ``torch.cuda.graphs`` or ``torch.accelerator.graphs``."""
+    if runtime.clock is not None:
+        let_pass = runtime.let_gpu_clock_pass
+        captures.hook(graphs, lambda owner, name, replacement: _rebind([owner], name, replacement), let_pass)
+
+
+def _step_begins(optimizer: Any, args: Any, kwargs: Any) -> None:
+    if runtime.is_compiling():
+        return
+    (runtime.emit if runtime.clock is None else runtime.emit_timed)(OPTIMIZER_BEGIN, id(optimizer))
+
+
+def _step_ends(optimizer: Any, args: Any, kwargs: Any) -> None:
+    if runtime.is_compiling():
+        return
+    (runtime.emit if runtime.clock is None else runtime.emit_timed)(OPTIMIZER_END, id(optimizer))
+    if runtime.facts_due:
+        runtime.tell_facts(optimizer)
+
+
+def _rebind(owners: List[Any], name: str, replacement: Any) -> None:
+    """Bind ``name`` anew in all ``owners``; undone only where nobody has rebound it since."""
+    for owner in owners:
+        original = owner.__dict__[name]
+        setattr(owner, name, replacement)
+        _undo.append(partial(_restore, owner, name, replacement, original))
+
+
+def _restore(owner: Any, name: str, replacement: Any, original: Any) -> None:
+    if owner.__dict__.get(name) is replacement:
+        setattr(owner, name, original)

@@ -1,0 +1,41 @@
+"""What is hooked where, once torch is there."""
+
+from typing import Any, Callable
+
+from . import api, hooks, runtime
+from .process import gc_pauses
+from .ranges import nvtx, ranges
+from .torch_compat import captures, dynamo
+
+WhenImported = Callable[[str, Callable[[Any], None]], None]
+
+
+def install(torch: Any, when_imported: WhenImported) -> None:
+    """Make the ring and place the hooks; without a ring, none. One that fails stops no other."""
+    gc_pauses.install(runtime)  # before the ring, which says that they are told of
+    runtime.start(torch)
+    if not runtime.on:
+        gc_pauses.uninstall()
+        return
+    api.connect(runtime, ranges)
+    hooks.hide()
+    ranges.hide()
+    dynamo.skip(api.phase.__init__, api.phase.__enter__, api.phase.__exit__, api.mark, api.step)
+    when_imported("torch.autograd", hooks.hook_backward)
+    when_imported("torch.utils.data.dataloader", hooks.hook_fetch)
+    when_imported("torch.utils.data._utils.fetch", hooks.hook_loading)
+    when_imported("torch.optim.optimizer", hooks.hook_optimizer)
+    when_imported("torch.amp.grad_scaler", hooks.hook_scaler)
+    when_imported("torch.cuda.graphs", hooks.hook_captures)
+    when_imported("torch.accelerator.graphs", hooks.hook_captures)
+    when_imported("torch.cuda.nvtx", nvtx.hook_torch)
+    when_imported("nvtx", nvtx.hook_package)
+
+
+def uninstall() -> None:
+    """Take everything back."""
+    runtime.stop()
+    gc_pauses.uninstall()
+    hooks.uninstall()
+    captures.forget()
+    nvtx.uninstall()

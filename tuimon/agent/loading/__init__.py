@@ -1,0 +1,1 @@
+"""Hooks around DataLoader: fetches, epochs, and what its workers do."""

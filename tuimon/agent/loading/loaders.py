@@ -1,0 +1,148 @@
+"""What the trainer tells of its DataLoaders: each iterator's facts, once; ready batches, at every fetch.
+
+A loader is known by its sampler, which outlives the iterators (one an epoch). Facts are interned in the ring under the
+number that stands in every fetch marker, so they outlive the markers. Nothing here keeps a loader or its data alive.
+"""
+
+import itertools
+import json
+import weakref
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+from .. import runtime
+from ..ring.layout import LOADER_SHIFT, WORKER
+from . import worker
+
+_LOADERS_LIMIT = 64
+_TEXT_LIMIT = 80
+_READY_LIMIT = 0xFFFF
+
+_BY_IDENTITY: Any = object.__eq__
+
+_next_iterator = itertools.count(0).__next__
+#: Facts as text -> the loaders they are true of: a reference to the sampler, and the loader's number.
+_known: Dict[str, List[Tuple[Callable[[], Any], int]]] = {}
+#: Sampler -> id of the ring's writer that was told, name id of the facts, the data set's name.
+_told: "weakref.WeakKeyDictionary[Any, Tuple[Optional[int], int, str]]" = weakref.WeakKeyDictionary()
+_met = 0
+
+
+def number_of(iterator: Any) -> int:
+    """The id that this iterator's markers carry; kept on the iterator (addresses are reused). Never raises."""
+    try:
+        number = _next_iterator() % 0xFFFF + 1
+        loader = _meet(iterator)
+        if loader is None:  # no ring yet: ask again
+            return number
+        number |= loader << LOADER_SHIFT
+        iterator._tuimon_iterator = number
+    except Exception:
+        return 0
+    return number
+
+
+def ready(iterator: Any) -> int:
+    """Batches that wait for the trainer, plus one; 0 where that cannot be told. 0.5 us; never raises."""
+    try:
+        if not iterator._num_workers:
+            return 0
+        # received out of order, and arrived (with pin_memory: arrived and pinned)
+        stored = len(iterator._task_info) - iterator._tasks_outstanding
+        number: int = stored + iterator._data_queue.qsize() + 1
+        return number if 0 < number < _READY_LIMIT else 0
+    except Exception:  # no such attributes (a loader of another make), no qsize (macOS)
+        return 0
+
+
+def _meet(iterator: Any) -> Optional[int]:
+    """Name id of the facts of this iterator's loader, 0 where they are not known; None without a ring."""
+    fetcher = iterator.__dict__.get("_dataset_fetcher")
+    writer = runtime.writer()
+    if writer is None:
+        worker.leave_alone(fetcher)  # a loader inside a worker's data set
+        return None
+    loader = 0
+    dataset = ""
+    try:
+        loader, dataset = _loader_of(iterator, writer)
+        for process in getattr(iterator, "_workers", ()) if loader else ():
+            writer.emit(WORKER, process.pid, loader)
+    except Exception:
+        loader = 0
+    worker.follow_in_process(fetcher, loader, dataset)
+    return loader
+
+
+def _loader_of(iterator: Any, writer: Any) -> Tuple[int, str]:
+    """Name id of the loader's facts, and its data set's name. Gathered once: an epoch may last a few milliseconds."""
+    sampler = iterator._index_sampler
+    told_to, loader, dataset = _told.get(sampler, (None, 0, "")) if _can_be_key(sampler) else (None, 0, "")
+    if told_to == id(writer):
+        return loader, dataset
+    facts = _facts(iterator)
+    dataset = str(facts["dataset"])
+    loader = writer.name_id(_numbered(facts, sampler))
+    if _can_be_key(sampler):
+        _told[sampler] = (id(writer), loader, dataset)
+    return loader, dataset
+
+
+def _can_be_key(sampler: Any) -> bool:
+    """Whether the sampler is compared by identity and may be referred to weakly (a list is not)."""
+    kind = type(sampler)
+    return kind.__eq__ is _BY_IDENTITY and kind.__weakrefoffset__ != 0
+
+
+def _facts(iterator: Any) -> Dict[str, Any]:
+    """What the iterator was made with. Reads attributes of torch's own classes only."""
+    workers = getattr(iterator, "_workers", ())
+    sampler = iterator._index_sampler
+    return {
+        "dataset": dataset_name(iterator._dataset),
+        "kind": "iterable" if iterator._dataset_kind else "map",
+        "workers": iterator._num_workers,
+        "prefetch": getattr(iterator, "_prefetch_factor", None),
+        "batch": getattr(sampler, "__dict__", {}).get("batch_size") if iterator._auto_collation else None,
+        "pin": bool(iterator._pin_memory),
+        "persistent": bool(iterator._persistent_workers),
+        "context": getattr(getattr(workers[0], "_popen", None), "method", None) if workers else None,
+    }
+
+
+def dataset_name(dataset: Any) -> str:
+    """Name of the data set's class; for a Subset, that of the whole beside it."""
+    name = type(dataset).__name__
+    inner = getattr(dataset, "__dict__", {}).get("dataset")
+    if name == "Subset" and inner is not None:
+        name = "Subset of %s" % type(inner).__name__
+    return name[:_TEXT_LIMIT]
+
+
+def _numbered(facts: Dict[str, Any], sampler: Any) -> str:
+    """The facts as JSON with the loader's number ``n``: the old one, or that of a like loader that is gone."""
+    global _met
+    text = json.dumps(facts, separators=(",", ":"))
+    alike = _known.setdefault(text, [])
+    at = next((i for i, (seen, _) in enumerate(alike) if seen() is sampler), None)
+    if at is None:
+        at = next((i for i, (seen, _) in enumerate(alike) if seen() is None), None)
+        if at is not None:
+            alike[at] = (_reference(sampler), alike[at][1])
+    if at is None:
+        if _met >= _LOADERS_LIMIT:
+            raise ValueError("too many loaders")
+        _met += 1
+        at = len(alike)
+        alike.append((_reference(sampler), _met - 1))
+    return json.dumps({"n": alike[at][1], **facts}, separators=(",", ":"))
+
+
+def _reference(sampler: Any) -> Callable[[], Any]:
+    try:
+        return weakref.ref(sampler)
+    except TypeError:  # a list
+        return _gone
+
+
+def _gone() -> None:
+    return None

@@ -1,0 +1,1 @@
+"""Facts of the process: rank, versions, precision, ptrace permission, pauses of the garbage collector."""

@@ -1,0 +1,1 @@
+"""Ranges that user code opens: ``tuimon.phase``, decorators, NVTX."""

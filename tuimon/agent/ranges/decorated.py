@@ -1,0 +1,121 @@
+"""``@tuimon.phase("name")`` on functions of every kind."""
+
+from functools import wraps
+from types import CodeType
+from typing import Any, AsyncGenerator, Callable, Generator, Optional
+
+from .. import runtime
+from ..torch_compat import dynamo
+from . import ranges
+
+_GENERATOR = 0x20  # flags of code objects, as in ``inspect`` (which costs milliseconds to import)
+_COROUTINE = 0x80
+_ASYNC_GENERATOR = 0x200
+
+
+def decorate(function: Callable[..., Any], name: str) -> Any:
+    """The function, with its runs marked as ranges."""
+    code = getattr(function, "__code__", None)
+    wrapper = _wrapper(function, name, code)
+    dynamo.skip(wrapper)
+    return wrapper
+
+
+def _wrapper(function: Callable[..., Any], name: str, code: Optional[CodeType]) -> Any:
+    flags = code.co_flags if code is not None else 0
+    if flags & _ASYNC_GENERATOR:
+        return _async_generator(function, name, code)
+    if flags & _COROUTINE:
+        return _coroutine(function, name, code)
+    if flags & _GENERATOR:
+        return _generator(function, name, code)
+    return _function(function, name, code)
+
+
+def _wanted() -> bool:
+    return runtime.on and not runtime.is_compiling()
+
+
+def _function(function: Callable[..., Any], name: str, code: Optional[CodeType]) -> Any:
+    @wraps(function)
+    def tuimon_phase(*args: Any, **kwargs: Any) -> Any:
+        if not runtime.on or runtime.is_compiling():
+            return function(*args, **kwargs)
+        ranges.push_function(name, code)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            ranges.pop()
+
+    return tuimon_phase
+
+
+def _coroutine(function: Callable[..., Any], name: str, code: Optional[CodeType]) -> Any:
+    """Start to end, waiting included: coroutines of one thread overlap, they do not nest."""
+
+    @wraps(function)
+    async def tuimon_phase(*args: Any, **kwargs: Any) -> Any:
+        handle = ranges.start_function(name, code) if _wanted() else None
+        try:
+            return await function(*args, **kwargs)
+        finally:
+            ranges.end(handle)
+
+    return tuimon_phase
+
+
+def _generator(function: Callable[..., Any], name: str, code: Optional[CodeType]) -> Any:
+    """The time inside the generator, not that of its consumer."""
+
+    @wraps(function)
+    def tuimon_phase(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
+        generator = function(*args, **kwargs)
+        resume, value = generator.send, None
+        while True:
+            pushed = _wanted()
+            if pushed:
+                ranges.push_function(name, code)
+            try:
+                item = resume(value)
+            except StopIteration as stop:
+                return stop.value
+            finally:
+                if pushed:
+                    ranges.pop()
+            try:
+                value = yield item
+                resume = generator.send
+            except GeneratorExit:
+                generator.close()
+                raise
+            except BaseException as error:
+                resume, value = generator.throw, error
+
+    return tuimon_phase
+
+
+def _async_generator(function: Callable[..., Any], name: str, code: Optional[CodeType]) -> Any:
+    """The time until each item, not that of its consumer."""
+
+    @wraps(function)
+    async def tuimon_phase(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
+        generator = function(*args, **kwargs)
+        resume, value = generator.asend, None
+        while True:
+            handle = ranges.start_function(name, code) if _wanted() else None
+            try:
+                item = await resume(value)
+            except StopAsyncIteration:
+                return
+            finally:
+                ranges.end(handle)
+            try:
+                value = yield item
+                resume = generator.asend
+            except GeneratorExit:
+                await generator.aclose()
+                raise
+            except BaseException as error:
+                resume, value = generator.athrow, error
+
+    return tuimon_phase

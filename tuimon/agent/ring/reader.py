@@ -1,0 +1,207 @@
+"""The monitor's side of a ring: follows it, counts what it lost."""
+
+import json
+import mmap
+import os
+from functools import partial
+from typing import Any, Dict, Iterator, List, Tuple
+
+from .layout import (
+    HEADER,
+    HELD_UNTIL_OFFSET,
+    LOADING_OFFSET,
+    MAGIC,
+    META_BYTES,
+    META_LENGTH_OFFSET,
+    META_OFFSET,
+    NAME_COUNT_OFFSET,
+    NAMES_OFFSET,
+    SLOT_BYTES,
+    SLOT_MARGIN,
+    SLOT_WORDS,
+    SLOTS_OFFSET,
+    U16,
+    U32,
+    U64,
+    VERSION,
+    Marker,
+)
+from .loading_slots import Loading, slots_in
+
+_FIRST_CHUNK_SLOTS = 64  # most reads find little
+_CHUNK_SLOTS = 4096
+_HOLE_LIMIT = 64
+_as_marker = partial(tuple.__new__, Marker)
+
+
+class RingError(Exception):
+    """The file is no ring of this version, or belongs to somebody else."""
+
+
+class RingReader:
+    """Follows one ring. What was overwritten before the first ``read`` is history; after it, loss."""
+
+    #: How many reads a hole may stay open (its writer was interrupted between taking and filling it).
+    PATIENCE = 3
+
+    def __init__(self, path: str) -> None:
+        """Map the file. Raises RingError when it is not a ring of this version, OSError when it is not there."""
+        self.path = path
+        self._map, self._identity = _map_own_file(path)
+        magic, version, slots, self.pid, self.start_ticks, self.created_ns = HEADER.unpack_from(self._map)
+        if magic != MAGIC or version != VERSION or len(self._map) != SLOTS_OFFSET + slots * SLOT_BYTES:
+            self._map.close()
+            raise RingError("%s is not a ring of version %d" % (path, VERSION))
+        self._slots: int = slots
+        self._slots_view = memoryview(self._map)[SLOTS_OFFSET:]
+        self._next = 1  # sequence of the next slot to read
+        self._hole = (0, 0)  # sequence of a slot that stays empty, and how many reads it has
+        self._names: List[str] = [""]
+        self._names_end = NAMES_OFFSET
+        self._begun = False
+        self.dropped = 0
+
+    def close(self) -> None:
+        """Unmap the file."""
+        self._slots_view.release()
+        self._map.close()
+
+    def is_current(self) -> bool:
+        """Whether the path still names this ring: a process that replaces itself (exec) makes a new one."""
+        try:
+            info = os.stat(self.path)
+        except OSError:
+            return False
+        return (info.st_dev, info.st_ino) == self._identity
+
+    def meta(self) -> Dict[str, Any]:
+        """Facts about the process; empty while they are being written."""
+        (length,) = U32.unpack_from(self._map, META_LENGTH_OFFSET)
+        if not 0 < length <= META_BYTES:
+            return {}
+        try:
+            found = json.loads(self._map[META_OFFSET : META_OFFSET + length])
+        except ValueError:
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def holds_back(self) -> bool:
+        """Whether the latest markers may still wait in the writer (a fast loop): what is open now is not known."""
+        (until_ns,) = U64.unpack_from(self._map, HELD_UNTIL_OFFSET)
+        return bool(until_ns)
+
+    def name(self, number: int) -> str:
+        """The interned string with this id; "?" when there is none."""
+        (count,) = U32.unpack_from(self._map, NAME_COUNT_OFFSET)
+        while len(self._names) <= min(number, count):
+            at = self._names_end + U16.size
+            if at > SLOTS_OFFSET:
+                break
+            (length,) = U16.unpack_from(self._map, self._names_end)
+            self._names.append(self._map[at : at + length].decode("utf-8", "replace"))
+            self._names_end = at + length
+        return self._names[number] if 0 < number < len(self._names) else "?"
+
+    def loading(self) -> Iterator[Loading]:
+        """What the DataLoader workers of this process are doing, and its loaders without workers."""
+        area, again = (self._map[LOADING_OFFSET:SLOTS_OFFSET] for _ in range(2))
+        return slots_in(area, again)
+
+    def read(self) -> List[Marker]:
+        """All markers written since the last call, oldest first; adds overwritten ones to ``dropped``."""
+        out: List[Marker] = []
+        size = _FIRST_CHUNK_SLOTS
+        while True:
+            index = self._next % self._slots
+            count = min(size, self._slots - index)
+            size = min(size * 8, _CHUNK_SLOTS)
+            slots = self._slots_view[index * SLOT_BYTES : (index + count) * SLOT_BYTES]
+            valid = _valid_slots(slots, self._next, count)
+            markers = _markers(slots, valid)
+            if self._flee():  # asked last: the writer may have come upon what we read
+                continue
+            out += markers
+            self._next += valid
+            if valid < count and not self._skip_hole():
+                break
+        if not self._begun:
+            self._begun = True
+            self.dropped = 0
+        return out
+
+    def _flee(self) -> bool:
+        """Whether the writer is a lap ahead, or all but; then go on a quarter ring further on."""
+        latest = max(self._sequence(self._next), self._sequence(self._next - SLOT_MARGIN))
+        if latest < self._next + self._slots - SLOT_MARGIN:
+            return False
+        self._drop(latest - self._slots + self._slots // 4 - self._next)
+        return True
+
+    def _skip_hole(self) -> bool:
+        """Whether the slot was abandoned: slots after it are filled and it stayed empty."""
+        if self._sequence(self._next) == self._next:  # written meanwhile
+            return True
+        width = self._filled_beyond()
+        if not width:
+            return False
+        at, age = self._hole
+        age = age + 1 if at == self._next else 1
+        self._hole = (self._next, age)
+        if age < self.PATIENCE:
+            return False
+        self._drop(width)
+        return True
+
+    def _filled_beyond(self) -> int:
+        """How many slots from the next one on are empty before a filled one; 0 when nothing follows."""
+        for width in range(1, min(_HOLE_LIMIT, self._slots)):
+            if self._sequence(self._next + width) == self._next + width:
+                return width
+        return 0
+
+    def _drop(self, count: int) -> None:
+        self.dropped += count
+        self._next += count
+
+    def _sequence(self, number: int) -> int:
+        """What stands as sequence in the slot that ``number`` belongs in."""
+        (found,) = U64.unpack_from(self._map, SLOTS_OFFSET + number % self._slots * SLOT_BYTES)
+        return int(found)
+
+
+def _map_own_file(path: str) -> Tuple[mmap.mmap, Tuple[int, int]]:
+    """Map a file of this user, and what identifies it (device, inode)."""
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        info = os.fstat(handle)
+        if info.st_uid != os.geteuid():
+            raise RingError("%s belongs to user %d" % (path, info.st_uid))
+        if info.st_size < SLOTS_OFFSET + SLOT_BYTES:
+            raise RingError("%s is too short for a ring" % path)
+        return mmap.mmap(handle, info.st_size, prot=mmap.PROT_READ), (info.st_dev, info.st_ino)
+    finally:
+        os.close(handle)
+
+
+def _valid_slots(slots: memoryview, first: int, count: int) -> int:
+    """How many slots at the start hold the sequences ``first``, ``first`` + 1, ..."""
+    sequences = slots.cast("Q")[::SLOT_WORDS].tolist()
+    if sequences == list(range(first, first + count)):
+        return count
+    valid = 0
+    while sequences[valid] == first + valid:
+        valid += 1
+    return valid
+
+
+def _markers(slots: memoryview, count: int) -> List[Marker]:
+    """The first ``count`` slots, read after their sequences, which were written after them.
+
+    Column by column: a third of the time of unpacking slot by slot. Not from a copy: ``memcpy`` keeps no order.
+    """
+    if not count:
+        return []
+    view = slots[: count * SLOT_BYTES]
+    longs, words, halves = view.cast("Q"), view.cast("I"), view.cast("H")
+    columns = (longs[1::4], halves[8::16], halves[9::16], words[5::8], longs[3::4])
+    return list(map(_as_marker, zip(*(column.tolist() for column in columns))))

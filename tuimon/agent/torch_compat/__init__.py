@@ -1,0 +1,1 @@
+"""Staying invisible to torch: its compiler, graph captures, tracebacks."""

@@ -1,0 +1,63 @@
+"""Which CUDA graphs are being captured in this process, in any thread.
+
+A capture in the "global" mode, torch's default, is invalidated by any thread that asks after an event or a stream
+meanwhile (pytorch #104487, #148594). ``torch.cuda.graph``, ``make_graphed_callables`` and torch.compile's graphs all go
+through ``CUDAGraph.capture_begin`` and ``capture_end``; ``torch.accelerator.Graph`` has the same two.
+"""
+
+from functools import wraps
+from typing import Any, Callable, Set
+
+from . import dynamo
+from .tracebacks import hide_frame as _hide_frame
+
+Rebind = Callable[[Any, str, Any], None]
+
+_open: Set[int] = set()
+
+
+def any_open() -> bool:
+    """Whether a graph is being captured."""
+    return bool(_open)
+
+
+def forget() -> None:
+    """The hooks are undone: nobody would tell of ends."""
+    _open.clear()
+
+
+def hook(graphs: Any, rebind: Rebind, let_pass: Callable[[], None]) -> None:
+    """Follow captures. ``graphs`` is the module ``torch.cuda.graphs`` or ``torch.accelerator.graphs``.
+
+    ``let_pass`` waits until no event is touched.
+    """
+    graph_class = getattr(graphs, "CUDAGraph", None) or getattr(graphs, "Graph", None)
+    begin = getattr(graph_class, "__dict__", {}).get("capture_begin")
+    end = getattr(graph_class, "__dict__", {}).get("capture_end")
+    if begin is None or end is None:
+        return
+
+    @wraps(begin)
+    def tuimon_capture_begin(self: Any, *args: Any, **kwargs: Any) -> Any:
+        _open.add(id(self))
+        let_pass()
+        try:
+            return begin(self, *args, **kwargs)
+        except BaseException as error:
+            _open.discard(id(self))
+            _hide_frame(error)
+            raise
+
+    @wraps(end)
+    def tuimon_capture_end(self: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return end(self, *args, **kwargs)
+        except BaseException as error:
+            _hide_frame(error)
+            raise
+        finally:
+            _open.discard(id(self))
+
+    dynamo.skip(tuimon_capture_begin, tuimon_capture_end)
+    rebind(graph_class, "capture_begin", tuimon_capture_begin)
+    rebind(graph_class, "capture_end", tuimon_capture_end)

@@ -1,0 +1,174 @@
+"""What a Monitor is made of for each command: a run, a process attached to, a log."""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from tuimon.errors import LaunchError
+from tuimon.launch import Launched, look_at, new_run_id, output_path
+from tuimon.monitor.monitor import Monitor
+from tuimon.records import Header, Notice, Record
+from tuimon.sources.base import Source
+from tuimon.sources.log.output import OutputTail
+from tuimon.sources.log.reader import LogSource, LogWriter
+from tuimon.sources.run_processes import Targets
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the command line may ask for; None: the default of the mode."""
+
+    headless: bool = False
+    log: str | None = None
+    interval_s: float | None = None  # window of the records, and between two refreshes of the view
+    rate_hz: float | None = None  # stack samples, at most
+    max_cpu_ratio: float | None = None  # of one core, for sampling stacks
+    stacks: bool = True
+    gpu: bool = True
+    markers: bool = True
+
+    @property
+    def window_s(self) -> float:
+        """Length of one record's window."""
+        return self.interval_s or 1.0
+
+    @property
+    def refresh_s(self) -> float:
+        """Between two refreshes of the view: a line headless, a frame in the TUI."""
+        return self.interval_s or (1.0 if self.headless else 0.5)
+
+    @property
+    def sampling_ratio(self) -> float:
+        """CPU that stack sampling may use, 1.0 = one core: what the promise leaves it in each mode."""
+        return self.max_cpu_ratio or (0.02 if self.headless else 0.03)
+
+
+def open_run(command: Sequence[str], options: Options) -> Monitor:
+    """Start ``command`` (resolved) and watch it. Raises LogError before, LaunchError when it does not start."""
+    log = LogWriter(options.log) if options.log else None
+    run_id = new_run_id()
+    try:
+        output = None if options.headless else output_path(run_id)
+        launched = Launched(command, run_id, output=output, markers=options.markers)
+    except LaunchError:
+        if log is not None:
+            log.discard()
+        raise
+    targets = Targets(launched.pid, run_id)
+    return Monitor(
+        _sources(targets, options),
+        header=_header("run", launched.pid, command, options),
+        log=log,
+        watched=launched,
+        output=OutputTail(output) if output else None,
+    )
+
+
+def open_attach(pid: int, options: Options) -> Monitor:
+    """Watch a process that runs. Raises TargetError when it cannot be, LogError when the log cannot be written."""
+    attached = look_at(pid)
+    log = LogWriter(options.log) if options.log else None
+    targets = Targets(pid, attached.run_id)
+    return Monitor(
+        _sources(targets, options),
+        header=_header("attach", pid, attached.command, options),
+        log=log,
+        watched=attached,
+        output=OutputTail(attached.output) if attached.output else None,
+    )
+
+
+def open_log(path: str, speed: float | None = None) -> Monitor:
+    """Replay a log and follow it while it is written. Raises NotALog."""
+    return Monitor([LogSource(path, speed, follow=True)], replay=True)
+
+
+def _sources(targets: Targets, options: Options) -> list[Source]:
+    from tuimon.sources.processes.machine import MachineSource  # noqa: PLC0415  (a replay needs none of these)
+    from tuimon.sources.processes.source import ProcessSource  # noqa: PLC0415
+
+    sources: list[Source] = [ProcessSource(targets, options.window_s), MachineSource(targets)]
+    switched_off: list[Record] = []
+    if options.markers:
+        from tuimon.sources.markers.source import MarkerSource  # noqa: PLC0415
+
+        sources.append(MarkerSource(targets, options.window_s))
+    else:
+        switched_off.append(_off("markers"))
+    if options.stacks:
+        from tuimon.sources.stacks.source import StackSource  # noqa: PLC0415
+
+        sources.append(StackSource(targets, options.rate_hz, options.sampling_ratio))
+    else:
+        switched_off.append(_off("stacks"))
+    if options.gpu:
+        from tuimon.sources.nvml.source import GpuSource  # noqa: PLC0415
+
+        sources.append(GpuSource(targets, options.window_s))
+    else:
+        switched_off.append(_off("gpu"))
+    return [*sources, _Said(switched_off)] if switched_off else sources
+
+
+def _off(source: Literal["markers", "stacks", "gpu"]) -> Notice:
+    return Notice(t=time.monotonic(), pid=0, source=source, level="info", message=f"switched off (--no-{source})")
+
+
+class _Said:
+    """A source of a few records that are known from the start."""
+
+    name = "options"
+    period_s = 60.0
+
+    def __init__(self, records: list[Record]) -> None:
+        self._records = records
+
+    def read(self) -> list[Record]:
+        """All of them, once."""
+        records, self._records = self._records, []
+        return records
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def _header(mode: Literal["run", "attach"], pid: int, command: Sequence[str], options: Options) -> Header:
+    return Header(
+        t=time.monotonic(),
+        pid=pid,
+        mode=mode,
+        command=list(command),
+        host=socket.gethostname(),
+        wall_unix_s=time.time(),
+        interval_s=options.window_s,
+        cpu_count=_cpu_count(),
+        versions={
+            "tuimon": version_of("tuimon"),
+            "python": platform.python_version(),
+            "py-spy": version_of("py-spy"),
+            "system": f"{platform.system()} {platform.release()}",
+        },
+    )
+
+
+def _cpu_count() -> int:
+    try:
+        return len(os.sched_getaffinity(0))  # what a container or a scheduler has left us, not what is in the machine
+    except (AttributeError, OSError):
+        return os.cpu_count() or 1
+
+
+def version_of(package: str) -> str:
+    """Version of an installed package; "?" when it is not."""
+    from importlib import metadata  # noqa: PLC0415  (tens of milliseconds)
+
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "?"

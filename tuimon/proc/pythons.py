@@ -1,0 +1,69 @@
+"""Which processes are Python: by the program's name, by libpython, or by what is linked into the program."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import re
+
+from tuimon.proc import procfs
+
+_PROGRAM = re.compile(r"(python|pypy)[\d.]*[a-z]*$")
+#: libpython, or an extension module that only a Python loads.
+_LIBRARY = re.compile(rb"/lib(python|pypy)\d[\w.]*\.so|\.(cpython|pypy)-\d[\w-]*\.so$", re.MULTILINE)
+#: Of a Python built without the GIL: ``lib/python3.14t/``, ``libpython3.14t.so``, ``_json.cpython-314t-x86_64….so``.
+_WITHOUT_GIL = re.compile(rb"/(lib)?python3\.\d+t[./]|\.cpython-3\d+t-")
+#: Every Python asks the environment for these, and hardly any other program does.
+_ASKED_FOR = (b"PYTHONHOME", b"PYTHONDONTWRITEBYTECODE")
+#: Far more than the map of a training, which has some 1,000 lines.
+_MAPS_BYTES = 8 << 20
+#: Programs larger than this are not searched.
+_PROGRAM_BYTES = 256 << 20
+_PROGRAMS = 256
+
+
+def is_python(pid: int) -> bool:
+    """Whether a process is a Python interpreter or has one inside; False where that may not be known."""
+    program = procfs.executable(pid)
+    if _PROGRAM.match(program):
+        return True
+    return bool(program) and (_LIBRARY.search(_maps(pid)) is not None or _is_linked_into(pid))
+
+
+def is_free_threaded(pid: int) -> bool:
+    """Whether a process runs a Python built without the GIL (python3.14t)."""
+    program = procfs.executable(pid)
+    return (program.startswith("python") and program.endswith("t")) or _WITHOUT_GIL.search(_maps(pid)) is not None
+
+
+def _maps(pid: int) -> bytes:
+    """The files a process has mapped. The kernel gives a page at a time: one read is not all."""
+    try:
+        with open(f"/proc/{pid}/maps", "rb") as maps:
+            return maps.read(_MAPS_BYTES)
+    except OSError:
+        return b""
+
+
+#: Programs that were searched, by device, inode and time of change.
+_searched: dict[tuple[int, int, int], bool] = {}
+
+
+def _is_linked_into(pid: int) -> bool:
+    """A program with a Python of its own and no extension module loaded. 1 ms for 2 MB, once a program."""
+    path = f"/proc/{pid}/exe"
+    try:
+        found = os.stat(path)
+        key = (found.st_dev, found.st_ino, found.st_mtime_ns)
+        if key not in _searched:
+            if len(_searched) >= _PROGRAMS:
+                _searched.clear()
+            _searched[key] = found.st_size <= _PROGRAM_BYTES and _holds(path, _ASKED_FOR)
+        return _searched[key]
+    except (OSError, ValueError):  # ValueError: an empty file
+        return False
+
+
+def _holds(path: str, texts: tuple[bytes, ...]) -> bool:
+    with open(path, "rb") as program, mmap.mmap(program.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        return all(content.find(text) >= 0 for text in texts)

@@ -1,0 +1,1 @@
+"""What stack samples say: phase, activity, lines, call tree."""

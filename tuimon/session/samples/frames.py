@@ -1,0 +1,61 @@
+"""Frames by id, and which line of a stack speaks for it."""
+
+from __future__ import annotations
+
+from tuimon.records import Frame, Place
+from tuimon.session.samples.stack_phase import FrameKind, frame_kind
+
+_FRAMES_LIMIT = 50_000
+_COMPREHENSIONS = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"})
+_UNKNOWN = Frame("", 0, "?")
+
+
+class FrameTable:
+    """Frames by id, over all processes of a stream; bounded."""
+
+    def __init__(self) -> None:
+        self._frames: dict[int, Frame] = {}
+        self._kinds: dict[int, FrameKind] = {}
+
+    def add(self, first: int, frames: list[Frame]) -> None:
+        """Learn the frames with ids from ``first`` on."""
+        for number, frame in enumerate(frames, first):
+            if len(self._frames) < _FRAMES_LIMIT:
+                self._frames[number] = frame
+                self._kinds[number] = frame_kind(frame)
+
+    def __getitem__(self, number: int) -> Frame:
+        return self._frames.get(number, _UNKNOWN)
+
+    def kind(self, number: int) -> FrameKind:
+        """What this frame says about the phase."""
+        return self._kinds.get(number, "none")
+
+    def user_place(self, stack: list[int]) -> Place | None:
+        """The innermost user line of a stack (ids root first); None where it holds none.
+
+        A forked DataLoader worker carries the trainer's own frames below its loop: they are not what it does.
+        """
+        for depth in range(len(stack) - 1, -1, -1):
+            frame = self[stack[depth]]
+            if frame.user:
+                return Place(frame.file, frame.line, self._function(stack, depth), frame.source)
+            if frame.function == "_worker_loop":
+                return None
+        return None
+
+    def _function(self, stack: list[int], depth: int) -> str:
+        """The function of a frame; a comprehension, a frame of its own before Python 3.12, is its function's."""
+        frame = self[stack[depth]]
+        if depth and frame.function in _COMPREHENSIONS and self[stack[depth - 1]].file == frame.file:
+            return self._function(stack, depth - 1)
+        return frame.function
+
+    def place(self, stack: list[int]) -> Place | None:
+        """The innermost user line; without one the innermost line of an installed package, then of anything."""
+        own = self.user_place(stack)
+        if own is not None or not stack:
+            return own
+        package = next((n for n in reversed(stack) if "-packages/" in self[n].file), stack[-1])
+        frame = self[package]
+        return Place(frame.file, frame.line, frame.function, frame.source)

@@ -1,0 +1,106 @@
+"""Hot lines: own and total share of each line of code, and what was being done there."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from tuimon.records import Frame, Place
+from tuimon.session.samples.activity import Activity, activity_of
+from tuimon.session.samples.classify import Sample
+from tuimon.session.samples.frames import FrameTable
+from tuimon.session.samples.tree import own_part
+
+LINES_LIMIT = 500
+
+
+class LineShare(NamedTuple):
+    """One line and its part of the samples asked about."""
+
+    place: Place
+    user: bool
+    own: int  # samples in which this was the innermost line of the user's code (of any code, with libraries)
+    total: int  # samples in which the line was anywhere in the stack
+    activity: Activity  # of most of its own samples; of all its samples where it has none of its own
+    activity_share: float  # how much of them
+
+    @property
+    def key(self) -> tuple[str, int, str]:
+        """What tells this line from others, from refresh to refresh."""
+        return self.place.file, self.place.line, self.place.function
+
+
+class LineTable(NamedTuple):
+    """The hot lines of some samples, most own samples first."""
+
+    lines: tuple[LineShare, ...]
+    samples: int  # what shares are of
+    activities: tuple[tuple[Activity, int], ...]  # all samples by what was being done, most first
+
+
+@dataclass(slots=True)
+class _Tally:
+    frame: Frame
+    own: int = 0
+    total: int = 0
+    own_doing: Counter[Activity] = field(default_factory=Counter)
+    total_doing: Counter[Activity] = field(default_factory=Counter)
+
+
+def line_table(
+    samples: Iterable[Sample], frames: FrameTable, phase: str | None = None, *, libraries: bool = False
+) -> LineTable:
+    """Own and total samples of each line, of the samples of a phase (None: of all).
+
+    A library's time counts as the own time of the user's line that called it, unless ``libraries`` asks for every line
+    by itself. A line counts once for a stack, however often it recurses.
+    """
+    tallies: dict[tuple[str, int, str], _Tally] = {}
+    everything: Counter[Activity] = Counter()
+    for sample in samples:
+        if not sample.lies_in(phase):
+            continue
+        stack = [frames[number] for number in own_part(sample.stack, frames)]
+        doing = activity_of(stack)
+        everything[doing] += sample.count
+        for frame in {(f.file, f.line, f.function): f for f in stack if libraries or f.user}.values():
+            tally = _tally(tallies, frame)
+            tally.total += sample.count
+            tally.total_doing[doing] += sample.count
+        innermost = _innermost(stack, libraries)
+        if innermost is not None:
+            tally = _tally(tallies, innermost)
+            tally.own += sample.count
+            tally.own_doing[doing] += sample.count
+            if not libraries and not innermost.user:
+                tally.total += sample.count
+                tally.total_doing[doing] += sample.count
+    lines = sorted((_share(tally) for tally in tallies.values()), key=lambda x: (-x.own, -x.total, x.place))
+    return LineTable(tuple(lines[:LINES_LIMIT]), everything.total(), tuple(everything.most_common()))
+
+
+def _tally(tallies: dict[tuple[str, int, str], _Tally], frame: Frame) -> _Tally:
+    key = (frame.file, frame.line, frame.function)
+    tally = tallies.get(key)
+    if tally is None:
+        tally = tallies[key] = _Tally(frame)
+    return tally
+
+
+def _innermost(stack: list[Frame], libraries: bool) -> Frame | None:
+    """The line whose own time a stack is; without user code the innermost of an installed package, then the leaf."""
+    if not stack or libraries:
+        return stack[-1] if stack else None
+    user = next((frame for frame in reversed(stack) if frame.user), None)
+    package = next((frame for frame in reversed(stack) if "-packages/" in frame.file), None)
+    return user or package or stack[-1]
+
+
+def _share(tally: _Tally) -> LineShare:
+    frame = tally.frame
+    doing = tally.own_doing or tally.total_doing
+    activity, count = doing.most_common(1)[0]
+    place = Place(frame.file, frame.line, frame.function, frame.source)
+    return LineShare(place, frame.user, tally.own, tally.total, activity, count / doing.total())

@@ -1,0 +1,1 @@
+"""From times of CUDA events to GPU time per phase, idle time and launch lead."""

@@ -1,0 +1,184 @@
+"""A process's time on the GPU's clock: from the markers of its events to GpuTime and TorchMemory records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tuimon.agent.ring import layout
+from tuimon.records import GpuPhase, GpuTime, Record, TorchMemory
+from tuimon.sources.gpu_clock.leads import Chain, Reach, lead
+from tuimon.sources.gpu_clock.turns import Turn, TurnFinder
+
+#: The offset of the clocks is asked for so often, in ns of the markers' time.
+_ASK_NS = 1_000_000_000
+_DEVICES = 64
+#: A record covers so many windows: the log has to stay small.
+_WINDOWS = 2
+#: Of an allocator that holds what it held a record comes so often.
+_TELL_AGAIN_NS = 10_000_000_000
+
+#: The boundaries in the order of the loop.
+BOUNDARIES = {
+    layout.FETCH_END: "fetch end",
+    layout.BACKWARD_BEGIN: "backward begin",
+    layout.BACKWARD_END: "backward end",
+    layout.OPTIMIZER_BEGIN: "optimizer begin",
+    layout.OPTIMIZER_END: "optimizer end",
+}
+
+
+class Sums:
+    """What has become known of one GPU since the last record."""
+
+    def __init__(self) -> None:
+        self.turns = 0
+        self.given_up = 0
+        self.error_us: float | None = None
+        self.leads: dict[int, list[Reach]] = {}
+        self._phases: dict[str, list[int]] = {}  # name: span, idle, paced
+
+    def add(self, turn: Turn) -> None:
+        """Count a turn."""
+        self.turns += 1
+        for name, *times_ns in turn.stretches():
+            sums = self._phases.setdefault(name, [0, 0, 0])
+            for at, time_ns in enumerate(times_ns):
+                sums[at] += time_ns
+
+    def record(self, t: float, pid: int, window_s: float, device: int) -> GpuTime:
+        """All of it."""
+        return GpuTime(
+            t=t,
+            pid=pid,
+            window_s=window_s,
+            device=device,
+            turns=self.turns,
+            total_ns=sum(sums[0] for name, sums in self._phases.items() if name != "eval"),
+            phases=[GpuPhase(name, *sums) for name, sums in self._phases.items() if sums[0] > 0],
+            leads=[lead(name, self.leads[kind]) for kind, name in BOUNDARIES.items() if kind in self.leads],
+            lead_error_us=None if self.error_us is None else round(self.error_us, 1),
+            given_up=self.given_up,
+        )
+
+
+class GpuTracker:
+    """Feed it the markers of one ring in order; it yields records once a window."""
+
+    def __init__(self, pid: int) -> None:
+        self.active = False  # a boundary with an event was seen
+        self._pid = pid
+        self._thread: int | None = None  # whose boundaries have events
+        self._turns = TurnFinder()
+        self._chain: Chain | None = None
+        self._asked_ns = 0
+        self._sums: dict[int, Sums] = {}  # by device
+        self._windows = 0  # since the last records
+        self._window_s = 0.0
+        self._memory: dict[int, dict[int, int]] = {}  # by device: what was told in this window
+        self._memory_told: dict[int, dict[int, int]] = {}  # in the latest record of it
+        self._memory_ns: dict[int, int] = {}
+
+    def boundary(self, time_ns: int, kind: int, flag: int, tid: int, value: int) -> None:
+        """A boundary of any thread; nothing is kept before the first that has an event."""
+        if self._thread != tid:
+            if flag < layout.GPU_FIRST or kind not in BOUNDARIES:
+                return
+            self._thread = tid
+            self.active = True
+            self._turns.interrupt()
+        self._turns.boundary(time_ns, kind, flag, value)
+
+    def feed(self, time_ns: int, kind: int, flag: int, value: int) -> None:
+        """What the GPU clock tells; markers of others are passed over."""
+        if kind == layout.GPU_TIME:
+            self._event(time_ns, flag, value)
+        elif kind == layout.GPU_ANCHOR:
+            self._anchor(value)
+        elif kind == layout.TORCH_MEMORY and (flag >> 4 in self._memory or len(self._memory) < _DEVICES):
+            self._memory.setdefault(flag >> 4, {})[flag & 0xF] = value
+
+    def lose(self) -> None:
+        """Markers were overwritten before they were read: what follows joins on to nothing."""
+        self._tell_leads()
+        self._chain = None
+        self._turns.interrupt()
+
+    def skip_past(self) -> None:
+        """What was fed until now is of no window."""
+        self._settle()
+        self._sums.clear()
+
+    def records(self, end_ns: int, window_s: float, *, ended: bool = False) -> Iterator[Record]:
+        """What has become known by the end of a window; ``ended``: there will be no other."""
+        self._settle()
+        self._windows += 1
+        self._window_s += window_s
+        if self._windows >= _WINDOWS or ended:
+            yield from self._times(end_ns)
+            self._windows, self._window_s = 0, 0.0
+        for device, told in self._memory.items():
+            if told and (told != self._memory_told.get(device) or end_ns - self._memory_ns[device] >= _TELL_AGAIN_NS):
+                yield self._torch_memory(end_ns, device, told)
+                self._memory_told[device], self._memory_ns[device] = told, end_ns
+            self._memory[device] = {}
+
+    def _times(self, end_ns: int) -> Iterator[GpuTime]:
+        for device, sums in list(self._sums.items()):
+            if sums.turns or sums.given_up:
+                yield sums.record(end_ns / 1e9, self._pid, self._window_s, device)
+                del self._sums[device]
+
+    def _torch_memory(self, end_ns: int, device: int, told: dict[int, int]) -> TorchMemory:
+        return TorchMemory(
+            t=end_ns / 1e9,
+            pid=self._pid,
+            device=device,
+            allocated_bytes=told.get(layout.MEMORY_ALLOCATED),
+            reserved_bytes=told.get(layout.MEMORY_RESERVED),
+            alloc_retries=told.get(layout.MEMORY_RETRIES),
+            ooms=told.get(layout.MEMORY_OOMS),
+        )
+
+    def _event(self, seen_ns: int, number: int, value: int) -> None:
+        chain = self._chain
+        if chain is None:
+            return
+        if seen_ns - self._asked_ns > _ASK_NS:
+            self._tell_leads()
+            self._asked_ns = seen_ns
+        boundary = self._turns.waiting(number)
+        if boundary is not None:
+            time = layout.unpack_gpu_time(value)
+            gpu_ns = chain.meet(boundary.kind, boundary.time_ns, seen_ns, time)
+            boundary.meet(gpu_ns, chain, time.drained)
+
+    def _anchor(self, value: int) -> None:
+        device, elapsed_ns = layout.unpack_gpu_anchor(value)
+        if self._chain is not None and elapsed_ns is not None and self._chain.device == device:
+            self._chain.move_anchor(elapsed_ns)
+            return
+        self._tell_leads()
+        self._chain = Chain(device)
+
+    def _tell_leads(self) -> None:
+        chain = self._chain
+        if chain is None:
+            return
+        reaches = chain.reaches()
+        if not reaches:
+            return
+        sums = self._sums.setdefault(chain.device, Sums())
+        sums.error_us = chain.error_us
+        for kind, reach in reaches:
+            sums.leads.setdefault(kind, []).append(reach)
+
+    def _settle(self) -> None:
+        """Turns and leads into their sums."""
+        self._tell_leads()
+        for turn in self._turns.take():
+            if turn.chain is not None:
+                self._sums.setdefault(turn.chain.device, Sums()).add(turn)
+        given_up = self._turns.take_given_up()
+        if given_up:
+            device = self._chain.device if self._chain is not None else 0
+            self._sums.setdefault(device, Sums()).given_up += given_up

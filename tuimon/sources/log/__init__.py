@@ -1,0 +1,1 @@
+"""A run's log, read and written; the output of the training."""

@@ -1,0 +1,213 @@
+"""One ring, followed: its markers become records, window by window."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+
+from tuimon.agent.ring import layout
+from tuimon.agent.ring.reader import RingReader
+from tuimon.proc import procfs
+from tuimon.records import Mark, PhaseTime, Record, SlowStep, Steps
+from tuimon.sources.gc_pauses import GcPauses
+from tuimon.sources.gpu_clock.tracker import GpuTracker
+from tuimon.sources.markers.histogram import histogram
+from tuimon.sources.markers.loaders import LoaderTracker
+from tuimon.sources.markers.phases import PhaseMachine
+from tuimon.sources.markers.ranges import RangeTracker
+from tuimon.sources.markers.step import Step
+from tuimon.sources.markers.steps import StepFinder
+from tuimon.sources.source_blocks import SourceBlocks
+
+#: Of a ring found late (attach), this much of the past is shown.
+_HISTORY_NS = 60_000_000_000
+_MARKS_PER_WINDOW = 20
+#: Stands among the markers where some were overwritten before they were read; no kind that a ring holds.
+_LOST = 0
+#: Beside fetches, backwards and optimizer steps.
+_OF_LOOPS = (layout.STEP, layout.ITER_BEGIN, layout.ITER_END)
+#: A fast loop writes its markers every 20 ms. When none came for so long, it is not known what it is in.
+_STALE_NS = 500_000_000
+
+
+class ThreadLoop:
+    """The loop of one thread: its phases, its steps, its ranges."""
+
+    def __init__(self, name_of: Callable[[int], str], blocks: SourceBlocks) -> None:
+        self.finder = StepFinder()
+        self.ranges = RangeTracker(name_of, blocks)
+        self.phases = PhaseMachine(self.finder, self.ranges.segment)
+
+    @property
+    def weight(self) -> tuple[int, int]:
+        """How much this thread trains: the heaviest of a process is its training thread."""
+        return self.finder.total_updates, self.finder.total_backwards
+
+
+class RingFollower:
+    """Turns one ring's markers into one Steps record a window."""
+
+    def __init__(self, reader: RingReader, interval_s: float, now_ns: int) -> None:
+        self.reader = reader
+        self.pid = reader.pid
+        self.trains = False
+        self._interval_ns = int(interval_s * 1e9)
+        self._waiting: deque[layout.Marker] = deque(reader.read())
+        first_ns = self._waiting[0].time_ns if self._waiting else now_ns
+        # windows end on multiples of the interval, so that the processes of a run line up
+        start_ns = max(first_ns, now_ns - _HISTORY_NS)
+        self._begin_ns = start_ns // self._interval_ns * self._interval_ns
+        self._loops: dict[int, ThreadLoop] = {}
+        self._blocks = SourceBlocks(procfs.boot_unix_s() + reader.start_ticks / procfs.TICKS_PER_S)
+        self._loaders = LoaderTracker(reader)
+        self._gpu = GpuTracker(self.pid)
+        self._gc = GcPauses(bool(reader.meta().get("gc")))
+        self._marks: list[tuple[int, str]] = []
+        self._index = 0  # number of the next step
+        self._backwards = self._updates = 0
+        self._dropped = 0
+        self._latest_ns = first_ns
+        self._feed_until(self._begin_ns)
+        self._skip_past()
+
+    def windows(self, now_ns: int) -> Iterator[Record]:
+        """The records of all windows that have ended by now."""
+        self._read()
+        while self._begin_ns + self._interval_ns <= now_ns:
+            end_ns = self._begin_ns + self._interval_ns
+            self._feed_until(end_ns)
+            yield from self._window(end_ns)
+            yield from self._loaders.records(end_ns, self._interval_ns / 1e9, now_ns)
+            yield from self._gpu.records(end_ns, self._interval_ns / 1e9)
+            self._begin_ns = end_ns
+
+    def last(self, now_ns: int) -> Iterator[Record]:
+        """The process has ended: everything that is left."""
+        self._read()
+        self._feed_until(now_ns)
+        for loop in self._loops.values():
+            loop.finder.finish()
+        if now_ns > self._begin_ns:
+            yield from self._window(now_ns, ended=True)
+            yield from self._loaders.records(now_ns, (now_ns - self._begin_ns) / 1e9, now_ns)
+            yield from self._gpu.records(now_ns, (now_ns - self._begin_ns) / 1e9, ended=True)
+
+    def _read(self) -> None:
+        dropped = self.reader.dropped
+        found = self.reader.read()
+        if self.reader.dropped > dropped:
+            self._waiting.append(layout.Marker(found[0].time_ns if found else self._latest_ns, _LOST, 0, 0, 0))
+        self._waiting.extend(found)
+        if self._waiting:
+            self._latest_ns = self._waiting[-1].time_ns
+
+    def _feed_until(self, end_ns: int) -> None:
+        waiting, loops, gpu = self._waiting, self._loops, self._gpu
+        while waiting and waiting[0].time_ns < end_ns:
+            time_ns, kind, flag, tid, value = waiting.popleft()
+            if kind == layout.GC_PAUSE:  # stops all threads: of no loop
+                self._gc.add(value)
+                continue
+            if kind == _LOST:
+                gpu.lose()
+                continue
+            loop = loops.get(tid)
+            if loop is None:
+                loop = loops[tid] = ThreadLoop(self.reader.name, self._blocks)
+            if kind < layout.RANGE_PUSH or kind in _OF_LOOPS:
+                loop.phases.feed(time_ns, kind, flag, value)
+                self._loaders.feed(time_ns, kind, flag, tid, value)
+                if gpu.active or flag >= layout.GPU_FIRST:
+                    gpu.boundary(time_ns, kind, flag, tid, value)
+            elif kind < layout.STEP:
+                loop.ranges.feed(time_ns, kind, flag, value)
+            elif kind == layout.MARK and len(self._marks) < _MARKS_PER_WINDOW:
+                self._marks.append((time_ns, self.reader.name(value).split("\x1f", 1)[0]))
+            elif kind == layout.WORKER:
+                self._loaders.feed(time_ns, kind, flag, tid, value)
+            else:
+                gpu.feed(time_ns, kind, flag, value)
+
+    def _training_loop(self) -> ThreadLoop | None:
+        return max(self._loops.values(), key=lambda loop: loop.weight, default=None)
+
+    def _skip_past(self) -> None:
+        """What ended before the first window is only counted."""
+        loop = self._training_loop()
+        if loop is not None:
+            self._index = len(loop.finder.steps)
+            loop.finder.steps.clear()
+            loop.ranges.take()
+        self._marks.clear()
+        self._gc.take()
+        self._loaders.skip_past()
+        self._gpu.skip_past()
+
+    def _window(self, end_ns: int, ended: bool = False) -> Iterator[Record]:
+        t = end_ns / 1e9
+        for time_ns, name in self._marks:
+            yield Mark(t=time_ns / 1e9, pid=self.pid, name=name)
+        self._marks.clear()
+        loop = self._training_loop()
+        if loop is None:
+            return
+        finder = loop.finder
+        self.trains = finder.total_backwards > 0 or finder.total_updates > 0
+        steps, finder.steps = finder.steps, []
+        eval_ns, finder.eval_ns = finder.eval_ns, 0
+        eval_count, finder.eval_count = finder.eval_count, 0
+        gc_ns, gc_count, gc_longest_ns = self._gc.take()
+        open_phase = None if ended or self._is_stale(end_ns) else loop.phases.open
+        backwards, updates = finder.total_backwards, finder.total_updates
+        lengths = sorted(step.total_ns for step in steps)
+        yield Steps(
+            t=t,
+            pid=self.pid,
+            window_s=(end_ns - self._begin_ns) / 1e9,
+            count=len(steps),
+            first_index=self._index,
+            total_ns=sum(lengths),
+            min_ns=lengths[0] if lengths else None,
+            median_ns=quantile(lengths, 0.5),
+            p95_ns=quantile(lengths, 0.95),
+            histogram=histogram(lengths),
+            phases=_phase_times(steps, eval_ns),
+            ranges=loop.ranges.take(),
+            range_places=loop.ranges.take_places(),
+            slowest=self._slowest(steps),
+            eval_count=eval_count,
+            backwards=backwards - self._backwards,
+            updates=updates - self._updates,
+            open_phase=open_phase.name if open_phase else None,
+            open_for_s=max(0.0, (end_ns - open_phase.since_ns) / 1e9) if open_phase else None,
+            dropped=self.reader.dropped - self._dropped,
+            gc_ns=gc_ns,
+            gc_count=gc_count,
+            gc_longest_ns=gc_longest_ns,
+        )
+        self._backwards, self._updates = backwards, updates
+        self._dropped = self.reader.dropped
+        self._index += len(steps)
+
+    def _is_stale(self, now_ns: int) -> bool:
+        """Whether markers of a fast loop that has come to a halt may still wait in the writer."""
+        return self.reader.holds_back() and now_ns - self._latest_ns > _STALE_NS
+
+    def _slowest(self, steps: list[Step]) -> SlowStep | None:
+        if not steps:
+            return None
+        at = max(range(len(steps)), key=lambda i: steps[i].total_ns)
+        return SlowStep(self._index + at, steps[at].total_ns, _phase_times(steps[at : at + 1], 0))
+
+
+def quantile(ordered: list[int], q: float) -> int | None:
+    """The q-quantile (0..1) of sorted values by the nearest rank; None of nothing."""
+    return ordered[min(len(ordered) - 1, int(q * len(ordered)))] if ordered else None
+
+
+def _phase_times(steps: list[Step], eval_ns: int) -> list[PhaseTime]:
+    sums: dict[str, int] = {"eval": eval_ns} if eval_ns else {}
+    for step in steps:
+        for name, duration_ns in step.phases.items():
+            sums[name] = sums.get(name, 0) + duration_ns
+    return [PhaseTime(name, total_ns) for name, total_ns in sums.items() if total_ns > 0]

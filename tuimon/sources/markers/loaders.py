@@ -1,0 +1,268 @@
+"""DataLoaders of one process: their fetches from its markers, their workers from the slots in its ring."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+from tuimon.agent.ring import layout
+from tuimon.agent.ring.loading_slots import IN_PROCESS, Loading
+from tuimon.agent.ring.reader import RingReader
+from tuimon.proc import procfs
+from tuimon.records import Loader, LoaderFacts, LoaderWorker
+from tuimon.sources.markers.loader_workers import Worker
+
+_LOADERS = 64
+#: So many workers a record and window lists: what the log has room for. The others' turn comes in the next windows.
+WORKERS_LISTED = 4
+#: A worker found late tells of its whole life; what is older than this is left out.
+_LATE_NS = 10_000_000_000
+#: A fetch under way is told of from this long on.
+_LONG_WAIT_S = 0.5
+#: Facts are told again after so many windows.
+_FACTS_EVERY = 60
+
+
+@dataclass(slots=True)
+class _Loader:
+    """One loader: what its markers told in this window, and its workers."""
+
+    facts: LoaderFacts
+    number: int
+    waits_ns: list[int] = field(default_factory=list)
+    ready: list[int] = field(default_factory=list)
+    trained: int = 0  # batches that a backward used
+    evaluated: int = 0
+    starts_ns: list[tuple[int, int]] = field(default_factory=list)  # of epochs that began: iter(), first fetch
+    workers: dict[int, Worker] = field(default_factory=dict)  # by pid
+    told: int = -_FACTS_EVERY  # window in which the facts were told last
+
+    def forget(self) -> None:
+        """A window is over."""
+        self.waits_ns.clear()
+        self.ready.clear()
+        self.starts_ns.clear()
+
+    @property
+    def role(self) -> Literal["train", "eval"] | None:
+        """What its batches were mostly used for."""
+        if not self.trained and not self.evaluated:
+            return None
+        return "train" if self.trained >= self.evaluated else "eval"
+
+
+class LoaderTracker:
+    """Feed it the markers of one ring in order; it yields one record for each loader and window."""
+
+    def __init__(self, reader: RingReader) -> None:
+        self._reader = reader
+        self._loaders: dict[int, _Loader | None] = {}  # by the name id of their facts; None: not readable
+        self._open: dict[tuple[int, int], tuple[int, int]] = {}  # (thread, iterator) -> begin of its fetch, its flag
+        self._starting: dict[int, int] = {}  # thread -> begin of its iter(loader)
+        self._started: dict[int, int] = {}  # iterator -> what that took; until its first batch
+        self._unused: set[int] = set()  # loaders whose latest batch no backward has used
+        self._enrolled: dict[int, int] = {}  # workers told so far of the newest iterator, by loader
+        self._window = 0
+        self._late = True
+        self._gone: set[tuple[int, int]] = set()  # pid and start of slots whose worker is gone
+
+    def feed(self, time_ns: int, kind: int, flag: int, tid: int, value: int) -> None:
+        """Take one marker; those of no loader are passed over."""
+        if kind == layout.BACKWARD_BEGIN:
+            if self._unused:
+                self._trained()
+        elif kind == layout.FETCH_BEGIN:
+            if self._loader(value >> layout.LOADER_SHIFT) is not None:
+                self._open[tid, value] = (time_ns, flag)
+        elif kind == layout.FETCH_END:
+            begun = self._open.pop((tid, value), None)
+            if begun is not None:
+                self._fetched(value, time_ns - begun[0], begun[1], exhausted=0 < flag < layout.GPU_FIRST)
+        elif kind == layout.ITER_BEGIN:
+            self._starting[tid] = time_ns
+        elif kind == layout.ITER_END:
+            begin_ns = self._starting.pop(tid, None)
+            if begin_ns is not None and self._loader(value >> layout.LOADER_SHIFT) is not None:
+                self._started[value] = time_ns - begin_ns
+                if len(self._started) > _LOADERS:
+                    del self._started[next(iter(self._started))]
+        elif kind == layout.WORKER:
+            self._enrol(flag, value)
+
+    def skip_past(self) -> None:
+        """What was fed until now is of no window."""
+        for loader in self._known():
+            loader.forget()
+
+    def records(self, end_ns: int, window_s: float, now_ns: int) -> Iterator[Loader]:
+        """The loaders that did something in the window that ends now."""
+        self._window += 1
+        if not self._loaders:
+            return
+        self._look_at_slots(now_ns)
+        waiting = {value >> layout.LOADER_SHIFT: begin_ns for (_, value), (begin_ns, _) in self._open.items()}
+        for key, loader in self._loaders.items():
+            if loader is None:
+                continue
+            begin_ns = waiting.get(key)
+            workers = self._listed(loader, now_ns)
+            if loader.waits_ns or begin_ns is not None or any(worker.batches for worker in workers):
+                waits_for_s = None if begin_ns is None else max(end_ns - begin_ns, 0) / 1e9
+                if waits_for_s is not None and waits_for_s < _LONG_WAIT_S:
+                    waits_for_s = None
+                yield self._record(loader, end_ns, window_s, waits_for_s, workers)
+            loader.forget()
+            loader.workers = {pid: worker for pid, worker in loader.workers.items() if not worker.ended}
+
+    def _record(
+        self, loader: _Loader, end_ns: int, window_s: float, waits_for_s: float | None, workers: list[LoaderWorker]
+    ) -> Loader:
+        facts = None
+        if self._window - loader.told >= _FACTS_EVERY:
+            loader.told = self._window
+            facts = loader.facts
+        waits = sorted(loader.waits_ns)
+        return Loader(
+            t=end_ns / 1e9,
+            pid=self._reader.pid,
+            number=loader.number,
+            window_s=window_s,
+            role=loader.role,
+            fetches=len(waits),
+            wait_ns=sum(waits),
+            p95_ns=waits[min(len(waits) - 1, int(0.95 * len(waits)))] if waits else None,
+            ready_fetches=len(loader.ready),
+            ready_total=sum(loader.ready),
+            ready_none=loader.ready.count(0),
+            ready_last=loader.ready[-1] if loader.ready else None,
+            waits_for_s=None if waits_for_s is None else round(waits_for_s, 3),
+            starts=len(loader.starts_ns),
+            start_ns=sum(map(sum, loader.starts_ns)),
+            iter_ns=sum(iter_ns for iter_ns, _ in loader.starts_ns),
+            facts=facts,
+            workers=workers,
+        )
+
+    def _known(self) -> Iterator[_Loader]:
+        return (loader for loader in self._loaders.values() if loader is not None)
+
+    def _loader(self, key: int) -> _Loader | None:
+        if key in self._loaders:
+            return self._loaders[key]
+        if not key or len(self._loaders) >= _LOADERS:
+            return None
+        loader = self._loaders[key] = _parsed(self._reader.name(key))
+        return loader
+
+    # -- what its batches are for
+
+    def _fetched(self, iterator: int, wait_ns: int, ready: int, exhausted: bool) -> None:
+        """A second fetch without a backward, or the end of the data, shows that the batch before was evaluated."""
+        key = iterator >> layout.LOADER_SHIFT
+        loader = self._loaders.get(key)
+        if loader is None:
+            return
+        if key in self._unused:
+            loader.evaluated += 1
+            self._unused.discard(key)
+        if not exhausted:
+            loader.waits_ns.append(wait_ns)
+            if (started_ns := self._started.pop(iterator, None)) is not None:
+                loader.starts_ns.append((started_ns, wait_ns))
+            if ready:
+                loader.ready.append(ready - 1)
+            self._unused.add(key)
+
+    def _trained(self) -> None:
+        for key in self._unused:
+            loader = self._loaders.get(key)
+            if loader is not None:
+                loader.trained += 1
+        self._unused.clear()
+
+    # -- workers
+
+    def _enrol(self, key: int, pid: int) -> None:
+        """A new iterator tells of its workers one after the other, from number 0."""
+        loader = self._loader(key)
+        if loader is None or not loader.facts.workers:
+            return
+        number = self._enrolled.get(key, 0)
+        self._enrolled[key] = (number + 1) % loader.facts.workers
+        loader.workers[pid] = Worker(pid, number)
+
+    def _look_at_slots(self, now_ns: int) -> None:
+        """Read all slots; workers that are gone are listed once more."""
+        slots = list(self._reader.loading())
+        self._gone &= {(slot.pid, slot.start_ticks) for slot in slots}
+        for slot in slots:
+            worker = self._worker_of(slot)
+            if worker is None:
+                continue
+            if worker.slot is None and self._late:
+                worker.slot = slot
+                totals = worker.totals(now_ns)
+                if totals is not None and sum(totals[1:]) > _LATE_NS:
+                    worker.listed = totals
+            worker.slot = slot
+        self._late = False
+        for loader in self._known():
+            for pid, worker in loader.workers.items():
+                ticks = procfs.start_ticks(pid)
+                worker.ended = ticks is None or (worker.slot is not None and worker.slot.start_ticks != ticks)
+                if worker.ended and worker.slot is not None:
+                    self._gone.add((pid, worker.slot.start_ticks))
+
+    def _worker_of(self, slot: Loading) -> Worker | None:
+        """Whose slot this is: the trainer's own, that of a worker it told of, or of one that fits a loader."""
+        if (slot.pid, slot.start_ticks) in self._gone:
+            return None
+        if slot.worker == IN_PROCESS:
+            loader = self._loader(slot.loader)
+            if loader is None or slot.pid != self._reader.pid:
+                return None
+            return loader.workers.setdefault(slot.pid, Worker(slot.pid, 0))
+        for loader in self._known():
+            if slot.pid in loader.workers:
+                return loader.workers[slot.pid]
+        if procfs.start_ticks(slot.pid) != slot.start_ticks:
+            self._gone.add((slot.pid, slot.start_ticks))
+            return None
+        for loader in self._known():  # its marker is overwritten, or not written yet
+            fits = loader.facts.workers == slot.workers and zlib.crc32(loader.facts.dataset.encode()) == slot.dataset
+            if fits and len(loader.workers) < slot.workers:
+                return loader.workers.setdefault(slot.pid, Worker(slot.pid, slot.worker))
+        return None
+
+    def _listed(self, loader: _Loader, now_ns: int) -> list[LoaderWorker]:
+        """The workers whose turn it is."""
+        due = sorted(loader.workers.values(), key=lambda worker: (worker.turn, worker.number))[:WORKERS_LISTED]
+        for worker in due:
+            worker.turn = self._window
+        return sorted((worker.take(now_ns) for worker in due), key=lambda worker: worker.number)
+
+
+def _parsed(text: str) -> _Loader | None:
+    """The loader that interned facts tell of; None when they are not whole."""
+    try:
+        told = json.loads(text)
+        facts = LoaderFacts(
+            dataset=str(told["dataset"]),
+            kind="iterable" if told["kind"] == "iterable" else "map",
+            workers=int(told["workers"]),
+            prefetch=_whole(told["prefetch"]),
+            batch_size=_whole(told["batch"]),
+            pin_memory=bool(told["pin"]),
+            persistent=bool(told["persistent"]),
+            context=None if told["context"] is None else str(told["context"]),
+        )
+        return _Loader(facts, int(told["n"]))
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _whole(value: object) -> int | None:
+    return value if isinstance(value, int) else None

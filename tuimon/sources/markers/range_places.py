@@ -1,0 +1,59 @@
+"""Where user ranges were opened and closed: what joins stack samples to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from tuimon.agent.ring.layout import PLACE_SEPARATOR
+from tuimon.records import RangePlace
+from tuimon.sources.source_blocks import SourceBlocks
+
+#: Of one thread: a path is opened at a few places at most.
+_LIMIT = 256
+
+
+class _Site(NamedTuple):
+    file: str
+    function: str
+    line: int
+
+
+class RangePlaces:
+    """Tells the place of each path once, and again for every further place that it has."""
+
+    def __init__(self, name_of: Callable[[int], str], blocks: SourceBlocks | None = None) -> None:
+        self._name_of = name_of
+        self._blocks = blocks or SourceBlocks()
+        self._seen: set[tuple[str, int, int]] = set()
+        self._fresh: list[RangePlace] = []
+
+    def note(self, path: str, opened: int, closed: int) -> None:
+        """A range with this path has ended; name ids of the places it was opened and closed at, 0: not known."""
+        key = (path, opened, closed)
+        if key not in self._seen and len(self._seen) < _LIMIT:
+            self._seen.add(key)
+            place = self._place(path, opened, closed)
+            if place is not None and place not in self._fresh:
+                self._fresh.append(place)
+
+    def take(self) -> list[RangePlace]:
+        """Those not told yet."""
+        fresh, self._fresh = self._fresh, []
+        return fresh
+
+    def _place(self, path: str, opened: int, closed: int) -> RangePlace | None:
+        begin, end = self._site(opened), self._site(closed) if closed else None
+        if begin is None:
+            return None
+        if end is not None and end[:2] == begin[:2] and end.line > begin.line:
+            return RangePlace(path, begin.file, begin.function, begin.line, end.line)
+        # a ``with`` statement is left at the line it was entered at: where it ends only its source tells
+        block = self._blocks.block(begin.file, begin.line, begin.function)
+        return RangePlace(path, begin.file, begin.function, *block) if block is not None else None
+
+    def _site(self, number: int) -> _Site | None:
+        parts = self._name_of(number).split(PLACE_SEPARATOR)
+        if len(parts) != 4 or not parts[3].isdigit():
+            return None
+        return _Site(parts[1], parts[2], int(parts[3]))

@@ -1,0 +1,123 @@
+"""User ranges (``tuimon.phase``, NVTX) of one thread: nesting, times, and the phase most of each lay in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tuimon.agent.ring import layout
+from tuimon.records import RangePlace, RangeTime
+from tuimon.sources.markers.range_places import RangePlaces
+from tuimon.sources.source_blocks import SourceBlocks
+
+_DEPTH_LIMIT = 16
+_PATH_LIMIT = 64
+_AWAITING_LIMIT = 64
+_MORE = "(more ranges)"
+
+
+@dataclass(slots=True)
+class _Range:
+    path: str
+    start_ns: int
+    opened: int  # name id, of the place as well
+    end_ns: int = 0
+    closed: int = 0  # name id of the place, 0: not told
+    by_phase: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Sum:
+    count: int = 0
+    total_ns: int = 0
+    by_phase: dict[str, int] = field(default_factory=dict)
+
+
+class RangeTracker:
+    """Follows push/pop and start/end; ``take`` gives the sums since the last call."""
+
+    def __init__(self, name_of: Callable[[int], str], blocks: SourceBlocks | None = None) -> None:
+        self._name_of = name_of
+        self._places = RangePlaces(name_of, blocks)
+        self._stack: list[_Range] = []
+        self._depth = 0  # counts pushes beyond the limit too, so that pops match
+        self._started: dict[int, _Range] = {}
+        self._awaiting: list[_Range] = []  # ended inside a stretch that has no label yet
+        self._sums: dict[str, _Sum] = {}
+
+    def feed(self, time_ns: int, kind: int, flag: int, value: int) -> None:
+        """Take a RANGE_* marker."""
+        if kind == layout.RANGE_PUSH:
+            self._push(time_ns, value)
+        elif kind == layout.RANGE_POP:
+            self._pop(time_ns, value)
+        elif kind == layout.RANGE_START and len(self._started) < _DEPTH_LIMIT:
+            self._started[value] = _Range(self._name(flag), time_ns, flag)
+        elif kind == layout.RANGE_END and (ended := self._started.pop(value, None)) is not None:
+            self._end(ended, time_ns, flag)
+
+    def segment(self, label: str, start_ns: int, end_ns: int) -> None:
+        """A stretch of the thread's time got its phase."""
+        if not (self._stack or self._awaiting or self._started):
+            return
+        for open_range in (*self._stack, *self._started.values()):
+            self._share(open_range, label, start_ns, end_ns)
+        waiting, self._awaiting = self._awaiting, []
+        for ended in waiting:
+            self._share(ended, label, start_ns, min(end_ns, ended.end_ns))
+            if ended.end_ns > end_ns:
+                self._awaiting.append(ended)
+            else:
+                self._add(ended)
+
+    def take(self) -> list[RangeTime]:
+        """Sums since the last call, by path."""
+        out = [
+            RangeTime(path, s.count, s.total_ns, max(s.by_phase, key=s.by_phase.__getitem__, default="other"))
+            for path, s in sorted(self._sums.items())
+        ]
+        self._sums = {}
+        return out
+
+    def take_places(self) -> list[RangePlace]:
+        """Places that have not been told yet."""
+        return self._places.take()
+
+    def _name(self, number: int) -> str:
+        return self._name_of(number).split("\x1f", 1)[0].replace("/", "\u2215")
+
+    def _push(self, time_ns: int, number: int) -> None:
+        self._depth += 1
+        if self._depth > _DEPTH_LIMIT:
+            return
+        name = self._name(number)
+        path = f"{self._stack[-1].path}/{name}" if self._stack else name
+        self._stack.append(_Range(path, time_ns, number))
+
+    def _pop(self, time_ns: int, closed: int) -> None:
+        self._depth = max(0, self._depth - 1)
+        if self._depth < len(self._stack):
+            self._end(self._stack.pop(), time_ns, closed)
+
+    def _end(self, ended: _Range, time_ns: int, closed: int) -> None:
+        ended.end_ns = time_ns
+        ended.closed = closed
+        self._awaiting.append(ended)
+        if len(self._awaiting) > _AWAITING_LIMIT:
+            self._add(self._awaiting.pop(0))
+
+    @staticmethod
+    def _share(range_: _Range, label: str, start_ns: int, end_ns: int) -> None:
+        overlap_ns = end_ns - max(start_ns, range_.start_ns)
+        if overlap_ns > 0:
+            range_.by_phase[label] = range_.by_phase.get(label, 0) + overlap_ns
+
+    def _add(self, ended: _Range) -> None:
+        path = ended.path if ended.path in self._sums or len(self._sums) < _PATH_LIMIT else _MORE
+        total = self._sums.setdefault(path, _Sum())
+        if path is not _MORE:
+            self._places.note(path, ended.opened, ended.closed)
+        total.count += 1
+        total.total_ns += ended.end_ns - ended.start_ns
+        for label, duration_ns in ended.by_phase.items():
+            total.by_phase[label] = total.by_phase.get(label, 0) + duration_ns

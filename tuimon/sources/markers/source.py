@@ -1,0 +1,123 @@
+"""Markers: finds the rings of a run's processes and follows them."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+
+from tuimon.agent.ring import layout
+from tuimon.agent.ring.reader import RingError, RingReader
+from tuimon.proc import procfs
+from tuimon.records import Record
+from tuimon.sources.markers.follower import RingFollower
+from tuimon.sources.run_processes import Targets
+
+
+class MarkerSource:
+    """Finds the rings of the run's processes and follows them."""
+
+    name = "markers"
+    #: A ring holds about 2 s of the fastest loops.
+    period_s = 0.25
+
+    def __init__(
+        self, targets: Targets, interval_s: float = 1.0, clock_ns: Callable[[], int] = time.monotonic_ns
+    ) -> None:
+        self._targets = targets
+        self._interval_s = interval_s
+        self._clock_ns = clock_ns
+        self._followers: dict[str, RingFollower] = {}  # by path: pid and start time
+        self._foreign: set[str] = set()  # rings that are not of this run
+        self._looks = 0
+
+    def read(self) -> Iterable[Record]:
+        """Steps and marks of the windows that have ended."""
+        if self._looks % 2 == 0:
+            self._look_for_rings()
+        self._looks += 1
+        now_ns = self._clock_ns()
+        out: list[Record] = []
+        for path, follower in list(self._followers.items()):
+            goes_on = _goes_on(follower.reader)  # asked before reading: what was written until then is read
+            out.extend(follower.windows(now_ns))
+            if not goes_on:
+                out.extend(follower.last(now_ns))
+                self._drop(path)
+            if follower.trains:
+                self._targets.mark_trainer(follower.pid)
+            self._targets.facts[follower.pid] = follower.reader.meta() or self._targets.facts[follower.pid]
+            if not goes_on:
+                self._let_go(follower)
+        return out
+
+    def close(self) -> None:
+        """Unmap all rings."""
+        for follower in self._followers.values():
+            follower.reader.close()
+        self._followers.clear()
+
+    def _let_go(self, follower: RingFollower) -> None:
+        """Its process has ended: what it left of the run that we started is ours to remove."""
+        reader = follower.reader
+        if (
+            self._targets.run_id is not None
+            and reader.meta().get("run") == self._targets.run_id
+            and reader.is_current()
+        ):
+            with suppress(OSError):
+                os.unlink(reader.path)
+        reader.close()
+
+    def _drop(self, path: str) -> None:
+        del self._followers[path]
+        self._foreign.add(path)
+
+    def _look_for_rings(self) -> None:
+        ours = set(self._targets.pids())
+        paths = {
+            os.path.join(place, name): _pid_of(name) for place in layout.ring_directories() for name in _rings(place)
+        }
+        self._foreign &= paths.keys()
+        for path, pid in paths.items():
+            if path not in self._followers and (pid in ours or path not in self._foreign):
+                self._consider(path, pid in ours)
+
+    def _consider(self, path: str, descends: bool) -> None:
+        """Follow the ring if it belongs to the run: a descendant of the root, or started by the same ``tuimon run``.
+
+        A process of the run that has already ended left its markers behind: a short script is read after its end.
+        """
+        try:
+            reader = RingReader(path)
+        except (OSError, RingError):
+            self._foreign.add(path)
+            return
+        meta = reader.meta()
+        same_run = self._targets.run_id is not None and meta.get("run") == self._targets.run_id
+        if not (same_run or (descends and _goes_on(reader))):
+            reader.close()
+            if meta:  # otherwise it is still being made: look again
+                self._foreign.add(path)
+            return
+        self._targets.add(reader.pid)
+        self._targets.facts[reader.pid] = meta
+        self._followers[path] = RingFollower(reader, self._interval_s, self._clock_ns())
+
+
+def _rings(directory: str) -> list[str]:
+    try:
+        return [name for name in os.listdir(directory) if name.endswith(".ring")]
+    except OSError:
+        return []
+
+
+def _pid_of(ring_name: str) -> int:
+    pid = ring_name.partition("-")[0]
+    return int(pid) if pid.isdigit() else -1
+
+
+def _goes_on(reader: RingReader) -> bool:
+    """Whether the process that wrote this ring still runs, and writes to this ring (an exec makes a new one)."""
+    return procfs.start_ticks(reader.pid) == reader.start_ticks and reader.is_current()

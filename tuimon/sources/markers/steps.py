@@ -1,0 +1,291 @@
+"""From phases to steps: what one turn of the user's loop is.
+
+Steps are found in this order: ``tuimon.step()``; from the first fetch after an update to the next such fetch; without
+a DataLoader from the end of one update to the end of the next; without a torch optimizer from backward to backward. An
+update is a run of optimizer steps with no fetch and no backward between them.
+
+The finder cuts time into *pieces*, each ending with an update, and decides how many pieces make a step. While it does
+not know the loop yet it holds them back for a few turns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from tuimon.sources.markers.step import Step
+
+#: Updates without a fetch after which a loop no longer counts as driven by its DataLoader.
+_BARE_LIMIT = 64
+#: While the kind of loop is unknown, pieces are held back at most this many, or this long.
+_HOLD_PIECES = 8
+_HOLD_NS = 3_000_000_000
+
+
+class Drive(Enum):
+    """What bounds the steps of a loop."""
+
+    UNKNOWN = "unknown"
+    FETCH = "fetch"
+    UPDATE = "update"
+    API = "api"
+
+
+@dataclass(slots=True)
+class _Fetch:
+    """A fetch that may turn out to be training or evaluation."""
+
+    iterator: int
+    at: int  # index into the finder's log of time spent since the last backward
+
+
+class StepFinder:
+    """Implements ``phases.Loop``: finished steps gather in ``steps``; take and clear them."""
+
+    def __init__(self) -> None:
+        self.steps: list[Step] = []
+        self.drive = Drive.UNKNOWN
+        self.eval_ns = 0  # time in evaluation since this was last cleared
+        self.eval_count = 0
+        self.total_updates = 0
+        self.total_backwards = 0
+        self._open = Step(whole=False)  # the piece being filled
+        self._updated: Step | None = None  # a piece that has ended with an update, if no further optimizer follows
+        self._pieces: list[Step] = []  # finished pieces of steps that are not finished
+        self._log: list[tuple[str, int]] = []  # time spent since the last backward or update, for taking back
+        self._fetches: dict[int, _Fetch] = {}
+        self._iter_at: int | None = None  # index into the log where workers began to be started
+        self._starts: dict[int, int] = {}  # that of iterators which have not been asked yet
+        self._evaluating: int | None = None  # iterator whose last iteration was evaluation
+        self._batch_waiting = False  # a batch was fetched that no backward has used yet
+        self._train_fetches = 0  # in a row, with fewer than _BARE_LIMIT pieces between them
+        self._bare = 0  # pieces since the last one that trained on a fetched batch
+        self._backwards_since_update = 0
+        self._optimizer_seen = False
+
+    # -- phases.Loop
+
+    def spend(self, label: str, duration_ns: int) -> None:
+        """See ``phases.Loop``."""
+        self._open.spend(label, duration_ns)
+        if len(self._log) < 4096:
+            self._log.append((label, duration_ns))
+
+    def iter_begins(self, time_ns: int) -> None:
+        """The start of workers after an update bounds a piece, like the fetch that follows."""
+        self._close_at_fetch(time_ns)
+        self._iter_at = len(self._log)
+
+    def iter_ends(self, iterator: int) -> None:
+        """What starting its workers took belongs to its first fetch, should that be evaluation."""
+        at, self._iter_at = self._iter_at, None
+        if at is not None and iterator:
+            self._starts[iterator] = at
+
+    def fetch_begins(self, time_ns: int, iterator: int) -> None:
+        """A fetch after an update bounds a piece; a second fetch of one iterator without a backward was evaluation."""
+        if self._close_at_fetch(time_ns):
+            pass
+        elif self._open.total_ns == 0 or self._fresh():
+            self._open = Step()  # the stream begins with this fetch
+            self._forget_log()
+        previous = self._fetches.pop(iterator, None)
+        self._evaluating = None
+        if previous is not None:
+            self._evaluating = iterator
+            self._batch_waiting = False
+            self.eval_count += 1
+            self._take_back(previous.at)
+        self._fetches[iterator] = _Fetch(iterator, self._starts.pop(iterator, len(self._log)))
+
+    def fetch_ends(self, exhausted: bool) -> None:
+        """A batch may train; an exhausted iterator that evaluated takes its last wait with it."""
+        if not exhausted:
+            self._batch_waiting = True
+            return
+        if self._evaluating is not None and (fetch := self._fetches.get(self._evaluating)) is not None:
+            self._take_back(fetch.at)
+        self._fetches.clear()
+
+    def backward_begins(self, time_ns: int) -> None:
+        """A backward after an update without a fetch between them bounds a piece at the update's end."""
+        if self._updated is not None:
+            self._updated.after_fetch = False
+            self._close_piece(self._updated.end_ns)
+        self._forget_log()
+        self._fetches.clear()
+        self._open.backwards += 1
+        self.total_backwards += 1
+        self._backwards_since_update += 1
+        if self._backwards_since_update > _BARE_LIMIT:
+            self._optimizer_seen = False  # the optimizer is gone: from now on a backward is an update
+        if self._batch_waiting:
+            self._train_on_batch()
+
+    def backward_ends(self, time_ns: int) -> None:
+        """Where no torch optimizer is seen, a backward is the update."""
+        if not self._optimizer_seen:
+            self._end_update(time_ns)
+
+    def update_ends(self, time_ns: int) -> None:
+        """An optimizer step: one more of the same update, or a new one."""
+        if not self._optimizer_seen:
+            self._optimizer_seen = True
+            self._unite_accumulation()
+        self._backwards_since_update = 0
+        self._end_update(time_ns)
+        self.total_updates += 1
+        if self._updated is not None:
+            self._updated.updates += 1
+
+    def step_ends(self, time_ns: int) -> None:
+        """``tuimon.step()`` overrules all."""
+        self.drive = Drive.API
+        if self._updated is not None:
+            self._updated.absorb(self._open)
+            self._close_piece(time_ns)
+        else:
+            self._open.end_ns = time_ns
+            self._pieces.append(self._open)
+            self._open = Step()
+        self._emit_merged()
+
+    def finish(self) -> None:
+        """The thread has ended: what was held back is as whole as it will get."""
+        if self._updated is not None:
+            self._close_piece(self._updated.end_ns)
+        if self.drive is Drive.UNKNOWN:
+            self._drive(Drive.FETCH if self._train_fetches else Drive.UPDATE)
+        if self.drive is Drive.FETCH:
+            self._emit_merged()
+
+    # -- pieces
+
+    def _fresh(self) -> bool:
+        """Whether nothing has trained yet in the open piece of a stream that has just begun."""
+        return not self._open.whole and not self._open.backwards and not self._pieces
+
+    def _train_on_batch(self) -> None:
+        """A backward has used a fetched batch; two in a row make a loop that is driven by its DataLoader."""
+        self._batch_waiting = False
+        self._open.fetched = True
+        if self.drive is Drive.UPDATE and self._bare > _HOLD_PIECES:
+            self._train_fetches = 0  # a validation batch now and then does not drive the loop
+        self._train_fetches += 1
+        self._bare = 0
+        known = self.drive is Drive.UPDATE or (self.drive is Drive.UNKNOWN and self._optimizer_seen)
+        if known and self._train_fetches >= 2:
+            self._drive(Drive.FETCH)
+
+    def _end_update(self, time_ns: int) -> None:
+        if self._updated is None:
+            self._updated = self._open
+        else:
+            self._updated.absorb(self._open)
+        self._updated.end_ns = time_ns
+        self._open = Step()
+        self._forget_log()
+        self._fetches.clear()
+
+    def _close_at_fetch(self, time_ns: int) -> bool:
+        """Side work after the update belongs to the step before; whether there was an update."""
+        if self._updated is None:
+            return False
+        self._updated.absorb(self._open)
+        self._updated.after_fetch = True
+        self._close_piece(time_ns)
+        return True
+
+    def _forget_log(self) -> None:
+        """Time that was spent until now is no longer to be taken back."""
+        self._log.clear()
+        self._starts.clear()
+        self._iter_at = None
+
+    def _close_piece(self, end_ns: int) -> None:
+        """The update is over: its piece is complete."""
+        piece = self._updated
+        if piece is None:
+            return
+        if piece.after_fetch:
+            piece.end_ns = end_ns
+            self._open = Step()
+            self._forget_log()
+        self._updated = None
+        self._pieces.append(piece)
+        if not piece.fetched:
+            self._bare += 1
+        self._settle()
+
+    def _settle(self) -> None:
+        """Make steps of the pieces, as far as the kind of loop is known."""
+        if self.drive is Drive.UNKNOWN:
+            self._settle_unknown()
+        elif self.drive is Drive.FETCH:
+            if self._bare > _BARE_LIMIT:
+                self._train_fetches = 0
+                self._drive(Drive.UPDATE)
+            elif self._pieces[-1].after_fetch:
+                self._emit_merged()
+        elif self.drive is Drive.UPDATE:
+            if self._bare > _BARE_LIMIT:
+                self._train_fetches = 0
+            self._emit_each()
+        elif len(self._pieces) > _BARE_LIMIT:  # Drive.API, but the calls have stopped
+            self.drive = Drive.UNKNOWN
+
+    def _settle_unknown(self) -> None:
+        held = len(self._pieces)
+        held_ns = sum(piece.total_ns for piece in self._pieces)
+        long_enough = held >= _HOLD_PIECES or (held >= 2 and held_ns >= _HOLD_NS)
+        if self._train_fetches >= 2:
+            if self._optimizer_seen or long_enough:
+                self._drive(Drive.FETCH)
+        elif long_enough or (held >= 2 and self._optimizer_seen and self._train_fetches == 0):
+            self._drive(Drive.UPDATE)
+
+    def _drive(self, drive: Drive) -> None:
+        """The kind of loop is known now, or has changed."""
+        self.drive = drive
+        if drive is Drive.UPDATE:
+            self._emit_each()
+            return
+        held, self._pieces = self._pieces, []
+        for piece in held:
+            self._pieces.append(piece)
+            if piece.after_fetch:
+                self._emit_merged()
+
+    def _unite_accumulation(self) -> None:
+        """The first optimizer step shows that the backwards held back were not steps but accumulated gradients."""
+        if self.drive is not Drive.UNKNOWN or not self._pieces:
+            return
+        first, *later = self._pieces
+        for piece in later:
+            first.absorb(piece)
+        first.absorb(self._updated or self._open)
+        if self._updated is None:
+            self._open = first
+        else:
+            self._updated = first
+        self._pieces = []
+        self._bare = 0
+
+    def _emit_each(self) -> None:
+        self.steps.extend(piece for piece in self._pieces if piece.whole)
+        self._pieces = []
+
+    def _emit_merged(self) -> None:
+        if self._pieces:
+            first, *later = self._pieces
+            for piece in later:
+                first.absorb(piece)
+            self._pieces = [first]
+        self._emit_each()
+
+    def _take_back(self, at: int) -> None:
+        """Time since ``at`` in the log was evaluation, not training."""
+        for label, duration_ns in self._log[at:]:
+            self._open.spend(label, -duration_ns)
+            self.eval_ns += duration_ns
+        del self._log[at:]

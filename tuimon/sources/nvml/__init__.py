@@ -1,0 +1,1 @@
+"""GPU counters, by the driver (NVML)."""

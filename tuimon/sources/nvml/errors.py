@@ -1,0 +1,66 @@
+"""What NVML's errors mean for a user."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tuimon.sources.nvml.library import GPU_IS_LOST, NO_PACKAGE, RESET_REQUIRED, NvmlError
+from tuimon.sources.trouble import Trouble, in_container
+from tuimon.text import plain
+
+# nvml.h, nvmlReturn_t
+_NO_PERMISSION = 4
+_DRIVER_NOT_LOADED = 9
+_LIBRARY_NOT_FOUND = 12
+_VERSION_MISMATCH = 18
+
+
+def explain(error: NvmlError) -> Trouble:
+    """An error of the whole library."""
+    if error.code == NO_PACKAGE:
+        return Trouble("no GPU figures: nvidia-ml-py is not installed", "python -m pip install nvidia-ml-py")
+    if error.code == _LIBRARY_NOT_FOUND:
+        message = "no NVIDIA driver on this machine (libnvidia-ml.so.1 not found)"
+        return Trouble(message, _container_hint(), expected=True)
+    if error.code == _DRIVER_NOT_LOADED:
+        return Trouble("the NVIDIA driver is not loaded", _container_hint() or "sudo modprobe nvidia")
+    if error.code == _NO_PERMISSION:
+        return Trouble("no permission to ask the NVIDIA driver", "Check who may read and write /dev/nvidia*")
+    if error.code == _VERSION_MISMATCH:
+        return Trouble(
+            "no GPU figures: the NVIDIA driver and its library have different versions",
+            "The driver was updated while it was in use: restart the machine (or the container)",
+        )
+    return Trouble(f"no GPU figures: NVML says {_words(error)}", "nvidia-smi tells more; tried again soon")
+
+
+def no_devices() -> Trouble:
+    """NVML works and counts no GPU."""
+    return Trouble("the NVIDIA driver shows no GPU", _container_hint(), expected=True)
+
+
+def hangs() -> Trouble:
+    """A call into the driver does not come back."""
+    hint = "The figures are old until it does; dmesg shows whether a GPU is in trouble"
+    return Trouble("the NVIDIA driver does not answer", hint, passing=True)
+
+
+def explain_device(index: int, name: str, error: NvmlError, xids: Sequence[int] = ()) -> Trouble:
+    """An error of one GPU, with the Xid errors that came just before."""
+    what = f"GPU {index} ({plain(name)})" if name else f"GPU {index}"
+    if error.code == GPU_IS_LOST:
+        hint = "dmesg shows the Xid error; a lost GPU usually needs a restart of the machine"
+        told = f" (Xid {', '.join(map(str, xids))})" if xids else ""
+        return Trouble(f"{what} is lost: it does not answer any more{told}", hint)
+    if error.code == RESET_REQUIRED:
+        hint = "When nothing uses it: sudo nvidia-smi --gpu-reset"
+        return Trouble(f"{what} needs a reset before it can be used", hint)
+    return Trouble(f"{what} gives no figures: NVML says {_words(error)}", "Tried again soon")
+
+
+def _words(error: NvmlError) -> str:
+    return f"{plain(str(error))} ({error.code})"
+
+
+def _container_hint() -> str | None:
+    return "Start the container with its GPUs: docker run --gpus all" if in_container() else None

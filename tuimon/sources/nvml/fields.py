@@ -1,0 +1,107 @@
+"""Counters that NVML reads many at once (``nvmlDeviceGetFieldValues``), and what they gain over a window.
+
+Units are those of nvml.h, at the NVML_FI_DEV_* of the same number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from tuimon.sources.nvml.library import INVALID_ARGUMENT, NO_PERMISSION, NOT_SUPPORTED, Handle
+
+MEMORY_TEMPERATURE = 82  # degrees C
+ENERGY = 83  # mJ
+POWER_AVERAGE = 185  # mW
+POWER_INSTANT = 186  # mW
+PCIE_TX, PCIE_RX = 197, 198  # bytes
+NVLINK_TX, NVLINK_RX = 138, 139  # KiB
+#: Time for which a cause held the clocks down, in ns.
+THROTTLE_NS = {
+    74: "power cap",
+    76: "sync boost",
+    269: "thermal (software)",
+    270: "thermal (hardware)",
+    271: "power brake",
+}
+
+#: What takes microseconds, to be read often; POWER_AVERAGE alone takes 3 ms.
+QUICK = (POWER_INSTANT,)
+ALL = (
+    POWER_INSTANT,
+    POWER_AVERAGE,
+    ENERGY,
+    MEMORY_TEMPERATURE,
+    PCIE_TX,
+    PCIE_RX,
+    NVLINK_TX,
+    NVLINK_RX,
+    *THROTTLE_NS,
+)
+_ALL_LINKS = 0xFFFFFFFF  # scope of the NVLink counters: the sum over the links
+_SCOPED = frozenset({NVLINK_TX, NVLINK_RX})
+#: By nvmlValueType_t: how to read the value, and by how much it jumps back when it overflows.
+_VALUES: dict[int, tuple[Callable[[Any], float], int]] = {
+    0: (lambda value: float(value.dVal), 0),
+    1: (lambda value: int(value.uiVal), 1 << 32),
+    2: (lambda value: int(value.ulVal), 0),
+    3: (lambda value: int(value.ullVal), 0),
+    4: (lambda value: int(value.sllVal), 0),
+    5: (lambda value: int(value.siVal), 0),
+    6: (lambda value: int(value.usVal), 1 << 16),
+}
+
+
+class Fields:
+    """The fields of one device. Each may be missing; one that the device does not have is not asked for again."""
+
+    def __init__(self, handle: Handle, clock: Callable[[], float]) -> None:
+        self._handle = handle
+        self._clock = clock
+        self._taken_s = 0.0  # when the latest read was
+        self._never: set[int] = set()
+        self._values: dict[int, float] = {}  # of the latest read
+        self._overflow: dict[int, int] = {}
+        self._before: dict[int, tuple[float, float]] = {}  # counter: when it was taken, its value
+
+    def read(self, fields: Iterable[int]) -> None:
+        """Ask for these fields in one call."""
+        self._values = {}
+        wanted = [field for field in fields if field not in self._never]
+        if not wanted:
+            return
+        self._taken_s = self._clock()
+        asked = [(field, _ALL_LINKS if field in _SCOPED else 0) for field in wanted]
+        for answer in self._handle.ask("nvmlDeviceGetFieldValues", asked) or ():
+            self._take(int(answer.fieldId), answer)
+
+    def _take(self, field: int, answer: Any) -> None:  # noqa: ANN401  (a structure of pynvml)
+        if answer.nvmlReturn in (NOT_SUPPORTED, INVALID_ARGUMENT, NO_PERMISSION):
+            self._never.add(field)
+        reading = _VALUES.get(int(answer.valueType))
+        if answer.nvmlReturn == 0 and reading is not None:
+            value, overflow = reading
+            self._values[field] = value(answer.value)
+            self._overflow[field] = overflow
+
+    def value(self, field: int) -> float | None:
+        """A field as it was at the latest read."""
+        return self._values.get(field)
+
+    def has(self, field: int) -> bool:
+        """Whether the device may have this field."""
+        return field not in self._never and self._handle.supports("nvmlDeviceGetFieldValues")
+
+    def per_second(self, field: int) -> float | None:
+        """By how much a counter grew a second since this was last asked; None at first and after a reset."""
+        value = self._values.get(field)
+        if value is None:
+            return None
+        before = self._before.get(field)
+        self._before[field] = (self._taken_s, value)
+        if before is None or self._taken_s <= before[0]:
+            return None
+        gained = value - before[1]
+        if gained < 0:
+            gained += self._overflow[field]
+        return None if gained < 0 else gained / (self._taken_s - before[0])

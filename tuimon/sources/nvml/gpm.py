@@ -1,0 +1,93 @@
+"""GPU Performance Monitoring (NVML, Hopper and later): how much of the chip worked between two samples."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from typing import Any
+
+from tuimon.sources.nvml.library import Handle, NvmlError
+
+# nvmlGpmMetricId_t
+SM, OCCUPANCY, TENSOR, DRAM = 2, 3, 5, 10  # % of the time, of the warps, of the bandwidth
+PCIE_TX, PCIE_RX, NVLINK_RX, NVLINK_TX = 20, 21, 60, 61  # MiB/s
+_METRICS = (SM, OCCUPANCY, TENSOR, DRAM, PCIE_TX, PCIE_RX, NVLINK_RX, NVLINK_TX)
+#: Closer together the driver gives no figures.
+_APART_S = 0.11
+_MIB = 1 << 20
+
+
+class Gpm:
+    """The metrics of one GPU, or of one MIG instance of it."""
+
+    def __init__(self, handle: Handle, gpu_instance: int | None = None) -> None:
+        """``handle`` is the GPU's, for an instance, too."""
+        self._handle = handle
+        self._gpu_instance = gpu_instance
+        support = handle.ask("nvmlGpmQueryDeviceSupport")
+        self._supported = bool(support is not None and support.isSupportedDevice)
+        self._samples: list[Any] = []  # older, newer; structures of pynvml
+        self._taken_s: float | None = None  # when the newer was taken
+        self._values: dict[int, float] = {}
+
+    def read(self, now_s: float) -> None:
+        """Take a sample; the figures are those since the sample before."""
+        self._values = {}
+        if not self._supported or not self._allocate():
+            return
+        if self._taken_s is not None and now_s - self._taken_s < _APART_S:
+            return
+        older, newer = self._samples
+        if not self._sample(older):  # it becomes the newer
+            self._taken_s = None
+            return
+        self._samples = [newer, older]
+        if self._taken_s is not None:
+            self._compute()
+        self._taken_s = now_s
+
+    def _allocate(self) -> bool:
+        while len(self._samples) < 2:
+            sample = self._handle.ask_bare("nvmlGpmSampleAlloc")
+            if sample is None:
+                self._supported = self._handle.supports("nvmlGpmSampleAlloc")
+                return False
+            self._samples.append(sample)
+        return True
+
+    def _sample(self, into: object) -> bool:
+        if self._gpu_instance is None:
+            return self._handle.ask("nvmlGpmSampleGet", into) is not None
+        return self._handle.ask("nvmlGpmMigSampleGet", self._gpu_instance, into) is not None
+
+    def _compute(self) -> None:
+        api = self._handle.api
+        wanted = api.c_nvmlGpmMetricsGet_t()
+        wanted.version = api.NVML_GPM_METRICS_GET_VERSION
+        wanted.numMetrics = len(_METRICS)
+        wanted.sample1, wanted.sample2 = self._samples
+        for place, metric in enumerate(_METRICS):
+            wanted.metrics[place].metricId = metric
+        answer = self._handle.ask_bare("nvmlGpmMetricsGet", wanted)
+        if answer is None:
+            return
+        for metric in (answer.metrics[place] for place in range(len(_METRICS))):
+            if metric.nvmlReturn == 0 and math.isfinite(metric.value) and metric.value >= 0:
+                self._values[int(metric.metricId)] = float(metric.value)
+
+    def ratio(self, metric: int) -> float | None:
+        """A metric in %, as 0..1; None where it is beyond what can be."""
+        percent = self._values.get(metric)
+        return None if percent is None or percent > 110 else round(min(percent / 100, 1.0), 4)
+
+    def bytes_per_s(self, metric: int) -> float | None:
+        """A metric in MiB/s, as bytes a second."""
+        mib = self._values.get(metric)
+        return None if mib is None else mib * _MIB
+
+    def close(self) -> None:
+        """Give the samples back to the library."""
+        samples, self._samples = self._samples, []
+        for sample in samples:
+            with contextlib.suppress(NvmlError):  # a driver that is gone has no samples
+                self._handle.library.call(self._handle.api.nvmlGpmSampleFree, sample)

@@ -1,0 +1,79 @@
+"""Who computes on a GPU: processes with their memory and their share of the multiprocessors' time.
+
+In a container the driver may tell the host's pids, which name other processes here, or none. Process lists are
+translated from driver 535.113 on, process utilisation from 575.57 on.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from typing import NamedTuple
+
+from tuimon.records import GpuProcess
+from tuimon.sources.nvml.library import Handle
+
+_LISTED = 16
+_PIDS = 256
+_LISTS_TRANSLATED = (535, 113)
+_UTILISATION_TRANSLATED = (575, 57)
+_FIRST_PID_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO of the kernel
+
+
+class PidTrust(NamedTuple):
+    """Which of the driver's pids are pids here."""
+
+    lists: bool
+    utilisation: bool
+
+
+def pid_trust(driver: tuple[int, ...]) -> PidTrust:
+    """For this process and this driver."""
+    try:
+        outermost = os.readlink("/proc/self/ns/pid") == _FIRST_PID_NAMESPACE
+    except OSError:
+        outermost = False
+    return PidTrust(outermost or driver >= _LISTS_TRANSLATED, outermost or driver >= _UTILISATION_TRANSLATED)
+
+
+class Processes:
+    """The processes of one GPU or MIG instance. Asking costs 4.5 ms of a driver lock that launches wait for."""
+
+    def __init__(self, handle: Handle, trust: PidTrust) -> None:
+        self._handle = handle
+        self._trust = trust
+        self._seen_us = 0  # the driver's time of the newest utilisation sample that we have
+        self._looked = False
+        self.found: list[GpuProcess] = []  # at the latest look, most memory first; pid 0: not known here
+        self.pids: list[int] = []  # the known ones, those that are not listed, too
+
+    def look(self) -> None:
+        """Ask."""
+        # with its version: pynvml refuses the bare name where the driver has not the newest
+        answer = self._handle.ask("nvmlDeviceGetComputeRunningProcesses_v3")
+        if answer is None:  # drivers before 510
+            answer = self._handle.ask("nvmlDeviceGetComputeRunningProcesses_v2")
+        sm_ratios = self._sm_ratios() if answer else {}
+        joined = self._trust.lists == self._trust.utilisation  # else the two speak of different pids
+        found = []
+        for process in answer or ():
+            pid = int(process.pid)
+            memory_bytes = None if process.usedGpuMemory is None else int(process.usedGpuMemory)
+            sm_ratio = sm_ratios.get(pid) if joined else None
+            found.append(GpuProcess(pid if self._trust.lists else 0, memory_bytes, sm_ratio))
+        self.pids = sorted(process.pid for process in found if process.pid)[:_PIDS]
+        self.found = sorted(found, key=lambda process: -(process.memory_bytes or 0))[:_LISTED]
+
+    def _sm_ratios(self) -> dict[int, float]:
+        """Mean share of time by pid since the last look; nothing for who was idle."""
+        first, self._looked = not self._looked, True
+        percents: dict[int, list[int]] = defaultdict(list)
+        newest_us = self._seen_us
+        for sample in self._handle.ask("nvmlDeviceGetProcessUtilization", self._seen_us) or ():
+            newest_us = max(newest_us, int(sample.timeStamp))
+            if sample.timeStamp > self._seen_us and sample.smUtil <= 100:  # some drivers tell nonsense now and then
+                percents[int(sample.pid)].append(int(sample.smUtil))
+        self._seen_us = newest_us
+        if first:  # the buffer holds the past
+            return {}
+        return {pid: round(sum(values) / len(values) / 100, 3) for pid, values in percents.items()}

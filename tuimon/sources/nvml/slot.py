@@ -1,0 +1,91 @@
+"""A GPU's place: the device while it answers, its trouble while it does not."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+
+from tuimon.records import Gpu
+from tuimon.sources.nvml import errors, mig
+from tuimon.sources.nvml.device import Device
+from tuimon.sources.nvml.library import Library, NvmlError
+from tuimon.sources.nvml.mig import MigDevice
+from tuimon.sources.nvml.processes import PidTrust
+from tuimon.sources.nvml.visible_devices import Visible
+from tuimon.sources.trouble import Trouble
+
+_RETRY_S = (5.0, 60.0)
+#: How often it is looked whether the GPU was cut otherwise.
+_MIG_EVERY_S = 30.0
+
+
+class Slot:
+    """One GPU by PCI order, with its MIG instances."""
+
+    def __init__(self, library: Library, index: int, trust: PidTrust, clock: Callable[[], float]) -> None:
+        self.index = index
+        self.trouble: Trouble | None = None
+        self.failures = 0  # in a row
+        self.read_s = float("-inf")  # when it was last read
+        self.seen: Visible | None = None
+        self._library = library
+        self._trust = trust
+        self._clock = clock
+        self._device: Device | None = None
+        self._instances: list[MigDevice] = []
+        self._mig_due_s = float("-inf")
+        self._retry_s = float("-inf")
+
+    def look(self, now_s: float) -> None:
+        """Between two records: what changes fast."""
+        if self._device is not None:
+            try:
+                self._device.look()
+            except NvmlError as error:
+                self._fail(error, now_s)
+
+    def read(self, now_s: float) -> list[Gpu]:
+        """Its record, and those of its instances; none while it is in trouble."""
+        self.read_s = now_s
+        if self.trouble is not None and now_s < self._retry_s:
+            return []
+        try:
+            if self._device is None or now_s >= self._mig_due_s:
+                self._open(now_s)
+            assert self._device is not None
+            records = [self._device.read(now_s), *(instance.read(now_s) for instance in self._instances)]
+        except NvmlError as error:
+            self._fail(error, now_s)
+            return []
+        self.trouble, self.failures = None, 0
+        return records
+
+    def close(self) -> None:
+        """Give back what the library holds for us; NVML may be gone."""
+        for device in (self._device, *self._instances):
+            if device is not None:
+                with contextlib.suppress(NvmlError):
+                    device.close()
+        self._device, self._instances = None, []
+
+    def _open(self, now_s: float) -> None:
+        """Find the device and how it is cut; what did not change stays open."""
+        handle = self._library.handle(self.index)
+        cut = list(mig.instances(handle)) if mig.is_cut(handle) else []
+        self._mig_due_s = now_s + _MIG_EVERY_S
+        uuids = tuple(instance.uuid for instance in cut)
+        seen = (self.seen.uuid, self.seen.instances) if self.seen is not None else None
+        if self._device is not None and seen == (handle.uuid, uuids):
+            return
+        self.close()  # when a GPU is lost those behind it may move up
+        self._device = Device(handle, self.index, None if cut else self._trust, self._clock)
+        self._instances = [MigDevice(instance, handle, self.index, self._trust) for instance in cut]
+        self.seen = Visible(handle.uuid, self._device.name, uuids)
+
+    def _fail(self, error: NvmlError, now_s: float) -> None:
+        xids = self._device.last_words() if self._device is not None else []
+        self.close()
+        first_s, longest_s = _RETRY_S
+        self.trouble = errors.explain_device(self.index, self.seen.name if self.seen else "", error, xids)
+        self._retry_s = now_s + min(first_s * 2.0**self.failures, longest_s)
+        self.failures += 1

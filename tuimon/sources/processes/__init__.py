@@ -1,0 +1,1 @@
+"""Processes, threads and the machine, from /proc."""

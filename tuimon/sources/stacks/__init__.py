@@ -1,0 +1,1 @@
+"""Stack samples, by py-spy within a CPU budget."""

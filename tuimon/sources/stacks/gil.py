@@ -1,0 +1,61 @@
+"""Short looks at which thread holds the GIL: ``py-spy record --gil`` reads that thread alone, whatever their number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from tuimon.records import Gil, GilCount
+from tuimon.sources.stacks import pyspy
+
+RATE_HZ = 50
+WINDOW_S = 0.6
+_SHORTEST_PAUSE_S = 5.0
+_THREADS = 16
+#: Before anything is measured: a start of py-spy, and thirty looks (m).
+_PRIOR_CPU_S = 0.025
+
+
+class GilLooks:
+    """One window at a time, the training processes in turn."""
+
+    def __init__(self) -> None:
+        self._running: pyspy.Recording | None = None
+        self._due_s: float | None = None
+        self._cost_s = _PRIOR_CPU_S
+        self._last_pid = -1
+
+    @property
+    def pid(self) -> int | None:
+        """The process that is being looked at."""
+        return self._running.pid if self._running else None
+
+    def poll(self, now_s: float) -> tuple[float, Iterable[Gil]]:
+        """CPU seconds of a window that has ended, and what it tells; nothing while it runs or when it failed."""
+        ended = self._running.poll(now_s) if self._running else None
+        if ended is None:
+            return 0.0, ()
+        self._running = None
+        self._cost_s += 0.3 * (ended.cpu_s - self._cost_s)
+        if ended.samples is None or ended.window_s <= 0:
+            return ended.cpu_s, ()
+        counts = [GilCount(thread.tid, thread.stacks.total()) for thread in ended.samples.threads]
+        counts.sort(key=lambda thread: -thread.count)
+        looks = max(round(RATE_HZ * ended.window_s), counts[0].count if counts else 0)
+        threads = [thread for thread in counts if thread.count][:_THREADS]
+        return ended.cpu_s, (Gil(t=round(now_s, 3), pid=ended.pid, looks=looks, threads=threads),)
+
+    def begin(self, binary: str, trainers: Sequence[int], share_ratio: float, now_s: float) -> None:
+        """Begin a window when one is due. Raises OSError when py-spy cannot be started."""
+        pause_s = max(_SHORTEST_PAUSE_S, self._cost_s / max(share_ratio, 1e-6))
+        if self._due_s is None:
+            self._due_s = now_s + 2.0  # first the stacks
+        if self._running or not trainers or now_s < self._due_s:
+            return
+        self._due_s = now_s + pause_s
+        self._last_pid = next((pid for pid in trainers if pid > self._last_pid), trainers[0])
+        self._running = pyspy.Recording.start(binary, self._last_pid, RATE_HZ, WINDOW_S, gil=True)
+
+    def kill(self) -> float:
+        """End the window, if there is one; the CPU seconds that it cost."""
+        running, self._running = self._running, None
+        return running.kill() if running else 0.0

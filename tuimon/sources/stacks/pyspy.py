@@ -1,0 +1,216 @@
+"""py-spy as a child process: windows of stack samples, single dumps, and what they hold.
+
+No window leaves anything behind: its file is an anonymous one that py-spy opens through /proc/self/fd, and should
+tuimon be killed, py-spy ends by itself a little after the window would have.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field, replace
+
+import msgspec
+
+from tuimon.proc.pthreads import os_ids
+from tuimon.sources.stacks.speedscope import Samples, parse
+
+_OUTPUT_FD = 3
+_MESSAGE_BYTES = 16384
+_ERRORS = re.compile(r"Samples: \d+ Errors: (\d+)")
+
+
+def find() -> str | None:
+    """The py-spy beside tuimon's own interpreter, else the one on PATH."""
+    beside = os.path.join(os.path.dirname(sys.executable), "py-spy")
+    return beside if os.access(beside, os.X_OK) else shutil.which("py-spy")
+
+
+def environment() -> dict[str, str]:
+    """The environment for py-spy: ours, without what changes its messages."""
+    env = {key: value for key, value in os.environ.items() if not key.startswith("RUST_")}
+    env["LC_ALL"] = "C"
+    return env
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a window ended. ``samples`` is None when py-spy failed: ``message`` then says why, in its words."""
+
+    pid: int
+    window_s: float
+    cpu_s: float
+    samples: Samples | None
+    failed: int = 0
+    message: str = ""
+    interrupted: bool = False  # SIGINT came before py-spy had started to sample
+
+
+@dataclass(slots=True)
+class Recording:
+    """A py-spy child that samples one process until it is told to stop."""
+
+    pid: int
+    started_s: float
+    due_s: float  # when it is to be stopped
+    child: int
+    _output: int
+    _messages: int
+    _stopped_s: float | None = field(default=None)
+
+    #: After SIGINT a child has this long to write its file.
+    PATIENCE_S = 5.0
+
+    @classmethod
+    def start(cls, binary: str, pid: int, rate_hz: int, window_s: float, *, gil: bool = False) -> Recording:
+        """Begin a window; ``gil``: only of the thread that holds the GIL. Raises OSError when py-spy does not start."""
+        output = os.memfd_create("tuimon-stacks")
+        messages = os.memfd_create("tuimon-messages")
+        limit_s = math.ceil(2 * window_s + 3)  # it ends by itself should nobody be left to stop it
+        command = [
+            *(binary, "record", "--pid", str(pid), "--nonblocking", "--gil" if gil else "--idle"),
+            *("--threads", "--full-filenames"),
+            *("--format", "speedscope", "--rate", str(rate_hz), "--duration", str(limit_s)),
+            *("--output", f"/proc/self/fd/{_OUTPUT_FD}"),
+        ]
+        try:
+            child = _spawn(command, output, messages)
+        except OSError:
+            os.close(output)
+            os.close(messages)
+            raise
+        now_s = time.monotonic()
+        return cls(pid, now_s, now_s + window_s, child, output, messages)
+
+    def poll(self, now_s: float) -> Ended | None:
+        """Stop the window when it is due; what it holds, once it has ended."""
+        try:
+            reaped, status, usage = os.wait4(self.child, os.WNOHANG)
+        except ChildProcessError:  # somebody ignores SIGCHLD: the kernel has reaped it
+            return self._ended(now_s, 0.0, 0)
+        if reaped:
+            return self._ended(now_s, usage.ru_utime + usage.ru_stime, os.waitstatus_to_exitcode(status))
+        if self._stopped_s is None and now_s >= self.due_s:
+            self._signal(signal.SIGINT)  # SIGTERM would lose the file
+            self._stopped_s = now_s
+        elif self._stopped_s is not None and now_s >= self._stopped_s + self.PATIENCE_S:
+            self._signal(signal.SIGKILL)
+        return None
+
+    @property
+    def stopping(self) -> bool:
+        """Whether it was told to stop: it samples no more, and writes its file."""
+        return self._stopped_s is not None
+
+    def kill(self) -> float:
+        """End the window without its samples, at once; the CPU seconds that it cost."""
+        self._signal(signal.SIGKILL)
+        cpu_s = 0.0
+        with contextlib.suppress(ChildProcessError):
+            _, _, usage = os.wait4(self.child, 0)
+            cpu_s = usage.ru_utime + usage.ru_stime
+        self._close()
+        return cpu_s
+
+    def _signal(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.child, number)
+
+    def _ended(self, now_s: float, cpu_s: float, exit_code: int) -> Ended:
+        message = os.pread(self._messages, _MESSAGE_BYTES, 0).decode("utf-8", "replace")
+        speedscope = os.pread(self._output, os.fstat(self._output).st_size, 0)
+        self._close()
+        window_s = max((self._stopped_s or now_s) - self.started_s, 0.0)
+        interrupted = exit_code == -signal.SIGINT
+        if interrupted:
+            message = f"py-spy had not started to sample after {window_s:.1f} s\n{message}"
+        elif exit_code < 0:
+            message = f"py-spy was ended by signal {-exit_code}\n{message}"
+        samples = None
+        if speedscope:
+            try:
+                samples = _with_os_ids(parse(speedscope, self.pid), self.pid)
+            except ValueError as error:
+                message = f"py-spy wrote {error}"
+        errors = _ERRORS.findall(message)
+        return Ended(self.pid, window_s, cpu_s, samples, int(errors[-1]) if errors else 0, message, interrupted)
+
+    def _close(self) -> None:
+        os.close(self._output)
+        os.close(self._messages)
+
+
+def _with_os_ids(samples: Samples, pid: int) -> Samples:
+    """Threads of a Python before 3.11 under the ids that the kernel knows them by."""
+    ids = os_ids(pid, [thread.tid for thread in samples.threads])
+    threads = [replace(thread, tid=ids.get(thread.tid, thread.tid)) for thread in samples.threads]
+    return replace(samples, threads=threads) if ids else samples
+
+
+def _spawn(command: list[str], output: int, messages: int) -> int:
+    """Start py-spy in a process group of its own: a Ctrl-C on the terminal is not for it."""
+    return os.posix_spawn(
+        command[0],
+        command,
+        environment(),
+        file_actions=[
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_DUP2, messages, 1),
+            (os.POSIX_SPAWN_DUP2, messages, 2),
+            (os.POSIX_SPAWN_DUP2, output, _OUTPUT_FD),
+        ],
+        setpgroup=0,
+        setsigmask=[],
+        setsigdef=[signal.SIGINT, signal.SIGTERM, signal.SIGHUP],
+    )
+
+
+class DumpFrame(msgspec.Struct, frozen=True):
+    """A frame as ``py-spy dump --json`` names it."""
+
+    name: str
+    filename: str
+    line: int
+
+
+class DumpThread(msgspec.Struct, frozen=True):
+    """One thread at one instant; ``frames`` leaf first."""
+
+    thread_id: int
+    active: bool
+    owns_gil: bool
+    frames: list[DumpFrame]
+    os_thread_id: int | None = None
+    thread_name: str | None = None
+
+
+class DumpError(Exception):
+    """py-spy could not read the process; the text is its own."""
+
+
+_dump = msgspec.json.Decoder(list[DumpThread])
+
+
+def dump(binary: str, pid: int, timeout_s: float = 5.0) -> list[DumpThread]:
+    """One look at all threads, with what only this format tells: who is active, who holds the GIL. Raises DumpError."""
+    try:
+        done = subprocess.run(
+            [binary, "dump", "--pid", str(pid), "--nonblocking", "--full-filenames", "--json"],
+            env=environment(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=timeout_s,
+            check=False,
+        )
+        if done.returncode:
+            raise DumpError(done.stderr.decode("utf-8", "replace"))
+        return _dump.decode(done.stdout)
+    except (OSError, subprocess.TimeoutExpired, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise DumpError(str(error)) from error

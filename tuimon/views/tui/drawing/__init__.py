@@ -1,0 +1,1 @@
+"""Pure drawing: charts, colours, glyphs, lines, and the base of all panes."""

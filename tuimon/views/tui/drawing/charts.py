@@ -1,0 +1,185 @@
+"""Bars and braille charts: pure functions (values, width, height, lo, hi) -> lines of characters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tuimon.views.tui.drawing.lines import Line, Span
+
+_LOWER = " ▁▂▃▄▅▆▇█"
+_EIGHTHS = " ▏▎▍▌▋▊▉█"
+# Dots of one column of a braille cell filled from the bottom, 0 to 4 high: left column, right column.
+_LEFT = (0x00, 0x40, 0x44, 0x46, 0x47)
+_RIGHT = (0x00, 0x80, 0xA0, 0xB0, 0xB8)
+_BRAILLE = 0x2800
+
+
+def bar(ratio: float | None, width: int) -> str:
+    """A horizontal bar of exactly ``width`` cells in steps of an eighth; what is not 0 shows at least one."""
+    if ratio is None or width <= 0:
+        return " " * max(width, 0)
+    eighths = round(min(max(ratio, 0.0), 1.0) * width * 8)
+    if ratio > 0:
+        eighths = max(eighths, 1)
+    full, rest = divmod(eighths, 8)
+    return ("█" * full + (_EIGHTHS[rest] if rest else "")).ljust(width)
+
+
+def meter(ratio: float | None, width: int) -> tuple[str, str]:
+    """A thin gauge: the filled part and the track, together exactly ``width`` cells."""
+    if ratio is None or width <= 0:
+        return "", "─" * max(width, 0)
+    filled = round(min(max(ratio, 0.0), 1.0) * width)
+    if ratio > 0:
+        filled = max(filled, 1)
+    return "━" * filled, "─" * (width - filled)
+
+
+def layers(parts: Sequence[tuple[float, str, str]], width: int) -> Line:
+    """A thin gauge of parts (ratio, glyph, role) one after another on a track, together exactly ``width`` cells.
+
+    The ends are rounded, not the parts, so that together they fill what their sum would; a part that is not 0 shows at
+    least one cell while there is room.
+    """
+    spans: list[Span] = []
+    total, at = 0.0, 0
+    for ratio, glyph, role in parts:
+        total += max(ratio, 0.0)
+        end = min(max(round(total * width), at + (ratio > 0)), width)
+        if end > at:
+            spans.append(Span(glyph * (end - at), role))
+        at = end
+    return (*spans, Span("─" * (width - at), "track")) if at < width else tuple(spans)
+
+
+def chart(values: Sequence[float | None], width: int, height: int, lo: float, hi: float, columns: int = 2) -> list[str]:
+    """A filled braille chart, the newest value at the right edge, top line first.
+
+    ``columns`` values share a cell (2, or 1: each value as wide as a cell). None leaves a gap; a measured value
+    shows at least one dot; what lies above ``hi`` is cut off there.
+    """
+    if width <= 0 or height <= 0:
+        return []
+    fit = width * columns
+    recent = list(values[-fit:])
+    dots = [None] * (fit - len(recent)) + [_dots(value, height, lo, hi) for value in recent]
+    if columns == 1:
+        dots = [dot for dot in dots for _ in range(2)]
+    return ["".join(_cell(dots[2 * x], dots[2 * x + 1], height - 1 - y) for x in range(width)) for y in range(height)]
+
+
+def stacked(
+    values: Sequence[Sequence[float] | None], roles: Sequence[str], width: int, height: int, hi: float
+) -> list[Line]:
+    """A stacked area chart from 0 to ``hi``, one value a column, the newest at the right edge, top line first.
+
+    The first part of a value lies on top, as it leads the list beside the chart. Each cell is cut in eighths; where two
+    parts meet in it, one is drawn on the other: role ``forward on:data``.
+    """
+    recent = [None] * max(width - len(values), 0) + list(values[-width:])
+    bounds = [_bounds(value, height * 8, hi) for value in recent]
+    return [_stacked_row(bounds, roles, (height - 1 - y) * 8) for y in range(height)]
+
+
+def _bounds(value: Sequence[float] | None, most: int, hi: float) -> list[int]:
+    """Where each part ends, counted in eighths from the bottom, the last part first."""
+    if value is None or hi <= 0:
+        return []
+    ends, total = [], 0.0
+    for part in reversed(value):
+        total += part
+        ends.append(min(round(total / hi * most), most))
+    if ends and ends[-1] == 0:
+        ends[-1] = 1
+    return ends
+
+
+def _stacked_row(bounds: Sequence[Sequence[int]], roles: Sequence[str], base: int) -> Line:
+    spans: list[Span] = []
+    for ends in bounds:
+        text, role = _stacked_cell(ends, roles, base)
+        if spans and (spans[-1].role == role or text == " "):
+            spans[-1] = Span(spans[-1].text + text, spans[-1].role)
+        else:
+            spans.append(Span(text, role))
+    return tuple(spans)
+
+
+def _stacked_cell(ends: Sequence[int], roles: Sequence[str], base: int) -> tuple[str, str]:
+    """One cell: the two parts that fill most of it, the lower one in front."""
+    parts: list[tuple[int, str]] = []  # eighths, role; from the bottom
+    start = base
+    for number, end in enumerate(ends):
+        filled = min(end, base + 8) - start
+        if filled > 0:
+            parts.append((filled, roles[len(ends) - 1 - number]))
+            start += filled
+    if not parts:
+        return " ", ""
+    space = base + 8 - start
+    if len(parts) == 1 or space:  # the surface: what is on top decides
+        full = 8 - space
+        return _LOWER[full], max(parts)[1] if full < 8 or len(parts) == 1 else parts[-1][1]
+    biggest = sorted(sorted(range(len(parts)), key=lambda i: -parts[i][0])[:2])
+    lower, upper = parts[biggest[0]], parts[biggest[1]]
+    eighths = min(max(round(8 * lower[0] / (lower[0] + upper[0])), 1), 7)
+    return _LOWER[eighths], f"{lower[1]} on:{upper[1]}"
+
+
+def tinted(rows: Sequence[str], family: str) -> list[Line]:
+    """The chart's lines with its edge brighter than its body: roles ``family-edge`` and ``family-body``."""
+    lines: list[Line] = []
+    above = ""
+    for row in rows:
+        spans: list[Span] = []
+        text, role = "", ""
+        for x, char in enumerate(row):
+            inside = char == "⣿" and above[x : x + 1].strip() != ""
+            own = role if char == " " else f"{family}-body" if inside else f"{family}-edge"
+            if own != role and text:
+                spans.append(Span(text, role))
+                text = ""
+            text, role = text + char, own
+        spans.append(Span(text, role))
+        lines.append(tuple(spans))
+        above = row
+    return lines
+
+
+def _dots(value: float | None, height: int, lo: float, hi: float) -> int | None:
+    if value is None:
+        return None
+    ratio = (value - lo) / (hi - lo) if hi > lo else 0.0
+    return max(1, min(height * 4, round(ratio * height * 4)))
+
+
+def _cell(left: int | None, right: int | None, row_from_bottom: int) -> str:
+    base = row_from_bottom * 4
+    code = _LEFT[_within(left, base)] | _RIGHT[_within(right, base)]
+    return chr(_BRAILLE + code) if code else " "
+
+
+def _within(dots: int | None, base: int) -> int:
+    return 0 if dots is None else max(0, min(4, dots - base))
+
+
+def ceiling(values: Sequence[float | None]) -> float:
+    """A calm upper bound for a chart from 0: holds all values but rare outliers (above four times the median)."""
+    known = sorted(value for value in values if value is not None)
+    if not known:
+        return 1.0
+    median = known[len(known) // 2]
+    top = max(value for value in known if value <= 4 * median) if median > 0 else known[-1]
+    return _round_up(top * 1.05) if top > 0 else 1.0
+
+
+def _round_up(value: float) -> float:
+    scale = 1.0
+    while value >= scale * 10:
+        scale *= 10
+    while value < scale:
+        scale /= 10
+    for nice in (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10):
+        if value <= nice * scale:
+            return nice * scale
+    return 10 * scale

@@ -1,0 +1,1 @@
+"""The GPU pane and its cards, tables and figures."""

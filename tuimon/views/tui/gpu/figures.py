@@ -1,0 +1,201 @@
+"""One GPU's figures in words: each a line that fits its width, what is not known left out or a dash."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from tuimon.session.rows import GpuProcessRow, GpuRow
+from tuimon.views.format import ABSENT, celsius, duration, number, percent, plain, size
+from tuimon.views.gpu_text import STALE_S
+from tuimon.views.tui.drawing.charts import layers
+from tuimon.views.tui.drawing.lines import Line, Span, cells, clip, column, line
+
+#: Columns of a row's name, and of its figure with the gap behind it.
+LABEL, VALUE = 8, 7
+_GIB = 1024**3
+
+
+class TorchShare(NamedTuple):
+    """What torch's allocators of the run hold on one GPU."""
+
+    allocated_bytes: int | None
+    reserved_bytes: int | None
+    retries: int = 0  # allocations that succeeded only after the cache was emptied, as far as they were counted
+
+
+class GpuView(NamedTuple):
+    """A GPU with what the run's own processes say of it."""
+
+    gpu: GpuRow
+    torch: TorchShare | None = None
+    labels: Mapping[int, str] = {}  # of the run's processes, by pid
+
+    @property
+    def stale(self) -> bool:
+        """Whether its figures are old."""
+        return self.gpu.stale_s >= STALE_S
+
+    @property
+    def strong(self) -> str:
+        """The role of its main figures."""
+        return "dim" if self.stale else "strong"
+
+
+def label(name: str) -> Span:
+    """A row's name."""
+    return Span(column(name, LABEL), "dim")
+
+
+def value(text: str, role: str) -> Span:
+    """A row's figure: right-aligned, a gap behind it."""
+    return Span(column(text, VALUE - 2, ">") + "  ", role)
+
+
+def joined(facts: Sequence[str | Span]) -> Line:
+    """Facts with a faint dot between them."""
+    spans: list[Span] = []
+    for fact in facts:
+        if spans:
+            spans.append(Span(" · ", "faint"))
+        spans.append(Span(fact, "text") if isinstance(fact, str) else fact)
+    return tuple(spans)
+
+
+def fitting(variants: Sequence[Line], width: int) -> Line:
+    """The first that fits; else the last, cut."""
+    return next((variant for variant in variants if cells(variant) <= width), clip(variants[-1], width))
+
+
+def power_line(view: GpuView, width: int) -> Line:
+    """Power, heat, clock and energy in words; what does not fit is left out from the end."""
+    gpu = view.gpu
+    power, heat = of(gpu.power_w, gpu.power_limit_w, "W"), _heat(gpu, memory=False)
+    clock, both = of(gpu.sm_clock_mhz, None, "MHz"), of(gpu.sm_clock_mhz, gpu.sm_clock_max_mhz, "MHz")
+    energy = [f"{number(gpu.joules_per_step)} J/step"] if gpu.joules_per_step is not None else []
+    offers = [
+        (power, heat, both, *energy),
+        (power, heat, clock, *energy),
+        (power, heat, clock),
+        (power, heat),
+        (power,),
+    ]
+    return fitting([_known("power", facts) for facts in offers], width)
+
+
+def power_gauge(view: GpuView, width: int) -> Line | None:
+    """``power  44 %  ━━━───  310 / 700 W``."""
+    gpu = view.gpu
+    if gpu.power_w is None or not gpu.power_limit_w:
+        return None
+    ratio = gpu.power_w / gpu.power_limit_w
+    text = of(gpu.power_w, gpu.power_limit_w, "W")
+    head = (label("power"), value(percent(ratio), view.strong))
+    room = width - cells(head) - len(text) - 2
+    if room < 4:
+        return None
+    return (*head, *layers([(ratio, "━", "gpu-edge")], room), Span(f"  {text}", "text"))
+
+
+def heat_line(view: GpuView, width: int) -> Line:
+    """Temperatures, clock and energy, where power has its own row."""
+    gpu = view.gpu
+    both = of(gpu.sm_clock_mhz, gpu.sm_clock_max_mhz, "MHz")
+    energy = [f"{number(gpu.joules_per_step)} J/step"] if gpu.joules_per_step is not None else []
+    warm, hot = _heat(gpu, memory=True), _heat(gpu, memory=False)
+    offers = [(warm, both, *energy), (hot, both, *energy), (hot, both), (hot,)]
+    return fitting([_known("heat", facts) for facts in offers], width)
+
+
+def _heat(gpu: GpuRow, *, memory: bool) -> str:
+    if not memory or gpu.memory_temperature_c is None:
+        return celsius(gpu.temperature_c)
+    return f"{celsius(gpu.temperature_c)}, memory {celsius(gpu.memory_temperature_c)}"
+
+
+def _known(name: str, facts: Sequence[str]) -> Line:
+    """The facts that there are; one dash where there is none."""
+    known = [fact for fact in facts if fact != ABSENT]
+    return (label(name), *joined(known or [ABSENT]))
+
+
+def rates_lines(view: GpuView, width: int) -> list[Line]:
+    """What goes over PCIe and NVLink, as the GPU sees it; one line where both fit."""
+    gpu = view.gpu
+    pcie = _rate("PCIe", gpu.pcie_rx_bytes_per_s, gpu.pcie_tx_bytes_per_s)
+    nvlink = _rate("NVLink", gpu.nvlink_rx_bytes_per_s, gpu.nvlink_tx_bytes_per_s)
+    if pcie and nvlink:
+        both = (*pcie, Span("   "), *nvlink)
+        return [both] if cells(both) <= width else [pcie, nvlink]
+    return [clip(rate, width) for rate in (pcie, nvlink) if rate]
+
+
+def _rate(name: str, into: float | None, out: float | None) -> Line:
+    if into is None and out is None:
+        return ()
+    return (label(name), *joined([f"in {_per_s(into)}", f"out {_per_s(out)}"]))
+
+
+def _per_s(bytes_per_s: float | None) -> str:
+    return ABSENT if bytes_per_s is None else f"{size(bytes_per_s)}/s"
+
+
+def process_lines(view: GpuView, width: int, most: int) -> list[Line]:
+    """The processes on the GPU, the run's own first: pid, memory, SM, whose."""
+    rows = sorted(view.gpu.processes, key=lambda row: (not row.ours, -(row.memory_bytes or 0), row.pid))
+    shown = rows if len(rows) <= most else rows[: max(most - 1, 1)]
+    lines = [_process(row, view.labels, width, first=number_of == 0) for number_of, row in enumerate(shown)]
+    if len(shown) < len(rows) and len(lines) < most:
+        lines.append((label(""), Span(f"+{len(rows) - len(shown)} more", "dim")))
+    return lines
+
+
+def _process(row: GpuProcessRow, labels: Mapping[int, str], width: int, *, first: bool) -> Line:
+    head = (label("process" if first else ""), Span(column(str(row.pid), 8), "dim"))
+    held = ABSENT if row.memory_bytes is None else f"{gib(row.memory_bytes)} GiB"
+    memory = Span(column(held, 9, ">"), "text")
+    sm = line(("  SM ", "dim"), (column(percent(row.sm_ratio), 5, ">"), "text"))
+    whose = line(("  ", ""), (plain(labels.get(row.pid, "this run")), "benign") if row.ours else ("foreign", "info"))
+    return fitting([(*head, memory, *sm, *whose), (*head, memory, *whose), (*head, memory)], width)
+
+
+def slowed_line(gpu: GpuRow, width: int) -> Line | None:
+    """What holds the clocks down, in words and as share of time; bright while it does."""
+    told = [(cause, ratio) for cause, ratio in gpu.throttled if ratio >= 0.005 or cause in gpu.throttle]
+    causes = [f"{plain(cause)} {percent(ratio)}" for cause, ratio in told]
+    causes += [plain(cause) for cause in gpu.throttle if cause not in dict(told)]
+    if not causes:
+        return None
+    role = "warning" if gpu.throttle else "text"
+    head = Span(column("slowed", LABEL), role)
+    words = ", ".join(causes)
+    offers = [f"{words} of the last 30 s"] * bool(told) + [words, causes[0]]
+    return fitting([(head, Span(text, role)) for text in offers], width)
+
+
+def slowed_words(gpu: GpuRow) -> str:
+    """What holds the clocks down now: ``power cap 34 %``; empty where nothing does."""
+    shares = dict(gpu.throttled)
+    return ", ".join(plain(why) + (f" {percent(shares[why])}" if why in shares else "") for why in gpu.throttle)
+
+
+def stale_badge(view: GpuView, width: int) -> Line:
+    """``no answer for 12s``, where the figures are old."""
+    if not view.stale:
+        return ()
+    age = duration(view.gpu.stale_s)
+    offers = (f" no answer for {age} ", f" no answer {age} ", f" {age} old ")
+    return fitting([line((text, "warning badge")) for text in offers], width)
+
+
+def gib(value_bytes: int | None) -> str:
+    """GiB without the unit."""
+    return ABSENT if value_bytes is None else number(value_bytes / _GIB)
+
+
+def of(value: float | None, most: float | None, unit: str) -> str:
+    """``310 / 700 W``; only what is known."""
+    if value is None and most is None:
+        return ABSENT
+    shown = ABSENT if value is None else f"{value:.0f}"
+    return f"{shown} {unit}" if most is None else f"{shown} / {most:.0f} {unit}"

@@ -1,0 +1,162 @@
+"""The GPU pane: the GPUs that the run uses in front, as cards or as a table; the others in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from rich.cells import cell_len
+
+from tuimon.session.rows import GpuRow, TorchMemoryRow
+from tuimon.views.format import plain
+from tuimon.views.gpu_text import stale_after_s
+from tuimon.views.tui.drawing.lines import Line, Span, clipped, line
+from tuimon.views.tui.drawing.pane import Pane
+from tuimon.views.tui.gpu import card
+from tuimon.views.tui.gpu.cards import cards_lines, cards_rows
+from tuimon.views.tui.gpu.figures import GpuView, TorchShare
+from tuimon.views.tui.gpu.mosaic import gpu_mosaic
+from tuimon.views.tui.gpu.table import folded_line, gpu_table
+
+if TYPE_CHECKING:
+    from tuimon.diagnosis.finding import Finding
+    from tuimon.session.session import Session
+
+_HISTORY = 512  # values that the widest chart can show
+_LEAST_CARD = 3  # rows
+_UNUSED_CARDS = 2
+
+
+class GpuPicture(NamedTuple):
+    """The devices, what the run's processes say of them, and why there is none."""
+
+    gpus: tuple[GpuRow, ...]
+    note: str | None
+    hint: str | None = None
+    torch: tuple[TorchMemoryRow, ...] = ()
+    labels: tuple[tuple[int, str], ...] = ()  # of the run's processes, by pid
+
+
+class GpuPane(Pane[GpuPicture]):
+    """One card a GPU; a table where there are many; one line where there is none."""
+
+    def collect(self, session: Session, findings: Sequence[Finding]) -> GpuPicture:
+        """All devices, and what the source says."""
+        notice = session.notices.get("gpu")
+        gpus = session.gpus()
+        stale_s = stale_after_s(gpus, session.header.interval_s if session.header else 1.0)
+        return GpuPicture(
+            tuple(_calm(gpu, stale_s) for gpu in gpus),
+            plain(notice.message) if notice is not None else None,
+            plain(notice.hint) if notice is not None and notice.hint else None,
+            tuple(row for pid in session.trainers() for row in session.torch_memory(pid)),
+            tuple((p.pid, f"rank {p.rank}") for p in session.processes() if p.rank is not None and not p.ended),
+        )
+
+    def draw(self, picture: GpuPicture, width: int, height: int) -> list[Line]:
+        """The content's lines."""
+        return gpus_lines(picture, width, height)
+
+    def heading(self, picture: GpuPicture) -> tuple[Span, ...]:
+        """The one GPU's name, or how many there are."""
+        spans = (Span("2 ", "key"), Span("GPU", "text bold"))
+        front, folded = in_front(picture.gpus)
+        names = {plain(gpu.name).removeprefix("NVIDIA ") for gpu in front if gpu.parent_uuid is None}
+        name = f" · {names.pop()}" if len(names) == 1 else ""
+        if len(front) == 1:
+            return (*spans, Span(f" {front[0].index}{name}", "dim"))
+        cut = {gpu.parent_uuid for gpu in picture.gpus}  # of these the instances count
+        used = [gpu.used_by_run for gpu in (*front, *folded) if gpu.uuid not in cut]
+        return (*spans, Span(f" · {sum(used)} of {len(used)} used by this run{name}", "dim"))
+
+
+def in_front(gpus: Sequence[GpuRow]) -> tuple[list[GpuRow], list[GpuRow]]:
+    """The GPUs that the run uses, or all where it is known of none, and the rest; MIG instances below their GPU."""
+    used = {gpu.uuid for gpu in gpus if gpu.used_by_run}
+    parents = {gpu.parent_uuid for gpu in gpus if gpu.uuid in used}
+    kept = [gpu for gpu in gpus if not used or gpu.uuid in used or gpu.uuid in parents]
+    front = []
+    for gpu in sorted((gpu for gpu in kept if not _is_child(gpu, kept)), key=lambda gpu: gpu.index):
+        front += [gpu, *(child for child in kept if child.parent_uuid == gpu.uuid)]
+    shown = {gpu.uuid for gpu in front}
+    return front, [gpu for gpu in gpus if gpu.uuid not in shown]
+
+
+def _is_child(gpu: GpuRow, gpus: Iterable[GpuRow]) -> bool:
+    return gpu.parent_uuid is not None and any(other.uuid == gpu.parent_uuid for other in gpus)
+
+
+def rows_wanted(picture: GpuPicture, width: int, most: int) -> int:
+    """Rows of content for these GPUs in this inner width: cards, or a table where they take more than ``most``."""
+    front, folded = in_front(picture.gpus)
+    views = _views(picture, front)
+    rest = bool(folded) + bool(picture.note)
+    if len(views) == 1:
+        return card.rows_wanted(views[0]) + rest
+    rows = cards_rows(views, width)
+    return (rows if rows <= most and _worth_cards(views) else len(views) + 1) + rest
+
+
+def gpus_lines(picture: GpuPicture, width: int, height: int) -> list[Line]:
+    """Cards, or a table where cards do not fit, or the one line that says what is missing."""
+    if not picture.gpus:
+        return [line(("GPU ", "text bold"), (_note(picture, width - 4), "dim"))]
+    front, folded = in_front(picture.gpus)
+    below = [folded_line(folded, width)] if folded else []
+    below += [line((_note(picture, width), "warning"))] if picture.note else []
+    below = below[: max(height - 1, 0)]
+    room = height - len(below)
+    views = _views(picture, front)
+    if len(views) == 1 and room >= _LEAST_CARD:
+        return [*card.gpu_card(views[0], width, room), *below]
+    cards = cards_lines(views, width, room) if len(views) > 1 and _worth_cards(views) else None
+    if cards is None:
+        cards = gpu_table(views, width, room) if len(views) <= room else gpu_mosaic(views, width, room)
+    return [*cards, *below]
+
+
+def _note(picture: GpuPicture, width: int) -> str:
+    """What the source says, with what to do where that fits."""
+    note = picture.note or "none seen so far"
+    whole = f"{note} – {picture.hint}"
+    return whole if picture.hint and cell_len(whole) <= width else clipped(note, width)
+
+
+def _worth_cards(views: Sequence[GpuView]) -> bool:
+    """Whether the GPUs get cards: a machine full of GPUs that the run does not use is a table."""
+    return len(views) <= _UNUSED_CARDS or any(view.gpu.used_by_run for view in views)
+
+
+def _views(picture: GpuPicture, gpus: Sequence[GpuRow]) -> list[GpuView]:
+    labels = dict(picture.labels)
+    return [GpuView(gpu, _torch_on(gpu, picture), labels) for gpu in gpus]
+
+
+def _torch_on(gpu: GpuRow, picture: GpuPicture) -> TorchShare | None:
+    """torch's share of a GPU's memory, summed over the run's processes.
+
+    A process that did not tell where it runs counts only where the run uses a single GPU.
+    """
+    used = [other for other in picture.gpus if other.used_by_run]
+    alone = len(used) == 1 and used[0].uuid == gpu.uuid
+    rows = [row for row in picture.torch if row.uuid == gpu.uuid or (row.uuid is None and alone)]
+    reserved = [row.reserved_bytes for row in rows if row.reserved_bytes is not None]
+    allocated = [row.allocated_bytes for row in rows if row.allocated_bytes is not None]
+    if not rows or len(reserved) < len(rows):
+        return None
+    retries = sum(row.retries or 0 for row in rows)
+    return TorchShare(sum(allocated) if len(allocated) == len(rows) else None, sum(reserved), retries)
+
+
+def _calm(gpu: GpuRow, stale_s: float) -> GpuRow:
+    """Without the age of fresh figures and the whole seconds of old ones: a still picture is not painted again."""
+    return replace(
+        gpu,
+        stale_s=float(int(gpu.stale_s)) if gpu.stale_s >= stale_s else 0.0,
+        cost_ms=None,
+        util_history=gpu.util_history[-_HISTORY:],
+        sm_history=gpu.sm_history[-_HISTORY:],
+        tensor_history=gpu.tensor_history[-_HISTORY:],
+        dram_history=gpu.dram_history[-_HISTORY:],
+    )

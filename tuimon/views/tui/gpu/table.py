@@ -1,0 +1,124 @@
+"""Many GPUs: one line each under common column heads; those that the run does not use in one line together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from rich.cells import cell_len
+
+from tuimon.session.rows import GpuRow
+from tuimon.views.format import ABSENT, celsius, percent, watt
+from tuimon.views.tui.drawing.charts import chart
+from tuimon.views.tui.drawing.lines import Line, Span, cells, clip, clipped, column, line
+from tuimon.views.tui.gpu.figures import GpuView, gib
+from tuimon.views.tui.gpu.names import GAP, mark_of, name_of, trouble_of
+
+_LEAST_CHART, _MOST_CHART = 6, 60
+_UTIL = 5 + GAP
+
+
+class Figure(NamedTuple):
+    """A figure of each GPU, right-aligned."""
+
+    head: str
+    width: int
+    text: Callable[[GpuRow], str]
+    role: str = "text"
+
+
+class _Grid(NamedTuple):
+    """The same widths for all lines."""
+
+    columns: tuple[Figure, ...]
+    names: int
+    chart: int
+    notes: int
+
+
+FIGURES = (
+    Figure("tensor", 6, lambda gpu: percent(gpu.tensor_ratio), "strong"),
+    Figure("SM", 5, lambda gpu: percent(gpu.sm_ratio)),
+    Figure("memory", 6, lambda gpu: percent(_full(gpu))),
+    Figure("GiB", 5, lambda gpu: gib(gpu.memory_used_bytes)),
+    Figure("power", 6, lambda gpu: watt(gpu.power_w)),
+    Figure("heat", 6, lambda gpu: celsius(gpu.temperature_c)),
+)
+#: What stays longest where columns are short.
+_IMPORTANCE = ("memory", "tensor", "power", "heat", "GiB", "SM")
+
+
+def gpu_table(views: Sequence[GpuView], width: int, height: int) -> list[Line]:
+    """A line each, under column heads where ``height`` leaves room for them."""
+    grid = _grid(views, width)
+    rows = [_row(view, grid) for view in views]
+    return [clip(row, width) for row in ([_heads(grid), *rows] if len(rows) < height else rows)]
+
+
+def folded_line(gpus: Sequence[GpuRow], width: int) -> Line:
+    """The GPUs that the run does not use: which, and how busy the busiest of them is."""
+    whole = [gpu for gpu in gpus if gpu.parent_uuid is None]
+    parts = len(gpus) - len(whole)
+    which = f"GPU {spans_of([gpu.index for gpu in whole])}" if whole else ""
+    which += f"{' and ' * bool(whole)}{parts} MIG instance{'s' * (parts != 1)}" if parts else ""
+    busiest = max(
+        (gpu for gpu in whole if gpu.util_ratio is not None), key=lambda gpu: gpu.util_ratio or 0, default=None
+    )
+    about = f" · busiest {percent(busiest.util_ratio)}" if busiest is not None else ""
+    text = f"not used by this run: {which}{about}"
+    return line((clipped(text if len(text) <= width else f"not used: {which}", width), "dim"))
+
+
+def spans_of(numbers: Sequence[int]) -> str:
+    """``1–3, 5``."""
+    runs: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ", ".join(str(first) if first == last else f"{first}–{last}" for first, last in runs)
+
+
+def _grid(views: Sequence[GpuView], width: int) -> _Grid:
+    """The columns of which any GPU tells something, the most important that leave room for a chart."""
+    known = {figure.head: figure for figure in FIGURES if any(figure.text(v.gpu) != ABSENT for v in views)}
+    names = max(cell_len(name_of(view.gpu)) for view in views)
+    most = max(width // 4, 10)
+    notes = min(max(cells(trouble_of(view, most)) for view in views), most)
+    room = width - 2 - names - _UTIL - _LEAST_CHART - (notes + GAP) * bool(notes)
+    kept = set()
+    for head in _IMPORTANCE:
+        if head in known and known[head].width + GAP <= room:
+            kept.add(head)
+            room -= known[head].width + GAP
+    columns = tuple(figure for head, figure in known.items() if head in kept)
+    return _Grid(columns, names, min(room + _LEAST_CHART, _MOST_CHART), notes)
+
+
+def _heads(grid: _Grid) -> Line:
+    titles = [" " * GAP + column(figure.head, figure.width, ">") for figure in grid.columns]
+    util = column("util", _UTIL - GAP, ">") + " " * (GAP + grid.chart)
+    return line((" " * (2 + grid.names) + util + "".join(titles), "dim"))
+
+
+def _row(view: GpuView, grid: _Grid) -> Line:
+    gpu = view.gpu
+    plot = chart(gpu.util_history, max(grid.chart, 0), 1, 0.0, 1.0)
+    figures = (
+        Span(" " * GAP + column(of.text(gpu), of.width, ">"), "dim" if view.stale else of.role) for of in grid.columns
+    )
+    return (
+        mark_of(view),
+        Span(column(name_of(gpu), grid.names), "text" if gpu.used_by_run else "dim"),
+        Span(column(percent(gpu.util_ratio), _UTIL - GAP, ">") + " " * GAP, view.strong),
+        Span(plot[0] if plot else "", "gpu-edge"),
+        *figures,
+        Span(" " * GAP * bool(grid.notes)),
+        *clip(trouble_of(view, grid.notes), grid.notes),
+    )
+
+
+def _full(gpu: GpuRow) -> float | None:
+    used, total = gpu.memory_used_bytes, gpu.memory_total_bytes
+    return used / total if used is not None and total else None

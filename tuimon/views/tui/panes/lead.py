@@ -1,0 +1,128 @@
+"""How far launches run ahead of the GPU, and how long it idles: in words, and as gauges."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tuimon.session.rows import GpuTimeRow, LeadRow
+from tuimon.views.format import ms, percent
+from tuimon.views.tui.drawing.charts import ceiling, chart, layers
+from tuimon.views.tui.drawing.lines import Line, Span, cells, column, line
+from tuimon.views.tui.gpu.figures import fitting
+from tuimon.views.tui.panes.phase_rows import NAME, between
+
+_MAIN = "backward begin"
+#: Below this the GPU has next to nothing queued (FIELD-NOTES, launch_bound).
+_SHORT_US = 100.0
+_DRAINED_RATIO = 0.5
+#: Idle from here on is worth a colour.
+_IDLE_RATIO = 0.1
+_LEAST_GAUGE, _MOST_GAUGE = 6, 24
+
+#: Its name, its filled parts (ratio, glyph, role), what may stand beside it, the longest text first.
+_Gauge = tuple[str, list[tuple[float, str, str]], list[str]]
+
+
+def lead_lines(times: GpuTimeRow, step_ms: float | None, width: int, most: int) -> list[Line]:
+    """At most ``most`` lines: the lead; the idle share; how it developed, and the lead at each kind of boundary."""
+    lead, idle = _lead_parts(times, step_ms), idle_words(times)
+    room = width - NAME - 2
+    if most < 2:
+        words = lead_words(times)
+        offers = [f"{words} · GPU idle {idle}", f"{words} · idle {idle}", *_shorter(words)]
+        return _gauges([("lead", lead, offers)], room)
+    rows = [("lead", lead, [_lead_and_dry(times), *_shorter(lead_words(times))])]
+    rows += [("GPU idle", _idle_parts(times), [f"{idle} of its time", idle])]
+    return [*_gauges(rows, room), *_boundaries(times, width)[: most - 2]]
+
+
+def main_lead(times: GpuTimeRow) -> LeadRow | None:
+    """The lead that stands for all: where backward begins, else at the boundary seen most."""
+    seen = [lead for lead in times.leads if lead.seen]
+    at_backward = next((lead for lead in seen if lead.boundary == _MAIN), None)
+    return at_backward or max(seen, key=lambda lead: lead.seen, default=None)
+
+
+def lead_words(times: GpuTimeRow) -> str:
+    """One sentence on who waits for whom."""
+    lead = main_lead(times)
+    if lead is None or (lead.median_us is None and lead.drained_ratio < _DRAINED_RATIO):
+        error = f" (clocks ±{_ms(times.lead_error_us)})" if times.lead_error_us is not None else ""
+        return f"lead not known{error}"
+    if not is_behind(lead):
+        return f"launches run {_ms(lead.median_us)} ahead"
+    ahead = f" ({_ms(lead.median_us)} ahead)" if lead.median_us is not None else ""
+    return f"the GPU waits for the CPU{ahead}"
+
+
+def is_behind(lead: LeadRow) -> bool:
+    """Whether the GPU mostly has nothing queued when the CPU comes to this boundary."""
+    return lead.drained_ratio >= _DRAINED_RATIO or (lead.median_us is not None and lead.median_us < _SHORT_US)
+
+
+def idle_words(times: GpuTimeRow) -> str:
+    """``31–44 %``: for certain, and at most."""
+    return between(times.idle_ratio, times.idle_ratio + times.paced_ratio)
+
+
+def _lead_and_dry(times: GpuTimeRow) -> str:
+    lead = main_lead(times)
+    dry = f" · ran dry {percent(lead.drained_ratio)} of the time" if lead and lead.drained_ratio >= 0.005 else ""
+    return lead_words(times) + dry
+
+
+def _shorter(words: str) -> list[str]:
+    return [
+        words,
+        words.removeprefix("the ").removeprefix("lead "),
+        words.partition(" (")[0],
+        words.removeprefix("launches run "),
+    ]
+
+
+def _lead_parts(times: GpuTimeRow, step_ms: float | None) -> list[tuple[float, str, str]]:
+    """The lead against the length of a step."""
+    lead = main_lead(times)
+    if lead is None or lead.median_us is None or not step_ms:
+        return []
+    return [(min(max(lead.median_us, 0.0) / 1000 / step_ms, 1.0), "━", "warning" if is_behind(lead) else "benign")]
+
+
+def _idle_parts(times: GpuTimeRow) -> list[tuple[float, str, str]]:
+    role = "warning" if times.idle_ratio >= _IDLE_RATIO else "text"
+    return [(min(times.idle_ratio, 1.0), "━", role), (min(times.paced_ratio, 1.0 - times.idle_ratio), "┄", role)]
+
+
+def _gauges(rows: Sequence[_Gauge], room: int) -> list[Line]:
+    """``lead  ━━━━────  launches run 38 ms ahead``, all gauges alike: the longest texts that leave room for one."""
+    texts = [next((text for text in offers if len(text) <= room - _LEAST_GAUGE), None) for _, _, offers in rows]
+    known = [text for text in texts if text is not None]
+    if len(known) < len(texts):
+        fits = [[line((column(name, NAME), "dim"), (text, "text")) for text in offers] for name, _, offers in rows]
+        return [fitting(variants, room + NAME + 2) for variants in fits]
+    width = min(room - max(map(len, known)), _MOST_GAUGE)
+    return [
+        (Span(column(name, NAME), "dim"), *layers(parts, width), *line("  ", (text, "text")))
+        for (name, parts, _), text in zip(rows, known, strict=True)
+    ]
+
+
+def _boundaries(times: GpuTimeRow, width: int) -> list[Line]:
+    """The lead's course, and a line for each kind of boundary; where it collapses, something waited for the GPU."""
+    rows: list[Line] = [()]
+    hi = ceiling(times.history)
+    if sum(value is not None for value in times.history) > 1:
+        right = f"  0 – {_ms(hi)}"
+        plot = chart(times.history, width - NAME - len(right), 1, 0.0, hi)
+        rows.append(line((column("over time", NAME), "dim"), (plot[0], "gpu-edge"), (right, "dim")))
+    figures = ("median", "least", "most", "ran dry")
+    rows.append(line((column("lead at", 20) + "".join(column(figure, 10, ">") for figure in figures), "dim")))
+    for lead in times.leads:
+        texts = (_ms(lead.median_us), _ms(lead.min_us), _ms(lead.max_us), percent(lead.drained_ratio))
+        role = "warning" if is_behind(lead) else "text"
+        rows.append(line((column(lead.boundary, 20), "text"), ("".join(column(text, 10, ">") for text in texts), role)))
+    return rows if max(cells(row) for row in rows) <= width else []
+
+
+def _ms(value_us: float | None) -> str:
+    return ms(None if value_us is None else value_us / 1000)

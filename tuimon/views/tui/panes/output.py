@@ -1,0 +1,132 @@
+"""The Output pane: what the run prints, as a terminal would show it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
+
+from textual.binding import Binding, BindingType
+from textual.events import MouseScrollDown, MouseScrollUp
+
+from tuimon.views.format import plain, size
+from tuimon.views.tui.drawing.lines import Line, Span, clip, line
+from tuimon.views.tui.drawing.pane import Pane
+from tuimon.views.tui.panes.terminal import OutputScreen, folded
+
+if TYPE_CHECKING:
+    from tuimon.diagnosis.finding import Finding
+    from tuimon.session.session import Session
+
+#: Played into the terminal emulator per tick at most (it takes about 0.4 us a byte); when more comes than that, only
+#: the newest few screens, so that a flood costs no more CPU than it is worth.
+BYTES_PER_TICK = 16 * 1024
+BYTES_IN_A_FLOOD = 4 * 1024
+
+
+class Tail(Protocol):
+    """Output that can be followed."""
+
+    skipped_bytes: int
+
+    def read(self, max_bytes: int) -> bytes:
+        """What is new, at most so much of its end."""
+        ...
+
+
+class OutputPicture(NamedTuple):
+    """What the pane shows."""
+
+    version: int
+    above: int
+    skipped_bytes: int
+    has_output: bool
+    mode: str
+    note: str | None
+
+
+class OutputPane(Pane[OutputPicture]):
+    """The tail of the output; the arrow keys scroll back."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up,k", "scroll_lines(1)", show=False),
+        Binding("down,j", "scroll_lines(-1)", show=False),
+        Binding("pageup", "scroll_lines(10)", show=False),
+        Binding("pagedown", "scroll_lines(-10)", show=False),
+        Binding("home,g", "scroll_lines(100000)", show=False),
+        Binding("end,G", "scroll_lines(-100000)", show=False),
+    ]
+
+    def __init__(self, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.screen_of_run = OutputScreen()
+        self.tail: Tail | None = None
+        self._above = 0
+        self._skipped_bytes = 0
+
+    def follow(self) -> None:
+        """Take what was printed since the last time."""
+        if self.tail is None:
+            return
+        before = self.tail.skipped_bytes
+        data = self.tail.read(BYTES_PER_TICK)
+        skipped = self.tail.skipped_bytes - before
+        if skipped:
+            newest = data[-BYTES_IN_A_FLOOD:]
+            newest = newest[newest.find(b"\n") + 1 :]
+            skipped += len(data) - len(newest)
+            data = newest
+            self._skipped_bytes += skipped
+            self.screen_of_run.note(f"… {size(skipped)} not shown …")
+        lines = self.screen_of_run.line_count if self._above else 0
+        self.screen_of_run.feed(data)
+        if self._above:  # scrolled back: what is being read stays where it is
+            self._above += max(self.screen_of_run.line_count - lines, 0)
+
+    def collect(self, session: Session, findings: Sequence[Finding]) -> OutputPicture:
+        """The state of the screen."""
+        notice = session.notices.get("output")
+        return OutputPicture(
+            version=self.screen_of_run.version,
+            above=self._above,
+            skipped_bytes=self._skipped_bytes,
+            has_output=self.tail is not None,
+            mode=session.header.mode if session.header else "attach",
+            note=plain(notice.message) if notice is not None and notice.level != "ok" else None,
+        )
+
+    def draw(self, picture: OutputPicture, width: int, height: int) -> list[Line]:
+        """The last lines."""
+        notes = [clip(line((picture.note, "dim")), width)] if picture.note else []
+        if not picture.has_output:
+            why = "not captured: the process writes to its own terminal" if picture.mode == "attach" else "not recorded"
+            return [line((why, "dim")), *notes]
+        room = height - len(notes)
+        self._above = max(0, min(self._above, self.screen_of_run.line_count - 1))
+        rows = folded(self.screen_of_run.tail(room, self._above), width)[-room:]
+        if rows == [()]:
+            rows = [line(("nothing printed yet", "dim"))]
+        return [*rows, *[()] * (room - len(rows)), *notes]
+
+    def heading(self, picture: OutputPicture) -> tuple[Span, ...]:
+        """Whether it is scrolled back, and what was left out."""
+        spans = [Span("3 ", "key"), Span("Output", "text bold")]
+        if picture.skipped_bytes:
+            spans.append(Span(f" · {size(picture.skipped_bytes)} not shown", "warning"))
+        if picture.above:
+            spans.append(Span(f" · {picture.above} lines back (End: newest)", "warning"))
+        return tuple(spans)
+
+    def action_scroll_lines(self, lines_up: int) -> None:
+        """Scroll through the history."""
+        self._above = max(0, min(self._above + lines_up, max(self.screen_of_run.line_count - 1, 0)))
+        if self.picture is not None:
+            self.picture = self.picture._replace(above=self._above)
+            self.redraw(force=True)
+
+    def on_mouse_scroll_up(self, event: MouseScrollUp) -> None:
+        """The wheel scrolls."""
+        self.action_scroll_lines(3)
+
+    def on_mouse_scroll_down(self, event: MouseScrollDown) -> None:
+        """The wheel scrolls."""
+        self.action_scroll_lines(-3)

@@ -1,0 +1,122 @@
+"""The rows of the Phases pane: each phase on the CPU's and, where it is known, on the GPU's clock, with user ranges."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tuimon.session.rows import PhaseRow, PhaseTable, RangeRow
+from tuimon.views.format import ABSENT, ms, percent, plain
+from tuimon.views.tui.drawing.charts import bar
+from tuimon.views.tui.drawing.lines import Line, Span, cells, clipped, column, line
+
+NAME = 10
+_MS, _SHARE = 10, 7
+_GPU, _IDLE, _ERROR = 14, 14, 7
+#: Columns from which the GPU's time, an estimate's error and the GPU's idle share are shown.
+_GPU_FROM, _ERROR_FROM, _IDLE_FROM = 44, 64, 72
+
+
+def phase_rows(table: PhaseTable, ranges: Sequence[RangeRow], width: int) -> list[Line]:
+    """Each phase followed by the ranges whose outermost range lies mostly in it."""
+    home = _homes(table, ranges)
+    gpu = any(phase.gpu_ms_per_step is not None for phase in table.rows)
+    error = any(_error(phase) for phase in table.rows)
+    rows: list[Line] = []
+    for phase in table.rows:
+        rows.append(phase_line(phase, width, gpu=gpu, error=error))
+        rows += [
+            range_line(row, width, gpu=gpu, error=error)
+            for row in ranges
+            if home[row.path.split("/", 1)[0]] == phase.name
+        ]
+    return rows
+
+
+def ranges_that_fit(table: PhaseTable, height: int, below: int = 0) -> tuple[RangeRow, ...]:
+    """The ranges down to the depth that fits beside phases, chart and ``below``; else the longest of the outermost."""
+    ranges = table.ranges
+    room = height - len(table.rows) - below - (4 if height >= 16 else 1)
+    if len(ranges) <= room:
+        return ranges
+    for depth in range(max((row.depth for row in ranges), default=0), -1, -1):
+        kept = tuple(row for row in ranges if row.depth <= depth)
+        if len(kept) <= room:
+            return kept
+    longest = sorted((row for row in ranges if row.depth == 0), key=lambda row: -row.ms_per_step)
+    keep = {row.path for row in longest[: max(room, 0)]}
+    return tuple(row for row in ranges if row.path in keep)
+
+
+def _homes(table: PhaseTable, ranges: Sequence[RangeRow]) -> dict[str, str]:
+    known = {row.name for row in table.rows}
+    last = table.rows[-1].name if table.rows else ""
+    homes: dict[str, str] = {}
+    for row in ranges:
+        homes.setdefault(row.path.split("/", 1)[0], row.phase if row.phase in known else last)
+    return homes
+
+
+def phase_line(phase: PhaseRow, width: int, *, gpu: bool = False, error: bool = False) -> Line:
+    """``data  ███████▌   41.5 ms   62 %``; estimated figures carry ``~`` and, where there is room, their error.
+
+    ``gpu``: with columns for the GPU's time and idle share, ``error``: with one for errors, as far as there is room.
+    """
+    mark = "~" if phase.estimated else ""
+    share = f"{mark}{percent(phase.share)}"
+    within = column(_error(phase), _ERROR) if error and width >= _ERROR_FROM else ""
+    quiet = phase.share < 0.005
+    text = "dim" if quiet else "text"
+    timed = _gpu_columns(phase, width, text) if gpu and _gpu_cells(width) else ()
+    room = width - NAME - _MS - _SHARE - len(within) - 1 - cells(timed)
+    return (
+        Span(column(phase.name, NAME), "dim" if quiet else f"{phase.name} bold"),
+        Span(bar(phase.share, max(room, 0)), phase.name),
+        Span(" "),
+        Span(column(mark * (phase.ms_per_step is not None) + ms(phase.ms_per_step), _MS, ">"), text),
+        *timed,
+        Span(column(share, _SHARE, ">"), "dim" if quiet else "strong"),
+        Span(within, "dim"),
+    )
+
+
+def _error(phase: PhaseRow) -> str:
+    return f" ±{percent(phase.error)}" if phase.estimated and phase.error is not None else ""
+
+
+def _gpu_cells(width: int) -> int:
+    """How many cells of a row the GPU's columns take."""
+    return 0 if width < _GPU_FROM else _GPU if width < _IDLE_FROM else _GPU + _IDLE
+
+
+def _gpu_columns(phase: PhaseRow, width: int, role: str) -> Line:
+    spans = line(("  GPU", "dim"), (column(ms(phase.gpu_ms_per_step), _GPU - 5, ">"), role))
+    if _gpu_cells(width) == _GPU:
+        return spans
+    span_ms, idle_ms = phase.gpu_ms_per_step, phase.gpu_idle_ms_per_step
+    text = ABSENT
+    if span_ms and idle_ms is not None:
+        text = between(idle_ms / span_ms, (idle_ms + (phase.gpu_paced_ms_per_step or 0.0)) / span_ms)
+    return (*spans, *line(("  idle", "dim"), (column(text, _IDLE - 6, ">"), role)))
+
+
+def between(least: float, most: float) -> str:
+    """``12–60 %``: what is only known to lie between two ratios; ``12 %`` where these are the same."""
+    low, high = percent(min(least, 1.0)), percent(min(most, 1.0))
+    if low == high or (least == 0 and high.startswith("<")):
+        return high
+    return f"{low.removesuffix(' %')}–{high}"
+
+
+def range_line(row: RangeRow, width: int, *, gpu: bool = False, error: bool = False) -> Line:
+    """A user range under its phase, in the same columns: name, how often a step, its own time."""
+    unknown = " " * (_gpu_cells(width) * gpu)
+    within = " " * (_ERROR * (error and width >= _ERROR_FROM))
+    name_width = max(NAME, width - _MS - _SHARE - 1 - len(unknown) - len(within))
+    often = "" if 0.95 <= row.per_step <= 1.05 else f" ×{row.per_step:.3g}"
+    name = "  " * row.depth + " └ " + plain(row.name)
+    return line(
+        (column(clipped(name, name_width - len(often)) + often, name_width), "dim"),
+        " ",
+        (column(ms(row.ms_per_step), _MS, ">") + unknown, "dim"),
+        (column(percent(row.share), _SHARE, ">") + within, "dim"),
+    )

@@ -1,0 +1,175 @@
+"""The Phases pane: where a step's time goes, and how the step time developed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from rich.cells import cell_len
+
+from tuimon.session.rows import GpuTimeRow, HotLine, PhaseTable, StepSummary
+from tuimon.session.steps import STACKED
+from tuimon.views.format import duration, ms, percent, place, plain
+from tuimon.views.tui.drawing.charts import ceiling, stacked
+from tuimon.views.tui.drawing.lines import Line, Span, clip, clipped, column, justified, line
+from tuimon.views.tui.drawing.pane import Pane
+from tuimon.views.tui.panes.lead import lead_lines
+from tuimon.views.tui.panes.phase_rows import NAME, phase_rows, ranges_that_fit
+
+if TYPE_CHECKING:
+    from tuimon.diagnosis.finding import Finding
+    from tuimon.session.session import Session
+
+_CALM_CHART = 13  # rows with caption; what is more goes to the hottest lines first
+_HOT = 12
+_TWO_LINES, _ALL_LINES = 11, 28  # rows from which the GPU's lead gets two lines, and all there is
+_HISTORY = 512  # values that the widest chart can show
+
+
+class PhasesPicture(NamedTuple):
+    """What the pane shows."""
+
+    table: PhaseTable | None
+    steps: StepSummary | None
+    history: tuple[tuple[float, ...] | None, ...]  # ms per step, split as STACKED
+    ranks: int
+    interval_s: float  # between two values of the history
+    hot: tuple[HotLine, ...]
+    notes: tuple[str, ...]
+    gpu: GpuTimeRow | None = None
+
+
+class PhasesPane(Pane[PhasesPicture]):
+    """Bars, milliseconds and shares of the phases; user ranges; step-time history."""
+
+    def collect(self, session: Session, findings: Sequence[Finding]) -> PhasesPicture:
+        """The focused trainer's table and history."""
+        pid = session.trainer()
+        if pid is None:
+            return PhasesPicture(None, None, (), 0, 1.0, (), _notes(session, None))
+        steps = session.steps(pid)
+        return PhasesPicture(
+            session.phases(pid),
+            steps,
+            tuple(session.phase_history(pid, _HISTORY)),
+            len(session.trainers()),
+            session.header.interval_s if session.header else 1.0,
+            tuple(session.hot_lines(pid)[:_HOT]) if self.size.height > _CALM_CHART + 10 else (),
+            _notes(session, steps),
+            _calm(session.gpu_time(pid)),
+        )
+
+    def draw(self, picture: PhasesPicture, width: int, height: int) -> list[Line]:
+        """The content's lines."""
+        return phases_lines(picture, width, height)
+
+    def heading(self, picture: PhasesPicture) -> tuple[Span, ...]:
+        """How much time and how many steps the table rests on."""
+        table = picture.table
+        spans = [Span("1 ", "key"), Span("Phases", "text bold")]
+        if table is None:
+            return tuple(spans)
+        about = f"last {duration(table.window_s)}" if table.window_s else ""
+        if picture.ranks > 1:
+            about += f" · pid {table.pid}, 1 of {picture.ranks} ranks"
+        if table.inferred:
+            about += " · inferred from stack samples"
+        width, height = self.content_size
+        below = len(picture.notes) + len(_gpu(picture, width, height))
+        hidden = len(table.ranges) - len(ranges_that_fit(table, height, below))
+        if hidden:
+            about += f" · +{hidden} ranges (z)"
+        return (*spans, Span(f" · {about.removeprefix(' · ')}", "dim"))
+
+
+def rows_wanted(table: PhaseTable | None) -> int:
+    """Rows of content that the pane could fill well."""
+    if table is None:
+        return 12
+    gpu = 2 * any(row.gpu_ms_per_step is not None for row in table.rows)
+    return len(table.rows) + min(len(table.ranges), 12) + 7 + gpu
+
+
+def phases_lines(picture: PhasesPicture, width: int, height: int) -> list[Line]:
+    """Phase rows with their ranges, the chart, the hottest lines where there is much room, notes at the bottom."""
+    table = picture.table
+    notes = [line((clipped(note, width), "dim")) for note in picture.notes[: 1 if height < 14 else 3]]
+    if table is None:
+        return [*_waiting(picture.steps), *notes][:height]
+    room = height - len(notes)
+    gpu = _gpu(picture, width, height)
+    rows = [*phase_rows(table, ranges_that_fit(table, height, len(notes) + len(gpu)), width), *gpu][:room]
+    left = room - len(rows)
+    hot = _hot(picture.hot, width, left - _CALM_CHART)
+    rows += history_lines(picture, width, left - len(hot))
+    rows += hot
+    return [*rows, *[()] * (room - len(rows)), *notes]
+
+
+def _gpu(picture: PhasesPicture, width: int, height: int) -> list[Line]:
+    """How far launches run ahead and how long the GPU idles: a line; two, and the boundaries, where there is room."""
+    if picture.gpu is None:
+        return []
+    step_ms = picture.steps.median_ms if picture.steps is not None else None
+    return lead_lines(picture.gpu, step_ms, width, 1 if height < _TWO_LINES else 2 if height < _ALL_LINES else 12)
+
+
+def _calm(times: GpuTimeRow | None) -> GpuTimeRow | None:
+    return times._replace(history=times.history[-_HISTORY:]) if times is not None else None
+
+
+def _waiting(steps: StepSummary | None) -> list[Line]:
+    rows = [line(("No step has ended yet.", "text"))]
+    if steps is not None and steps.open_phase:
+        rows.append(
+            line(
+                ("Now in ", "dim"),
+                (steps.open_phase, steps.open_phase),
+                (f" for {duration(steps.open_for_s)}", "dim"),
+            )
+        )
+    return rows
+
+
+def history_lines(picture: PhasesPicture, width: int, height: int) -> list[Line]:
+    """The step time, one column a window, in the colours of its phases; one row where room is short."""
+    seen = picture.history[-width:] if height >= 3 else picture.history[-(width - NAME) :]
+    totals = [None if value is None else sum(value) for value in seen]
+    if height < 1 or not any(totals):
+        return []
+    hi, peak = ceiling(totals), max(value for value in totals if value is not None)
+    if height < 3:
+        plot = stacked(seen, STACKED, width - NAME, height, hi)
+        return [(Span(column("history" if y == 0 else "", NAME), "dim"), *row) for y, row in enumerate(plot)]
+    right = [Span(f"0 – {hi:g} ms" if hi < 10_000 else f"0 – {ms(hi)}", "dim")]
+    if peak > hi:
+        right = [Span(f"peak {ms(peak)}  ", "warning"), *right]
+    span = Span(f" · last {duration(len(seen) * picture.interval_s)}", "dim")
+    caption = justified(line(("step time", "text"), span), right, width)
+    gap: list[Line] = [()] if height > 6 else []
+    return [*gap, caption, *stacked(seen, STACKED, width, height - 1 - len(gap), hi)]
+
+
+def _hot(hot: Sequence[HotLine], width: int, height: int) -> list[Line]:
+    """The user's lines with most samples of the training thread."""
+    if height < 4 or not hot:
+        return []
+    lines: list[Line] = [(), line(("hottest lines", "text"), (" · training thread, share of samples", "dim"))]
+    spot_width = min(max(cell_len(place(h.place.file, h.place.line)) for h in hot), 28) + 2
+    for row in hot[: height - 2]:
+        spot = column(place(row.place.file, row.place.line), spot_width)
+        source = plain(row.place.source).strip() or f"{plain(row.place.function)}()"
+        head = line((column(percent(row.share), 5, ">"), "strong"), "  ", (spot, "key"))
+        lines.append(clip((*head, Span(source, "text")), width))
+    return lines
+
+
+def _notes(session: Session, steps: StepSummary | None) -> tuple[str, ...]:
+    """What is missing or was lost, in words."""
+    notes = []
+    if steps is not None and steps.dropped:
+        notes.append(f"{steps.dropped} markers lost: figures rest on the rest")
+    notice = session.notices.get("markers")
+    if notice is not None and notice.level != "ok":
+        notes.append(plain(notice.message) + (f" – {plain(notice.hint)}" if notice.hint else ""))
+    return tuple(notes)

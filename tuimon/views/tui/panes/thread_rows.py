@@ -1,0 +1,168 @@
+"""How one thread looks as a row of the table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from rich.cells import cell_len
+
+from tuimon.session.rows import HotLine, ThreadRow
+from tuimon.views.format import percent, place, plain
+from tuimon.views.tui.drawing.charts import bar, meter
+from tuimon.views.tui.drawing.lines import Line, Span, clipped, column, line
+
+_STATE_ROLES = {"running": "benign", "disk": "critical", "stopped": "warning", "ended": "faint"}
+
+
+class Columns(NamedTuple):
+    """Widths in cells; 0: the column is left out."""
+
+    role: int
+    pid: int
+    tid: int
+    cpu: int
+    bar: int
+    delay: int
+    gil: int
+    state: int
+    place: int
+    source: int
+
+
+def layout(rows: Sequence[ThreadRow], width: int) -> Columns:
+    """Widths for these rows: what they need, and what the screen has."""
+    role = max((cell_len(role_text(row)) for row in rows), default=4)
+    role = max(10, min(role, 24 if width >= 110 else 14)) + 2
+    pid = 8 if width >= 104 and len({row.pid for row in rows}) > 1 else 0
+    tid = 8 if width >= 60 else 0
+    gauge = 12 if width >= 100 else 0
+    delay = 8 if width >= 96 else 0
+    gil = 6 if width >= 96 and any(row.gil_ratio is not None for row in rows) else 0
+    fixed = role + pid + tid + 7 + gauge + delay + gil + 10
+    rest = max(width - fixed, 0)
+    spot = max((cell_len(_spot(row)) for row in rows), default=5) + 2
+    spot = min(spot, 34 if width >= 110 else 24, rest)
+    return Columns(role, pid, tid, 7, gauge, delay, gil, 10, spot, rest - spot)
+
+
+def header_line(columns: Columns, sorted_by: str) -> Line:
+    """Names of the columns; the sorted one is marked."""
+
+    def name(text: str, width: int, align: str = "<") -> Span:
+        mark = text == sorted_by
+        return Span(column(text + ("▾" if mark else ""), width, align), "key" if mark else "dim")
+
+    spans = [name("role", columns.role)]
+    if columns.pid:
+        spans.append(name("pid", columns.pid))
+    if columns.tid:
+        spans.append(name("tid", columns.tid))
+    spans += [name("cpu", columns.cpu - 1, ">"), Span(" " * (1 + columns.bar))]
+    if columns.delay:
+        spans += [name("delay", columns.delay - 1, ">"), Span(" ")]
+    if columns.gil:
+        spans += [name("gil", columns.gil - 1, ">"), Span(" ")]
+    spans += [Span(" "), name("state", columns.state - 1), name("where", columns.place + columns.source)]
+    return tuple(spans)
+
+
+def thread_line(row: ThreadRow, columns: Columns, *, cursor: bool = False) -> Line:
+    """One row of the table."""
+    idle = (row.cpu_ratio or 0.0) < 0.005
+    spans = [Span(column(role_text(row), columns.role - 2) + "  ", _role_style(row))]
+    if columns.pid:
+        spans.append(Span(column(str(row.pid), columns.pid), "dim"))
+    if columns.tid:
+        spans.append(Span(column(str(row.tid) if row.count == 1 and row.tid > 0 else "", columns.tid), "dim"))
+    spans.append(Span(column(percent(row.cpu_ratio), columns.cpu - 1, ">") + " ", "dim" if idle else "strong"))
+    if columns.bar:
+        full, track = meter(row.cpu_ratio, columns.bar - 2)
+        spans += [Span(" "), Span(full, _load(row.cpu_ratio)), Span(track + " ", "track")]
+    if columns.delay:
+        text = percent(row.delay_ratio)
+        spans.append(Span(column(text, columns.delay - 1, ">") + " ", _delay_style(row.delay_ratio)))
+    if columns.gil:
+        held = percent(row.gil_ratio) if row.gil_ratio is not None else ""
+        spans.append(Span(column(held, columns.gil - 1, ">") + " ", "dim"))
+    state = "ended" if row.ended else plain(row.state)
+    spans.append(Span(" " + column(state, columns.state - 1), _STATE_ROLES.get(state, "dim")))
+    spans.append(Span(column(clipped(_spot(row), columns.place - 2), columns.place), "key" if row.place else "faint"))
+    source = plain(row.place.source).strip() if row.place else ""
+    spans.append(Span(column(source or _function(row), columns.source), "text" if source else "dim"))
+    if cursor:
+        return tuple(Span(span.text, f"{span.role} cursor") for span in spans)
+    return tuple(spans)
+
+
+def role_text(row: ThreadRow) -> str:
+    """The role, and how many threads the row stands for."""
+    return plain(row.role or row.name) + (f" ×{row.count}" if row.count > 1 else "")
+
+
+def _spot(row: ThreadRow) -> str:
+    return place(row.place.file, row.place.line) if row.place else "–"
+
+
+def _function(row: ThreadRow) -> str:
+    return f"{plain(row.place.function)}()" if row.place and row.place.function else ""
+
+
+def _role_style(row: ThreadRow) -> str:
+    if row.ended:
+        return "faint"
+    if row.role == "main":
+        return "strong"
+    return "text" if (row.cpu_ratio or 0.0) >= 0.005 else "dim"
+
+
+def _load(ratio: float | None) -> str:
+    return "chart-edge" if (ratio or 0.0) >= 0.8 else "chart-body"
+
+
+def _delay_style(ratio: float | None) -> str:
+    return "warning" if (ratio or 0.0) >= 0.1 else "dim"
+
+
+def thread_lines(row: ThreadRow, hot_lines: Sequence[HotLine], width: int, stack: Sequence[Line] = ()) -> list[Line]:
+    """One thread whole, and where its process spends its samples; ``stack`` says more than its line."""
+    facts = [
+        ("role", plain(row.role)),
+        ("name", plain(row.name)),
+        ("pid", str(row.pid)),
+        ("tid", str(row.tid) if row.count == 1 else f"{row.count} threads folded into one row"),
+        ("cpu", f"{percent(row.cpu_ratio, 1)} of one core"),
+        ("delay", f"{percent(row.delay_ratio, 1)} of the time ready to run, but no core was free"),
+        ("state", "ended" if row.ended else plain(row.state)),
+    ]
+    if row.gil_ratio is not None:
+        facts.append(("GIL", f"held {percent(row.gil_ratio)} of the time, within a tenth"))
+    lines = [line((column(name, 10), "dim"), (text, "text")) for name, text in facts]
+    return [*lines, *(_where(row)[:1] if stack else _where(row)), *stack, *_hot(hot_lines, width)]
+
+
+def _where(row: ThreadRow) -> list[Line]:
+    if row.place is None:
+        why = "no Python frame seen: a native thread, or not sampled yet"
+        return [line((column("where", 10), "dim"), (why, "dim"))]
+    spot = f"{plain(row.place.file)}:{row.place.line}"
+    lines = [line((column("where", 10), "dim"), (spot, "key"))]
+    lines.append(line((column("function", 10), "dim"), (f"{plain(row.place.function)}()", "text")))
+    if row.place.source:
+        lines.append(line((column("line", 10), "dim"), (plain(row.place.source).strip(), "strong")))
+    return lines
+
+
+def _hot(hot_lines: Sequence[HotLine], width: int) -> list[Line]:
+    """Where the process's samples lie."""
+    if not hot_lines:
+        return []
+    lines: list[Line] = [(), line(("lines with most samples in this process", "strong"))]
+    for hot in hot_lines[:12]:
+        share = column(percent(hot.share), 5, ">")
+        spot = column(place(hot.place.file, hot.place.line), 24)
+        source = plain(hot.place.source).strip() or f"{plain(hot.place.function)}()"
+        lines.append(
+            line((share, "strong"), " ", (bar(hot.share, 10), "chart-edge"), "  ", (spot, "key"), (source, "text"))
+        )
+    return lines

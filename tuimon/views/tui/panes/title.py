@@ -1,0 +1,153 @@
+"""The first line: what runs, since when, how fast, and what tuimon itself costs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from tuimon.records import Cost, Exit
+from tuimon.session.rows import StepSummary
+from tuimon.views.format import duration, ms, number, percent, plain, rate, size
+from tuimon.views.gpu_text import gpu_text
+from tuimon.views.tui.drawing.lines import Line, Span, cells, justified, line
+from tuimon.views.tui.drawing.pane import Pane
+
+if TYPE_CHECKING:
+    from tuimon.diagnosis.finding import Finding
+    from tuimon.session.session import Session
+
+
+class RunFacts(NamedTuple):
+    """What the title line says."""
+
+    name: str
+    pid: int | None
+    ranks: int
+    elapsed_s: float | None
+    steps: StepSummary | None
+    cost: Cost | None
+    exit: Exit | None
+    paused: bool
+    gpu: str | None = None  # "GPU 97 % · tensor 12 %"
+
+
+class TitleLine(Pane[RunFacts], can_focus=False):
+    """One line at the top."""
+
+    paused = False
+
+    def collect(self, session: Session, findings: Sequence[Finding]) -> RunFacts:
+        """Facts about the run and about ourselves."""
+        pid = session.trainer()
+        return RunFacts(
+            name=run_name(session.header.command if session.header else _command(session, pid)),
+            pid=pid,
+            ranks=len(session.trainers()),
+            elapsed_s=elapsed_s(session, pid),
+            steps=session.steps(pid) if pid is not None else None,
+            cost=session.cost,
+            exit=session.exit,
+            paused=self.paused,
+            gpu=gpu_text(session.gpus(), session.header.interval_s if session.header else 1.0),
+        )
+
+    def mark_paused(self) -> None:
+        """Show at once whether the picture is frozen."""
+        if self.picture is not None:
+            self.picture = self.picture._replace(paused=self.paused)
+            self.redraw()
+
+    def draw(self, picture: RunFacts, width: int, height: int) -> list[Line]:
+        """The line."""
+        return [title_line(picture, width)]
+
+
+def title_line(facts: RunFacts, width: int) -> Line:
+    """The facts that fit, the most important first to stay."""
+    right = _badges(facts)
+    # (importance, text, role): the least important (highest number) goes first where room is short.
+    items: list[tuple[int, str, str]] = [(0, facts.name, "strong")]
+    if facts.pid is not None:
+        items.append((7, f"pid {facts.pid}", "dim"))
+    if facts.ranks > 1:
+        items.append((3, f"{facts.ranks} ranks", "text"))
+    if facts.elapsed_s is not None:
+        items.append((2, duration(facts.elapsed_s), "text"))
+    if facts.steps is not None and facts.steps.estimated:
+        items.append((4, f"~{rate(facts.steps.per_second)}", "text"))
+    elif facts.steps is not None and facts.steps.median_ms is None:
+        items.append((4, "no step yet" if not facts.steps.total else "no step lately", "text"))
+    elif facts.steps is not None:
+        items.append((4, rate(facts.steps.per_second), "text"))
+        items.append((1, f"step {ms(facts.steps.median_ms)}", "text"))
+        items.append((8, f", p95 {number(facts.steps.p95_ms)}", "dim"))
+    if facts.gpu is not None:
+        busy, _, tensor = facts.gpu.partition(" · ")
+        items += [(5, busy, "text"), *([(6, tensor, "text")] if tensor else [])]
+    costs = _costs(facts.cost)
+    for drop in range(9, 0, -1):
+        parts = line(" ", ("tuimon", "key bold"), "  ") if drop > 6 else line(" ")
+        left = (*parts, *_joined([item for item in items if item[0] <= drop]))
+        for cost in [text for least, text in costs if drop >= least and (text or drop == 1)]:
+            tail = (*right, Span(cost, "dim"), Span(" "))
+            if cells(left) + cells(tail) + 2 <= width:
+                return justified(left, tail, width)
+    return justified(left, (*right, Span(" ")), width)
+
+
+def _joined(items: list[tuple[int, str, str]]) -> list[Span]:
+    spans: list[Span] = []
+    for _, text, role in items:
+        if spans and not text.startswith(","):
+            spans.append(Span(" · ", "faint"))
+        spans.append(Span(text, role))
+    return spans
+
+
+def _badges(facts: RunFacts) -> Line:
+    spans: list[Span] = []
+    if facts.exit is not None:
+        failed = facts.exit.exit_code not in (0, None)
+        spans += line((" ENDED ", "critical badge" if failed else "benign badge"), " ")
+    if facts.paused:
+        spans += line((" PAUSED ", "warning badge"), " ")
+    return tuple(spans)
+
+
+def _costs(cost: Cost | None) -> list[tuple[int, str]]:
+    """Our own cost, from the fullest wording to the shortest: (from which drop level on it is shown, text)."""
+    if cost is None:
+        return [(6, "own cost –"), (1, "")]
+    cpu, rss = percent(cost.cpu_ratio), size(cost.rss_bytes)
+    lost = f", {cost.queue_dropped} records lost" if cost.queue_dropped else ""
+    return [(9, f"own cost {cpu} cpu, {rss}{lost}"), (4, f"own {cpu}, {rss}"), (2, f"own {cpu}"), (1, "")]
+
+
+def run_name(command: Sequence[str]) -> str:
+    """What people call a command: ``train.py``, ``pkg.mod``, ``torchrun``."""
+    words = list(command)
+    if words and os.path.basename(words[0]).startswith("python"):
+        words = words[1:]
+        while words and words[0].startswith("-") and words[0] not in ("-m", "-c"):
+            words = words[1:]
+        if words and words[0] == "-m":
+            return plain(words[1]) if len(words) > 1 else "python -m"
+        if not words or words[0] == "-c":
+            return "python"
+    return plain(os.path.basename(words[0])) if words else "–"
+
+
+def elapsed_s(session: Session, pid: int | None) -> float | None:
+    """How long the run has been going on: since its process started where that is known, else since we watch."""
+    if session.header is None:
+        return None
+    watched = session.now_s - session.header.t
+    for process in session.processes():
+        if process.pid == pid:
+            return max(session.header.wall_unix_s + watched - process.start_unix_s, 0.0)
+    return watched
+
+
+def _command(session: Session, pid: int | None) -> Sequence[str]:
+    return next((process.command for process in session.processes() if process.pid == pid), ())

@@ -1,0 +1,159 @@
+"""The verdict: what the training waits for and what to do about it, in at most two lines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+from textual.binding import Binding, BindingType
+from textual.message import Message
+
+from tuimon.records import Exit
+from tuimon.session.rows import StepSummary
+from tuimon.views.format import duration, number, plain
+from tuimon.views.tui.drawing.lines import Line, Span, cells, clip, clipped, justified, line, wrapped
+from tuimon.views.tui.drawing.pane import Pane
+
+if TYPE_CHECKING:
+    from tuimon.diagnosis.finding import Finding
+    from tuimon.session.session import Session
+
+
+class Verdict(NamedTuple):
+    """What the verdict lines say."""
+
+    findings: tuple[Finding, ...]
+    steps: StepSummary | None
+    has_phases: bool
+    inferred: bool
+    exit: Exit | None
+    focused: bool = False
+
+
+class VerdictPane(Pane[Verdict]):
+    """Two lines under the title; Enter opens all findings, what changed, and what could not be judged."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter,down,right", "open", "findings", show=False)]
+
+    class Opened(Message):
+        """The user wants to see all findings."""
+
+    def collect(self, session: Session, findings: Sequence[Finding]) -> Verdict:
+        """The findings, and what else could be the news."""
+        pid = session.trainer()
+        table = session.phases(pid) if pid is not None else None
+        return Verdict(
+            findings=tuple(findings),
+            steps=session.steps(pid) if pid is not None else None,
+            has_phases=table is not None,
+            inferred=table is not None and table.inferred,
+            exit=session.exit,
+            focused=self.has_focus,
+        )
+
+    def draw(self, picture: Verdict, width: int, height: int) -> list[Line]:
+        """The lines."""
+        return verdict_lines(picture._replace(focused=self.has_focus), width, height)
+
+    def action_open(self) -> None:
+        """Open the list of findings."""
+        self.post_message(self.Opened())
+
+    def on_click(self) -> None:
+        """A click opens it too."""
+        self.action_open()
+
+    def on_focus(self) -> None:
+        """Show that keys go here."""
+        self.redraw(force=True)
+
+    def on_blur(self) -> None:
+        """Keys go elsewhere."""
+        self.redraw(force=True)
+
+
+def verdict_lines(verdict: Verdict, width: int, height: int) -> list[Line]:
+    """At most ``height`` lines: how the run ended; the first finding and its action; or why there is none yet."""
+    rows: list[Line] = []
+    if verdict.exit is not None:
+        rows.append(_end(verdict.exit))
+    if verdict.findings:
+        rows += _finding(verdict.findings, width, height - len(rows))
+    elif verdict.exit is None:
+        rows += _nothing_yet(verdict)
+    rows = [clip(row, width) for row in rows[:height]]
+    if verdict.focused and rows:
+        rows[0] = (Span("▸", "key bold"), *rows[0][1:])
+    return rows
+
+
+def _finding(findings: Sequence[Finding], width: int, height: int) -> list[Line]:
+    first = findings[0]
+    badge = Span(f" {rule_name(first)} ", f"{first.severity} badge")
+    more = Span(f"  +{len(findings) - 1} more ", "dim") if len(findings) > 1 else Span(" ")
+    room = width - cells((badge, more)) - 2
+    headline = plain(first.headline)
+    head = wrapped(headline, room)
+    if len(head) <= 1 or height < 2:
+        top = line(" ", badge, " ", (clipped(headline, room), first.severity))
+        return [justified(top, (more,), width), _advice(first, width)]
+    rest = clipped(headline[len(head[0]) :].strip(), width - 3)
+    return [
+        justified(line(" ", badge, " ", (head[0], first.severity)), (more,), width),
+        line("   ", (rest, first.severity)),
+    ]
+
+
+def _advice(finding: Finding, width: int) -> Line:
+    """What to do, and what it would gain."""
+    gain: Line = ()
+    if finding.estimated_speedup is not None:
+        gain = line((f"  ~{speedup(finding.estimated_speedup)} faster ", "benign bold"))
+    what = line("  ", ("→ ", "dim"), (plain(finding.action), "text"))
+    if cells(what) + cells(gain) <= width:
+        return (*what, *gain)
+    return justified(what, gain, width)
+
+
+def _end(end: Exit) -> Line:
+    if end.signal:
+        how = f"killed by {end.signal}" + (f" (exit code {end.exit_code})" if end.exit_code else "")
+    elif end.exit_code is None:
+        how = "the process has ended"
+    else:
+        how = f"exit code {end.exit_code}"
+    role = "benign" if end.exit_code in (0, None) and not end.signal else "critical"
+    spans = [Span(" "), Span(" ENDED ", f"{role} badge"), Span(f" {how}", f"{role} bold")]
+    if end.last_line:
+        spans += [Span(" · ", "faint"), Span(plain(end.last_line), "text")]
+    if end.survivors:
+        spans += [Span(" · ", "faint"), Span(f"still training: {_pids(end.survivors)}", "warning")]
+    return tuple(spans)
+
+
+def _pids(pids: Sequence[int]) -> str:
+    return ", ".join(f"pid {pid}" for pid in pids[:4]) + (" …" if len(pids) > 4 else "")
+
+
+def _nothing_yet(verdict: Verdict) -> list[Line]:
+    steps = verdict.steps
+    if not verdict.has_phases:
+        where = ""
+        if steps is not None and steps.open_phase is not None:
+            where = f"in {steps.open_phase} for {duration(steps.open_for_s)}"
+        rows = [line(" ", (" STARTING ", "dim badge"), (" waiting for the first training steps", "text"))]
+        if where:
+            rows.append(line("   ", (where, "dim")))
+        return rows
+    basis = "in the stack samples" if verdict.inferred else "in the latest steps"
+    return [line(" ", (" NOTHING FOUND ", "benign badge"), (f" no rule sees a bottleneck {basis}", "benign"))]
+
+
+def rule_name(finding: Finding) -> str:
+    """A rule's name as people read it: ``INPUT-BOUND``."""
+    return plain(finding.rule).replace("_", "-").upper()
+
+
+def speedup(factor: float) -> str:
+    """``2.1×``; small gains with one more digit."""
+    return f"{factor:.2f}×" if factor < 1.2 else f"{number(factor)}×"

@@ -1,0 +1,1 @@
+"""Where the time goes: hot lines, call tree, icicle."""

@@ -1,0 +1,171 @@
+"""The call tree as rows to fold and unfold."""
+
+from __future__ import annotations
+
+from collections.abc import Set as AbstractSet
+
+from tuimon.session.samples.profile import Profile
+from tuimon.session.samples.tree import CallTree, Node
+from tuimon.views.format import percent, place, plain
+from tuimon.views.tui.drawing.charts import bar
+from tuimon.views.tui.drawing.lines import Line, Span, column, line
+from tuimon.views.tui.profile.tree_cursor import TreeCursor
+
+
+def visible_nodes(tree: CallTree, opened: AbstractSet[int]) -> list[Node]:
+    """The rows: the root's children and, below each opened node, its own; the heaviest first."""
+    rows: list[Node] = []
+    stack = tree.root.ordered()[::-1]
+    while stack:
+        node = stack.pop()
+        rows.append(node)
+        if node.id in opened:
+            stack += reversed(node.ordered())
+    return rows
+
+
+def head_line(width: int) -> Line:
+    """Names of the columns."""
+    return line(
+        (column("total", 6, ">"), "key"),
+        (" " * (bar_width(width) + 1), ""),
+        (column("self", 6, ">"), "dim"),
+        ("  ", ""),
+        ("function", "dim"),
+    )
+
+
+def bar_width(width: int) -> int:
+    """Cells of the share's bar."""
+    return 12 if width >= 110 else 8 if width >= 90 else 5
+
+
+def node_line(tree: CallTree, node: Node, width: int, *, opened: bool, cursor: bool = False) -> Line:
+    """One function: its shares, its place in the tree, its hottest line."""
+    share = tree.share(node.total)
+    here = node.place()
+    gauge = bar_width(width)
+    left = line(
+        (column(percent(share), 6, ">"), "strong" if share >= 0.1 else "text"),
+        (" " + column(bar(share, gauge - 1), gauge), node.phase() or "dim"),
+        (column(percent(tree.share(node.own)) if node.own else "", 6, ">"), "dim"),
+        ("  " + indent(node.depth - 1, width), "faint"),
+        (("▾ " if opened else "▸ ") if node.children else "  ", "dim"),
+        (f"{plain(node.function)}", "strong" if node.user else "text"),
+        ("  ", ""),
+        (place(node.file, here.line), "key" if node.user else "dim"),
+        ("  ", ""),
+        *_code(node),
+    )
+    return tuple(Span(span.text, f"{span.role} cursor") for span in left) if cursor else left
+
+
+def _code(node: Node) -> Line:
+    """The function's hottest line; of a library's function the user's line that called it."""
+    source = plain(node.place().source).strip()
+    if source:
+        return line((source, "text"))
+    call = node.call()
+    source = plain(call.source).strip() if call is not None else ""
+    return line(("← ", "faint"), (source, "dim")) if source else ()
+
+
+def indent(depth: int, width: int) -> str:
+    """Two cells a level; what is deeper than a third of the screen stops there and says how deep it is."""
+    step = 2 if width >= 90 else 1
+    if depth * step <= width // 3:
+        return " " * (depth * step)
+    mark = f"+{depth} "
+    return " " * (width // 3 - len(mark)) + mark
+
+
+def detail_line(tree: CallTree, node: Node) -> Line:
+    """The node under the cursor, whole: name, shares, place."""
+    shares = f"{percent(tree.share(node.total), 1)} total, {percent(tree.share(node.own), 1)} self"
+    here = node.place()
+    spot = f"{plain(node.file)}:{here.line}" if node.file else "all samples"
+    phase, call = node.phase(), node.call()
+    in_phase = line("  ", (phase, phase)) if phase else ()
+    caller = line(("  ← ", "faint"), (place(call.file, call.line), "dim")) if call else ()
+    name = line((plain(node.function), "strong"), "  ", (shares, "text"))
+    return (*name, *in_phase, *line("  ", (spot, "key")), *caller)
+
+
+class TreeView:
+    """The rows with the cursor of the tree."""
+
+    def __init__(self, cursor: TreeCursor) -> None:
+        self.cursor = cursor
+        self._tree = CallTree()
+        self._rows: list[Node] = []
+        self._top = 0
+
+    def draw(self, profile: Profile, phase: str | None, width: int, height: int) -> list[Line]:
+        """Exactly ``height`` lines."""
+        tree = self._tree = profile.tree(phase)
+        self.cursor.begin(tree)
+        self._rows = visible_nodes(tree, self.cursor.opened)
+        at = self._at()
+        room = max(height - 2, 1)
+        self._top = max(0, min(self._top, len(self._rows) - room))
+        self._top = min(max(self._top, at - room + 1), at)
+        lines = [head_line(width)]
+        for number, node in enumerate(self._rows[self._top : self._top + room], self._top):
+            opened = node.id in self.cursor.opened
+            lines.append(node_line(tree, node, width, opened=opened, cursor=number == at))
+        lines += [()] * (height - 1 - len(lines))
+        return [*lines[: height - 1], detail_line(tree, self._rows[at]) if self._rows else ()]
+
+    def move(self, rows_down: int) -> None:
+        """Move the cursor over the rows that are unfolded."""
+        if self._rows:
+            self.cursor.select(self._rows[min(max(self._at() + rows_down, 0), len(self._rows) - 1)])
+
+    def unfold(self) -> None:
+        """Open the node, and with it those below that have but one way to go; an open one: to its first child."""
+        if not self._rows:
+            return
+        node = self._rows[self._at()]
+        if node.id in self.cursor.opened and node.children:
+            self.cursor.select(node.ordered()[0])
+            return
+        while node.children:
+            self.cursor.opened.add(node.id)
+            if len(node.children) > 1:
+                break
+            (node,) = node.children.values()
+
+    def fold(self) -> None:
+        """Close the node; a closed one: to its caller."""
+        if not self._rows:
+            return
+        node = self._rows[self._at()]
+        if node.id in self.cursor.opened and node.children:
+            self.cursor.opened.discard(node.id)
+        elif node.parent is not None and node.parent.parent is not None:
+            self.cursor.select(node.parent)
+
+    def toggle(self) -> None:
+        """Open or close the node."""
+        node = self._rows[self._at()] if self._rows else None
+        if node is not None and node.id in self.cursor.opened:
+            self.cursor.opened.discard(node.id)
+        else:
+            self.unfold()
+
+    def click(self, x: int, y: int) -> bool:
+        """Put the cursor on the row ``y``; whether it stood there already."""
+        index = self._top + y - 1
+        if y < 1 or not 0 <= index < len(self._rows):
+            return False
+        same = index == self._at()
+        self.cursor.select(self._rows[index])
+        return same
+
+    def _at(self) -> int:
+        """The row of the selected node; where it is folded away, of the innermost caller that shows."""
+        places = {node.id: index for index, node in enumerate(self._rows)}
+        node: Node | None = self.cursor.selected(self._tree)
+        while node is not None and node.id not in places:
+            node = node.parent
+        return places[node.id] if node is not None else 0

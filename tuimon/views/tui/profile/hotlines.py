@@ -1,0 +1,152 @@
+"""Hot lines as a table: own and total share of each line, and what is done there."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from rich.cells import cell_len
+
+from tuimon.session.samples.lines import LineShare, LineTable
+from tuimon.session.samples.profile import Profile
+from tuimon.views.format import percent, place, plain
+from tuimon.views.tui.drawing.charts import bar
+from tuimon.views.tui.drawing.lines import Line, Span, clipped, column, line
+from tuimon.views.tui.profile.activities import activity_span
+
+#: Ways to sort, cycled by ``s``.
+SORTS = ("self", "total")
+
+
+class Widths(NamedTuple):
+    """Of the columns, in cells."""
+
+    bar: int
+    doing: int
+    place: int
+    source: int
+
+
+def sorted_lines(table: LineTable, sort: str) -> list[LineShare]:
+    """The lines with samples of their own first, or those that most samples passed through."""
+    if sort == "total":
+        return sorted(table.lines, key=lambda row: (-row.total, -row.own, row.place))
+    return list(table.lines)
+
+
+def widths(rows: Sequence[LineShare], width: int) -> Widths:
+    """What these rows need, and what the screen has."""
+    gauge = 12 if width >= 110 else 8 if width >= 90 else 5
+    doing = 17 if width >= 90 else 15
+    rest = max(width - 6 - gauge - 8 - doing, 0)
+    spot = max((cell_len(place(*row.key[:2])) for row in rows), default=5) + 2
+    spot = min(spot, 36 if width >= 120 else 26 if width >= 100 else 21, rest)
+    return Widths(gauge, doing, spot, rest - spot)
+
+
+def head_line(columns: Widths, sort: str) -> Line:
+    """Names of the columns; the sorted one is marked."""
+
+    def name(text: str, width: int, align: str = "<") -> Span:
+        marked = text == sort
+        return Span(column(text + ("▾" if marked else ""), width, align), "key" if marked else "dim")
+
+    return (
+        name("self", 6, ">"),
+        Span(" " * columns.bar),
+        name("total", 7, ">"),
+        Span(" "),
+        name("doing", columns.doing),
+        name("line", columns.place),
+        name("code", columns.source),
+    )
+
+
+def row_line(row: LineShare, samples: int, columns: Widths, *, on_gpu: bool, cursor: bool = False) -> Line:
+    """One line of code."""
+    own = row.own / samples if samples else 0.0
+    total = row.total / samples if samples else 0.0
+    doing = activity_span(row.activity, on_gpu=on_gpu)
+    source = plain(row.place.source).strip() or f"{plain(row.place.function)}()"
+    weight = "strong" if own >= 0.1 else "text"
+    spans = (
+        Span(column(percent(own) if row.own else "", 6, ">"), weight),
+        Span(" " + column(bar(own, columns.bar - 2), columns.bar - 1), doing.role if row.own else "track"),
+        Span(column(percent(total), 7, ">") + " ", "dim"),
+        Span(column(doing.text if row.own else "", columns.doing), doing.role),
+        Span(column(clipped(place(row.place.file, row.place.line), columns.place - 2), columns.place), "key"),
+        Span(column(source, columns.source), weight if row.user else "dim"),
+    )
+    return tuple(Span(span.text, f"{span.role} cursor") for span in spans) if cursor else spans
+
+
+def doing_line(table: LineTable, width: int, *, on_gpu: bool) -> Line:
+    """All samples by what was being done, most first: ``waits for data 62 %  torch 30 %``."""
+    merged: Counter[Span] = Counter()
+    for activity, count in table.activities:
+        merged[activity_span(activity, on_gpu=on_gpu)] += count
+    spans: list[Span] = []
+    room = width
+    for name, count in merged.most_common():
+        share = f" {percent(count / table.samples)}  "
+        room -= cell_len(name.text) + len(share) + 2
+        if room < 0:
+            break
+        spans += [Span("● ", name.role), Span(name.text, "text"), Span(share, "strong")]
+    return tuple(spans)
+
+
+def detail_line(row: LineShare, samples: int) -> Line:
+    """The line under the cursor, whole."""
+    share = f"{percent(row.own / samples, 1)} self, {percent(row.total / samples, 1)} total" if samples else ""
+    spot = f"{plain(row.place.file)}:{row.place.line}"
+    return line((f"{plain(row.place.function)}()", "strong"), "  ", (share, "text"), "  ", (spot, "key"))
+
+
+class LinesView:
+    """The table with its cursor, which stays on its line."""
+
+    def __init__(self) -> None:
+        self.libraries = False
+        self.sort = 0
+        self._key: tuple[str, int, str] | None = None
+        self._top = 0
+        self._rows: list[LineShare] = []
+
+    def draw(self, profile: Profile, phase: str | None, width: int, height: int, *, on_gpu: bool) -> list[Line]:
+        """Exactly ``height`` lines."""
+        table = profile.lines(phase, libraries=self.libraries)
+        self._rows = sorted_lines(table, SORTS[self.sort])
+        room = max(height - 4, 1)
+        at = self._at()
+        self._top = min(max(self._top, at - room + 1), at)
+        shown = self._rows[self._top : self._top + room]
+        columns = widths(shown, width)
+        lines = [doing_line(table, width, on_gpu=on_gpu), (), head_line(columns, SORTS[self.sort])]
+        for number, row in enumerate(shown, self._top):
+            lines.append(row_line(row, table.samples, columns, on_gpu=on_gpu, cursor=number == at))
+        lines += [()] * (height - 1 - len(lines))
+        below = detail_line(self._rows[at], table.samples) if self._rows else ()
+        return [*lines[: height - 1], below]
+
+    def move(self, rows_down: int) -> None:
+        """Move the cursor."""
+        if self._rows:
+            self._key = self._rows[min(max(self._at() + rows_down, 0), len(self._rows) - 1)].key
+
+    def click(self, x: int, y: int) -> bool:
+        """Put the cursor on the row ``y``; whether it stood there already."""
+        index = self._top + y - 3
+        if not 0 <= index < len(self._rows) or y < 3:
+            return False
+        same = self._at() == index
+        self._key = self._rows[index].key
+        return same
+
+    def selected(self) -> LineShare | None:
+        """The line under the cursor."""
+        return self._rows[self._at()] if self._rows else None
+
+    def _at(self) -> int:
+        return next((i for i, row in enumerate(self._rows) if row.key == self._key), 0)

@@ -1,0 +1,1 @@
+"""Overlays: help, findings, stack, filter, quit, the picker of processes."""

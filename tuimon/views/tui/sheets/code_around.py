@@ -1,0 +1,56 @@
+"""Code around a line: read off the app's thread once, then kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from textual.dom import DOMNode
+
+from tuimon.views.tui.drawing.lines import Line, line
+
+if TYPE_CHECKING:
+    from tuimon.sources.stacks.closeup import CloseUp
+
+#: Lines with their numbers.
+Code = Sequence[tuple[int, str]]
+_KEPT_MOST = 256
+
+
+class CodeAround:
+    """What a sheet has read of the user's files; the sheet is told by its worker's end that more has come."""
+
+    def __init__(self, sheet: DOMNode, closeup: CloseUp | None) -> None:
+        self._sheet = sheet
+        self._closeup = closeup
+        self._asked_for: set[tuple[str, int]] = set()
+        self._read: dict[tuple[str, int], Code] = {}
+
+    def of(self, file: str, number: int, started_unix_s: float | None) -> Code:
+        """The lines around one, if they have been read; else they are asked for."""
+        key = (file, number)
+        if self._closeup is not None and key not in self._asked_for and len(self._asked_for) < _KEPT_MOST:
+            self._asked_for.add(key)
+            self._sheet.run_worker(self._reading(self._closeup, key, started_unix_s), thread=True)
+        return self._read.get(key, ())
+
+    def _reading(self, closeup: CloseUp, key: tuple[str, int], started_unix_s: float | None) -> Callable[[], None]:
+        def read() -> None:
+            self._read[key] = closeup.code(*key, started_unix_s)
+
+        return read
+
+
+def code_lines(code: Code, number: int) -> list[Line]:
+    """Numbered lines of code, the one meant marked."""
+    digits = max((len(str(n)) for n, _ in code), default=0)
+    common = min((len(text) - len(text.lstrip()) for _, text in code if text.strip()), default=0)
+    return [
+        line(
+            "    ",
+            (f"{n:>{digits}} ", "key bold" if n == number else "faint"),
+            ("▏" if n == number else "│", "key bold" if n == number else "faint"),
+            (f" {text[common:]}", "strong" if n == number else "dim"),
+        )
+        for n, text in code
+    ]

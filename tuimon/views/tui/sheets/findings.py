@@ -1,0 +1,114 @@
+"""The findings whole: what each rests on and where, how the verdict changed, and what could not be judged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from tuimon.records import Place
+from tuimon.views.format import count, duration, percent, place, plain
+from tuimon.views.tui.drawing.lines import Line, cells, column, line, paragraph, wrapped
+from tuimon.views.tui.panes.verdict import rule_name, speedup
+from tuimon.views.tui.sheets.code_around import Code, code_lines
+from tuimon.views.tui.sheets.evidence import evidence
+
+if TYPE_CHECKING:
+    from tuimon.diagnosis.finding import Finding
+    from tuimon.diagnosis.steady import Change
+    from tuimon.diagnosis.unjudged import Unjudged
+
+_NAME = 20
+_AROUND = 2  # lines of code before and after the one that is named
+_CHANGES = 20
+
+
+def no_code(_where: Place) -> Code:
+    """Where the code cannot be looked at."""
+    return ()
+
+
+def findings_lines(findings: Sequence[Finding], width: int, code_of: Callable[[Place], Code] = no_code) -> list[Line]:
+    """All findings whole: headline, action, gain, places with their code, evidence."""
+    if not findings:
+        return [line(("No rule has found anything so far.", "dim"))]
+    rows: list[Line] = []
+    for finding in findings:
+        cause = f"  {_words(finding.cause)}" if finding.cause else ""
+        rows.append(line((f" {rule_name(finding)} ", f"{finding.severity} badge"), (cause, "text")))
+        rows += paragraph(plain(finding.headline), width, finding.severity, indent=1)
+        rows += paragraph(f"→ {plain(finding.action)}", width, "strong", indent=1) if finding.action else []
+        rows += _figures(finding)
+        for where in finding.where:
+            rows += _where(where, code_of(where) if where is finding.where[0] else ())
+        rows += [_fact(*evidence(name, value)) for name, value in finding.evidence.items()]
+        rows.append(())
+    return rows[:-1]
+
+
+def changes_lines(changes: Sequence[Change], start_s: float | None, width: int) -> list[Line]:
+    """When the verdict changed and from what to what, the latest first; nothing where it never did."""
+    if not changes:
+        return []
+    rows = [line(("What changed", "strong"), (", the latest first", "dim"))]
+    for change in sorted(changes, key=lambda change: -change.t_s)[:_CHANGES]:
+        since = duration(change.t_s - start_s) if start_s is not None else ""
+        step = f"step {count(change.step)}" if change.step is not None else ""
+        head = line(" ", (column(since, 8), "dim"), (column(step, 14), "dim"))
+        words = f"{verdict_name(change.before)} → {verdict_name(change.after)}"
+        rows += _hanging(head, words, width)
+    return rows
+
+
+def unjudged_lines(missing: Sequence[Unjudged], width: int) -> list[Line]:
+    """Which rules had nothing to judge by, by the reason why; nothing where all could judge."""
+    if not missing:
+        return []
+    by_reason: dict[str, list[str]] = {}
+    for rule, reason in missing:
+        by_reason.setdefault(reason, []).append(_words(rule, "-"))
+    rows = [line(("Could not be judged", "strong"))]
+    for reason, rules in by_reason.items():
+        rows += paragraph(plain(reason), width, "text", indent=1)
+        rows += paragraph(", ".join(rules), width, "dim", indent=3)
+    return rows
+
+
+def verdict_name(name: str | None) -> str:
+    """``input_bound/no_workers`` as people read it: ``input-bound (no workers)``."""
+    if name is None:
+        return "nothing found"
+    rule, _, cause = name.partition("/")
+    return _words(rule, "-") + (f" ({_words(cause)})" if cause else "")
+
+
+def _words(name: str, gap: str = " ") -> str:
+    return plain(name).replace("_", gap)
+
+
+def _figures(finding: Finding) -> list[Line]:
+    rows = []
+    if finding.estimated_speedup is not None:
+        rows.append(_fact("estimated gain", f"steps ~{speedup(finding.estimated_speedup)} faster", "benign bold"))
+    if finding.share_of_step is not None:
+        rows.append(_fact("share of step", percent(finding.share_of_step), finding.severity))
+    return rows
+
+
+def _where(where: Place, code: Code) -> list[Line]:
+    """A place, with the lines around it where they can be read; else with the line that the samples brought."""
+    rows = [_fact("where", f"{place(where.file, where.line)}  {plain(where.function)}()")]
+    near = [(n, text) for n, text in code if abs(n - where.line) <= _AROUND]
+    if near:
+        return rows + [(*line(" " * (_NAME - 3)), *row) for row in code_lines(near, where.line)]
+    return rows + ([_fact("", plain(where.source).strip(), "key")] if where.source else [])
+
+
+def _hanging(head: Line, text: str, width: int) -> list[Line]:
+    """``text`` behind ``head``, its further rows below its first."""
+    indent = cells(head)
+    rows = wrapped(text, max(width - indent, 12))
+    return [(*(head if y == 0 else line(" " * indent)), *line((row, "text"))) for y, row in enumerate(rows)]
+
+
+def _fact(name: str, value: str, role: str = "text") -> Line:
+    return line(" ", (column(name, _NAME), "dim"), (value, role))

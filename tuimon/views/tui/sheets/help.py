@@ -1,0 +1,127 @@
+"""The help sheet: every number and every phase in plain words."""
+
+from __future__ import annotations
+
+from tuimon.views.tui.drawing.lines import Line, cells, column, line, paragraph, wrapped
+
+_INDENT = 16
+
+#: Section -> (term, role, explanation).
+SECTIONS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
+    (
+        "Keys",
+        (
+            ("q  Ctrl-C", "key", "quit; a training that was started here can go on or be ended"),
+            ("Tab", "key", "next pane; arrows and PageUp/Down move in it"),
+            ("z  Enter", "key", "the focused pane alone on the screen; Esc goes back"),
+            ("Enter", "key", "on a thread: everything about it; on the verdict (or v): all findings"),
+            ("1 2 3 4 5 6", "key", "hide or show phases, GPU, output, threads, verdict, loaders"),
+            ("/", "key", "show only threads that contain a text; Esc clears it"),
+            ("s", "key", "sort threads by role, cpu, delay, where"),
+            ("h", "key", "where the time goes: hot lines of the thread under the cursor"),
+            ("c  i", "key", "the same samples as a call tree, as an icicle"),
+            ("f  t", "key", "there: only one phase or range; this thread, all like it, its process, the whole run"),
+            ("T", "key", "threads by process; Enter, left and right fold"),
+            ("D", "key", "in a thread's sheet: a dump of all stacks of its process"),
+            ("space  p", "key", "freeze the picture; measuring goes on"),
+            ("d", "key", "dark or light"),
+            (
+                "TUIMON_GLYPHS",
+                "key",
+                "in the environment: blocks or ascii, where the font has no braille for the charts",
+            ),
+            ("e", "key", "export: a report (JSON, text) and a picture of the screen, into the current folder"),
+        ),
+    ),
+    (
+        "Phases: where the time of a step goes (they add up to 100 %)",
+        (
+            ("data", "data", "waiting in the DataLoader for the next batch"),
+            ("forward", "forward", "from the batch's arrival to backward(): copy to the GPU, model, loss"),
+            ("backward", "backward", "inside backward(): gradients"),
+            ("optimizer", "optimizer", "inside optimizer.step()"),
+            ("other", "other", "the rest of the loop: logging, checkpoints, schedulers, clipping, metrics"),
+            ("eval", "eval", "passes without backward (validation); beside the steps, as a share of all time"),
+            ("└ name", "dim", "your own ranges (tuimon.phase, NVTX) and what they take of a step"),
+        ),
+    ),
+    (
+        "Numbers",
+        (
+            ("–", "strong", "was not measured; tuimon never shows a 0 instead"),
+            ("~", "strong", "an estimate from stack samples; ± is its 95 % interval"),
+            ("inferred", "strong", "no markers in the process: phases are read from stack samples alone"),
+            ("step", "strong", "median time of one turn of the training loop in the last 30 s; p95: 95 % are faster"),
+            ("step time", "strong", "the chart: mean step time, one column for each window (1 s by default)"),
+            ("cpu", "strong", "CPU time of a thread; 100 % is one core all the time"),
+            ("delay", "strong", "share of time a thread was ready to run but found no free core"),
+            ("gil", "strong", "share of time a thread held Python's lock (GIL), within a tenth; others had to wait"),
+            ("state", "strong", "running on a core, waiting (asleep), disk (waiting for a disk), stopped"),
+            ("where", "strong", "the innermost line of your code in the thread's latest stack samples"),
+            ("own cost", "strong", "CPU (one core = 100 %) and memory of tuimon with its samplers"),
+            ("~2.1×", "strong", "how much faster steps would be without the cause, as far as the evidence bears"),
+        ),
+    ),
+    (
+        "GPU",
+        (
+            ("util", "strong", "share of time in which any kernel ran on the GPU; not how full the GPU was"),
+            ("SM", "strong", "share of its multiprocessors that were busy (Hopper and later)"),
+            ("tensor", "strong", "share of time in which the tensor cores worked; low: small or 32-bit matrices"),
+            ("DRAM", "strong", "share of the memory's bandwidth in use"),
+            ("━ allocated", "gpu-edge", "memory that tensors of torch hold"),
+            ("╍ reserved", "gpu-edge", "what torch has taken from the driver, tensors and cache"),
+            ("┄ outside", "text", "CUDA itself, other libraries, other processes"),
+            ("slowed", "warning", "what holds the clocks down, and for which share of the time"),
+            ("J/step", "strong", "energy that the GPUs of this process take for one step"),
+            ("foreign", "info", "a process that does not belong to this run"),
+            (
+                "GPU ms",
+                "strong",
+                "a phase on the GPU's clock: from its coming to its beginning to its coming to its end",
+            ),
+            ("idle", "strong", "share of that in which the GPU had nothing to do: for certain, and at most"),
+            ("lead", "strong", "how far launches run ahead of the GPU at backward's begin; the bar: against a step"),
+            ("ran dry", "strong", "how often the GPU had nothing left to do when the CPU came there"),
+        ),
+    ),
+    (
+        "Loaders: torch's DataLoaders, figures of the last 30 s",
+        (
+            ("ready", "strong", "batches that lay ready when the trainer asked for one, of workers × prefetch at most"),
+            ("none ready", "strong", "share of fetches that found no batch ready: the workers are behind"),
+            ("wait", "strong", "how long the trainer waits for a batch; mean and p95"),
+            ("busy", "strong", "share of a worker's time in items and collate"),
+            ("items", "chart-edge", "time for a batch in the data set's __getitem__ or iterator"),
+            ("collate", "gpu-edge", "time for a batch in collate_fn"),
+            (
+                "waiting",
+                "strong",
+                "time for a batch handing it over and waiting to be asked for more: the worker is ahead",
+            ),
+        ),
+    ),
+    (
+        "Verdicts",
+        (
+            ("critical", "critical", "costs a large part of every step"),
+            ("warning", "warning", "costs a noticeable part"),
+            ("info", "info", "worth knowing; nothing needs to be done"),
+            ("benign", "benign", "looks alarming, but is as it should be"),
+        ),
+    ),
+)
+
+
+def help_lines(width: int) -> list[Line]:
+    """The whole text wrapped to ``width`` cells."""
+    rows: list[Line] = []
+    for title, entries in SECTIONS:
+        if rows:
+            rows.append(())
+        rows += paragraph(title, width, "strong")
+        for term, role, text in entries:
+            head = line("  ", (column(term, _INDENT - 2), role))
+            for number, part in enumerate(wrapped(text, max(width - _INDENT, 12))):
+                rows.append((*(head if number == 0 else line(" " * cells(head))), *line((part, "text"))))
+    return rows

@@ -1,0 +1,177 @@
+"""The picker: which of the trainings that run is to be watched."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Protocol
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.events import Click, Key
+
+from tuimon.views.format import percent, plain
+from tuimon.views.tui.drawing.lines import Line, Span, column, line
+from tuimon.views.tui.drawing.pane import Canvas
+from tuimon.views.tui.panes.keys import KeysLine
+from tuimon.views.tui.terminal_app import Look, TerminalApp
+
+_KEYS = (("Enter", "watch", "pick"), ("type", "to filter", ""), ("Esc", "quit", "leave"))
+
+
+class Candidate(Protocol):
+    """A process that can be watched."""
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        ...
+
+    @property
+    def user(self) -> str:
+        """Who it belongs to."""
+        ...
+
+    @property
+    def cpu_ratio(self) -> float | None:
+        """Its CPU, 1.0 = one core."""
+        ...
+
+    @property
+    def markers(self) -> bool:
+        """Whether it has markers: steps and phases are then measured, not inferred."""
+        ...
+
+    @property
+    def command(self) -> list[str]:
+        """Its command line."""
+        ...
+
+
+class PickerList(Canvas, can_focus=True):
+    """The candidates that pass the filter, with a cursor."""
+
+    def __init__(self, candidates: Sequence[Candidate]) -> None:
+        super().__init__(id="candidates")
+        self._candidates = list(candidates)
+        self._at = 0
+        self._top = 0
+        self.filter_text = ""
+
+    def matching(self) -> list[Candidate]:
+        """What contains the filter's text."""
+        text = self.filter_text.lower()
+        return [c for c in self._candidates if text in f"{c.pid} {c.user} {' '.join(c.command)}".lower()]
+
+    def chosen(self) -> int | None:
+        """The pid under the cursor."""
+        matching = self.matching()
+        return matching[self._at].pid if matching else None
+
+    def filter_by(self, text: str) -> None:
+        """Narrow the list down."""
+        self.filter_text, self._at = text, 0
+        self.update()
+
+    def move(self, rows_down: int) -> None:
+        """Move the cursor."""
+        self._at = max(0, min(self._at + rows_down, len(self.matching()) - 1))
+        self.update()
+
+    def on_resize(self) -> None:
+        """Draw."""
+        self.update()
+
+    def update(self) -> None:
+        """Draw the list."""
+        width, height = self.content_size
+        matching = self.matching()
+        title = [Span("Which training?", "text bold"), Span(f" · {len(matching)} of {len(self._candidates)}", "dim")]
+        if self.filter_text:
+            title.append(Span(f" · “{plain(self.filter_text)}”", "warning"))
+        self.caption(*title)
+        self._top = max(min(self._top, self._at), self._at - max(height - 2, 0))
+        rows = [header_line(width)]
+        for index, candidate in enumerate(matching[self._top : self._top + height - 1], self._top):
+            rows.append(candidate_line(candidate, width, cursor=index == self._at))
+        if not self._candidates:
+            rows.append(line(("No training runs: no process of yours has torch loaded, or markers.", "dim")))
+        elif not matching:
+            rows.append(line(("Nothing matches; Backspace widens the filter.", "dim")))
+        self.put(rows[:height])
+
+    async def on_click(self, event: Click) -> None:
+        """A click chooses; on the chosen one it picks."""
+        index = self._top + int(event.get_content_offset_capture(self).y) - 1
+        if not 0 <= index < len(self.matching()):
+            return
+        if index == self._at:
+            await self.app.run_action("pick")
+        self._at = index
+        self.update()
+
+
+def header_line(width: int) -> Line:
+    """Names of the columns."""
+    text = f"{'pid':<9}{'user':<12}{'cpu':>6}  {'markers':<9}command"
+    return line((column(text, width), "dim"))
+
+
+def candidate_line(candidate: Candidate, width: int, *, cursor: bool = False) -> Line:
+    """One process in a line."""
+    command = plain(" ".join(candidate.command)) or "–"
+    spans = line(
+        (column(str(candidate.pid), 9), "strong"),
+        (column(plain(candidate.user), 11) + " ", "dim"),
+        (column(percent(candidate.cpu_ratio), 6, ">") + "  ", "text"),
+        (column("yes" if candidate.markers else "no", 9), "benign" if candidate.markers else "dim"),
+        (column(command, max(width - 38, 8)), "text"),
+    )
+    return tuple(Span(span.text, f"{span.role} cursor") for span in spans) if cursor else spans
+
+
+class Picker(TerminalApp[int]):
+    """Returns the chosen pid, or None."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("ctrl+c,ctrl+q,escape", "leave", show=False, priority=True),
+        Binding("enter", "pick", show=False, priority=True),
+    ]
+    _MOVES: ClassVar[dict[str, int]] = {"up": -1, "down": 1, "pageup": -10, "pagedown": 10, "home": -9999, "end": 9999}
+
+    def __init__(self, candidates: Sequence[Candidate], look: Look | None = None) -> None:
+        super().__init__(look)
+        self.list = PickerList(candidates)
+
+    def compose(self) -> ComposeResult:
+        """List and keys."""
+        yield self.list
+        yield KeysLine(_KEYS, id="picker-keys")
+
+    def on_mount(self) -> None:
+        """Keys go to the list."""
+        self.list.focus()
+
+    def on_key(self, event: Key) -> None:
+        """Arrows move, all that prints filters."""
+        text = self.list.filter_text
+        if event.key in self._MOVES:
+            self.list.move(self._MOVES[event.key])
+        elif event.key == "backspace":
+            self.list.filter_by(text[:-1])
+        elif event.is_printable and event.character:
+            self.list.filter_by(text + event.character)
+
+    def action_pick(self) -> None:
+        """Return the process under the cursor."""
+        chosen = self.list.chosen()
+        if chosen is not None:
+            self.exit(chosen)
+
+    def action_leave(self) -> None:
+        """Return nothing."""
+        self.exit(None)
+
+
+def pick(candidates: Sequence[Candidate]) -> int | None:
+    """Let the user choose one of the processes; None when they would not."""
+    return Picker(candidates).run()

@@ -1,0 +1,98 @@
+"""A sheet over the panes: a title and lines to scroll through (help, findings, one thread)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.events import MouseScrollDown, MouseScrollUp
+from textual.screen import ModalScreen
+
+from tuimon.views.tui.drawing.lines import Line, Span
+from tuimon.views.tui.drawing.pane import Canvas
+
+#: Lines for a width; asked again at every tick, so that a sheet stays live.
+Build = Callable[[int], list[Line]]
+
+
+class SheetBody(Canvas, can_focus=True):
+    """The lines of a sheet from ``top`` on."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up,k", "move(-1)", show=False),
+        Binding("down,j", "move(1)", show=False),
+        Binding("pageup", "move(-10)", show=False),
+        Binding("pagedown,space", "move(10)", show=False),
+        Binding("home,g", "move(-100000)", show=False),
+        Binding("end,G", "move(100000)", show=False),
+    ]
+
+    def __init__(self, title: str, build: Build) -> None:
+        super().__init__()
+        self._heading = title
+        self._build = build
+        self._top = 0
+        self._wanted = 0
+
+    def update(self) -> None:
+        """Build the lines again and show those in view."""
+        width, height = self.content_size
+        if not height:
+            return
+        lines = self._build(width)
+        if len(lines) != self._wanted:  # the sheet is as high as its text; the style sheet bounds it
+            self._wanted = len(lines)
+            self.styles.height = len(lines) + self.gutter.height
+        self._top = max(0, min(self._top, len(lines) - height))
+        below = len(lines) - height - self._top
+        self.caption(
+            Span(self._heading, "text bold"),
+            Span(f" · {below} more lines below" if below > 0 else "", "dim"),
+            Span(" · Esc closes", "dim"),
+        )
+        self.put(lines[self._top : self._top + height])
+
+    def show_from(self, index: int) -> None:
+        """Scroll so that a line is the first in view."""
+        self._top = index
+        self.update()
+
+    def on_resize(self) -> None:
+        """The lines follow the width."""
+        self.update()
+
+    def action_move(self, lines_down: int) -> None:
+        """Scroll."""
+        self._top = max(0, self._top + lines_down)
+        self.update()
+
+    def on_mouse_scroll_down(self, event: MouseScrollDown) -> None:
+        """The wheel scrolls."""
+        self.action_move(3)
+
+    def on_mouse_scroll_up(self, event: MouseScrollUp) -> None:
+        """The wheel scrolls."""
+        self.action_move(-3)
+
+
+class Sheet(ModalScreen[None]):
+    """Lines over the panes until Esc."""
+
+    AUTO_FOCUS = "SheetBody"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,q,enter,left,question_mark", "dismiss", "close", show=False)
+    ]
+
+    def __init__(self, title: str, build: Build) -> None:
+        super().__init__()
+        self.body = SheetBody(title, build)
+
+    def compose(self) -> ComposeResult:
+        """The one body."""
+        yield self.body
+
+    def update(self) -> None:
+        """A tick passed."""
+        self.body.update()
