@@ -22,10 +22,10 @@ def assert_right(training, records, lead_us=50):
 
 def test_numbers_come_again():
     training = Training(20)
-    training.clock._events._number = layout.GPU_LAST - 100
+    training.clock._events._number = layout.LAST_EVENT - 100
     records = training.run(loops.data_starved, 30)
     numbers = {marker.flag for marker in training.markers if marker.kind == layout.GPU_TIME}
-    assert {layout.GPU_FIRST, layout.GPU_LAST} <= numbers
+    assert {layout.FIRST_EVENT, layout.LAST_EVENT} <= numbers
     assert_right(training, records)
     assert all(record.given_up == 0 for record in timed(records))
 

@@ -11,7 +11,16 @@ from . import runtime
 from .gpu_clock.clock import GpuClock
 from .gpu_clock.cuda import WaitingClock
 from .loading import epochs, loaders, worker
-from .ring.layout import BACKWARD_BEGIN, BACKWARD_END, FETCH_BEGIN, FETCH_END, OPTIMIZER_BEGIN, OPTIMIZER_END
+from .ring.layout import (
+    BACKWARD_BEGIN,
+    BACKWARD_END,
+    EXHAUSTED,
+    FETCH_BEGIN,
+    FETCH_END,
+    FETCH_FAILED,
+    OPTIMIZER_BEGIN,
+    OPTIMIZER_END,
+)
 from .ring.loading_slots import Slot
 from .torch_compat import captures, dynamo
 from .torch_compat.tracebacks import hide_frame as _hide_frame
@@ -64,7 +73,7 @@ def hook_fetch(dataloader: Any) -> None:
         try:
             batch = original(self)
         except BaseException as error:
-            runtime.emit(FETCH_END, number, 1 if isinstance(error, StopIteration) else 2)
+            runtime.emit(FETCH_END, number, EXHAUSTED if isinstance(error, StopIteration) else FETCH_FAILED)
             _hide_frame(error)
             raise
         (runtime.emit if runtime.clock is None else runtime.emit_timed)(FETCH_END, number)

@@ -13,10 +13,10 @@ from tuimon.agent.ring.layout import (
     BACKWARD_BEGIN,
     BACKWARD_END,
     FETCH_END,
+    FIRST_EVENT,
     GPU_ANCHOR,
-    GPU_FIRST,
-    GPU_LAST,
     GPU_TIME,
+    LAST_EVENT,
     OPTIMIZER_BEGIN,
     OPTIMIZER_END,
     TORCH_MEMORY,
@@ -206,11 +206,11 @@ def test_a_gap_tells_when_it_was_last_seen_not_done(unlimited):
 
 
 def test_numbers_begin_again(loop, unlimited):
-    loop.clock._events._number = GPU_LAST - 2
+    loop.clock._events._number = LAST_EVENT - 2
     loop.turns(4)
     numbers = [m.flag for m in loop.marked if m.kind in TURN and m.flag]
-    assert GPU_LAST in numbers and GPU_FIRST in numbers
-    assert all(GPU_FIRST <= number <= GPU_LAST for number in numbers)
+    assert LAST_EVENT in numbers and FIRST_EVENT in numbers
+    assert all(FIRST_EVENT <= number <= LAST_EVENT for number in numbers)
 
 
 def test_the_pool_is_bounded_and_events_come_back(unlimited):

@@ -14,7 +14,7 @@ from tuimon.agent.ring.layout import (
     BACKWARD_BEGIN,
     BACKWARD_END,
     FETCH_END,
-    GPU_FIRST,
+    FIRST_EVENT,
     GPU_TIME,
     OPTIMIZER_BEGIN,
     OPTIMIZER_END,
@@ -53,8 +53,8 @@ def test_boundaries_are_numbered_and_told_of(timed, weight):
         (weight * batch).sum().backward()
         optimizer.step()
     numbers = flags(timed, FETCH_END, BACKWARD_BEGIN, BACKWARD_END, OPTIMIZER_BEGIN, OPTIMIZER_END)
-    first = numbers.index(GPU_FIRST)
-    assert numbers[first:] == [*range(GPU_FIRST, GPU_FIRST + len(numbers) - first - 1), 1]
+    first = numbers.index(FIRST_EVENT)
+    assert numbers[first:] == [*range(FIRST_EVENT, FIRST_EVENT + len(numbers) - first - 1), 1]
     assert len(numbers) - first >= 4 * 5
     told = flags(timed, GPU_TIME)
     assert told == sorted(told) and set(told) <= set(numbers)
@@ -68,7 +68,7 @@ def test_only_batches_get_numbers(timed, weight):
     with pytest.raises(IndexError):
         list(torch.utils.data.DataLoader(torch.ones(2), sampler=[9]))
     ends = flags(timed, FETCH_END)
-    assert [flag if flag < GPU_FIRST else "batch" for flag in ends] == ["batch", "batch", 1] * 2 + [2]
+    assert [flag if flag < FIRST_EVENT else "batch" for flag in ends] == ["batch", "batch", 1] * 2 + [2]
 
 
 def test_a_scaler_is_one_step(timed, weight):
@@ -83,10 +83,10 @@ def test_a_scaler_is_one_step(timed, weight):
         if factor == 1.0:
             taken = flags(timed, OPTIMIZER_BEGIN, OPTIMIZER_END)
     outer_begin, inner_begin, inner_end, outer_end = taken
-    assert outer_begin >= GPU_FIRST and outer_end == outer_begin + 1
+    assert outer_begin >= FIRST_EVENT and outer_end == outer_begin + 1
     assert inner_begin == inner_end == 0
     skipped = flags(timed, OPTIMIZER_BEGIN, OPTIMIZER_END)
-    assert len(skipped) == 2 and min(skipped) >= GPU_FIRST
+    assert len(skipped) == 2 and min(skipped) >= FIRST_EVENT
 
 
 def test_a_failing_backward_is_over(timed, weight):
@@ -100,7 +100,7 @@ def test_a_failing_backward_is_over(timed, weight):
         loss.backward()
     timed.clear()
     (weight * 2).sum().backward()
-    assert all(flag >= GPU_FIRST for flag in flags(timed, BACKWARD_BEGIN, BACKWARD_END))
+    assert all(flag >= FIRST_EVENT for flag in flags(timed, BACKWARD_BEGIN, BACKWARD_END))
 
 
 def test_recomputation_is_nested(timed, weight):
@@ -111,7 +111,7 @@ def test_recomputation_is_nested(timed, weight):
         checkpoint(lambda w: (w * w).sum(), weight, use_reentrant=True).backward()
     begin, inner_begin, inner_end, end = flags(timed, BACKWARD_BEGIN, BACKWARD_END)
     assert inner_begin == inner_end == 0
-    assert begin >= GPU_FIRST and end == begin + 1
+    assert begin >= FIRST_EVENT and end == begin + 1
 
 
 def test_a_failing_gpu_is_left_alone(timed, hooked, weight):

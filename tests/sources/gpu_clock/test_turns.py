@@ -30,7 +30,7 @@ class Play:
     def __init__(self):
         self.finder = TurnFinder()
         self.chain = Chain(0)
-        self.number = layout.GPU_FIRST - 1
+        self.number = layout.FIRST_EVENT - 1
 
     def __call__(self, script):
         """The turns that are known after it."""
@@ -51,7 +51,7 @@ class Play:
         if kind == layout.FETCH_BEGIN or sign == "-":
             self.finder.boundary(time, kind, 0, value)
             return None
-        self.number = self.number + 1 if self.number < 0xFFFF else layout.GPU_FIRST
+        self.number = self.number + 1 if self.number < 0xFFFF else layout.FIRST_EVENT
         self.finder.boundary(time, kind, self.number, value)
         return None if sign == "?" else (self.number, time, sign == "*")
 
@@ -198,7 +198,7 @@ def test_numbers_begin_again():
     play = Play()
     play.number = 0xFFFF - 3
     assert len(play(f"{PLAIN} fetch)=90")) == 1
-    assert play.number == layout.GPU_FIRST + 2
+    assert play.number == layout.FIRST_EVENT + 2
 
 
 def test_an_optimizer_that_is_no_longer_seen_bounds_no_turns():

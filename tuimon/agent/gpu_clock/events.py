@@ -7,7 +7,7 @@ The first event of a count is its own anchor, GPU_ANCHOR before GPU_TIME; a late
 from collections import deque
 from typing import Any, Callable, Deque, List, NamedTuple, Optional
 
-from ..ring.layout import GPU_ANCHOR, GPU_FIRST, GPU_LAST, GPU_TIME, pack_gpu_anchor, pack_gpu_time
+from ..ring.layout import FIRST_EVENT, GPU_ANCHOR, GPU_TIME, LAST_EVENT, pack_gpu_anchor, pack_gpu_time
 
 Emit = Callable[[int, int, int], None]
 
@@ -47,7 +47,7 @@ class EventChain:
         self._stream: Any = None
         self._free: List[Any] = []
         self._made = 0
-        self._number = GPU_LAST
+        self._number = LAST_EVENT
         self._anchor: Any = None
         # The last time that an event was seen not done: what was recorded before in the same stream was not, either.
         self._busy_ns = 0
@@ -66,7 +66,7 @@ class EventChain:
         """A number for an event; 0: all that there may be are waiting."""
         if not self._free and self._made >= POOL:
             return 0
-        self._number = GPU_FIRST if self._number >= GPU_LAST else self._number + 1
+        self._number = FIRST_EVENT if self._number >= LAST_EVENT else self._number + 1
         return self._number
 
     def take(self) -> Any:

@@ -36,7 +36,7 @@ PLACE_SEPARATOR = "\x1f"
 
 # Kinds of markers. Begin and end of a pair differ in the lowest bit.
 FETCH_BEGIN = 2  # value: id of the iterator; flag: batches that are ready + 1, 0 unknown
-FETCH_END = 3  # value: id of the iterator; flag: 0 a batch, 1 StopIteration, 2 another exception
+FETCH_END = 3  # value: id of the iterator; flag: NO_EVENT or an event's number: a batch; EXHAUSTED, FETCH_FAILED: none
 BACKWARD_BEGIN = 4
 BACKWARD_END = 5
 OPTIMIZER_BEGIN = 6  # value: id of the optimizer (or GradScaler); a step that raises has no end
@@ -55,16 +55,28 @@ ITER_BEGIN = 32  # iter(loader): its workers are started, or told to begin anew
 ITER_END = 33  # value: id of the iterator, 0 where there is none
 GC_PAUSE = 40  # the garbage collector has stopped all threads; flag: generation, value: for so many ns
 
-# What a boundary's flag says of its event. BACKWARD_* and OPTIMIZER_*: the event's number, 0 without one. FETCH_END:
-# 0 a batch, 1 StopIteration, 2 another exception, from GPU_FIRST on a batch, and the event's number.
-#: Numbers of events run from here to GPU_LAST and begin again.
-GPU_FIRST = 3
-GPU_LAST = 0xFFFF
+# Flags of BACKWARD_*, OPTIMIZER_* and FETCH_END: the number of the boundary's CUDA event, or one of these.
+NO_EVENT = 0
+EXHAUSTED = 1  # FETCH_END only: StopIteration
+FETCH_FAILED = 2  # FETCH_END only: another exception
+#: Numbers of events run from here to LAST_EVENT and begin again.
+FIRST_EVENT = 3
+LAST_EVENT = 0xFFFF
 
 MEMORY_ALLOCATED, MEMORY_RESERVED, MEMORY_RETRIES, MEMORY_OOMS = 0, 1, 2, 3
 
 #: An iterator's id holds the name id of its loader's facts (0: not known) above these bits, its number in them.
 LOADER_SHIFT = 16
+
+
+def has_event(flag: int) -> bool:
+    """Whether a boundary's flag is the number of its CUDA event."""
+    return flag >= FIRST_EVENT
+
+
+def has_no_batch(flag: int) -> bool:
+    """Whether a FETCH_END's flag means that the fetch brought no batch."""
+    return flag in (EXHAUSTED, FETCH_FAILED)
 
 
 _ELAPSED_BITS = 40

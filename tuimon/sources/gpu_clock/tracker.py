@@ -81,7 +81,7 @@ class GpuTracker:
     def boundary(self, time_ns: int, kind: int, flag: int, tid: int, value: int) -> None:
         """A boundary of any thread; nothing is kept before the first that has an event."""
         if self._thread != tid:
-            if flag < layout.GPU_FIRST or kind not in BOUNDARIES:
+            if not layout.has_event(flag) or kind not in BOUNDARIES:
                 return
             self._thread = tid
             self.active = True

@@ -107,12 +107,12 @@ class TurnFinder:
             if len(self._fetches) >= _WAITING:
                 self._fetches.clear()
             self._fetches[value] = time_ns
-        elif kind == layout.FETCH_END and 0 < flag < layout.GPU_FIRST:
+        elif kind == layout.FETCH_END and layout.has_no_batch(flag):
             self._fetches.pop(value, None)
             self._ended.add(value)
         elif kind in _TIMED:
             nested = self._is_nested(kind, value)
-            if flag >= layout.GPU_FIRST:
+            if layout.has_event(flag):
                 if nested:  # what it would be in has raised
                     self._depth = int(kind == layout.BACKWARD_BEGIN)
                     self._optimizer = value if kind == layout.OPTIMIZER_BEGIN else None

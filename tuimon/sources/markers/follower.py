@@ -117,7 +117,7 @@ class RingFollower:
             if kind < layout.RANGE_PUSH or kind in _OF_LOOPS:
                 loop.phases.feed(time_ns, kind, flag, value)
                 self._loaders.feed(time_ns, kind, flag, tid, value)
-                if gpu.active or flag >= layout.GPU_FIRST:
+                if gpu.active or layout.has_event(flag):
                     gpu.boundary(time_ns, kind, flag, tid, value)
             elif kind < layout.STEP:
                 loop.ranges.feed(time_ns, kind, flag, value)

@@ -80,7 +80,7 @@ class LoaderTracker:
         elif kind == layout.FETCH_END:
             begun = self._open.pop((tid, value), None)
             if begun is not None:
-                self._fetched(value, time_ns - begun[0], begun[1], exhausted=0 < flag < layout.GPU_FIRST)
+                self._fetched(value, time_ns - begun[0], begun[1], exhausted=layout.has_no_batch(flag))
         elif kind == layout.ITER_BEGIN:
             self._starting[tid] = time_ns
         elif kind == layout.ITER_END:

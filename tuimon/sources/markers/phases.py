@@ -147,7 +147,7 @@ class PhaseMachine:
         if self._stack:
             return
         if phase == "data":
-            exhausted = 0 < flag < layout.GPU_FIRST
+            exhausted = layout.has_no_batch(flag)
             self._before = "end" if exhausted else "fetch"
             self._loop.fetch_ends(exhausted=exhausted)
         elif phase == _STARTING:
