@@ -67,8 +67,8 @@ def test_a_run_with_gpus(tmp_path: Path) -> None:
     for record in read_log(str(log)):
         session.add(record)
     first, second = session.gpus()
-    assert (first.index, first.name, first.used_by_run) == (0, "NVIDIA Fake 80GB", True)
-    assert (second.name, second.used_by_run, second.sm_ratio) == ("NVIDIA Display Card", False, None)
+    assert (first.latest.index, first.latest.name, first.used_by_run) == (0, "NVIDIA Fake 80GB", True)
+    assert (second.latest.name, second.used_by_run, second.latest.sm_ratio) == ("NVIDIA Display Card", False, None)
     told = [gpu for gpu in gpu_records(log) if gpu.chosen and gpu.sm_ratio is not None]
     assert all(0.6 <= (gpu.util_ratio or 0) <= 1.0 and 0.5 <= (gpu.sm_ratio or 0) <= 0.9 for gpu in told)
     assert all(gpu.cost_ms for gpu in told)
@@ -76,7 +76,7 @@ def test_a_run_with_gpus(tmp_path: Path) -> None:
     ((cause, share),) = first.throttled
     assert cause == "power cap"
     assert 0.1 < share < 0.5  # 0.25
-    assert first.compute_capability == 9.0
+    assert first.latest.compute_capability == 9.0
 
 
 def doctor_says(scenario: Scenario, folder: Path) -> str:

@@ -1,7 +1,5 @@
 """GPUs in the picture: what is used, histories, throttling, energy, errors."""
 
-from dataclasses import astuple
-
 import pytest
 
 from tests.session.records import header, process, steps
@@ -27,7 +25,7 @@ def only(session):
 
 
 def used(session):
-    return [row.uuid for row in session.gpus() if row.used_by_run]
+    return [row.latest.uuid for row in session.gpus() if row.used_by_run]
 
 
 def test_a_torch_that_does_not_tell_instances_from_gpus_is_understood():
@@ -38,7 +36,7 @@ def test_a_torch_that_does_not_tell_instances_from_gpus_is_understood():
         gpu(1, 1, uuid="MIG-Ab", parent_uuid="GPU-1"),
         gpu(1, 1, uuid="MIG-Ac", parent_uuid="GPU-1"),
     )
-    assert [row.uuid for row in session.gpus()] == ["GPU-1", "MIG-Ab", "GPU-0", "MIG-Ac"]
+    assert [row.latest.uuid for row in session.gpus()] == ["GPU-1", "MIG-Ab", "GPU-0", "MIG-Ac"]
     assert used(session) == ["GPU-1", "MIG-Ab"]  # with what it is cut from: its power, its clocks
 
 
@@ -60,11 +58,8 @@ def test_processes_say_which_are_ours():
     session = session_of(
         process(100), gpu(1, pids=[7, 100], processes=[GpuProcess(100, 5, 0.4), GpuProcess(7), GpuProcess(0, 3)])
     )
-    assert [tuple(row) for row in only(session).processes] == [
-        (100, 5, 0.4, True),
-        (7, None, None, False),
-        (0, 3, None, False),
-    ]
+    assert only(session).run_pids == {100}
+    assert only(session).others == [GpuProcess(7), GpuProcess(0, 3)]
 
 
 def test_histories_go_together():
@@ -92,7 +87,7 @@ def test_errors_since_the_run_began_and_what_is_told_once():
         session.add(gpu(t, ecc_errors=2))
     session.add(gpu(100, xids=[31, 79], ecc_errors=2))
     row = only(session)
-    assert (row.xids, row.compute_capability, row.ecc_errors) == ((13, 31, 79), 9.0, 2)
+    assert (row.xids, row.latest.compute_capability, row.latest.ecc_errors) == ((13, 31, 79), 9.0, 2)
 
 
 def run_of(gpus, seconds=20, **process_facts):
@@ -106,7 +101,7 @@ def run_of(gpus, seconds=20, **process_facts):
 
 
 def joules(session):
-    return {row.uuid: row.joules_per_step for row in session.gpus() if row.joules_per_step is not None}
+    return {row.latest.uuid: row.joules_per_step for row in session.gpus() if row.joules_per_step is not None}
 
 
 def test_joules_of_a_step_are_those_of_all_gpus_of_the_process():
@@ -129,9 +124,3 @@ def test_a_driver_that_was_loaded_anew_counts_from_zero():
         session.add(steps(t, {"forward": 100.0}))
         session.add(gpu(t, energy_j=(9000.0 if t < 10 else 0.0) + 100.0 * t))
     assert joules(session) == {}
-
-
-def test_a_gpu_that_tells_nothing_has_a_row_of_nothing():
-    row = only(session_of(gpu(1)))
-    told = {value for value in astuple(row) if value not in (None, (), "", 0, False, (None,))}
-    assert told == {"GPU-0", "X"}

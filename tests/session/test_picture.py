@@ -98,7 +98,7 @@ def test_gpus_of_the_run_come_first_with_history():
         session.add(Gpu(t=t, pid=0, index=0, uuid="GPU-a", name="A", util_ratio=0.1))
         session.add(Gpu(t=t, pid=0, index=1, uuid="GPU-b", name="B", util_ratio=None))
     first, second = session.gpus()
-    assert (first.uuid, first.used_by_run, first.util_history) == ("GPU-b", True, (None, None))
+    assert (first.latest.uuid, first.used_by_run, first.util_history) == ("GPU-b", True, (None, None))
     assert (second.used_by_run, second.util_history, second.stale_s) == (False, (0.1, 0.1), 0.0)
 
 

@@ -1,10 +1,8 @@
 """The GPUs in a few words."""
 
-from dataclasses import replace
-
 import pytest
 
-from tests.views.tui.gpu.test_pane import HOPPER, OLD, instance, number
+from tests.views.tui.gpu.test_pane import HOPPER, OLD, instance, number, replace
 from tuimon.records import Cost
 from tuimon.session.rows import StepSummary
 from tuimon.views.gpu_text import gpu_progress, gpu_text, stale_after_s

@@ -63,11 +63,11 @@ def _missing_of_gpu(session: Session, pid: int) -> Iterator[Unjudged]:
         reason = notice.message if notice else "no figures of the GPU"
         yield from (Unjudged(rule, reason) for rule in ("throttled", "small_batch", "low_precision_unused"))
         return
-    if all(gpu.tensor_ratio is None for gpu in gpus):
+    if all(gpu.latest.tensor_ratio is None for gpu in gpus):
         yield Unjudged(
             "low_precision_unused", "this GPU does not tell what its tensor cores do (GPM: Hopper and later)"
         )
-    if all(gpu.util_ratio is None or gpu.memory_used_bytes is None for gpu in gpus):
+    if all(gpu.latest.util_ratio is None or gpu.latest.memory_used_bytes is None for gpu in gpus):
         yield Unjudged("small_batch", "this GPU does not tell its utilisation and memory")
     if all(memory.retries is None for memory in session.torch_memory(pid)):
         yield Unjudged("allocator_retries", "torch's allocator has not told its counters, or not for long enough")

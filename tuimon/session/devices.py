@@ -6,8 +6,10 @@ from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from msgspec import structs
+
 from tuimon.records import Gpu, Process, bare_uuid
-from tuimon.session.rows import GpuProcessRow, GpuRow
+from tuimon.session.rows import GpuRow
 from tuimon.session.windows import Window
 
 _HISTORY_LIMIT = 1800
@@ -36,10 +38,11 @@ class _Device:
     memory: History = field(default_factory=_history)
     power: History = field(default_factory=_history)
     xids: deque[int] = field(default_factory=lambda: deque(maxlen=_XIDS))
-    compute_capability: float | None = None  # told now and then
     window: Window[Gpu] = field(default_factory=lambda: Window(WINDOW_S))
 
-    def add(self, record: Gpu) -> None:
+    def add_window(self, record: Gpu) -> None:
+        if record.compute_capability is None:  # sent only now and then
+            record = structs.replace(record, compute_capability=self.latest.compute_capability)
         self.latest = record
         self.util.append(record.util_ratio)
         self.sm.append(record.sm_ratio)
@@ -48,7 +51,6 @@ class _Device:
         self.memory.append(record.memory_used_bytes)
         self.power.append(record.power_w)
         self.xids.extend(record.xids)
-        self.compute_capability = record.compute_capability or self.compute_capability
         self.window.add(record)
 
     def throttled(self) -> tuple[tuple[str, float], ...]:
@@ -81,7 +83,7 @@ class DeviceTable:
         """Fold one GPU's counters."""
         if record.uuid not in self._devices:
             self._devices[record.uuid] = _Device(record)
-        self._devices[record.uuid].add(record)
+        self._devices[record.uuid].add_window(record)
 
     def rows(
         self,
@@ -96,8 +98,10 @@ class DeviceTable:
         live = [process for process in run if not process.ended] or run
         used = self._used(live)
         joules = self._joules_per_step(focus, steps_per_s)
-        rows = [self._row(device, now_s, used, pids, joules) for device in self._devices.values()]
-        return sorted(rows, key=lambda row: (not row.used_by_run, row.index, row.parent_uuid is not None, row.uuid))
+        rows = [
+            self._row(device, now_s, used, pids, joules.get(device.latest.uuid)) for device in self._devices.values()
+        ]
+        return sorted(rows, key=_order)
 
     def _used(self, processes: Collection[Process]) -> set[str]:
         """UUIDs of what the run uses: as its processes say, as the driver says of them, as they were told to."""
@@ -123,46 +127,26 @@ class DeviceTable:
         return {first.latest.uuid: sum(watt for watt in watts if watt is not None) / steps_per_s}
 
     def _row(
-        self, device: _Device, now_s: float, used: set[str], pids: set[int], joules: Mapping[str, float]
+        self, device: _Device, now_s: float, used: set[str], pids: set[int], joules_per_step: float | None
     ) -> GpuRow:
         gpu = device.latest
         return GpuRow(
-            index=gpu.index,
-            uuid=gpu.uuid,
-            name=gpu.name,
-            util_ratio=gpu.util_ratio,
-            util_history=tuple(device.util),
-            memory_used_bytes=gpu.memory_used_bytes,
-            memory_total_bytes=gpu.memory_total_bytes,
-            power_w=gpu.power_w,
-            power_limit_w=gpu.power_limit_w,
-            temperature_c=gpu.temperature_c,
-            sm_clock_mhz=gpu.sm_clock_mhz,
-            sm_clock_max_mhz=gpu.sm_clock_max_mhz,
-            throttle=tuple(gpu.throttle),
+            latest=gpu,
             stale_s=max(0.0, now_s - gpu.t),
             used_by_run=gpu.uuid in used,
-            sm_ratio=gpu.sm_ratio,
-            occupancy_ratio=gpu.occupancy_ratio,
-            tensor_ratio=gpu.tensor_ratio,
-            dram_ratio=gpu.dram_ratio,
+            run_pids=frozenset(process.pid for process in gpu.processes if process.pid in pids),
+            util_history=tuple(device.util),
             sm_history=tuple(device.sm),
             tensor_history=tuple(device.tensor),
             dram_history=tuple(device.dram),
             memory_history=tuple(device.memory),
             power_history=tuple(device.power),
-            power_instant_w=gpu.power_instant_w,
-            memory_temperature_c=gpu.memory_temperature_c,
             throttled=device.throttled(),
-            pcie_rx_bytes_per_s=gpu.pcie_rx_bytes_per_s,
-            pcie_tx_bytes_per_s=gpu.pcie_tx_bytes_per_s,
-            nvlink_rx_bytes_per_s=gpu.nvlink_rx_bytes_per_s,
-            nvlink_tx_bytes_per_s=gpu.nvlink_tx_bytes_per_s,
-            joules_per_step=joules.get(gpu.uuid),
-            ecc_errors=gpu.ecc_errors,
+            joules_per_step=joules_per_step,
             xids=tuple(device.xids),
-            processes=tuple(GpuProcessRow(p.pid, p.memory_bytes, p.sm_ratio, p.pid in pids) for p in gpu.processes),
-            parent_uuid=gpu.parent_uuid,
-            compute_capability=device.compute_capability,
-            cost_ms=gpu.cost_ms,
         )
+
+
+def _order(row: GpuRow) -> tuple[bool, int, bool, str]:
+    """Those that the run uses first, MIG instances after the GPU that they are part of."""
+    return not row.used_by_run, row.latest.index, row.latest.parent_uuid is not None, row.latest.uuid

@@ -103,29 +103,17 @@ class LoaderStats:
         span_s = sum(record.window_s for record in records)
         wait_ms = sum(record.wait_ns for record in records) / 1e6
         return LoaderRow(
-            pid=self.pid,
-            number=self.number,
-            role=latest.role,
-            dataset=facts.dataset,
-            kind=facts.kind,
-            workers=facts.workers,
-            prefetch=facts.prefetch,
-            batch_size=facts.batch_size,
-            pin_memory=facts.pin_memory,
-            persistent=facts.persistent,
-            context=facts.context,
+            latest=latest,
+            facts=facts,
             idle_s=max(now_s - latest.t, 0.0),
             fetches_per_s=fetches / span_s if span_s else None,
             wait_ms=wait_ms / fetches if fetches else None,
             wait_p95_ms=_typical_p95_ms(list(records)),
-            waits_for_s=latest.waits_for_s,
             starts=self._starts,
             start_s=self._start_ns / 1e9 / self._starts if self._starts else None,
             start_share=self._start_ns / self._data_ns if self._starts and self._data_ns else None,
-            ready_now=latest.ready_last,
             ready_mean=sum(record.ready_total for record in records) / known if known else None,
             ready_none_ratio=sum(record.ready_none for record in records) / known if known else None,
-            ready_most=facts.workers * facts.prefetch if facts.workers and facts.prefetch else None,
             ready_history=tuple(self._history),
             worker_rows=self._worker_rows(ended, hot),
         )
@@ -161,7 +149,7 @@ class LoaderTable:
         """The loaders of a process: those for training first."""
         stats = [loader for (owner, _), loader in self._loaders.items() if owner == pid]
         rows = [row for loader in stats if (row := loader.row(now_s, ended, hot)) is not None]
-        return tuple(sorted(rows, key=lambda row: (row.role == "eval", row.number)))
+        return tuple(sorted(rows, key=lambda row: (row.latest.role == "eval", row.latest.number)))
 
 
 def _typical_p95_ms(records: list[Loader]) -> float | None:

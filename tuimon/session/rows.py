@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tuimon.records import Place
+from tuimon.records import Gpu, GpuProcess, Loader, LoaderFacts, Place
 
 
 class PhaseRow(NamedTuple):
@@ -74,15 +74,6 @@ class ThreadRow:
     gil_ratio: float | None = None  # share of time it held the GIL, within a tenth; None until it was looked at enough
 
 
-class GpuProcessRow(NamedTuple):
-    """A process on a GPU."""
-
-    pid: int
-    memory_bytes: int | None
-    sm_ratio: float | None
-    ours: bool  # of the run
-
-
 class TorchMemoryRow(NamedTuple):
     """torch's allocator on one device of a process."""
 
@@ -118,46 +109,26 @@ class GpuTimeRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GpuRow:
-    """One GPU, its latest figures and the history of its utilisation (0..1, one a record, oldest first)."""
+    """One GPU or MIG instance: its latest record, and what only many records show. Histories: a value a record."""
 
-    index: int
-    uuid: str
-    name: str
-    util_ratio: float | None
-    util_history: tuple[float | None, ...]
-    memory_used_bytes: int | None
-    memory_total_bytes: int | None
-    power_w: float | None
-    power_limit_w: float | None
-    temperature_c: float | None
-    sm_clock_mhz: int | None
-    sm_clock_max_mhz: int | None
-    throttle: tuple[str, ...]
-    stale_s: float  # age of these figures
+    latest: Gpu
+    stale_s: float  # age of ``latest``
     used_by_run: bool  # one of the run's processes has a context on it, or said so
-    sm_ratio: float | None = None
-    occupancy_ratio: float | None = None
-    tensor_ratio: float | None = None
-    dram_ratio: float | None = None
+    run_pids: frozenset[int] = frozenset()  # which of ``latest.processes`` belong to the run
+    util_history: tuple[float | None, ...] = ()  # oldest first, as all of these
     sm_history: tuple[float | None, ...] = ()
     tensor_history: tuple[float | None, ...] = ()
     dram_history: tuple[float | None, ...] = ()
     memory_history: tuple[float | None, ...] = ()  # used, in bytes
     power_history: tuple[float | None, ...] = ()  # in watt
-    power_instant_w: float | None = None
-    memory_temperature_c: float | None = None
     throttled: tuple[tuple[str, float], ...] = ()  # (cause, share of the last 30 s), most first
-    pcie_rx_bytes_per_s: float | None = None
-    pcie_tx_bytes_per_s: float | None = None
-    nvlink_rx_bytes_per_s: float | None = None
-    nvlink_tx_bytes_per_s: float | None = None
     joules_per_step: float | None = None  # of all GPUs that the process in focus uses, on the first of them
-    ecc_errors: int | None = None
     xids: tuple[int, ...] = ()  # since the run began
-    processes: tuple[GpuProcessRow, ...] = ()
-    parent_uuid: str | None = None
-    compute_capability: float | None = None
-    cost_ms: float | None = None
+
+    @property
+    def others(self) -> list[GpuProcess]:
+        """The processes on it that do not belong to the run."""
+        return [process for process in self.latest.processes if process.pid not in self.run_pids]
 
 
 class HotLine(NamedTuple):
@@ -187,28 +158,21 @@ class LoaderWorkerRow(NamedTuple):
 class LoaderRow(NamedTuple):
     """One DataLoader over the last 30 s in which it was used. None where not measured."""
 
-    pid: int
-    number: int
-    role: str | None  # "train" or "eval": what its batches are used for
-    dataset: str
-    kind: str  # "map" or "iterable"
-    workers: int  # 0: the training process makes the batches, and is the one row of worker_rows
-    prefetch: int | None
-    batch_size: int | None
-    pin_memory: bool
-    persistent: bool
-    context: str | None  # "fork", "spawn", "forkserver"
+    latest: Loader
+    facts: LoaderFacts  # with 0 workers the training process makes the batches, and is the one row of worker_rows
     idle_s: float  # since it was last used
     fetches_per_s: float | None
     wait_ms: float | None  # mean of a fetch, as the trainer waits
     wait_p95_ms: float | None  # typical of a window
-    waits_for_s: float | None  # a fetch was under way at the end of the latest window
-    starts: int  # epochs that began with starting workers, or with telling them to begin anew
+    starts: int  # epochs of the run that began with starting workers, or with resetting persistent ones
     start_s: float | None  # mean of an epoch: starting workers, until the first batch
     start_share: float | None  # of all the time that the run has waited for this loader
-    ready_now: int | None  # batches that were ready at the latest fetch
     ready_mean: float | None
     ready_none_ratio: float | None  # share of fetches that found none ready
-    ready_most: int | None  # workers x prefetch
     ready_history: tuple[float | None, ...]  # mean of a window, oldest first
     worker_rows: tuple[LoaderWorkerRow, ...]
+
+    @property
+    def ready_most(self) -> int | None:
+        """How many batches can be ready at once; None where the training process makes them."""
+        return self.facts.workers * self.facts.prefetch if self.facts.workers and self.facts.prefetch else None

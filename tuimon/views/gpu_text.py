@@ -24,7 +24,7 @@ def gpu_text(gpus: Sequence[GpuRow], interval_s: float = 1.0) -> str | None:
     """``GPU 97 % · tensor 12 %`` of the GPUs that the run uses; None where nothing is known of them."""
     busy = _used(gpus)
     fresh = _fresh(busy, stale_after_s(gpus, interval_s))
-    util, tensor = spread(map(_busy, fresh)), spread(gpu.tensor_ratio for gpu in fresh)
+    util, tensor = spread(map(_busy, fresh)), spread(gpu.latest.tensor_ratio for gpu in fresh)
     if util == ABSENT:
         return None
     name = f"{len(busy)} GPUs" if len(busy) > 1 else "GPU"
@@ -38,7 +38,7 @@ def gpu_progress(gpus: Sequence[GpuRow], interval_s: float = 1.0) -> str | None:
         return None
     fresh = _fresh(shown, stale_after_s(gpus, interval_s))
     text = "gpu " + " ".join(percent(_busy(gpu) if gpu in fresh else None).replace(" ", "") for gpu in shown[:8])
-    tensor = spread(gpu.tensor_ratio for gpu in fresh)
+    tensor = spread(gpu.latest.tensor_ratio for gpu in fresh)
     return text if tensor == ABSENT else f"{text} tensor {tensor.replace(' ', '')}"
 
 
@@ -64,8 +64,8 @@ def spread(ratios: Iterable[float | None]) -> str:
 def _used(gpus: Sequence[GpuRow]) -> list[GpuRow]:
     """Those that the run uses; of a GPU that is cut into MIG instances only these."""
     used = [gpu for gpu in gpus if gpu.used_by_run]
-    cut = {gpu.parent_uuid for gpu in used}
-    return [gpu for gpu in used if gpu.uuid not in cut]
+    cut = {gpu.latest.parent_uuid for gpu in used}
+    return [gpu for gpu in used if gpu.latest.uuid not in cut]
 
 
 def _fresh(gpus: Sequence[GpuRow], stale_s: float) -> list[GpuRow]:
@@ -74,4 +74,4 @@ def _fresh(gpus: Sequence[GpuRow], stale_s: float) -> list[GpuRow]:
 
 def _busy(gpu: GpuRow) -> float | None:
     """How busy it is; of a MIG instance the driver tells only the activity of its multiprocessors."""
-    return gpu.util_ratio if gpu.parent_uuid is None else gpu.sm_ratio
+    return gpu.latest.util_ratio if gpu.latest.parent_uuid is None else gpu.latest.sm_ratio

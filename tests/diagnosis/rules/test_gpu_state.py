@@ -148,6 +148,6 @@ def test_each_rank_is_judged_by_its_own_gpu():
     second = process(300, rank=1, torch="2.13.0+cu130", gpu_uuids=["GPU-second"])
     others = msgspec.structs.replace(gpu(1020.0, 0.1), uuid="GPU-second", index=1)
     session = session_of("gpu_bound", *USUAL, util=0.99, more=[second, others])
-    assert [row.uuid for row in gpus_of(session, PID)] == [UUID]
-    assert [row.uuid for row in gpus_of(session, 300)] == ["GPU-second"]
+    assert [row.latest.uuid for row in gpus_of(session, PID)] == [UUID]
+    assert [row.latest.uuid for row in gpus_of(session, 300)] == ["GPU-second"]
     assert len(gpus_of(session, 301)) == 2  # it has not said which

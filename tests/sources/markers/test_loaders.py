@@ -231,7 +231,7 @@ def test_a_row_sums_the_last_30_seconds():
         session.add(window(float(t), fetches=10, wait_ns=100 * MS, p95_ns=(15 + t % 2) * MS, ready_fetches=10,
                            ready_total=25, ready_none=4, ready_last=3, role="train", workers=turns))  # fmt: skip
     (row,) = session.loaders(100)
-    assert (row.role, row.dataset, row.ready_now, row.ready_most) == ("train", "ImageSet", 3, 4)
+    assert (row.latest.role, row.facts.dataset, row.latest.ready_last, row.ready_most) == ("train", "ImageSet", 3, 4)
     assert row.fetches_per_s == pytest.approx(10)
     assert row.wait_ms == pytest.approx(10)
     assert row.wait_p95_ms in (15.0, 16.0)

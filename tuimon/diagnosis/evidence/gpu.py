@@ -90,7 +90,7 @@ def picture_of(session: Session, pid: int) -> GpuPicture | None:
     used = [ratio for row in gpus if (ratio := utilisation(row)) is not None]
     if used:
         certain = max(certain, 1.0 - max(used))
-    if used and all(process.ours for row in gpus for process in row.processes):  # otherwise others may have used it
+    if used and not any(row.others for row in gpus):
         at_most = min(at_most, max(told, 1.0 - min(used) + UTIL_ERROR))
     if waits is not None:
         at_most = min(at_most, max(0.0, 1.0 - waits.sync - waits.transfer))
@@ -135,7 +135,7 @@ def gpus_of(session: Session, pid: int) -> list[GpuRow]:
     process = session.process(pid)
     told = {bare_uuid(uuid) for uuid in process.gpu_uuids} if process is not None else set()
     rows = run_gpus(session)
-    return [row for row in rows if bare_uuid(row.uuid) in told] or rows
+    return [row for row in rows if bare_uuid(row.latest.uuid) in told] or rows
 
 
 def utilisation(row: GpuRow) -> float | None:

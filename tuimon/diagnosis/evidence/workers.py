@@ -46,12 +46,12 @@ def workers_of(session: Session, pid: int) -> Workers:
     delays = [row.delay_ratio or 0.0 for row in mains]
     states = [row.state for row in mains]
     spots = [s for p in pids if (s := session.hotspots(p)) is not None]
-    told = _mean([w.busy_ratio for w in loader.worker_rows if not w.ended]) if loader and loader.workers else None
+    told = _mean([w.busy_ratio for w in loader.worker_rows if not w.ended]) if loader and loader.facts.workers else None
     counted = (sum(cpu) + sum(delays)) / len(cpu) if cpu else None
     sampled = _busy_share(session, pids)
     known = [ratio for ratio in (counted, sampled) if ratio is not None]
     return Workers(
-        number=max(len(pids), loader.workers if loader is not None else 0),
+        number=max(len(pids), loader.facts.workers if loader is not None else 0),
         cpu_ratio=sum(cpu) / len(cpu) if cpu else None,
         ran_ratio=counted,
         busy_ratio=told if told is not None else max(known, default=None),
@@ -73,13 +73,13 @@ def _pids(session: Session, pid: int, loader: LoaderRow | None) -> list[int]:
 
 def training_loader(session: Session, pid: int) -> LoaderRow | None:
     """The DataLoader whose batches train, as its markers tell it; None without."""
-    return next((loader for loader in session.loaders(pid) if loader.role != "eval"), None)
+    return next((loader for loader in session.loaders(pid) if loader.latest.role != "eval"), None)
 
 
 def own_collate_share(session: Session, pid: int) -> float | None:
     """Without workers: the part of the wait for data that the training process spends in collate."""
     loader = training_loader(session, pid)
-    if loader is not None and not loader.workers and (share := _collate_share(loader, ())) is not None:
+    if loader is not None and not loader.facts.workers and (share := _collate_share(loader, ())) is not None:
         return share
     return data_share_in(session, pid, ("collate",))
 

@@ -35,8 +35,8 @@ def transfer_bound(session: Session, pid: int) -> Finding | None:
     if share < TRANSFER_SHARE:
         return None
     loader = training_loader(session, pid)
-    rates = [gpu.pcie_rx_bytes_per_s for gpu in gpus_of(session, pid) if gpu.pcie_rx_bytes_per_s is not None]
-    pinned = loader.pin_memory if loader is not None else None
+    rates = [rate for gpu in gpus_of(session, pid) if (rate := gpu.latest.pcie_rx_bytes_per_s) is not None]
+    pinned = loader.facts.pin_memory if loader is not None else None
     after = 1.0 - share if pinned else 1.0 - share * PINNED_RATIO
     return Finding(
         rule="transfer_bound",

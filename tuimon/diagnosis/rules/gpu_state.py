@@ -34,22 +34,23 @@ def throttled(session: Session, pid: int) -> Finding | None:
     cause, share, gpu = max(held, key=lambda found: (found[0] in _FAULTS, found[1]))
     picture = picture_of(session, pid)
     busy = picture.is_bottleneck if picture is not None else (utilisation(gpu) or 0.0) >= 1.0 - SMALL_SHARE / 5
-    slowed = gpu.sm_clock_mhz / gpu.sm_clock_max_mhz if gpu.sm_clock_mhz and gpu.sm_clock_max_mhz else None
-    clocks = f" ({gpu.sm_clock_mhz} of {gpu.sm_clock_max_mhz} MHz)" if slowed is not None else ""
+    mhz, most_mhz = gpu.latest.sm_clock_mhz, gpu.latest.sm_clock_max_mhz
+    slowed = mhz / most_mhz if mhz and most_mhz else None
+    clocks = f" ({mhz} of {most_mhz} MHz)" if slowed is not None else ""
     return Finding(
         rule="throttled",
         severity="warning" if busy and cause in _FAULTS else "info",
-        headline=f"GPU {gpu.index} is held down {percent(share)} of the time by {cause}{clocks}",
+        headline=f"GPU {gpu.latest.index} is held down {percent(share)} of the time by {cause}{clocks}",
         action=_cooler(cause),
         share_of_step=1.0 - slowed if slowed is not None and busy else None,
         evidence={
             "cause": cause,
             "throttled_share": share,
-            "sm_clock_mhz": gpu.sm_clock_mhz,
-            "sm_clock_max_mhz": gpu.sm_clock_max_mhz,
-            "temperature_c": gpu.temperature_c,
-            "power_w": gpu.power_w,
-            "power_limit_w": gpu.power_limit_w,
+            "sm_clock_mhz": mhz,
+            "sm_clock_max_mhz": most_mhz,
+            "temperature_c": gpu.latest.temperature_c,
+            "power_w": gpu.latest.power_w,
+            "power_limit_w": gpu.latest.power_limit_w,
             "speedup_at_most": 1.0 / slowed if slowed and busy else None,
         },
     )
@@ -75,8 +76,8 @@ def allocator_retries(session: Session, pid: int) -> Finding | None:
     if not rows:
         return None
     worst = max(rows, key=lambda memory: memory.retries or 0)
-    gpu = next((g for g in gpus_of(session, pid) if g.uuid == worst.uuid), None)
-    total = gpu.memory_total_bytes if gpu is not None else None
+    gpu = next((g for g in gpus_of(session, pid) if g.latest.uuid == worst.uuid), None)
+    total = gpu.latest.memory_total_bytes if gpu is not None else None
     retries = worst.retries or 0
     return Finding(
         rule="allocator_retries",
@@ -106,11 +107,11 @@ def low_precision_unused(session: Session, pid: int) -> Finding | None:
     TF32 is on, where the process told them. Abstains without tensor activity.
     """
     picture = picture_of(session, pid)
-    gpu = next((g for g in gpus_of(session, pid) if g.tensor_ratio is not None), None)
-    if picture is None or not picture.is_bottleneck or gpu is None or gpu.tensor_ratio is None:
+    gpu = next((g for g in gpus_of(session, pid) if g.latest.tensor_ratio is not None), None)
+    if picture is None or not picture.is_bottleneck or gpu is None or gpu.latest.tensor_ratio is None:
         return None
-    capability, process = gpu.compute_capability, session.process(pid)
-    if gpu.tensor_ratio >= TENSOR_SHARE or capability is None or capability < TENSOR_CAPABILITY:
+    tensor_ratio, capability, process = gpu.latest.tensor_ratio, gpu.latest.compute_capability, session.process(pid)
+    if tensor_ratio >= TENSOR_SHARE or capability is None or capability < TENSOR_CAPABILITY:
         return None
     types = process.parameter_dtypes if process is not None else []
     if types and "float32" not in types:
@@ -120,12 +121,12 @@ def low_precision_unused(session: Session, pid: int) -> Finding | None:
         rule="low_precision_unused",
         severity="info",
         headline=(
-            f"the GPU is the bottleneck, and its tensor cores are busy {100 * gpu.tensor_ratio:.1f} % of the time:"
+            f"the GPU is the bottleneck, and its tensor cores are busy {100 * tensor_ratio:.1f} % of the time:"
             f" {'it computes in full float32' if types and tf32 is False else 'lower precision is not used'}"
         ),
         action=_lower(capability, tf32),
         evidence={
-            "tensor_ratio": gpu.tensor_ratio,
+            "tensor_ratio": tensor_ratio,
             "compute_capability": capability,
             "parameter_dtypes": ", ".join(types) or None,
             "tf32": None if tf32 is None else int(tf32),
@@ -156,19 +157,19 @@ def small_batch(session: Session, pid: int) -> Finding | None:
         rule="small_batch",
         severity="info",
         headline=(
-            f"GPU {gpu.index} is used {percent(used or 0.0)} of the time, with {percent(filled or 0.0)} of its memory"
+            f"GPU {gpu.latest.index} is used {percent(used or 0.0)} of the time,"
+            f" with {percent(filled or 0.0)} of its memory"
         ),
         action="a larger batch (with a learning rate that fits) would use what is free",
         evidence={
             "gpu_util": used,
             "memory_ratio": filled,
-            "sm_ratio": gpu.sm_ratio,
-            "occupancy_ratio": gpu.occupancy_ratio,
+            "sm_ratio": gpu.latest.sm_ratio,
+            "occupancy_ratio": gpu.latest.occupancy_ratio,
         },
     )
 
 
 def _filled(gpu: GpuRow) -> float | None:
-    if gpu.memory_used_bytes is None or not gpu.memory_total_bytes:
-        return None
-    return gpu.memory_used_bytes / gpu.memory_total_bytes
+    used, total = gpu.latest.memory_used_bytes, gpu.latest.memory_total_bytes
+    return used / total if used is not None and total else None

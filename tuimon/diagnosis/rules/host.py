@@ -156,10 +156,10 @@ def compute_bound_cpu(session: Session, pid: int) -> Finding | None:
 
 
 def _faster(session: Session) -> str:
-    idle = next((gpu for gpu in session.gpus() if gpu.parent_uuid is None and not gpu.used_by_run), None)
+    idle = next((gpu for gpu in session.gpus() if gpu.latest.parent_uuid is None and not gpu.used_by_run), None)
     if idle is not None:
         return (
-            f"the loop is in order, but GPU {idle.index} of this machine ({idle.name}) is not used:"
+            f"the loop is in order, but GPU {idle.latest.index} of this machine ({idle.latest.name}) is not used:"
             " move the model and each batch to it (.to('cuda')); torch must be a build with CUDA"
         )
     return "the loop is in order; a GPU, a smaller model or lower precision would make it faster"

@@ -92,7 +92,7 @@ def input_bound(session: Session, pid: int) -> Finding | None:
 def _starting(session: Session, pid: int) -> LoaderRow | None:
     """The training loader, if its workers are started anew for every epoch and that is most of the wait."""
     loader = training_loader(session, pid)
-    if loader is None or loader.persistent or not loader.workers or loader.starts < START_EPOCHS:
+    if loader is None or loader.facts.persistent or not loader.facts.workers or loader.starts < START_EPOCHS:
         return None
     return loader if (loader.start_share or 0.0) >= START_SHARE else None
 

@@ -61,8 +61,8 @@ def advice(
 
 def starting_advice(loader: LoaderRow, share: float) -> tuple[str, float | None]:
     """What to do about workers that are started anew for every epoch, and what it would gain."""
-    cheaper = "; or fork instead of spawn" if loader.context == "spawn" else ""
-    kept = "the worker" if loader.workers == 1 else f"the {loader.workers} workers"
+    cheaper = "; or fork instead of spawn" if loader.facts.context == "spawn" else ""
+    kept = "the worker" if loader.facts.workers == 1 else f"the {loader.facts.workers} workers"
     action = f"persistent_workers=True keeps {kept} from epoch to epoch{cheaper}"
     return action, gain(1.0 - share * (loader.start_share or 0.0))
 

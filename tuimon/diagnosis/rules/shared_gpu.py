@@ -27,7 +27,7 @@ def shared_gpu(session: Session, pid: int) -> Finding | None:
 
 
 def _stranger(gpu: GpuRow) -> Finding | None:
-    strangers = {p.pid: p.sm_ratio for p in gpu.processes if not p.ours and p.sm_ratio is not None}
+    strangers = {process.pid: process.sm_ratio for process in gpu.others if process.sm_ratio is not None}
     taken = sum(strangers.values())
     if taken < STRANGER_SHARE:
         return None
@@ -36,10 +36,10 @@ def _stranger(gpu: GpuRow) -> Finding | None:
     return Finding(
         rule="neighbour",
         severity="critical" if taken >= STRANGER_CRITICAL else "warning",
-        headline=f"{who} takes {percent(taken)} of GPU {gpu.index}: the training waits for its turn",
+        headline=f"{who} takes {percent(taken)} of GPU {gpu.latest.index}: the training waits for its turn",
         action="nvidia-smi tells what it is; wait for it, or choose another GPU (CUDA_VISIBLE_DEVICES)",
         share_of_step=min(1.0, taken),
-        evidence={"gpu": gpu.index, "others_sm_ratio": taken, "others": len(strangers)},
+        evidence={"gpu": gpu.latest.index, "others_sm_ratio": taken, "others": len(strangers)},
     )
 
 
@@ -47,14 +47,14 @@ def _siblings(session: Session, pid: int, gpu: GpuRow) -> Finding | None:
     others = [
         other
         for other in session.trainers()
-        if other != pid and (p := session.process(other)) is not None and not p.ended and gpu.uuid in p.gpu_uuids
+        if other != pid and (p := session.process(other)) is not None and not p.ended and gpu.latest.uuid in p.gpu_uuids
     ]
     if not others:
         return None
     return Finding(
         rule="neighbour",
         severity="info",
-        headline=f"{len(others) + 1} trainings share GPU {gpu.index}: they take turns on it",
+        headline=f"{len(others) + 1} trainings share GPU {gpu.latest.index}: they take turns on it",
         action="that is well where each leaves it idle; a GPU each (CUDA_VISIBLE_DEVICES) is faster",
-        evidence={"gpu": gpu.index, "trainings": len(others) + 1, "gpu_util": gpu.util_ratio},
+        evidence={"gpu": gpu.latest.index, "trainings": len(others) + 1, "gpu_util": gpu.latest.util_ratio},
     )

@@ -143,16 +143,17 @@ def _chart(session: Session, pid: int) -> dict[str, Any] | None:
 
 
 def _gpu(row: GpuRow) -> dict[str, Any]:
+    gpu = row.latest
     histories = (
-        ("utilisation", shown.percent(row.util_ratio), row.util_history, 1.0),
-        ("SM busy", shown.percent(row.sm_ratio), row.sm_history, 1.0),
-        ("tensor", shown.percent(row.tensor_ratio), row.tensor_history, 1.0),
-        ("DRAM", shown.percent(row.dram_ratio), row.dram_history, 1.0),
-        ("memory", shown.size(row.memory_used_bytes), row.memory_history, row.memory_total_bytes),
-        ("power", shown.watt(row.power_w), row.power_history, row.power_limit_w),
+        ("utilisation", shown.percent(gpu.util_ratio), row.util_history, 1.0),
+        ("SM busy", shown.percent(gpu.sm_ratio), row.sm_history, 1.0),
+        ("tensor", shown.percent(gpu.tensor_ratio), row.tensor_history, 1.0),
+        ("DRAM", shown.percent(gpu.dram_ratio), row.dram_history, 1.0),
+        ("memory", shown.size(gpu.memory_used_bytes), row.memory_history, gpu.memory_total_bytes),
+        ("power", shown.watt(gpu.power_w), row.power_history, gpu.power_limit_w),
     )
     return {
-        "row": row,
+        "gpu": gpu,
         "curves": [(name, now, curve(past, top or _most(past))) for name, now, past, top in histories],
     }
 

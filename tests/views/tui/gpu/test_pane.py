@@ -1,11 +1,13 @@
 """The GPU pane: literal rows in, lines out."""
 
-from dataclasses import replace
+import dataclasses
 
 import pytest
+from msgspec import structs
 from rich.cells import cell_len
 
-from tuimon.session.rows import GpuProcessRow, GpuRow, TorchMemoryRow
+from tuimon.records import Gpu, GpuProcess
+from tuimon.session.rows import GpuRow, TorchMemoryRow
 from tuimon.views.tui.drawing.glyphs import ascii_only
 from tuimon.views.tui.drawing.lines import cells, text_of
 from tuimon.views.tui.gpu.alarms import alarm_lines
@@ -13,8 +15,32 @@ from tuimon.views.tui.gpu.pane import GpuPane, GpuPicture, gpus_lines, in_front,
 from tuimon.views.tui.gpu.table import spans_of
 
 GIB = 1 << 30
-OLD = GpuRow(0, "GPU-0", "GeForce", 0.37, (0.2, 0.4), 21 * GIB, 80 * GIB, 310.0, 700.0, 61.0, 1755, 1980, (), 0.0, True)
-BARE = GpuRow(0, "GPU-0", "Older", None, (None, None), None, None, None, None, None, None, None, (), 12.4, False)
+
+
+def replace(row, **changes):
+    """The row with other figures, its own or its latest record's."""
+    own = {name: changes.pop(name) for name in list(changes) if name in GpuRow.__dataclass_fields__}
+    return dataclasses.replace(row, latest=structs.replace(row.latest, **changes), **own)
+
+
+BARE = GpuRow(
+    Gpu(t=1.0, pid=0, index=0, uuid="GPU-0", name="Older"), stale_s=12.4, used_by_run=False, util_history=(None, None)
+)
+OLD = replace(
+    BARE,
+    stale_s=0.0,
+    used_by_run=True,
+    name="GeForce",
+    util_ratio=0.37,
+    util_history=(0.2, 0.4),
+    memory_used_bytes=21 * GIB,
+    memory_total_bytes=80 * GIB,
+    power_w=310.0,
+    power_limit_w=700.0,
+    temperature_c=61.0,
+    sm_clock_mhz=1755,
+    sm_clock_max_mhz=1980,
+)
 HOPPER = replace(
     OLD,
     name="NVIDIA H100",
@@ -33,9 +59,10 @@ HOPPER = replace(
     nvlink_tx_bytes_per_s=21.0 * GIB,
     joules_per_step=34.2,
     ecc_errors=0,
-    processes=(GpuProcessRow(977, 3 * GIB, None, False), GpuProcessRow(4242, 17 * GIB, 0.71, True)),
+    processes=[GpuProcess(977, 3 * GIB), GpuProcess(4242, 17 * GIB, 0.71)],
+    run_pids=frozenset({4242}),
 )
-SLOWED = replace(OLD, throttle=("power cap",), throttled=(("power cap", 0.34), ("thermal", 0.02)))
+SLOWED = replace(OLD, throttle=["power cap"], throttled=(("power cap", 0.34), ("thermal", 0.02)))
 BROKEN = replace(HOPPER, xids=(31, 79), ecc_errors=3, stale_s=12.4)
 
 
@@ -46,7 +73,7 @@ def number(count, gpu=HOPPER, **more):
 def instance(profile, uuid, **more):
     return replace(HOPPER, name=f"NVIDIA H100 MIG {profile}", uuid=uuid, parent_uuid="GPU-0", util_ratio=None,
                    util_history=(None,), power_w=None, power_limit_w=None, temperature_c=None, sm_clock_mhz=None,
-                   sm_clock_max_mhz=None, memory_temperature_c=None, processes=(), **more)  # fmt: skip
+                   sm_clock_max_mhz=None, memory_temperature_c=None, processes=[], **more)  # fmt: skip
 
 
 def drawn(gpus, width, height, **more):
@@ -102,7 +129,7 @@ def test_ranks_are_named():
 
 
 def test_many_processes_are_counted():
-    crowd = replace(HOPPER, processes=tuple(GpuProcessRow(pid, GIB, None, False) for pid in range(1, 8)))
+    crowd = replace(HOPPER, processes=[GpuProcess(pid, GIB) for pid in range(1, 8)])
     assert drawn([crowd], 60, 20)[-1] == "        +4 more"
 
 
@@ -157,7 +184,7 @@ def test_old_figures_are_faint():
 def test_what_slows_it_down_in_words_and_as_share_of_time():
     assert "slowed  power cap 34 %, thermal 2 % of the last 30 s" in drawn([SLOWED], 56, 6)
     assert roles([SLOWED], 56, 6)["slowed"] == "warning"
-    over = replace(SLOWED, throttle=())
+    over = replace(SLOWED, throttle=[])
     assert roles([over], 56, 6)["slowed"] == "text"
     assert "slowed  power cap" in drawn([replace(SLOWED, throttled=())], 56, 6)
 
@@ -174,7 +201,7 @@ def test_errors_of_the_gpu_are_loud():
 
 
 def test_gpus_of_others_are_one_line():
-    others = tuple(replace(gpu, used_by_run=False, util_ratio=0.1 * gpu.index) for gpu in number(8)[1:])
+    others = tuple(replace(gpu, used_by_run=False, util_ratio=0.1 * gpu.latest.index) for gpu in number(8)[1:])
     rows = drawn((HOPPER, *others), 76, 8)
     assert rows[-1] == "not used by this run: GPU 1–7 · busiest 70 %"
     assert drawn((HOPPER, *others), 36, 8)[-1] == "not used: GPU 1–7"
@@ -214,7 +241,7 @@ def test_a_table_lines_up():
 
 def test_a_table_says_what_is_wrong_with_which():
     gpus = list(number(8, OLD))
-    gpus[5] = replace(gpus[5], throttle=("power cap",), throttled=(("power cap", 0.34),))
+    gpus[5] = replace(gpus[5], throttle=["power cap"], throttled=(("power cap", 0.34),))
     gpus[6] = replace(gpus[6], stale_s=12.0)
     gpus[7] = replace(gpus[7], xids=(79,))
     rows = drawn(gpus, 56, 9)
@@ -226,7 +253,7 @@ def test_eight_gpus_in_three_rows():
     assert rows[0].count("100 %") == rows[1].count("100 %") == 4
     assert rows[2] == "tensor 12 %  SM 71 %  memory 26 %  power 310 W  heat 61 °C"
     gpus = list(number(8))
-    gpus[5] = replace(gpus[5], throttle=("power cap",), xids=(79,))
+    gpus[5] = replace(gpus[5], throttle=["power cap"], xids=(79,))
     assert drawn(gpus, 76, 3)[2] == "5:  XID 79  the GPU has fallen off the bus"
     gpus[6] = replace(gpus[6], stale_s=12.0)
     assert drawn(gpus, 76, 3)[2] == "5:  XID 79    6:  no answer for 12s"
@@ -236,7 +263,7 @@ def test_eight_gpus_in_three_rows():
 
 def test_cards_side_by_side_are_aligned_and_even():
     gpus = list(number(8))
-    gpus[5] = replace(gpus[5], throttle=("power cap",))
+    gpus[5] = replace(gpus[5], throttle=["power cap"])
     rows = drawn(gpus, 196, 40)
     heads = [row for row in rows if row.startswith("●")]
     assert [row.count("●") for row in heads] == [4, 4]

@@ -107,7 +107,7 @@ def test_what_was_not_measured_is_absent():
     session = Session()
     session.add(Loader(t=1.0, pid=MAIN, number=0, window_s=1.0, fetches=0, facts=TRAIN, workers=[LoaderWorker(7, 0)]))
     (row,) = session.loaders(MAIN)
-    assert (row.wait_ms, row.wait_p95_ms, row.ready_mean, row.ready_none_ratio, row.role) == (None,) * 5
+    assert (row.wait_ms, row.wait_p95_ms, row.ready_mean, row.ready_none_ratio, row.latest.role) == (None,) * 5
     assert row.worker_rows[0].busy_ratio is None and row.worker_rows[0].items_ms is None
     lines = texts((row,), 116, 10)
     assert lines[1].endswith("wait –  p95 –   0 batches/s   none ready –")

@@ -38,8 +38,8 @@ def alarm_lines(gpu: GpuRow, width: int) -> list[Line]:
         what = XIDS.get(newest, "reported by the driver")
         more = f" (+{others} more)" if others else ""
         lines.append(_alarm(badge, (what + more, what, ""), width))
-    if gpu.ecc_errors:
-        number = count(gpu.ecc_errors)
+    if gpu.latest.ecc_errors:
+        number = count(gpu.latest.ecc_errors)
         lines.append(_alarm(f" ECC {number} ", ("uncorrected memory errors since the driver was loaded",
                                                 "uncorrected memory errors", ""), width))  # fmt: skip
     return lines

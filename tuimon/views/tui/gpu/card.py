@@ -45,9 +45,9 @@ class Activity(NamedTuple):
 def activities(gpu: GpuRow) -> list[Activity]:
     """What the GPU tells of its parts; nothing before Hopper."""
     rows = (
-        Activity("SM", gpu.sm_ratio, gpu.sm_history),
-        Activity("tensor", gpu.tensor_ratio, gpu.tensor_history),
-        Activity("DRAM", gpu.dram_ratio, gpu.dram_history),
+        Activity("SM", gpu.latest.sm_ratio, gpu.sm_history),
+        Activity("tensor", gpu.latest.tensor_ratio, gpu.tensor_history),
+        Activity("DRAM", gpu.latest.dram_ratio, gpu.dram_history),
     )
     return [row for row in rows if _is_known(row)]
 
@@ -85,13 +85,13 @@ def rows_wanted(view: GpuView) -> int:
 
 def _parts(view: GpuView, width: int) -> dict[str, list[Line]]:
     """All parts as lines; of the charts only how many there are."""
-    gpu = view.gpu
-    torch, slowed, badge = torch_line(view, width), slowed_line(gpu, width), stale_badge(view, width)
+    row, gpu = view.gpu, view.gpu.latest
+    torch, slowed, badge = torch_line(view, width), slowed_line(row, width), stale_badge(view, width)
     unknown = gpu.parent_uuid is not None and gpu.power_w is None and gpu.temperature_c is None
     return {
-        "alarms": alarm_lines(gpu, width),
+        "alarms": alarm_lines(row, width),
         "stale": [badge] if badge else [],
-        "charts": [() for _ in activities(gpu)],
+        "charts": [() for _ in activities(row)],
         "memory": [memory_line(view, width)],
         "torch": [torch] if torch else [],
         "power": [] if unknown else [power_line(view, width)],
@@ -103,8 +103,8 @@ def _parts(view: GpuView, width: int) -> dict[str, list[Line]]:
 
 def _utilisation(view: GpuView) -> list[Activity]:
     """One row, or none for a MIG instance, of which the driver does not tell it."""
-    util = Activity("util", view.gpu.util_ratio, view.gpu.util_history)
-    return [] if view.gpu.parent_uuid is not None and not _is_known(util) else [util]
+    util = Activity("util", view.gpu.latest.util_ratio, view.gpu.util_history)
+    return [] if view.gpu.latest.parent_uuid is not None and not _is_known(util) else [util]
 
 
 def _charts(view: GpuView, width: int, free: int, *, below: bool) -> list[Line]:

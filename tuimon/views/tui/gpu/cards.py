@@ -36,7 +36,7 @@ def cards_lines(views: Sequence[GpuView], width: int, height: int) -> list[Line]
     each = next((rows for rows in range(_MOST_ROWS, _LEAST_ROWS - 1, -1) if _rows_of(groups, width, rows) <= height), 0)
     if not each:
         return None
-    names = len({view.gpu.name for view in views if view.gpu.parent_uuid is None}) > 1
+    names = len({view.gpu.latest.name for view in views if view.gpu.latest.parent_uuid is None}) > 1
     lines: list[Line] = []
     for group in groups:
         lines += [_parent_line(group.parent, width)] if group.parent else []
@@ -48,12 +48,12 @@ def cards_lines(views: Sequence[GpuView], width: int, height: int) -> list[Line]
 
 def _groups(views: Sequence[GpuView]) -> list[_Group]:
     """MIG instances by their GPU, all others together."""
-    parents = {view.gpu.parent_uuid for view in views if view.gpu.parent_uuid is not None}
+    parents = {view.gpu.latest.parent_uuid for view in views if view.gpu.latest.parent_uuid is not None}
     groups = [_Group(None, [])]
     for view in views:
-        if view.gpu.uuid in parents:
+        if view.gpu.latest.uuid in parents:
             groups.append(_Group(view, []))
-        elif view.gpu.parent_uuid is None:
+        elif view.gpu.latest.parent_uuid is None:
             groups[0].cards.append(view)
         else:
             groups[-1].cards.append(view)
@@ -85,11 +85,11 @@ def _side_by_side(views: Sequence[GpuView], across: int, width: int, height: int
 
 def _head(view: GpuView, width: int, *, names: bool) -> Line:
     """``● GPU 5  slowed: power cap 34 %``: which it is, and what is wrong with it."""
-    gpu = view.gpu
+    gpu = view.gpu.latest
     if gpu.parent_uuid is None:
         title, about = f"GPU {gpu.index}", plain(gpu.name) if names else ""
     else:
-        title, about = f"MIG {name_of(gpu).removeprefix('└ ')}", plain(gpu.uuid)[:12]
+        title, about = f"MIG {name_of(view.gpu).removeprefix('└ ')}", plain(gpu.uuid)[:12]
     head = (mark_of(view), Span(title, "strong"), Span("  "))
     trouble = trouble_of(view, width - cells(head))
     return clip((*head, *(trouble or line((about, "dim")))), width)
@@ -97,7 +97,7 @@ def _head(view: GpuView, width: int, *, names: bool) -> Line:
 
 def _parent_line(view: GpuView, width: int) -> Line:
     """A GPU that is cut into instances: what is measured of it as a whole."""
-    gpu = view.gpu
+    gpu = view.gpu.latest
     power = of(gpu.power_w, gpu.power_limit_w, "W")
     facts = (power, celsius(gpu.temperature_c), of(gpu.sm_clock_mhz, gpu.sm_clock_max_mhz, "MHz"))
     head = (*line((f"GPU {gpu.index}", "strong"), "  "), *joined([fact for fact in facts if fact != ABSENT]))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from tuimon.session.rows import GpuProcessRow, GpuRow
+from tuimon.records import Gpu, GpuProcess
+from tuimon.session.rows import GpuRow
 from tuimon.views.format import ABSENT, celsius, duration, number, percent, plain, size
 from tuimon.views.gpu_text import STALE_S
 from tuimon.views.tui.drawing.charts import layers
@@ -69,10 +70,10 @@ def fitting(variants: Sequence[Line], width: int) -> Line:
 
 def power_line(view: GpuView, width: int) -> Line:
     """Power, heat, clock and energy in words; what does not fit is left out from the end."""
-    gpu = view.gpu
+    gpu, joules = view.gpu.latest, view.gpu.joules_per_step
     power, heat = of(gpu.power_w, gpu.power_limit_w, "W"), _heat(gpu, memory=False)
     clock, both = of(gpu.sm_clock_mhz, None, "MHz"), of(gpu.sm_clock_mhz, gpu.sm_clock_max_mhz, "MHz")
-    energy = [f"{number(gpu.joules_per_step)} J/step"] if gpu.joules_per_step is not None else []
+    energy = [f"{number(joules)} J/step"] if joules is not None else []
     offers = [
         (power, heat, both, *energy),
         (power, heat, clock, *energy),
@@ -85,7 +86,7 @@ def power_line(view: GpuView, width: int) -> Line:
 
 def power_gauge(view: GpuView, width: int) -> Line | None:
     """``power  44 %  ━━━───  310 / 700 W``."""
-    gpu = view.gpu
+    gpu = view.gpu.latest
     if gpu.power_w is None or not gpu.power_limit_w:
         return None
     ratio = gpu.power_w / gpu.power_limit_w
@@ -99,15 +100,15 @@ def power_gauge(view: GpuView, width: int) -> Line | None:
 
 def heat_line(view: GpuView, width: int) -> Line:
     """Temperatures, clock and energy, where power has its own row."""
-    gpu = view.gpu
+    gpu, joules = view.gpu.latest, view.gpu.joules_per_step
     both = of(gpu.sm_clock_mhz, gpu.sm_clock_max_mhz, "MHz")
-    energy = [f"{number(gpu.joules_per_step)} J/step"] if gpu.joules_per_step is not None else []
+    energy = [f"{number(joules)} J/step"] if joules is not None else []
     warm, hot = _heat(gpu, memory=True), _heat(gpu, memory=False)
     offers = [(warm, both, *energy), (hot, both, *energy), (hot, both), (hot,)]
     return fitting([_known("heat", facts) for facts in offers], width)
 
 
-def _heat(gpu: GpuRow, *, memory: bool) -> str:
+def _heat(gpu: Gpu, *, memory: bool) -> str:
     if not memory or gpu.memory_temperature_c is None:
         return celsius(gpu.temperature_c)
     return f"{celsius(gpu.temperature_c)}, memory {celsius(gpu.memory_temperature_c)}"
@@ -121,7 +122,7 @@ def _known(name: str, facts: Sequence[str]) -> Line:
 
 def rates_lines(view: GpuView, width: int) -> list[Line]:
     """What goes over PCIe and NVLink, as the GPU sees it; one line where both fit."""
-    gpu = view.gpu
+    gpu = view.gpu.latest
     pcie = _rate("PCIe", gpu.pcie_rx_bytes_per_s, gpu.pcie_tx_bytes_per_s)
     nvlink = _rate("NVLink", gpu.nvlink_rx_bytes_per_s, gpu.nvlink_tx_bytes_per_s)
     if pcie and nvlink:
@@ -142,31 +143,33 @@ def _per_s(bytes_per_s: float | None) -> str:
 
 def process_lines(view: GpuView, width: int, most: int) -> list[Line]:
     """The processes on the GPU, the run's own first: pid, memory, SM, whose."""
-    rows = sorted(view.gpu.processes, key=lambda row: (not row.ours, -(row.memory_bytes or 0), row.pid))
+    ours = {pid: view.labels.get(pid, "this run") for pid in view.gpu.run_pids}
+    rows = sorted(view.gpu.latest.processes, key=lambda row: (row.pid not in ours, -(row.memory_bytes or 0), row.pid))
     shown = rows if len(rows) <= most else rows[: max(most - 1, 1)]
-    lines = [_process(row, view.labels, width, first=number_of == 0) for number_of, row in enumerate(shown)]
+    lines = [_process(row, ours.get(row.pid), width, first=number_of == 0) for number_of, row in enumerate(shown)]
     if len(shown) < len(rows) and len(lines) < most:
         lines.append((label(""), Span(f"+{len(rows) - len(shown)} more", "dim")))
     return lines
 
 
-def _process(row: GpuProcessRow, labels: Mapping[int, str], width: int, *, first: bool) -> Line:
+def _process(row: GpuProcess, ours: str | None, width: int, *, first: bool) -> Line:
+    """``ours``: what to call a process of the run; None for any other."""
     head = (label("process" if first else ""), Span(column(str(row.pid), 8), "dim"))
     held = ABSENT if row.memory_bytes is None else f"{gib(row.memory_bytes)} GiB"
     memory = Span(column(held, 9, ">"), "text")
     sm = line(("  SM ", "dim"), (column(percent(row.sm_ratio), 5, ">"), "text"))
-    whose = line(("  ", ""), (plain(labels.get(row.pid, "this run")), "benign") if row.ours else ("foreign", "info"))
+    whose = line(("  ", ""), (plain(ours), "benign") if ours is not None else ("foreign", "info"))
     return fitting([(*head, memory, *sm, *whose), (*head, memory, *whose), (*head, memory)], width)
 
 
 def slowed_line(gpu: GpuRow, width: int) -> Line | None:
     """What holds the clocks down, in words and as share of time; bright while it does."""
-    told = [(cause, ratio) for cause, ratio in gpu.throttled if ratio >= 0.005 or cause in gpu.throttle]
+    told = [(cause, ratio) for cause, ratio in gpu.throttled if ratio >= 0.005 or cause in gpu.latest.throttle]
     causes = [f"{plain(cause)} {percent(ratio)}" for cause, ratio in told]
-    causes += [plain(cause) for cause in gpu.throttle if cause not in dict(told)]
+    causes += [plain(cause) for cause in gpu.latest.throttle if cause not in dict(told)]
     if not causes:
         return None
-    role = "warning" if gpu.throttle else "text"
+    role = "warning" if gpu.latest.throttle else "text"
     head = Span(column("slowed", LABEL), role)
     words = ", ".join(causes)
     offers = [f"{words} of the last 30 s"] * bool(told) + [words, causes[0]]
@@ -176,7 +179,7 @@ def slowed_line(gpu: GpuRow, width: int) -> Line | None:
 def slowed_words(gpu: GpuRow) -> str:
     """What holds the clocks down now: ``power cap 34 %``; empty where nothing does."""
     shares = dict(gpu.throttled)
-    return ", ".join(plain(why) + (f" {percent(shares[why])}" if why in shares else "") for why in gpu.throttle)
+    return ", ".join(plain(why) + (f" {percent(shares[why])}" if why in shares else "") for why in gpu.latest.throttle)
 
 
 def stale_badge(view: GpuView, width: int) -> Line:

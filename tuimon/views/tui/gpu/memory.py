@@ -14,7 +14,7 @@ _FULL_RATIO = 0.95
 
 def memory_line(view: GpuView, width: int) -> Line:
     """``memory  26 %  ━━╍╍┄┄───  21.0 / 80.0 GiB``: torch's tensors, what it keeps, what others use, what is free."""
-    gpu, torch = view.gpu, view.torch
+    gpu, torch = view.gpu.latest, view.torch
     used, total = gpu.memory_used_bytes, gpu.memory_total_bytes
     ratio = used / total if used is not None and total else None
     text = ABSENT if used is None and total is None else f"{gib(used)} / {gib(total)} GiB"
@@ -40,7 +40,7 @@ def _memory_bar(ratio: float | None, used: int | None, total: int | None, torch:
 
 def torch_line(view: GpuView, width: int) -> Line | None:
     """What torch's allocator holds of the memory in use; also the key to the memory bar."""
-    torch, used = view.torch, view.gpu.memory_used_bytes
+    torch, used = view.torch, view.gpu.latest.memory_used_bytes
     if torch is None or torch.reserved_bytes is None:
         return None
     parts = [

@@ -21,8 +21,8 @@ def gpu_mosaic(views: Sequence[GpuView], width: int, height: int) -> list[Line]:
 
     Each with its utilisation; a MIG instance, of which the driver does not tell it, with its SM activity.
     """
-    cut = {view.gpu.parent_uuid for view in views}  # of these GPUs only the instances are shown
-    views = [view for view in views if view.gpu.uuid not in cut]
+    cut = {view.gpu.latest.parent_uuid for view in views}  # of these GPUs only the instances are shown
+    views = [view for view in views if view.gpu.latest.uuid not in cut]
     names = max(cell_len(name_of(view.gpu)) for view in views)
     least = 2 + names + _UTIL
     rows = max(height - 1, 1)
@@ -37,7 +37,8 @@ def gpu_mosaic(views: Sequence[GpuView], width: int, height: int) -> list[Line]:
 
 def _tile(view: GpuView, names: int, chart_width: int) -> Line:
     gpu = view.gpu
-    busy = (gpu.util_ratio, gpu.util_history) if gpu.parent_uuid is None else (gpu.sm_ratio, gpu.sm_history)
+    whole = gpu.latest.parent_uuid is None
+    busy = (gpu.latest.util_ratio, gpu.util_history) if whole else (gpu.latest.sm_ratio, gpu.sm_history)
     plot = chart(busy[1], chart_width, 1, 0.0, 1.0)
     util = Span(column(percent(busy[0]), _UTIL, ">"), view.strong)
     return (

@@ -14,9 +14,9 @@ GAP = 2
 
 def name_of(gpu: GpuRow) -> str:
     """``0``; a MIG instance, as part of the line above it, by its profile: ``└ 1g.10gb``."""
-    if gpu.parent_uuid is None:
-        return str(gpu.index)
-    return f"└ {plain(gpu.name).rpartition('MIG ')[2]}"
+    if gpu.latest.parent_uuid is None:
+        return str(gpu.latest.index)
+    return f"└ {plain(gpu.latest.name).rpartition('MIG ')[2]}"
 
 
 def mark_of(view: GpuView) -> Span:
@@ -35,5 +35,5 @@ def trouble_of(view: GpuView, width: int) -> Line:
         return alarms[0]
     if view.stale or not slowed:
         return stale_badge(view, width)
-    causes = ", ".join(plain(cause) for cause in view.gpu.throttle)
+    causes = ", ".join(plain(cause) for cause in view.gpu.latest.throttle)
     return fitting([line((text, "warning")) for text in (f"slowed: {slowed}", slowed, causes)], width)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from msgspec import structs
 from rich.cells import cell_len
 
 from tuimon.session.rows import GpuRow, TorchMemoryRow
@@ -62,29 +63,29 @@ class GpuPane(Pane[GpuPicture]):
         """The one GPU's name, or how many there are."""
         spans = (Span("2 ", "key"), Span("GPU", "text bold"))
         front, folded = in_front(picture.gpus)
-        names = {plain(gpu.name).removeprefix("NVIDIA ") for gpu in front if gpu.parent_uuid is None}
+        names = {plain(gpu.latest.name).removeprefix("NVIDIA ") for gpu in front if gpu.latest.parent_uuid is None}
         name = f" · {names.pop()}" if len(names) == 1 else ""
         if len(front) == 1:
-            return (*spans, Span(f" {front[0].index}{name}", "dim"))
-        cut = {gpu.parent_uuid for gpu in picture.gpus}  # of these the instances count
-        used = [gpu.used_by_run for gpu in (*front, *folded) if gpu.uuid not in cut]
+            return (*spans, Span(f" {front[0].latest.index}{name}", "dim"))
+        cut = {gpu.latest.parent_uuid for gpu in picture.gpus}  # of these the instances count
+        used = [gpu.used_by_run for gpu in (*front, *folded) if gpu.latest.uuid not in cut]
         return (*spans, Span(f" · {sum(used)} of {len(used)} used by this run{name}", "dim"))
 
 
 def in_front(gpus: Sequence[GpuRow]) -> tuple[list[GpuRow], list[GpuRow]]:
     """The GPUs that the run uses, or all where it is known of none, and the rest; MIG instances below their GPU."""
-    used = {gpu.uuid for gpu in gpus if gpu.used_by_run}
-    parents = {gpu.parent_uuid for gpu in gpus if gpu.uuid in used}
-    kept = [gpu for gpu in gpus if not used or gpu.uuid in used or gpu.uuid in parents]
+    used = {gpu.latest.uuid for gpu in gpus if gpu.used_by_run}
+    parents = {gpu.latest.parent_uuid for gpu in gpus if gpu.latest.uuid in used}
+    kept = [gpu for gpu in gpus if not used or gpu.latest.uuid in used or gpu.latest.uuid in parents]
     front = []
-    for gpu in sorted((gpu for gpu in kept if not _is_child(gpu, kept)), key=lambda gpu: gpu.index):
-        front += [gpu, *(child for child in kept if child.parent_uuid == gpu.uuid)]
-    shown = {gpu.uuid for gpu in front}
-    return front, [gpu for gpu in gpus if gpu.uuid not in shown]
+    for gpu in sorted((gpu for gpu in kept if not _is_child(gpu, kept)), key=lambda gpu: gpu.latest.index):
+        front += [gpu, *(child for child in kept if child.latest.parent_uuid == gpu.latest.uuid)]
+    shown = {gpu.latest.uuid for gpu in front}
+    return front, [gpu for gpu in gpus if gpu.latest.uuid not in shown]
 
 
 def _is_child(gpu: GpuRow, gpus: Iterable[GpuRow]) -> bool:
-    return gpu.parent_uuid is not None and any(other.uuid == gpu.parent_uuid for other in gpus)
+    return gpu.latest.parent_uuid is not None and any(other.latest.uuid == gpu.latest.parent_uuid for other in gpus)
 
 
 def rows_wanted(picture: GpuPicture, width: int, most: int) -> int:
@@ -139,8 +140,8 @@ def _torch_on(gpu: GpuRow, picture: GpuPicture) -> TorchShare | None:
     A process that did not tell where it runs counts only where the run uses a single GPU.
     """
     used = [other for other in picture.gpus if other.used_by_run]
-    alone = len(used) == 1 and used[0].uuid == gpu.uuid
-    rows = [row for row in picture.torch if row.uuid == gpu.uuid or (row.uuid is None and alone)]
+    alone = len(used) == 1 and used[0].latest.uuid == gpu.latest.uuid
+    rows = [row for row in picture.torch if row.uuid == gpu.latest.uuid or (row.uuid is None and alone)]
     reserved = [row.reserved_bytes for row in rows if row.reserved_bytes is not None]
     allocated = [row.allocated_bytes for row in rows if row.allocated_bytes is not None]
     if not rows or len(reserved) < len(rows):
@@ -150,11 +151,11 @@ def _torch_on(gpu: GpuRow, picture: GpuPicture) -> TorchShare | None:
 
 
 def _calm(gpu: GpuRow, stale_s: float) -> GpuRow:
-    """Without the age of fresh figures and the whole seconds of old ones: a still picture is not painted again."""
+    """Without what changes and is not shown, and the age in whole seconds: a still picture is not painted again."""
     return replace(
         gpu,
         stale_s=float(int(gpu.stale_s)) if gpu.stale_s >= stale_s else 0.0,
-        cost_ms=None,
+        latest=structs.replace(gpu.latest, t=0.0, util_samples=[], energy_j=None, xids=[], cost_ms=None),
         util_history=gpu.util_history[-_HISTORY:],
         sm_history=gpu.sm_history[-_HISTORY:],
         tensor_history=gpu.tensor_history[-_HISTORY:],

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from rich.cells import cell_len
 
+from tuimon.records import Gpu
 from tuimon.session.rows import GpuRow
 from tuimon.views.format import ABSENT, celsius, percent, watt
 from tuimon.views.tui.drawing.charts import chart
@@ -37,12 +38,12 @@ class _Grid(NamedTuple):
 
 
 FIGURES = (
-    Figure("tensor", 6, lambda gpu: percent(gpu.tensor_ratio), "strong"),
-    Figure("SM", 5, lambda gpu: percent(gpu.sm_ratio)),
-    Figure("memory", 6, lambda gpu: percent(_full(gpu))),
-    Figure("GiB", 5, lambda gpu: gib(gpu.memory_used_bytes)),
-    Figure("power", 6, lambda gpu: watt(gpu.power_w)),
-    Figure("heat", 6, lambda gpu: celsius(gpu.temperature_c)),
+    Figure("tensor", 6, lambda gpu: percent(gpu.latest.tensor_ratio), "strong"),
+    Figure("SM", 5, lambda gpu: percent(gpu.latest.sm_ratio)),
+    Figure("memory", 6, lambda gpu: percent(_full(gpu.latest))),
+    Figure("GiB", 5, lambda gpu: gib(gpu.latest.memory_used_bytes)),
+    Figure("power", 6, lambda gpu: watt(gpu.latest.power_w)),
+    Figure("heat", 6, lambda gpu: celsius(gpu.latest.temperature_c)),
 )
 #: What stays longest where columns are short.
 _IMPORTANCE = ("memory", "tensor", "power", "heat", "GiB", "SM")
@@ -57,7 +58,7 @@ def gpu_table(views: Sequence[GpuView], width: int, height: int) -> list[Line]:
 
 def folded_line(gpus: Sequence[GpuRow], width: int) -> Line:
     """The GPUs that the run does not use: which, and how busy the busiest of them is."""
-    whole = [gpu for gpu in gpus if gpu.parent_uuid is None]
+    whole = [gpu.latest for gpu in gpus if gpu.latest.parent_uuid is None]
     parts = len(gpus) - len(whole)
     which = f"GPU {spans_of([gpu.index for gpu in whole])}" if whole else ""
     which += f"{' and ' * bool(whole)}{parts} MIG instance{'s' * (parts != 1)}" if parts else ""
@@ -111,7 +112,7 @@ def _row(view: GpuView, grid: _Grid) -> Line:
     return (
         mark_of(view),
         Span(column(name_of(gpu), grid.names), "text" if gpu.used_by_run else "dim"),
-        Span(column(percent(gpu.util_ratio), _UTIL - GAP, ">") + " " * GAP, view.strong),
+        Span(column(percent(gpu.latest.util_ratio), _UTIL - GAP, ">") + " " * GAP, view.strong),
         Span(plot[0] if plot else "", "gpu-edge"),
         *figures,
         Span(" " * GAP * bool(grid.notes)),
@@ -119,6 +120,6 @@ def _row(view: GpuView, grid: _Grid) -> Line:
     )
 
 
-def _full(gpu: GpuRow) -> float | None:
+def _full(gpu: Gpu) -> float | None:
     used, total = gpu.memory_used_bytes, gpu.memory_total_bytes
     return used / total if used is not None and total else None

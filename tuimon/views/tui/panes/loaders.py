@@ -57,7 +57,7 @@ class LoadersPane(Pane[LoadersPicture]):
 
     def has_workers(self) -> bool:
         """Whether there is a loader with workers."""
-        return self.picture is not None and any(row.workers for row in self.picture.loaders)
+        return self.picture is not None and any(row.facts.workers for row in self.picture.loaders)
 
 
 def rows_wanted(loaders: Sequence[LoaderRow]) -> int:
@@ -96,7 +96,7 @@ def loader_lines(loader: LoaderRow, width: int, height: int) -> list[Line]:
         lines.append(_column_names(widths))
         room -= 1
     fits = rows if len(rows) <= room else rows[: room - 1]
-    names = {worker: f"worker {worker.number}" if loader.workers else "main" for worker in fits}
+    names = {worker: f"worker {worker.number}" if loader.facts.workers else "main" for worker in fits}
     lines += [worker_line(worker, names[worker], widths) for worker in fits]
     others = rows[len(fits) :]
     if others:
@@ -106,7 +106,7 @@ def loader_lines(loader: LoaderRow, width: int, height: int) -> list[Line]:
 
 def _worker_rows(loader: LoaderRow) -> tuple[LoaderWorkerRow, ...]:
     """An evaluation in the training process is told by its head alone."""
-    return () if loader.role == "eval" and not loader.workers else loader.worker_rows
+    return () if loader.latest.role == "eval" and not loader.facts.workers else loader.worker_rows
 
 
 def _rows_of(loader: LoaderRow) -> int:
@@ -120,17 +120,17 @@ def _is_idle(loader: LoaderRow) -> bool:
 
 def _head(loader: LoaderRow, width: int) -> Line:
     """``train loader · ImageSet · 2 workers · prefetch 2 · batch 32 · fork · pinned``."""
-    name = f"{loader.role} loader" if loader.role else "loader"
-    workers = {0: "no workers", 1: "1 worker"}.get(loader.workers, f"{loader.workers} workers")
-    facts = [plain(loader.dataset), workers]
-    if loader.prefetch and loader.workers:
-        facts.append(f"prefetch {loader.prefetch}")
-    if loader.batch_size is not None:
-        facts.append(f"batch {loader.batch_size}")
-    facts += [plain(loader.context)] if loader.context else []
-    facts += ["iterable"] if loader.kind == "iterable" else []
-    facts += ["pinned"] if loader.pin_memory else []
-    facts += ["persistent"] if loader.persistent else []
+    name, made = f"{loader.latest.role} loader" if loader.latest.role else "loader", loader.facts
+    workers = {0: "no workers", 1: "1 worker"}.get(made.workers, f"{made.workers} workers")
+    facts = [plain(made.dataset), workers]
+    if made.prefetch and made.workers:
+        facts.append(f"prefetch {made.prefetch}")
+    if made.batch_size is not None:
+        facts.append(f"batch {made.batch_size}")
+    facts += [plain(made.context)] if made.context else []
+    facts += ["iterable"] if made.kind == "iterable" else []
+    facts += ["pinned"] if made.pin_memory else []
+    facts += ["persistent"] if made.persistent else []
     idle = _is_idle(loader)
     spans: list[Span] = [Span(name, "dim" if idle else "data bold")]
     for number, fact in enumerate(facts):
@@ -148,14 +148,14 @@ def _flow(loader: LoaderRow, width: int) -> Line:
     ]
     if loader.start_s is not None and loader.start_s >= _START_SHOWN_S:
         tail.append(line((f"first batch after {loader.start_s:.1f} s", "text"), (" an epoch", "dim")))
-    if loader.waits_for_s is not None and loader.waits_for_s >= 1:
-        tail.insert(0, line((f"waiting for {duration(loader.waits_for_s)}", "warning")))
-    if loader.workers:
+    if loader.latest.waits_for_s is not None and loader.latest.waits_for_s >= 1:
+        tail.insert(0, line((f"waiting for {duration(loader.latest.waits_for_s)}", "warning")))
+    if loader.facts.workers:
         none = f"none ready {percent(loader.ready_none_ratio)}"
         tail.append(line((none, "warning" if starved else "dim")))
     head: list[Span] = []
-    if loader.workers:
-        now = ABSENT if loader.ready_now is None else str(loader.ready_now)
+    if loader.facts.workers:
+        now = ABSENT if loader.latest.ready_last is None else str(loader.latest.ready_last)
         most = ABSENT if loader.ready_most is None else str(loader.ready_most)
         count = Span(f" {now} of {most}", "warning" if starved else "strong")
         head = [Span(column("ready", _NAME), "dim"), count]
