@@ -21,8 +21,8 @@ from tuimon.proc import procfs
 from tuimon.records import Process, Stacks
 from tuimon.session.samples.classify import Sample
 from tuimon.session.session import Session
+from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.processes.threads import ThreadMeter
-from tuimon.sources.run_processes import Targets
 from tuimon.sources.stacks.source import StackSource
 
 SPLIT = Path(__file__).with_name("known_split.py")
@@ -153,11 +153,11 @@ def _truth(process: subprocess.Popen[str]) -> dict[str, float]:
 def _sampled(pid: int, seconds: float, max_cpu_ratio: float) -> tuple[Session, list[Stacks]]:
     """A session that has seen so many seconds of samples, and these samples."""
     windows: list[Stacks] = []
-    targets, session = Targets(pid, None), Session()
-    targets.replace({pid: procfs.start_ticks(pid) or 0}, {pid: "trainer"})
+    table, session = ProcessTable(pid, None), Session()
+    table.publish({pid: procfs.start_ticks(pid) or 0}, {pid: "trainer"})
     facts = {"ppid": 1, "start_unix_s": 0.0, "command": ["python"], "markers": False}
     session.add(Process(t=time.monotonic(), pid=pid, role="trainer", **facts))
-    source = StackSource(targets, max_cpu_ratio=max_cpu_ratio)
+    source = StackSource(table, max_cpu_ratio=max_cpu_ratio)
     until_s = time.monotonic() + seconds
     try:
         while time.monotonic() < until_s:

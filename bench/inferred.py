@@ -18,7 +18,7 @@ from tuimon.proc import procfs
 from tuimon.records import Frames, Process, Record, Stacks
 from tuimon.session.session import Session
 from tuimon.sources.markers.source import MarkerSource
-from tuimon.sources.run_processes import Targets
+from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.stacks.source import StackSource
 
 SHAPES = Path(__file__).with_name("shapes.py")
@@ -92,9 +92,9 @@ def infer(shape: str, seconds: float, max_cpu_ratio: float = 0.03) -> Inferred:
 
 def records_of(pid: int, seconds: float, max_cpu_ratio: float) -> list[Record]:
     """What samples and markers tell of a process in so many seconds."""
-    targets = Targets(pid, None)
-    targets.replace({pid: procfs.start_ticks(pid) or 0}, {pid: "trainer"})
-    sources = (StackSource(targets, max_cpu_ratio=max_cpu_ratio), MarkerSource(targets))
+    table = ProcessTable(pid, None)
+    table.publish({pid: procfs.start_ticks(pid) or 0}, {pid: "trainer"})
+    sources = (StackSource(table, max_cpu_ratio=max_cpu_ratio), MarkerSource(table))
     records: list[Record] = []
     until_s = time.monotonic() + seconds
     try:

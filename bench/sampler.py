@@ -21,7 +21,7 @@ from bench.table import Row, Spread
 from tuimon.proc import procfs
 from tuimon.records import Cost, Process
 from tuimon.session.session import Session
-from tuimon.sources.run_processes import Targets
+from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.stacks.source import StackSource
 
 PROGRAM = str(Path(__file__).with_name("sampled.py"))
@@ -78,16 +78,16 @@ def _watch(case: Case, window_s: float) -> Seen:
         _step_us(first)
         _pass(PLAIN_S, None, Session())
         before_us = _step_us(first)
-        targets, session = _targets(sampled), Session()
-        source = StackSource(targets, max_cpu_ratio=BUDGET_PERCENT / 100)
+        table, session = _table(sampled), Session()
+        source = StackSource(table, max_cpu_ratio=BUDGET_PERCENT / 100)
         for process in sampled:
             session.add(_trainer(process.pid))
         try:
             _pass(SETTLE_S, source, session)
             _step_us(first)
-            began_s, cpu_s = time.monotonic(), targets.sampler_cpu_s + _running_s()
+            began_s, cpu_s = time.monotonic(), table.sampler_cpu_s + _running_s()
             rss_mb = _pass(window_s, source, session)
-            percent = (targets.sampler_cpu_s + _running_s() - cpu_s) / (time.monotonic() - began_s) * 100
+            percent = (table.sampler_cpu_s + _running_s() - cpu_s) / (time.monotonic() - began_s) * 100
             with_us = _step_us(first)
         finally:
             source.close()
@@ -122,11 +122,11 @@ def _started(case: Case, pause_s: float) -> Iterator[list[subprocess.Popen[str]]
             process.communicate()
 
 
-def _targets(sampled: list[subprocess.Popen[str]]) -> Targets:
+def _table(sampled: list[subprocess.Popen[str]]) -> ProcessTable:
     pids = [process.pid for process in sampled]
-    targets = Targets(pids[0], None)
-    targets.replace({pid: procfs.start_ticks(pid) or 0 for pid in pids}, dict.fromkeys(pids, "trainer"))
-    return targets
+    table = ProcessTable(pids[0], None)
+    table.publish({pid: procfs.start_ticks(pid) or 0 for pid in pids}, dict.fromkeys(pids, "trainer"))
+    return table
 
 
 def _trainer(pid: int) -> Process:

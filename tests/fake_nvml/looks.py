@@ -6,19 +6,20 @@ import sys
 
 import msgspec
 
+from tuimon.proc.ring_facts import ring_facts
 from tuimon.sources.nvml.source import GpuSource
-from tuimon.sources.run_processes import Targets
+from tuimon.sources.process_table import ProcessTable
 
 
 def main() -> None:
     now = [0.0]
     interval_s, patience_s = map(float, sys.argv[1:])
-    targets = Targets(os.getpid(), None)
-    source = GpuSource(targets, interval_s, clock=lambda: now[0], patience_s=patience_s)
+    table = ProcessTable(os.getpid(), None)
+    source = GpuSource(table, interval_s, clock=lambda: now[0], patience_s=patience_s)
     for line in sys.stdin:
         order = json.loads(line)
         now[0] = order["now_s"]
-        targets.facts = {os.getpid(): order["facts"]} if order["facts"] else {}
+        table.facts = {os.getpid(): ring_facts(order["facts"])} if order["facts"] else {}
         print(msgspec.json.encode(list(source.read())).decode(), flush=True)
     source.close()
 

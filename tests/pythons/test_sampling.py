@@ -16,8 +16,8 @@ from tuimon.launch import attached
 from tuimon.proc import procfs
 from tuimon.proc.pthreads import os_ids
 from tuimon.proc.pythons import is_free_threaded, is_python
+from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.processes.source import ProcessSource
-from tuimon.sources.run_processes import Targets
 from tuimon.sources.stacks import pyspy
 from tuimon.sources.stacks.closeup import CloseUp
 
@@ -115,10 +115,10 @@ def _static_library() -> str:
 def test_an_embedded_python_is_found_and_sampled(host_program: str, tmp_path: Path) -> None:
     with running(tmp_path, BUSY, python=host_program) as process:
         assert attached.is_python(process.pid)
-        targets = Targets(process.pid, None)
-        processes = ProcessSource(targets, 1.0)
-        until(lambda: [*processes.read()] and targets.roles.get(process.pid) == "trainer", "its role")
-        with looking(targets, max_cpu_ratio=1.0) as look:
+        table = ProcessTable(process.pid, None)
+        processes = ProcessSource(table, 1.0)
+        until(lambda: [*processes.read()] and table.roles.get(process.pid) == "trainer", "its role")
+        with looking(table, max_cpu_ratio=1.0) as look:
             look.until(lambda it: "crunch" in it.functions(), "a window")
 
 

@@ -13,11 +13,12 @@ from typing import Literal
 from tuimon.errors import LaunchError
 from tuimon.launch import Launched, look_at, new_run_id, output_path
 from tuimon.monitor.monitor import Monitor
-from tuimon.records import Header, Notice, Record
+from tuimon.records import Header, Notice
 from tuimon.sources.base import Source
 from tuimon.sources.log.output import OutputTail
 from tuimon.sources.log.reader import LogSource, LogWriter
-from tuimon.sources.run_processes import Targets
+from tuimon.sources.notices import NoticeSource
+from tuimon.sources.process_table import ProcessTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +61,9 @@ def open_run(command: Sequence[str], options: Options) -> Monitor:
         if log is not None:
             log.discard()
         raise
-    targets = Targets(launched.pid, run_id)
+    table = ProcessTable(launched.pid, run_id)
     return Monitor(
-        _sources(targets, options),
+        _sources(table, options),
         header=_header("run", launched.pid, command, options),
         log=log,
         watched=launched,
@@ -74,9 +75,9 @@ def open_attach(pid: int, options: Options) -> Monitor:
     """Watch a process that runs. Raises TargetError when it cannot be, LogError when the log cannot be written."""
     attached = look_at(pid)
     log = LogWriter(options.log) if options.log else None
-    targets = Targets(pid, attached.run_id)
+    table = ProcessTable(pid, attached.run_id)
     return Monitor(
-        _sources(targets, options),
+        _sources(table, options),
         header=_header("attach", pid, attached.command, options),
         log=log,
         watched=attached,
@@ -89,53 +90,35 @@ def open_log(path: str, speed: float | None = None) -> Monitor:
     return Monitor([LogSource(path, speed, follow=True)], replay=True)
 
 
-def _sources(targets: Targets, options: Options) -> list[Source]:
+def _sources(table: ProcessTable, options: Options) -> list[Source]:
     from tuimon.sources.processes.machine import MachineSource  # noqa: PLC0415  (a replay needs none of these)
     from tuimon.sources.processes.source import ProcessSource  # noqa: PLC0415
 
-    sources: list[Source] = [ProcessSource(targets, options.window_s), MachineSource(targets)]
-    switched_off: list[Record] = []
+    sources: list[Source] = [ProcessSource(table, options.window_s), MachineSource(table)]
+    switched_off: list[Notice] = []
     if options.markers:
         from tuimon.sources.markers.source import MarkerSource  # noqa: PLC0415
 
-        sources.append(MarkerSource(targets, options.window_s))
+        sources.append(MarkerSource(table, options.window_s))
     else:
         switched_off.append(_off("markers"))
     if options.stacks:
         from tuimon.sources.stacks.source import StackSource  # noqa: PLC0415
 
-        sources.append(StackSource(targets, options.rate_hz, options.sampling_ratio))
+        sources.append(StackSource(table, options.rate_hz, options.sampling_ratio))
     else:
         switched_off.append(_off("stacks"))
     if options.gpu:
         from tuimon.sources.nvml.source import GpuSource  # noqa: PLC0415
 
-        sources.append(GpuSource(targets, options.window_s))
+        sources.append(GpuSource(table, options.window_s))
     else:
         switched_off.append(_off("gpu"))
-    return [*sources, _Said(switched_off)] if switched_off else sources
+    return [*sources, NoticeSource(switched_off)] if switched_off else sources
 
 
 def _off(source: Literal["markers", "stacks", "gpu"]) -> Notice:
     return Notice(t=time.monotonic(), pid=0, source=source, level="info", message=f"switched off (--no-{source})")
-
-
-class _Said:
-    """A source of a few records that are known from the start."""
-
-    name = "options"
-    period_s = 60.0
-
-    def __init__(self, records: list[Record]) -> None:
-        self._records = records
-
-    def read(self) -> list[Record]:
-        """All of them, once."""
-        records, self._records = self._records, []
-        return records
-
-    def close(self) -> None:
-        """Nothing is held."""
 
 
 def _header(mode: Literal["run", "attach"], pid: int, command: Sequence[str], options: Options) -> Header:

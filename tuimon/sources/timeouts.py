@@ -1,4 +1,4 @@
-"""Calls that may hang: done on a thread of their own, waited for only so long."""
+"""Calls that may hang, each made on another thread and waited for only so long."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ class _Answer(NamedTuple, Generic[T]):
     error: Exception | None
 
 
-class Patience(Generic[T]):
-    """One call at a time. A call that hangs keeps its thread, and nobody else."""
+class CallWithTimeout(Generic[T]):
+    """One call at a time. A call that hangs holds up its own thread and no other."""
 
     def __init__(self, name: str) -> None:
         self._work: queue.SimpleQueue[Callable[[], T]] = queue.SimpleQueue()
         self._answers: queue.SimpleQueue[_Answer[T]] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self.pending = False  # a call is under way that nobody has had the answer of
+        self.pending = False  # a call is under way whose answer nobody has received
 
-    def ask(self, work: Callable[[], T], timeout_s: float) -> T | None:
-        """What ``work`` returns, or raises what it raises; None when that takes longer.
+    def call(self, work: Callable[[], T], timeout_s: float) -> T | None:
+        """Return what ``work`` returns, or raise what it raises; None when that takes longer.
 
-        While an earlier call is under way its answer is what is waited for, and ``work`` is not done.
+        While an earlier call is under way, its answer is waited for instead and ``work`` is not called.
         """
         if not self.pending:
             if self._thread.ident is None:
@@ -48,5 +48,5 @@ class Patience(Generic[T]):
             work = self._work.get()
             try:
                 self._answers.put(_Answer(work(), None))
-            except Exception as error:  # noqa: BLE001  (raised again where it was asked)
+            except Exception as error:  # noqa: BLE001  (raised again in the caller's thread)
                 self._answers.put(_Answer(None, error))

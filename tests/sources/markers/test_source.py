@@ -13,7 +13,7 @@ from tuimon.sources.markers import source as module
 from tuimon.sources.markers.follower import RingFollower, quantile
 from tuimon.sources.markers.ranges import RangeTracker
 from tuimon.sources.markers.source import MarkerSource
-from tuimon.sources.run_processes import Targets
+from tuimon.sources.process_table import ProcessTable
 
 PLAIN = "fetch:5 wait:3 bwd:4 wait:1 opt:2 wait:1"  # 16 ms
 SECOND = 1000 * MS
@@ -184,14 +184,14 @@ class Clock:
 
 def test_a_ring_of_the_run_is_found_and_followed(ring_directory):
     writer = write(ring_directory, run="r1")
-    targets, clock = Targets(os.getpid(), "r1"), Clock()
-    source = MarkerSource(targets, 1.0, clock)
+    table, clock = ProcessTable(os.getpid(), "r1"), Clock()
+    source = MarkerSource(table, 1.0, clock)
     source.read()
     clock.ahead_s = 2
     records = list(source.read())
     assert sum(record.count for record in records) == 4
-    assert targets.facts[os.getpid()]["torch"] == "2.13.0"
-    assert os.getpid() in targets.trainers()
+    assert table.facts[os.getpid()].torch == "2.13.0"
+    assert os.getpid() in table.trainers()
     writer.unlink()  # as at the end of a process, or an exec
     clock.ahead_s = 3
     assert sum(record.count for record in source.read()) == 1
@@ -206,30 +206,30 @@ def test_what_a_short_run_left_is_read_and_removed(ring_directory):
     with gone.open("r+b") as file:  # start ticks in the header
         file.seek(20)
         file.write((1).to_bytes(8, "little"))
-    source = MarkerSource(Targets(os.getpid(), "r1"), 1.0)
+    source = MarkerSource(ProcessTable(os.getpid(), "r1"), 1.0)
     assert sum(record.count for record in source.read()) == 3
     assert not gone.exists()
 
 
 def test_a_ring_of_another_run_is_left_alone(ring_directory):
     write(ring_directory, run="other")
-    targets = Targets(1, "r1")
-    source = MarkerSource(targets, 1.0)
+    table = ProcessTable(1, "r1")
+    source = MarkerSource(table, 1.0)
     assert list(source.read()) == []
-    assert targets.facts == {}
+    assert table.facts == {}
 
 
 def test_garbage_among_the_rings_is_left_alone(ring_directory):
     (ring_directory / "12-34.ring").write_bytes(b"x" * 5000)
     (ring_directory / f"{os.getpid()}-1.ring").write_bytes(b"")
     (ring_directory / "not a ring").write_text("")
-    source = MarkerSource(Targets(os.getpid(), None), 1.0)
+    source = MarkerSource(ProcessTable(os.getpid(), None), 1.0)
     assert list(source.read()) == []
 
 
 def test_no_directory_no_markers(monkeypatch):
     monkeypatch.setenv("TUIMON_RING_DIR", "/nonexistent/rings")
-    assert list(MarkerSource(Targets(os.getpid(), None)).read()) == []
+    assert list(MarkerSource(ProcessTable(os.getpid(), None)).read()) == []
     assert module.MarkerSource.period_s <= 0.5
 
 

@@ -5,8 +5,8 @@ import os
 import pytest
 
 from tuimon.proc import procfs
+from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.processes.machine import MachineSource
-from tuimon.sources.run_processes import Targets
 
 MEMINFO = "MemTotal:       16000000 kB\nMemFree:  100 kB\nMemAvailable:    4000000 kB\nHugePages_Total:  0\n"
 
@@ -17,7 +17,7 @@ class Machine:
     def __init__(self, folder):
         self.folder = folder
         self.now_s = 10.0
-        self.source = MachineSource(Targets(os.getpid(), None), lambda: self.now_s, str(folder))
+        self.source = MachineSource(ProcessTable(os.getpid(), None), lambda: self.now_s, str(folder))
 
     def write(self, path, text):
         file = self.folder / path.format(pid=os.getpid())
@@ -86,5 +86,5 @@ def test_version_one_and_its_way_of_no_limit(machine):
 
 
 def test_this_machine():
-    (record,) = MachineSource(Targets(os.getpid(), None)).read()
+    (record,) = MachineSource(ProcessTable(os.getpid(), None)).read()
     assert 0 < record.available_bytes <= record.total_bytes

@@ -12,11 +12,12 @@ from pathlib import Path
 
 from tests.sources.programs import running, until
 from tuimon.proc import procfs
+from tuimon.proc.ring_facts import RingFacts
 from tuimon.records import Process, Record, ThreadCpu, Threads
+from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.processes.own_cost import CostMeter
 from tuimon.sources.processes.source import ProcessSource
 from tuimon.sources.processes.threads import list_rows
-from tuimon.sources.run_processes import Targets
 
 FAMILY = """
 import os, subprocess, sys, threading
@@ -70,30 +71,30 @@ def test_a_family_appears_and_ends(tmp_path: Path) -> None:
     with running(tmp_path, FAMILY) as root:
         children = f"/proc/{root.pid}/task/{root.pid}/children"
         worker, sleep = map(int, Path(children).read_text().split())
-        targets = Targets(root.pid, "run")
-        look = Look(ProcessSource(targets, 0.05))
+        table = ProcessTable(root.pid, "run")
+        look = Look(ProcessSource(table, 0.05))
         main = look.when(root.pid, lambda p: p.role == "trainer")
         assert main.command == [sys.executable, str(tmp_path / "program.py")]
         assert (main.ppid, main.markers, main.ended) == (os.getpid(), False, False)
         assert abs(main.start_unix_s - os.stat(f"/proc/{root.pid}").st_ctime) < 5
         assert look.when(worker, lambda p: p.role == "worker").ppid == root.pid
         assert look.when(sleep, lambda p: p.role == "other").command == ["sleep", "1000"]
-        assert set(targets.pids()) == {root.pid, worker, sleep}
-        assert targets.roles == {root.pid: "trainer", worker: "worker", sleep: "other"}
+        assert set(table.pids()) == {root.pid, worker, sleep}
+        assert table.roles == {root.pid: "trainer", worker: "worker", sleep: "other"}
         assert root.stdin
         root.stdin.write("\n")
         root.stdin.flush()
         look.when(worker, lambda p: p.ended)
         look.when(sleep, lambda p: p.ended)
-        assert targets.pids() == (root.pid,)
+        assert table.pids() == (root.pid,)
         root.kill()
         look.when(root.pid, lambda p: p.ended)  # a zombie has ended
-        assert targets.pids() == ()
+        assert table.pids() == ()
 
 
 def test_nothing_new_is_nothing_said(tmp_path: Path) -> None:
     with running(tmp_path, "import time; print('up', flush=True); time.sleep(1000)") as root:
-        look = Look(ProcessSource(Targets(root.pid, None), 0.05))
+        look = Look(ProcessSource(ProcessTable(root.pid, None), 0.05))
         for _ in range(15):
             look()
         assert len([r for r in look.records if isinstance(r, Process)]) == 1
@@ -109,7 +110,7 @@ def test_a_shell_that_becomes_python(tmp_path: Path) -> None:
         env={"RANK": "2", "WORLD_SIZE": "4"},
     )
     try:
-        look = Look(ProcessSource(Targets(shell.pid, "run"), 0.05))
+        look = Look(ProcessSource(ProcessTable(shell.pid, "run"), 0.05))
         look.when(shell.pid, lambda p: p.role == "other" and p.command[:1] == ["sh"])
         shell.stdin.write("\n")  # type: ignore[union-attr]  # is a pipe
         shell.stdin.flush()  # type: ignore[union-attr]
@@ -135,7 +136,7 @@ sys.stdin.readline()
     with running(tmp_path, source) as root:
         (child,) = procfs.children(root.pid, root.pid)
         try:
-            look = Look(ProcessSource(Targets(root.pid, "run"), 0.05))
+            look = Look(ProcessSource(ProcessTable(root.pid, "run"), 0.05))
             look.when(child, lambda p: True)
             assert root.stdin
             root.stdin.write("\n")
@@ -149,30 +150,18 @@ sys.stdin.readline()
 
 def test_what_the_markers_found_is_added(tmp_path: Path) -> None:
     with running(tmp_path, "import time; print('up', flush=True); time.sleep(1000)") as stranger:
-        targets = Targets(os.getpid(), "run")
-        targets.add(stranger.pid)
-        targets.mark_trainer(stranger.pid)
-        targets.facts[stranger.pid] = {
-            "rank": 3,
-            "world_size": 8,
-            "python": "3.11.7",
-            "torch": "2.13.0",
-            "gpu_uuids": ["GPU-1"],
-        }
-        look = Look(ProcessSource(targets, 0.05))
+        table = ProcessTable(os.getpid(), "run")
+        table.name_process(stranger.pid)
+        table.mark_trainer(stranger.pid)
+        table.facts[stranger.pid] = RingFacts(
+            rank=3, world_size=8, python="3.11.7", torch="2.13.0", gpu_uuids=("GPU-1",)
+        )
+        look = Look(ProcessSource(table, 0.05))
         found = look.when(stranger.pid, lambda p: p.role == "trainer")
         assert found.markers
         assert found.markers_reason is None
         assert (found.rank, found.world_size, found.python, found.torch) == (3, 8, "3.11.7", "2.13.0")
         assert found.gpu_uuids == ["GPU-1"]
-
-
-def test_facts_of_a_strange_kind_do_no_harm(tmp_path: Path) -> None:
-    with running(tmp_path, "import time; print('up', flush=True); time.sleep(1000)") as root:
-        targets = Targets(root.pid, "run")
-        targets.facts[root.pid] = {"rank": [], "world_size": "many", "python": 3, "gpu_uuids": "GPU-1"}
-        found = Look(ProcessSource(targets, 0.05)).when(root.pid, lambda p: p.markers)
-        assert (found.rank, found.world_size, found.python, found.gpu_uuids) == (None, None, None, [])
 
 
 THREADS = r"""
@@ -198,7 +187,7 @@ event.wait()
 
 def test_threads_of_a_process(tmp_path: Path) -> None:
     with running(tmp_path, THREADS) as root:
-        look = Look(ProcessSource(Targets(root.pid, "run"), 0.2))
+        look = Look(ProcessSource(ProcessTable(root.pid, "run"), 0.2))
         named = {") R 1 (\n", "pt_autograd_*", "\ufffd[bold]"}
         record = look.threads(root.pid, lambda r: named <= {t.name for t in r.threads} and r.window_s > 0.01)
         rows = {row.name: row for row in record.threads}
@@ -224,7 +213,7 @@ print("up", flush=True)
 event.wait()
 """
     with running(tmp_path, source) as root:
-        look = Look(ProcessSource(Targets(root.pid, "run"), 0.1))
+        look = Look(ProcessSource(ProcessTable(root.pid, "run"), 0.1))
         record = look.threads(root.pid, lambda r: sum(t.count for t in r.threads) + r.folded == 1001)
         assert len(record.threads) <= 32
 
@@ -266,27 +255,27 @@ def test_rows_are_bounded_and_the_rest_counted() -> None:
     assert sum(thread.count for thread in listed) + folded == 1 + 48 + 7
 
 
-def test_targets_tell_a_process_from_a_later_one_of_its_pid() -> None:
+def test_the_table_tells_a_process_from_a_later_one_of_its_pid() -> None:
     me = os.getpid()
-    targets = Targets(me, None)
+    table = ProcessTable(me, None)
     start = procfs.start_ticks(me)
     assert start is not None
-    targets.mark_trainer(me)
-    assert targets.trainers() == {me}
-    assert targets.lives(me, start)
-    assert not targets.lives(me, start - 1)
-    targets.replace({me: start + 5}, {me: "trainer"})  # as if the pid had come back
-    assert targets.trainers() == frozenset()
-    targets.mark_trainer(2**22 + 1)
-    targets.add(2**22 + 1)
-    assert list(targets.added()) == []
+    table.mark_trainer(me)
+    assert table.trainers() == {me}
+    assert table.is_alive(me, start)
+    assert not table.is_alive(me, start - 1)
+    table.publish({me: start + 5}, {me: "trainer"})  # as if the pid had come back
+    assert table.trainers() == frozenset()
+    table.mark_trainer(2**22 + 1)
+    table.name_process(2**22 + 1)
+    assert list(table.named) == []
 
 
 def test_a_root_that_is_gone_has_no_processes() -> None:
-    targets = Targets(2**22 + 1, "run")
-    source = ProcessSource(targets, 1.0)
+    table = ProcessTable(2**22 + 1, "run")
+    source = ProcessSource(table, 1.0)
     assert [r for r in source.read() if isinstance(r, (Process, Threads))] == []
-    assert targets.pids() == ()
+    assert table.pids() == ()
 
 
 def test_own_cost() -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from tests.sources.programs import until
 from tuimon.proc import procfs
 from tuimon.records import Frame, Frames, Gil, Notice, Record, Stacks
-from tuimon.sources.run_processes import Targets
+from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.stacks.source import StackSource
 
 
@@ -56,9 +56,9 @@ class Look:
 
 
 @contextlib.contextmanager
-def looking(targets: Targets, **options: object) -> Iterator[Look]:
+def looking(table: ProcessTable, **options: object) -> Iterator[Look]:
     """A source that leaves no py-spy behind."""
-    source = StackSource(targets, **options)  # type: ignore[arg-type]  # passed through
+    source = StackSource(table, **options)  # type: ignore[arg-type]  # passed through
     try:
         yield Look(source)
     finally:
@@ -73,8 +73,8 @@ def pyspies() -> list[int]:
     return [child for child in children if procfs.executable(child) == "py-spy"]
 
 
-def trainer(pid: int) -> Targets:
+def trainer(pid: int) -> ProcessTable:
     """A run of one training process."""
-    targets = Targets(pid, None)
-    targets.replace({pid: procfs.start_ticks(pid) or 0}, {pid: "trainer"})
-    return targets
+    table = ProcessTable(pid, None)
+    table.publish({pid: procfs.start_ticks(pid) or 0}, {pid: "trainer"})
+    return table

@@ -15,7 +15,7 @@ import pytest
 from tests.sources.programs import running, until
 from tests.sources.stacks.sampling import Look, pyspies
 from tuimon.proc import procfs
-from tuimon.sources.run_processes import Targets
+from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.stacks import pyspy
 from tuimon.sources.stacks.source import StackSource
 
@@ -48,8 +48,8 @@ def look() -> Iterator[Callable[..., Look]]:
     """Makes sources of which none outlives the test."""
     made: list[StackSource] = []
 
-    def make(targets: Targets, **options: object) -> Look:
-        made.append(StackSource(targets, **options))  # type: ignore[arg-type]  # passed through
+    def make(table: ProcessTable, **options: object) -> Look:
+        made.append(StackSource(table, **options))  # type: ignore[arg-type]  # passed through
         return Look(made[-1])
 
     yield make
@@ -60,8 +60,8 @@ def look() -> Iterator[Callable[..., Look]]:
 
 def test_a_known_split_of_time(tmp_path: Path, look: Callable[..., Look]) -> None:
     with running(tmp_path, BUSY) as process:
-        targets = Targets(process.pid, None)
-        looking = look(targets, max_cpu_ratio=1.0)
+        table = ProcessTable(process.pid, None)
+        looking = look(table, max_cpu_ratio=1.0)
         looking.until(lambda it: sum(s.samples for s in it.stacks) >= 250, "250 samples")
         counts: Counter[str] = Counter()
         for record in looking.stacks:
@@ -79,12 +79,12 @@ def test_a_known_split_of_time(tmp_path: Path, look: Callable[..., Look]) -> Non
         (loop, *_) = {f.source for f in looking.frames if f.function == "<module>"} & {"sixty()", "forty()"}
         assert loop
         assert all(frame.user for frame in looking.frames if frame.file == str(tmp_path / "program.py"))
-        assert targets.sampler_cpu_s > 0
+        assert table.sampler_cpu_s > 0
 
 
 def test_threads_bear_their_os_id_and_name(tmp_path: Path, look: Callable[..., Look]) -> None:
     with running(tmp_path, BUSY) as process:
-        looking = look(Targets(process.pid, None))
+        looking = look(ProcessTable(process.pid, None))
         looking.until(lambda it: it.stacks, "a window")
         threads = {(stack.tid, stack.thread) for stack in looking.stacks[0].stacks}
         assert {name for _, name in threads} == {"MainThread", "a [bold] name"}
@@ -95,7 +95,7 @@ def test_threads_bear_their_os_id_and_name(tmp_path: Path, look: Callable[..., L
 
 def test_windows_follow_each_other(tmp_path: Path, look: Callable[..., Look]) -> None:
     with running(tmp_path, SLEEP) as process:
-        looking = look(Targets(process.pid, None), rate_hz=20, max_cpu_ratio=1.0)
+        looking = look(ProcessTable(process.pid, None), rate_hz=20, max_cpu_ratio=1.0)
         began = time.monotonic()
         looking.until(lambda it: len(it.stacks) >= 2, "two windows")
         took_s = time.monotonic() - began
@@ -109,22 +109,22 @@ def test_windows_follow_each_other(tmp_path: Path, look: Callable[..., Look]) ->
 
 def test_a_process_that_ends_in_the_middle_of_a_window(tmp_path: Path, look: Callable[..., Look]) -> None:
     with running(tmp_path, "import time; print('up', flush=True); time.sleep(0.2); input()") as process:
-        targets = Targets(process.pid, None)
-        looking = look(targets)
+        table = ProcessTable(process.pid, None)
+        looking = look(table)
         looking.until(lambda _: pyspies(), "py-spy to start")
         process.kill()
         looking.until(lambda _: not pyspies(), "the window to end")
         looking.until(lambda _: True, "another look")
         assert looking.notices == []
         process.wait()
-        targets.replace({}, {})
+        table.publish({}, {})
         looking.until(lambda _: True, "another look")
         assert pyspies() == []
 
 
 def test_a_pyspy_that_is_killed_is_started_again(tmp_path: Path, look: Callable[..., Look]) -> None:
     with running(tmp_path, SLEEP) as process:
-        looking = look(Targets(process.pid, None))
+        looking = look(ProcessTable(process.pid, None))
         looking.until(lambda _: pyspies(), "py-spy to start")
         os.kill(pyspies()[0], signal.SIGKILL)
         looking.until(lambda it: it.stacks, "a window after all")
@@ -147,7 +147,7 @@ def test_without_pyspy(tmp_path: Path, look: Callable[..., Look]) -> None:
     binary: list[str | None] = [None]
     now_s = [1000.0]
     with running(tmp_path, SLEEP) as process:
-        looking = look(Targets(process.pid, None), clock=lambda: now_s[0], binary=lambda: binary[0])
+        looking = look(ProcessTable(process.pid, None), clock=lambda: now_s[0], binary=lambda: binary[0])
         looking.until(lambda _: True, "a look")
         (notice,) = looking.notices
         assert (notice.source, notice.level) == ("stacks", "warning")
@@ -182,7 +182,7 @@ def test_a_pyspy_that_fails(tmp_path: Path, look: Callable[..., Look], script: s
         return bool(it.notices)
 
     with running(tmp_path, SLEEP) as process:
-        looking = look(Targets(process.pid, None), clock=lambda: now_s[0], binary=lambda: str(failing))
+        looking = look(ProcessTable(process.pid, None), clock=lambda: now_s[0], binary=lambda: str(failing))
         looking.until(later, "a notice")
         (notice,) = looking.notices
         assert word in notice.message
@@ -200,7 +200,7 @@ def test_a_pyspy_that_cannot_be_started(tmp_path: Path, look: Callable[..., Look
     broken.write_text("no program")
     broken.chmod(stat.S_IRUSR)
     with running(tmp_path, SLEEP) as process:
-        looking = look(Targets(process.pid, None), binary=lambda: str(broken))
+        looking = look(ProcessTable(process.pid, None), binary=lambda: str(broken))
         looking.until(lambda it: it.notices, "a notice")
         assert "does not start" in looking.notices[0].message
 
@@ -219,9 +219,9 @@ threading.Event().wait()
     with running(tmp_path, source) as process:
         workers = procfs.children(process.pid, process.pid)
         starts = {pid: procfs.start_ticks(pid) or 0 for pid in (process.pid, *workers)}
-        targets = Targets(process.pid, None)
-        targets.replace(starts, {process.pid: "trainer", **dict.fromkeys(workers, "worker")})
-        looking = look(targets, max_cpu_ratio=0.5)
+        table = ProcessTable(process.pid, None)
+        table.publish(starts, {process.pid: "trainer", **dict.fromkeys(workers, "worker")})
+        looking = look(table, max_cpu_ratio=0.5)
         most = 0
 
         def all_seen(it: Look) -> bool:
@@ -235,10 +235,10 @@ threading.Event().wait()
 
 def test_a_process_that_begins_to_train_gets_a_fresh_window(tmp_path: Path, look: Callable[..., Look]) -> None:
     with running(tmp_path, SLEEP) as process:
-        targets = Targets(process.pid, None)
-        looking = look(targets, max_cpu_ratio=1.0)
+        table = ProcessTable(process.pid, None)
+        looking = look(table, max_cpu_ratio=1.0)
         looking.until(lambda it: len(it.stacks) == 1, "a window")
-        targets.mark_trainer(process.pid)
+        table.mark_trainer(process.pid)
         looking.until(lambda it: len(it.stacks) == 3, "two more")
         _, cut, fresh = looking.stacks
         assert cut.window_s < 1.9
@@ -250,7 +250,7 @@ def test_programs_that_are_no_python_are_left_alone(tmp_path: Path, look: Callab
 
     process = subprocess.Popen(["sleep", "1000"])
     try:
-        looking = look(Targets(process.pid, "run"))
+        looking = look(ProcessTable(process.pid, "run"))
         until(lambda: procfs.executable(process.pid) != Path("/proc/self/exe").resolve().name, "exec")
         for _ in range(5):
             looking.until(lambda _: True, "a look")

@@ -13,7 +13,7 @@ import pytest
 from tests.sources.programs import running, until
 from tests.sources.stacks.sampling import Look, looking, pyspies, trainer
 from tuimon.records import Stacks
-from tuimon.sources.run_processes import Targets
+from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.stacks import pyspy, pyspy_errors
 
 if pyspy.find() is None:
@@ -80,10 +80,10 @@ def test_a_pid_that_comes_back_is_another_process(tmp_path: Path) -> None:
     """The window of the old one is no longer wanted, the new one begins with short windows again."""
     with running(tmp_path, WAIT) as process, looking(trainer(process.pid), max_cpu_ratio=1.0) as look:
         look.until(lambda it: len(it.stacks) >= 2, "two windows")
-        targets = look.source._targets
-        old = targets.start_ticks(process.pid)
+        table = look.source._table
+        old = table.start_ticks(process.pid)
         assert old is not None
-        targets.replace({process.pid: old + 1}, {process.pid: "trainer"})
+        table.publish({process.pid: old + 1}, {process.pid: "trainer"})
         look.until(lambda it: len(it.stacks) >= 4, "two more")
         assert look.stacks[3].window_s < 1.9 or look.stacks[2].window_s < 1.9
 
@@ -217,5 +217,5 @@ def test_windows_without_a_single_sample_are_no_failure(tmp_path: Path) -> None:
 
 
 def test_targets_without_training_are_sampled_all_the_same(tmp_path: Path) -> None:
-    with running(tmp_path, WAIT) as process, looking(Targets(process.pid, None)) as look:
+    with running(tmp_path, WAIT) as process, looking(ProcessTable(process.pid, None)) as look:
         look.until(lambda it: it.stacks, "a window")

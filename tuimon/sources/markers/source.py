@@ -10,9 +10,10 @@ from contextlib import suppress
 from tuimon.agent.ring import layout
 from tuimon.agent.ring.reader import RingError, RingReader
 from tuimon.proc import procfs
+from tuimon.proc.ring_facts import ring_facts
 from tuimon.records import Record
 from tuimon.sources.markers.follower import RingFollower
-from tuimon.sources.run_processes import Targets
+from tuimon.sources.process_table import ProcessTable
 
 
 class MarkerSource:
@@ -23,9 +24,9 @@ class MarkerSource:
     period_s = 0.25
 
     def __init__(
-        self, targets: Targets, interval_s: float = 1.0, clock_ns: Callable[[], int] = time.monotonic_ns
+        self, table: ProcessTable, interval_s: float = 1.0, clock_ns: Callable[[], int] = time.monotonic_ns
     ) -> None:
-        self._targets = targets
+        self._table = table
         self._interval_s = interval_s
         self._clock_ns = clock_ns
         self._followers: dict[str, RingFollower] = {}  # by path: pid and start time
@@ -46,8 +47,10 @@ class MarkerSource:
                 out.extend(follower.last(now_ns))
                 self._drop(path)
             if follower.trains:
-                self._targets.mark_trainer(follower.pid)
-            self._targets.facts[follower.pid] = follower.reader.meta() or self._targets.facts[follower.pid]
+                self._table.mark_trainer(follower.pid)
+            meta = follower.reader.meta()
+            if meta:
+                self._table.facts[follower.pid] = ring_facts(meta)
             if not goes_on:
                 self._let_go(follower)
         return out
@@ -61,11 +64,7 @@ class MarkerSource:
     def _let_go(self, follower: RingFollower) -> None:
         """Its process has ended: what it left of the run that we started is ours to remove."""
         reader = follower.reader
-        if (
-            self._targets.run_id is not None
-            and reader.meta().get("run") == self._targets.run_id
-            and reader.is_current()
-        ):
+        if self._table.run_id is not None and reader.meta().get("run") == self._table.run_id and reader.is_current():
             with suppress(OSError):
                 os.unlink(reader.path)
         reader.close()
@@ -75,7 +74,7 @@ class MarkerSource:
         self._foreign.add(path)
 
     def _look_for_rings(self) -> None:
-        ours = set(self._targets.pids())
+        ours = set(self._table.pids())
         paths = {
             os.path.join(place, name): _pid_of(name) for place in layout.ring_directories() for name in _rings(place)
         }
@@ -95,14 +94,14 @@ class MarkerSource:
             self._foreign.add(path)
             return
         meta = reader.meta()
-        same_run = self._targets.run_id is not None and meta.get("run") == self._targets.run_id
+        same_run = self._table.run_id is not None and meta.get("run") == self._table.run_id
         if not (same_run or (descends and _goes_on(reader))):
             reader.close()
             if meta:  # otherwise it is still being made: look again
                 self._foreign.add(path)
             return
-        self._targets.add(reader.pid)
-        self._targets.facts[reader.pid] = meta
+        self._table.name_process(reader.pid)
+        self._table.facts[reader.pid] = ring_facts(meta)
         self._followers[path] = RingFollower(reader, self._interval_s, self._clock_ns())
 
 

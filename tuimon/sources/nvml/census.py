@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 from typing import NamedTuple
 
+from tuimon.sources.notices import Problem
 from tuimon.sources.nvml import errors, mig
 from tuimon.sources.nvml import library as nvml
 from tuimon.sources.nvml.library import Library, NvmlError
 from tuimon.sources.nvml.processes import pid_trust
-from tuimon.sources.timeouts import Patience
-from tuimon.sources.trouble import Trouble
+from tuimon.sources.timeouts import CallWithTimeout
 from tuimon.text import plain
 
 #: Waking the driver takes seconds, with many GPUs tens of them.
@@ -27,12 +27,12 @@ class Census(NamedTuple):
     pids_known: bool  # whether the driver's pids are pids here
 
 
-def census() -> Census | Trouble:
+def census() -> Census | Problem:
     """Ask the driver; a trouble where there is nothing to ask, or where it does not answer."""
-    return Patience[Census | Trouble]("tuimon-nvml").ask(_census, _PATIENCE_S) or errors.hangs()
+    return CallWithTimeout[Census | Problem]("tuimon-nvml").call(_census, _PATIENCE_S) or errors.hangs()
 
 
-def _census() -> Census | Trouble:
+def _census() -> Census | Problem:
     try:
         library = nvml.Library()
     except NvmlError as error:
@@ -46,7 +46,7 @@ def _census() -> Census | Trouble:
             library.close()
 
 
-def _count(library: Library) -> Census | Trouble:
+def _count(library: Library) -> Census | Problem:
     driver = plain(str(library.call(library.api.nvmlSystemGetDriverVersion)))
     handles = [library.handle(index) for index in range(library.device_count())]
     if not handles:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
 from tuimon.proc import procfs
+from tuimon.proc.ring_facts import RingFacts
 from tuimon.records import Gpu, bare_uuid
 from tuimon.sources.nvml.visible_devices import Visible, named
-from tuimon.sources.run_processes import Targets
+from tuimon.sources.process_table import ProcessTable
 
 
 class GpuChoice:
     """What was learned so far."""
 
-    def __init__(self, targets: Targets) -> None:
-        self._targets = targets
+    def __init__(self, table: ProcessTable) -> None:
+        self._table = table
         self._told: set[str] = set()  # bare UUIDs, here and below
         self._named: set[str] = set()
         self._computing: set[str] = set()
@@ -33,10 +34,10 @@ class GpuChoice:
 
     def learn(self, found: Sequence[Gpu], gpus: Sequence[Visible | None]) -> list[Gpu]:
         """Take in a look; ``found`` with ``chosen`` set. ``gpus`` is in PCI order, None for one that never answered."""
-        facts = list(self._targets.facts.values())
-        self._told = {bare_uuid(str(uuid)) for fact in facts for uuid in _list(fact.get("gpu_uuids")) if uuid}
+        facts = list(self._table.facts.values())
+        self._told = {bare_uuid(uuid) for each in facts for uuid in each.gpu_uuids}
         self._named = set() if self._told else self._by_variable(facts, gpus)
-        pids = set(self._targets.pids())
+        pids = set(self._table.pids())
         self._computing -= {bare_uuid(gpu.uuid) for gpu in found}
         self._computing |= {bare_uuid(gpu.uuid) for gpu in found if pids.intersection(gpu.pids)}
         return [self._marked(gpu) for gpu in found]
@@ -44,22 +45,19 @@ class GpuChoice:
     def _marked(self, gpu: Gpu) -> Gpu:
         return msgspec.structs.replace(gpu, chosen=True) if bare_uuid(gpu.uuid) in self._named else gpu
 
-    def _by_variable(self, facts: Sequence[Mapping[str, object]], gpus: Sequence[Visible | None]) -> set[str]:
+    def _by_variable(self, facts: Sequence[RingFacts], gpus: Sequence[Visible | None]) -> set[str]:
         answering = [gpu for gpu in gpus if gpu is not None]
         if len(answering) < len(gpus):  # numbers would count wrong
             return set()
         uuids: set[str] = set()
-        for fact in facts or [self._environment()]:
-            variable, order = fact.get("cuda_visible_devices"), fact.get("cuda_device_order")
-            if isinstance(variable, str):
-                uuids.update(named(variable, order if isinstance(order, str) else None, answering))
+        for each in facts or [self._environment()]:
+            if each.cuda_visible_devices is not None:
+                uuids.update(named(each.cuda_visible_devices, each.cuda_device_order, answering))
         return {bare_uuid(uuid) for uuid in uuids}
 
-    def _environment(self) -> dict[str, object]:
+    def _environment(self) -> RingFacts:
         """What the run was started with, until a process with torch says more."""
-        environ = procfs.read_environ(self._targets.root)
-        return {name.lower(): environ.get(name) for name in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")}
-
-
-def _list(value: object) -> list[object]:
-    return value if isinstance(value, list) else []
+        environ = procfs.read_environ(self._table.root_pid)
+        return RingFacts(
+            cuda_visible_devices=environ.get("CUDA_VISIBLE_DEVICES"), cuda_device_order=environ.get("CUDA_DEVICE_ORDER")
+        )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tuimon.proc.container import in_container
+from tuimon.sources.notices import Problem
 from tuimon.sources.nvml.library import GPU_IS_LOST, NO_PACKAGE, RESET_REQUIRED, NvmlError
-from tuimon.sources.trouble import Trouble, in_container
 from tuimon.text import plain
 
 # nvml.h, nvmlReturn_t
@@ -15,47 +16,47 @@ _LIBRARY_NOT_FOUND = 12
 _VERSION_MISMATCH = 18
 
 
-def explain(error: NvmlError) -> Trouble:
+def explain(error: NvmlError) -> Problem:
     """An error of the whole library."""
     if error.code == NO_PACKAGE:
-        return Trouble("no GPU figures: nvidia-ml-py is not installed", "python -m pip install nvidia-ml-py")
+        return Problem("no GPU figures: nvidia-ml-py is not installed", "python -m pip install nvidia-ml-py")
     if error.code == _LIBRARY_NOT_FOUND:
         message = "no NVIDIA driver on this machine (libnvidia-ml.so.1 not found)"
-        return Trouble(message, _container_hint(), expected=True)
+        return Problem(message, _container_hint(), expected=True)
     if error.code == _DRIVER_NOT_LOADED:
-        return Trouble("the NVIDIA driver is not loaded", _container_hint() or "sudo modprobe nvidia")
+        return Problem("the NVIDIA driver is not loaded", _container_hint() or "sudo modprobe nvidia")
     if error.code == _NO_PERMISSION:
-        return Trouble("no permission to ask the NVIDIA driver", "Check who may read and write /dev/nvidia*")
+        return Problem("no permission to ask the NVIDIA driver", "Check who may read and write /dev/nvidia*")
     if error.code == _VERSION_MISMATCH:
-        return Trouble(
+        return Problem(
             "no GPU figures: the NVIDIA driver and its library have different versions",
             "The driver was updated while it was in use: restart the machine (or the container)",
         )
-    return Trouble(f"no GPU figures: NVML says {_words(error)}", "nvidia-smi tells more; tried again soon")
+    return Problem(f"no GPU figures: NVML says {_words(error)}", "nvidia-smi tells more; tried again soon")
 
 
-def no_devices() -> Trouble:
+def no_devices() -> Problem:
     """NVML works and counts no GPU."""
-    return Trouble("the NVIDIA driver shows no GPU", _container_hint(), expected=True)
+    return Problem("the NVIDIA driver shows no GPU", _container_hint(), expected=True)
 
 
-def hangs() -> Trouble:
+def hangs() -> Problem:
     """A call into the driver does not come back."""
     hint = "The figures are old until it does; dmesg shows whether a GPU is in trouble"
-    return Trouble("the NVIDIA driver does not answer", hint, passing=True)
+    return Problem("the NVIDIA driver does not answer", hint, passing=True)
 
 
-def explain_device(index: int, name: str, error: NvmlError, xids: Sequence[int] = ()) -> Trouble:
+def explain_device(index: int, name: str, error: NvmlError, xids: Sequence[int] = ()) -> Problem:
     """An error of one GPU, with the Xid errors that came just before."""
     what = f"GPU {index} ({plain(name)})" if name else f"GPU {index}"
     if error.code == GPU_IS_LOST:
         hint = "dmesg shows the Xid error; a lost GPU usually needs a restart of the machine"
         told = f" (Xid {', '.join(map(str, xids))})" if xids else ""
-        return Trouble(f"{what} is lost: it does not answer any more{told}", hint)
+        return Problem(f"{what} is lost: it does not answer any more{told}", hint)
     if error.code == RESET_REQUIRED:
         hint = "When nothing uses it: sudo nvidia-smi --gpu-reset"
-        return Trouble(f"{what} needs a reset before it can be used", hint)
-    return Trouble(f"{what} gives no figures: NVML says {_words(error)}", "Tried again soon")
+        return Problem(f"{what} needs a reset before it can be used", hint)
+    return Problem(f"{what} gives no figures: NVML says {_words(error)}", "Tried again soon")
 
 
 def _words(error: NvmlError) -> str:

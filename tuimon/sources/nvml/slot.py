@@ -6,13 +6,13 @@ import contextlib
 from collections.abc import Callable
 
 from tuimon.records import Gpu
+from tuimon.sources.notices import Problem
 from tuimon.sources.nvml import errors, mig
 from tuimon.sources.nvml.device import Device
 from tuimon.sources.nvml.library import Library, NvmlError
 from tuimon.sources.nvml.mig import MigDevice
 from tuimon.sources.nvml.processes import PidTrust
 from tuimon.sources.nvml.visible_devices import Visible
-from tuimon.sources.trouble import Trouble
 
 _RETRY_S = (5.0, 60.0)
 #: How often it is looked whether the GPU was cut otherwise.
@@ -24,7 +24,7 @@ class Slot:
 
     def __init__(self, library: Library, index: int, trust: PidTrust, clock: Callable[[], float]) -> None:
         self.index = index
-        self.trouble: Trouble | None = None
+        self.trouble: Problem | None = None
         self.failures = 0  # in a row
         self.read_s = float("-inf")  # when it was last read
         self.seen: Visible | None = None

@@ -7,15 +7,15 @@ import time
 from collections.abc import Callable, Iterable
 
 from tuimon.records import Gpu, Notice, Record
+from tuimon.sources.notices import Problem
 from tuimon.sources.nvml import errors
 from tuimon.sources.nvml import library as nvml
 from tuimon.sources.nvml.choice import GpuChoice
 from tuimon.sources.nvml.library import NvmlError
 from tuimon.sources.nvml.processes import pid_trust
 from tuimon.sources.nvml.slot import Slot
-from tuimon.sources.run_processes import Targets
-from tuimon.sources.timeouts import Patience
-from tuimon.sources.trouble import Trouble
+from tuimon.sources.process_table import ProcessTable
+from tuimon.sources.timeouts import CallWithTimeout
 
 _RETRY_S = 30.0
 #: Between two looks at what changes fast.
@@ -44,7 +44,7 @@ class GpuSource:
 
     def __init__(
         self,
-        targets: Targets,
+        table: ProcessTable,
         interval_s: float,
         clock: Callable[[], float] = time.monotonic,
         patience_s: float = _PATIENCE_S,
@@ -52,17 +52,17 @@ class GpuSource:
         self._interval_s = max(interval_s, _RECORD_S)
         self._window_s = self._interval_s
         self.period_s = min(self._window_s, _LOOK_S)
-        self._trainers = targets.trainers
-        self._choice = GpuChoice(targets)
+        self._trainers = table.trainers
+        self._choice = GpuChoice(table)
         self._clock = clock
         self._patience_s = patience_s
-        self._calls: Patience[list[Gpu]] = Patience("tuimon-nvml")
+        self._calls: CallWithTimeout[list[Gpu]] = CallWithTimeout("tuimon-nvml")
         self._asked_s: float | None = None  # since when a call hangs
         self._library: nvml.Library | None = None
         self._slots: list[Slot] = []
-        self._trouble: Trouble | None = None  # of the whole library
+        self._trouble: Problem | None = None  # of the whole library
         self._retry_s = float("-inf")
-        self._said: Trouble | None = None
+        self._said: Problem | None = None
 
     def read(self) -> Iterable[Record]:
         """Counters of the GPUs that answer; a notice when a trouble begins or ends."""
@@ -70,7 +70,7 @@ class GpuSource:
         if self._asked_s is None:
             self._asked_s = now_s
         try:
-            found = self._calls.ask(lambda: self._look(now_s), self._patience_s)
+            found = self._calls.call(lambda: self._look(now_s), self._patience_s)
         finally:
             asked_s = self._asked_s
             self._asked_s = asked_s if self._calls.pending else None
@@ -79,7 +79,7 @@ class GpuSource:
     def close(self) -> None:
         """Let go of the driver; one that hangs is left alone."""
         if self._library is not None and not self._calls.pending:
-            self._calls.ask(self._close, self._patience_s)
+            self._calls.call(self._close, self._patience_s)
 
     def _close(self) -> list[Gpu]:
         library, self._library = self._library, None
@@ -124,7 +124,7 @@ class GpuSource:
             self._close()
             self._fail(errors.no_devices(), now_s)
 
-    def _fail(self, trouble: Trouble, now_s: float) -> None:
+    def _fail(self, trouble: Problem, now_s: float) -> None:
         self._trouble = trouble
         self._retry_s = now_s + _RETRY_S
 
@@ -139,7 +139,7 @@ class GpuSource:
             # all at once: it is the library (a container loses NVML when systemd reloads), or the driver went away
             trouble = self._slots[0].trouble
             self._close()
-            self._fail(trouble or Trouble("no GPU answers"), now_s)
+            self._fail(trouble or Problem("no GPU answers"), now_s)
         return self._choice.learn(found, [slot.seen for slot in self._slots])
 
     def _due(self, slot: Slot, now_s: float) -> bool:
@@ -176,7 +176,7 @@ class GpuSource:
             return [Notice(t=now_s, pid=0, source=self.name, level="ok", message="all GPUs answer")]
         return [self._notice(self._said, now_s)]
 
-    def _notice(self, trouble: Trouble, now_s: float) -> Notice:
+    def _notice(self, trouble: Problem, now_s: float) -> Notice:
         return Notice(
             t=now_s,
             pid=0,

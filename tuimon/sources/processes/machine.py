@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from tuimon.proc import procfs
 from tuimon.records import MachineMemory, Record
-from tuimon.sources.run_processes import Targets
+from tuimon.sources.process_table import ProcessTable
 
 _PERIOD_S = 5.0
 #: cgroup version 1 writes "no limit" as a number near 2^63.
@@ -37,9 +37,9 @@ class MachineSource:
     name = "machine"
     period_s = _PERIOD_S
 
-    def __init__(self, targets: Targets, clock: Callable[[], float] = time.monotonic, root: str = "/") -> None:
+    def __init__(self, table: ProcessTable, clock: Callable[[], float] = time.monotonic, root: str = "/") -> None:
         """``root``: where /proc and /sys are."""
-        self._targets = targets
+        self._table = table
         self._clock = clock
         self._root = root.rstrip("/")
         self._swapped: tuple[float, int, int] | None = None  # t, bytes in and out since boot
@@ -96,7 +96,7 @@ class MachineSource:
     def _room(self) -> Room | None:
         """Of the control groups that the run's root is in, the one with the least room left; None without a limit."""
         rooms: list[Room] = []
-        for line in self._text(f"/proc/{self._targets.root}/cgroup").splitlines():
+        for line in self._text(f"/proc/{self._table.root_pid}/cgroup").splitlines():
             _, controllers, path = line.split(":", 2)
             if not controllers:
                 rooms += self._rooms("/sys/fs/cgroup", path, "memory.max", "memory.current", "inactive_file")

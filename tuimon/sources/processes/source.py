@@ -11,11 +11,12 @@ import msgspec
 
 from tuimon.proc import procfs
 from tuimon.proc.pythons import is_python
+from tuimon.proc.ring_facts import RingFacts
 from tuimon.records import Notice, Process, ProcessRole, Record, Threads
+from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.processes.own_cost import CostMeter
 from tuimon.sources.processes.roles import Kin, roles_of, without_markers
 from tuimon.sources.processes.threads import ThreadMeter
-from tuimon.sources.run_processes import Targets
 
 _PROCESSES = 512
 _NEW_OTHERS_PER_LOOK = 16
@@ -57,9 +58,9 @@ class ProcessSource:
 
     name = "processes"
 
-    def __init__(self, targets: Targets, interval_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, table: ProcessTable, interval_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.period_s = interval_s
-        self._targets = targets
+        self._table = table
         self._clock = clock
         self._boot_unix_s = procfs.boot_unix_s()
         self._known: dict[int, _Followed] = {}
@@ -73,11 +74,11 @@ class ProcessSource:
         self._discover()
         out.extend(self._say_if_crowded(now_s))
         kin = {pid: process.kin for pid, process in self._known.items()}
-        roles = roles_of(kin, self._targets.trainers(), self._targets.roles)
-        self._targets.replace({pid: process.start_ticks for pid, process in self._known.items()}, roles)
+        roles = roles_of(kin, self._table.trainers(), self._table.roles)
+        self._table.publish({pid: process.start_ticks for pid, process in self._known.items()}, roles)
         out.extend(self._changed(roles, now_s))
         out.extend(self._threads(roles, now_s))
-        out.extend(self._cost.read(now_s, self._targets.sampler_cpu_s))
+        out.extend(self._cost.read(now_s, self._table.sampler_cpu_s))
         return out
 
     def close(self) -> None:
@@ -107,7 +108,7 @@ class ProcessSource:
     def _discover(self) -> None:
         """All descendants of what is known, of the root and of what the markers found."""
         self._left_out = False
-        for pid in [self._targets.root, *(pid for pid, _ in self._targets.added())]:
+        for pid in [self._table.root_pid, *(pid for pid, _ in self._table.named)]:
             self._add(pid)
         waiting = list(self._known)
         while waiting:
@@ -134,9 +135,9 @@ class ProcessSource:
 
     def _is_ours(self, pid: int, start_ticks: int) -> bool:
         """The root and what was added are named by pid and start time; any other comes from its parent's own list."""
-        if pid == self._targets.root:
-            return self._targets.root_start in (None, start_ticks)
-        named = [start for added, start in self._targets.added() if added == pid]
+        if pid == self._table.root_pid:
+            return self._table.root_start_ticks in (None, start_ticks)
+        named = [start for added, start in self._table.named if added == pid]
         return not named or start_ticks in named
 
     def _say_if_crowded(self, now_s: float) -> Iterable[Record]:
@@ -156,7 +157,7 @@ class ProcessSource:
             role = roles[pid]
             if process.reported is None and role == "other":
                 # shells start many that live for a blink
-                if room <= 0 or (not process.kin.python and process.looks == 0 and pid != self._targets.root):
+                if room <= 0 or (not process.kin.python and process.looks == 0 and pid != self._table.root_pid):
                     continue
                 room -= 1
             record = self._describe(pid, process, role, now_s)
@@ -165,14 +166,9 @@ class ProcessSource:
                 yield record
 
     def _describe(self, pid: int, process: _Followed, role: ProcessRole, now_s: float) -> Process:
-        facts = self._targets.facts.get(pid)
-        kin, known = process.kin, facts or {}
-        reason = (
-            without_markers(kin, role, process.environ, self._targets.run_id is not None) if facts is None else None
-        )
-        rank = _number(known.get("rank"))
-        world_size = _number(known.get("world_size"))
-        uuids, types, tf32 = (known.get(name) for name in ("gpu_uuids", "parameter_dtypes", "tf32"))
+        facts = self._table.facts.get(pid)
+        kin, known = process.kin, facts or RingFacts()
+        reason = without_markers(kin, role, process.environ, self._table.run_id is not None) if facts is None else None
         return Process(
             t=round(now_s, 3),
             pid=pid,
@@ -182,13 +178,13 @@ class ProcessSource:
             role=role,
             markers=facts is not None,
             markers_reason=reason,
-            rank=kin.rank if rank is None else rank,
-            world_size=_number(process.environ.get("WORLD_SIZE")) if world_size is None else world_size,
-            python=_text(known.get("python")),
-            torch=_text(known.get("torch")),
-            gpu_uuids=[str(uuid) for uuid in uuids] if isinstance(uuids, list) else [],
-            parameter_dtypes=[str(name) for name in types] if isinstance(types, list) else [],
-            tf32=tf32 if isinstance(tf32, bool) else None,
+            rank=kin.rank if known.rank is None else known.rank,
+            world_size=_number(process.environ.get("WORLD_SIZE")) if known.world_size is None else known.world_size,
+            python=known.python,
+            torch=known.torch,
+            gpu_uuids=list(known.gpu_uuids),
+            parameter_dtypes=list(known.parameter_dtypes),
+            tf32=known.tf32,
         )
 
     def _threads(self, roles: dict[int, ProcessRole], now_s: float) -> Iterable[Record]:
@@ -249,7 +245,3 @@ def _number(value: object) -> int | None:
         return int(value)
     except ValueError:
         return None
-
-
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) else None

@@ -5,20 +5,21 @@ from __future__ import annotations
 import os
 
 from tuimon.proc import procfs
+from tuimon.proc.container import in_container
 from tuimon.proc.pythons import is_free_threaded
-from tuimon.sources.trouble import Trouble, in_container
+from tuimon.sources.notices import Problem
 from tuimon.text import plain
 
 _UPGRADE = "Upgrade py-spy where tuimon is installed: python -m pip install --upgrade py-spy"
 
 
-NO_BINARY = Trouble(
+NO_BINARY = Problem(
     "no stack samples: py-spy was not found beside tuimon nor on PATH",
     "Install it where tuimon is installed: python -m pip install py-spy",
 )
 
 
-def explain(message: str, pid: int) -> Trouble:
+def explain(message: str, pid: int) -> Problem:
     """Translate the output of a py-spy that failed on ``pid``."""
     text = message.lower()
     if "permission denied" in text or "operation not permitted" in text:
@@ -26,56 +27,56 @@ def explain(message: str, pid: int) -> Trouble:
     if is_free_threaded(pid):
         program = plain(procfs.executable(pid))
         message = f"no stack samples: py-spy cannot read free-threaded Python ({program})"
-        return Trouble(message, "Markers, threads and GPUs are still shown")
+        return Problem(message, "Markers, threads and GPUs are still shown")
     if "unsupported version" in text:
         version = _after(message, "Unsupported version of Python: ") or "of this process"
-        return Trouble(f"no stack samples: py-spy does not know Python {version}", _UPGRADE)
+        return Problem(f"no stack samples: py-spy does not know Python {version}", _UPGRADE)
     if "failed to find a python interpreter" in text or "both python and libpython are invalid" in text:
         return _unreadable(pid)
     if "failed to find python version" in text or "no python processes found" in text:
-        return Trouble(
+        return Problem(
             f"no stack samples: process {pid} is no Python interpreter, or has not started yet",
             "If it runs Python inside another program (embedded or frozen), py-spy cannot read it",
             passing=True,
         )
-    return Trouble(
+    return Problem(
         f"no stack samples of process {pid}: {_first_line(message)}",
         "Try it alone: py-spy dump --pid " + str(pid),
         passing=True,
     )
 
 
-def _denied(pid: int) -> Trouble:
+def _denied(pid: int) -> Problem:
     owner = _owner(pid)
     if owner is not None and os.geteuid() not in (0, owner):
         message = f"no stack samples: process {pid} belongs to another user (uid {owner})"
-        return Trouble(message, "Run tuimon as that user, or with sudo")
+        return Problem(message, "Run tuimon as that user, or with sudo")
     scope = yama_scope()
     if in_container():
-        return Trouble(
+        return Problem(
             f"no stack samples: ptrace of process {pid} is denied in this container",
             "Start the container with --cap-add SYS_PTRACE "
             "(Kubernetes: securityContext.capabilities.add: [SYS_PTRACE])",
             passing=scope == 1,  # as below
         )
     if scope == 3:
-        return Trouble("no stack samples: this kernel forbids ptrace (Yama scope 3)", "Only a reboot can change that")
+        return Problem("no stack samples: this kernel forbids ptrace (Yama scope 3)", "Only a reboot can change that")
     if scope == 2:
-        return Trouble("no stack samples: ptrace is for root only (Yama scope 2)", "Run tuimon with sudo")
+        return Problem("no stack samples: ptrace is for root only (Yama scope 2)", "Run tuimon with sudo")
     if scope == 1:
-        return Trouble(
+        return Problem(
             f"no stack samples: ptrace of process {pid} is denied (Yama scope 1: only its parents may)",
             "Start the training with tuimon run, or allow it: sudo sysctl kernel.yama.ptrace_scope=0",
             passing=True,  # a process under tuimon run allows it once it has started
         )
-    return Trouble(
+    return Problem(
         f"no stack samples: ptrace of process {pid} is denied",
         "A security profile (seccomp, SELinux, AppArmor) or a process that made itself undumpable forbids it",
     )
 
 
-def _unreadable(pid: int) -> Trouble:
-    return Trouble(
+def _unreadable(pid: int) -> Problem:
+    return Problem(
         f"no stack samples: py-spy cannot read the Python of process {pid}",
         "It gives up where a thread is more than 4,000 calls deep; else: " + _UPGRADE[0].lower() + _UPGRADE[1:],
         passing=True,

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from tuimon.proc import procfs
 from tuimon.proc.pythons import is_python
 from tuimon.records import Frames, Notice, Record, Stacks
-from tuimon.sources.run_processes import Targets
+from tuimon.sources.notices import Problem
+from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.stacks import pyspy, pyspy_errors
 from tuimon.sources.stacks.budget import FASTEST_HZ, Allowance
 from tuimon.sources.stacks.frames import FrameNumbers
@@ -17,7 +18,6 @@ from tuimon.sources.stacks.gil import GilLooks
 from tuimon.sources.stacks.schedule import FIRST_WINDOWS_S, Key, Turn, Turns
 from tuimon.sources.stacks.shorten import Fold
 from tuimon.sources.stacks.speedscope import Samples
-from tuimon.sources.trouble import Trouble
 
 _POLL_S = 0.05
 _LONGEST_SLEEP_S = 0.25
@@ -35,7 +35,7 @@ _NOWHERE: Key = (0, None)
 class _Failing:
     """A process that py-spy could not read."""
 
-    trouble: Trouble
+    trouble: Problem
     times: int
     retry_s: float
 
@@ -57,7 +57,7 @@ class StackSource:
 
     def __init__(
         self,
-        targets: Targets,
+        table: ProcessTable,
         rate_hz: float | None = None,
         max_cpu_ratio: float = 0.03,
         clock: Callable[[], float] = time.monotonic,
@@ -65,7 +65,7 @@ class StackSource:
     ) -> None:
         """``rate_hz``: never sample more often than this; the budget may ask for less."""
         self.period_s = _POLL_S
-        self._targets = targets
+        self._table = table
         self._clock = clock
         self._find_binary = binary
         self._binary: str | None = None
@@ -77,7 +77,7 @@ class StackSource:
         self._failing: dict[Key, _Failing] = {}
         self._parked: dict[Key, set[int]] = {}  # threads that were named as parked
         self._training: frozenset[int] = frozenset()
-        self._said: Trouble | None = None
+        self._said: Problem | None = None
         self._boot_unix_s = procfs.boot_unix_s()
 
     def read(self) -> Iterable[Record]:
@@ -97,7 +97,7 @@ class StackSource:
             elif running.recording.stopping and pid not in self._ending:
                 self._ending[pid] = self._running.pop(pid)  # the next window may begin while it writes its file
         gil_cpu_s, looks = self._gil.poll(now_s)
-        self._targets.sampler_cpu_s += gil_cpu_s
+        self._table.sampler_cpu_s += gil_cpu_s
         out.extend(looks)
         self._begin(now_s)
         out.extend(self._notices(now_s))
@@ -106,16 +106,16 @@ class StackSource:
 
     def close(self) -> None:
         """End all py-spy children."""
-        self._targets.sampler_cpu_s += self._gil.kill()
+        self._table.sampler_cpu_s += self._gil.kill()
         for running in (*self._running.values(), *self._ending.values()):
-            self._targets.sampler_cpu_s += running.recording.kill()
+            self._table.sampler_cpu_s += running.recording.kill()
         self._running.clear()
         self._ending.clear()
 
     # ---- windows that have ended
 
     def _take(self, ended: pyspy.Ended, running: _Running, now_s: float) -> Iterable[Record]:
-        self._targets.sampler_cpu_s += ended.cpu_s
+        self._table.sampler_cpu_s += ended.cpu_s
         running.allowance.spend(ended.cpu_s - running.cpu_s)
         samples = ended.samples
         if samples is None or (ended.failed and not samples.instants):
@@ -153,7 +153,7 @@ class StackSource:
         return fresh
 
     def _failed(self, ended: pyspy.Ended, key: Key, now_s: float) -> Iterable[Record]:
-        if not self._targets.lives(*key):
+        if not self._table.is_alive(*key):
             self._failing.pop(key, None)
             return
         if not ended.interrupted:  # a py-spy that our SIGINT came too early for needs a longer window, not a short one
@@ -220,13 +220,13 @@ class StackSource:
             self._cannot_start(error, now_s)
 
     def _cannot_start(self, error: OSError, now_s: float) -> None:
-        trouble = Trouble(f"no stack samples: py-spy does not start: {error.strerror}")
+        trouble = Problem(f"no stack samples: py-spy does not start: {error.strerror}")
         self._failing[_NOWHERE] = _Failing(trouble, 1, now_s + _LONGEST_RETRY_S)
         self._binary = None
 
     def _notice_training(self, now_s: float) -> None:
         """A process that begins to train: what was sampled until now (imports, set-up) is over, begin anew."""
-        training = self._targets.trainers()
+        training = self._table.trainers()
         for pid in training - self._training:
             self._turns.begin_anew(self._key(pid))
             if pid in self._running:
@@ -237,16 +237,16 @@ class StackSource:
 
     def _wanted(self) -> tuple[list[int], list[int]]:
         """Processes to sample all the time, the first rank first, and in turn."""
-        roles = self._targets.roles
-        trainers = set(self._targets.trainers()) | {pid for pid, role in roles.items() if role == "trainer"}
+        roles = self._table.roles
+        trainers = set(self._table.trainers()) | {pid for pid, role in roles.items() if role == "trainer"}
         workers = [pid for pid, role in roles.items() if role == "worker" and pid not in trainers]
         if not trainers and not workers:
-            trainers = {pid for pid in roles or self._targets.pids() if is_python(pid)}
+            trainers = {pid for pid in roles or self._table.pids() if is_python(pid)}
         return sorted(trainers, key=self._rank), workers
 
     def _rank(self, pid: int) -> tuple[int, int]:
-        rank = self._targets.facts.get(pid, {}).get("rank")
-        return (rank if isinstance(rank, int) else 1 << 30, pid)
+        facts = self._table.facts.get(pid)
+        return (1 << 30 if facts is None or facts.rank is None else facts.rank, pid)
 
     def _have_binary(self, now_s: float) -> bool:
         failing = self._failing.get(_NOWHERE)
@@ -259,7 +259,7 @@ class StackSource:
         return self._binary is not None
 
     def _key(self, pid: int) -> Key:
-        return pid, self._targets.start_ticks(pid)
+        return pid, self._table.start_ticks(pid)
 
     def _is_wanted(self, key: Key, wanted: set[int]) -> bool:
         return key[0] in wanted and key == self._key(key[0])

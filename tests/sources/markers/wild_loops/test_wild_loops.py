@@ -12,7 +12,7 @@ import pytest
 
 from tuimon.records import BETWEEN, Steps
 from tuimon.sources.markers.source import MarkerSource
-from tuimon.sources.run_processes import Targets
+from tuimon.sources.process_table import ProcessTable
 
 HERE = Path(__file__).parent
 INJECT = HERE.parents[3] / "tuimon" / "agent" / "inject"
@@ -63,7 +63,7 @@ def runs(tmp_path_factory):
     os.environ["TUIMON_RING_DIR"] = str(rings)
     seen = {}
     try:
-        read_all(process, MarkerSource(Targets(process.pid, "wild"), 0.25), seen)
+        read_all(process, MarkerSource(ProcessTable(process.pid, "wild"), 0.25), seen)
     finally:
         if before is None:
             del os.environ["TUIMON_RING_DIR"]

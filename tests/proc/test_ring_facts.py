@@ -1,0 +1,23 @@
+"""What a ring says of its process, well-formed or not."""
+
+from __future__ import annotations
+
+from tuimon.proc.ring_facts import RingFacts, ring_facts
+
+
+def test_facts_of_a_rank() -> None:
+    meta = {"run": "r1", "rank": 3, "world_size": 8, "torch": "2.13.0", "gpu_uuids": ["GPU-1"], "tf32": False}
+    assert ring_facts(meta) == RingFacts(
+        run="r1", rank=3, world_size=8, torch="2.13.0", gpu_uuids=("GPU-1",), tf32=False
+    )
+
+
+def test_no_visible_device_is_not_the_same_as_no_variable() -> None:
+    assert ring_facts({"cuda_visible_devices": ""}).cuda_visible_devices == ""
+    assert ring_facts({}).cuda_visible_devices is None
+
+
+def test_facts_of_the_wrong_type_are_unknown() -> None:
+    strange = {"rank": [], "world_size": "many", "python": 3, "gpu_uuids": "GPU-1", "tf32": 1, "run": "", "torch": None}
+    assert ring_facts(strange) == RingFacts()
+    assert ring_facts({"rank": True, "gpu_uuids": [None, 1, "GPU-1"]}) == RingFacts(gpu_uuids=("GPU-1",))

@@ -1,0 +1,52 @@
+"""What a process says of itself in its ring, checked field by field: the process may have written anything."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+
+class RingFacts(NamedTuple):
+    """None, or empty, for whatever the process has not said or said in another type."""
+
+    run: str | None = None  # id of the ``tuimon run`` that started it
+    output: str | None = None  # file that holds the output of that run
+    rank: int | None = None
+    world_size: int | None = None
+    python: str | None = None  # versions
+    torch: str | None = None
+    gpu_uuids: tuple[str, ...] = ()
+    parameter_dtypes: tuple[str, ...] = ()
+    tf32: bool | None = None
+    cuda_visible_devices: str | None = None
+    cuda_device_order: str | None = None
+
+
+def ring_facts(meta: Mapping[str, object]) -> RingFacts:
+    """The facts in ``RingReader.meta()``."""
+    tf32 = meta.get("tf32")
+    return RingFacts(
+        run=_text(meta.get("run")),
+        output=_text(meta.get("output")),
+        rank=_number(meta.get("rank")),
+        world_size=_number(meta.get("world_size")),
+        python=_text(meta.get("python")),
+        torch=_text(meta.get("torch")),
+        gpu_uuids=_texts(meta.get("gpu_uuids")),
+        parameter_dtypes=_texts(meta.get("parameter_dtypes")),
+        tf32=tf32 if isinstance(tf32, bool) else None,
+        cuda_visible_devices=_text(meta.get("cuda_visible_devices"), empty=True),
+        cuda_device_order=_text(meta.get("cuda_device_order")),
+    )
+
+
+def _text(value: object, *, empty: bool = False) -> str | None:
+    return value if isinstance(value, str) and (value or empty) else None
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    return tuple(item for item in value if isinstance(item, str) and item) if isinstance(value, list) else ()
+
+
+def _number(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None

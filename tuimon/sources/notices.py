@@ -1,0 +1,38 @@
+"""What sources report of themselves: a problem with its next step, and notices that are fixed from the start."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from tuimon.records import Notice
+
+
+class Problem(NamedTuple):
+    """Why a source shows nothing, and the next step.
+
+    ``passing``: it may go away by waiting. ``expected``: no reason to worry, as on a machine without a GPU.
+    """
+
+    message: str
+    hint: str | None = None
+    passing: bool = False
+    expected: bool = False
+
+
+class NoticeSource:
+    """A source of a few notices that are known from the start."""
+
+    name = "options"
+    period_s = 60.0
+
+    def __init__(self, notices: Iterable[Notice]) -> None:
+        self._notices = list(notices)
+
+    def read(self) -> list[Notice]:
+        """All of them, once."""
+        notices, self._notices = self._notices, []
+        return notices
+
+    def close(self) -> None:
+        """Nothing is held."""

@@ -1,0 +1,80 @@
+"""The process table of a run: what its sources know of each other's processes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from tuimon.proc import procfs
+from tuimon.proc.ring_facts import RingFacts
+from tuimon.records import ProcessRole
+
+
+class ProcessId(NamedTuple):
+    """A process for good: pids are used again, a pid with its start time is not."""
+
+    pid: int
+    start_ticks: int  # since boot
+
+
+class ProcessTable:
+    """The live processes of a run, a column for each fact.
+
+    A column has one writer, named beside it, and is replaced or extended in one assignment: the sources' threads need
+    no lock.
+    """
+
+    def __init__(self, root_pid: int, run_id: str | None) -> None:
+        """``run_id`` is None when tuimon attached to ``root_pid`` instead of starting it."""
+        self.root_pid = root_pid
+        self.run_id = run_id
+        #: start of the root; None when it had ended before this table was made
+        self.root_start_ticks = procfs.start_ticks(root_pid)
+        #: start of each live process, the root first; written by the process source
+        self._start_ticks: Mapping[int, int] = {}
+        #: what each live process is; written by the process source
+        self.roles: Mapping[int, ProcessRole] = {}
+        #: what each process with a ring says of itself; written by the markers source
+        self.facts: dict[int, RingFacts] = {}
+        #: processes whose ring showed that they belong to the run; written by the markers source
+        self.named: tuple[ProcessId, ...] = ()
+        #: processes whose ring showed backwards or updates; written by the markers source
+        self._training: frozenset[ProcessId] = frozenset()
+        #: CPU seconds of all py-spy children that have ended; written by the stacks source
+        self.sampler_cpu_s = 0.0
+        if self.root_start_ticks is not None:
+            self._start_ticks = {root_pid: self.root_start_ticks}
+
+    def pids(self) -> tuple[int, ...]:
+        """The processes of the run that were alive when they were last read, the root first."""
+        return tuple(self._start_ticks)
+
+    def start_ticks(self, pid: int) -> int | None:
+        """Start time of one of the run's processes; with the pid, its identity. None when it is not of the run."""
+        return self._start_ticks.get(pid)
+
+    def is_alive(self, pid: int, start_ticks: int | None) -> bool:
+        """Whether that very process, not a later one of the same pid, exists now and is no zombie."""
+        stat = procfs.read_stat(pid)
+        return stat is not None and stat.state not in "ZX" and start_ticks in (None, stat.start_ticks)
+
+    def trainers(self) -> frozenset[int]:
+        """The live processes whose ring showed backwards or updates."""
+        return frozenset(pid for pid, start in self._training if self._start_ticks.get(pid) == start)
+
+    def mark_trainer(self, pid: int) -> None:
+        """Note that the ring of this process shows that it trains; for the markers source."""
+        start = procfs.start_ticks(pid)
+        if start is not None:
+            self._training |= {ProcessId(pid, start)}
+
+    def name_process(self, pid: int) -> None:
+        """Note a process of the run that may be no descendant of the root any more; for the markers source."""
+        start = procfs.start_ticks(pid)
+        if start is not None and (pid, start) not in self.named:
+            self.named += (ProcessId(pid, start),)
+
+    def publish(self, start_ticks: Mapping[int, int], roles: Mapping[int, ProcessRole]) -> None:
+        """Replace the live processes and their roles; for the process source."""
+        self._start_ticks = dict(start_ticks)
+        self.roles = dict(roles)
