@@ -2,12 +2,12 @@
 
 import pytest
 
-from tests.views.tui.gpu.test_pane import HOPPER, OLD, instance, number, replace
+from tests.views.tui.gpu.test_gpu_pane import HOPPER, OLD, instance, number, replace
 from tuimon.records import Cost
 from tuimon.session.rows import StepSummary
 from tuimon.views.gpu_text import gpu_progress, gpu_text, stale_after_s
 from tuimon.views.tui.drawing.lines import cells, text_of
-from tuimon.views.tui.panes.title import RunFacts, title_line
+from tuimon.views.tui.panes.title_line import RunFacts, title_line
 
 BUSIER = (OLD, replace(OLD, uuid="x", util_ratio=0.97))
 

@@ -17,7 +17,7 @@ from tuimon.monitor.opening import version_of
 from tuimon.records import Frames, Header, Process, Record
 from tuimon.sources.log.reader import find_log, read_log
 from tuimon.text import plain
-from tuimon.views.export.profile import Selection, contents
+from tuimon.views.export.stack_samples import Selection, contents
 
 _DOC = """\
 Turn a recorded session into a file for other tools:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from tuimon.records import Frame, Record
 from tuimon.text import plain
-from tuimon.views.export.profile import Selection, thread_profiles
+from tuimon.views.export.stack_samples import Selection, thread_profiles
 
 
 def collapsed(records: Iterable[Record], selection: Selection) -> Iterator[str]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from tuimon.records import Frame, Record
-from tuimon.views.export.profile import Selection, ThreadProfile, thread_profiles
+from tuimon.views.export.stack_samples import Selection, ThreadProfile, thread_profiles
 
 SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 

@@ -12,11 +12,11 @@ from tuimon.session.samples.frames import FrameTable
 from tuimon.session.session import Session
 from tuimon.session.steps import STACKED
 from tuimon.views import format as shown
+from tuimon.views.evidence_text import evidence_text
 from tuimon.views.report.html_flame import boxes_of, main_tree
 from tuimon.views.report.html_svg import bars, curve, decimated, top_of
 from tuimon.views.report.summary import Json, Page
 from tuimon.views.report.text import gain
-from tuimon.views.tui.sheets.evidence import evidence
 
 TEMPLATE = "report.html.j2"
 _WINDOWS = 1800  # the Session keeps no longer history
@@ -84,7 +84,7 @@ def _finding(finding: dict[str, Json], code: Code) -> dict[str, Any]:
     return {
         **finding,
         "gain": lines[0].strip() if lines else "",
-        "evidence": [evidence(name, value) for name, value in finding["evidence"].items()],
+        "evidence": [evidence_text(name, value) for name, value in finding["evidence"].items()],
         "where": [{**place, "code": _around(code, place["file"], place["line"])} for place in finding["where"][:5]],
     }
 

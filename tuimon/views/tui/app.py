@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 from contextlib import suppress
-from typing import ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -14,17 +14,19 @@ from textual.binding import Binding, BindingType
 from tuimon.views.format import plain
 from tuimon.views.report.write import keep
 from tuimon.views.tui.board import PANES, Board
-from tuimon.views.tui.panes.threads import ThreadsPane
-from tuimon.views.tui.panes.verdict import VerdictPane
+from tuimon.views.tui.panes.threads_pane import ThreadsPane
+from tuimon.views.tui.panes.verdict_pane import VerdictPane
 from tuimon.views.tui.profile.header import Mode
-from tuimon.views.tui.profile.pane import ProfilePane
+from tuimon.views.tui.profile.profile_pane import ProfilePane
 from tuimon.views.tui.sheets.findings_sheet import FindingsSheet
 from tuimon.views.tui.sheets.help import help_lines
 from tuimon.views.tui.sheets.quit import Choice, QuitDialog
 from tuimon.views.tui.sheets.sheet import Sheet
 from tuimon.views.tui.sheets.thread import ThreadSheet
 from tuimon.views.tui.terminal_app import Look, TerminalApp
-from tuimon.views.tui.watched import Watched
+
+if TYPE_CHECKING:
+    from tuimon.monitor.monitor import Monitor
 
 
 class Leave(NamedTuple):
@@ -56,7 +58,7 @@ class TuimonApp(TerminalApp[Leave]):
         *(Binding(str(digit), f"toggle_pane('{name}')", show=False) for digit, name in enumerate(PANES, 1)),
     ]
 
-    def __init__(self, monitor: Watched, refresh_s: float = 0.5, look: Look | None = None) -> None:
+    def __init__(self, monitor: Monitor, refresh_s: float = 0.5, look: Look | None = None) -> None:
         super().__init__(look)
         self.monitor = monitor
         self.board = Board()
@@ -199,7 +201,7 @@ def goes_on(pid: int) -> str:
     return f"The training goes on as pid {pid}. Come back with: tuimon attach {pid}"
 
 
-def run_app(monitor: Watched, refresh_s: float = 0.5) -> int:
+def run_app(monitor: Monitor, refresh_s: float = 0.5) -> int:
     """Run the app until it is left; prints its closing line and returns tuimon's exit code."""
     app = TuimonApp(monitor, refresh_s)
     leave = app.run()

@@ -8,20 +8,19 @@ from typing import TYPE_CHECKING, Any
 from textual.app import ComposeResult
 from textual.widget import Widget
 
+from tuimon.views.tui.drawing.canvas import Canvas
 from tuimon.views.tui.drawing.lines import line
-from tuimon.views.tui.drawing.pane import Canvas, Pane
-from tuimon.views.tui.gpu import pane as gpus
-from tuimon.views.tui.gpu.pane import GpuPane
-from tuimon.views.tui.panes import loaders, phases
-from tuimon.views.tui.panes.keys import KEYS, PROFILE_KEYS, KeysLine
-from tuimon.views.tui.panes.loaders import LoadersPane
-from tuimon.views.tui.panes.output import OutputPane
-from tuimon.views.tui.panes.phases import PhasesPane
-from tuimon.views.tui.panes.threads import ThreadsPane
-from tuimon.views.tui.panes.title import TitleLine
-from tuimon.views.tui.panes.verdict import VerdictPane
-from tuimon.views.tui.plan import Box, Wants, plan, right_width
-from tuimon.views.tui.profile.pane import ProfilePane
+from tuimon.views.tui.drawing.pane import Pane
+from tuimon.views.tui.gpu.gpu_pane import GpuPane, gpu_rows_wanted
+from tuimon.views.tui.layout import Box, Wants, plan, right_width
+from tuimon.views.tui.panes.keys_line import KEYS, PROFILE_KEYS, KeysLine
+from tuimon.views.tui.panes.loaders_pane import LoadersPane, loader_rows_wanted
+from tuimon.views.tui.panes.output_pane import OutputPane
+from tuimon.views.tui.panes.phases_pane import PhasesPane, phase_rows_wanted
+from tuimon.views.tui.panes.threads_pane import ThreadsPane
+from tuimon.views.tui.panes.title_line import TitleLine
+from tuimon.views.tui.panes.verdict_pane import VerdictPane
+from tuimon.views.tui.profile.profile_pane import ProfilePane
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding
@@ -155,14 +154,14 @@ class Board(Widget):
         gpu = self.gpu.picture
         # Threads come and go: the table grows with them but does not shrink, so that the picture stays calm.
         self._most_threads = max(self._most_threads, len(self.threads.shown()))
-        rows = loaders.rows_wanted(self.loaders.picture.loaders) if self.loaders.picture else 1
+        rows = loader_rows_wanted(self.loaders.picture.loaders) if self.loaders.picture else 1
         self._most_loaders = max(self._most_loaders, rows)
         inner_width = right_width(self.size.width) - _FRAME_COLUMNS
-        gpu_rows = gpus.rows_wanted(gpu, inner_width, self.size.height * 3 // 5) if gpu and gpu.gpus else 0
+        gpu_rows = gpu_rows_wanted(gpu, inner_width, self.size.height * 3 // 5) if gpu and gpu.gpus else 0
         # Like the threads: a cause or a process that comes and goes does not move the panes below.
         self._most_gpu = {inner_width: max(gpu_rows, self._most_gpu.get(inner_width, 0))}
         return Wants(
-            phases=phases.rows_wanted(self.phases.picture.table if self.phases.picture else None),
+            phases=phase_rows_wanted(self.phases.picture.table if self.phases.picture else None),
             threads=self._most_threads,
             gpu=self._most_gpu[inner_width],
             gpu_line=not gpu_rows,

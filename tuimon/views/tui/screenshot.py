@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from tuimon.views.tui.app import TuimonApp
 from tuimon.views.tui.terminal_app import Look
-from tuimon.views.tui.watched import Watched
+
+if TYPE_CHECKING:
+    from tuimon.monitor.monitor import Monitor
 
 
 def screenshot(
-    monitor: Watched,
+    monitor: Monitor,
     path: str,
     *,
     size: tuple[int, int] = (120, 40),
@@ -24,7 +26,7 @@ def screenshot(
         file.write(svg)
 
 
-async def _export(monitor: Watched, size: tuple[int, int], theme: str, title: str) -> str:
+async def _export(monitor: Monitor, size: tuple[int, int], theme: str, title: str) -> str:
     app = TuimonApp(monitor, refresh_s=3600, look=Look())
     async with app.run_test(size=size) as pilot:
         if theme == "light":

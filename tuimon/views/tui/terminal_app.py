@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 from typing import Literal, NamedTuple
 
 from textual.app import App, ReturnType
 
 from tuimon.views.tui.drawing import palette
+from tuimon.views.tui.drawing.canvas import Canvas
 from tuimon.views.tui.drawing.glyphs import Glyphs, glyphs_of
-from tuimon.views.tui.drawing.pane import Canvas
 
 
 class Look(NamedTuple):
@@ -23,7 +24,7 @@ class Look(NamedTuple):
 class TerminalApp(App[ReturnType]):
     """An app with our style sheet and themes, which degrades with its terminal."""
 
-    CSS_PATH = "tuimon.tcss"
+    CSS_PATH = Path(__file__).with_name("tuimon.tcss")  # a relative path would be looked for beside each subclass
     ENABLE_COMMAND_PALETTE = False
 
     def __init__(self, look: Look | None = None) -> None:

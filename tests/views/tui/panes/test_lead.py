@@ -6,7 +6,7 @@ from tuimon.session.rows import GpuTimeRow, LeadRow, PhaseRow, PhaseTable, Range
 from tuimon.views.tui.drawing.lines import Span, cells, text_of
 from tuimon.views.tui.panes.lead import lead_lines, lead_words
 from tuimon.views.tui.panes.phase_rows import between, phase_line, phase_rows
-from tuimon.views.tui.panes.phases import PhasesPicture, phases_lines
+from tuimon.views.tui.panes.phases_pane import PhasesPicture, phases_lines
 
 BOUNDARIES = ("fetch end", "backward begin", "backward end", "optimizer begin", "optimizer end")
 

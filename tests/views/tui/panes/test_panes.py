@@ -9,11 +9,11 @@ from tuimon.diagnosis.finding import Finding
 from tuimon.records import Cost, Exit
 from tuimon.session.rows import PhaseRow, PhaseTable, RangeRow, StepSummary, ThreadRow
 from tuimon.views.tui.drawing.lines import cells, text_of
-from tuimon.views.tui.panes.phases import PhasesPicture, phases_lines
+from tuimon.views.tui.panes.phases_pane import PhasesPicture, phases_lines
 from tuimon.views.tui.panes.thread_rows import layout, thread_line, thread_lines
-from tuimon.views.tui.panes.threads import matches
-from tuimon.views.tui.panes.title import RunFacts, run_name, title_line
-from tuimon.views.tui.panes.verdict import Verdict, verdict_lines
+from tuimon.views.tui.panes.threads_pane import matches
+from tuimon.views.tui.panes.title_line import RunFacts, run_name, title_line
+from tuimon.views.tui.panes.verdict_pane import Verdict, verdict_lines
 from tuimon.views.tui.sheets.findings import findings_lines
 from tuimon.views.tui.sheets.help import help_lines
 from tuimon.views.tui.sheets.quit import quit_lines

@@ -6,8 +6,8 @@ from tests.views import streams
 from tests.views.tui.test_app import running
 from tuimon.diagnosis import Unjudged
 from tuimon.diagnosis.steady import Change
+from tuimon.views.evidence_text import evidence_text
 from tuimon.views.tui.drawing.lines import cells, text_of
-from tuimon.views.tui.sheets.evidence import evidence
 from tuimon.views.tui.sheets.findings import changes_lines, findings_lines, unjudged_lines, verdict_name
 
 CHANGES = (
@@ -99,7 +99,7 @@ def test_the_code_around_the_place_takes_the_place_of_its_line():
     ],
 )
 def test_evidence_with_its_unit(name, value, shown):
-    assert evidence(name, value) == shown
+    assert evidence_text(name, value) == shown
 
 
 @pytest.mark.parametrize("width", [36, 56, 100])

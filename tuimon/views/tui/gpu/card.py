@@ -76,7 +76,7 @@ def gpu_card(view: GpuView, width: int, height: int, head: Line | None = None) -
     return [*heads, *(row for name in _ORDER if name in kept or name == "charts" for row in parts[name])][:height]
 
 
-def rows_wanted(view: GpuView) -> int:
+def card_rows_wanted(view: GpuView) -> int:
     """Rows of a card without a head that shows all there is, the utilisation two rows high."""
     parts = _parts(view, 80)
     gauge = power_gauge(view, 80)

@@ -7,7 +7,7 @@ from typing import ClassVar
 from textual.binding import Binding, BindingType
 from textual.widgets import Input
 
-from tuimon.views.tui.panes.threads import ThreadsPane
+from tuimon.views.tui.panes.threads_pane import ThreadsPane
 
 
 class FilterLine(Input):

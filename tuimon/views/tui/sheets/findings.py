@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from tuimon.records import Place
+from tuimon.views.evidence_text import evidence_text
 from tuimon.views.format import count, duration, percent, place, plain
 from tuimon.views.tui.drawing.lines import Line, cells, column, line, paragraph, wrapped
-from tuimon.views.tui.panes.verdict import rule_name, speedup
+from tuimon.views.tui.panes.verdict_pane import rule_name, speedup
 from tuimon.views.tui.sheets.code_around import Code, code_lines
-from tuimon.views.tui.sheets.evidence import evidence
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding
@@ -40,7 +40,7 @@ def findings_lines(findings: Sequence[Finding], width: int, code_of: Callable[[P
         rows += _figures(finding)
         for where in finding.where:
             rows += _where(where, code_of(where) if where is finding.where[0] else ())
-        rows += [_fact(*evidence(name, value)) for name, value in finding.evidence.items()]
+        rows += [_fact(*evidence_text(name, value)) for name, value in finding.evidence.items()]
         rows.append(())
     return rows[:-1]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from textual.worker import Worker, WorkerState
 
 from tuimon.diagnosis import unjudged
@@ -10,13 +12,15 @@ from tuimon.views.tui.drawing.lines import Line
 from tuimon.views.tui.sheets.code_around import Code, CodeAround
 from tuimon.views.tui.sheets.findings import changes_lines, findings_lines, unjudged_lines
 from tuimon.views.tui.sheets.sheet import Sheet
-from tuimon.views.tui.watched import Watched
+
+if TYPE_CHECKING:
+    from tuimon.monitor.monitor import Monitor
 
 
 class FindingsSheet(Sheet):
     """Findings first, then how the verdict changed, then what could not be judged; files are read off this thread."""
 
-    def __init__(self, monitor: Watched) -> None:
+    def __init__(self, monitor: Monitor) -> None:
         super().__init__("Findings", self._lines)
         self._monitor = monitor
         self._code = CodeAround(self, monitor.closeup)

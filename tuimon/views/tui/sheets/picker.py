@@ -10,9 +10,9 @@ from textual.binding import Binding, BindingType
 from textual.events import Click, Key
 
 from tuimon.views.format import percent, plain
+from tuimon.views.tui.drawing.canvas import Canvas
 from tuimon.views.tui.drawing.lines import Line, Span, column, line
-from tuimon.views.tui.drawing.pane import Canvas
-from tuimon.views.tui.panes.keys import KeysLine
+from tuimon.views.tui.panes.keys_line import KeysLine
 from tuimon.views.tui.terminal_app import Look, TerminalApp
 
 _KEYS = (("Enter", "watch", "pick"), ("type", "to filter", ""), ("Esc", "quit", "leave"))

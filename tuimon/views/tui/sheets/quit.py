@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.screen import ModalScreen
 
+from tuimon.views.tui.drawing.canvas import Canvas
 from tuimon.views.tui.drawing.lines import Line, Span, line, paragraph
-from tuimon.views.tui.drawing.pane import Canvas
-from tuimon.views.tui.watched import Watched
+
+if TYPE_CHECKING:
+    from tuimon.monitor.monitor import Monitor
 
 Choice = Literal["leave", "ended", "cancel"]
 
@@ -29,7 +31,7 @@ class QuitDialog(ModalScreen[Choice]):
         Binding("c,escape,q", "choose('cancel')", show=False),
     ]
 
-    def __init__(self, monitor: Watched) -> None:
+    def __init__(self, monitor: Monitor) -> None:
         super().__init__()
         self._monitor = monitor
         self.body = QuitBody()

@@ -10,8 +10,8 @@ from textual.binding import Binding, BindingType
 from textual.events import MouseScrollDown, MouseScrollUp
 from textual.screen import ModalScreen
 
+from tuimon.views.tui.drawing.canvas import Canvas
 from tuimon.views.tui.drawing.lines import Line, Span
-from tuimon.views.tui.drawing.pane import Canvas
 
 #: Lines for a width; asked again at every tick, so that a sheet stays live.
 Build = Callable[[int], list[Line]]

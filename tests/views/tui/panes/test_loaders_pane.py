@@ -12,8 +12,8 @@ from tuimon.records import Loader, LoaderFacts, LoaderWorker
 from tuimon.session.session import Session
 from tuimon.views.tui.app import TuimonApp
 from tuimon.views.tui.drawing.lines import text_of
-from tuimon.views.tui.panes.loaders import loaders_lines
-from tuimon.views.tui.plan import Wants, plan
+from tuimon.views.tui.layout import Wants, plan
+from tuimon.views.tui.panes.loaders_pane import loaders_lines
 from tuimon.views.tui.terminal_app import Look
 
 TRAIN = LoaderFacts(

@@ -11,7 +11,7 @@ from tuimon.session.rows import GpuRow, TorchMemoryRow
 from tuimon.views.tui.drawing.glyphs import ascii_only
 from tuimon.views.tui.drawing.lines import cells, text_of
 from tuimon.views.tui.gpu.alarms import alarm_lines
-from tuimon.views.tui.gpu.pane import GpuPane, GpuPicture, gpus_lines, in_front, rows_wanted
+from tuimon.views.tui.gpu.gpu_pane import GpuPane, GpuPicture, gpu_rows_wanted, gpus_lines, in_front
 from tuimon.views.tui.gpu.table import spans_of
 
 GIB = 1 << 30
@@ -278,7 +278,7 @@ def test_a_machine_full_of_other_peoples_gpus_is_a_table():
 
 @pytest.mark.parametrize(("width", "most", "rows"), [(86, 36, 32), (56, 24, 9)])
 def test_cards_are_wanted_where_they_fit(width, most, rows):
-    assert rows_wanted(GpuPicture(number(8), None), width, most) == rows
+    assert gpu_rows_wanted(GpuPicture(number(8), None), width, most) == rows
 
 
 def test_no_gpu_is_one_line():

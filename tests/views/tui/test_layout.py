@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from tuimon.views.tui.plan import MIN_HEIGHT, MIN_WIDTH, Box, Wants, plan
+from tuimon.views.tui.layout import MIN_HEIGHT, MIN_WIDTH, Box, Wants, plan
 
 ALL = frozenset({"phases", "gpu", "output", "threads", "verdict"})
 NO_GPU = Wants(12, 9, 0, gpu_line=True)

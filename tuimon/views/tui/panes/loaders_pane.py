@@ -60,7 +60,7 @@ class LoadersPane(Pane[LoadersPicture]):
         return self.picture is not None and any(row.facts.workers for row in self.picture.loaders)
 
 
-def rows_wanted(loaders: Sequence[LoaderRow]) -> int:
+def loader_rows_wanted(loaders: Sequence[LoaderRow]) -> int:
     """Rows of content for these loaders."""
     return max(sum(_rows_of(row) for row in loaders), 1)
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from textual.events import Click
 
+from tuimon.views.tui.drawing.canvas import Canvas
 from tuimon.views.tui.drawing.lines import Line, Span, cells
-from tuimon.views.tui.drawing.pane import Canvas
 
 #: (key, word, action of the app), the most important first: where room is short the last are left out.
 KEYS: tuple[tuple[str, str, str], ...] = (

@@ -82,7 +82,7 @@ class PhasesPane(Pane[PhasesPicture]):
         return (*spans, Span(f" · {about.removeprefix(' · ')}", "dim"))
 
 
-def rows_wanted(table: PhaseTable | None) -> int:
+def phase_rows_wanted(table: PhaseTable | None) -> int:
     """Rows of content that the pane could fill well."""
     if table is None:
         return 12

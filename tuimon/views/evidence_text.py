@@ -31,7 +31,7 @@ _UNITS: tuple[tuple[str, Callable[[float | None], str], str], ...] = (
 _SHORT = {"gpu": "GPU", "sm": "SM", "cpu": "CPU", "gil": "GIL", "gc": "GC", "pid": "pid", "pcie": "PCIe"}
 
 
-def evidence(name: str, value: float | int | str | None) -> tuple[str, str]:
+def evidence_text(name: str, value: float | int | str | None) -> tuple[str, str]:
     """``("data per step", "41.5 ms")`` of ``data_ms_per_step`` and 41.5; what was not measured is a dash."""
     name = plain(name)
     if value is None or (isinstance(value, (int, float)) and not isinstance(value, bool)):

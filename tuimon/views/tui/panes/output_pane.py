@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from textual.binding import Binding, BindingType
 from textual.events import MouseScrollDown, MouseScrollUp
@@ -11,26 +11,17 @@ from textual.events import MouseScrollDown, MouseScrollUp
 from tuimon.views.format import plain, size
 from tuimon.views.tui.drawing.lines import Line, Span, clip, line
 from tuimon.views.tui.drawing.pane import Pane
-from tuimon.views.tui.panes.terminal import OutputScreen, folded
+from tuimon.views.tui.panes.output_screen import OutputScreen, folded
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding
     from tuimon.session.session import Session
+    from tuimon.sources.log.output import OutputTail
 
 #: Played into the terminal emulator per tick at most (it takes about 0.4 us a byte); when more comes than that, only
 #: the newest few screens, so that a flood costs no more CPU than it is worth.
 BYTES_PER_TICK = 16 * 1024
 BYTES_IN_A_FLOOD = 4 * 1024
-
-
-class Tail(Protocol):
-    """Output that can be followed."""
-
-    skipped_bytes: int
-
-    def read(self, max_bytes: int) -> bytes:
-        """What is new, at most so much of its end."""
-        ...
 
 
 class OutputPicture(NamedTuple):
@@ -59,7 +50,7 @@ class OutputPane(Pane[OutputPicture]):
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
         self.screen_of_run = OutputScreen()
-        self.tail: Tail | None = None
+        self.tail: OutputTail | None = None
         self._above = 0
         self._skipped_bytes = 0
 

@@ -14,7 +14,7 @@ from tuimon.views.format import plain
 from tuimon.views.gpu_text import stale_after_s
 from tuimon.views.tui.drawing.lines import Line, Span, clipped, line
 from tuimon.views.tui.drawing.pane import Pane
-from tuimon.views.tui.gpu import card
+from tuimon.views.tui.gpu.card import card_rows_wanted, gpu_card
 from tuimon.views.tui.gpu.cards import cards_lines, cards_rows
 from tuimon.views.tui.gpu.figures import GpuView, TorchShare
 from tuimon.views.tui.gpu.mosaic import gpu_mosaic
@@ -88,13 +88,13 @@ def _is_child(gpu: GpuRow, gpus: Iterable[GpuRow]) -> bool:
     return gpu.latest.parent_uuid is not None and any(other.latest.uuid == gpu.latest.parent_uuid for other in gpus)
 
 
-def rows_wanted(picture: GpuPicture, width: int, most: int) -> int:
+def gpu_rows_wanted(picture: GpuPicture, width: int, most: int) -> int:
     """Rows of content for these GPUs in this inner width: cards, or a table where they take more than ``most``."""
     front, folded = in_front(picture.gpus)
     views = _views(picture, front)
     rest = bool(folded) + bool(picture.note)
     if len(views) == 1:
-        return card.rows_wanted(views[0]) + rest
+        return card_rows_wanted(views[0]) + rest
     rows = cards_rows(views, width)
     return (rows if rows <= most and _worth_cards(views) else len(views) + 1) + rest
 
@@ -110,7 +110,7 @@ def gpus_lines(picture: GpuPicture, width: int, height: int) -> list[Line]:
     room = height - len(below)
     views = _views(picture, front)
     if len(views) == 1 and room >= _LEAST_CARD:
-        return [*card.gpu_card(views[0], width, room), *below]
+        return [*gpu_card(views[0], width, room), *below]
     cards = cards_lines(views, width, room) if len(views) > 1 and _worth_cards(views) else None
     if cards is None:
         cards = gpu_table(views, width, room) if len(views) <= room else gpu_mosaic(views, width, room)

@@ -1,0 +1,114 @@
+"""A widget that shows lines of spans and repaints only those that changed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from rich.segment import Segment
+from rich.style import Style
+from textual.content import Content
+from textual.geometry import Region
+from textual.strip import Strip
+from textual.theme import Theme
+from textual.widget import Widget
+
+from tuimon.views.tui.drawing.glyphs import Glyphs, ascii_only, blocks_only
+from tuimon.views.tui.drawing.lines import Line, Span, clip
+from tuimon.views.tui.drawing.palette import style_of
+
+
+class Canvas(Widget):
+    """Shows lines of spans through the Line API."""
+
+    characters: ClassVar[Glyphs] = "braille"
+    mono: ClassVar[bool] = False  # True: no colours
+
+    def __init__(self, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._lines: list[Line] = []
+        self._strips: dict[int, Strip] = {}
+        self._styles: dict[str, Style] = {}
+        self._title: tuple[Span, ...] = ()
+
+    def put(self, lines: Sequence[Line]) -> None:
+        """Show these lines; only those that differ from what stands there are painted again."""
+        width = self.content_size.width
+        changed = [
+            y
+            for y in range(max(len(lines), len(self._lines)))
+            if (lines[y] if y < len(lines) else None) != (self._lines[y] if y < len(self._lines) else None)
+        ]
+        self._lines = list(lines)
+        for y in changed:
+            self._strips.pop(y, None)
+        if changed:
+            self.refresh(*(Region(0, y, width, 1) for y in changed))
+
+    def caption(self, *title: Span) -> None:
+        """Set the text in the border; painted again only when it changed."""
+        if title == self._title:
+            return
+        self._title = title
+        colours = self.app.theme_variables
+        parts = [Content.styled(self.glyphs(span.text), style_word(span.role, colours)) for span in title]
+        self.border_title = Content("").join(parts)
+
+    def glyphs(self, text: str) -> str:
+        """``text`` as this terminal can show it."""
+        if self.characters == "braille":
+            return text
+        return blocks_only(text) if self.characters == "blocks" else ascii_only(text)
+
+    @property
+    def lines(self) -> Sequence[Line]:
+        """What is shown."""
+        return self._lines
+
+    def render_line(self, y: int) -> Strip:
+        """One line of the content."""
+        strip = self._strips.get(y)
+        if strip is None or strip.cell_length != self.content_size.width:
+            strip = self._strips[y] = self._strip(y)
+        return strip
+
+    def notify_style_update(self) -> None:
+        """The theme changed: forget all colours."""
+        super().notify_style_update()
+        self._strips.clear()
+        self._styles.clear()
+
+    def on_mount(self) -> None:
+        """Titles in borders hold colours of their own: they follow the theme."""
+        self.app.theme_changed_signal.subscribe(self, self._recolour)
+
+    def _recolour(self, _theme: Theme) -> None:
+        title, self._title = self._title, ()
+        self.caption(*title)
+
+    def _strip(self, y: int) -> Strip:
+        width = self.content_size.width
+        spans = clip(self._lines[y], width) if y < len(self._lines) else ()
+        segments = [Segment(self.glyphs(span.text), self._style(span.role)) for span in spans if span.text]
+        return Strip(segments).adjust_cell_length(width, self._style(spans[-1].role if _fills(spans) else ""))
+
+    def _style(self, role: str) -> Style:
+        style = self._styles.get(role)
+        if style is None:
+            style = self.rich_style + style_of(role, self.app.theme_variables, mono=self.mono)
+            self._styles[role] = style
+        return style
+
+
+def style_word(role: str, variables: dict[str, str]) -> str:
+    """A role as textual's own style text, for titles in borders."""
+    style = style_of(role, variables)
+    words = ["bold"] if style.bold else []
+    if style.color:
+        words.append(style.color.name)
+    return " ".join(words)
+
+
+def _fills(spans: Sequence[Span]) -> bool:
+    """Whether the last span's background goes on to the right edge."""
+    return bool(spans) and "cursor" in spans[-1].role
