@@ -12,9 +12,15 @@ import pytest
 from tests.agent.programs import environment, fake_torch, python, said
 from tuimon.agent import runtime
 from tuimon.agent.process import facts, precision
-from tuimon.agent.ring import files, layout
+from tuimon.agent.ring import files, layout, paths
 from tuimon.agent.ring.reader import RingReader
 from tuimon.agent.ring.writer import RingWriter
+
+PREAMBLE = """
+import json, os, sys, torch
+from _tuimon_agent import runtime
+from _tuimon_agent.ring import layout, paths
+"""
 
 
 @pytest.fixture
@@ -23,10 +29,7 @@ def program(tmp_path):
     env = environment(tmp_path / "rings", path=fake_torch(tmp_path))
 
     def run(body, **extra):
-        script = (
-            "import json, os, sys, torch\nfrom _tuimon_agent import runtime\nfrom _tuimon_agent.ring import layout\n"
-            + textwrap.dedent(body)
-        )
+        script = PREAMBLE + textwrap.dedent(body)
         return said(python("-c", script, "an argument", env=env | extra))
 
     return run
@@ -61,7 +64,7 @@ def test_the_ring_of_a_longer_run_goes_with_it(program, tmp_path):
 
 
 def test_the_ring_is_found_by_pid(program):
-    found = program("print(json.dumps([layout.ring_path(os.getpid()), runtime._writer.path]))")
+    found = program("print(json.dumps([paths.ring_path(os.getpid()), runtime._writer.path]))")
     assert found[0] == found[1]
 
 
@@ -117,7 +120,7 @@ def test_places_in_order(monkeypatch, tmp_path):
     monkeypatch.delenv("TUIMON_RING_DIR", raising=False)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     name = f"tuimon-{os.getuid()}"
-    assert layout.ring_directories() == [f"/dev/shm/{name}", str(tmp_path / name)]
+    assert paths.ring_directories() == [f"/dev/shm/{name}", str(tmp_path / name)]
 
 
 def dead_pid():
@@ -129,7 +132,7 @@ def dead_pid():
 def test_rings_of_dead_processes_are_swept(program, tmp_path):
     folder = tmp_path / "rings"
     folder.mkdir(mode=0o700)
-    alive = f"{os.getpid()}-{layout.start_ticks(os.getpid())}.ring"
+    alive = f"{os.getpid()}-{paths.start_ticks(os.getpid())}.ring"
     dead = [f"{dead_pid()}-12345.ring", f"{os.getpid()}-1.ring", f"{dead_pid()}-5.ring.77"]
     kept = [alive, "notes.txt", "x-y.ring"]
     for name in dead + kept:
@@ -213,10 +216,7 @@ def test_a_process_that_replaces_itself_has_a_new_ring(program, tmp_path):
     print(json.dumps([os.listdir(os.environ["TUIMON_RING_DIR"]) == [os.path.basename(runtime._writer.path)],
                       os.environ["OLD_INODE"] != str(os.stat(runtime._writer.path).st_ino)]))
     """
-    script = (
-        "import json, os, sys, torch\nfrom _tuimon_agent import runtime\nfrom _tuimon_agent.ring import layout\n"
-        + textwrap.dedent(body)
-    )
+    script = PREAMBLE + textwrap.dedent(body)
     assert program(body, BODY=script) == [True, True]
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.command import tuimon
-from tuimon.agent.ring import layout
+from tuimon.agent.ring import paths
 from tuimon.agent.ring.writer import RingWriter
 from tuimon.cli import checks, doctor, ps
 from tuimon.cli.checks import Check
@@ -54,7 +54,7 @@ def test_a_py_spy_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
 def with_ring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """This process looks like a training to ``candidates``, were it not tuimon itself."""
     monkeypatch.setenv("TUIMON_RING_DIR", str(tmp_path))
-    writer = RingWriter(str(tmp_path / f"{os.getpid()}-{layout.start_ticks(os.getpid())}.ring"))
+    writer = RingWriter(str(tmp_path / f"{os.getpid()}-{paths.start_ticks(os.getpid())}.ring"))
     writer.set_meta({"run": "r", "rank": 3, "gpu_uuids": ["GPU-1"], "pid": "not a number"})
 
 

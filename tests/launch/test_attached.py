@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.waiting import until
-from tuimon.agent.ring import layout
+from tuimon.agent.ring import paths
 from tuimon.agent.ring.writer import RingWriter
 from tuimon.errors import NoSuchProcess, NotPython, NotYours
 from tuimon.launch import Ended, attached, look_at, members
@@ -77,7 +77,7 @@ def test_its_end_is_seen(sleeper: subprocess.Popen[bytes]) -> None:
 
 def test_the_ring_tells_run_and_output(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
     monkeypatch.setenv("TUIMON_RING_DIR", str(tmp_path))
-    path = tmp_path / f"{os.getpid()}-{layout.start_ticks(os.getpid())}.ring"
+    path = tmp_path / f"{os.getpid()}-{paths.start_ticks(os.getpid())}.ring"
     ring = RingWriter(str(path))
     ring.set_meta({"run": "r1", "output": "/x", "rank": 2})
     found = look_at(os.getpid())

@@ -11,6 +11,7 @@ from . import runtime
 from .gpu_clock.clock import GpuClock
 from .gpu_clock.cuda import WaitingClock
 from .loading import epochs, loaders, worker
+from .loading.batch_timer import BatchTimer
 from .ring.layout import (
     BACKWARD_BEGIN,
     BACKWARD_END,
@@ -21,7 +22,6 @@ from .ring.layout import (
     OPTIMIZER_BEGIN,
     OPTIMIZER_END,
 )
-from .ring.loading_slots import Slot
 from .torch_compat import captures, dynamo
 from .torch_compat.tracebacks import hide_frame as _hide_frame
 
@@ -42,11 +42,11 @@ def uninstall() -> None:
 def hide() -> None:
     """Keep what the hooks are made of out of torch.compile's sight."""
     dynamo.skip_with_callees(
-        loaders.number_of,
-        loaders.ready,
+        loaders.iterator_id,
+        loaders.ready_batches,
         _hide_frame,
-        worker.slot_of,
-        Slot.enter,
+        worker.timer_of_worker,
+        BatchTimer.enter,
         runtime.tell_facts,
         runtime.emit_timed,
         runtime.wake,
@@ -65,9 +65,9 @@ def hook_fetch(dataloader: Any) -> None:
     def tuimon_fetch(self: Any) -> Any:
         try:
             number = self._tuimon_iterator
-            ready = loaders.ready(self) if self._num_workers else 0
+            ready = loaders.ready_batches(self) if self._num_workers else 0
         except AttributeError:
-            number = loaders.number_of(self)
+            number = loaders.iterator_id(self)
             ready = 0
         runtime.emit(FETCH_BEGIN, number, ready)
         try:

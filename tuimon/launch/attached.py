@@ -7,7 +7,7 @@ import pwd
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from tuimon.agent.ring import layout
+from tuimon.agent.ring import paths
 from tuimon.agent.ring.reader import RingError, RingReader
 from tuimon.errors import NoSuchProcess, NotPython, NotYours
 from tuimon.launch.child import Ended
@@ -27,7 +27,7 @@ class Attached:
     def poll(self) -> Ended | None:
         """Whether it ended; None while it lives. Its exit code is its parent's to know."""
         try:
-            same = layout.start_ticks(self.pid) == self.start_ticks and _state(self.pid) not in ("Z", "X")
+            same = paths.start_ticks(self.pid) == self.start_ticks and _state(self.pid) not in ("Z", "X")
         except (OSError, IndexError, ValueError):
             same = False
         return None if same else Ended(None, None)
@@ -50,7 +50,7 @@ class Candidate(NamedTuple):
 def look_at(pid: int) -> Attached:
     """Check that ``pid`` can be watched. Raises NoSuchProcess, NotYours or NotPython."""
     try:
-        ticks = layout.start_ticks(pid)
+        ticks = paths.start_ticks(pid)
         owner = os.stat(f"/proc/{pid}").st_uid
         ended = _state(pid) in ("Z", "X")
     except (OSError, IndexError, ValueError):
@@ -75,7 +75,7 @@ def look_at(pid: int) -> Attached:
 def ring_meta(pid: int, ticks: int) -> dict[str, Any]:
     """What the ring of a live process says of it; empty without one."""
     try:
-        reader = RingReader(layout.ring_path(pid))
+        reader = RingReader(paths.ring_path(pid))
     except (OSError, RingError, ValueError):
         return {}
     if reader.start_ticks != ticks:
@@ -89,7 +89,7 @@ def ring_meta(pid: int, ticks: int) -> dict[str, Any]:
 
 def ring_directory() -> str:
     """Where rings are made on this machine."""
-    return layout.ring_directory()
+    return paths.ring_directory()
 
 
 def is_python(pid: int) -> bool:
@@ -123,7 +123,7 @@ def candidates() -> list[Candidate]:
         try:
             if os.stat(f"/proc/{pid}").st_uid != os.getuid():
                 continue
-            ticks = layout.start_ticks(pid)
+            ticks = paths.start_ticks(pid)
         except (OSError, IndexError, ValueError):
             continue
         meta = ring_meta(pid, ticks)

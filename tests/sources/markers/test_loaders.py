@@ -8,8 +8,8 @@ import pytest
 
 from tests.session.records import process
 from tuimon.agent.ring import layout
-from tuimon.agent.ring.layout import start_ticks
 from tuimon.agent.ring.loading_slots import ITEMS, UNMEASURED, WAITING, Loading
+from tuimon.agent.ring.paths import start_ticks
 from tuimon.records import Loader, LoaderFacts, LoaderWorker
 from tuimon.session.session import Session
 from tuimon.sources.markers.loaders import WORKERS_LISTED, LoaderTracker

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from tests.sources.markers.loop_script import MS, markers
-from tuimon.agent.ring import layout
+from tuimon.agent.ring import layout, paths
 from tuimon.agent.ring.writer import RingWriter
 from tuimon.records import Mark, Steps
 from tuimon.sources.markers import source as module
@@ -164,7 +164,7 @@ def ring_directory(tmp_path, monkeypatch):
 
 
 def write(directory, run, steps=5):
-    writer = RingWriter(layout.ring_path(os.getpid(), str(directory)))
+    writer = RingWriter(paths.ring_path(os.getpid(), str(directory)))
     writer.set_meta({"run": run, "pid": os.getpid(), "torch": "2.13.0"})
     for _ in range(steps):
         for kind in (layout.FETCH_BEGIN, layout.FETCH_END, layout.BACKWARD_BEGIN, layout.BACKWARD_END):

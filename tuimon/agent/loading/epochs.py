@@ -1,6 +1,6 @@
-"""The beginning of an epoch: ``iter(loader)`` starts workers, or tells persistent ones to begin anew.
+"""The beginning of an epoch: ``iter(loader)`` starts workers, or restarts persistent ones.
 
-Twice an epoch, around two methods of torch's iterator with workers. No frame of ours stands in a traceback.
+Two markers an epoch, around two methods of torch's iterator with workers. No frame of ours stands in a traceback.
 """
 
 from functools import wraps
@@ -14,7 +14,7 @@ from . import loaders
 
 
 def hook_iterators(dataloader: Any, rebind: Callable[[Any, str, Any], None]) -> None:
-    """Markers around the making of an iterator with workers, and its being used again."""
+    """Put markers around the making of an iterator with workers, and around its reuse for another epoch."""
     iterator_class = dataloader._MultiProcessingDataLoaderIter
     rebind(iterator_class, "__init__", _wrapped(iterator_class.__dict__["__init__"]))
     rebind(iterator_class, "_reset", _wrapped(iterator_class.__dict__["_reset"]))
@@ -32,14 +32,14 @@ def _wrapped(original: Callable[..., Any]) -> Callable[..., Any]:
             runtime.emit(ITER_END)
             hide_frame(error)
             raise
-        runtime.emit(ITER_END, _number(self))
+        runtime.emit(ITER_END, _iterator_id(self))
         return result
 
     dynamo.skip(tuimon_iter)
     return tuimon_iter
 
 
-def _number(iterator: Any) -> int:
-    """The number that this iterator's fetches carry."""
-    number: int = iterator.__dict__.get("_tuimon_iterator") or loaders.number_of(iterator)
+def _iterator_id(iterator: Any) -> int:
+    """The id that this iterator's fetches carry."""
+    number: int = iterator.__dict__.get("_tuimon_iterator") or loaders.iterator_id(iterator)
     return number

@@ -1,7 +1,7 @@
-"""How long a DataLoader worker is still busy with handing a finished batch over.
+"""How long a DataLoader worker is still sending a finished batch to its trainer.
 
 A worker puts its batch into a queue and goes on: a thread of the queue pickles the batch and writes it to the pipe.
-While nothing is left to hand over and the worker waits all the same, the trainer is not asking for more.
+Where nothing is left to send and the worker still waits, the trainer has no use for another batch yet.
 """
 
 import sys
@@ -12,23 +12,23 @@ from ..torch_compat.tracebacks import hide_frame
 
 
 class HandOver:
-    """Counts what went into the queue and what has left it. Two threads, each with fields of its own; never raises."""
+    """Counts batches into the queue and out of it, from two threads that write different fields; never raises."""
 
     def __init__(self) -> None:
         self.before_put: Callable[[], None] = _nothing
         self._put = 0
         self._failed = 0
         self._sent = 0
-        self._sent_ns = 0  # when the last left
+        self._sent_ns = 0  # when the last batch left the queue
 
     def busy_ns(self, since_ns: int, now_ns: int) -> int:
-        """How much of this time the hand-over went on; nothing was put into the queue in it but at its beginning."""
+        """How much of this interval a batch was being sent; none was put into the queue after the interval began."""
         if self._sent + self._failed < self._put:
             return now_ns - since_ns
         return min(max(self._sent_ns - since_ns, 0), now_ns - since_ns)
 
     def wrapped_put(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """``put`` of the queue: on the worker's main thread."""
+        """The queue's ``put``, which runs on the worker's main thread."""
 
         def tuimon_put(*args: Any, **kwargs: Any) -> Any:
             self.before_put()
@@ -43,7 +43,7 @@ class HandOver:
         return tuimon_put
 
     def wrapped_close(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """``close`` of the queue, at the end of a worker: nobody asks it for another batch, so the last is told now."""
+        """The queue's ``close``, at the end of a worker: its last wait is recorded now, as no further batch follows."""
 
         def tuimon_close(*args: Any, **kwargs: Any) -> Any:
             self.before_put()
@@ -52,7 +52,7 @@ class HandOver:
         return tuimon_close
 
     def wrapped_send(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """What writes a pickled batch to the pipe: on the queue's thread."""
+        """The function that writes a pickled batch to the pipe, on the queue's thread."""
 
         def tuimon_send(data: Any) -> Any:
             try:
@@ -66,7 +66,7 @@ class HandOver:
         return tuimon_send
 
     def wrapped_error(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """What the queue's thread calls for a batch that cannot be pickled, or not be written."""
+        """The function that the queue's thread calls for a batch that it could not pickle or write."""
 
         def tuimon_error(*args: Any, **kwargs: Any) -> Any:
             self._sent_ns = monotonic_ns()
@@ -76,25 +76,25 @@ class HandOver:
         return tuimon_error
 
 
-def follow() -> Optional[HandOver]:
-    """Measure the queue of the worker that this process is; None where its like is not known. Never raises."""
+def watch_own_queue() -> Optional[HandOver]:
+    """Wrap the queue of this worker process; None where it is of an unknown kind. Never raises."""
     try:
         queue = _own_queue()
-        if queue is None or queue._thread is not None:  # its thread runs: it has what it calls
+        if queue is None or queue._thread is not None:  # its thread runs and has bound what it calls
             return None
-        over = HandOver()
-        put, send = over.wrapped_put(queue.put), over.wrapped_send(queue._send_bytes)
-        queue._on_queue_feeder_error = over.wrapped_error(queue._on_queue_feeder_error)
-        queue.close = over.wrapped_close(queue.close)
+        hand_over = HandOver()
+        put, send = hand_over.wrapped_put(queue.put), hand_over.wrapped_send(queue._send_bytes)
+        queue._on_queue_feeder_error = hand_over.wrapped_error(queue._on_queue_feeder_error)
+        queue.close = hand_over.wrapped_close(queue.close)
         queue._send_bytes = send
         queue.put = put
-        return over
+        return hand_over
     except Exception:
         return None
 
 
 def _own_queue() -> Any:
-    """The queue for batches among the arguments of torch's worker loop; None in a process of another kind."""
+    """The queue for batches among the arguments of torch's worker loop; None in any other process."""
     process = sys.modules["multiprocessing.process"].current_process()
     target = process._target
     if getattr(target, "__name__", None) != "_worker_loop":

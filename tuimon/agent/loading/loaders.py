@@ -1,7 +1,7 @@
-"""What the trainer tells of its DataLoaders: each iterator's facts, once; ready batches, at every fetch.
+"""What the trainer records of its DataLoaders: facts of each loader, once, and the ready batches at every fetch.
 
-A loader is known by its sampler, which outlives the iterators (one an epoch). Facts are interned in the ring under the
-number that stands in every fetch marker, so they outlive the markers. Nothing here keeps a loader or its data alive.
+A loader is identified by its sampler, which outlives the iterators (one an epoch). Its facts are interned in the ring
+as a name whose id stands in every fetch marker. Nothing here keeps a loader or its data alive.
 """
 
 import itertools
@@ -12,27 +12,27 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 from .. import runtime
 from ..ring.layout import LOADER_SHIFT, WORKER
 from . import worker
+from .dataset import dataset_name
 
 _LOADERS_LIMIT = 64
-_TEXT_LIMIT = 80
 _READY_LIMIT = 0xFFFF
 
 _BY_IDENTITY: Any = object.__eq__
 
 _next_iterator = itertools.count(0).__next__
 #: Facts as text -> the loaders they are true of: a reference to the sampler, and the loader's number.
-_known: Dict[str, List[Tuple[Callable[[], Any], int]]] = {}
-#: Sampler -> id of the ring's writer that was told, name id of the facts, the data set's name.
-_told: "weakref.WeakKeyDictionary[Any, Tuple[Optional[int], int, str]]" = weakref.WeakKeyDictionary()
-_met = 0
+_alike: Dict[str, List[Tuple[Callable[[], Any], int]]] = {}
+#: Sampler -> id of the writer of the ring that has the facts, their name id, the data set's name.
+_interned: "weakref.WeakKeyDictionary[Any, Tuple[Optional[int], int, str]]" = weakref.WeakKeyDictionary()
+_loader_count = 0
 
 
-def number_of(iterator: Any) -> int:
-    """The id that this iterator's markers carry; kept on the iterator (addresses are reused). Never raises."""
+def iterator_id(iterator: Any) -> int:
+    """The id in this iterator's markers, kept on the iterator because addresses are reused. Never raises."""
     try:
         number = _next_iterator() % 0xFFFF + 1
-        loader = _meet(iterator)
-        if loader is None:  # no ring yet: ask again
+        loader = _register(iterator)
+        if loader is None:  # no ring yet: try again at the next fetch
             return number
         number |= loader << LOADER_SHIFT
         iterator._tuimon_iterator = number
@@ -41,8 +41,8 @@ def number_of(iterator: Any) -> int:
     return number
 
 
-def ready(iterator: Any) -> int:
-    """Batches that wait for the trainer, plus one; 0 where that cannot be told. 0.5 us; never raises."""
+def ready_batches(iterator: Any) -> int:
+    """Batches that wait for the trainer, plus one; 0 where that is unknown. Takes 0.5 us; never raises."""
     try:
         if not iterator._num_workers:
             return 0
@@ -50,16 +50,16 @@ def ready(iterator: Any) -> int:
         stored = len(iterator._task_info) - iterator._tasks_outstanding
         number: int = stored + iterator._data_queue.qsize() + 1
         return number if 0 < number < _READY_LIMIT else 0
-    except Exception:  # no such attributes (a loader of another make), no qsize (macOS)
+    except Exception:  # no such attributes (a loader that is not torch's), no qsize (macOS)
         return 0
 
 
-def _meet(iterator: Any) -> Optional[int]:
-    """Name id of the facts of this iterator's loader, 0 where they are not known; None without a ring."""
+def _register(iterator: Any) -> Optional[int]:
+    """Name id of the facts of this iterator's loader, 0 where they are unknown; None without a ring."""
     fetcher = iterator.__dict__.get("_dataset_fetcher")
     writer = runtime.writer()
     if writer is None:
-        worker.leave_alone(fetcher)  # a loader inside a worker's data set
+        worker.leave_untimed(fetcher)  # a loader inside a worker's data set
         return None
     loader = 0
     dataset = ""
@@ -69,26 +69,26 @@ def _meet(iterator: Any) -> Optional[int]:
             writer.emit(WORKER, process.pid, loader)
     except Exception:
         loader = 0
-    worker.follow_in_process(fetcher, loader, dataset)
+    worker.time_in_process(fetcher, loader, dataset)
     return loader
 
 
 def _loader_of(iterator: Any, writer: Any) -> Tuple[int, str]:
     """Name id of the loader's facts, and its data set's name. Gathered once: an epoch may last a few milliseconds."""
     sampler = iterator._index_sampler
-    told_to, loader, dataset = _told.get(sampler, (None, 0, "")) if _can_be_key(sampler) else (None, 0, "")
-    if told_to == id(writer):
+    owner, loader, dataset = _interned.get(sampler, (None, 0, "")) if _can_be_key(sampler) else (None, 0, "")
+    if owner == id(writer):
         return loader, dataset
     facts = _facts(iterator)
     dataset = str(facts["dataset"])
     loader = writer.name_id(_numbered(facts, sampler))
     if _can_be_key(sampler):
-        _told[sampler] = (id(writer), loader, dataset)
+        _interned[sampler] = (id(writer), loader, dataset)
     return loader, dataset
 
 
 def _can_be_key(sampler: Any) -> bool:
-    """Whether the sampler is compared by identity and may be referred to weakly (a list is not)."""
+    """Whether the sampler is compared by identity and allows weak references (a list does neither)."""
     kind = type(sampler)
     return kind.__eq__ is _BY_IDENTITY and kind.__weakrefoffset__ != 0
 
@@ -109,31 +109,22 @@ def _facts(iterator: Any) -> Dict[str, Any]:
     }
 
 
-def dataset_name(dataset: Any) -> str:
-    """Name of the data set's class; for a Subset, that of the whole beside it."""
-    name = type(dataset).__name__
-    inner = getattr(dataset, "__dict__", {}).get("dataset")
-    if name == "Subset" and inner is not None:
-        name = "Subset of %s" % type(inner).__name__
-    return name[:_TEXT_LIMIT]
-
-
 def _numbered(facts: Dict[str, Any], sampler: Any) -> str:
-    """The facts as JSON with the loader's number ``n``: the old one, or that of a like loader that is gone."""
-    global _met
+    """The facts as JSON with the loader's number ``n``: its own, or that of a like loader that is gone."""
+    global _loader_count
     text = json.dumps(facts, separators=(",", ":"))
-    alike = _known.setdefault(text, [])
-    at = next((i for i, (seen, _) in enumerate(alike) if seen() is sampler), None)
+    alike = _alike.setdefault(text, [])
+    at = next((i for i, (known, _) in enumerate(alike) if known() is sampler), None)
     if at is None:
-        at = next((i for i, (seen, _) in enumerate(alike) if seen() is None), None)
+        at = next((i for i, (known, _) in enumerate(alike) if known() is None), None)
         if at is not None:
             alike[at] = (_reference(sampler), alike[at][1])
     if at is None:
-        if _met >= _LOADERS_LIMIT:
+        if _loader_count >= _LOADERS_LIMIT:
             raise ValueError("too many loaders")
-        _met += 1
+        _loader_count += 1
         at = len(alike)
-        alike.append((_reference(sampler), _met - 1))
+        alike.append((_reference(sampler), _loader_count - 1))
     return json.dumps({"n": alike[at][1], **facts}, separators=(",", ":"))
 
 

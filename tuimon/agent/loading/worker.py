@@ -1,8 +1,8 @@
-"""Where batches are made, in DataLoader workers and in trainers without workers: items, collate, waiting.
+"""Times the making of batches, in DataLoader workers and in trainers without workers: items, collate, waiting.
 
-One wrapper around a fetcher's ``fetch``, once a batch, and one around its ``collate_fn``: each call writes running
-totals into a slot of the trainer's ring (``slots.py``). Forked workers inherit the wrapper, spawned ones get it when
-they import torch. Nothing that is pickled is changed, and no frame of ours stands in a traceback.
+One wrapper around a fetcher's ``fetch``, once a batch, and one around its ``collate_fn``; each process writes running
+totals into a slot of the trainer's ring (``ring/loading_slots.py``). Forked workers inherit the wrapper, spawned ones
+get it when they import torch. Nothing that is pickled is changed, and no frame of ours stands in a traceback.
 """
 
 import os
@@ -11,44 +11,46 @@ import zlib
 from functools import wraps
 from typing import Any, Callable, Dict, Optional
 
-from ..ring.loading_slots import COLLATE, IN_PROCESS, ITEMS, WAITING, Slot, claim
+from ..ring.loading_slots import COLLATE, IN_PROCESS, ITEMS, WAITING, claim
 from ..torch_compat import dynamo
 from ..torch_compat.tracebacks import HIDES_FRAMES, hide_frame
 from . import handover
+from .batch_timer import BatchTimer
+from .dataset import dataset_name
 
 #: How often a worker tries to get a slot: another may be claiming one at the same moment.
 _ATTEMPTS = 20
 
-_own: Optional[Slot] = None  # of this worker process
-_over: Optional[handover.HandOver] = None  # of its queue
-_in_process: Dict[int, Optional[Slot]] = {}  # of a trainer's loaders without workers, by loader; None: too quick
+_own: Optional[BatchTimer] = None  # of this worker process
+_hand_over: Optional[handover.HandOver] = None  # of its queue
+_in_process: Dict[int, Optional[BatchTimer]] = {}  # of a trainer's loaders without workers, by loader; None: too quick
 _attempts = 0
 _fork_hooked = False
 
 
 def wrapped_fetch(original: Callable[..., Any]) -> Callable[..., Any]:
-    """``fetch`` of a fetcher class, measured."""
+    """``fetch`` of a fetcher class, timed."""
 
     @wraps(original)
     def tuimon_load(self: Any, possibly_batched_index: Any) -> Any:
         try:
-            slot = self._tuimon_slot
+            timer = self._tuimon_timer
         except AttributeError:
-            slot = slot_of(self)
-        if slot is not None:
-            slot.enter(ITEMS)
+            timer = timer_of_worker(self)
+        if timer is not None:
+            timer.enter(ITEMS)
         try:
             batch = original(self, possibly_batched_index)
         except BaseException as error:
-            if slot is not None:
-                slot.enter(WAITING)
+            if timer is not None:
+                timer.enter(WAITING)
             hide_frame(error)
             raise
-        if slot is None:
+        if timer is None:
             return batch
-        slot.enter(WAITING, 1)
-        if slot is not _own and slot.is_quick():
-            _stop_following(self, slot)
+        timer.enter(WAITING, 1)
+        if timer is not _own and timer.is_quick():
+            _stop_timing(self, timer)
         return batch
 
     dynamo.skip(tuimon_load)
@@ -56,7 +58,7 @@ def wrapped_fetch(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def hook_fetchers(fetch: Any, rebind: Callable[[Any, str, Any], None]) -> None:
-    """Measure the fetchers of ``torch.utils.data._utils.fetch``.
+    """Time the fetchers of ``torch.utils.data._utils.fetch``.
 
     Not before Python 3.11: there our frames would stand in the message of an exception that a worker hands over.
     """
@@ -71,83 +73,79 @@ def hook_fetchers(fetch: Any, rebind: Callable[[Any, str, Any], None]) -> None:
         rebind(fetcher_class, "fetch", wrapped_fetch(fetcher_class.__dict__["fetch"]))
 
 
-def leave_alone(fetcher: Any) -> None:
-    """This fetcher is none that anybody waits for: a loader inside a worker's data set."""
+def leave_untimed(fetcher: Any) -> None:
+    """Never time this fetcher: it belongs to a loader inside a worker's data set."""
     if fetcher is not None:
-        fetcher._tuimon_slot = None
+        fetcher._tuimon_timer = None
 
 
-def follow_in_process(fetcher: Any, loader: int, dataset: str) -> None:
-    """The fetcher of a loader without workers. Never raises."""
+def time_in_process(fetcher: Any, loader: int, dataset: str) -> None:
+    """Time the fetcher of a loader without workers. Never raises."""
     if fetcher is None or not HIDES_FRAMES:
         return
-    slot = None
+    timer = None
     try:
-        slot = _in_process.get(loader)
+        timer = _in_process.get(loader)
         if loader and loader not in _in_process:
             slot = claim(os.getpid(), loader, IN_PROCESS, 0, zlib.crc32(dataset.encode()))
             if slot is not None:
-                _in_process[loader] = slot
+                timer = _in_process[loader] = BatchTimer(slot)
     except Exception:
-        slot = None
-    _follow(fetcher, slot)
+        timer = None
+    _attach(fetcher, timer)
 
 
-def slot_of(fetcher: Any) -> Optional[Slot]:
-    """The slot of the worker that this fetcher works in; None in any other process. Never raises."""
-    global _own, _over, _attempts
+def timer_of_worker(fetcher: Any) -> Optional[BatchTimer]:
+    """The timer of the worker process that this fetcher runs in; None in any other process. Never raises."""
+    global _own, _hand_over, _attempts
     try:
         info = sys.modules["torch.utils.data._utils.worker"]._worker_info
-        if info is not None and _over is None:
-            _over = handover.follow()
+        if info is not None and _hand_over is None:
+            _hand_over = handover.watch_own_queue()
         if info is not None and getattr(info, "worker_method", None) != "thread":
             _own = _own or _claim_as_worker(info)
-    except (OSError, ValueError):  # another is claiming; or the trainer has no ring (yet)
+    except (OSError, ValueError):  # another process is claiming; or the trainer has no ring (yet)
         _attempts += 1
         if _attempts < _ATTEMPTS:
             return None
     except Exception:
         _own = None
-    _follow(fetcher, _own)
+    _attach(fetcher, _own)
     return _own
 
 
-def _claim_as_worker(info: Any) -> Optional[Slot]:
-    from .loaders import dataset_name
-
+def _claim_as_worker(info: Any) -> Optional[BatchTimer]:
     parent = sys.modules["multiprocessing.process"].parent_process()
     dataset = zlib.crc32(dataset_name(info.dataset).encode())
     slot = claim(parent.pid, 0, info.id, info.num_workers, dataset)
-    if slot is not None:
-        slot.follow(_over)
-    return slot
+    return None if slot is None else BatchTimer(slot, _hand_over)
 
 
-def _follow(fetcher: Any, slot: Optional[Slot]) -> None:
+def _attach(fetcher: Any, timer: Optional[BatchTimer]) -> None:
     try:
-        if slot is not None:
-            fetcher.collate_fn = _timed(fetcher.collate_fn, slot)
-        fetcher._tuimon_slot = slot
+        if timer is not None:
+            fetcher.collate_fn = _timed_collate(fetcher.collate_fn, timer)
+        fetcher._tuimon_timer = timer
     except Exception:
         return
 
 
-def _stop_following(fetcher: Any, slot: Slot) -> None:
-    """Of a loader without workers whose batches are quick: in a step of 0.4 ms the look inside costs 1 %."""
+def _stop_timing(fetcher: Any, timer: BatchTimer) -> None:
+    """Stop for a loader without workers whose batches are quick: in a step of 0.4 ms the timing costs 1 %."""
     try:
-        fetcher._tuimon_slot = None
+        fetcher._tuimon_timer = None
         fetcher.collate_fn = getattr(fetcher.collate_fn, "tuimon_original", fetcher.collate_fn)
-        for loader, followed in _in_process.items():
-            if followed is slot:
+        for loader, attached in _in_process.items():
+            if attached is timer:
                 _in_process[loader] = None
-        slot.vanish()
+        timer.slot.free()
     except Exception:
         return
 
 
-def _timed(collate: Callable[[Any], Any], slot: Slot) -> Callable[[Any], Any]:
+def _timed_collate(collate: Callable[[Any], Any], timer: BatchTimer) -> Callable[[Any], Any]:
     def tuimon_collate(samples: Any) -> Any:
-        slot.enter(COLLATE)
+        timer.enter(COLLATE)
         try:
             return collate(samples)
         except BaseException as error:
@@ -160,13 +158,13 @@ def _timed(collate: Callable[[Any], Any], slot: Slot) -> Callable[[Any], Any]:
 
 
 def _after_fork() -> None:
-    """The slots of the parent are not this process's to write to."""
-    global _own, _over, _attempts
-    for slot in filter(None, _in_process.values()):
-        slot.let_go()
+    """Let go of the parent's slots in a forked child."""
+    global _own, _hand_over, _attempts
+    for timer in filter(None, _in_process.values()):
+        timer.slot.detach()
     if _own is not None:
-        _own.let_go()
+        _own.slot.detach()
     _in_process.clear()
     _own = None
-    _over = None
+    _hand_over = None
     _attempts = 0

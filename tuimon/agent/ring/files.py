@@ -1,4 +1,4 @@
-"""Making this process's ring: a private directory, and no leftovers of dead processes."""
+"""Creates this process's ring in a private directory, and removes the rings that dead processes left there."""
 
 import fcntl
 import os
@@ -6,7 +6,7 @@ import stat
 import time
 from typing import Optional
 
-from .layout import ring_directories, start_ticks
+from .paths import is_running, ring_directories, ring_name
 from .writer import RingWriter
 
 #: A ring made less than this ago may not have been found yet by the monitor that waits for it.
@@ -14,29 +14,29 @@ YOUNG_S = 30.0
 
 
 def make_ring() -> Optional[RingWriter]:
-    """A ring in the first directory that has room for one; None when there is none."""
+    """A ring in the first directory that has room for one; None when none has."""
     try:
         directories = ring_directories()
-        name = "%d-%d.ring" % (os.getpid(), start_ticks(os.getpid()))
+        name = ring_name(os.getpid())
     except (OSError, ValueError, IndexError):
         return None
     for directory in directories:
         try:
-            _claim(directory)
+            _make_private(directory)
             _remove_stale(directory)
             return RingWriter(os.path.join(directory, name))
-        except (OSError, ValueError):  # missing, read-only, full, somebody else's
+        except (OSError, ValueError):  # missing, read-only, full, another user's
             continue
     return None
 
 
-def _claim(directory: str) -> None:
-    """Make the directory, for this user alone. Raises OSError when it is not, and cannot become, our own."""
+def _make_private(directory: str) -> None:
+    """Make the directory, for this user alone. Raises OSError when it belongs to another user or is no directory."""
     try:
         os.mkdir(directory, 0o700)
     except FileExistsError:
         pass
-    info = os.lstat(directory)  # no symbolic link: anybody may have put it there
+    info = os.lstat(directory)  # not through a symbolic link, which any user may have put there
     if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.geteuid():
         raise PermissionError("%s is not a directory of this user" % directory)
     if stat.S_IMODE(info.st_mode) & 0o077:
@@ -44,22 +44,12 @@ def _claim(directory: str) -> None:
 
 
 def _remove_stale(directory: str) -> None:
-    """Remove the rings of processes that are gone, killed before they could do so.
-
-    Not the youngest: the monitor may not have come to read them yet.
-    """
+    """Remove the rings of processes that were killed, but for young ones, which the monitor may not have read yet."""
     for name in os.listdir(directory):
         pid, dash, rest = name.partition("-")
         ticks = rest.partition(".")[0]
-        if dash and ".ring" in rest and pid.isdigit() and ticks.isdigit() and not _lives(int(pid), int(ticks)):
+        if dash and ".ring" in rest and pid.isdigit() and ticks.isdigit() and not is_running(int(pid), int(ticks)):
             _remove_unlocked(os.path.join(directory, name))
-
-
-def _lives(pid: int, ticks: int) -> bool:
-    try:
-        return start_ticks(pid) == ticks
-    except (OSError, ValueError, IndexError):
-        return False
 
 
 def _remove_unlocked(path: str) -> None:

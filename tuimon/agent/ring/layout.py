@@ -1,8 +1,7 @@
-"""Where everything is in a ring file, and where ring files are."""
+"""Where everything is in a ring file."""
 
-import os
 import struct
-from typing import List, NamedTuple, Optional, Tuple
+from typing import NamedTuple, Optional, Tuple
 
 MAGIC = b"TUIMON\x00\x01"
 VERSION = 3
@@ -133,42 +132,3 @@ class Marker(NamedTuple):
     flag: int
     tid: int
     value: int
-
-
-def ring_directories() -> List[str]:
-    """Where this user's rings may be, the preferred place first; ``TUIMON_RING_DIR`` overrides them all."""
-    override = os.environ.get("TUIMON_RING_DIR")
-    if override:
-        return [override]
-    import tempfile
-
-    name = "tuimon-%d" % os.getuid()
-    try:
-        bases = ["/dev/shm", tempfile.gettempdir()]
-    except OSError:  # no temporary directory is writable
-        bases = ["/dev/shm"]
-    return [os.path.join(base, name) for base in bases]
-
-
-def ring_directory() -> str:
-    """The preferred directory for rings that this machine allows."""
-    directories = ring_directories()
-    writable = [path for path in directories if os.access(os.path.dirname(path), os.W_OK | os.X_OK)]
-    return (writable or directories)[0]
-
-
-def start_ticks(pid: int) -> int:
-    """Start time of a process in clock ticks since boot (field 22 of /proc/PID/stat): with the pid, its identity.
-
-    Raises OSError when there is no such process.
-    """
-    with open("/proc/%d/stat" % pid, "rb") as stat:
-        return int(stat.read().rpartition(b")")[2].split()[19])
-
-
-def ring_path(pid: int, directory: Optional[str] = None) -> str:
-    """Where the ring of a live process is, if it has one. Raises OSError when there is no such process."""
-    name = "%d-%d.ring" % (pid, start_ticks(pid))
-    directories = [directory] if directory else ring_directories()
-    paths = [os.path.join(place, name) for place in directories]
-    return next(filter(os.path.exists, paths), paths[0])

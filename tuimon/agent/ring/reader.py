@@ -26,7 +26,7 @@ from .layout import (
     VERSION,
     Marker,
 )
-from .loading_slots import Loading, slots_in
+from .loading_slots import Loading, used_slots
 
 _FIRST_CHUNK_SLOTS = 64  # most reads find little
 _CHUNK_SLOTS = 4096
@@ -105,7 +105,7 @@ class RingReader:
     def loading(self) -> Iterator[Loading]:
         """What the DataLoader workers of this process are doing, and its loaders without workers."""
         area, again = (self._map[LOADING_OFFSET:SLOTS_OFFSET] for _ in range(2))
-        return slots_in(area, again)
+        return used_slots(area, again)
 
     def read(self) -> List[Marker]:
         """All markers written since the last call, oldest first; adds overwritten ones to ``dropped``."""

@@ -28,8 +28,8 @@ from .layout import (
     U16,
     U32,
     VERSION,
-    start_ticks,
 )
+from .paths import start_ticks
 
 #: time_ns, kind, value, flag, thread ident
 Waiting = Tuple[int, int, int, int, int]
@@ -55,7 +55,7 @@ class RingWriter:
         try:
             # A sparse file on a full tmpfs would raise SIGBUS at the first touch; reserve the pages now.
             os.posix_fallocate(handle, 0, size)
-            # Held by the map's own duplicate of the descriptor until this process is gone (see rings.py).
+            # Held by the map's own duplicate of the descriptor until this process is gone (see files.py).
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._map = mmap.mmap(handle, size)
             header = HEADER.pack(MAGIC, VERSION, slot_count, self.pid, ticks, time.monotonic_ns())

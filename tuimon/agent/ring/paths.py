@@ -1,0 +1,56 @@
+"""Where ring files are, and which process a ring belongs to."""
+
+import os
+from typing import List, Optional
+
+
+def ring_directories() -> List[str]:
+    """The folders that may hold this user's rings, the preferred one first; ``TUIMON_RING_DIR`` replaces them all."""
+    override = os.environ.get("TUIMON_RING_DIR")
+    if override:
+        return [override]
+    import tempfile
+
+    name = "tuimon-%d" % os.getuid()
+    try:
+        bases = ["/dev/shm", tempfile.gettempdir()]
+    except OSError:  # no temporary directory is writable
+        bases = ["/dev/shm"]
+    return [os.path.join(base, name) for base in bases]
+
+
+def ring_directory() -> str:
+    """The first of the folders whose parent is writable."""
+    directories = ring_directories()
+    writable = [path for path in directories if os.access(os.path.dirname(path), os.W_OK | os.X_OK)]
+    return (writable or directories)[0]
+
+
+def ring_name(pid: int) -> str:
+    """File name of the ring of a live process. Raises OSError when there is no such process."""
+    return "%d-%d.ring" % (pid, start_ticks(pid))
+
+
+def ring_path(pid: int, directory: Optional[str] = None) -> str:
+    """Path of the ring of a live process, if it has one. Raises OSError when there is no such process."""
+    name = ring_name(pid)
+    directories = [directory] if directory else ring_directories()
+    paths = [os.path.join(folder, name) for folder in directories]
+    return next(filter(os.path.exists, paths), paths[0])
+
+
+def start_ticks(pid: int) -> int:
+    """Start time of a process in clock ticks since boot (field 22 of /proc/PID/stat): with the pid, its identity.
+
+    Raises OSError when there is no such process.
+    """
+    with open("/proc/%d/stat" % pid, "rb") as stat:
+        return int(stat.read().rpartition(b")")[2].split()[19])
+
+
+def is_running(pid: int, ticks: int) -> bool:
+    """Whether the process with this pid and start time still exists."""
+    try:
+        return start_ticks(pid) == ticks
+    except (OSError, ValueError, IndexError):
+        return False
