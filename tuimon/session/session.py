@@ -18,6 +18,7 @@ from tuimon.session.samples.inferred import inferred_phases
 from tuimon.session.samples.window import HotSpots
 from tuimon.session.sampling import Sampling
 from tuimon.session.steps import StepStats
+from tuimon.torch_code import LOAD_HOOK
 
 
 class Session(Fold):
@@ -203,7 +204,7 @@ class Session(Fold):
             hotspots = self._hotspots.get(worker)
             if hotspots is None:
                 return None
-            lines = hotspots.hot_lines_under("tuimon_load") if worker == pid else hotspots.hot_lines()
+            lines = hotspots.hot_lines_under(LOAD_HOOK) if worker == pid else hotspots.hot_lines()
             return next(iter(lines), None)
 
         return self._loaders.rows(pid, self.now_s, ended, hottest)

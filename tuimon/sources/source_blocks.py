@@ -6,7 +6,7 @@ import ast
 import warnings
 from typing import NamedTuple
 
-from tuimon.sources.stacks.frames import SourceText
+from tuimon.sources.source_text import SourceText
 
 _FILES_HELD = 16
 #: Parsing takes about a second per MB.

@@ -1,4 +1,4 @@
-"""What StackSource reads: py-spy's files, frames, source text, errors; on literal inputs."""
+"""What StackSource reads: py-spy's files, frames, errors; on literal inputs."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tuimon.records import Frame
-from tuimon.sources.stacks import frames, pyspy_errors, speedscope
-from tuimon.sources.stacks.frames import FrameNumbers, Place, SourceText, is_user_file
+from tuimon.sources.stacks import pyspy_errors, speedscope
+from tuimon.sources.stacks.frames import FrameNumbers, Place
 
 CALL = Place("/venv/lib/python3.11/site-packages/torch/nn/modules/module.py", 1786, "_call_impl")
 
@@ -54,58 +54,6 @@ def test_threads_of_older_pythons_have_no_os_id() -> None:
 def test_not_a_speedscope_file(raw: bytes) -> None:
     with pytest.raises(ValueError, match="speedscope"):
         speedscope.parse(raw, 42)
-
-
-@pytest.mark.parametrize(
-    ("file", "user"),
-    [
-        ("/home/u/train.py", True),
-        ("/home/u/lib/model.py", True),
-        ("/home/u/torch/utils/mine.py", True),
-        ("<ipython-input-3-abc>", True),
-        ("<stdin>", True),
-        ("<string>", False),
-        ("<frozen importlib._bootstrap>", False),
-        ("", False),
-        ("/usr/lib/python3.11/threading.py", False),
-        ("/usr/lib64/python3.9/queue.py", False),
-        ("/opt/pypy/lib/pypy3.10/site.py", False),
-        ("/opt/lib/python3.13t/queue.py", False),
-        ("/usr/lib/python311.zip/json.py", False),
-        ("/v/lib/python3.11/site-packages/torch/nn/modules/module.py", False),
-        ("/usr/lib/python3/dist-packages/numpy/core.py", False),
-        ("/home/u/src/pytorch/torch/nn/modules/linear.py", False),
-        ("/tmp/torchinductor_u/ab/cab.py", False),
-        (frames.__file__, False),
-    ],
-)
-def test_whose_code_it_is(file: str, user: bool) -> None:
-    assert is_user_file(file) is user
-
-
-def test_source_text(tmp_path: Path) -> None:
-    script = tmp_path / "a.py"
-    script.write_bytes(b"x = 1\n\t y = '\x1b[31m[bold]\x07'\t# caf\xe9 \n" + b"z" * 500 + b"\n")
-    source = SourceText()
-    assert source.line(str(script), 1) == "x = 1"
-    assert source.line(str(script), 2) == "y = '[bold]' # caf\ufffd"
-    assert source.line(str(script), 3) == "z" * 160
-    assert [source.line(str(script), number) for number in (0, -1, 4)] == ["", "", ""]
-    script.unlink()
-    assert source.line(str(script), 1) == "x = 1"  # read once
-
-
-def test_files_that_have_no_source_text(tmp_path: Path) -> None:
-    huge, pipe, changed = tmp_path / "huge.py", tmp_path / "pipe.py", tmp_path / "changed.py"
-    huge.write_bytes(b"x\n" * (3 << 20))
-    os.mkfifo(pipe)
-    changed.write_text("x\n")
-    os.utime(changed, (2000.0, 2000.0))
-    source = SourceText()
-    for file in (huge, pipe, tmp_path, tmp_path / "gone.py", "nul\0byte.py", "<ipython-input-1>"):
-        assert source.line(str(file), 1) == ""
-    assert source.line(str(changed), 1, not_after_unix_s=1000.0) == ""  # not what the process runs any more
-    assert SourceText().line(str(changed), 1, not_after_unix_s=3000.0) == "x"
 
 
 def test_frames_are_numbered_once_and_bounded(tmp_path: Path) -> None:

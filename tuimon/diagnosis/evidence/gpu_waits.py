@@ -14,6 +14,7 @@ from tuimon.records import Frame
 from tuimon.session.samples.activity import activity_of
 from tuimon.session.samples.classify import Sample
 from tuimon.session.session import Session
+from tuimon.torch_code import is_grad_scaler
 
 #: Calls that wait for the GPU, beside those that ``session.activity`` knows as synchronising: Python asks a tensor
 #: for its value. Only told apart from the same words on plain numbers by being what a training thread waits in.
@@ -21,7 +22,6 @@ _ASKS_VALUE = re.compile(
     r"\b(?:if|elif|while|assert)\b.*(?:[<>]|[=!]=|\bnot\b)"
     r"|\b(?:float|int|bool|print)\(|\bis(?:nan|inf|finite)\(|\.(?:any|all)\(\)|\b(?:np|numpy)\.asarray\("
 )
-_SCALER_FILE = "torch/amp/grad_scaler.py"
 
 
 class Waits(NamedTuple):
@@ -82,7 +82,7 @@ def _waits_for_gpu(stack: Sequence[Frame]) -> str | None:
         return None
     if leaf.user and doing in ("python", "torch") and _ASKS_VALUE.search(leaf.source):
         return "sync"
-    return "sync" if leaf.file.endswith(_SCALER_FILE) else None
+    return "sync" if is_grad_scaler(leaf.file) else None
 
 
 def _hottest(session: Session, samples: Sequence[Sample]) -> HotFunction | None:

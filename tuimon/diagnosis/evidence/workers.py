@@ -12,6 +12,7 @@ from tuimon.session.samples.activity import Activity, activity_of
 from tuimon.session.samples.classify import Sample
 from tuimon.session.samples.window import HotSpots
 from tuimon.session.session import Session
+from tuimon.torch_code import COLLATE_HOOK
 
 #: Samples of a thread, below which its share of anything says nothing.
 MIN_SAMPLES = 10
@@ -57,7 +58,7 @@ def workers_of(session: Session, pid: int) -> Workers:
         busy_ratio=told if told is not None else max(known, default=None),
         disk_ratio=states.count("disk") / len(states) if states else 0.0,
         hot=hottest_function(merged_lines(s.hot_lines() for s in spots)),
-        hot_in_collate=hottest_function(merged_lines(s.hot_lines_under("tuimon_collate") for s in spots)),
+        hot_in_collate=hottest_function(merged_lines(s.hot_lines_under(COLLATE_HOOK) for s in spots)),
         collate_share=_collate_share(loader, spots),
         gone=not pids and session.had_workers(pid),
     )

@@ -1,70 +1,89 @@
-"""What a thread was doing at a sample, told by its innermost frames: a table of places and of source texts.
+"""What a thread was doing at a sample: by the files and functions of its innermost frames, and by source text.
 
-A call into C has no frame of its own: the line that makes it is the innermost one, and its text has to tell.
+A call into C has no frame of its own: the line that makes the call is the innermost one, and its text is what shows it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from tuimon.records import Frame
+from tuimon.torch_code import (
+    is_checkpoint_io,
+    is_collective,
+    is_compiler,
+    is_distributed,
+    is_gpu_sync,
+    is_import_system,
+    is_loader_code,
+    is_loader_idle_loop,
+    is_torch,
+)
 
 Activity = Literal[
     "data", "idle", "lock", "ranks", "sync", "transfer", "torch", "compile", "import", "io", "sleep", "python"
 ]
 
-#: How many of the innermost frames can tell: between a wait and who waits lie the layers of queue and connection.
-_LOOK_AT = 12
+#: How many of the innermost frames are inspected: between a wait and who waits lie the layers of queue and connection.
+_INSPECTED_FRAMES = 12
+#: How many places (file and function) the verdicts of the tables are remembered for: a run has some hundreds.
+_PLACES_HELD = 4096
 
 
 class _Rule(NamedTuple):
     activity: Activity
-    file: re.Pattern[str]
-    function: re.Pattern[str]
+    matches: Callable[[str, str], bool]  # a frame's file and function
 
 
-def _rule(activity: Activity, file: str, function: str = "") -> _Rule:
-    return _Rule(activity, re.compile(file), re.compile(f"(?:{function})$" if function else ""))
+def _place(activity: Activity, file: str, function: str = "") -> _Rule:
+    """A rule by regular expressions: the file contains the first, the whole function name matches the second."""
+    in_file, is_function = re.compile(file), re.compile(f"(?:{function})$" if function else "")
+    return _Rule(activity, lambda file, function: bool(in_file.search(file) and is_function.match(function)))
 
 
-#: A frame in which nothing is computed: what it waits for is told by who called it.
+def _file(activity: Activity, is_one: Callable[[str], bool]) -> _Rule:
+    return _Rule(activity, lambda file, _: is_one(file))
+
+
+#: A frame in which nothing is computed: what it waits for is shown by its callers.
 _WAITS = (
-    _rule("lock", r"(^|/)threading\.py$", "wait|acquire|join|_wait_for_tstate_lock|__enter__|wait_for"),
-    _rule("io", r"(^|/)selectors\.py$", "select|_select"),
-    _rule("lock", r"(^|/)queue\.py$", "get|put|join"),
-    _rule("io", r"multiprocessing/(connection|popen_\w+|forkserver)\.py$", r"wait|_?poll|_?recv(_bytes)?"),
-    _rule("lock", r"multiprocessing/(queues|synchronize|process)\.py$", "get|put|acquire|__enter__|wait|join"),
-    _rule("lock", r"concurrent/futures/", "result|wait|as_completed"),
-    _rule("io", r"(^|/)socket\.py$", "accept"),
-    _rule("io", r"(^|/)subprocess\.py$", "wait|_wait|_try_wait|communicate|_communicate"),
-)  # fmt: skip
+    _place("lock", r"(^|/)threading\.py$", "wait|acquire|join|_wait_for_tstate_lock|__enter__|wait_for"),
+    _place("io", r"(^|/)selectors\.py$", "select|_select"),
+    _place("lock", r"(^|/)queue\.py$", "get|put|join"),
+    _place("io", r"multiprocessing/(connection|popen_\w+|forkserver)\.py$", r"wait|_?poll|_?recv(_bytes)?"),
+    _place("lock", r"multiprocessing/(queues|synchronize|process)\.py$", "get|put|acquire|__enter__|wait|join"),
+    _place("lock", r"concurrent/futures/", "result|wait|as_completed"),
+    _place("io", r"(^|/)socket\.py$", "accept"),
+    _place("io", r"(^|/)subprocess\.py$", "wait|_wait|_try_wait|communicate|_communicate"),
+)
 
 #: Who waits: the first of these frames, from the innermost on, names the wait.
 _WAITERS = (
-    _rule("idle", r"torch/utils/data/_utils/(worker|pin_memory)\.py$", "_worker_loop|_pin_memory_loop|do_one_step"),
-    _rule("data", r"torch/utils/data/(dataloader|_utils/\w+)\.py$"),
-    _rule("ranks", r"torch/distributed/"),
-    _rule("idle", r"multiprocessing/(queues|pool|managers)\.py$", r"_feed|worker|_handle_\w+|serve_forever"),
-    _rule("idle", r"concurrent/futures/\w+\.py$", "_worker|run"),
-    _rule("io", r"(^|/)(socket|ssl|http/client|urllib/request)\.py$|/(requests|urllib3|aiohttp|httpx|boto3|botocore)/"),
+    _Rule("idle", is_loader_idle_loop),
+    _file("data", is_loader_code),
+    _file("ranks", is_distributed),
+    _place("idle", r"multiprocessing/(queues|pool|managers)\.py$", r"_feed|worker|_handle_\w+|serve_forever"),
+    _place("idle", r"concurrent/futures/\w+\.py$", "_worker|run"),
+    _place(
+        "io", r"(^|/)(socket|ssl|http/client|urllib/request)\.py$|/(requests|urllib3|aiohttp|httpx|boto3|botocore)/"
+    ),
 )
 
 #: What the innermost frame that matches does.
 _WORK = (
-    _rule("import", r"^<frozen importlib|importlib/"),
-    _rule("sync", r"torch/cuda/(__init__|streams|graphs)\.py$", "synchronize|wait|query"),
-    _rule("sync", r"torch/_tensor\.py$", "__repr__|__format__|__str__|tolist|unique|__contains__|__array__"),
-    _rule("sync", r"torch/_tensor_str\.py$"),
-    _rule("ranks", r"torch/distributed/(?!optim|fsdp/_|checkpoint)\w+\.py$",
-          r"all_reduce|barrier|broadcast|all_gather\w*|reduce_scatter\w*|wait|recv|send|monitored_barrier|wrapper"),
-    _rule("compile", r"torch/_(dynamo|inductor|functorch)/|/triton/|torch/fx/"),
-    _rule("io", r"torch/serialization\.py$|torch/distributed/checkpoint/"),
-    _rule("io", r"(^|/)(socket|ssl|shutil|tempfile|gzip|lzma|bz2|zipfile|tarfile|pathlib|codecs)\.py$"),
-    _rule("io", r"/(h5py|fsspec|lmdb|pyarrow|tensorboard|wandb|mlflow)/"),
-    _rule("torch", r"(^|/)torch/(?!utils/data/)"),
-)  # fmt: skip
+    _file("import", is_import_system),
+    _place("import", r"importlib/"),
+    _Rule("sync", is_gpu_sync),
+    _Rule("ranks", is_collective),
+    _file("compile", is_compiler),
+    _file("io", is_checkpoint_io),
+    _place("io", r"(^|/)(socket|ssl|shutil|tempfile|gzip|lzma|bz2|zipfile|tarfile|pathlib|codecs)\.py$"),
+    _place("io", r"/(h5py|fsspec|lmdb|pyarrow|tensorboard|wandb|mlflow)/"),
+    _file("torch", is_torch),
+)
 
 #: Calls that the text of the innermost line betrays; the first that matches.
 _TEXTS: tuple[tuple[Activity, re.Pattern[str]], ...] = (
@@ -80,33 +99,45 @@ _TEXTS: tuple[tuple[Activity, re.Pattern[str]], ...] = (
 
 
 def activity_of(stack: Sequence[Frame]) -> Activity:
-    """What a stack (frames root first) shows its thread doing; ``python`` where nothing tells otherwise."""
+    """What a stack (frames root first) shows its thread doing; ``python`` where nothing says otherwise."""
     if not stack:
         return "python"
-    inner = stack[: -_LOOK_AT - 1 : -1]
-    waiting = _first(_WAITS, inner[:1])
-    if waiting is not None:
-        waiter = _first(_WAITERS, inner) or waiting
+    inner = stack[: -_INSPECTED_FRAMES - 1 : -1]
+    leaf = inner[0]
+    wait = _wait(leaf.file, leaf.function)
+    if wait is not None:
+        waiter = next((who for frame in inner if (who := _waiter(frame.file, frame.function)) is not None), wait)
         # Where no code of the user's waits, it is a helper thread with nothing to do.
         helper = waiter in ("lock", "io") and not any(frame.user for frame in stack)
         return "idle" if helper else waiter
-    leaf = inner[0]
     if leaf.user:
         return next((activity for activity, text in _TEXTS if text.search(leaf.source)), "python")
-    if _first(_WAITERS, inner[:1]) == "idle":  # the loop itself: its queue is read in C
+    if _waiter(leaf.file, leaf.function) == "idle":  # the loop itself: its queue is read in C
         return "idle"
     for frame in inner:
         if frame.user:
             break
-        found = _first(_WORK, (frame,))
-        if found is not None:
-            return found
+        work = _work(frame.file, frame.function)
+        if work is not None:
+            return work
     return "python"
 
 
-def _first(rules: Sequence[_Rule], inner: Sequence[Frame]) -> Activity | None:
-    for frame in inner:
-        for rule in rules:
-            if rule.file.search(frame.file) and rule.function.match(frame.function.rpartition(".")[2]):
-                return rule.activity
-    return None
+@lru_cache(_PLACES_HELD)
+def _wait(file: str, function: str) -> Activity | None:
+    return _first(_WAITS, file, function)
+
+
+@lru_cache(_PLACES_HELD)
+def _waiter(file: str, function: str) -> Activity | None:
+    return _first(_WAITERS, file, function)
+
+
+@lru_cache(_PLACES_HELD)
+def _work(file: str, function: str) -> Activity | None:
+    return _first(_WORK, file, function)
+
+
+def _first(rules: Sequence[_Rule], file: str, function: str) -> Activity | None:
+    bare = function.rpartition(".")[2]
+    return next((rule.activity for rule in rules if rule.matches(file, bare)), None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tuimon.records import Frame, Place
 from tuimon.session.samples.stack_phase import FrameKind, frame_kind
+from tuimon.torch_code import is_package_file, is_worker_loop
 
 _FRAMES_LIMIT = 50_000
 _COMPREHENSIONS = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"})
@@ -40,7 +41,7 @@ class FrameTable:
             frame = self[stack[depth]]
             if frame.user:
                 return Place(frame.file, frame.line, self._function(stack, depth), frame.source)
-            if frame.function == "_worker_loop":
+            if is_worker_loop(frame.file, frame.function):
                 return None
         return None
 
@@ -56,6 +57,6 @@ class FrameTable:
         own = self.user_place(stack)
         if own is not None or not stack:
             return own
-        package = next((n for n in reversed(stack) if "-packages/" in self[n].file), stack[-1])
+        package = next((n for n in reversed(stack) if is_package_file(self[n].file)), stack[-1])
         frame = self[package]
         return Place(frame.file, frame.line, frame.function, frame.source)

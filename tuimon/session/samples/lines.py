@@ -12,6 +12,7 @@ from tuimon.session.samples.activity import Activity, activity_of
 from tuimon.session.samples.classify import Sample
 from tuimon.session.samples.frames import FrameTable
 from tuimon.session.samples.tree import own_part
+from tuimon.torch_code import is_package_file
 
 LINES_LIMIT = 500
 
@@ -94,7 +95,7 @@ def _innermost(stack: list[Frame], libraries: bool) -> Frame | None:
     if not stack or libraries:
         return stack[-1] if stack else None
     user = next((frame for frame in reversed(stack) if frame.user), None)
-    package = next((frame for frame in reversed(stack) if "-packages/" in frame.file), None)
+    package = next((frame for frame in reversed(stack) if is_package_file(frame.file)), None)
     return user or package or stack[-1]
 
 

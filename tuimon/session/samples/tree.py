@@ -9,11 +9,9 @@ from dataclasses import dataclass, field
 from tuimon.records import Frame, Place
 from tuimon.session.samples.classify import Sample
 from tuimon.session.samples.frames import FrameTable
-from tuimon.torch_code import is_agent_file
+from tuimon.torch_code import is_agent_file, is_module_call, is_worker_loop
 
 NODES_LIMIT = 20_000
-_WORKER_LOOP = "_worker_loop"
-_MODULE_CALLS = ("_call_impl", "_wrapped_call_impl")
 
 
 @dataclass(slots=True)
@@ -177,12 +175,14 @@ def own_part(stack: list[int], frames: FrameTable) -> list[int]:
     frame that torch puts between a module's call and its ``forward``, and without those of our hooks; the innermost
     frame always stays.
     """
-    start = next((d for d in range(len(stack) - 1, 0, -1) if frames[stack[d]].function == _WORKER_LOOP), 0)
+    start = next((d for d in range(len(stack) - 1, 0, -1) if _is_worker_loop(frames[stack[d]])), 0)
     inner = stack[-1:]
     return [number for number in stack[start:-1] if not _is_between(frames[number])] + inner
 
 
+def _is_worker_loop(frame: Frame) -> bool:
+    return is_worker_loop(frame.file, frame.function)
+
+
 def _is_between(frame: Frame) -> bool:
-    if frame.function in _MODULE_CALLS:
-        return frame.file.endswith("torch/nn/modules/module.py")
-    return is_agent_file(frame.file)
+    return is_module_call(frame.file, frame.function) or is_agent_file(frame.file)

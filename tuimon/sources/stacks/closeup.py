@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from tuimon.proc.pthreads import os_ids
 from tuimon.records import Place
+from tuimon.sources.source_text import SourceText
 from tuimon.sources.stacks import pyspy, pyspy_errors
-from tuimon.sources.stacks.frames import SourceText
 
 AROUND_LINES = 5
 THREADS_LIMIT = 200

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from tuimon.records import StackCount
 from tuimon.sources.stacks.frames import FrameNumbers, Place
+from tuimon.torch_code import is_package_file, is_worker_loop
 
 PER_THREAD = 12
 PER_MAIN_THREAD = 24
@@ -23,7 +24,7 @@ def shorten(stack: Sequence[Place], numbers: FrameNumbers) -> Stack:
     """
     kinds = [numbers.kind(place) for place in stack]
     last = len(stack) - 1
-    package = max((i for i in range(last + 1) if "-packages/" in stack[i].file), default=last)
+    package = max((i for i in range(last + 1) if is_package_file(stack[i].file)), default=last)
     kept = tuple(
         place
         for i, (place, kind) in enumerate(zip(stack, kinds, strict=True))
@@ -43,7 +44,7 @@ def coarse(stack: Stack, numbers: FrameNumbers) -> Stack:
     part = ""
     for place in stack:
         kind = numbers.kind(place)
-        if kind.telling and (kind.telling != part or place.function == "_worker_loop"):
+        if kind.telling and (kind.telling != part or is_worker_loop(place.file, place.function)):
             out.append(place)
             part = kind.telling
         elif kind.user and not part:
@@ -76,7 +77,7 @@ def outline(stack: Stack, depth: int, lines: dict[tuple[str, str], int], numbers
     out, parts = [], set()
     for i, place in enumerate(stack):
         part = numbers.kind(place).telling
-        if part and (part not in parts or place.function == "_worker_loop"):
+        if part and (part not in parts or is_worker_loop(place.file, place.function)):
             parts.add(part)
             out.append(place._replace(line=lines.setdefault(_function(place), place.line)))
         elif not part and i <= depth:

@@ -11,11 +11,10 @@ from itertools import pairwise
 import msgspec
 
 from tuimon.sources.stacks.frames import Place, bare_name
+from tuimon.torch_code import is_backward_entry
 
 _PROFILE_NAME = re.compile(r'^Thread (0x[0-9A-Fa-f]+|\d+)(?: "(.*)")?$', re.DOTALL)
 
-_BACKWARD_FUNCTIONS = ("_engine_run_backward", "backward", "grad")
-_BACKWARD_FILES = ("torch/autograd/__init__.py", "torch/autograd/graph.py")
 #: So many looks at each stay in backward, and at each stretch between two, on average.
 _DENSE = 3
 
@@ -83,7 +82,7 @@ def _cycles(samples: Sequence[Sequence[int]], places: Sequence[Place | None]) ->
     With shorter stretches, inside or between, the count would be too low: None. Those at either end of the window were
     seen in part and count half.
     """
-    marks = {i for i, place in enumerate(places) if place is not None and _is_backward(place)}
+    marks = {i for i, place in enumerate(places) if place is not None and is_backward_entry(place.file, place.function)}
     inside = [not marks.isdisjoint(stack) for stack in samples]
     entries = sum(1 for before, now in pairwise(inside) if now and not before)
     leavings = sum(1 for before, now in pairwise(inside) if before and not now)
@@ -94,10 +93,6 @@ def _cycles(samples: Sequence[Sequence[int]], places: Sequence[Place | None]) ->
     if sum(inside) < _DENSE * stays or len(inside) - sum(inside) < _DENSE * absences:
         return None
     return entries
-
-
-def _is_backward(place: Place) -> bool:
-    return place.function in _BACKWARD_FUNCTIONS and place.file.endswith(_BACKWARD_FILES)
 
 
 def _thread(profile: _Profile, places: Sequence[Place | None], pid: int, alone: bool) -> SampledThread:

@@ -1,0 +1,197 @@
+"""What frames mean: literal frames of an installed torch, of a checkout, and of code that only looks alike."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import tuimon
+from tuimon import torch_code
+
+#: Where a torch may lie: installed for a user or by the system, and built in place.
+TORCHES = (
+    "/venv/lib/python3.11/site-packages/torch",
+    "/usr/lib/python3/dist-packages/torch",
+    "/home/u/src/pytorch/torch",
+)
+COMPILED = "/tmp/torchinductor_u/ab/cabcdef.py"
+HOOKS = ("/venv/lib/python3.11/site-packages/tuimon/agent", "/home/u/src/tuimon/agent", "/x/tuimon/target")
+
+
+@pytest.mark.parametrize(
+    ("file", "user"),
+    [
+        ("/home/u/train.py", True),
+        ("/home/u/lib/model.py", True),
+        ("/home/u/torch/utils/mine.py", True),
+        ("<ipython-input-3-abc>", True),
+        ("<stdin>", True),
+        ("<string>", False),
+        ("<frozen importlib._bootstrap>", False),
+        ("", False),
+        ("/usr/lib/python3.11/threading.py", False),
+        ("/usr/lib64/python3.9/queue.py", False),
+        ("/opt/pypy/lib/pypy3.10/site.py", False),
+        ("/opt/lib/python3.13t/queue.py", False),
+        ("/usr/lib/python311.zip/json.py", False),
+        ("/v/lib/python3.11/site-packages/torch/nn/modules/module.py", False),
+        ("/usr/lib/python3/dist-packages/numpy/core.py", False),
+        ("/home/u/src/pytorch/torch/nn/modules/linear.py", False),
+        ("/home/u/src/pytorch/torch/_tensor.py", False),
+        ("/home/u/src/pytorch/torch/nn/functional.py", False),
+        ("/home/u/torch/distributed/train.py", True),  # torch's in a checkout, or a user's folder: taken for the user's
+        ("/home/u/src/tuimon/agent/hooks.py", False),
+        ("/tmp/torchinductor_u/ab/cab.py", False),
+        (torch_code.__file__, False),
+    ],
+)
+def test_whose_code_it_is(file: str, user: bool) -> None:
+    assert torch_code.is_user_file(file) is user
+
+
+#: Each question, the frames (below torch) that it holds for, and some that it does not hold for.
+QUESTIONS: dict[Callable[[str, str], bool], tuple[list[str], list[str]]] = {
+    torch_code.is_fetch: (
+        ["utils/data/dataloader.py __next__", "utils/data/dataloader.py _reset"],
+        ["utils/data/dataloader.py __init__", "utils/data/_utils/fetch.py fetch", "nn/modules/container.py __next__"],
+    ),
+    torch_code.is_backward_entry: (
+        [
+            "_tensor.py backward",
+            "autograd/__init__.py backward",
+            "autograd/__init__.py grad",
+            "autograd/graph.py _engine_run_backward",
+        ],
+        ["autograd/function.py backward", "autograd/__init__.py _make_grads", "nn/modules/linear.py backward"],
+    ),
+    torch_code.is_optimizer_step: (
+        ["optim/adam.py step", "optim/optimizer.py wrapper", "optim/_multi_tensor/sgd.py step"],
+        ["optim/lr_scheduler.py step", "optim/swa_utils.py step", "optim/optimizer.py zero_grad", "amp/x.py step"],
+    ),
+    torch_code.is_module_run: (
+        [
+            "nn/modules/module.py _call_impl",
+            "nn/modules/module.py _wrapped_call_impl",
+            "nn/modules/linear.py forward",
+            "nn/parallel/distributed.py forward",
+            "nn/functional.py relu",
+        ],
+        ["nn/modules/linear.py reset_parameters", "nn/utils/clip_grad.py clip_grad_norm_", "fx/graph.py forward"],
+    ),
+    torch_code.is_module_call: (
+        ["nn/modules/module.py _call_impl", "nn/modules/module.py _wrapped_call_impl"],
+        ["nn/modules/module.py forward", "fx/graph_module.py _wrapped_call_impl"],
+    ),
+    torch_code.is_call_wrapper: (
+        ["nn/modules/module.py _wrapped_call_impl"],
+        ["nn/modules/module.py _call_impl"],
+    ),
+    torch_code.is_worker_loop: (
+        ["utils/data/_utils/worker.py _worker_loop", "../torchdata/stateful_dataloader/worker.py _worker_loop"],
+        ["profiler/_cupti_monitor.py _worker_loop", "utils/data/_utils/worker.py _try_get_data"],
+    ),
+    torch_code.is_loader_idle_loop: (
+        ["utils/data/_utils/worker.py _worker_loop", "utils/data/_utils/pin_memory.py do_one_step"],
+        ["utils/data/_utils/fetch.py fetch", "../torchdata/stateful_dataloader/worker.py _worker_loop"],
+    ),
+    torch_code.is_gpu_sync: (
+        ["cuda/__init__.py synchronize", "cuda/streams.py wait", "_tensor.py tolist", "_tensor_str.py _str_intern"],
+        ["cuda/__init__.py is_available", "_tensor.py backward", "distributed/distributed_c10d.py wait"],
+    ),
+    torch_code.is_collective: (
+        ["distributed/distributed_c10d.py all_reduce", "distributed/c10d_logger.py wrapper", "distributed/x.py wait"],
+        ["distributed/checkpoint.py wait", "distributed/optim/zero.py broadcast", "distributed/rpc.py get_rank"],
+    ),
+}
+
+
+def frames(kind: int) -> list[tuple[Callable[[str, str], bool], str]]:
+    return [(question, frame) for question, both in QUESTIONS.items() for frame in both[kind]]
+
+
+def ask(question: Callable[[str, str], bool], torch: str, frame: str) -> bool:
+    file, function = frame.split(" ")
+    return question(f"{torch}/{file}", function)
+
+
+@pytest.mark.parametrize("torch", TORCHES)
+@pytest.mark.parametrize(("question", "frame"), frames(0))
+def test_frames_that_are(question: Callable[[str, str], bool], frame: str, torch: str) -> None:
+    assert ask(question, torch, frame)
+
+
+@pytest.mark.parametrize("torch", TORCHES)
+@pytest.mark.parametrize(("question", "frame"), frames(1))
+def test_frames_that_are_not(question: Callable[[str, str], bool], frame: str, torch: str) -> None:
+    assert not ask(question, torch, frame)
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_other_code_is_none_of_torchs(question: Callable[[str, str], bool]) -> None:
+    functions = {frame.split(" ")[1] for frame in QUESTIONS[question][0]}
+    for file in ("/home/u/train.py", "/home/u/loader.py", "/v/site-packages/PIL/Image.py", COMPILED, "<string>", ""):
+        assert not any(question(file, function) for function in functions), file
+
+
+@pytest.mark.parametrize("folder", HOOKS)
+def test_our_hooks_are_boundaries_in_every_log(folder: str) -> None:
+    assert torch_code.is_agent_file(f"{folder}/hooks.py")
+    assert torch_code.is_fetch(f"{folder}/hooks.py", "tuimon_fetch")
+    assert torch_code.is_fetch(f"{folder}/loading/epochs.py", "tuimon_iter")
+    assert torch_code.is_backward_entry(f"{folder}/hooks.py", "tuimon_backward")
+    assert torch_code.is_optimizer_step(f"{folder}/hooks.py", "tuimon_scaler_step")
+    assert not torch_code.is_user_file(f"{folder}/hooks.py")
+    assert torch_code.marked_part(f"{folder}/hooks.py") == "agent"
+
+
+def test_the_names_of_our_hooks_mean_nothing_in_other_code() -> None:
+    assert not torch_code.is_fetch("/home/u/train.py", "tuimon_fetch")
+    assert not torch_code.is_backward_entry("/home/u/train.py", "tuimon_backward")
+    assert not torch_code.is_optimizer_step("/home/u/train.py", "tuimon_scaler_step")
+
+
+def test_our_hooks_have_these_names() -> None:
+    folder = Path(tuimon.__file__).parent / "agent"
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in folder.rglob("*.py")]
+    named = {node.name for tree in trees for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+    boundaries = {"tuimon_fetch", "tuimon_iter", "tuimon_backward", "tuimon_scaler_step"}
+    assert {torch_code.LOAD_HOOK, torch_code.COLLATE_HOOK, *boundaries} <= named
+
+
+@pytest.mark.parametrize("torch", TORCHES)
+@pytest.mark.parametrize(
+    ("file", "questions"),
+    [
+        ("utils/data/dataloader.py", ["is_loader_code"]),
+        ("utils/data/_utils/fetch.py", ["is_loader_code"]),
+        ("utils/data/dataset.py", []),
+        ("distributed/distributed_c10d.py", ["is_distributed", "is_torch"]),
+        ("distributed/checkpoint/state_dict.py", ["is_checkpoint_io", "is_distributed", "is_torch"]),
+        ("serialization.py", ["is_checkpoint_io", "is_torch"]),
+        ("_dynamo/eval_frame.py", ["is_compiler", "is_torch"]),
+        ("../triton/runtime/jit.py", ["is_compiler"]),
+        ("amp/grad_scaler.py", ["is_grad_scaler", "is_torch"]),
+        ("functional.py", ["is_torch"]),
+    ],
+)
+def test_files(file: str, questions: list[str], torch: str) -> None:
+    asked = ("is_checkpoint_io", "is_compiler", "is_distributed", "is_grad_scaler", "is_loader_code", "is_torch")
+    path = f"{torch}/{file}".replace("torch/../", "")
+    assert [name for name in asked if getattr(torch_code, name)(path)] == questions
+
+
+def test_imports_and_packages() -> None:
+    assert torch_code.is_import_system("<frozen importlib._bootstrap_external>")
+    assert not torch_code.is_import_system("/usr/lib/python3.11/importlib/metadata/__init__.py")
+    assert [torch_code.is_package_file(f"{torch}/_tensor.py") for torch in TORCHES] == [True, True, False]
+
+
+@pytest.mark.parametrize("torch", TORCHES)
+def test_parts_of_torch_that_shortened_stacks_keep(torch: str) -> None:
+    files = ("optim/adam.py", "utils/checkpoint.py", "_tensor.py", "_ops.py", "utils/_pytree.py")
+    parts = [torch_code.marked_part(f"{torch}/{file}") for file in files]
+    assert parts == ["optim/", "utils/checkpoint.py", "_tensor.py", "", ""]
+    assert [torch_code.marked_part(file) for file in (COMPILED, "/home/u/train.py", "")] == ["", "", ""]
