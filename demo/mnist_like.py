@@ -126,6 +126,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--batch-size", type=int, default=64, help="images per step (default %(default)s)")
     parser.add_argument("--lr", type=float, default=0.02, help="learning rate (default %(default)s)")
     parser.add_argument("--log-interval", type=int, default=10, help="steps between two lines (default %(default)s)")
+    parser.add_argument("--eval-every", type=int, default=1, help="evaluate after so many epochs (0: never)")
     add_common_options(parser, epochs=5)
     args = parser.parse_args()
     if args.where == "gpu" and not torch.cuda.is_available():
@@ -168,9 +169,10 @@ def main() -> None:
             batches, test_batches = loader, test_loader
         watch.restart()
         train_epoch(model, optimizer, batches, epoch=epoch, args=args, watch=watch, budget=budget)
-        accuracy = evaluate(model, test_batches, args.device)
-        watch.eval()
-        print(f"epoch {epoch}  test accuracy {accuracy:.1%}", flush=True)
+        if args.eval_every and epoch % args.eval_every == 0:
+            accuracy = evaluate(model, test_batches, args.device)
+            watch.eval()
+            print(f"epoch {epoch}  test accuracy {accuracy:.1%}", flush=True)
         if budget.spent():
             break
     print(f"done: {budget.done} steps, {watch.step_ms():.2f} ms per step")

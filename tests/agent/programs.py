@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-INJECT = ROOT / "tuimon" / "agent" / "inject"
+AGENT = ROOT / "tuimon" / "agent"
+INJECT = AGENT / "inject"
 
 
 def environment(rings: Path | None, extra: dict[str, str] | None = None, path: str = "") -> dict[str, str]:
@@ -37,6 +38,11 @@ def said(done: subprocess.CompletedProcess[str]) -> Any:
     """What the program printed as JSON on its last line."""
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
+
+
+def is_ours(file: str | os.PathLike[str]) -> bool:
+    """Whether a source file is the agent's; what folder the clone lies in does not matter."""
+    return AGENT in Path(file).parents
 
 
 def fake_torch(folder: Path, body: str = "__version__ = '0.0'") -> str:
