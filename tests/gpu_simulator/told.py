@@ -22,7 +22,7 @@ def shares(records: Iterable[Record]) -> GpuShares:
     """Shares of the phases over all records."""
     summed = GpuShares()
     for record in timed(records):
-        summed.add(record)
+        summed.add_window(record)
     return summed
 
 

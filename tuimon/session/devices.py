@@ -51,7 +51,7 @@ class _Device:
         self.memory.append(record.memory_used_bytes)
         self.power.append(record.power_w)
         self.xids.extend(record.xids)
-        self.window.add(record)
+        self.window.append(record)
 
     def throttled(self) -> tuple[tuple[str, float], ...]:
         """Share of the window by cause, most first; by moments where the driver does not count the time."""
@@ -79,7 +79,7 @@ class DeviceTable:
     def __init__(self) -> None:
         self._devices: dict[str, _Device] = {}
 
-    def add(self, record: Gpu) -> None:
+    def add_gpu(self, record: Gpu) -> None:
         """Fold one GPU's counters."""
         if record.uuid not in self._devices:
             self._devices[record.uuid] = _Device(record)

@@ -37,7 +37,7 @@ class GpuShares:
         self.total_ns = 0
         self._sums: dict[str, list[int]] = {}  # phase: span, idle, paced
 
-    def add(self, record: GpuTime) -> None:
+    def add_window(self, record: GpuTime) -> None:
         """Add a window."""
         self.turns += record.turns
         self.total_ns += record.total_ns
@@ -78,9 +78,9 @@ class GpuTimeStats:
         self._memory: dict[int, TorchMemory] = {}
         self._retries_before: dict[int, int] = {}
 
-    def add(self, record: GpuTime) -> None:
+    def add_window(self, record: GpuTime) -> None:
         """Fold a window."""
-        self._window.add(record)
+        self._window.append(record)
         measure = [lead.median_us for lead in record.leads if lead.boundary == _MEASURE]
         if record.device in self._histories or len(self._histories) < _DEVICES:
             history = self._histories.setdefault(record.device, deque(maxlen=_HISTORY_LIMIT))
@@ -88,7 +88,7 @@ class GpuTimeStats:
         if self._first is None:
             self._first = record
         elif record.device in self._run or len(self._run) < _DEVICES:
-            self._run.setdefault(record.device, GpuShares()).add(record)
+            self._run.setdefault(record.device, GpuShares()).add_window(record)
 
     def add_memory(self, record: TorchMemory, first_step_s: float | None) -> None:
         """Fold what torch's allocator told."""
@@ -158,7 +158,7 @@ class GpuTimeTable:
         """What is known of a process; None when its GPU clock told nothing."""
         return self._stats.get(pid)
 
-    def add(self, record: GpuTime | TorchMemory, first_step_s: float | None) -> None:
+    def add_record(self, record: GpuTime | TorchMemory, first_step_s: float | None) -> None:
         """Fold a record; ``first_step_s``: end of the first window in which its process made steps."""
         stats = self._stats.get(record.pid)
         if stats is None:
@@ -166,7 +166,7 @@ class GpuTimeTable:
                 return
             stats = self._stats[record.pid] = GpuTimeStats(record.pid)
         if isinstance(record, GpuTime):
-            stats.add(record)
+            stats.add_window(record)
         else:
             stats.add_memory(record, first_step_s)
 
@@ -174,7 +174,7 @@ class GpuTimeTable:
 def _summed(records: Iterable[GpuTime]) -> GpuShares:
     shares = GpuShares()
     for record in records:
-        shares.add(record)
+        shares.add_window(record)
     return shares
 
 

@@ -23,7 +23,7 @@ class _Worker:
         self.number = number
         self.turns: deque[tuple[float, LoaderWorker]] = deque(maxlen=64)
 
-    def add(self, t: float, turn: LoaderWorker) -> None:
+    def add_report(self, t: float, turn: LoaderWorker) -> None:
         self.turns.append((t, turn))
         while self.turns[0][0] < t - WINDOW_S:
             self.turns.popleft()
@@ -69,12 +69,12 @@ class LoaderStats:
         self._workers: dict[int, _Worker] = {}
         self._history: deque[float | None] = deque(maxlen=_HISTORY_LIMIT)
 
-    def add(self, record: Loader) -> None:
+    def add_window(self, record: Loader) -> None:
         """Fold one window."""
         previous = self.latest
         if previous is not None and record.t - record.window_s > previous.t + record.window_s / 2:
             self._history.append(None)  # it was not used for a while
-        self._window.add(record)
+        self._window.append(record)
         self.facts = record.facts or self.facts
         self._starts += record.starts
         self._start_ns += record.start_ns
@@ -82,7 +82,7 @@ class LoaderStats:
         mean = record.ready_total / record.ready_fetches if record.ready_fetches else None
         self._history.append(mean)
         for turn in record.workers:
-            self._workers.setdefault(turn.pid, _Worker(turn.number)).add(record.t, turn)
+            self._workers.setdefault(turn.pid, _Worker(turn.number)).add_report(record.t, turn)
         for pid, worker in list(self._workers.items()):
             if worker.last_s < record.t - _WORKER_SILENT_S:
                 del self._workers[pid]
@@ -136,12 +136,12 @@ class LoaderTable:
     def __init__(self) -> None:
         self._loaders: dict[tuple[int, int], LoaderStats] = {}
 
-    def add(self, record: Loader) -> None:
+    def add_loader(self, record: Loader) -> None:
         """Fold one record."""
         key = (record.pid, record.number)
         if key not in self._loaders and len(self._loaders) >= _LOADERS:
             self._loaders.pop(next(iter(self._loaders)))
-        self._loaders.setdefault(key, LoaderStats(*key)).add(record)
+        self._loaders.setdefault(key, LoaderStats(*key)).add_window(record)
 
     def rows(
         self, pid: int, now_s: float, ended: Callable[[int], bool], hot: Callable[[int], HotLine | None]

@@ -28,11 +28,11 @@ class MachineTable:
         self.latest: MachineMemory | None = None
         self._rss: dict[int, deque[tuple[float, int]]] = {}
 
-    def add(self, record: MachineMemory) -> None:
+    def add_memory(self, record: MachineMemory) -> None:
         """The machine at one moment."""
         self.latest = record
 
-    def add_process(self, record: Threads) -> None:
+    def add_threads(self, record: Threads) -> None:
         """A process's resident memory; one look in a few seconds is kept."""
         if record.rss_bytes is None:
             return

@@ -55,12 +55,12 @@ class _Process:
         self.samples = self.failed = self.lost = 0
         self.sampled_s = 0.0
 
-    def add(self, record: Stacks) -> None:
+    def add_window(self, record: Stacks) -> None:
         if self.first_s is None:
             self.first_s = record.t - record.window_s
         if record.cycles:
             self.first_cycle_s = min(self.first_cycle_s, record.t)
-        self.windows.add(record)
+        self.windows.append(record)
         self.samples += record.samples
         self.failed += record.failed
         self.lost += record.lost
@@ -101,12 +101,12 @@ class SamplerTable:
         self._first_s: float | None = None
         self._cost_s = 0.0  # CPU of all windows, of whatever process
 
-    def add(self, record: Stacks) -> None:
-        """A window has ended."""
+    def add_stacks(self, record: Stacks) -> None:
+        """Fold a window of a process's stack samples."""
         if self._first_s is None:
             self._first_s = record.t - record.window_s
         self._cost_s += record.cost_cpu_s
-        self._processes.setdefault(record.pid, _Process()).add(record)
+        self._processes.setdefault(record.pid, _Process()).add_window(record)
 
     def forget(self, pid: int) -> None:
         """Another process has this pid now."""
@@ -156,7 +156,7 @@ class GilTable:
     def __init__(self) -> None:
         self._looks: dict[int, deque[Gil]] = {}
 
-    def add(self, record: Gil) -> None:
+    def add_gil(self, record: Gil) -> None:
         """A short window of looks."""
         looks = self._looks.setdefault(record.pid, deque(maxlen=64))
         looks.append(record)

@@ -1,9 +1,8 @@
-"""The picture of a run: what views and rules ask."""
+"""The state of one run, as views and rules query it."""
 
 from __future__ import annotations
 
 from tuimon.records import Process, Threads
-from tuimon.session.fold import Fold
 from tuimon.session.rows import (
     GpuRow,
     GpuTimeRow,
@@ -17,14 +16,15 @@ from tuimon.session.rows import (
 from tuimon.session.samples.inferred import inferred_phases
 from tuimon.session.samples.window import HotSpots
 from tuimon.session.sampling import Sampling
-from tuimon.session.steps import StepStats
+from tuimon.session.steps import SplitShares, StepStats
+from tuimon.session.tables import Tables
 from tuimon.torch_code import LOAD_HOOK
 
 
-class Session(Fold):
-    """The current picture of one run.
+class Session(Tables):
+    """One run as its records show it.
 
-    ``add`` every record in order; ask at any time. Single-threaded, no clock, no I/O: live, replay and tests are the
+    ``add`` every record in order; query at any time. Single-threaded, no clock, no I/O: live, replay and tests are the
     same fold.
     """
 
@@ -32,40 +32,29 @@ class Session(Fold):
 
     def processes(self) -> list[Process]:
         """All processes of the run, trainers first, ended ones last."""
-        trainers = self.trainers()
-        known = self._threads.processes
-        first = [known[pid] for pid in trainers if pid in known]
-        rest = sorted((p for p in known.values() if p.pid not in trainers), key=lambda p: (p.ended, p.start_unix_s))
-        return first + rest
+        return self._processes.trainers_first(self.trainers())
 
     def trainers(self) -> list[int]:
         """Processes whose markers show backwards or updates, by rank; without any, the process attached to."""
-        known = self._threads.processes
-        found = [pid for pid, stats in self._steps.items() if stats.trains]
-        if not found:
-            found = [p.pid for p in known.values() if p.role == "trainer"]
-        return sorted(found, key=lambda pid: _rank_key(known.get(pid), pid))
+        return self._processes.trainers(pid for pid, stats in self._steps.items() if stats.trains)
 
     def trainer(self) -> int | None:
-        """The process in focus: the first trainer that lives, or the run's root while none is known."""
+        """The process in focus: the first live trainer, or the run's root while none is known."""
         trainers = self.trainers()
-        known = self._threads.processes
-        living = [pid for pid in trainers if pid not in known or not known[pid].ended]
-        if living or trainers:
-            return (living or trainers)[0]
-        return self.header.pid if self.header and self.header.pid else None
+        root = self.header.pid if self.header and self.header.pid else None
+        return next((pid for pid in trainers if not self._processes.has_ended(pid)), trainers[0] if trainers else root)
 
     def workers(self, pid: int) -> list[Process]:
         """Live DataLoader workers of a process."""
-        return self._threads.workers(pid)
+        return self._processes.workers(pid)
 
     def had_workers(self, pid: int) -> bool:
         """Whether a process ever had DataLoader workers."""
-        return self._threads.had_workers(pid)
+        return self._processes.had_workers(pid)
 
     def process(self, pid: int) -> Process | None:
-        """What is known of a process."""
-        return self._threads.processes.get(pid)
+        """The latest record of a process."""
+        return self._processes.known.get(pid)
 
     # -- steps and phases
 
@@ -74,41 +63,28 @@ class Session(Fold):
 
         Without markers the shares are inferred from its main thread's stack samples.
         """
-        stats = self._steps.get(pid)
+        stats, gpu = self._steps.get(pid), self._gpu_time.of(pid)
         if stats is None:
             return self._inferred(pid)
-        hotspots = self._hotspots.get(pid)
-        gpu = self._gpu_time.of(pid)
-        split = hotspots.between_shares() if hotspots else None
-        return stats.table(stats.recent(), split, gpu.shares(self.now_s) if gpu else None)
+        return stats.table(stats.recent(), self._between_shares(pid), gpu.shares(self.now_s) if gpu else None)
+
+    def run_phases(self, pid: int) -> PhaseTable | None:
+        """As ``phases``, over the whole run without its warm-up."""
+        stats, gpu = self._steps.get(pid), self._gpu_time.of(pid)
+        if stats is None:
+            return self._inferred(pid)
+        return stats.table(stats.whole_run(), self._between_shares(pid), gpu.run_shares() if gpu else None)
 
     def steps(self, pid: int) -> StepSummary | None:
         """Step count, rate and times of a process over the last 30 s.
 
-        Without markers: None, or nothing but a rate that the order of samples tells (``estimated``).
+        Without markers: None, or only a rate estimated from the order of its stack samples (``estimated``).
         """
         stats = self._steps.get(pid)
         return stats.summary(stats.recent()) if stats else self._estimated_steps(pid)
 
-    def _estimated_steps(self, pid: int) -> StepSummary | None:
-        process = self._threads.processes.get(pid)
-        per_second = self._sampler.steps_per_second(pid, self.now_s)
-        if per_second is None or (process is not None and process.markers):
-            return None
-        return StepSummary(0, per_second, None, None, None, None, 0, estimated=True)
-
-    def run_phases(self, pid: int) -> PhaseTable | None:
-        """As ``phases``, over the whole run without its warm-up."""
-        stats = self._steps.get(pid)
-        if stats is None:
-            return self._inferred(pid)
-        hotspots = self._hotspots.get(pid)
-        gpu = self._gpu_time.of(pid)
-        split = hotspots.between_shares() if hotspots else None
-        return stats.table(stats.whole_run(), split, gpu.run_shares() if gpu else None)
-
     def run_steps(self, pid: int) -> StepSummary | None:
-        """As ``steps``, over the whole run without its warm-up."""
+        """As ``steps``, over the whole run without its warm-up; None without markers."""
         stats = self._steps.get(pid)
         return stats.summary(stats.whole_run()) if stats else None
 
@@ -118,20 +94,32 @@ class Session(Fold):
         return list(stats.history) if stats else []
 
     def phase_history(self, pid: int, last: int) -> list[tuple[float, ...] | None]:
-        """The last so many of ``step_history``, each split into the parts of ``steps.STACKED``."""
-        stats, hotspots = self._steps.get(pid), self._hotspots.get(pid)
-        return stats.phase_history(hotspots.between_shares() if hotspots else None, last) if stats else []
+        """The ``last`` values of ``step_history``, each split into the parts of ``steps.STACKED``."""
+        stats = self._steps.get(pid)
+        return stats.phase_history(self._between_shares(pid), last) if stats else []
 
     def step_stats(self, pid: int) -> StepStats | None:
         """Everything folded from a process's steps (for rules)."""
         return self._steps.get(pid)
 
-    def _inferred(self, pid: int) -> PhaseTable | None:
-        process = self._threads.processes.get(pid)
-        if process is not None and process.markers:
-            return None  # its markers will tell, from the first step on
+    def _between_shares(self, pid: int) -> SplitShares | None:
         hotspots = self._hotspots.get(pid)
+        return hotspots.between_shares() if hotspots else None
+
+    def _has_markers(self, pid: int) -> bool:
+        process = self.process(pid)
+        return process is not None and process.markers
+
+    def _inferred(self, pid: int) -> PhaseTable | None:
+        """Phases from stack samples, where there are no markers to wait for."""
+        hotspots = self._hotspots.get(pid) if not self._has_markers(pid) else None
         return inferred_phases(pid, hotspots.phase_counts()) if hotspots else None
+
+    def _estimated_steps(self, pid: int) -> StepSummary | None:
+        per_second = self._sampler.steps_per_second(pid, self.now_s)
+        if per_second is None or self._has_markers(pid):
+            return None
+        return StepSummary(0, per_second, None, None, None, None, 0, estimated=True)
 
     # -- time on the GPU's clock
 
@@ -142,7 +130,7 @@ class Session(Fold):
 
     def torch_memory(self, pid: int) -> list[TorchMemoryRow]:
         """What torch's allocator holds in a process, by device."""
-        stats, process = self._gpu_time.of(pid), self._threads.processes.get(pid)
+        stats, process = self._gpu_time.of(pid), self.process(pid)
         return stats.memory(process.gpu_uuids if process else ()) if stats else []
 
     # -- threads, stacks, devices
@@ -159,10 +147,7 @@ class Session(Fold):
         return list(self._threads.rows_of(pid, self._hotspots.get(pid), self._gil))
 
     def same_stack_s(self, pid: int, tid: int) -> float | None:
-        """For how long all samples of a thread have shown one and the same stack; None where it was not sampled.
-
-        In seconds, up to its latest window: long for a thread that hangs, waits, or is busy within one call.
-        """
+        """For how long, up to its latest window, a thread's samples have all shown one stack; None without samples."""
         hotspots = self._hotspots.get(pid)
         return hotspots.same_stack_s(tid) if hotspots else None
 
@@ -196,10 +181,6 @@ class Session(Fold):
     def loaders(self, pid: int) -> tuple[LoaderRow, ...]:
         """The DataLoaders of a process over the last 30 s in which they were used, those for training first."""
 
-        def ended(worker: int) -> bool:
-            process = self._threads.processes.get(worker)
-            return process is not None and process.ended
-
         def hottest(worker: int) -> HotLine | None:
             hotspots = self._hotspots.get(worker)
             if hotspots is None:
@@ -207,16 +188,12 @@ class Session(Fold):
             lines = hotspots.hot_lines_under(LOAD_HOOK) if worker == pid else hotspots.hot_lines()
             return next(iter(lines), None)
 
-        return self._loaders.rows(pid, self.now_s, ended, hottest)
+        return self._loaders.rows(pid, self.now_s, self._processes.has_ended, hottest)
 
     def gpus(self) -> list[GpuRow]:
         """The GPUs of the machine, those the run uses first."""
         focus = self.trainer()
-        process = self._threads.processes.get(focus) if focus is not None else None
+        process = self.process(focus) if focus is not None else None
         stats = self._steps.get(focus) if focus is not None else None
         steps_per_s = stats.recent().per_second() if stats else None
-        return self._devices.rows(self.now_s, self._threads.processes.values(), process, steps_per_s)
-
-
-def _rank_key(process: Process | None, pid: int) -> tuple[int, int]:
-    return (process.rank if process and process.rank is not None else 1 << 30, pid)
+        return self._devices.rows(self.now_s, self._processes.known.values(), process, steps_per_s)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 
 from msgspec import structs
 
-from tuimon.records import BETWEEN, PHASES, Steps, bucket_length_ns
+from tuimon.records import BETWEEN, PHASES, Steps
 from tuimon.session.gpu_time import GpuShare, GpuShares
 from tuimon.session.rows import PhaseRow, PhaseTable, RangeRow, StepSummary
+from tuimon.session.step_totals import Totals
 from tuimon.session.windows import Window
 
 #: The parts of a step, as the history of phases lists them.
@@ -50,53 +51,6 @@ class SplitShares:
         return max(1.96 * (p * (1 - p) / self.samples) ** 0.5, 1.0 / self.samples) if self.samples else 1.0
 
 
-@dataclass(slots=True)
-class Totals:
-    """Sums over any number of Steps records."""
-
-    window_s: float = 0.0
-    count: int = 0
-    total_ns: int = 0
-    eval_count: int = 0
-    gc_ns: int | None = None  # None: not told
-    gc_count: int = 0
-    gc_longest_ns: int = 0
-    histogram: Counter[int] = field(default_factory=Counter)
-    phases: Counter[str] = field(default_factory=Counter)
-    ranges: dict[str, tuple[int, int, str]] = field(default_factory=dict)  # path: count, total_ns, phase
-
-    def add(self, record: Steps) -> None:
-        """Add one window."""
-        self.window_s += record.window_s
-        self.count += record.count
-        self.total_ns += record.total_ns
-        self.eval_count += record.eval_count
-        self.gc_ns = _sum(self.gc_ns, record.gc_ns)
-        self.gc_count += record.gc_count
-        self.gc_longest_ns = max(self.gc_longest_ns, record.gc_longest_ns)
-        for bucket, steps in record.histogram:
-            self.histogram[bucket] += steps
-        for phase in record.phases:
-            self.phases[phase.name] += phase.total_ns
-        for r in record.ranges:
-            count, total_ns, _ = self.ranges.get(r.path, (0, 0, ""))
-            self.ranges[r.path] = (count + r.count, total_ns + r.total_ns, r.phase)
-
-    def per_second(self) -> float | None:
-        """Steps a second of wall time; None without steps. A step may have begun long before its window."""
-        span_s = max(self.window_s, self.total_ns / 1e9)
-        return self.count / span_s if self.count and span_s > 0 else None
-
-    def quantile_ms(self, q: float) -> float | None:
-        """The q-quantile (0..1) of step lengths in ms, within 0.5 %; None without steps."""
-        rank, seen = q * self.histogram.total(), 0
-        for bucket, steps in sorted(self.histogram.items()):
-            seen += steps
-            if seen > rank or seen == self.histogram.total():
-                return bucket_length_ns(bucket) / 1e6
-        return None
-
-
 class StepStats:
     """All that is known of one process's steps."""
 
@@ -115,13 +69,16 @@ class StepStats:
         self._first: Steps | None = None  # first window with steps: perhaps warm-up
         self._window: Window[Steps] = Window(WINDOW_S, limit=600)
         self._with_steps: deque[Steps] = deque(maxlen=_AT_LEAST)
+        self._recent: Totals | None = None  # as of the latest record, once queried
+        self._whole_run: Totals | None = None
 
-    def add(self, record: Steps) -> None:
+    def add_window(self, record: Steps) -> None:
         """Fold a window."""
+        self._recent = self._whole_run = None
         if self._first is None:
             record = _without_collections(record)
         self.latest = record
-        self._window.add(record)
+        self._window.append(record)
         self.total = record.first_index + record.count
         self.dropped += record.dropped
         self.backwards += record.backwards
@@ -136,7 +93,7 @@ class StepStats:
             self._first = record
             self.first_step_s = record.t
         elif self._first is not None:
-            self.run.add(record)
+            self.run.add_window(record)
 
     @property
     def trains(self) -> bool:
@@ -145,6 +102,11 @@ class StepStats:
 
     def recent(self) -> Totals:
         """Sums over the last 30 s, or over the last few steps where those are longer; without the warm-up."""
+        if self._recent is None:
+            self._recent = self._recent_totals()
+        return self._recent
+
+    def _recent_totals(self) -> Totals:
         records: Iterable[Steps] = self._window.records
         if sum(1 for r in self._window.records if r.count) < len(self._with_steps):
             oldest = self._with_steps[0].t
@@ -158,27 +120,17 @@ class StepStats:
                 continue
             begun = begun or record.count > 0 or record.eval_count > 0
             if begun:
-                totals.add(record)
+                totals.add_window(record)
         return totals
 
     def whole_run(self) -> Totals:
         """Sums over the run; the first window with steps is left out where it was warm-up."""
-        totals = Totals()
-        if self._first is not None and not self._first_was_warmup():
-            totals.add(self._first)
-        totals.window_s += self.run.window_s
-        totals.count += self.run.count
-        totals.total_ns += self.run.total_ns
-        totals.eval_count += self.run.eval_count
-        totals.gc_ns = _sum(totals.gc_ns, self.run.gc_ns)
-        totals.gc_count += self.run.gc_count
-        totals.gc_longest_ns = max(totals.gc_longest_ns, self.run.gc_longest_ns)
-        totals.histogram += self.run.histogram
-        totals.phases += self.run.phases
-        for path, (count, total_ns, phase) in self.run.ranges.items():
-            before = totals.ranges.get(path, (0, 0, ""))
-            totals.ranges[path] = (before[0] + count, before[1] + total_ns, phase)
-        return totals
+        if self._whole_run is None:
+            self._whole_run = Totals()
+            if self._first is not None and not self._first_was_warmup():
+                self._whole_run.add_window(self._first)
+            self._whole_run.add_totals(self.run)
+        return self._whole_run
 
     def _first_was_warmup(self) -> bool:
         first = self._first
@@ -238,10 +190,6 @@ class StepStats:
 def _without_collections(record: Steps) -> Steps:
     """Until the first steps the garbage collector goes through what is imported and set up: of no step."""
     return structs.replace(record, gc_ns=record.gc_ns and 0, gc_count=0, gc_longest_ns=0) if record.gc_count else record
-
-
-def _sum(one: int | None, other: int | None) -> int | None:
-    return other if one is None else one if other is None else one + other
 
 
 def _gpu_ms(share: GpuShare | None, step_ms: float) -> tuple[float | None, float | None, float | None]:

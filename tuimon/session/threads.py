@@ -1,12 +1,12 @@
-"""Processes and threads of the run, and what role each plays."""
+"""Threads of the run, and what role each plays."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from tuimon.records import Process, ThreadCpu, Threads
-from tuimon.session.pools import intra_op_pool, together
+from tuimon.session.processes import LAST_MOMENT_S, ProcessTable
 from tuimon.session.rows import ThreadRow
 from tuimon.session.samples.window import HotSpots
 from tuimon.session.sampling import GilTable
@@ -27,85 +27,67 @@ _ROLES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"(?i)^(?:gomp|omp|mkl|openblas)"), INTRA_OP),
     (re.compile(r"(?i)^ThreadPoolExecutor"), "thread pool"),
 )
-#: How many processes that have ended are remembered, and which of them belong to the picture of the run's last moment.
-_ENDED_LIMIT = 64
-_LAST_MOMENT_S = 10.0
+#: What an interpreter calls its own threads unless torch does.
+_PYTHON = re.compile(r"python[\d.]*$")
+#: Threads of one intra-op pool share out each loop: each of them uses more CPU than this (1.0 = one core) ...
+_POOL_CPU_RATIO = 0.02
+#: ... and the busiest no more than so many times as much as the idlest.
+_POOL_SPREAD = 1.5
 
 
 class ThreadTable:
-    """Folds Process and Threads records."""
+    """Folds Threads records."""
 
-    def __init__(self) -> None:
-        self.processes: dict[int, Process] = {}
-        self._threads: dict[int, Threads] = {}
-        self.cpu_count: int | None = None
-        self._worker_numbers: dict[int, int] = {}  # pid -> number among its parent's workers
-        self._workers_of: dict[int, int] = {}  # parent -> workers seen so far
-
-    def add_process(self, record: Process) -> None:
-        """A process appeared, changed or ended."""
-        self.processes.pop(record.pid, None)  # the newest last
-        self.processes[record.pid] = record
-        if record.role == "worker" and record.pid not in self._worker_numbers:
-            number = self._workers_of.get(record.ppid, 0)
-            self._worker_numbers[record.pid] = number
-            self._workers_of[record.ppid] = number + 1
-        if record.ended:
-            self._forget()
+    def __init__(self, processes: ProcessTable) -> None:
+        self.cpu_count: int | None = None  # of the machine, once the header is known
+        self._processes = processes
+        self._latest: dict[int, Threads] = {}
 
     def add_threads(self, record: Threads) -> None:
-        """The threads of a process over a window."""
-        self._threads[record.pid] = record
+        """Fold the threads of a process over a window."""
+        self._latest[record.pid] = record
+
+    def forget(self, pid: int) -> None:
+        """Drop the threads of a process that ended long ago."""
+        self._latest.pop(pid, None)
 
     def of(self, pid: int) -> Threads | None:
         """The latest window of a process."""
-        return self._threads.get(pid)
+        return self._latest.get(pid)
 
-    def workers(self, trainer: int) -> list[Process]:
-        """Live DataLoader workers of a trainer; of one that has ended, those it had at the end."""
-        own = [p for p in self.processes.values() if p.ppid == trainer and p.role == "worker"]
-        parent = self.processes.get(trainer)
-        if parent is not None and parent.ended:
-            return [p for p in own if p.t >= parent.t - _LAST_MOMENT_S]
-        return [p for p in own if not p.ended]
-
-    def had_workers(self, trainer: int) -> bool:
-        """Whether a process ever had DataLoader workers."""
-        return trainer in self._workers_of
-
-    def rows(self, order: list[int], hotspots: dict[int, HotSpots], gil: GilTable) -> Iterator[ThreadRow]:
+    def rows(self, order: list[int], hotspots: Mapping[int, HotSpots], gil: GilTable) -> Iterator[ThreadRow]:
         """All threads, processes in ``order`` first; when the run is over, as they were in its last moment."""
         shown = self._shown()
-        rest = [pid for pid in self._threads if pid not in order]
+        rest = [pid for pid in self._latest if pid not in order]
         for pid in (*order, *rest):
             if pid in shown:
                 yield from self.rows_of(pid, hotspots.get(pid), gil)
 
     def _shown(self) -> set[int]:
-        """Processes of the picture: the living, or, when none lives, those that ended last."""
-        known = self.processes
-        living = {pid for pid in self._threads if pid not in known or not known[pid].ended}
-        if living or not known:
-            return living
+        """The live processes, or, when none is left, those that ended last."""
+        known = self._processes.known
+        live = {pid for pid in self._latest if not self._processes.has_ended(pid)}
+        if live or not known:
+            return live
         last_s = max(process.t for process in known.values())
-        return {pid for pid in self._threads if known[pid].t >= last_s - _LAST_MOMENT_S}
+        return {pid for pid in self._latest if known[pid].t >= last_s - LAST_MOMENT_S}
 
     def rows_of(self, pid: int, hotspots: HotSpots | None, gil: GilTable) -> Iterator[ThreadRow]:
         """The threads of one process; its intra-op pool is one row."""
-        latest = self._threads.get(pid)
+        latest = self._latest.get(pid)
         if latest is None:
             return
-        process = self.processes.get(pid)
+        process = self._processes.known.get(pid)
         trains = process is not None and process.torch is not None
         pool = intra_op_pool(latest, hotspots, self.cpu_count) if trains else frozenset()
-        folded = False
+        pool_listed = False
         for thread in latest.threads:
             if thread.tid not in pool:
                 yield self._row(pid, thread, hotspots, gil)
-            elif not folded:
-                folded = True
-                team = together([member for member in latest.threads if member.tid in pool])
-                yield self._row(pid, team, hotspots, gil, INTRA_OP)
+            elif not pool_listed:
+                pool_listed = True
+                folded = _fold_threads([member for member in latest.threads if member.tid in pool])
+                yield self._row(pid, folded, hotspots, gil, INTRA_OP)
 
     def _row(
         self, pid: int, thread: ThreadCpu, hotspots: HotSpots | None, gil: GilTable, role: str | None = None
@@ -117,7 +99,7 @@ class ThreadTable:
             role=role or self._role(pid, thread, python_name),
             name=python_name or thread.name,
             cpu_ratio=thread.cpu_ratio,
-            ended=pid in self.processes and self.processes[pid].ended,
+            ended=self._processes.has_ended(pid),
             state=thread.state,
             delay_ratio=thread.delay_ratio,
             place=hotspots.place(thread.tid) if hotspots and thread.count == 1 else None,
@@ -126,11 +108,11 @@ class ThreadTable:
         )
 
     def _role(self, pid: int, thread: ThreadCpu, python_name: str | None) -> str:
-        process = self.processes.get(pid)
+        process = self._processes.known.get(pid)
         kind = process.role if process else "other"
         if thread.tid == pid:
             if kind == "worker":
-                return f"worker {self._worker_numbers.get(pid, 0)}"
+                return f"worker {self._processes.worker_number(pid)}"
             if kind == "trainer":
                 return "main"
             return _program(process) if process else "other"
@@ -139,12 +121,49 @@ class ThreadTable:
                 return role
         return "native" if python_name is None else "thread"
 
-    def _forget(self) -> None:
-        ended = [pid for pid, process in self.processes.items() if process.ended]
-        for pid in ended[:-_ENDED_LIMIT]:
-            del self.processes[pid]
-            self._threads.pop(pid, None)
-
 
 def _program(process: Process) -> str:
     return process.command[0].rpartition("/")[2] if process.command else "other"
+
+
+def intra_op_pool(latest: Threads, hotspots: HotSpots | None, cores: int | None) -> frozenset[int]:
+    """Ids of the OpenMP or MKL threads of a training process; empty where that is not certain.
+
+    They carry the name that the main thread had when it created them. Other native threads may too, so there must be
+    one fewer of them than cores (or than half of these: hyper-threads), or all must have been equally busy. Which
+    threads run Python is unknown before the first samples.
+    """
+    if hotspots is None or hotspots.latest is None:
+        return frozenset()
+    main = next((thread.name for thread in latest.threads if thread.tid == latest.pid), "")
+    native = [
+        thread
+        for thread in latest.threads
+        if thread.tid != latest.pid
+        and hotspots.thread_name(thread.tid) is None
+        and (thread.name in (main, "pt_main_thread") or _PYTHON.match(thread.name))
+    ]
+    total = sum(thread.count for thread in native)
+    by_number = cores is not None and total > 0 and total in (cores - 1, cores // 2 - 1)
+    return frozenset(thread.tid for thread in native) if by_number or _equally_busy(native) else frozenset()
+
+
+def _equally_busy(threads: list[ThreadCpu]) -> bool:
+    """Whether several threads used about the same CPU time, as those that share out each loop do."""
+    busy = [thread.cpu_ratio for thread in threads if thread.cpu_ratio is not None and thread.count == 1]
+    return len(busy) == len(threads) >= 2 and min(busy) > _POOL_CPU_RATIO and max(busy) < _POOL_SPREAD * min(busy)
+
+
+def _fold_threads(threads: list[ThreadCpu]) -> ThreadCpu:
+    """Several threads as one row: CPU added, the longest wait, running if any is."""
+    first = threads[0]
+    cpu = [thread.cpu_ratio for thread in threads if thread.cpu_ratio is not None]
+    delays = [thread.delay_ratio for thread in threads if thread.delay_ratio is not None]
+    return ThreadCpu(
+        first.tid,
+        first.name,
+        round(sum(cpu), 3) if cpu else None,
+        "running" if any(thread.state == "running" for thread in threads) else first.state,
+        max(delays, default=None),
+        sum(thread.count for thread in threads),
+    )

@@ -17,7 +17,7 @@ class Window(Generic[R]):
         self.span_s = span_s
         self.records: deque[R] = deque(maxlen=limit)
 
-    def add(self, record: R) -> None:
+    def append(self, record: R) -> None:
         """Append a record and forget those that have left the window."""
         self.records.append(record)
         self.expire(record.t)

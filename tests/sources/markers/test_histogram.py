@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from tuimon.records import Steps, bucket_length_ns, length_bucket
-from tuimon.session.steps import Totals
+from tuimon.session.step_totals import Totals
 from tuimon.sources.markers.histogram import BUCKETS, histogram
 
 MS = 1_000_000
@@ -19,7 +19,7 @@ def quantiles(lengths_ns: list[int]) -> tuple[list[float], list[float]]:
     record = Steps(t=1.0, pid=1, window_s=1.0, count=len(lengths_ns), first_index=0, total_ns=sum(lengths_ns),
                    histogram=histogram(lengths_ns), phases=[])  # fmt: skip
     totals = Totals()
-    totals.add(record)
+    totals.add_window(record)
     ordered = sorted(lengths_ns)
     wanted = (0.5, 0.95, 0.99)
     found = [totals.quantile_ms(q) or 0.0 for q in wanted]

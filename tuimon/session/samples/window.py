@@ -49,7 +49,7 @@ class HotSpots:
             self._trained = True
             self.steps_begin(max(self._steps_begin_s, record.t - record.window_s))  # markers know better
         if record.t - record.window_s >= self._steps_begin_s:
-            self._window.add(record)
+            self._window.append(record)
 
     def steps_begin(self, t: float) -> None:
         """Leave out the windows that began before ``t``: the samples of the set-up are of no step."""

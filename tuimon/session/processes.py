@@ -1,0 +1,72 @@
+"""The processes of a run: which of them train, and which are whose workers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tuimon.records import Process
+
+#: How many processes that have ended are remembered.
+_ENDED_LIMIT = 64
+#: A process that has ended keeps those workers that ended at most this long before it.
+LAST_MOMENT_S = 10.0
+
+
+class ProcessTable:
+    """Folds Process records."""
+
+    def __init__(self) -> None:
+        self.known: dict[int, Process] = {}  # the latest record of each, by pid
+        self._worker_numbers: dict[int, int] = {}  # pid -> number among its parent's workers
+        self._worker_counts: dict[int, int] = {}  # parent -> workers seen so far
+
+    def add_process(self, record: Process) -> list[int]:
+        """Fold a process that appeared, changed or ended; returns the pids that are forgotten for it."""
+        self.known.pop(record.pid, None)  # the newest last
+        self.known[record.pid] = record
+        if record.role == "worker" and record.pid not in self._worker_numbers:
+            number = self._worker_counts.get(record.ppid, 0)
+            self._worker_numbers[record.pid] = number
+            self._worker_counts[record.ppid] = number + 1
+        return self._forget_oldest() if record.ended else []
+
+    def _forget_oldest(self) -> list[int]:
+        forgotten = [pid for pid, process in self.known.items() if process.ended][:-_ENDED_LIMIT]
+        for pid in forgotten:
+            del self.known[pid]
+        return forgotten
+
+    def has_ended(self, pid: int) -> bool:
+        """Whether the end of a process was recorded."""
+        return pid in self.known and self.known[pid].ended
+
+    def trainers(self, training: Iterable[int]) -> list[int]:
+        """The processes that train, by rank: those in ``training``, or, without any, those recorded as trainers."""
+        pids = list(training) or [process.pid for process in self.known.values() if process.role == "trainer"]
+        return sorted(pids, key=self._rank_key)
+
+    def _rank_key(self, pid: int) -> tuple[float, int]:
+        process = self.known.get(pid)
+        return (process.rank if process and process.rank is not None else float("inf"), pid)
+
+    def trainers_first(self, trainers: list[int]) -> list[Process]:
+        """All processes: ``trainers``, then the others, ended ones last."""
+        first = [self.known[pid] for pid in trainers if pid in self.known]
+        others = (process for process in self.known.values() if process.pid not in trainers)
+        return first + sorted(others, key=lambda process: (process.ended, process.start_unix_s))
+
+    def workers(self, trainer: int) -> list[Process]:
+        """Live DataLoader workers of a trainer; of one that has ended, those it had at the end."""
+        own = [p for p in self.known.values() if p.ppid == trainer and p.role == "worker"]
+        parent = self.known.get(trainer)
+        if parent is not None and parent.ended:
+            return [p for p in own if p.t >= parent.t - LAST_MOMENT_S]
+        return [p for p in own if not p.ended]
+
+    def had_workers(self, trainer: int) -> bool:
+        """Whether a process ever had DataLoader workers."""
+        return trainer in self._worker_counts
+
+    def worker_number(self, pid: int) -> int:
+        """A worker's number among all that its parent has had, from 0."""
+        return self._worker_numbers.get(pid, 0)

@@ -1,0 +1,74 @@
+"""Sums over any number of Steps records of one process."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from tuimon.records import Steps, bucket_length_ns
+
+
+@dataclass(slots=True)
+class Totals:
+    """Sums over any number of Steps records."""
+
+    window_s: float = 0.0
+    count: int = 0
+    total_ns: int = 0
+    eval_count: int = 0
+    gc_ns: int | None = None  # None: not measured
+    gc_count: int = 0
+    gc_longest_ns: int = 0
+    histogram: Counter[int] = field(default_factory=Counter)
+    phases: Counter[str] = field(default_factory=Counter)
+    ranges: dict[str, tuple[int, int, str]] = field(default_factory=dict)  # path: count, total_ns, phase
+
+    def add_window(self, record: Steps) -> None:
+        """Add one window."""
+        self.window_s += record.window_s
+        self.count += record.count
+        self.total_ns += record.total_ns
+        self.eval_count += record.eval_count
+        self.gc_ns = _sum(self.gc_ns, record.gc_ns)
+        self.gc_count += record.gc_count
+        self.gc_longest_ns = max(self.gc_longest_ns, record.gc_longest_ns)
+        for bucket, steps in record.histogram:
+            self.histogram[bucket] += steps
+        for phase in record.phases:
+            self.phases[phase.name] += phase.total_ns
+        for r in record.ranges:
+            count, total_ns, _ = self.ranges.get(r.path, (0, 0, ""))
+            self.ranges[r.path] = (count + r.count, total_ns + r.total_ns, r.phase)
+
+    def add_totals(self, other: Totals) -> None:
+        """Add other sums."""
+        self.window_s += other.window_s
+        self.count += other.count
+        self.total_ns += other.total_ns
+        self.eval_count += other.eval_count
+        self.gc_ns = _sum(self.gc_ns, other.gc_ns)
+        self.gc_count += other.gc_count
+        self.gc_longest_ns = max(self.gc_longest_ns, other.gc_longest_ns)
+        self.histogram += other.histogram
+        self.phases += other.phases
+        for path, (count, total_ns, phase) in other.ranges.items():
+            before = self.ranges.get(path, (0, 0, ""))
+            self.ranges[path] = (before[0] + count, before[1] + total_ns, phase)
+
+    def per_second(self) -> float | None:
+        """Steps a second of wall time; None without steps. A step may have begun long before its window."""
+        span_s = max(self.window_s, self.total_ns / 1e9)
+        return self.count / span_s if self.count and span_s > 0 else None
+
+    def quantile_ms(self, q: float) -> float | None:
+        """The q-quantile (0..1) of step lengths in ms, within 0.5 %; None without steps."""
+        rank, seen = q * self.histogram.total(), 0
+        for bucket, steps in sorted(self.histogram.items()):
+            seen += steps
+            if seen > rank or seen == self.histogram.total():
+                return bucket_length_ns(bucket) / 1e6
+        return None
+
+
+def _sum(one: int | None, other: int | None) -> int | None:
+    return other if one is None else one if other is None else one + other

@@ -1,0 +1,137 @@
+"""What the records of one run are folded into: a table for each kind of fact."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tuimon.records import (
+    Cost,
+    Exit,
+    Frames,
+    Gil,
+    Gpu,
+    GpuTime,
+    Header,
+    Loader,
+    MachineMemory,
+    Notice,
+    Process,
+    Record,
+    Stacks,
+    Steps,
+    Threads,
+    TorchMemory,
+)
+from tuimon.session.devices import DeviceTable
+from tuimon.session.gpu_time import GpuTimeTable
+from tuimon.session.loaders import LoaderTable
+from tuimon.session.machine import MachineTable
+from tuimon.session.processes import ProcessTable
+from tuimon.session.samples.frames import FrameTable
+from tuimon.session.samples.window import HotSpots
+from tuimon.session.sampling import GilTable, SamplerTable
+from tuimon.session.steps import StepStats
+from tuimon.session.threads import ThreadTable
+
+
+class Tables:
+    """Folds records, each into its table; ``Session`` adds the questions."""
+
+    def __init__(self) -> None:
+        self.header: Header | None = None
+        self.exit: Exit | None = None
+        self.cost: Cost | None = None
+        self.now_s: float = 0.0  # ``t`` of the latest record
+        self.start_s: float | None = None  # ``t`` of the first
+        self.notices: dict[str, Notice] = {}  # the latest of each source, unless it was "ok"
+        self.frames = FrameTable()
+        self.machine = MachineTable()
+        self._steps: dict[int, StepStats] = {}
+        self._hotspots: dict[int, HotSpots] = {}
+        self._sampler = SamplerTable()
+        self._gil = GilTable()
+        self._processes = ProcessTable()
+        self._threads = ThreadTable(self._processes)
+        self._devices = DeviceTable()
+        self._gpu_time = GpuTimeTable()
+        self._loaders = LoaderTable()
+        self._folds: dict[type[Record], Callable[..., None]] = {
+            Header: self._fold_header,
+            Process: self._fold_process,
+            Steps: self._fold_steps,
+            Threads: self._fold_threads,
+            Stacks: self._fold_stacks,
+            Frames: self._fold_frames,
+            Gil: self._gil.add_gil,
+            Loader: self._loaders.add_loader,
+            Gpu: self._devices.add_gpu,
+            GpuTime: self._fold_gpu_time,
+            TorchMemory: self._fold_gpu_time,
+            MachineMemory: self.machine.add_memory,
+            Notice: self._fold_notice,
+            Cost: self._fold_cost,
+            Exit: self._fold_exit,
+        }
+
+    def add(self, record: Record) -> None:
+        """Fold one record."""
+        self.now_s = max(self.now_s, record.t)
+        if self.start_s is None:
+            self.start_s = record.t
+        fold = self._folds.get(type(record))
+        if fold is not None:  # marks are only exported
+            fold(record)
+
+    def _fold_header(self, record: Header) -> None:
+        self.header = record
+        self._threads.cpu_count = record.cpu_count
+
+    def _fold_exit(self, record: Exit) -> None:
+        self.exit = record
+
+    def _fold_cost(self, record: Cost) -> None:
+        self.cost = record
+
+    def _fold_notice(self, record: Notice) -> None:
+        if record.level == "ok":
+            self.notices.pop(record.source, None)
+        else:
+            self.notices[record.source] = record
+
+    def _fold_process(self, record: Process) -> None:
+        before = self._processes.known.get(record.pid)
+        if before is not None and abs(before.start_unix_s - record.start_unix_s) > 1.0:  # the pid was reused
+            self._hotspots.pop(record.pid, None)
+            self._sampler.forget(record.pid)
+            self._gil.forget(record.pid)
+        if record.ended:
+            self.machine.forget(record.pid)
+        for pid in self._processes.add_process(record):
+            self._threads.forget(pid)
+
+    def _fold_steps(self, record: Steps) -> None:
+        stats = self._steps.setdefault(record.pid, StepStats(record.pid))
+        begun = stats.first_step_s is not None
+        stats.add_window(record)
+        if record.range_places:
+            self._new_hotspots(record.pid).learn_ranges(record.range_places)
+        if not begun and stats.first_step_s is not None:
+            self._new_hotspots(record.pid).steps_begin(record.t - record.window_s)
+
+    def _fold_threads(self, record: Threads) -> None:
+        self._threads.add_threads(record)
+        self.machine.add_threads(record)
+
+    def _fold_stacks(self, record: Stacks) -> None:
+        self._sampler.add_stacks(record)
+        self._new_hotspots(record.pid).add(record)
+
+    def _fold_frames(self, record: Frames) -> None:
+        self.frames.add(record.first, record.frames)
+
+    def _fold_gpu_time(self, record: GpuTime | TorchMemory) -> None:
+        stats = self._steps.get(record.pid)
+        self._gpu_time.add_record(record, stats.first_step_s if stats else None)
+
+    def _new_hotspots(self, pid: int) -> HotSpots:
+        return self._hotspots.setdefault(pid, HotSpots(pid, self.frames))
