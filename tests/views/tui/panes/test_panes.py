@@ -10,8 +10,8 @@ from tuimon.records import Cost, Exit
 from tuimon.session.rows import PhaseRow, PhaseTable, RangeRow, StepSummary, ThreadRow
 from tuimon.views.tui.drawing.lines import cells, text_of
 from tuimon.views.tui.panes.phases_pane import PhasesPicture, phases_lines
+from tuimon.views.tui.panes.thread_list import matches
 from tuimon.views.tui.panes.thread_rows import layout, thread_line, thread_lines
-from tuimon.views.tui.panes.threads_pane import matches
 from tuimon.views.tui.panes.title_line import RunFacts, run_name, title_line
 from tuimon.views.tui.panes.verdict_pane import Verdict, verdict_lines
 from tuimon.views.tui.sheets.findings import findings_lines

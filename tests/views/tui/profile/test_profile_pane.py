@@ -174,7 +174,7 @@ async def test_clicks():
         assert "__next__" not in text(app, "profile")
         await pilot.press("h")
         await pilot.click("#profile", offset=(30, 9))
-        assert app.board.profile.lines_view.selected().place.line == 55
+        assert app.board.profile.views.lines.selected().place.line == 55
 
 
 async def test_before_anything_is_known():

@@ -16,10 +16,10 @@ async def test_f_goes_on_from_the_phases_to_the_ranges():
         await pilot.press("h")
         assert "ranges  step" in text(app, "profile")
         await pilot.press("F")  # back from "all" to the last
-        assert app.board.profile.phase == "range:step"
+        assert app.board.profile.views.phase == "range:step"
         assert "train.py:55" in text(app, "profile") and "train.py:44" not in text(app, "profile")
         await pilot.press("f")
-        assert app.board.profile.phase is None
+        assert app.board.profile.views.phase is None
         assert "train.py:44" in text(app, "profile")
 
 

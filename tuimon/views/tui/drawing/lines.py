@@ -74,6 +74,23 @@ def justified(left: Sequence[Span], right: Sequence[Span], width: int) -> Line:
     return (*left, Span(" " * (room - cells(left))), *right)
 
 
+def with_cursor(spans: Sequence[Span]) -> Line:
+    """The line on the background of the cursor."""
+    return tuple(Span(span.text, f"{span.role} cursor") for span in spans)
+
+
+def filled(lines: Sequence[Line], height: int) -> list[Line]:
+    """Exactly ``height`` lines: cut, or blank ones below."""
+    return [*lines[:height], *[BLANK] * (height - len(lines))]
+
+
+def hanging(head: Line, text: str, width: int, role: str = "text") -> list[Line]:
+    """``text`` wrapped behind ``head``, its further rows below its first."""
+    indent = cells(head)
+    rows = wrapped(text, max(width - indent, 12))
+    return [(*(head if y == 0 else line(" " * indent)), *line((row, role))) for y, row in enumerate(rows)]
+
+
 def wrapped(text: str, width: int) -> list[str]:
     """``text`` broken at spaces into pieces of at most ``width`` cells; longer words are cut."""
     rows: list[str] = []

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
-from textual.binding import Binding, BindingType
-from textual.events import MouseScrollDown, MouseScrollUp
+from textual.binding import BindingType
 
 from tuimon.views.format import plain, size
 from tuimon.views.tui.drawing.lines import Line, Span, clip, line
+from tuimon.views.tui.drawing.moving import MOVE_KEYS, Moving
 from tuimon.views.tui.drawing.pane import Pane
 from tuimon.views.tui.panes.output_screen import OutputScreen, folded
 
@@ -35,17 +35,10 @@ class OutputPicture(NamedTuple):
     note: str | None
 
 
-class OutputPane(Pane[OutputPicture]):
+class OutputPane(Moving, Pane[OutputPicture]):
     """The tail of the output; the arrow keys scroll back."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up,k", "scroll_lines(1)", show=False),
-        Binding("down,j", "scroll_lines(-1)", show=False),
-        Binding("pageup", "scroll_lines(10)", show=False),
-        Binding("pagedown", "scroll_lines(-10)", show=False),
-        Binding("home,g", "scroll_lines(100000)", show=False),
-        Binding("end,G", "scroll_lines(-100000)", show=False),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = MOVE_KEYS
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -107,17 +100,9 @@ class OutputPane(Pane[OutputPicture]):
             spans.append(Span(f" · {picture.above} lines back (End: newest)", "warning"))
         return tuple(spans)
 
-    def action_scroll_lines(self, lines_up: int) -> None:
+    def action_move(self, rows_down: int) -> None:
         """Scroll through the history."""
-        self._above = max(0, min(self._above + lines_up, max(self.screen_of_run.line_count - 1, 0)))
+        self._above = max(0, min(self._above - rows_down, max(self.screen_of_run.line_count - 1, 0)))
         if self.picture is not None:
             self.picture = self.picture._replace(above=self._above)
             self.redraw(force=True)
-
-    def on_mouse_scroll_up(self, event: MouseScrollUp) -> None:
-        """The wheel scrolls."""
-        self.action_scroll_lines(3)
-
-    def on_mouse_scroll_down(self, event: MouseScrollDown) -> None:
-        """The wheel scrolls."""
-        self.action_scroll_lines(-3)

@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from tuimon.session.rows import HotLine, ThreadRow
 from tuimon.views.format import percent, place, plain
 from tuimon.views.tui.drawing.charts import bar, meter
-from tuimon.views.tui.drawing.lines import Line, Span, clipped, column, line
+from tuimon.views.tui.drawing.lines import Line, Span, clipped, column, line, with_cursor
 
 _STATE_ROLES = {"running": "benign", "disk": "critical", "stopped": "warning", "ended": "faint"}
 
@@ -90,9 +90,7 @@ def thread_line(row: ThreadRow, columns: Columns, *, cursor: bool = False) -> Li
     spans.append(Span(column(clipped(_spot(row), columns.place - 2), columns.place), "key" if row.place else "faint"))
     source = plain(row.place.source).strip() if row.place else ""
     spans.append(Span(column(source or _function(row), columns.source), "text" if source else "dim"))
-    if cursor:
-        return tuple(Span(span.text, f"{span.role} cursor") for span in spans)
-    return tuple(spans)
+    return with_cursor(spans) if cursor else tuple(spans)
 
 
 def role_text(row: ThreadRow) -> str:

@@ -8,7 +8,8 @@ from tuimon.session.samples.profile import Profile
 from tuimon.session.samples.tree import CallTree, Node
 from tuimon.views.format import percent, place, plain
 from tuimon.views.tui.drawing.charts import bar
-from tuimon.views.tui.drawing.lines import Line, Span, column, line
+from tuimon.views.tui.drawing.lines import Line, column, filled, line, with_cursor
+from tuimon.views.tui.drawing.moving import moved, scrolled
 from tuimon.views.tui.profile.tree_cursor import TreeCursor
 
 
@@ -57,7 +58,7 @@ def node_line(tree: CallTree, node: Node, width: int, *, opened: bool, cursor: b
         ("  ", ""),
         *_code(node),
     )
-    return tuple(Span(span.text, f"{span.role} cursor") for span in left) if cursor else left
+    return with_cursor(left) if cursor else left
 
 
 def _code(node: Node) -> Line:
@@ -107,19 +108,17 @@ class TreeView:
         self._rows = visible_nodes(tree, self.cursor.opened)
         at = self._at()
         room = max(height - 2, 1)
-        self._top = max(0, min(self._top, len(self._rows) - room))
-        self._top = min(max(self._top, at - room + 1), at)
+        self._top = scrolled(self._top, at, len(self._rows), room)
         lines = [head_line(width)]
         for number, node in enumerate(self._rows[self._top : self._top + room], self._top):
             opened = node.id in self.cursor.opened
             lines.append(node_line(tree, node, width, opened=opened, cursor=number == at))
-        lines += [()] * (height - 1 - len(lines))
-        return [*lines[: height - 1], detail_line(tree, self._rows[at]) if self._rows else ()]
+        return [*filled(lines, height - 1), detail_line(tree, self._rows[at]) if self._rows else ()]
 
     def move(self, rows_down: int) -> None:
         """Move the cursor over the rows that are unfolded."""
         if self._rows:
-            self.cursor.select(self._rows[min(max(self._at() + rows_down, 0), len(self._rows) - 1)])
+            self.cursor.select(self._rows[moved(self._at(), rows_down, len(self._rows))])
 
     def unfold(self) -> None:
         """Open the node, and with it those below that have but one way to go; an open one: to its first child."""

@@ -12,7 +12,8 @@ from tuimon.session.samples.lines import LineShare, LineTable
 from tuimon.session.samples.profile import Profile
 from tuimon.views.format import percent, place, plain
 from tuimon.views.tui.drawing.charts import bar
-from tuimon.views.tui.drawing.lines import Line, Span, clipped, column, line
+from tuimon.views.tui.drawing.lines import Line, Span, clipped, column, filled, line, with_cursor
+from tuimon.views.tui.drawing.moving import RowCursor
 from tuimon.views.tui.profile.activities import activity_span
 
 #: Ways to sort, cycled by ``s``.
@@ -78,7 +79,7 @@ def row_line(row: LineShare, samples: int, columns: Widths, *, on_gpu: bool, cur
         Span(column(clipped(place(row.place.file, row.place.line), columns.place - 2), columns.place), "key"),
         Span(column(source, columns.source), weight if row.user else "dim"),
     )
-    return tuple(Span(span.text, f"{span.role} cursor") for span in spans) if cursor else spans
+    return with_cursor(spans) if cursor else spans
 
 
 def doing_line(table: LineTable, width: int, *, on_gpu: bool) -> Line:
@@ -110,8 +111,7 @@ class LinesView:
     def __init__(self) -> None:
         self.libraries = False
         self.sort = 0
-        self._key: tuple[str, int, str] | None = None
-        self._top = 0
+        self._cursor: RowCursor[tuple[str, int, str]] = RowCursor()
         self._rows: list[LineShare] = []
 
     def draw(self, profile: Profile, phase: str | None, width: int, height: int, *, on_gpu: bool) -> list[Line]:
@@ -119,34 +119,32 @@ class LinesView:
         table = profile.lines(phase, libraries=self.libraries)
         self._rows = sorted_lines(table, SORTS[self.sort])
         room = max(height - 4, 1)
-        at = self._at()
-        self._top = min(max(self._top, at - room + 1), at)
-        shown = self._rows[self._top : self._top + room]
+        at = self._cursor.scroll(self._keys(), room)
+        top = self._cursor.top
+        shown = self._rows[top : top + room]
         columns = widths(shown, width)
         lines = [doing_line(table, width, on_gpu=on_gpu), (), head_line(columns, SORTS[self.sort])]
-        for number, row in enumerate(shown, self._top):
+        for number, row in enumerate(shown, top):
             lines.append(row_line(row, table.samples, columns, on_gpu=on_gpu, cursor=number == at))
-        lines += [()] * (height - 1 - len(lines))
         below = detail_line(self._rows[at], table.samples) if self._rows else ()
-        return [*lines[: height - 1], below]
+        return [*filled(lines, height - 1), below]
 
     def move(self, rows_down: int) -> None:
         """Move the cursor."""
-        if self._rows:
-            self._key = self._rows[min(max(self._at() + rows_down, 0), len(self._rows) - 1)].key
+        self._cursor.move(self._keys(), rows_down)
 
     def click(self, x: int, y: int) -> bool:
         """Put the cursor on the row ``y``; whether it stood there already."""
-        index = self._top + y - 3
-        if not 0 <= index < len(self._rows) or y < 3:
+        index = self._cursor.row_at(y - 3, len(self._rows))
+        if index is None:
             return False
-        same = self._at() == index
-        self._key = self._rows[index].key
+        same = self._cursor.index(self._keys()) == index
+        self._cursor.key = self._rows[index].key
         return same
 
     def selected(self) -> LineShare | None:
         """The line under the cursor."""
-        return self._rows[self._at()] if self._rows else None
+        return self._rows[self._cursor.index(self._keys())] if self._rows else None
 
-    def _at(self) -> int:
-        return next((i for i, row in enumerate(self._rows) if row.key == self._key), 0)
+    def _keys(self) -> list[tuple[str, int, str]]:
+        return [row.key for row in self._rows]

@@ -9,7 +9,8 @@ from rich.cells import cell_len
 from tuimon.session.samples.profile import Profile
 from tuimon.session.samples.tree import CallTree, Node
 from tuimon.views.format import percent, plain
-from tuimon.views.tui.drawing.lines import Line, Span, column
+from tuimon.views.tui.drawing.lines import Line, Span, column, filled
+from tuimon.views.tui.drawing.moving import moved, scrolled
 from tuimon.views.tui.profile.calltree import detail_line
 from tuimon.views.tui.profile.tree_cursor import TreeCursor
 
@@ -90,7 +91,7 @@ def beside(rows: Rows, selected: Node, step: int) -> Node:
     at = next((i for i, block in enumerate(row) if block.node is selected), None)
     if at is None:
         return row[0].node if row else selected
-    return row[min(max(at + step, 0), len(row) - 1)].node
+    return row[moved(at, step, len(row))].node
 
 
 def under(rows: Rows, x: int, y: int) -> Node | None:
@@ -116,11 +117,9 @@ class IcicleView:
         room = max(height - 2, 1)
         selected, zoomed = self.cursor.selected(tree), self.cursor.zoomed(tree)
         self._rows = blocks(tree, zoomed, width, max(self._top, selected.depth) + room + 1)
-        self._top = max(0, min(self._top, len(self._rows) - room))
-        self._top = min(max(self._top, selected.depth - room + 1), selected.depth)
+        self._top = scrolled(self._top, selected.depth, len(self._rows), room)
         lines = icicle_lines(tree, self._rows[self._top : self._top + room], selected, zoomed)
-        lines += [()] * (height - 1 - len(lines))
-        return [*lines[: height - 1], detail_line(tree, selected)]
+        return [*filled(lines, height - 1), detail_line(tree, selected)]
 
     def move(self, rows_down: int) -> None:
         """Down to the heaviest child, up to the caller."""

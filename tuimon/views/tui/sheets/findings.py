@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tuimon.records import Place
 from tuimon.views.evidence_text import evidence_text
 from tuimon.views.format import count, duration, percent, place, plain
-from tuimon.views.tui.drawing.lines import Line, cells, column, line, paragraph, wrapped
+from tuimon.views.tui.drawing.lines import Line, column, hanging, line, paragraph
 from tuimon.views.tui.panes.verdict_pane import rule_name, speedup
 from tuimon.views.tui.sheets.code_around import Code, code_lines
 
@@ -55,7 +55,7 @@ def changes_lines(changes: Sequence[Change], start_s: float | None, width: int) 
         step = f"step {count(change.step)}" if change.step is not None else ""
         head = line(" ", (column(since, 8), "dim"), (column(step, 14), "dim"))
         words = f"{verdict_name(change.before)} → {verdict_name(change.after)}"
-        rows += _hanging(head, words, width)
+        rows += hanging(head, words, width)
     return rows
 
 
@@ -101,13 +101,6 @@ def _where(where: Place, code: Code) -> list[Line]:
     if near:
         return rows + [(*line(" " * (_NAME - 3)), *row) for row in code_lines(near, where.line)]
     return rows + ([_fact("", plain(where.source).strip(), "key")] if where.source else [])
-
-
-def _hanging(head: Line, text: str, width: int) -> list[Line]:
-    """``text`` behind ``head``, its further rows below its first."""
-    indent = cells(head)
-    rows = wrapped(text, max(width - indent, 12))
-    return [(*(head if y == 0 else line(" " * indent)), *line((row, "text"))) for y, row in enumerate(rows)]
 
 
 def _fact(name: str, value: str, role: str = "text") -> Line:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tuimon.views.tui.drawing.lines import Line, cells, column, line, paragraph, wrapped
+from tuimon.views.tui.drawing.lines import Line, column, hanging, line, paragraph
 
 _INDENT = 16
 
@@ -121,7 +121,5 @@ def help_lines(width: int) -> list[Line]:
             rows.append(())
         rows += paragraph(title, width, "strong")
         for term, role, text in entries:
-            head = line("  ", (column(term, _INDENT - 2), role))
-            for number, part in enumerate(wrapped(text, max(width - _INDENT, 12))):
-                rows.append((*(head if number == 0 else line(" " * cells(head))), *line((part, "text"))))
+            rows += hanging(line("  ", (column(term, _INDENT - 2), role)), text, width)
     return rows

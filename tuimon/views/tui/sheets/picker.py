@@ -11,7 +11,8 @@ from textual.events import Click, Key
 
 from tuimon.views.format import percent, plain
 from tuimon.views.tui.drawing.canvas import Canvas
-from tuimon.views.tui.drawing.lines import Line, Span, column, line
+from tuimon.views.tui.drawing.lines import Line, Span, column, line, with_cursor
+from tuimon.views.tui.drawing.moving import MOVES, moved, scrolled
 from tuimon.views.tui.panes.keys_line import KeysLine
 from tuimon.views.tui.terminal_app import Look, TerminalApp
 
@@ -74,7 +75,7 @@ class PickerList(Canvas, can_focus=True):
 
     def move(self, rows_down: int) -> None:
         """Move the cursor."""
-        self._at = max(0, min(self._at + rows_down, len(self.matching()) - 1))
+        self._at = max(moved(self._at, rows_down, len(self.matching())), 0)
         self.update()
 
     def on_resize(self) -> None:
@@ -89,7 +90,7 @@ class PickerList(Canvas, can_focus=True):
         if self.filter_text:
             title.append(Span(f" · “{plain(self.filter_text)}”", "warning"))
         self.caption(*title)
-        self._top = max(min(self._top, self._at), self._at - max(height - 2, 0))
+        self._top = scrolled(self._top, self._at, len(matching), max(height - 1, 1))
         rows = [header_line(width)]
         for index, candidate in enumerate(matching[self._top : self._top + height - 1], self._top):
             rows.append(candidate_line(candidate, width, cursor=index == self._at))
@@ -126,7 +127,7 @@ def candidate_line(candidate: Candidate, width: int, *, cursor: bool = False) ->
         (column("yes" if candidate.markers else "no", 9), "benign" if candidate.markers else "dim"),
         (column(command, max(width - 38, 8)), "text"),
     )
-    return tuple(Span(span.text, f"{span.role} cursor") for span in spans) if cursor else spans
+    return with_cursor(spans) if cursor else spans
 
 
 class Picker(TerminalApp[int]):
@@ -136,7 +137,6 @@ class Picker(TerminalApp[int]):
         Binding("ctrl+c,ctrl+q,escape", "leave", show=False, priority=True),
         Binding("enter", "pick", show=False, priority=True),
     ]
-    _MOVES: ClassVar[dict[str, int]] = {"up": -1, "down": 1, "pageup": -10, "pagedown": 10, "home": -9999, "end": 9999}
 
     def __init__(self, candidates: Sequence[Candidate], look: Look | None = None) -> None:
         super().__init__(look)
@@ -154,8 +154,8 @@ class Picker(TerminalApp[int]):
     def on_key(self, event: Key) -> None:
         """Arrows move, all that prints filters."""
         text = self.list.filter_text
-        if event.key in self._MOVES:
-            self.list.move(self._MOVES[event.key])
+        if event.key in MOVES:
+            self.list.move(MOVES[event.key])
         elif event.key == "backspace":
             self.list.filter_by(text[:-1])
         elif event.is_printable and event.character:

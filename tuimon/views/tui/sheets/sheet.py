@@ -7,27 +7,20 @@ from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.events import MouseScrollDown, MouseScrollUp
 from textual.screen import ModalScreen
 
 from tuimon.views.tui.drawing.canvas import Canvas
 from tuimon.views.tui.drawing.lines import Line, Span
+from tuimon.views.tui.drawing.moving import MOVE_KEYS, Moving
 
 #: Lines for a width; asked again at every tick, so that a sheet stays live.
 Build = Callable[[int], list[Line]]
 
 
-class SheetBody(Canvas, can_focus=True):
+class SheetBody(Moving, Canvas, can_focus=True):
     """The lines of a sheet from ``top`` on."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up,k", "move(-1)", show=False),
-        Binding("down,j", "move(1)", show=False),
-        Binding("pageup", "move(-10)", show=False),
-        Binding("pagedown,space", "move(10)", show=False),
-        Binding("home,g", "move(-100000)", show=False),
-        Binding("end,G", "move(100000)", show=False),
-    ]
+    BINDINGS: ClassVar[list[BindingType]] = [*MOVE_KEYS, Binding("space", "move(10)", show=False)]
 
     def __init__(self, title: str, build: Build) -> None:
         super().__init__()
@@ -63,18 +56,10 @@ class SheetBody(Canvas, can_focus=True):
         """The lines follow the width."""
         self.update()
 
-    def action_move(self, lines_down: int) -> None:
+    def action_move(self, rows_down: int) -> None:
         """Scroll."""
-        self._top = max(0, self._top + lines_down)
+        self._top = max(0, self._top + rows_down)
         self.update()
-
-    def on_mouse_scroll_down(self, event: MouseScrollDown) -> None:
-        """The wheel scrolls."""
-        self.action_move(3)
-
-    def on_mouse_scroll_up(self, event: MouseScrollUp) -> None:
-        """The wheel scrolls."""
-        self.action_move(-3)
 
 
 class Sheet(ModalScreen[None]):

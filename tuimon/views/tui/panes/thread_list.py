@@ -1,0 +1,96 @@
+"""Which threads the table lists and in which order: filter, sort, and processes that fold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tuimon.records import Process
+from tuimon.session.rows import ThreadRow
+from tuimon.views.format import place
+from tuimon.views.tui.panes.process_tree import TreeRow, folded_at_first, tree_rows
+
+_ROLES = ("main", "worker", "pin-memory", "autograd")
+
+
+def _by_role(row: ThreadRow) -> tuple[int, int, float]:
+    """What matters to a training first: main, workers by number, pin-memory, autograd; then who uses CPU."""
+    word, _, number = row.role.partition(" ")
+    rank = _ROLES.index(word) if word in _ROLES else len(_ROLES)
+    if number.isdigit():
+        return rank + 10 * row.ended, int(number), 0.0
+    return rank + 10 * row.ended, 0, -(row.cpu_ratio or 0.0)
+
+
+#: Ways to sort, cycled by ``s``: (the column it marks, key). Any: whatever can be compared.
+SORTS: tuple[tuple[str, Callable[[ThreadRow], Any]], ...] = (
+    ("role", _by_role),
+    ("cpu", lambda row: -(row.cpu_ratio or 0.0)),
+    ("delay", lambda row: -(row.delay_ratio or 0.0)),
+    ("where", lambda row: place(row.place.file, row.place.line) if row.place else "\uffff"),
+)
+
+
+@dataclass(slots=True)
+class ThreadList:
+    """What the user chose to see of the threads."""
+
+    filter_text: str = ""
+    by_process: bool = False
+    _sort: int = 0
+    _folded: set[int] = field(default_factory=set)  # pids
+    _rows: list[TreeRow] = field(default_factory=list)
+    _rows_of: tuple[object, ...] = ()  # what ``_rows`` was made from
+
+    @property
+    def sorted_by(self) -> str:
+        """The column that the threads are sorted by."""
+        return SORTS[self._sort][0]
+
+    def matching(self, threads: Sequence[ThreadRow]) -> list[ThreadRow]:
+        """The threads that pass the filter, sorted."""
+        rows = [row for row in threads if matches(row, self.filter_text)]
+        return sorted(rows, key=SORTS[self._sort][1])
+
+    def rows(self, threads: Sequence[ThreadRow], processes: Sequence[Process]) -> list[TreeRow]:
+        """The rows to scroll through: threads, or processes with those of their threads that are not folded."""
+        made_from = (threads, processes, self.filter_text, self._sort, self.by_process, frozenset(self._folded))
+        if made_from != self._rows_of:
+            self._rows_of = made_from
+            rows = self.matching(threads)
+            if self.by_process:
+                self._rows = tree_rows(rows, processes, self._folded)
+            else:
+                self._rows = [TreeRow(row, row) for row in rows]
+        return self._rows
+
+    def sort_by_next(self) -> None:
+        """Sort by the next column."""
+        self._sort = (self._sort + 1) % len(SORTS)
+
+    def toggle_by_process(self, threads: Sequence[ThreadRow], processes: Sequence[Process]) -> None:
+        """Group by process, with helpers folded where there are many threads; or one list of all threads."""
+        self.by_process = not self.by_process
+        if self.by_process:
+            self._folded = folded_at_first(threads, processes)
+
+    def fold(self, pid: int) -> None:
+        """Hide the threads of a process."""
+        self._folded.add(pid)
+
+    def unfold(self, pid: int) -> None:
+        """Show the threads of a process."""
+        self._folded.discard(pid)
+
+    def toggle_fold(self, pid: int) -> None:
+        """Fold a process, or unfold it."""
+        self._folded ^= {pid}
+
+
+def matches(row: ThreadRow, text: str) -> bool:
+    """Whether a thread's row contains the text, whatever its case."""
+    if not text:
+        return True
+    where = f"{row.place.file}:{row.place.line} {row.place.function} {row.place.source}" if row.place else ""
+    return text.lower() in f"{row.role} {row.name} {row.tid} {row.pid} {row.state} {where}".lower()

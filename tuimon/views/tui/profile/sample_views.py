@@ -1,0 +1,100 @@
+"""Hot lines, call tree and icicle of the same samples: which is shown, of which phase, and what keys do in it."""
+
+from __future__ import annotations
+
+from tuimon.session.samples.profile import Profile
+from tuimon.views.tui.drawing.lines import Line
+from tuimon.views.tui.profile.calltree import TreeView
+from tuimon.views.tui.profile.header import FILTERS, Mode, filters
+from tuimon.views.tui.profile.hotlines import SORTS, LinesView
+from tuimon.views.tui.profile.icicle import IcicleView
+from tuimon.views.tui.profile.tree_cursor import TreeCursor, node_of_line
+
+
+class SampleViews:
+    """The three views, one of them shown; call tree and icicle share a cursor."""
+
+    def __init__(self) -> None:
+        self.mode: Mode = "lines"
+        self.phase: str | None = None  # or a user range; None: all samples
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """Reset cursors, folding and zoom, for samples of another scope."""
+        self.lines = LinesView()
+        self._begin_tree_anew()
+
+    def _begin_tree_anew(self) -> None:
+        cursor = TreeCursor()
+        self.tree, self.icicle = TreeView(cursor), IcicleView(cursor)
+
+    def draw(self, profile: Profile, width: int, height: int, *, on_gpu: bool) -> list[Line]:
+        """Exactly ``height`` lines of the view that is shown."""
+        match self.mode:
+            case "lines":
+                return self.lines.draw(profile, self.phase, width, height, on_gpu=on_gpu)
+            case "tree":
+                return self.tree.draw(profile, self.phase, width, height)
+            case "icicle":
+                return self.icicle.draw(profile, self.phase, width, height)
+
+    def _shown(self) -> LinesView | TreeView | IcicleView:
+        views: dict[Mode, LinesView | TreeView | IcicleView]
+        views = {"lines": self.lines, "tree": self.tree, "icicle": self.icicle}
+        return views[self.mode]
+
+    def move(self, rows_down: int) -> None:
+        """Move the cursor."""
+        self._shown().move(rows_down)
+
+    def click(self, x: int, y: int) -> bool:
+        """Put the cursor on what lies there; whether it stood there already."""
+        return self._shown().click(x, y)
+
+    def move_sideways(self, step: int, profile: Profile | None) -> None:
+        """Select the next phase; fold or unfold; move to the neighbour in the row."""
+        match self.mode:
+            case "lines":
+                self.select_phase(step, profile)
+            case "tree":
+                self.tree.unfold() if step > 0 else self.tree.fold()
+            case "icicle":
+                self.icicle.sideways(step)
+
+    def enter(self, profile: Profile | None) -> None:
+        """Show the line in the tree; fold or unfold; zoom in."""
+        match self.mode:
+            case "lines":
+                self._show_line_in_tree(profile)
+            case "tree":
+                self.tree.toggle()
+            case "icicle":
+                self.icicle.zoom_in()
+
+    def zoom_out(self) -> bool:
+        """Zoom out of the icicle by one step; False where nothing is zoomed."""
+        return self.mode == "icicle" and self.icicle.zoom_out()
+
+    def select_phase(self, step: int, profile: Profile | None) -> None:
+        """Show only the samples of the next phase or user range."""
+        choices = filters(profile) if profile is not None else FILTERS
+        at = choices.index(self.phase) if self.phase in choices else 0  # a range may have left the last 30 s
+        self.phase = choices[(at + step) % len(choices)]
+        self._begin_tree_anew()
+
+    def toggle_libraries(self) -> None:
+        """Every line by itself, or a library's time with the line that called it."""
+        self.lines.libraries = not self.lines.libraries
+
+    def sort_lines_by_next(self) -> None:
+        """Sort the lines by their own or their total share."""
+        self.lines.sort = (self.lines.sort + 1) % len(SORTS)
+
+    def _show_line_in_tree(self, profile: Profile | None) -> None:
+        row = self.lines.selected()
+        if row is None or profile is None:
+            return
+        node = node_of_line(profile.tree(self.phase), row)
+        self.mode = "tree"
+        if node is not None:
+            self.tree.cursor.show(node)
