@@ -71,6 +71,10 @@ QUESTIONS: dict[Callable[[str, str], bool], tuple[list[str], list[str]]] = {
         ["optim/adam.py step", "optim/optimizer.py wrapper", "optim/_multi_tensor/sgd.py step"],
         ["optim/lr_scheduler.py step", "optim/swa_utils.py step", "optim/optimizer.py zero_grad", "amp/x.py step"],
     ),
+    torch_code.is_optimizer_import: (
+        ["optim/adadelta.py <module>"],
+        ["optim/adam.py step", "nn/functional.py <module>"],
+    ),
     torch_code.is_module_run: (
         [
             "nn/modules/module.py _call_impl",

@@ -86,6 +86,14 @@ def is_optimizer_step(file: str, function: str) -> bool:
     return function == "tuimon_scaler_step" and is_agent_file(file)
 
 
+def is_optimizer_import(file: str, function: str) -> bool:
+    """Whether a frame runs while ``torch.optim`` is imported: ``torch/optim/adadelta.py``, ``<module>``.
+
+    It decorates functions by one that is called ``wrapper`` as well.
+    """
+    return function == "<module>" and "torch/optim/" in file
+
+
 # ---- modules
 
 _MODULE_FILE = "torch/nn/modules/module.py"

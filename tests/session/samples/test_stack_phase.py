@@ -18,6 +18,7 @@ SCHEDULER = Frame(f"{TORCH}/optim/lr_scheduler.py", 6, "step")
 ZERO_GRAD = Frame(f"{TORCH}/optim/optimizer.py", 7, "zero_grad")
 NEW_OPTIMIZER = Frame(f"{TORCH}/optim/adam.py", 8, "__init__")
 NEW_LAYER = Frame(f"{TORCH}/nn/modules/linear.py", 9, "reset_parameters")
+OPTIMIZERS = Frame(f"{TORCH}/optim/adadelta.py", 411, "<module>")
 IMPORT = Frame("<frozen importlib._bootstrap>", 1, "_find_and_load")
 
 
@@ -40,6 +41,8 @@ IMPORT = Frame("<frozen importlib._bootstrap>", 1, "_find_and_load")
         ([USER, NEW_OPTIMIZER], "rest"),
         ([USER, NEW_LAYER], "rest"),
         ([USER, IMPORT, MODULE], "rest"),
+        ([USER, IMPORT, OPTIMIZERS, STEP], "rest"),  # a decorator has the name of what is around every step
+        ([USER, IMPORT, USER, STEP], "optimizer"),  # a script that trains while it is imported
         ([USER], "rest"),
         ([], "rest"),
     ],

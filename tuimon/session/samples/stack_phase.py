@@ -6,7 +6,14 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 from tuimon.records import Frame
-from tuimon.torch_code import is_backward_entry, is_fetch, is_import_system, is_module_run, is_optimizer_step
+from tuimon.torch_code import (
+    is_backward_entry,
+    is_fetch,
+    is_import_system,
+    is_module_run,
+    is_optimizer_import,
+    is_optimizer_step,
+)
 
 #: ``rest``: in none of the marked boundaries and in no module; the loop's own lines decide (see ``hotspots``).
 StackPhase = Literal["data", "forward", "backward", "optimizer", "rest"]
@@ -22,7 +29,7 @@ _BOUNDARIES: tuple[tuple[FrameKind, Callable[[str, str], bool]], ...] = (
 
 def frame_kind(frame: Frame) -> FrameKind:
     """What a frame of torch, of our hooks or of the import system says about the phase."""
-    if is_import_system(frame.file):
+    if is_import_system(frame.file) or is_optimizer_import(frame.file, frame.function):
         return "import"
     return next((kind for kind, holds in _BOUNDARIES if holds(frame.file, frame.function)), "none")
 
@@ -34,7 +41,7 @@ def stack_phase(kinds: Sequence[FrameKind]) -> StackPhase:
     module run by a closure inside an optimizer's step is forward. What an import runs is none of them.
     """
     module = False
-    for kind in reversed(kinds):
+    for kind, caller in zip(reversed(kinds), (*reversed(kinds[:-1]), "none"), strict=False):
         if kind == "module":
             module = True
         elif kind == "import":
@@ -43,6 +50,6 @@ def stack_phase(kinds: Sequence[FrameKind]) -> StackPhase:
             return "data"
         elif kind == "backward":
             return "backward"
-        elif kind == "optimizer":
+        elif kind == "optimizer" and caller != "import":
             return "forward" if module else "optimizer"
     return "forward" if module else "rest"

@@ -90,8 +90,8 @@ class HotSpots:
         return self.latest.t - still[1] if still else 0.0
 
     def _shows_training(self, record: Stacks) -> bool:
-        kinds = {self._frames.kind(n) for stack in record.stacks if stack.tid == self.pid for n in stack.frames}
-        return not kinds.isdisjoint(("backward", "optimizer"))
+        own = (stack.frames for stack in record.stacks if stack.tid == self.pid)
+        return any(stack_phase([self._frames.kind(n) for n in stack]) in ("backward", "optimizer") for stack in own)
 
     def _learn_names(self, record: Stacks) -> None:
         for tid, name in (*((stack.tid, stack.thread) for stack in record.stacks), *record.parked):
