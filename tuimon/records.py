@@ -1,8 +1,8 @@
 """Records: timestamped facts, each covering one window; the log file is this stream, one JSON object a line.
 
 Every record carries ``type`` (the tag), ``t`` (end of its window, seconds of ``time.monotonic()``; the header
-anchors that clock to wall time) and ``pid`` (the process it speaks of; 0 when it speaks of the machine).
-``None`` means "not measured"; a number is always a measurement.
+anchors that clock to wall time) and ``pid`` (the process it is about; 0 when it is about the machine).
+``None`` means "not measured"; a number is always a measurement. Ratios are 0..1, or for CPU 1.0 = one core.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import msgspec
 
 SCHEMA = 1
 
-#: The exclusive phases of a step, in the order they are shown. ``between`` is the stretch that markers cannot
-#: split (from an update to the next backward in a loop without a DataLoader); the Session divides it by samples.
+#: The exclusive phases of a step, in the order they are shown. ``between`` is the time that markers cannot split
+#: (from an update to the next backward in a loop without a DataLoader); the Session divides it by stack samples.
 PHASES = ("data", "forward", "backward", "optimizer", "other", "eval")
 BETWEEN = "between"
 
@@ -45,20 +45,20 @@ class Header(Record, frozen=True, kw_only=True, tag="header", omit_defaults=Fals
 
 
 class Process(Record, frozen=True, kw_only=True, tag="process"):
-    """A process of the run appeared, or what is known of it changed."""
+    """A process of the run appeared, changed or ended: all facts about it, not only what changed."""
 
     ppid: int
-    start_unix_s: float
+    start_unix_s: float  # seconds since the epoch; with the pid it identifies the process
     command: list[str]
     role: ProcessRole
-    markers: bool  # its ring is being read
-    markers_reason: str | None = None  # why not, for people
+    markers: bool  # whether its ring is being read
+    markers_reason: str | None = None  # why it is not, as a phrase for the user
     rank: int | None = None
     world_size: int | None = None
-    python: str | None = None
-    torch: str | None = None
-    gpu_uuids: list[str] = msgspec.field(default_factory=list)
-    parameter_dtypes: list[str] = msgspec.field(default_factory=list)  # of what an optimizer updates: "float32", ...
+    python: str | None = None  # version
+    torch: str | None = None  # version, once torch is imported
+    gpu_uuids: list[str] = msgspec.field(default_factory=list)  # of the GPUs that the process reports to use
+    parameter_dtypes: list[str] = msgspec.field(default_factory=list)  # of what its optimizers update: "float32", ...
     tf32: bool | None = None  # whether float32 matrix products may round to TF32
     ended: bool = False
 
@@ -71,10 +71,10 @@ class PhaseTime(msgspec.Struct, frozen=True, array_like=True):
 
 
 class RangeTime(msgspec.Struct, frozen=True, array_like=True):
-    """A user range (``tuimon.phase``, NVTX): ``[path, count, total_ns, phase]``.
+    """All uses of a user range (``tuimon.phase``, NVTX) in a window: ``[path, count, total_ns, phase]``.
 
-    ``path`` is outermost first, joined by "/"; ``total_ns`` includes nested ranges; ``phase`` is the exclusive phase
-    in which most of it lay.
+    ``path`` holds the names of the enclosing ranges, outermost first, and its own, joined by "/"; ``total_ns`` includes
+    nested ranges; ``phase`` is the exclusive phase in which most of that time lies.
     """
 
     path: str
@@ -84,9 +84,9 @@ class RangeTime(msgspec.Struct, frozen=True, array_like=True):
 
 
 class RangePlace(msgspec.Struct, frozen=True, array_like=True):
-    """Where ranges of a path were opened and closed: ``[path, file, function, first, last]``.
+    """Where ranges of a path are opened and closed: ``[path, file, function, first, last]``.
 
-    A stack with a frame of that function between these lines was sampled within it.
+    A stack with a frame of that function between the lines ``first`` and ``last`` was sampled inside such a range.
     """
 
     path: str
@@ -97,7 +97,7 @@ class RangePlace(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SlowStep(msgspec.Struct, frozen=True):
-    """The slowest step of a window, whole."""
+    """The slowest step of a window, with its own phases."""
 
     index: int
     total_ns: int
@@ -108,7 +108,7 @@ _BUCKET_GROWTH = math.log(1.01)
 
 
 def length_bucket(duration_ns: int) -> int:
-    """Bucket of a step's length: logarithmic, 1 % wide, so that windows merge and a quantile is right within 0.5 %."""
+    """Histogram bucket of a step's length: logarithmic and 1 % wide, so that a quantile is right within 0.5 %."""
     return round(math.log(max(1, duration_ns)) / _BUCKET_GROWTH)
 
 
@@ -118,59 +118,59 @@ def bucket_length_ns(bucket: int) -> float:
 
 
 class Steps(Record, frozen=True, kw_only=True, tag="steps"):
-    """The training steps that ended in a window of one process, as sums, quantiles and the slowest whole.
+    """The training steps of one process that ended in a window: sums, quantiles, and the slowest step on its own.
 
-    The phases' ``total_ns`` add up to ``total_ns`` (``eval`` is beside it: evaluation is no part of a step).
+    The ``total_ns`` of the phases add up to ``total_ns``; only ``eval`` is not part of it, as it is of no step.
     """
 
     window_s: float
-    count: int
+    count: int  # steps
     first_index: int  # number of the first of these steps, from 0 at the start of the marker stream
-    total_ns: int
+    total_ns: int  # length of all these steps
     min_ns: int | None = None
     median_ns: int | None = None
     p95_ns: int | None = None
     histogram: list[tuple[int, int]] = msgspec.field(default_factory=list)  # (bucket, steps): see ``length_bucket``
     phases: list[PhaseTime]
     ranges: list[RangeTime] = msgspec.field(default_factory=list)
-    range_places: list[RangePlace] = msgspec.field(default_factory=list)  # each told once
+    range_places: list[RangePlace] = msgspec.field(default_factory=list)  # each in one record only
     slowest: SlowStep | None = None
     eval_count: int = 0  # evaluation iterations
-    backwards: int = 0
-    updates: int = 0
+    backwards: int = 0  # backward passes
+    updates: int = 0  # runs of optimizer steps with nothing between them
     open_phase: str | None = None  # phase the trainer is in at ``t``
-    open_for_s: float | None = None  # for how long
+    open_for_s: float | None = None  # how long it has been in that phase
     dropped: int = 0  # markers overwritten before they were read
-    gc_ns: int | None = None  # pauses of the garbage collector of half a millisecond and more, on any thread
-    gc_count: int = 0
+    gc_ns: int | None = None  # total of the garbage collector's pauses of at least 0.5 ms, on any thread
+    gc_count: int = 0  # number of these pauses
     gc_longest_ns: int = 0
 
 
 class Mark(Record, frozen=True, kw_only=True, tag="mark"):
-    """``tuimon.mark(name)`` or an NVTX mark."""
+    """The user marked this moment by ``tuimon.mark(name)`` or an NVTX mark."""
 
     name: str
 
 
 class LoaderFacts(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How a DataLoader was made."""
+    """The arguments that a DataLoader was created with."""
 
     dataset: str  # name of its data set's class
     kind: Literal["map", "iterable"]
-    workers: int
+    workers: int  # 0: the training process loads the batches itself
     prefetch: int | None = None  # batches a worker loads ahead
-    batch_size: int | None = None  # None: no automatic batches, or a batch sampler that does not tell
-    pin_memory: bool = False  # in effect, not only asked for
-    persistent: bool = False
+    batch_size: int | None = None  # None: no automatic batching, or a batch sampler without a fixed size
+    pin_memory: bool = False  # whether it takes effect: without a GPU torch ignores it
+    persistent: bool = False  # whether workers stay for the next epoch
     context: str | None = None  # "fork", "spawn", "forkserver"; None without workers
 
 
 class LoaderWorker(msgspec.Struct, frozen=True, array_like=True):
-    """A worker since it was listed last: ``[pid, number, batches, items_ms, collate_ms, wait_ms, hand_over_ms]``.
+    """A worker since its last report: ``[pid, number, batches, items_ms, collate_ms, wait_ms, hand_over_ms]``.
 
-    The times add up to that span. ``hand_over_ms``: with nothing else to do, its batch was still being pickled and
-    written to the pipe, which the trainer may keep waiting; where that is None, it is in ``wait_ms``: waiting to be
-    asked for more. Without workers the one row is the training process itself. None where not measured.
+    The times add up to the time since that report. ``wait_ms``: waiting for the trainer to request a batch.
+    ``hand_over_ms``: waiting only for its last batch to be pickled and written to the pipe, which blocks until the
+    trainer reads; where None, it is part of ``wait_ms``. Without workers the one row is the training process itself.
     """
 
     pid: int
@@ -183,45 +183,45 @@ class LoaderWorker(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Loader(Record, frozen=True, kw_only=True, tag="loader"):
-    """One DataLoader of a process over a window in which it was used; its workers take turns where there are many."""
+    """One DataLoader of a process over a window in which it was used."""
 
-    number: int  # tells loaders of one process apart
+    number: int  # distinguishes the loaders of one process
     window_s: float
-    role: Literal["train", "eval"] | None = None  # what its batches were used for so far
+    role: Literal["train", "eval"] | None = None  # what its batches have been used for so far
     fetches: int = 0
     wait_ns: int = 0  # time the trainer spent in these fetches
-    p95_ns: int | None = None  # of one fetch
-    ready_fetches: int = 0  # fetches for which it is known how many batches were ready
-    ready_total: int = 0  # sum of those numbers
-    ready_none: int = 0  # how often none was ready
-    ready_last: int | None = None
-    waits_for_s: float | None = None  # a fetch is under way for so long, half a second at least
-    starts: int = 0  # epochs that began: workers were started, or began anew, and the first batch came
-    start_ns: int = 0  # time the trainer spent in that: in ``iter(loader)`` and in the first fetch
-    iter_ns: int = 0  # of that, what is not in ``wait_ns``: in ``iter(loader)``
-    facts: LoaderFacts | None = None  # told at first and now and then
-    workers: list[LoaderWorker] = msgspec.field(default_factory=list)
+    p95_ns: int | None = None  # 95th percentile of a fetch
+    ready_fetches: int = 0  # fetches for which the number of ready batches is known
+    ready_total: int = 0  # sum of these numbers
+    ready_none: int = 0  # fetches that found no batch ready
+    ready_last: int | None = None  # batches ready at the latest fetch
+    waits_for_s: float | None = None  # how long a fetch has been under way at ``t``; only from 0.5 s on
+    starts: int = 0  # epochs that began: workers were started or reset, and the first batch came
+    start_ns: int = 0  # time the trainer spent in these starts: in ``iter(loader)`` and in the first fetch
+    iter_ns: int = 0  # the part of ``start_ns`` in ``iter(loader)``, which ``wait_ns`` does not hold
+    facts: LoaderFacts | None = None  # in the first record and in some later ones
+    workers: list[LoaderWorker] = msgspec.field(default_factory=list)  # of many workers, a few in each record
 
 
 class Frame(msgspec.Struct, frozen=True, array_like=True):
-    """A place in code: ``[file, line, function, source, user]``; ``source`` is the line's text for user code."""
+    """A line of code on a stack: ``[file, line, function, source, user]``; ``source``: its text, of user code only."""
 
     file: str
     line: int
     function: str
     source: str = ""
-    user: bool = False  # outside the standard library, site-packages and tuimon
+    user: bool = False  # whether it is outside the standard library, site-packages and tuimon
 
 
 class Frames(Record, frozen=True, kw_only=True, tag="frames"):
-    """Frames seen for the first time in this stream; their ids count up from ``first`` over all processes."""
+    """Frames that are new in this stream; their ids count up from ``first``, over all processes."""
 
     first: int
     frames: list[Frame]
 
 
 class StackCount(msgspec.Struct, frozen=True, array_like=True):
-    """How often a stack was seen in a window: ``[tid, thread, frame ids root first, count]``."""
+    """How many samples of a thread show one stack: ``[tid, thread name, frame ids root first, count]``."""
 
     tid: int
     thread: str
@@ -233,31 +233,31 @@ class Stacks(Record, frozen=True, kw_only=True, tag="stacks"):
     """Stack samples of one process over a window (py-spy, nonblocking)."""
 
     window_s: float
-    rate_hz: float  # achieved, not asked for
-    samples: int  # per thread: how many instants were sampled
+    rate_hz: float  # achieved, not requested
+    samples: int  # instants at which all threads were sampled
     stacks: list[StackCount]
-    folded: int = 0  # thread-samples of rare stacks that are not listed
+    folded: int = 0  # samples of rare stacks that are not listed, summed over threads
     failed: int = 0  # samples that py-spy could not read
-    cost_cpu_s: float = 0.0  # CPU time of the py-spy child itself
-    lost: bool = False  # py-spy failed, was killed or hung: the window holds nothing
-    parked: list[tuple[int, str]] = msgspec.field(default_factory=list)  # Python threads not in ``stacks``, told once
-    cycles: int | None = None  # how often the main thread was seen to enter backward, where samples are dense enough
+    cost_cpu_s: float = 0.0  # CPU time of the py-spy process
+    lost: bool = False  # whether py-spy failed, was killed or hung: then the window holds no samples
+    parked: list[tuple[int, str]] = msgspec.field(default_factory=list)  # idle Python threads: (tid, name), each once
+    cycles: int | None = None  # how often the main thread entered backward, where samples are dense enough to count
 
 
 class GilCount(msgspec.Struct, frozen=True, array_like=True):
-    """How often a thread was seen to hold the GIL: ``[tid, count]``."""
+    """How many samples show a thread holding the GIL: ``[tid, count]``."""
 
     tid: int
     count: int
 
 
 class Gil(Record, frozen=True, kw_only=True, tag="gil"):
-    """Who held the GIL at about ``looks`` instants of a short window; threads that never held it are not listed.
+    """Which threads held the GIL at about ``samples`` instants of a short window; those that never did are not listed.
 
-    py-spy writes down only looks that found an owner: how often it looked is its rate times the window's length.
+    py-spy reports only samples that found an owner: their number is estimated as its rate times the window's length.
     """
 
-    looks: int
+    samples: int = msgspec.field(name="looks")
     threads: list[GilCount]
 
 
@@ -265,7 +265,7 @@ class ThreadCpu(msgspec.Struct, frozen=True, array_like=True):
     """One OS thread: ``[tid, name, cpu_ratio, state, delay_ratio, count]``.
 
     ``cpu_ratio``: CPU time / wall time (1.0 = one core). ``delay_ratio``: time runnable but waiting for a core / wall
-    time (schedstat). ``count``: more than 1 when idle threads of one name are folded into this row.
+    time (schedstat). ``count``: more than 1 where this row sums up idle threads of one name.
     """
 
     tid: int
@@ -281,13 +281,13 @@ class Threads(Record, frozen=True, kw_only=True, tag="threads"):
 
     window_s: float
     cpu_ratio: float | None  # of the whole process
-    rss_bytes: int | None
+    rss_bytes: int | None  # resident memory of the process
     threads: list[ThreadCpu]
     folded: int = 0  # threads not listed
 
 
 class GpuProcess(msgspec.Struct, frozen=True, array_like=True):
-    """A process on a GPU: ``[pid, memory_bytes, sm_ratio]``; pid 0: the driver tells none that means something here."""
+    """A process on a GPU: ``[pid, memory_bytes, sm_ratio]``; pid 0 where the driver's pid is not valid here."""
 
     pid: int
     memory_bytes: int | None = None
@@ -295,74 +295,75 @@ class GpuProcess(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Throttle(msgspec.Struct, frozen=True, array_like=True):
-    """What held the clocks down: ``[cause, ratio]``, the share of the window; None where only the moment is known."""
+    """What held the clocks down: ``[cause, ratio]``; ``ratio`` of the window, None where it was only seen to occur."""
 
     cause: str
     ratio: float | None = None
 
 
 class Gpu(Record, frozen=True, kw_only=True, tag="gpu"):
-    """Counters of one GPU, or of one MIG instance (NVML). Every figure may be unsupported: ``None``."""
+    """Counters of one GPU, or of one MIG instance (NVML); None where it does not support one."""
 
-    index: int
+    index: int  # in PCI order; a MIG instance has that of its GPU
     uuid: str
     name: str
     util_ratio: float | None = None  # share of time in which a kernel was running
-    util_samples: list[float] = msgspec.field(default_factory=list)  # driver-buffered, oldest first
+    util_samples: list[float] = msgspec.field(default_factory=list)  # as the driver buffered them, oldest first
     sm_ratio: float | None = None  # GPM: share of the multiprocessors that were busy, mean over the window
-    occupancy_ratio: float | None = None  # GPM: resident warps against the most possible
-    tensor_ratio: float | None = None  # GPM: tensor pipes
-    dram_ratio: float | None = None  # GPM: memory bandwidth in use
+    occupancy_ratio: float | None = None  # GPM: resident warps / the most possible
+    tensor_ratio: float | None = None  # GPM: share of time in which the tensor pipes were busy
+    dram_ratio: float | None = None  # GPM: memory bandwidth in use / the most possible
     memory_used_bytes: int | None = None
     memory_total_bytes: int | None = None
-    power_w: float | None = None  # mean, where the driver tells; else the moment
-    power_instant_w: float | None = None  # the highest of the window's looks
+    power_w: float | None = None  # mean of the last second where the driver reports it, else at ``t``
+    power_instant_w: float | None = None  # highest reading of the window
     power_limit_w: float | None = None
-    energy_j: float | None = None  # since the driver was loaded: only differences mean something
+    energy_j: float | None = None  # since the driver was loaded
     temperature_c: float | None = None
     memory_temperature_c: float | None = None
     sm_clock_mhz: int | None = None
     sm_clock_max_mhz: int | None = None
-    throttle: list[str] = msgspec.field(default_factory=list)  # at the moment
-    throttled: list[Throttle] = msgspec.field(default_factory=list)  # over the window
+    throttle: list[str] = msgspec.field(default_factory=list)  # what holds the clocks down at ``t``
+    throttled: list[Throttle] = msgspec.field(default_factory=list)  # what held them down in the window
     pcie_rx_bytes_per_s: float | None = None  # to the GPU
-    pcie_tx_bytes_per_s: float | None = None
+    pcie_tx_bytes_per_s: float | None = None  # from the GPU
     nvlink_rx_bytes_per_s: float | None = None
     nvlink_tx_bytes_per_s: float | None = None
     ecc_errors: int | None = None  # uncorrected, since the driver was loaded
-    xids: list[int] = msgspec.field(default_factory=list)  # in the window
-    pids: list[int] = msgspec.field(default_factory=list)
-    processes: list[GpuProcess] = msgspec.field(default_factory=list)
-    parent_uuid: str | None = None  # of a MIG instance: the GPU it is cut from
-    compute_capability: float | None = None  # 9.0: told at first and now and then
-    chosen: bool = False  # named by CUDA_VISIBLE_DEVICES, while no process of the run has said which GPUs it uses
-    cost_ms: float | None = None  # what asking took
+    xids: list[int] = msgspec.field(default_factory=list)  # numbers of the driver errors of the window
+    pids: list[int] = msgspec.field(default_factory=list)  # all processes on it
+    processes: list[GpuProcess] = msgspec.field(default_factory=list)  # those with the most memory
+    parent_uuid: str | None = None  # of a MIG instance: the GPU that it is part of
+    compute_capability: float | None = None  # such as 9.0; in the first record and in some later ones
+    chosen: bool = False  # named by CUDA_VISIBLE_DEVICES, while no process of the run reports which GPUs it uses
+    cost_ms: float | None = None  # duration of the NVML calls for this record
 
 
 def bare_uuid(uuid: str) -> str:
-    """Without "GPU-" or "MIG-": torch tells a MIG instance's UUID without saying that it is one."""
+    """A UUID without "GPU-" or "MIG-": torch reports that of a MIG instance without this prefix."""
     return uuid.removeprefix("GPU-").removeprefix("MIG-").lower()
 
 
 class GpuPhase(msgspec.Struct, frozen=True, array_like=True):
-    """A phase on the GPU's clock: ``[name, span_ns, idle_ns, paced_ns]``.
+    """A phase on the GPU's clock: ``[name, span_ns, idle_ns, maybe_idle_ns]``.
 
-    ``span_ns``: from the moment the GPU came to its beginning to the moment it came to its end. Of that, ``idle_ns``
-    nothing was there to do, and in ``paced_ns`` the GPU had finished before the CPU came to the end: how much of it was
-    idle is not known.
+    ``span_ns``: from the moment the GPU reached its beginning to the moment it reached its end. The GPU was idle for at
+    least ``idle_ns`` of it, and at most ``maybe_idle_ns`` more: at the end of that part the GPU had already run out of
+    work, and how long before is unknown.
     """
 
     name: str
     span_ns: int
     idle_ns: int
-    paced_ns: int
+    maybe_idle_ns: int
 
 
 class Lead(msgspec.Struct, frozen=True, array_like=True):
-    """How far launches ran ahead at one kind of boundary: ``[boundary, count, min_us, median_us, max_us, drained]``.
+    """How far launches ran ahead at one kind of boundary: ``[boundary, count, min_us, median_us, max_us, idle_count]``.
 
-    ``boundary``: "fetch end", "backward begin", "backward end", "optimizer begin", "optimizer end". ``drained``: at how
-    many of them the GPU had nothing left to do. The times are None where the clocks are not known well enough.
+    ``boundary``: "fetch end", "backward begin", "backward end", "optimizer begin", "optimizer end". ``idle_count``: at
+    how many of the ``count`` boundaries the stream was idle. The times are None where the offset of the clocks is not
+    known well enough.
     """
 
     boundary: str
@@ -370,75 +371,75 @@ class Lead(msgspec.Struct, frozen=True, array_like=True):
     min_us: float | None
     median_us: float | None
     max_us: float | None
-    drained: int
+    idle_count: int
 
 
 class GpuTime(Record, frozen=True, kw_only=True, tag="gpu_time"):
-    """The turns of a training loop that were timed by events on its GPU and became known in a window.
+    """Steps that were timed by CUDA events and resolved in a window; to keep the cost down, not every step is timed.
 
-    Not every turn is timed, to keep the cost down. A turn goes from the first boundary after an update to the next
-    such. The phases' ``span_ns`` add up to ``total_ns`` (``eval`` is beside it).
+    A step goes from the first boundary after an update to the next such boundary. The ``span_ns`` of the phases add up
+    to ``total_ns``; only ``eval`` is not part of it.
     """
 
     window_s: float
-    device: int  # torch's number of it
-    turns: int
-    total_ns: int
+    device: int  # torch's number of the GPU
+    steps: int = msgspec.field(name="turns")
+    total_ns: int  # length of these steps on the GPU's clock
     phases: list[GpuPhase]
     leads: list[Lead]
-    lead_error_us: float | None = None  # half the width of what the offset of the clocks can be
-    given_up: int = 0  # turns that could not be timed: captured, on changing streams, or their events were lost
+    lead_error_us: float | None = None  # half the width of the interval that holds the offset of the clocks
+    given_up: int = 0  # steps that could not be timed: captured, on changing streams, or their events were lost
 
 
 class TorchMemory(Record, frozen=True, kw_only=True, tag="torch_memory"):
-    """torch's CUDA caching allocator in one process, as it was last told in a window."""
+    """Counters of torch's CUDA caching allocator in one process: the latest of a window."""
 
-    device: int
-    allocated_bytes: int | None = None
-    reserved_bytes: int | None = None
-    alloc_retries: int | None = None  # since the process began
-    ooms: int | None = None
+    device: int  # torch's number of the GPU
+    allocated_bytes: int | None = None  # in tensors
+    reserved_bytes: int | None = None  # kept by the allocator, with what is free for new tensors
+    alloc_retries: int | None = None  # allocations that had to free cached memory first, since the process began
+    ooms: int | None = None  # out-of-memory errors since the process began
 
 
 class MachineMemory(Record, frozen=True, kw_only=True, tag="machine_memory"):
-    """Memory of the machine, and what the run's control group leaves it of that. ``None``: not told, or no limit."""
+    """Memory of the machine and of the run's control group; None where unknown, or without a limit."""
 
-    window_s: float  # that the rates are of
+    window_s: float  # of the swap rates
     total_bytes: int | None = None
     available_bytes: int | None = None  # without swapping (MemAvailable)
     limit_bytes: int | None = None  # of the control group with the least room left
-    limit_used_bytes: int | None = None  # of that, without the file cache that can be given back at once
+    limit_used_bytes: int | None = None  # used in that group, without the file cache that can be freed at once
     swap_in_bytes_per_s: float | None = None
     swap_out_bytes_per_s: float | None = None
     stalled_ratio: float | None = None  # share of the last 10 s in which some task waited for memory (PSI)
 
 
 class Notice(Record, frozen=True, kw_only=True, tag="notice"):
-    """What a source has to say of itself: why it shows nothing, what it lost, or that it is well again."""
+    """The state of a source: why it delivers nothing, what it lost, or that it works again."""
 
     source: str  # "markers", "stacks", "gpu", "processes", "log", "output"
     level: Literal["ok", "info", "warning"]
     message: str
-    hint: str | None = None
+    hint: str | None = None  # what the user can do
 
 
 class Cost(Record, frozen=True, kw_only=True, tag="cost"):
-    """What tuimon itself uses: CPU (1.0 = one core) with its py-spy children, and resident memory."""
+    """What tuimon itself uses in a window."""
 
     window_s: float
-    cpu_ratio: float
-    sampler_cpu_ratio: float
-    rss_bytes: int
-    queue_dropped: int = 0
+    cpu_ratio: float  # of all its processes, with py-spy
+    sampler_cpu_ratio: float  # of py-spy alone
+    rss_bytes: int  # resident memory
+    queue_dropped: int = 0  # records lost so far because the queue was full
 
 
 class Exit(Record, frozen=True, kw_only=True, tag="exit"):
     """The launched (or attached) process ended. ``exit_code`` is None when it cannot be known (attach)."""
 
     exit_code: int | None  # 128+n for signal n
-    signal: str | None = None  # "SIGKILL"
-    last_line: str | None = None  # last line of a traceback in its output, where we hold the output
-    survivors: list[int] = msgspec.field(default_factory=list)  # pids of the run that train on
+    signal: str | None = None  # such as "SIGKILL"
+    last_line: str | None = None  # last line of the last traceback in its output, where tuimon can read that
+    survivors: list[int] = msgspec.field(default_factory=list)  # pids of the run that are still alive
 
 
 AnyRecord = Union[  # noqa: UP007  (msgspec needs the runtime union on 3.10)

@@ -112,7 +112,7 @@ def _running_max(values: Iterable[float]) -> Iterable[float]:
 
 
 def _compared(name: str, truth: Truth, timed: list[GpuTime]) -> list[Row]:
-    turns = sum(record.turns for record in timed)
+    turns = sum(record.steps for record in timed)
     what = f"{name}: off torch.profiler"
     if not turns:
         return [Row(what, OFF_PROMISE_PERCENT, None, unit="%", why_absent="no turn was timed")]

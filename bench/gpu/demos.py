@@ -64,7 +64,7 @@ def _figures(name: str, log: Path) -> list[Row]:
         )
     else:
         rows.append(Row(f"{name}: py-spy", None, None, why_absent="no samples"))
-    rows.append(Row(f"{name}: turns timed on the GPU", None, Spread.of([sum(r.turns for r in timed)])))
+    rows.append(Row(f"{name}: turns timed on the GPU", None, Spread.of([sum(r.steps for r in timed)])))
     errors = [record.lead_error_us for record in timed if record.lead_error_us is not None]
     rows.append(Row(f"{name}: lead known to within", 50.0, Spread.of(errors), unit="us"))
     utils = [100 * record.util_ratio for record in gpus if record.util_ratio is not None]

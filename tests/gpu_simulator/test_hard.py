@@ -12,7 +12,7 @@ from tuimon.records import Steps, TorchMemory
 
 def assert_right(training, records, lead_us=50):
     told = shares(records)
-    assert told.turns >= 8
+    assert told.steps >= 8
     for name in ("data", "forward", "backward", "optimizer"):
         assert told.of(name).span == pytest.approx(training.truth.share(name), rel=0.03, abs=0.01), name
     errors = lead_errors_us(training, records)
@@ -36,9 +36,9 @@ def test_a_device_that_hangs_for_a_while():
     training.device.lost = True
     silent = training.run(loops.data_starved, 20)
     training.device.lost = False
-    assert sum(record.turns for record in timed(silent)) <= 16  # those that were met before, and told of later
+    assert sum(record.steps for record in timed(silent)) <= 16  # those that were met before, and told of later
     assert sum(record.count for record in silent if isinstance(record, Steps)) > 300
-    assert shares(training.run(loops.data_starved, 15)).turns >= 50
+    assert shares(training.run(loops.data_starved, 15)).steps >= 50
 
 
 def test_graphs_that_are_captured_are_left_alone():
@@ -64,7 +64,7 @@ def test_turns_that_change_their_stream_are_left_out():
         run.step(lambda: run.kernels(20, 60 * US))
 
     records = training.run(turn, 60)
-    assert shares(records).turns >= 50
+    assert shares(records).steps >= 50
     assert sum(record.given_up for record in timed(records)) >= 20
     assert shares(records).of("backward").span == pytest.approx(90 * 110 * US / (31.1 * MS), rel=0.03)
 
@@ -81,7 +81,7 @@ def test_two_devices_in_one_process():
     records = training.run(turns, 60)
     by_device = {device: [r for r in timed(records) if r.device == device] for device in (0, 1)}
     for told in by_device.values():
-        assert shares(told).turns >= 50
+        assert shares(told).steps >= 50
         assert shares(told).of("data").span == pytest.approx(training.truth.share("data"), rel=0.02)
     assert max(error for error, _ in lead_errors_us(training, records)) < 50
     memory = {record.device for record in records if isinstance(record, TorchMemory)}
@@ -103,7 +103,7 @@ def test_a_monitor_that_comes_late():
     training = Training(100)
     training.run_unseen(loops.data_starved, 7)  # the count of the GPU's time began in there
     early = training.run(loops.data_starved, 3)
-    assert shares(early).turns == 0 or timed(early)[0].total_ns > 0
+    assert shares(early).steps == 0 or timed(early)[0].total_ns > 0
     assert_right(training, training.run(loops.data_starved, 20))
 
 
@@ -120,7 +120,7 @@ def test_an_update_that_raises():
             run.step(lambda: run.kernels(20, 60 * US))
 
     told = shares(training.run(turn, 30))
-    assert told.turns >= 50
+    assert told.steps >= 50
     assert told.of("backward").span == pytest.approx(training.truth.share("backward"), rel=0.03)
 
 

@@ -100,13 +100,13 @@ def test_what_cannot_be_known_is_not_told():
     told = [lead for record in timed(records) for lead in record.leads]
     assert min(true_leads_us(training, "fetch end")) > 5000
     assert [lead.median_us for lead in told] == [None] * len(told) != []
-    assert sum(lead.drained for lead in told) == 0
+    assert sum(lead.idle_count for lead in told) == 0
     assert all(record.lead_error_us > 3000 for record in timed(records))
 
 
 def test_idle_boundaries_are_counted():
     _, records = simulated("data_starved")
-    drained = {lead.boundary: lead.drained / lead.count for record in timed(records) for lead in record.leads}
+    drained = {lead.boundary: lead.idle_count / lead.count for record in timed(records) for lead in record.leads}
     assert drained["fetch end"] == 1
     assert drained["backward end"] == 0
 

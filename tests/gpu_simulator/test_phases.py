@@ -15,7 +15,7 @@ PHASES = ("data", "forward", "backward", "optimizer", "other")
 
 def assert_true(training, records, slack=OF_STEP):
     told = shares(records)
-    assert told.turns >= 50
+    assert told.steps >= 50
     for name in PHASES:
         true = training.truth.share(name)
         assert told.of(name).span == pytest.approx(true, rel=OF_PHASE, abs=slack), name
@@ -54,7 +54,7 @@ def test_a_starved_gpu_idles_for_as_long_as_it_is_told():
 def test_a_gpu_that_is_never_waited_for_is_never_idle():
     for kind in ("gpu_bound", "queue_full"):
         told = shares(simulated(kind)[1])
-        assert (told.idle_ratio, told.paced_ratio) == (0, 0)
+        assert (told.idle_ratio, told.maybe_idle_ratio) == (0, 0)
 
 
 def test_launches_that_hold_the_gpu_back_are_paced():
@@ -67,8 +67,8 @@ def test_launches_that_hold_the_gpu_back_are_paced():
 
     _, records = run(turn, seconds=5)
     told = shares(records)
-    assert told.of("backward").paced == pytest.approx(told.of("backward").span, rel=0.01)
-    assert told.paced_ratio + told.idle_ratio > 0.95
+    assert told.of("backward").maybe_idle == pytest.approx(told.of("backward").span, rel=0.01)
+    assert told.maybe_idle_ratio + told.idle_ratio > 0.95
 
 
 def test_side_work_before_a_fetch_is_no_wait_for_data():
@@ -82,7 +82,7 @@ def test_side_work_before_a_fetch_is_no_wait_for_data():
     training, records = run(turn)
     told = assert_true(training, records)
     assert told.of("data").idle == pytest.approx(told.of("data").span)
-    assert told.of("other").idle == 0 < told.of("other").paced
+    assert told.of("other").idle == 0 < told.of("other").maybe_idle
 
 
 def test_work_launched_between_update_and_fetch_is_all_that_can_be_taken_for_idleness():
@@ -168,7 +168,7 @@ def test_a_loop_without_an_optimizer_and_without_a_loader():
 
     training, records = run(turn)
     told = shares(records)
-    assert told.turns >= 50
+    assert told.steps >= 50
     assert told.of("backward").span == pytest.approx(training.truth.share("backward"), rel=0.02)
 
 

@@ -36,7 +36,7 @@ def training(tmp_path, monkeypatch):
 def test_what_is_read_is_the_truth(training):
     records = training.run(loops.data_starved, 20)
     told = shares(records)
-    assert told.turns >= 50
+    assert told.steps >= 50
     for name in ("data", "forward", "backward", "optimizer"):
         assert told.of(name).span == pytest.approx(training.truth.share(name), rel=0.02, abs=0.01), name
     errors = lead_errors_us(training, records)
@@ -53,6 +53,6 @@ def test_a_ring_that_overflows_loses_turns_and_nothing_else(tmp_path, monkeypatc
         records += training.run(loops.data_starved, 4)
     assert sum(record.dropped for record in records if isinstance(record, Steps)) > 1000
     told = shares(records)
-    assert told.turns >= 50
+    assert told.steps >= 50
     for name in ("data", "forward", "backward", "optimizer"):
         assert told.of(name).span == pytest.approx(training.truth.share(name), rel=0.03, abs=0.01), name

@@ -16,7 +16,7 @@ def gpu_time(t, spans=SPANS, turns=4, leads=(), **more):
     facts = {"pid": 100, "window_s": 1.0, "device": 0, "lead_error_us": 8.0}
     return GpuTime(
         t=t,
-        turns=turns,
+        steps=turns,
         total_ns=sum(phase.span_ns for phase in phases if phase.name != "eval"),
         phases=phases,
         leads=[Lead(*lead) for lead in leads],
@@ -42,7 +42,8 @@ def test_phases_have_their_share_of_a_step_on_the_gpu():
     found = session(*(record for t in range(1, 6) for record in (steps(float(t), PHASES), gpu_time(float(t)))))
     for table in (found.phases(100), found.run_phases(100)):
         on_gpu = {
-            row.name: (row.gpu_ms_per_step, row.gpu_idle_ms_per_step, row.gpu_paced_ms_per_step) for row in table.rows
+            row.name: (row.gpu_ms_per_step, row.gpu_idle_ms_per_step, row.gpu_maybe_idle_ms_per_step)
+            for row in table.rows
         }
         assert on_gpu["data"] == pytest.approx((30, 30, 0))
         assert on_gpu["backward"] == pytest.approx((40, 0, 40))
@@ -66,8 +67,8 @@ def test_evaluation_is_beside():
 
 def test_idle_and_paced_are_shares_of_the_gpus_time():
     row = session(gpu_time(1.0)).gpu_time(100)
-    assert (row.device, row.turns) == (0, 4)
-    assert (row.idle_ratio, row.paced_ratio) == pytest.approx((0.3, 0.4))
+    assert (row.device, row.steps) == (0, 4)
+    assert (row.idle_ratio, row.maybe_idle_ratio) == pytest.approx((0.3, 0.4))
 
 
 def test_the_last_half_minute_counts():
@@ -84,7 +85,7 @@ def test_leads_of_windows_are_joined_by_their_weight():
     row = session(*(gpu_time(float(t), leads=lead) for t, lead in enumerate(leads, 1))).gpu_time(100)
     (lead,) = row.leads
     assert (lead.boundary, lead.seen, lead.min_us, lead.median_us, lead.max_us) == ("backward begin", 40, 5, 100, 900)
-    assert lead.drained_ratio == pytest.approx(15 / 40)
+    assert lead.stream_idle_ratio == pytest.approx(15 / 40)
     assert row.history == (10.0, 100.0)
 
 
@@ -105,14 +106,14 @@ def test_a_lead_that_is_mostly_not_known_is_not_told():
     known = ("backward begin", 10, 5.0, 10.0, 20.0, 1)
     row = session(gpu_time(1.0, leads=[unknown]), gpu_time(2.0, leads=[known])).gpu_time(100)
     assert row.leads[0].median_us is None
-    assert row.leads[0].drained_ratio == pytest.approx(0.1)
+    assert row.leads[0].stream_idle_ratio == pytest.approx(0.1)
     assert row.history == (None, 10.0)
 
 
 def test_of_several_gpus_the_one_with_most_turns_is_told():
     found = session(gpu_time(1.0, turns=2), gpu_time(1.0, (("data", 10, 0, 0),), turns=8, device=1))
     assert found.gpu_time(100).device == 1
-    assert found.gpu_time(100).turns == 8
+    assert found.gpu_time(100).steps == 8
 
 
 def test_the_first_window_is_no_part_of_the_run():

@@ -78,7 +78,7 @@ def test_a_lost_window_leaves_the_last_place():
 
 
 def gil(t, looks, *counts, pid=100):
-    return Gil(t=t, pid=pid, looks=looks, threads=[GilCount(*count) for count in counts])
+    return Gil(t=t, pid=pid, samples=looks, threads=[GilCount(*count) for count in counts])
 
 
 def test_who_holds_the_gil():

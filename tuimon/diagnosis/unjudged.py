@@ -53,7 +53,7 @@ def _missing(session: Session, pid: int) -> Iterator[Unjudged]:
 
 def _missing_of_gpu(session: Session, pid: int) -> Iterator[Unjudged]:
     time = session.gpu_time(pid)
-    if time is None or time.turns < MIN_TURNS:
+    if time is None or time.steps < MIN_TURNS:
         yield from (Unjudged(rule, _why_no_events(session, pid)) for rule in _EVENTS)
     elif waits_of(session, pid) is None:
         yield from (Unjudged(rule, "too few stack samples to tell what the CPU waits at") for rule in _SAMPLED)

@@ -26,34 +26,34 @@ class GpuShare(NamedTuple):
 
     span: float
     idle: float
-    paced: float
+    maybe_idle: float
 
 
 class GpuShares:
     """Sums over any number of GpuTime records of one device."""
 
     def __init__(self) -> None:
-        self.turns = 0
+        self.steps = 0
         self.total_ns = 0
-        self._sums: dict[str, list[int]] = {}  # phase: span, idle, paced
+        self._sums: dict[str, list[int]] = {}  # phase: span, idle, maybe idle
 
     def add_window(self, record: GpuTime) -> None:
         """Add a window."""
-        self.turns += record.turns
+        self.steps += record.steps
         self.total_ns += record.total_ns
         for phase in record.phases:
             if phase.name != "eval":
                 sums = self._sums.setdefault(phase.name, [0, 0, 0])
                 sums[0] += phase.span_ns
                 sums[1] += phase.idle_ns
-                sums[2] += phase.paced_ns
+                sums[2] += phase.maybe_idle_ns
 
     def of(self, name: str) -> GpuShare | None:
         """A phase's shares; None when nothing was timed, and for evaluation, which is beside the steps."""
         if not self.total_ns or name == "eval":
             return None
-        span, idle, paced = self._sums.get(name, (0, 0, 0))
-        return GpuShare(span / self.total_ns, idle / self.total_ns, paced / self.total_ns)
+        span, idle, maybe_idle = self._sums.get(name, (0, 0, 0))
+        return GpuShare(span / self.total_ns, idle / self.total_ns, maybe_idle / self.total_ns)
 
     @property
     def idle_ratio(self) -> float:
@@ -61,7 +61,7 @@ class GpuShares:
         return sum(sums[1] for sums in self._sums.values()) / self.total_ns if self.total_ns else 0.0
 
     @property
-    def paced_ratio(self) -> float:
+    def maybe_idle_ratio(self) -> float:
         """Share of the GPU's time in stretches at whose end it waited for the CPU."""
         return sum(sums[2] for sums in self._sums.values()) / self.total_ns if self.total_ns else 0.0
 
@@ -107,9 +107,9 @@ class GpuTimeStats:
         shares = _summed(records)
         return GpuTimeRow(
             device=records[0].device,
-            turns=shares.turns,
+            steps=shares.steps,
             idle_ratio=shares.idle_ratio,
-            paced_ratio=shares.paced_ratio,
+            maybe_idle_ratio=shares.maybe_idle_ratio,
             leads=tuple(_lead_rows(records)),
             lead_error_us=next((r.lead_error_us for r in reversed(records) if r.lead_error_us is not None), None),
             history=tuple(self._histories.get(records[0].device, ())),
@@ -122,7 +122,7 @@ class GpuTimeStats:
 
     def run_shares(self) -> GpuShares | None:
         """Shares of the phases over the whole run; without its first window, perhaps warm-up, if there are more."""
-        most = max(self._run.values(), key=lambda shares: shares.turns, default=None)
+        most = max(self._run.values(), key=lambda shares: shares.steps, default=None)
         if most is None and self._first is not None:
             return _summed([self._first])
         return most
@@ -143,7 +143,7 @@ class GpuTimeStats:
         self._window.expire(now_s)
         turns: Counter[int] = Counter()
         for record in self._window.records:
-            turns[record.device] += record.turns
+            turns[record.device] += record.steps
         device, count = next(iter(turns.most_common(1)), (0, 0))
         return [record for record in self._window.records if record.device == device] if count else []
 
@@ -192,16 +192,16 @@ def _lead_row(boundary: str, leads: Sequence[Lead]) -> LeadRow:
     """Windows in which the lead was not known say nothing of it; where most were such, nothing is said."""
     seen = sum(lead.count for lead in leads)
     known = [lead for lead in leads if lead.median_us is not None]
-    drained_ratio = sum(lead.drained for lead in leads) / seen if seen else 0.0
+    stream_idle_ratio = sum(lead.idle_count for lead in leads) / seen if seen else 0.0
     if 2 * sum(lead.count for lead in known) <= seen:
-        return LeadRow(boundary, seen, None, None, None, drained_ratio)
+        return LeadRow(boundary, seen, None, None, None, stream_idle_ratio)
     return LeadRow(
         boundary=boundary,
         seen=seen,
         min_us=min(lead.min_us for lead in known if lead.min_us is not None),
         median_us=_weighted_median([(lead.median_us, lead.count) for lead in known if lead.median_us is not None]),
         max_us=max(lead.max_us for lead in known if lead.max_us is not None),
-        drained_ratio=drained_ratio,
+        stream_idle_ratio=stream_idle_ratio,
     )
 
 

@@ -18,7 +18,7 @@ class PhaseRow(NamedTuple):
     error: float | None = None  # half width of the 95 % interval of ``share``, where estimated
     gpu_ms_per_step: float | None = None  # from the GPU's coming to its beginning to its coming to its end
     gpu_idle_ms_per_step: float | None = None  # of that: the GPU had nothing to do, for certain
-    gpu_paced_ms_per_step: float | None = None  # of that: in stretches at whose end the GPU waited for the CPU
+    gpu_maybe_idle_ms_per_step: float | None = None  # of that: in stretches at whose end the GPU waited for the CPU
 
 
 class RangeRow(NamedTuple):
@@ -92,16 +92,16 @@ class LeadRow(NamedTuple):
     min_us: float | None
     median_us: float | None
     max_us: float | None
-    drained_ratio: float  # share of these boundaries at which the GPU had nothing left to do
+    stream_idle_ratio: float  # share of these boundaries at which the GPU had nothing left to do
 
 
 class GpuTimeRow(NamedTuple):
     """A process's steps on the GPU's clock over the last 30 s."""
 
     device: int
-    turns: int  # how many turns of the loop it rests on
+    steps: int  # how many were timed
     idle_ratio: float  # share of GPU time in which there was nothing to do, for certain
-    paced_ratio: float  # share in stretches at whose end the GPU waited for the CPU: part of it is idle
+    maybe_idle_ratio: float  # share in stretches at whose end the GPU waited for the CPU: part of it is idle
     leads: tuple[LeadRow, ...]  # in the order of the loop
     lead_error_us: float | None
     history: tuple[float | None, ...]  # median lead of a window in us, at backward begin; oldest first

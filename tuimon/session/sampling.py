@@ -173,7 +173,7 @@ class GilTable:
         py-spy does not say how often it looked: within about a tenth, less over several windows.
         """
         records = self._looks.get(pid, ())
-        looks = sum(record.looks for record in records)
+        looks = sum(record.samples for record in records)
         if looks < _ENOUGH_LOOKS:
             return None
         counts = [thread for record in records for thread in record.threads]

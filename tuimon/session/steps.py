@@ -196,7 +196,7 @@ def _gpu_ms(share: GpuShare | None, step_ms: float) -> tuple[float | None, float
     """Of a step of so many ms: on the GPU, of that idle, and paced."""
     if share is None:
         return None, None, None
-    return share.span * step_ms, share.idle * step_ms, share.paced * step_ms
+    return share.span * step_ms, share.idle * step_ms, share.maybe_idle * step_ms
 
 
 def _stacked(record: Steps) -> tuple[float, ...] | None:

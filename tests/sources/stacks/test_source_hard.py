@@ -101,9 +101,9 @@ threading.Event().wait()
         look.until(lambda it: it.gil, "looks at the GIL")
         (window, *_) = look.gil
         assert window.pid == process.pid
-        assert window.looks >= 10
+        assert window.samples >= 10
         assert window.threads[0].tid != process.pid
-        assert window.threads[0].count > 0.5 * window.looks
+        assert window.threads[0].count > 0.5 * window.samples
         assert len(msgspec.json.encode(window)) < 300
 
 

@@ -75,7 +75,7 @@ def picture_of(session: Session, pid: int) -> GpuPicture | None:
     event of its own from above.
     """
     time, table = session.gpu_time(pid), session.phases(pid)
-    if time is None or time.turns < MIN_TURNS or table is None:
+    if time is None or time.steps < MIN_TURNS or table is None:
         return None
     rows = [row for row in table.rows if row.name != "eval" and row.gpu_ms_per_step is not None]
     seen = {row.name: _on_gpu(row, _keeps_up(time, row.name)) for row in rows}
@@ -105,12 +105,12 @@ def _keeps_up(time: GpuTimeRow, phase: str) -> bool:
     lead = next((lead for lead in time.leads if lead.boundary == _ENDS.get(phase)), None)
     if lead is None:
         return False
-    return lead.drained_ratio >= DRAINED_RATIO or (lead.median_us is not None and lead.median_us < SMALL_LEAD_US)
+    return lead.stream_idle_ratio >= DRAINED_RATIO or (lead.median_us is not None and lead.median_us < SMALL_LEAD_US)
 
 
 def _on_gpu(row: PhaseRow, keeps_up: bool) -> OnGpu:
     ms, idle_ms = row.gpu_ms_per_step or 0.0, row.gpu_idle_ms_per_step or 0.0
-    at_most = ms if keeps_up else min(ms, idle_ms + (row.gpu_paced_ms_per_step or 0.0))
+    at_most = ms if keeps_up else min(ms, idle_ms + (row.gpu_maybe_idle_ms_per_step or 0.0))
     return OnGpu(ms, idle_ms, at_most)
 
 

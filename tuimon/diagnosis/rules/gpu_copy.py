@@ -67,7 +67,7 @@ def _ahead_ms(picture: GpuPicture) -> float | None:
         return None
     if lead.median_us is not None:
         return max(0.0, lead.median_us / 1e3)
-    return 0.0 if lead.drained_ratio >= 0.9 else None
+    return 0.0 if lead.stream_idle_ratio >= 0.9 else None
 
 
 def _advice(hot: HotFunction, pinned: bool | None) -> str:

@@ -61,7 +61,7 @@ def launch_bound(session: Session, pid: int) -> Finding | None:
             "gpu_idle_at_least": at_least,
             "gpu_idle_at_most": paced,
             "lead_us": lead.median_us if lead else None,
-            "drained_ratio": lead.drained_ratio if lead else None,
+            "drained_ratio": lead.stream_idle_ratio if lead else None,
             "gpu_ms_per_step": picture.step_ms,
             "gpu_util": _utilisation(session, pid),
             "speedup_at_most": _gain(paced),

@@ -52,7 +52,7 @@ class Sums:
             pid=pid,
             window_s=window_s,
             device=device,
-            turns=self.turns,
+            steps=self.turns,
             total_ns=sum(sums[0] for name, sums in self._phases.items() if name != "eval"),
             phases=[GpuPhase(name, *sums) for name, sums in self._phases.items() if sums[0] > 0],
             leads=[lead(name, self.leads[kind]) for kind, name in BOUNDARIES.items() if kind in self.leads],

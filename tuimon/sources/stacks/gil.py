@@ -42,7 +42,7 @@ class GilLooks:
         counts.sort(key=lambda thread: -thread.count)
         looks = max(round(RATE_HZ * ended.window_s), counts[0].count if counts else 0)
         threads = [thread for thread in counts if thread.count][:_THREADS]
-        return ended.cpu_s, (Gil(t=round(now_s, 3), pid=ended.pid, looks=looks, threads=threads),)
+        return ended.cpu_s, (Gil(t=round(now_s, 3), pid=ended.pid, samples=looks, threads=threads),)
 
     def begin(self, binary: str, trainers: Sequence[int], share_ratio: float, now_s: float) -> None:
         """Begin a window when one is due. Raises OSError when py-spy cannot be started."""

@@ -140,7 +140,7 @@ def _phases(table: PhaseTable | None) -> list[dict[str, Json]]:
             "cpu_ms_per_step": _rounded(row.ms_per_step),
             "gpu_ms_per_step": _rounded(row.gpu_ms_per_step),
             "gpu_idle_ms_per_step": _rounded(row.gpu_idle_ms_per_step),
-            "gpu_paced_ms_per_step": _rounded(row.gpu_paced_ms_per_step),
+            "gpu_paced_ms_per_step": _rounded(row.gpu_maybe_idle_ms_per_step),
             "estimated": row.estimated,
             "error": row.error,
         }

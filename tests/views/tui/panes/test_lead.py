@@ -90,7 +90,7 @@ def test_it_fits(width, most):
         assert len(lines) <= most and all(cells(line) <= width for line in lines)
 
 
-PHASE = PhaseRow("data", 0.62, 41.5, gpu_ms_per_step=40.0, gpu_idle_ms_per_step=10.0, gpu_paced_ms_per_step=6.0)
+PHASE = PhaseRow("data", 0.62, 41.5, gpu_ms_per_step=40.0, gpu_idle_ms_per_step=10.0, gpu_maybe_idle_ms_per_step=6.0)
 
 
 def test_the_gpus_time_stands_beside_the_cpus():

@@ -46,7 +46,7 @@ def main_lead(times: GpuTimeRow) -> LeadRow | None:
 def lead_words(times: GpuTimeRow) -> str:
     """One sentence on who waits for whom."""
     lead = main_lead(times)
-    if lead is None or (lead.median_us is None and lead.drained_ratio < _DRAINED_RATIO):
+    if lead is None or (lead.median_us is None and lead.stream_idle_ratio < _DRAINED_RATIO):
         error = f" (clocks ±{_ms(times.lead_error_us)})" if times.lead_error_us is not None else ""
         return f"lead not known{error}"
     if not is_behind(lead):
@@ -57,17 +57,19 @@ def lead_words(times: GpuTimeRow) -> str:
 
 def is_behind(lead: LeadRow) -> bool:
     """Whether the GPU mostly has nothing queued when the CPU comes to this boundary."""
-    return lead.drained_ratio >= _DRAINED_RATIO or (lead.median_us is not None and lead.median_us < _SHORT_US)
+    return lead.stream_idle_ratio >= _DRAINED_RATIO or (lead.median_us is not None and lead.median_us < _SHORT_US)
 
 
 def idle_words(times: GpuTimeRow) -> str:
     """``31–44 %``: for certain, and at most."""
-    return between(times.idle_ratio, times.idle_ratio + times.paced_ratio)
+    return between(times.idle_ratio, times.idle_ratio + times.maybe_idle_ratio)
 
 
 def _lead_and_dry(times: GpuTimeRow) -> str:
     lead = main_lead(times)
-    dry = f" · ran dry {percent(lead.drained_ratio)} of the time" if lead and lead.drained_ratio >= 0.005 else ""
+    dry = (
+        f" · ran dry {percent(lead.stream_idle_ratio)} of the time" if lead and lead.stream_idle_ratio >= 0.005 else ""
+    )
     return lead_words(times) + dry
 
 
@@ -90,7 +92,7 @@ def _lead_parts(times: GpuTimeRow, step_ms: float | None) -> list[tuple[float, s
 
 def _idle_parts(times: GpuTimeRow) -> list[tuple[float, str, str]]:
     role = "warning" if times.idle_ratio >= _IDLE_RATIO else "text"
-    return [(min(times.idle_ratio, 1.0), "━", role), (min(times.paced_ratio, 1.0 - times.idle_ratio), "┄", role)]
+    return [(min(times.idle_ratio, 1.0), "━", role), (min(times.maybe_idle_ratio, 1.0 - times.idle_ratio), "┄", role)]
 
 
 def _gauges(rows: Sequence[_Gauge], room: int) -> list[Line]:
@@ -118,7 +120,7 @@ def _boundaries(times: GpuTimeRow, width: int) -> list[Line]:
     figures = ("median", "least", "most", "ran dry")
     rows.append(line((column("lead at", 20) + "".join(column(figure, 10, ">") for figure in figures), "dim")))
     for lead in times.leads:
-        texts = (_ms(lead.median_us), _ms(lead.min_us), _ms(lead.max_us), percent(lead.drained_ratio))
+        texts = (_ms(lead.median_us), _ms(lead.min_us), _ms(lead.max_us), percent(lead.stream_idle_ratio))
         role = "warning" if is_behind(lead) else "text"
         rows.append(line((column(lead.boundary, 20), "text"), ("".join(column(text, 10, ">") for text in texts), role)))
     return rows if max(cells(row) for row in rows) <= width else []

@@ -95,7 +95,7 @@ def _gpu_columns(phase: PhaseRow, width: int, role: str) -> Line:
     span_ms, idle_ms = phase.gpu_ms_per_step, phase.gpu_idle_ms_per_step
     text = ABSENT
     if span_ms and idle_ms is not None:
-        text = between(idle_ms / span_ms, (idle_ms + (phase.gpu_paced_ms_per_step or 0.0)) / span_ms)
+        text = between(idle_ms / span_ms, (idle_ms + (phase.gpu_maybe_idle_ms_per_step or 0.0)) / span_ms)
     return (*spans, *line(("  idle", "dim"), (column(text, _IDLE - 6, ">"), role)))
 
 
