@@ -11,7 +11,7 @@ from tests.session.records import process as process_record
 from tests.sources.programs import running
 from tests.sources.stacks.sampling import looking, trainer
 from tuimon.session.session import Session
-from tuimon.sources.stacks import speedscope
+from tuimon.sources.stacks import pyspy_output
 
 GRAPH = "/v/lib/python3.11/site-packages/torch/autograd/graph.py"
 LOOP = """
@@ -40,7 +40,7 @@ def cycles(pattern: str) -> int | None:
     raw = json.dumps(
         {"profiles": [{"name": 'Thread 42 "MainThread"', "samples": stacks}], "shared": {"frames": names}}
     ).encode()
-    return speedscope.parse(raw, 42).cycles
+    return pyspy_output.parse_speedscope(raw, 42).cycles
 
 
 @pytest.mark.parametrize(

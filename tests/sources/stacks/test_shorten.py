@@ -6,14 +6,14 @@ from collections import Counter
 
 import pytest
 
-from tuimon.sources.stacks.frames import FrameNumbers, Place
+from tuimon.sources.stacks.frame_ids import FrameIds, RawFrame
 from tuimon.sources.stacks.shorten import (
     PER_MAIN_THREAD,
     PER_PROCESS,
     PER_THREAD,
-    Fold,
     Stack,
-    coarse,
+    WindowStacks,
+    coarse_stack,
     is_parked,
     loop_depth,
     most_frequent,
@@ -21,32 +21,32 @@ from tuimon.sources.stacks.shorten import (
 )
 
 PACKAGES = "/venv/lib/python3.11/site-packages"
-MAIN = Place("/home/u/train.py", 10, "main")
-MODEL = Place("/home/u/model.py", 5, "forward")
-WRAPPED = Place(f"{PACKAGES}/torch/nn/modules/module.py", 1775, "_wrapped_call_impl")
-CALL = Place(f"{PACKAGES}/torch/nn/modules/module.py", 1786, "_call_impl")
-LINEAR = Place(f"{PACKAGES}/torch/nn/modules/linear.py", 134, "forward")
-STEP = Place(f"{PACKAGES}/torch/optim/adam.py", 200, "step")
-HOOK = Place(f"{PACKAGES}/tuimon/agent/hooks.py", 60, "tuimon_backward")
-FETCH = Place(f"{PACKAGES}/torch/utils/data/dataloader.py", 700, "__next__")
-WORKER = Place(f"{PACKAGES}/torch/utils/data/_utils/worker.py", 349, "_worker_loop")
-ITEM = Place("/home/u/data.py", 31, "__getitem__")
-PIL = Place(f"{PACKAGES}/PIL/Image.py", 3000, "open")
-PIL_INSIDE = Place(f"{PACKAGES}/PIL/JpegImagePlugin.py", 800, "jpeg_factory")
-SELECT = Place("/usr/lib/python3.11/selectors.py", 415, "select")
+MAIN = RawFrame("/home/u/train.py", 10, "main")
+MODEL = RawFrame("/home/u/model.py", 5, "forward")
+WRAPPED = RawFrame(f"{PACKAGES}/torch/nn/modules/module.py", 1775, "_wrapped_call_impl")
+CALL = RawFrame(f"{PACKAGES}/torch/nn/modules/module.py", 1786, "_call_impl")
+LINEAR = RawFrame(f"{PACKAGES}/torch/nn/modules/linear.py", 134, "forward")
+STEP = RawFrame(f"{PACKAGES}/torch/optim/adam.py", 200, "step")
+HOOK = RawFrame(f"{PACKAGES}/tuimon/agent/hooks.py", 60, "tuimon_backward")
+FETCH = RawFrame(f"{PACKAGES}/torch/utils/data/dataloader.py", 700, "__next__")
+WORKER = RawFrame(f"{PACKAGES}/torch/utils/data/_utils/worker.py", 349, "_worker_loop")
+ITEM = RawFrame("/home/u/data.py", 31, "__getitem__")
+PIL = RawFrame(f"{PACKAGES}/PIL/Image.py", 3000, "open")
+PIL_INSIDE = RawFrame(f"{PACKAGES}/PIL/JpegImagePlugin.py", 800, "jpeg_factory")
+SELECT = RawFrame("/usr/lib/python3.11/selectors.py", 415, "select")
 
 
 def test_what_is_kept_of_a_stack() -> None:
-    numbers = FrameNumbers()
+    ids = FrameIds()
     whole = [MAIN, WRAPPED, CALL, MODEL, WRAPPED, CALL, LINEAR]
-    assert shorten(whole, numbers) == (MAIN, CALL, MODEL, CALL, LINEAR)
-    inside = [Place(f"{PACKAGES}/PIL/x.py", line, "f") for line in range(3)]
-    assert shorten([ITEM, PIL, *inside, PIL_INSIDE, SELECT], numbers) == (ITEM, PIL, PIL_INSIDE, SELECT)
+    assert shorten(whole, ids) == (MAIN, CALL, MODEL, CALL, LINEAR)
+    inside = [RawFrame(f"{PACKAGES}/PIL/x.py", line, "f") for line in range(3)]
+    assert shorten([ITEM, PIL, *inside, PIL_INSIDE, SELECT], ids) == (ITEM, PIL, PIL_INSIDE, SELECT)
     deep = [MAIN._replace(line=line) for line in range(1000)]
-    kept = shorten(deep, numbers)
+    kept = shorten(deep, ids)
     assert len(kept) == 48
     assert (kept[0], kept[-1]) == (deep[0], deep[-1])
-    assert shorten([], numbers) == ()
+    assert shorten([], ids) == ()
 
 
 @pytest.mark.parametrize(
@@ -61,16 +61,16 @@ def test_what_is_kept_of_a_stack() -> None:
     ],
 )
 def test_a_stack_without_its_detail(stack: Stack, left: Stack) -> None:
-    assert coarse(stack, FrameNumbers()) == left
+    assert coarse_stack(stack, FrameIds()) == left
 
 
 def test_rare_stacks_keep_their_phase() -> None:
     """Forty lines of a model, each seen a little: half of them merge into "in a module", none is lost."""
-    numbers = FrameNumbers()
+    ids = FrameIds()
     counts: Counter[Stack] = Counter({(MAIN, CALL, MODEL._replace(line=line)): 2 + line % 3 for line in range(40)})
     counts[(MAIN, STEP)] = 50
     counts[(MAIN, FETCH)] = 1
-    listed, lost = most_frequent(counts, 12, numbers)
+    listed, lost = most_frequent(counts, 12, ids)
     assert len(listed) <= 12
     assert lost == 0
     assert sum(count for _, count in listed) == counts.total()
@@ -80,58 +80,58 @@ def test_rare_stacks_keep_their_phase() -> None:
 
 
 def test_stacks_that_merge_with_none_are_counted() -> None:
-    counts: Counter[Stack] = Counter({(Place(f"/home/u/{i}.py", 1, "f"),): 100 - i for i in range(50)})
-    listed, lost = most_frequent(counts, 12, FrameNumbers())
+    counts: Counter[Stack] = Counter({(RawFrame(f"/home/u/{i}.py", 1, "f"),): 100 - i for i in range(50)})
+    listed, lost = most_frequent(counts, 12, FrameIds())
     assert len(listed) == 12
     assert lost + sum(count for _, count in listed) == counts.total()
 
 
 def test_parked_threads() -> None:
-    numbers = FrameNumbers()
-    assert is_parked(Counter({(SELECT,): 9}), numbers)
-    assert not is_parked(Counter({(SELECT,): 9, (PIL,): 1}), numbers)
-    assert not is_parked(Counter({(MAIN, SELECT): 9}), numbers)
-    assert not is_parked(Counter({(WORKER, SELECT): 9}), numbers)
+    ids = FrameIds()
+    assert is_parked(Counter({(SELECT,): 9}), ids)
+    assert not is_parked(Counter({(SELECT,): 9, (PIL,): 1}), ids)
+    assert not is_parked(Counter({(MAIN, SELECT): 9}), ids)
+    assert not is_parked(Counter({(WORKER, SELECT): 9}), ids)
 
 
 def test_a_fold_is_bounded() -> None:
-    fold = Fold(FrameNumbers())
+    window = WindowStacks(FrameIds())
     total = 0
     for thread in range(10):
         stacks: Counter[Stack] = Counter(
-            {(Place(f"/home/u/{thread}.py", 1, "f"), Place(f"/home/u/{i}.py", 1, "g")): 3 for i in range(30)}
+            {(RawFrame(f"/home/u/{thread}.py", 1, "f"), RawFrame(f"/home/u/{i}.py", 1, "g")): 3 for i in range(30)}
         )
         total += stacks.total()
-        fold.add(100 + thread, f"t{thread}", stacks, main=thread == 0)
-    fold.add(200, "idle", Counter({(SELECT,): 50}), main=False)
-    fold.add(201, "no frames", Counter({(): 50}), main=False)
-    assert len(fold.stacks) <= PER_PROCESS
-    listed = Counter(stack.tid for stack in fold.stacks)
+        window.add_thread(100 + thread, f"t{thread}", stacks, is_main=thread == 0)
+    window.add_thread(200, "idle", Counter({(SELECT,): 50}), is_main=False)
+    window.add_thread(201, "no frames", Counter({(): 50}), is_main=False)
+    assert len(window.stacks) <= PER_PROCESS
+    listed = Counter(stack.tid for stack in window.stacks)
     assert listed.pop(100) <= PER_MAIN_THREAD
     assert max(listed.values()) <= PER_THREAD
-    assert sum(stack.count for stack in fold.stacks) + fold.folded == total
+    assert sum(stack.count for stack in window.stacks) + window.folded == total
 
 
 def test_the_main_thread_is_listed_even_when_it_waits() -> None:
-    fold = Fold(FrameNumbers())
-    fold.add(1, "MainThread", Counter({(SELECT,): 50}), main=True)
-    assert [stack.count for stack in fold.stacks] == [50]
+    window = WindowStacks(FrameIds())
+    window.add_thread(1, "MainThread", Counter({(SELECT,): 50}), is_main=True)
+    assert [stack.count for stack in window.stacks] == [50]
 
 
 def test_the_loop_is_where_most_samples_have_been() -> None:
-    epoch, item = Place("/home/u/train.py", 20, "epoch"), Place("/home/u/data.py", 5, "load")
+    epoch, item = RawFrame("/home/u/train.py", 20, "epoch"), RawFrame("/home/u/data.py", 5, "load")
     counts: Counter[Stack] = Counter({(MAIN, epoch, CALL): 5, (MAIN, epoch._replace(line=21), item): 4, (MAIN,): 3})
-    assert loop_depth(counts, FrameNumbers()) == 2
-    assert loop_depth(Counter({(CALL,): 3}), FrameNumbers()) == 0
+    assert loop_depth(counts, FrameIds()) == 2
+    assert loop_depth(Counter({(CALL,): 3}), FrameIds()) == 0
 
 
 def test_rare_lines_keep_the_line_of_the_loop() -> None:
     """A hundred lines called by two lines of the loop: what these two share is kept, not which lines were called."""
     counts: Counter[Stack] = Counter()
     for line in range(100):
-        load = Place("/home/u/data.py", line, "load")
+        load = RawFrame("/home/u/data.py", line, "load")
         counts[MAIN._replace(line=10 + 5 * (line % 2)), load, load._replace(function="cut")] = 1
-    listed, lost = most_frequent(counts, 24, FrameNumbers())
+    listed, lost = most_frequent(counts, 24, FrameIds())
     assert lost + sum(count for _, count in listed) == 100
     whole: Counter[int] = Counter()
     for stack, count in listed:
@@ -143,6 +143,6 @@ def test_torn_lines_of_torch_do_not_keep_stacks_apart() -> None:
     counts: Counter[Stack] = Counter({(MAIN._replace(line=line), CALL): 100 for line in range(30)})
     for line in range(40):
         counts[MAIN, HOOK._replace(line=line)] = 1
-    listed, lost = most_frequent(counts, 48, FrameNumbers())
+    listed, lost = most_frequent(counts, 48, FrameIds())
     assert lost == 0
     assert sum(count for stack, count in listed if stack[1].function == HOOK.function) == 40

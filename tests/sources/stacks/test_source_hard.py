@@ -59,7 +59,7 @@ def test_a_target_that_execs_something_else(tmp_path: Path) -> None:
 
 
 def test_a_pyspy_that_was_stopped_is_killed_and_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pyspy.Recording, "PATIENCE_S", 0.3)
+    monkeypatch.setattr(pyspy.Recording, "STOP_TIMEOUT_S", 0.3)
     with running(tmp_path, WAIT) as process, looking(trainer(process.pid)) as look:
         look.until(lambda _: pyspies(), "py-spy to start")
         os.kill(pyspies()[0], signal.SIGSTOP)

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from tuimon.records import Frame
-from tuimon.sources.stacks import pyspy_errors, speedscope
-from tuimon.sources.stacks.frames import FrameNumbers, Place
+from tuimon.sources.stacks import pyspy_errors, pyspy_output
+from tuimon.sources.stacks.frame_ids import FrameIds, RawFrame
 
-CALL = Place("/venv/lib/python3.11/site-packages/torch/nn/modules/module.py", 1786, "_call_impl")
+CALL = RawFrame("/venv/lib/python3.11/site-packages/torch/nn/modules/module.py", 1786, "_call_impl")
 
 
 def scope(profiles: list[dict[str, object]], names: list[dict[str, object]]) -> bytes:
@@ -33,10 +33,10 @@ def test_speedscope() -> None:
             {"name": "thread (42): MainThread", "file": "", "line": 0},
         ],
     )
-    samples = speedscope.parse(raw, 42)
+    samples = pyspy_output.parse_speedscope(raw, 42)
     assert samples.instants == 3
     assert [(t.tid, t.name) for t in samples.threads] == [(42, "MainThread"), (43, 'a "quoted"\nname'), (44, "")]
-    main, inner = Place("/t.py", 3, "main"), Place("/t.py", 0, "inner")
+    main, inner = RawFrame("/t.py", 3, "main"), RawFrame("/t.py", 0, "inner")
     assert samples.threads[0].stacks == {(main, inner): 2, (main,): 1}
     assert samples.threads[2].stacks == {(): 2}  # a frame that is not in the table is left out
 
@@ -45,7 +45,7 @@ def test_threads_of_older_pythons_have_no_os_id() -> None:
     raw = scope(
         [{"name": 'Thread 0x7F01 "MainThread"', "samples": [[]]}, {"name": 'Thread 0x7F02 "t"', "samples": [[]]}], []
     )
-    assert [thread.tid for thread in speedscope.parse(raw, 42).threads] == [42, 0x7F02]
+    assert [thread.tid for thread in pyspy_output.parse_speedscope(raw, 42).threads] == [42, 0x7F02]
 
 
 @pytest.mark.parametrize(
@@ -53,27 +53,27 @@ def test_threads_of_older_pythons_have_no_os_id() -> None:
 )
 def test_not_a_speedscope_file(raw: bytes) -> None:
     with pytest.raises(ValueError, match="speedscope"):
-        speedscope.parse(raw, 42)
+        pyspy_output.parse_speedscope(raw, 42)
 
 
 def test_frames_are_numbered_once_and_bounded(tmp_path: Path) -> None:
     script = tmp_path / "a.py"
     script.write_text("first\nsecond\n")
-    numbers = FrameNumbers(limit=3)
+    ids = FrameIds(limit=3)
     here = str(script)
-    assert numbers.number(Place(here, 2, "f")) == 0
-    assert numbers.number(CALL) == 1
-    assert numbers.number(Place(here, 2, "f")) == 0
-    assert numbers.take_new() == (
+    assert ids.id_of(RawFrame(here, 2, "f")) == 0
+    assert ids.id_of(CALL) == 1
+    assert ids.id_of(RawFrame(here, 2, "f")) == 0
+    assert ids.pop_new_frames() == (
         0,
         [Frame(here, 2, "f", "second", True), Frame(CALL.file, CALL.line, CALL.function)],
     )
-    assert numbers.take_new() == (2, [])
-    assert [numbers.number(Place(here, line, "f")) for line in (1, 8, 9, 1, 8)] == [2, 3, 3, 2, 3]
-    first, fresh = numbers.take_new()
+    assert ids.pop_new_frames() == (2, [])
+    assert [ids.id_of(RawFrame(here, line, "f")) for line in (1, 8, 9, 1, 8)] == [2, 3, 3, 2, 3]
+    first, fresh = ids.pop_new_frames()
     assert (first, [frame.function for frame in fresh]) == (2, ["f", "(more frames)"])
-    assert numbers.number(Place(here, 10, "f")) == 3
-    assert numbers.take_new() == (4, [])
+    assert ids.id_of(RawFrame(here, 10, "f")) == 3
+    assert ids.pop_new_frames() == (4, [])
 
 
 def test_what_pyspy_says_becomes_a_next_step(monkeypatch: pytest.MonkeyPatch) -> None:

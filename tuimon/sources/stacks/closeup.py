@@ -1,4 +1,4 @@
-"""A closer look on demand: the code around a line, and one dump of all stacks of a process. Both may block."""
+"""Details on demand: the code around a line, and one dump of all stacks of a process. Both may block."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from tuimon.records import Place
 from tuimon.sources.source_text import SourceText
 from tuimon.sources.stacks import pyspy, pyspy_errors
 
+#: Lines before and after the one in question; threads and frames of a dump.
 AROUND_LINES = 5
 THREADS_LIMIT = 200
 FRAMES_LIMIT = 200
@@ -34,7 +35,7 @@ class Dump(NamedTuple):
 
 
 class CloseUp:
-    """Looks at the machine that the run is on; a replay has none (``live`` False)."""
+    """Reads files and processes of the machine that the run is on; a replay has none (``live`` False)."""
 
     def __init__(self, *, live: bool = True) -> None:
         self.live = live
@@ -45,7 +46,7 @@ class CloseUp:
         return self._source.around(file, line, AROUND_LINES, started_unix_s) if self.live else []
 
     def dump(self, pid: int) -> Dump:
-        """The stacks of all Python threads now, or why they cannot be had."""
+        """The stacks of all Python threads now, or why they cannot be read."""
         if not self.live:
             return Dump((), "a log is played back: there is no process to look at")
         binary = pyspy.find()

@@ -20,11 +20,12 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from tuimon.proc.pthreads import os_ids
-from tuimon.sources.stacks.speedscope import Samples, parse
+from tuimon.sources.stacks.pyspy_output import WindowSamples, parse_speedscope
 
 _OUTPUT_FD = 3
+#: How much of what py-spy prints is read.
 _MESSAGE_BYTES = 16384
-_ERRORS = re.compile(r"Samples: \d+ Errors: (\d+)")
+_ERRORS = re.compile(r"WindowSamples: \d+ Errors: (\d+)")
 
 
 def find() -> str | None:
@@ -47,7 +48,7 @@ class Ended:
     pid: int
     window_s: float
     cpu_s: float
-    samples: Samples | None
+    samples: WindowSamples | None
     failed: int = 0
     message: str = ""
     interrupted: bool = False  # SIGINT came before py-spy had started to sample
@@ -55,25 +56,25 @@ class Ended:
 
 @dataclass(slots=True)
 class Recording:
-    """A py-spy child that samples one process until it is told to stop."""
+    """A py-spy child that samples one process until it is stopped."""
 
     pid: int
     started_s: float
-    due_s: float  # when it is to be stopped
+    due_s: float  # when to stop it
     child: int
     _output: int
     _messages: int
     _stopped_s: float | None = field(default=None)
 
-    #: After SIGINT a child has this long to write its file.
-    PATIENCE_S = 5.0
+    #: A child that has not written its file this long after SIGINT is killed.
+    STOP_TIMEOUT_S = 5.0
 
     @classmethod
     def start(cls, binary: str, pid: int, rate_hz: int, window_s: float, *, gil: bool = False) -> Recording:
         """Begin a window; ``gil``: only of the thread that holds the GIL. Raises OSError when py-spy does not start."""
         output = os.memfd_create("tuimon-stacks")
         messages = os.memfd_create("tuimon-messages")
-        limit_s = math.ceil(2 * window_s + 3)  # it ends by itself should nobody be left to stop it
+        limit_s = math.ceil(2 * window_s + 3)  # it ends by itself if nobody is left to stop it
         command = [
             *(binary, "record", "--pid", str(pid), "--nonblocking", "--gil" if gil else "--idle"),
             *("--threads", "--full-filenames"),
@@ -100,13 +101,13 @@ class Recording:
         if self._stopped_s is None and now_s >= self.due_s:
             self._signal(signal.SIGINT)  # SIGTERM would lose the file
             self._stopped_s = now_s
-        elif self._stopped_s is not None and now_s >= self._stopped_s + self.PATIENCE_S:
+        elif self._stopped_s is not None and now_s >= self._stopped_s + self.STOP_TIMEOUT_S:
             self._signal(signal.SIGKILL)
         return None
 
     @property
     def stopping(self) -> bool:
-        """Whether it was told to stop: it samples no more, and writes its file."""
+        """Whether SIGINT was sent: it samples no more, and writes its file."""
         return self._stopped_s is not None
 
     def kill(self) -> float:
@@ -136,7 +137,7 @@ class Recording:
         samples = None
         if speedscope:
             try:
-                samples = _with_os_ids(parse(speedscope, self.pid), self.pid)
+                samples = _with_os_ids(parse_speedscope(speedscope, self.pid), self.pid)
             except ValueError as error:
                 message = f"py-spy wrote {error}"
         errors = _ERRORS.findall(message)
@@ -147,7 +148,7 @@ class Recording:
         os.close(self._messages)
 
 
-def _with_os_ids(samples: Samples, pid: int) -> Samples:
+def _with_os_ids(samples: WindowSamples, pid: int) -> WindowSamples:
     """Threads of a Python before 3.11 under the ids that the kernel knows them by."""
     ids = os_ids(pid, [thread.tid for thread in samples.threads])
     threads = [replace(thread, tid=ids.get(thread.tid, thread.tid)) for thread in samples.threads]
@@ -199,7 +200,7 @@ _dump = msgspec.json.Decoder(list[DumpThread])
 
 
 def dump(binary: str, pid: int, timeout_s: float = 5.0) -> list[DumpThread]:
-    """One look at all threads, with what only this format tells: who is active, who holds the GIL. Raises DumpError."""
+    """All threads at one instant, also who is active and who holds the GIL, which only this has. Raises DumpError."""
     try:
         done = subprocess.run(
             [binary, "dump", "--pid", str(pid), "--nonblocking", "--full-filenames", "--json"],

@@ -12,7 +12,6 @@ from tuimon.text import plain
 
 _UPGRADE = "Upgrade py-spy where tuimon is installed: python -m pip install --upgrade py-spy"
 
-
 NO_BINARY = Problem(
     "no stack samples: py-spy was not found beside tuimon nor on PATH",
     "Install it where tuimon is installed: python -m pip install py-spy",
@@ -98,8 +97,8 @@ def _owner(pid: int) -> int | None:
 
 def _first_line(message: str) -> str:
     lines = [line.strip() for line in message.splitlines() if line.strip()]
-    telling = next((line for line in lines if line.startswith("Error")), lines[0] if lines else "py-spy said nothing")
-    return plain(telling.removeprefix("Error:").strip())[:200]
+    first = next((line for line in lines if line.startswith("Error")), lines[0] if lines else "py-spy said nothing")
+    return plain(first.removeprefix("Error:").strip())[:200]
 
 
 def _after(message: str, start: str) -> str:

@@ -1,4 +1,4 @@
-"""Shortens stacks for the log: library frames that tell nothing go, rare stacks are merged, the rest is counted."""
+"""Shortens stacks for the log: most library frames are left out, rare stacks merged, the rest only counted."""
 
 from __future__ import annotations
 
@@ -6,53 +6,55 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from tuimon.records import StackCount
-from tuimon.sources.stacks.frames import FrameNumbers, Place
+from tuimon.sources.stacks.frame_ids import FrameIds, RawFrame
 from tuimon.torch_code import is_package_file, is_worker_loop
 
+#: How many distinct stacks one window keeps, and how many frames of each: they bound the size of the log.
 PER_THREAD = 12
 PER_MAIN_THREAD = 24
 PER_PROCESS = 52
 _DEPTH = 48
 
-Stack = tuple[Place, ...]  # root first
+Stack = tuple[RawFrame, ...]  # root first
 
 
-def shorten(stack: Sequence[Place], numbers: FrameNumbers) -> Stack:
-    """What is kept: the user's frames and what they call, torch's telling ones, the innermost of a package, the leaf.
+def shorten(stack: Sequence[RawFrame], ids: FrameIds) -> Stack:
+    """The frames to keep: the user's and what they call, marked parts of torch, the innermost of a package, the leaf.
 
-    A stack that is still deeper than 48 keeps its outermost and innermost frames.
+    A stack that is still deeper than 48 keeps its outermost 12 and innermost 36 frames.
     """
-    kinds = [numbers.kind(place) for place in stack]
+    traits = [ids.traits(frame) for frame in stack]
     last = len(stack) - 1
     package = max((i for i in range(last + 1) if is_package_file(stack[i].file)), default=last)
     kept = tuple(
-        place
-        for i, (place, kind) in enumerate(zip(stack, kinds, strict=True))
+        frame
+        for i, (frame, trait) in enumerate(zip(stack, traits, strict=True))
         if i in (last, package)
-        or kind.user
-        or (not kind.silent and (kind.telling or (i > 0 and kinds[i - 1].user)))  # the latter: what the user called
+        or trait.user
+        or (not trait.wrapper and (trait.part or (i > 0 and traits[i - 1].user)))  # the latter: what the user called
     )
     return kept if len(kept) <= _DEPTH else kept[: _DEPTH // 4] + kept[-(_DEPTH - _DEPTH // 4) :]
 
 
-def coarse(stack: Stack, numbers: FrameNumbers) -> Stack:
+def coarse_stack(stack: Stack, ids: FrameIds) -> Stack:
     """A stack without its detail: the user's frames up to torch, then one frame for each part of torch that it enters.
 
-    That is what tells its phase, also where forward and backward run inside ``optimizer.step(closure)``.
+    They show its phase, also where forward and backward run inside ``optimizer.step(closure)``: of ``main``, ``step``
+    (optim), ``closure``, ``_call_impl`` (nn), ``forward`` and ``relu`` (nn), ``main step _call_impl`` are left.
     """
-    out: list[Place] = []
+    out: list[RawFrame] = []
     part = ""
-    for place in stack:
-        kind = numbers.kind(place)
-        if kind.telling and (kind.telling != part or is_worker_loop(place.file, place.function)):
-            out.append(place)
-            part = kind.telling
-        elif kind.user and not part:
-            out.append(place)
+    for frame in stack:
+        trait = ids.traits(frame)
+        if trait.part and (trait.part != part or is_worker_loop(frame.file, frame.function)):
+            out.append(frame)
+            part = trait.part
+        elif trait.user and not part:
+            out.append(frame)
     return tuple(out) or stack[:1]
 
 
-def loop_depth(counts: Counter[Stack], numbers: FrameNumbers) -> int:
+def loop_depth(counts: Counter[Stack], ids: FrameIds) -> int:
     """How many of the user's functions most samples have in common, counted from the root: down to the loop."""
     half = counts.total() / 2
     depth = 0
@@ -60,7 +62,7 @@ def loop_depth(counts: Counter[Stack], numbers: FrameNumbers) -> int:
     while True:
         by_function: Counter[tuple[str, str]] = Counter()
         for stack, count in passing.items():
-            if len(stack) > depth and not numbers.kind(stack[depth]).telling:
+            if len(stack) > depth and not ids.traits(stack[depth]).part:
                 by_function[_function(stack[depth])] += count
         function, most = next(iter(by_function.most_common(1)), (None, 0))
         if most <= half:
@@ -69,36 +71,36 @@ def loop_depth(counts: Counter[Stack], numbers: FrameNumbers) -> int:
         depth += 1
 
 
-def outline(stack: Stack, depth: int, lines: dict[tuple[str, str], int], numbers: FrameNumbers) -> Stack:
+def outline_stack(stack: Stack, depth: int, lines: dict[tuple[str, str], int], ids: FrameIds) -> Stack:
     """A coarse stack without the user's frames further down than what the loop's own lines call.
 
-    Which line of a function of torch it was does not count: ``lines`` remembers one for each.
+    The line within a function of torch does not matter: ``lines`` holds the one that stands for all.
     """
     out, parts = [], set()
-    for i, place in enumerate(stack):
-        part = numbers.kind(place).telling
-        if part and (part not in parts or is_worker_loop(place.file, place.function)):
+    for i, frame in enumerate(stack):
+        part = ids.traits(frame).part
+        if part and (part not in parts or is_worker_loop(frame.file, frame.function)):
             parts.add(part)
-            out.append(place._replace(line=lines.setdefault(_function(place), place.line)))
+            out.append(frame._replace(line=lines.setdefault(_function(frame), frame.line)))
         elif not part and i <= depth:
-            out.append(place)
+            out.append(frame)
     return tuple(out)
 
 
-def most_frequent(counts: Counter[Stack], room: int, numbers: FrameNumbers) -> tuple[list[tuple[Stack, int]], int]:
+def most_frequent(counts: Counter[Stack], room: int, ids: FrameIds) -> tuple[list[tuple[Stack, int]], int]:
     """At most ``room`` stacks, most frequent first, and how many samples are in none of them.
 
-    Rare stacks are merged first into coarse ones, then into outlines, so that what they say about the phase is kept.
+    Rare stacks are merged first into coarse ones, then into outlines: these still show the phase.
     """
     if len(counts) <= room:
         return counts.most_common(), 0
     kept, rest = _split(counts, (room + 1) // 2)
-    kept, rest = _merge(kept, rest, lambda stack: coarse(stack, numbers))
+    kept, rest = _merge(kept, rest, lambda stack: coarse_stack(stack, ids))
     if len(kept) + len(rest) > room:
         common, rare = _split(rest, (room - len(kept)) // 2)
-        depth = loop_depth(counts, numbers)
+        depth = loop_depth(counts, ids)
         lines: dict[tuple[str, str], int] = {}
-        kept, rest = _merge(kept + common, rare, lambda stack: outline(stack, depth, lines, numbers))
+        kept, rest = _merge(kept + common, rare, lambda stack: outline_stack(stack, depth, lines, ids))
     listed, lost = _split(rest, room - len(kept))
     return (kept + listed).most_common(), lost.total()
 
@@ -111,7 +113,7 @@ def _split(counts: Counter[Stack], number: int) -> tuple[Counter[Stack], Counter
 def _merge(
     kept: Counter[Stack], rest: Counter[Stack], shortened: Callable[[Stack], Stack]
 ) -> tuple[Counter[Stack], Counter[Stack]]:
-    """The rest shortened, and added to what is kept where it is the same now."""
+    """The rest shortened, and what of it equals a kept stack counted there."""
     short: Counter[Stack] = Counter()
     for stack, count in rest.items():
         short[shortened(stack)] += count
@@ -119,43 +121,43 @@ def _merge(
     return kept + same, short
 
 
-def _function(place: Place) -> tuple[str, str]:
-    return place.file, place.function
+def _function(frame: RawFrame) -> tuple[str, str]:
+    return frame.file, frame.function
 
 
-def is_parked(counts: Counter[Stack], numbers: FrameNumbers) -> bool:
-    """Whether a thread stayed in one place outside the user's code and torch: a pool, a feeder, a progress bar."""
+def is_parked(counts: Counter[Stack], ids: FrameIds) -> bool:
+    """Whether a thread stayed in one frame outside the user's code and torch: a pool, a feeder, a progress bar."""
     if len(counts) != 1:
         return False
     (stack,) = counts
-    return not any(kind.user or kind.telling for kind in map(numbers.kind, stack))
+    return not any(trait.user or trait.part for trait in map(ids.traits, stack))
 
 
-class Fold:
-    """Collects the stacks of one process and window, thread by thread."""
+class WindowStacks:
+    """The shortened stacks of one process in one window, added thread by thread."""
 
-    def __init__(self, numbers: FrameNumbers, not_after_unix_s: float | None = None) -> None:
-        self._numbers = numbers
+    def __init__(self, ids: FrameIds, not_after_unix_s: float | None = None) -> None:
+        self._ids = ids
         self._not_after_unix_s = not_after_unix_s
         self.stacks: list[StackCount] = []
-        self.parked: list[tuple[int, str]] = []
-        self.folded = 0
+        self.parked: list[tuple[int, str]] = []  # tid and name of threads that are in no stack
+        self.folded = 0  # samples that are in no stack
 
-    def add(self, tid: int, thread: str, stacks: Counter[Stack], main: bool) -> None:
-        """One thread's whole stacks."""
+    def add_thread(self, tid: int, thread: str, stacks: Counter[Stack], is_main: bool) -> None:
+        """Add one thread's stacks, as they were sampled."""
         short: Counter[Stack] = Counter()
         for stack, count in stacks.items():
             if stack:
-                short[shorten(stack, self._numbers)] += count
-        if not short or (not main and is_parked(short, self._numbers)):
+                short[shorten(stack, self._ids)] += count
+        if not short or (not is_main and is_parked(short, self._ids)):
             self.parked.append((tid, thread))
             return
-        room = min(PER_MAIN_THREAD if main else PER_THREAD, PER_PROCESS - len(self.stacks))
+        room = min(PER_MAIN_THREAD if is_main else PER_THREAD, PER_PROCESS - len(self.stacks))
         if room < 2:
             self.folded += sum(short.values())
             return
-        listed, lost = most_frequent(short, room, self._numbers)
+        listed, lost = most_frequent(short, room, self._ids)
         self.folded += lost
         for stack, count in listed:
-            frames = [self._numbers.number(place, self._not_after_unix_s) for place in stack]
+            frames = [self._ids.id_of(frame, self._not_after_unix_s) for frame in stack]
             self.stacks.append(StackCount(tid, thread, frames, count))

@@ -6,58 +6,58 @@ from collections import Counter
 
 import pytest
 
-from tuimon.sources.stacks.budget import Allowance, CostModel, plan, split
-from tuimon.sources.stacks.schedule import Key, Turn, Turns
+from tuimon.sources.stacks.cpu_budget import CostModel, TokenBucket, plan_window, split_budget
+from tuimon.sources.stacks.window_schedule import PlannedWindow, ProcessKey, WindowSchedule
 
 
 def test_the_cost_of_a_window_is_learnt() -> None:
     cost = CostModel()
     for instants in (20, 60, 100, 40, 80) * 12:
-        cost.learn(instants, 0.05 + instants * 0.001)
+        cost.add_window(instants, 0.05 + instants * 0.001)
     assert cost.start_s == pytest.approx(0.05, rel=0.05)
-    assert cost.instant_s == pytest.approx(0.001, rel=0.05)
+    assert cost.sample_s == pytest.approx(0.001, rel=0.05)
 
 
 def test_windows_of_one_length_still_give_their_cost() -> None:
     cost = CostModel()
     for _ in range(60):
-        cost.learn(80, 0.2)
-    assert cost.start_s + 80 * cost.instant_s == pytest.approx(0.2, rel=0.05)
+        cost.add_window(80, 0.2)
+    assert cost.start_s + 80 * cost.sample_s == pytest.approx(0.2, rel=0.05)
 
 
 def test_noise_makes_no_nonsense() -> None:
     cost = CostModel()
     for instants, cpu_s in ((100, 0.0), (10, 0.5), (200, 0.0), (5, 0.4)) * 20:
-        cost.learn(instants, cpu_s)
-    assert cost.instant_s > 0
+        cost.add_window(instants, cpu_s)
+    assert cost.sample_s > 0
     assert cost.start_s > 0
 
 
 def spent(cost: CostModel, share: float) -> float:
     """CPU ratio that a plan costs if the model is right."""
-    made = plan(cost, share)
+    made = plan_window(cost, share)
     return cost.window_cpu_s(made.rate_hz, made.window_s) / made.window_s
 
 
 @pytest.mark.parametrize("threads", [1, 4, 40])
 @pytest.mark.parametrize("share", [0.2, 0.1, 0.03, 0.015])
-def test_a_steady_plan_keeps_to_its_share(threads: int, share: float) -> None:
+def test_a_continuous_plan_keeps_to_its_share(threads: int, share: float) -> None:
     cost = CostModel(threads)
-    assert spent(cost, share) <= share or not plan(cost, share).steady
+    assert spent(cost, share) <= share or not plan_window(cost, share).continuous
 
 
 def test_a_plan_follows_what_is_asked_and_what_it_costs() -> None:
     cheap, dear = CostModel(1), CostModel(1)
     for _ in range(60):
-        dear.learn(50, 1.0)
-    assert plan(cheap, 1.0) == (100, 2.0, True)
-    assert plan(cheap, 1.0, limit_hz=30) == (30, 2.0, True)
-    assert plan(cheap, 1.0, limit_hz=0.3) == (1, 2.0, True)
-    assert plan(cheap, 0.03).rate_hz >= 20
-    assert plan(CostModel(20), 0.03).window_s > plan(cheap, 0.03).window_s
-    assert plan(dear, 0.03).rate_hz <= 2
-    paused = plan(CostModel(200), 0.03)
-    assert (paused.rate_hz, paused.steady) == (1, False)
+        dear.add_window(50, 1.0)
+    assert plan_window(cheap, 1.0) == (100, 2.0, True)
+    assert plan_window(cheap, 1.0, limit_hz=30) == (30, 2.0, True)
+    assert plan_window(cheap, 1.0, limit_hz=0.3) == (1, 2.0, True)
+    assert plan_window(cheap, 0.03).rate_hz >= 20
+    assert plan_window(CostModel(20), 0.03).window_s > plan_window(cheap, 0.03).window_s
+    assert plan_window(dear, 0.03).rate_hz <= 2
+    paused = plan_window(CostModel(200), 0.03)
+    assert (paused.rate_hz, paused.continuous) == (1, False)
 
 
 @pytest.mark.parametrize(
@@ -71,40 +71,42 @@ def test_a_plan_follows_what_is_asked_and_what_it_costs() -> None:
     ],
 )
 def test_the_first_rank_gets_its_share(trainers: int, workers: int, shares: tuple[float, float, float]) -> None:
-    got = split(0.03, trainers, workers)
+    got = split_budget(0.03, trainers, workers)
     assert got[:3] == pytest.approx(shares)
     assert sum(got) <= 0.03 + 1e-12
 
 
 class Simulated:
-    """Turns against a clock of our own: each window costs what the process really costs."""
+    """WindowSchedule against a clock of our own: each window costs what the process really costs."""
 
     def __init__(self, budget: float, instants_s: dict[int, float]) -> None:
-        self.turns = Turns(budget, 100.0, 0.0)
+        self.schedule = WindowSchedule(budget, 100.0, 0.0)
         self.instants_s = instants_s
-        self.running: dict[int, tuple[float, Turn]] = {}
+        self.running: dict[int, tuple[float, PlannedWindow]] = {}
         self.cpu_s = 0.0
         self.sampled_s: Counter[int] = Counter()
         self.most = 0
 
-    def failing(self, key: Key) -> bool:
+    def waits_for_retry(self, key: ProcessKey) -> bool:
         return key[0] not in self.instants_s
 
     def run(self, seconds: float, trainers: list[int], workers: list[int]) -> None:
         for tenth in range(int(seconds * 10)):
             now_s = tenth / 10
-            for pid, (due_s, turn) in list(self.running.items()):
+            for pid, (due_s, window) in list(self.running.items()):
                 if now_s >= due_s:
                     del self.running[pid]
-                    instants = max(round(turn.plan.rate_hz * turn.plan.window_s), 1)
+                    instants = max(round(window.plan.rate_hz * window.plan.window_s), 1)
                     cpu_s = 0.01 + instants * self.instants_s[pid]
-                    turn.allowance.spend(cpu_s - turn.cpu_s)
-                    self.turns.learn(turn.key, instants, cpu_s)
+                    window.bucket.spend(cpu_s - window.cpu_s)
+                    self.schedule.add_cost(window.key, instants, cpu_s)
                     self.cpu_s += cpu_s
-                    self.sampled_s[pid] += turn.plan.window_s
-            found = self.turns.due(trainers, workers, lambda pid: (pid, 1), self.running.keys(), now_s, self.failing)
-            for turn in found:
-                self.running[turn.key[0]] = (now_s + turn.plan.window_s, turn)
+                    self.sampled_s[pid] += window.plan.window_s
+            found = self.schedule.due_windows(
+                trainers, workers, lambda pid: (pid, 1), self.running.keys(), now_s, self.waits_for_retry
+            )
+            for window in found:
+                self.running[window.key[0]] = (now_s + window.plan.window_s, window)
             self.most = max(self.most, len(self.running))
 
 
@@ -148,10 +150,10 @@ def test_workers_take_turns_beside_the_trainer() -> None:
 
 
 def test_an_allowance_holds_the_budget_whatever_a_window_costs() -> None:
-    allowance = Allowance(0.03, 0.0)
+    bucket = TokenBucket(0.03, 0.0)
     spent_s = 0.0
     for tenth in range(6000):
-        if allowance.open(tenth / 10):
-            allowance.spend(0.25)
+        if bucket.allows_window(tenth / 10):
+            bucket.spend(0.25)
             spent_s += 0.25
     assert spent_s / 600 == pytest.approx(0.03, rel=0.05)

@@ -1,4 +1,4 @@
-"""Short looks at which thread holds the GIL: ``py-spy record --gil`` reads that thread alone, whatever their number."""
+"""Which thread holds the GIL: short windows of ``py-spy record --gil``, which reads that one thread only."""
 
 from __future__ import annotations
 
@@ -7,16 +7,22 @@ from collections.abc import Iterable, Sequence
 from tuimon.records import Gil, GilCount
 from tuimon.sources.stacks import pyspy
 
+#: Rate and length of a window: 30 samples.
 RATE_HZ = 50
 WINDOW_S = 0.6
+#: The first window waits this long, so that stacks come first; later ones follow each other at most this often.
+_FIRST_WINDOW_S = 2.0
 _SHORTEST_PAUSE_S = 5.0
+#: How many threads one record names, those that held the GIL most.
 _THREADS = 16
-#: Before anything is measured: a start of py-spy, and thirty looks (m).
+#: CPU seconds of a window before any is measured: a start of py-spy and 30 samples, on a 2-core machine.
 _PRIOR_CPU_S = 0.025
+#: Weight of the latest window in the running mean of their costs.
+_NEWEST_WEIGHT = 0.3
 
 
-class GilLooks:
-    """One window at a time, the training processes in turn."""
+class GilSampler:
+    """Samples who holds the GIL: one window at a time, the training processes in rotation."""
 
     def __init__(self) -> None:
         self._running: pyspy.Recording | None = None
@@ -26,16 +32,16 @@ class GilLooks:
 
     @property
     def pid(self) -> int | None:
-        """The process that is being looked at."""
+        """The process that is being sampled."""
         return self._running.pid if self._running else None
 
     def poll(self, now_s: float) -> tuple[float, Iterable[Gil]]:
-        """CPU seconds of a window that has ended, and what it tells; nothing while it runs or when it failed."""
+        """CPU seconds of a window that has ended, and its record; nothing while it runs, no record if it failed."""
         ended = self._running.poll(now_s) if self._running else None
         if ended is None:
             return 0.0, ()
         self._running = None
-        self._cost_s += 0.3 * (ended.cpu_s - self._cost_s)
+        self._cost_s += _NEWEST_WEIGHT * (ended.cpu_s - self._cost_s)
         if ended.samples is None or ended.window_s <= 0:
             return ended.cpu_s, ()
         counts = [GilCount(thread.tid, thread.stacks.total()) for thread in ended.samples.threads]
@@ -44,14 +50,13 @@ class GilLooks:
         threads = [thread for thread in counts if thread.count][:_THREADS]
         return ended.cpu_s, (Gil(t=round(now_s, 3), pid=ended.pid, samples=looks, threads=threads),)
 
-    def begin(self, binary: str, trainers: Sequence[int], share_ratio: float, now_s: float) -> None:
-        """Begin a window when one is due. Raises OSError when py-spy cannot be started."""
-        pause_s = max(_SHORTEST_PAUSE_S, self._cost_s / max(share_ratio, 1e-6))
+    def begin_window(self, binary: str, trainers: Sequence[int], share_ratio: float, now_s: float) -> None:
+        """Begin a window if one is due; ``share_ratio`` of a core may be spent. Raises OSError without py-spy."""
         if self._due_s is None:
-            self._due_s = now_s + 2.0  # first the stacks
+            self._due_s = now_s + _FIRST_WINDOW_S
         if self._running or not trainers or now_s < self._due_s:
             return
-        self._due_s = now_s + pause_s
+        self._due_s = now_s + max(_SHORTEST_PAUSE_S, self._cost_s / max(share_ratio, 1e-6))
         self._last_pid = next((pid for pid in trainers if pid > self._last_pid), trainers[0])
         self._running = pyspy.Recording.start(binary, self._last_pid, RATE_HZ, WINDOW_S, gil=True)
 

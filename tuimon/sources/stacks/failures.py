@@ -1,0 +1,98 @@
+"""Processes that py-spy could not read: when to try each again, and what to report to the user."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from tuimon.records import Notice
+from tuimon.sources.notices import Problem
+from tuimon.sources.stacks.window_schedule import ProcessKey
+
+#: A failing process is tried again after this long, doubled each time up to the longest; a problem that may pass by
+#: itself (a Python that has not started yet) is tried more often.
+_RETRY_S = 1.0
+_LONGEST_RETRY_S = 60.0
+_LONGEST_PASSING_RETRY_S = 5.0
+#: py-spy itself: when to search for it again, and when to try again to start it.
+_SEARCH_AGAIN_S = 30.0
+_START_AGAIN_S = 60.0
+#: A problem that may pass by itself is reported from this failure in a row on.
+_REPORTED_FROM = 3
+#: Stands for py-spy itself.
+_NO_PROCESS: ProcessKey = (0, None)
+
+
+class _Failure(NamedTuple):
+    problem: Problem
+    times: int  # in a row
+    retry_s: float
+
+
+class SamplingFailures:
+    """What fails at present, by process; bounded by the processes that are sampled."""
+
+    def __init__(self, source: str) -> None:
+        """``source``: the name in notices."""
+        self._source = source
+        self._failures: dict[ProcessKey, _Failure] = {}
+        self._reported: Problem | None = None
+
+    def __contains__(self, key: ProcessKey) -> bool:
+        return key in self._failures
+
+    def add_failure(self, key: ProcessKey, problem: Problem, now_s: float) -> None:
+        """Add a window of a process that has failed."""
+        before = self._failures.get(key)
+        times = before.times + 1 if before else 1
+        longest_s = _LONGEST_PASSING_RETRY_S if problem.passing else _LONGEST_RETRY_S
+        self._failures[key] = _Failure(problem, times, now_s + min(_RETRY_S * 2.0 ** (times - 1), longest_s))
+
+    def clear(self, key: ProcessKey) -> None:
+        """Forget the failures of a process that was sampled, or has ended."""
+        self._failures.pop(key, None)
+
+    def clear_gone(self, is_gone: Callable[[ProcessKey], bool]) -> None:
+        """Forget the failures of processes that are no longer sampled."""
+        for key in [key for key in self._failures if key != _NO_PROCESS and is_gone(key)]:
+            del self._failures[key]
+
+    def waits(self, key: ProcessKey, now_s: float) -> bool:
+        """Whether it is too early to try this process again."""
+        failure = self._failures.get(key)
+        return failure is not None and now_s < failure.retry_s
+
+    def add_missing_binary(self, problem: Problem, now_s: float) -> None:
+        """py-spy was not found."""
+        self._failures[_NO_PROCESS] = _Failure(problem, 1, now_s + _SEARCH_AGAIN_S)
+
+    def add_start_error(self, error: OSError, now_s: float) -> None:
+        """py-spy could not be started."""
+        problem = Problem(f"no stack samples: py-spy does not start: {error.strerror}")
+        self._failures[_NO_PROCESS] = _Failure(problem, 1, now_s + _START_AGAIN_S)
+
+    def clear_binary(self) -> None:
+        """py-spy was found."""
+        self.clear(_NO_PROCESS)
+
+    def binary_waits(self, now_s: float) -> bool:
+        """Whether it is too early to search for py-spy again."""
+        return self.waits(_NO_PROCESS, now_s)
+
+    def notices(self, now_s: float) -> Iterable[Notice]:
+        """A problem when it is new, an "ok" when the last one is over."""
+        worth_reporting = [
+            failure.problem
+            for failure in self._failures.values()
+            if not failure.problem.passing or failure.times >= _REPORTED_FROM
+        ]
+        problem = worth_reporting[0] if worth_reporting else None
+        if self._reported in worth_reporting or problem == self._reported:
+            return
+        self._reported = problem
+        if problem is None:
+            yield Notice(t=now_s, pid=0, source=self._source, level="ok", message="stack samples are being taken")
+        else:
+            yield Notice(
+                t=now_s, pid=0, source=self._source, level="warning", message=problem.message, hint=problem.hint
+            )

@@ -1,0 +1,83 @@
+"""Frames of a stream by id: each distinct place in code is listed once, with its source text if it is the user's."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tuimon.records import Frame
+from tuimon.sources.source_text import SourceText
+from tuimon.torch_code import is_call_wrapper, is_user_file, marked_part
+
+#: How many distinct frames one run may list, over all its processes.
+FRAME_LIMIT = 20_000
+#: Longest function name in the log; a file name may have four times as many characters.
+_NAME_CHARS = 300
+
+
+class RawFrame(NamedTuple):
+    """A frame as py-spy names it."""
+
+    file: str
+    line: int
+    function: str
+
+
+class FrameTraits(NamedTuple):
+    """What decides whether a shortened stack keeps a frame."""
+
+    user: bool
+    part: str  # the part of torch, or our hooks, that shows the phase; "" for all other code
+    wrapper: bool  # says nothing beside the frame that it calls
+
+
+def bare_name(function: str) -> str:
+    """``Thread.run`` -> ``run``: py-spy qualifies names on some versions of Python only, markers never."""
+    return function.rpartition(".")[2] or function
+
+
+class FrameIds:
+    """Ids for the frames of a stream, from 0 on; once ``limit`` are given out, one last id stands for all others."""
+
+    def __init__(self, limit: int = FRAME_LIMIT) -> None:
+        self._ids: dict[RawFrame, int] = {}
+        self._traits: dict[str, FrameTraits] = {}  # by file
+        self._source = SourceText()
+        self._limit = limit
+        self._new: list[Frame] = []
+        self._rest_id: int | None = None
+
+    def traits(self, frame: RawFrame) -> FrameTraits:
+        """What decides whether a shortened stack keeps this frame."""
+        file, _, function = frame
+        traits = self._traits.get(file)
+        if traits is None:
+            if len(self._traits) > self._limit:
+                self._traits.clear()
+            traits = self._traits[file] = FrameTraits(is_user_file(file), marked_part(file), False)
+        return traits._replace(wrapper=True) if is_call_wrapper(file, function) else traits
+
+    def id_of(self, frame: RawFrame, not_after_unix_s: float | None = None) -> int:
+        """The id of a frame; ``pop_new_frames`` lists a new one next time.
+
+        A file changed after ``not_after_unix_s`` (the start of its process) gives no source text.
+        """
+        known = self._ids.get(frame)
+        if known is not None:
+            return known
+        if len(self._ids) >= self._limit:
+            if self._rest_id is None:
+                self._rest_id = len(self._ids)
+                self._new.append(Frame("", 0, "(more frames)"))
+            return self._rest_id
+        user = self.traits(frame).user
+        file, line, function = frame
+        source = self._source.line(file, line, not_after_unix_s) if user else ""
+        self._ids[frame] = id_ = len(self._ids)
+        self._new.append(Frame(file[-_NAME_CHARS * 4 :], line, function[:_NAME_CHARS], source, user))
+        return id_
+
+    def pop_new_frames(self) -> tuple[int, list[Frame]]:
+        """The frames that got an id since the last call, and the id of the first of them."""
+        new, self._new = self._new, []
+        total = len(self._ids) + (self._rest_id is not None)
+        return total - len(new), new

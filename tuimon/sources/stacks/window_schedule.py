@@ -1,0 +1,141 @@
+"""Whose window is next: the first rank all the time, other ranks and DataLoader workers as the budget allows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Container, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from tuimon.proc import procfs
+from tuimon.sources.stacks.cpu_budget import START_HZ, CostModel, TokenBucket, WindowPlan, plan_window, split_budget
+
+#: The first windows of a process, and of one that begins to train, are short: the screen fills early.
+FIRST_WINDOWS_S = (0.6, 2.0)
+#: How many DataLoader workers are sampled at a time, at most.
+_WORKERS_AT_ONCE = 4
+#: Longest window of workers that are sampled in rotation: each is seen now and then.
+_ROTATION_S = 4.0
+#: Longest window of a process before any is measured: it may cost far more than expected.
+_UNMEASURED_S = 8.0
+#: A first window may use this many seconds' worth of its group's budget.
+_FIRST_BURST_S = 10.0
+
+#: A process: its pid and its start.
+ProcessKey = tuple[int, int | None]
+
+
+class PlannedWindow(NamedTuple):
+    """A window that may begin now, and what it is expected to cost."""
+
+    key: ProcessKey
+    plan: WindowPlan
+    cpu_s: float
+    bucket: TokenBucket
+
+
+@dataclass(slots=True)
+class _Group:
+    """Processes that share a part of the budget, in rotation."""
+
+    bucket: TokenBucket
+    first_windows: int  # how many short ones a process begins with
+    longest_s: float = math.inf
+    order: list[int] = field(default_factory=list)
+
+    def rotation(self, pids: Sequence[int]) -> list[int]:
+        """These processes, the one that has waited longest first."""
+        wanted, known = set(pids), set(self.order)
+        self.order = [pid for pid in self.order if pid in wanted] + [pid for pid in pids if pid not in known]
+        return list(self.order)
+
+    def move_to_end(self, pid: int) -> None:
+        """Put a process whose window begins behind all others."""
+        self.order.remove(pid)
+        self.order.append(pid)
+
+
+class WindowSchedule:
+    """Divides the budget among the processes, and decides which of them may be sampled now."""
+
+    def __init__(self, budget_ratio: float, limit_hz: float, now_s: float) -> None:
+        self._budget_ratio = budget_ratio
+        self._limit_hz = limit_hz
+        shares = split_budget(budget_ratio, 1, 0)
+        self._focus = _Group(TokenBucket(shares.focus, now_s), first_windows=2)
+        self._others = _Group(TokenBucket(0.0, now_s), first_windows=0)
+        self._workers = _Group(TokenBucket(0.0, now_s), first_windows=1)
+        self._costs: dict[ProcessKey, CostModel] = {}
+        self._windows: dict[ProcessKey, int] = {}  # how many each process has had, since it trains
+        self.gil_ratio = shares.gil
+
+    def add_cost(self, key: ProcessKey, samples: int, cpu_s: float) -> None:
+        """Add what a window of this process has cost."""
+        self._cost(key).add_window(samples, cpu_s)
+
+    def restart_short_windows(self, key: ProcessKey) -> None:
+        """Let this process begin with short windows again."""
+        self._windows.pop(key, None)
+
+    def due_windows(
+        self,
+        trainers: Sequence[int],
+        workers: Sequence[int],
+        key_of: Callable[[int], ProcessKey],
+        running: Container[int],
+        now_s: float,
+        waits_for_retry: Callable[[ProcessKey], bool] = lambda _: False,
+    ) -> Iterator[PlannedWindow]:
+        """The windows to begin now, of processes that are neither ``running`` (being sampled) nor wait for a retry.
+
+        Each counts as begun, and its expected cost as spent, once it is yielded.
+        """
+        shares = split_budget(self._budget_ratio, len(trainers), len(workers))
+        self.gil_ratio = shares.gil
+        at_once = min(len(workers), max(1, len(trainers)), _WORKERS_AT_ONCE)
+        self._workers.longest_s = _ROTATION_S if len(workers) > at_once else math.inf
+        for group, pids, ratio, streams in (
+            (self._focus, trainers[:1], shares.focus, 1),
+            (self._others, trainers[1:], shares.others, len(trainers) - 1),
+            (self._workers, workers, shares.workers, at_once),
+        ):
+            group.bucket.ratio = ratio
+            rotation = group.rotation(pids)
+            room = streams - sum(pid in running for pid in rotation)
+            waiting = [key_of(pid) for pid in rotation if pid not in running]
+            waiting = [key for key in waiting if not waits_for_retry(key)]
+            for key in waiting[: max(room, 0)]:
+                measured = self._windows.get(key, 0) > 0
+                longest_s = group.longest_s if measured else min(group.longest_s, _UNMEASURED_S)
+                plan = plan_window(self._cost(key), ratio / max(streams, 1), self._limit_hz, longest_s)
+                if not group.bucket.allows_window(now_s, plan.continuous and measured):
+                    break
+                yield self._begun(group, key, plan)
+
+    def _begun(self, group: _Group, key: ProcessKey, plan: WindowPlan) -> PlannedWindow:
+        cost = self._cost(key)
+        begun = self._windows.get(key, 0)
+        if begun < group.first_windows:
+            plan = self._short(cost, plan, group.bucket.ratio, min(plan.window_s, FIRST_WINDOWS_S[begun]))
+        self._windows[key] = begun + 1
+        group.move_to_end(key[0])
+        cpu_s = cost.window_cpu_s(plan.rate_hz, plan.window_s)
+        group.bucket.spend(cpu_s)
+        return PlannedWindow(key, plan, cpu_s, group.bucket)
+
+    def _short(self, cost: CostModel, plan: WindowPlan, ratio: float, window_s: float) -> WindowPlan:
+        """A short window, at a rate high enough to show something unless that costs too much."""
+        bearable_hz = cost.affordable_hz(ratio * _FIRST_BURST_S, window_s)
+        rate_hz = min(max(plan.rate_hz, START_HZ), bearable_hz, self._limit_hz)
+        return plan._replace(rate_hz=max(int(rate_hz), 1), window_s=window_s)
+
+    def _cost(self, key: ProcessKey) -> CostModel:
+        if key not in self._costs:
+            self._costs[key] = CostModel(len(procfs.thread_ids(key[0])))
+        return self._costs[key]
+
+    def forget_ended(self, is_gone: Callable[[ProcessKey], bool]) -> None:
+        """Drop what is held about processes that are no longer sampled."""
+        for held in (self._costs, self._windows):
+            for key in [key for key in held if is_gone(key)]:
+                del held[key]
