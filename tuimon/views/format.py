@@ -9,8 +9,10 @@ from tuimon.text import plain
 
 __all__ = [
     "ABSENT",
+    "advice",
     "celsius",
     "clock",
+    "code",
     "count",
     "duration",
     "ms",
@@ -126,6 +128,16 @@ def place(file: str, line: int, *, width: int | None = None) -> str:
     name = plain(file.rsplit("/", 1)[-1]) or "?"
     text = f"{name}:{line}" if line > 0 else name
     return text if width is None else shorten(text, width)
+
+
+def code(source: str, function: str) -> str:
+    """A line of code without its indent; where its text is not known its function: ``main()``."""
+    return plain(source).strip() or f"{plain(function)}()"
+
+
+def advice(message: str, hint: str | None) -> str:
+    """What a source reports and, where it is known, what to do: ``no driver – install it``."""
+    return plain(message) + (f" – {plain(hint)}" if hint else "")
 
 
 def shorten(text: str, width: int) -> str:

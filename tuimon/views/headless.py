@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from tuimon.records import Exit
 from tuimon.session.rows import PhaseTable, StepSummary
+from tuimon.views.finding_text import rule_title
 from tuimon.views.format import clock, duration, ms, percent, plain, rate
 from tuimon.views.gpu_text import gpu_progress, lead_progress
 from tuimon.views.sampling_text import sampling_text
@@ -61,7 +62,7 @@ class HeadlessView:
         first = findings[0]
         text = plain(first.headline) if first.rule != self._verdict else ""
         self._verdict = first.rule
-        name = first.rule.upper().replace("_", "-")
+        name = rule_title(first.rule)
         if self._colour:
             name = f"\x1b[{_COLOURS[first.severity]}m{name}\x1b[0m"
         return f"  {name} {text}".rstrip()
@@ -133,7 +134,7 @@ def summary_lines(session: Session, findings: Sequence[Finding]) -> list[str]:
         lines.append(phases_text(table))
     if findings:
         first = findings[0]
-        lines.append(f"{first.rule.upper().replace('_', '-')}: {plain(first.headline)}")
+        lines.append(f"{rule_title(first.rule)}: {plain(first.headline)}")
         if first.action:
             lines.append(plain(first.action))
     return lines

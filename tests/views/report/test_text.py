@@ -168,19 +168,3 @@ def test_how_well_stacks_were_sampled_is_in_the_report(log: str, tmp_path: Path)
     assert report["sampling"]["coverage"] == pytest.approx(1.0)
     assert (report["sampling"]["failed_samples"], report["sampling"]["lost_windows"]) == (0, 0)
     assert "Stack samples: 20 Hz · 100 % covered" in text_report(report)
-
-
-@pytest.mark.parametrize(
-    ("estimated", "at_most", "told"),
-    [
-        (1.2, 2.5, ["  Gain: steps 1.2 to 2.5 times as fast"]),
-        (1.2, 1.21, ["  Gain: steps up to 1.2 times as fast"]),
-        (1.2, None, ["  Gain: steps up to 1.2 times as fast"]),
-        (None, 2.5, ["  Gain: not certain; steps at most 2.5 times as fast"]),
-        (None, None, []),
-    ],
-)
-def test_a_gain_is_a_range_where_the_evidence_leaves_one(estimated, at_most, told):
-    from tuimon.views.report.text import gain
-
-    assert gain(estimated, at_most) == told

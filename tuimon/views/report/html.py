@@ -13,10 +13,10 @@ from tuimon.session.session import Session
 from tuimon.session.steps import STACKED
 from tuimon.views import format as shown
 from tuimon.views.evidence_text import evidence_text
+from tuimon.views.finding_text import gain, rule_title, rules_by_reason
 from tuimon.views.report.html_flame import boxes_of, main_tree
 from tuimon.views.report.html_svg import bars, curve, decimated, top_of
 from tuimon.views.report.summary import Json, Page
-from tuimon.views.report.text import gain
 
 TEMPLATE = "report.html.j2"
 _WINDOWS = 1800  # the Session keeps no longer history
@@ -39,7 +39,7 @@ def as_html(pages: Sequence[Page]) -> str:
     )
     for name in ("ms", "percent", "duration", "count", "rate", "number", "size", "watt", "celsius"):
         environment.filters[name] = getattr(shown, name)
-    environment.filters["title"] = lambda rule: rule.upper().replace("_", "-")
+    environment.filters["title"] = rule_title
     template = environment.from_string(files(__package__).joinpath(TEMPLATE).read_text(encoding="utf-8"))
     return template.render(sections=[_section(page) for page in pages])
 
@@ -64,7 +64,7 @@ def _section(page: Page) -> dict[str, Any]:  # Any: what the template is given, 
         "report": report,
         "command": " ".join(report["run"]["command"]) or "?",
         "findings": [_finding(finding, code) for finding in report["findings"]],
-        "unjudged": _by_reason(report["unjudged"]),
+        "unjudged": rules_by_reason((each["rule"], each["reason"]) for each in report["unjudged"]),
         "table": session.run_phases(pid) if pid is not None else None,
         "bar": _bar(session.run_phases(pid) if pid is not None else None),
         "chart": _chart(session, pid) if pid is not None else None,
@@ -80,10 +80,9 @@ def _section(page: Page) -> dict[str, Any]:  # Any: what the template is given, 
 
 
 def _finding(finding: dict[str, Json], code: Code) -> dict[str, Any]:
-    lines = gain(finding["estimated_speedup"], finding["evidence"].get("speedup_at_most"))
     return {
         **finding,
-        "gain": lines[0].strip() if lines else "",
+        "gain": gain(finding["estimated_speedup"], finding["evidence"].get("speedup_at_most")),
         "evidence": [evidence_text(name, value) for name, value in finding["evidence"].items()],
         "where": [{**place, "code": _around(code, place["file"], place["line"])} for place in finding["where"][:5]],
     }
@@ -173,10 +172,3 @@ def _flame(session: Session, pid: int) -> dict[str, Any] | None:
         return None
     boxes = boxes_of(tree)
     return {"boxes": boxes, "rows": 1 + max((box.row for box in boxes), default=0), "samples": tree.samples}
-
-
-def _by_reason(rules: Sequence[dict[str, Json]]) -> dict[str, list[str]]:
-    reasons: dict[str, list[str]] = {}
-    for rule in rules:
-        reasons.setdefault(rule["reason"], []).append(rule["rule"])
-    return reasons

@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from typing import Any
 
+from tuimon.views.finding_text import gain, rule_title, rules_by_reason
 from tuimon.views.format import count, duration, ms, percent, plain, rate
 
 _WIDTH = 78
@@ -47,7 +48,7 @@ def _verdict(findings: list[dict[str, Any]]) -> list[str]:
     if not findings:
         return ["No finding: nothing that the rules know holds this training back."]
     first = findings[0]
-    return _wrap(f"{_title(first['rule'])}: {plain(first['headline'])}")
+    return _wrap(f"{rule_title(first['rule'])}: {plain(first['headline'])}")
 
 
 def _steps(report: dict[str, Any]) -> list[str]:
@@ -104,26 +105,18 @@ def _ranges(ranges: list[dict[str, Any]]) -> list[str]:
 
 
 def _finding(finding: dict[str, Any]) -> list[str]:
-    lines = [f"{_title(finding['rule'])} ({finding['severity']}{_cause(finding)})"]
+    lines = [f"{rule_title(finding['rule'])} ({finding['severity']}{_cause(finding)})"]
     lines += _wrap(plain(finding["headline"]), "  ")
     for place in finding["where"][:5]:
         lines += _wrap(f"at {plain(place['file'])}:{place['line']} {plain(place['function'])}", "  ")
     if finding["action"]:
         lines += _wrap("Do: " + plain(finding["action"]), "  ")
-    lines += gain(finding["estimated_speedup"], finding["evidence"].get("speedup_at_most"))
+    gained = gain(finding["estimated_speedup"], finding["evidence"].get("speedup_at_most"))
+    lines += [f"  {gained}"] if gained else []
     evidence = ", ".join(f"{name} {_value(value)}" for name, value in finding["evidence"].items())
     if evidence:
         lines += _wrap("Evidence: " + plain(evidence), "  ")
     return lines
-
-
-def gain(estimated: float | None, at_most: float | None) -> list[str]:
-    """What fixing gains, as one indented line: a range where the evidence leaves one."""
-    if estimated and at_most and f"{estimated:.1f}" != f"{at_most:.1f}":
-        return [f"  Gain: steps {estimated:.1f} to {at_most:.1f} times as fast"]
-    if estimated:
-        return [f"  Gain: steps up to {estimated:.1f} times as fast"]
-    return [f"  Gain: not certain; steps at most {at_most:.1f} times as fast"] if at_most else []
 
 
 def _changes(changes: list[dict[str, Any]]) -> list[str]:
@@ -139,11 +132,8 @@ def _changes(changes: list[dict[str, Any]]) -> list[str]:
 
 def _unjudged(rules: list[dict[str, Any]]) -> list[str]:
     """What was not judged: the rules of one reason together."""
-    by_reason: dict[str, list[str]] = {}
-    for rule in rules:
-        by_reason.setdefault(rule["reason"], []).append(rule["rule"])
-    lines = ["Not judged"] if by_reason else []
-    for reason, names in by_reason.items():
+    lines = ["Not judged"] if rules else []
+    for reason, names in rules_by_reason((rule["rule"], rule["reason"]) for rule in rules).items():
         lines += _wrap(f"{', '.join(names)}: {plain(reason)}", "  ")
     return lines
 
@@ -157,10 +147,6 @@ def _notices(notices: list[dict[str, Any]]) -> list[str]:
     for notice in notices:
         lines += _wrap(f"{plain(notice['source'])}: {plain(notice['message'])}", "  ")
     return lines
-
-
-def _title(rule: str) -> str:
-    return plain(rule).upper().replace("_", "-")
 
 
 def _value(value: object) -> str:

@@ -9,7 +9,7 @@ from rich.cells import cell_len
 
 from tuimon.session.rows import GpuTimeRow, HotLine, PhaseTable, StepSummary
 from tuimon.session.steps import STACKED
-from tuimon.views.format import duration, ms, percent, place, plain
+from tuimon.views.format import advice, code, duration, ms, percent, place
 from tuimon.views.tui.drawing.charts import ceiling, stacked
 from tuimon.views.tui.drawing.lines import Line, Span, clip, clipped, column, justified, line
 from tuimon.views.tui.drawing.pane import Pane
@@ -158,7 +158,7 @@ def _hot(hot: Sequence[HotLine], width: int, height: int) -> list[Line]:
     spot_width = min(max(cell_len(place(h.place.file, h.place.line)) for h in hot), 28) + 2
     for row in hot[: height - 2]:
         spot = column(place(row.place.file, row.place.line), spot_width)
-        source = plain(row.place.source).strip() or f"{plain(row.place.function)}()"
+        source = code(row.place.source, row.place.function)
         head = line((column(percent(row.share), 5, ">"), "strong"), "  ", (spot, "key"))
         lines.append(clip((*head, Span(source, "text")), width))
     return lines
@@ -171,5 +171,5 @@ def _notes(session: Session, steps: StepSummary | None) -> tuple[str, ...]:
         notes.append(f"{steps.dropped} markers lost: figures rest on the rest")
     notice = session.notices.get("markers")
     if notice is not None and notice.level != "ok":
-        notes.append(plain(notice.message) + (f" – {plain(notice.hint)}" if notice.hint else ""))
+        notes.append(advice(notice.message, notice.hint))
     return tuple(notes)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from rich.cells import cell_len
 
 from tuimon.session.rows import HotLine, ThreadRow
-from tuimon.views.format import percent, place, plain
+from tuimon.views.format import code, percent, place, plain
 from tuimon.views.tui.drawing.charts import bar, meter
 from tuimon.views.tui.drawing.lines import Line, Span, clipped, column, line, with_cursor
 
@@ -159,7 +159,7 @@ def _hot(hot_lines: Sequence[HotLine], width: int) -> list[Line]:
     for hot in hot_lines[:12]:
         share = column(percent(hot.share), 5, ">")
         spot = column(place(hot.place.file, hot.place.line), 24)
-        source = plain(hot.place.source).strip() or f"{plain(hot.place.function)}()"
+        source = code(hot.place.source, hot.place.function)
         lines.append(
             line((share, "strong"), " ", (bar(hot.share, 10), "chart-edge"), "  ", (spot, "key"), (source, "text"))
         )

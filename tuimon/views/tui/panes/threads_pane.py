@@ -11,7 +11,7 @@ from textual.message import Message
 
 from tuimon.records import Process
 from tuimon.session.rows import ThreadRow
-from tuimon.views.format import plain
+from tuimon.views.format import advice, plain
 from tuimon.views.tui.drawing.lines import Line, Span, filled, line
 from tuimon.views.tui.drawing.moving import MOVE_KEYS, Moving, RowCursor
 from tuimon.views.tui.drawing.pane import Pane
@@ -63,7 +63,7 @@ class ThreadsPane(Moving, Pane[ThreadsPicture]):
         for source in ("stacks", "processes"):
             notice = session.notices.get(source)
             if notice is not None and notice.level != "ok":
-                notes.append(plain(notice.message) + (f" – {plain(notice.hint)}" if notice.hint else ""))
+                notes.append(advice(notice.message, notice.hint))
         return ThreadsPicture(tuple(session.threads()), tuple(notes), tuple(session.processes()))
 
     @property

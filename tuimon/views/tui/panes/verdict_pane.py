@@ -10,7 +10,8 @@ from textual.message import Message
 
 from tuimon.records import Exit
 from tuimon.session.rows import StepSummary
-from tuimon.views.format import duration, number, plain
+from tuimon.views.finding_text import rule_title, speedup
+from tuimon.views.format import duration, plain
 from tuimon.views.tui.drawing.lines import Line, Span, cells, clip, clipped, justified, line, wrapped
 from tuimon.views.tui.drawing.pane import Pane
 
@@ -89,7 +90,7 @@ def verdict_lines(verdict: Verdict, width: int, height: int) -> list[Line]:
 
 def _finding(findings: Sequence[Finding], width: int, height: int) -> list[Line]:
     first = findings[0]
-    badge = Span(f" {rule_name(first)} ", f"{first.severity} badge")
+    badge = Span(f" {rule_title(first.rule)} ", f"{first.severity} badge")
     more = Span(f"  +{len(findings) - 1} more ", "dim") if len(findings) > 1 else Span(" ")
     room = width - cells((badge, more)) - 2
     headline = plain(first.headline)
@@ -147,13 +148,3 @@ def _nothing_yet(verdict: Verdict) -> list[Line]:
         return rows
     basis = "in the stack samples" if verdict.inferred else "in the latest steps"
     return [line(" ", (" NOTHING FOUND ", "benign badge"), (f" no rule sees a bottleneck {basis}", "benign"))]
-
-
-def rule_name(finding: Finding) -> str:
-    """A rule's name as people read it: ``INPUT-BOUND``."""
-    return plain(finding.rule).replace("_", "-").upper()
-
-
-def speedup(factor: float) -> str:
-    """``2.1×``; small gains with one more digit."""
-    return f"{factor:.2f}×" if factor < 1.2 else f"{number(factor)}×"

@@ -10,7 +10,7 @@ from rich.cells import cell_len
 
 from tuimon.session.samples.lines import LineShare, LineTable
 from tuimon.session.samples.profile import Profile
-from tuimon.views.format import percent, place, plain
+from tuimon.views.format import code, percent, place, plain
 from tuimon.views.tui.drawing.charts import bar
 from tuimon.views.tui.drawing.lines import Line, Span, clipped, column, filled, line, with_cursor
 from tuimon.views.tui.drawing.moving import RowCursor
@@ -69,7 +69,7 @@ def row_line(row: LineShare, samples: int, columns: Widths, *, on_gpu: bool, cur
     own = row.own / samples if samples else 0.0
     total = row.total / samples if samples else 0.0
     doing = activity_span(row.activity, on_gpu=on_gpu)
-    source = plain(row.place.source).strip() or f"{plain(row.place.function)}()"
+    source = code(row.place.source, row.place.function)
     weight = "strong" if own >= 0.1 else "text"
     spans = (
         Span(column(percent(own) if row.own else "", 6, ">"), weight),

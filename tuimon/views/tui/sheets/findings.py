@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from tuimon.records import Place
 from tuimon.views.evidence_text import evidence_text
+from tuimon.views.finding_text import rule_title, rules_by_reason, speedup
 from tuimon.views.format import count, duration, percent, place, plain
 from tuimon.views.tui.drawing.lines import Line, column, hanging, line, paragraph
-from tuimon.views.tui.panes.verdict_pane import rule_name, speedup
 from tuimon.views.tui.sheets.code_around import Code, code_lines
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def findings_lines(findings: Sequence[Finding], width: int, code_of: Callable[[P
     rows: list[Line] = []
     for finding in findings:
         cause = f"  {_words(finding.cause)}" if finding.cause else ""
-        rows.append(line((f" {rule_name(finding)} ", f"{finding.severity} badge"), (cause, "text")))
+        rows.append(line((f" {rule_title(finding.rule)} ", f"{finding.severity} badge"), (cause, "text")))
         rows += paragraph(plain(finding.headline), width, finding.severity, indent=1)
         rows += paragraph(f"→ {plain(finding.action)}", width, "strong", indent=1) if finding.action else []
         rows += _figures(finding)
@@ -63,13 +63,10 @@ def unjudged_lines(missing: Sequence[Unjudged], width: int) -> list[Line]:
     """Which rules had nothing to judge by, by the reason why; nothing where all could judge."""
     if not missing:
         return []
-    by_reason: dict[str, list[str]] = {}
-    for rule, reason in missing:
-        by_reason.setdefault(reason, []).append(_words(rule, "-"))
     rows = [line(("Could not be judged", "strong"))]
-    for reason, rules in by_reason.items():
+    for reason, rules in rules_by_reason(missing).items():
         rows += paragraph(plain(reason), width, "text", indent=1)
-        rows += paragraph(", ".join(rules), width, "dim", indent=3)
+        rows += paragraph(", ".join(_words(rule, "-") for rule in rules), width, "dim", indent=3)
     return rows
 
 

@@ -1,0 +1,29 @@
+"""Findings in words."""
+
+import pytest
+
+from tuimon.views.finding_text import gain, rule_title, rules_by_reason, speedup
+
+
+@pytest.mark.parametrize(
+    ("estimated", "at_most", "text"),
+    [
+        (1.2, 2.5, "Gain: steps 1.2 to 2.5 times as fast"),
+        (1.2, 1.21, "Gain: steps up to 1.2 times as fast"),
+        (1.2, None, "Gain: steps up to 1.2 times as fast"),
+        (None, 2.5, "Gain: not certain; steps at most 2.5 times as fast"),
+        (None, None, ""),
+    ],
+)
+def test_a_gain_is_a_range_where_the_evidence_leaves_one(estimated, at_most, text):
+    assert gain(estimated, at_most) == text
+
+
+def test_rule_title_and_speedup():
+    assert rule_title("input_bound") == "INPUT-BOUND"
+    assert (speedup(2.13), speedup(1.05)) == ("2.1×", "1.05×")
+
+
+def test_rules_by_reason():
+    missing = [("hang", "no markers"), ("side_work", "no samples"), ("warmup", "no markers")]
+    assert rules_by_reason(missing) == {"no markers": ["hang", "warmup"], "no samples": ["side_work"]}

@@ -1,0 +1,34 @@
+"""Findings in words: a rule's title, what a fix gains, which rules could not judge."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tuimon.views.format import number, plain
+
+
+def rule_title(rule: str) -> str:
+    """A rule's name as people read it: ``INPUT-BOUND``."""
+    return plain(rule).replace("_", "-").upper()
+
+
+def speedup(factor: float) -> str:
+    """``2.1×``; small gains with one more digit."""
+    return f"{factor:.2f}×" if factor < 1.2 else f"{number(factor)}×"
+
+
+def gain(estimated: float | None, at_most: float | None) -> str:
+    """What a fix gains, a range where the evidence leaves one; empty where nothing is known of it."""
+    if estimated and at_most and f"{estimated:.1f}" != f"{at_most:.1f}":
+        return f"Gain: steps {estimated:.1f} to {at_most:.1f} times as fast"
+    if estimated:
+        return f"Gain: steps up to {estimated:.1f} times as fast"
+    return f"Gain: not certain; steps at most {at_most:.1f} times as fast" if at_most else ""
+
+
+def rules_by_reason(unjudged: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    """The rules that could not judge, by the reason why; of pairs (rule, reason)."""
+    rules: dict[str, list[str]] = {}
+    for rule, reason in unjudged:
+        rules.setdefault(reason, []).append(rule)
+    return rules
