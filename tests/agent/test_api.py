@@ -217,7 +217,7 @@ def test_counters_in_names_do_not_fill_the_table(monitored):
         with tuimon.phase(f"iteration {i}"):
             pass
     assert len(runtime._writer._names) <= 66
-    assert len(runtime.names._numbers) <= 70
+    assert len(runtime.names._ids) <= 70
     assert monitored()[-2][1][0] == "iteration #"
     with tuimon.phase("evaluate"):
         pass

@@ -269,11 +269,11 @@ def test_an_error_inside_a_hook_never_reaches_the_user(hooked, weight):
     (weight * 2).sum().backward()
     optimizer.step()
     reader = RingReader(hooked._writer.path)
-    seen = [marker.kind for _ in range(RingReader.PATIENCE) for marker in reader.read()]
+    seen = [marker.kind for _ in range(RingReader.HOLE_READS) for marker in reader.read()]
     assert seen == [*BACKWARD, *OPTIMIZER]
 
 
-def test_an_error_in_telling_facts_never_reaches_the_user(hooked, monkeypatch, weight):
+def test_an_error_in_publishing_facts_never_reaches_the_user(hooked, monkeypatch, weight):
     from tuimon.agent.process import facts
 
     monkeypatch.setattr(facts, "late_facts", lambda optimizer: {"rank": object})

@@ -220,7 +220,7 @@ def test_a_process_that_replaces_itself_has_a_new_ring(program, tmp_path):
     assert program(body, BODY=script) == [True, True]
 
 
-def test_what_a_process_tells_of_itself(program):
+def test_the_facts_of_a_process(program):
     body = """
     from _tuimon_agent.ring.reader import RingReader
     print(json.dumps([RingReader(runtime._writer.path).meta(), os.getpid(), os.getcwd(), sys.orig_argv[-1]]))
@@ -280,14 +280,14 @@ def test_gpus_are_named_once_cuda_is_initialised_and_never_before(monkeypatch):
     assert facts.late_facts() == {"gpu_uuids": ["GPU-0000-1", "GPU-0000-2"]}
 
 
-def test_facts_stop_being_asked_for(monkeypatch, shared_memory):
-    asked = []
-    monkeypatch.setattr(facts, "late_facts", lambda optimizer: asked.append(1) or {})
+def test_facts_that_stay_unknown_are_given_up(monkeypatch, shared_memory):
+    calls = []
+    monkeypatch.setattr(facts, "late_facts", lambda optimizer: calls.append(1) or {})
     monkeypatch.setattr(runtime, "on", True)
     assert runtime.open_ring()
     while runtime.facts_due:
-        runtime.tell_facts()
-    assert len(asked) == 7  # 1, 2, 4 ... 64
+        runtime.publish_facts()
+    assert len(calls) == 7  # 1, 2, 4 ... 64
     runtime.stop()
 
 

@@ -27,7 +27,7 @@ class Clocked:
         from tuimon.agent.ring.reader import RingReader
 
         self.runtime = runtime
-        self._patience = RingReader.PATIENCE
+        self._hole_reads = RingReader.HOLE_READS
         self._reader = RingReader(runtime.writer().path)
 
     @property
@@ -40,7 +40,7 @@ class Clocked:
     def markers(self, *kinds):
         """Of these kinds, since the last time."""
         self.runtime.writer().flush()
-        read = [marker for _ in range(self._patience) for marker in self._reader.read()]
+        read = [marker for _ in range(self._hole_reads) for marker in self._reader.read()]
         return [marker for marker in read if not kinds or marker.kind in kinds]
 
     def is_well(self):
@@ -67,4 +67,4 @@ def every_turn(monkeypatch):
     """Every turn of the loop is timed, whatever it costs."""
     from tuimon.agent.gpu_clock.budget import Budget
 
-    monkeypatch.setattr(Budget, "paid", True)
+    monkeypatch.setattr(Budget, "is_paid", True)

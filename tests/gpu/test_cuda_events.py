@@ -100,7 +100,7 @@ def test_it_costs_little(gpu, clocked):
 
         return call
 
-    for name in ("number", "record"):
+    for name in ("event_number", "record_event"):
         setattr(clock, name, timed(getattr(clock, name)))
     count = 3000
     training.steps(count)

@@ -1,4 +1,4 @@
-"""The simulated GPUs as the GPU clock of the target sees a device: streams, events, and what asking costs."""
+"""The simulated GPUs as the GPU clock of the agent sees a device: streams, events, and what calls cost."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ class SimulatedDevice:
         self.cpu.work(0.7 * US)
         return self.current
 
-    def capturing(self) -> bool:
+    def is_capturing(self) -> bool:
         """Whether the current stream is being captured into a graph."""
         self.cpu.work(0.5 * US)
         return self.graph_capture
 
-    def drained(self, stream: StreamHandle) -> bool:
+    def is_idle(self, stream: StreamHandle) -> bool:
         """Whether a stream has nothing left to do."""
         self.cpu.work(self.random.uniform(1 * US, 2 * US))
         return self._stream(stream).drained
@@ -67,9 +67,9 @@ class SimulatedDevice:
         event.gpu = self.gpus[stream.device_index]
         event.reached_ns = self._stream(stream).record(round(self.random.uniform(2 * US, 4 * US)))
 
-    def done(self, event: Event) -> bool:
+    def is_done(self, event: Event) -> bool:
         """Whether the GPU has come to the event."""
-        assert not self.graph_capture, "an event asked for during capture"
+        assert not self.graph_capture, "an event queried during capture"
         self.cpu.work(self.random.uniform(1 * US, 2 * US))
         return not self.lost and event.reached_ns <= self.cpu.now_ns
 

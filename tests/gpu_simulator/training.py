@@ -161,13 +161,13 @@ class Training:
 
     def _boundary(self, kind: int, value: int = 0) -> None:
         """As the hooks do it."""
-        number = self.clock.number(kind, value)
+        number = self.clock.event_number(kind, value)
         boundary = Boundary(kind, self.cpu.now_ns, self.stream.reached_ns(), bool(number))
         self.truth.boundaries.append(boundary)
         self.emit(kind, value, number)
         if number:
             self.cpu.work(self.interrupted_ns())
-            self.clock.record(number)
+            self.clock.record_event(number)
 
     # -- and the monitor beside it
 

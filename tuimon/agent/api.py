@@ -16,7 +16,7 @@ _ranges: "Any" = None
 
 
 def connect(runtime: "Any", ranges: "Any") -> None:
-    """From now on calls leave markers; called when torch has been imported."""
+    """Have calls emit markers from now on; called once torch has been imported."""
     global _runtime, _ranges
     _ranges = ranges
     _runtime = runtime
@@ -51,7 +51,7 @@ class phase:  # reads as a statement: with tuimon.phase("augment"):
             _ranges.pop()
 
     def __call__(self, function: "F") -> "F":
-        """The function, with its runs as ranges; unchanged with ``TUIMON_MARKERS=0``."""
+        """The function, each run of it a range; unchanged with ``TUIMON_MARKERS=0``."""
         if os.environ.get("TUIMON_MARKERS") == "0":
             return function
         from .ranges import decorated
@@ -60,14 +60,14 @@ class phase:  # reads as a statement: with tuimon.phase("augment"):
 
 
 def mark(name: str) -> None:
-    """Something happened here and now."""
+    """Mark this moment and line."""
     runtime = _runtime
     if runtime is not None and runtime.on and not runtime.is_compiling():
         _ranges.mark(name, sys._getframe(1))
 
 
 def step() -> None:
-    """A training step ends here. Needed only where tuimon finds the wrong steps by itself."""
+    """End a training step. Needed only where tuimon finds the wrong steps by itself."""
     runtime = _runtime
     if runtime is not None and runtime.on and not runtime.is_compiling():
         _ranges.step()

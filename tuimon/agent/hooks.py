@@ -1,7 +1,7 @@
 """The boundaries of a training loop that are hooked in torch: fetch, backward, optimizer; and how each is undone.
 
-``tuimon_fetch``, ``tuimon_backward`` and ``tuimon_scaler_step`` stand in the stacks of the samples: phases are told by
-their names. None of them appears in a traceback that the user sees (Python 3.11 and later).
+``tuimon_fetch``, ``tuimon_backward`` and ``tuimon_scaler_step`` stand in sampled stacks, whose phase follows from these
+names. None of them appears in a traceback that the user sees (Python 3.11 and later).
 """
 
 from functools import partial, wraps
@@ -39,25 +39,25 @@ def uninstall() -> None:
             continue
 
 
-def hide() -> None:
-    """Keep what the hooks are made of out of torch.compile's sight."""
+def hide_from_dynamo() -> None:
+    """Have Dynamo skip the functions that hooks call."""
     dynamo.skip_with_callees(
         loaders.iterator_id,
         loaders.ready_batches,
         _hide_frame,
         worker.timer_of_worker,
         BatchTimer.enter,
-        runtime.tell_facts,
+        runtime.publish_facts,
         runtime.emit_timed,
-        runtime.wake,
-        WaitingClock.number,
-        GpuClock.number,
-        GpuClock.record,
+        runtime.resume_clock,
+        WaitingClock.event_number,
+        GpuClock.event_number,
+        GpuClock.record_event,
     )
 
 
 def hook_fetch(dataloader: Any) -> None:
-    """Markers around the fetch of a batch. ``dataloader`` is the module ``torch.utils.data.dataloader``."""
+    """Put markers around the fetch of a batch. ``dataloader`` is the module ``torch.utils.data.dataloader``."""
     iterator_class = dataloader._BaseDataLoaderIter
     original = iterator_class.__next__
 
@@ -85,14 +85,14 @@ def hook_fetch(dataloader: Any) -> None:
 
 
 def hook_loading(fetch: Any) -> None:
-    """Where batches are made, in workers or not. ``fetch`` is the module ``torch.utils.data._utils.fetch``."""
+    """Time the making of batches, in workers or not. ``fetch`` is the module ``torch.utils.data._utils.fetch``."""
     worker.hook_fetchers(fetch, lambda owner, name, replacement: _rebind([owner], name, replacement))
 
 
 def hook_backward(autograd: Any) -> None:
-    """Markers around ``Tensor.backward``, ``autograd.backward`` and ``autograd.grad``, through the engine they share.
+    """Put markers around the engine call that ``Tensor.backward``, ``autograd.backward`` and ``autograd.grad`` share.
 
-    Bound in ``torch.autograd.graph`` as well: torch's own patching (export) restores from there.
+    It is bound in ``torch.autograd.graph`` as well: torch's own patching (export) restores it from there.
     """
     original = autograd._engine_run_backward
 
@@ -100,10 +100,10 @@ def hook_backward(autograd: Any) -> None:
     def tuimon_backward(t_outputs: Any, *args: Any, **kwargs: Any) -> Any:
         if runtime.is_compiling():
             return original(t_outputs, *args, **kwargs)
-        if runtime.resting:
-            runtime.resting -= 1
-            if runtime.resting <= 0:
-                runtime.wake()
+        if runtime.paused_backwards:
+            runtime.paused_backwards -= 1
+            if runtime.paused_backwards <= 0:
+                runtime.resume_clock()
         (runtime.emit if runtime.clock is None else runtime.emit_timed)(BACKWARD_BEGIN)
         try:
             result = original(t_outputs, *args, **kwargs)
@@ -113,7 +113,7 @@ def hook_backward(autograd: Any) -> None:
             raise
         (runtime.emit if runtime.clock is None else runtime.emit_timed)(BACKWARD_END)
         if runtime.facts_due:
-            runtime.tell_facts()
+            runtime.publish_facts()
         return result
 
     dynamo.skip(tuimon_backward)
@@ -123,10 +123,10 @@ def hook_backward(autograd: Any) -> None:
 
 
 def hook_optimizer(optimizer: Any) -> None:
-    """Markers around every optimizer's ``step``, by torch's official hooks (``torch.optim.optimizer``).
+    """Put markers around every optimizer's ``step``, by torch's official hooks (``torch.optim.optimizer``).
 
-    The post hook does not run when a step raises. Markers carry the id of the optimizer: a step that begins while one
-    of the same optimizer is open shows the reader that the first was abandoned.
+    The post hook does not run when a step raises. Markers carry the id of the optimizer: where a step begins while one
+    of the same optimizer is open, the first was abandoned.
     """
     before = optimizer.register_optimizer_step_pre_hook(_step_begins)
     _undo.append(before.remove)
@@ -136,7 +136,7 @@ def hook_optimizer(optimizer: Any) -> None:
 
 
 def hook_scaler(grad_scaler: Any) -> None:
-    """Markers around ``GradScaler.step``: the optimizer's hooks do not fire when it skips a step."""
+    """Put markers around ``GradScaler.step``: the optimizer's hooks do not run when it skips a step."""
     scaler_class = grad_scaler.GradScaler
     original = scaler_class.step
 
@@ -159,10 +159,10 @@ def hook_scaler(grad_scaler: Any) -> None:
 
 
 def hook_captures(graphs: Any) -> None:
-    """The GPU clock rests during captures. ``graphs``: ``torch.cuda.graphs`` or ``torch.accelerator.graphs``."""
+    """Stop the GPU clock during captures. ``graphs``: ``torch.cuda.graphs`` or ``torch.accelerator.graphs``."""
     if runtime.clock is not None:
-        let_pass = runtime.let_gpu_clock_pass
-        captures.hook(graphs, lambda owner, name, replacement: _rebind([owner], name, replacement), let_pass)
+        wait = runtime.wait_for_gpu_clock
+        captures.hook(graphs, lambda owner, name, replacement: _rebind([owner], name, replacement), wait)
 
 
 def _step_begins(optimizer: Any, args: Any, kwargs: Any) -> None:
@@ -176,11 +176,11 @@ def _step_ends(optimizer: Any, args: Any, kwargs: Any) -> None:
         return
     (runtime.emit if runtime.clock is None else runtime.emit_timed)(OPTIMIZER_END, id(optimizer))
     if runtime.facts_due:
-        runtime.tell_facts(optimizer)
+        runtime.publish_facts(optimizer)
 
 
 def _rebind(owners: List[Any], name: str, replacement: Any) -> None:
-    """Bind ``name`` anew in all ``owners``; undone only where nobody has rebound it since."""
+    """Bind ``name`` to ``replacement`` in all ``owners``; undone only where it has not been rebound since."""
     for owner in owners:
         original = owner.__dict__[name]
         setattr(owner, name, replacement)

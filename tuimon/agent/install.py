@@ -1,4 +1,4 @@
-"""What is hooked where, once torch is there."""
+"""Installs the hooks once torch is imported, and removes them."""
 
 from typing import Any, Callable
 
@@ -11,15 +11,15 @@ WhenImported = Callable[[str, Callable[[Any], None]], None]
 
 
 def install(torch: Any, when_imported: WhenImported) -> None:
-    """Make the ring and place the hooks; without a ring, none. One that fails stops no other."""
-    gc_pauses.install(runtime)  # before the ring, which says that they are told of
+    """Make the ring and place the hooks; no ring, no hooks. A hook that fails stops no other."""
+    gc_pauses.install(runtime)  # before the ring, whose facts say whether pauses are recorded
     runtime.start(torch)
     if not runtime.on:
         gc_pauses.uninstall()
         return
     api.connect(runtime, ranges)
-    hooks.hide()
-    ranges.hide()
+    hooks.hide_from_dynamo()
+    ranges.hide_from_dynamo()
     dynamo.skip(api.phase.__init__, api.phase.__enter__, api.phase.__exit__, api.mark, api.step)
     when_imported("torch.autograd", hooks.hook_backward)
     when_imported("torch.utils.data.dataloader", hooks.hook_fetch)
@@ -33,9 +33,9 @@ def install(torch: Any, when_imported: WhenImported) -> None:
 
 
 def uninstall() -> None:
-    """Take everything back."""
+    """Undo everything."""
     runtime.stop()
     gc_pauses.uninstall()
     hooks.uninstall()
-    captures.forget()
+    captures.clear()
     nvtx.uninstall()

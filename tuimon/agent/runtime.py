@@ -1,7 +1,7 @@
 """The state of this process's instrumentation: its ring, if it has one, and the ``emit`` that all hooks call.
 
-Everything here is reached through the module (``runtime.emit``), because it changes: nothing before torch is imported,
-the ring's own ``emit`` while there is a ring, a lazy one in forked children.
+Everything is reached through the module (``runtime.emit``) because it changes: ``emit`` does nothing before torch is
+imported, is the ring's own while there is a ring, and makes the ring at the first marker in forked children.
 """
 
 import atexit
@@ -31,55 +31,55 @@ def _never() -> bool:
 
 #: Write a marker: ``emit(kind, value, flag)``. Never raises while ``on``.
 emit: Callable[..., None] = _emit_nothing
-#: Whether markers are wanted. False: every function of the API returns at once.
+#: Whether this process is instrumented. False: every function of the API returns at once.
 on = False
-#: torch's own, once it is imported: Dynamo replaces it by True, so that what follows is not traced.
+#: torch's own, once it is imported: Dynamo takes it for True, so that what follows is not traced.
 is_compiling: Callable[[], bool] = _never
-#: Facts that are known only once the training runs (rank, GPUs) are still to be told.
+#: Whether facts that are known only once the training runs (rank, GPUs) have still to be published.
 facts_due = False
-#: The GPU clock (or what waits for CUDA in its place): boundaries go through ``emit_timed``. None: there is none.
+#: The GPU clock, or what waits for CUDA in its place: boundaries go through ``emit_timed``. None: none, or it pauses.
 clock: Any = None
-#: So many backward passes until the GPU clock, which rests, is to be asked again (``wake``); 0: it does not rest.
-resting = 0
+#: Backward passes until the paused GPU clock goes on (``resume_clock``); 0: it is not paused.
+paused_backwards = 0
 #: The names of user ranges in this process's ring.
 names: Optional[RangeNames] = None
 
-_rested: Any = None  # the GPU clock while it rests
+_paused_clock: Any = None
 _writer: Optional[RingWriter] = None
 _boundaries = 0
 _made_ns = 0
 _fork_hooked = False
 _opening = allocate_lock()
 
-#: Processes that import torch and do not train: they get a ring only if they prove otherwise.
-_ATTENDANTS = (b"--multiprocessing-fork", b"multiprocessing.forkserver", b"_inductor/compile_worker")
-#: After so many backward passes what is not known is taken to be absent.
+#: In the command lines of processes that import torch and rarely train: they get a ring only once they do.
+_AUXILIARY_SIGNS = (b"--multiprocessing-fork", b"multiprocessing.forkserver", b"_inductor/compile_worker")
+#: After this many backward passes, facts that are still unknown are taken to be absent.
 _FACTS_BOUNDARIES = 64
 
 
 def emit_timed(kind: int, value: int = 0) -> None:
-    """Write the marker of a boundary, and where the GPU clock times it, have its event recorded after it."""
+    """Write a boundary's marker and, where the GPU clock times it, have its event recorded after it."""
     timing = clock
-    number = 0 if timing is None else timing.number(kind, value)
+    number = 0 if timing is None else timing.event_number(kind, value)
     emit(kind, value, number)
     if number:
-        timing.record(number)
+        timing.record_event(number)
 
 
-def wake() -> None:
-    """The GPU clock has rested."""
-    global clock, resting, _rested
-    clock, _rested, resting = _rested or clock, None, 0
+def resume_clock() -> None:
+    """End the GPU clock's pause."""
+    global clock, paused_backwards, _paused_clock
+    clock, _paused_clock, paused_backwards = _paused_clock or clock, None, 0
 
 
-def let_gpu_clock_pass() -> None:
-    """Return when no other thread is touching the GPU for the GPU clock."""
+def wait_for_gpu_clock() -> None:
+    """Wait until no other thread touches the GPU for the GPU clock."""
     if clock is not None:
-        clock.let_pass()
+        clock.wait_for_release()
 
 
 def start(torch: Any) -> None:
-    """torch has been imported: make the ring, or be ready to make it at the first marker of a training."""
+    """Make the ring now that torch has been imported, or get ready to make it at the first marker of a training."""
     global on, is_compiling, clock, _fork_hooked
     if on:
         return
@@ -93,17 +93,17 @@ def start(torch: Any) -> None:
     yama.allow_tracers()
     if cuda.is_built(torch) and os.environ.get("TUIMON_GPU_EVENTS") != "0":
         clock = cuda.WaitingClock(torch.cuda, _start_clock)
-    if _is_attendant():
-        _be_lazy()
+    if _is_auxiliary():
+        _open_at_first_marker()
     else:
         open_ring()
 
 
 def stop() -> None:
-    """No more markers from this process."""
+    """Write no more markers from this process."""
     global on, emit, facts_due, clock, _writer, names
     on = False
-    wake()
+    resume_clock()
     timing, clock = clock, None
     if timing is not None:
         timing.close()
@@ -122,9 +122,9 @@ def writer() -> Optional[RingWriter]:
 
 
 def open_ring() -> bool:
-    """Make the ring of this process and publish what is known of it. Without room for one, instrumentation ends."""
+    """Make the ring of this process and publish its facts; where there is no room for a ring, stop."""
     global emit, facts_due, _writer, names, _boundaries, _made_ns
-    if not _opening.acquire(False):  # another thread is at it: its first marker is there, this one is lost
+    if not _opening.acquire(False):  # another thread is making it: its first marker is kept, this one is lost
         return False
     try:
         writer = make_ring()
@@ -145,14 +145,14 @@ def open_ring() -> bool:
 
 
 def open_names() -> Optional[RangeNames]:
-    """``names`` of a process that has waited for its first marker until now."""
+    """``names``, making the ring if the process has waited for its first marker until now."""
     if names is None and on:
         open_ring()
     return names
 
 
-def tell_facts(optimizer: Any = None) -> None:
-    """At a step boundary, while ``facts_due``: publish what torch knows by now."""
+def publish_facts(optimizer: Any = None) -> None:
+    """Publish what torch knows by now; call at step boundaries while ``facts_due``."""
     global facts_due, _boundaries
     if _writer is None:
         return
@@ -170,41 +170,41 @@ def tell_facts(optimizer: Any = None) -> None:
 
 
 def _start_clock() -> None:
-    """The program has initialised CUDA."""
+    """Start the GPU clock, once the program has initialised CUDA."""
     global clock
     try:
         device = cuda.CudaDevice(sys.modules["torch"], captures.any_open)
-        clock = GpuClock(device, _emit_anew, rest=_let_rest)
-    except Exception:  # a torch that has other names for what is needed
+        clock = GpuClock(device, _emit_current, pause=_pause_clock)
+    except Exception:  # a torch with other names for what the clock needs
         clock = None
 
 
-def _let_rest(backwards: int) -> None:
-    global clock, resting, _rested
-    _rested, clock, resting = clock, None, backwards
+def _pause_clock(backwards: int) -> None:
+    global clock, paused_backwards, _paused_clock
+    _paused_clock, clock, paused_backwards = clock, None, backwards
 
 
-def _emit_anew(kind: int, value: int, flag: int) -> None:
-    """For who keeps it: ``emit`` changes."""
+def _emit_current(kind: int, value: int, flag: int) -> None:
+    """The current ``emit``, for callers that keep a reference."""
     emit(kind, value, flag)
 
 
-def _be_lazy() -> None:
+def _open_at_first_marker() -> None:
     global emit
     emit = _emit_first
 
 
 def _emit_first(kind: int, value: int = 0, flag: int = 0) -> None:
-    """The first marker of a process that is no trainer until it behaves like one. DataLoader workers load, too."""
+    """Make the ring at a marker that only a trainer emits: not of fetches, which DataLoader workers do, too."""
     is_end = kind & 1  # of what began in the parent
     if not is_end and kind not in (FETCH_BEGIN, ITER_BEGIN) and open_ring():
         emit(kind, value, flag)
 
 
 def _after_fork() -> None:
-    """In a forked child: let go of the parent's ring, and of its events without freeing them."""
+    """Let go of the parent's ring in a forked child, and of its events without freeing them."""
     global facts_due, clock, _writer, names, _opening
-    wake()
+    resume_clock()
     if clock is not None:
         clock = clock.in_child()
     _opening = allocate_lock()
@@ -212,7 +212,7 @@ def _after_fork() -> None:
     names = None
     facts_due = False
     if on:
-        _be_lazy()
+        _open_at_first_marker()
         yama.allow_tracers()
 
 
@@ -220,12 +220,12 @@ def _at_exit() -> None:
     if _writer is None or _writer.pid != os.getpid():
         return
     _writer.flush()
-    # of a short run under ``tuimon run`` the monitor may not have seen the ring yet: it reads and removes it
+    # the monitor may not have found the ring of a short run under ``tuimon run`` yet: it will read and remove it
     if not os.environ.get("TUIMON_RUN") or time.monotonic_ns() - _made_ns > YOUNG_S * 1e9:
         _writer.unlink()
 
 
-def _is_attendant() -> bool:
+def _is_auxiliary() -> bool:
     if "--multiprocessing-fork" in sys.argv:
         return True
     try:
@@ -233,4 +233,4 @@ def _is_attendant() -> bool:
             line = cmdline.read(65536)
     except OSError:
         return False
-    return any(sign in line for sign in _ATTENDANTS)
+    return any(sign in line for sign in _AUXILIARY_SIGNS)

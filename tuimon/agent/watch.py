@@ -1,8 +1,8 @@
 """Waits for ``torch`` (and ``nvtx``) to be imported, then instruments it.
 
-A finder at the head of ``sys.meta_path`` lets the other finders find the module, and has the loader they return tell
-when it has executed it. The loader stays the one that plain Python uses: only its ``exec_module`` is shadowed, on
-the instance, until it is called.
+A finder at the head of ``sys.meta_path`` has the other finders find the module, and shadows ``exec_module`` on the
+loader they return to learn when it has run. The loader stays the one that plain Python uses, and only this instance is
+changed, until it is called.
 """
 
 import os
@@ -14,13 +14,13 @@ if TYPE_CHECKING:  # typing costs milliseconds, in every Python process under ``
 
 
 class ImportWatch:
-    """A meta path finder that calls back once when a module has been imported, and leaves when nothing is awaited."""
+    """A meta path finder that calls back once a module has been imported; removes itself when nothing is awaited."""
 
     def __init__(self) -> None:
         self._awaited: "Dict[str, Callable[[Any], None]]" = {}
 
     def when_imported(self, name: str, then: "Callable[[Any], None]") -> None:
-        """Call ``then(module)`` when the module has been imported: now, if it is there."""
+        """Call ``then(module)`` once the module has been imported: now, if it has been."""
         module = sys.modules.get(name)
         if module is not None and not _is_importing(module):
             _call(then, module)
@@ -30,7 +30,7 @@ class ImportWatch:
             sys.meta_path.insert(0, self)
 
     def find_spec(self, name: str, path: "Any" = None, target: "Any" = None) -> "Any":
-        """The spec that the finders after this one give, its loader watched; None for modules not awaited."""
+        """The spec found by the finders after this one, its loader watched; None for modules not awaited."""
         if name not in self._awaited:
             return None
         spec = self._search(name, path, target)

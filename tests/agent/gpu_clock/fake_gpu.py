@@ -33,7 +33,7 @@ class FakeEvent:
 
 
 class FakeGpu:
-    """In order, as far behind the CPU as ``behind_ns``; every question costs ``cost_ns``."""
+    """In order, as far behind the CPU as ``behind_ns``; every call costs ``cost_ns``."""
 
     def __init__(self, behind_ns=0, cost_ns=0):
         self.now_ns = 1_000_000_000
@@ -43,29 +43,29 @@ class FakeGpu:
         self.in_capture = False
         self.error = None
         self.made = []
-        self.asked = []  # names of all questions
+        self.calls = []  # names of all methods called
         self.figures = (10, 20, 1, 0)
 
-    def _ask(self, name):
-        self.asked.append(name)
+    def _called(self, name):
+        self.calls.append(name)
         self.now_ns += self.cost_ns
         if self.error is not None:
             raise self.error
 
     def _touch(self, name):
         assert not self.in_capture, f"{name} during a capture"
-        self._ask(name)
+        self._called(name)
 
     def stream(self):
-        self._ask("stream")
+        self._called("stream")
         return self.current
 
-    def capturing(self):
-        self._ask("capturing")
+    def is_capturing(self):
+        self._called("is_capturing")
         return self.in_capture
 
-    def drained(self, stream):
-        self._touch("drained")
+    def is_idle(self, stream):
+        self._touch("is_idle")
         return self.behind_ns == 0
 
     def new_event(self):
@@ -77,8 +77,8 @@ class FakeGpu:
         self._touch("record")
         event.at_ns = self.now_ns + self.behind_ns
 
-    def done(self, event):
-        self._touch("done")
+    def is_done(self, event):
+        self._touch("is_done")
         return event.at_ns <= self.now_ns
 
     def elapsed_ms(self, anchor, event):
@@ -113,10 +113,10 @@ class FakeLoop:
 
     def boundary(self, kind, key=0):
         """Returns the number of its event."""
-        number = self.clock.number(kind, key)
+        number = self.clock.event_number(kind, key)
         self.emit(kind, key, number)
         if number:
-            self.clock.record(number)
+            self.clock.record_event(number)
         return number
 
     def turn(self, boundaries=TURN):
@@ -132,7 +132,7 @@ class FakeLoop:
         return [self.turn(boundaries) for _ in range(count)]
 
     def times(self):
-        """number -> (what GPU_TIME told of it, when)."""
+        """number -> (its EventTime, when it was emitted)."""
         return {m.flag: (unpack_gpu_time(m.value), m.time_ns) for m in self.marked if m.kind == GPU_TIME}
 
     def anchors(self):

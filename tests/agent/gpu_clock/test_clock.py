@@ -1,4 +1,4 @@
-"""The GPU clock: what it times, what it tells, what it costs, and when it keeps its hands off."""
+"""The GPU clock: what it times, what it reports, what it costs, and when it touches nothing."""
 
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
@@ -8,7 +8,7 @@ import pytest
 from tests.agent.gpu_clock.fake_gpu import TURN, FakeGpu, FakeLoop, FakeStream
 from tuimon.agent.gpu_clock import budget, clock, turns
 from tuimon.agent.gpu_clock import events as gpu_events
-from tuimon.agent.gpu_clock.clock import BURST_TURNS, GpuClock
+from tuimon.agent.gpu_clock.clock import BURST_STEPS, GpuClock
 from tuimon.agent.ring.layout import (
     BACKWARD_BEGIN,
     BACKWARD_END,
@@ -34,7 +34,7 @@ def loop():
 @pytest.fixture
 def unlimited(monkeypatch):
     """Every turn is timed."""
-    monkeypatch.setattr(budget.Budget, "paid", True)
+    monkeypatch.setattr(budget.Budget, "is_paid", True)
 
 
 def test_boundaries_of_a_turn_are_numbered_in_order(loop):
@@ -49,14 +49,14 @@ def test_boundaries_of_a_turn_are_numbered_in_order(loop):
 def test_an_event_is_recorded_after_its_marker(loop):
     loop.turns(4)
     marked = loop.boundaries()
-    for number, (told, seen_ns) in loop.times().items():
+    for number, (time, seen_ns) in loop.times().items():
         assert marked[number].time_ns <= seen_ns
-        assert told.drained
+        assert time.stream_idle
     begun = loop.marked[0].time_ns
     assert all(event.at_ns > begun for event in loop.gpu.made)
-    asked = [name for name in loop.gpu.asked if name in ("drained", "record")]
-    assert asked == ["drained", "record"] * (len(asked) // 2)
-    assert loop.gpu.asked.index("capturing") < loop.gpu.asked.index("drained")
+    calls = [name for name in loop.gpu.calls if name in ("is_idle", "record")]
+    assert calls == ["is_idle", "record"] * (len(calls) // 2)
+    assert loop.gpu.calls.index("is_capturing") < loop.gpu.calls.index("is_idle")
 
 
 def test_times_are_the_gpus(loop, unlimited):
@@ -72,8 +72,8 @@ def test_a_turn_is_whole_with_the_first_boundary_of_the_next():
     loop = FakeLoop(FakeGpu(cost_ns=5_000), turn_ns=SECOND)
     timed = loop.turns(40)
     first = timed.index(len(TURN))
-    burst = timed[first : first + BURST_TURNS + 1]
-    assert burst == [len(TURN)] * BURST_TURNS + [1]
+    burst = timed[first : first + BURST_STEPS + 1]
+    assert burst == [len(TURN)] * BURST_STEPS + [1]
     assert 0 in timed
 
 
@@ -83,8 +83,8 @@ def test_cost_stays_within_the_budget(turn_ns):
     loop = FakeLoop(gpu, turn_ns=turn_ns)
     begun_ns, count = gpu.now_ns, 8_000
     loop.turns(count)
-    spent_ns = len(gpu.asked) * gpu.cost_ns
-    a_burst_ns = BURST_TURNS * 6 * 20_000
+    spent_ns = len(gpu.calls) * gpu.cost_ns
+    a_burst_ns = BURST_STEPS * 6 * 20_000
     memory_ns = 10_000 * (gpu.now_ns - begun_ns) // SECOND
     assert spent_ns <= min((gpu.now_ns - begun_ns) / 1000, count * 12_000) + a_burst_ns + memory_ns
     assert loop.times()
@@ -111,9 +111,9 @@ def test_a_record_that_waits_for_room_in_the_queue_is_not_our_cost():
 
 
 def test_gradient_accumulation_is_one_turn(loop, unlimited):
-    begins = loop.clock._budget.turn
+    begins = loop.clock._budget.begin_step
     begun = []
-    loop.clock._budget.turn = lambda *told: begun.append(told) or begins(*told)
+    loop.clock._budget.begin_step = lambda *arguments: begun.append(arguments) or begins(*arguments)
     micro = (FETCH_END, BACKWARD_BEGIN, BACKWARD_END)
     loop.turns(10, (*micro, *micro, *micro, OPTIMIZER_BEGIN, OPTIMIZER_END))
     assert len(begun) == pytest.approx(10, abs=1)
@@ -133,9 +133,9 @@ def test_without_an_optimizer_a_backward_is_an_update(loop):
 def test_an_optimizer_that_was_compiled_since_is_no_longer_waited_for(loop):
     loop.turns(3)
     assert sum(loop.turns(4000, (FETCH_END, BACKWARD_BEGIN, BACKWARD_END)))
-    told = len(loop.times())
+    known = len(loop.times())
     loop.turns(4000, (FETCH_END, BACKWARD_BEGIN, BACKWARD_END))
-    assert len(loop.times()) > told
+    assert len(loop.times()) > known
 
 
 def test_what_is_nested_gets_no_number(loop, unlimited):
@@ -178,31 +178,31 @@ def test_alternating_updates_are_turns_of_their_own(loop):
 
 def test_nothing_is_touched_during_a_capture(loop, unlimited):
     loop.turns(3)
-    told = len(loop.times())
+    known = len(loop.times())
     loop.gpu.in_capture = True
-    loop.gpu.asked.clear()
+    loop.gpu.calls.clear()
     loop.turns(3)
-    assert set(loop.gpu.asked) == {"capturing"}
+    assert set(loop.gpu.calls) == {"is_capturing"}
     loop.gpu.in_capture = False
     loop.turns(3)
-    assert loop.clock.on and len(loop.times()) > told
+    assert loop.clock.on and len(loop.times()) > known
 
 
-def test_a_gap_tells_when_it_was_last_seen_not_done(unlimited):
+def test_a_gap_says_when_the_event_was_last_pending(unlimited):
     gpu = FakeGpu(behind_ns=250 * MS)
     loop = FakeLoop(gpu, turn_ns=100 * MS)
     loop.turns(20)
     marked, times = loop.boundaries(), loop.times()
     assert len(times) > 50
-    for number, (told, seen_ns) in times.items():
-        not_done_ns = seen_ns - told.gap_us * 1000
+    for number, (time, seen_ns) in times.items():
+        not_done_ns = seen_ns - time.gap_us * 1000
         assert marked[number].time_ns < not_done_ns <= marked[number].time_ns + gpu.behind_ns + 5_000
-        assert not told.drained
+        assert not time.stream_idle
     gpu.behind_ns = 0
     loop.turns(20)
-    told, _ = list(loop.times().values())[-1]
-    assert told.drained
-    assert told.gap_us == 1  # it was recorded at once
+    time, _ = list(loop.times().values())[-1]
+    assert time.stream_idle
+    assert time.gap_us == 1  # it was recorded at once
 
 
 def test_numbers_begin_again(loop, unlimited):
@@ -226,14 +226,14 @@ def test_the_pool_is_bounded_and_events_come_back(unlimited):
     assert loop.turn() == len(TURN)
 
 
-def test_a_look_asks_for_a_few_at_most(unlimited):
+def test_a_poll_queries_a_few_events_at_most(unlimited):
     gpu = FakeGpu(behind_ns=20 * SECOND)
     loop = FakeLoop(gpu)
     loop.turns(20)
     gpu.now_ns += 60 * SECOND
-    gpu.asked.clear()
+    gpu.calls.clear()
     loop.boundary(FETCH_END)
-    assert gpu.asked.count("done") == gpu_events.LOOK
+    assert gpu.calls.count("is_done") == gpu_events.POLL_LIMIT
 
 
 def test_another_stream_ends_the_burst(loop):
@@ -255,13 +255,13 @@ def test_the_first_event_is_the_anchor_and_others_follow(unlimited):
     assert first[1:] == (0, None)
     assert len(later) >= 4
     assert all(5 * SECOND <= elapsed_ns < 7 * SECOND for _, _, elapsed_ns in later)
-    # the sum of what they tell is the time between the first and the last
+    # their sum is the time between the first and the last
     marked = loop.boundaries()
     passed_ns = marked[later[-1][0]].time_ns - marked[first[0]].time_ns
     assert sum(elapsed_ns for *_, elapsed_ns in later) == pytest.approx(passed_ns, abs=10_000)
-    told = (GPU_TIME, GPU_ANCHOR)
-    assert [m.kind for m in loop.marked if m.flag == first[0] and m.kind in told] == [GPU_ANCHOR, GPU_TIME]
-    assert [m.kind for m in loop.marked if m.flag == later[0][0] and m.kind in told] == [GPU_TIME, GPU_ANCHOR]
+    kinds = (GPU_TIME, GPU_ANCHOR)
+    assert [m.kind for m in loop.marked if m.flag == first[0] and m.kind in kinds] == [GPU_ANCHOR, GPU_TIME]
+    assert [m.kind for m in loop.marked if m.flag == later[0][0] and m.kind in kinds] == [GPU_TIME, GPU_ANCHOR]
 
 
 def test_hours_later_times_are_as_exact(unlimited):
@@ -297,7 +297,7 @@ def test_another_device_begins_a_new_count(loop, unlimited):
     assert not waiting & set(list(loop.times())[-20:])
 
 
-def test_an_event_before_its_anchor_is_not_told(loop, unlimited):
+def test_an_event_before_its_anchor_is_dropped(loop, unlimited):
     gpu = loop.gpu
     gpu.behind_ns = SECOND
     loop.turns(3)
@@ -306,21 +306,23 @@ def test_an_event_before_its_anchor_is_not_told(loop, unlimited):
     late, early = events.pending[0], events.pending[1]
     late.event.at_ns, early.event.at_ns = gpu.now_ns, gpu.now_ns - 50 * MS
     gpu.now_ns += 10 * SECOND
-    events.resolve()
+    events.poll()
     assert late.number in loop.times() and early.number not in loop.times()
 
 
-@pytest.mark.parametrize("question", ["stream", "capturing", "drained", "new_event", "record", "done", "elapsed_ms"])
-def test_an_error_turns_it_off_for_good(loop, question):
+@pytest.mark.parametrize(
+    "method", ["stream", "is_capturing", "is_idle", "new_event", "record", "is_done", "elapsed_ms"]
+)
+def test_an_error_turns_it_off_for_good(loop, method):
     def fails(*_):
         raise RuntimeError("device-side assert")
 
-    setattr(loop.gpu, question, fails)
+    setattr(loop.gpu, method, fails)
     loop.turns(4)
     assert not loop.clock.on
-    loop.gpu.asked.clear()
+    loop.gpu.calls.clear()
     assert loop.turns(4) == [0] * 4
-    assert loop.gpu.asked == []
+    assert loop.gpu.calls == []
 
 
 def test_an_interrupt_is_the_users(loop):
@@ -331,9 +333,9 @@ def test_an_interrupt_is_the_users(loop):
     loop.gpu.error = None
     loop.turns(300)
     assert loop.clock.on
-    told = len(loop.times())
+    known = len(loop.times())
     loop.turns(300)
-    assert len(loop.times()) > told
+    assert len(loop.times()) > known
 
 
 def test_events_outlive_a_clock_that_is_closed(loop):
@@ -341,15 +343,15 @@ def test_events_outlive_a_clock_that_is_closed(loop):
     loop.clock.close()
     assert any(kept is loop.clock._events for kept in clock._abandoned)
     assert loop.turns(2) == [0, 0]
-    loop.clock.record(5)
+    loop.clock.record_event(5)
     assert not loop.clock.on
 
 
-def test_memory_is_told_once_a_second(loop):
+def test_memory_is_reported_once_a_second(loop):
     loop.turns(50)  # of 100 ms each
-    told = [(m.flag, m.value) for m in loop.marked if m.kind == TORCH_MEMORY]
-    assert told[:4] == [(0, 10), (1, 20), (2, 1), (3, 0)]
-    assert 4 * 4 <= len(told) <= 4 * 6
+    memory = [(m.flag, m.value) for m in loop.marked if m.kind == TORCH_MEMORY]
+    assert memory[:4] == [(0, 10), (1, 20), (2, 1), (3, 0)]
+    assert 4 * 4 <= len(memory) <= 4 * 6
 
 
 def test_memory_names_its_device(loop):
@@ -358,7 +360,7 @@ def test_memory_names_its_device(loop):
     assert {m.flag for m in loop.marked if m.kind == TORCH_MEMORY} == {3 << 4 | code for code in range(4)}
 
 
-def test_memory_that_is_not_known_is_not_told(loop):
+def test_unknown_memory_is_not_reported(loop):
     loop.gpu.figures = None
     loop.turns(30)
     assert loop.clock.on and loop.times()
@@ -430,51 +432,51 @@ def test_steps_of_optimizers_within_a_backward_are_part_of_it(loop, unlimited):
     assert loop.boundary(BACKWARD_END)
 
 
-def test_one_stream_tells_nothing_of_another(loop, unlimited):
+def test_a_pending_event_proves_nothing_of_another_stream(loop, unlimited):
     loop.turns(3)
     loop.gpu.behind_ns = SECOND
     loop.turns(2)
     events, gpu = loop.clock._events, loop.gpu
     first, second = events.pending[0], events.pending[1]
     events.pending[1] = second._replace(stream=FakeStream(0, 9))
-    events.resolve()  # the first is not done
+    events.poll()  # the first is not done
     gpu.now_ns += 10 * SECOND
-    events.resolve()
+    events.poll()
     assert loop.times()[first.number][0].gap_us is not None
     assert loop.times()[second.number][0].gap_us is None
 
 
-def test_a_clock_that_rests_still_tells_what_it_recorded(loop, monkeypatch):
+def test_an_idle_clock_still_reports_what_it_recorded(loop, monkeypatch):
     loop.turns(3)
     loop.gpu.behind_ns = SECOND
     loop.turns(3)
     waiting = {pending.number for pending in loop.clock._events.pending}
     assert waiting
     loop.clock._left = 0
-    monkeypatch.setattr(budget.Budget, "paid", False)
+    monkeypatch.setattr(budget.Budget, "is_paid", False)
     loop.marked.clear()
     assert loop.turns(40) == [0] * 40
     assert waiting <= set(loop.times())
     assert len([m for m in loop.marked if m.kind == TORCH_MEMORY]) >= 12
 
 
-class RestingLoop(FakeLoop):
-    """As the hooks do it: while the clock rests it is told of nothing."""
+class PausingLoop(FakeLoop):
+    """As the hooks do it: while the clock pauses they do not call it."""
 
     def __init__(self, gpu, turn_ns):
         super().__init__(gpu, turn_ns)
-        self.clock = GpuClock(gpu, self.emit, lambda: gpu.now_ns, rest=self.rest)
-        self.rests = []
-        self.resting = 0
+        self.clock = GpuClock(gpu, self.emit, lambda: gpu.now_ns, pause=self.pause)
+        self.pauses = []
+        self.paused_backwards = 0
 
-    def rest(self, backwards):
+    def pause(self, backwards):
         assert backwards > 0 and not self.clock._events.pending
-        self.rests.append(backwards)
-        self.resting = backwards
+        self.pauses.append(backwards)
+        self.paused_backwards = backwards
 
     def boundary(self, kind, key=0):
-        self.resting -= self.resting > 0 and kind == BACKWARD_BEGIN
-        if self.resting:
+        self.paused_backwards -= self.paused_backwards > 0 and kind == BACKWARD_BEGIN
+        if self.paused_backwards:
             self.emit(kind, key, 0)
             return 0
         return super().boundary(kind, key)
@@ -482,24 +484,24 @@ class RestingLoop(FakeLoop):
 
 @pytest.mark.parametrize("turn_ns", [MS, 50 * MS])
 @pytest.mark.parametrize("boundaries", [TURN, TURN[1:], (*TURN[:3], *TURN)])
-def test_a_clock_that_rests_keeps_to_its_budget_and_comes_back(turn_ns, boundaries):
+def test_a_clock_that_pauses_keeps_to_its_budget_and_resumes(turn_ns, boundaries):
     gpu = FakeGpu(cost_ns=2_000)
-    loop = RestingLoop(gpu, turn_ns)
+    loop = PausingLoop(gpu, turn_ns)
     begun_ns, count = gpu.now_ns, 3_000
     timed = loop.turns(count, boundaries)
-    spent_ns = len(gpu.asked) * gpu.cost_ns
+    spent_ns = len(gpu.calls) * gpu.cost_ns
     seconds = (gpu.now_ns - begun_ns) / SECOND
-    a_burst_ns = BURST_TURNS * 10 * 20_000
+    a_burst_ns = BURST_STEPS * 10 * 20_000
     assert spent_ns <= min(seconds * MS, count * 12_000) + a_burst_ns + 10_000 * seconds
-    assert loop.rests and len(loop.times()) >= BURST_TURNS
-    assert timed.count(len(boundaries)) >= BURST_TURNS
-    assert spent_ns >= 0.4 * min(seconds * MS, count * 12_000)  # it does not rest for longer than it must
-    told = len([m for m in loop.marked if m.kind == TORCH_MEMORY])
-    assert told >= 2 * int(seconds)
+    assert loop.pauses and len(loop.times()) >= BURST_STEPS
+    assert timed.count(len(boundaries)) >= BURST_STEPS
+    assert spent_ns >= 0.4 * min(seconds * MS, count * 12_000)  # it does not pause longer than it must
+    reported = len([m for m in loop.marked if m.kind == TORCH_MEMORY])
+    assert reported >= 2 * int(seconds)
 
 
-def test_a_loop_without_backwards_has_no_rest():
-    loop = RestingLoop(FakeGpu(cost_ns=2_000), MS)
+def test_a_loop_without_backwards_has_no_pause():
+    loop = PausingLoop(FakeGpu(cost_ns=2_000), MS)
     loop.turns(3_000, (FETCH_END, OPTIMIZER_BEGIN, OPTIMIZER_END))
-    assert not loop.rests
+    assert not loop.pauses
     assert len(loop.times()) > 50

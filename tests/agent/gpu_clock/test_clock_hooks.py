@@ -1,4 +1,4 @@
-"""The GPU clock behind the hooks: which boundaries it hears of, and that without CUDA there is none of it."""
+"""The GPU clock behind the hooks: which boundaries it times, and that there is none without CUDA."""
 
 import inspect
 
@@ -33,9 +33,9 @@ def weight():
 @pytest.fixture
 def timed(hooked, recorded, monkeypatch):
     """The hooks with a clock on a fake GPU, every turn timed; gives what they emit."""
-    monkeypatch.setattr(budget.Budget, "paid", True)
+    monkeypatch.setattr(budget.Budget, "is_paid", True)
     gpu = FakeGpu(cost_ns=1000)
-    monkeypatch.setattr(hooked, "clock", GpuClock(gpu, hooked._emit_anew, lambda: gpu.now_ns))
+    monkeypatch.setattr(hooked, "clock", GpuClock(gpu, hooked._emit_current, lambda: gpu.now_ns))
     return recorded
 
 
@@ -47,7 +47,7 @@ def loader(length):
     return torch.utils.data.DataLoader(torch.arange(float(length)))
 
 
-def test_boundaries_are_numbered_and_told_of(timed, weight):
+def test_boundaries_are_numbered_and_their_times_reported(timed, weight):
     optimizer = torch.optim.SGD([weight], lr=0.1)
     for batch in loader(6):
         (weight * batch).sum().backward()
@@ -56,8 +56,8 @@ def test_boundaries_are_numbered_and_told_of(timed, weight):
     first = numbers.index(FIRST_EVENT)
     assert numbers[first:] == [*range(FIRST_EVENT, FIRST_EVENT + len(numbers) - first - 1), 1]
     assert len(numbers) - first >= 4 * 5
-    told = flags(timed, GPU_TIME)
-    assert told == sorted(told) and set(told) <= set(numbers)
+    done = flags(timed, GPU_TIME)
+    assert done == sorted(done) and set(done) <= set(numbers)
 
 
 def test_only_batches_get_numbers(timed, weight):
@@ -130,25 +130,25 @@ def test_undone_it_is_off(timed, hooked, weight):
     assert hooked.clock is None and not clock.on
 
 
-def test_a_clock_that_rests_is_asked_again_after_so_many_backwards(timed, hooked, weight):
+def test_a_paused_clock_resumes_after_so_many_backwards(timed, hooked, weight):
     clock = hooked.clock
-    hooked._let_rest(3)
+    hooked._pause_clock(3)
     for _ in range(2):
         (weight * 2).sum().backward()
         assert hooked.clock is None
     assert not any(flags(timed, BACKWARD_BEGIN, BACKWARD_END))
     (weight * 2).sum().backward()
-    assert hooked.clock is clock and hooked.resting == 0
+    assert hooked.clock is clock and hooked.paused_backwards == 0
     for _ in range(3):
         (weight * 2).sum().backward()
     assert any(flags(timed, BACKWARD_BEGIN, BACKWARD_END))
 
 
-def test_a_clock_that_rests_is_turned_off(timed, hooked, weight):
+def test_a_paused_clock_is_turned_off(timed, hooked, weight):
     clock = hooked.clock
-    hooked._let_rest(3)
+    hooked._pause_clock(3)
     install.uninstall()
-    assert hooked.clock is None and not clock.on and not hooked.resting
+    assert hooked.clock is None and not clock.on and not hooked.paused_backwards
 
 
 def test_without_cuda_there_is_none(hooked):
@@ -181,12 +181,12 @@ def test_the_clock_starts_when_cuda_has(hooked, monkeypatch, weight):
     waiting = hooked.clock
     for _ in range(3):
         (weight * 2).sum().backward()
-    assert hooked.clock is waiting and not gpu.asked
+    assert hooked.clock is waiting and not gpu.calls
     cuda._initialized = True
     for _ in range(3):
         (weight * 2).sum().backward()
     assert isinstance(hooked.clock, GpuClock) and hooked.clock.on
-    assert "record" in gpu.asked
+    assert "record" in gpu.calls
 
 
 def test_a_torch_that_lacks_what_is_needed_has_no_clock(hooked, monkeypatch, weight):
@@ -213,16 +213,16 @@ def test_captures_are_followed_and_that_is_undone(hooked, monkeypatch, module, n
     assert not captures.any_open()
 
 
-#: A training on the CPU, of a torch that says that it has CUDA: whoever asked the driver anything would fail.
+#: A training on the CPU, of a torch that claims to have CUDA: any call of the driver would fail.
 TRAINING = """
 import json, os, sys, torch
 
-def asked(*_):
+def called(*_):
     os._exit(9)
 
 for name in ("_cuda_init", "_cuda_getDevice", "_cuda_getCurrentStream", "_cuda_isCurrentStreamCapturing",
              "_cuda_memoryStats", "_cuda_hasPrimaryContext"):
-    setattr(torch._C, name, asked)
+    setattr(torch._C, name, called)
 runtime = sys.modules.get("_tuimon_agent.runtime")
 waiting = runtime is not None
 if waiting:
@@ -262,19 +262,20 @@ class Clock:
 
 runtime.clock = Clock()
 if sys.argv[1:]:
-    runtime._let_rest(5)
+    runtime._pause_clock(5)
 reading, writing = os.pipe()
 child = os.fork()
 if not child:
-    told = [runtime.clock is None and not runtime.resting, Clock.left == os.getpid()]
-    os.write(writing, json.dumps(told).encode())
+    found = [runtime.clock is None and not runtime.paused_backwards, Clock.left == os.getpid()]
+    os.write(writing, json.dumps(found).encode())
     os._exit(0)
 os.waitpid(child, 0)
-print(json.dumps([json.loads(os.read(reading, 100)), Clock.left, isinstance(runtime.clock or runtime._rested, Clock)]))
-runtime.clock = runtime._rested = None
+kept = isinstance(runtime.clock or runtime._paused_clock, Clock)
+print(json.dumps([json.loads(os.read(reading, 100)), Clock.left, kept]))
+runtime.clock = runtime._paused_clock = None
 """
 
 
-@pytest.mark.parametrize("rests", [[], ["rests"]])
-def test_a_forked_child_has_none(tmp_path, rests):
-    assert said(python("-c", FORK, *rests, env=environment(tmp_path / "rings"))) == [[True, True], None, True]
+@pytest.mark.parametrize("paused", [[], ["paused"]])
+def test_a_forked_child_has_none(tmp_path, paused):
+    assert said(python("-c", FORK, *paused, env=environment(tmp_path / "rings"))) == [[True, True], None, True]

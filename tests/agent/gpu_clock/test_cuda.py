@@ -1,4 +1,4 @@
-"""CUDA through torch, on a torch that has only the names which are asked for; and captures of graphs."""
+"""CUDA through torch, on a torch that has only the names which are used; and captures of graphs."""
 
 import threading
 from types import SimpleNamespace
@@ -43,7 +43,7 @@ class Cuda:
         self.held = held
         self.current = 0
         self.current_streams = {0: (0, 0, 1), 1: (0, 1, 1)}
-        self.looks = 0
+        self.queries = 0
         self.capturing = False
         self.Stream, self.Event = Stream, Event
         native = SimpleNamespace(
@@ -61,7 +61,7 @@ class Cuda:
         return 2
 
     def _has_context(self, index):
-        self.looks += 1
+        self.queries += 1
         return index in self.held
 
     def _stats(self, index):
@@ -87,7 +87,7 @@ def test_a_stream_is_itself():
     cuda.current_streams[0] = (7, 0, 1)
     other = of.stream()
     assert other is not first and other != first
-    assert of.drained(first) and not of.drained(other)
+    assert of.is_idle(first) and not of.is_idle(other)
     cuda.current_streams[0] = (0, 0, 1)
     assert of.stream() is first
 
@@ -97,7 +97,7 @@ def test_streams_that_come_and_go_are_not_all_kept():
     for number in range(500):
         cuda.current_streams[0] = (number, 0, 1)
         of.stream()
-    assert len(of._streams) <= cuda_events._STREAMS
+    assert len(of._streams) <= cuda_events._STREAMS_LIMIT
 
 
 def test_an_older_torch_gives_no_tuple():
@@ -111,10 +111,10 @@ def test_an_older_torch_gives_no_tuple():
 def test_events():
     _, of = device({0: 1000})
     event, stream = of.new_event(), of.stream()
-    assert event.timed and not of.done(event)
+    assert event.timed and not of.is_done(event)
     of.record(event, stream)
     assert event.recorded is stream.handle
-    assert of.done(event)
+    assert of.is_done(event)
     assert of.elapsed_ms(event, event) == 1.5
 
 
@@ -145,39 +145,39 @@ def test_the_current_device_where_nobody_counts_memory():
     assert of.memory() is None
 
 
-def test_the_device_in_use_is_looked_for_once_a_second():
+def test_the_device_in_use_is_searched_for_once_a_second():
     now_s = [0.0]
     cuda, of = device({}, clock=lambda: now_s[0])
     for _ in range(100):
         assert of.stream() is None
-    looks = cuda.looks
-    assert looks == 2
+    queries = cuda.queries
+    assert queries == 2
     cuda.held[0] = 1000
-    now_s[0] += cuda_events.LOOK_AGAIN_S
+    now_s[0] += cuda_events.SEARCH_S
     assert of.stream().device_index == 0
-    looks = cuda.looks
+    queries = cuda.queries
     of.stream()
-    assert cuda.looks == looks
+    assert cuda.queries == queries
 
 
-def test_without_a_word_on_contexts_memory_decides():
+def test_where_contexts_are_unknown_memory_decides():
     cuda, of = device({0: 0, 1: 1000}, current=1)
     del cuda.torch._C._cuda_hasPrimaryContext
     assert of.stream().device_index == 1
 
 
 class Graph:
-    def __init__(self, told):
-        self.told = told
+    def __init__(self, seen):
+        self.seen = seen
 
     def capture_begin(self, pool=None):
-        self.told.append(captures.any_open())
+        self.seen.append(captures.any_open())
         if pool == "bad":
             raise RuntimeError("cannot capture")
 
     def capture_end(self):
-        self.told.append(captures.any_open())
-        if self.told[0] == "broken":
+        self.seen.append(captures.any_open())
+        if self.seen[0] == "broken":
             raise RuntimeError("invalidated")
 
 
@@ -193,7 +193,7 @@ def graph_class():
     captures.hook(SimpleNamespace(CUDAGraph=Followed), setattr, lambda: waited.append(captures.any_open()))
     Followed.waited = waited
     yield Followed
-    captures.forget()
+    captures.clear()
 
 
 def test_a_capture_is_known_from_before_it_begins_until_it_has_ended(graph_class):
@@ -203,7 +203,7 @@ def test_a_capture_is_known_from_before_it_begins_until_it_has_ended(graph_class
     assert captures.any_open() and graph_class.waited == [True]
     graph.capture_end()
     assert not captures.any_open()
-    assert graph.told == [True, True]
+    assert graph.seen == [True, True]
 
 
 def test_captures_that_fail_are_over(graph_class):
@@ -219,20 +219,20 @@ def test_captures_that_fail_are_over(graph_class):
 
 def test_a_capture_in_another_thread_counts(graph_class):
     _, of = device({0: 1000})
-    assert not of.capturing()
+    assert not of.is_capturing()
     graph = graph_class([])
     thread = threading.Thread(target=graph.capture_begin)
     thread.start()
     thread.join()
-    assert of.capturing()
+    assert of.is_capturing()
     graph.capture_end()
-    assert not of.capturing()
+    assert not of.is_capturing()
 
 
 def test_a_capture_that_torch_alone_knows_of_counts():
     cuda, of = device({0: 1000})
     cuda.capturing = True
-    assert of.capturing()
+    assert of.is_capturing()
 
 
 def test_a_torch_without_graphs():
@@ -241,7 +241,7 @@ def test_a_torch_without_graphs():
 
 
 def test_a_capture_waits_until_the_clock_has_let_go(monkeypatch):
-    monkeypatch.setattr(gpu_clock, "LET_PASS_S", 60.0)
+    monkeypatch.setattr(gpu_clock, "RELEASE_TIMEOUT_S", 60.0)
     gpu = FakeGpu()
     loop = FakeLoop(gpu)
     loop.turns(2)
@@ -257,11 +257,11 @@ def test_a_capture_waits_until_the_clock_has_let_go(monkeypatch):
 
     def capture():
         coming.set()
-        loop.clock.let_pass()
+        loop.clock.wait_for_release()
         order.append("captured")
 
     gpu.record = record
-    threads = [threading.Thread(target=lambda: loop.clock.record(loop.clock._events.next_number()))]
+    threads = [threading.Thread(target=lambda: loop.clock.record_event(loop.clock._events.next_number()))]
     threads[0].start()
     assert recording.wait(30)
     threads.append(threading.Thread(target=capture))
@@ -274,10 +274,10 @@ def test_a_capture_waits_until_the_clock_has_let_go(monkeypatch):
 
 
 def test_a_capture_does_not_wait_for_ever(monkeypatch):
-    monkeypatch.setattr(gpu_clock, "LET_PASS_S", 0.001)
+    monkeypatch.setattr(gpu_clock, "RELEASE_TIMEOUT_S", 0.001)
     loop = FakeLoop(FakeGpu())
     with loop.clock._touching:
-        loop.clock.let_pass()
+        loop.clock.wait_for_release()
     assert not loop.clock._touching.locked()
 
 
@@ -293,9 +293,9 @@ class LateCuda:
 def test_the_clock_begins_when_the_program_has_initialised_cuda():
     cuda, begun = LateCuda(), []
     waiting = WaitingClock(cuda, lambda: begun.append(True))
-    assert waiting.number(BACKWARD_BEGIN) == 0 and not begun
+    assert waiting.event_number(BACKWARD_BEGIN) == 0 and not begun
     cuda._initialized = True
-    assert waiting.number(BACKWARD_BEGIN) == 0 and begun
+    assert waiting.event_number(BACKWARD_BEGIN) == 0 and begun
 
 
 def test_a_forked_child_begins_one_only_where_cuda_was_not_initialised():
@@ -303,7 +303,7 @@ def test_a_forked_child_begins_one_only_where_cuda_was_not_initialised():
     waiting = WaitingClock(cuda, lambda: begun.append(True))
     assert waiting.in_child() is waiting
     cuda._initialized = cuda.bad_fork = True
-    waiting.number(BACKWARD_BEGIN)
+    waiting.event_number(BACKWARD_BEGIN)
     assert not begun
     assert waiting.in_child() is None
 
@@ -311,10 +311,10 @@ def test_a_forked_child_begins_one_only_where_cuda_was_not_initialised():
 def test_a_clock_leaves_its_events_to_its_parent():
     loop = FakeLoop(FakeGpu())
     loop.turns(4)
-    loop.gpu.asked.clear()
+    loop.gpu.calls.clear()
     assert loop.clock.in_child() is None
     assert loop.turns(3) == [0, 0, 0]
-    assert loop.gpu.asked == []
+    assert loop.gpu.calls == []
 
 
 def test_a_torch_without_cuda():

@@ -30,7 +30,7 @@ class IdleGpu(FakeGpu):
 @pytest.fixture
 def follower(hooked, monkeypatch):
     """Follows this process's ring; every turn is timed."""
-    monkeypatch.setattr(budget.Budget, "paid", True)
+    monkeypatch.setattr(budget.Budget, "is_paid", True)
     monkeypatch.setattr(hooked, "clock", GpuClock(IdleGpu(), hooked.emit))
     reader = RingReader(hooked.writer().path)
     yield RingFollower(reader, 3600.0, time.monotonic_ns())

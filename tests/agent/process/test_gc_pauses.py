@@ -78,13 +78,13 @@ def test_the_users_own_callbacks_stay_where_they_are(installed):
     gc_pauses.uninstall()
     assert gc.callbacks[-1] is own
     assert seen[:2] == ["start", "stop"]
-    assert not gc_pauses.watched()
+    assert not gc_pauses.is_installed()
 
 
 def test_a_program_may_throw_ours_out(installed):
-    assert gc_pauses.watched()
+    assert gc_pauses.is_installed()
     gc.callbacks.clear()
-    assert not gc_pauses.watched()
+    assert not gc_pauses.is_installed()
     gc_pauses.uninstall()
     assert gc.callbacks == []
 

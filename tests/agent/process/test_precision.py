@@ -43,5 +43,5 @@ def test_tf32_by_its_new_name(tmp_path):
 
 def test_an_optimizer_of_another_kind_harms_nothing(monkeypatch):
     monkeypatch.setattr(precision, "_types", [])
-    precision.see(object())
+    precision.read_dtypes(object())
     assert precision.facts() == {}

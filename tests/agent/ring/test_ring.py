@@ -119,7 +119,7 @@ def test_a_slot_torn_for_good_is_skipped_once_others_follow(writer, reader):
         reader.read()
     assert reader.dropped == 0  # it may still be completed
     emit_values(writer, [3])
-    got = [values(reader.read()) for _ in range(RingReader.PATIENCE)]
+    got = [values(reader.read()) for _ in range(RingReader.HOLE_READS)]
     assert got == [[], [], [3]]
     assert reader.dropped == 1
 
@@ -129,7 +129,7 @@ def test_interrupted_between_taking_and_writing(writer, reader):
     for _ in range(3):
         writer.emit(layout.MARK, -1)  # takes a slot and cannot fill it: what KeyboardInterrupt can do
     emit_values(writer, [2, 3])
-    got = [values(reader.read()) for _ in range(RingReader.PATIENCE)]
+    got = [values(reader.read()) for _ in range(RingReader.HOLE_READS)]
     assert got == [[1], [], [2, 3]]
     assert reader.dropped == 3
 
@@ -140,7 +140,7 @@ def test_an_interrupted_slot_is_an_old_one_after_a_lap(writer, reader):
         reader.read()
     writer.emit(layout.MARK, -1)
     emit_values(writer, [7])
-    got = [values(reader.read()) for _ in range(RingReader.PATIENCE)]
+    got = [values(reader.read()) for _ in range(RingReader.HOLE_READS)]
     assert got == [[], [], [7]]
 
 

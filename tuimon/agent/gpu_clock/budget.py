@@ -1,38 +1,41 @@
 """What the GPU clock may cost the training."""
 
-#: Of the time, one part in so many.
-SHARE = 1000
-#: A turn of the loop on average, however long it is.
-TURN_NS = 12_000
+#: Of the training's time, at most one part in this many.
+TIME_PARTS = 1000
+#: Of a step, at most this on average, however long the step is.
+STEP_COST_NS = 12_000
 
 
 class Budget:
-    """Every turn pays a little of what was spent; when all is paid, more may be spent. Nothing is saved up."""
+    """A debt that each step pays off a little; new costs are allowed while there is none. Nothing is saved up.
+
+    In steps of 4 ms each step pays 4 us: after a cost of 40 us the next is allowed ten steps later.
+    """
 
     def __init__(self, now_ns: int) -> None:
         self._debt_ns = 0
-        self._begun_ns = now_ns
-        self.turn_ns = 0  # how long turns take
+        self._step_began_ns = now_ns
+        self.step_ns = 0  # how long steps take
 
     @property
-    def paid(self) -> bool:
+    def is_paid(self) -> bool:
         """Whether nothing is owed."""
         return self._debt_ns <= 0
 
-    def turn(self, now_ns: int, count: int = 1) -> bool:
-        """Another turn of the loop begins, so many after the one before; returns ``paid``."""
-        self.turn_ns = (now_ns - self._begun_ns) // count
-        self._begun_ns = now_ns
-        self._debt_ns = max(0, self._debt_ns - count * self._allowed_ns())
-        return self.paid
+    def begin_step(self, now_ns: int, count: int = 1) -> bool:
+        """Begin a step, ``count`` steps after the last that was begun here; returns ``is_paid``."""
+        self.step_ns = (now_ns - self._step_began_ns) // count
+        self._step_began_ns = now_ns
+        self._debt_ns = max(0, self._debt_ns - count * self._payment_ns())
+        return self.is_paid
 
-    def turns_owed(self) -> int:
-        """In so many turns all is paid."""
-        return self._debt_ns // max(1, self._allowed_ns())
-
-    def _allowed_ns(self) -> int:
-        return min(TURN_NS, self.turn_ns // SHARE)
+    def steps_owed(self) -> int:
+        """How many steps it takes until all is paid."""
+        return self._debt_ns // max(1, self._payment_ns())
 
     def spend(self, cost_ns: int) -> None:
-        """It took so long."""
+        """Owe what something has cost."""
         self._debt_ns += cost_ns
+
+    def _payment_ns(self) -> int:
+        return min(STEP_COST_NS, self.step_ns // TIME_PARTS)

@@ -1,18 +1,18 @@
-"""The GPU clock: events at the boundaries of the training loop, and when the GPU came to them, without ever waiting.
+"""The GPU clock: records events at the boundaries of the training loop and reads the times the GPU reached them at.
 
-A hook asks for the number of its boundary's event, emits its marker with it, and then has the event recorded: so the
-marker's time is never later than the event's. Turns of the loop are timed in bursts, as far as the budget goes; what
-the GPU has come to is told at the beginning of later turns.
+A hook gets the number of its boundary's event, emits its marker with it, and then has the event recorded: so the
+marker's time is never later than the event's. Steps are timed in bursts, as far as the budget goes; events that are
+done are reported at the beginning of later steps. Nothing ever waits for the GPU.
 
-What it asks of a device (``cuda_events.CudaDevice``; a simulated one in the tests), none of which may wait for it:
+The device that it drives (``cuda.CudaDevice``; a simulated one in the tests) has these methods, none of which waits:
 
-    stream()               the current stream: equal for one and the same stream, with ``device_index``; None: there is
-                           no device in use
-    capturing()            whether events may not be touched, because a graph is being captured
-    drained(stream)        whether it has nothing left to do
+    stream()               the current stream, equal for one and the same stream, with ``device_index``; None while no
+                           device is in use
+    is_capturing()         whether events must not be touched, because a graph is being captured
+    is_idle(stream)        whether nothing is queued in it
     new_event()            an event that takes times
     record(event, stream)
-    done(event)            whether the device has come to it
+    is_done(event)         whether the device has reached it
     elapsed_ms(a, b)       float32; both are done
     memory()               of the current device, by torch's allocator: bytes allocated, reserved; retries, failures.
                            Or None
@@ -27,30 +27,31 @@ from .budget import Budget
 from .events import Emit, EventChain
 from .turns import NESTED, TURN_BEGINS, Turns
 
-#: So many turns in a row are timed: a loop whose turns alternate is seen whole.
-BURST_TURNS = 8
-#: A rest of fewer turns is not worth it.
-LEAST_REST = 4
-#: So long (of the loop's own time) between two looks at the allocator.
+#: How many steps in a row are timed: a loop whose steps alternate is seen whole.
+BURST_STEPS = 8
+#: The clock does not pause for fewer steps than this.
+SHORTEST_PAUSE_STEPS = 4
+#: How often the allocator's figures are read (by the loop's own time).
 MEMORY_NS = 1_000_000_000
-#: No more than this is charged for one boundary: where the queue of launches is full, recording waits for room, and the
-#: next launch would have waited instead; and a thread that lost its core, or the GIL, has not spent that time on us.
-MOST_RECORD_NS = 30_000
-MOST_BEGIN_NS = 300_000
-#: A capture that begins in another thread waits so long at most.
-LET_PASS_S = 0.1
+#: Most that is charged for one boundary, and for one poll. Where the queue of launches is full, recording waits for
+#: room and the next launch would have waited instead; and a thread that lost its core, or the GIL, has not spent that
+#: time on us.
+MAX_RECORD_COST_NS = 30_000
+MAX_POLL_COST_NS = 300_000
+#: Most that a capture that begins in another thread waits for a record.
+RELEASE_TIMEOUT_S = 0.1
 
 _MEMORY_CODES = (MEMORY_ALLOCATED, MEMORY_RESERVED, MEMORY_RETRIES, MEMORY_OOMS)
 
-#: What must never be freed: events of a device that failed, or of the process that this one was forked from.
+#: Events that must never be freed: of a device that failed, or of the process that this one was forked from.
 _abandoned: List[Any] = []
 
 
 class GpuClock:
-    """``number`` and then ``record`` at every boundary of the loop; never raises, never waits for another thread.
+    """``event_number`` and then ``record_event`` at every boundary; never raises, never waits for another thread.
 
-    ``rest``, if there is one, is told that no boundary needs to be told of for so many backward passes: to follow turns
-    that are not timed takes 2 us a boundary where the code is cold.
+    ``pause``, where given, is called with a number of backward passes in which the clock needs no boundary: to follow
+    steps that are not timed takes 2 us a boundary where the code is cold.
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class GpuClock:
         device: Any,
         emit: Emit,
         now_ns: Callable[[], int] = time.monotonic_ns,
-        rest: Optional[Callable[[int], None]] = None,
+        pause: Optional[Callable[[int], None]] = None,
     ) -> None:
         self.on = True
         self._device = device
@@ -68,42 +69,42 @@ class GpuClock:
         self._budget = Budget(now_ns())
         self._events = EventChain(device, emit, now_ns)
         self._stream: Any = None  # of this burst
-        self._left = 0  # turns of this burst that are still to be timed, this one included
+        self._left = 0  # steps of this burst that are still to be timed, the current one included
         self._memory_due_ns = 0
-        self._rest = rest
-        self._rested = 0  # turns since the last that was followed
-        self._look_due = False  # a turn has begun
+        self._pause = pause
+        self._paused_steps = 0  # since the last step that was followed
+        self._poll_due = False  # a step has begun
         # Held around all that touches the device. Whoever finds it held goes away: it is this very thread, interrupted.
         self._touching = allocate_lock()
 
-    def number(self, kind: int, key: int = 0) -> int:
-        """The number of this boundary's event, 0 without one; ``key``: id of the optimizer."""
+    def event_number(self, kind: int, key: int = 0) -> int:
+        """The number for this boundary's event, 0 where it gets none; ``key``: id of the optimizer."""
         if not self.on:
             return 0
         try:
             boundary = self._turns.boundary(kind, key) if self._left else self._turns.untimed(kind, key)
-            if boundary == NESTED or not (self._turn_begins() if boundary == TURN_BEGINS else self._left):
+            if boundary == NESTED or not (self._begin_step() if boundary == TURN_BEGINS else self._left):
                 return 0
             number = self._events.next_number()
-            if not number:  # all that there may be are waiting: no record will follow
-                self._look_now()
+            if not number:  # all events are pending: no record will follow
+                self._poll_now()
             return number
         except Exception:
             self.close()
             return 0
 
-    def record(self, number: int) -> None:
-        """Record the event of the boundary that has got this number."""
+    def record_event(self, number: int) -> None:
+        """Record the event with this number, right after its boundary's marker."""
         if not self.on or not self._touching.acquire(False):
             return
         try:
             begun_ns = self._now_ns()
             self._record(number, begun_ns)
             recorded_ns = self._now_ns()
-            self._budget.spend(min(recorded_ns - begun_ns, MOST_RECORD_NS))
-            if self._look_due:
-                self._look(recorded_ns)
-                self._budget.spend(min(self._now_ns() - recorded_ns, MOST_BEGIN_NS))
+            self._budget.spend(min(recorded_ns - begun_ns, MAX_RECORD_COST_NS))
+            if self._poll_due:
+                self._poll(recorded_ns)
+                self._budget.spend(min(self._now_ns() - recorded_ns, MAX_POLL_COST_NS))
         except Exception:  # an error of the device surfaces in the user's own next call
             self.close()
         finally:
@@ -115,79 +116,80 @@ class GpuClock:
         _abandoned.append(self._events)
 
     def in_child(self) -> None:
-        """What a forked child goes on with: nothing, and its parent's events stay as they are."""
+        """The clock of a forked child: none. The parent's events stay as they are."""
         self.close()
 
-    def let_pass(self) -> None:
-        """Return when no other thread touches the device, but soon: a record may be waiting for the device itself."""
-        if self._touching.acquire(True, LET_PASS_S):
+    def wait_for_release(self) -> None:
+        """Wait until no other thread touches the device, but briefly: a record may be waiting for the device itself."""
+        if self._touching.acquire(True, RELEASE_TIMEOUT_S):
             self._touching.release()
 
     def _record(self, number: int, begun_ns: int) -> None:
         device = self._device
-        if device.capturing():
+        if device.is_capturing():
             return
         stream = device.stream()
         if self._stream is None and stream is not None:
             self._stream = stream
-            self._events.use(stream)
-        elif stream is None or stream != self._stream:  # what lies between the two is no duration
+            self._events.use_stream(stream)
+        elif stream is None or stream != self._stream:  # between events of two streams there is no duration
             self._left = 0
             return
-        drained = device.drained(stream)
-        event = self._events.take()
+        stream_idle = device.is_idle(stream)
+        event = self._events.pooled_event()
         device.record(event, stream)
-        self._events.add(number, event, drained, begun_ns)
+        self._events.add_recorded(number, event, stream_idle, begun_ns)
 
-    def _turn_begins(self) -> bool:
-        """Whether its first boundary is timed: as the first of this turn, or as the end of the one before."""
+    def _begin_step(self) -> bool:
+        """Whether the step's first boundary is timed: as the first of this step, or as the end of the one before."""
         begun_ns = self._now_ns()
-        paid = self._budget.turn(begun_ns, 1 + self._rested)
-        self._rested = 0
+        is_paid = self._budget.begin_step(begun_ns, 1 + self._paused_steps)
+        self._paused_steps = 0
         timed = self._left > 0
-        if not (timed or paid or self._events.pending or begun_ns >= self._memory_due_ns):
-            self._may_rest(begun_ns)
+        if not (timed or is_paid or self._events.pending or begun_ns >= self._memory_due_ns):
+            self._consider_pause(begun_ns)
             return False
-        self._look_due = True
+        self._poll_due = True
         self._left = max(0, self._left - 1)
-        if not self._left and self._budget.paid:
-            self._left = BURST_TURNS
+        if not self._left and self._budget.is_paid:
+            self._left = BURST_STEPS
             if not timed:
                 self._stream = None
         if timed or self._left:
-            return True  # the look comes after the event: what it costs lies in no fetch
-        self._look_now()
+            return True  # polled after the event is recorded, so that the poll's cost lies in no fetch
+        self._poll_now()
         return False
 
-    def _look_now(self) -> None:
-        if not self._look_due or not self._touching.acquire(False):
+    def _poll_now(self) -> None:
+        if not self._poll_due or not self._touching.acquire(False):
             return
         try:
             begun_ns = self._now_ns()
-            self._look(begun_ns)
-            self._budget.spend(min(self._now_ns() - begun_ns, MOST_BEGIN_NS))
+            self._poll(begun_ns)
+            self._budget.spend(min(self._now_ns() - begun_ns, MAX_POLL_COST_NS))
         finally:
             self._touching.release()
 
-    def _may_rest(self, now_ns: int) -> None:
-        """Until all is paid, or memory is to be told of; the turn that follows the rest is not followed whole."""
-        turns = min(self._budget.turns_owed(), (self._memory_due_ns - now_ns) // max(1, self._budget.turn_ns)) - 1
-        if self._rest is not None and turns >= LEAST_REST and self._turns.backwards:
-            self._rested = turns
-            self._rest(turns * self._turns.backwards)
+    def _consider_pause(self, now_ns: int) -> None:
+        """Pause until all is paid, or memory is due; the step after the pause is not followed whole."""
+        budget = self._budget
+        steps = min(budget.steps_owed(), (self._memory_due_ns - now_ns) // max(1, budget.step_ns)) - 1
+        if self._pause is not None and steps >= SHORTEST_PAUSE_STEPS and self._turns.backwards:
+            self._paused_steps = steps
+            self._pause(steps * self._turns.backwards)
 
-    def _look(self, now_ns: int) -> None:
-        """Tell of events that are done, and once a second of memory; nobody else touches the device."""
-        self._look_due = False
-        wants_memory = now_ns >= self._memory_due_ns
-        if not (wants_memory or self._events.pending) or self._device.capturing():
+    def _poll(self, now_ns: int) -> None:
+        """Report events that are done, and memory once a second; no other thread touches the device."""
+        self._poll_due = False
+        memory_due = now_ns >= self._memory_due_ns
+        if not (memory_due or self._events.pending) or self._device.is_capturing():
             return
-        self._events.resolve()
-        if wants_memory:
+        self._events.poll()
+        if memory_due:
             self._memory_due_ns = now_ns + MEMORY_NS
-            self._tell_memory()
+            self._emit_memory()
 
-    def _tell_memory(self) -> None:
+    def _emit_memory(self) -> None:
         stream: Optional[Any] = self._device.stream()
         figures = None if stream is None else self._device.memory()
         if figures is None or stream is None:

@@ -1,4 +1,4 @@
-"""CUDA (and ROCm) as the GPU clock asks for it, through torch; see ``gpu_clock`` for what each question means.
+"""CUDA (and ROCm), through torch, as the GPU clock drives it; ``clock`` says what each method means.
 
 Nothing here waits for a GPU, initialises CUDA, or makes a context on a device that has none. torch's own methods in C
 are called where the public ones wrap them: half a microsecond each. An adapter for other accelerators would stand
@@ -8,10 +8,10 @@ beside this one, over ``torch.Event(device, enable_timing=True)`` and ``torch.ac
 import time
 from typing import Any, Callable, Dict, NamedTuple, Optional, Set
 
-#: Where the current device is not in use, so long until it is asked again which one is.
-LOOK_AGAIN_S = 1.0
-#: Streams whose objects are kept; programs have a few.
-_STREAMS = 64
+#: How often the device in use is searched for, where it is not the current one.
+SEARCH_S = 1.0
+#: Most streams whose objects are kept; programs have a few.
+_STREAMS_LIMIT = 64
 
 
 class CudaStream:
@@ -34,7 +34,7 @@ class Memory(NamedTuple):
 
 
 class CudaDevice:
-    """The device that this process uses: the current one, or where that holds no memory, the one that holds most."""
+    """The device that this process uses: the current one, or if that holds no memory, the one that holds most."""
 
     def __init__(
         self, torch: Any, any_capture: Callable[[], bool], now_s: Callable[[], float] = time.monotonic
@@ -45,33 +45,33 @@ class CudaDevice:
         self._any_capture = any_capture
         self._now_s = now_s
         event = getattr(self._native, "_CudaEventBase", torch.cuda.Event)
-        self._record, self.done, self.elapsed_ms = event.record, event.query, event.elapsed_time
+        self._record, self.is_done, self.elapsed_ms = event.record, event.query, event.elapsed_time
         self._query = getattr(self._native, "_CudaStreamBase", torch.cuda.Stream).query
         self._streams: Dict[Any, CudaStream] = {}
         self._holding: Set[int] = set()  # devices that hold memory
-        self._substitute: Optional[int] = None  # for the current device, as long as that holds none
-        self._substituted: Optional[int] = None
-        self._look_again_s = 0.0
+        self._found: Optional[int] = None  # the device in use while the current one holds no memory
+        self._searched_for: Optional[int] = None  # the current device at that search
+        self._search_due_s = 0.0
 
     def stream(self) -> Optional[CudaStream]:
-        """The current stream of the device in use; None: no device is."""
+        """The current stream of the device in use; None while none is."""
         index = self._device()
         if index is None:
             return None
         data = self._native._cuda_getCurrentStream(index)
         known = self._streams.get(data)
-        return known if known is not None and known.device_index == index else self._remember(data, index)
+        return known if known is not None and known.device_index == index else self._new_stream(data, index)
 
-    def capturing(self) -> bool:
-        """Whether any graph is being captured that is known of."""
+    def is_capturing(self) -> bool:
+        """Whether a graph is being captured, in any thread that the hooks see or in this one."""
         return self._any_capture() or bool(self._native._cuda_isCurrentStreamCapturing())
 
-    def drained(self, stream: CudaStream) -> bool:
+    def is_idle(self, stream: CudaStream) -> bool:
         """``cudaStreamQuery``."""
         return bool(self._query(stream.handle))
 
     def new_event(self) -> Any:
-        """An event; the driver's own is made when it is first recorded."""
+        """An event; the driver makes its own when it is first recorded."""
         return self._cuda.Event(enable_timing=True)
 
     def record(self, event: Any, stream: CudaStream) -> None:
@@ -79,7 +79,7 @@ class CudaDevice:
         self._record(event, stream.handle)
 
     def memory(self) -> Optional[Memory]:
-        """Of the device in use; None where the allocator keeps no count. Peaks are the user's to reset."""
+        """The allocator's figures for the device in use; None where it keeps none. No peaks: the user resets those."""
         index = self._device()
         return None if index is None else self._memory(index)
 
@@ -88,13 +88,13 @@ class CudaDevice:
         if current in self._holding:
             return int(current)
         now_s = self._now_s()
-        if current != self._substituted or now_s >= self._look_again_s:
-            self._substitute, self._substituted = self._find(current), current
-            self._look_again_s = now_s + LOOK_AGAIN_S
-        return self._substitute
+        if current != self._searched_for or now_s >= self._search_due_s:
+            self._found, self._searched_for = self._search(current), current
+            self._search_due_s = now_s + SEARCH_S
+        return self._found
 
-    def _find(self, current: int) -> Optional[int]:
-        """A program may hold everything on a device that it has not made the current one."""
+    def _search(self, current: int) -> Optional[int]:
+        """The device in use: a program may hold everything on one that it has not made the current one."""
         held = {index: self._held_bytes(index) for index in range(self._cuda.device_count()) if self._is_in_use(index)}
         if held.get(current):
             self._holding.add(current)
@@ -103,7 +103,7 @@ class CudaDevice:
         return most if most is not None and (held[most] or most == current) else None
 
     def _is_in_use(self, index: int) -> bool:
-        """Whether there is a context: to make one takes hundreds of megabytes of the device."""
+        """Whether the device has a context: making one takes hundreds of megabytes of its memory."""
         has_context = getattr(self._native, "_cuda_hasPrimaryContext", None)
         return bool(has_context(index)) if has_context else self._held_bytes(index) > 0
 
@@ -116,16 +116,16 @@ class CudaDevice:
             stats = self._native._cuda_memoryStats(index)
             allocated, reserved = (stats[name]["all"]["current"] for name in ("allocated_bytes", "reserved_bytes"))
             return Memory(allocated, reserved, stats["num_alloc_retries"], stats["num_ooms"])
-        except Exception:  # a pluggable allocator counts nothing, and says so by raising
+        except Exception:  # a pluggable allocator counts nothing and raises
             return None
 
-    def _remember(self, data: Any, index: int) -> CudaStream:
+    def _new_stream(self, data: Any, index: int) -> CudaStream:
         if isinstance(data, tuple):
             named = dict(zip(("stream_id", "device_index", "device_type"), data))
             handle = self._cuda.Stream(**named)
         else:  # torch 1
             handle = self._cuda.current_stream(index)
-        if len(self._streams) >= _STREAMS:
+        if len(self._streams) >= _STREAMS_LIMIT:
             self._streams.clear()
         stream = self._streams[data] = CudaStream(index, handle)
         return stream
@@ -134,27 +134,27 @@ class CudaDevice:
 class WaitingClock:
     """Stands in for the GPU clock until the program has initialised CUDA, which it may do late."""
 
-    def __init__(self, cuda: Any, begin: Callable[[], None]) -> None:
+    def __init__(self, cuda: Any, start_clock: Callable[[], None]) -> None:
         self._cuda = cuda
-        self._begin = begin
+        self._start_clock = start_clock
 
-    def number(self, kind: int, key: int = 0) -> int:
-        """No events yet."""
+    def event_number(self, kind: int, key: int = 0) -> int:
+        """0, as there are no events yet; starts the clock once CUDA is initialised."""
         if getattr(self._cuda, "_initialized", True) and self._cuda.is_initialized():
-            self._begin()
+            self._start_clock()
         return 0
 
-    def record(self, number: int) -> None:
-        """There is nothing to record."""
+    def record_event(self, number: int) -> None:
+        """Nothing to record."""
 
     def close(self) -> None:
-        """There is nothing to give up."""
+        """Nothing to turn off."""
 
-    def let_pass(self) -> None:
-        """Nothing is being touched."""
+    def wait_for_release(self) -> None:
+        """Nothing touches the device."""
 
     def in_child(self) -> "Optional[WaitingClock]":
-        """What a forked child goes on with: CUDA works there only where the parent had not initialised it."""
+        """The clock of a forked child: CUDA works there only if the parent had not initialised it."""
         return None if getattr(self._cuda, "_initialized", True) else self
 
 

@@ -1,4 +1,4 @@
-"""First thing in every Python process under ``tuimon run``: waits for torch, gives way to the user's sitecustomize.
+"""Runs first in every Python process under ``tuimon run``: waits for torch, then runs the user's sitecustomize.
 
 Must stay harmless in interpreters that tuimon does not support: this file parses and runs from Python 2.7 on.
 """
@@ -14,13 +14,13 @@ def _leave_path(inject):
     sys.path_importer_cache.pop(inject, None)
 
 
-def _arm(target):
+def _arm(agent):
     # type: (str) -> None
-    """Make the target folder a package under a private name and have it wait for torch."""
+    """Make the agent's folder a package under a private name and have it wait for torch."""
     if sys.version_info < (3, 9) or os.environ.get("TUIMON_MARKERS") == "0":
         return
     package = type(sys)("_tuimon_agent")
-    package.__path__ = [target]
+    package.__path__ = [agent]
     package.__spec__ = type(__spec__)("_tuimon_agent", None, is_package=True)
     sys.modules["_tuimon_agent"] = package
     import _tuimon_agent.watch  # type: ignore[import-not-found]

@@ -1,4 +1,4 @@
-"""What this process tells of itself in its ring: who it is, its rank, its GPUs. Asks nothing that could wait."""
+"""The facts that this process publishes of itself: who it is, its rank, its GPUs. Calls nothing that could wait."""
 
 import os
 import sys
@@ -11,7 +11,7 @@ _TEXT_LIMIT = 256
 
 
 def facts() -> Dict[str, Any]:
-    """What is known without asking torch for more than its version."""
+    """The facts that are known as soon as torch is imported."""
     torch = sys.modules.get("torch")
     env = os.environ
     return {
@@ -30,18 +30,18 @@ def facts() -> Dict[str, Any]:
         "cuda_device_order": env.get("CUDA_DEVICE_ORDER"),
         "gpu_uuids": [],
         "nvtx": hasattr(getattr(torch, "_C", None), "_nvtx"),
-        "gc": gc_pauses.watched(),
+        "gc": gc_pauses.is_installed(),
         "root": sys.executable,
     }
 
 
 def late_facts(optimizer: Any = None) -> Dict[str, Any]:
-    """What torch knows once the training runs: rank, GPUs, precision. Never initialises, never waits."""
+    """The facts that torch knows once the training runs: rank, GPUs, precision. Never initialises CUDA, never waits."""
     torch = sys.modules.get("torch")
     late: Dict[str, Any] = {}
     try:
         if optimizer is not None:
-            precision.see(optimizer)
+            precision.read_dtypes(optimizer)
         late.update(precision.facts())
         late.update(_rank(torch))
         uuids = _gpu_uuids(torch)

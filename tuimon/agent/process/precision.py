@@ -1,24 +1,27 @@
-"""In what precision a training computes: the types of its parameters, and whether TF32 may be used."""
+"""The precision a training computes in: the types of its parameters, and whether TF32 may be used."""
 
 import sys
 from typing import Any, Dict, List
 
-_PARAMETERS = 4096
+#: Most parameters whose type is read.
+_PARAMETERS_LIMIT = 4096
 
 _types: List[str] = []
 
 
-def see(optimizer: Any) -> None:
+def read_dtypes(optimizer: Any) -> None:
     """Remember the types of the parameters that an optimizer updates."""
     try:
-        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"][:_PARAMETERS]]
-        _types[:] = sorted({str(parameter.dtype).replace("torch.", "") for parameter in parameters[:_PARAMETERS]})
+        parameters = [
+            parameter for group in optimizer.param_groups for parameter in group["params"][:_PARAMETERS_LIMIT]
+        ]
+        _types[:] = sorted({str(parameter.dtype).replace("torch.", "") for parameter in parameters[:_PARAMETERS_LIMIT]})
     except Exception:
         return
 
 
 def facts() -> Dict[str, Any]:
-    """What is known of it; without an optimizer nothing."""
+    """The precision's facts; none before an optimizer has been seen."""
     if not _types:
         return {}
     tf32 = _tf32(sys.modules.get("torch"))
@@ -26,9 +29,9 @@ def facts() -> Dict[str, Any]:
 
 
 def _tf32(torch: Any) -> Any:
-    """Whether matrix products of float32 may round to TF32; None where torch does not tell.
+    """Whether matrix products of float32 may round to TF32; None where torch has no such setting.
 
-    torch 2.9 has new names, and raises where a program has set the one and one asks for the other.
+    torch 2.9 has new names, and raises where a program has set the one and the other is read.
     """
     try:
         new = torch.backends.cuda.matmul.fp32_precision

@@ -1,4 +1,4 @@
-"""Yama's ptrace scope 1 (Ubuntu's default): only an ancestor may read a process, unless the process says otherwise."""
+"""Yama's ptrace scope 1 (Ubuntu's default): only an ancestor may read a process, unless the process permits others."""
 
 import os
 from typing import Optional

@@ -8,7 +8,7 @@ from .. import runtime
 from ..torch_compat import dynamo
 from . import ranges
 
-_GENERATOR = 0x20  # flags of code objects, as in ``inspect`` (which costs milliseconds to import)
+_GENERATOR = 0x20  # flags of code objects, as in ``inspect``, which takes milliseconds to import
 _COROUTINE = 0x80
 _ASYNC_GENERATOR = 0x200
 
@@ -32,7 +32,7 @@ def _wrapper(function: Callable[..., Any], name: str, code: Optional[CodeType]) 
     return _function(function, name, code)
 
 
-def _wanted() -> bool:
+def _is_monitored() -> bool:
     return runtime.on and not runtime.is_compiling()
 
 
@@ -51,11 +51,11 @@ def _function(function: Callable[..., Any], name: str, code: Optional[CodeType])
 
 
 def _coroutine(function: Callable[..., Any], name: str, code: Optional[CodeType]) -> Any:
-    """Start to end, waiting included: coroutines of one thread overlap, they do not nest."""
+    """A range from start to end, waiting included: coroutines of one thread overlap, they do not nest."""
 
     @wraps(function)
     async def tuimon_phase(*args: Any, **kwargs: Any) -> Any:
-        handle = ranges.start_function(name, code) if _wanted() else None
+        handle = ranges.start_function(name, code) if _is_monitored() else None
         try:
             return await function(*args, **kwargs)
         finally:
@@ -65,14 +65,14 @@ def _coroutine(function: Callable[..., Any], name: str, code: Optional[CodeType]
 
 
 def _generator(function: Callable[..., Any], name: str, code: Optional[CodeType]) -> Any:
-    """The time inside the generator, not that of its consumer."""
+    """A range for each stretch inside the generator, not for those of its consumer."""
 
     @wraps(function)
     def tuimon_phase(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
         generator = function(*args, **kwargs)
         resume, value = generator.send, None
         while True:
-            pushed = _wanted()
+            pushed = _is_monitored()
             if pushed:
                 ranges.push_function(name, code)
             try:
@@ -95,14 +95,14 @@ def _generator(function: Callable[..., Any], name: str, code: Optional[CodeType]
 
 
 def _async_generator(function: Callable[..., Any], name: str, code: Optional[CodeType]) -> Any:
-    """The time until each item, not that of its consumer."""
+    """A range until each item, not for the time of its consumer."""
 
     @wraps(function)
     async def tuimon_phase(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
         generator = function(*args, **kwargs)
         resume, value = generator.asend, None
         while True:
-            handle = ranges.start_function(name, code) if _wanted() else None
+            handle = ranges.start_function(name, code) if _is_monitored() else None
             try:
                 item = await resume(value)
             except StopAsyncIteration:

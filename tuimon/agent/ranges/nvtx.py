@@ -1,6 +1,6 @@
 """NVTX ranges as markers: ``torch.cuda.nvtx`` and the ``nvtx`` package.
 
-What the user's calls do, return and raise stays theirs; the marker comes after.
+What the user's calls do, return and raise is unchanged; the marker follows.
 """
 
 import sys
@@ -13,10 +13,10 @@ from ..torch_compat import dynamo
 from . import ranges
 
 _undo: List[Callable[[], object]] = []
-#: Files whose frames stand between a range and the user's line that opened it.
-_passed_through = {__file__}
-#: Ranges that were started and have not ended: their handle -> our handles, oldest first. Without a profiler attached
-#: NVTX gives every range the handle 0, hence a list.
+#: Files whose frames lie between a hooked function and the user's line that called it.
+_nvtx_files = {__file__}
+#: Started ranges that have not ended: NVTX's handle -> our handles, oldest first. A list, because every range gets the
+#: handle 0 while no profiler is attached.
 _started: Dict[object, List[int]] = {}
 _STARTED_LIMIT = 1024
 
@@ -32,19 +32,17 @@ def uninstall() -> None:
 
 
 def hook_torch(module: Any) -> None:
-    """Put a stand-in before the C functions that ``torch.cuda.nvtx`` calls.
+    """Replace the C functions that ``torch.cuda.nvtx`` calls.
 
-    The module's own functions stay as they are, so it does not matter who imported them by name, and when.
+    The module's own functions stay as they are: programs may have imported them by name.
     """
     native = module._nvtx
-    _pass_through(module.__file__)
-    stand_in = _NativeNvtx(native)
-    module._nvtx = stand_in
-    _undo.append(partial(_rebind_if, module, "_nvtx", stand_in, native))
+    _add_files(module.__file__)
+    _replace(module, "_nvtx", _NativeNvtx(native))
 
 
 class _NativeNvtx:
-    """Has the functions of ``torch._C._nvtx``; each leaves a marker once the real one has returned."""
+    """The functions of ``torch._C._nvtx``, each emitting a marker once the real one has returned."""
 
     def __init__(self, native: Any) -> None:
         self._native = native
@@ -58,7 +56,7 @@ class _NativeNvtx:
 
 
 def _opening(emit: Callable[[object, FrameType], Any], function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that opens a range, or marks: its first argument is the name."""
+    """Wrap a function that opens a range, or marks: its first argument is the name."""
 
     @wraps(function)
     def tuimon_nvtx(*args: Any, **kwargs: Any) -> Any:
@@ -67,7 +65,8 @@ def _opening(emit: Callable[[object, FrameType], Any], function: Callable[..., A
             emit(args[0] if args else kwargs.get("message", kwargs.get("msg", "")), _user_frame())
         return result
 
-    return _hidden(tuimon_nvtx)
+    dynamo.skip(tuimon_nvtx)
+    return tuimon_nvtx
 
 
 def _popping(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -78,7 +77,8 @@ def _popping(function: Callable[..., Any]) -> Callable[..., Any]:
             ranges.pop(_user_frame())
         return result
 
-    return _hidden(tuimon_nvtx)
+    dynamo.skip(tuimon_nvtx)
+    return tuimon_nvtx
 
 
 def _starting(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -86,10 +86,11 @@ def _starting(function: Callable[..., Any]) -> Callable[..., Any]:
     def tuimon_nvtx(*args: Any, **kwargs: Any) -> Any:
         handle = function(*args, **kwargs)
         if handle is not None and runtime.on and not runtime.is_compiling():
-            _remember(handle, args[0] if args else kwargs.get("message", kwargs.get("msg", "")))
+            _start(handle, args[0] if args else kwargs.get("message", kwargs.get("msg", "")))
         return handle
 
-    return _hidden(tuimon_nvtx)
+    dynamo.skip(tuimon_nvtx)
+    return tuimon_nvtx
 
 
 def _ending(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -97,10 +98,11 @@ def _ending(function: Callable[..., Any]) -> Callable[..., Any]:
     def tuimon_nvtx(handle: Any, *args: Any, **kwargs: Any) -> Any:
         result = function(handle, *args, **kwargs)
         if handle is not None and runtime.on and not runtime.is_compiling():
-            _forget(handle)
+            _end(handle)
         return result
 
-    return _hidden(tuimon_nvtx)
+    dynamo.skip(tuimon_nvtx)
+    return tuimon_nvtx
 
 
 _NATIVE: Dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
@@ -120,8 +122,8 @@ _PACKAGE: Dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
 
 
 def hook_package(package: Any) -> None:
-    """Wrap the public functions of the ``nvtx`` package and ``nvtx.annotate``. ``Domain`` is native: not seen."""
-    _pass_through(package.__file__)
+    """Wrap the public functions of the ``nvtx`` package and ``nvtx.annotate``, but not ``Domain``, which is native."""
+    _add_files(package.__file__)
     inner = sys.modules.get(package.__name__ + ".nvtx")
     for name, make in _PACKAGE.items():
         function = getattr(package, name, None)
@@ -131,8 +133,10 @@ def hook_package(package: Any) -> None:
                 if owner is not None and owner.__dict__.get(name) is function:
                     _replace(owner, name, replacement)
     annotate = getattr(package, "annotate", None)
-    if isinstance(annotate, type) and "__reduce__" in annotate.__dict__:  # disabled by NVTX_DISABLE: knows no name
-        _pass_through(sys.modules[annotate.__module__].__file__)
+    if (
+        isinstance(annotate, type) and "__reduce__" in annotate.__dict__
+    ):  # else disabled by NVTX_DISABLE, without a name
+        _add_files(sys.modules[annotate.__module__].__file__)
         _hook_annotate(annotate)
 
 
@@ -172,27 +176,27 @@ def _message(annotation: Any) -> Optional[str]:
 def _user_frame() -> FrameType:
     """The innermost frame outside NVTX's own files."""
     frame = sys._getframe(2)
-    while frame.f_code.co_filename in _passed_through and frame.f_back is not None:
+    while frame.f_code.co_filename in _nvtx_files and frame.f_back is not None:
         frame = frame.f_back
     return frame
 
 
-def _pass_through(file: Optional[str]) -> None:
+def _add_files(file: Optional[str]) -> None:
     import contextlib
 
-    _passed_through.update(path for path in (file, contextlib.__file__) if path)
+    _nvtx_files.update(path for path in (file, contextlib.__file__) if path)
 
 
-def _remember(handle: Any, name: object) -> None:
+def _start(handle: Any, name: object) -> None:
     try:
         if len(_started) < _STARTED_LIMIT:
-            ours = ranges.start(ranges.number(name, _user_frame()))
+            ours = ranges.start(ranges.name_id(name, _user_frame()))
             _started.setdefault(handle, []).append(ours)
     except Exception:
         return
 
 
-def _forget(handle: Any) -> None:
+def _end(handle: Any) -> None:
     try:
         ours = _started.get(handle)
         if ours:
@@ -203,17 +207,12 @@ def _forget(handle: Any) -> None:
         return
 
 
-def _hidden(function: Callable[..., Any]) -> Callable[..., Any]:
-    dynamo.skip(function)
-    return function
-
-
 def _replace(owner: Any, name: str, replacement: Any) -> None:
     original = owner.__dict__[name]
     setattr(owner, name, replacement)
-    _undo.append(partial(_rebind_if, owner, name, replacement, original))
+    _undo.append(partial(_restore, owner, name, replacement, original))
 
 
-def _rebind_if(owner: Any, name: str, replacement: Any, original: Any) -> None:
+def _restore(owner: Any, name: str, replacement: Any, original: Any) -> None:
     if owner.__dict__.get(name) is replacement:
         setattr(owner, name, original)

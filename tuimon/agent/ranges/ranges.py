@@ -1,4 +1,4 @@
-"""User ranges as markers: what ``tuimon.phase`` and NVTX both come down to. Nothing here raises into user code."""
+"""The markers of user ranges, whether from ``tuimon.phase`` or NVTX. Nothing here raises into user code."""
 
 import itertools
 from types import CodeType, FrameType
@@ -11,63 +11,63 @@ from ..torch_compat import dynamo
 _next_handle = itertools.count(1).__next__
 
 
-def hide() -> None:
-    """Keep this out of torch.compile's sight."""
+def hide_from_dynamo() -> None:
+    """Have Dynamo skip the functions below."""
     dynamo.skip_with_callees(push, push_function, pop, start, start_function, end, mark, step)
 
 
 def push(name: object, frame: FrameType) -> None:
-    """A range begins on this thread, nested in those that are open."""
-    runtime.emit(RANGE_PUSH, number(name, frame))
+    """Begin a range on this thread, nested in those that are open."""
+    runtime.emit(RANGE_PUSH, name_id(name, frame))
 
 
 def push_function(name: object, code: Optional[CodeType]) -> None:
-    """A range begins that is a whole function."""
-    runtime.emit(RANGE_PUSH, number_of_function(name, code))
+    """Begin a range that is a whole function."""
+    runtime.emit(RANGE_PUSH, function_name_id(name, code))
 
 
 def pop(frame: Optional[FrameType] = None) -> None:
-    """The innermost range of this thread ends; ``frame`` where a call ends it, not the end of a block."""
-    runtime.emit(RANGE_POP, number("", frame) if frame is not None else 0)
+    """End the innermost range of this thread; ``frame``: of the call that ends it, None at the end of a block."""
+    runtime.emit(RANGE_POP, name_id("", frame) if frame is not None else 0)
 
 
 def start(number: int) -> int:
-    """A range begins that need not nest and may end on any thread; returns its handle for ``end``."""
+    """Begin a range, by name id, that need not nest and may end on any thread; returns its handle for ``end``."""
     handle = _next_handle() & 0xFFFFFFFF
     runtime.emit(RANGE_START, handle, number)
     return handle
 
 
 def start_function(name: object, code: Optional[CodeType]) -> int:
-    """As ``start``, for a range that is a whole function."""
-    return start(number_of_function(name, code))
+    """``start`` for a range that is a whole function."""
+    return start(function_name_id(name, code))
 
 
 def end(handle: Optional[int], frame: Optional[FrameType] = None) -> None:
-    """The range with this handle ends; None: it was never begun. ``frame``: as in ``pop``."""
+    """End the range with this handle, unless that is None. ``frame``: as in ``pop``."""
     if handle is not None:
-        runtime.emit(RANGE_END, handle, number("", frame) if frame is not None else 0)
+        runtime.emit(RANGE_END, handle, name_id("", frame) if frame is not None else 0)
 
 
 def step() -> None:
-    """A training step ends."""
+    """End a training step."""
     runtime.emit(STEP)
     if runtime.facts_due:
-        runtime.tell_facts()
+        runtime.publish_facts()
 
 
 def mark(name: object, frame: FrameType) -> None:
-    """Something happened."""
-    runtime.emit(MARK, number(name, frame))
+    """Mark this moment."""
+    runtime.emit(MARK, name_id(name, frame))
 
 
-def number(name: object, frame: FrameType) -> int:
-    """Id of a name at the place where ``frame`` is; 0 when it cannot be told."""
+def name_id(name: object, frame: FrameType) -> int:
+    """Id of a name at the current place of ``frame``; 0 without a ring or room for the name."""
     names = runtime.names or runtime.open_names()
-    return names.number(name, frame) if names is not None else 0
+    return names.place_id(name, frame) if names is not None else 0
 
 
-def number_of_function(name: object, code: Optional[CodeType]) -> int:
-    """Id of a name for the whole of a function; 0 when it cannot be told."""
+def function_name_id(name: object, code: Optional[CodeType]) -> int:
+    """Id of a name for a whole function; 0 without a ring or room for the name."""
     names = runtime.names or runtime.open_names()
-    return names.number_of_function(name, code) if names is not None else 0
+    return names.function_id(name, code) if names is not None else 0

@@ -1,4 +1,4 @@
-"""Where everything is in a ring file."""
+"""Offsets, structs, kinds of markers and packed values of a ring file; see the package for a picture."""
 
 import struct
 from typing import NamedTuple, Optional, Tuple
@@ -9,7 +9,7 @@ META_OFFSET = 4096
 META_BYTES = 8192
 NAMES_OFFSET = META_OFFSET + META_BYTES
 NAMES_BYTES = 128 * 1024
-#: What DataLoader workers (and loaders without workers) tell of their batches: see slots.py. Starts a page.
+#: See loading_slots.py. Starts a page, so that workers can map it alone.
 LOADING_OFFSET = NAMES_OFFSET + NAMES_BYTES
 LOADING_BYTES = 32 * 1024
 SLOTS_OFFSET = LOADING_OFFSET + LOADING_BYTES
@@ -20,7 +20,7 @@ SLOT_COUNT = 65536
 HEADER = struct.Struct("<8sIIIQQ")  # magic, version, slot_count, pid, start_ticks, created_ns
 NAME_COUNT_OFFSET = 64
 META_LENGTH_OFFSET = 72
-#: In a fast loop markers wait in the writer; until this moment (monotonic ns) at least. 0: they are written at once.
+#: In a fast loop markers wait in the writer, at least until this time (monotonic ns). 0: they are written at once.
 HELD_UNTIL_OFFSET = 80
 U32 = struct.Struct("<I")
 U64 = struct.Struct("<Q")
@@ -28,13 +28,13 @@ U16 = struct.Struct("<H")
 #: sequence, time_ns, kind, flag, tid, value
 SLOT = struct.Struct("<QQHHIQ")
 SLOT_WORDS = SLOT_BYTES // 8
-#: A slot that the writer is about to overwrite is taken for overwritten: so many threads may be writing at once.
+#: The reader counts this many slots before the writer as overwritten: so many threads may be writing at once.
 SLOT_MARGIN = 8
 #: Separates the parts of a range's interned name: name, file, function, line.
 PLACE_SEPARATOR = "\x1f"
 
 # Kinds of markers. Begin and end of a pair differ in the lowest bit.
-FETCH_BEGIN = 2  # value: id of the iterator; flag: batches that are ready + 1, 0 unknown
+FETCH_BEGIN = 2  # value: id of the iterator; flag: ready batches + 1, 0 unknown
 FETCH_END = 3  # value: id of the iterator; flag: NO_EVENT or an event's number: a batch; EXHAUSTED, FETCH_FAILED: none
 BACKWARD_BEGIN = 4
 BACKWARD_END = 5
@@ -47,12 +47,12 @@ RANGE_END = 11  # value: handle, flag: as RANGE_POP's value
 STEP = 12  # tuimon.step(): a step ends here
 MARK = 14  # value: name id
 WORKER = 16  # an iterator has this worker; value: its pid, flag: name id of its loader's facts
-GPU_TIME = 18  # the event of a boundary has happened; flag: its number; value: see ``pack_gpu_time``; time: when seen
-GPU_ANCHOR = 20  # from now on GPU_TIME counts from the event with this number (flag); value: see ``pack_gpu_anchor``
-TORCH_MEMORY = 22  # torch's CUDA allocator; flag: device << 4 | one of MEMORY_*; value: bytes or how often
-ITER_BEGIN = 32  # iter(loader): its workers are started, or told to begin anew
+GPU_TIME = 18  # a boundary's event was found done; flag: its number; value: ``pack_gpu_time``
+GPU_ANCHOR = 20  # GPU_TIME counts from the event with this number (flag) from now on; value: ``pack_gpu_anchor``
+TORCH_MEMORY = 22  # torch's CUDA allocator; flag: device << 4 | one of MEMORY_*; value: bytes or a count
+ITER_BEGIN = 32  # iter(loader): its workers are started, or restarted
 ITER_END = 33  # value: id of the iterator, 0 where there is none
-GC_PAUSE = 40  # the garbage collector has stopped all threads; flag: generation, value: for so many ns
+GC_PAUSE = 40  # the garbage collector stopped all threads until now; flag: generation, value: duration in ns
 
 # Flags of BACKWARD_*, OPTIMIZER_* and FETCH_END: the number of the boundary's CUDA event, or one of these.
 NO_EVENT = 0
@@ -64,7 +64,7 @@ LAST_EVENT = 0xFFFF
 
 MEMORY_ALLOCATED, MEMORY_RESERVED, MEMORY_RETRIES, MEMORY_OOMS = 0, 1, 2, 3
 
-#: An iterator's id holds the name id of its loader's facts (0: not known) above these bits, its number in them.
+#: An iterator's id: its number in this many low bits, above them the name id of its loader's facts (0: unknown).
 LOADER_SHIFT = 16
 
 
@@ -82,7 +82,7 @@ _ELAPSED_BITS = 40
 _ELAPSED_MASK = (1 << _ELAPSED_BITS) - 1
 _GAP_BITS = 23
 _GAP_MASK = (1 << _GAP_BITS) - 1
-_DRAINED_BIT = 63
+_IDLE_BIT = 63
 _ANCHOR_BITS = 48
 _ANCHOR_MASK = (1 << _ANCHOR_BITS) - 1
 
@@ -90,42 +90,42 @@ _ANCHOR_MASK = (1 << _ANCHOR_BITS) - 1
 class EventTime(NamedTuple):
     """The value of a GPU_TIME marker.
 
-    ``elapsed_ns`` on the GPU's clock since the anchor; ``gap_us``: so long before it was seen done it was seen not
-    done (None: nobody looked). ``drained``: the stream had nothing left to do when the event was recorded; then
-    ``gap_us`` is how long recording it took: the GPU came to it in that time, or right after.
+    ``elapsed_ns``: on the GPU's clock, since the anchor. ``stream_idle``: just before the event was recorded, a query
+    found its stream idle; ``gap_us`` is then how long recording took: the GPU reached the event in that time, or right
+    after. Otherwise the event was last found pending ``gap_us`` before it was found done (None: never polled before).
     """
 
     elapsed_ns: int
     gap_us: Optional[int]
-    drained: bool
+    stream_idle: bool
 
 
-def pack_gpu_time(elapsed_ns: int, gap_us: Optional[int], drained: bool) -> int:
-    """As one 64-bit value; 18 minutes and 8 s at most."""
+def pack_gpu_time(elapsed_ns: int, gap_us: Optional[int], stream_idle: bool) -> int:
+    """An EventTime as one 64-bit value; ``elapsed_ns`` is at most 18 minutes, ``gap_us`` at most 8 s."""
     gap = _GAP_MASK if gap_us is None else min(gap_us, _GAP_MASK - 1)
     elapsed = min(max(0, elapsed_ns), _ELAPSED_MASK)
-    return elapsed | gap << _ELAPSED_BITS | (1 << _DRAINED_BIT if drained else 0)
+    return elapsed | gap << _ELAPSED_BITS | (1 << _IDLE_BIT if stream_idle else 0)
 
 
 def unpack_gpu_time(value: int) -> EventTime:
-    """The reverse."""
+    """The EventTime of a GPU_TIME marker's value."""
     gap = value >> _ELAPSED_BITS & _GAP_MASK
-    return EventTime(value & _ELAPSED_MASK, None if gap == _GAP_MASK else gap, bool(value >> _DRAINED_BIT))
+    return EventTime(value & _ELAPSED_MASK, None if gap == _GAP_MASK else gap, bool(value >> _IDLE_BIT))
 
 
 def pack_gpu_anchor(device: int, elapsed_ns: Optional[int]) -> int:
-    """``elapsed_ns`` from the anchor before to this one; None: nothing before it counts any more."""
+    """A GPU_ANCHOR marker's value; ``elapsed_ns`` since the previous anchor, None where a new count begins."""
     return device << _ANCHOR_BITS | (_ANCHOR_MASK if elapsed_ns is None else min(max(0, elapsed_ns), _ANCHOR_MASK - 1))
 
 
 def unpack_gpu_anchor(value: int) -> Tuple[int, Optional[int]]:
-    """Device, and time since the anchor before it; None where a new count begins."""
+    """Device, and time since the previous anchor; None where a new count begins."""
     elapsed_ns = value & _ANCHOR_MASK
     return value >> _ANCHOR_BITS, None if elapsed_ns == _ANCHOR_MASK else elapsed_ns
 
 
 class Marker(NamedTuple):
-    """One slot of the ring: ``time_ns`` of ``time.monotonic_ns()``, ``kind`` as above, OS thread id."""
+    """One slot of the ring: ``time_ns`` by ``time.monotonic_ns()``, ``tid`` the OS thread id."""
 
     time_ns: int
     kind: int

@@ -1,4 +1,4 @@
-"""The monitor's side of a ring: follows it, counts what it lost."""
+"""The monitor's side of a ring: reads new markers and counts the lost ones."""
 
 import json
 import mmap
@@ -28,21 +28,22 @@ from .layout import (
 )
 from .loading_slots import Loading, used_slots
 
-_FIRST_CHUNK_SLOTS = 64  # most reads find little
+_FIRST_CHUNK_SLOTS = 64  # most reads find few markers
 _CHUNK_SLOTS = 4096
+#: A hole has at most this many empty slots.
 _HOLE_LIMIT = 64
 _as_marker = partial(tuple.__new__, Marker)
 
 
 class RingError(Exception):
-    """The file is no ring of this version, or belongs to somebody else."""
+    """The file is no ring of this version, or belongs to another user."""
 
 
 class RingReader:
-    """Follows one ring. What was overwritten before the first ``read`` is history; after it, loss."""
+    """Follows one ring. Markers overwritten before the first ``read`` are not counted as dropped, later ones are."""
 
-    #: How many reads a hole may stay open (its writer was interrupted between taking and filling it).
-    PATIENCE = 3
+    #: A hole is skipped at this read: its writer was interrupted between reserving the slot and filling it.
+    HOLE_READS = 3
 
     def __init__(self, path: str) -> None:
         """Map the file. Raises RingError when it is not a ring of this version, OSError when it is not there."""
@@ -55,10 +56,10 @@ class RingReader:
         self._slots: int = slots
         self._slots_view = memoryview(self._map)[SLOTS_OFFSET:]
         self._next = 1  # sequence of the next slot to read
-        self._hole = (0, 0)  # sequence of a slot that stays empty, and how many reads it has
+        self._hole = (0, 0)  # sequence of a slot that stays empty, and how many reads have found it so
         self._names: List[str] = [""]
         self._names_end = NAMES_OFFSET
-        self._begun = False
+        self._has_read = False
         self.dropped = 0
 
     def close(self) -> None:
@@ -86,7 +87,7 @@ class RingReader:
         return found if isinstance(found, dict) else {}
 
     def holds_back(self) -> bool:
-        """Whether the latest markers may still wait in the writer (a fast loop): what is open now is not known."""
+        """Whether the latest markers may still wait in the writer (a fast loop): the current phase is unknown."""
         (until_ns,) = U64.unpack_from(self._map, HELD_UNTIL_OFFSET)
         return bool(until_ns)
 
@@ -103,7 +104,7 @@ class RingReader:
         return self._names[number] if 0 < number < len(self._names) else "?"
 
     def loading(self) -> Iterator[Loading]:
-        """What the DataLoader workers of this process are doing, and its loaders without workers."""
+        """The loading slots of this process's DataLoader workers, and of its loaders without workers."""
         area, again = (self._map[LOADING_OFFSET:SLOTS_OFFSET] for _ in range(2))
         return used_slots(area, again)
 
@@ -118,19 +119,19 @@ class RingReader:
             slots = self._slots_view[index * SLOT_BYTES : (index + count) * SLOT_BYTES]
             valid = _valid_slots(slots, self._next, count)
             markers = _markers(slots, valid)
-            if self._flee():  # asked last: the writer may have come upon what we read
+            if self._skip_overwritten():  # checked last: the writer may have reached the slots while we read them
                 continue
             out += markers
             self._next += valid
             if valid < count and not self._skip_hole():
                 break
-        if not self._begun:
-            self._begun = True
+        if not self._has_read:
+            self._has_read = True
             self.dropped = 0
         return out
 
-    def _flee(self) -> bool:
-        """Whether the writer is a lap ahead, or all but; then go on a quarter ring further on."""
+    def _skip_overwritten(self) -> bool:
+        """Whether the writer is a lap ahead, or nearly; if so, continue a quarter ring after the oldest slot."""
         latest = max(self._sequence(self._next), self._sequence(self._next - SLOT_MARGIN))
         if latest < self._next + self._slots - SLOT_MARGIN:
             return False
@@ -138,7 +139,7 @@ class RingReader:
         return True
 
     def _skip_hole(self) -> bool:
-        """Whether the slot was abandoned: slots after it are filled and it stayed empty."""
+        """Whether the next slot may be passed: it stayed empty while later ones were filled, or is filled by now."""
         if self._sequence(self._next) == self._next:  # written meanwhile
             return True
         width = self._filled_beyond()
@@ -147,13 +148,13 @@ class RingReader:
         at, age = self._hole
         age = age + 1 if at == self._next else 1
         self._hole = (self._next, age)
-        if age < self.PATIENCE:
+        if age < self.HOLE_READS:
             return False
         self._drop(width)
         return True
 
     def _filled_beyond(self) -> int:
-        """How many slots from the next one on are empty before a filled one; 0 when nothing follows."""
+        """How many slots from the next one on are empty before a filled one; 0 when none is filled."""
         for width in range(1, min(_HOLE_LIMIT, self._slots)):
             if self._sequence(self._next + width) == self._next + width:
                 return width
@@ -164,13 +165,13 @@ class RingReader:
         self._next += count
 
     def _sequence(self, number: int) -> int:
-        """What stands as sequence in the slot that ``number`` belongs in."""
+        """The sequence that is now in the slot of sequence ``number``."""
         (found,) = U64.unpack_from(self._map, SLOTS_OFFSET + number % self._slots * SLOT_BYTES)
         return int(found)
 
 
 def _map_own_file(path: str) -> Tuple[mmap.mmap, Tuple[int, int]]:
-    """Map a file of this user, and what identifies it (device, inode)."""
+    """The map of a file of this user, and the file's identity (device, inode)."""
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         info = os.fstat(handle)
@@ -195,7 +196,7 @@ def _valid_slots(slots: memoryview, first: int, count: int) -> int:
 
 
 def _markers(slots: memoryview, count: int) -> List[Marker]:
-    """The first ``count`` slots, read after their sequences, which were written after them.
+    """The first ``count`` slots, read after their sequences, which are written after the rest.
 
     Column by column: a third of the time of unpacking slot by slot. Not from a copy: ``memcpy`` keeps no order.
     """

@@ -1,4 +1,4 @@
-"""The target's side of a ring."""
+"""The agent's side of a ring."""
 
 import fcntl
 import itertools
@@ -35,7 +35,7 @@ from .paths import start_ticks
 Waiting = Tuple[int, int, int, int, int]
 
 _NAME_LIMIT_BYTES = 1024
-#: So many markers in so short a time make a fast loop: in it they may wait this long to be written.
+#: A loop is fast when it emits this many markers within FAST_NS; its markers may then wait HOLD_NS to be written.
 FAST_MARKERS = 16
 FAST_NS = 16_000_000
 HOLD_NS = 20_000_000
@@ -45,7 +45,7 @@ class RingWriter:
     """Writes one ring. ``emit`` and ``flush`` are closures: ``emit`` takes no lock, waits for nothing, never raises."""
 
     def __init__(self, path: str, slot_count: int = SLOT_COUNT) -> None:
-        """Create the file. Raises OSError when there is no room: never SIGBUS later."""
+        """Create the file and reserve its space: no write raises SIGBUS later. Raises OSError when there is none."""
         self.path = path
         self.pid = os.getpid()
         ticks = start_ticks(self.pid)
@@ -53,7 +53,7 @@ class RingWriter:
         unborn = "%s.%d" % (path, time.monotonic_ns())  # a reader sees the file whole or not at all
         handle = os.open(unborn, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
-            # A sparse file on a full tmpfs would raise SIGBUS at the first touch; reserve the pages now.
+            # writing to a sparse file on a full tmpfs raises SIGBUS
             os.posix_fallocate(handle, 0, size)
             # Held by the map's own duplicate of the descriptor until this process is gone (see files.py).
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -79,10 +79,10 @@ class RingWriter:
         wait = waiting.append
         write_all = self._make_write(slot_count)
         now = time.monotonic_ns
-        thread = get_ident  # gettid is a system call: asked for once in a run of writing
+        thread = get_ident  # gettid is a system call: made once in a run of writing
         writing = allocate_lock()
         due_ns = 0  # markers before this moment may wait; 0 in a slow loop
-        counted, since_ns = 0, now()  # how many were written since when, in a slow loop
+        counted, since_ns = 0, now()  # how many were written, and since when, in a slow loop
 
         def emit(kind: int, value: int = 0, flag: int = 0) -> None:
             time_ns = now()
@@ -98,7 +98,7 @@ class RingWriter:
                 finally:
                     writing.release()
                 if due_ns:
-                    return  # otherwise look again: another thread may have come while we wrote
+                    return  # otherwise check again: another thread may have emitted while we wrote
 
         def pace(written: int, time_ns: int) -> None:
             nonlocal due_ns, counted, since_ns
@@ -116,9 +116,9 @@ class RingWriter:
         return emit, flush
 
     def _make_write(self, slot_count: int) -> Callable[[Deque[Waiting]], int]:
-        """A function that writes the waiting markers and tells how many it wrote."""
+        """A function that writes the waiting markers and returns how many it wrote."""
         words = memoryview(self._map)[SLOTS_OFFSET:].cast("Q")
-        take = itertools.count(1).__next__
+        next_sequence = itertools.count(1).__next__
         tids: Dict[int, int] = {}
 
         def write_all(waiting: Deque[Waiting]) -> int:
@@ -127,14 +127,14 @@ class RingWriter:
             while waiting:
                 time_ns, kind, value, flag, ident = waiting.popleft()
                 tid = tids.get(ident) or tids.setdefault(ident, _native_id(ident))
-                sequence = take()
+                sequence = next_sequence()
                 at = sequence % slot_count * SLOT_WORDS
                 try:
                     words[at + 1] = time_ns
                     words[at + 2] = kind | flag << 16 | tid << 32
                     words[at + 3] = value
                     words[at] = sequence  # last: now it may be read
-                except Exception:  # a value out of range: the slot stays empty, the reader steps over it
+                except Exception:  # a value out of range: the slot stays empty, the reader skips it
                     continue
                 written += 1
             return written
@@ -161,14 +161,14 @@ class RingWriter:
         if end > NAMES_OFFSET + NAMES_BYTES or count >= 0xFFFF:
             return 0
         self._map[at:end] = U16.pack(len(raw)) + raw
-        # Whatever interrupts between these lines, ids and entries stay in step; the count is published last.
+        # In this order ids and entries stay consistent whatever interrupts; the count is published last.
         self._table = (count + 1, end)
         self._names[name] = count + 1
         self._map[NAME_COUNT_OFFSET : NAME_COUNT_OFFSET + U32.size] = U32.pack(count + 1)
         return count + 1
 
     def set_meta(self, meta: Dict[str, Any]) -> None:
-        """Publish facts about the process; later calls replace earlier ones. What is too long is left out."""
+        """Publish facts about the process in place of earlier ones; the longest values are left out until they fit."""
         raw = _json(meta)
         while len(raw) > META_BYTES:
             longest = max(meta, key=lambda key: len(_json(meta[key])))
@@ -187,7 +187,7 @@ class RingWriter:
 
 
 def _native_id(ident: int) -> int:
-    """The OS thread id of another thread of this process; 0 of one that is gone or that ``threading`` does not know."""
+    """OS thread id of another thread of this process; 0 if it has ended or ``threading`` does not know it."""
     known = getattr(sys.modules.get("threading"), "_active", {}).get(ident)
     return getattr(known, "native_id", None) or 0
 

@@ -1,6 +1,6 @@
 """Which CUDA graphs are being captured in this process, in any thread.
 
-A capture in the "global" mode, torch's default, is invalidated by any thread that asks after an event or a stream
+A capture in the "global" mode, torch's default, is invalidated by any thread that queries an event or a stream
 meanwhile (pytorch #104487, #148594). ``torch.cuda.graph``, ``make_graphed_callables`` and torch.compile's graphs all go
 through ``CUDAGraph.capture_begin`` and ``capture_end``; ``torch.accelerator.Graph`` has the same two.
 """
@@ -21,15 +21,15 @@ def any_open() -> bool:
     return bool(_open)
 
 
-def forget() -> None:
-    """The hooks are undone: nobody would tell of ends."""
+def clear() -> None:
+    """Count no capture as open: the hooks are undone, so that no end would be noticed."""
     _open.clear()
 
 
-def hook(graphs: Any, rebind: Rebind, let_pass: Callable[[], None]) -> None:
+def hook(graphs: Any, rebind: Rebind, before_begin: Callable[[], None]) -> None:
     """Follow captures. ``graphs`` is the module ``torch.cuda.graphs`` or ``torch.accelerator.graphs``.
 
-    ``let_pass`` waits until no event is touched.
+    ``before_begin`` is called before each capture: it waits until no other thread touches an event.
     """
     graph_class = getattr(graphs, "CUDAGraph", None) or getattr(graphs, "Graph", None)
     begin = getattr(graph_class, "__dict__", {}).get("capture_begin")
@@ -40,7 +40,7 @@ def hook(graphs: Any, rebind: Rebind, let_pass: Callable[[], None]) -> None:
     @wraps(begin)
     def tuimon_capture_begin(self: Any, *args: Any, **kwargs: Any) -> Any:
         _open.add(id(self))
-        let_pass()
+        before_begin()
         try:
             return begin(self, *args, **kwargs)
         except BaseException as error:

@@ -1,21 +1,21 @@
-"""Keeping our functions out of torch.compile's sight, without importing ``torch._dynamo`` (seconds)."""
+"""Has Dynamo (torch.compile) skip our functions, without importing ``torch._dynamo``, which takes seconds."""
 
 import sys
 from typing import Any
 
 
 def skip(*functions: Any) -> None:
-    """Have Dynamo leave these functions' own frames alone when it meets them outside a traced region.
+    """Have Dynamo skip these functions' own frames outside a traced region, but not what they call: the user's code.
 
-    What they call (the user's own code) is treated as ever. Inside a traced region our functions ask
-    ``runtime.is_compiling`` first, which Dynamo takes for True, and so leave nothing to trace.
+    Inside a traced region our functions call ``runtime.is_compiling`` first, which Dynamo takes for True, and so leave
+    nothing to trace.
     """
     for function in functions:
         _set_strategy(function, "DEFAULT")
 
 
 def skip_with_callees(*functions: Any) -> None:
-    """The same for functions that call nothing of the user's, and for all that they call."""
+    """Have Dynamo skip these functions and all that they call, which is none of the user's code."""
     for function in functions:
         _set_strategy(function, "SKIP")
 

@@ -1,4 +1,4 @@
-"""Keeping our frames out of the tracebacks that users see."""
+"""Keeps our frames out of the tracebacks that users see."""
 
 import sys
 
@@ -7,7 +7,7 @@ HIDES_FRAMES = sys.version_info >= (3, 11)
 
 
 def hide_frame(error: BaseException) -> None:
-    """Take the caller's frame, the first, out of the traceback: what the user sees is what plain torch shows."""
+    """Remove the caller's frame, the first, from the traceback: the user sees what plain torch shows."""
     traceback = error.__traceback__
     if HIDES_FRAMES and traceback is not None:
         error.__traceback__ = traceback.tb_next

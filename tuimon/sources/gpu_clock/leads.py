@@ -56,11 +56,11 @@ class Chain:
         """An event has happened; returns when on this count."""
         gpu_ns = self.anchor_ns + time.elapsed_ns
         gap_ns = 1000 * (time.gap_us or 0)
-        earliest_ns = marked_ns if not gap_ns or time.drained else max(marked_ns, seen_ns - gap_ns - ROUNDING_NS)
-        prompt_ns = marked_ns + gap_ns + LAUNCH_NS if time.drained else None
+        earliest_ns = marked_ns if not gap_ns or time.stream_idle else max(marked_ns, seen_ns - gap_ns - ROUNDING_NS)
+        prompt_ns = marked_ns + gap_ns + LAUNCH_NS if time.stream_idle else None
         self._offset.add(gpu_ns, earliest_ns, seen_ns, prompt_ns, FLOAT_ROUNDING * time.elapsed_ns)
         if len(self._waiting) < _WAITING:
-            self._waiting.append(Met(kind, marked_ns, gpu_ns, earliest_ns, seen_ns, time.drained))
+            self._waiting.append(Met(kind, marked_ns, gpu_ns, earliest_ns, seen_ns, time.stream_idle))
         return gpu_ns
 
     def move_anchor(self, elapsed_ns: int) -> None:

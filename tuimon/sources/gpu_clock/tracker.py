@@ -150,7 +150,7 @@ class GpuTracker:
         if boundary is not None:
             time = layout.unpack_gpu_time(value)
             gpu_ns = chain.meet(boundary.kind, boundary.time_ns, seen_ns, time)
-            boundary.meet(gpu_ns, chain, time.drained)
+            boundary.meet(gpu_ns, chain, time.stream_idle)
 
     def _anchor(self, value: int) -> None:
         device, elapsed_ns = layout.unpack_gpu_anchor(value)
