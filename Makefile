@@ -14,12 +14,14 @@ TORCH_STAMP := $(VENV)/.torch-$(shell printf '%s' '$(TORCH)' | cksum | cut -d' '
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench scenarios gpu-check clean
+.PHONY: help demo test soak-tests lint check bench scenarios gpu-check clean
 
 help:
 	@echo "make demo    a training that waits for its data, under tuimon, for about a minute"
 	@echo "make test    the tests"
-	@echo "make check   format, lint, types, layers, tests"
+	@echo "make lint    format, lint, types, layers"
+	@echo "make check   make lint, then make test"
+	@echo "make soak-tests  the tests N times (default 6), every second time with busy processes beside"
 	@echo "make scenarios  labelled trainings under tuimon: is its verdict right? (about 15 minutes)"
 	@echo "make bench   what tuimon costs, as a table (about 20 minutes)"
 	@echo "make gpu-check  on a machine with an NVIDIA GPU: tests, cost, truth of GPU times, logs (about 8 minutes)"
@@ -33,12 +35,17 @@ demo: $(VENV)/.demo-installed
 test: $(VENV)/.test-installed
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
-check: $(VENV)/.test-installed
+N ?= 6
+soak-tests: $(VENV)/.test-installed
+	$(BIN)/python -m tests.soak $(N) -- $(PYTEST_ARGS)
+
+lint: $(VENV)/.test-installed
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/lint-imports
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/lint-imports --no-cache
+
+check: lint test
 
 bench: $(VENV)/.demo-installed
 	$(BIN)/python -m bench
