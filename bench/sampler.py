@@ -19,6 +19,7 @@ from bench import processes
 from bench.overhead import Say
 from bench.table import Row, Spread
 from tuimon.proc import procfs
+from tuimon.proc.processes import program_name
 from tuimon.records import Cost, Process
 from tuimon.session.session import Session
 from tuimon.sources.process_table import ProcessTable
@@ -150,7 +151,7 @@ def _pass(seconds: float, source: StackSource | None, session: Session) -> float
 
 
 def _pyspies() -> list[int]:
-    return [child.pid for child in psutil.Process().children() if procfs.executable(child.pid) == "py-spy"]
+    return [child.pid for child in psutil.Process().children() if program_name(child.pid) == "py-spy"]
 
 
 def _running_s() -> float:

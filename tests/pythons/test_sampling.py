@@ -142,8 +142,8 @@ def test_a_free_threaded_python_is_known_by_what_it_has_loaded(monkeypatch: pyte
         b"7f00-7f01 r-xp 00000000 08:01 42 /opt/py/lib/x/_json.cpython-314-x86_64-linux-gnu.so\n": False,
     }
     for maps, free in lines.items():
-        monkeypatch.setattr("tuimon.proc.pythons._maps", lambda pid, maps=maps: maps)
-        monkeypatch.setattr("tuimon.proc.procfs.executable", lambda pid: "simulator")
+        monkeypatch.setattr("tuimon.proc.procfs.read_maps", lambda pid, maps=maps: maps)
+        monkeypatch.setattr("tuimon.proc.processes.program_name", lambda pid: "simulator")
         assert is_free_threaded(1) == free
 
 

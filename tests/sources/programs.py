@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import signal
 import subprocess
 import sys
 import time
@@ -12,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from tuimon.proc import procfs
+import psutil
 
 T = TypeVar("T")
 
@@ -32,9 +30,9 @@ def running(
         assert process.stdout.readline()
         yield process
     finally:
-        for tid in procfs.thread_ids(process.pid):
-            for child in procfs.children(process.pid, tid):
-                os.kill(child, signal.SIGKILL)
+        with contextlib.suppress(psutil.NoSuchProcess):
+            for child in psutil.Process(process.pid).children():
+                child.kill()
         process.kill()
         process.wait()
         process.stdin.close()

@@ -6,7 +6,7 @@ import mmap
 import os
 import re
 
-from tuimon.proc import procfs
+from tuimon.proc import processes, procfs
 
 _PROGRAM = re.compile(r"(python|pypy)[\d.]*[a-z]*$")
 #: libpython, or an extension module that only a Python loads.
@@ -15,8 +15,6 @@ _LIBRARY = re.compile(rb"/lib(python|pypy)\d[\w.]*\.so|\.(cpython|pypy)-\d[\w-]*
 _WITHOUT_GIL = re.compile(rb"/(lib)?python3\.\d+t[./]|\.cpython-3\d+t-")
 #: Every Python asks the environment for these, and hardly any other program does.
 _ASKED_FOR = (b"PYTHONHOME", b"PYTHONDONTWRITEBYTECODE")
-#: Far more than the map of a training, which has some 1,000 lines.
-_MAPS_BYTES = 8 << 20
 #: Programs larger than this are not searched.
 _PROGRAM_BYTES = 256 << 20
 _PROGRAMS = 256
@@ -24,25 +22,18 @@ _PROGRAMS = 256
 
 def is_python(pid: int) -> bool:
     """Whether a process is a Python interpreter or has one inside; False where that may not be known."""
-    program = procfs.executable(pid)
+    program = processes.program_name(pid)
     if _PROGRAM.match(program):
         return True
-    return bool(program) and (_LIBRARY.search(_maps(pid)) is not None or _is_linked_into(pid))
+    return bool(program) and (_LIBRARY.search(procfs.read_maps(pid)) is not None or _is_linked_into(pid))
 
 
 def is_free_threaded(pid: int) -> bool:
     """Whether a process runs a Python built without the GIL (python3.14t)."""
-    program = procfs.executable(pid)
-    return (program.startswith("python") and program.endswith("t")) or _WITHOUT_GIL.search(_maps(pid)) is not None
-
-
-def _maps(pid: int) -> bytes:
-    """The files a process has mapped. The kernel gives a page at a time: one read is not all."""
-    try:
-        with open(f"/proc/{pid}/maps", "rb") as maps:
-            return maps.read(_MAPS_BYTES)
-    except OSError:
-        return b""
+    program = processes.program_name(pid)
+    if program.startswith("python") and program.endswith("t"):
+        return True
+    return _WITHOUT_GIL.search(procfs.read_maps(pid)) is not None
 
 
 #: Programs that were searched, by device, inode and time of change.

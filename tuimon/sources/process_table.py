@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from tuimon.proc import procfs
+from tuimon.proc.processes import is_alive
 from tuimon.proc.ring_facts import RingFacts
 from tuimon.records import ProcessRole
 
@@ -55,8 +56,7 @@ class ProcessTable:
 
     def is_alive(self, pid: int, start_ticks: int | None) -> bool:
         """Whether that very process, not a later one of the same pid, exists now and is no zombie."""
-        stat = procfs.read_stat(pid)
-        return stat is not None and stat.state not in "ZX" and start_ticks in (None, stat.start_ticks)
+        return is_alive(pid, start_ticks)
 
     def trainers(self) -> frozenset[int]:
         """The live processes whose ring showed backwards or updates."""

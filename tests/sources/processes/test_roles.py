@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import pytest
 
-from tuimon.sources.processes.roles import Kin, roles_of, without_markers
+from tuimon.sources.processes.facts import ProcessFacts, Variables
+from tuimon.sources.processes.roles import roles_of, why_no_markers
 
 TRAIN = ("python", "train.py")
 NONE: frozenset[int] = frozenset()
 
 
-def family(*members: Kin) -> dict[int, Kin]:
+def family(*members: ProcessFacts) -> dict[int, ProcessFacts]:
     return {member.pid: member for member in members}
 
 
-def python(pid: int, ppid: int, *command: str, comm: str = "python", rank: int | None = None) -> Kin:
-    return Kin(pid, ppid, comm, command or TRAIN, True, rank)
+def python(pid: int, ppid: int, *command: str, name: str = "python", rank: int | None = None) -> ProcessFacts:
+    return ProcessFacts(pid, ppid, name, command or TRAIN, True, Variables(rank=rank))
 
 
-def program(pid: int, ppid: int, *command: str) -> Kin:
-    return Kin(pid, ppid, command[0], command, False)
+def program(pid: int, ppid: int, *command: str) -> ProcessFacts:
+    return ProcessFacts(pid, ppid, command[0], command, False)
 
 
 def test_one_python_trains() -> None:
@@ -27,49 +28,49 @@ def test_one_python_trains() -> None:
 
 
 def test_a_shell_around_it_does_not() -> None:
-    kin = family(program(10, 1, "bash", "train.sh"), program(11, 10, "uv", "run"), python(12, 11))
-    assert roles_of(kin, NONE, {}) == {10: "other", 11: "other", 12: "trainer"}
+    processes = family(program(10, 1, "bash", "train.sh"), program(11, 10, "uv", "run"), python(12, 11))
+    assert roles_of(processes, NONE, {}) == {10: "other", 11: "other", 12: "trainer"}
 
 
 def test_forked_workers_bear_the_trainers_command_line() -> None:
-    kin = family(python(10, 1), python(11, 10), python(12, 10, comm="pt_data_worker"))
-    assert roles_of(kin, NONE, {}) == {10: "trainer", 11: "worker", 12: "worker"}
+    processes = family(python(10, 1), python(11, 10), python(12, 10, name="pt_data_worker"))
+    assert roles_of(processes, NONE, {}) == {10: "trainer", 11: "worker", 12: "worker"}
 
 
 def test_spawned_workers_and_their_tracker() -> None:
     spawned = ("python", "-c", "from multiprocessing.spawn import spawn_main; spawn_main(tracker_fd=5)")
     tracker = ("python", "-c", "from multiprocessing.resource_tracker import main;main(4)")
-    kin = family(python(10, 1), python(11, 10, *tracker), python(12, 10, *spawned))
-    assert roles_of(kin, NONE, {}) == {10: "trainer", 11: "other", 12: "worker"}
+    processes = family(python(10, 1), python(11, 10, *tracker), python(12, 10, *spawned))
+    assert roles_of(processes, NONE, {}) == {10: "trainer", 11: "other", 12: "worker"}
 
 
 def test_forkserver_workers_are_its_children() -> None:
     server = ("python", "-c", "from multiprocessing.forkserver import main; main(5, 6, [])")
-    kin = family(python(10, 1), python(11, 10, *server), python(12, 11, *server))
-    assert roles_of(kin, NONE, {}) == {10: "trainer", 11: "other", 12: "worker"}
+    processes = family(python(10, 1), python(11, 10, *server), python(12, 11, *server))
+    assert roles_of(processes, NONE, {}) == {10: "trainer", 11: "other", 12: "worker"}
 
 
 def test_compiler_processes_are_no_workers() -> None:
     pool = ("python", "/x/torch/_inductor/compile_worker/__main__.py", "--workers=2")
-    kin = family(python(10, 1), python(11, 10, *pool), python(12, 11, *pool), program(13, 10, "gcc", "-O3"))
-    assert roles_of(kin, NONE, {}) == {10: "trainer", 11: "other", 12: "other", 13: "other"}
+    processes = family(python(10, 1), python(11, 10, *pool), python(12, 11, *pool), program(13, 10, "gcc", "-O3"))
+    assert roles_of(processes, NONE, {}) == {10: "trainer", 11: "other", 12: "other", 13: "other"}
 
 
 def test_ranks_train_and_their_launcher_does_not() -> None:
-    kin = family(
+    processes = family(
         python(10, 1, "python", "/bin/torchrun", "train.py"),
         python(11, 10, rank=0),
         python(12, 10, rank=1),
         python(13, 11, rank=0),
     )
-    assert roles_of(kin, NONE, {}) == {10: "other", 11: "trainer", 12: "trainer", 13: "worker"}
+    assert roles_of(processes, NONE, {}) == {10: "other", 11: "trainer", 12: "trainer", 13: "worker"}
 
 
 def test_markers_decide() -> None:
     """A spawned process that trains is no worker, a launcher above it no trainer."""
     spawned = ("python", "-c", "from multiprocessing.spawn import spawn_main; spawn_main()")
-    kin = family(python(10, 1), python(11, 10, *spawned), python(12, 10, *spawned))
-    assert roles_of(kin, frozenset({11, 12}), {}) == {10: "other", 11: "trainer", 12: "trainer"}
+    processes = family(python(10, 1), python(11, 10, *spawned), python(12, 10, *spawned))
+    assert roles_of(processes, frozenset({11, 12}), {}) == {10: "other", 11: "trainer", 12: "trainer"}
 
 
 def test_marks_of_processes_that_are_gone_do_not_count() -> None:
@@ -77,15 +78,15 @@ def test_marks_of_processes_that_are_gone_do_not_count() -> None:
 
 
 def test_a_worker_stays_one_when_its_trainer_is_gone() -> None:
-    kin = family(python(11, 1, comm="renamed"), python(12, 1, "python", "else.py"))
-    assert roles_of(kin, frozenset({12}), {11: "worker"})[11] == "worker"
+    processes = family(python(11, 1, name="renamed"), python(12, 1, "python", "else.py"))
+    assert roles_of(processes, frozenset({12}), {11: "worker"})[11] == "worker"
 
 
 def test_parents_in_a_circle() -> None:
     assert roles_of(family(python(10, 11), python(11, 10)), NONE, {}) == {10: "other", 11: "other"}
 
 
-ENV = {"TUIMON_RUN": "r1"}
+STARTED_BY_US = Variables(has_run_id=True)
 
 
 @pytest.mark.parametrize(
@@ -103,15 +104,16 @@ ENV = {"TUIMON_RUN": "r1"}
     ],
 )
 def test_interpreters_that_ignore_pythonpath(command: tuple[str, ...], isolated: bool) -> None:
-    reason = without_markers(python(1, 0, *command), "trainer", ENV, True)
+    reason = why_no_markers(python(1, 0, *command)._replace(variables=STARTED_BY_US), "trainer", True)
     assert reason == ("started with -I or -E: it ignores PYTHONPATH" if isolated else "no torch imported yet")
 
 
 def test_other_reasons_for_no_markers() -> None:
-    me = python(1, 0)
-    assert without_markers(me, "trainer", ENV, False) == "attached: not started by tuimon"
-    assert without_markers(me, "trainer", {**ENV, "TUIMON_MARKERS": "0"}, True) == "switched off (--no-markers)"
-    assert "without tuimon's PYTHONPATH" in (without_markers(me, "trainer", {"PATH": ""}, True) or "")
-    assert without_markers(me, "trainer", {}, True) == "no torch imported yet"  # environment not readable
-    assert without_markers(me, "worker", ENV, True) is None
-    assert without_markers(program(1, 0, "bash"), "other", ENV, True) is None
+    me = python(1, 0)._replace(variables=STARTED_BY_US)
+    assert why_no_markers(me, "trainer", False) == "attached: not started by tuimon"
+    off = me._replace(variables=Variables(has_run_id=True, markers_off=True))
+    assert why_no_markers(off, "trainer", True) == "switched off (--no-markers)"
+    assert "without tuimon's PYTHONPATH" in (why_no_markers(python(1, 0), "trainer", True) or "")
+    assert why_no_markers(me._replace(variables=None), "trainer", True) == "no torch imported yet"
+    assert why_no_markers(me, "worker", True) is None
+    assert why_no_markers(program(1, 0, "bash"), "other", True) is None

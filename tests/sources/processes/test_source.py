@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
+
 from tests.sources.programs import running, until
 from tuimon.proc import procfs
 from tuimon.proc.ring_facts import RingFacts
@@ -134,7 +136,7 @@ print(child, flush=True)
 sys.stdin.readline()
 """
     with running(tmp_path, source) as root:
-        (child,) = procfs.children(root.pid, root.pid)
+        (child,) = (child.pid for child in psutil.Process(root.pid).children())
         try:
             look = Look(ProcessSource(ProcessTable(root.pid, "run"), 0.05))
             look.when(child, lambda p: True)

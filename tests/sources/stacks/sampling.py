@@ -6,8 +6,11 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator
 
+import psutil
+
 from tests.sources.programs import until
 from tuimon.proc import procfs
+from tuimon.proc.processes import program_name
 from tuimon.records import Frame, Frames, Gil, Notice, Record, Stacks
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.stacks.source import StackSource
@@ -69,8 +72,7 @@ def looking(table: ProcessTable, **options: object) -> Iterator[Look]:
 def pyspies() -> list[int]:
     """The py-spy children of this process."""
     me = os.getpid()
-    children = [child for tid in procfs.thread_ids(me) for child in procfs.children(me, tid)]
-    return [child for child in children if procfs.executable(child) == "py-spy"]
+    return [child.pid for child in psutil.Process(me).children() if program_name(child.pid) == "py-spy"]
 
 
 def trainer(pid: int) -> ProcessTable:

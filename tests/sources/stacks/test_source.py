@@ -10,11 +10,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.sources.programs import running, until
 from tests.sources.stacks.sampling import Look, pyspies
 from tuimon.proc import procfs
+from tuimon.proc.processes import program_name
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.stacks import pyspy
 from tuimon.sources.stacks.source import StackSource
@@ -217,7 +219,7 @@ print("up", flush=True)
 threading.Event().wait()
 """
     with running(tmp_path, source) as process:
-        workers = procfs.children(process.pid, process.pid)
+        workers = [child.pid for child in psutil.Process(process.pid).children()]
         starts = {pid: procfs.start_ticks(pid) or 0 for pid in (process.pid, *workers)}
         table = ProcessTable(process.pid, None)
         table.publish(starts, {process.pid: "trainer", **dict.fromkeys(workers, "worker")})
@@ -251,7 +253,7 @@ def test_programs_that_are_no_python_are_left_alone(tmp_path: Path, look: Callab
     process = subprocess.Popen(["sleep", "1000"])
     try:
         looking = look(ProcessTable(process.pid, "run"))
-        until(lambda: procfs.executable(process.pid) != Path("/proc/self/exe").resolve().name, "exec")
+        until(lambda: program_name(process.pid) != Path("/proc/self/exe").resolve().name, "exec")
         for _ in range(5):
             looking.until(lambda _: True, "a look")
         assert looking.records == []

@@ -192,7 +192,7 @@ threading.Event().wait()
 
 
 def test_a_free_threaded_python_is_named_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuimon.proc.procfs.executable", lambda pid: "python3.14t")
+    monkeypatch.setattr("tuimon.proc.processes.program_name", lambda pid: "python3.14t")
     for said in (
         "Error: Failed to find a python interpreter in the .data section",
         "Error: Unsupported version of Python: 3.14.0t",

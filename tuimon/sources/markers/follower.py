@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 from tuimon.agent.ring import layout
 from tuimon.agent.ring.reader import RingReader
-from tuimon.proc import procfs
+from tuimon.proc.processes import start_unix_s
 from tuimon.records import Mark, PhaseTime, Record, SlowStep, Steps
 from tuimon.sources.gc_pauses import GcPauses
 from tuimon.sources.gpu_clock.tracker import GpuTracker
@@ -58,7 +58,7 @@ class RingFollower:
         start_ns = max(first_ns, now_ns - _HISTORY_NS)
         self._begin_ns = start_ns // self._interval_ns * self._interval_ns
         self._loops: dict[int, ThreadLoop] = {}
-        self._blocks = SourceBlocks(procfs.boot_unix_s() + reader.start_ticks / procfs.TICKS_PER_S)
+        self._blocks = SourceBlocks(start_unix_s(reader.start_ticks))
         self._loaders = LoaderTracker(reader)
         self._gpu = GpuTracker(self.pid)
         self._gc = GcPauses(bool(reader.meta().get("gc")))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from tuimon.proc import procfs
+from tuimon.proc.processes import environment
 from tuimon.proc.ring_facts import RingFacts
 from tuimon.records import Gpu, bare_uuid
 from tuimon.sources.nvml.visible_devices import Visible, named
@@ -57,7 +57,7 @@ class GpuChoice:
 
     def _environment(self) -> RingFacts:
         """What the run was started with, until a process with torch says more."""
-        environ = procfs.read_environ(self._table.root_pid)
+        environ = environment(self._table.root_pid)
         return RingFacts(
             cuda_visible_devices=environ.get("CUDA_VISIBLE_DEVICES"), cuda_device_order=environ.get("CUDA_DEVICE_ORDER")
         )

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from tuimon.proc import procfs
+import psutil
+
 from tuimon.records import Cost
 
 #: A py-spy child's CPU is known when it has ended, every few seconds: ratios are over this long.
@@ -16,7 +16,7 @@ _EVERY_S = 2.0
 
 
 class CostMeter:
-    """Measures this process; says so every two seconds."""
+    """Measures this process; reports it every two seconds."""
 
     def __init__(self, interval_s: float, own_cpu_s: Callable[[], float] = time.process_time) -> None:
         self._own_cpu_s = own_cpu_s
@@ -35,7 +35,6 @@ class CostMeter:
             return
         self._due_s = now_s + self._every_s - 0.1
         _, own_now_s, children_now_s = self._past[-1]
-        stat = procfs.read_stat(os.getpid())
         sampler_ratio = (children_now_s - children_s) / span_s
         yield Cost(
             t=round(now_s, 3),
@@ -43,5 +42,5 @@ class CostMeter:
             window_s=round(span_s, 3),
             cpu_ratio=round((own_now_s - own_s) / span_s + sampler_ratio, 4),
             sampler_cpu_ratio=round(sampler_ratio, 4),
-            rss_bytes=stat.rss_bytes if stat else 0,
+            rss_bytes=psutil.Process().memory_info().rss,
         )

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from tuimon.records import ProcessRole
+from tuimon.sources.processes.facts import ProcessFacts
 
 #: torch names the main thread of a DataLoader worker so.
 _WORKER_THREAD = "pt_data_worker"
@@ -14,59 +14,53 @@ _FORKSERVER = "multiprocessing.forkserver"
 _SERVANTS = ("multiprocessing.resource_tracker", "compile_worker")
 
 
-class Kin(NamedTuple):
-    """What a role is told by."""
-
-    pid: int
-    ppid: int
-    comm: str
-    command: tuple[str, ...]
-    python: bool
-    rank: int | None = None  # RANK in the environment it was started with
-
-
 def roles_of(
-    kin: Mapping[int, Kin], marked: frozenset[int], before: Mapping[int, ProcessRole]
+    processes: Mapping[int, ProcessFacts], marked: frozenset[int], before: Mapping[int, ProcessRole]
 ) -> dict[int, ProcessRole]:
-    """The role of every process. ``marked`` ones train for certain; ``before``: the roles at the last look."""
-    trainers = marked & kin.keys() or _likely_trainers(kin)
+    """The role of every process. ``marked``: those known to train; ``before``: the roles a look earlier."""
+    trainers = marked & processes.keys() or _likely_trainers(processes)
     out: dict[int, ProcessRole] = {}
-    for pid, process in kin.items():
+    for pid, process in processes.items():
         if pid in trainers:
             out[pid] = "trainer"
-        elif process.python and _is_worker(process, kin, trainers, before):
+        elif process.is_python and _is_worker(process, processes, trainers, before):
             out[pid] = "worker"
         else:
             out[pid] = "other"
     return out
 
 
-def _likely_trainers(kin: Mapping[int, Kin]) -> frozenset[int]:
-    """Before any marker tells: the processes that a launcher gave a rank, else the outermost Pythons."""
-    pythons = {pid: p for pid, p in kin.items() if p.python and p.comm != _WORKER_THREAD}
+def _likely_trainers(processes: Mapping[int, ProcessFacts]) -> frozenset[int]:
+    """Until markers show who trains: the processes that a launcher gave a rank, else the outermost Pythons."""
+    pythons = {pid: p for pid, p in processes.items() if p.is_python and p.name != _WORKER_THREAD}
     ranked = {pid: p for pid, p in pythons.items() if p.rank is not None}
     candidates = ranked or pythons
-    return frozenset(pid for pid, p in candidates.items() if not _has_ancestor(p, kin, candidates))
+    return frozenset(pid for pid, p in candidates.items() if not _has_ancestor(p, processes, candidates))
 
 
-def _has_ancestor(process: Kin, kin: Mapping[int, Kin], among: Mapping[int, Kin]) -> bool:
-    parent = kin.get(process.ppid)
-    for _ in range(len(kin)):  # pids may be reused while we look: no endless circle
+def _has_ancestor(
+    process: ProcessFacts, processes: Mapping[int, ProcessFacts], among: Mapping[int, ProcessFacts]
+) -> bool:
+    parent = processes.get(process.ppid)
+    for _ in range(len(processes)):  # pids may be reused between two reads: no endless circle
         if parent is None:
             return False
         if parent.pid in among:
             return True
-        parent = kin.get(parent.ppid)
+        parent = processes.get(parent.ppid)
     return False
 
 
 def _is_worker(
-    process: Kin, kin: Mapping[int, Kin], trainers: frozenset[int], before: Mapping[int, ProcessRole]
+    process: ProcessFacts,
+    processes: Mapping[int, ProcessFacts],
+    trainers: frozenset[int],
+    before: Mapping[int, ProcessRole],
 ) -> bool:
-    if process.comm == _WORKER_THREAD:
+    if process.name == _WORKER_THREAD:
         return True
-    parent = kin.get(process.ppid)
-    if parent is None:  # its trainer is gone before it
+    parent = processes.get(process.ppid)
+    if parent is None:  # its trainer ended before it
         return before.get(process.pid) == "worker"
     line = " ".join(process.command)
     if any(servant in line for servant in _SERVANTS):
@@ -76,17 +70,18 @@ def _is_worker(
     return parent.pid in trainers and (_SPAWNED in line or parent.command == process.command)
 
 
-def without_markers(kin: Kin, role: ProcessRole, environ: Mapping[str, str], launched: bool) -> str | None:
+def why_no_markers(process: ProcessFacts, role: ProcessRole, launched: bool) -> str | None:
     """Why a process has no markers, for people; None where nobody expects any."""
-    if not kin.python or role == "worker":
+    if not process.is_python or role == "worker":
         return None
     if not launched:
         return "attached: not started by tuimon"
-    if _ignores_environment(kin.command):
+    if _ignores_environment(process.command):
         return "started with -I or -E: it ignores PYTHONPATH"
-    if environ.get("TUIMON_MARKERS") == "0":
+    variables = process.variables
+    if variables is not None and variables.markers_off:
         return "switched off (--no-markers)"
-    if environ and "TUIMON_RUN" not in environ:
+    if variables is not None and not variables.has_run_id:
         return "started with an environment of its own, without tuimon's PYTHONPATH"
     return "no torch imported yet"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from tuimon.proc import procfs
+from tuimon.proc import processes, procfs
 from tuimon.proc.container import in_container
 from tuimon.proc.pythons import is_free_threaded
 from tuimon.sources.notices import Problem
@@ -24,7 +24,7 @@ def explain(message: str, pid: int) -> Problem:
     if "permission denied" in text or "operation not permitted" in text:
         return _denied(pid)
     if is_free_threaded(pid):
-        program = plain(procfs.executable(pid))
+        program = plain(processes.program_name(pid))
         message = f"no stack samples: py-spy cannot read free-threaded Python ({program})"
         return Problem(message, "Markers, threads and GPUs are still shown")
     if "unsupported version" in text:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from tuimon.proc import procfs
+from tuimon.proc.processes import start_unix_s
 from tuimon.proc.pythons import is_python
 from tuimon.records import Frames, Record, Stacks
 from tuimon.sources.process_table import ProcessTable
@@ -65,7 +65,6 @@ class StackSource:
         self._failures = SamplingFailures(self.name)
         self._parked: dict[ProcessKey, set[int]] = {}  # threads that a record has named as parked
         self._training: frozenset[int] = frozenset()
-        self._boot_unix_s = procfs.boot_unix_s()
 
     def read(self) -> Iterable[Record]:
         """The records of windows that have ended; begins new ones."""
@@ -244,7 +243,7 @@ class StackSource:
         return pid, self._table.start_ticks(pid)
 
     def _start_unix_s(self, key: ProcessKey) -> float | None:
-        return None if key[1] is None else self._boot_unix_s + key[1] / procfs.TICKS_PER_S
+        return None if key[1] is None else start_unix_s(key[1])
 
     def _sleep_s(self, now_s: float) -> float:
         """Until the next window is due, at most a quarter second: a process may appear."""

@@ -1,0 +1,72 @@
+"""Whole processes: this one, one that has ended, and command lines as programs leave them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+
+import msgspec
+import pytest
+
+from tests.waiting import until
+from tuimon.proc import processes, procfs
+
+
+@pytest.mark.parametrize(
+    ("words", "command"),
+    [
+        (["python", "train.py", "--lr", "0.1"], ["python", "train.py", "--lr", "0.1"]),
+        ([], []),
+        (["", "", ""], []),
+        (["renamed by setproctitle", "", ""], ["renamed by setproctitle"]),
+        (["python", "", "x"], ["python", "", "x"]),  # an empty argument is one
+        (["caf\udce9"], ["caf\ufffd"]),
+    ],
+)
+def test_command(words: list[str], command: list[str]) -> None:
+    assert processes.shortened(words) == command
+
+
+def test_a_long_command_is_cut() -> None:
+    command = processes.shortened(["python", "x" * 5000, "y"])
+    assert sum(map(len, command)) == 2000
+    assert command[0] == "python"
+
+
+def test_a_command_line_that_is_no_text_can_be_written() -> None:
+    child = subprocess.Popen([sys.executable, "-c", "input()", b"caf\xe9"], stdin=subprocess.PIPE)
+    try:
+        until(lambda: len(processes.command_line(child.pid)) == 4)
+        assert msgspec.json.encode(processes.command_line(child.pid)[3]) == '"caf\ufffd"'.encode()
+    finally:
+        child.communicate(b"\n")
+
+
+def test_this_process() -> None:
+    pid = os.getpid()
+    assert processes.program_name(pid).startswith("python")
+    assert "pytest" in " ".join(processes.command_line(pid))
+    assert "PATH" in processes.environment(pid)
+    start = procfs.start_ticks(pid)
+    assert start is not None
+    assert processes.is_alive(pid, start)
+    assert processes.is_alive(pid, None)
+    assert not processes.is_alive(pid, start - 1)  # an earlier process of this pid
+    assert 0 < time.time() - processes.start_unix_s(start) < 86400
+
+
+@pytest.mark.parametrize("pid", [2**22 + 1, 2**31])  # above the kernel's limit, above that of the type
+def test_no_such_process(pid: int) -> None:
+    assert not processes.is_alive(pid, None)
+    assert processes.command_line(pid) == []
+    assert processes.environment(pid) == {}
+    assert processes.program_name(pid) == ""
+
+
+def test_a_zombie_has_ended() -> None:
+    child = subprocess.Popen(["true"])
+    until(lambda: not processes.is_alive(child.pid, None))
+    assert processes.command_line(child.pid) == []
+    child.wait()

@@ -1,0 +1,62 @@
+"""What is read of a process when it appears, and again now and then: parent, command line, variables."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import psutil
+
+from tuimon.proc.processes import command_line, environment
+from tuimon.proc.pythons import is_python
+
+
+class Variables(NamedTuple):
+    """What the environment that a process was started with says."""
+
+    rank: int | None = None  # RANK, WORLD_SIZE
+    world_size: int | None = None
+    has_run_id: bool = False  # TUIMON_RUN
+    markers_off: bool = False  # TUIMON_MARKERS
+
+
+class ProcessFacts(NamedTuple):
+    """What the role of a process follows from."""
+
+    pid: int
+    ppid: int
+    name: str  # of its main thread
+    command: tuple[str, ...]
+    is_python: bool
+    variables: Variables | None = None  # None: they may not be read
+
+    @property
+    def rank(self) -> int | None:
+        """RANK in the environment it was started with."""
+        return self.variables.rank if self.variables else None
+
+
+def read_facts(pid: int, name: str) -> ProcessFacts | None:
+    """All of it, about 0.15 ms; None when the process is gone."""
+    try:
+        ppid = psutil.Process(pid).ppid()
+    except psutil.NoSuchProcess:
+        return None
+    return ProcessFacts(pid, ppid, name, tuple(command_line(pid)), is_python(pid), _variables(environment(pid)))
+
+
+def _variables(environ: dict[str, str]) -> Variables | None:
+    if not environ:
+        return None
+    return Variables(
+        rank=_number(environ.get("RANK")),
+        world_size=_number(environ.get("WORLD_SIZE")),
+        has_run_id="TUIMON_RUN" in environ,
+        markers_off=environ.get("TUIMON_MARKERS") == "0",
+    )
+
+
+def _number(text: str | None) -> int | None:
+    try:
+        return None if text is None else int(text)
+    except ValueError:
+        return None

@@ -1,0 +1,91 @@
+"""One process of the run as the process source follows it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import psutil
+
+from tuimon.proc.procfs import ThreadStat
+from tuimon.records import Process, Threads
+from tuimon.sources.processes.facts import ProcessFacts, read_facts
+from tuimon.sources.processes.threads import ThreadMeter
+
+#: A program may replace itself by another of the same name: its facts are read again after this many reads.
+_REREAD_AFTER = 10
+#: Of a core: an "other" process below it is idle.
+_IDLE_RATIO = 0.01
+
+
+@dataclass(slots=True)
+class Followed:
+    """One process of the run."""
+
+    start_ticks: int
+    process: psutil.Process
+    facts: ProcessFacts
+    meter: ThreadMeter
+    reads: int = 0
+    read_s: float = 0.0
+    reported: Process | None = None
+    window_from_s: float | None = None
+    window_cpu_s: float | None = None  # of the whole process when the window began
+
+    def read(self, now_s: float) -> ThreadStat | None:
+        """Read the counters of its threads; returns the main thread, None when the process has ended."""
+        self.read_s = now_s
+        self.meter.read()
+        main = self.meter.main
+        if main is None or main.state in "ZX" or main.start_ticks != self.start_ticks:
+            return None
+        return main
+
+    def refresh(self, name: str, *, orphaned: bool) -> None:
+        """Read its facts again where they may have changed: after an exec, when its parent has ended, and in turn."""
+        self.reads += 1
+        renamed = name != self.facts.name
+        if renamed or orphaned or not self.facts.command or self.reads % _REREAD_AFTER == 0:
+            self.facts = read_facts(self.facts.pid, name) or self.facts
+
+    def cpu_s(self) -> float | None:
+        """CPU time of the whole process, in steps of 10 ms; None when it is gone."""
+        try:
+            times = self.process.cpu_times()
+        except psutil.NoSuchProcess:
+            return None
+        return times.user + times.system
+
+    def rss_bytes(self) -> int | None:
+        """Resident memory; None when the process is gone."""
+        try:
+            return int(self.process.memory_info().rss)
+        except psutil.NoSuchProcess:
+            return None
+
+    def begin_window(self, cpu_s: float | None) -> None:
+        """Begin a window of Threads with what was read last."""
+        self.window_from_s, self.window_cpu_s = self.read_s, cpu_s
+
+    def end_window(self, window_s: float, now_s: float) -> Threads:
+        """The record of the window that ends with what was read last; begins the next."""
+        rows, folded, cpu_ratio = self.meter.end_window(window_s)
+        cpu_s = self.cpu_s()
+        if cpu_ratio is None and cpu_s is not None and self.window_cpu_s is not None:
+            cpu_ratio = round(max(cpu_s - self.window_cpu_s, 0.0) / window_s, 3)  # threads have come or gone
+        self.begin_window(cpu_s)
+        return Threads(
+            t=round(now_s, 3),
+            pid=self.facts.pid,
+            window_s=round(window_s, 3),
+            cpu_ratio=cpu_ratio,
+            rss_bytes=self.rss_bytes(),
+            threads=rows,
+            folded=folded,
+        )
+
+    def is_idle(self, now_s: float) -> bool:
+        """Whether it has used less than a hundredth of a core since its window began."""
+        if self.window_from_s is None or self.window_cpu_s is None or now_s <= self.window_from_s:
+            return False
+        cpu_s = self.cpu_s()
+        return cpu_s is not None and cpu_s - self.window_cpu_s < _IDLE_RATIO * (now_s - self.window_from_s)
