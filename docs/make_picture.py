@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from tuimon.monitor.opening import Options, open_run
+from tuimon.monitor.factory import Options, open_run
 from tuimon.views.tui.screenshot import screenshot
 
 ROOT = Path(__file__).resolve().parent.parent

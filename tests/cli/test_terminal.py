@@ -18,7 +18,7 @@ from tests.cli.test_run import LISTENER, heard
 from tests.session import records
 from tests.waiting import alive, until
 from tuimon.records import Exit
-from tuimon.sources.log.reader import LogWriter
+from tuimon.sources.log.writer import LogWriter
 
 _BECOME = """
 import fcntl, os, sys, termios
@@ -125,7 +125,7 @@ def test_a_dumb_terminal_is_headless(tmp_path: Path) -> None:
 def test_view_replays_a_log_and_q_leaves(tmp_path: Path) -> None:
     log = LogWriter(str(tmp_path / "x.jsonl"))
     for record in (records.header(), records.process(), Exit(t=9.0, pid=100, exit_code=3)):
-        log.add(record)
+        log.add_record(record)
     log.flush(0.0)
     log.close()
     with on_terminal("view", log.path, cwd=tmp_path) as (process, terminal):

@@ -10,12 +10,13 @@ import pytest
 from tests.waiting import until
 from tuimon.errors import NoSuchProcess
 from tuimon.launch import Ended
+from tuimon.monitor.factory import Options, open_attach, open_log
 from tuimon.monitor.monitor import Monitor
-from tuimon.monitor.opening import Options, open_attach, open_log
 from tuimon.records import Cost, Exit, Header, Notice, PhaseTime, Record, Steps
 from tuimon.sources.base import Done
 from tuimon.sources.log.output import OutputTail
-from tuimon.sources.log.reader import LogWriter, read_log
+from tuimon.sources.log.reader import read_log
+from tuimon.sources.log.writer import LogWriter
 
 
 class Given:
@@ -35,8 +36,8 @@ class Given:
         self.closed = True
 
 
-class Watched:
-    """A process that ends when it is told to."""
+class Process:
+    """A process that ends when the test says so."""
 
     def __init__(self, run_id: str | None = None) -> None:
         self.pid = 7
@@ -74,7 +75,7 @@ def test_records_reach_session_and_log(tmp_path: Path) -> None:
         t=0.5, pid=7, mode="run", command=["x"], host="h", wall_unix_s=0.0, interval_s=1.0, cpu_count=1, versions={}
     )
     source = Given([steps(1.0)])
-    monitor = Monitor([source], header=header, log=log, watched=Watched())
+    monitor = Monitor([source], header=header, log=log, process=Process())
     monitor.start()
     ticked_until(monitor, lambda: monitor.session.steps(7))
     assert monitor.session.header == header
@@ -88,12 +89,12 @@ def test_records_reach_session_and_log(tmp_path: Path) -> None:
 
 def test_the_last_read_comes_before_the_exit(tmp_path: Path) -> None:
     log = LogWriter(str(tmp_path / "x.jsonl"))
-    log.add(Notice(t=0.0, pid=0, source="log", level="info", message="first line"))
-    watched = Watched()
-    monitor = Monitor([Given([steps(1.0)], [steps(2.0)])], log=log, watched=watched)
+    log.add_record(Notice(t=0.0, pid=0, source="log", level="info", message="first line"))
+    process = Process()
+    monitor = Monitor([Given([steps(1.0)], [steps(2.0)])], log=log, process=process)
     monitor.start()
     ticked_until(monitor, lambda: monitor.session.steps(7))
-    watched.ended = Ended(137, "SIGKILL")
+    process.ended = Ended(137, "SIGKILL")
     ticked_until(monitor, lambda: monitor.ended)
     assert monitor.exit_code == 137
     monitor.stop()
@@ -107,9 +108,9 @@ def test_the_exit_names_the_exception(tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.write_text('Traceback (most recent call last):\n  File "x"\nKeyError: 1\n')
     for code, line in ((1, "KeyError: 1"), (0, None)):
-        watched = Watched()
-        monitor = Monitor([], watched=watched, output=OutputTail(str(out)))
-        watched.ended = Ended(code, None)
+        process = Process()
+        monitor = Monitor([], process=process, output=OutputTail(str(out)))
+        process.ended = Ended(code, None)
         ticked_until(monitor, lambda monitor=monitor: monitor.ended)  # type: ignore[misc]
         assert monitor.session.exit is not None
         assert monitor.session.exit.last_line == line
@@ -149,14 +150,14 @@ def test_a_log_is_replayed(tmp_path: Path) -> None:
         t=0.5, pid=7, mode="run", command=["x"], host="h", wall_unix_s=0.0, interval_s=1.0, cpu_count=1, versions={}
     )
     for record in (header, *(steps(float(t)) for t in range(1, 200)), Exit(t=300.0, pid=7, exit_code=3)):
-        log.add(record)
+        log.add_record(record)
     log.flush(0.0)
     log.close()
     monitor = open_log(log.path)
     monitor.start()
     ticked_until(monitor, lambda: monitor.ended)
     assert monitor.exit_code == 3
-    assert monitor.target is None
+    assert monitor.launched is None
     found = monitor.session.run_steps(7)
     assert found is not None
     assert found.total == 199 * 5
@@ -197,7 +198,7 @@ def test_a_disk_that_fills_is_said_once(monkeypatch: pytest.MonkeyPatch, tmp_pat
     def full(handle: int, data: bytes) -> int:
         raise OSError(28, "No space left on device")
 
-    monitor = Monitor([], log=log, watched=Watched())
+    monitor = Monitor([], log=log, process=Process())
     monkeypatch.setattr("tuimon.sources.log.writer.os.write", full)
     for t in (1.0, 2.0, 3.0):
         monitor._records.put(steps(t))

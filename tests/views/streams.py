@@ -52,12 +52,12 @@ class Launched:
 class Playback:
     """A monitor over literal records: each tick folds the next batch."""
 
-    def __init__(self, records=(), findings=(), *, output=None, target=None, later=()):
+    def __init__(self, records=(), findings=(), *, output=None, launched=None, later=()):
         self.session = Session()
         self.findings = list(findings)
         self.changes = []
         self.output = output
-        self.target = target
+        self.launched = launched
         self.closeup = None
         self.ending = None
         self.asked_to_end = False
@@ -193,7 +193,7 @@ PROGRESS = (
 def input_bound(windows=192, gpus=1, **more):
     """Two saturated workers on a machine with GPUs."""
     records = start() + [record for window in seconds(1, windows, gpus=gpus, **more) for record in window]
-    return Playback(records, [INPUT_BOUND, SIDE_WORK], output=Output(PROGRESS), target=Launched())
+    return Playback(records, [INPUT_BOUND, SIDE_WORK], output=Output(PROGRESS), launched=Launched())
 
 
 BOUNDARIES = ("fetch end", "backward begin", "backward end", "optimizer begin", "optimizer end")
@@ -228,7 +228,7 @@ def gpu_bound(windows=60):
     for t in range(1, windows + 1):
         records += [*_second(t, 0, 2.0, (), 4), _hopper(t), gpu_time(t, 38_000.0, 0.0, 0.002)]
         records.append(TorchMemory(t=float(t), pid=MAIN, device=0, allocated_bytes=28 * GIB, reserved_bytes=36 * GIB))
-    return Playback(records, [], output=Output(PROGRESS), target=Launched())
+    return Playback(records, [], output=Output(PROGRESS), launched=Launched())
 
 
 def launch_bound(windows=60):
@@ -237,28 +237,28 @@ def launch_bound(windows=60):
     records = start()
     for t in range(1, windows + 1):
         records += [*_second(t, 0, 2.0, (), 4), _hopper(t, **slow), gpu_time(t, 40.0, 0.84, 0.31)]
-    return Playback(records, [], output=Output(PROGRESS), target=Launched())
+    return Playback(records, [], output=Output(PROGRESS), launched=Launched())
 
 
 def healthy(windows=60):
     """Nothing to complain about, no GPU."""
     records = [*start(), NO_GPU]
     records += [record for window in seconds(1, windows, gpus=0, data_ms=0.4) for record in window]
-    return Playback(records, [], output=Output(PROGRESS), target=Launched())
+    return Playback(records, [], output=Output(PROGRESS), launched=Launched())
 
 
 def no_gpu(windows=60):
     """Input-bound without a GPU, with user ranges."""
     records = [*start(), NO_GPU]
     records += [record for window in seconds(1, windows, gpus=0, ranges=RANGES) for record in window]
-    return Playback(records, [INPUT_BOUND], output=Output(PROGRESS), target=Launched())
+    return Playback(records, [INPUT_BOUND], output=Output(PROGRESS), launched=Launched())
 
 
 def before_first_step():
     """The process is there, no step has ended."""
     waiting = steps(3.0, {}, count=0, pid=MAIN, open_phase="data", open_for_s=2.6)
     rows = threads(3.0, (MAIN, "python", 1.0, "running", 0.0), pid=MAIN)
-    return Playback([*start()[:2], waiting, rows], output=Output(b""), target=Launched())
+    return Playback([*start()[:2], waiting, rows], output=Output(b""), launched=Launched())
 
 
 def ended():

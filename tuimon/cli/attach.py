@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from tuimon.cli.options import add_watching, options_of, parser_of
 from tuimon.errors import UsageError
 from tuimon.launch import candidates
+from tuimon.monitor.factory import Options, open_attach
 from tuimon.monitor.monitor import Monitor
-from tuimon.monitor.opening import Options, open_attach
 
 _DOC = """\
 Watch a Python process that runs already. It is not changed, and goes on as before when tuimon leaves it.

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 
 from tuimon.errors import TuimonError
 from tuimon.launch import ring_directory, state_directory, user_python
-from tuimon.monitor.opening import version_of
+from tuimon.monitor.versions import version_of
 from tuimon.text import plain
 from tuimon.views.format import size
 

@@ -13,7 +13,7 @@ import msgspec
 
 from tuimon.cli.options import parser_of
 from tuimon.errors import TuimonError, UsageError
-from tuimon.monitor.opening import version_of
+from tuimon.monitor.versions import version_of
 from tuimon.records import Frames, Header, Process, Record
 from tuimon.sources.log.reader import find_log, read_log
 from tuimon.text import plain

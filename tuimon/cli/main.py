@@ -64,7 +64,7 @@ def _dispatch(argv: Sequence[str]) -> int:
         print(help_text(), end="", flush=True)
         return 0
     if first in ("-V", "--version"):
-        from tuimon.monitor.opening import version_of
+        from tuimon.monitor.versions import version_of
 
         print(f"tuimon {version_of('tuimon')}", flush=True)
         return 0

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
-from tuimon.monitor.opening import Options
+from tuimon.monitor.factory import Options
 
 #: Options of ``run`` that take a value in the next word: all that must be known to find where the command begins.
 VALUE_OPTIONS = ("--log", "--interval", "--rate", "--max-cpu")

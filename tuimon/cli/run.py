@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from tuimon.cli.options import add_watching, options_of, parser_of, split_command
 from tuimon.launch import resolve
 from tuimon.launch.relay import Relay
+from tuimon.monitor.factory import Options, open_run
 from tuimon.monitor.monitor import Monitor
-from tuimon.monitor.opening import Options, open_run
 from tuimon.text import plain
 
 _DOC = """\
@@ -50,7 +50,7 @@ def _full_screen(command: Sequence[str], options: Options) -> int:
 def _headless(command: Sequence[str], options: Options) -> int:
     with Relay() as relay:
         monitor = open_run(command, options)
-        launched = monitor.target
+        launched = monitor.launched
         assert launched is not None
         relay.to(launched)
         try:

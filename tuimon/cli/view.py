@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tuimon.cli.options import parser_of, terminal_can_draw
 from tuimon.errors import UsageError
-from tuimon.monitor.opening import open_log
+from tuimon.monitor.factory import open_log
 from tuimon.text import plain
 
 _DOC = """\

@@ -50,7 +50,7 @@ def watch_headless(
 ) -> None:
     """Watch until the target has ended or ``until`` says so: a line every ``refresh_s``, a summary at the end."""
     view = HeadlessView(sys.stderr)
-    alarm = Alarm(monitor.watched.pid if monitor.watched else 0)
+    alarm = Alarm(monitor.process.pid if monitor.process else 0)
     next_line_s = time.monotonic() + refresh_s
     monitor.start()
     try:

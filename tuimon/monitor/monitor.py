@@ -1,4 +1,4 @@
-"""The monitor: drains the sources' queue into the Session and the log, and watches the target to its end."""
+"""The monitor: moves records from the sources' queue to the Session and the log, until the run ends."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from tuimon.records import Cost, Exit, Header, Record
 from tuimon.session.session import Session
 from tuimon.sources.base import Source
 from tuimon.sources.log.output import OutputTail
-from tuimon.sources.log.reader import LogWriter
+from tuimon.sources.log.writer import LogWriter
 from tuimon.sources.stacks.closeup import CloseUp
 
 QUEUE_LIMIT = 10_000
-#: A tick takes records in for at most this long, so that the screen stays alive while a long log is replayed.
+#: A tick handles records for at most this long, so that the screen keeps responding while a long log is replayed.
 TICK_S = 0.25
 DIAGNOSE_EVERY_S = 1.0
 
 
 class Target(Protocol):
-    """A process that is watched."""
+    """The process that a run began with: launched, or attached to."""
 
     @property
     def pid(self) -> int:
@@ -38,16 +38,16 @@ class Target(Protocol):
 
     @property
     def run_id(self) -> str | None:
-        """What the processes of its run carry in their environment, if tuimon started it."""
+        """The mark in the environment of all processes of its run; None unless tuimon started it."""
         ...
 
     def poll(self) -> Ended | None:
-        """How it ended; None while it lives."""
+        """How it ended; None while it runs."""
         ...
 
 
 class Monitor:
-    """One run that is watched, from ``start`` to ``stop``; all of it on the caller's thread but the sources' reads."""
+    """Monitors one run, from ``start`` to ``stop``; only the sources read on threads of their own."""
 
     def __init__(
         self,
@@ -56,37 +56,37 @@ class Monitor:
         *,
         header: Header | None = None,
         log: LogWriter | None = None,
-        watched: Target | None = None,
+        process: Target | None = None,
         output: OutputTail | None = None,
         replay: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``watched``: the process whose end is the end; without one (replay) that of the sources is."""
+        """``process``: the run ends with it; without one (replay) the run ends with the sources."""
         self.session = session or Session()
         self.findings: Sequence[Finding] = ()
-        self.verdicts = Verdicts()  # over the whole run: at its end they take the place of the last moment's
+        self.verdicts = Verdicts()  # over the whole run: at its end they replace those of the last moment
         self.output = output
         self.closeup = CloseUp(live=not replay)
         self.log = log
-        self.watched = watched
+        self.process = process
         self._clock = clock
         self._replay = replay
         self._records: queue.Queue[Record] = queue.Queue(QUEUE_LIMIT)
         self._pollers = [Poller(source, self._records, clock, lossless=replay) for source in sources]
         self._diagnosed_s: float | None = None
-        self._stop_by_s: float | None = None  # the target has ended: its sources get until then for their last read
+        self._stop_by_s: float | None = None  # once the process has ended: deadline of the sources' last read
         self._ended_as: Ended | None = None
         self._ending = False
         self._stopped = False
         if header is not None:
-            self._add(header)
+            self._add_record(header)
 
-    # -- what views ask
+    # -- the state, for views
 
     @property
-    def target(self) -> Launched | None:
-        """The process that we launched; None when attached to one, or replaying."""
-        return self.watched if isinstance(self.watched, Launched) else None
+    def launched(self) -> Launched | None:
+        """The process, if tuimon launched it; None when attached, or replaying."""
+        return self.process if isinstance(self.process, Launched) else None
 
     @property
     def changes(self) -> Sequence[Change]:
@@ -95,20 +95,20 @@ class Monitor:
 
     @property
     def ended(self) -> bool:
-        """Whether the run has ended and all there is to know of it is in the session."""
+        """Whether the run has ended and all its records are in the session."""
         if self._replay:
             return self.session.exit is not None or all(poller.done.is_set() for poller in self._pollers)
         return self._ended_as is not None and self.session.exit is not None
 
     @property
     def exit_code(self) -> int | None:
-        """The target's exit code, 128+n for signal n; None before its end and where it cannot be known."""
+        """The process's exit code, 128+n for signal n; None before its end and where it cannot be known."""
         return self.session.exit.exit_code if self.session.exit else None
 
     @property
     def ending(self) -> str | None:
-        """How far ending the run has come, for people; None when it was not asked for."""
-        launched = self.target
+        """Progress of ending the run, as a phrase for the user; None unless ``begin_end`` was called."""
+        launched = self.launched
         if not self._ending or launched is None:
             return None
         sent = launched.last_sent
@@ -121,7 +121,7 @@ class Monitor:
         """Records that were lost because the queue was full."""
         return sum(poller.dropped for poller in self._pollers)
 
-    # -- what drives it
+    # -- the loop
 
     def start(self) -> None:
         """Begin reading the sources."""
@@ -130,15 +130,15 @@ class Monitor:
 
     def begin_end(self) -> None:
         """Begin to end the launched run; every ``tick`` takes it further."""
-        self._ending = self.target is not None
+        self._ending = self.launched is not None
 
     def tick(self) -> bool:
-        """Take in what has come since the last call; whether anything came."""
+        """Handle the records that have come since the last call; returns whether anything changed."""
         now_s = self._clock()
         changed = self._drain(now_s + TICK_S)
-        if self._ending and self.target is not None:
-            changed = self.target.end_step(now_s) is not None or changed
-        changed = self._watch(now_s) or changed
+        if self._ending and self.launched is not None:
+            changed = self.launched.end_step(now_s) is not None or changed
+        changed = self._check_end(now_s) or changed
         if self.output is not None:
             self.output.trim()
         self._flush(now_s)
@@ -147,85 +147,83 @@ class Monitor:
         return changed
 
     def stop(self) -> None:
-        """Stop the sources, write what is left to the log and close it. The target is not touched."""
+        """Stop the sources, write what is left to the log and close it. The run itself goes on."""
         if self._stopped:
             return
         self._stopped = True
         for poller in self._pollers:
-            poller.ask_to_stop()
+            poller.request_stop()
         until_s = time.monotonic() + STOP_TIMEOUT_S
         for poller in self._pollers:
             poller.stop(max(until_s - time.monotonic(), 0.0))
         if not self._replay:
             self._drain(self._clock() + TICK_S)
-            self._note_end(self._clock())
+            self._record_end(self._clock())
             self._diagnose(self._clock())
         self._flush(self._clock())
         if self.log is not None:
             self.log.close()
 
-    # -- its parts
-
-    def _add(self, record: Record) -> None:
+    def _add_record(self, record: Record) -> None:
         if isinstance(record, Cost) and self.dropped:
             record = msgspec.structs.replace(record, queue_dropped=self.dropped)
         self.session.add(record)
         if self.log is not None:
-            self.log.add(record)
+            self.log.add_record(record)
 
     def _drain(self, until_s: float) -> bool:
-        came = False
+        received = False
         while self._clock() <= until_s:
             try:
-                # a replay's source waits for room in the queue: give it the moment to fill it
+                # a replay's source may be waiting for room in the queue: leave it time to fill it
                 record = self._records.get(timeout=0.01) if self._replay else self._records.get_nowait()
             except queue.Empty:
                 break
-            self._add(record)
-            came = True
-        return came
+            self._add_record(record)
+            received = True
+        return received
 
-    def _watch(self, now_s: float) -> bool:
-        """Follow the target to its end: a last read of all sources, then the Exit record."""
-        if self.watched is None or self.session.exit is not None:
+    def _check_end(self, now_s: float) -> bool:
+        """Once the process has ended: a last read of all sources, then the Exit record."""
+        if self.process is None or self.session.exit is not None:
             return False
         if self._stop_by_s is None:
-            ended = self.watched.poll()
+            ended = self.process.poll()
             if ended is None or self._still_ending(now_s):
                 return False
             self._ended_as = ended
             self._stop_by_s = now_s + STOP_TIMEOUT_S
             for poller in self._pollers:
-                poller.ask_to_stop()
+                poller.request_stop()
         if now_s < self._stop_by_s and not all(poller.done.is_set() for poller in self._pollers):
             return False
         self._drain(now_s + TICK_S)
-        return self._note_end(now_s)
+        return self._record_end(now_s)
 
     def _still_ending(self, now_s: float) -> bool:
-        """Whether we are ending the run and its session holds processes that have not had every signal yet."""
-        launched = self.target
+        """Whether tuimon is ending the run and processes of it have not been sent all signals yet."""
+        launched = self.launched
         if not self._ending or launched is None:
             return False
         return launched.lives() and launched.next_signal_in_s(now_s) is not None
 
-    def _note_end(self, now_s: float) -> bool:
-        if self.watched is None or self.session.exit is not None:
+    def _record_end(self, now_s: float) -> bool:
+        if self.process is None or self.session.exit is not None:
             return False
-        ended = self._ended_as or self.watched.poll()
+        ended = self._ended_as or self.process.poll()
         if ended is None:
             return False
         self._ended_as = ended
         failed = ended.exit_code != 0
-        survivors = members(self.watched.run_id) if self.watched.run_id else []
-        self._add(
+        survivors = members(self.process.run_id) if self.process.run_id else []
+        self._add_record(
             Exit(
                 t=now_s,
-                pid=self.watched.pid,
+                pid=self.process.pid,
                 exit_code=ended.exit_code,
                 signal=ended.signal,
                 last_line=self.output.last_traceback_line() if self.output and failed else None,
-                survivors=[pid for pid in survivors if pid != self.watched.pid],
+                survivors=[pid for pid in survivors if pid != self.process.pid],
             )
         )
         return True
@@ -235,7 +233,7 @@ class Monitor:
             return
         notice = self.log.flush(now_s)
         if notice is not None:
-            self._add(notice)
+            self._add_record(notice)
 
     def _diagnose(self, now_s: float) -> None:
         if self._diagnosed_s is not None and now_s - self._diagnosed_s < DIAGNOSE_EVERY_S and not self.ended:

@@ -1,4 +1,4 @@
-"""A thread for each source: calls ``read`` on an absolute schedule, puts what it yields on the one queue."""
+"""A thread for each source: calls ``read`` on an absolute schedule and puts the records on the one queue."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tuimon.records import Notice, Record
 from tuimon.sources.base import Done, Source
 from tuimon.text import plain
 
-#: After a failure a source is left alone for this long, doubled at every further one.
+#: Delay of the next read after a failure, doubled at every further one up to the second value.
 BACKOFF_S = (1.0, 30.0)
 STOP_TIMEOUT_S = 2.0
 
@@ -47,12 +47,12 @@ class Poller:
         """Begin reading."""
         self._thread.start()
 
-    def ask_to_stop(self) -> None:
-        """Have the source read one last time and close; returns at once."""
+    def request_stop(self) -> None:
+        """Let the source read one last time and close; does not wait for it."""
         self._stopping.set()
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> bool:
-        """Stop after one last read; whether the source came to an end within ``timeout_s``."""
+        """Stop after one last read; returns whether the source ended within ``timeout_s``."""
         self._stopping.set()
         if not self._thread.ident:
             return True
@@ -69,7 +69,7 @@ class Poller:
                 due_s = self._next(due_s)
                 self._stopping.wait(max(due_s - self._clock(), 0.0))
         finally:
-            with contextlib.suppress(Exception):  # the outside may be gone; there is nobody left to tell
+            with contextlib.suppress(Exception):  # what it reads may be gone, and nobody is left to report to
                 self.source.close()
             self.done.set()
 
@@ -91,14 +91,14 @@ class Poller:
             return False
         except Exception as error:  # noqa: BLE001  (this is where a source meets the outside)
             self._failures += 1
-            self._put(self._complaint(error))
+            self._put(self._failure_notice(error))
         else:
             if self._failures:
                 self._failures = 0
                 self._put(self._notice("ok", "works again"))
         return True
 
-    def _complaint(self, error: Exception) -> Notice:
+    def _failure_notice(self, error: Exception) -> Notice:
         if isinstance(error, TuimonError):
             return self._notice("warning", plain(error.message), error.hint)
         first_line = next(iter(str(error).splitlines()), "")

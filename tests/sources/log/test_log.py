@@ -17,7 +17,8 @@ import pytest
 from tuimon.errors import LogError, NotALog
 from tuimon.records import SCHEMA, Exit, Header, Mark, Notice, PhaseTime, Record, Steps
 from tuimon.sources.base import Done
-from tuimon.sources.log.reader import LogSource, LogWriter, find_log, read_log
+from tuimon.sources.log.reader import LogSource, find_log, read_log
+from tuimon.sources.log.writer import LogWriter
 
 HEADER = Header(
     t=1.0,
@@ -37,7 +38,7 @@ END = Exit(t=3.0, pid=7, exit_code=3, last_line="ValueError: ü")
 def write(path: Path, *records: Record) -> Path:
     log = LogWriter(str(path))
     for record in records:
-        log.add(record)
+        log.add_record(record)
     assert log.flush(0.0) is None
     log.close()
     return path
@@ -60,7 +61,7 @@ def test_every_line_is_json_and_the_first_is_the_header(log: Path) -> None:
 
 def test_a_folder_gets_a_file_of_its_own(tmp_path: Path) -> None:
     log = LogWriter(str(tmp_path / "logs") + "/")
-    log.add(HEADER)
+    log.add_record(HEADER)
     log.flush(0.0)
     log.close()
     assert os.path.dirname(log.path) == str(tmp_path / "logs")
@@ -157,7 +158,7 @@ def test_a_full_disk_loses_no_more_than_it_must(full_disk: tuple[Path, int]) -> 
     log = LogWriter(str(path))
     records: list[Record] = [HEADER, *(Mark(t=float(i), pid=7, name=f"mark {i}") for i in range(60))]
     for record in records:
-        log.add(record)
+        log.add_record(record)
     notice = log.flush(100.0)
     assert isinstance(notice, Notice)
     assert notice.level == "warning"
@@ -166,7 +167,7 @@ def test_a_full_disk_loses_no_more_than_it_must(full_disk: tuple[Path, int]) -> 
     assert log.flush(101.0) is None  # not yet: it is tried again after a while
     assert log.flush(106.0) is None  # still full: said once
     resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-    log.add(END)
+    log.add_record(END)
     well = log.flush(112.0)
     assert well is not None
     assert well.level == "ok"
@@ -178,9 +179,9 @@ def test_what_is_held_back_is_bounded_and_keeps_the_header(full_disk: tuple[Path
     path, _ = full_disk
     resource.setrlimit(resource.RLIMIT_FSIZE, (1, resource.RLIM_INFINITY))
     log = LogWriter(str(path))
-    log.add(HEADER)
+    log.add_record(HEADER)
     for number in range(5000):
-        log.add(Mark(t=float(number), pid=7, name="m"))
+        log.add_record(Mark(t=float(number), pid=7, name="m"))
     assert log.flush(0.0) is not None
     assert log.lost == 3001
     resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
@@ -205,16 +206,16 @@ def test_the_source_replays_all_and_then_ends(log: Path) -> None:
 
 def test_the_source_follows_until_the_exit(tmp_path: Path) -> None:
     log = LogWriter(str(tmp_path / "x.jsonl"))
-    log.add(HEADER)
+    log.add_record(HEADER)
     log.flush(0.0)
     source = LogSource(log.path, follow=True)
     assert list(source.read()) == [HEADER]
     assert source.at_end
     assert list(source.read()) == []
-    log.add(STEPS)
+    log.add_record(STEPS)
     log.flush(1.0)
     assert list(source.read()) == [STEPS]
-    log.add(END)
+    log.add_record(END)
     log.flush(2.0)
     log.close()
     found = []

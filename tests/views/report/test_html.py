@@ -15,7 +15,7 @@ from tests.gpu_simulator import sessions
 from tests.session import records
 from tuimon.cli.main import run_command_line
 from tuimon.records import Exit, Frame, Frames, Gpu, Header, Record, StackCount, Stacks
-from tuimon.sources.log.reader import LogWriter
+from tuimon.sources.log.writer import LogWriter
 from tuimon.views.report.html_svg import POINTS, bars, curve, decimated, top_of
 
 PHASES = {"data": 62, "forward": 11, "backward": 16, "optimizer": 6, "other": 5}
@@ -68,7 +68,7 @@ class Checked(HTMLParser):
 def log_of(path: Path, told: Iterable[Record]) -> str:
     writer = LogWriter(str(path))
     for record in told:
-        writer.add(record)
+        writer.add_record(record)
     writer.flush(0.0)
     writer.close()
     return str(path)

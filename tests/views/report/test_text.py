@@ -12,7 +12,7 @@ from tuimon.cli.main import run_command_line
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.verdicts import Verdicts
 from tuimon.records import Exit, Notice, Record
-from tuimon.sources.log.reader import LogWriter
+from tuimon.sources.log.writer import LogWriter
 from tuimon.views.report.summary import fold, report_of
 from tuimon.views.report.text import text_report
 
@@ -33,7 +33,7 @@ def run() -> list[Record]:
 def log(tmp_path: Path) -> str:
     writer = LogWriter(str(tmp_path / "run.jsonl"))
     for record in run():
-        writer.add(record)
+        writer.add_record(record)
     writer.flush(0.0)
     writer.close()
     return writer.path

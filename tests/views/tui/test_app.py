@@ -201,7 +201,7 @@ async def test_sigterm_leaves_and_the_training_goes_on(not_killed):
             if app.return_value is not None:
                 break
         assert app.return_value.exit_code == 143
-        assert (app.return_value.message is None) == (monitor.target is None)
+        assert (app.return_value.message is None) == (monitor.launched is None)
 
 
 async def test_export_says_when_it_cannot(monkeypatch):

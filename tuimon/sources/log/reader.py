@@ -12,10 +12,8 @@ import msgspec
 from tuimon.errors import NotALog
 from tuimon.records import SCHEMA, AnyRecord, Header, Record
 from tuimon.sources.base import Done
-from tuimon.sources.log.writer import SUFFIX, LogWriter
+from tuimon.sources.log.writer import SUFFIX
 from tuimon.text import plain
-
-__all__ = ["LogSource", "LogWriter", "find_log", "read_log"]
 
 _DECODER: msgspec.json.Decoder[AnyRecord] = msgspec.json.Decoder(AnyRecord)
 

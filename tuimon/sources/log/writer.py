@@ -44,7 +44,7 @@ class LogWriter:
         self._begun = False  # the header is in the file
         self._handle = _open(self.path)
 
-    def add(self, record: Record) -> None:
+    def add_record(self, record: Record) -> None:
         """Hold a record for the next ``flush``."""
         if len(self._pending) >= PENDING_LIMIT:
             del self._pending[0 if self._begun else 1]  # without its header the rest could not be read

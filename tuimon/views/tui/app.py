@@ -91,8 +91,8 @@ class TuimonApp(TerminalApp[Leave]):
     def _terminated(self) -> None:
         """SIGTERM: give the terminal back as it was; a training that was started here goes on."""
         message = None
-        if self.monitor.target is not None and not self.monitor.ended:
-            message = goes_on(self.monitor.target.pid)
+        if self.monitor.launched is not None and not self.monitor.ended:
+            message = goes_on(self.monitor.launched.pid)
         self.exit(Leave(128 + signal.SIGTERM, message))
 
     async def action_leave(self) -> None:
@@ -100,21 +100,21 @@ class TuimonApp(TerminalApp[Leave]):
         monitor = self.monitor
         if isinstance(self.screen, QuitDialog):
             self.screen.dismiss("leave")
-        elif monitor.target is not None and not monitor.ended:
+        elif monitor.launched is not None and not monitor.ended:
             self.push_screen(QuitDialog(monitor), self._chosen)
         else:
             self.exit(self._end_of_run())
 
     def _chosen(self, choice: Choice | None) -> None:
-        if choice == "leave" and self.monitor.target is not None:
-            self.exit(Leave(0, goes_on(self.monitor.target.pid)))
+        if choice == "leave" and self.monitor.launched is not None:
+            self.exit(Leave(0, goes_on(self.monitor.launched.pid)))
         elif choice == "ended":
             self.exit(self._end_of_run())
 
     def _end_of_run(self) -> Leave:
         """The end of a run that is over, or that is not ours."""
         monitor, end = self.monitor, self.monitor.session.exit
-        if monitor.target is None:
+        if monitor.launched is None:
             return Leave(0)
         code = monitor.exit_code or 0
         if code == 0:

@@ -53,7 +53,7 @@ class QuitDialog(ModalScreen[Choice]):
         if self._monitor.ended:
             self.dismiss("ended" if self._monitor.ending is not None else "cancel")
             return
-        target = self._monitor.target
+        target = self._monitor.launched
         self.body.put(quit_lines(target.pid if target else 0, self._monitor.ending, self.body.content_size.width))
 
     def action_end(self) -> None:

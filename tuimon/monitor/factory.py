@@ -1,4 +1,4 @@
-"""What a Monitor is made of for each command: a run, a process attached to, a log."""
+"""Builds the Monitor of each command: of a new run, of a running process, of a log."""
 
 from __future__ import annotations
 
@@ -13,22 +13,24 @@ from typing import Literal
 from tuimon.errors import LaunchError
 from tuimon.launch import Launched, look_at, new_run_id, output_path
 from tuimon.monitor.monitor import Monitor
+from tuimon.monitor.versions import version_of
 from tuimon.records import Header, Notice
 from tuimon.sources.base import Source
 from tuimon.sources.log.output import OutputTail
-from tuimon.sources.log.reader import LogSource, LogWriter
+from tuimon.sources.log.reader import LogSource
+from tuimon.sources.log.writer import LogWriter
 from tuimon.sources.notices import NoticeSource
 from tuimon.sources.process_table import ProcessTable
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the command line may ask for; None: the default of the mode."""
+    """The options of the command line; None: the default of the mode."""
 
     headless: bool = False
     log: str | None = None
     interval_s: float | None = None  # window of the records, and between two refreshes of the view
-    rate_hz: float | None = None  # stack samples, at most
+    rate_hz: float | None = None  # highest rate of stack samples
     max_cpu_ratio: float | None = None  # of one core, for sampling stacks
     stacks: bool = True
     gpu: bool = True
@@ -41,17 +43,17 @@ class Options:
 
     @property
     def refresh_s(self) -> float:
-        """Between two refreshes of the view: a line headless, a frame in the TUI."""
+        """Time between two refreshes of the view: a line headless, a frame in the TUI."""
         return self.interval_s or (1.0 if self.headless else 0.5)
 
     @property
     def sampling_ratio(self) -> float:
-        """CPU that stack sampling may use, 1.0 = one core: what the promise leaves it in each mode."""
+        """CPU that stack sampling may use, 1.0 = one core: of the 5 % of a core (headless 2 %) that tuimon may use."""
         return self.max_cpu_ratio or (0.02 if self.headless else 0.03)
 
 
 def open_run(command: Sequence[str], options: Options) -> Monitor:
-    """Start ``command`` (resolved) and watch it. Raises LogError before, LaunchError when it does not start."""
+    """Start ``command`` (resolved) and monitor it. Raises LogError before the start, LaunchError when it fails."""
     log = LogWriter(options.log) if options.log else None
     run_id = new_run_id()
     try:
@@ -66,13 +68,13 @@ def open_run(command: Sequence[str], options: Options) -> Monitor:
         _sources(table, options),
         header=_header("run", launched.pid, command, options),
         log=log,
-        watched=launched,
+        process=launched,
         output=OutputTail(output) if output else None,
     )
 
 
 def open_attach(pid: int, options: Options) -> Monitor:
-    """Watch a process that runs. Raises TargetError when it cannot be, LogError when the log cannot be written."""
+    """Monitor a running process. Raises TargetError when that cannot be, LogError when the log cannot be written."""
     attached = look_at(pid)
     log = LogWriter(options.log) if options.log else None
     table = ProcessTable(pid, attached.run_id)
@@ -80,7 +82,7 @@ def open_attach(pid: int, options: Options) -> Monitor:
         _sources(table, options),
         header=_header("attach", pid, attached.command, options),
         log=log,
-        watched=attached,
+        process=attached,
         output=OutputTail(attached.output) if attached.output else None,
     )
 
@@ -142,16 +144,6 @@ def _header(mode: Literal["run", "attach"], pid: int, command: Sequence[str], op
 
 def _cpu_count() -> int:
     try:
-        return len(os.sched_getaffinity(0))  # what a container or a scheduler has left us, not what is in the machine
+        return len(os.sched_getaffinity(0))  # what a container or a scheduler allows, not what the machine has
     except (AttributeError, OSError):
         return os.cpu_count() or 1
-
-
-def version_of(package: str) -> str:
-    """Version of an installed package; "?" when it is not."""
-    from importlib import metadata  # noqa: PLC0415  (tens of milliseconds)
-
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return "?"
