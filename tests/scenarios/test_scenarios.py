@@ -9,7 +9,7 @@ from tests.scenarios.judging import judge
 from tests.scenarios.running import recall, remember, run
 from tests.scenarios.streams import STREAMS, judged
 from tests.scenarios.table import HEAD, line, totals
-from tuimon.diagnosis.names import CAUSES, RULE_NAMES
+from tuimon.diagnosis.rulebook import CAUSES, RULE_NAMES
 
 SCENARIOS = catalogue()
 

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from tuimon.cli.options import parser_of
-from tuimon.diagnosis.names import FINDING_NAMES
+from tuimon.diagnosis.rulebook import FINDING_NAMES
 from tuimon.diagnosis.verdicts import Verdicts
 from tuimon.errors import TuimonError
 from tuimon.sources.log.reader import find_log, read_log

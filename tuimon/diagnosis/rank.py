@@ -1,4 +1,4 @@
-"""Which finding comes first, and which are told by another."""
+"""Which finding comes first, and which are part of another."""
 
 from __future__ import annotations
 
@@ -6,27 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.rulebook import BY_NAME
 
 SEVERITY = {"critical": 0, "warning": 1, "info": 2, "benign": 3}
-#: Rules that contradict "the loop is in order".
-_OUT_OF_ORDER = frozenset(
-    {
-        "cpu_oversubscribed",
-        "input_bound",
-        "side_work",
-        "optimizer_bound",
-        "straggler_rank",
-        "gil_contention",
-        "hang",
-        "launch_bound",
-        "sync_point",
-        "transfer_bound",
-        "comm_bound",
-    }
-)
-#: What others do to the run, and what it meets on its machine: less in the user's own hands than the loop.
-_FROM_OUTSIDE = frozenset({"neighbour", "throttled"})
-
 _ByRule = dict[str, Finding]
 
 
@@ -36,11 +18,11 @@ def ranked(findings: list[Finding]) -> list[Finding]:
     What others do to the run comes after what it does to itself. That the GPU is the bottleneck is the verdict on a
     loop in order, and comes before the benign rest.
     """
-    return sorted(findings, key=lambda f: (_gravity(f), f.rule in _FROM_OUTSIDE, -(f.share_of_step or 0.0)))
+    return sorted(findings, key=lambda f: (_gravity(f), BY_NAME[f.rule].from_outside, -(f.share_of_step or 0.0)))
 
 
 def _gravity(finding: Finding) -> int:
-    return SEVERITY["info"] if finding.rule == "compute_bound" else SEVERITY[finding.severity]
+    return SEVERITY[BY_NAME[finding.rule].ranked_as or finding.severity]
 
 
 def folded(findings: list[Finding]) -> list[Finding]:
@@ -127,7 +109,7 @@ def _fold_order(by_rule: _ByRule) -> None:
 
 
 def _loud(by_rule: _ByRule) -> bool:
-    return any(rule in _OUT_OF_ORDER and finding.severity != "benign" for rule, finding in by_rule.items())
+    return any(BY_NAME[rule].contradicts_order and finding.severity != "benign" for rule, finding in by_rule.items())
 
 
 _FOLDS: tuple[Callable[[_ByRule], None], ...] = (

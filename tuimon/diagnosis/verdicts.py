@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.judge import diagnose
 from tuimon.diagnosis.steady import Change, Steady
 from tuimon.session.session import Session
 

@@ -259,7 +259,7 @@ def test_what_the_cpu_waits_for_is_not_judged_before_the_gpu_has_told():
     ],
 )
 def test_the_advice_fits_the_line(source, advice):
-    from tuimon.diagnosis.evidence.common import HotFunction
+    from tuimon.diagnosis.evidence.lines import HotFunction
     from tuimon.diagnosis.rules.gpu_sync import _advice
     from tuimon.records import Place
 
@@ -268,7 +268,7 @@ def test_the_advice_fits_the_line(source, advice):
 
 def test_idle_time_that_no_event_tells_is_bounded_by_the_cpu_and_by_nvml():
     """A synchronisation in forward: launches are ahead again at its end, so that its events show nothing."""
-    from tuimon.diagnosis.evidence.gpu import picture_of
+    from tuimon.diagnosis.evidence.evidence import evidence_of
 
     on_cpu = {"forward": 40, "backward": 50, "optimizer": 10}
     on_gpu = {"forward": (60, 0, 0), "backward": (30, 0, 0), "optimizer": (10, 0, 0)}
@@ -283,7 +283,7 @@ def test_idle_time_that_no_event_tells_is_bounded_by_the_cpu_and_by_nvml():
             ([STEP], 10),
         )
         session = session_of("gpu_bound", *samples, more=[*more, *records], **figures)
-        return picture_of(session, PID).idle_at_most
+        return evidence_of(session, PID).gpu_steps.idle_at_most
 
     strangers = [GpuProcess(PID, 1, 0.5), GpuProcess(9, 1, 0.5)]
     recent = [gpu(4990.0 + n, 0.95) for n in range(8)]

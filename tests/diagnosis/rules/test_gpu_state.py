@@ -7,7 +7,7 @@ from tests.diagnosis.gpu import PID, USUAL, findings, gpu, session_of
 from tests.gpu_simulator.sessions import UUID
 from tests.session.records import process
 from tuimon.diagnosis import diagnose, unjudged
-from tuimon.diagnosis.evidence.gpu import gpus_of
+from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.records import Throttle, TorchMemory
 
 HOT = {"throttled": [Throttle("thermal (hardware)", 0.8)], "sm_clock_mhz": 990, "sm_clock_max_mhz": 1980}
@@ -148,6 +148,6 @@ def test_each_rank_is_judged_by_its_own_gpu():
     second = process(300, rank=1, torch="2.13.0+cu130", gpu_uuids=["GPU-second"])
     others = msgspec.structs.replace(gpu(1020.0, 0.1), uuid="GPU-second", index=1)
     session = session_of("gpu_bound", *USUAL, util=0.99, more=[second, others])
-    assert [row.latest.uuid for row in gpus_of(session, PID)] == [UUID]
-    assert [row.latest.uuid for row in gpus_of(session, 300)] == ["GPU-second"]
-    assert len(gpus_of(session, 301)) == 2  # it has not said which
+    assert [row.latest.uuid for row in evidence_of(session, PID).gpus] == [UUID]
+    assert [row.latest.uuid for row in evidence_of(session, 300).gpus] == ["GPU-second"]
+    assert len(evidence_of(session, 301).gpus) == 2  # it has not said which

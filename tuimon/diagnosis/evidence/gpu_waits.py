@@ -1,30 +1,25 @@
-"""Where the training thread waits for its GPU, told by samples."""
+"""Where the training thread waits for its GPU, from its samples."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
 from collections.abc import Sequence
-from typing import NamedTuple
-from weakref import WeakKeyDictionary
+from typing import Literal, NamedTuple
 
-from tuimon.diagnosis.evidence.common import HotFunction, hottest_of
-from tuimon.diagnosis.evidence.workers import MIN_SAMPLES
-from tuimon.records import Frame
-from tuimon.session.samples.activity import activity_of
-from tuimon.session.samples.classify import Sample
-from tuimon.session.session import Session
+from tuimon.diagnosis.evidence.lines import HotFunction, hottest_place
+from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, StackSample, ThreadSamples
 from tuimon.torch_code import is_grad_scaler
 
-#: Calls that wait for the GPU, beside those that ``session.activity`` knows as synchronising: Python asks a tensor
-#: for its value. Only told apart from the same words on plain numbers by being what a training thread waits in.
-_ASKS_VALUE = re.compile(
+#: Lines that ask a tensor for its value, beside the calls that ``activity_of`` knows. The same words on plain numbers
+#: take no time: whatever the training thread is often sampled at waits.
+_READS_VALUE = re.compile(
     r"\b(?:if|elif|while|assert)\b.*(?:[<>]|[=!]=|\bnot\b)"
     r"|\b(?:float|int|bool|print)\(|\bis(?:nan|inf|finite)\(|\.(?:any|all)\(\)|\b(?:np|numpy)\.asarray\("
 )
 
 
-class Waits(NamedTuple):
+class GpuWaits(NamedTuple):
     """Samples of the training thread in which it waits for its GPU; shares are of all its samples."""
 
     sync: float  # asks for a value, or synchronises
@@ -33,57 +28,48 @@ class Waits(NamedTuple):
     hot_transfer: HotFunction | None
     by_phase: dict[str, float]  # both together
 
-
-_waits: WeakKeyDictionary[Session, dict[int, tuple[int, Waits | None]]] = WeakKeyDictionary()
-
-
-def waits_of(session: Session, pid: int) -> Waits | None:
-    """None with too few samples. Several rules ask in turn: found anew only when there are new samples."""
-    hotspots = session.hotspots(pid)
-    if hotspots is None:
-        return None
-    known = _waits.setdefault(session, {})
-    at, waits = known.get(pid, (-1, None))
-    if at != hotspots.samples:
-        waits = _find_waits(session, hotspots.samples_of(pid))
-        known[pid] = (hotspots.samples, waits)
-    return waits
+    @property
+    def share(self) -> float:
+        """All waiting."""
+        return self.sync + self.transfer
 
 
-def _find_waits(session: Session, samples: Sequence[Sample]) -> Waits | None:
-    total = sum(sample.count for sample in samples)
+def gpu_waits(samples: ThreadSamples) -> GpuWaits | None:
+    """None with fewer than three times MIN_SAMPLES."""
+    total = samples.total
     if total < 3 * MIN_SAMPLES:
         return None
-    by_kind: dict[str, list[Sample]] = {"sync": [], "transfer": []}
-    for sample in samples:
-        kind = _waits_for_gpu([session.frames[number] for number in sample.stack])
+    by_kind: dict[str, list[StackSample]] = {"sync": [], "transfer": []}
+    for sample in samples.stacks:
+        kind = _wait_of(sample)
         if kind is not None:
             by_kind[kind].append(sample)
     sync, transfer = by_kind["sync"], by_kind["transfer"]
     by_phase: Counter[str] = Counter()
     for sample in (*sync, *transfer):
         by_phase[sample.phase] += sample.count
-    return Waits(
+    return GpuWaits(
         sync=sum(s.count for s in sync) / total,
         transfer=sum(s.count for s in transfer) / total,
-        hot_sync=_hottest(session, sync),
-        hot_transfer=_hottest(session, transfer),
+        hot_sync=_hottest(sync),
+        hot_transfer=_hottest(transfer),
         by_phase={name: n / total for name, n in by_phase.items()},
     )
 
 
-def _waits_for_gpu(stack: Sequence[Frame]) -> str | None:
-    """``sync`` or ``transfer``; None for anything else."""
-    doing = activity_of(stack)
-    if doing in ("sync", "transfer"):
-        return doing
-    leaf = stack[-1] if stack else None
+def _wait_of(sample: StackSample) -> Literal["sync", "transfer"] | None:
+    doing = sample.activity
+    if doing == "transfer":
+        return "transfer"
+    if doing == "sync":
+        return "sync"
+    leaf = sample.frames[-1] if sample.frames else None
     if leaf is None:
         return None
-    if leaf.user and doing in ("python", "torch") and _ASKS_VALUE.search(leaf.source):
+    if leaf.user and doing in ("python", "torch") and _READS_VALUE.search(leaf.source):
         return "sync"
     return "sync" if is_grad_scaler(leaf.file) else None
 
 
-def _hottest(session: Session, samples: Sequence[Sample]) -> HotFunction | None:
-    return hottest_of((session.frames.user_place(sample.stack), sample.count) for sample in samples)
+def _hottest(samples: Sequence[StackSample]) -> HotFunction | None:
+    return hottest_place((sample.place, sample.count) for sample in samples)

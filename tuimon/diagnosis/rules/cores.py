@@ -2,68 +2,53 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-from tuimon.diagnosis.evidence.common import cpu_count, percent
+from tuimon.diagnosis.evidence.demand import Demand
+from tuimon.diagnosis.evidence.evidence import Evidence
+from tuimon.diagnosis.evidence.run import RunEvidence
 from tuimon.diagnosis.finding import Finding
-from tuimon.diagnosis.rules.shared_gpu import shared_gpu
-from tuimon.session.session import Session
+from tuimon.diagnosis.needs import RUN_QUEUE
+from tuimon.diagnosis.rule import Rule
+from tuimon.diagnosis.rules.shared_gpu import STRANGER_CRITICAL, STRANGER_SHARE, shared_gpu
+from tuimon.diagnosis.threshold import Threshold
+from tuimon.diagnosis.words import percent
 
-#: The run wants this many times the cores there are (FIELD-NOTES: more than 1; measured: 2 workers and a trainer on 2
-#: cores that share them well want up to 1.2).
-WANTED_RATIO = 1.3
-#: ... and its threads wait for a core for this share of the time in which they could run (proposal).
-DELAY_SHARE = 0.25
-#: A trainer that waits this much of its time for a core although the run leaves some free is held up by others.
-NEIGHBOUR_DELAY = 0.20
-#: Run-queue delay up to which trainings side by side do not hurt each other, and CPU from which one may worry.
-BENIGN_DELAY = 0.05
-WORRYING_CPU = 0.90
-#: CPU and waiting for it from which a thread counts as one that wants to run.
-_WANTS_TO_RUN = 0.30
-
-
-class Demand(NamedTuple):
-    """What the run asks of the machine, in cores."""
-
-    cores: int
-    cpu: float  # used
-    delay: float  # wanted, but waited for
-    busy_threads: dict[int, int]  # process -> threads that want to run
-
-    @property
-    def wanted(self) -> float:
-        """Used and waited for."""
-        return self.cpu + self.delay
-
-
-def demand_of(session: Session) -> Demand | None:
-    """Over all processes of the run; None where the kernel does not tell the run-queue delay."""
-    cpu = delay = 0.0
-    measured = False
-    busy: dict[int, int] = {}
-    for process in session.processes():
-        threads = None if process.ended else session.process_threads(process.pid)
-        for row in threads.threads if threads is not None else ():
-            if row.cpu_ratio is None or row.delay_ratio is None:
-                continue
-            measured = True
-            cpu += row.cpu_ratio * row.count
-            delay += row.delay_ratio * row.count
-            if row.cpu_ratio + row.delay_ratio >= _WANTS_TO_RUN:
-                busy[process.pid] = busy.get(process.pid, 0) + row.count
-    if not measured or session.header is None:
-        return None
-    return Demand(cpu_count(session), cpu, delay, busy)
+WANTED_RATIO = Threshold(
+    1.3,
+    "times the cores there are that the run's threads want, from which these are too few",
+    "measured in tests/scenarios on 2 cores: up to 1.2 where trainer and workers share them well (slow_augmentation,"
+    " big_gradients), 1.8 and more in two_greedy_trainings and too_many_threads",
+)
+DELAY_SHARE = Threshold(
+    0.25,
+    "share of the time they want to run that threads wait for a core, from which it hurts",
+    "measured in tests/scenarios on 2 cores: at most 0.21 where they are shared well (slow_augmentation), 0.57 and 0.71"
+    " in two_greedy_trainings and too_many_threads",
+)
+CRITICAL_WANTED_RATIO = Threshold(
+    2.0,
+    "times the cores there are that the run's threads want, from which it is critical",
+    "our choice: every thread runs half of the time at best",
+)
+NEIGHBOUR_DELAY = Threshold(
+    0.20,
+    "share of its time that the training thread waits for a core, from which others hold it up",
+    "our choice: a fifth of the step is what a critical finding's fix gains at least",
+)
+BENIGN_DELAY = Threshold(
+    0.05,
+    "share of time in the run queue up to which trainings side by side do not hurt each other",
+    "our choice: less than the 5 % that a warning's fix gains",
+)
+WORRYING_CPU = Threshold(
+    0.90,
+    "CPU of each training thread from which one may worry",
+    "our choice: what process monitors show as a full core",
+)
 
 
-def cpu_oversubscribed(session: Session, pid: int) -> Finding | None:
-    """The run has more threads that want to run than there are cores.
-
-    Evidence: CPU time and run-queue delay (schedstat) of all its threads, against the cores. Abstains without
-    schedstat.
-    """
-    demand = demand_of(session)
+def cpu_oversubscribed(evidence: Evidence) -> Finding | None:
+    """The run has more threads that want to run than there are cores."""
+    demand = evidence.run.demand
     if demand is None or demand.wanted < WANTED_RATIO * demand.cores:
         return None
     lost = demand.delay / demand.wanted
@@ -71,13 +56,13 @@ def cpu_oversubscribed(session: Session, pid: int) -> Finding | None:
         return None
     return Finding(
         rule="cpu_oversubscribed",
-        severity="critical" if demand.wanted >= 2 * demand.cores else "warning",
+        severity="critical" if demand.wanted >= CRITICAL_WANTED_RATIO * demand.cores else "warning",
         headline=(
-            f"{_who(session, demand)} want {demand.wanted:.1f} of {demand.cores} cores:"
+            f"{_who(evidence.run, demand)} want {demand.wanted:.1f} of {demand.cores} cores:"
             f" they wait for one {percent(lost)} of the time"
         ),
-        action=_fewer(session, demand),
-        share_of_step=_own_delay(session, pid),
+        action=_fewer(evidence.run, demand),
+        share_of_step=evidence.training_thread.delay_ratio,
         evidence={
             "cores": demand.cores,
             "cores_used": demand.cpu,
@@ -87,38 +72,36 @@ def cpu_oversubscribed(session: Session, pid: int) -> Finding | None:
     )
 
 
-def neighbour(session: Session, pid: int) -> Finding | None:
-    """Others take the cores; or several trainings at 99 % side by side that do not hurt each other (benign).
-
-    Evidence: run-queue delay of the training thread, while the run itself wants no more than the cores there are; who
-    else is on its GPU (see ``shared_gpu``). Abstains before the first step.
-    """
-    demand, own = demand_of(session), _own_delay(session, pid)
-    if session.phases(pid) is None:
+def neighbour(evidence: Evidence) -> Finding | None:
+    """Others take the cores or the GPU; or several trainings at 99 % side by side do not hurt each other (benign)."""
+    demand, own_delay = evidence.run.demand, evidence.training_thread.delay_ratio
+    if evidence.phases is None:
         return None
-    if demand is None or own is None:
-        return shared_gpu(session, pid)
-    if own >= NEIGHBOUR_DELAY and demand.wanted < WANTED_RATIO * demand.cores:
+    if demand is None or own_delay is None:
+        return shared_gpu(evidence)
+    if own_delay >= NEIGHBOUR_DELAY and demand.wanted < WANTED_RATIO * demand.cores:
         return Finding(
             rule="neighbour",
             severity="warning",
-            headline=f"other programs hold the cores: the training thread waits for one {percent(own)} of the time",
+            headline=(
+                f"other programs hold the cores: the training thread waits for one {percent(own_delay)} of the time"
+            ),
             action="look what else runs here (top), or at the CPU limit of the container",
-            share_of_step=own,
-            evidence={"delay_ratio": own, "cores": demand.cores, "cores_wanted": demand.wanted},
+            share_of_step=own_delay,
+            evidence={"delay_ratio": own_delay, "cores": demand.cores, "cores_wanted": demand.wanted},
         )
-    return shared_gpu(session, pid) or _benign(session, demand)
+    return shared_gpu(evidence) or _benign(evidence.run, demand)
 
 
-def held_up(session: Session, pid: int) -> bool:
+def is_held_up(evidence: Evidence) -> bool:
     """Whether the training thread waits for a core so often that none can be free for more."""
-    return (_own_delay(session, pid) or 0.0) >= NEIGHBOUR_DELAY
+    return (evidence.training_thread.delay_ratio or 0.0) >= NEIGHBOUR_DELAY
 
 
-def _benign(session: Session, demand: Demand) -> Finding | None:
-    trainers = session.trainers()
-    cpu = [ratio for p in trainers if (ratio := _main_cpu(session, p)) is not None]
-    delays = [delay for p in trainers if (delay := _own_delay(session, p)) is not None]
+def _benign(run: RunEvidence, demand: Demand) -> Finding | None:
+    trainers = run.training_threads
+    cpu = [thread.cpu_ratio for thread in trainers if thread.cpu_ratio is not None]
+    delays = [thread.delay_ratio for thread in trainers if thread.delay_ratio is not None]
     if len(trainers) < 2 or len(cpu) < len(trainers) or len(delays) < len(trainers):
         return None
     if min(cpu) < WORRYING_CPU or max(delays) > BENIGN_DELAY:
@@ -135,19 +118,9 @@ def _benign(session: Session, demand: Demand) -> Finding | None:
     )
 
 
-def _own_delay(session: Session, pid: int) -> float | None:
-    threads = session.process_threads(pid)
-    return next((row.delay_ratio for row in threads.threads if row.tid == pid), None) if threads else None
-
-
-def _main_cpu(session: Session, pid: int) -> float | None:
-    threads = session.process_threads(pid)
-    return next((row.cpu_ratio for row in threads.threads if row.tid == pid), None) if threads else None
-
-
-def _who(session: Session, demand: Demand) -> str:
-    """``2 trainings x 2 threads``; ``8 threads``; ``a training (2 threads) and 4 workers``."""
-    trainers = [p for p in session.trainers() if p in demand.busy_threads]
+def _who(run: RunEvidence, demand: Demand) -> str:
+    """``2 trainings x 2 threads``; ``2 threads of the training and 4 other processes``."""
+    trainers = [p for p in run.trainers if p in demand.busy_threads]
     each = {demand.busy_threads[p] for p in trainers}
     rest = len(demand.busy_threads) - len(trainers)
     total = sum(demand.busy_threads[p] for p in trainers)
@@ -160,10 +133,41 @@ def _who(session: Session, demand: Demand) -> str:
     return f"{text} and {rest} other processes" if rest else text
 
 
-def _fewer(session: Session, demand: Demand) -> str:
-    trainers = [p for p in session.trainers() if p in demand.busy_threads]
+def _fewer(run: RunEvidence, demand: Demand) -> str:
+    trainers = [p for p in run.trainers if p in demand.busy_threads]
     workers = len(demand.busy_threads) - len(trainers)
     if workers > demand.cores:
         return f"use fewer workers: {max(1, demand.cores - 1)} on {demand.cores} cores"
     each = max(1, demand.cores // max(1, len(trainers)))
     return f"torch.set_num_threads({each}), or OMP_NUM_THREADS={each}, in each training"
+
+
+RULES = (
+    Rule(
+        name="cpu_oversubscribed",
+        title="Too few cores",
+        order=110,
+        judge=cpu_oversubscribed,
+        explanation=(
+            "The run has more threads that want to run than there are cores, so they take turns. It rests on the CPU"
+            " time and run-queue delay (schedstat) of all its threads, against the cores of the machine."
+        ),
+        needs=(RUN_QUEUE,),
+        thresholds=(WANTED_RATIO, DELAY_SHARE, CRITICAL_WANTED_RATIO),
+        contradicts_order=True,
+    ),
+    Rule(
+        name="neighbour",
+        title="Neighbours",
+        order=120,
+        judge=neighbour,
+        explanation=(
+            "Other programs take the cores or the GPU; or several trainings at full CPU side by side do not hurt each"
+            " other, which is benign. It rests on the run-queue delay of the training thread while the run itself wants"
+            " no more than the cores there are, and on NVML's processes of its GPU. It abstains before the first step."
+        ),
+        needs=(RUN_QUEUE,),
+        thresholds=(NEIGHBOUR_DELAY, WANTED_RATIO, BENIGN_DELAY, WORRYING_CPU, STRANGER_SHARE, STRANGER_CRITICAL),
+        from_outside=True,
+    ),
+)

@@ -4,39 +4,48 @@ from __future__ import annotations
 
 from statistics import median, quantiles
 
-from tuimon.diagnosis.evidence.common import at, hottest_function, percent
+from tuimon.diagnosis.evidence.evidence import Evidence
+from tuimon.diagnosis.evidence.history import SPAN_WINDOWS, early_windows, late_windows
 from tuimon.diagnosis.finding import Finding
-from tuimon.session.session import Session
+from tuimon.diagnosis.needs import BOUNDARIES, STEP_TIMES
+from tuimon.diagnosis.rule import Rule
+from tuimon.diagnosis.threshold import Threshold
+from tuimon.diagnosis.words import at, percent
 from tuimon.session.steps import STACKED
 
-#: Windows compared: the first after warm-up, and the latest (about a minute each).
-SPAN_WINDOWS = 60
-WARMUP_WINDOWS = 10
-#: Growth from which a drift is told (proposal); the two spans' middle halves must not overlap either.
-DRIFT_RATIO = 1.15
-#: A step is taken to hang after so long, and after so many times the longest step before (proposals).
-HANG_S = 60.0
-HANG_RATIO = 10.0
-#: CPU of the trainer and of each worker up to which nothing moves.
-IDLE_CPU = 0.05
+DRIFT_RATIO = Threshold(
+    1.15,
+    "growth of the median step time from which it is a drift",
+    "our choice: 15 % over a run is worth a search; the middle halves of both minutes must not overlap either, which"
+    " keeps noise out",
+)
+HANG_S = Threshold(
+    60.0,
+    "seconds in one phase from which a training may hang",
+    "our choice: longer than evaluation starts, checkpoints and compilations usually pause a loop",
+)
+HANG_RATIO = Threshold(
+    10.0,
+    "times the longest step so far that a step must be open to count as a hang",
+    "our choice: it excuses loops that were this slow before; a hang is reported that much later",
+)
+IDLE_CPU = Threshold(
+    0.05,
+    "CPU of the trainer and of each worker up to which nothing moves",
+    "our choice: room for heartbeat and watchdog threads, far below any work",
+)
 
 
-def step_time_drift(session: Session, pid: int) -> Finding | None:
-    """Steps take longer than they did at the beginning.
-
-    Evidence: median step time of the last minute against that of the first after warm-up; quartiles that do not
-    overlap.
-    """
-    history = session.step_history(pid)
-    early = [ms for ms in history[WARMUP_WINDOWS : WARMUP_WINDOWS + SPAN_WINDOWS] if ms is not None]
-    late = [ms for ms in history[WARMUP_WINDOWS + SPAN_WINDOWS :][-SPAN_WINDOWS:] if ms is not None]
+def step_time_drift(evidence: Evidence) -> Finding | None:
+    """Steps take longer than they did at the beginning."""
+    early, late = early_windows(evidence.step_history), late_windows(evidence.step_history)
     if min(len(early), len(late)) < SPAN_WINDOWS // 2:
         return None
     before, now = median(early), median(late)
     if now < DRIFT_RATIO * before or quantiles(late)[0] <= quantiles(early)[2]:
         return None
-    phase, grown_ms = _grown(session, pid)
-    hot = hottest_function(session.hot_lines(pid, phase)) if phase else None
+    phase, grown_ms = _grown(evidence)
+    hot = evidence.hottest_in(phase) if phase else None
     cause = f", most of it in {phase}" if phase else ""
     return Finding(
         rule="step_time_drift",
@@ -50,11 +59,10 @@ def step_time_drift(session: Session, pid: int) -> Finding | None:
     )
 
 
-def _grown(session: Session, pid: int) -> tuple[str | None, float | None]:
-    """The phase whose time a step has grown most."""
-    history = session.phase_history(pid, len(session.step_history(pid)))
-    early = [parts for parts in history[WARMUP_WINDOWS : WARMUP_WINDOWS + SPAN_WINDOWS] if parts]
-    late = [parts for parts in history[-SPAN_WINDOWS:] if parts]
+def _grown(evidence: Evidence) -> tuple[str | None, float | None]:
+    """The phase whose time a step has grown most, and by how many ms."""
+    early = early_windows(evidence.phase_history)
+    late = [parts for parts in evidence.phase_history[-SPAN_WINDOWS:] if parts is not None]
     if not early or not late:
         return None, None
     grown = [median(x) - median(y) for x, y in zip(zip(*late, strict=True), zip(*early, strict=True), strict=True)]
@@ -62,40 +70,67 @@ def _grown(session: Session, pid: int) -> tuple[str | None, float | None]:
     return (STACKED[most] if STACKED[most] != "between" else None), grown[most]
 
 
-def _seconds(ms: float) -> str:
-    return f"{ms / 1e3:.2g} s" if ms < 1e4 else f"{ms / 1e3:.0f} s"
-
-
-def hang(session: Session, pid: int) -> Finding | None:
-    """Nothing has moved for far longer than the longest step: a lock, a dead peer, a stuck worker.
-
-    Evidence: how long the trainer has been in its phase, against the longest step before; no CPU time used by it or its
-    workers, and the same stack in every sample of half a minute. Abstains without steps or thread figures, and when the
-    run has ended.
-    """
-    summary, stats = session.steps(pid), session.step_stats(pid)
-    threads = session.process_threads(pid)
-    if session.exit is not None or summary is None or stats is None or threads is None or threads.cpu_ratio is None:
+def hang(evidence: Evidence) -> Finding | None:
+    """Nothing has moved for far longer than the longest step: a lock, a dead peer, a stuck worker."""
+    steps, threads = evidence.steps, evidence.threads
+    if evidence.run.has_ended or steps is None or threads is None or threads.cpu_ratio is None:
         return None
-    open_s, longest_ms = summary.open_for_s, stats.run.quantile_ms(1.0)
-    if open_s is None or longest_ms is None or open_s < max(HANG_S, HANG_RATIO * longest_ms / 1e3):
+    if steps.open_for_s is None or steps.open_for_s < HANG_S:
         return None
-    around = [t.cpu_ratio for w in session.workers(pid) if (t := session.process_threads(w.pid)) and t.cpu_ratio]
-    if max([threads.cpu_ratio, *around]) > IDLE_CPU:
+    still = evidence.standstill
+    if still.longest_step_ms is None or steps.open_for_s < HANG_RATIO * still.longest_step_ms / 1e3:
         return None
-    still_s = session.same_stack_s(pid, pid)
-    if still_s is not None and still_s < 0.5 * HANG_S:
+    if max((threads.cpu_ratio, *still.worker_cpu_ratios)) > IDLE_CPU:
         return None
-    hotspots = session.hotspots(pid)
-    place = hotspots.place(pid) if hotspots else None
+    if still.same_stack_s is not None and still.same_stack_s < 0.5 * HANG_S:
+        return None
+    place = still.place
     return Finding(
         rule="hang",
         severity="critical",
         headline=(
-            f"nothing has moved for {open_s:.0f} s in {summary.open_phase}{f': {at(place)}' if place else ''};"
-            f" the longest step before took {_seconds(longest_ms)}"
+            f"nothing has moved for {steps.open_for_s:.0f} s in {steps.open_phase}{f': {at(place)}' if place else ''};"
+            f" the longest step before took {_seconds(still.longest_step_ms)}"
         ),
         action="look at that line: a lock, a queue, a dead rank or worker, storage that does not answer",
         where=(place,) if place else (),
-        evidence={"open_for_s": open_s, "open_phase": summary.open_phase, "longest_step_ms": longest_ms},
+        evidence={
+            "open_for_s": steps.open_for_s,
+            "open_phase": steps.open_phase,
+            "longest_step_ms": still.longest_step_ms,
+        },
     )
+
+
+def _seconds(ms: float) -> str:
+    return f"{ms / 1e3:.2g} s" if ms < 1e4 else f"{ms / 1e3:.0f} s"
+
+
+RULES = (
+    Rule(
+        name="hang",
+        title="Hang",
+        order=10,
+        judge=hang,
+        explanation=(
+            "The training has been in one phase for far longer than any step took before, and neither it nor its"
+            " workers use the CPU, in the same stack for half a minute: a lock, a dead rank or worker, or storage that"
+            " does not answer. It abstains without markers or thread figures, and once the run has ended."
+        ),
+        needs=(BOUNDARIES,),
+        thresholds=(HANG_S, HANG_RATIO, IDLE_CPU),
+        contradicts_order=True,
+    ),
+    Rule(
+        name="step_time_drift",
+        title="Steps grow longer",
+        order=130,
+        judge=step_time_drift,
+        explanation=(
+            "Steps take longer than at the beginning: something grows with them. It compares the median step time of"
+            " the latest minute with that of the first one after warm-up, and names the phase that has grown most."
+        ),
+        needs=(STEP_TIMES,),
+        thresholds=(DRIFT_RATIO,),
+    ),
+)

@@ -2,40 +2,58 @@
 
 from __future__ import annotations
 
-from tuimon.diagnosis.evidence.common import HotFunction, at, percent
-from tuimon.diagnosis.evidence.gpu import GpuPicture, gpus_of, picture_of
-from tuimon.diagnosis.evidence.gpu_waits import waits_of
-from tuimon.diagnosis.evidence.workers import training_loader
+from tuimon.diagnosis.evidence.evidence import Evidence
+from tuimon.diagnosis.evidence.gpu_steps import GpuSteps
+from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.finding import Finding
-from tuimon.session.session import Session
+from tuimon.diagnosis.needs import GPU_TIMES, GPU_WAITS
+from tuimon.diagnosis.rule import Rule
+from tuimon.diagnosis.threshold import Threshold
+from tuimon.diagnosis.words import at, percent
 
-#: Share of the step in copies (FIELD-NOTES: 10 %), and from which it is grave (proposal).
-TRANSFER_SHARE = 0.10
-TRANSFER_CRITICAL = 0.30
-#: Pinned memory is copied in about half the time (proposal).
-PINNED_RATIO = 0.5
+TRANSFER_SHARE = Threshold(
+    0.10,
+    "share of the step in copies, from which it is a warning",
+    "our choice: pinned memory halves the copy, so this gains the 5 % of a warning",
+)
+TRANSFER_CRITICAL = Threshold(
+    0.30,
+    "share of the step in copies, from which it is critical",
+    "our choice: half of it gained is near the 20 % of a critical finding",
+)
+PINNED_RATIO = Threshold(
+    0.5,
+    "what remains of a copy's time with pinned memory",
+    "our choice: pinned memory is faster by an amount that depends on the machine"
+    " (https://developer.nvidia.com/blog/how-optimize-data-transfers-cuda-cc/);"
+    " tests/scenarios/streams.py simulates half",
+)
+IDLE_STREAM_RATIO = Threshold(
+    0.9,
+    "share of boundaries at which a query found the stream idle, from which the GPU has nothing left to do",
+    "our choice: nearly all, as the lead is then taken for 0",
+)
 
 
-def transfer_bound(session: Session, pid: int) -> Finding | None:
+def transfer_bound(evidence: Evidence) -> Finding | None:
     """Batches are copied to the GPU while training thread and GPU wait for it: memory that is not pinned.
 
-    Evidence: samples at ``.to(...)``, ``.cuda()`` and their like, less what they waited for the GPU to come to the copy
-    at all (the launch lead at the fetch's end); where the lead is not known, what forward takes longer on the GPU than
-    backward, which without a copy it does not. Threshold: 10 % of the step (FIELD-NOTES). Abstains without GPU events
-    or samples.
+    The samples at the copy include waiting until the GPU comes to it: the launch lead at the fetch's end is taken off.
+    Where the lead is unknown, only what forward takes longer on the GPU than backward counts, which without a copy is
+    the longer one.
     """
-    picture, waits = picture_of(session, pid), waits_of(session, pid)
-    if picture is None or waits is None or waits.hot_transfer is None or waits.transfer < TRANSFER_SHARE:
+    gpu, waits = evidence.gpu_steps, evidence.gpu_waits
+    if gpu is None or waits is None or waits.hot_transfer is None or waits.transfer < TRANSFER_SHARE:
         return None
-    ahead_ms = _ahead_ms(picture)
+    ahead_ms = _ahead_ms(gpu)
     if ahead_ms is not None:
-        share = min(waits.transfer - ahead_ms / picture.step_ms, picture.share("forward"))
+        share = min(waits.transfer - ahead_ms / gpu.step_ms, gpu.share("forward"))
     else:
-        share = min(waits.transfer, picture.share("forward") - picture.share("backward"))
+        share = min(waits.transfer, gpu.share("forward") - gpu.share("backward"))
     if share < TRANSFER_SHARE:
         return None
-    loader = training_loader(session, pid)
-    rates = [rate for gpu in gpus_of(session, pid) if (rate := gpu.latest.pcie_rx_bytes_per_s) is not None]
+    loader = evidence.loader
+    rates = [rate for row in evidence.gpus if (rate := row.latest.pcie_rx_bytes_per_s) is not None]
     pinned = loader.facts.pin_memory if loader is not None else None
     after = 1.0 - share if pinned else 1.0 - share * PINNED_RATIO
     return Finding(
@@ -51,7 +69,7 @@ def transfer_bound(session: Session, pid: int) -> Finding | None:
         evidence={
             "waiting_share": waits.transfer,
             "lead_ms": ahead_ms,
-            "copy_ms_per_step": share * picture.step_ms,
+            "copy_ms_per_step": share * gpu.step_ms,
             "pcie_rx_bytes_per_s": max(rates, default=None),
             "pinned": None if pinned is None else int(pinned),
             "speedup_at_most": 1.0 / (1.0 - share) if share < 1.0 else None,
@@ -60,14 +78,14 @@ def transfer_bound(session: Session, pid: int) -> Finding | None:
     )
 
 
-def _ahead_ms(picture: GpuPicture) -> float | None:
+def _ahead_ms(gpu: GpuSteps) -> float | None:
     """How long the GPU still has to do when the batch is there; None where that is not known."""
-    lead = picture.lead("fetch end") or picture.lead("optimizer end")
+    lead = gpu.lead("fetch end") or gpu.lead("optimizer end")
     if lead is None:
         return None
     if lead.median_us is not None:
         return max(0.0, lead.median_us / 1e3)
-    return 0.0 if lead.stream_idle_ratio >= 0.9 else None
+    return 0.0 if lead.stream_idle_ratio >= IDLE_STREAM_RATIO else None
 
 
 def _advice(hot: HotFunction, pinned: bool | None) -> str:
@@ -78,3 +96,21 @@ def _advice(hot: HotFunction, pinned: bool | None) -> str:
         f"pin_memory=True in the DataLoader and non_blocking=True at {place};"
         " send small types (uint8) and convert them on the GPU"
     )
+
+
+RULES = (
+    Rule(
+        name="transfer_bound",
+        title="Copies to the GPU",
+        order=50,
+        judge=transfer_bound,
+        explanation=(
+            "Batches are copied to the GPU while the training thread and the GPU wait: mostly memory that is not"
+            " pinned. It rests on samples at .to(...), .cuda() and their like, less what they waited for the GPU to"
+            " come to the copy at all."
+        ),
+        needs=(GPU_TIMES, GPU_WAITS),
+        thresholds=(TRANSFER_SHARE, TRANSFER_CRITICAL, PINNED_RATIO, IDLE_STREAM_RATIO),
+        contradicts_order=True,
+    ),
+)

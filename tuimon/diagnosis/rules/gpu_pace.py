@@ -1,78 +1,97 @@
-"""Rules about who sets the pace: the GPU, which is as it should be, or the CPU that launches its work."""
+"""Rules about what sets the pace: the GPU, which is as it should be, or the CPU that launches its work."""
 
 from __future__ import annotations
 
-from tuimon.diagnosis.evidence.common import HotFunction, at, hottest_function, percent, row
-from tuimon.diagnosis.evidence.gpu import GpuPicture, gpus_of, picture_of, utilisation
-from tuimon.diagnosis.evidence.gpu_waits import Waits, waits_of
+from tuimon.diagnosis.evidence.devices import least_utilisation
+from tuimon.diagnosis.evidence.evidence import Evidence
+from tuimon.diagnosis.evidence.gpu_steps import (
+    BUSY_IDLE,
+    IDLE_STREAM_RATIO,
+    MIN_STEPS,
+    SMALL_LEAD_US,
+    SOME_WAITS,
+    UTILISATION_ERROR,
+    GpuSteps,
+)
+from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.finding import Finding, Severity
-from tuimon.session.session import Session
+from tuimon.diagnosis.needs import GPU_TIMES, GPU_WAITS
+from tuimon.diagnosis.rule import Rule
+from tuimon.diagnosis.threshold import Threshold
+from tuimon.diagnosis.words import at, percent
 
-#: What launches: whoever sets the pace here, it is not the loader and not the side work.
+#: The phases that launch a training's work.
 COMPUTE = ("forward", "backward", "optimizer")
-#: Share of the GPU's time in forward, backward and optimizer whose pace launches set, from which that holds it back;
-#: and idle time, for certain, from which it is grave (proposals).
-LAUNCH_SHARE = 0.20
-LAUNCH_CRITICAL = 0.30
-#: What the phases take on the CPU and on the GPU differs by no more, where launches set the pace (FIELD-NOTES: 10 %;
-#: twice that, as CPU time is of all steps and GPU time of some).
-SAME_LENGTH = 0.20
-#: Launches that run ahead at every boundary by so much and never less, while nothing synchronises, have filled the
-#: driver's queue (about 1,024 launches of 5-10 us: nothing else holds them this far ahead; proposal).
-FULL_LEAD_US = 1000.0
-#: Share of samples that wait for the GPU below which nothing synchronises to speak of.
-FEW_WAITS = 0.05
+LAUNCH_SHARE = Threshold(
+    0.20,
+    "share of the GPU's time in forward, backward and optimizer that may idle for want of launches, as a warning",
+    "our choice: an upper bound; with less, the idle time that is certain is mostly below the 5 % of a warning",
+)
+LAUNCH_CRITICAL = Threshold(
+    0.30,
+    "share of the GPU's time that certainly idles for want of launches, from which it is critical",
+    "our choice: above the 20 % of a critical finding, as fewer launches never remove all idle time",
+)
+SAME_LENGTH = Threshold(
+    0.20,
+    "relative difference of a phase's length on CPU and GPU up to which launches set its pace",
+    "our choice: 10 % for each clock, as CPU times are of all steps and GPU times of some",
+)
+FULL_LEAD_US = Threshold(
+    1000.0,
+    "us that launches run ahead at every boundary, from which the driver's queue is full",
+    "our choice, a quarter of what fits: a stream takes about 1,000 launches of 4-5 us each before one waits"
+    " (https://forums.developer.nvidia.com/t/cuda-stream-are-blocked-when-luanch-lots-of-kernels-1000/68937)",
+)
+FEW_WAITS = Threshold(
+    0.05,
+    "share of samples that wait for the GPU, below which nothing synchronises to speak of",
+    "our choice: a synchronisation every step empties the queue and shows in far more",
+)
 
 
-def launch_bound(session: Session, pid: int) -> Finding | None:
-    """The GPU keeps up with the CPU within the computation: it waits for each launch.
-
-    Evidence: GPU events; at the end of forward, backward or optimizer launches are less than 100 us ahead, and what
-    these phases take on the GPU is what they take on the CPU, give or take 20 %. What the GPU idles there lies between
-    bounds: certain is what NVML's utilisation leaves, at most all of it. Threshold: 20 % of the GPU's time (proposal).
-    Abstains without GPU events.
-    """
-    picture = picture_of(session, pid)
-    if picture is None or picture.is_bottleneck:
+def launch_bound(evidence: Evidence) -> Finding | None:
+    """The GPU keeps up with the CPU within the computation: it waits for each launch."""
+    gpu = evidence.gpu_steps
+    if gpu is None or gpu.is_bottleneck:
         return None
-    followed = [name for name in COMPUTE if _is_followed(session, pid, picture, name)]
-    paced = min(picture.idle_in(*followed)[1], picture.idle_at_most)
-    if paced < LAUNCH_SHARE:
+    followed = [name for name in COMPUTE if _is_followed(evidence, gpu, name)]
+    at_most = min(gpu.idle_in(*followed).at_most, gpu.idle_at_most)
+    if at_most < LAUNCH_SHARE:
         return None
-    elsewhere = picture.idle_in(*(name for name in picture.phases if name not in followed))[1]
-    at_least = max(0.0, picture.idle - elsewhere)
-    lead = picture.lead("backward end")
-    hot = _hottest_launches(session, pid, followed)
+    at_least = max(0.0, gpu.idle - gpu.idle_outside(*followed))
+    lead = gpu.lead("backward end")
+    hot = _hottest_launches(evidence, followed)
     severity: Severity = "critical" if at_least >= LAUNCH_CRITICAL else "warning"
     return Finding(
         rule="launch_bound",
         severity=severity,
         headline=(
-            f"launches set the pace in {percent(paced)} of every step: the GPU{_used(session, pid)} is done before"
+            f"launches set the pace in {percent(at_most)} of every step: the GPU{_used(evidence)} is done before"
             f" the CPU comes with more{f': {at(hot.place)}' if hot else ''}"
         ),
         action=(
             "put more into each launch: a larger batch; torch.compile(model, mode='reduce-overhead') or CUDA graphs;"
             " a fused optimizer (fused=True); fewer small operations in Python"
         ),
-        share_of_step=paced,
+        share_of_step=at_most,
         where=(hot.place,) if hot else (),
         evidence={
             "gpu_idle_at_least": at_least,
-            "gpu_idle_at_most": paced,
+            "gpu_idle_at_most": at_most,
             "lead_us": lead.median_us if lead else None,
             "drained_ratio": lead.stream_idle_ratio if lead else None,
-            "gpu_ms_per_step": picture.step_ms,
-            "gpu_util": _utilisation(session, pid),
-            "speedup_at_most": _gain(paced),
+            "gpu_ms_per_step": gpu.step_ms,
+            "gpu_util": least_utilisation(evidence.gpus),
+            "speedup_at_most": _gain(at_most),
         },
         estimated_speedup=_gain(at_least),
     )
 
 
-def _is_followed(session: Session, pid: int, picture: GpuPicture, name: str) -> bool:
-    """Whether a phase ends with the GPU at the CPU's heels, and is as long on the one as on the other."""
-    phase, on_cpu = picture.phases.get(name), row(session.phases(pid), name)
+def _is_followed(evidence: Evidence, gpu: GpuSteps, name: str) -> bool:
+    """Whether a phase ends with the GPU close behind the CPU, and is as long on the one as on the other."""
+    phase, on_cpu = gpu.phases.get(name), evidence.phase(name)
     if phase is None or phase.ms <= 0 or phase.idle_ms_at_most < phase.ms:
         return False
     if on_cpu is None or on_cpu.ms_per_step is None or on_cpu.estimated:
@@ -80,23 +99,20 @@ def _is_followed(session: Session, pid: int, picture: GpuPicture, name: str) -> 
     return abs(phase.ms - on_cpu.ms_per_step) <= SAME_LENGTH * max(phase.ms, on_cpu.ms_per_step)
 
 
-def _hottest_launches(session: Session, pid: int, followed: list[str]) -> HotFunction | None:
+def _hottest_launches(evidence: Evidence, followed: list[str]) -> HotFunction | None:
     """The user's line that launches most of the forward pass; what backward and optimizer launch is torch's own."""
-    return hottest_function(session.hot_lines(pid, "forward")) if "forward" in followed else None
+    return evidence.hottest_in("forward") if "forward" in followed else None
 
 
-def compute_bound(session: Session, pid: int) -> Finding | None:
-    """The GPU always has something to do: it is what the training takes its time for, as it should be.
-
-    Evidence: GPU events; less than 10 % of the GPU's time idle or perhaps idle (proposal). Abstains without them.
-    """
-    picture = picture_of(session, pid)
-    if picture is None or not picture.is_bottleneck:
+def compute_bound(evidence: Evidence) -> Finding | None:
+    """The GPU always has something to do: it is what the training takes its time for, as it should be."""
+    gpu = evidence.gpu_steps
+    if gpu is None or not gpu.is_bottleneck:
         return None
-    busy = "all" if picture.idle_at_most < 0.005 else f"at least {percent(1 - picture.idle_at_most)} of"
-    heaviest = max(picture.phases, key=lambda name: picture.phases[name].ms)
-    most = f", most of it in {heaviest} ({picture.phases[heaviest].ms:.3g} ms a step)"
-    hot = hottest_function(session.hot_lines(pid, "forward")) if heaviest == "forward" else None
+    busy = "all" if gpu.idle_at_most < 0.005 else f"at least {percent(1 - gpu.idle_at_most)} of"
+    heaviest = max(gpu.phases, key=lambda name: gpu.phases[name].ms)
+    most = f", most of it in {heaviest} ({gpu.phases[heaviest].ms:.3g} ms a step)"
+    hot = evidence.hottest_in("forward") if heaviest == "forward" else None
     return Finding(
         rule="compute_bound",
         severity="benign",
@@ -105,32 +121,27 @@ def compute_bound(session: Session, pid: int) -> Finding | None:
             "the loop is in order; faster: lower precision, torch.compile, a smaller model, a faster GPU. What the CPU"
             " does meanwhile costs nothing"
         ),
-        share_of_step=1.0 - picture.idle_at_most,
+        share_of_step=1.0 - gpu.idle_at_most,
         where=(hot.place,) if hot else (),
         evidence={
-            "gpu_idle_at_most": picture.idle_at_most,
-            "gpu_ms_per_step": picture.step_ms,
-            "gpu_util": _utilisation(session, pid),
-            **{f"{name}_gpu_share": picture.share(name) for name in COMPUTE},
+            "gpu_idle_at_most": gpu.idle_at_most,
+            "gpu_ms_per_step": gpu.step_ms,
+            "gpu_util": least_utilisation(evidence.gpus),
+            **{f"{name}_gpu_share": gpu.share(name) for name in COMPUTE},
         },
     )
 
 
-def queue_full(session: Session, pid: int) -> Finding | None:
-    """Launches have run so far ahead that each waits for room in the driver's queue: harmless.
-
-    Evidence: the GPU is the bottleneck, launches run ahead by a millisecond and more at every boundary, and few
-    samples are at a line that waits for the GPU. Abstains without samples, and where the lead is not known.
-    """
-    picture = picture_of(session, pid)
-    waits = waits_of(session, pid)
-    if picture is None or not picture.is_bottleneck or waits is None or _waiting(waits) >= FEW_WAITS:
+def queue_full(evidence: Evidence) -> Finding | None:
+    """Launches have run so far ahead that each waits for room in the driver's queue: harmless."""
+    gpu, waits = evidence.gpu_steps, evidence.gpu_waits
+    if gpu is None or not gpu.is_bottleneck or waits is None or waits.share >= FEW_WAITS:
         return None
-    leads = [(lead.min_us, lead.median_us) for lead in picture.time.leads]
+    leads = [(lead.min_us, lead.median_us) for lead in gpu.time.leads]
     if not leads or any(least is None or median is None or least < FULL_LEAD_US for least, median in leads):
         return None
     ahead_ms = max(median for _, median in leads if median is not None) / 1e3
-    hot = hottest_function(session.hot_lines(pid, "forward"))
+    hot = evidence.hottest_in("forward")
     return Finding(
         rule="queue_full",
         severity="benign",
@@ -140,24 +151,61 @@ def queue_full(session: Session, pid: int) -> Finding | None:
         ),
         action="nothing: the CPU is ahead; look at GPU time, not at CPU time, for what is slow",
         where=(hot.place,) if hot else (),
-        evidence={"lead_ms": ahead_ms, "gpu_idle_at_most": picture.idle_at_most},
+        evidence={"lead_ms": ahead_ms, "gpu_idle_at_most": gpu.idle_at_most},
     )
 
 
-def _used(session: Session, pid: int) -> str:
-    used = _utilisation(session, pid)
+def _used(evidence: Evidence) -> str:
+    used = least_utilisation(evidence.gpus)
     return f" (used {percent(used)})" if used is not None else ""
-
-
-def _waiting(waits: Waits) -> float:
-    return waits.sync + waits.transfer
-
-
-def _utilisation(session: Session, pid: int) -> float | None:
-    known = [used for gpu in gpus_of(session, pid) if (used := utilisation(gpu)) is not None]
-    return min(known, default=None)
 
 
 def _gain(share: float) -> float | None:
     """Speed-up without this share; None where there would be none, or nothing left."""
     return 1.0 / (1.0 - share) if 0.01 <= share < 0.99 else None
+
+
+_IDLE_BOUNDS = (BUSY_IDLE, MIN_STEPS, SMALL_LEAD_US, IDLE_STREAM_RATIO, SOME_WAITS, UTILISATION_ERROR)
+RULES = (
+    Rule(
+        name="launch_bound",
+        title="Launches set the pace",
+        order=30,
+        judge=launch_bound,
+        explanation=(
+            "The GPU is done before the CPU comes with more work: small kernels, or too much Python between them. It"
+            " rests on GPU times: forward, backward or optimizer end with launches hardly ahead, and take the same time"
+            " on the GPU as on the CPU. What the GPU idles there lies between bounds: at least what NVML's utilisation"
+            " leaves, at most all of it."
+        ),
+        needs=(GPU_TIMES,),
+        thresholds=(LAUNCH_SHARE, LAUNCH_CRITICAL, SAME_LENGTH, *_IDLE_BOUNDS),
+        contradicts_order=True,
+    ),
+    Rule(
+        name="queue_full",
+        title="The GPU's queue is full",
+        order=200,
+        judge=queue_full,
+        explanation=(
+            "Launches have run so far ahead that each waits for room in the driver's queue, which is harmless: the"
+            " time that the model's lines seem to take on the CPU is this waiting. It rests on launches far ahead at"
+            " every boundary, while the GPU is the bottleneck and few samples wait for it."
+        ),
+        needs=(GPU_TIMES, GPU_WAITS),
+        thresholds=(FULL_LEAD_US, FEW_WAITS, *_IDLE_BOUNDS),
+    ),
+    Rule(
+        name="compute_bound",
+        title="The GPU is the bottleneck",
+        order=220,
+        judge=compute_bound,
+        explanation=(
+            "The GPU always has something to do: it is what the training takes its time for, as it should be. It rests"
+            " on GPU times, of which next to none are idle or may be."
+        ),
+        needs=(GPU_TIMES,),
+        thresholds=_IDLE_BOUNDS,
+        ranked_as="info",
+    ),
+)

@@ -2,38 +2,65 @@
 
 from __future__ import annotations
 
-from tuimon.diagnosis.evidence.common import percent, uses_gpu
-from tuimon.diagnosis.evidence.gpu import gpus_of, picture_of, run_gpus, utilisation
+from tuimon.diagnosis.evidence.devices import utilisation
+from tuimon.diagnosis.evidence.evidence import Evidence
+from tuimon.diagnosis.evidence.gpu_steps import BUSY_IDLE
 from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.needs import ALLOCATOR, GPU_COUNTERS, GPU_LOAD, TENSOR_ACTIVITY
+from tuimon.diagnosis.rule import Rule
+from tuimon.diagnosis.threshold import TENSORBOARD, Threshold
+from tuimon.diagnosis.words import percent
 from tuimon.session.rows import GpuRow
-from tuimon.session.session import Session
 
-#: Share of time that clocks are held down, from which it is sustained (FIELD-NOTES: any that is sustained).
-THROTTLE_SHARE = 0.25
-#: Causes that mean something is wrong; at its power limit a busy GPU works as it was built to.
+THROTTLE_SHARE = Threshold(
+    0.25,
+    "share of the last 30 s that clocks are held down, from which it is sustained",
+    "our choice: shorter bursts are how boost clocks work",
+)
+BUSY_UTILISATION = Threshold(
+    0.9,
+    "utilisation from which a GPU without GPU times counts as the bottleneck",
+    "our choice: as with GPU times, at most 10 % idle",
+)
+ANY_RETRY = Threshold(
+    1,
+    "retries of torch's allocator since training was steady, from which memory is on its edge",
+    "each retry frees the cache and stops the GPU:"
+    " https://pytorch.org/docs/stable/generated/torch.cuda.memory_stats.html",
+)
+TENSOR_SHARE = Threshold(
+    0.02,
+    "share of time that tensor cores are busy, below which they are unused",
+    "our choice: a few stray kernels use them in any model",
+)
+TENSOR_CAPABILITY = Threshold(7.0, "compute capability from which a GPU has tensor cores", TENSORBOARD)
+TF32_CAPABILITY = Threshold(
+    8.0,
+    "compute capability from which tensor cores take TF32 and bfloat16",
+    "https://www.mintlify.com/NVIDIA/cutlass/architectures/ampere",
+)
+SMALL_SHARE = Threshold(
+    0.50,
+    "utilisation, and share of memory in use, below which a GPU has room for a larger batch",
+    f"for utilisation {TENSORBOARD}; for memory our choice: a batch twice as large fits",
+)
+#: Causes of throttling that mean something is wrong; at its power limit a busy GPU works as it was built to.
 _FAULTS = ("hardware slowdown", "thermal (software)", "thermal (hardware)", "power brake")
 _CAPS = ("power cap", "sync boost", "application clocks")
-#: Tensor cores that are busy for less of the time are unused (proposal), from this compute capability on.
-TENSOR_SHARE = 0.02
-TENSOR_CAPABILITY = 7.0
-TF32_CAPABILITY = 8.0
-#: Utilisation and memory below which a GPU has room for a larger batch (FIELD-NOTES: 50 % each).
-SMALL_SHARE = 0.50
 
 
-def throttled(session: Session, pid: int) -> Finding | None:
+def throttled(evidence: Evidence) -> Finding | None:
     """The GPU's clocks are held down: heat, power, or a fault.
 
-    Evidence: NVML's throttle counters over the last 30 s. A warning only where the GPU is the bottleneck, and the cause
-    is not the power limit that it is built to work at. Abstains without counters.
+    A warning only where the GPU is the bottleneck, and the cause is not the power limit that it is built to work at.
     """
-    held = [(cause, share, gpu) for gpu in run_gpus(session) for cause, share in gpu.throttled]
+    held = [(cause, share, gpu) for gpu in evidence.run.own_gpus for cause, share in gpu.throttled]
     held = [(cause, share, gpu) for cause, share, gpu in held if share >= THROTTLE_SHARE and cause in _FAULTS + _CAPS]
-    if not held or uses_gpu(session, pid) is False:
+    if not held or evidence.uses_gpu is False:
         return None
     cause, share, gpu = max(held, key=lambda found: (found[0] in _FAULTS, found[1]))
-    picture = picture_of(session, pid)
-    busy = picture.is_bottleneck if picture is not None else (utilisation(gpu) or 0.0) >= 1.0 - SMALL_SHARE / 5
+    steps = evidence.gpu_steps
+    busy = steps.is_bottleneck if steps is not None else (utilisation(gpu) or 0.0) >= BUSY_UTILISATION
     mhz, most_mhz = gpu.latest.sm_clock_mhz, gpu.latest.sm_clock_max_mhz
     slowed = mhz / most_mhz if mhz and most_mhz else None
     clocks = f" ({mhz} of {most_mhz} MHz)" if slowed is not None else ""
@@ -66,17 +93,13 @@ def _cooler(cause: str) -> str:
     return "clocks were set by someone: nvidia-smi -q -d CLOCK tells"
 
 
-def allocator_retries(session: Session, pid: int) -> Finding | None:
-    """torch's allocator had to free its cache and try again: memory is on its edge, and each retry stops the GPU.
-
-    Evidence: ``num_alloc_retries`` since training was steady. Threshold: any (FIELD-NOTES). Abstains where it is not
-    told.
-    """
-    rows = [memory for memory in session.torch_memory(pid) if memory.retries]
+def allocator_retries(evidence: Evidence) -> Finding | None:
+    """torch's allocator had to free its cache and try again: memory is on its edge, and each retry stops the GPU."""
+    rows = [memory for memory in evidence.torch_memory if (memory.retries or 0) >= ANY_RETRY]
     if not rows:
         return None
     worst = max(rows, key=lambda memory: memory.retries or 0)
-    gpu = next((g for g in gpus_of(session, pid) if g.latest.uuid == worst.uuid), None)
+    gpu = next((g for g in evidence.gpus if g.latest.uuid == worst.uuid), None)
     total = gpu.latest.memory_total_bytes if gpu is not None else None
     retries = worst.retries or 0
     return Finding(
@@ -100,17 +123,13 @@ def allocator_retries(session: Session, pid: int) -> Finding | None:
     )
 
 
-def low_precision_unused(session: Session, pid: int) -> Finding | None:
-    """The GPU is the bottleneck, and its tensor cores do nothing.
-
-    Evidence: GPU events, tensor activity (GPM) below 2 % and compute capability; the type of the parameters and whether
-    TF32 is on, where the process told them. Abstains without tensor activity.
-    """
-    picture = picture_of(session, pid)
-    gpu = next((g for g in gpus_of(session, pid) if g.latest.tensor_ratio is not None), None)
-    if picture is None or not picture.is_bottleneck or gpu is None or gpu.latest.tensor_ratio is None:
+def low_precision_unused(evidence: Evidence) -> Finding | None:
+    """The GPU is the bottleneck, and its tensor cores do nothing."""
+    steps = evidence.gpu_steps
+    gpu = next((g for g in evidence.gpus if g.latest.tensor_ratio is not None), None)
+    if steps is None or not steps.is_bottleneck or gpu is None or gpu.latest.tensor_ratio is None:
         return None
-    tensor_ratio, capability, process = gpu.latest.tensor_ratio, gpu.latest.compute_capability, session.process(pid)
+    tensor_ratio, capability, process = gpu.latest.tensor_ratio, gpu.latest.compute_capability, evidence.process
     if tensor_ratio >= TENSOR_SHARE or capability is None or capability < TENSOR_CAPABILITY:
         return None
     types = process.parameter_dtypes if process is not None else []
@@ -141,14 +160,13 @@ def _lower(capability: float, tf32: bool | None) -> str:
     return f"{first}torch.autocast('cuda', torch.bfloat16); sizes that are multiples of 8"
 
 
-def small_batch(session: Session, pid: int) -> Finding | None:
+def small_batch(evidence: Evidence) -> Finding | None:
     """The GPU has room in time and in memory: a larger batch would use both.
 
-    Evidence: NVML's utilisation and memory in use, both below 50 % (FIELD-NOTES). Told only where nothing else explains
-    an idle GPU (see ``rank``). Abstains without figures of the GPU.
+    Kept only where nothing else explains an idle GPU (see ``rank``).
     """
-    figures = [(gpu, utilisation(gpu), _filled(gpu)) for gpu in gpus_of(session, pid)]
-    if session.phases(pid) is None or not figures:
+    figures = [(gpu, utilisation(gpu), _filled(gpu)) for gpu in evidence.gpus]
+    if evidence.phases is None or not figures:
         return None
     if any(used is None or filled is None or max(used, filled) >= SMALL_SHARE for _, used, filled in figures):
         return None
@@ -173,3 +191,58 @@ def small_batch(session: Session, pid: int) -> Finding | None:
 def _filled(gpu: GpuRow) -> float | None:
     used, total = gpu.latest.memory_used_bytes, gpu.latest.memory_total_bytes
     return used / total if used is not None and total else None
+
+
+RULES = (
+    Rule(
+        name="allocator_retries",
+        title="GPU memory on its edge",
+        order=160,
+        judge=allocator_retries,
+        explanation=(
+            "torch's allocator had to free its cache and try again: the GPU's memory is on its edge, and each retry"
+            " stops the GPU. It rests on the allocator's counter num_alloc_retries since training was steady."
+        ),
+        needs=(ALLOCATOR,),
+        thresholds=(ANY_RETRY,),
+    ),
+    Rule(
+        name="throttled",
+        title="Clocks held down",
+        order=170,
+        judge=throttled,
+        explanation=(
+            "The GPU's clocks are held down by heat, power or a fault. It rests on NVML's throttle counters of the last"
+            " 30 s; it is a warning only where the GPU is the bottleneck, and the cause is not the power limit that it"
+            " is built to work at."
+        ),
+        needs=(GPU_COUNTERS,),
+        thresholds=(THROTTLE_SHARE, BUSY_UTILISATION, BUSY_IDLE),
+        from_outside=True,
+    ),
+    Rule(
+        name="small_batch",
+        title="Room for a larger batch",
+        order=180,
+        judge=small_batch,
+        explanation=(
+            "The GPU has room in time and in memory, so a larger batch would use both. It rests on NVML's utilisation"
+            " and memory in use, and is kept only where no other finding explains an idle GPU."
+        ),
+        needs=(GPU_COUNTERS, GPU_LOAD),
+        thresholds=(SMALL_SHARE,),
+    ),
+    Rule(
+        name="low_precision_unused",
+        title="Tensor cores unused",
+        order=190,
+        judge=low_precision_unused,
+        explanation=(
+            "The GPU is the bottleneck, and its tensor cores do nothing. It rests on GPU times, on the tensor activity"
+            " (GPM) and compute capability of the GPU, and on the type of the parameters and whether TF32 is on, where"
+            " the process reported them."
+        ),
+        needs=(GPU_COUNTERS, TENSOR_ACTIVITY),
+        thresholds=(TENSOR_SHARE, TENSOR_CAPABILITY, TF32_CAPABILITY, BUSY_IDLE),
+    ),
+)

@@ -4,51 +4,66 @@ from __future__ import annotations
 
 import re
 
-from tuimon.diagnosis.evidence.common import HotFunction, at, percent, row
-from tuimon.diagnosis.evidence.gpu import GpuPicture, picture_of
-from tuimon.diagnosis.evidence.gpu_waits import Waits, waits_of
+from tuimon.diagnosis.evidence.evidence import Evidence
+from tuimon.diagnosis.evidence.gpu_steps import BUSY_IDLE, GpuSteps
+from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.finding import Finding, Severity
+from tuimon.diagnosis.needs import GPU_TIMES, GPU_WAITS
+from tuimon.diagnosis.rule import Rule
+from tuimon.diagnosis.threshold import Threshold
+from tuimon.diagnosis.words import at, percent
 from tuimon.session.rows import ThreadRow
-from tuimon.session.session import Session
 
-#: Share of the step that the GPU idles after a synchronisation (FIELD-NOTES: 5 %), and from which it is grave
-#: (proposal). The training thread must wait as much there: nothing else can be gained.
-SYNC_SHARE = 0.05
-SYNC_CRITICAL = 0.20
-#: With less for certain, and less than ``SYNC_CRITICAL`` at most, it is only mentioned (proposal).
-SYNC_CERTAIN = 0.02
-#: Waiting from which it is worth saying that it costs nothing (proposal).
-BENIGN_WAIT = 0.10
-#: CPU of the threads that launch and wait from which one may worry (proposal).
-SPINNING_CPU = 0.90
-#: Share of the step in backward from which a busy thread there is asked about (proposal).
-BACKWARD_SHARE = 0.30
-
+SYNC_SHARE = Threshold(
+    0.05,
+    "share of the step that both the training thread waits and the GPU may idle, from which it is reported",
+    "our choice: a warning's fix gains at least 5 %, and no more than the smaller of both can be gained",
+)
+SYNC_CRITICAL = Threshold(
+    0.20,
+    "share of the step that certainly idles after a synchronisation, from which it is critical",
+    "our choice: a critical finding's fix gains at least 20 %",
+)
+SYNC_CERTAIN = Threshold(
+    0.02,
+    "share of the step that certainly idles, below which a wait that is not critical at most is only mentioned",
+    "our choice: no warning for idle time that is hardly more than the error of its bound",
+)
+BENIGN_WAIT = Threshold(
+    0.10,
+    "share of the time that the training thread waits, from which it is worth saying that this costs nothing",
+    "our choice: where a profile would draw the eye to the line",
+)
+SPINNING_CPU = Threshold(
+    0.90,
+    "CPU of the threads that launch and wait, from which one may worry",
+    "our choice: what process monitors show as a full core",
+)
+BACKWARD_SHARE = Threshold(
+    0.30,
+    "share of the step in backward, from which a busy thread there needs an explanation",
+    "our choice: backward takes about two thirds of a usual step, so this leaves out only unusual ones",
+)
 
 _SCALER_CALL = re.compile(r"\bscaler\w*\.(?:step|unscale_|update)\(")
 #: Operations that wait because the shape of what they give depends on values.
 _SHAPED_BY_VALUES = re.compile(r"\b(?:nonzero|masked_select|unique)\(")
 
 
-def sync_point(session: Session, pid: int) -> Finding | None:
-    """A line asks the GPU for a value and lets its queue run dry; or it only waits while the GPU works (benign).
-
-    Evidence: samples at ``.item()``, ``.cpu()``, ``print`` of a tensor and their like, and the idle time of the GPU in
-    the step. Gained can be no more than the smaller of both. Threshold: 5 % (FIELD-NOTES). Abstains without GPU events
-    or samples.
-    """
-    picture, waits = picture_of(session, pid), waits_of(session, pid)
-    if picture is None or waits is None:
+def sync_point(evidence: Evidence) -> Finding | None:
+    """A line asks the GPU for a value and lets its queue run dry; or it only waits while the GPU works (benign)."""
+    gpu, waits = evidence.gpu_steps, evidence.gpu_waits
+    if gpu is None or waits is None:
         return None
     by_transfer = waits.sync < waits.transfer
     hot = waits.hot_transfer if by_transfer else waits.hot_sync
     waited = waits.transfer if by_transfer else waits.sync
     if hot is None:
         return None
-    at_most = min(waited, picture.idle_at_most)
+    at_most = min(waited, gpu.idle_at_most)
     if at_most < SYNC_SHARE:
-        return _harmless(hot, waited, picture) if picture.is_bottleneck and waited >= BENIGN_WAIT else None
-    at_least = min(waited, picture.idle)
+        return _harmless(hot, waited, gpu) if gpu.is_bottleneck and waited >= BENIGN_WAIT else None
+    at_least = min(waited, gpu.idle)
     severity: Severity = "critical" if at_least >= SYNC_CRITICAL else "warning"
     if at_least < SYNC_CERTAIN and at_most < SYNC_CRITICAL:
         severity = "info"
@@ -57,29 +72,29 @@ def sync_point(session: Session, pid: int) -> Finding | None:
         severity=severity,
         headline=(
             f"{at(hot.place)} waits for the GPU {percent(waited)} of the time and lets it run dry:"
-            f" up to {percent(picture.idle_at_most)} of every step it then idles"
+            f" up to {percent(gpu.idle_at_most)} of every step it then idles"
         ),
         action=_advice(hot, by_transfer),
         share_of_step=at_most,
         where=(hot.place,),
         evidence={
             "waiting_share": waited,
-            "gpu_idle_at_least": picture.idle,
-            "gpu_idle_at_most": picture.idle_at_most,
+            "gpu_idle_at_least": gpu.idle,
+            "gpu_idle_at_most": gpu.idle_at_most,
             "speedup_at_most": 1.0 / (1.0 - at_most) if at_most < 1.0 else None,
         },
         estimated_speedup=1.0 / (1.0 - at_least) if 0.01 <= at_least < 1.0 else None,
     )
 
 
-def _harmless(hot: HotFunction, waited: float, picture: GpuPicture) -> Finding:
+def _harmless(hot: HotFunction, waited: float, gpu: GpuSteps) -> Finding:
     return Finding(
         rule="sync_point",
         severity="benign",
         headline=f"{at(hot.place)} costs nothing here: it waits for the GPU, which is the bottleneck anyway",
         action="nothing; it would cost where the GPU has less to do, so read such values every so many steps",
         where=(hot.place,),
-        evidence={"waiting_share": waited, "gpu_idle_at_most": picture.idle_at_most},
+        evidence={"waiting_share": waited, "gpu_idle_at_most": gpu.idle_at_most},
     )
 
 
@@ -101,21 +116,16 @@ def _advice(hot: HotFunction, by_transfer: bool) -> str:
     )
 
 
-def spin_wait(session: Session, pid: int) -> Finding | None:
-    """A thread is at 100 % CPU because CUDA polls while it waits for the GPU: harmless.
-
-    Evidence: CPU of the training thread and of the autograd thread together, samples at a line that waits for the GPU,
-    or backward on a GPU that always has something to do. Blocking instead saved 30 % CPU for 0.5 % of time (pytorch
-    #28224). Abstains without GPU events or thread figures.
-    """
-    picture, waits = picture_of(session, pid), waits_of(session, pid)
-    if picture is None or not picture.is_bottleneck:
+def spin_wait(evidence: Evidence) -> Finding | None:
+    """A thread is at 100 % CPU because CUDA polls while it waits for the GPU: harmless."""
+    gpu, waits = evidence.gpu_steps, evidence.gpu_waits
+    if gpu is None or not gpu.is_bottleneck:
         return None
-    threads = [t for t in session.threads_of(pid) if t.tid == pid or t.role == "autograd"]
+    threads = [t for t in evidence.thread_rows if t.tid == evidence.pid or t.role == "autograd"]
     cpu = [t.cpu_ratio for t in threads if t.cpu_ratio is not None]
     if not cpu or sum(cpu) < SPINNING_CPU:
         return None
-    where = _what_spins(session, pid, waits, threads)
+    where = _what_spins(evidence, threads)
     if where is None:
         return None
     text, hot = where
@@ -127,21 +137,53 @@ def spin_wait(session: Session, pid: int) -> Finding | None:
         where=(hot.place,) if hot else (),
         evidence={
             "cpu_ratio": sum(cpu),
-            "waiting_share": waits.sync + waits.transfer if waits else None,
-            "gpu_idle_at_most": picture.idle_at_most,
+            "waiting_share": waits.share if waits else None,
+            "gpu_idle_at_most": gpu.idle_at_most,
         },
     )
 
 
-def _what_spins(
-    session: Session, pid: int, waits: Waits | None, threads: list[ThreadRow]
-) -> tuple[str, HotFunction | None] | None:
-    if waits is not None and waits.sync + waits.transfer >= BENIGN_WAIT:
+def _what_spins(evidence: Evidence, threads: list[ThreadRow]) -> tuple[str, HotFunction | None] | None:
+    """Where the CPU time goes, for people, and the line; None where no wait for the GPU explains it."""
+    waits = evidence.gpu_waits
+    if waits is not None and waits.share >= BENIGN_WAIT:
         hot = waits.hot_sync if waits.sync >= waits.transfer else waits.hot_transfer
         if hot is not None:
             return f"at {at(hot.place)}", hot
-    backward = row(session.phases(pid), "backward")
+    backward = evidence.phase("backward")
     if backward is not None and backward.share >= BACKWARD_SHARE:
         busy = max(threads, key=lambda thread: thread.cpu_ratio or 0.0)
         return f"in backward(){' (its own thread)' if busy.role == 'autograd' else ''}", None
     return None
+
+
+RULES = (
+    Rule(
+        name="sync_point",
+        title="Synchronisation with the GPU",
+        order=40,
+        judge=sync_point,
+        explanation=(
+            "A line asks the GPU for a value, waits for it and lets the GPU's queue run dry; or it only waits while the"
+            " GPU works, which is benign. It rests on samples at .item(), .cpu(), print of a tensor and their like, and"
+            " on the idle time of the GPU in the step; no more than the smaller of both can be gained."
+        ),
+        needs=(GPU_TIMES, GPU_WAITS),
+        thresholds=(SYNC_SHARE, SYNC_CRITICAL, SYNC_CERTAIN, BENIGN_WAIT, BUSY_IDLE),
+        contradicts_order=True,
+    ),
+    Rule(
+        name="spin_wait",
+        title="Busy waiting for the GPU",
+        order=210,
+        judge=spin_wait,
+        explanation=(
+            "A thread is at full CPU because CUDA polls while it waits for the GPU, which is harmless: blocking instead"
+            " saved one user 30 % CPU for 0.5 % of time (https://github.com/pytorch/pytorch/issues/28224). It rests on"
+            " the CPU of the training thread and autograd's, with samples at a line that waits, or in backward, while"
+            " the GPU is the bottleneck."
+        ),
+        needs=(GPU_TIMES,),
+        thresholds=(SPINNING_CPU, BENIGN_WAIT, BACKWARD_SHARE, BUSY_IDLE),
+    ),
+)

@@ -2,61 +2,72 @@
 
 from __future__ import annotations
 
-from tuimon.diagnosis.evidence.common import (
-    HotFunction,
-    at,
-    cpu_count,
-    hottest_function,
-    percent,
-    row,
-    settled,
-    step_ms,
-    uses_gpu,
-)
-from tuimon.diagnosis.evidence.evaluation import evaluation_function, model_share, side_function
-from tuimon.diagnosis.evidence.gpu import awaited, gpu_idle, noticed, picture_of
+from tuimon.diagnosis.evidence.evidence import Evidence
+from tuimon.diagnosis.evidence.gpu_steps import GPU_CLOCK_WAIT_S
+from tuimon.diagnosis.evidence.lines import HotFunction
+from tuimon.diagnosis.evidence.run import RunEvidence
+from tuimon.diagnosis.evidence.side_work import evaluation_function, model_share, side_function
+from tuimon.diagnosis.evidence.steps import SETTLED_S, is_settled, mean_step_ms
 from tuimon.diagnosis.finding import Finding
-from tuimon.session.session import Session
+from tuimon.diagnosis.needs import SAMPLES, STEPS
+from tuimon.diagnosis.rule import Rule
+from tuimon.diagnosis.threshold import Threshold
+from tuimon.diagnosis.words import at, percent
 
-#: Share of the step outside data, forward, backward and optimizer from which it is worth a word (proposal).
-SIDE_WORK_SHARE = 0.10
-SIDE_WORK_CRITICAL = 0.30
-#: Share of wall time in evaluation from which it is: a fifth is common, a third and more costs (proposal).
-EVALUATION_SHARE = 0.35
-EVALUATION_CRITICAL = 0.60
-#: Side work that runs the model, in a loop where no fetch tells evaluation from it: less than a fifth is common.
-UNMARKED_EVALUATION_SHARE = 0.20
-#: Share of the step in the optimizer; Adam on a dense model takes 5 to 15 % (measured on small models, CPU).
-OPTIMIZER_SHARE = 0.30
-#: Share of forward + backward + optimizer that makes a CPU training compute-bound (proposal).
-COMPUTE_SHARE = 0.70
+SIDE_WORK_SHARE = Threshold(
+    0.10,
+    "share of the step outside data, forward, backward and optimizer, from which it is a warning",
+    "our choice: as for input; a little logging is part of every loop",
+)
+SIDE_WORK_CRITICAL = Threshold(
+    0.30,
+    "share of the step outside the phases, from which it is critical",
+    "our choice: above the 20 % of a critical finding, as some side work always remains",
+)
+EVALUATION_SHARE = Threshold(
+    0.35,
+    "share of wall time in evaluation, from which it is a warning",
+    "our choice: a fifth is common in published recipes, a third and more costs as much as half of the training",
+)
+EVALUATION_CRITICAL = Threshold(
+    0.60, "share of wall time in evaluation, from which it is critical", "our choice: more than training itself takes"
+)
+UNMARKED_EVALUATION_SHARE = Threshold(
+    0.20,
+    "share of the step in side work that runs the model, below which it may be evaluation that no fetch separates",
+    "our choice: a fifth of the time in evaluation is common; a lower bound would call it side work",
+)
+OPTIMIZER_SHARE = Threshold(
+    0.30,
+    "share of the step in the optimizer, from which it is a warning",
+    "measured in tests/scenarios: at most 0.16 in healthy runs (healthy_lbfgs) and 0.22 in others (gradient_norms),"
+    " 0.74 in huge_embedding",
+)
+COMPUTE_SHARE = Threshold(
+    0.70,
+    "share of forward, backward and optimizer in the step, from which a training on the CPU is compute-bound",
+    "our choice: what is left over could gain 1.4x at most, and rules of its own report it",
+)
 
 
-def side_work(session: Session, pid: int) -> Finding | None:
-    """Checkpoints, logging, metrics, evaluation: time outside the phases, with the line that takes most of it.
-
-    Evidence: the exclusive phase "other" of the step, or the time in evaluation beside the steps, whichever takes more;
-    the line from the training thread's samples there. With GPU events, side work counts as far as the GPU idles.
-    """
-    table = session.phases(pid)
-    other, eval_row = row(table, "other"), row(table, "eval")
-    if table is None or other is None:
+def side_work(evidence: Evidence) -> Finding | None:
+    """Checkpoints, logging, metrics, evaluation: time outside the phases, with the line that takes most of it."""
+    table, other, evaluation = evidence.phases, evidence.phase("other"), evidence.phase("eval")
+    if table is None or other is None or evidence.awaits_gpu_times:
         return None
-    in_steps = 1.0 - (eval_row.share if eval_row else 0.0)
-    if awaited(session, pid):
-        return None
-    if eval_row is not None and eval_row.share >= max(EVALUATION_SHARE, other.share * in_steps):
-        return _evaluation(session, pid, eval_row.share, eval_row.ms_per_step)
-    on_gpu = noticed(session, pid, other)
-    share = other.share if on_gpu is None else on_gpu[1]
-    if share < SIDE_WORK_SHARE or (share < SIDE_WORK_CRITICAL and not settled(table)):
+    in_steps = 1.0 - (evaluation.share if evaluation else 0.0)
+    if evaluation is not None and evaluation.share >= max(EVALUATION_SHARE, other.share * in_steps):
+        return _evaluation(evidence, evaluation.share, evaluation.ms_per_step)
+    on_gpu = evidence.gpu_idle_during(other)
+    share = other.share if on_gpu is None else on_gpu.at_most
+    if share < SIDE_WORK_SHARE or (share < SIDE_WORK_CRITICAL and not is_settled(table)):
         return None
     if other.error is not None and other.share - other.error < SIDE_WORK_SHARE / 2:
         return None
-    if other.estimated and share < UNMARKED_EVALUATION_SHARE and model_share(session, pid) >= 0.5:
+    if other.estimated and share < UNMARKED_EVALUATION_SHARE and model_share(evidence.samples) >= 0.5:
         return None
-    hot = side_function(session, pid)
-    after = 1.0 - (share if on_gpu is None else on_gpu[0]) * (hot.share if hot else 1.0)
+    hot = side_function(evidence.samples)
+    after = 1.0 - (share if on_gpu is None else on_gpu.at_least) * (hot.share if hot else 1.0)
     return Finding(
         rule="side_work",
         severity="critical" if share >= SIDE_WORK_CRITICAL else "warning",
@@ -73,16 +84,16 @@ def side_work(session: Session, pid: int) -> Finding | None:
         where=(hot.place,) if hot else (),
         evidence={
             "other_ms_per_step": other.ms_per_step,
-            "step_ms": step_ms(table),
+            "step_ms": mean_step_ms(table),
             "hot_share": hot.share if hot else None,
-            **gpu_idle(on_gpu),
+            **(on_gpu.as_evidence() if on_gpu is not None else {}),
         },
         estimated_speedup=1.0 / after if 0.0 < after < 1.0 else None,
     )
 
 
-def _evaluation(session: Session, pid: int, share: float, ms_per_batch: float | None) -> Finding:
-    hot = evaluation_function(session, pid)
+def _evaluation(evidence: Evidence, share: float, ms_per_batch: float | None) -> Finding:
+    hot = evaluation_function(evidence.samples)
     return Finding(
         rule="side_work",
         severity="critical" if share >= EVALUATION_CRITICAL else "warning",
@@ -96,21 +107,19 @@ def _evaluation(session: Session, pid: int, share: float, ms_per_batch: float | 
     )
 
 
-def optimizer_bound(session: Session, pid: int) -> Finding | None:
+def optimizer_bound(evidence: Evidence) -> Finding | None:
     """The update takes an unusual part of the step: many small parameters, or a dense update of few touched rows.
 
-    Evidence: the exclusive phase "optimizer", on the GPU's clock where it is the bottleneck. What a cheaper update
-    would leave is not measured: no gain is told.
+    How much a cheaper update would leave is not measured, so no gain is estimated.
     """
-    table = session.phases(pid)
-    optimizer = row(table, "optimizer")
-    if table is None or optimizer is None or awaited(session, pid):
+    table, optimizer = evidence.phases, evidence.phase("optimizer")
+    if table is None or optimizer is None or evidence.awaits_gpu_times:
         return None
-    picture = picture_of(session, pid)
-    share = picture.share("optimizer") if picture is not None and picture.is_bottleneck else optimizer.share
+    gpu = evidence.gpu_steps
+    share = gpu.share("optimizer") if gpu is not None and gpu.is_bottleneck else optimizer.share
     if share < OPTIMIZER_SHARE:
         return None
-    hot = hottest_function(session.hot_lines(pid, "optimizer"))
+    hot = evidence.hottest_in("optimizer")
     return Finding(
         rule="optimizer_bound",
         severity="warning",
@@ -121,45 +130,44 @@ def optimizer_bound(session: Session, pid: int) -> Finding | None:
         ),
         share_of_step=share,
         where=(hot.place,) if hot else (),
-        evidence={"optimizer_ms_per_step": optimizer.ms_per_step, "step_ms": step_ms(table)},
+        evidence={"optimizer_ms_per_step": optimizer.ms_per_step, "step_ms": mean_step_ms(table)},
     )
 
 
-def compute_bound_cpu(session: Session, pid: int) -> Finding | None:
-    """The model computes on the CPU, and that is what takes the time: nothing is wrong with the loop.
-
-    Evidence: share of forward, backward and optimizer; no GPU in use. Abstains when it cannot tell about the GPU, or
-    while nothing but markers divides a loop without a DataLoader.
-    """
-    table = session.phases(pid)
-    if table is None or uses_gpu(session, pid) is not False:
+def compute_bound_cpu(evidence: Evidence) -> Finding | None:
+    """The model computes on the CPU, and that is what takes the time: nothing is wrong with the loop."""
+    table = evidence.phases
+    if table is None or evidence.uses_gpu is not False:
         return None
     compute = {r.name: r.share for r in table.rows if r.name in ("forward", "backward", "optimizer")}
     share = sum(compute.values())
     unsure = max((r.error for r in table.rows if r.name in compute and r.error is not None), default=0.0)
     if share < COMPUTE_SHARE or share - unsure < COMPUTE_SHARE / 2:
         return None
-    threads = session.process_threads(pid)
-    cpu = threads.cpu_ratio if threads else None
+    cpu, cores = evidence.threads.cpu_ratio if evidence.threads else None, evidence.run.known_cores
     heaviest = max(compute, key=compute.__getitem__)
-    hot = hottest_function(session.hot_lines(pid, heaviest))
-    on = f" on {cpu:.1f} of {cpu_count(session)} cores" if cpu is not None and session.header else ""
+    hot = evidence.hottest_in(heaviest)
+    on = f" on {cpu:.1f} of {cores} cores" if cpu is not None and cores is not None else ""
     return Finding(
         rule="compute_bound_cpu",
         severity="info",
         headline=f"the model computes on the CPU{on}: {percent(share)} of every step, most of it {heaviest}",
-        action=_faster(session),
+        action=_faster(evidence.run),
         share_of_step=share,
         where=(hot.place,) if hot else (),
-        evidence={"cpu_ratio": cpu, "step_ms": step_ms(table), **{f"{name}_share": s for name, s in compute.items()}},
+        evidence={
+            "cpu_ratio": cpu,
+            "step_ms": mean_step_ms(table),
+            **{f"{name}_share": s for name, s in compute.items()},
+        },
     )
 
 
-def _faster(session: Session) -> str:
-    idle = next((gpu for gpu in session.gpus() if gpu.latest.parent_uuid is None and not gpu.used_by_run), None)
+def _faster(run: RunEvidence) -> str:
+    idle = next((gpu.latest for gpu in run.gpus if gpu.latest.parent_uuid is None and not gpu.used_by_run), None)
     if idle is not None:
         return (
-            f"the loop is in order, but GPU {idle.latest.index} of this machine ({idle.latest.name}) is not used:"
+            f"the loop is in order, but GPU {idle.index} of this machine ({idle.name}) is not used:"
             " move the model and each batch to it (.to('cuda')); torch must be a build with CUDA"
         )
     return "the loop is in order; a GPU, a smaller model or lower precision would make it faster"
@@ -167,3 +175,56 @@ def _faster(session: Session) -> str:
 
 def _naming(hot: HotFunction | None) -> str:
     return f": {at(hot.place)}" if hot else ""
+
+
+RULES = (
+    Rule(
+        name="side_work",
+        title="Side work in the loop",
+        order=60,
+        judge=side_work,
+        explanation=(
+            "Checkpoints, logging, metrics or evaluation take time beside the training. It rests on the phase outside"
+            " data, forward, backward and optimizer, or on the time in evaluation, whichever takes more, and names the"
+            " line from the training thread's samples there. With GPU times, side work counts as far as the GPU idles."
+        ),
+        needs=(STEPS, SAMPLES),
+        thresholds=(
+            SIDE_WORK_SHARE,
+            SIDE_WORK_CRITICAL,
+            EVALUATION_SHARE,
+            EVALUATION_CRITICAL,
+            UNMARKED_EVALUATION_SHARE,
+            SETTLED_S,
+            GPU_CLOCK_WAIT_S,
+        ),
+        causes=("evaluation",),
+        contradicts_order=True,
+    ),
+    Rule(
+        name="optimizer_bound",
+        title="The optimizer takes long",
+        order=70,
+        judge=optimizer_bound,
+        explanation=(
+            "The update takes an unusual part of the step: many small parameters, or a dense update of an embedding of"
+            " which few rows are used. It rests on the optimizer's phase, on the GPU's clock where the GPU is the"
+            " bottleneck."
+        ),
+        needs=(STEPS,),
+        thresholds=(OPTIMIZER_SHARE,),
+        contradicts_order=True,
+    ),
+    Rule(
+        name="compute_bound_cpu",
+        title="Computes on the CPU",
+        order=230,
+        judge=compute_bound_cpu,
+        explanation=(
+            "The model computes on the CPU and that is what takes the time: nothing is wrong with the loop. It rests on"
+            " the shares of forward, backward and optimizer while no GPU is used, and abstains where that is unknown."
+        ),
+        needs=(STEPS,),
+        thresholds=(COMPUTE_SHARE,),
+    ),
+)

@@ -4,30 +4,60 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tuimon.diagnosis.evidence.common import SETTLED_S, at, percent
+from tuimon.diagnosis.evidence.evidence import Evidence
+from tuimon.diagnosis.evidence.run import RunEvidence
+from tuimon.diagnosis.evidence.steps import SETTLED_S
 from tuimon.diagnosis.finding import Finding, Severity
+from tuimon.diagnosis.needs import COLLECTIONS, MACHINE_MEMORY
+from tuimon.diagnosis.rule import Rule
+from tuimon.diagnosis.threshold import Threshold
+from tuimon.diagnosis.words import at, percent
+from tuimon.records import MachineMemory
 from tuimon.session.machine import Growth
 from tuimon.session.rows import HotLine
-from tuimon.session.session import Session
 
-#: Room left, of the machine's memory or of the control group's limit, below which it is short (proposal).
-ROOM_SHARE = 0.05
-#: ... of a control group while a process of the run grows: it is killed at the limit without swapping (proposal).
-GROWING_ROOM_SHARE = 0.15
-#: Swapping from which a training suffers (proposal).
-SWAP_BYTES_PER_S = 1e6
-#: Until memory is full, at the rate it grows, from which that is worth alarm and a word (proposals).
-SOON_S = 600.0
-LATER_S = 3600.0
-#: Older figures are no picture of now.
-FRESH_S = 30.0
-
-#: Share of time in collections (FIELD-NOTES: 1 % or pauses over 50 ms); grave from five and twenty times as much
-#: (proposals).
-GC_SHARE = 0.01
-GC_WARN_SHARE = 0.05
-GC_CRITICAL_SHARE = 0.20
-GC_LONG_NS = 50_000_000
+ROOM_SHARE = Threshold(
+    0.05,
+    "share of the machine's memory, or of the control group's limit, below which too little is left",
+    "our choice: on common machines a few GB, which one more DataLoader worker may take",
+)
+GROWING_ROOM_SHARE = Threshold(
+    0.15,
+    "share of a control group's limit below which too little is left while a process of the run grows",
+    "our choice: earlier than for the machine, as the kernel kills at this limit without swapping first",
+)
+SWAP_BYTES_PER_S = Threshold(
+    1e6,
+    "bytes swapped a second from which a training suffers",
+    "our choice: 250 pages a second, each of which may stop a thread for a read from disk",
+)
+SOON_S = Threshold(
+    600.0, "seconds until memory is full, below which that is critical", "our choice: time left to save a checkpoint"
+)
+LATER_S = Threshold(
+    3600.0,
+    "seconds until memory is full, below which it is mentioned",
+    "our choice: growth over two minutes says little of more than the next hour",
+)
+FRESH_S = Threshold(
+    30.0, "seconds after which the machine's figures are too old", "our choice: the window of all other figures"
+)
+GC_SHARE = Threshold(
+    0.01,
+    "share of time in collections from which it is mentioned",
+    "our choice: less is not worth a line; it is info only",
+)
+GC_LONG_NS = Threshold(
+    50_000_000,
+    "ns of a single collection from which it is mentioned",
+    "our choice: a pause that shows as a slow step, even where all of them take less than 1 %",
+)
+GC_WARN_SHARE = Threshold(
+    0.05, "share of time in collections from which it is a warning", "our choice: a warning's fix gains at least 5 %"
+)
+GC_CRITICAL_SHARE = Threshold(
+    0.20, "share of time in collections from which it is critical", "our choice: a critical one's gains at least 20 %"
+)
 _COLLECT = "gc.collect("
 
 
@@ -43,18 +73,12 @@ class _Store(NamedTuple):
         return self.left_bytes / self.total_bytes if self.total_bytes else 1.0
 
 
-def memory_pressure(session: Session, pid: int) -> Finding | None:
-    """Memory is nearly full, or the machine swaps.
-
-    Evidence: MemAvailable, swap counters, the limits of the run's control groups; resident memory of the run's
-    processes over two minutes, for who grows. Threshold: 5 % left, 15 % left of a limit while a process grows, or
-    1 MB/s of swapping. Abstains without figures of the machine.
-    """
-    memory = session.machine.latest
-    if memory is None or session.now_s - memory.t > FRESH_S:
+def memory_pressure(evidence: Evidence) -> Finding | None:
+    """Memory is nearly full, or the machine swaps."""
+    run, memory = evidence.run, evidence.run.memory
+    if memory is None or run.now_s - memory.t > FRESH_S:
         return None
-    store = _tightest(session)
-    growing = session.machine.growing()
+    store, growing = _tightest(memory), run.growing
     swapped = [rate for rate in (memory.swap_in_bytes_per_s, memory.swap_out_bytes_per_s) if rate is not None]
     swaps = bool(swapped) and sum(swapped) >= SWAP_BYTES_PER_S
     if not swaps and (store is None or not _is_short(store, growing)):
@@ -66,8 +90,8 @@ def memory_pressure(session: Session, pid: int) -> Finding | None:
     return Finding(
         rule="memory_pressure",
         severity=severity,
-        headline=_headline(session, store, sum(swapped) if swaps else None, culprit, full_s),
-        action=_less_memory(session, pid, culprit),
+        headline=_headline(run, store, sum(swapped) if swaps else None, culprit, full_s),
+        action=_less_memory(evidence, culprit),
         evidence={
             "total_bytes": store.total_bytes if store else None,
             "left_bytes": store.left_bytes if store else None,
@@ -80,24 +104,24 @@ def memory_pressure(session: Session, pid: int) -> Finding | None:
     )
 
 
-def _tightest(session: Session) -> _Store | None:
-    memory = session.machine.latest
+def _tightest(memory: MachineMemory) -> _Store | None:
+    """What has the smallest share left; None without figures."""
     stores = []
-    if memory is not None and memory.total_bytes and memory.available_bytes is not None:
+    if memory.total_bytes and memory.available_bytes is not None:
         stores.append(_Store("the machine", memory.total_bytes, memory.available_bytes))
-    if memory is not None and memory.limit_bytes and memory.limit_used_bytes is not None:
+    if memory.limit_bytes and memory.limit_used_bytes is not None:
         left = max(0, memory.limit_bytes - memory.limit_used_bytes)
         stores.append(_Store("the container", memory.limit_bytes, left))
     return min(stores, key=lambda store: store.left_share, default=None)
 
 
-def _is_short(store: _Store, growing: list[Growth]) -> bool:
+def _is_short(store: _Store, growing: tuple[Growth, ...]) -> bool:
     limit = GROWING_ROOM_SHARE if growing and store.name == "the container" else ROOM_SHARE
     return store.left_share < limit
 
 
 def _headline(
-    session: Session, store: _Store | None, swapped: float | None, culprit: Growth | None, full_s: float | None
+    run: RunEvidence, store: _Store | None, swapped: float | None, culprit: Growth | None, full_s: float | None
 ) -> str:
     parts = []
     if store is not None and (swapped is None or store.left_share < GROWING_ROOM_SHARE):
@@ -109,18 +133,18 @@ def _headline(
     text = " and ".join(parts)
     if culprit is None:
         return text
-    growth = f"{_who(session, culprit.pid)} grows by {_megabytes(culprit.bytes_per_s * 60)} a minute"
+    growth = f"{_who(run, culprit.pid)} grows by {_megabytes(culprit.bytes_per_s * 60)} a minute"
     return f"{text}: {growth}{f', full in {_minutes(full_s)}' if full_s is not None and full_s < LATER_S else ''}"
 
 
-def _who(session: Session, pid: int) -> str:
-    process = session.process(pid)
+def _who(run: RunEvidence, pid: int) -> str:
+    process = run.processes.get(pid)
     role = {"trainer": "the training", "worker": "a DataLoader worker"}.get(process.role if process else "", "process")
     return f"{role} ({pid})"
 
 
-def _less_memory(session: Session, pid: int, culprit: Growth | None) -> str:
-    process = session.process(culprit.pid) if culprit is not None else None
+def _less_memory(evidence: Evidence, culprit: Growth | None) -> str:
+    process = evidence.run.processes.get(culprit.pid) if culprit is not None else None
     if process is not None and process.role == "worker":
         return (
             "each worker copies what it touches of the data set's Python objects: keep them in one array or tensor,"
@@ -128,50 +152,45 @@ def _less_memory(session: Session, pid: int, culprit: Growth | None) -> str:
         )
     if process is not None:
         return "look for what grows with the steps: lists of losses or outputs (detach, .item()), caches, logs"
-    if session.workers(pid):
+    if evidence.child_workers:
         return "use fewer workers or a smaller prefetch_factor, or close other programs"
     return "load less at once (memory-map the data), or close other programs"
 
 
-def gc_pauses(session: Session, pid: int) -> Finding | None:
-    """Python's garbage collector stops the training, on whatever thread it runs.
-
-    Evidence: time in collections of half a millisecond and more, told by ``gc.callbacks`` in the process; the line of
-    an explicit ``gc.collect()`` from samples. Threshold (FIELD-NOTES): 1 % of the time, or single pauses of 50 ms.
-    Abstains where the process does not tell of its collections.
-    """
-    stats = session.step_stats(pid)
-    totals = stats.recent() if stats is not None else None
-    if totals is None or totals.gc_ns is None or not totals.gc_count or not totals.count or totals.window_s <= 0:
+def gc_pauses(evidence: Evidence) -> Finding | None:
+    """Python's garbage collector stops the training, on whatever thread it runs."""
+    steps = evidence.steps
+    collections = steps.collections if steps is not None else None
+    if steps is None or collections is None or not collections.pauses or not steps.recent or steps.window_s <= 0:
         return None
-    share = min(1.0, totals.gc_ns / (totals.window_s * 1e9))
-    if share < GC_SHARE and totals.gc_longest_ns < GC_LONG_NS:
+    share = min(1.0, collections.total_ns / (steps.window_s * 1e9))
+    if share < GC_SHARE and collections.longest_ns < GC_LONG_NS:
         return None
-    if share < GC_CRITICAL_SHARE and totals.window_s < SETTLED_S:
+    if share < GC_CRITICAL_SHARE and steps.window_s < SETTLED_S:
         return None  # one collection makes much of a moment
-    asked = _asked_for(session, pid)
-    every_s = totals.window_s / totals.gc_count
-    longest_ms = totals.gc_longest_ns / 1e6
+    call = _explicit_collection(evidence)
+    every_s = steps.window_s / collections.pauses
+    longest_ms = collections.longest_ns / 1e6
     return Finding(
         rule="gc_pauses",
         severity=_gc_severity(share),
         headline=(
             f"the garbage collector stops the training for {_share(share)} of the time:"
-            f" every {_seconds(every_s)}, for up to {longest_ms:.3g} ms{f', at {at(asked.place)}' if asked else ''}"
+            f" every {_seconds(every_s)}, for up to {longest_ms:.3g} ms{f', at {at(call.place)}' if call else ''}"
         ),
         action=(
-            f"call {at(asked.place)} less often, or not at all"
-            if asked
+            f"call {at(call.place)} less often, or not at all"
+            if call
             else "gc.freeze() once model and data are set up, so that they are not looked through again; or"
             " gc.disable() and a gc.collect() between epochs; keep large data in arrays instead of many objects"
         ),
         share_of_step=share,
-        where=(asked.place,) if asked else (),
+        where=(call.place,) if call else (),
         evidence={
             "gc_share": share,
-            "pauses": totals.gc_count,
+            "pauses": collections.pauses,
             "longest_ms": longest_ms,
-            "gc_ms_per_step": totals.gc_ns / totals.count / 1e6,
+            "gc_ms_per_step": collections.total_ns / steps.recent / 1e6,
         },
         estimated_speedup=1.0 / (1.0 - share) if GC_SHARE <= share < 1.0 else None,
     )
@@ -183,9 +202,9 @@ def _gc_severity(share: float) -> Severity:
     return "warning" if share >= GC_WARN_SHARE else "info"
 
 
-def _asked_for(session: Session, pid: int) -> HotLine | None:
-    """The line that collects by itself; an automatic collection has no line of its own."""
-    return next((line for line in session.hot_lines(pid) if _COLLECT in line.place.source), None)
+def _explicit_collection(evidence: Evidence) -> HotLine | None:
+    """The line that calls ``gc.collect()``; an automatic collection has no line of its own."""
+    return next((line for line in evidence.hot_lines() if _COLLECT in line.place.source), None)
 
 
 def _share(share: float) -> str:
@@ -206,3 +225,33 @@ def _seconds(length_s: float) -> str:
 
 def _minutes(length_s: float) -> str:
     return "a minute" if length_s < 90 else f"{length_s / 60:.0f} minutes"
+
+
+RULES = (
+    Rule(
+        name="memory_pressure",
+        title="Memory is nearly full",
+        order=140,
+        judge=memory_pressure,
+        explanation=(
+            "Memory is nearly full, or the machine swaps. It rests on the memory that the kernel reports as available,"
+            " swap counters and the limits of the run's control groups; the resident memory of the run's processes over"
+            " two minutes shows who grows."
+        ),
+        needs=(MACHINE_MEMORY,),
+        thresholds=(ROOM_SHARE, GROWING_ROOM_SHARE, SWAP_BYTES_PER_S, SOON_S, LATER_S, FRESH_S),
+    ),
+    Rule(
+        name="gc_pauses",
+        title="Garbage collections",
+        order=150,
+        judge=gc_pauses,
+        explanation=(
+            "Python's garbage collector stops the training, on whatever thread it runs. It rests on the time in"
+            " collections of half a millisecond and more, reported by gc.callbacks in the process; the line of an"
+            " explicit gc.collect() comes from samples."
+        ),
+        needs=(COLLECTIONS,),
+        thresholds=(GC_SHARE, GC_LONG_NS, GC_WARN_SHARE, GC_CRITICAL_SHARE, SETTLED_S),
+    ),
+)

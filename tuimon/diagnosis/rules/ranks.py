@@ -1,41 +1,47 @@
-"""Rules about several ranks of one training."""
+"""The rule about a rank that all others wait for."""
 
 from __future__ import annotations
 
 from statistics import median
 from typing import NamedTuple
 
-from tuimon.diagnosis.evidence.common import HotFunction, at, hottest_function, percent, row, step_ms
+from tuimon.diagnosis.evidence.evidence import Evidence
+from tuimon.diagnosis.evidence.lines import HotFunction
+from tuimon.diagnosis.evidence.steps import mean_step_ms
 from tuimon.diagnosis.finding import Finding
-from tuimon.session.rows import PhaseTable
-from tuimon.session.session import Session
+from tuimon.diagnosis.needs import RANKS
+from tuimon.diagnosis.rule import Rule
+from tuimon.diagnosis.threshold import TRACEML, Threshold
+from tuimon.diagnosis.words import at, percent
 
-#: How much of the step the other ranks wait for one (TraceML: 10 % warning, 20 % critical).
-WARN_SHARE = 0.10
-CRITICAL_SHARE = 0.20
-#: The culprit's own longer phase must explain this much of the others' wait (proposal).
-EXPLAINED = 0.5
+WARN_SHARE = Threshold(0.10, "share of the step that the other ranks wait for one, from which it is a warning", TRACEML)
+CRITICAL_SHARE = Threshold(
+    0.20, "share of the step that the other ranks wait for one, from which it is critical", TRACEML
+)
+EXPLAINED = Threshold(
+    0.5,
+    "share of the others' wait that the late rank's own longer phase must explain",
+    "our choice: most of it; else the wait is for the network, or for a rank that is not measured",
+)
 
 
 class _Rank(NamedTuple):
     rank: int
-    pid: int
-    table: PhaseTable
+    evidence: Evidence
     step_ms: float
 
     def ms(self, phase: str) -> float:
         """Of one phase, a step."""
-        found = row(self.table, phase)
+        found = self.evidence.phase(phase)
         return (found.ms_per_step or 0.0) if found else 0.0
 
 
-def straggler_rank(session: Session, pid: int) -> Finding | None:
+def straggler_rank(evidence: Evidence) -> Finding | None:
     """One rank is late and all others wait for it in the gradients' all-reduce, inside backward.
 
-    Evidence: the rank with the shortest backward waited least: it is the culprit, if it took longer than the others
-    before backward. Abstains with less than two measured ranks of one training.
+    The rank with the shortest backward waited least: it is the late one, if its phases before backward took longer.
     """
-    ranks = _ranks(session)
+    ranks = _ranks(evidence)
     if len(ranks) < 2:
         return None
     late, *others = sorted(ranks, key=lambda r: r.ms("backward"))
@@ -46,7 +52,7 @@ def straggler_rank(session: Session, pid: int) -> Finding | None:
     )
     if share < WARN_SHARE or longer_ms < EXPLAINED * waited_ms:
         return None
-    hot = hottest_function(session.hot_lines(late.pid, phase))
+    hot = late.evidence.hottest_in(phase)
     return Finding(
         rule="straggler_rank",
         severity="critical" if share >= CRITICAL_SHARE else "warning",
@@ -54,7 +60,13 @@ def straggler_rank(session: Session, pid: int) -> Finding | None:
         action=f"give rank {late.rank} as much work as the others: look at its {phase}, its data, its machine",
         share_of_step=share,
         where=(hot.place,) if hot else (),
-        evidence={"rank": late.rank, "pid": late.pid, "waited_ms": waited_ms, "phase": phase, "longer_ms": longer_ms},
+        evidence={
+            "rank": late.rank,
+            "pid": late.evidence.pid,
+            "waited_ms": waited_ms,
+            "phase": phase,
+            "longer_ms": longer_ms,
+        },
         estimated_speedup=1.0 / (1.0 - share) if share < 1.0 else None,
     )
 
@@ -67,14 +79,32 @@ def _headline(
     return f"{who} {percent(share)} of every step for rank {late.rank}, {longer_ms:.3g} ms longer in {phase}{place}"
 
 
-def _ranks(session: Session) -> list[_Rank]:
+def _ranks(evidence: Evidence) -> list[_Rank]:
     """The measured ranks of the training in focus."""
     found = []
-    for pid in session.trainers():
-        process, table = session.process(pid), session.phases(pid)
-        if process is None or process.rank is None or process.ended or table is None:
+    for rank in evidence.ranks:
+        process = rank.process
+        if process is None or process.rank is None or process.ended or rank.phases is None:
             continue
-        length = step_ms(table)
-        if length:
-            found.append(_Rank(process.rank, pid, table, length))
+        length_ms = mean_step_ms(rank.phases)
+        if length_ms:
+            found.append(_Rank(process.rank, rank, length_ms))
     return found
+
+
+RULES = (
+    Rule(
+        name="straggler_rank",
+        title="A rank that others wait for",
+        order=80,
+        judge=straggler_rank,
+        explanation=(
+            "One rank is late, and all others wait for it inside backward, where gradients are reduced. It rests on the"
+            " ranks' phases: the one with the shortest backward waited least, and is the late one if its data, forward"
+            " or side work took longer. It abstains with fewer than two measured ranks."
+        ),
+        needs=(RANKS,),
+        thresholds=(WARN_SHARE, CRITICAL_SHARE, EXPLAINED),
+        contradicts_order=True,
+    ),
+)

@@ -1,37 +1,43 @@
-"""Who else is on the training's GPU."""
+"""Who else is on the training's GPU: the part of ``neighbour`` about GPUs."""
 
 from __future__ import annotations
 
-from tuimon.diagnosis.evidence.common import percent
-from tuimon.diagnosis.evidence.gpu import gpus_of
+from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.threshold import Threshold
+from tuimon.diagnosis.words import percent
 from tuimon.session.rows import GpuRow
-from tuimon.session.session import Session
 
-#: Share of the GPU's time that another process takes, from which it is told, and from which it is grave (proposals).
-STRANGER_SHARE = 0.10
-STRANGER_CRITICAL = 0.40
+STRANGER_SHARE = Threshold(
+    0.10,
+    "share of the GPU's time that other programs take, from which it is a warning",
+    "our choice: as for input; a desktop's display stays below it",
+)
+STRANGER_CRITICAL = Threshold(
+    0.40,
+    "share of the GPU's time that other programs take, from which it is critical",
+    "our choice: near half, as with a second training; less may be a notebook's occasional kernels",
+)
 
 
-def shared_gpu(session: Session, pid: int) -> Finding | None:
+def shared_gpu(evidence: Evidence) -> Finding | None:
     """Another program computes on the training's GPU, or another training of the run does (info).
 
-    Processes on one GPU take turns on it: what one of them computes, the other waits for. Evidence: NVML's processes
-    with their share of the multiprocessors' time, and which GPU each training says it uses. Abstains without either.
+    Processes on one GPU take turns: while one computes, the other waits.
     """
-    for gpu in gpus_of(session, pid):
-        found = _stranger(gpu) or _siblings(session, pid, gpu)
+    for gpu in evidence.gpus:
+        found = _strangers(gpu) or _siblings(evidence, gpu)
         if found is not None:
             return found
     return None
 
 
-def _stranger(gpu: GpuRow) -> Finding | None:
-    strangers = {process.pid: process.sm_ratio for process in gpu.others if process.sm_ratio is not None}
-    taken = sum(strangers.values())
+def _strangers(gpu: GpuRow) -> Finding | None:
+    ratios = {process.pid: process.sm_ratio for process in gpu.others if process.sm_ratio is not None}
+    taken = sum(ratios.values())
     if taken < STRANGER_SHARE:
         return None
-    pid = max(strangers, key=strangers.__getitem__)
+    pid = max(ratios, key=ratios.__getitem__)
     who = f"process {pid}" if pid else "another program"
     return Finding(
         rule="neighbour",
@@ -39,16 +45,13 @@ def _stranger(gpu: GpuRow) -> Finding | None:
         headline=f"{who} takes {percent(taken)} of GPU {gpu.latest.index}: the training waits for its turn",
         action="nvidia-smi tells what it is; wait for it, or choose another GPU (CUDA_VISIBLE_DEVICES)",
         share_of_step=min(1.0, taken),
-        evidence={"gpu": gpu.latest.index, "others_sm_ratio": taken, "others": len(strangers)},
+        evidence={"gpu": gpu.latest.index, "others_sm_ratio": taken, "others": len(ratios)},
     )
 
 
-def _siblings(session: Session, pid: int, gpu: GpuRow) -> Finding | None:
-    others = [
-        other
-        for other in session.trainers()
-        if other != pid and (p := session.process(other)) is not None and not p.ended and gpu.latest.uuid in p.gpu_uuids
-    ]
+def _siblings(evidence: Evidence, gpu: GpuRow) -> Finding | None:
+    known = (evidence.run.processes.get(pid) for pid in evidence.run.trainers if pid != evidence.pid)
+    others = [p for p in known if p is not None and not p.ended and gpu.latest.uuid in p.gpu_uuids]
     if not others:
         return None
     return Finding(

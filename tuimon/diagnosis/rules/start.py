@@ -1,40 +1,47 @@
-"""Rules about the beginning of a run."""
+"""The rule about the beginning of a run."""
 
 from __future__ import annotations
 
+from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.finding import Finding
-from tuimon.session.session import Session
+from tuimon.diagnosis.needs import MARKERS
+from tuimon.diagnosis.rule import Rule
+from tuimon.diagnosis.threshold import Threshold
 
-#: First steps slower than this many medians are warm-up: compilation, autotuning, caches (proposal).
-SLOW_RATIO = 3.0
-#: Until so many steps have ended, the figures are those of the start.
-FIRST_STEPS = 3
-#: For how long after the first step a slow start is worth the verdict line.
-FRESH_S = 3.0
+SLOW_RATIO = Threshold(
+    3.0,
+    "medians that one of the first steps takes, from which it is warm-up: compilation, autotuning, caches",
+    "measured in tests/scenarios: without warm-up the slowest takes 1.4 to 2.4 medians (healthy_gan,"
+    " healthy_two_trainings), with it 4 to 8 (healthy_lbfgs, healthy_trainer)",
+)
+FIRST_STEPS = Threshold(
+    3, "steps until which all figures are those of the start", "our choice: the fewest steps that have a median"
+)
+FRESH_S = Threshold(
+    3.0,
+    "seconds after the first step for which a slow start is worth the verdict line",
+    "our choice: time to read the line; longer would hide the first real verdict",
+)
 
 
-def warmup(session: Session, pid: int) -> Finding | None:
-    """The run has only just begun: the first steps compile, tune and fill caches.
-
-    Evidence: the slowest of the first five steps against the median, or a first step that is still going.
-    """
-    stats = session.step_stats(pid)
-    if stats is None or stats.latest is None or session.exit is not None:
+def warmup(evidence: Evidence) -> Finding | None:
+    """The run has only just begun: the first steps compile, tune and fill caches."""
+    steps = evidence.steps
+    if steps is None or evidence.run.has_ended:
         return None
-    summary = session.steps(pid)
-    if stats.first_step_s is None or summary is None:
+    if steps.first_step_s is None:
         return Finding(
             rule="warmup",
             severity="info",
             headline="the first step has not ended yet: loading, compiling or filling caches",
             action="wait: figures follow with the first steps",
-            evidence={"open_phase": stats.latest.open_phase, "open_for_s": stats.latest.open_for_s},
+            evidence={"open_phase": steps.open_phase, "open_for_s": steps.open_for_s},
         )
-    median, first = summary.median_ms, stats.first_slow_ms
-    if median is None or session.now_s - stats.first_step_s > FRESH_S:
+    median, first = steps.median_ms, steps.first_slowest_ms
+    if median is None or evidence.run.now_s - steps.first_step_s > FRESH_S:
         return None
     slow = first is not None and first > SLOW_RATIO * median
-    if not slow and stats.total >= FIRST_STEPS:
+    if not slow and steps.total >= FIRST_STEPS:
         return None
     ratio = f", {first / median:.0f} times the median" if slow and first is not None else ""
     return Finding(
@@ -42,5 +49,21 @@ def warmup(session: Session, pid: int) -> Finding | None:
         severity="info",
         headline=f"the run has just begun: the slowest of the first steps took {first or median:.0f} ms{ratio}",
         action="wait: the first steps compile, tune and fill caches",
-        evidence={"first_slowest_ms": first, "median_ms": median, "steps": stats.total},
+        evidence={"first_slowest_ms": first, "median_ms": median, "steps": steps.total},
     )
+
+
+WARMUP = Rule(
+    name="warmup",
+    title="Warm-up",
+    order=0,
+    judge=warmup,
+    explanation=(
+        "The first steps compile, tune and fill caches, so their times say nothing of the run. It rests on the slowest"
+        " of the first five steps against the median, or on a first step that is still open. While it holds, no other"
+        " rule judges."
+    ),
+    needs=(MARKERS,),
+    thresholds=(SLOW_RATIO, FIRST_STEPS, FRESH_S),
+)
+RULES = (WARMUP,)

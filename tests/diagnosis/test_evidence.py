@@ -1,0 +1,57 @@
+"""Evidence is of one moment, and each of its sections is read once."""
+
+from collections import Counter
+
+import pytest
+
+from tests.session.records import header, process, stacks, steps, threads
+from tuimon.diagnosis import diagnose, judge
+from tuimon.diagnosis.evidence.evidence import evidence_of
+from tuimon.diagnosis.unjudged import missing
+from tuimon.session.session import Session
+
+
+def training():
+    session = Session()
+    for record in (header(), process()):
+        session.add(record)
+    for t in range(1, 13):
+        session.add(steps(t, {"data": 62, "forward": 11, "backward": 27}, first_index=10 * (t - 1)))
+    session.add(threads(12, (100, "python", 0.4, "running", 0.0), cpu_ratio=0.4))
+    session.add(stacks(12, ([1, 2], 50)))
+    return session
+
+
+def test_a_diagnosis_reads_every_section_of_the_session_once(monkeypatch):
+    calls = Counter()
+
+    def counted(name, read):
+        def call(*args):
+            calls[(name, *args[1:])] += 1
+            return read(*args)
+
+        return call
+
+    for name in ("phases", "step_stats", "gpus", "processes", "threads_of", "hot_lines", "loaders", "gpu_time"):
+        monkeypatch.setattr(Session, name, counted(name, getattr(Session, name)))
+    session = training()
+    evidence = evidence_of(session, 100)
+    assert judge(evidence)
+    assert list(missing(evidence))
+    assert calls["phases", 100] == 1
+    assert max(calls.values()) == 1
+
+
+def test_the_same_session_gives_the_same_findings():
+    session = training()
+    assert diagnose(session) == diagnose(session)
+
+
+def test_evidence_refuses_to_mix_two_moments():
+    session = training()
+    evidence = evidence_of(session, 100)
+    assert evidence.phase("data").share == pytest.approx(0.62)
+    session.add(steps(13, {"data": 1, "forward": 99}, first_index=120))
+    assert evidence.phase("data").share == pytest.approx(0.62)  # read before
+    with pytest.raises(RuntimeError, match="out of date"):
+        _ = evidence.samples

@@ -1,0 +1,51 @@
+"""The rule table is complete, and names, order and needs follow from it."""
+
+import re
+
+import pytest
+
+from tuimon.diagnosis.needs import NEEDS
+from tuimon.diagnosis.rulebook import BY_NAME, CAUSES, FINDING_NAMES, RULE_NAMES, RULES, SEVERITIES
+
+each_rule = pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+
+
+def test_the_names_are_those_of_the_contract():
+    assert {
+        *("input_bound", "transfer_bound", "sync_point", "launch_bound", "queue_full", "spin_wait", "compute_bound"),
+        *("compute_bound_cpu", "optimizer_bound", "side_work", "cpu_oversubscribed", "gil_contention", "gc_pauses"),
+        *("allocator_retries", "memory_pressure", "throttled", "low_precision_unused", "small_batch"),
+        *("straggler_rank", "comm_bound", "neighbour", "warmup", "step_time_drift", "hang"),
+    } == RULE_NAMES
+    assert {
+        *("no_workers", "workers_saturated", "slow_item", "slow_collate", "sampler", "disk_wait"),
+        *("hand_rolled_loader", "evaluation"),
+    } == CAUSES
+    assert FINDING_NAMES == RULE_NAMES | CAUSES | SEVERITIES
+
+
+def test_no_two_rules_share_a_name_or_a_place():
+    assert len(BY_NAME) == len(RULES) == len({rule.order for rule in RULES})
+
+
+@each_rule
+def test_a_row_is_complete(rule):
+    assert rule.judge.__name__ == rule.name
+    assert rule.judge.__doc__
+    assert rule.title[0].isupper()
+    assert rule.explanation.endswith(".")
+    assert 100 < len(rule.explanation) < 600
+    assert "\n" not in rule.explanation
+    assert rule.needs
+    assert set(rule.needs) <= set(NEEDS)
+    assert rule.thresholds
+
+
+@each_rule
+def test_every_threshold_says_what_it_limits_and_where_it_comes_from(rule):
+    for threshold in rule.thresholds:
+        assert threshold.meaning
+        assert re.search(
+            r"https://|our choice|measured in (tests/scenarios|bench)|as for |in any case", threshold.source
+        )
+        assert "proposal" not in threshold.source

@@ -1,0 +1,47 @@
+"""The GPUs that a run and a process use."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+
+from tuimon.records import Process, bare_uuid
+from tuimon.session.rows import GpuRow
+
+#: Windows (seconds) over which NVML's utilisation is averaged, and after which a GPU's figures are too old.
+_RECENT = 30
+
+
+def run_gpus(gpus: Sequence[GpuRow]) -> tuple[GpuRow, ...]:
+    """The GPUs that the run uses and whose figures are recent."""
+    return tuple(row for row in gpus if row.used_by_run and row.stale_s < _RECENT)
+
+
+def process_gpus(gpus: Sequence[GpuRow], process: Process | None) -> tuple[GpuRow, ...]:
+    """Of the run's GPUs those that one process uses; all of them where it has not reported which."""
+    own = {bare_uuid(uuid) for uuid in process.gpu_uuids} if process is not None else set()
+    return tuple(row for row in gpus if bare_uuid(row.latest.uuid) in own) or tuple(gpus)
+
+
+def utilisation(row: GpuRow) -> float | None:
+    """Mean of the last half minute; None where it is not measured."""
+    known = [ratio for ratio in row.util_history[-_RECENT:] if ratio is not None]
+    return sum(known) / len(known) if len(known) >= 3 else None
+
+
+def least_utilisation(gpus: Sequence[GpuRow]) -> float | None:
+    """Of the least used of several GPUs."""
+    known = [used for gpu in gpus if (used := utilisation(gpu)) is not None]
+    return min(known, default=None)
+
+
+def uses_gpu(process: Process | None, gpus: Sequence[GpuRow], notices: Container[str]) -> bool | None:
+    """Whether a process computes on a GPU; None where that is unknown. ``gpus``: of the machine."""
+    if process is not None and process.gpu_uuids:
+        return True
+    if any(gpu.used_by_run for gpu in gpus):
+        return True
+    if process is not None and process.torch and "+cpu" in process.torch:
+        return False
+    if gpus or "gpu" in notices:  # NVML was queried: no process of ours, or no driver at all
+        return False
+    return None

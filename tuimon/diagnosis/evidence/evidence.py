@@ -1,0 +1,218 @@
+"""What the rules judge: one training process at one moment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+from tuimon.diagnosis.evidence.demand import TrainingThread, training_thread
+from tuimon.diagnosis.evidence.devices import process_gpus, uses_gpu
+from tuimon.diagnosis.evidence.gpu_steps import GPU_CLOCK_WAIT_S, GpuSteps, IdleBounds, gpu_steps
+from tuimon.diagnosis.evidence.gpu_waits import GpuWaits, gpu_waits
+from tuimon.diagnosis.evidence.lines import HotFunction, hottest_function
+from tuimon.diagnosis.evidence.loading import Workers, training_loader, worker_evidence
+from tuimon.diagnosis.evidence.moment import Moment
+from tuimon.diagnosis.evidence.run import RunEvidence
+from tuimon.diagnosis.evidence.samples import ThreadSamples, thread_samples
+from tuimon.diagnosis.evidence.steps import StepEvidence, phase_row, step_evidence
+from tuimon.records import Place, Process, Threads
+from tuimon.session.rows import GpuRow, GpuTimeRow, HotLine, LoaderRow, PhaseRow, PhaseTable, ThreadRow, TorchMemoryRow
+from tuimon.session.session import Session
+
+
+class Standstill(NamedTuple):
+    """Signs of a training that does not move."""
+
+    longest_step_ms: float | None  # of the run
+    worker_cpu_ratios: tuple[float, ...]  # live ones
+    same_stack_s: float | None  # for how long the training thread has shown one and the same stack
+    place: Place | None  # where it is
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """One process, and the run around it.
+
+    Each section is read from the Session when the first rule needs it, and at most once: judging the workers of a
+    healthy run, or the stacks of 16 ranks, would cost more than all the rest. What a section gives is immutable and
+    holds no Session. All are of one moment: ``Moment`` refuses to read once the Session has moved on.
+    """
+
+    pid: int
+    run: RunEvidence
+    _moment: Moment = field(repr=False)
+    _hot_lines: dict[str | None, tuple[HotLine, ...]] = field(default_factory=dict, repr=False)
+
+    # -- steps
+
+    @cached_property
+    def process(self) -> Process | None:
+        """Its facts."""
+        return self._moment.session.process(self.pid)
+
+    @cached_property
+    def steps(self) -> StepEvidence | None:
+        """Its steps; None without markers."""
+        stats = self._moment.session.step_stats(self.pid)
+        return step_evidence(stats) if stats is not None else None
+
+    @cached_property
+    def phases(self) -> PhaseTable | None:
+        """Its phases over the last 30 s; None before the first step."""
+        return self._moment.session.phases(self.pid)
+
+    def phase(self, name: str) -> PhaseRow | None:
+        """One of its phases."""
+        return phase_row(self.phases, name)
+
+    @cached_property
+    def step_history(self) -> tuple[float | None, ...]:
+        """Mean step time in ms, one value a window, oldest first; None where no step ended."""
+        return tuple(self._moment.session.step_history(self.pid))
+
+    @cached_property
+    def phase_history(self) -> tuple[tuple[float, ...] | None, ...]:
+        """``step_history`` split into the parts of ``steps.STACKED``."""
+        return tuple(self._moment.session.phase_history(self.pid, len(self.step_history)))
+
+    @cached_property
+    def standstill(self) -> Standstill:
+        """Signs of a hang."""
+        session = self._moment.session
+        stats, hotspots = session.step_stats(self.pid), session.hotspots(self.pid)
+        workers = (session.process_threads(worker.pid) for worker in self.child_workers)
+        return Standstill(
+            longest_step_ms=stats.run.quantile_ms(1.0) if stats is not None else None,
+            worker_cpu_ratios=tuple(w.cpu_ratio for w in workers if w is not None and w.cpu_ratio is not None),
+            same_stack_s=session.same_stack_s(self.pid, self.pid),
+            place=hotspots.place(self.pid) if hotspots is not None else None,
+        )
+
+    # -- stack samples
+
+    @cached_property
+    def is_sampled(self) -> bool:
+        """Whether there are stack samples at all."""
+        hotspots = self._moment.session.hotspots(self.pid)
+        return hotspots is not None and hotspots.samples > 0
+
+    @cached_property
+    def samples(self) -> ThreadSamples:
+        """Of the training thread."""
+        return self._samples_of(self.pid)
+
+    @cached_property
+    def data_samples(self) -> ThreadSamples:
+        """Of the training thread in the data phase."""
+        return self.samples.in_phase("data")
+
+    @cached_property
+    def other_samples(self) -> dict[int, ThreadSamples]:
+        """Of its other Python threads, by thread id."""
+        hotspots = self._moment.session.hotspots(self.pid)
+        return {tid: self._samples_of(tid) for tid in (hotspots.tids() if hotspots else ()) if tid != self.pid}
+
+    def _samples_of(self, tid: int) -> ThreadSamples:
+        session = self._moment.session
+        return thread_samples(session.hotspots(self.pid), tid, session.frames)
+
+    def hot_lines(self, phase: str | None = None) -> tuple[HotLine, ...]:
+        """Innermost user lines of the training thread in a phase (None: in all), most samples first."""
+        if phase not in self._hot_lines:
+            self._hot_lines[phase] = tuple(self._moment.session.hot_lines(self.pid, phase))
+        return self._hot_lines[phase]
+
+    def hottest_in(self, phase: str) -> HotFunction | None:
+        """The user's function with most samples in a phase."""
+        return hottest_function(self.hot_lines(phase))
+
+    # -- threads, loaders and workers
+
+    @cached_property
+    def threads(self) -> Threads | None:
+        """CPU figures of its threads."""
+        return self._moment.session.process_threads(self.pid)
+
+    @cached_property
+    def training_thread(self) -> TrainingThread:
+        """CPU and run-queue delay of its main thread."""
+        return training_thread(self.threads)
+
+    @cached_property
+    def thread_rows(self) -> tuple[ThreadRow, ...]:
+        """Its threads with their roles."""
+        return tuple(self._moment.session.threads_of(self.pid))
+
+    @cached_property
+    def loader(self) -> LoaderRow | None:
+        """The DataLoader whose batches train; None without, or without markers."""
+        return training_loader(self._moment.session.loaders(self.pid))
+
+    @cached_property
+    def child_workers(self) -> tuple[Process, ...]:
+        """Its live DataLoader workers, by descent."""
+        return tuple(self._moment.session.workers(self.pid))
+
+    @cached_property
+    def workers(self) -> Workers:
+        """What its DataLoader workers do."""
+        return worker_evidence(self._moment.session, self.pid, self.loader)
+
+    # -- GPU
+
+    @cached_property
+    def gpus(self) -> tuple[GpuRow, ...]:
+        """The GPUs that it uses; all of the run where it has not reported which."""
+        return process_gpus(self.run.own_gpus, self.process)
+
+    @cached_property
+    def uses_gpu(self) -> bool | None:
+        """Whether it computes on a GPU; None where that is unknown."""
+        return uses_gpu(self.process, self.run.gpus, self.run.notices)
+
+    @cached_property
+    def gpu_time(self) -> GpuTimeRow | None:
+        """GPU times of the last 30 s; None where none were measured."""
+        return self._moment.session.gpu_time(self.pid)
+
+    @cached_property
+    def gpu_waits(self) -> GpuWaits | None:
+        """Where the training thread waits for the GPU; None with too few samples."""
+        return gpu_waits(self.samples)
+
+    @cached_property
+    def gpu_steps(self) -> GpuSteps | None:
+        """Its steps on the GPU's clock; None with too few GPU times."""
+        return gpu_steps(self.gpu_time, self.phases, self.gpu_waits, self.gpus)
+
+    def gpu_idle_during(self, phase: PhaseRow) -> IdleBounds | None:
+        """How much of a phase the GPU idles; None without GPU times."""
+        return self.gpu_steps.idle_during(phase) if self.gpu_steps is not None else None
+
+    @cached_property
+    def awaits_gpu_times(self) -> bool:
+        """Whether GPU times are still to come: until then, what the CPU waits for may be a GPU at work."""
+        if self.process is None or not self.process.markers or self.steps is None or self.steps.first_step_s is None:
+            return False
+        if self.run.now_s - self.steps.first_step_s > GPU_CLOCK_WAIT_S or self.uses_gpu is not True:
+            return False
+        return self.gpu_steps is None
+
+    @cached_property
+    def torch_memory(self) -> tuple[TorchMemoryRow, ...]:
+        """What torch's allocator holds, by device."""
+        return tuple(self._moment.session.torch_memory(self.pid))
+
+    # -- ranks
+
+    @cached_property
+    def ranks(self) -> tuple[Evidence, ...]:
+        """The evidence of every training process of the run, by rank; this one among them."""
+        return tuple(self if pid == self.pid else Evidence(pid, self.run, self._moment) for pid in self.run.trainers)
+
+
+def evidence_of(session: Session, pid: int) -> Evidence:
+    """A process as it is now."""
+    moment = Moment(session)
+    return Evidence(pid, RunEvidence(moment), moment)

@@ -1,0 +1,140 @@
+"""A trainer's DataLoader and its workers, and where its data comes from."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tuimon.diagnosis.evidence.lines import HotFunction, hottest_function, merged_lines
+from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, ThreadSamples, thread_samples
+from tuimon.session.rows import HotLine, LoaderRow
+from tuimon.session.samples.window import HotSpots
+from tuimon.session.session import Session
+from tuimon.torch_code import COLLATE_HOOK
+
+#: What a training thread does in the data phase while it only waits for its data.
+_WAITS = ("data", "idle", "io", "lock")
+
+
+class Workers(NamedTuple):
+    """The DataLoader workers of a trainer, as far as they were measured."""
+
+    number: int
+    cpu_ratio: float | None  # mean of one worker
+    ran_ratio: float | None  # with the time in which it waited for a core
+    busy_ratio: float | None  # making batches: measured by markers, else the larger of what counters and samples show
+    disk_ratio: float
+    hot: HotFunction | None
+    hot_in_collate: HotFunction | None
+    collate_share: float | None  # of the time in which they make batches
+    gone: bool  # there were workers, and none is left
+
+    @property
+    def waiting(self) -> bool:
+        """Whether they are busy without computing: they wait for a disk, the network, a lock."""
+        return self.ran_ratio is not None and self.busy_ratio is not None and self.ran_ratio < 0.5 * self.busy_ratio
+
+
+def training_loader(loaders: Sequence[LoaderRow]) -> LoaderRow | None:
+    """The DataLoader whose batches train, according to its markers; None without."""
+    return next((loader for loader in loaders if loader.latest.role != "eval"), None)
+
+
+def worker_evidence(session: Session, pid: int, loader: LoaderRow | None) -> Workers:
+    """The live workers of a process."""
+    pids = _pids(session, pid, loader)
+    threads = [t for p in pids if (t := session.process_threads(p)) is not None]
+    cpu = [t.cpu_ratio for t in threads if t.cpu_ratio is not None]
+    mains = [row for t in threads for row in t.threads if row.tid == t.pid]
+    delays = [row.delay_ratio or 0.0 for row in mains]
+    states = [row.state for row in mains]
+    spots = [s for p in pids if (s := session.hotspots(p)) is not None]
+    by_markers = (
+        _mean([w.busy_ratio for w in loader.worker_rows if not w.ended]) if loader and loader.facts.workers else None
+    )
+    counted = (sum(cpu) + sum(delays)) / len(cpu) if cpu else None
+    sampled = _busy_share([thread_samples(s, s.pid, session.frames) for s in spots])
+    known = [ratio for ratio in (counted, sampled) if ratio is not None]
+    return Workers(
+        number=max(len(pids), loader.facts.workers if loader is not None else 0),
+        cpu_ratio=sum(cpu) / len(cpu) if cpu else None,
+        ran_ratio=counted,
+        busy_ratio=by_markers if by_markers is not None else max(known, default=None),
+        disk_ratio=states.count("disk") / len(states) if states else 0.0,
+        hot=hottest_function(merged_lines(s.hot_lines() for s in spots)),
+        hot_in_collate=hottest_function(merged_lines(s.hot_lines_under(COLLATE_HOOK) for s in spots)),
+        collate_share=_collate_share(loader, spots),
+        gone=not pids and session.had_workers(pid),
+    )
+
+
+def _pids(session: Session, pid: int, loader: LoaderRow | None) -> list[int]:
+    """The workers by descent, and those that the loader names: a fork server's are no children of the trainer."""
+    named = (
+        [w.pid for w in loader.worker_rows if w.pid not in (None, pid) and not w.ended] if loader is not None else []
+    )
+    return list(dict.fromkeys([*(p.pid for p in session.workers(pid)), *named]))
+
+
+def own_collate_share(loader: LoaderRow | None, data: ThreadSamples) -> float | None:
+    """Without workers: the part of the wait for data that the training process spends in collate.
+
+    ``data``: the training thread's samples in the data phase.
+    """
+    if loader is not None and not loader.facts.workers and (share := _collate_share(loader, ())) is not None:
+        return share
+    return data.share_where(lambda sample: sample.calls("collate"))
+
+
+def _collate_share(loader: LoaderRow | None, spots: Sequence[HotSpots]) -> float | None:
+    rows = loader.worker_rows if loader is not None else ()
+    items, collate = _mean([w.items_ms for w in rows]), _mean([w.collate_ms for w in rows])
+    if items is not None and collate is not None and items + collate > 0:
+        return collate / (items + collate)
+    return _mean([s.share_with("collate") for s in spots])
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def waiting_share(data: ThreadSamples) -> float | None:
+    """Share of the training thread's samples in the data phase in which it only waits; None with too few.
+
+    The rest is its own work there (receiving a batch from a worker takes time too), which faster data does not shorten.
+    """
+    return data.share_where(lambda sample: sample.activity in _WAITS)
+
+
+def producer(data: ThreadSamples, others: Sequence[ThreadSamples]) -> HotFunction | None:
+    """The line of another Python thread that fills the queue which the training thread waits at for its data.
+
+    ``data``: the training thread's samples in the data phase; ``others``: the samples of each other thread.
+    """
+    doing = data.activities
+    if data.total < MIN_SAMPLES or doing["lock"] < 0.5 * data.total:
+        return None
+    places: Counter[HotFunction] = Counter()
+    for samples in others:
+        hot = hottest_function(_working_lines(samples))
+        if hot is not None:
+            places[hot] = hot.samples
+    return places.most_common(1)[0][0] if places else None
+
+
+def _working_lines(samples: ThreadSamples) -> list[HotLine]:
+    """User lines of a thread where it does not itself wait for another; shares are of all its samples."""
+    return [
+        HotLine(sample.place, sample.count / samples.total, sample.count, samples.total)
+        for sample in samples.stacks
+        if sample.place is not None and sample.activity not in ("lock", "idle")
+    ]
+
+
+def _busy_share(workers: Sequence[ThreadSamples]) -> float | None:
+    """Share of the workers' samples in which they did not idle until the next batch was requested."""
+    total = sum(samples.total for samples in workers)
+    busy = total - sum(samples.activities["idle"] for samples in workers)
+    return busy / total if total >= MIN_SAMPLES else None

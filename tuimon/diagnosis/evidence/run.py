@@ -1,0 +1,103 @@
+"""What all processes of the run share at one moment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from tuimon.diagnosis.evidence.demand import Demand, TrainingThread, core_demand, free_cores, training_thread
+from tuimon.diagnosis.evidence.devices import run_gpus
+from tuimon.diagnosis.evidence.moment import Moment
+from tuimon.records import MachineMemory, Notice, Process, Threads
+from tuimon.session.machine import Growth
+from tuimon.session.rows import GpuRow
+
+
+@dataclass(frozen=True)
+class RunEvidence:
+    """The machine, its GPUs, and the processes of the run. Each section is read on first use, and once."""
+
+    _moment: Moment = field(repr=False)
+
+    @property
+    def now_s(self) -> float:
+        """``t`` of the latest record."""
+        return self._moment.now_s
+
+    @cached_property
+    def has_ended(self) -> bool:
+        """Whether the exit was recorded."""
+        return self._moment.session.exit is not None
+
+    @cached_property
+    def known_cores(self) -> int | None:
+        """Cores of the machine; None without a header."""
+        header = self._moment.session.header
+        return header.cpu_count if header else None
+
+    @property
+    def cores(self) -> int:
+        """Cores of the machine; 1 without a header."""
+        return self.known_cores if self.known_cores is not None else 1
+
+    @cached_property
+    def notices(self) -> dict[str, Notice]:
+        """By source, what it could not do."""
+        return dict(self._moment.session.notices)
+
+    @cached_property
+    def trainers(self) -> tuple[int, ...]:
+        """Training processes, by rank."""
+        return tuple(self._moment.session.trainers())
+
+    @cached_property
+    def processes(self) -> dict[int, Process]:
+        """All processes of the run, by pid."""
+        return {process.pid: process for process in self._moment.session.processes()}
+
+    @cached_property
+    def live_threads(self) -> tuple[Threads, ...]:
+        """Thread figures of every process that has not ended."""
+        session = self._moment.session
+        live = (session.process_threads(p.pid) for p in self.processes.values() if not p.ended)
+        return tuple(threads for threads in live if threads is not None)
+
+    @cached_property
+    def demand(self) -> Demand | None:
+        """Cores that the run uses and waits for."""
+        return core_demand(self.live_threads, self.known_cores)
+
+    @cached_property
+    def training_threads(self) -> tuple[TrainingThread, ...]:
+        """The main thread of every training process."""
+        return tuple(training_thread(self._moment.session.process_threads(pid)) for pid in self.trainers)
+
+    @cached_property
+    def free_cores(self) -> float:
+        """Cores that the run could still get."""
+        return free_cores(self.live_threads, self.cores)
+
+    @property
+    def used_cores(self) -> float:
+        """Cores that the run's processes use on average: work that overlaps still has to be done."""
+        return sum(threads.cpu_ratio or 0.0 for threads in self.live_threads)
+
+    @cached_property
+    def gpus(self) -> tuple[GpuRow, ...]:
+        """All GPUs of the machine."""
+        return tuple(self._moment.session.gpus())
+
+    @cached_property
+    def own_gpus(self) -> tuple[GpuRow, ...]:
+        """Those that the run uses and whose figures are recent."""
+        return run_gpus(self.gpus)
+
+    @cached_property
+    def memory(self) -> MachineMemory | None:
+        """The machine's memory."""
+        return self._moment.session.machine.latest
+
+    @cached_property
+    def growing(self) -> tuple[Growth, ...]:
+        """Processes whose resident memory grows, the fastest first."""
+        return tuple(self._moment.session.machine.growing())

@@ -1,0 +1,61 @@
+"""Which function evaluates or does side work, judged by where samples leave the path of training."""
+
+from __future__ import annotations
+
+from tuimon.diagnosis.evidence.lines import HotFunction, hottest_place
+from tuimon.diagnosis.evidence.samples import StackSample, ThreadSamples
+from tuimon.records import Frame, Place
+
+#: Phases in which nothing but training runs: the functions that their samples pass through are the path of training.
+_TRAINING = ("backward", "optimizer")
+
+
+def evaluation_function(samples: ThreadSamples) -> HotFunction | None:
+    """The user's function off the path of training that most samples pass through; None without such samples.
+
+    A sample's function here is the user's innermost one before torch is entered: a module's own ``forward`` is called
+    by training and evaluation alike.
+    """
+    path = {
+        (frame.file, frame.function)
+        for sample in samples.stacks
+        if sample.phase in _TRAINING
+        for frame in _before_torch(sample)
+    }
+    placed = []
+    for sample in samples.stacks:
+        frames = _before_torch(sample)
+        if frames and sample.phase not in _TRAINING and (frames[-1].file, frames[-1].function) not in path:
+            placed.append((_place(frames[-1]), sample.count))
+    return hottest_place(placed)
+
+
+def side_function(samples: ThreadSamples) -> HotFunction | None:
+    """The user's function with most side work, at the line before torch is entered; None without samples.
+
+    A line within the model would name what training calls as well.
+    """
+    side = [(_before_torch(sample), sample.count) for sample in samples.stacks if sample.phase == "other"]
+    return hottest_place((_place(frames[-1]) if frames else None, count) for frames, count in side)
+
+
+def model_share(samples: ThreadSamples) -> float:
+    """Share (0..1) of the side work's samples that run the model: evaluation that no marker separates from it."""
+    side = samples.in_phase("other")
+    models = sum(sample.count for sample in side.stacks if "module" in sample.kinds)
+    return models / side.total if side.total else 0.0
+
+
+def _before_torch(sample: StackSample) -> list[Frame]:
+    """The user's frames from the root to the first boundary or module."""
+    frames: list[Frame] = []
+    for frame, kind in zip(sample.frames, sample.kinds, strict=True):
+        if kind not in ("none", "import"):
+            break
+        if frame.user:
+            frames.append(frame)
+    return frames
+
+
+def _place(frame: Frame) -> Place:
+    return Place(frame.file, frame.line, frame.function, frame.source)

@@ -1,0 +1,162 @@
+"""Evidence that rules abstain without, and why it may be missing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tuimon.diagnosis.evidence.evidence import Evidence
+from tuimon.diagnosis.evidence.gpu_steps import MIN_STEPS
+from tuimon.diagnosis.evidence.history import COMPARABLE_WINDOWS
+
+
+def _nothing(_evidence: Evidence) -> str | None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """A kind of evidence. ``missing`` gives the reason for people; None where it is there, or nothing to report.
+
+    A run may rightly lack it (a second rank): then there is nothing to judge, and nothing is reported.
+    """
+
+    what: str
+    missing: Callable[[Evidence], str | None] = _nothing
+    reported_as: str | None = None  # instead of the names of the rules that need it
+
+
+def _no_steps(evidence: Evidence) -> str | None:
+    if evidence.phases is not None:
+        return None
+    process = evidence.process
+    if process is not None and not process.markers:
+        return f"no markers: {process.markers_reason or 'attached without them'}; and no samples of a training loop"
+    return "no step has ended yet"
+
+
+def _no_step_times(evidence: Evidence) -> str | None:
+    if evidence.phases is None:
+        return None  # a matter of STEPS
+    if evidence.phases.inferred:
+        return "no markers: shares are inferred from stacks, step times are not known"
+    if len(evidence.step_history) < COMPARABLE_WINDOWS:
+        return "the run is too short to compare its end with its beginning"
+    return None
+
+
+def _no_boundaries(evidence: Evidence) -> str | None:
+    if evidence.phases is not None and evidence.phases.inferred:
+        return "no markers: the beginning and end of a step are not known"
+    return None
+
+
+def _no_samples(evidence: Evidence) -> str | None:
+    if evidence.is_sampled:
+        return None
+    notice = evidence.run.notices.get("stacks")
+    return f"no stack samples: {notice.message}" if notice else "no stack samples"
+
+
+def _no_run_queue(evidence: Evidence) -> str | None:
+    if evidence.run.demand is not None or all(process.ended for process in evidence.run.processes.values()):
+        return None
+    return "the kernel does not tell how long threads wait for a core (schedstat)"
+
+
+def _no_gpu_times(evidence: Evidence) -> str | None:
+    if evidence.uses_gpu is False or _has_gpu_times(evidence):
+        return None
+    if evidence.process is not None and not evidence.process.markers:
+        return "no GPU events: attached without markers"
+    if evidence.phases is None:
+        return "no GPU events: no step has ended yet"
+    return "no GPU events yet, or none that could be timed (captured graphs, other streams, another accelerator)"
+
+
+def _has_gpu_times(evidence: Evidence) -> bool:
+    return evidence.gpu_time is not None and evidence.gpu_time.steps >= MIN_STEPS
+
+
+def _no_gpu_waits(evidence: Evidence) -> str | None:
+    if evidence.uses_gpu is False or not _has_gpu_times(evidence) or evidence.gpu_waits is not None:
+        return None
+    return "too few stack samples to tell what the CPU waits at"
+
+
+def _no_gpu_counters(evidence: Evidence) -> str | None:
+    if evidence.uses_gpu is False or evidence.gpus:
+        return None
+    notice = evidence.run.notices.get("gpu")
+    return notice.message if notice else "no figures of the GPU"
+
+
+def _no_tensor_activity(evidence: Evidence) -> str | None:
+    if evidence.uses_gpu is False or not evidence.gpus:
+        return None
+    if any(gpu.latest.tensor_ratio is not None for gpu in evidence.gpus):
+        return None
+    return "this GPU does not tell what its tensor cores do (GPM: Hopper and later)"
+
+
+def _no_gpu_load(evidence: Evidence) -> str | None:
+    if evidence.uses_gpu is False or not evidence.gpus:
+        return None
+    latest = (gpu.latest for gpu in evidence.gpus)
+    if any(gpu.util_ratio is not None and gpu.memory_used_bytes is not None for gpu in latest):
+        return None
+    return "this GPU does not tell its utilisation and memory"
+
+
+def _no_allocator(evidence: Evidence) -> str | None:
+    if evidence.uses_gpu is False or not evidence.gpus:
+        return None
+    if any(memory.retries is not None for memory in evidence.torch_memory):
+        return None
+    return "torch's allocator has not told its counters, or not for long enough"
+
+
+def _no_collections(evidence: Evidence) -> str | None:
+    if evidence.steps is not None and evidence.steps.collections is not None:
+        return None
+    return "without markers the garbage collector's pauses are not told"
+
+
+def _no_machine_memory(evidence: Evidence) -> str | None:
+    return None if evidence.run.memory is not None else "the machine's memory is not recorded"
+
+
+MARKERS = Need("markers of steps")
+STEPS = Need("phases of steps", _no_steps)
+STEP_TIMES = Need("step times from the beginning of the run on", _no_step_times)
+BOUNDARIES = Need("the beginning and end of steps", _no_boundaries)
+SAMPLES = Need("stack samples", _no_samples, reported_as="places")
+RUN_QUEUE = Need("run-queue delay of threads (schedstat)", _no_run_queue)
+RANKS = Need("two or more ranks of one training")
+GPU_TIMES = Need("GPU times of steps", _no_gpu_times)
+GPU_WAITS = Need("stack samples of waits for the GPU", _no_gpu_waits)
+GPU_COUNTERS = Need("NVML's counters", _no_gpu_counters)
+TENSOR_ACTIVITY = Need("activity of the tensor cores (GPM)", _no_tensor_activity)
+GPU_LOAD = Need("utilisation and memory of the GPU", _no_gpu_load)
+ALLOCATOR = Need("counters of torch's allocator", _no_allocator)
+COLLECTIONS = Need("pauses of the garbage collector", _no_collections)
+MACHINE_MEMORY = Need("the machine's memory", _no_machine_memory)
+
+#: In the order in which they are reported.
+NEEDS = (
+    MARKERS,
+    STEPS,
+    STEP_TIMES,
+    BOUNDARIES,
+    SAMPLES,
+    RUN_QUEUE,
+    RANKS,
+    GPU_TIMES,
+    GPU_WAITS,
+    GPU_COUNTERS,
+    TENSOR_ACTIVITY,
+    GPU_LOAD,
+    ALLOCATOR,
+    COLLECTIONS,
+    MACHINE_MEMORY,
+)

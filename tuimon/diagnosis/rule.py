@@ -1,0 +1,31 @@
+"""A row of the rule table: everything there is to say of one rule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tuimon.diagnosis.evidence.evidence import Evidence
+from tuimon.diagnosis.finding import Finding, Severity
+from tuimon.diagnosis.needs import Need
+from tuimon.diagnosis.threshold import Threshold
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule; it abstains without any of ``needs``, and ``judge`` returns None where it finds nothing.
+
+    ``order``: its place among findings of equal severity and share, lowest first.
+    """
+
+    name: str  # as reports and ``--fail-on`` spell it
+    title: str  # for people, in a few words
+    order: int
+    judge: Callable[[Evidence], Finding | None]
+    explanation: str  # one paragraph: what it means and what it rests on
+    needs: tuple[Need, ...]
+    thresholds: tuple[Threshold, ...]
+    causes: tuple[str, ...] = ()
+    contradicts_order: bool = False  # while it holds (but for benign findings), the loop is not in order
+    from_outside: bool = False  # caused by others or by the machine: ranked after what the run does to itself
+    ranked_as: Severity | None = None  # another severity than its findings' own, for their order
