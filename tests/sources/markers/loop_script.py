@@ -1,8 +1,9 @@
 """A tiny notation for marker sequences: ``fetch:5 wait:3 bwd:4 opt:2`` with times in milliseconds."""
 
 from tuimon.agent.ring import layout
-from tuimon.sources.markers.phases import PhaseMachine
-from tuimon.sources.markers.steps import StepFinder
+from tuimon.sources.markers.loop_machine import LoopMachine, Stretch
+from tuimon.sources.markers.step import Step
+from tuimon.sources.markers.steps import Drive
 
 MS = 1_000_000
 _PAIRS = {
@@ -47,15 +48,37 @@ def markers(script: str, start_ns: int = 0) -> list[tuple[int, int, int, int]]:
     return out
 
 
-def play(script: str, repeat: int = 1, finish: bool = True) -> StepFinder:
-    """Feed a script, ``repeat`` times over, to a machine and finder of its own."""
-    finder = StepFinder()
-    machine = PhaseMachine(finder)
-    for marker in markers(" ".join([script] * repeat)):
-        machine.feed(*marker)
-    if finish:
-        finder.finish()
-    return finder
+class Played:
+    """A machine that has been fed, and what has ended."""
+
+    def __init__(self, sequence, finish: bool = True) -> None:
+        self.machine = LoopMachine()
+        for marker in sequence:
+            feed(self.machine, *marker)
+        if finish:
+            self.machine.steps.finish()
+        ended = self.machine.steps.take_ended()
+        self.steps: list[Step] = ended.steps
+        self.eval_ns, self.eval_count = ended.eval_ns, ended.eval_count
+
+    @property
+    def drive(self) -> Drive:
+        return self.machine.steps.drive
+
+
+def feed(machine: LoopMachine, time_ns: int, kind: int, flag: int = 0, value: int = 0) -> Stretch:
+    """Feed one marker of thread 7."""
+    return machine.feed_marker(layout.Marker(time_ns, kind, flag, 7, value))
+
+
+def play(script: str, repeat: int = 1, finish: bool = True) -> Played:
+    """Feed a script, ``repeat`` times over, to a machine of its own."""
+    return Played(markers(" ".join([script] * repeat)), finish)
+
+
+def other(begin_ns: int, end_ns: int) -> Stretch:
+    """A stretch without a phase of its own."""
+    return Stretch("other", begin_ns, layout.Marker(end_ns, layout.STEP, 0, 7, 0), None, False, False, 0)
 
 
 def ms(phases: dict[str, int]) -> dict[str, float]:

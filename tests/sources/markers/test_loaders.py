@@ -7,12 +7,14 @@ import msgspec
 import pytest
 
 from tests.session.records import process
+from tests.sources.markers.loop_script import feed
 from tuimon.agent.ring import layout
 from tuimon.agent.ring.loading_slots import ITEMS, UNMEASURED, WAITING, Loading
 from tuimon.agent.ring.paths import start_ticks
 from tuimon.records import Loader, LoaderFacts, LoaderWorker
 from tuimon.session.session import Session
 from tuimon.sources.markers.loaders import WORKERS_LISTED, LoaderTracker
+from tuimon.sources.markers.loop_machine import LoopMachine
 
 MS = 1_000_000
 SECOND = 1_000_000_000
@@ -42,6 +44,7 @@ class Told:
     def __init__(self, *facts):
         self.reader = Reader(*facts)
         self.tracker = LoaderTracker(self.reader)
+        self.machine = LoopMachine()
         self.now_ns = 0
 
     def feed(self, words, wait_ns=5 * MS, ready=0):
@@ -56,11 +59,14 @@ class Told:
         return self
 
     def put(self, kind, value=0, flag=0):
-        self.tracker.feed(self.now_ns, kind, int(flag), 7, value)
+        if kind == layout.WORKER:
+            self.tracker.add_worker(int(flag), value)
+        else:
+            self.tracker.add_stretch(feed(self.machine, self.now_ns, kind, int(flag), value))
         self.now_ns += MS
 
     def records(self):
-        return list(self.tracker.records(SECOND, 1.0, self.now_ns))
+        return list(self.tracker.records(SECOND, 1.0, self.now_ns, self.machine.open_fetches()))
 
 
 def test_fetches_and_what_they_cost():

@@ -3,6 +3,7 @@
 import os
 import textwrap
 
+from tests.sources.markers.loop_script import other
 from tuimon.agent.ring import layout
 from tuimon.records import RangePlace
 from tuimon.sources.markers.range_places import RangePlaces
@@ -108,7 +109,7 @@ def test_the_tracker_tells_places_of_nested_ranges(tmp_path):
             (layout.RANGE_POP, 0, 0),
         ]
     ):
-        tracker.feed(time_ns, kind, flag, value)
-    tracker.segment("other", 0, 9)
+        tracker.feed_marker(time_ns, kind, flag, value)
+    tracker.add_stretch(other(0, 9))
     assert sorted(place.path for place in tracker.take_places()) == ["job", "outer", "outer/in\u2215ner"]
-    assert sorted(total.path for total in tracker.take()) == ["job", "outer", "outer/in\u2215ner"]
+    assert sorted(total.path for total in tracker.take_sums()) == ["job", "outer", "outer/in\u2215ner"]

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from tests.sources.markers.loop_script import MS, markers
+from tests.sources.markers.loop_script import MS, markers, other
 from tuimon.agent.ring import layout, paths
 from tuimon.agent.ring.writer import RingWriter
 from tuimon.records import Mark, Steps
@@ -132,12 +132,12 @@ def test_marks_and_ranges():
 def test_ranges_beyond_the_bounds_still_match_their_pops():
     tracker = RangeTracker(lambda number: f"r{number}")
     for depth in range(40):
-        tracker.feed(depth, layout.RANGE_PUSH, 0, depth)
+        tracker.feed_marker(depth, layout.RANGE_PUSH, 0, depth)
     for depth in range(40):
-        tracker.feed(100 + depth, layout.RANGE_POP, 0, 0)
-    tracker.feed(200, layout.RANGE_POP, 0, 0)  # one too many
-    tracker.segment("other", 0, 300)
-    sums = tracker.take()
+        tracker.feed_marker(100 + depth, layout.RANGE_POP, 0, 0)
+    tracker.feed_marker(200, layout.RANGE_POP, 0, 0)  # one too many
+    tracker.add_stretch(other(0, 300))
+    sums = tracker.take_sums()
     assert len(sums) == 16
     assert (sums[0].path, sums[0].total_ns) == ("r0", 139)
 
@@ -145,10 +145,10 @@ def test_ranges_beyond_the_bounds_still_match_their_pops():
 def test_many_names_are_summed_up():
     tracker = RangeTracker(lambda number: f"r{number}")
     for i in range(200):
-        tracker.feed(i * 10, layout.RANGE_PUSH, 0, i)
-        tracker.feed(i * 10 + 5, layout.RANGE_POP, 0, 0)
-    tracker.segment("other", 0, 3000)
-    assert len(tracker.take()) <= 65
+        tracker.feed_marker(i * 10, layout.RANGE_PUSH, 0, i)
+        tracker.feed_marker(i * 10 + 5, layout.RANGE_POP, 0, 0)
+    tracker.add_stretch(other(0, 3000))
+    assert len(tracker.take_sums()) <= 65
 
 
 def test_quantile():

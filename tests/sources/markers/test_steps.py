@@ -1,24 +1,31 @@
 """What a step is, and which phase its time belongs to, on literal marker sequences."""
 
+import doctest
+
 import pytest
 
-from tests.sources.markers.loop_script import MS, markers, ms, play
+from tests.sources.markers.loop_script import MS, Played, feed, markers, ms, play
 from tuimon.agent.ring import layout
-from tuimon.sources.markers.phases import PhaseMachine
-from tuimon.sources.markers.steps import Drive, StepFinder
+from tuimon.sources.markers import loop_machine
+from tuimon.sources.markers.loop_machine import LoopMachine
+from tuimon.sources.markers.steps import Drive
 
 PLAIN = "fetch:5 wait:3 bwd:4 wait:1 opt:2 wait:1"
 
 
-def lengths(finder):
-    return [step.total_ns / MS for step in finder.steps]
+def test_the_worked_example():
+    assert doctest.testmod(loop_machine) == (0, 16)
+
+
+def lengths(played):
+    return [step.total_ns / MS for step in played.steps]
 
 
 def test_plain_loop():
-    finder = play(PLAIN, 5)
-    assert lengths(finder)[:4] == [16, 16, 16, 16]
-    assert ms(finder.steps[1].phases) == {"data": 5, "forward": 3, "backward": 4, "optimizer": 2, "other": 2}
-    assert finder.drive is Drive.FETCH
+    played = play(PLAIN, 5)
+    assert lengths(played)[:4] == [16, 16, 16, 16]
+    assert ms(played.steps[1].phases) == {"data": 5, "forward": 3, "backward": 4, "optimizer": 2, "other": 2}
+    assert played.drive is Drive.FETCH
 
 
 def test_phases_add_up_to_the_step():
@@ -33,185 +40,169 @@ def test_the_last_step_counts_when_the_thread_ends():
 
 def test_gradient_accumulation_is_one_step_per_update_from_the_first():
     micro = "fetch:2 wait:3 bwd:4"
-    finder = play(f"{micro} {micro} {micro} opt:1", 4)
-    assert lengths(finder) == [28, 28, 28, 28]
-    assert ms(finder.steps[0].phases) == {"data": 6, "forward": 9, "backward": 12, "optimizer": 1}
+    played = play(f"{micro} {micro} {micro} opt:1", 4)
+    assert lengths(played) == [28, 28, 28, 28]
+    assert ms(played.steps[0].phases) == {"data": 6, "forward": 9, "backward": 12, "optimizer": 1}
 
 
 def test_accumulation_without_a_loader():
-    finder = play("wait:2 bwd:3 wait:2 bwd:3 wait:1 opt:1 wait:1", 5)
-    assert lengths(finder) == [13] * 4  # the first began before the first marker
-    assert ms(finder.steps[0].phases) == {"backward": 6, "between": 5, "optimizer": 1, "other": 1}
+    played = play("wait:2 bwd:3 wait:2 bwd:3 wait:1 opt:1 wait:1", 5)
+    assert lengths(played) == [13] * 4  # the first began before the first marker
+    assert ms(played.steps[0].phases) == {"backward": 6, "between": 5, "optimizer": 1, "other": 1}
 
 
 def test_two_optimizers_make_one_step_per_batch():
-    finder = play("fetch:2 wait:1 bwd:3 opt:1 wait:1 bwd:3 opt:1", 6)
-    assert lengths(finder) == [12] * 6
-    assert {step.updates for step in finder.steps} == {2}
+    played = play("fetch:2 wait:1 bwd:3 opt:1 wait:1 bwd:3 opt:1", 6)
+    assert lengths(played) == [12] * 6
+    assert {step.updates for step in played.steps} == {2}
 
 
 def test_one_optimizer_object_per_parameter_is_one_update():
-    finder = play("wait:3 bwd:2 " + "opt:1 " * 8, 5)
-    assert lengths(finder) == [13] * 4
-    assert {step.updates for step in finder.steps} == {8}
+    played = play("wait:3 bwd:2 " + "opt:1 " * 8, 5)
+    assert lengths(played) == [13] * 4
+    assert {step.updates for step in played.steps} == {8}
 
 
 def test_no_loader_runs_from_update_to_update():
-    finder = play("wait:6 bwd:3 opt:1", 6)
-    assert finder.drive is Drive.UPDATE
-    assert ms(finder.steps[0].phases) == {"between": 6, "backward": 3, "optimizer": 1}
-    assert lengths(finder) == [10] * 5
+    played = play("wait:6 bwd:3 opt:1", 6)
+    assert played.drive is Drive.UPDATE
+    assert ms(played.steps[0].phases) == {"between": 6, "backward": 3, "optimizer": 1}
+    assert lengths(played) == [10] * 5
 
 
 def test_parameters_updated_by_hand_run_from_backward_to_backward():
-    finder = play("wait:2 bwd:3 wait:1", 12)
-    assert lengths(finder) == [6] * 11
+    played = play("wait:2 bwd:3 wait:1", 12)
+    assert lengths(played) == [6] * 11
 
 
 def test_a_loader_without_a_torch_optimizer():
-    finder = play("fetch:2 wait:2 bwd:3 wait:1", 12)
-    assert lengths(finder) == [8] * 11 + [7]  # nothing marks the end of the last wait
-    assert finder.drive is Drive.FETCH
+    played = play("fetch:2 wait:2 bwd:3 wait:1", 12)
+    assert lengths(played) == [8] * 11 + [7]  # nothing marks the end of the last wait
+    assert played.drive is Drive.FETCH
 
 
 def test_lbfgs_closure_phases_nest():
-    finder = play("opt( wait:2 bwd:3 wait:2 bwd:3 wait:4 ) wait:1", 5)
+    played = play("opt( wait:2 bwd:3 wait:2 bwd:3 wait:4 ) wait:1", 5)
     # the first closure forward, what lies between two backwards, and the search direction at the end
-    assert ms(finder.steps[1].phases) == {
+    assert ms(played.steps[1].phases) == {
         "forward": 2,
         "backward": 6,
         "between": 2,
         "optimizer": 4,
         "other": 1,
     }
-    assert lengths(finder)[1:] == [15] * (len(finder.steps) - 1)
+    assert lengths(played)[1:] == [15] * (len(played.steps) - 1)
 
 
 def test_lightning_runs_forward_and_backward_inside_the_optimizer():
-    finder = play("fetch:3 wait:1 opt( wait:4 bwd:5 wait:2 ) wait:1", 6)
-    assert lengths(finder) == [16] * 5 + [15]  # nothing marks the end of the last wait
-    assert ms(finder.steps[2].phases) == {"data": 3, "forward": 5, "backward": 5, "optimizer": 2, "other": 1}
+    played = play("fetch:3 wait:1 opt( wait:4 bwd:5 wait:2 ) wait:1", 6)
+    assert lengths(played) == [16] * 5 + [15]  # nothing marks the end of the last wait
+    assert ms(played.steps[2].phases) == {"data": 3, "forward": 5, "backward": 5, "optimizer": 2, "other": 1}
 
 
 def test_evaluation_is_kept_out_of_steps():
     evaluation = "fetch@2:1 wait:2 " * 10 + "stop@2:1 wait:1 "
-    finder = play((PLAIN + " ") * 4 + evaluation + (PLAIN + " ") * 4)
-    assert finder.eval_count == 10
-    assert finder.eval_ns == 31 * MS
-    assert lengths(finder) == [16, 16, 16, 16, 17, 16, 16, 15]
+    played = play((PLAIN + " ") * 4 + evaluation + (PLAIN + " ") * 4)
+    assert played.eval_count == 10
+    assert played.eval_ns == 31 * MS
+    assert lengths(played) == [16, 16, 16, 16, 17, 16, 16, 15]
 
 
 def test_evaluation_with_a_loader_in_a_loop_without_one():
     train = "wait:6 bwd:3 opt:1 " * 20
-    finder = play(train + "wait:2 fetch@2:1 wait:2 fetch@2:1 wait:2 stop@2:1 wait:1 " + train)
-    assert finder.drive is Drive.UPDATE
-    assert finder.eval_count == 2
-    assert set(lengths(finder)) == {10, 12, 11}  # 2 ms before the evaluation, 1 ms after it
-    assert len(finder.steps) == 39
+    played = play(train + "wait:2 fetch@2:1 wait:2 fetch@2:1 wait:2 stop@2:1 wait:1 " + train)
+    assert played.drive is Drive.UPDATE
+    assert played.eval_count == 2
+    assert set(lengths(played)) == {10, 12, 11}  # 2 ms before the evaluation, 1 ms after it
+    assert len(played.steps) == 39
 
 
 def test_zipped_loaders_are_no_evaluation():
-    finder = play("fetch@1:2 fetch@2:3 wait:1 bwd:2 opt:1", 6)
-    assert finder.eval_count == 0
-    assert lengths(finder) == [9] * 6
-    assert ms(finder.steps[1].phases)["data"] == 5
+    played = play("fetch@1:2 fetch@2:3 wait:1 bwd:2 opt:1", 6)
+    assert played.eval_count == 0
+    assert lengths(played) == [9] * 6
+    assert ms(played.steps[1].phases)["data"] == 5
 
 
 def test_a_batch_for_show_before_a_loop_without_a_loader():
-    finder = play("fetch:5 wait:20 " + "wait:6 bwd:3 opt:1 " * 30)
-    assert finder.drive is Drive.UPDATE
-    assert lengths(finder)[1:] == [10] * 29
+    played = play("fetch:5 wait:20 " + "wait:6 bwd:3 opt:1 " * 30)
+    assert played.drive is Drive.UPDATE
+    assert lengths(played)[1:] == [10] * 29
 
 
 def test_epochs_end_and_begin_again():
     epoch = (PLAIN + " ") * 3 + "stop:1 wait:9 "
-    finder = play(epoch, 3)
-    assert len(finder.steps) == 9
-    assert lengths(finder)[3] == 26  # the new epoch's first step bears its start
-    assert finder.eval_count == 0
+    played = play(epoch, 3)
+    assert len(played.steps) == 9
+    assert lengths(played)[3] == 26  # the new epoch's first step bears its start
+    assert played.eval_count == 0
 
 
 def test_api_steps_overrule():
-    finder = play("wait:6 bwd:3 opt:1 wait:6 bwd:3 opt:1 step", 4)
-    assert finder.drive is Drive.API
-    assert lengths(finder) == [20, 20, 20]  # the first began before the first marker
+    played = play("wait:6 bwd:3 opt:1 wait:6 bwd:3 opt:1 step", 4)
+    assert played.drive is Drive.API
+    assert lengths(played) == [20, 20, 20]  # the first began before the first marker
 
 
 def test_penalty_gradients_stay_in_one_step():
-    finder = play("fetch:1 wait:2 bwd:1 wait:2 bwd:3 opt:1", 6)
-    assert lengths(finder) == [10] * 6
-    assert {step.backwards for step in finder.steps} == {2}
+    played = play("fetch:1 wait:2 bwd:1 wait:2 bwd:3 opt:1", 6)
+    assert lengths(played) == [10] * 6
+    assert {step.backwards for step in played.steps} == {2}
 
 
 def test_optimizer_step_that_raised_does_not_hold_the_phase():
-    finder = StepFinder()
-    machine = PhaseMachine(finder)
     sequence = markers(" ".join([PLAIN] * 3))
     sequence += [(t + 48 * MS, *rest) for t, *rest in markers("fetch:5 wait:3 bwd:4 wait:1")]
     sequence.append((61 * MS, layout.OPTIMIZER_BEGIN, 0, 0))  # and no end
     sequence += markers(" ".join([PLAIN] * 3), start_ns=64 * MS)
-    for marker in sequence:
-        machine.feed(*marker)
-    finder.finish()
-    assert lengths(finder) == [16] * 6 + [15]
-    assert machine.open.name == "between"
+    played = Played(sequence)
+    assert lengths(played) == [16] * 6 + [15]
+    assert played.machine.open_phase.name == "between"
 
 
 def test_abandoned_optimizer_steps_in_a_loop_without_a_loader():
-    finder = StepFinder()
-    machine = PhaseMachine(finder)
     sequence = markers(" ".join(["wait:6 bwd:3 opt:1"] * 4))
     sequence += [(t + 40 * MS, *rest) for t, *rest in markers("wait:6 bwd:3")]
     sequence.append((49 * MS, layout.OPTIMIZER_BEGIN, 0, 1))  # raises: no end
     sequence += markers(" ".join(["wait:6 bwd:3 opt:1"] * 5), start_ns=50 * MS)
-    for marker in sequence:
-        machine.feed(*marker)
-    finder.finish()
+    played = Played(sequence)
     # the step after the one that raised bears what cannot be told apart; the others are right
-    assert sorted(lengths(finder))[:7] == [10] * 7
-    assert len(finder.steps) >= 8
+    assert sorted(lengths(played))[:7] == [10] * 7
+    assert len(played.steps) >= 8
 
 
 def test_the_stream_may_begin_anywhere():
     whole = markers(" ".join([PLAIN] * 6))
     for start in range(len(whole) // 2):
-        finder = StepFinder()
-        machine = PhaseMachine(finder)
-        for marker in whole[start:]:
-            machine.feed(*marker)
-        finder.finish()
-        assert set(lengths(finder)[1:-1]) <= {16.0}, start
-        assert len(finder.steps) >= 2
+        played = Played(whole[start:])
+        assert set(lengths(played)[1:-1]) <= {16.0}, start
+        assert len(played.steps) >= 2
 
 
 def test_checkpointing_runs_a_backward_inside_the_backward():
-    finder = play("fetch:1 wait:2 bwd( wait:1 bwd:2 wait:1 bwd:2 ) opt:1", 4)
-    assert lengths(finder) == [10] * 4
-    assert {step.backwards for step in finder.steps} == {1}
+    played = play("fetch:1 wait:2 bwd( wait:1 bwd:2 wait:1 bwd:2 ) opt:1", 4)
+    assert lengths(played) == [10] * 4
+    assert {step.backwards for step in played.steps} == {1}
 
 
 @pytest.mark.parametrize(
     "script, phase", [("fetch:1", "forward"), ("fetch:1 wait:1 bwd:1", "other"), ("bwd(", "backward")]
 )
 def test_open_phase(script, phase):
-    finder = StepFinder()
-    machine = PhaseMachine(finder)
-    assert machine.open is None
-    for marker in markers(script):
-        machine.feed(*marker)
-    assert machine.open.name == phase
+    assert LoopMachine().open_phase is None
+    assert Played(markers(script)).machine.open_phase.name == phase
 
 
 def test_reinforcement_learning_in_bursts():
     burst = "wait:500 " + "wait:2 bwd:3 opt:1 " * 10
-    finder = play(burst, 4)
-    assert sorted(set(lengths(finder))) == [6, 506]
-    assert len(finder.steps) == 39
+    played = play(burst, 4)
+    assert sorted(set(lengths(played))) == [6, 506]
+    assert len(played.steps) == 39
 
 
 def test_held_back_pieces_are_bounded():
-    finder = play("wait:1 bwd:1", 1000, finish=False)
-    assert len(finder.steps) >= 980
+    played = play("wait:1 bwd:1", 1000, finish=False)
+    assert len(played.steps) >= 980
 
 
 # -- the beginning of an epoch
@@ -220,32 +211,32 @@ EPOCH = "iter:50 fetch:9 wait:3 bwd:4 opt:2 wait:1 fetch:1 wait:3 bwd:4 opt:2 wa
 
 
 def test_starting_workers_is_waiting_for_data():
-    finder = play(EPOCH, 4)
-    assert lengths(finder) == [19, 11, 72, 11, 72, 11, 72, 11]  # the stream begins with the first fetch
-    assert ms(finder.steps[2].phases) == {"backward": 4, "data": 60, "forward": 3, "optimizer": 2, "other": 3}
+    played = play(EPOCH, 4)
+    assert lengths(played) == [19, 11, 72, 11, 72, 11, 72, 11]  # the stream begins with the first fetch
+    assert ms(played.steps[2].phases) == {"backward": 4, "data": 60, "forward": 3, "optimizer": 2, "other": 3}
 
 
 def test_what_is_open_while_workers_start_is_data():
-    machine = PhaseMachine(StepFinder())
-    machine.feed(0, layout.ITER_BEGIN, 0, 0)
-    assert machine.open == ("data", 0)
+    machine = LoopMachine()
+    feed(machine, 0, layout.ITER_BEGIN)
+    assert machine.open_phase == ("data", 0)
 
 
 def test_starting_workers_for_an_evaluation_is_evaluation():
     train = "fetch:1 wait:3 bwd:4 opt:2 wait:1 fetch:1 wait:3 bwd:4 opt:2 wait:1 stop:1"
-    finder = play(f"iter:50 {train} iter@7:50 fetch@7:9 wait:3 fetch@7:9 wait:3 stop@7:1 wait:2", 4)
-    assert finder.eval_ns == 4 * (50 + 9 + 3 + 9 + 3 + 1) * MS
-    assert finder.eval_count == 8
-    assert set(lengths(finder)[2:-2:2]) == {64}
-    assert sum(finder.steps[4].phases.values()) == 64 * MS
+    played = play(f"iter:50 {train} iter@7:50 fetch@7:9 wait:3 fetch@7:9 wait:3 stop@7:1 wait:2", 4)
+    assert played.eval_ns == 4 * (50 + 9 + 3 + 9 + 3 + 1) * MS
+    assert played.eval_count == 8
+    assert set(lengths(played)[2:-2:2]) == {64}
+    assert sum(played.steps[4].phases.values()) == 64 * MS
 
 
 def test_an_iterator_made_in_every_step():
-    finder = play("iter:5 fetch:2 wait:3 bwd:4 opt:1", 6)
-    assert lengths(finder)[1:] == [15] * 5
-    assert ms(finder.steps[2].phases) == {"backward": 4, "data": 7, "forward": 3, "optimizer": 1}
+    played = play("iter:5 fetch:2 wait:3 bwd:4 opt:1", 6)
+    assert lengths(played)[1:] == [15] * 5
+    assert ms(played.steps[2].phases) == {"backward": 4, "data": 7, "forward": 3, "optimizer": 1}
 
 
 def test_an_iterator_that_could_not_be_made():
-    finder = play("iter@0:5 wait:1 " + PLAIN, 5)
-    assert set(lengths(finder)[1:-1]) == {22}
+    played = play("iter@0:5 wait:1 " + PLAIN, 5)
+    assert set(lengths(played)[1:-1]) == {22}

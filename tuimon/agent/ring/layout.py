@@ -54,6 +54,23 @@ ITER_BEGIN = 32  # iter(loader): its workers are started, or restarted
 ITER_END = 33  # value: id of the iterator, 0 where there is none
 GC_PAUSE = 40  # the garbage collector stopped all threads until now; flag: generation, value: duration in ns
 
+#: Kinds that cut the loop of a thread into stretches.
+BOUNDARIES = frozenset(
+    (
+        FETCH_BEGIN,
+        FETCH_END,
+        BACKWARD_BEGIN,
+        BACKWARD_END,
+        OPTIMIZER_BEGIN,
+        OPTIMIZER_END,
+        STEP,
+        ITER_BEGIN,
+        ITER_END,
+    )
+)
+#: Kinds of user ranges.
+RANGES = frozenset((RANGE_PUSH, RANGE_POP, RANGE_START, RANGE_END))
+
 # Flags of BACKWARD_*, OPTIMIZER_* and FETCH_END: the number of the boundary's CUDA event, or one of these.
 NO_EVENT = 0
 EXHAUSTED = 1  # FETCH_END only: StopIteration

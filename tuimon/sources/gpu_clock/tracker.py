@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from tuimon.agent.ring import layout
 from tuimon.records import GpuPhase, GpuTime, Record, TorchMemory
 from tuimon.sources.gpu_clock.leads import Chain, Reach, lead
-from tuimon.sources.gpu_clock.turns import Turn, TurnFinder
+from tuimon.sources.gpu_clock.timed_steps import TimedStep, TimedStepFinder
+from tuimon.sources.markers.loop_machine import Stretch
 
 #: The offset of the clocks is asked for so often, in ns of the markers' time.
 _ASK_NS = 1_000_000_000
@@ -31,16 +32,16 @@ class Sums:
     """What has become known of one GPU since the last record."""
 
     def __init__(self) -> None:
-        self.turns = 0
+        self.steps = 0
         self.given_up = 0
         self.error_us: float | None = None
         self.leads: dict[int, list[Reach]] = {}
-        self._phases: dict[str, list[int]] = {}  # name: span, idle, paced
+        self._phases: dict[str, list[int]] = {}  # name: span, idle, upper bound of further idle time
 
-    def add(self, turn: Turn) -> None:
-        """Count a turn."""
-        self.turns += 1
-        for name, *times_ns in turn.stretches():
+    def add_step(self, step: TimedStep) -> None:
+        """Count a step."""
+        self.steps += 1
+        for name, *times_ns in step.stretches():
             sums = self._phases.setdefault(name, [0, 0, 0])
             for at, time_ns in enumerate(times_ns):
                 sums[at] += time_ns
@@ -52,7 +53,7 @@ class Sums:
             pid=pid,
             window_s=window_s,
             device=device,
-            steps=self.turns,
+            steps=self.steps,
             total_ns=sum(sums[0] for name, sums in self._phases.items() if name != "eval"),
             phases=[GpuPhase(name, *sums) for name, sums in self._phases.items() if sums[0] > 0],
             leads=[lead(name, self.leads[kind]) for kind, name in BOUNDARIES.items() if kind in self.leads],
@@ -68,7 +69,7 @@ class GpuTracker:
         self.active = False  # a boundary with an event was seen
         self._pid = pid
         self._thread: int | None = None  # whose boundaries have events
-        self._turns = TurnFinder()
+        self._steps = TimedStepFinder()
         self._chain: Chain | None = None
         self._asked_ns = 0
         self._sums: dict[int, Sums] = {}  # by device
@@ -78,18 +79,19 @@ class GpuTracker:
         self._memory_told: dict[int, dict[int, int]] = {}  # in the latest record of it
         self._memory_ns: dict[int, int] = {}
 
-    def boundary(self, time_ns: int, kind: int, flag: int, tid: int, value: int) -> None:
-        """A boundary of any thread; nothing is kept before the first that has an event."""
-        if self._thread != tid:
-            if not layout.has_event(flag) or kind not in BOUNDARIES:
+    def add_stretch(self, stretch: Stretch) -> None:
+        """A stretch of any thread; nothing is kept before the first that ends with an event."""
+        marker = stretch.end
+        if self._thread != marker.tid:
+            if not layout.has_event(marker.flag) or marker.kind not in BOUNDARIES:
                 return
-            self._thread = tid
+            self._thread = marker.tid
             self.active = True
-            self._turns.interrupt()
-        self._turns.boundary(time_ns, kind, flag, value)
+            self._steps.interrupt()
+        self._steps.add_stretch(stretch)
 
-    def feed(self, time_ns: int, kind: int, flag: int, value: int) -> None:
-        """What the GPU clock tells; markers of others are passed over."""
+    def feed_marker(self, time_ns: int, kind: int, flag: int, value: int) -> None:
+        """What the GPU clock reports; markers of others are passed over."""
         if kind == layout.GPU_TIME:
             self._event(time_ns, flag, value)
         elif kind == layout.GPU_ANCHOR:
@@ -101,7 +103,7 @@ class GpuTracker:
         """Markers were overwritten before they were read: what follows joins on to nothing."""
         self._tell_leads()
         self._chain = None
-        self._turns.interrupt()
+        self._steps.interrupt()
 
     def skip_past(self) -> None:
         """What was fed until now is of no window."""
@@ -124,7 +126,7 @@ class GpuTracker:
 
     def _times(self, end_ns: int) -> Iterator[GpuTime]:
         for device, sums in list(self._sums.items()):
-            if sums.turns or sums.given_up:
+            if sums.steps or sums.given_up:
                 yield sums.record(end_ns / 1e9, self._pid, self._window_s, device)
                 del self._sums[device]
 
@@ -146,11 +148,11 @@ class GpuTracker:
         if seen_ns - self._asked_ns > _ASK_NS:
             self._tell_leads()
             self._asked_ns = seen_ns
-        boundary = self._turns.waiting(number)
+        boundary = self._steps.pop_waiting(number)
         if boundary is not None:
             time = layout.unpack_gpu_time(value)
             gpu_ns = chain.meet(boundary.kind, boundary.time_ns, seen_ns, time)
-            boundary.meet(gpu_ns, chain, time.stream_idle)
+            boundary.set_time(gpu_ns, chain, time.stream_idle)
 
     def _anchor(self, value: int) -> None:
         device, elapsed_ns = layout.unpack_gpu_anchor(value)
@@ -173,12 +175,12 @@ class GpuTracker:
             sums.leads.setdefault(kind, []).append(reach)
 
     def _settle(self) -> None:
-        """Turns and leads into their sums."""
+        """Count steps and leads in their sums."""
         self._tell_leads()
-        for turn in self._turns.take():
-            if turn.chain is not None:
-                self._sums.setdefault(turn.chain.device, Sums()).add(turn)
-        given_up = self._turns.take_given_up()
+        for step in self._steps.take_steps():
+            if step.chain is not None:
+                self._sums.setdefault(step.chain.device, Sums()).add_step(step)
+        given_up = self._steps.take_given_up()
         if given_up:
             device = self._chain.device if self._chain is not None else 0
             self._sums.setdefault(device, Sums()).given_up += given_up

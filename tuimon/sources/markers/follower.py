@@ -9,14 +9,13 @@ from tuimon.agent.ring import layout
 from tuimon.agent.ring.reader import RingReader
 from tuimon.proc.processes import start_unix_s
 from tuimon.records import Mark, PhaseTime, Record, SlowStep, Steps
-from tuimon.sources.gc_pauses import GcPauses
 from tuimon.sources.gpu_clock.tracker import GpuTracker
+from tuimon.sources.markers.gc_pauses import GcPauses
 from tuimon.sources.markers.histogram import histogram
 from tuimon.sources.markers.loaders import LoaderTracker
-from tuimon.sources.markers.phases import PhaseMachine
+from tuimon.sources.markers.loop_machine import LoopMachine
 from tuimon.sources.markers.ranges import RangeTracker
 from tuimon.sources.markers.step import Step
-from tuimon.sources.markers.steps import StepFinder
 from tuimon.sources.source_blocks import SourceBlocks
 
 #: Of a ring found late (attach), this much of the past is shown.
@@ -24,28 +23,27 @@ _HISTORY_NS = 60_000_000_000
 _MARKS_PER_WINDOW = 20
 #: Stands among the markers where some were overwritten before they were read; no kind that a ring holds.
 _LOST = 0
-#: Beside fetches, backwards and optimizer steps.
-_OF_LOOPS = (layout.STEP, layout.ITER_BEGIN, layout.ITER_END)
+_BOUNDARIES = layout.BOUNDARIES
 #: A fast loop writes its markers every 20 ms. When none came for so long, it is not known what it is in.
 _STALE_NS = 500_000_000
 
 
 class ThreadLoop:
-    """The loop of one thread: its phases, its steps, its ranges."""
+    """The loop of one thread and its user ranges."""
 
     def __init__(self, name_of: Callable[[int], str], blocks: SourceBlocks) -> None:
-        self.finder = StepFinder()
+        self.machine = LoopMachine()
         self.ranges = RangeTracker(name_of, blocks)
-        self.phases = PhaseMachine(self.finder, self.ranges.segment)
 
     @property
     def weight(self) -> tuple[int, int]:
         """How much this thread trains: the heaviest of a process is its training thread."""
-        return self.finder.total_updates, self.finder.total_backwards
+        steps = self.machine.steps
+        return steps.total_updates, steps.total_backwards
 
 
 class RingFollower:
-    """Turns one ring's markers into one Steps record a window."""
+    """Makes one Steps record a window, and others, of one ring's markers."""
 
     def __init__(self, reader: RingReader, interval_s: float, now_ns: int) -> None:
         self.reader = reader
@@ -77,7 +75,7 @@ class RingFollower:
             end_ns = self._begin_ns + self._interval_ns
             self._feed_until(end_ns)
             yield from self._window(end_ns)
-            yield from self._loaders.records(end_ns, self._interval_ns / 1e9, now_ns)
+            yield from self._loaders.records(end_ns, self._interval_ns / 1e9, now_ns, self._open_fetches())
             yield from self._gpu.records(end_ns, self._interval_ns / 1e9)
             self._begin_ns = end_ns
 
@@ -86,10 +84,10 @@ class RingFollower:
         self._read()
         self._feed_until(now_ns)
         for loop in self._loops.values():
-            loop.finder.finish()
+            loop.machine.steps.finish()
         if now_ns > self._begin_ns:
             yield from self._window(now_ns, ended=True)
-            yield from self._loaders.records(now_ns, (now_ns - self._begin_ns) / 1e9, now_ns)
+            yield from self._loaders.records(now_ns, (now_ns - self._begin_ns) / 1e9, now_ns, self._open_fetches())
             yield from self._gpu.records(now_ns, (now_ns - self._begin_ns) / 1e9, ended=True)
 
     def _read(self) -> None:
@@ -102,44 +100,57 @@ class RingFollower:
             self._latest_ns = self._waiting[-1].time_ns
 
     def _feed_until(self, end_ns: int) -> None:
-        waiting, loops, gpu = self._waiting, self._loops, self._gpu
+        waiting, gpu = self._waiting, self._gpu
         while waiting and waiting[0].time_ns < end_ns:
-            time_ns, kind, flag, tid, value = waiting.popleft()
-            if kind == layout.GC_PAUSE:  # stops all threads: of no loop
-                self._gc.add(value)
-                continue
-            if kind == _LOST:
+            marker = waiting.popleft()
+            if marker.kind in _BOUNDARIES:
+                loop = self._loop_of(marker.tid)
+                stretch = loop.machine.feed_marker(marker)
+                loop.ranges.add_stretch(stretch)
+                self._loaders.add_stretch(stretch)
+                if gpu.active or layout.has_event(marker.flag):
+                    gpu.add_stretch(stretch)
+            elif marker.kind == layout.GC_PAUSE:  # stops all threads: of no loop
+                self._gc.add_pause(marker.value)
+            elif marker.kind == _LOST:
                 gpu.lose()
-                continue
-            loop = loops.get(tid)
-            if loop is None:
-                loop = loops[tid] = ThreadLoop(self.reader.name, self._blocks)
-            if kind < layout.RANGE_PUSH or kind in _OF_LOOPS:
-                loop.phases.feed(time_ns, kind, flag, value)
-                self._loaders.feed(time_ns, kind, flag, tid, value)
-                if gpu.active or layout.has_event(flag):
-                    gpu.boundary(time_ns, kind, flag, tid, value)
-            elif kind < layout.STEP:
-                loop.ranges.feed(time_ns, kind, flag, value)
-            elif kind == layout.MARK and len(self._marks) < _MARKS_PER_WINDOW:
-                self._marks.append((time_ns, self.reader.name(value).split("\x1f", 1)[0]))
-            elif kind == layout.WORKER:
-                self._loaders.feed(time_ns, kind, flag, tid, value)
             else:
-                gpu.feed(time_ns, kind, flag, value)
+                self._feed_other(marker)
+
+    def _feed_other(self, marker: layout.Marker) -> None:
+        """A marker of a thread that is no boundary of its loop."""
+        time_ns, kind, flag, tid, value = marker
+        loop = self._loop_of(tid)
+        if kind in layout.RANGES:
+            loop.ranges.feed_marker(time_ns, kind, flag, value)
+        elif kind == layout.MARK:
+            if len(self._marks) < _MARKS_PER_WINDOW:
+                self._marks.append((time_ns, self.reader.name(value).split(layout.PLACE_SEPARATOR, 1)[0]))
+        elif kind == layout.WORKER:
+            self._loaders.add_worker(flag, value)
+        else:
+            self._gpu.feed_marker(time_ns, kind, flag, value)
+
+    def _loop_of(self, tid: int) -> ThreadLoop:
+        loop = self._loops.get(tid)
+        if loop is None:
+            loop = self._loops[tid] = ThreadLoop(self.reader.name, self._blocks)
+        return loop
 
     def _training_loop(self) -> ThreadLoop | None:
         return max(self._loops.values(), key=lambda loop: loop.weight, default=None)
+
+    def _open_fetches(self) -> Iterator[layout.Marker]:
+        return (begin for loop in self._loops.values() for begin in loop.machine.open_fetches())
 
     def _skip_past(self) -> None:
         """What ended before the first window is only counted."""
         loop = self._training_loop()
         if loop is not None:
-            self._index = len(loop.finder.steps)
-            loop.finder.steps.clear()
-            loop.ranges.take()
+            self._index = len(loop.machine.steps.take_ended().steps)
+            loop.ranges.take_sums()
         self._marks.clear()
-        self._gc.take()
+        self._gc.take_pauses()
         self._loaders.skip_past()
         self._gpu.skip_past()
 
@@ -151,13 +162,11 @@ class RingFollower:
         loop = self._training_loop()
         if loop is None:
             return
-        finder = loop.finder
+        finder = loop.machine.steps
         self.trains = finder.total_backwards > 0 or finder.total_updates > 0
-        steps, finder.steps = finder.steps, []
-        eval_ns, finder.eval_ns = finder.eval_ns, 0
-        eval_count, finder.eval_count = finder.eval_count, 0
-        gc_ns, gc_count, gc_longest_ns = self._gc.take()
-        open_phase = None if ended or self._is_stale(end_ns) else loop.phases.open
+        steps, eval_ns, eval_count = finder.take_ended()
+        gc_ns, gc_count, gc_longest_ns = self._gc.take_pauses()
+        open_phase = None if ended or self._is_stale(end_ns) else loop.machine.open_phase
         backwards, updates = finder.total_backwards, finder.total_updates
         lengths = sorted(step.total_ns for step in steps)
         yield Steps(
@@ -172,7 +181,7 @@ class RingFollower:
             p95_ns=quantile(lengths, 0.95),
             histogram=histogram(lengths),
             phases=_phase_times(steps, eval_ns),
-            ranges=loop.ranges.take(),
+            ranges=loop.ranges.take_sums(),
             range_places=loop.ranges.take_places(),
             slowest=self._slowest(steps),
             eval_count=eval_count,

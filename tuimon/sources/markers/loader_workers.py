@@ -1,4 +1,4 @@
-"""One DataLoader worker, by the running totals that it leaves in its trainer's ring."""
+"""One DataLoader worker, from the running totals that it keeps in its trainer's ring."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _Totals = tuple[int, int, int, int, int]
 
 @dataclass(slots=True)
 class Worker:
-    """One worker of a loader, as far as it was listed."""
+    """One worker of a loader, and how much of it records have covered."""
 
     pid: int
     number: int
     slot: Loading | None = None  # the latest that was read
-    listed: _Totals = (0, 0, 0, 0, 0)  # when it was listed last
-    turn: int = 0  # window in which it was listed last
+    listed: _Totals = (0, 0, 0, 0, 0)  # what records have covered
+    listed_window: int = 0  # in which it was listed last
     ended: bool = False
 
     def totals(self, now_ns: int) -> _Totals | None:
@@ -34,7 +34,7 @@ class Worker:
         hand_over_ns = 0 if slot.hand_over_ns == UNMEASURED else slot.hand_over_ns
         return slot.batches, items_ns, collate_ns, wait_ns, hand_over_ns
 
-    def take(self, now_ns: int) -> LoaderWorker:
+    def take_record(self, now_ns: int) -> LoaderWorker:
         """What it did since it was listed last."""
         totals = self.totals(now_ns)
         if totals is None or self.slot is None:

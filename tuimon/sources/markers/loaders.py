@@ -1,34 +1,36 @@
-"""DataLoaders of one process: their fetches from its markers, their workers from the slots in its ring."""
+"""DataLoaders of one process: their fetches from its stretches, their workers from the slots in its ring."""
 
 from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
 from tuimon.agent.ring import layout
+from tuimon.agent.ring.layout import Marker
 from tuimon.agent.ring.loading_slots import IN_PROCESS, Loading
 from tuimon.agent.ring.reader import RingReader
 from tuimon.proc import procfs
 from tuimon.records import Loader, LoaderFacts, LoaderWorker
 from tuimon.sources.markers.loader_workers import Worker
+from tuimon.sources.markers.loop_machine import Stretch
 
 _LOADERS = 64
-#: So many workers a record and window lists: what the log has room for. The others' turn comes in the next windows.
+#: Workers listed in one record, so that the log stays small; the others follow in the next windows.
 WORKERS_LISTED = 4
-#: A worker found late tells of its whole life; what is older than this is left out.
+#: The totals of a worker found late cover its whole life: longer ones are left out, they are mostly of earlier windows.
 _LATE_NS = 10_000_000_000
-#: A fetch under way is told of from this long on.
+#: A fetch under way is reported from this long on.
 _LONG_WAIT_S = 0.5
-#: Facts are told again after so many windows.
+#: Facts are repeated after so many windows.
 _FACTS_EVERY = 60
 
 
 @dataclass(slots=True)
 class _Loader:
-    """One loader: what its markers told in this window, and its workers."""
+    """One loader: its fetches in this window, and its workers."""
 
     facts: LoaderFacts
     number: int
@@ -38,9 +40,9 @@ class _Loader:
     evaluated: int = 0
     starts_ns: list[tuple[int, int]] = field(default_factory=list)  # of epochs that began: iter(), first fetch
     workers: dict[int, Worker] = field(default_factory=dict)  # by pid
-    told: int = -_FACTS_EVERY  # window in which the facts were told last
+    facts_window: int = -_FACTS_EVERY  # in which the facts were reported last
 
-    def forget(self) -> None:
+    def clear_window(self) -> None:
         """A window is over."""
         self.waits_ns.clear()
         self.ready.clear()
@@ -55,55 +57,56 @@ class _Loader:
 
 
 class LoaderTracker:
-    """Feed it the markers of one ring in order; it yields one record for each loader and window."""
+    """Takes the stretches of all threads of one ring, in order; yields one record for each loader and window."""
 
     def __init__(self, reader: RingReader) -> None:
         self._reader = reader
         self._loaders: dict[int, _Loader | None] = {}  # by the name id of their facts; None: not readable
-        self._open: dict[tuple[int, int], tuple[int, int]] = {}  # (thread, iterator) -> begin of its fetch, its flag
-        self._starting: dict[int, int] = {}  # thread -> begin of its iter(loader)
-        self._started: dict[int, int] = {}  # iterator -> what that took; until its first batch
+        self._iter_ns: dict[int, int] = {}  # iterator -> how long its iter(loader) took; until its first batch
         self._unused: set[int] = set()  # loaders whose latest batch no backward has used
-        self._enrolled: dict[int, int] = {}  # workers told so far of the newest iterator, by loader
+        self._enrolled: dict[int, int] = {}  # workers reported so far of the newest iterator, by loader
         self._window = 0
         self._late = True
         self._gone: set[tuple[int, int]] = set()  # pid and start of slots whose worker is gone
 
-    def feed(self, time_ns: int, kind: int, flag: int, tid: int, value: int) -> None:
-        """Take one marker; those of no loader are passed over."""
+    def add_stretch(self, stretch: Stretch) -> None:
+        """Attach fetches to their loaders, and backwards of any thread to the batches they use."""
+        marker, opened = stretch.end, stretch.opened
+        kind = marker.kind
         if kind == layout.BACKWARD_BEGIN:
             if self._unused:
-                self._trained()
+                self._count_trained()
         elif kind == layout.FETCH_BEGIN:
-            if self._loader(value >> layout.LOADER_SHIFT) is not None:
-                self._open[tid, value] = (time_ns, flag)
+            self._loader(marker.value >> layout.LOADER_SHIFT)
         elif kind == layout.FETCH_END:
-            begun = self._open.pop((tid, value), None)
-            if begun is not None:
-                self._fetched(value, time_ns - begun[0], begun[1], exhausted=layout.has_no_batch(flag))
-        elif kind == layout.ITER_BEGIN:
-            self._starting[tid] = time_ns
-        elif kind == layout.ITER_END:
-            begin_ns = self._starting.pop(tid, None)
-            if begin_ns is not None and self._loader(value >> layout.LOADER_SHIFT) is not None:
-                self._started[value] = time_ns - begin_ns
-                if len(self._started) > _LOADERS:
-                    del self._started[next(iter(self._started))]
-        elif kind == layout.WORKER:
-            self._enrol(flag, value)
+            if opened is not None and opened.value == marker.value:
+                self._add_fetch(opened, marker)
+        elif kind == layout.ITER_END and opened is not None:
+            self._add_iter(marker.value, marker.time_ns - opened.time_ns)
+
+    def add_worker(self, key: int, pid: int) -> None:
+        """An iterator reports its workers one after the other, from number 0; ``key``: id of its loader's facts."""
+        loader = self._loader(key)
+        if loader is None or not loader.facts.workers:
+            return
+        number = self._enrolled.get(key, 0)
+        self._enrolled[key] = (number + 1) % loader.facts.workers
+        loader.workers[pid] = Worker(pid, number)
 
     def skip_past(self) -> None:
-        """What was fed until now is of no window."""
+        """What was added until now is of no window."""
         for loader in self._known():
-            loader.forget()
+            loader.clear_window()
 
-    def records(self, end_ns: int, window_s: float, now_ns: int) -> Iterator[Loader]:
-        """The loaders that did something in the window that ends now."""
+    def records(
+        self, end_ns: int, window_s: float, now_ns: int, open_fetches: Iterable[Marker] = ()
+    ) -> Iterator[Loader]:
+        """The loaders that did something in the window that ends now; ``open_fetches``: begins of those under way."""
         self._window += 1
         if not self._loaders:
             return
-        self._look_at_slots(now_ns)
-        waiting = {value >> layout.LOADER_SHIFT: begin_ns for (_, value), (begin_ns, _) in self._open.items()}
+        self._read_slots(now_ns)
+        waiting = {begin.value >> layout.LOADER_SHIFT: begin.time_ns for begin in sorted(open_fetches)}
         for key, loader in self._loaders.items():
             if loader is None:
                 continue
@@ -114,15 +117,15 @@ class LoaderTracker:
                 if waits_for_s is not None and waits_for_s < _LONG_WAIT_S:
                     waits_for_s = None
                 yield self._record(loader, end_ns, window_s, waits_for_s, workers)
-            loader.forget()
+            loader.clear_window()
             loader.workers = {pid: worker for pid, worker in loader.workers.items() if not worker.ended}
 
     def _record(
         self, loader: _Loader, end_ns: int, window_s: float, waits_for_s: float | None, workers: list[LoaderWorker]
     ) -> Loader:
         facts = None
-        if self._window - loader.told >= _FACTS_EVERY:
-            loader.told = self._window
+        if self._window - loader.facts_window >= _FACTS_EVERY:
+            loader.facts_window = self._window
             facts = loader.facts
         waits = sorted(loader.waits_ns)
         return Loader(
@@ -159,24 +162,35 @@ class LoaderTracker:
 
     # -- what its batches are for
 
-    def _fetched(self, iterator: int, wait_ns: int, ready: int, exhausted: bool) -> None:
-        """A second fetch without a backward, or the end of the data, shows that the batch before was evaluated."""
-        key = iterator >> layout.LOADER_SHIFT
+    def _add_iter(self, iterator: int, duration_ns: int) -> None:
+        if self._loader(iterator >> layout.LOADER_SHIFT) is not None:
+            self._iter_ns[iterator] = duration_ns
+            if len(self._iter_ns) > _LOADERS:
+                del self._iter_ns[next(iter(self._iter_ns))]
+
+    def _add_fetch(self, begin: Marker, end: Marker) -> None:
+        """A second fetch without a backward, or the end of the data, shows that the batch before was evaluated.
+
+        A thread's own loop cannot decide that: batches may be fetched ahead in one thread and trained on in another.
+        """
+        key = end.value >> layout.LOADER_SHIFT
         loader = self._loaders.get(key)
         if loader is None:
             return
         if key in self._unused:
             loader.evaluated += 1
             self._unused.discard(key)
-        if not exhausted:
-            loader.waits_ns.append(wait_ns)
-            if (started_ns := self._started.pop(iterator, None)) is not None:
-                loader.starts_ns.append((started_ns, wait_ns))
-            if ready:
-                loader.ready.append(ready - 1)
-            self._unused.add(key)
+        if layout.has_no_batch(end.flag):
+            return
+        wait_ns = end.time_ns - begin.time_ns
+        loader.waits_ns.append(wait_ns)
+        if (iter_ns := self._iter_ns.pop(end.value, None)) is not None:
+            loader.starts_ns.append((iter_ns, wait_ns))
+        if begin.flag:
+            loader.ready.append(begin.flag - 1)
+        self._unused.add(key)
 
-    def _trained(self) -> None:
+    def _count_trained(self) -> None:
         for key in self._unused:
             loader = self._loaders.get(key)
             if loader is not None:
@@ -185,16 +199,7 @@ class LoaderTracker:
 
     # -- workers
 
-    def _enrol(self, key: int, pid: int) -> None:
-        """A new iterator tells of its workers one after the other, from number 0."""
-        loader = self._loader(key)
-        if loader is None or not loader.facts.workers:
-            return
-        number = self._enrolled.get(key, 0)
-        self._enrolled[key] = (number + 1) % loader.facts.workers
-        loader.workers[pid] = Worker(pid, number)
-
-    def _look_at_slots(self, now_ns: int) -> None:
+    def _read_slots(self, now_ns: int) -> None:
         """Read all slots; workers that are gone are listed once more."""
         slots = list(self._reader.loading())
         self._gone &= {(slot.pid, slot.start_ticks) for slot in slots}
@@ -217,7 +222,7 @@ class LoaderTracker:
                     self._gone.add((pid, worker.slot.start_ticks))
 
     def _worker_of(self, slot: Loading) -> Worker | None:
-        """Whose slot this is: the trainer's own, that of a worker it told of, or of one that fits a loader."""
+        """Whose slot this is: the trainer's own, that of a worker it reported, or of one that fits a loader."""
         if (slot.pid, slot.start_ticks) in self._gone:
             return None
         if slot.worker == IN_PROCESS:
@@ -238,28 +243,28 @@ class LoaderTracker:
         return None
 
     def _listed(self, loader: _Loader, now_ns: int) -> list[LoaderWorker]:
-        """The workers whose turn it is."""
-        due = sorted(loader.workers.values(), key=lambda worker: (worker.turn, worker.number))[:WORKERS_LISTED]
+        """The workers that this window lists: those not listed for longest."""
+        due = sorted(loader.workers.values(), key=lambda worker: (worker.listed_window, worker.number))[:WORKERS_LISTED]
         for worker in due:
-            worker.turn = self._window
-        return sorted((worker.take(now_ns) for worker in due), key=lambda worker: worker.number)
+            worker.listed_window = self._window
+        return sorted((worker.take_record(now_ns) for worker in due), key=lambda worker: worker.number)
 
 
 def _parsed(text: str) -> _Loader | None:
-    """The loader that interned facts tell of; None when they are not whole."""
+    """The loader that interned facts describe; None when they are not whole."""
     try:
-        told = json.loads(text)
+        fields = json.loads(text)
         facts = LoaderFacts(
-            dataset=str(told["dataset"]),
-            kind="iterable" if told["kind"] == "iterable" else "map",
-            workers=int(told["workers"]),
-            prefetch=_whole(told["prefetch"]),
-            batch_size=_whole(told["batch"]),
-            pin_memory=bool(told["pin"]),
-            persistent=bool(told["persistent"]),
-            context=None if told["context"] is None else str(told["context"]),
+            dataset=str(fields["dataset"]),
+            kind="iterable" if fields["kind"] == "iterable" else "map",
+            workers=int(fields["workers"]),
+            prefetch=_whole(fields["prefetch"]),
+            batch_size=_whole(fields["batch"]),
+            pin_memory=bool(fields["pin"]),
+            persistent=bool(fields["persistent"]),
+            context=None if fields["context"] is None else str(fields["context"]),
         )
-        return _Loader(facts, int(told["n"]))
+        return _Loader(facts, int(fields["n"]))
     except (ValueError, KeyError, TypeError):
         return None
 

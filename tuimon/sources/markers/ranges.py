@@ -6,7 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from tuimon.agent.ring import layout
+from tuimon.agent.ring.layout import PLACE_SEPARATOR
 from tuimon.records import RangePlace, RangeTime
+from tuimon.sources.markers.loop_machine import Stretch
 from tuimon.sources.markers.range_places import RangePlaces
 from tuimon.sources.source_blocks import SourceBlocks
 
@@ -34,7 +36,7 @@ class _Sum:
 
 
 class RangeTracker:
-    """Follows push/pop and start/end; ``take`` gives the sums since the last call."""
+    """Follows push/pop and start/end; ``take_sums`` gives the sums since the last call."""
 
     def __init__(self, name_of: Callable[[int], str], blocks: SourceBlocks | None = None) -> None:
         self._name_of = name_of
@@ -45,7 +47,7 @@ class RangeTracker:
         self._awaiting: list[_Range] = []  # ended inside a stretch that has no label yet
         self._sums: dict[str, _Sum] = {}
 
-    def feed(self, time_ns: int, kind: int, flag: int, value: int) -> None:
+    def feed_marker(self, time_ns: int, kind: int, flag: int, value: int) -> None:
         """Take a RANGE_* marker."""
         if kind == layout.RANGE_PUSH:
             self._push(time_ns, value)
@@ -56,9 +58,12 @@ class RangeTracker:
         elif kind == layout.RANGE_END and (ended := self._started.pop(value, None)) is not None:
             self._end(ended, time_ns, flag)
 
-    def segment(self, label: str, start_ns: int, end_ns: int) -> None:
-        """A stretch of the thread's time got its phase."""
+    def add_stretch(self, stretch: Stretch) -> None:
+        """A stretch of the thread's time has got its phase."""
         if not (self._stack or self._awaiting or self._started):
+            return
+        label, start_ns, end_ns = stretch.label, stretch.begin_ns, stretch.end_ns
+        if start_ns == end_ns:
             return
         for open_range in (*self._stack, *self._started.values()):
             self._share(open_range, label, start_ns, end_ns)
@@ -70,7 +75,7 @@ class RangeTracker:
             else:
                 self._add(ended)
 
-    def take(self) -> list[RangeTime]:
+    def take_sums(self) -> list[RangeTime]:
         """Sums since the last call, by path."""
         out = [
             RangeTime(path, s.count, s.total_ns, max(s.by_phase, key=s.by_phase.__getitem__, default="other"))
@@ -84,7 +89,7 @@ class RangeTracker:
         return self._places.take()
 
     def _name(self, number: int) -> str:
-        return self._name_of(number).split("\x1f", 1)[0].replace("/", "\u2215")
+        return self._name_of(number).split(PLACE_SEPARATOR, 1)[0].replace("/", "\u2215")
 
     def _push(self, time_ns: int, number: int) -> None:
         self._depth += 1

@@ -1,18 +1,19 @@
-"""From phases to steps: what one turn of the user's loop is.
+"""From labelled time to steps: what one iteration of the user's loop is.
 
 Steps are found in this order: ``tuimon.step()``; from the first fetch after an update to the next such fetch; without
 a DataLoader from the end of one update to the end of the next; without a torch optimizer from backward to backward. An
 update is a run of optimizer steps with no fetch and no backward between them.
 
 The finder cuts time into *pieces*, each ending with an update, and decides how many pieces make a step. While it does
-not know the loop yet it holds them back for a few turns.
+not know the loop yet it holds a few of them back.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
+from tuimon.sources.markers.evaluation import EvaluationFinder, Times
 from tuimon.sources.markers.step import Step
 
 #: Updates without a fetch after which a loop no longer counts as driven by its DataLoader.
@@ -31,89 +32,83 @@ class Drive(Enum):
     API = "api"
 
 
-@dataclass(slots=True)
-class _Fetch:
-    """A fetch that may turn out to be training or evaluation."""
+class EndedSteps(NamedTuple):
+    """What has ended since it was last asked for: steps, and evaluation beside them."""
 
-    iterator: int
-    at: int  # index into the finder's log of time spent since the last backward
+    steps: list[Step]
+    eval_ns: int
+    eval_count: int  # batches
 
 
 class StepFinder:
-    """Implements ``phases.Loop``: finished steps gather in ``steps``; take and clear them."""
+    """Receives labelled time and the outermost boundaries of one thread from ``LoopMachine``, in order."""
 
     def __init__(self) -> None:
-        self.steps: list[Step] = []
         self.drive = Drive.UNKNOWN
-        self.eval_ns = 0  # time in evaluation since this was last cleared
-        self.eval_count = 0
+        self.cuts = 0  # pieces that have ended
         self.total_updates = 0
         self.total_backwards = 0
+        self._ended: list[Step] = []
+        self._eval_ns = 0
+        self._eval_count = 0
+        self._evaluation = EvaluationFinder()
         self._open = Step(whole=False)  # the piece being filled
         self._updated: Step | None = None  # a piece that has ended with an update, if no further optimizer follows
         self._pieces: list[Step] = []  # finished pieces of steps that are not finished
-        self._log: list[tuple[str, int]] = []  # time spent since the last backward or update, for taking back
-        self._fetches: dict[int, _Fetch] = {}
-        self._iter_at: int | None = None  # index into the log where workers began to be started
-        self._starts: dict[int, int] = {}  # that of iterators which have not been asked yet
-        self._evaluating: int | None = None  # iterator whose last iteration was evaluation
         self._batch_waiting = False  # a batch was fetched that no backward has used yet
         self._train_fetches = 0  # in a row, with fewer than _BARE_LIMIT pieces between them
         self._bare = 0  # pieces since the last one that trained on a fetched batch
         self._backwards_since_update = 0
         self._optimizer_seen = False
 
-    # -- phases.Loop
+    def take_ended(self) -> EndedSteps:
+        """Hand over the steps, and the evaluation, that have ended since the last call."""
+        ended = EndedSteps(self._ended, self._eval_ns, self._eval_count)
+        self._ended, self._eval_ns, self._eval_count = [], 0, 0
+        return ended
 
-    def spend(self, label: str, duration_ns: int) -> None:
-        """See ``phases.Loop``."""
+    def add_time(self, label: str, duration_ns: int) -> None:
+        """This much time was spent in one phase."""
         self._open.spend(label, duration_ns)
-        if len(self._log) < 4096:
-            self._log.append((label, duration_ns))
+        self._evaluation.add_time(label, duration_ns)
 
-    def iter_begins(self, time_ns: int) -> None:
+    def begin_iter(self, time_ns: int) -> None:
         """The start of workers after an update bounds a piece, like the fetch that follows."""
         self._close_at_fetch(time_ns)
-        self._iter_at = len(self._log)
+        self._evaluation.begin_iter()
 
-    def iter_ends(self, iterator: int) -> None:
-        """What starting its workers took belongs to its first fetch, should that be evaluation."""
-        at, self._iter_at = self._iter_at, None
-        if at is not None and iterator:
-            self._starts[iterator] = at
+    def end_iter(self, iterator: int) -> None:
+        """This iterator is ready to be fetched from; 0: there is none."""
+        self._evaluation.end_iter(iterator)
 
-    def fetch_begins(self, time_ns: int, iterator: int) -> None:
-        """A fetch after an update bounds a piece; a second fetch of one iterator without a backward was evaluation."""
+    def begin_fetch(self, time_ns: int, iterator: int) -> bool:
+        """A fetch after an update bounds a piece; returns whether it proves that the batch before was evaluated."""
         if self._close_at_fetch(time_ns):
             pass
         elif self._open.total_ns == 0 or self._fresh():
             self._open = Step()  # the stream begins with this fetch
-            self._forget_log()
-        previous = self._fetches.pop(iterator, None)
-        self._evaluating = None
-        if previous is not None:
-            self._evaluating = iterator
-            self._batch_waiting = False
-            self.eval_count += 1
-            self._take_back(previous.at)
-        self._fetches[iterator] = _Fetch(iterator, self._starts.pop(iterator, len(self._log)))
+            self._evaluation.forget_times()
+        evaluated = self._evaluation.begin_fetch(iterator)
+        if evaluated is None:
+            return False
+        self._batch_waiting = False
+        self._eval_count += 1
+        self._move_to_evaluation(evaluated)
+        return True
 
-    def fetch_ends(self, exhausted: bool) -> None:
+    def end_fetch(self, exhausted: bool) -> None:
         """A batch may train; an exhausted iterator that evaluated takes its last wait with it."""
-        if not exhausted:
+        if exhausted:
+            self._move_to_evaluation(self._evaluation.exhaust())
+        else:
             self._batch_waiting = True
-            return
-        if self._evaluating is not None and (fetch := self._fetches.get(self._evaluating)) is not None:
-            self._take_back(fetch.at)
-        self._fetches.clear()
 
-    def backward_begins(self, time_ns: int) -> None:
-        """A backward after an update without a fetch between them bounds a piece at the update's end."""
+    def begin_backward(self) -> None:
+        """A backward, also inside an optimizer's closure; without a fetch since the update it bounds a piece."""
         if self._updated is not None:
             self._updated.after_fetch = False
             self._close_piece(self._updated.end_ns)
-        self._forget_log()
-        self._fetches.clear()
+        self._evaluation.forget_all()
         self._open.backwards += 1
         self.total_backwards += 1
         self._backwards_since_update += 1
@@ -122,13 +117,13 @@ class StepFinder:
         if self._batch_waiting:
             self._train_on_batch()
 
-    def backward_ends(self, time_ns: int) -> None:
+    def end_backward(self, time_ns: int) -> None:
         """Where no torch optimizer is seen, a backward is the update."""
         if not self._optimizer_seen:
             self._end_update(time_ns)
 
-    def update_ends(self, time_ns: int) -> None:
-        """An optimizer step: one more of the same update, or a new one."""
+    def end_optimizer_step(self, time_ns: int) -> None:
+        """One more optimizer of the same update, or a new update."""
         if not self._optimizer_seen:
             self._optimizer_seen = True
             self._unite_accumulation()
@@ -138,7 +133,7 @@ class StepFinder:
         if self._updated is not None:
             self._updated.updates += 1
 
-    def step_ends(self, time_ns: int) -> None:
+    def end_step(self, time_ns: int) -> None:
         """``tuimon.step()`` overrules all."""
         self.drive = Drive.API
         if self._updated is not None:
@@ -148,6 +143,7 @@ class StepFinder:
             self._open.end_ns = time_ns
             self._pieces.append(self._open)
             self._open = Step()
+            self.cuts += 1
         self._emit_merged()
 
     def finish(self) -> None:
@@ -184,8 +180,7 @@ class StepFinder:
             self._updated.absorb(self._open)
         self._updated.end_ns = time_ns
         self._open = Step()
-        self._forget_log()
-        self._fetches.clear()
+        self._evaluation.forget_all()
 
     def _close_at_fetch(self, time_ns: int) -> bool:
         """Side work after the update belongs to the step before; whether there was an update."""
@@ -196,12 +191,6 @@ class StepFinder:
         self._close_piece(time_ns)
         return True
 
-    def _forget_log(self) -> None:
-        """Time that was spent until now is no longer to be taken back."""
-        self._log.clear()
-        self._starts.clear()
-        self._iter_at = None
-
     def _close_piece(self, end_ns: int) -> None:
         """The update is over: its piece is complete."""
         piece = self._updated
@@ -210,9 +199,10 @@ class StepFinder:
         if piece.after_fetch:
             piece.end_ns = end_ns
             self._open = Step()
-            self._forget_log()
+            self._evaluation.forget_times()
         self._updated = None
         self._pieces.append(piece)
+        self.cuts += 1
         if not piece.fetched:
             self._bare += 1
         self._settle()
@@ -272,7 +262,7 @@ class StepFinder:
         self._bare = 0
 
     def _emit_each(self) -> None:
-        self.steps.extend(piece for piece in self._pieces if piece.whole)
+        self._ended.extend(piece for piece in self._pieces if piece.whole)
         self._pieces = []
 
     def _emit_merged(self) -> None:
@@ -283,9 +273,8 @@ class StepFinder:
             self._pieces = [first]
         self._emit_each()
 
-    def _take_back(self, at: int) -> None:
-        """Time since ``at`` in the log was evaluation, not training."""
-        for label, duration_ns in self._log[at:]:
+    def _move_to_evaluation(self, times: Times) -> None:
+        """This much of the open piece was evaluation, not training."""
+        for label, duration_ns in times:
             self._open.spend(label, -duration_ns)
-            self.eval_ns += duration_ns
-        del self._log[at:]
+            self._eval_ns += duration_ns

@@ -1,4 +1,4 @@
-"""Turns of literal markers: what lies between boundaries, what breaks a turn, what is given up."""
+"""Timed steps of literal markers: what lies between boundaries, what breaks a step, what is given up."""
 
 import re
 
@@ -6,7 +6,8 @@ import pytest
 
 from tuimon.agent.ring import layout
 from tuimon.sources.gpu_clock.leads import Chain
-from tuimon.sources.gpu_clock.turns import TurnFinder
+from tuimon.sources.gpu_clock.timed_steps import TimedStepFinder
+from tuimon.sources.markers.loop_machine import LoopMachine
 
 _KINDS = {
     "fetch(": layout.FETCH_BEGIN,
@@ -24,62 +25,68 @@ class Play:
     """A script is of boundaries and the moments at which CPU and GPU came to them: ``fetch)=10``.
 
     After the moment: ``*`` the GPU had nothing to do, ``-`` there was no event, ``?`` it never happened; ``stop`` is
-    the end of an iterator; ``@2`` names an iterator or optimizer.
+    the end of an iterator; ``@2`` names an iterator or optimizer. A fetch without a beginning takes no time.
     """
 
     def __init__(self):
-        self.finder = TurnFinder()
+        self.machine = LoopMachine()
+        self.finder = TimedStepFinder()
         self.chain = Chain(0)
         self.number = layout.FIRST_EVENT - 1
 
     def __call__(self, script):
-        """The turns that are known after it."""
+        """The steps that are known after it."""
         tokens = script.split()
         events = [self._mark(*_TOKEN.fullmatch(token).groups()) for token in tokens]
-        for number, time, drained in filter(None, events):
-            boundary = self.finder.waiting(number)
+        for number, time, stream_idle in filter(None, events):
+            boundary = self.finder.pop_waiting(number)
             if boundary is not None:
-                boundary.meet(time, self.chain, drained)
-        return self.finder.take()
+                boundary.set_time(time, self.chain, stream_idle)
+        return self.finder.take_steps()
+
+    def _feed(self, time, kind, flag, value):
+        self.finder.add_stretch(self.machine.feed_marker(layout.Marker(time, kind, flag, 7, value)))
 
     def _mark(self, name, value, time, sign):
         time, value = int(time), int(value or 1)
+        if name in ("fetch)", "stop") and not list(self.machine.open_fetches()):
+            self._feed(time, layout.FETCH_BEGIN, 0, value)
         if name == "stop":
-            self.finder.boundary(time, layout.FETCH_END, 1, value)
+            self._feed(time, layout.FETCH_END, 1, value)
             return None
         kind = _KINDS[name]
         if kind == layout.FETCH_BEGIN or sign == "-":
-            self.finder.boundary(time, kind, 0, value)
+            self._feed(time, kind, 0, value)
             return None
         self.number = self.number + 1 if self.number < 0xFFFF else layout.FIRST_EVENT
-        self.finder.boundary(time, kind, self.number, value)
+        self._feed(time, kind, self.number, value)
         return None if sign == "?" else (self.number, time, sign == "*")
 
 
-def spans(turn):
-    """name -> span, idle, paced."""
+def spans(step):
+    """name -> span, idle, bound of further idle time."""
     sums = {}
-    for name, *times in turn.stretches():
+    for name, *times in step.stretches():
         sums[name] = tuple(a + b for a, b in zip(sums.get(name, (0, 0, 0)), times, strict=True))
     return {name: times for name, times in sums.items() if times[0]}
 
 
-def test_a_turn_of_a_gpu_that_is_never_idle():
-    (turn,) = Play()(f"{PLAIN} fetch)=90")
-    assert spans(turn) == {"forward": (10, 0, 0), "backward": (20, 0, 0), "optimizer": (10, 0, 0), "other": (40, 0, 0)}
+def test_a_step_of_a_gpu_that_is_never_idle():
+    (step,) = Play()(f"{PLAIN} fetch)=90")
+    assert spans(step) == {"forward": (10, 0, 0), "backward": (20, 0, 0), "optimizer": (10, 0, 0), "other": (40, 0, 0)}
 
 
 def test_a_gpu_that_has_nothing_to_do_at_the_end_of_a_fetch_has_waited_for_it():
-    (turn,) = Play()(f"{PLAIN} fetch)=90*")
-    assert spans(turn)["data"] == (25, 25, 0)
-    assert spans(turn)["other"] == (15, 0, 5)  # 50..60 on its own; 60..65 before the fetch
+    (step,) = Play()(f"{PLAIN} fetch)=90*")
+    assert spans(step)["data"] == (25, 25, 0)
+    assert spans(step)["other"] == (15, 0, 5)  # 50..60 on its own; 60..65 before the fetch
 
 
 def test_where_the_gpu_came_to_the_fetch_late_it_waited_for_less():
     play = Play()
     script = "fetch)=10 bwd(=20 bwd)=40 opt(=50 opt)=80 fetch(=65 fetch)=90*"  # the CPU's update ended before 65
-    (turn,) = play(script)
-    assert spans(turn)["data"] == (10, 10, 0)
+    (step,) = play(script)
+    assert spans(step)["data"] == (10, 10, 0)
 
 
 @pytest.mark.parametrize(
@@ -87,8 +94,8 @@ def test_where_the_gpu_came_to_the_fetch_late_it_waited_for_less():
 )
 def test_any_other_stretch_at_whose_end_the_gpu_waits_is_paced(end, name):
     script = f"{PLAIN} fetch)=90".replace(end.rstrip("*"), end)
-    (turn,) = Play()(script)
-    span, idle, paced = spans(turn)[name]
+    (step,) = Play()(script)
+    span, idle, paced = spans(step)[name]
     assert (idle, paced) == (0, span)
 
 
@@ -110,56 +117,63 @@ UPDATE = "opt(=0- opt)=0-"
         ),
         ("bwd(=0 bwd)=20 opt(=20 opt)=30 bwd(=50", "backward 20 optimizer 10 forward 20"),
         ("bwd(=0 bwd)=20 bwd(=50", "backward 20 forward 30"),
+        ("fetch)=0 bwd(=10 opt(=12- opt)=14- bwd)=20 fetch)=30", "forward 10 backward 10 other 10"),
     ],
 )
 def test_other_loops(script, expected):
-    (turn,) = Play()(script)
-    assert " ".join(f"{name} {span}" for name, (span, _, _) in spans(turn).items()) == expected
+    (step,) = Play()(script)
+    assert " ".join(f"{name} {span}" for name, (span, _, _) in spans(step).items()) == expected
 
 
 def test_a_second_batch_of_an_iterator_without_a_backward_was_evaluation():
     play = Play()
-    (turn,) = play(
+    (step,) = play(
         "fetch)=0 bwd(=10 bwd)=20 opt(=20 opt)=30 fetch)@9=40 fetch)@9=70 fetch)@9=100 stop@9=105 fetch)=120 "
         "bwd(=130 bwd)=140 opt(=140 opt)=150 fetch)=150"
     )[1:]
-    assert spans(turn)["eval"][0] == 80
-    assert spans(turn)["forward"][0] == 10
+    assert spans(step)["eval"][0] == 80
+    assert spans(step)["forward"][0] == 10
+
+
+def test_zipped_evaluation():
+    script = "fetch)@1=0 fetch)@2=10 fetch)@1=30 fetch)@2=40 bwd(=50 bwd)=60 opt(=60 opt)=70 fetch)@1=70"
+    (step,) = Play()(script)
+    assert spans(step)["eval"][0] == 30  # all but the first wait for the second loader
 
 
 def test_batches_of_two_loaders_in_one_step_are_no_evaluation():
-    (turn,) = Play()("fetch)@1=0 fetch)@2=10 bwd(=20 bwd)=30 opt(=30 opt)=40 fetch)@1=40")
-    assert "eval" not in spans(turn)
+    (step,) = Play()("fetch)@1=0 fetch)@2=10 bwd(=20 bwd)=30 opt(=30 opt)=40 fetch)@1=40")
+    assert "eval" not in spans(step)
 
 
-def test_turns_go_on_from_one_to_the_next():
+def test_steps_go_on_from_one_to_the_next():
     play = Play()
     assert len(play(f"{PLAIN} fetch)=90")) == 1
-    (turn,) = play("bwd(=100 bwd)=110 opt(=110 opt)=120 fetch)=120")
-    assert sum(stretch.span_ns for stretch in turn.stretches()) == 30
+    (step,) = play("bwd(=100 bwd)=110 opt(=110 opt)=120 fetch)=120")
+    assert sum(stretch.span_ns for stretch in step.stretches()) == 30
 
 
-def test_what_was_not_timed_separates_turns():
+def test_what_was_not_timed_separates_steps():
     play = Play()
     assert len(play(f"{PLAIN} fetch)=90 bwd(=95- bwd)=98- opt(=99- opt)=100- fetch(=101 fetch)=110-")) == 1
-    (turn,) = play(
+    (step,) = play(
         "bwd(=120- bwd)=130- opt(=130- opt)=140- fetch(=141 "
         + "fetch)=150 bwd(=160 bwd)=170 opt(=170 opt)=180 fetch)=190"
     )
-    assert turn.boundaries[0].time_ns == 150
+    assert step.boundaries[0].time_ns == 150
     assert play.finder.take_given_up() == 0
 
 
-def test_a_backward_that_was_not_timed_after_one_that_closed_a_turn():
+def test_a_backward_that_was_not_timed_after_one_that_closed_a_step():
     play = Play()
     assert len(play("bwd(=0 bwd)=20 bwd(=50 bwd)=60- bwd(=70- bwd)=80- bwd(=90- bwd)=95-")) == 1
-    (turn,) = play("bwd(=100 bwd)=110 bwd(=130")
-    assert spans(turn) == {"backward": (10, 0, 0), "forward": (20, 0, 0)}
+    (step,) = play("bwd(=100 bwd)=110 bwd(=130")
+    assert spans(step) == {"backward": (10, 0, 0), "forward": (20, 0, 0)}
 
 
 def test_what_is_nested_has_no_event_and_breaks_nothing():
-    (turn,) = Play()("fetch)=0 bwd(=10 bwd(=12- bwd)=14- bwd)=20 opt(@5=20 opt(@1=22- opt)@1=28- opt)@5=30 fetch)=30")
-    assert {name: span for name, (span, _, _) in spans(turn).items()} == {
+    (step,) = Play()("fetch)=0 bwd(=10 bwd(=12- bwd)=14- bwd)=20 opt(@5=20 opt(@1=22- opt)@1=28- opt)@5=30 fetch)=30")
+    assert {name: span for name, (span, _, _) in spans(step).items()} == {
         "forward": 10,
         "backward": 10,
         "optimizer": 10,
@@ -167,11 +181,11 @@ def test_what_is_nested_has_no_event_and_breaks_nothing():
 
 
 def test_an_update_that_raised_is_followed_by_another():
-    (turn,) = Play()(f"{UPDATE} fetch)=0 bwd(=10 bwd)=20 opt(@1=20 bwd(=30 bwd)=40 opt(@2=40 opt)@2=50 fetch)=50")
-    assert spans(turn)["backward"][0] == 20
+    (step,) = Play()(f"{UPDATE} fetch)=0 bwd(=10 bwd)=20 opt(@1=20 bwd(=30 bwd)=40 opt(@2=40 opt)@2=50 fetch)=50")
+    assert spans(step)["backward"][0] == 20
 
 
-def test_a_turn_without_one_of_its_times_is_given_up_when_a_later_one_is_known():
+def test_a_step_without_one_of_its_times_is_given_up_when_a_later_one_is_known():
     play = Play()
     assert play("fetch)=0 bwd(=10? bwd)=20 opt(=20 opt)=30 fetch)=30") == []
     assert play.finder.take_given_up() == 0
@@ -179,13 +193,13 @@ def test_a_turn_without_one_of_its_times_is_given_up_when_a_later_one_is_known()
     assert play.finder.take_given_up() == 1
 
 
-def test_a_turn_that_is_broken_off_is_given_up():
+def test_a_step_that_is_broken_off_is_given_up():
     play = Play()
     assert play("fetch)=0 bwd(=10 bwd)=20- opt(=20- opt)=30- fetch)=30-") == []
     assert play.finder.take_given_up() == 1
 
 
-def test_a_turn_in_two_counts_is_given_up():
+def test_a_step_in_two_counts_is_given_up():
     play = Play()
     play("fetch)=0 bwd(=10 bwd)=20")
     play.chain = Chain(0)
@@ -201,10 +215,10 @@ def test_numbers_begin_again():
     assert play.number == layout.FIRST_EVENT + 2
 
 
-def test_an_optimizer_that_is_no_longer_seen_bounds_no_turns():
+def test_an_optimizer_that_is_no_longer_seen_bounds_no_steps():
     play = Play()
     play("fetch)=0 bwd(=10 bwd)=20 opt(=20 opt)=30 fetch)=30-")
     for _ in range(1000):
         play("bwd(=40- bwd)=50-")
-    (turn,) = play("bwd(=60 bwd)=80 bwd(=90")
-    assert spans(turn) == {"backward": (20, 0, 0), "forward": (10, 0, 0)}
+    (step,) = play("bwd(=60 bwd)=80 bwd(=90")
+    assert spans(step) == {"backward": (20, 0, 0), "forward": (10, 0, 0)}

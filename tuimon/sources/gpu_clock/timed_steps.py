@@ -1,0 +1,176 @@
+"""Steps whose boundaries all have a time on the GPU: the GPU's times attach to the stretches of the loop.
+
+A timed step goes from the first batch or backward after an update to the next such boundary. Only steps with a time for
+each of their boundaries count: in the others a phase would be missing.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import NamedTuple
+
+from tuimon.agent.ring import layout
+from tuimon.records import BETWEEN
+from tuimon.sources.gpu_clock.leads import Chain
+from tuimon.sources.markers.loop_machine import Stretch
+
+#: Steps whose events may still come: a GPU is at most a thousand launches behind.
+_STEPS_WAITING = 64
+_EVENTS_WAITING = 4096
+#: With more boundaries it is no step (an evaluation within it).
+_BOUNDARIES_LIMIT = 2048
+#: The boundaries that may have an event.
+_TIMED = frozenset(
+    (layout.FETCH_END, layout.BACKWARD_BEGIN, layout.BACKWARD_END, layout.OPTIMIZER_BEGIN, layout.OPTIMIZER_END)
+)
+_BEGINS_STEP = frozenset((layout.FETCH_END, layout.BACKWARD_BEGIN))
+
+
+@dataclass(eq=False, slots=True)
+class TimedBoundary:
+    """A boundary that has an event, and the event's time once it is known."""
+
+    stretch: Stretch  # that it ends
+    evaluated: bool = False  # the batch before it was evaluated
+    gpu_ns: int | None = None  # on its GPU's clock
+    chain: Chain | None = None  # the count that ``gpu_ns`` is in
+    stream_idle: bool = False  # proved by a query when the event was recorded
+
+    @property
+    def kind(self) -> int:
+        """One of ``_TIMED``."""
+        return self.stretch.end.kind
+
+    @property
+    def time_ns(self) -> int:
+        """When the CPU came to it."""
+        return self.stretch.end_ns
+
+    def set_time(self, gpu_ns: int, chain: Chain, stream_idle: bool) -> None:
+        """The GPU has come to it."""
+        self.gpu_ns, self.chain, self.stream_idle = gpu_ns, chain, stream_idle
+
+
+class GpuStretch(NamedTuple):
+    """GPU time of one phase between two boundaries: see ``records.GpuPhase``."""
+
+    name: str
+    span_ns: int
+    idle_ns: int = 0
+    idle_bound_ns: int = 0  # at most so much more of it was idle
+
+
+@dataclass(slots=True)
+class TimedStep:
+    """The boundaries of a step, the first of the next included."""
+
+    boundaries: list[TimedBoundary] = field(default_factory=list)
+
+    @property
+    def chain(self) -> Chain | None:
+        """The count that all of it is in; None while, or where, there is none."""
+        chain = self.boundaries[0].chain
+        return chain if all(boundary.chain is chain for boundary in self.boundaries) else None
+
+    def stretches(self) -> list[GpuStretch]:
+        """What the GPU's time went to."""
+        return [stretch for before, after in pairwise(self.boundaries) for stretch in _between(before, after)]
+
+
+class TimedStepFinder:
+    """Feed it the stretches of one thread and the times of their events, in order."""
+
+    def __init__(self) -> None:
+        self._given_up = 0
+        self._pending: dict[int, TimedBoundary] = {}  # by number of its event
+        self._open: TimedStep | None = None
+        self._closed: deque[TimedStep] = deque()
+        self._evaluated = False  # the batch before was proved to be evaluated, since the last boundary
+
+    def add_stretch(self, stretch: Stretch) -> None:
+        """The next stretch of the thread; the boundary that ends it may have an event."""
+        self._evaluated |= stretch.evaluated
+        kind, flag = stretch.end.kind, stretch.end.flag
+        if kind not in _TIMED or (kind == layout.FETCH_END and layout.has_no_batch(flag)):
+            return
+        if layout.has_event(flag):
+            self._add_boundary(TimedBoundary(stretch, self._evaluated), flag)
+            self._evaluated = False
+        elif not stretch.nested:
+            self.interrupt()
+
+    def interrupt(self) -> None:
+        """What follows does not join on to what was."""
+        if self._open is not None and len(self._open.boundaries) > 1:
+            self._given_up += 1
+        self._open = None
+
+    def pop_waiting(self, number: int) -> TimedBoundary | None:
+        """The boundary that waits for the event with this number; once."""
+        return self._pending.pop(number, None)
+
+    def take_steps(self) -> list[TimedStep]:
+        """The steps whose times have become known since the last call."""
+        known = []
+        last_known = max((at for at, step in enumerate(self._closed) if step.chain is not None), default=-1)
+        for _ in range(max(last_known + 1, len(self._closed) - _STEPS_WAITING)):
+            step = self._closed.popleft()
+            if step.chain is not None:
+                known.append(step)
+            else:  # events are reported in their order: its own will not come
+                self._given_up += 1
+        return known
+
+    def take_given_up(self) -> int:
+        """How many steps will not become known, since the last call."""
+        given_up, self._given_up = self._given_up, 0
+        return given_up
+
+    def _add_boundary(self, boundary: TimedBoundary, number: int) -> None:
+        self._pending.pop(number, None)  # numbers come again
+        self._pending[number] = boundary
+        if len(self._pending) > _EVENTS_WAITING:
+            del self._pending[next(iter(self._pending))]
+        step, begins = self._open, boundary.kind in _BEGINS_STEP
+        if step is not None:
+            step.boundaries.append(boundary)
+            if begins and boundary.stretch.cut != step.boundaries[0].stretch.cut:
+                self._closed.append(step)
+                step = None
+            elif len(step.boundaries) > _BOUNDARIES_LIMIT:
+                self.interrupt()
+                return
+        if step is None:
+            self._open = TimedStep([boundary]) if begins else None
+
+
+def _between(before: TimedBoundary, after: TimedBoundary) -> Iterator[GpuStretch]:
+    """What the GPU did from one boundary to the next."""
+    span_ns = max(0, (after.gpu_ns or 0) - (before.gpu_ns or 0))
+    if after.kind == layout.FETCH_END:
+        yield from _fetched(before, after, span_ns)
+        return
+    label = after.stretch.label
+    name = "forward" if label == BETWEEN else label
+    yield GpuStretch(name, span_ns, idle_bound_ns=span_ns if after.stream_idle else 0)
+
+
+def _fetched(before: TimedBoundary, after: TimedBoundary, span_ns: int) -> Iterator[GpuStretch]:
+    """The evaluation of the batch before, or else the wait for this one.
+
+    During the fetch itself nothing is launched. A GPU that has nothing to do at its end has waited: for the fetch, and
+    if it waited longer, for what the CPU did before it. What was launched between the update and the fetch (averaged
+    weights) has no boundary of its own: where it ran on into the fetch, that much of it is taken for waiting.
+    """
+    if before.kind == layout.FETCH_END and after.evaluated:
+        yield GpuStretch("eval", span_ns, idle_bound_ns=span_ns if after.stream_idle else 0)
+    elif after.stream_idle:
+        opened = after.stretch.opened
+        wait_ns = 0 if opened is None else min(span_ns, after.time_ns - opened.time_ns)
+        yield GpuStretch("data", wait_ns, idle_ns=wait_ns)
+        yield GpuStretch("other", span_ns - wait_ns, idle_bound_ns=span_ns - wait_ns)
+    else:
+        yield GpuStretch("other", span_ns)

@@ -1,0 +1,68 @@
+"""Which of a thread's time was evaluation: fetched batches that no backward has used."""
+
+from __future__ import annotations
+
+#: Stretches remembered since the last backward or update; of a longer evaluation the rest is not taken back.
+_STRETCHES = 4096
+
+#: Stretches of time: label and ns.
+Times = list[tuple[str, int]]
+
+
+class EvaluationFinder:
+    """Remembers the time since the last backward or update, and says how much of it was evaluation.
+
+    A second fetch of one iterator without a backward shows that all time since its first fetch was evaluation.
+    """
+
+    def __init__(self) -> None:
+        self._times: Times = []
+        self._fetched: dict[int, int] = {}  # iterator -> index into the times where its last fetch began
+        self._iter_at: int | None = None  # index into the times where the open iter() began
+        self._started: dict[int, int] = {}  # that of iterators without a fetch yet
+        self._evaluating: int | None = None  # iterator whose last iteration was evaluation
+
+    def add_time(self, label: str, duration_ns: int) -> None:
+        """The next stretch."""
+        if len(self._times) < _STRETCHES:
+            self._times.append((label, duration_ns))
+
+    def begin_iter(self) -> None:
+        """Workers are being started."""
+        self._iter_at = len(self._times)
+
+    def end_iter(self, iterator: int) -> None:
+        """Starting its workers belongs to the iterator's first fetch, should that turn out to be evaluation."""
+        at, self._iter_at = self._iter_at, None
+        if at is not None and iterator:
+            self._started[iterator] = at
+
+    def begin_fetch(self, iterator: int) -> Times | None:
+        """The time that turns out to be evaluation; None where this fetch proves nothing."""
+        previous = self._fetched.pop(iterator, None)
+        evaluated = None if previous is None else self._pop_times(previous)
+        self._evaluating = None if previous is None else iterator
+        self._fetched[iterator] = self._started.pop(iterator, len(self._times))
+        return evaluated
+
+    def exhaust(self) -> Times:
+        """An iterator has come to its end: if it evaluated, its last wait was evaluation too."""
+        at = None if self._evaluating is None else self._fetched.get(self._evaluating)
+        self._fetched.clear()
+        return [] if at is None else self._pop_times(at)
+
+    def forget_times(self) -> None:
+        """Time until now can no longer turn out to be evaluation."""
+        self._times.clear()
+        self._started.clear()
+        self._iter_at = None
+
+    def forget_all(self) -> None:
+        """A backward or an update: what was fetched until now trained."""
+        self.forget_times()
+        self._fetched.clear()
+
+    def _pop_times(self, at: int) -> Times:
+        popped = self._times[at:]
+        del self._times[at:]
+        return popped

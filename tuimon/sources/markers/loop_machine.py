@@ -1,0 +1,254 @@
+"""The one place that cuts a training loop at its markers: labelled stretches of time, and steps made of them.
+
+Everything that needs a boundary of the loop (user ranges, DataLoaders, GPU times) attaches to the stretches; nothing
+else follows markers from begin to end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Literal, NamedTuple
+
+from tuimon.agent.ring import layout
+from tuimon.agent.ring.layout import Marker
+from tuimon.records import BETWEEN
+from tuimon.sources.markers.steps import StepFinder
+
+Event = Literal["start", "fetch", "end", "backward", "update"]
+
+#: (event before, event after) -> label of the stretch between them, outside every pair of markers; others: "other".
+_STRETCH: dict[tuple[Event, Event], str] = {
+    ("start", "backward"): BETWEEN,
+    ("fetch", "fetch"): "forward",
+    ("fetch", "backward"): "forward",
+    ("fetch", "update"): "forward",
+    ("end", "backward"): BETWEEN,
+    ("backward", "backward"): BETWEEN,
+    ("update", "backward"): BETWEEN,
+}
+#: What the trainer is assumed to be doing while the stretch is still open.
+_OPEN: dict[Event, str] = {
+    "fetch": "forward",
+    "backward": "other",
+    "update": BETWEEN,
+    "end": "other",
+    "start": "other",
+}
+
+#: Begin marker -> the phase inside the pair.
+_PHASE = {
+    layout.FETCH_BEGIN: "data",
+    layout.ITER_BEGIN: "data",
+    layout.BACKWARD_BEGIN: "backward",
+    layout.OPTIMIZER_BEGIN: "optimizer",
+}
+#: Begin marker -> the event it is for the stretch before it.
+_EVENT: dict[int, Event] = {
+    layout.FETCH_BEGIN: "fetch",
+    layout.ITER_BEGIN: "fetch",
+    layout.BACKWARD_BEGIN: "backward",
+    layout.OPTIMIZER_BEGIN: "update",
+}
+#: Begin marker -> open pairs that make a pair nested; fetches and iter() are nested in any.
+_NESTED_IN = {
+    layout.BACKWARD_BEGIN: (layout.BACKWARD_BEGIN,),
+    layout.OPTIMIZER_BEGIN: (layout.OPTIMIZER_BEGIN, layout.BACKWARD_BEGIN),
+}
+
+
+class OpenPhase(NamedTuple):
+    """The phase the thread is in now, and since when."""
+
+    name: str
+    since_ns: int
+
+
+class Stretch(NamedTuple):
+    """The time from one marker of a thread to the next; empty at the first marker."""
+
+    label: str  # a phase, or "between"
+    begin_ns: int
+    end: Marker
+    opened: Marker | None  # the begin marker of the pair that ``end`` closes
+    nested: bool  # ``end`` lies within a pair of its own kind, whose boundaries count instead of its own
+    evaluated: bool  # ``end`` proves that the batch before it was evaluated: no backward has used it
+    cut: int  # updates (and tuimon.step() calls) whose step had ended by ``end``
+
+    @property
+    def end_ns(self) -> int:
+        """When it ended."""
+        return self.end.time_ns
+
+
+#: A third of the time of ``Stretch(...)``: one is made of every marker.
+_stretch: Callable[[tuple[object, ...]], Stretch] = partial(tuple.__new__, Stretch)
+
+
+class LoopMachine:
+    """Turns the boundary markers of one thread, in order, into stretches and steps.
+
+    Inside a pair of markers the phase is theirs; nested pairs keep their own share. A stretch outside every pair is
+    labelled when its second marker arrives, by the events on either side (``_STRETCH``). Where these cannot tell data
+    preparation, forward pass and side work apart, it is called ``between``, and stack samples divide it later.
+
+    One step of a loop with a DataLoader, and the beginning of the next; times in ms:
+
+    >>> machine = LoopMachine()
+    >>> def feed(ms, kind, flag=0):
+    ...     stretch = machine.feed_marker(Marker(ms * 10**6, getattr(layout, kind), flag, 1, 1))
+    ...     print(f"{(stretch.end_ns - stretch.begin_ns) // 10**6} {stretch.label}, cut {stretch.cut}")
+    >>> feed(0, "FETCH_BEGIN")
+    0 other, cut 0
+    >>> feed(5, "FETCH_END")
+    5 data, cut 0
+    >>> feed(8, "BACKWARD_BEGIN")  # from a batch to its backward
+    3 forward, cut 0
+    >>> feed(12, "BACKWARD_END")
+    4 backward, cut 0
+    >>> feed(13, "OPTIMIZER_BEGIN")  # gradient clipping
+    1 other, cut 0
+    >>> feed(15, "OPTIMIZER_END")  # an update, if no further optimizer steps
+    2 optimizer, cut 0
+    >>> feed(16, "FETCH_BEGIN")  # a fetch after an update: the step ends
+    1 other, cut 1
+    >>> feed(21, "FETCH_END")
+    5 data, cut 1
+    >>> feed(24, "FETCH_BEGIN")  # a second batch without a backward: the first was evaluated, both stretches with it
+    3 forward, cut 1
+    >>> feed(25, "FETCH_END", layout.EXHAUSTED)
+    1 data, cut 1
+    >>> machine.steps.finish()  # the thread has ended; until then a single step could be half of one
+    >>> ended = machine.steps.take_ended()
+    >>> [(step.total_ns // 10**6, step.phases["data"] // 10**6) for step in ended.steps]
+    [(16, 5)]
+    >>> ended.eval_count, ended.eval_ns // 10**6  # and the fetch that found the end
+    (1, 9)
+    """
+
+    def __init__(self) -> None:
+        self.steps = StepFinder()
+        self._stack: list[Marker] = []  # the begin markers of open pairs, outermost first
+        self._before: Event = "start"
+        self._last_ns: int | None = None
+        self._closure_backwards = 0  # backwards inside the open optimizer step
+
+    @property
+    def open_phase(self) -> OpenPhase | None:
+        """The phase now; None before the first marker."""
+        if self._last_ns is None:
+            return None
+        name = _PHASE[self._stack[-1].kind] if self._stack else _OPEN[self._before]
+        return OpenPhase(name, self._last_ns)
+
+    def open_fetches(self) -> Iterator[Marker]:
+        """The begin markers of fetches under way."""
+        return (begin for begin in self._stack if begin.kind == layout.FETCH_BEGIN)
+
+    def feed_marker(self, marker: Marker) -> Stretch:
+        """The stretch that ends with this boundary (``layout.BOUNDARIES``) of the thread."""
+        if marker.kind in _PHASE:
+            return self._begin_pair(marker)
+        if marker.kind - 1 in _PHASE:
+            return self._end_pair(marker)
+        label = self._label_before("update")
+        begin_ns = self._add_time(label, marker.time_ns)
+        self.steps.end_step(marker.time_ns)
+        return _stretch((label, begin_ns, marker, None, False, False, self.steps.cuts))
+
+    def _begin_pair(self, marker: Marker) -> Stretch:
+        time_ns, kind, _, _, value = marker
+        stack, steps = self._stack, self.steps
+        if stack and self._is_abandoned(kind, value):
+            label = "optimizer"
+            begin_ns = self._add_time(label, time_ns)
+            stack.clear()
+            self._before = "update"
+            steps.end_optimizer_step(time_ns)
+        else:
+            label = self._label_before(_EVENT[kind])
+            begin_ns = self._add_time(label, time_ns)
+        nested = bool(stack) and self._is_nested(kind)
+        evaluated = False
+        if kind == layout.BACKWARD_BEGIN:
+            self._closure_backwards += 1
+            if not nested:  # reentrant checkpointing runs a backward inside the backward
+                steps.begin_backward()
+        elif kind == layout.OPTIMIZER_BEGIN:
+            if not self._is_open(kind):
+                self._closure_backwards = 0
+        elif nested:
+            pass
+        elif kind == layout.FETCH_BEGIN:
+            evaluated = steps.begin_fetch(time_ns, value)
+        else:
+            steps.begin_iter(time_ns)
+        stack.append(marker)
+        return _stretch((label, begin_ns, marker, None, nested, evaluated, steps.cuts))
+
+    def _end_pair(self, marker: Marker) -> Stretch:
+        stack, begin_kind = self._stack, marker.kind - 1
+        opened = None
+        if self._is_open(begin_kind):
+            label = _PHASE[stack[-1].kind]
+            while opened is None:  # anything still open inside has lost its end to an exception
+                top = stack.pop()
+                opened = top if top.kind == begin_kind else None
+        else:  # it began before the first marker, or its begin was overwritten
+            label = self._label_before("update" if begin_kind == layout.OPTIMIZER_BEGIN else "backward")
+        begin_ns = self._add_time(label, marker.time_ns)
+        if not stack:
+            self._end_outermost(marker)
+        nested = bool(stack) and self._is_nested(begin_kind)
+        return _stretch((label, begin_ns, marker, opened, nested, False, self.steps.cuts))
+
+    def _end_outermost(self, marker: Marker) -> None:
+        kind = marker.kind
+        if kind == layout.FETCH_END:
+            exhausted = layout.has_no_batch(marker.flag)
+            self._before = "end" if exhausted else "fetch"
+            self.steps.end_fetch(exhausted)
+        elif kind == layout.ITER_END:
+            self.steps.end_iter(marker.value)
+        elif kind == layout.BACKWARD_END:
+            self._before = "backward"
+            self.steps.end_backward(marker.time_ns)
+        else:
+            self._before = "update"
+            self.steps.end_optimizer_step(marker.time_ns)
+
+    def _is_abandoned(self, kind: int, value: int) -> bool:
+        """Whether an optimizer step that is still open has raised: its post-hook does not run then.
+
+        That is so when the same optimizer begins another step, or a batch is fetched straight from inside one.
+        """
+        if kind == layout.OPTIMIZER_BEGIN:
+            return any(begin.kind == kind and begin.value == value for begin in self._stack)
+        return _EVENT[kind] == "fetch" and self._stack[-1].kind == layout.OPTIMIZER_BEGIN
+
+    def _is_open(self, kind: int) -> bool:
+        stack = self._stack
+        return bool(stack) and (stack[-1].kind == kind or any(begin.kind == kind for begin in stack))
+
+    def _is_nested(self, kind: int) -> bool:
+        """Whether a pair is within an open one."""
+        around = _NESTED_IN.get(kind)
+        return around is None or any(begin.kind in around for begin in self._stack)
+
+    def _label_before(self, after: Event) -> str:
+        """What the time since the last marker was, now that the next one is known."""
+        if not self._stack:
+            return _STRETCH.get((self._before, after), "other")
+        kind = self._stack[-1].kind
+        if kind == layout.OPTIMIZER_BEGIN and after == "backward":
+            # a closure: before its first backward lies a forward pass; later ones share with the optimizer's own work
+            return "forward" if self._closure_backwards == 0 else BETWEEN
+        return _PHASE[kind]
+
+    def _add_time(self, label: str, time_ns: int) -> int:
+        """Count the time since the last marker; returns when that was."""
+        last_ns, self._last_ns = self._last_ns, time_ns
+        if last_ns is None or time_ns <= last_ns:
+            return time_ns
+        self.steps.add_time(label, time_ns - last_ns)
+        return last_ns
