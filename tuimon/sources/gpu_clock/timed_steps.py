@@ -60,7 +60,7 @@ class GpuStretch(NamedTuple):
     name: str
     span_ns: int
     idle_ns: int = 0
-    idle_bound_ns: int = 0  # at most so much more of it was idle
+    maybe_idle_ns: int = 0  # how much more of it may have been idle
 
 
 @dataclass(slots=True)
@@ -155,7 +155,7 @@ def _between(before: TimedBoundary, after: TimedBoundary) -> Iterator[GpuStretch
         return
     label = after.stretch.label
     name = "forward" if label == BETWEEN else label
-    yield GpuStretch(name, span_ns, idle_bound_ns=span_ns if after.stream_idle else 0)
+    yield GpuStretch(name, span_ns, maybe_idle_ns=span_ns if after.stream_idle else 0)
 
 
 def _fetched(before: TimedBoundary, after: TimedBoundary, span_ns: int) -> Iterator[GpuStretch]:
@@ -166,11 +166,11 @@ def _fetched(before: TimedBoundary, after: TimedBoundary, span_ns: int) -> Itera
     weights) has no boundary of its own: where it ran on into the fetch, that much of it is taken for waiting.
     """
     if before.kind == layout.FETCH_END and after.evaluated:
-        yield GpuStretch("eval", span_ns, idle_bound_ns=span_ns if after.stream_idle else 0)
+        yield GpuStretch("eval", span_ns, maybe_idle_ns=span_ns if after.stream_idle else 0)
     elif after.stream_idle:
         opened = after.stretch.opened
         wait_ns = 0 if opened is None else min(span_ns, after.time_ns - opened.time_ns)
         yield GpuStretch("data", wait_ns, idle_ns=wait_ns)
-        yield GpuStretch("other", span_ns - wait_ns, idle_bound_ns=span_ns - wait_ns)
+        yield GpuStretch("other", span_ns - wait_ns, maybe_idle_ns=span_ns - wait_ns)
     else:
         yield GpuStretch("other", span_ns)
