@@ -2,7 +2,7 @@
 
 from tests.session.records import frames, header, process, stacks, steps, threads
 from tuimon.records import Exit, Frame, Gpu, Notice
-from tuimon.session.samples.frames import FrameTable
+from tuimon.session.samples.frame_table import FrameTable
 from tuimon.session.session import Session
 
 
@@ -122,7 +122,7 @@ def test_the_end_is_kept():
 
 def test_a_comprehension_belongs_to_its_function():
     table = FrameTable()
-    table.add(0, [Frame("a.py", 3, "rows", "", True), Frame("a.py", 4, "<listcomp>", "", True)])
+    table.add_frames(0, [Frame("a.py", 3, "rows", "", True), Frame("a.py", 4, "<listcomp>", "", True)])
     assert table.user_place([0, 1]).function == "rows"
     assert table.user_place([0, 1]).line == 4
     assert table.user_place([1]).function == "<listcomp>"

@@ -13,8 +13,8 @@ from tuimon.session.rows import (
     ThreadRow,
     TorchMemoryRow,
 )
-from tuimon.session.samples.inferred import inferred_phases
-from tuimon.session.samples.window import HotSpots
+from tuimon.session.samples.inferred_phases import inferred_phases
+from tuimon.session.samples.process_samples import ProcessSamples
 from tuimon.session.sampling import Sampling
 from tuimon.session.steps import SplitShares, StepStats
 from tuimon.session.tables import Tables
@@ -149,7 +149,7 @@ class Session(Tables):
     def same_stack_s(self, pid: int, tid: int) -> float | None:
         """For how long, up to its latest window, a thread's samples have all shown one stack; None without samples."""
         hotspots = self._hotspots.get(pid)
-        return hotspots.same_stack_s(tid) if hotspots else None
+        return hotspots.threads.same_stack_s(tid) if hotspots else None
 
     def sampling(self) -> Sampling | None:
         """How well the training processes are sampled, and at what cost; None before the first window."""
@@ -169,7 +169,7 @@ class Session(Tables):
         """The latest thread figures of one process."""
         return self._threads.of(pid)
 
-    def hotspots(self, pid: int) -> HotSpots | None:
+    def hotspots(self, pid: int) -> ProcessSamples | None:
         """Stack samples of one process."""
         return self._hotspots.get(pid)
 

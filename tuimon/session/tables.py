@@ -27,8 +27,8 @@ from tuimon.session.gpu_time import GpuTimeTable
 from tuimon.session.loaders import LoaderTable
 from tuimon.session.machine import MachineTable
 from tuimon.session.processes import ProcessTable
-from tuimon.session.samples.frames import FrameTable
-from tuimon.session.samples.window import HotSpots
+from tuimon.session.samples.frame_table import FrameTable
+from tuimon.session.samples.process_samples import ProcessSamples
 from tuimon.session.sampling import GilTable, SamplerTable
 from tuimon.session.steps import StepStats
 from tuimon.session.threads import ThreadTable
@@ -47,7 +47,7 @@ class Tables:
         self.frames = FrameTable()
         self.machine = MachineTable()
         self._steps: dict[int, StepStats] = {}
-        self._hotspots: dict[int, HotSpots] = {}
+        self._hotspots: dict[int, ProcessSamples] = {}
         self._sampler = SamplerTable()
         self._gil = GilTable()
         self._processes = ProcessTable()
@@ -114,9 +114,9 @@ class Tables:
         begun = stats.first_step_s is not None
         stats.add_window(record)
         if record.range_places:
-            self._new_hotspots(record.pid).learn_ranges(record.range_places)
+            self._new_hotspots(record.pid).add_range_places(record.range_places)
         if not begun and stats.first_step_s is not None:
-            self._new_hotspots(record.pid).steps_begin(record.t - record.window_s)
+            self._new_hotspots(record.pid).leave_out_before(record.t - record.window_s)
 
     def _fold_threads(self, record: Threads) -> None:
         self._threads.add_threads(record)
@@ -124,14 +124,14 @@ class Tables:
 
     def _fold_stacks(self, record: Stacks) -> None:
         self._sampler.add_stacks(record)
-        self._new_hotspots(record.pid).add(record)
+        self._new_hotspots(record.pid).add_window(record)
 
     def _fold_frames(self, record: Frames) -> None:
-        self.frames.add(record.first, record.frames)
+        self.frames.add_frames(record.first, record.frames)
 
     def _fold_gpu_time(self, record: GpuTime | TorchMemory) -> None:
         stats = self._steps.get(record.pid)
         self._gpu_time.add_record(record, stats.first_step_s if stats else None)
 
-    def _new_hotspots(self, pid: int) -> HotSpots:
-        return self._hotspots.setdefault(pid, HotSpots(pid, self.frames))
+    def _new_hotspots(self, pid: int) -> ProcessSamples:
+        return self._hotspots.setdefault(pid, ProcessSamples(pid, self.frames))

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from tuimon.records import Process, ThreadCpu, Threads
 from tuimon.session.processes import LAST_MOMENT_S, ProcessTable
 from tuimon.session.rows import ThreadRow
-from tuimon.session.samples.window import HotSpots
+from tuimon.session.samples.process_samples import ProcessSamples
 from tuimon.session.sampling import GilTable
 
 INTRA_OP = "intra-op"
@@ -55,7 +55,7 @@ class ThreadTable:
         """The latest window of a process."""
         return self._latest.get(pid)
 
-    def rows(self, order: list[int], hotspots: Mapping[int, HotSpots], gil: GilTable) -> Iterator[ThreadRow]:
+    def rows(self, order: list[int], hotspots: Mapping[int, ProcessSamples], gil: GilTable) -> Iterator[ThreadRow]:
         """All threads, processes in ``order`` first; when the run is over, as they were in its last moment."""
         shown = self._shown()
         rest = [pid for pid in self._latest if pid not in order]
@@ -72,7 +72,7 @@ class ThreadTable:
         last_s = max(process.t for process in known.values())
         return {pid for pid in self._latest if known[pid].t >= last_s - LAST_MOMENT_S}
 
-    def rows_of(self, pid: int, hotspots: HotSpots | None, gil: GilTable) -> Iterator[ThreadRow]:
+    def rows_of(self, pid: int, hotspots: ProcessSamples | None, gil: GilTable) -> Iterator[ThreadRow]:
         """The threads of one process; its intra-op pool is one row."""
         latest = self._latest.get(pid)
         if latest is None:
@@ -90,9 +90,9 @@ class ThreadTable:
                 yield self._row(pid, folded, hotspots, gil, INTRA_OP)
 
     def _row(
-        self, pid: int, thread: ThreadCpu, hotspots: HotSpots | None, gil: GilTable, role: str | None = None
+        self, pid: int, thread: ThreadCpu, hotspots: ProcessSamples | None, gil: GilTable, role: str | None = None
     ) -> ThreadRow:
-        python_name = hotspots.thread_name(thread.tid) if hotspots else None
+        python_name = hotspots.threads.name_of(thread.tid) if hotspots else None
         return ThreadRow(
             pid=pid,
             tid=thread.tid,
@@ -102,7 +102,7 @@ class ThreadTable:
             ended=self._processes.has_ended(pid),
             state=thread.state,
             delay_ratio=thread.delay_ratio,
-            place=hotspots.place(thread.tid) if hotspots and thread.count == 1 else None,
+            place=hotspots.threads.place_of(thread.tid) if hotspots and thread.count == 1 else None,
             count=thread.count,
             gil_ratio=gil.ratio(pid, thread.tid) if thread.count == 1 else None,
         )
@@ -126,7 +126,7 @@ def _program(process: Process) -> str:
     return process.command[0].rpartition("/")[2] if process.command else "other"
 
 
-def intra_op_pool(latest: Threads, hotspots: HotSpots | None, cores: int | None) -> frozenset[int]:
+def intra_op_pool(latest: Threads, hotspots: ProcessSamples | None, cores: int | None) -> frozenset[int]:
     """Ids of the OpenMP or MKL threads of a training process; empty where that is not certain.
 
     They carry the name that the main thread had when it created them. Other native threads may too, so there must be
@@ -140,7 +140,7 @@ def intra_op_pool(latest: Threads, hotspots: HotSpots | None, cores: int | None)
         thread
         for thread in latest.threads
         if thread.tid != latest.pid
-        and hotspots.thread_name(thread.tid) is None
+        and hotspots.threads.name_of(thread.tid) is None
         and (thread.name in (main, "pt_main_thread") or _PYTHON.match(thread.name))
     ]
     total = sum(thread.count for thread in native)

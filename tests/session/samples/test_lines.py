@@ -4,7 +4,7 @@ from tests.session.samples import profiles
 from tests.session.samples.profiles import MAIN, PLACES
 from tests.session.samples.test_tree import table
 from tuimon.session.samples.classify import Sample
-from tuimon.session.samples.lines import LINES_LIMIT, line_table
+from tuimon.session.samples.hot_lines import LINES_LIMIT, line_table
 
 
 def of_session(**more):

@@ -7,13 +7,13 @@ from tests.session.samples import profiles
 from tests.session.samples.profiles import MAIN
 from tuimon.records import Frame
 from tuimon.session.samples.classify import Sample
-from tuimon.session.samples.frames import FrameTable
-from tuimon.session.samples.tree import CallTree, call_tree, own_part
+from tuimon.session.samples.frame_table import FrameTable
+from tuimon.session.samples.tree import CallTree, call_tree, program_part
 
 
 def table(*places):
     made = FrameTable()
-    made.add(0, frames(*places).frames)
+    made.add_frames(0, frames(*places).frames)
     return made
 
 
@@ -28,9 +28,9 @@ SMALL = table(
 
 def small():
     tree = CallTree()
-    tree.add([0, 1, 3], 30, SMALL, "data")
-    tree.add([0, 2, 4], 60, SMALL, "forward")
-    tree.add([0, 1], 10, SMALL, "data")
+    tree.add_stack([0, 1, 3], 30, SMALL, "data")
+    tree.add_stack([0, 2, 4], 60, SMALL, "forward")
+    tree.add_stack([0, 1], 10, SMALL, "data")
     return tree
 
 
@@ -71,7 +71,7 @@ def test_phase_of_a_node():
 
 def test_ids_are_the_same_in_the_next_tree():
     first, second = small(), CallTree()
-    second.add([0, 2, 4], 1, SMALL)
+    second.add_stack([0, 2, 4], 1, SMALL)
     known = {node.id: node.function for node in first.root.walk()}
     assert [known[node.id] for node in second.root.walk()] == ["all", "main", "loop", "fit"]
 
@@ -82,20 +82,20 @@ def test_hottest_path_ends_where_less_than_a_tenth_is_left():
     assert CallTree().hottest_path() == []
     thin = CallTree()
     for number in range(1, 12):
-        thin.add([0, number], 1, table(*(("a.py", n, f"f{n}") for n in range(12))))
+        thin.add_stack([0, number], 1, table(*(("a.py", n, f"f{n}") for n in range(12))))
     assert [node.function for node in thin.hottest_path()] == ["f0"]
 
 
 def test_equal_children_keep_their_order():
     one, other = CallTree(), CallTree()
-    one.add([1], 5, SMALL), one.add([4], 5, SMALL)
-    other.add([4], 5, SMALL), other.add([1], 5, SMALL)
+    one.add_stack([1], 5, SMALL), one.add_stack([4], 5, SMALL)
+    other.add_stack([4], 5, SMALL), other.add_stack([1], 5, SMALL)
     assert [n.function for n in one.root.ordered()] == [n.function for n in other.root.ordered()]
 
 
 def test_a_full_tree_counts_what_it_cuts():
     tree = CallTree(limit=3)
-    tree.add([0, 1, 3], 7, SMALL)
+    tree.add_stack([0, 1, 3], 7, SMALL)
     assert len(tree) == 3
     assert tree.cut == 7
     assert shape(tree)[-1] == (2, "loop", 7, 7)
@@ -105,7 +105,7 @@ def test_a_full_tree_counts_what_it_cuts():
 def test_recursion_of_thousands_of_frames():
     deep = table(("r.py", 1, "main"), ("r.py", 9, "again"))
     tree = CallTree()
-    tree.add([0] + [1] * 9_999, 3, deep)
+    tree.add_stack([0] + [1] * 9_999, 3, deep)
     depth = max(node.depth for node in tree.root.walk())
     assert depth == 10_000 > sys.getrecursionlimit()
     assert len(tree.hottest_path()) == 10_000
@@ -126,15 +126,15 @@ def test_a_forked_worker_begins_at_its_loop_and_our_hooks_are_left_out():
         ("/x/tuimon/agent/hooks.py", 63, "tuimon_fetch"),
         ("d.py", 2, "item", "", True),
     )
-    assert own_part([0, 1, 3], known) == [1, 3]
-    assert own_part([0, 2, 3], known) == [0, 3]
-    assert own_part([0, 2], known) == [0, 2]
-    assert own_part([], known) == []
+    assert program_part([0, 1, 3], known) == [1, 3]
+    assert program_part([0, 2, 3], known) == [0, 3]
+    assert program_part([0, 2], known) == [0, 2]
+    assert program_part([], known) == []
 
 
 def test_unknown_frames_are_counted_as_unknown():
     tree = CallTree()
-    tree.add([77], 2, FrameTable())
+    tree.add_stack([77], 2, FrameTable())
     assert shape(tree)[1] == (1, "?", 2, 2)
 
 

@@ -86,7 +86,7 @@ class Evidence:
             longest_step_ms=stats.run.quantile_ms(1.0) if stats is not None else None,
             worker_cpu_ratios=tuple(w.cpu_ratio for w in workers if w is not None and w.cpu_ratio is not None),
             same_stack_s=session.same_stack_s(self.pid, self.pid),
-            place=hotspots.place(self.pid) if hotspots is not None else None,
+            place=hotspots.threads.place_of(self.pid) if hotspots is not None else None,
         )
 
     # -- stack samples

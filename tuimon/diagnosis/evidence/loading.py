@@ -9,7 +9,7 @@ from typing import NamedTuple
 from tuimon.diagnosis.evidence.lines import HotFunction, hottest_function, merged_lines
 from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, ThreadSamples, thread_samples
 from tuimon.session.rows import HotLine, LoaderRow
-from tuimon.session.samples.window import HotSpots
+from tuimon.session.samples.process_samples import ProcessSamples
 from tuimon.session.session import Session
 from tuimon.torch_code import COLLATE_HOOK
 
@@ -87,7 +87,7 @@ def own_collate_share(loader: LoaderRow | None, data: ThreadSamples) -> float | 
     return data.share_where(lambda sample: sample.calls("collate"))
 
 
-def _collate_share(loader: LoaderRow | None, spots: Sequence[HotSpots]) -> float | None:
+def _collate_share(loader: LoaderRow | None, spots: Sequence[ProcessSamples]) -> float | None:
     rows = loader.worker_rows if loader is not None else ()
     items, collate = _mean([w.items_ms for w in rows]), _mean([w.collate_ms for w in rows])
     if items is not None and collate is not None and items + collate > 0:

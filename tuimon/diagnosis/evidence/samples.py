@@ -11,9 +11,9 @@ from tuimon.diagnosis.threshold import Threshold
 from tuimon.records import Frame, Place
 from tuimon.session.samples.activity import Activity, activity_of
 from tuimon.session.samples.classify import Sample
-from tuimon.session.samples.frames import FrameTable
+from tuimon.session.samples.frame_table import FrameTable
+from tuimon.session.samples.process_samples import ProcessSamples
 from tuimon.session.samples.stack_phase import FrameKind
-from tuimon.session.samples.window import HotSpots
 
 MIN_SAMPLES = Threshold(
     10,
@@ -89,7 +89,7 @@ class ThreadSamples:
         return sum(stack.count for stack in self.stacks if matches(stack)) / self.total
 
 
-def thread_samples(hotspots: HotSpots | None, tid: int, table: FrameTable) -> ThreadSamples:
+def thread_samples(hotspots: ProcessSamples | None, tid: int, table: FrameTable) -> ThreadSamples:
     """The samples of one thread; none where its process is not sampled."""
     return resolved(hotspots.samples_of(tid) if hotspots else (), table)
 

@@ -6,12 +6,13 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 from tuimon.records import Frame, RangePlace
-from tuimon.session.samples.frames import FrameTable
+from tuimon.session.samples.frame_table import FrameTable
 
 #: What a filter by a user range begins with, where a filter by a phase is its bare name.
 RANGE = "range:"
+#: How many ranges of a process, and places of each, are held: names or places made in a loop must not fill memory.
 _PATHS = 128
-_PLACES_A_PATH = 8
+_PLACES_PER_PATH = 8
 
 
 class RangeJoin:
@@ -25,13 +26,13 @@ class RangeJoin:
         """The ranges whose place is known."""
         return tuple(self._places)
 
-    def learn(self, places: Iterable[RangePlace]) -> bool:
-        """Take places; whether any was new."""
+    def add_places(self, places: Iterable[RangePlace]) -> bool:
+        """Add places; whether any was new."""
         before = sum(map(len, self._places.values()))
         for place in places:
             if place.path in self._places or len(self._places) < _PATHS:
                 known = self._places.setdefault(place.path, [])
-                if place not in known and len(known) < _PLACES_A_PATH:
+                if place not in known and len(known) < _PLACES_PER_PATH:
                     known.append(place)
         if sum(map(len, self._places.values())) == before:
             return False
@@ -39,7 +40,10 @@ class RangeJoin:
         return True
 
     def ranges_of(self, stack: Sequence[int], frames: FrameTable) -> tuple[str, ...]:
-        """Paths of the ranges that a stack (frame ids, root first) was sampled in, outer ones first."""
+        """Paths of the ranges that a stack (frame ids, root first) was sampled in, outer ones first.
+
+        A range holds a stack if one of its frames lies within the range's place, inside the range around it.
+        """
         if not self._places:
             return ()
         listed = [frames[number] for number in stack]
@@ -53,7 +57,7 @@ class RangeJoin:
         return tuple(depths)
 
     def _nearest_known(self, path: str) -> str | None:
-        """The innermost range around this one whose place is known; of others nothing can be asked."""
+        """The innermost range around this one whose place is known."""
         return next((outer for outer in _around(path) if outer in self._places), None)
 
     def _depth(self, path: str, listed: Sequence[Frame], start: int) -> int | None:

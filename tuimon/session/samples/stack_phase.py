@@ -1,4 +1,4 @@
-"""Which phase a stack was sampled in, told by its frames alone (the join by place)."""
+"""Which phase a stack was sampled in, by its frames alone (the join by place)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tuimon.torch_code import (
     is_optimizer_step,
 )
 
-#: ``rest``: in none of the marked boundaries and in no module; the loop's own lines decide (see ``hotspots``).
+#: ``rest``: in none of the marked boundaries and in no module; the loop's own lines decide (see ``loop_lines``).
 StackPhase = Literal["data", "forward", "backward", "optimizer", "rest"]
 FrameKind = Literal["fetch", "backward", "optimizer", "module", "import", "none"]
 
@@ -28,7 +28,7 @@ _BOUNDARIES: tuple[tuple[FrameKind, Callable[[str, str], bool]], ...] = (
 
 
 def frame_kind(frame: Frame) -> FrameKind:
-    """What a frame of torch, of our hooks or of the import system says about the phase."""
+    """Which boundary of the training loop a frame of torch or of our hooks is; ``import`` for the import system."""
     if is_import_system(frame.file) or is_optimizer_import(frame.file, frame.function):
         return "import"
     return next((kind for kind, holds in _BOUNDARIES if holds(frame.file, frame.function)), "none")

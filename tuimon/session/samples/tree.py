@@ -1,4 +1,4 @@
-"""The call tree of stack samples: one model that is shown as a tree and as an icicle."""
+"""The call tree of stack samples: one model, shown as a tree and as an icicle."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 
 from tuimon.records import Frame, Place
 from tuimon.session.samples.classify import Sample
-from tuimon.session.samples.frames import FrameTable
+from tuimon.session.samples.frame_table import FrameTable
 from tuimon.torch_code import is_agent_file, is_module_call, is_worker_loop
 
+#: How many nodes a tree may have; samples beyond are cut at their caller.
 NODES_LIMIT = 20_000
 
 
@@ -109,8 +110,8 @@ class CallTree:
     def __len__(self) -> int:
         return len(self._nodes)
 
-    def add(self, stack: Sequence[int], count: int, frames: FrameTable, phase: str = "none") -> None:
-        """Count a stack of frame ids, root first."""
+    def add_stack(self, stack: Sequence[int], count: int, frames: FrameTable, phase: str = "none") -> None:
+        """Add ``count`` samples of a stack (frame ids, root first)."""
         node = self.root
         node.total += count
         node.phases[phase] += count
@@ -164,12 +165,12 @@ def call_tree(
     tree = CallTree(limit)
     for sample in samples:
         if sample.lies_in(phase):
-            tree.add(own_part(sample.stack, frames), sample.count, frames, sample.phase)
+            tree.add_stack(program_part(sample.stack, frames), sample.count, frames, sample.phase)
     return tree
 
 
-def own_part(stack: list[int], frames: FrameTable) -> list[int]:
-    """A stack as its program knows it.
+def program_part(stack: list[int], frames: FrameTable) -> list[int]:
+    """The part of a stack that the program itself put there.
 
     Without what a forked DataLoader worker inherited from the trainer (its own part begins at its loop), without the
     frame that torch puts between a module's call and its ``forward``, and without those of our hooks; the innermost

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from tuimon.records import PHASES, Frame, Record, Stacks, Threads
-from tuimon.session.samples.classify import Sample, classify
+from tuimon.session.samples.classify import Sample, classify_samples
 from tuimon.session.samples.range_join import RANGE
 from tuimon.session.session import Session
 
@@ -76,7 +76,7 @@ def _of_part(counts: _Counts, part: str | None, session: Session, pid: int) -> I
 
 def _classified(counts: _Counts, session: Session, pid: int) -> list[Sample]:
     hotspots = session.hotspots(pid)
-    return classify(counts, session.frames, hotspots.join if hotspots else None)
+    return classify_samples(counts, session.frames, hotspots.join if hotspots else None)
 
 
 def _lies_in(sample: Sample, part: str) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 from tuimon.errors import TuimonError
 from tuimon.session.rows import GpuRow, PhaseTable, ThreadRow
-from tuimon.session.samples.frames import FrameTable
+from tuimon.session.samples.frame_table import FrameTable
 from tuimon.session.session import Session
 from tuimon.session.steps import STACKED
 from tuimon.views import format as shown

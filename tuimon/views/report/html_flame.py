@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from tuimon.session.samples.process_samples import ProcessSamples
 from tuimon.session.samples.tree import CallTree, Node, call_tree
-from tuimon.session.samples.window import HotSpots
 from tuimon.session.session import Session
 from tuimon.views.format import count, percent, place
 
@@ -58,6 +58,6 @@ def _box(node: Node, left: float, share: float) -> Box:
     return Box(node.depth - 1, left, share, label, title, node.phase() or "other", node.user)
 
 
-def _main_tid(hotspots: HotSpots, pid: int) -> int:
+def _main_tid(hotspots: ProcessSamples, pid: int) -> int:
     tids = hotspots.tids()
     return pid if pid in tids or not tids else tids[0]

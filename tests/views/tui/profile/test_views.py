@@ -9,8 +9,8 @@ from tests.session.samples import profiles
 from tests.session.samples.profiles import MAIN
 from tests.session.samples.test_tree import table
 from tuimon.session.samples.classify import Sample
-from tuimon.session.samples.profile import Profile
 from tuimon.session.samples.range_join import RANGE
+from tuimon.session.samples.sample_profile import SampleProfile
 from tuimon.session.samples.tree import CallTree
 from tuimon.session.scope import Scope
 from tuimon.views.tui.drawing.lines import cells, text_of
@@ -25,13 +25,13 @@ SIZES = [(36, 6), (76, 18), (116, 30), (196, 50)]
 
 
 def of(*samples, places=profiles.PLACES):
-    return Profile(samples, table(*places))
+    return SampleProfile(samples, table(*places))
 
 
 @pytest.fixture
 def trainer():
     session = profiles.session(2)
-    return Profile(Scope(MAIN, MAIN, "main").samples(session), session.frames)
+    return SampleProfile(Scope(MAIN, MAIN, "main").samples(session), session.frames)
 
 
 HOSTILE = of(
@@ -171,7 +171,7 @@ def test_cursor_and_folding_survive_new_samples(trainer):
     before = view.cursor.selected(trainer.tree(None)).function
     assert before == "forward"
     session = profiles.session(4)
-    later = Profile(Scope(MAIN, MAIN, "main").samples(session), session.frames)
+    later = SampleProfile(Scope(MAIN, MAIN, "main").samples(session), session.frames)
     rows = view.draw(later, None, 116, 20)
     assert view.cursor.selected(later.tree(None)).function == before
     assert rows[6][0].role.endswith("cursor")

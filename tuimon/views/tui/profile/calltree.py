@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
 
-from tuimon.session.samples.profile import Profile
+from tuimon.session.samples.sample_profile import SampleProfile
 from tuimon.session.samples.tree import CallTree, Node
 from tuimon.views.format import percent, place, plain
 from tuimon.views.tui.drawing.charts import bar
@@ -101,7 +101,7 @@ class TreeView:
         self._rows: list[Node] = []
         self._top = 0
 
-    def draw(self, profile: Profile, phase: str | None, width: int, height: int) -> list[Line]:
+    def draw(self, profile: SampleProfile, phase: str | None, width: int, height: int) -> list[Line]:
         """Exactly ``height`` lines."""
         tree = self._tree = profile.tree(phase)
         self.cursor.begin(tree)

@@ -6,8 +6,8 @@ from itertools import chain
 from typing import Literal
 
 from tuimon.records import PHASES
-from tuimon.session.samples.profile import Profile
 from tuimon.session.samples.range_join import RANGE
+from tuimon.session.samples.sample_profile import SampleProfile
 from tuimon.session.scope import Scope
 from tuimon.views.format import count, percent, plain
 from tuimon.views.tui.drawing.lines import Line, Span, cells, clip, justified, line
@@ -22,7 +22,7 @@ MODES: tuple[tuple[str, Mode, str], ...] = (
 FILTERS: tuple[str | None, ...] = (None, *(name for name in PHASES if name != "eval"))
 
 
-def filters(profile: Profile) -> tuple[str | None, ...]:
+def filters(profile: SampleProfile) -> tuple[str | None, ...]:
     """What ``f`` goes through: all, the phases, the user's ranges."""
     evaluation = ("eval",) if profile.phases["eval"] else ()
     return (*FILTERS, *evaluation, *(RANGE + path for path in sorted(profile.ranges)))
@@ -41,7 +41,7 @@ def tabs_line(mode: Mode, who: str, samples: int, width: int) -> Line:
     return justified(spans, clip(right, max(width - cells(spans) - 1, 10)), width)
 
 
-def phases_line(profile: Profile, part: str | None, width: int) -> Line:
+def phases_line(profile: SampleProfile, part: str | None, width: int) -> Line:
     """The phases with their shares of these samples; the one that is shown alone is marked."""
     tight = width < 90
     spans: list[Span] = [Span(" f", "key bold"), Span(" " if tight else "  ")]
@@ -51,7 +51,7 @@ def phases_line(profile: Profile, part: str | None, width: int) -> Line:
     return clip(spans, width)
 
 
-def ranges_line(profile: Profile, part: str | None, width: int) -> Line:
+def ranges_line(profile: SampleProfile, part: str | None, width: int) -> Line:
     """The user's ranges with their shares; those before the one that is shown alone go where there is no room."""
     tight = width < 90
     listed = [name for name in filters(profile) if name is not None and name.startswith(RANGE)]
@@ -64,7 +64,9 @@ def ranges_line(profile: Profile, part: str | None, width: int) -> Line:
     return clip([label, *([Span("… ", "dim")] if first else []), *chain(*choices[first:])], width)
 
 
-def _choice(text: str, role: str, profile: Profile, name: str | None, part: str | None, tight: bool) -> list[Span]:
+def _choice(
+    text: str, role: str, profile: SampleProfile, name: str | None, part: str | None, tight: bool
+) -> list[Span]:
     share = f" {percent(profile.count(name) / profile.samples)}" if name and profile.samples else ""
     if tight:
         share = share.replace(" %", "%")
@@ -94,7 +96,7 @@ def part_text(part: str) -> str:
     return f"the range {plain(part.removeprefix(RANGE))}" if part.startswith(RANGE) else part
 
 
-def empty_lines(profile: Profile, phase: str | None) -> list[Line]:
+def empty_lines(profile: SampleProfile, phase: str | None) -> list[Line]:
     """Why there is nothing to show, and what to press."""
     if profile.samples and phase is not None and not profile.has_phases:
         why = "phases are of a training process: these threads have none"

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from rich.cells import cell_len
 
-from tuimon.session.samples.lines import LineShare, LineTable
-from tuimon.session.samples.profile import Profile
+from tuimon.session.samples.hot_lines import LineShare, LineTable
+from tuimon.session.samples.sample_profile import SampleProfile
 from tuimon.views.format import code, percent, place, plain
 from tuimon.views.tui.drawing.charts import bar
 from tuimon.views.tui.drawing.lines import Line, Span, clipped, column, filled, line, with_cursor
@@ -114,7 +114,7 @@ class LinesView:
         self._cursor: RowCursor[tuple[str, int, str]] = RowCursor()
         self._rows: list[LineShare] = []
 
-    def draw(self, profile: Profile, phase: str | None, width: int, height: int, *, on_gpu: bool) -> list[Line]:
+    def draw(self, profile: SampleProfile, phase: str | None, width: int, height: int, *, on_gpu: bool) -> list[Line]:
         """Exactly ``height`` lines."""
         table = profile.lines(phase, libraries=self.libraries)
         self._rows = sorted_lines(table, SORTS[self.sort])

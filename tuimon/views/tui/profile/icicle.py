@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from rich.cells import cell_len
 
-from tuimon.session.samples.profile import Profile
+from tuimon.session.samples.sample_profile import SampleProfile
 from tuimon.session.samples.tree import CallTree, Node
 from tuimon.views.format import percent, plain
 from tuimon.views.tui.drawing.lines import Line, Span, column, filled
@@ -110,7 +110,7 @@ class IcicleView:
         self._rows: Rows = []
         self._top = 0
 
-    def draw(self, profile: Profile, phase: str | None, width: int, height: int) -> list[Line]:
+    def draw(self, profile: SampleProfile, phase: str | None, width: int, height: int) -> list[Line]:
         """Exactly ``height`` lines."""
         tree = self._tree = profile.tree(phase)
         self.cursor.begin(tree)

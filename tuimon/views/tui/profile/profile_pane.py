@@ -10,7 +10,7 @@ from textual.events import Click
 from textual.message import Message
 
 from tuimon.session.rows import ThreadRow
-from tuimon.session.samples.profile import Profile
+from tuimon.session.samples.sample_profile import SampleProfile
 from tuimon.session.scope import EXTENTS, Scope, newest, same_role
 from tuimon.views.tui.drawing.lines import Line, Span
 from tuimon.views.tui.drawing.moving import MOVE_KEYS, Moving
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 class ProfilePicture(NamedTuple):
     """The samples of a scope."""
 
-    profile: Profile  # the same object as long as no new sample came
+    profile: SampleProfile  # the same object as long as no new sample came
     who: str
     on_gpu: bool
 
@@ -59,7 +59,7 @@ class ProfilePane(Moving, Pane[ProfilePicture]):
         self._session: Session | None = None
         self._duty_cycle = DutyCycle()
         self._made_from: tuple[object, ...] | None = None  # what ``_profile`` was made from
-        self._profile: Profile | None = None
+        self._profile: SampleProfile | None = None
 
     @property
     def wheel_rows(self) -> int:
@@ -97,7 +97,7 @@ class ProfilePane(Moving, Pane[ProfilePicture]):
         made_from = (scope, newest(session, scope))
         if self._profile is None or made_from != self._made_from:
             self._made_from = made_from
-            self._profile = Profile(scope.samples(session), session.frames)
+            self._profile = SampleProfile(scope.samples(session), session.frames)
         process = session.process(scope.pid)
         alike = same_role(session.threads(), scope) if scope.extent == "role" else 0
         return ProfilePicture(self._profile, who_text(scope, alike), bool(process and process.gpu_uuids))
@@ -127,7 +127,7 @@ class ProfilePane(Moving, Pane[ProfilePicture]):
         every = " · every line by itself" if self.views.mode == "lines" and self.views.lines.libraries else ""
         return (Span("Where the time goes", "text bold"), Span(f" · last 30 s{every} · Esc closes", "dim"))
 
-    def _samples(self) -> Profile | None:
+    def _samples(self) -> SampleProfile | None:
         return self.picture.profile if self.picture is not None else None
 
     # -- keys

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tuimon.session.samples.profile import Profile
+from tuimon.session.samples.sample_profile import SampleProfile
 from tuimon.views.tui.drawing.lines import Line
 from tuimon.views.tui.profile.calltree import TreeView
 from tuimon.views.tui.profile.header import FILTERS, Mode, filters
@@ -28,7 +28,7 @@ class SampleViews:
         cursor = TreeCursor()
         self.tree, self.icicle = TreeView(cursor), IcicleView(cursor)
 
-    def draw(self, profile: Profile, width: int, height: int, *, on_gpu: bool) -> list[Line]:
+    def draw(self, profile: SampleProfile, width: int, height: int, *, on_gpu: bool) -> list[Line]:
         """Exactly ``height`` lines of the view that is shown."""
         match self.mode:
             case "lines":
@@ -51,7 +51,7 @@ class SampleViews:
         """Put the cursor on what lies there; whether it stood there already."""
         return self._shown().click(x, y)
 
-    def move_sideways(self, step: int, profile: Profile | None) -> None:
+    def move_sideways(self, step: int, profile: SampleProfile | None) -> None:
         """Select the next phase; fold or unfold; move to the neighbour in the row."""
         match self.mode:
             case "lines":
@@ -61,7 +61,7 @@ class SampleViews:
             case "icicle":
                 self.icicle.sideways(step)
 
-    def enter(self, profile: Profile | None) -> None:
+    def enter(self, profile: SampleProfile | None) -> None:
         """Show the line in the tree; fold or unfold; zoom in."""
         match self.mode:
             case "lines":
@@ -75,7 +75,7 @@ class SampleViews:
         """Zoom out of the icicle by one step; False where nothing is zoomed."""
         return self.mode == "icicle" and self.icicle.zoom_out()
 
-    def select_phase(self, step: int, profile: Profile | None) -> None:
+    def select_phase(self, step: int, profile: SampleProfile | None) -> None:
         """Show only the samples of the next phase or user range."""
         choices = filters(profile) if profile is not None else FILTERS
         at = choices.index(self.phase) if self.phase in choices else 0  # a range may have left the last 30 s
@@ -90,7 +90,7 @@ class SampleViews:
         """Sort the lines by their own or their total share."""
         self.lines.sort = (self.lines.sort + 1) % len(SORTS)
 
-    def _show_line_in_tree(self, profile: Profile | None) -> None:
+    def _show_line_in_tree(self, profile: SampleProfile | None) -> None:
         row = self.lines.selected()
         if row is None or profile is None:
             return

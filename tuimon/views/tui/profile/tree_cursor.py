@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tuimon.session.samples.lines import LineShare
+from tuimon.session.samples.hot_lines import LineShare
 from tuimon.session.samples.tree import CallTree, Node
 
 Trail = tuple[int, ...]  # ids from the root's child to a node

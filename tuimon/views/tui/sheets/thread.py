@@ -10,7 +10,7 @@ from textual.worker import Worker, WorkerState
 
 from tuimon.records import Frame
 from tuimon.session.rows import ThreadRow
-from tuimon.session.samples.tree import own_part
+from tuimon.session.samples.tree import program_part
 from tuimon.views.format import duration, percent, place, plain
 from tuimon.views.tui.drawing.lines import Line, Span, column, line, paragraph
 from tuimon.views.tui.panes.thread_rows import thread_lines
@@ -38,11 +38,11 @@ class LatestStack(NamedTuple):
 def latest_stack(session: Session, row: ThreadRow) -> LatestStack | None:
     """The latest stack of a thread; None where no sample is known."""
     hotspots = session.hotspots(row.pid)
-    found = hotspots.stack(row.tid) if hotspots is not None else None
+    found = hotspots.threads.stack_of(row.tid) if hotspots is not None else None
     if found is None:
         return None
     numbers, share = found
-    frames = [session.frames[number] for number in own_part(numbers, session.frames)]
+    frames = [session.frames[number] for number in program_part(numbers, session.frames)]
     return LatestStack(tuple(reversed(frames)), share, session.same_stack_s(row.pid, row.tid))
 
 

@@ -1,4 +1,4 @@
-"""Hot lines: own and total share of each line of code, and what was being done there."""
+"""Hot lines: own and total share of each line of code, and what the thread was doing there."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from typing import NamedTuple
 from tuimon.records import Frame, Place
 from tuimon.session.samples.activity import Activity, activity_of
 from tuimon.session.samples.classify import Sample
-from tuimon.session.samples.frames import FrameTable
-from tuimon.session.samples.tree import own_part
+from tuimon.session.samples.frame_table import FrameTable
+from tuimon.session.samples.tree import program_part
 from tuimon.torch_code import is_package_file
 
+#: How many lines a table lists, those with most own samples.
 LINES_LIMIT = 500
 
 
 class LineShare(NamedTuple):
-    """One line and its part of the samples asked about."""
+    """One line and its part of the selected samples."""
 
     place: Place
     user: bool
@@ -29,12 +30,12 @@ class LineShare(NamedTuple):
 
     @property
     def key(self) -> tuple[str, int, str]:
-        """What tells this line from others, from refresh to refresh."""
+        """What identifies this line from refresh to refresh."""
         return self.place.file, self.place.line, self.place.function
 
 
 class LineTable(NamedTuple):
-    """The hot lines of some samples, most own samples first."""
+    """The hot lines of the selected samples, most own samples first."""
 
     lines: tuple[LineShare, ...]
     samples: int  # what shares are of
@@ -55,15 +56,15 @@ def line_table(
 ) -> LineTable:
     """Own and total samples of each line, of the samples of a phase (None: of all).
 
-    A library's time counts as the own time of the user's line that called it, unless ``libraries`` asks for every line
-    by itself. A line counts once for a stack, however often it recurses.
+    A library's time counts as the own time of the user's line that called it, unless ``libraries`` lists every line by
+    itself. A line counts once for a stack, however often it recurses.
     """
     tallies: dict[tuple[str, int, str], _Tally] = {}
     everything: Counter[Activity] = Counter()
     for sample in samples:
         if not sample.lies_in(phase):
             continue
-        stack = [frames[number] for number in own_part(sample.stack, frames)]
+        stack = [frames[number] for number in program_part(sample.stack, frames)]
         doing = activity_of(stack)
         everything[doing] += sample.count
         for frame in {(f.file, f.line, f.function): f for f in stack if libraries or f.user}.values():

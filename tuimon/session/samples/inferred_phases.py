@@ -1,4 +1,4 @@
-"""Phases of a process without markers: from what its main thread's stack samples show."""
+"""Phases of a process without markers, inferred from the stack samples of its main thread."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _WINDOW_S = 30.0
 
 
 def inferred_phases(pid: int, counts: Counter[str]) -> PhaseTable | None:
-    """Shares of the samples by phase, with their error; None while no training was seen in them."""
+    """Shares of the samples by phase, with their error; None while no sample shows training."""
     total = counts.total()
     if not total or not (counts["backward"] or counts["optimizer"]):
         return None
@@ -23,6 +23,7 @@ def inferred_phases(pid: int, counts: Counter[str]) -> PhaseTable | None:
 
 
 def _row(name: str, count: int, total: int) -> PhaseRow:
+    """A share with half the width of its 95 % interval (normal approximation), at least one sample's share."""
     share = count / total
     error = max(1.96 * (share * (1 - share) / total) ** 0.5, 1.0 / total)
     return PhaseRow(name, share, None, estimated=True, error=error)

@@ -1,4 +1,4 @@
-"""Some samples, and what can be made of them: hot lines and a call tree, each computed when asked for."""
+"""The profile of selected samples: hot lines and a call tree, each computed on first use."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections import Counter
 from collections.abc import Sequence
 
 from tuimon.session.samples.classify import Sample
-from tuimon.session.samples.frames import FrameTable
-from tuimon.session.samples.lines import LineTable, line_table
+from tuimon.session.samples.frame_table import FrameTable
+from tuimon.session.samples.hot_lines import LineTable, line_table
 from tuimon.session.samples.range_join import RANGE
 from tuimon.session.samples.tree import CallTree, call_tree
 
 
-class Profile:
-    """The samples asked about; all views of them are views of one and the same."""
+class SampleProfile:
+    """The selected samples; every view shows the same object."""
 
     def __init__(self, samples: Sequence[Sample], frames: FrameTable) -> None:
         self._samples = samples

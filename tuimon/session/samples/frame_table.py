@@ -1,4 +1,4 @@
-"""Frames by id, and which line of a stack speaks for it."""
+"""Frames by id, and which line of a stack stands for it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from tuimon.records import Frame, Place
 from tuimon.session.samples.stack_phase import FrameKind, frame_kind
 from tuimon.torch_code import is_package_file, is_worker_loop
 
+#: How many frames of a log are held; what lies beyond has no name.
 _FRAMES_LIMIT = 50_000
 _COMPREHENSIONS = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"})
 _UNKNOWN = Frame("", 0, "?")
@@ -18,24 +19,24 @@ class FrameTable:
         self._frames: dict[int, Frame] = {}
         self._kinds: dict[int, FrameKind] = {}
 
-    def add(self, first: int, frames: list[Frame]) -> None:
-        """Learn the frames with ids from ``first`` on."""
-        for number, frame in enumerate(frames, first):
+    def add_frames(self, first: int, frames: list[Frame]) -> None:
+        """Add frames, with ids from ``first`` on."""
+        for id_, frame in enumerate(frames, first):
             if len(self._frames) < _FRAMES_LIMIT:
-                self._frames[number] = frame
-                self._kinds[number] = frame_kind(frame)
+                self._frames[id_] = frame
+                self._kinds[id_] = frame_kind(frame)
 
-    def __getitem__(self, number: int) -> Frame:
-        return self._frames.get(number, _UNKNOWN)
+    def __getitem__(self, id_: int) -> Frame:
+        return self._frames.get(id_, _UNKNOWN)
 
-    def kind(self, number: int) -> FrameKind:
-        """What this frame says about the phase."""
-        return self._kinds.get(number, "none")
+    def kind(self, id_: int) -> FrameKind:
+        """Which boundary of the training loop this frame is, if any."""
+        return self._kinds.get(id_, "none")
 
     def user_place(self, stack: list[int]) -> Place | None:
         """The innermost user line of a stack (ids root first); None where it holds none.
 
-        A forked DataLoader worker carries the trainer's own frames below its loop: they are not what it does.
+        A forked DataLoader worker carries the trainer's own frames below its loop: they are no work of its own.
         """
         for depth in range(len(stack) - 1, -1, -1):
             frame = self[stack[depth]]
@@ -57,6 +58,6 @@ class FrameTable:
         own = self.user_place(stack)
         if own is not None or not stack:
             return own
-        package = next((n for n in reversed(stack) if is_package_file(self[n].file)), stack[-1])
+        package = next((id_ for id_ in reversed(stack) if is_package_file(self[id_].file)), stack[-1])
         frame = self[package]
         return Place(frame.file, frame.line, frame.function, frame.source)

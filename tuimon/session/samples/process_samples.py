@@ -1,0 +1,166 @@
+"""Stack samples of one process: which lines the time goes to, and how they divide what markers cannot."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from tuimon.records import Place, RangePlace, Stacks
+from tuimon.session.rows import HotLine
+from tuimon.session.samples.classify import Sample, classify_samples
+from tuimon.session.samples.frame_table import FrameTable
+from tuimon.session.samples.range_join import RangeJoin
+from tuimon.session.samples.stack_phase import stack_phase
+from tuimon.session.samples.thread_stacks import ThreadStacks
+from tuimon.session.steps import SplitShares
+from tuimon.session.windows import Window
+
+#: How many lines ``hot_lines`` lists.
+_HOT_LINES = 20
+
+
+class ProcessSamples:
+    """Samples of one process over the last 30 s."""
+
+    def __init__(self, pid: int, frames: FrameTable) -> None:
+        self.pid = pid
+        self._frames = frames
+        self._window: Window[Stacks] = Window(30.0, limit=120)
+        self._steps_begin_s = -math.inf
+        self._trained = False  # whether a sample has shown backward or an update: without markers, steps begin there
+        self._classified_t: float | None = None  # ``t`` of the record for which ``_classified`` holds
+        self._classified: list[Sample] = []
+        self.join = RangeJoin()
+        self.threads = ThreadStacks(frames)
+        self.latest: Stacks | None = None
+        self.failed = 0
+        self.samples = 0
+
+    def add_window(self, record: Stacks) -> None:
+        """Fold a window of samples."""
+        self.failed += record.failed
+        self.samples += record.samples
+        self.threads.add_names(record)
+        if not record.samples:
+            return
+        self.latest = record
+        self.threads.add_window(record)
+        if not self._trained and self._shows_training(record):
+            self._trained = True
+            self.leave_out_before(max(self._steps_begin_s, record.t - record.window_s))  # markers know better
+        if record.t - record.window_s >= self._steps_begin_s:
+            self._window.append(record)
+
+    def leave_out_before(self, t: float) -> None:
+        """Leave out the windows that began before the first step at ``t``: samples of the set-up are of no step."""
+        self._steps_begin_s = t
+        kept = [record for record in self._window.records if record.t - record.window_s >= t]
+        self._window.records.clear()
+        self._window.records.extend(kept)
+        self._classified_t = None
+
+    def add_range_places(self, places: Sequence[RangePlace]) -> None:
+        """Add where user ranges were opened and closed."""
+        if places and self.join.add_places(places):
+            self._classified_t = None
+
+    def _shows_training(self, record: Stacks) -> bool:
+        kinds = {self._frames.kind(n) for stack in record.stacks if stack.tid == self.pid for n in stack.frames}
+        return not kinds.isdisjoint(("backward", "optimizer"))
+
+    # ---- the main thread
+
+    def hot_lines(self, phase: str | None = None) -> list[HotLine]:
+        """Innermost user lines of the main thread in a phase or range (all if None), most samples first.
+
+        Shares are of all its samples in that phase, also of those without user code.
+        """
+        return self._hot_lines((sample.stack, sample.count) for sample in self._samples() if sample.lies_in(phase))
+
+    def hot_lines_under(self, function: str) -> list[HotLine]:
+        """As ``hot_lines``, of what this function calls, and of the samples that have it in their stack."""
+        calls = []
+        for sample in self._samples():
+            depth = next((i for i, n in enumerate(sample.stack) if self._frames[n].function == function), None)
+            if depth is not None:
+                calls.append((sample.stack[depth:], sample.count))
+        return self._hot_lines(calls)
+
+    def _hot_lines(self, stacks: Iterable[tuple[list[int], int]]) -> list[HotLine]:
+        counts: Counter[Place] = Counter()
+        total = 0
+        for stack, count in stacks:
+            total += count
+            place = self._frames.user_place(stack)
+            if place is not None:
+                counts[place] += count
+        return [HotLine(place, n / total, n, total) for place, n in counts.most_common(_HOT_LINES)]
+
+    def share_with(self, function_part: str) -> float | None:
+        """Share (0..1) of the main thread's samples with such a function in the stack; None without any."""
+        total = hits = 0
+        for sample in self._samples():
+            total += sample.count
+            if any(function_part in self._frames[number].function for number in sample.stack):
+                hits += sample.count
+        return hits / total if total else None
+
+    def phase_counts(self) -> Counter[str]:
+        """Samples of the main thread by phase, which frames and the lines of the loop show."""
+        counts: Counter[str] = Counter()
+        for sample in self._samples():
+            counts[sample.phase] += sample.count
+        return counts
+
+    def between_shares(self) -> SplitShares | None:
+        """How the samples outside fetch, backward and optimizer divide; None without any."""
+        outside = {"data": 0, "forward": 0, "other": 0}
+        everything = optimizer = 0
+        closures = False
+        for sample in self._samples():
+            kinds = {self._frames.kind(n) for n in sample.stack}
+            everything += sample.count
+            optimizer += sample.count if sample.phase == "optimizer" else 0
+            closures = closures or (sample.phase == "forward" and "optimizer" in kinds)
+            if sample.phase in outside and "fetch" not in kinds and not sample.excluded:
+                outside[sample.phase] += sample.count
+        total = sum(outside.values())
+        if not total:
+            return None
+        shares = {name: n / total for name, n in outside.items()}
+        return SplitShares(shares, total, optimizer / everything if closures else None)
+
+    # ---- any thread
+
+    def samples_of(self, tid: int) -> list[Sample]:
+        """The samples of one thread; off the main thread only boundaries show a phase, else it is "none"."""
+        if tid == self.pid:
+            return self._samples()
+        return [Sample(list(ids), n, self._boundary_phase(ids)) for ids, n in self._merged(tid).items()]
+
+    def _boundary_phase(self, stack: Sequence[int]) -> str:
+        phase = stack_phase([self._frames.kind(id_) for id_ in stack])
+        return "none" if phase == "rest" else phase
+
+    def tids(self) -> list[int]:
+        """The threads with samples, the main one first."""
+        tids = {stack.tid for record in self._window.records for stack in record.stacks}
+        return sorted(tids, key=lambda tid: (tid != self.pid, tid))
+
+    def _samples(self) -> list[Sample]:
+        newest = self.latest.t if self.latest else None
+        if newest != self._classified_t:
+            self._classified_t = newest
+            self._classified = classify_samples(self._merged(self.pid), self._frames, self.join)
+        return self._classified
+
+    def _merged(self, tid: int) -> dict[tuple[int, ...], int]:
+        """Each stack of a thread in the window, and how often it was sampled."""
+        merged: dict[tuple[int, ...], int] = {}
+        for record in self._window.records:
+            for stack in record.stacks:
+                if stack.tid == tid:
+                    key = tuple(stack.frames)
+                    merged[key] = merged.get(key, 0) + stack.count
+        return merged

@@ -1,0 +1,72 @@
+"""The threads of one process in its latest window: their names, where each was, and since when it has not moved."""
+
+from __future__ import annotations
+
+from tuimon.records import Place, StackCount, Stacks
+from tuimon.session.samples.frame_table import FrameTable
+
+#: How many thread names are held, the latest ones.
+_NAMES_LIMIT = 1024
+
+
+class ThreadStacks:
+    """What the latest window of a process shows of each of its Python threads."""
+
+    def __init__(self, frames: FrameTable) -> None:
+        self._frames = frames
+        self._names: dict[int, str] = {}
+        self._latest: Stacks | None = None
+        self._unmoved: dict[int, tuple[tuple[int, ...], float]] = {}  # tid: its one stack, since when
+
+    def add_names(self, record: Stacks) -> None:
+        """Add the names of the threads in a record, also of those that are parked."""
+        for tid, name in (*((stack.tid, stack.thread) for stack in record.stacks), *record.parked):
+            self._names.pop(tid, None)
+            self._names[tid] = name
+        while len(self._names) > _NAMES_LIMIT:
+            del self._names[next(iter(self._names))]
+
+    def add_window(self, record: Stacks) -> None:
+        """Make a window with samples the latest one."""
+        self._latest = record
+        seen: dict[int, set[tuple[int, ...]]] = {}
+        for stack in record.stacks:
+            seen.setdefault(stack.tid, set()).add(tuple(stack.frames))
+        unmoved = {}
+        for tid, stacks in seen.items():
+            if len(stacks) == 1:
+                (only,) = stacks
+                before = self._unmoved.get(tid)
+                unmoved[tid] = before if before and before[0] == only else (only, record.t - record.window_s)
+        self._unmoved = unmoved
+
+    def name_of(self, tid: int) -> str | None:
+        """Python's name of a thread; None for native threads, and before any sample."""
+        return self._names.get(tid)
+
+    def place_of(self, tid: int) -> Place | None:
+        """Where a thread was most often in the latest window."""
+        own = self._stacks_of(tid)
+        return self._frames.place(max(own, key=_count).frames) if own else None
+
+    def stack_of(self, tid: int) -> tuple[list[int], float] | None:
+        """A thread's most frequent stack (frame ids, root first) of the latest window, and its share of it (0..1)."""
+        own = self._stacks_of(tid)
+        if not own:
+            return None
+        best = max(own, key=_count)
+        return best.frames, best.count / sum(stack.count for stack in own)
+
+    def same_stack_s(self, tid: int) -> float | None:
+        """For how long all samples of a thread have been of one stack; None where the latest window has none of it."""
+        if self._latest is None or not self._stacks_of(tid):
+            return None
+        unmoved = self._unmoved.get(tid)
+        return self._latest.t - unmoved[1] if unmoved else 0.0
+
+    def _stacks_of(self, tid: int) -> list[StackCount]:
+        return [stack for stack in self._latest.stacks if stack.tid == tid] if self._latest is not None else []
+
+
+def _count(stack: StackCount) -> int:
+    return stack.count
