@@ -60,7 +60,7 @@ class Playback:
         self.launched = launched
         self.closeup = None
         self.ending = None
-        self.asked_to_end = False
+        self.end_requested = False
         self.ticks = 0
         self.later = list(later)
         for record in records:
@@ -83,7 +83,7 @@ class Playback:
         return True
 
     def begin_end(self):
-        self.asked_to_end = True
+        self.end_requested = True
         self.ending = "sent SIGINT; stronger in 5 s"
 
     def stop(self):

@@ -98,14 +98,14 @@ def test_a_broken_stream_is_left_alone() -> None:
 
     view = HeadlessView(Broken())
     view.show(session(), [])
-    view.say("nobody hears it")
+    view.write_message("nobody hears it")
     HeadlessView(None).show(session(), [])
 
 
 def test_a_stream_without_unicode() -> None:
     raw = io.BytesIO()
     view = HeadlessView(io.TextIOWrapper(raw, encoding="ascii", write_through=True))
-    view.say("no – dash")
+    view.write_message("no – dash")
     assert raw.getvalue() == b"[tuimon] no ? dash\n"
 
 

@@ -123,7 +123,7 @@ def _between(first: Iterable[Record], rest: Iterable[Record], selection: Selecti
     for records in (first, rest):
         for record in records:
             start_s = record.t if start_s is None else start_s
-            if isinstance(record, (Header, Process, Frames)) or selection.holds(record.t - start_s):
+            if isinstance(record, (Header, Process, Frames)) or selection.includes_time(record.t - start_s):
                 yield record
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from tuimon.session.rows import GpuRow, GpuTimeRow
 from tuimon.views.format import ABSENT, ms, percent
 
-#: Figures are old after three windows, but not before so long: GPUs may be asked only every 5 s.
+#: Figures are old after three windows, but not before so long: the driver may be polled only every 5 s.
 STALE_S = 8.0
 _STALE_WINDOWS = 3
 #: Of more GPUs than so many a record covers several windows.
@@ -73,5 +73,5 @@ def _fresh(gpus: Sequence[GpuRow], stale_s: float) -> list[GpuRow]:
 
 
 def _busy(gpu: GpuRow) -> float | None:
-    """How busy it is; of a MIG instance the driver tells only the activity of its multiprocessors."""
+    """How busy it is; for a MIG instance the driver reports only the activity of its multiprocessors."""
     return gpu.latest.util_ratio if gpu.latest.parent_uuid is None else gpu.latest.sm_ratio

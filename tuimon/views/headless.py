@@ -28,14 +28,14 @@ class HeadlessView:
         self._stream = stream
         self._colour = stream is not None and stream.isatty() and "NO_COLOR" not in os.environ
         self._verdict: str | None = None
-        self._noticed: dict[str, str] = {}
+        self._reported: dict[str, str] = {}
 
     def show(self, session: Session, findings: Sequence[Finding]) -> None:
-        """One line: where the run is; before it, what the sources have to say for the first time."""
+        """One line: where the run is; before it, notices of the sources that are new."""
         for notice in list(session.notices.values()):
-            if self._noticed.get(notice.source) != notice.message:
-                self._noticed[notice.source] = notice.message
-                self.say(
+            if self._reported.get(notice.source) != notice.message:
+                self._reported[notice.source] = notice.message
+                self.write_message(
                     f"{notice.source}: {plain(notice.message)}" + (f" ({plain(notice.hint)})" if notice.hint else "")
                 )
         since_s = session.now_s - session.start_s if session.start_s is not None else 0.0
@@ -44,16 +44,16 @@ class HeadlessView:
     def summary(self, session: Session, findings: Sequence[Finding], log_path: str | None) -> None:
         """The end: how it ended, steps over the whole run, the primary finding, where the log is."""
         for line in summary_lines(session, findings):
-            self.say(line)
+            self.write_message(line)
         sampling = session.run_sampling()
         if sampling is not None:
             text = f"stack samples: {sampling_text(sampling)}"
-            self.say(f"\x1b[2m{text}\x1b[0m" if self._colour else text)
+            self.write_message(f"\x1b[2m{text}\x1b[0m" if self._colour else text)
         if log_path:
-            self.say(f"log: {plain(log_path)} (tuimon report {plain(log_path)})")
+            self.write_message(f"log: {plain(log_path)} (tuimon report {plain(log_path)})")
 
-    def say(self, text: str) -> None:
-        """One line of our own."""
+    def write_message(self, text: str) -> None:
+        """Write one line of tuimon's own."""
         self._write(f"[tuimon] {text}")
 
     def _verdict_part(self, findings: Sequence[Finding]) -> str:

@@ -13,12 +13,12 @@ from tuimon.views.tui.app import Leave, TuimonApp
 from tuimon.views.tui.drawing.lines import text_of
 from tuimon.views.tui.sheets.quit import QuitDialog
 from tuimon.views.tui.sheets.sheet import Sheet
-from tuimon.views.tui.terminal_app import Look
+from tuimon.views.tui.terminal_app import Capabilities
 
 
 @asynccontextmanager
-async def running(monitor, size=(120, 40), look=Look()):  # noqa: B008  (immutable)
-    app = TuimonApp(monitor, refresh_s=3600, look=look)
+async def running(monitor, size=(120, 40), capabilities=Capabilities()):  # noqa: B008  (immutable)
+    app = TuimonApp(monitor, refresh_s=3600, capabilities=capabilities)
     async with app.run_test(size=size) as pilot:
         app.tick()
         await pilot.pause()
@@ -39,7 +39,7 @@ ALL = {"verdict", "phases", "gpu", "output", "threads"}
 
 
 async def test_the_first_picture_is_there_without_a_tick():
-    app = TuimonApp(streams.input_bound(5), refresh_s=3600, look=Look())
+    app = TuimonApp(streams.input_bound(5), refresh_s=3600, capabilities=Capabilities())
     async with app.run_test(size=(120, 40)) as pilot:
         await pilot.pause()
         assert "47.1 ms   66 %" in text(app, "phases")
@@ -62,7 +62,7 @@ async def test_only_changed_lines_are_painted_again():
         app.tick()
         await pilot.pause()
         assert painted == []
-        threads.put([*threads.lines[:3], (), *threads.lines[4:]])
+        threads.show_lines([*threads.lines[:3], (), *threads.lines[4:]])
         assert [region.y for region in painted] == [3]
 
 
@@ -208,7 +208,7 @@ async def test_export_says_when_it_cannot(monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("tuimon.views.tui.app.keep", full)
+    monkeypatch.setattr("tuimon.views.tui.app.save", full)
     async with running(streams.input_bound(5)) as (app, pilot):
         await pilot.press("e")
         await pilot.pause()
@@ -271,14 +271,14 @@ async def test_leave_it_running(keys):
         await pilot.press(*keys)
         await pilot.pause()
     assert app.return_value == Leave(0, "The training goes on as pid 4242. Come back with: tuimon attach 4242")
-    assert not app.monitor.asked_to_end
+    assert not app.monitor.end_requested
 
 
 async def test_end_it_shows_the_stages_and_leaves_with_its_exit_code():
     monitor = streams.input_bound(5)
     async with running(monitor) as (app, pilot):
         await pilot.press("q", "e")
-        assert monitor.asked_to_end
+        assert monitor.end_requested
         shown = "\n".join(text_of(row) for row in app.screen.body.lines)
         assert "sent SIGINT" in shown
         monitor.session.add(Exit(t=9.0, pid=streams.MAIN, exit_code=130, signal="SIGINT"))
@@ -383,14 +383,14 @@ async def test_resizing_from_huge_to_tiny_and_back():
 
 
 async def test_a_font_without_braille_gets_blocks():
-    async with running(streams.gpu_bound(30), look=Look(glyphs="blocks")) as (app, _):
+    async with running(streams.gpu_bound(30), capabilities=Capabilities(glyphs="blocks")) as (app, _):
         gpu = app.board.gpu
         drawn = "".join(segment.text for y in range(gpu.content_size.height) for segment in gpu.render_line(y))
         assert "█" in drawn and not any("⠀" <= char <= "⣿" for char in drawn)
 
 
 async def test_an_ascii_terminal_gets_ascii():
-    async with running(streams.input_bound(30), look=Look(glyphs="ascii")) as (app, pilot):
+    async with running(streams.input_bound(30), capabilities=Capabilities(glyphs="ascii")) as (app, pilot):
         await pilot.pause()
         drawn = "\n".join(
             "".join(segment.text for segment in strip) for strip in app.screen._compositor.render_strips()
@@ -399,6 +399,6 @@ async def test_an_ascii_terminal_gets_ascii():
 
 
 async def test_without_colours_the_cursor_is_reversed():
-    async with running(streams.input_bound(5), look=Look(colours="none")) as (app, _):
+    async with running(streams.input_bound(5), capabilities=Capabilities(colours="none")) as (app, _):
         strip = app.board.threads.render_line(1)
         assert any(segment.style.reverse for segment in strip)

@@ -4,15 +4,15 @@ import itertools
 
 import pytest
 
-from tuimon.views.tui.layout import MIN_HEIGHT, MIN_WIDTH, Box, Wants, plan
+from tuimon.views.tui.layout import MIN_HEIGHT, MIN_WIDTH, Box, WantedRows, lay_out
 
 ALL = frozenset({"phases", "gpu", "output", "threads", "verdict"})
-NO_GPU = Wants(12, 9, 0, gpu_line=True)
-ONE_GPU = Wants(12, 9, 5)
+NO_GPU = WantedRows(12, 9, 0, gpu_line=True)
+ONE_GPU = WantedRows(12, 9, 5)
 
 
 def test_a_normal_screen():
-    boxes = plan(120, 40, ALL, ONE_GPU)
+    boxes = lay_out(120, 40, ALL, ONE_GPU)
     assert boxes["phases"] == Box(0, 3, 60, 21)
     assert boxes["gpu"] == Box(60, 3, 60, 7)
     assert boxes["output"] == Box(60, 10, 60, 14)
@@ -21,42 +21,42 @@ def test_a_normal_screen():
 
 
 def test_without_a_gpu_one_line_says_so():
-    boxes = plan(120, 40, ALL, NO_GPU)
+    boxes = lay_out(120, 40, ALL, NO_GPU)
     assert boxes["gpu"].height == 1
     assert boxes["output"].height == boxes["phases"].height - 1
 
 
 def test_a_narrow_screen_has_one_column_by_importance():
-    assert set(plan(80, 24, ALL, ONE_GPU)) == {"title", "verdict", "keys", "phases", "threads", "gpu"}
-    assert set(plan(80, 24, ALL, NO_GPU)) == {"title", "verdict", "keys", "phases", "threads", "gpu", "output"}
-    assert set(plan(80, 12, ALL, ONE_GPU)) == {"title", "verdict", "phases"}
+    assert set(lay_out(80, 24, ALL, ONE_GPU)) == {"title", "verdict", "keys", "phases", "threads", "gpu"}
+    assert set(lay_out(80, 24, ALL, NO_GPU)) == {"title", "verdict", "keys", "phases", "threads", "gpu", "output"}
+    assert set(lay_out(80, 12, ALL, ONE_GPU)) == {"title", "verdict", "phases"}
 
 
 def test_on_a_wide_screen_output_is_as_high_as_the_screen():
-    boxes = plan(200, 60, ALL, ONE_GPU)
+    boxes = lay_out(200, 60, ALL, ONE_GPU)
     assert boxes["threads"].width == boxes["phases"].width == 110
     assert boxes["output"].y + boxes["output"].height == boxes["threads"].y + boxes["threads"].height == 59
 
 
 def test_too_small():
-    assert set(plan(39, 24, ALL, ONE_GPU)) == set(plan(80, 9, ALL, ONE_GPU)) == {"small"}
+    assert set(lay_out(39, 24, ALL, ONE_GPU)) == set(lay_out(80, 9, ALL, ONE_GPU)) == {"small"}
 
 
 def test_zoom_takes_the_body():
-    assert plan(120, 40, ALL, ONE_GPU, "output")["output"] == Box(0, 3, 120, 36)
+    assert lay_out(120, 40, ALL, ONE_GPU, "output")["output"] == Box(0, 3, 120, 36)
 
 
 def _overlap(a, b):
     return a.x < b.x + b.width and b.x < a.x + a.width and a.y < b.y + b.height and b.y < a.y + a.height
 
 
-@pytest.mark.parametrize("wants", [NO_GPU, ONE_GPU, Wants(30, 300, 40)], ids=["no gpu", "one gpu", "much"])
+@pytest.mark.parametrize("wanted", [NO_GPU, ONE_GPU, WantedRows(30, 300, 40)], ids=["no gpu", "one gpu", "much"])
 @pytest.mark.parametrize("width", [MIN_WIDTH, 80, 99, 100, 120, 160, 240])
 @pytest.mark.parametrize("height", [MIN_HEIGHT, 13, 14, 18, 24, 40, 60, 100])
-def test_whatever_is_shown_panes_fit_and_do_not_overlap(width, height, wants):
+def test_whatever_is_shown_panes_fit_and_do_not_overlap(width, height, wanted):
     for count in range(6):
         for hidden in itertools.combinations(sorted(ALL), count):
-            boxes = plan(width, height, ALL - set(hidden), wants)
+            boxes = lay_out(width, height, ALL - set(hidden), wanted)
             for box in boxes.values():
                 assert box.width > 0 and box.height > 0
                 assert box.x >= 0 and box.x + box.width <= width

@@ -10,7 +10,7 @@ import textual
 
 from tests.views import streams
 from tuimon.views.tui.app import TuimonApp
-from tuimon.views.tui.terminal_app import Look
+from tuimon.views.tui.terminal_app import Capabilities
 
 # The SVG is textual's and rich's: other releases draw the same picture in other words.
 RECORDED_WITH = ("8.2.8", "15.0.0")
@@ -36,5 +36,5 @@ def test_the_picture(snap_compare, stream, size, keys):
         await pilot.press(*keys)
         await pilot.pause()
 
-    app = TuimonApp(getattr(streams, stream)(), refresh_s=3600, look=Look())
+    app = TuimonApp(getattr(streams, stream)(), refresh_s=3600, capabilities=Capabilities())
     assert snap_compare(app, terminal_size=size, run_before=one_tick)

@@ -27,11 +27,11 @@ class Selection:
     from_s: float = 0.0
     until_s: float = float("inf")
 
-    def holds(self, at_s: float) -> bool:
+    def includes_time(self, at_s: float) -> bool:
         """Whether this moment, in seconds from the log's first record, is chosen."""
         return self.from_s <= at_s <= self.until_s
 
-    def takes(self, role: str) -> bool:
+    def includes_role(self, role: str) -> bool:
         """Whether threads of this role are chosen: "worker" means every worker, "worker 0" that one."""
         return self.role in (None, role, _kind(role))
 
@@ -50,14 +50,14 @@ class ThreadProfile:
 def thread_profiles(records: Iterable[Record], selection: Selection) -> list[ThreadProfile]:
     """The selected samples by thread, trainers' main threads first.
 
-    Phases and ranges can be told for training threads only: with one selected, no other thread is given.
+    Only samples of training threads lie in phases and ranges: with one selected, no other thread is given.
     """
     gathered = _Gathered(records, selection)
     out = []
     for (pid, tid), counts in gathered.threads():
         role = gathered.role(pid, tid)
         trains = gathered.trains(pid, tid)
-        if not selection.takes(role) or (selection.phase is not None and not trains):
+        if not selection.includes_role(role) or (selection.phase is not None and not trains):
             continue
         profile = ThreadProfile(pid, tid, role, gathered.names[pid, tid])
         for ids, count in _of_part(counts, selection.phase, gathered.session, pid):
@@ -94,10 +94,10 @@ class _Gathered:
         self.names: dict[_Thread, str] = {}
         self._merged: dict[_Thread, _Counts] = {}
         self._roles: dict[_Thread, str] = {}
-        early: list[Stacks] = []  # imports and set-up are in no phase, where markers tell when steps begin
+        early: list[Stacks] = []  # imports and set-up are in no phase, where markers show when steps begin
         for record in records:
             self.session.add(record)
-            if isinstance(record, Stacks) and selection.holds(record.t - (self.session.start_s or 0.0)):
+            if isinstance(record, Stacks) and selection.includes_time(record.t - (self.session.start_s or 0.0)):
                 if selection.phase is not None and self._before_steps(record):
                     early.append(record)
                 else:
@@ -158,7 +158,7 @@ class Contents:
 
     def has_role(self, role: str) -> bool:
         """Whether any thread has it."""
-        return any(Selection(role=role).takes(known) for known in self.roles)
+        return any(Selection(role=role).includes_role(known) for known in self.roles)
 
 
 def contents(records: Iterable[Record]) -> Contents:
@@ -177,5 +177,5 @@ def contents(records: Iterable[Record]) -> Contents:
                 phases.add(sample.phase)
                 ranges.update(sample.ranges)
     span_s = session.now_s - session.start_s if session.start_s is not None else 0.0
-    told = tuple(name for name in PHASES if name in phases)
-    return Contents(samples, span_s, told, tuple(sorted(ranges)), tuple(roles))
+    in_order = tuple(name for name in PHASES if name in phases)
+    return Contents(samples, span_s, in_order, tuple(sorted(ranges)), tuple(roles))

@@ -1,1 +1,1 @@
-"""The report: what a log says of a whole run."""
+"""The report: a whole run from its log."""

@@ -99,17 +99,17 @@ def _around(code: Code, file: str, line: int) -> list[tuple[int, str]]:
 
 
 def _code(session: Session) -> Code:
-    """What the log tells of source text: never read from a file that a log names."""
+    """The source text that the log holds: never read from a file that a log names."""
     code: Code = {}
     for process in session.processes():
         hotspots = session.hotspots(process.pid)
         for tid in hotspots.tids() if hotspots else ():
             for sample in hotspots.samples_of(tid) if hotspots else ():
-                _learn(code, sample.stack, session.frames)
+                _add_lines(code, sample.stack, session.frames)
     return code
 
 
-def _learn(code: Code, stack: Sequence[int], frames: FrameTable) -> None:
+def _add_lines(code: Code, stack: Sequence[int], frames: FrameTable) -> None:
     for number in stack:
         frame = frames[number]
         if frame.source:

@@ -30,7 +30,7 @@ class Page(NamedTuple):
 
 
 def fold(records: Iterable[Record], verdicts: Verdicts | None = None) -> tuple[Session, list[Finding]]:
-    """The picture at the end of a log, and the findings over all of it; ``verdicts`` keeps how they changed."""
+    """The Session at the end of a log, and the findings over all of it; ``verdicts`` keeps how they changed."""
     session = Session()
     verdicts = verdicts or Verdicts()
     judged_s: float | None = None

@@ -1,4 +1,4 @@
-"""Reports as text and JSON, and a picture of this moment kept in files."""
+"""Reports as text and JSON, and files of the report at this moment."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def as_text(reports: Sequence[dict[str, Json]]) -> str:
     return ("=" * 78 + "\n").join(text_report(report) for report in reports)
 
 
-def keep(session: Session, findings: Sequence[Finding], stem: str) -> list[str]:
+def save(session: Session, findings: Sequence[Finding], stem: str) -> list[str]:
     """Write ``STEM.json`` and ``STEM.txt``; returns their paths. Raises OSError."""
     report = report_of(session, findings, log="")
     paths = []

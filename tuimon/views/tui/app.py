@@ -12,7 +12,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from tuimon.views.format import plain
-from tuimon.views.report.write import keep
+from tuimon.views.report.write import save
 from tuimon.views.tui.board import PANES, Board
 from tuimon.views.tui.panes.threads_pane import ThreadsPane
 from tuimon.views.tui.panes.verdict_pane import VerdictPane
@@ -23,7 +23,7 @@ from tuimon.views.tui.sheets.help import help_lines
 from tuimon.views.tui.sheets.quit import Choice, QuitDialog
 from tuimon.views.tui.sheets.sheet import Sheet
 from tuimon.views.tui.sheets.thread import ThreadSheet
-from tuimon.views.tui.terminal_app import Look, TerminalApp
+from tuimon.views.tui.terminal_app import Capabilities, TerminalApp
 
 if TYPE_CHECKING:
     from tuimon.monitor.monitor import Monitor
@@ -58,8 +58,8 @@ class TuimonApp(TerminalApp[Leave]):
         *(Binding(str(digit), f"toggle_pane('{name}')", show=False) for digit, name in enumerate(PANES, 1)),
     ]
 
-    def __init__(self, monitor: Monitor, refresh_s: float = 0.5, look: Look | None = None) -> None:
-        super().__init__(look)
+    def __init__(self, monitor: Monitor, refresh_s: float = 0.5, capabilities: Capabilities | None = None) -> None:
+        super().__init__(capabilities)
         self.monitor = monitor
         self.board = Board()
         self.board.output.tail = monitor.output
@@ -70,16 +70,16 @@ class TuimonApp(TerminalApp[Leave]):
         yield self.board
 
     def on_mount(self) -> None:
-        """First picture; one timer for everything."""
+        """Show the session at once; one timer for everything."""
         self._show()
         self.set_interval(self._refresh_s, self.tick)
         with suppress(ValueError, RuntimeError):  # not in the main thread
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._terminated)
 
     def tick(self) -> None:
-        """Let the monitor take in what came, then show it."""
+        """Let the monitor fold what has come, then show it."""
         self.monitor.tick()
-        self.board.output.follow()
+        self.board.output.read_output()
         if not self.board.title_line.paused:
             self._show()
         if isinstance(self.screen, (Sheet, QuitDialog)):
@@ -140,11 +140,11 @@ class TuimonApp(TerminalApp[Leave]):
         self.push_screen(ThreadSheet(message.row, self.monitor.session, self.monitor.closeup))
 
     def action_export(self) -> None:
-        """Keep this moment: a report as JSON and text, and a picture of the screen, in the current folder."""
+        """Save a report as JSON and text, and a screenshot, in the current folder."""
         session = self.monitor.session
         stem = f"tuimon-{session.trainer() or 0}-{session.now_s:.0f}"
         try:
-            paths = keep(session, self.monitor.findings, stem)
+            paths = save(session, self.monitor.findings, stem)
             paths.append(self.save_screenshot(f"{stem}.svg", "."))
         except OSError as error:
             self.notify(f"nothing kept: {error.strerror} ({os.getcwd()})", severity="error", markup=False)
@@ -165,7 +165,7 @@ class TuimonApp(TerminalApp[Leave]):
         self.board.threads.focus()
 
     def action_pause(self) -> None:
-        """Freeze the picture, or let it go on."""
+        """Freeze the screen, or let it go on."""
         title = self.board.title_line
         title.paused = not title.paused
         title.mark_paused()
@@ -175,8 +175,8 @@ class TuimonApp(TerminalApp[Leave]):
         self.board.threads.next_sort()
 
     async def action_filter(self) -> None:
-        """Ask for the text to filter threads by."""
-        await self.board.ask_filter()
+        """Open the input for the text to filter threads by."""
+        await self.board.open_filter()
 
     def action_zoom(self) -> None:
         """The focused pane alone, or all again."""
@@ -197,7 +197,7 @@ class TuimonApp(TerminalApp[Leave]):
 
 
 def goes_on(pid: int) -> str:
-    """What is said of a training that is left running."""
+    """The closing line about a training that is left running."""
     return f"The training goes on as pid {pid}. Come back with: tuimon attach {pid}"
 
 

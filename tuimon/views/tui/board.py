@@ -1,4 +1,4 @@
-"""The board: all panes, put where the plan says for the size and for what there is to show."""
+"""The board: all panes, each in the box that the layout gives it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tuimon.views.tui.drawing.canvas import Canvas
 from tuimon.views.tui.drawing.lines import line
 from tuimon.views.tui.drawing.pane import Pane
 from tuimon.views.tui.gpu.gpu_pane import GpuPane, gpu_rows_wanted
-from tuimon.views.tui.layout import Box, Wants, plan, right_width
+from tuimon.views.tui.layout import Box, WantedRows, lay_out, right_width
 from tuimon.views.tui.panes.keys_line import KEYS, PROFILE_KEYS, KeysLine
 from tuimon.views.tui.panes.loaders_pane import LoadersPane, loader_rows_wanted
 from tuimon.views.tui.panes.output_pane import OutputPane
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 #: As the digits 1 to 6 count them.
 PANES = ("phases", "gpu", "output", "threads", "verdict", "loaders")
-#: Columns and rows from which the loaders are shown without being asked for.
+#: Columns and rows from which the loaders are shown without their key.
 _ROOM_FOR_LOADERS = (120, 40)
 
 _FRAME_COLUMNS = 4
@@ -39,7 +39,7 @@ class TooSmall(Canvas):
 
     def on_resize(self) -> None:
         """The one line."""
-        self.put([line("terminal too small")])
+        self.show_lines([line("terminal too small")])
 
 
 class Board(Widget):
@@ -56,14 +56,14 @@ class Board(Widget):
         self.threads = ThreadsPane(id="threads")
         self.profile = ProfilePane(id="profile")  # shown alone, by h, c and i
         self.keys_line = KeysLine(id="keys")
-        # Any: each pane has a picture of its own type
+        # Any: each pane has a view state of its own type
         self.panes: tuple[Pane[Any], ...] = (
             self.title_line, self.verdict, self.phases, self.gpu, self.output, self.loaders, self.threads,
             self.profile,
         )  # fmt: skip
         self.zoomed: str | None = None
         self._shown = set(PANES)
-        self._loaders_asked: bool | None = None  # shown or hidden by its key
+        self._loaders_chosen: bool | None = None  # shown or hidden by its key
         self._most_threads = 0
         self._most_loaders = 1
         self._most_gpu: dict[int, int] = {}  # rows, by the width that they are for
@@ -76,20 +76,20 @@ class Board(Widget):
         yield TooSmall(id="small")
 
     def show(self, session: Session, findings: Sequence[Finding]) -> None:
-        """Put the current picture into the panes."""
+        """Show the session as it is now in all panes."""
         for pane in self.panes:
-            pane.take(session, findings)
-        self.place()
+            pane.update_state(session, findings)
+        self.place_panes()
         for pane in self.panes:
             pane.redraw()
 
-    def place(self) -> None:
+    def place_panes(self) -> None:
         """Move the panes to their places, if these changed."""
         width, height = self.size
         if not width:
             return
-        wants = self._what_they_want()
-        boxes = plan(width, height, self._visible(), wants, self.zoomed)
+        wanted = self._wanted_rows()
+        boxes = lay_out(width, height, self._visible(), wanted, self.zoomed)
         if boxes == self._boxes:
             return
         self._boxes = boxes
@@ -102,7 +102,7 @@ class Board(Widget):
             if box is not None:
                 widget.styles.offset = (box.x, box.y)
                 widget.styles.width, widget.styles.height = box.width, box.height
-        self.gpu.set_class(wants.gpu_line, "-line")
+        self.gpu.set_class(wanted.gpu_line, "-line")
 
     def box(self, name: str) -> Box | None:
         """Where a pane stands; None while it is hidden."""
@@ -111,7 +111,7 @@ class Board(Widget):
     def toggle(self, name: str) -> None:
         """Hide a pane, or show it again."""
         if name == "loaders":
-            self._loaders_asked = self.box(name) is None
+            self._loaders_chosen = self.box(name) is None
         else:
             self._shown ^= {name}
         self.zoom(None)
@@ -119,19 +119,19 @@ class Board(Widget):
     def zoom(self, name: str | None) -> None:
         """One pane alone; None: all again."""
         self.zoomed = name
-        self.keys_line.use(PROFILE_KEYS if name == "profile" else KEYS)
-        self.place()
+        self.keys_line.show_keys(PROFILE_KEYS if name == "profile" else KEYS)
+        self.place_panes()
 
     def _visible(self) -> set[str]:
         """The panes that have not been hidden; the loaders only where they have workers and there is room for them."""
-        asked = self._loaders_asked
-        if asked is None:
+        chosen = self._loaders_chosen
+        if chosen is None:
             width, height = self.size
             least_width, least_height = _ROOM_FOR_LOADERS
-            asked = self.loaders.has_workers() and width >= least_width and height >= least_height
-        return self._shown | {"loaders"} if asked else self._shown - {"loaders"}
+            chosen = self.loaders.has_workers() and width >= least_width and height >= least_height
+        return self._shown | {"loaders"} if chosen else self._shown - {"loaders"}
 
-    async def ask_filter(self) -> None:
+    async def open_filter(self) -> None:
         """Open the filter's input over the keys."""
         from tuimon.views.tui.sheets.filter import FilterLine  # noqa: PLC0415  (Input costs start-up time, few ever open it)
 
@@ -148,20 +148,20 @@ class Board(Widget):
 
     def on_resize(self) -> None:
         """The places follow the size."""
-        self.place()
+        self.place_panes()
 
-    def _what_they_want(self) -> Wants:
-        gpu = self.gpu.picture
-        # Threads come and go: the table grows with them but does not shrink, so that the picture stays calm.
+    def _wanted_rows(self) -> WantedRows:
+        gpu = self.gpu.state
+        # Threads come and go: the table grows with them but does not shrink, so that the panes seldom move.
         self._most_threads = max(self._most_threads, len(self.threads.shown()))
-        rows = loader_rows_wanted(self.loaders.picture.loaders) if self.loaders.picture else 1
+        rows = loader_rows_wanted(self.loaders.state.loaders) if self.loaders.state else 1
         self._most_loaders = max(self._most_loaders, rows)
         inner_width = right_width(self.size.width) - _FRAME_COLUMNS
         gpu_rows = gpu_rows_wanted(gpu, inner_width, self.size.height * 3 // 5) if gpu and gpu.gpus else 0
         # Like the threads: a cause or a process that comes and goes does not move the panes below.
         self._most_gpu = {inner_width: max(gpu_rows, self._most_gpu.get(inner_width, 0))}
-        return Wants(
-            phases=phase_rows_wanted(self.phases.picture.table if self.phases.picture else None),
+        return WantedRows(
+            phases=phase_rows_wanted(self.phases.state.table if self.phases.state else None),
             threads=self._most_threads,
             gpu=self._most_gpu[inner_width],
             gpu_line=not gpu_rows,

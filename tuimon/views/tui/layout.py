@@ -23,8 +23,8 @@ class Box(NamedTuple):
     height: int
 
 
-class Wants(NamedTuple):
-    """How many rows of content each pane could fill; ``gpu_line``: no GPU, one line says why."""
+class WantedRows(NamedTuple):
+    """How many rows of content each pane could fill; ``gpu_line``: no GPU, one line with the reason."""
 
     phases: int
     threads: int
@@ -33,7 +33,9 @@ class Wants(NamedTuple):
     loaders: int = 1
 
 
-def plan(width: int, height: int, shown: AbstractSet[str], wants: Wants, zoomed: str | None = None) -> dict[str, Box]:
+def lay_out(
+    width: int, height: int, shown: AbstractSet[str], wanted: WantedRows, zoomed: str | None = None
+) -> dict[str, Box]:
     """Boxes of all that is visible: ``title``, ``verdict``, ``keys`` and the panes; what is absent is hidden."""
     if width < MIN_WIDTH or height < MIN_HEIGHT:
         return {"small": Box(0, 0, width, height)}
@@ -52,9 +54,9 @@ def plan(width: int, height: int, shown: AbstractSet[str], wants: Wants, zoomed:
     if zoomed:
         boxes[zoomed] = body
     elif width < NARROW_BELOW:
-        boxes |= _stacked(body, panes, wants)
+        boxes |= _stacked(body, panes, wanted)
     else:
-        boxes |= _with_loaders(body, panes, wants) if "loaders" in panes else _two_columns(body, panes, wants)
+        boxes |= _with_loaders(body, panes, wanted) if "loaders" in panes else _two_columns(body, panes, wanted)
     return boxes
 
 
@@ -65,17 +67,17 @@ def right_width(width: int) -> int:
     return width - (width * 11 // 20 if width >= WIDE_FROM else width // 2)
 
 
-def _with_loaders(body: Box, panes: AbstractSet[str], wants: Wants) -> dict[str, Box]:
+def _with_loaders(body: Box, panes: AbstractSet[str], wanted: WantedRows) -> dict[str, Box]:
     """The loaders above the threads and as wide as these; without threads at the bottom."""
     others = panes - {"loaders"}
     if "threads" in others and body.height < _LEAST["phases"] + _LEAST["loaders"] + _LEAST["threads"]:
         others -= {"threads"}
     if not others or body.height < _LEAST["phases"] + _LEAST["loaders"]:
         return {"loaders": body}
-    rows = min(wants.loaders + _FRAME, max(_LEAST["loaders"], body.height // 3))
+    rows = min(wanted.loaders + _FRAME, max(_LEAST["loaders"], body.height // 3))
     upper = body._replace(height=max(body.height - rows, 1))
     rows = body.height - upper.height
-    boxes = _two_columns(upper, others, wants)
+    boxes = _two_columns(upper, others, wanted)
     column_width = boxes["phases"].width if body.width >= WIDE_FROM and "phases" in boxes else body.width
     threads = boxes.get("threads")
     top = threads.y if threads else upper.y + upper.height
@@ -89,20 +91,20 @@ def _with_loaders(body: Box, panes: AbstractSet[str], wants: Wants) -> dict[str,
     return boxes
 
 
-def _two_columns(body: Box, panes: AbstractSet[str], wants: Wants) -> dict[str, Box]:
+def _two_columns(body: Box, panes: AbstractSet[str], wanted: WantedRows) -> dict[str, Box]:
     """Phases beside GPU over output; threads below: on a wide screen under the phases, else as wide as the screen."""
     wide = body.width >= WIDE_FROM
     right = [name for name in ("gpu", "output") if name in panes]
     left = [name for name in ("phases", "threads") if name in panes]
-    threads_rows = _threads_height(body.height, wants) if "threads" in panes else 0
+    threads_rows = _threads_height(body.height, wanted) if "threads" in panes else 0
     if not left:
-        return _gpu_over_output(body, right, wants)
+        return _gpu_over_output(body, right, wanted)
     if left == ["threads"]:
         if not right:
             return {"threads": body}
         upper = body._replace(height=body.height - threads_rows)
         below = Box(body.x, upper.y + upper.height, body.width, threads_rows)
-        return {**_gpu_over_output(upper, right, wants), "threads": below}
+        return {**_gpu_over_output(upper, right, wanted), "threads": below}
     upper = body._replace(height=body.height - threads_rows)
     left_width = upper.width - right_width(upper.width) if right else upper.width
     boxes = {"phases": upper._replace(width=left_width)}
@@ -110,23 +112,23 @@ def _two_columns(body: Box, panes: AbstractSet[str], wants: Wants) -> dict[str, 
         under = left_width if wide else body.width
         boxes["threads"] = Box(body.x, upper.y + upper.height, under, threads_rows)
     column = (body if wide else upper)._replace(x=left_width, width=body.width - left_width)
-    return boxes | _gpu_over_output(column, right, wants)
+    return boxes | _gpu_over_output(column, right, wanted)
 
 
-def _threads_height(room: int, wants: Wants) -> int:
-    """Rows for the threads: what they fill, in steps that keep the picture calm; about half where there are many."""
-    wanted = -(-wants.threads // 4) * 4 + _FRAME + 1
-    upper_least = max(_LEAST["phases"], min(wants.phases + _FRAME, room // 2))
+def _threads_height(room: int, wanted: WantedRows) -> int:
+    """Rows for the threads: what they fill, in steps of four so that panes seldom move; about half for many."""
+    rows = -(-wanted.threads // 4) * 4 + _FRAME + 1
+    upper_least = max(_LEAST["phases"], min(wanted.phases + _FRAME, room // 2))
     upper_most = max(upper_least, _UPPER_MOST)
-    return max(_LEAST["threads"], room - upper_most, min(wanted, room - upper_least))
+    return max(_LEAST["threads"], room - upper_most, min(rows, room - upper_least))
 
 
-def _gpu_over_output(column: Box, names: list[str], wants: Wants) -> dict[str, Box]:
+def _gpu_over_output(column: Box, names: list[str], wanted: WantedRows) -> dict[str, Box]:
     if not names:
         return {}
-    if len(names) == 1 and not (names == ["gpu"] and wants.gpu_line):
+    if len(names) == 1 and not (names == ["gpu"] and wanted.gpu_line):
         return {names[0]: column}
-    rows = 1 if wants.gpu_line else _gpu_height(column.height, wants)
+    rows = 1 if wanted.gpu_line else _gpu_height(column.height, wanted)
     if rows < 1:
         return {"output": column}
     boxes = {"gpu": column._replace(height=rows)}
@@ -135,14 +137,14 @@ def _gpu_over_output(column: Box, names: list[str], wants: Wants) -> dict[str, B
     return boxes
 
 
-def _gpu_height(room: int, wants: Wants) -> int:
+def _gpu_height(room: int, wanted: WantedRows) -> int:
     """What the GPUs fill, two thirds at most: a training's output is read as well."""
-    return min(wants.gpu + _FRAME, max(room * 2 // 3, _LEAST["gpu"]), room - _LEAST["output"])
+    return min(wanted.gpu + _FRAME, max(room * 2 // 3, _LEAST["gpu"]), room - _LEAST["output"])
 
 
-def _stacked(body: Box, panes: AbstractSet[str], wants: Wants) -> dict[str, Box]:
+def _stacked(body: Box, panes: AbstractSet[str], wanted: WantedRows) -> dict[str, Box]:
     """One column: each pane gets its least rows by importance, then what is left goes where it is of use."""
-    least = _LEAST | ({"gpu": 1} if wants.gpu_line else {})
+    least = _LEAST | ({"gpu": 1} if wanted.gpu_line else {})
     heights: dict[str, int] = {}
     room = body.height
     for name in IMPORTANCE:
@@ -150,20 +152,20 @@ def _stacked(body: Box, panes: AbstractSet[str], wants: Wants) -> dict[str, Box]
             heights[name] = min(least[name], room)
             room -= heights[name]
     most = {
-        "phases": wants.phases + _FRAME,
-        "threads": wants.threads + _FRAME + 1,
-        "gpu": 1 if wants.gpu_line else wants.gpu + _FRAME,
-        "loaders": wants.loaders + _FRAME,
+        "phases": wanted.phases + _FRAME,
+        "threads": wanted.threads + _FRAME + 1,
+        "gpu": 1 if wanted.gpu_line else wanted.gpu + _FRAME,
+        "loaders": wanted.loaders + _FRAME,
     }
     while room > 0 and heights:
         hungry = [name for name in heights if heights[name] < most.get(name, 10)]
-        for name in hungry or [name for name in heights if name != "gpu" or not wants.gpu_line][-1:]:
+        for name in hungry or [name for name in heights if name != "gpu" or not wanted.gpu_line][-1:]:
             if room > 0:
                 heights[name] += 1
                 room -= 1
         if not hungry and not room:
             break
-        if set(heights) == {"gpu"} and wants.gpu_line:
+        if set(heights) == {"gpu"} and wanted.gpu_line:
             break
     boxes: dict[str, Box] = {}
     y = body.y

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Literal
 
 from tuimon.views.tui.app import TuimonApp
-from tuimon.views.tui.terminal_app import Look
+from tuimon.views.tui.terminal_app import Capabilities
 
 if TYPE_CHECKING:
     from tuimon.monitor.monitor import Monitor
@@ -27,7 +27,7 @@ def screenshot(
 
 
 async def _export(monitor: Monitor, size: tuple[int, int], theme: str, title: str) -> str:
-    app = TuimonApp(monitor, refresh_s=3600, look=Look())
+    app = TuimonApp(monitor, refresh_s=3600, capabilities=Capabilities())
     async with app.run_test(size=size) as pilot:
         if theme == "light":
             app.action_theme()

@@ -14,7 +14,7 @@ from tuimon.views.tui.drawing.canvas import Canvas
 from tuimon.views.tui.drawing.glyphs import Glyphs, glyphs_of
 
 
-class Look(NamedTuple):
+class Capabilities(NamedTuple):
     """What a terminal can show."""
 
     colours: Literal["none", "16", "many"] = "many"
@@ -27,25 +27,25 @@ class TerminalApp(App[ReturnType]):
     CSS_PATH = Path(__file__).with_name("tuimon.tcss")  # a relative path would be looked for beside each subclass
     ENABLE_COMMAND_PALETTE = False
 
-    def __init__(self, look: Look | None = None) -> None:
-        """``look``: instead of what the terminal says of itself."""
-        no_color = "NO_COLOR" in os.environ  # asked before textual takes it out of the environment
-        mono = look.colours == "none" if look else no_color
+    def __init__(self, capabilities: Capabilities | None = None) -> None:
+        """``capabilities``: instead of what the terminal's environment shows."""
+        no_color = "NO_COLOR" in os.environ  # before textual takes it out of the environment
+        mono = capabilities.colours == "none" if capabilities else no_color
         super().__init__(ansi_color=True if mono else None)
-        look = look or self._look_of_terminal(mono)
+        capabilities = capabilities or self._of_terminal(mono)
         Canvas.mono = mono
-        Canvas.characters = look.glyphs
-        self._dark, self._light = palette.THEMES_16 if look.colours == "16" else palette.THEMES
+        Canvas.characters = capabilities.glyphs
+        self._dark, self._light = palette.THEMES_16 if capabilities.colours == "16" else palette.THEMES
         self.register_theme(self._dark)
         self.register_theme(self._light)
         self.theme = self._dark.name
-        self.set_class(look.glyphs == "ascii", "-ascii")
+        self.set_class(capabilities.glyphs == "ascii", "-ascii")
         self.set_class(mono, "-mono")
 
-    def _look_of_terminal(self, mono: bool) -> Look:
+    def _of_terminal(self, mono: bool) -> Capabilities:
         glyphs = glyphs_of(os.environ, getattr(sys.__stderr__, "encoding", None) or "utf-8")
         few = self.console.color_system == "standard"
-        return Look("none" if mono else "16" if few else "many", glyphs)
+        return Capabilities("none" if mono else "16" if few else "many", glyphs)
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         """Our colours, known before our themes are."""

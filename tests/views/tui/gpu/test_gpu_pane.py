@@ -11,7 +11,7 @@ from tuimon.session.rows import GpuRow, TorchMemoryRow
 from tuimon.views.tui.drawing.glyphs import ascii_only
 from tuimon.views.tui.drawing.lines import cells, text_of
 from tuimon.views.tui.gpu.alarms import alarm_lines
-from tuimon.views.tui.gpu.gpu_pane import GpuPane, GpuPicture, gpu_rows_wanted, gpus_lines, in_front
+from tuimon.views.tui.gpu.gpu_pane import GpuPane, GpuState, gpu_rows_wanted, gpus_lines, in_front
 from tuimon.views.tui.gpu.table import spans_of
 
 GIB = 1 << 30
@@ -77,11 +77,11 @@ def instance(profile, uuid, **more):
 
 
 def drawn(gpus, width, height, **more):
-    return [text_of(row).rstrip() for row in gpus_lines(GpuPicture(tuple(gpus), None, **more), width, height)]
+    return [text_of(row).rstrip() for row in gpus_lines(GpuState(tuple(gpus), None, **more), width, height)]
 
 
 def roles(gpus, width, height):
-    return {span.text.strip(): span.role for row in gpus_lines(GpuPicture(tuple(gpus), None), width, height)
+    return {span.text.strip(): span.role for row in gpus_lines(GpuState(tuple(gpus), None), width, height)
             for span in row}  # fmt: skip
 
 
@@ -278,20 +278,20 @@ def test_a_machine_full_of_other_peoples_gpus_is_a_table():
 
 @pytest.mark.parametrize(("width", "most", "rows"), [(86, 36, 32), (56, 24, 9)])
 def test_cards_are_wanted_where_they_fit(width, most, rows):
-    assert gpu_rows_wanted(GpuPicture(number(8), None), width, most) == rows
+    assert gpu_rows_wanted(GpuState(number(8), None), width, most) == rows
 
 
 def test_no_gpu_is_one_line():
     assert drawn([], 60, 1) == ["GPU none seen so far"]
-    picture = GpuPicture((), "no NVIDIA driver", "install it")
-    assert text_of(gpus_lines(picture, 60, 1)[0]) == "GPU no NVIDIA driver – install it"
-    assert text_of(gpus_lines(picture, 24, 1)[0]) == "GPU no NVIDIA driver"
+    state = GpuState((), "no NVIDIA driver", "install it")
+    assert text_of(gpus_lines(state, 60, 1)[0]) == "GPU no NVIDIA driver – install it"
+    assert text_of(gpus_lines(state, 24, 1)[0]) == "GPU no NVIDIA driver"
 
 
 def test_the_heading_names_the_gpu_or_counts_them():
     pane = GpuPane()
-    assert text_of(pane.heading(GpuPicture((HOPPER,), None))) == "2 GPU 0 · H100"
-    assert text_of(pane.heading(GpuPicture(number(8), None))) == "2 GPU · 8 of 8 used by this run · H100"
+    assert text_of(pane.heading(GpuState((HOPPER,), None))) == "2 GPU 0 · H100"
+    assert text_of(pane.heading(GpuState(number(8), None))) == "2 GPU · 8 of 8 used by this run · H100"
 
 
 KINDS = [OLD, BARE, HOPPER, SLOWED, BROKEN]
@@ -305,7 +305,7 @@ def test_gpus_fit_their_pane_at_any_size(count, width):
         gpus = number(count, gpu)
         for height in (1, 2, 3, 4, 5, 8, 20, 57):
             for shown in (gpus, (*gpus, *(replace(other, uuid="x", used_by_run=False) for other in gpus[:1]))):
-                lines = gpus_lines(GpuPicture(shown, "a note " * 20, torch=torch), width, height)
+                lines = gpus_lines(GpuState(shown, "a note " * 20, torch=torch), width, height)
                 assert len(lines) <= height
                 assert all(cells(row) <= width for row in lines), (gpu.name, height)
                 assert all(ascii_only(text_of(row)).isascii() for row in lines)

@@ -6,7 +6,7 @@ from tuimon.session.rows import GpuTimeRow, LeadRow, PhaseRow, PhaseTable, Range
 from tuimon.views.tui.drawing.lines import Span, cells, text_of
 from tuimon.views.tui.panes.lead import lead_lines, lead_words
 from tuimon.views.tui.panes.phase_rows import between, phase_line, phase_rows
-from tuimon.views.tui.panes.phases_pane import PhasesPicture, phases_lines
+from tuimon.views.tui.panes.phases_pane import PhasesState, phases_lines
 
 BOUNDARIES = ("fetch end", "backward begin", "backward end", "optimizer begin", "optimizer end")
 
@@ -126,7 +126,7 @@ def test_the_whole_pane_in_eight_rows():
     rows = (PHASE, *(PhaseRow(name, 0.1, 6.0, gpu_ms_per_step=6.0) for name in ("forward", "backward", "optimizer")))
     table = PhaseTable(1, 30.0, 450, False, rows)
     steps = StepSummary(1000, 14.9, 67.0, 81.0, "data", 0.01, 0)
-    picture = PhasesPicture(table, steps, ((41.5, 7.1, 10.4, 3.9, 3.2, 0.0),) * 50, 1, 1.0, (), (), AHEAD)
-    lines = drawn(phases_lines(picture, 76, 6))
+    state = PhasesState(table, steps, ((41.5, 7.1, 10.4, 3.9, 3.2, 0.0),) * 50, 1, 1.0, (), (), AHEAD)
+    lines = drawn(phases_lines(state, 76, 6))
     assert [line.split()[0] for line in lines] == ["data", "forward", "backward", "optimizer", "lead", "history"]
-    assert sum(line.startswith(("lead", "GPU idle")) for line in drawn(phases_lines(picture, 76, 20))) == 2
+    assert sum(line.startswith(("lead", "GPU idle")) for line in drawn(phases_lines(state, 76, 20))) == 2

@@ -12,9 +12,9 @@ from tuimon.records import Loader, LoaderFacts, LoaderWorker
 from tuimon.session.session import Session
 from tuimon.views.tui.app import TuimonApp
 from tuimon.views.tui.drawing.lines import text_of
-from tuimon.views.tui.layout import Wants, plan
+from tuimon.views.tui.layout import WantedRows, lay_out
 from tuimon.views.tui.panes.loaders_pane import loaders_lines
-from tuimon.views.tui.terminal_app import Look
+from tuimon.views.tui.terminal_app import Capabilities
 
 TRAIN = LoaderFacts(
     dataset="ImageSet", kind="map", workers=2, prefetch=2, batch_size=32, pin_memory=True, context="fork"
@@ -143,13 +143,15 @@ def _overlap(a, b):
     return a.x < b.x + b.width and b.x < a.x + a.width and a.y < b.y + b.height and b.y < a.y + a.height
 
 
-@pytest.mark.parametrize("wants", [Wants(12, 9, 0, gpu_line=True, loaders=5), Wants(30, 300, 40, loaders=80)])
+@pytest.mark.parametrize(
+    "wanted", [WantedRows(12, 9, 0, gpu_line=True, loaders=5), WantedRows(30, 300, 40, loaders=80)]
+)
 @pytest.mark.parametrize("width", [40, 80, 99, 100, 120, 160, 240])
 @pytest.mark.parametrize("height", [10, 13, 18, 24, 40, 60, 100])
-def test_panes_fit_and_do_not_overlap(width, height, wants):
+def test_panes_fit_and_do_not_overlap(width, height, wanted):
     for count in range(6):
         for hidden in itertools.combinations(sorted(ALL - {"loaders"}), count):
-            boxes = plan(width, height, ALL - set(hidden), wants)
+            boxes = lay_out(width, height, ALL - set(hidden), wanted)
             for box in boxes.values():
                 assert box.width > 0 and box.height > 0
                 assert box.x >= 0 and box.x + box.width <= width
@@ -158,7 +160,7 @@ def test_panes_fit_and_do_not_overlap(width, height, wants):
 
 
 async def shown(playback, size, *keys):
-    app = TuimonApp(playback, refresh_s=3600, look=Look())
+    app = TuimonApp(playback, refresh_s=3600, capabilities=Capabilities())
     async with app.run_test(size=size) as pilot:
         app.tick()
         await pilot.press(*keys)

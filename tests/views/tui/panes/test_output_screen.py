@@ -12,7 +12,7 @@ from tuimon.views.tui.panes.output_screen import HISTORY_LINES, OutputScreen, fo
 def shown(*chunks, count=50):
     screen = OutputScreen()
     for chunk in chunks:
-        screen.feed(chunk)
+        screen.feed_bytes(chunk)
     return [text_of(row) for row in screen.tail(count)]
 
 
@@ -30,7 +30,7 @@ def test_characters_split_between_two_reads():
 
 def test_colours_are_roles():
     screen = OutputScreen()
-    screen.feed(b"\x1b[1;31mred\x1b[0m \x1b[38;2;1;2;3mrgb\x1b[0m \x1b[93my\x1b[0m")
+    screen.feed_bytes(b"\x1b[1;31mred\x1b[0m \x1b[38;2;1;2;3mrgb\x1b[0m \x1b[93my\x1b[0m")
     assert [tuple(span) for span in screen.tail(1)[0]] == [
         ("red", "fg:red bold"),
         (" ", ""),
@@ -42,7 +42,7 @@ def test_colours_are_roles():
 
 def test_what_scrolls_out_is_kept_up_to_a_bound():
     screen = OutputScreen()
-    screen.feed(b"".join(b"line %d\n" % i for i in range(3000)))
+    screen.feed_bytes(b"".join(b"line %d\n" % i for i in range(3000)))
     assert HISTORY_LINES <= screen.line_count <= HISTORY_LINES + 24
     assert text_of(screen.tail(1, above=1)[0]) == "line 2999"
     assert text_of(screen.tail(1, above=101)[0]) == "line 2899"
@@ -77,14 +77,14 @@ def test_random_bytes_break_nothing():
         body = bytes(
             chance.choices(b"\x1b[];?0123456789mHJKABCDhlrPX^_()\x07\x9b\x9d\r\n\t\x08abc\xe6\xbc\xa2\xff", k=60)
         )
-        screen.feed(body)
+        screen.feed_bytes(body)
     for row in screen.tail(200):
         assert all(char.isprintable() for char in text_of(row))
 
 
 def test_long_lines_are_folded_at_the_cell():
     screen = OutputScreen()
-    screen.feed("漢字漢字ab\n".encode())
+    screen.feed_bytes("漢字漢字ab\n".encode())
     rows = folded(screen.tail(5), 5)
     assert [text_of(row) for row in rows] == ["漢字", "漢字a", "b", ""]
     assert all(cell_len(text_of(row)) <= 5 for row in rows)

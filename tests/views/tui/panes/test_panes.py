@@ -9,7 +9,7 @@ from tuimon.diagnosis.finding import Finding
 from tuimon.records import Cost, Exit
 from tuimon.session.rows import PhaseRow, PhaseTable, RangeRow, StepSummary, ThreadRow
 from tuimon.views.tui.drawing.lines import cells, text_of
-from tuimon.views.tui.panes.phases_pane import PhasesPicture, phases_lines
+from tuimon.views.tui.panes.phases_pane import PhasesState, phases_lines
 from tuimon.views.tui.panes.thread_list import matches
 from tuimon.views.tui.panes.thread_rows import layout, thread_line, thread_lines
 from tuimon.views.tui.panes.title_line import RunFacts, run_name, title_line
@@ -129,7 +129,7 @@ def test_the_list_of_findings_shows_all_there_is():
 TABLE = PhaseTable(1, 30.0, 450, False, (
     PhaseRow("data", 0.62, 41.5), PhaseRow("forward", 0.11, 7.1), PhaseRow("backward", 0.16, 10.4),
     PhaseRow("optimizer", 0.06, 3.9), PhaseRow("other", 0.05, 3.2)))  # fmt: skip
-PICTURE = PhasesPicture(TABLE, STEPS, ((41.5, 7.1, 10.4, 3.9, 3.2, 0.0),) * 5, 1, 1.0, (), ())
+PICTURE = PhasesState(TABLE, STEPS, ((41.5, 7.1, 10.4, 3.9, 3.2, 0.0),) * 5, 1, 1.0, (), ())
 
 
 def test_phase_rows_line_up():
@@ -155,8 +155,8 @@ def test_ranges_stand_under_their_phase_and_the_deepest_give_way():
     ranges = (RangeRow("batch", "batch", 0, "data", 1.0, 60.0, 0.9),
               RangeRow("batch/augment", "augment", 1, "data", 2.0, 31.0, 0.46),
               RangeRow("conv", "conv", 0, "forward", 1.0, 5.0, 0.07))  # fmt: skip
-    picture = PICTURE._replace(table=TABLE._replace(ranges=ranges), history=())
-    names = [row.strip().split("  ")[0] for row in texts(phases_lines(picture, 60, 20))]
+    state = PICTURE._replace(table=TABLE._replace(ranges=ranges), history=())
+    names = [row.strip().split("  ")[0] for row in texts(phases_lines(state, 60, 20))]
     assert [name.split(" █")[0] for name in names[:8]] == [
         "data",
         "└ batch",
@@ -167,7 +167,7 @@ def test_ranges_stand_under_their_phase_and_the_deepest_give_way():
         "optimizer",
         "other",
     ]
-    names = [row.strip().split("  ")[0] for row in texts(phases_lines(picture, 60, 8))]
+    names = [row.strip().split("  ")[0] for row in texts(phases_lines(state, 60, 8))]
     assert [name.split(" █")[0] for name in names[:7]] == [
         "data",
         "└ batch",

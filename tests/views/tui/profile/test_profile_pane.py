@@ -14,7 +14,7 @@ from tuimon.records import Place
 from tuimon.session.session import Session
 from tuimon.sources.stacks.closeup import Dump, ThreadStack
 from tuimon.views.tui.sheets.thread import ThreadSheet
-from tuimon.views.tui.terminal_app import Look
+from tuimon.views.tui.terminal_app import Capabilities
 
 
 def play(seconds=3, later=0):
@@ -122,10 +122,10 @@ async def test_new_samples_keep_cursor_and_folding():
         await pilot.press("c", "down", "down", "left")
         before = shown(app)
         assert "▸ __next__" in text(app, "profile")
-        samples = app.board.profile.picture.profile.samples
+        samples = app.board.profile.state.profile.samples
         app.tick()
         await pilot.pause()
-        assert app.board.profile.picture.profile.samples > samples
+        assert app.board.profile.state.profile.samples > samples
         assert shown(app)[3:] == before[3:]
 
 
@@ -136,24 +136,24 @@ async def test_pause_freezes_the_samples_but_not_the_keys():
         app.tick()
         await pilot.pause()
         assert text(app, "profile") == before
-        samples = app.board.profile.picture.profile.samples
+        samples = app.board.profile.state.profile.samples
         await pilot.press("f", "c")
         assert "__next__" in text(app, "profile")
-        assert app.board.profile.picture.profile.samples == samples
+        assert app.board.profile.state.profile.samples == samples
         await pilot.press("p")
         app.tick()
-        assert app.board.profile.picture.profile.samples > samples
+        assert app.board.profile.state.profile.samples > samples
 
 
 async def test_nothing_is_computed_while_it_is_closed(monkeypatch):
     async with running(play(2, later=3)) as (app, pilot):
         app.tick()
-        assert app.board.profile.picture is None
+        assert app.board.profile.state is None
         await pilot.press("h", "escape")
-        kept = app.board.profile.picture
+        kept = app.board.profile.state
         app.tick()
         await pilot.pause()
-        assert app.board.profile.picture is kept
+        assert app.board.profile.state is kept
 
 
 async def test_sort_and_library_lines():
@@ -185,7 +185,12 @@ async def test_before_anything_is_known():
 
 @pytest.mark.parametrize(
     ("size", "look"),
-    [((40, 10), Look()), ((200, 60), Look("16")), ((80, 24), Look(glyphs="ascii")), ((80, 24), Look("none"))],
+    [
+        ((40, 10), Capabilities()),
+        ((200, 60), Capabilities("16")),
+        ((80, 24), Capabilities(glyphs="ascii")),
+        ((80, 24), Capabilities("none")),
+    ],
 )
 async def test_lines_have_the_right_width_on_every_terminal(size, look):
     for monitor in (play(), streams.hostile()):

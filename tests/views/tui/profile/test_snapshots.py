@@ -6,7 +6,7 @@ from tests.session.samples import profiles
 from tests.views.streams import Playback
 from tests.views.tui.test_snapshots import INSTALLED, RECORDED_WITH
 from tuimon.views.tui.app import TuimonApp
-from tuimon.views.tui.terminal_app import Look
+from tuimon.views.tui.terminal_app import Capabilities
 
 pytestmark = pytest.mark.skipif(INSTALLED != RECORDED_WITH, reason=f"recorded with textual, rich {RECORDED_WITH}")
 
@@ -23,5 +23,5 @@ def test_the_profile(snap_compare, size, keys):
             await pilot.press(key)
             await pilot.pause()
 
-    app = TuimonApp(Playback(profiles.records()), refresh_s=3600, look=Look())
+    app = TuimonApp(Playback(profiles.records()), refresh_s=3600, capabilities=Capabilities())
     assert snap_compare(app, terminal_size=size, run_before=one_tick)

@@ -208,7 +208,7 @@ def test_from_a_line_to_its_node(trainer):
     node = node_of_line(tree, row)
     assert (node.function, 24 in node.lines) == ("forward", True)
     cursor = TreeCursor()
-    cursor.show(node)
+    cursor.reveal(node)
     assert node in visible_nodes(tree, cursor.opened)
     assert cursor.selected(tree) is node
 

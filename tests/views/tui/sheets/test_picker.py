@@ -6,7 +6,7 @@ import pytest
 
 from tuimon.views.tui.drawing.lines import text_of
 from tuimon.views.tui.sheets.picker import Picker
-from tuimon.views.tui.terminal_app import Look
+from tuimon.views.tui.terminal_app import Capabilities
 
 
 class Process(NamedTuple):
@@ -39,7 +39,7 @@ FOUND = [
     ],
 )
 async def test_pick(keys, pid):
-    app = Picker(FOUND, Look())
+    app = Picker(FOUND, Capabilities())
     async with app.run_test(size=(100, 20)) as pilot:
         await pilot.press(*keys)
         await pilot.pause()
@@ -47,7 +47,7 @@ async def test_pick(keys, pid):
 
 
 async def test_what_the_list_shows():
-    app = Picker(FOUND, Look())
+    app = Picker(FOUND, Capabilities())
     async with app.run_test(size=(60, 12)) as pilot:
         await pilot.pause()
         rows = [text_of(row) for row in app.list.lines]
@@ -57,7 +57,7 @@ async def test_what_the_list_shows():
 
 
 async def test_no_training_runs():
-    app = Picker([], Look())
+    app = Picker([], Capabilities())
     async with app.run_test(size=(100, 20)) as pilot:
         await pilot.press("enter", "down")
         assert app.is_running

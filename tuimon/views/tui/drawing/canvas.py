@@ -31,7 +31,7 @@ class Canvas(Widget):
         self._styles: dict[str, Style] = {}
         self._title: tuple[Span, ...] = ()
 
-    def put(self, lines: Sequence[Line]) -> None:
+    def show_lines(self, lines: Sequence[Line]) -> None:
         """Show these lines; only those that differ from what stands there are painted again."""
         width = self.content_size.width
         changed = [
@@ -45,7 +45,7 @@ class Canvas(Widget):
         if changed:
             self.refresh(*(Region(0, y, width, 1) for y in changed))
 
-    def caption(self, *title: Span) -> None:
+    def set_title(self, *title: Span) -> None:
         """Set the text in the border; painted again only when it changed."""
         if title == self._title:
             return
@@ -84,7 +84,7 @@ class Canvas(Widget):
 
     def _recolour(self, _theme: Theme) -> None:
         title, self._title = self._title, ()
-        self.caption(*title)
+        self.set_title(*title)
 
     def _strip(self, y: int) -> Strip:
         width = self.content_size.width

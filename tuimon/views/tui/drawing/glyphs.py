@@ -77,13 +77,13 @@ def ascii_only(text: str) -> str:
 
 
 def glyphs_of(environ: Mapping[str, str], encoding: str) -> Glyphs:
-    """What a terminal can show: what ``TUIMON_GLYPHS`` says, else what can be known of it.
+    """What a terminal can show: the value of ``TUIMON_GLYPHS``, else what its environment shows.
 
-    Which characters its font has cannot be asked: braille is taken for granted.
+    Which characters its font has cannot be queried: braille is assumed.
     """
-    asked = environ.get("TUIMON_GLYPHS", "")
+    chosen = environ.get("TUIMON_GLYPHS", "")
     for known in GLYPHS:
-        if asked == known:
+        if chosen == known:
             return known
     return "braille" if terminal_has_unicode(environ, encoding) else "ascii"
 
@@ -91,8 +91,8 @@ def glyphs_of(environ: Mapping[str, str], encoding: str) -> Glyphs:
 def terminal_has_unicode(environ: Mapping[str, str], encoding: str) -> bool:
     """Whether charts may use braille and block characters.
 
-    ``LC_ALL`` is the user's explicit word. Beyond it the stream's encoding decides and not ``LANG``: a container
-    without any locale still shows on a UTF-8 terminal (and Python then speaks UTF-8, PEP 538). The Linux console's
+    ``LC_ALL`` is the user's explicit choice. Otherwise the stream's encoding decides and not ``LANG``: a container
+    without any locale still shows on a UTF-8 terminal (and Python then uses UTF-8, PEP 538). The Linux console's
     fonts have no braille.
     """
     if environ.get("TERM", "") in _NO_UNICODE_TERMS:

@@ -12,47 +12,47 @@ if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding
     from tuimon.session.session import Session
 
-Picture = TypeVar("Picture")
+State = TypeVar("State")
 
 
-class Pane(Canvas, Generic[Picture], can_focus=True):
+class Pane(Canvas, Generic[State], can_focus=True):
     """A bordered part of the screen with one noun in it.
 
-    A subclass says what it takes (``collect``) and what that looks like (``draw``). What was collected is kept, so that
-    a paused pane can be resized and scrolled without looking at newer data.
+    A subclass defines its view state (``collect``) and how it is drawn (``draw``). The state is kept, so that a paused
+    pane can be resized and scrolled without newer data.
     """
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
-        self.picture: Picture | None = None
+        self.state: State | None = None
         self._drawn: tuple[object, ...] | None = None
 
-    def collect(self, session: Session, findings: Sequence[Finding]) -> Picture:
+    def collect(self, session: Session, findings: Sequence[Finding]) -> State:
         """What this pane shows of the session, as an immutable value."""
         raise NotImplementedError
 
-    def draw(self, picture: Picture, width: int, height: int) -> list[Line]:
+    def draw(self, state: State, width: int, height: int) -> list[Line]:
         """The content's lines."""
         raise NotImplementedError
 
-    def heading(self, picture: Picture) -> tuple[Span, ...]:
+    def heading(self, state: State) -> tuple[Span, ...]:
         """The text in the border."""
         return ()
 
-    def take(self, session: Session, findings: Sequence[Finding]) -> None:
-        """Take the current picture; ``redraw`` shows it."""
-        self.picture = self.collect(session, findings)
+    def update_state(self, session: Session, findings: Sequence[Finding]) -> None:
+        """Collect the state as it is now; ``redraw`` shows it."""
+        self.state = self.collect(session, findings)
 
     def redraw(self, force: bool = False) -> None:
-        """Draw the picture taken last, if it or the size changed."""
+        """Draw the state collected last, if it or the size changed."""
         width, height = self.content_size
-        if self.picture is None or not self.display or not height:
+        if self.state is None or not self.display or not height:
             return
-        state = (self.picture, width, height)
-        if force or state != self._drawn:
-            self._drawn = state
-            self.caption(*self.heading(self.picture))
-            self.put(self.draw(self.picture, width, height))
+        drawn = (self.state, width, height)
+        if force or drawn != self._drawn:
+            self._drawn = drawn
+            self.set_title(*self.heading(self.state))
+            self.show_lines(self.draw(self.state, width, height))
 
     def on_resize(self) -> None:
         """The content follows the size."""

@@ -43,7 +43,7 @@ class Activity(NamedTuple):
 
 
 def activities(gpu: GpuRow) -> list[Activity]:
-    """What the GPU tells of its parts; nothing before Hopper."""
+    """How busy the GPU's parts are; nothing before Hopper."""
     rows = (
         Activity("SM", gpu.latest.sm_ratio, gpu.sm_history),
         Activity("tensor", gpu.latest.tensor_ratio, gpu.tensor_history),
@@ -55,7 +55,7 @@ def activities(gpu: GpuRow) -> list[Activity]:
 def gpu_card(view: GpuView, width: int, height: int, head: Line | None = None) -> list[Line]:
     """One GPU in at most ``height`` lines; the charts take what the figures leave.
 
-    A ``head`` tells what is wrong as well: cards side by side stay aligned.
+    A ``head`` shows what is wrong as well: cards side by side stay aligned.
     """
     heads = [head] if head is not None else []
     parts = _parts(view, width)
@@ -102,7 +102,7 @@ def _parts(view: GpuView, width: int) -> dict[str, list[Line]]:
 
 
 def _utilisation(view: GpuView) -> list[Activity]:
-    """One row, or none for a MIG instance, of which the driver does not tell it."""
+    """One row, or none for a MIG instance, for which the driver does not report it."""
     util = Activity("util", view.gpu.latest.util_ratio, view.gpu.util_history)
     return [] if view.gpu.latest.parent_uuid is not None and not _is_known(util) else [util]
 
@@ -128,9 +128,9 @@ def _chart(activity: Activity, view: GpuView, width: int, height: int, beside: L
 
 def _beside(view: GpuView, width: int) -> Line:
     """``  SM 71 %  tensor 12 %  DRAM 44 %``, the tensor cores to stay longest, as far as a chart stays."""
-    told = [activity for activity in activities(view.gpu) if activity.ratio is not None]
+    known = [activity for activity in activities(view.gpu) if activity.ratio is not None]
     for names in (("SM", "tensor", "DRAM"), ("SM", "tensor"), ("tensor",)):
-        shown = [activity for activity in told if activity.name in names]
+        shown = [activity for activity in known if activity.name in names]
         spans = [
             span
             for activity in shown

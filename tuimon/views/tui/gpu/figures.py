@@ -26,7 +26,7 @@ class TorchShare(NamedTuple):
 
 
 class GpuView(NamedTuple):
-    """A GPU with what the run's own processes say of it."""
+    """A GPU with what the run's own processes report of it."""
 
     gpu: GpuRow
     torch: TorchShare | None = None
@@ -164,15 +164,15 @@ def _process(row: GpuProcess, ours: str | None, width: int, *, first: bool) -> L
 
 def slowed_line(gpu: GpuRow, width: int) -> Line | None:
     """What holds the clocks down, in words and as share of time; bright while it does."""
-    told = [(cause, ratio) for cause, ratio in gpu.throttled if ratio >= 0.005 or cause in gpu.latest.throttle]
-    causes = [f"{plain(cause)} {percent(ratio)}" for cause, ratio in told]
-    causes += [plain(cause) for cause in gpu.latest.throttle if cause not in dict(told)]
+    timed = [(cause, ratio) for cause, ratio in gpu.throttled if ratio >= 0.005 or cause in gpu.latest.throttle]
+    causes = [f"{plain(cause)} {percent(ratio)}" for cause, ratio in timed]
+    causes += [plain(cause) for cause in gpu.latest.throttle if cause not in dict(timed)]
     if not causes:
         return None
     role = "warning" if gpu.latest.throttle else "text"
     head = Span(column("slowed", LABEL), role)
     words = ", ".join(causes)
-    offers = [f"{words} of the last 30 s"] * bool(told) + [words, causes[0]]
+    offers = [f"{words} of the last 30 s"] * bool(timed) + [words, causes[0]]
     return fitting([(head, Span(text, role)) for text in offers], width)
 
 

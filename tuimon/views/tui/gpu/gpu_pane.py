@@ -29,8 +29,8 @@ _LEAST_CARD = 3  # rows
 _UNUSED_CARDS = 2
 
 
-class GpuPicture(NamedTuple):
-    """The devices, what the run's processes say of them, and why there is none."""
+class GpuState(NamedTuple):
+    """The devices, what the run's processes hold of them, and why there is none."""
 
     gpus: tuple[GpuRow, ...]
     note: str | None
@@ -39,15 +39,15 @@ class GpuPicture(NamedTuple):
     labels: tuple[tuple[int, str], ...] = ()  # of the run's processes, by pid
 
 
-class GpuPane(Pane[GpuPicture]):
+class GpuPane(Pane[GpuState]):
     """One card a GPU; a table where there are many; one line where there is none."""
 
-    def collect(self, session: Session, findings: Sequence[Finding]) -> GpuPicture:
-        """All devices, and what the source says."""
+    def collect(self, session: Session, findings: Sequence[Finding]) -> GpuState:
+        """All devices, and the source's notice."""
         notice = session.notices.get("gpu")
         gpus = session.gpus()
         stale_s = stale_after_s(gpus, session.header.interval_s if session.header else 1.0)
-        return GpuPicture(
+        return GpuState(
             tuple(_calm(gpu, stale_s) for gpu in gpus),
             plain(notice.message) if notice is not None else None,
             plain(notice.hint) if notice is not None and notice.hint else None,
@@ -55,19 +55,19 @@ class GpuPane(Pane[GpuPicture]):
             tuple((p.pid, f"rank {p.rank}") for p in session.processes() if p.rank is not None and not p.ended),
         )
 
-    def draw(self, picture: GpuPicture, width: int, height: int) -> list[Line]:
+    def draw(self, state: GpuState, width: int, height: int) -> list[Line]:
         """The content's lines."""
-        return gpus_lines(picture, width, height)
+        return gpus_lines(state, width, height)
 
-    def heading(self, picture: GpuPicture) -> tuple[Span, ...]:
+    def heading(self, state: GpuState) -> tuple[Span, ...]:
         """The one GPU's name, or how many there are."""
         spans = (Span("2 ", "key"), Span("GPU", "text bold"))
-        front, folded = in_front(picture.gpus)
+        front, folded = in_front(state.gpus)
         names = {plain(gpu.latest.name).removeprefix("NVIDIA ") for gpu in front if gpu.latest.parent_uuid is None}
         name = f" · {names.pop()}" if len(names) == 1 else ""
         if len(front) == 1:
             return (*spans, Span(f" {front[0].latest.index}{name}", "dim"))
-        cut = {gpu.latest.parent_uuid for gpu in picture.gpus}  # of these the instances count
+        cut = {gpu.latest.parent_uuid for gpu in state.gpus}  # of these the instances count
         used = [gpu.used_by_run for gpu in (*front, *folded) if gpu.latest.uuid not in cut]
         return (*spans, Span(f" · {sum(used)} of {len(used)} used by this run{name}", "dim"))
 
@@ -88,27 +88,27 @@ def _is_child(gpu: GpuRow, gpus: Iterable[GpuRow]) -> bool:
     return gpu.latest.parent_uuid is not None and any(other.latest.uuid == gpu.latest.parent_uuid for other in gpus)
 
 
-def gpu_rows_wanted(picture: GpuPicture, width: int, most: int) -> int:
+def gpu_rows_wanted(state: GpuState, width: int, most: int) -> int:
     """Rows of content for these GPUs in this inner width: cards, or a table where they take more than ``most``."""
-    front, folded = in_front(picture.gpus)
-    views = _views(picture, front)
-    rest = bool(folded) + bool(picture.note)
+    front, folded = in_front(state.gpus)
+    views = _views(state, front)
+    rest = bool(folded) + bool(state.note)
     if len(views) == 1:
         return card_rows_wanted(views[0]) + rest
     rows = cards_rows(views, width)
     return (rows if rows <= most and _worth_cards(views) else len(views) + 1) + rest
 
 
-def gpus_lines(picture: GpuPicture, width: int, height: int) -> list[Line]:
-    """Cards, or a table where cards do not fit, or the one line that says what is missing."""
-    if not picture.gpus:
-        return [line(("GPU ", "text bold"), (_note(picture, width - 4), "dim"))]
-    front, folded = in_front(picture.gpus)
+def gpus_lines(state: GpuState, width: int, height: int) -> list[Line]:
+    """Cards, or a table where cards do not fit, or one line with what is missing."""
+    if not state.gpus:
+        return [line(("GPU ", "text bold"), (_note(state, width - 4), "dim"))]
+    front, folded = in_front(state.gpus)
     below = [folded_line(folded, width)] if folded else []
-    below += [line((_note(picture, width), "warning"))] if picture.note else []
+    below += [line((_note(state, width), "warning"))] if state.note else []
     below = below[: max(height - 1, 0)]
     room = height - len(below)
-    views = _views(picture, front)
+    views = _views(state, front)
     if len(views) == 1 and room >= _LEAST_CARD:
         return [*gpu_card(views[0], width, room), *below]
     cards = cards_lines(views, width, room) if len(views) > 1 and _worth_cards(views) else None
@@ -117,11 +117,11 @@ def gpus_lines(picture: GpuPicture, width: int, height: int) -> list[Line]:
     return [*cards, *below]
 
 
-def _note(picture: GpuPicture, width: int) -> str:
-    """What the source says, with what to do where that fits."""
-    note = picture.note or "none seen so far"
-    whole = f"{note} – {picture.hint}"
-    return whole if picture.hint and cell_len(whole) <= width else clipped(note, width)
+def _note(state: GpuState, width: int) -> str:
+    """The source's notice, with what to do where that fits."""
+    note = state.note or "none seen so far"
+    whole = f"{note} – {state.hint}"
+    return whole if state.hint and cell_len(whole) <= width else clipped(note, width)
 
 
 def _worth_cards(views: Sequence[GpuView]) -> bool:
@@ -129,19 +129,19 @@ def _worth_cards(views: Sequence[GpuView]) -> bool:
     return len(views) <= _UNUSED_CARDS or any(view.gpu.used_by_run for view in views)
 
 
-def _views(picture: GpuPicture, gpus: Sequence[GpuRow]) -> list[GpuView]:
-    labels = dict(picture.labels)
-    return [GpuView(gpu, _torch_on(gpu, picture), labels) for gpu in gpus]
+def _views(state: GpuState, gpus: Sequence[GpuRow]) -> list[GpuView]:
+    labels = dict(state.labels)
+    return [GpuView(gpu, _torch_on(gpu, state), labels) for gpu in gpus]
 
 
-def _torch_on(gpu: GpuRow, picture: GpuPicture) -> TorchShare | None:
+def _torch_on(gpu: GpuRow, state: GpuState) -> TorchShare | None:
     """torch's share of a GPU's memory, summed over the run's processes.
 
-    A process that did not tell where it runs counts only where the run uses a single GPU.
+    A process whose device is not known counts only where the run uses a single GPU.
     """
-    used = [other for other in picture.gpus if other.used_by_run]
+    used = [other for other in state.gpus if other.used_by_run]
     alone = len(used) == 1 and used[0].latest.uuid == gpu.latest.uuid
-    rows = [row for row in picture.torch if row.uuid == gpu.latest.uuid or (row.uuid is None and alone)]
+    rows = [row for row in state.torch if row.uuid == gpu.latest.uuid or (row.uuid is None and alone)]
     reserved = [row.reserved_bytes for row in rows if row.reserved_bytes is not None]
     allocated = [row.allocated_bytes for row in rows if row.allocated_bytes is not None]
     if not rows or len(reserved) < len(rows):
@@ -151,7 +151,7 @@ def _torch_on(gpu: GpuRow, picture: GpuPicture) -> TorchShare | None:
 
 
 def _calm(gpu: GpuRow, stale_s: float) -> GpuRow:
-    """Without what changes and is not shown, and the age in whole seconds: a still picture is not painted again."""
+    """Without changes that are not shown, ages in whole seconds: rows that look the same are not painted again."""
     return replace(
         gpu,
         stale_s=float(int(gpu.stale_s)) if gpu.stale_s >= stale_s else 0.0,

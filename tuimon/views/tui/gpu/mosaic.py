@@ -19,7 +19,7 @@ _UTIL = 5
 def gpu_mosaic(views: Sequence[GpuView], width: int, height: int) -> list[Line]:
     """Several GPUs in a line; below them what is wrong, or the range of their figures.
 
-    Each with its utilisation; a MIG instance, of which the driver does not tell it, with its SM activity.
+    Each with its utilisation; a MIG instance, for which the driver does not report it, with its SM activity.
     """
     cut = {view.gpu.latest.parent_uuid for view in views}  # of these GPUs only the instances are shown
     views = [view for view in views if view.gpu.latest.uuid not in cut]
@@ -60,10 +60,10 @@ def _summary(views: Sequence[GpuView], hidden: int, width: int) -> Line:
     """Every trouble; else the range of each figure."""
     troubled = [view for view in views if trouble_of(view, width)]
     room = width // max(len(troubled), 1) - 6
-    told = [line((f"{name_of(view.gpu)}: ", "text"), *trouble_of(view, room)) for view in troubled]
+    troubles = [line((f"{name_of(view.gpu)}: ", "text"), *trouble_of(view, room)) for view in troubled]
     more = [line((f"+{hidden} more (z)", "dim"))] if hidden else []
-    if told:
-        return _spread([*told, *more])
+    if troubles:
+        return _spread([*troubles, *more])
     ranges = [
         line((f"{of.head} ", "dim"), (_range([of.text(view.gpu) for view in views]), "text"))
         for of in FIGURES

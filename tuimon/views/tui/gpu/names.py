@@ -1,4 +1,4 @@
-"""Which GPU it is, and what is wrong with it: as tables and heads of cards say it."""
+"""Which GPU it is, and what is wrong with it, in the words of tables and heads of cards."""
 
 from __future__ import annotations
 

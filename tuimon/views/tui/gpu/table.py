@@ -82,7 +82,7 @@ def spans_of(numbers: Sequence[int]) -> str:
 
 
 def _grid(views: Sequence[GpuView], width: int) -> _Grid:
-    """The columns of which any GPU tells something, the most important that leave room for a chart."""
+    """The columns known of any GPU, the most important that leave room for a chart."""
     known = {figure.head: figure for figure in FIGURES if any(figure.text(v.gpu) != ABSENT for v in views)}
     names = max(cell_len(name_of(view.gpu)) for view in views)
     most = max(width // 4, 10)

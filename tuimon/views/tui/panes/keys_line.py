@@ -50,14 +50,14 @@ class KeysLine(Canvas):
         super().__init__(id=id)
         self._keys = keys
 
-    def use(self, keys: Sequence[tuple[str, str, str]]) -> None:
+    def show_keys(self, keys: Sequence[tuple[str, str, str]]) -> None:
         """Show other keys."""
         self._keys = keys
         self.on_resize()
 
     def on_resize(self) -> None:
         """As many as fit."""
-        self.put([keys_line(self._keys, self.content_size.width)])
+        self.show_lines([keys_line(self._keys, self.content_size.width)])
 
     async def on_click(self, event: Click) -> None:
         """Run the action under the pointer."""

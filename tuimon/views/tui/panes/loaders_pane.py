@@ -26,33 +26,33 @@ _WORKERS_WANTED = 8
 _START_SHOWN_S = 0.1
 
 
-class LoadersPicture(NamedTuple):
+class LoadersState(NamedTuple):
     """What the pane shows."""
 
     loaders: tuple[LoaderRow, ...]
 
 
-class LoadersPane(Pane[LoadersPicture]):
+class LoadersPane(Pane[LoadersState]):
     """A block for each loader: how it was made, its ready batches, a row for each worker."""
 
-    def collect(self, session: Session, findings: Sequence[Finding]) -> LoadersPicture:
+    def collect(self, session: Session, findings: Sequence[Finding]) -> LoadersState:
         """The loaders of the trainer in focus."""
         pid = session.trainer()
         rows = session.loaders(pid) if pid is not None else ()
-        return LoadersPicture(tuple(_calm(row) for row in rows))
+        return LoadersState(tuple(_calm(row) for row in rows))
 
-    def draw(self, picture: LoadersPicture, width: int, height: int) -> list[Line]:
+    def draw(self, state: LoadersState, width: int, height: int) -> list[Line]:
         """The content's lines."""
-        return loaders_lines(picture.loaders, width, height)
+        return loaders_lines(state.loaders, width, height)
 
-    def heading(self, picture: LoadersPicture) -> tuple[Span, ...]:
+    def heading(self, state: LoadersState) -> tuple[Span, ...]:
         """How many loaders there are."""
         spans = (Span("6 ", "key"), Span("Loaders", "text bold"))
-        return (*spans, Span(f" · {len(picture.loaders)}", "dim")) if picture.loaders else spans
+        return (*spans, Span(f" · {len(state.loaders)}", "dim")) if state.loaders else spans
 
     def has_workers(self) -> bool:
         """Whether there is a loader with workers."""
-        return self.picture is not None and any(row.facts.workers for row in self.picture.loaders)
+        return self.state is not None and any(row.facts.workers for row in self.state.loaders)
 
 
 def loader_rows_wanted(loaders: Sequence[LoaderRow]) -> int:
@@ -100,7 +100,7 @@ def loader_lines(loader: LoaderRow, width: int, height: int) -> list[Line]:
 
 
 def _worker_rows(loader: LoaderRow) -> tuple[LoaderWorkerRow, ...]:
-    """An evaluation in the training process is told by its head alone."""
+    """None for an evaluation in the training process: its head is enough."""
     return () if loader.latest.role == "eval" and not loader.facts.workers else loader.worker_rows
 
 
@@ -180,6 +180,6 @@ def _is_starved(loader: LoaderRow) -> bool:
 
 
 def _calm(row: LoaderRow) -> LoaderRow:
-    """Without the age of what is in use and the tenths of what is not: a still picture is not painted again."""
+    """Idle time in whole seconds, 0 while in use: rows that look the same are not painted again."""
     idle_s = float(int(row.idle_s)) if _is_idle(row) else 0.0
     return row._replace(idle_s=idle_s, ready_history=row.ready_history[-_HISTORY:])

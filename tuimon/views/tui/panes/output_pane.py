@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from tuimon.session.session import Session
     from tuimon.sources.log.output import OutputTail
 
-#: Played into the terminal emulator per tick at most (it takes about 0.4 us a byte); when more comes than that, only
-#: the newest few screens, so that a flood costs no more CPU than it is worth.
+#: Bytes for the terminal emulator per tick (it takes about 0.4 us a byte); of more than that only the newest few
+#: screens, so that a flood costs little CPU.
 BYTES_PER_TICK = 16 * 1024
 BYTES_IN_A_FLOOD = 4 * 1024
 
 
-class OutputPicture(NamedTuple):
+class OutputState(NamedTuple):
     """What the pane shows."""
 
     version: int
@@ -35,7 +35,7 @@ class OutputPicture(NamedTuple):
     note: str | None
 
 
-class OutputPane(Moving, Pane[OutputPicture]):
+class OutputPane(Moving, Pane[OutputState]):
     """The tail of the output; the arrow keys scroll back."""
 
     BINDINGS: ClassVar[list[BindingType]] = MOVE_KEYS
@@ -47,8 +47,8 @@ class OutputPane(Moving, Pane[OutputPicture]):
         self._above = 0
         self._skipped_bytes = 0
 
-    def follow(self) -> None:
-        """Take what was printed since the last time."""
+    def read_output(self) -> None:
+        """Show what was printed since the last call; a flood is cut, and what was cut is counted."""
         if self.tail is None:
             return
         before = self.tail.skipped_bytes
@@ -60,16 +60,16 @@ class OutputPane(Moving, Pane[OutputPicture]):
             skipped += len(data) - len(newest)
             data = newest
             self._skipped_bytes += skipped
-            self.screen_of_run.note(f"… {size(skipped)} not shown …")
+            self.screen_of_run.add_note(f"… {size(skipped)} not shown …")
         lines = self.screen_of_run.line_count if self._above else 0
-        self.screen_of_run.feed(data)
+        self.screen_of_run.feed_bytes(data)
         if self._above:  # scrolled back: what is being read stays where it is
             self._above += max(self.screen_of_run.line_count - lines, 0)
 
-    def collect(self, session: Session, findings: Sequence[Finding]) -> OutputPicture:
+    def collect(self, session: Session, findings: Sequence[Finding]) -> OutputState:
         """The state of the screen."""
         notice = session.notices.get("output")
-        return OutputPicture(
+        return OutputState(
             version=self.screen_of_run.version,
             above=self._above,
             skipped_bytes=self._skipped_bytes,
@@ -78,11 +78,11 @@ class OutputPane(Moving, Pane[OutputPicture]):
             note=plain(notice.message) if notice is not None and notice.level != "ok" else None,
         )
 
-    def draw(self, picture: OutputPicture, width: int, height: int) -> list[Line]:
+    def draw(self, state: OutputState, width: int, height: int) -> list[Line]:
         """The last lines."""
-        notes = [clip(line((picture.note, "dim")), width)] if picture.note else []
-        if not picture.has_output:
-            why = "not captured: the process writes to its own terminal" if picture.mode == "attach" else "not recorded"
+        notes = [clip(line((state.note, "dim")), width)] if state.note else []
+        if not state.has_output:
+            why = "not captured: the process writes to its own terminal" if state.mode == "attach" else "not recorded"
             return [line((why, "dim")), *notes]
         room = height - len(notes)
         self._above = max(0, min(self._above, self.screen_of_run.line_count - 1))
@@ -91,18 +91,18 @@ class OutputPane(Moving, Pane[OutputPicture]):
             rows = [line(("nothing printed yet", "dim"))]
         return [*rows, *[()] * (room - len(rows)), *notes]
 
-    def heading(self, picture: OutputPicture) -> tuple[Span, ...]:
+    def heading(self, state: OutputState) -> tuple[Span, ...]:
         """Whether it is scrolled back, and what was left out."""
         spans = [Span("3 ", "key"), Span("Output", "text bold")]
-        if picture.skipped_bytes:
-            spans.append(Span(f" · {size(picture.skipped_bytes)} not shown", "warning"))
-        if picture.above:
-            spans.append(Span(f" · {picture.above} lines back (End: newest)", "warning"))
+        if state.skipped_bytes:
+            spans.append(Span(f" · {size(state.skipped_bytes)} not shown", "warning"))
+        if state.above:
+            spans.append(Span(f" · {state.above} lines back (End: newest)", "warning"))
         return tuple(spans)
 
     def action_move(self, rows_down: int) -> None:
         """Scroll through the history."""
         self._above = max(0, min(self._above - rows_down, max(self.screen_of_run.line_count - 1, 0)))
-        if self.picture is not None:
-            self.picture = self.picture._replace(above=self._above)
+        if self.state is not None:
+            self.state = self.state._replace(above=self._above)
             self.redraw(force=True)

@@ -1,4 +1,4 @@
-"""A small terminal that a program's output is played into, so that progress bars and colours look as meant."""
+"""A small terminal emulator for a program's output, so that progress bars and colours appear as meant."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ class OutputScreen:
         self.failures = 0
         self.version = 0
 
-    def feed(self, data: bytes) -> None:
-        """Play bytes into the screen."""
+    def feed_bytes(self, data: bytes) -> None:
+        """Let the terminal process the program's next bytes."""
         if not data:
             return
         self.version += 1
@@ -85,8 +85,8 @@ class OutputScreen:
             self.failures += 1
             self._stream = pyte.ByteStream(self._screen)
 
-    def note(self, text: str) -> None:
-        """A line of our own between the program's."""
+    def add_note(self, text: str) -> None:
+        """Add a line of our own between the program's."""
         self._screen.gone.extend(row for row in self._screen.rows() if row)
         self._screen.gone.append((Span(text, "warning"),))
         self._screen.reset()

@@ -26,7 +26,7 @@ _TWO_LINES, _ALL_LINES = 11, 28  # rows from which the GPU's lead gets two lines
 _HISTORY = 512  # values that the widest chart can show
 
 
-class PhasesPicture(NamedTuple):
+class PhasesState(NamedTuple):
     """What the pane shows."""
 
     table: PhaseTable | None
@@ -39,16 +39,16 @@ class PhasesPicture(NamedTuple):
     gpu: GpuTimeRow | None = None
 
 
-class PhasesPane(Pane[PhasesPicture]):
+class PhasesPane(Pane[PhasesState]):
     """Bars, milliseconds and shares of the phases; user ranges; step-time history."""
 
-    def collect(self, session: Session, findings: Sequence[Finding]) -> PhasesPicture:
+    def collect(self, session: Session, findings: Sequence[Finding]) -> PhasesState:
         """The focused trainer's table and history."""
         pid = session.trainer()
         if pid is None:
-            return PhasesPicture(None, None, (), 0, 1.0, (), _notes(session, None))
+            return PhasesState(None, None, (), 0, 1.0, (), _notes(session, None))
         steps = session.steps(pid)
-        return PhasesPicture(
+        return PhasesState(
             session.phases(pid),
             steps,
             tuple(session.phase_history(pid, _HISTORY)),
@@ -59,23 +59,23 @@ class PhasesPane(Pane[PhasesPicture]):
             _calm(session.gpu_time(pid)),
         )
 
-    def draw(self, picture: PhasesPicture, width: int, height: int) -> list[Line]:
+    def draw(self, state: PhasesState, width: int, height: int) -> list[Line]:
         """The content's lines."""
-        return phases_lines(picture, width, height)
+        return phases_lines(state, width, height)
 
-    def heading(self, picture: PhasesPicture) -> tuple[Span, ...]:
+    def heading(self, state: PhasesState) -> tuple[Span, ...]:
         """How much time and how many steps the table rests on."""
-        table = picture.table
+        table = state.table
         spans = [Span("1 ", "key"), Span("Phases", "text bold")]
         if table is None:
             return tuple(spans)
         about = f"last {duration(table.window_s)}" if table.window_s else ""
-        if picture.ranks > 1:
-            about += f" · pid {table.pid}, 1 of {picture.ranks} ranks"
+        if state.ranks > 1:
+            about += f" · pid {table.pid}, 1 of {state.ranks} ranks"
         if table.inferred:
             about += " · inferred from stack samples"
         width, height = self.content_size
-        below = len(picture.notes) + len(_gpu(picture, width, height))
+        below = len(state.notes) + len(_gpu(state, width, height))
         hidden = len(table.ranges) - len(ranges_that_fit(table, height, below))
         if hidden:
             about += f" · +{hidden} ranges (z)"
@@ -90,28 +90,28 @@ def phase_rows_wanted(table: PhaseTable | None) -> int:
     return len(table.rows) + min(len(table.ranges), 12) + 7 + gpu
 
 
-def phases_lines(picture: PhasesPicture, width: int, height: int) -> list[Line]:
+def phases_lines(state: PhasesState, width: int, height: int) -> list[Line]:
     """Phase rows with their ranges, the chart, the hottest lines where there is much room, notes at the bottom."""
-    table = picture.table
-    notes = [line((clipped(note, width), "dim")) for note in picture.notes[: 1 if height < 14 else 3]]
+    table = state.table
+    notes = [line((clipped(note, width), "dim")) for note in state.notes[: 1 if height < 14 else 3]]
     if table is None:
-        return [*_waiting(picture.steps), *notes][:height]
+        return [*_waiting(state.steps), *notes][:height]
     room = height - len(notes)
-    gpu = _gpu(picture, width, height)
+    gpu = _gpu(state, width, height)
     rows = [*phase_rows(table, ranges_that_fit(table, height, len(notes) + len(gpu)), width), *gpu][:room]
     left = room - len(rows)
-    hot = _hot(picture.hot, width, left - _CALM_CHART)
-    rows += history_lines(picture, width, left - len(hot))
+    hot = _hot(state.hot, width, left - _CALM_CHART)
+    rows += history_lines(state, width, left - len(hot))
     rows += hot
     return [*rows, *[()] * (room - len(rows)), *notes]
 
 
-def _gpu(picture: PhasesPicture, width: int, height: int) -> list[Line]:
+def _gpu(state: PhasesState, width: int, height: int) -> list[Line]:
     """How far launches run ahead and how long the GPU idles: a line; two, and the boundaries, where there is room."""
-    if picture.gpu is None:
+    if state.gpu is None:
         return []
-    step_ms = picture.steps.median_ms if picture.steps is not None else None
-    return lead_lines(picture.gpu, step_ms, width, 1 if height < _TWO_LINES else 2 if height < _ALL_LINES else 12)
+    step_ms = state.steps.median_ms if state.steps is not None else None
+    return lead_lines(state.gpu, step_ms, width, 1 if height < _TWO_LINES else 2 if height < _ALL_LINES else 12)
 
 
 def _calm(times: GpuTimeRow | None) -> GpuTimeRow | None:
@@ -131,9 +131,9 @@ def _waiting(steps: StepSummary | None) -> list[Line]:
     return rows
 
 
-def history_lines(picture: PhasesPicture, width: int, height: int) -> list[Line]:
+def history_lines(state: PhasesState, width: int, height: int) -> list[Line]:
     """The step time, one column a window, in the colours of its phases; one row where room is short."""
-    seen = picture.history[-width:] if height >= 3 else picture.history[-(width - NAME) :]
+    seen = state.history[-width:] if height >= 3 else state.history[-(width - NAME) :]
     totals = [None if value is None else sum(value) for value in seen]
     if height < 1 or not any(totals):
         return []
@@ -144,7 +144,7 @@ def history_lines(picture: PhasesPicture, width: int, height: int) -> list[Line]
     right = [Span(f"0 – {hi:g} ms" if hi < 10_000 else f"0 – {ms(hi)}", "dim")]
     if peak > hi:
         right = [Span(f"peak {ms(peak)}  ", "warning"), *right]
-    span = Span(f" · last {duration(len(seen) * picture.interval_s)}", "dim")
+    span = Span(f" · last {duration(len(seen) * state.interval_s)}", "dim")
     caption = justified(line(("step time", "text"), span), right, width)
     gap: list[Line] = [()] if height > 6 else []
     return [*gap, caption, *stacked(seen, STACKED, width, height - 1 - len(gap), hi)]

@@ -1,4 +1,4 @@
-"""How one thread looks as a row of the table."""
+"""One thread as a row of the table, and whole as a sheet."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def _delay_style(ratio: float | None) -> str:
 
 
 def thread_lines(row: ThreadRow, hot_lines: Sequence[HotLine], width: int, stack: Sequence[Line] = ()) -> list[Line]:
-    """One thread whole, and where its process spends its samples; ``stack`` says more than its line."""
+    """One thread whole, and where its process spends its samples; ``stack`` takes the place of its line."""
     facts = [
         ("role", plain(row.role)),
         ("name", plain(row.name)),

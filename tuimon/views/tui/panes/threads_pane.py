@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 LAYOUT_ROWS = 200  # beyond, the columns follow the rows in view
 
 
-class ThreadsPicture(NamedTuple):
+class ThreadsState(NamedTuple):
     """The rows of all threads, unfiltered, and what the sources report of gaps."""
 
     rows: tuple[ThreadRow, ...]
@@ -34,7 +34,7 @@ class ThreadsPicture(NamedTuple):
     processes: tuple[Process, ...] = ()
 
 
-class ThreadsPane(Moving, Pane[ThreadsPicture]):
+class ThreadsPane(Moving, Pane[ThreadsState]):
     """A table with a cursor that stays on its thread, a filter and a sort."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -57,14 +57,14 @@ class ThreadsPane(Moving, Pane[ThreadsPicture]):
         self._list = ThreadList()
         self._cursor: RowCursor[tuple[int, int]] = RowCursor()  # on a pid and a tid
 
-    def collect(self, session: Session, findings: Sequence[Finding]) -> ThreadsPicture:
+    def collect(self, session: Session, findings: Sequence[Finding]) -> ThreadsState:
         """All threads of the run."""
         notes = []
         for source in ("stacks", "processes"):
             notice = session.notices.get(source)
             if notice is not None and notice.level != "ok":
                 notes.append(advice(notice.message, notice.hint))
-        return ThreadsPicture(tuple(session.threads()), tuple(notes), tuple(session.processes()))
+        return ThreadsState(tuple(session.threads()), tuple(notes), tuple(session.processes()))
 
     @property
     def filter_text(self) -> str:
@@ -73,17 +73,17 @@ class ThreadsPane(Moving, Pane[ThreadsPicture]):
 
     def rows(self) -> list[ThreadRow]:
         """The threads that pass the filter, sorted."""
-        return self._list.matching(self.picture.rows) if self.picture is not None else []
+        return self._list.matching(self.state.rows) if self.state is not None else []
 
     def shown(self) -> list[TreeRow]:
         """The rows to scroll through."""
-        return self._list.rows(self.picture.rows, self.picture.processes) if self.picture is not None else []
+        return self._list.rows(self.state.rows, self.state.processes) if self.state is not None else []
 
-    def draw(self, picture: ThreadsPicture, width: int, height: int) -> list[Line]:
+    def draw(self, state: ThreadsState, width: int, height: int) -> list[Line]:
         """Header, the visible rows, notes."""
         shown = self.shown()
         rows = [row.drawn for row in shown]
-        notes = [line((note, "dim")) for note in picture.notes[: 1 if height < 12 else 2]]
+        notes = [line((note, "dim")) for note in state.notes[: 1 if height < 12 else 2]]
         room = max(height - 1 - len(notes), 1)
         at = self._cursor.scroll(_keys(shown), room)
         top = self._cursor.top
@@ -93,12 +93,12 @@ class ThreadsPane(Moving, Pane[ThreadsPicture]):
         for index, row in enumerate(visible, top):
             lines.append(thread_line(row, columns, cursor=index == at and self.has_focus))
         if not rows:
-            lines.append(_empty(picture, self.filter_text))
+            lines.append(_empty(state, self.filter_text))
         return [*filled(lines, max(height - len(notes), len(lines))), *notes]
 
-    def heading(self, picture: ThreadsPicture) -> tuple[Span, ...]:
+    def heading(self, state: ThreadsState) -> tuple[Span, ...]:
         """How many threads, and what of them is shown."""
-        total = sum(row.count for row in picture.rows)
+        total = sum(row.count for row in state.rows)
         spans = [Span("4 ", "key"), Span("CPU threads", "text bold"), Span(f" · {total}", "dim")]
         if self.filter_text:
             shown = sum(row.count for row in self.rows())
@@ -137,8 +137,8 @@ class ThreadsPane(Moving, Pane[ThreadsPicture]):
 
     def action_tree(self) -> None:
         """By process, or all threads in one list."""
-        if self.picture is not None:
-            self._list.toggle_by_process(self.picture.rows, self.picture.processes)
+        if self.state is not None:
+            self._list.toggle_by_process(self.state.rows, self.state.processes)
         self.redraw(force=True)
 
     def action_fold(self) -> None:
@@ -195,7 +195,7 @@ def _keys(rows: Sequence[TreeRow]) -> list[tuple[int, int]]:
     return [(row.drawn.pid, row.drawn.tid) for row in rows]
 
 
-def _empty(picture: ThreadsPicture, filter_text: str) -> Line:
-    if picture.rows and filter_text:
+def _empty(state: ThreadsState, filter_text: str) -> Line:
+    if state.rows and filter_text:
         return line(("no thread matches", "dim"), (f" “{plain(filter_text)}” ", "text"), ("(Esc clears)", "dim"))
     return line(("no thread seen yet", "dim"))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class RunFacts(NamedTuple):
-    """What the title line says."""
+    """What the title line shows."""
 
     name: str
     pid: int | None
@@ -53,14 +53,14 @@ class TitleLine(Pane[RunFacts], can_focus=False):
         )
 
     def mark_paused(self) -> None:
-        """Show at once whether the picture is frozen."""
-        if self.picture is not None:
-            self.picture = self.picture._replace(paused=self.paused)
+        """Show at once whether the screen is frozen."""
+        if self.state is not None:
+            self.state = self.state._replace(paused=self.paused)
             self.redraw()
 
-    def draw(self, picture: RunFacts, width: int, height: int) -> list[Line]:
+    def draw(self, state: RunFacts, width: int, height: int) -> list[Line]:
         """The line."""
-        return [title_line(picture, width)]
+        return [title_line(state, width)]
 
 
 def title_line(facts: RunFacts, width: int) -> Line:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Verdict(NamedTuple):
-    """What the verdict lines say."""
+    """What the verdict lines show."""
 
     findings: tuple[Finding, ...]
     steps: StepSummary | None
@@ -37,7 +37,7 @@ class VerdictPane(Pane[Verdict]):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter,down,right", "open", "findings", show=False)]
 
     class Opened(Message):
-        """The user wants to see all findings."""
+        """The user opened the list of all findings."""
 
     def collect(self, session: Session, findings: Sequence[Finding]) -> Verdict:
         """The findings, and what else could be the news."""
@@ -52,9 +52,9 @@ class VerdictPane(Pane[Verdict]):
             focused=self.has_focus,
         )
 
-    def draw(self, picture: Verdict, width: int, height: int) -> list[Line]:
+    def draw(self, state: Verdict, width: int, height: int) -> list[Line]:
         """The lines."""
-        return verdict_lines(picture._replace(focused=self.has_focus), width, height)
+        return verdict_lines(state._replace(focused=self.has_focus), width, height)
 
     def action_open(self) -> None:
         """Open the list of findings."""

@@ -104,7 +104,7 @@ class TreeView:
     def draw(self, profile: SampleProfile, phase: str | None, width: int, height: int) -> list[Line]:
         """Exactly ``height`` lines."""
         tree = self._tree = profile.tree(phase)
-        self.cursor.begin(tree)
+        self.cursor.open_hottest_path(tree)
         self._rows = visible_nodes(tree, self.cursor.opened)
         at = self._at()
         room = max(height - 2, 1)

@@ -113,7 +113,7 @@ class IcicleView:
     def draw(self, profile: SampleProfile, phase: str | None, width: int, height: int) -> list[Line]:
         """Exactly ``height`` lines."""
         tree = self._tree = profile.tree(phase)
-        self.cursor.begin(tree)
+        self.cursor.open_hottest_path(tree)
         room = max(height - 2, 1)
         selected, zoomed = self.cursor.selected(tree), self.cursor.zoomed(tree)
         self._rows = blocks(tree, zoomed, width, max(self._top, selected.depth) + room + 1)

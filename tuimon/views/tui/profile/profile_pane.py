@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tuimon.session.session import Session
 
 
-class ProfilePicture(NamedTuple):
+class ProfileState(NamedTuple):
     """The samples of a scope."""
 
     profile: SampleProfile  # the same object as long as no new sample came
@@ -32,7 +32,7 @@ class ProfilePicture(NamedTuple):
     on_gpu: bool
 
 
-class ProfilePane(Moving, Pane[ProfilePicture]):
+class ProfilePane(Moving, Pane[ProfileState]):
     """Takes the place of all panes while it is open; computes nothing while it is not."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -73,24 +73,24 @@ class ProfilePane(Moving, Pane[ProfilePicture]):
             self.scope = scope
             self.views.begin_anew()
         self.views.mode = mode
-        if row is None and self.picture is not None:  # another view of the same samples, also while paused
+        if row is None and self.state is not None:  # another view of the same samples, also while paused
             self.redraw(force=True)
         else:
             self._refresh_from(session)
 
     def _refresh_from(self, session: Session) -> None:
         """Show the newest samples of the scope."""
-        self.picture = self.collect(session, ())
+        self.state = self.collect(session, ())
         self.redraw(force=True)
 
-    def take(self, session: Session, findings: Sequence[Finding]) -> None:
+    def update_state(self, session: Session, findings: Sequence[Finding]) -> None:
         """Nothing is computed for a pane that is not open."""
         self._session = session
         if self.display and self.scope is not None and self._duty_cycle.is_due():
             with self._duty_cycle.measured():
-                super().take(session, findings)
+                super().update_state(session, findings)
 
-    def collect(self, session: Session, findings: Sequence[Finding]) -> ProfilePicture:
+    def collect(self, session: Session, findings: Sequence[Finding]) -> ProfileState:
         """The samples of the scope; the same profile as before unless new ones came."""
         self._session = session
         scope = self.scope or _scope(None, session)
@@ -100,35 +100,35 @@ class ProfilePane(Moving, Pane[ProfilePicture]):
             self._profile = SampleProfile(scope.samples(session), session.frames)
         process = session.process(scope.pid)
         alike = same_role(session.threads(), scope) if scope.extent == "role" else 0
-        return ProfilePicture(self._profile, who_text(scope, alike), bool(process and process.gpu_uuids))
+        return ProfileState(self._profile, who_text(scope, alike), bool(process and process.gpu_uuids))
 
-    def draw(self, picture: ProfilePicture, width: int, height: int) -> list[Line]:
+    def draw(self, state: ProfileState, width: int, height: int) -> list[Line]:
         """Tabs, phases, and the view that is chosen."""
-        above = self._above(picture, width)
-        return [*above, *self._view(picture, width, max(height - len(above), 1))][:height]
+        above = self._above(state, width)
+        return [*above, *self._view(state, width, max(height - len(above), 1))][:height]
 
-    def _above(self, picture: ProfilePicture, width: int) -> list[Line]:
-        profile, phase = picture.profile, self.views.phase
-        lines = [tabs_line(self.views.mode, picture.who, profile.samples, width)]
+    def _above(self, state: ProfileState, width: int) -> list[Line]:
+        profile, phase = state.profile, self.views.phase
+        lines = [tabs_line(self.views.mode, state.who, profile.samples, width)]
         if profile.has_phases or phase is not None:
             lines.append(phases_line(profile, phase, width))
         if profile.ranges:
             lines.append(ranges_line(profile, phase, width))
         return [*lines, ()]
 
-    def _view(self, picture: ProfilePicture, width: int, height: int) -> list[Line]:
-        if not picture.profile.count(self.views.phase):
-            return empty_lines(picture.profile, self.views.phase)
+    def _view(self, state: ProfileState, width: int, height: int) -> list[Line]:
+        if not state.profile.count(self.views.phase):
+            return empty_lines(state.profile, self.views.phase)
         with self._duty_cycle.measured():
-            return self.views.draw(picture.profile, width, height, on_gpu=picture.on_gpu)
+            return self.views.draw(state.profile, width, height, on_gpu=state.on_gpu)
 
-    def heading(self, picture: ProfilePicture) -> tuple[Span, ...]:
+    def heading(self, state: ProfileState) -> tuple[Span, ...]:
         """What this is, and how to leave it."""
         every = " · every line by itself" if self.views.mode == "lines" and self.views.lines.libraries else ""
         return (Span("Where the time goes", "text bold"), Span(f" · last 30 s{every} · Esc closes", "dim"))
 
     def _samples(self) -> SampleProfile | None:
-        return self.picture.profile if self.picture is not None else None
+        return self.state.profile if self.state is not None else None
 
     # -- keys
 
@@ -190,7 +190,7 @@ class ProfilePane(Moving, Pane[ProfilePicture]):
     def on_click(self, event: Click) -> None:
         """A click selects; a second one does what Enter does."""
         offset = event.get_content_offset_capture(self)
-        above = len(self._above(self.picture, self.content_size.width)) if self.picture is not None else 2
+        above = len(self._above(self.state, self.content_size.width)) if self.state is not None else 2
         if self.views.click(int(offset.x), int(offset.y) - above):
             self.action_enter()
         self.redraw(force=True)

@@ -97,4 +97,4 @@ class SampleViews:
         node = node_of_line(profile.tree(self.phase), row)
         self.mode = "tree"
         if node is not None:
-            self.tree.cursor.show(node)
+            self.tree.cursor.reveal(node)

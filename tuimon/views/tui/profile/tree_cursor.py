@@ -19,7 +19,7 @@ class TreeCursor:
     _zoomed: Trail = ()
     _begun: bool = False
 
-    def begin(self, tree: CallTree) -> None:
+    def open_hottest_path(self, tree: CallTree) -> None:
         """Open the hottest path of the first tree there is; later ones change nothing by themselves."""
         path = tree.hottest_path()
         if self._begun or not path:
@@ -44,7 +44,7 @@ class TreeCursor:
         """Give a node the whole width."""
         self._zoomed = tuple(each.id for each in node.path())
 
-    def show(self, node: Node) -> None:
+    def reveal(self, node: Node) -> None:
         """Unfold the way to a node and put the cursor there."""
         self._begun = True
         self.opened |= {each.id for each in node.path()[:-1]}

@@ -18,19 +18,19 @@ _KEPT_MOST = 256
 
 
 class CodeAround:
-    """What a sheet has read of the user's files; the sheet is told by its worker's end that more has come."""
+    """What a sheet has read of the user's files; the end of its worker notifies the sheet of more."""
 
     def __init__(self, sheet: DOMNode, closeup: CloseUp | None) -> None:
         self._sheet = sheet
         self._closeup = closeup
-        self._asked_for: set[tuple[str, int]] = set()
+        self._requested: set[tuple[str, int]] = set()
         self._read: dict[tuple[str, int], Code] = {}
 
     def of(self, file: str, number: int, started_unix_s: float | None) -> Code:
-        """The lines around one, if they have been read; else they are asked for."""
+        """The lines around one, if they have been read; else reading them is requested."""
         key = (file, number)
-        if self._closeup is not None and key not in self._asked_for and len(self._asked_for) < _KEPT_MOST:
-            self._asked_for.add(key)
+        if self._closeup is not None and key not in self._requested and len(self._requested) < _KEPT_MOST:
+            self._requested.add(key)
             self._sheet.run_worker(self._reading(self._closeup, key, started_unix_s), thread=True)
         return self._read.get(key, ())
 

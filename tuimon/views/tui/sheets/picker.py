@@ -14,7 +14,7 @@ from tuimon.views.tui.drawing.canvas import Canvas
 from tuimon.views.tui.drawing.lines import Line, Span, column, line, with_cursor
 from tuimon.views.tui.drawing.moving import MOVES, moved, scrolled
 from tuimon.views.tui.panes.keys_line import KeysLine
-from tuimon.views.tui.terminal_app import Look, TerminalApp
+from tuimon.views.tui.terminal_app import Capabilities, TerminalApp
 
 _KEYS = (("Enter", "watch", "pick"), ("type", "to filter", ""), ("Esc", "quit", "leave"))
 
@@ -89,7 +89,7 @@ class PickerList(Canvas, can_focus=True):
         title = [Span("Which training?", "text bold"), Span(f" · {len(matching)} of {len(self._candidates)}", "dim")]
         if self.filter_text:
             title.append(Span(f" · “{plain(self.filter_text)}”", "warning"))
-        self.caption(*title)
+        self.set_title(*title)
         self._top = scrolled(self._top, self._at, len(matching), max(height - 1, 1))
         rows = [header_line(width)]
         for index, candidate in enumerate(matching[self._top : self._top + height - 1], self._top):
@@ -98,7 +98,7 @@ class PickerList(Canvas, can_focus=True):
             rows.append(line(("No training runs: no process of yours has torch loaded, or markers.", "dim")))
         elif not matching:
             rows.append(line(("Nothing matches; Backspace widens the filter.", "dim")))
-        self.put(rows[:height])
+        self.show_lines(rows[:height])
 
     async def on_click(self, event: Click) -> None:
         """A click chooses; on the chosen one it picks."""
@@ -138,8 +138,8 @@ class Picker(TerminalApp[int]):
         Binding("enter", "pick", show=False, priority=True),
     ]
 
-    def __init__(self, candidates: Sequence[Candidate], look: Look | None = None) -> None:
-        super().__init__(look)
+    def __init__(self, candidates: Sequence[Candidate], capabilities: Capabilities | None = None) -> None:
+        super().__init__(capabilities)
         self.list = PickerList(candidates)
 
     def compose(self) -> ComposeResult:

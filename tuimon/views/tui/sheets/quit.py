@@ -42,7 +42,7 @@ class QuitDialog(ModalScreen[Choice]):
 
     def on_mount(self) -> None:
         """Its name."""
-        self.body.caption(Span("Quit", "text bold"))
+        self.body.set_title(Span("Quit", "text bold"))
 
     def on_resize(self) -> None:
         """Draw."""
@@ -53,8 +53,10 @@ class QuitDialog(ModalScreen[Choice]):
         if self._monitor.ended:
             self.dismiss("ended" if self._monitor.ending is not None else "cancel")
             return
-        target = self._monitor.launched
-        self.body.put(quit_lines(target.pid if target else 0, self._monitor.ending, self.body.content_size.width))
+        launched = self._monitor.launched
+        self.body.show_lines(
+            quit_lines(launched.pid if launched else 0, self._monitor.ending, self.body.content_size.width)
+        )
 
     def action_end(self) -> None:
         """Begin to end the run; the dialog stays and shows the stages."""
@@ -68,7 +70,7 @@ class QuitDialog(ModalScreen[Choice]):
 
 
 def quit_lines(pid: int, ending: str | None, width: int) -> list[Line]:
-    """What the dialog says before and after the run was asked to end."""
+    """What the dialog shows before and while the run is being ended."""
     if ending is not None:
         return [
             *paragraph(f"Ending the training (pid {pid}) …", width, "strong"),

@@ -13,7 +13,7 @@ from tuimon.views.tui.drawing.canvas import Canvas
 from tuimon.views.tui.drawing.lines import Line, Span
 from tuimon.views.tui.drawing.moving import MOVE_KEYS, Moving
 
-#: Lines for a width; asked again at every tick, so that a sheet stays live.
+#: Lines for a width; called at every tick, so that a sheet stays live.
 Build = Callable[[int], list[Line]]
 
 
@@ -40,12 +40,12 @@ class SheetBody(Moving, Canvas, can_focus=True):
             self.styles.height = len(lines) + self.gutter.height
         self._top = max(0, min(self._top, len(lines) - height))
         below = len(lines) - height - self._top
-        self.caption(
+        self.set_title(
             Span(self._heading, "text bold"),
             Span(f" · {below} more lines below" if below > 0 else "", "dim"),
             Span(" · Esc closes", "dim"),
         )
-        self.put(lines[self._top : self._top + height])
+        self.show_lines(lines[self._top : self._top + height])
 
     def show_from(self, index: int) -> None:
         """Scroll so that a line is the first in view."""

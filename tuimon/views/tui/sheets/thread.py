@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 FRAMES_SHOWN = 60
 _DUMP_HEAD = Span("dump of all Python threads, innermost first", "strong")
-#: A thread that has not moved for so long is worth a word.
+#: From here on it is shown how long a thread's stack has not changed.
 STUCK_S = 5.0
 
 
@@ -85,7 +85,7 @@ def _frame_line(frame: Frame, spot: int, *, marked: bool) -> Line:
 
 
 def dump_lines(dump: Dump, tid: int, width: int) -> list[Line]:
-    """All threads of a dump, the one asked about first; or why there is none."""
+    """All threads of a dump, the chosen one first; or why there is none."""
     lines: list[Line] = [(), (_DUMP_HEAD,)]
     if dump.trouble is not None:
         lines += paragraph(plain(dump.trouble), width, "warning", indent=2)
@@ -93,15 +93,15 @@ def dump_lines(dump: Dump, tid: int, width: int) -> list[Line]:
     if not dump.threads:
         return [*lines, line(("  py-spy saw no Python thread", "dim"))]
     for thread in sorted(dump.threads, key=lambda each: each.tid != tid):
-        lines += _dumped(thread, width, asked=thread.tid == tid)
+        lines += _dumped(thread, width, chosen=thread.tid == tid)
     return lines
 
 
-def _dumped(thread: ThreadStack, width: int, *, asked: bool) -> list[Line]:
+def _dumped(thread: ThreadStack, width: int, *, chosen: bool) -> list[Line]:
     flags = [Span(" holds the GIL ", "warning badge")] if thread.owns_gil else []
     state = "active" if thread.active else "idle"
     head = line(
-        ("▸ " if asked else "  ", "key bold"),
+        ("▸ " if chosen else "  ", "key bold"),
         (plain(thread.name), "strong"),
         (f" · tid {thread.tid} · {state}  " if thread.tid else f" · {state}  ", "dim"),
         *flags,
@@ -135,7 +135,7 @@ class ThreadSheet(Sheet):
         super().update()
 
     def action_dump(self) -> None:
-        """Look at all threads of the process once."""
+        """Dump the stacks of all threads of the process once."""
         if self._closeup is None or self._dumping is not None:
             return
         closeup, pid = self._closeup, self._row.pid
