@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.sources.markers.loop_script import MS, markers
+from tests.sources.loop.loop_script import MS, markers
 from tests.sources.markers.test_loaders import FACTS, Told
 from tests.sources.markers.test_source import PLAIN, SECOND, follow
 from tuimon.agent.ring import layout

@@ -7,7 +7,7 @@ import pytest
 from tuimon.agent.ring import layout
 from tuimon.sources.gpu_clock.leads import Chain
 from tuimon.sources.gpu_clock.timed_steps import TimedStepFinder
-from tuimon.sources.markers.loop_machine import LoopMachine
+from tuimon.sources.loop.machine import LoopMachine
 
 _KINDS = {
     "fetch(": layout.FETCH_BEGIN,

@@ -7,14 +7,14 @@ import msgspec
 import pytest
 
 from tests.session.records import process
-from tests.sources.markers.loop_script import feed
+from tests.sources.loop.loop_script import feed
 from tuimon.agent.ring import layout
 from tuimon.agent.ring.loading_slots import ITEMS, UNMEASURED, WAITING, Loading
 from tuimon.agent.ring.paths import start_ticks
 from tuimon.records import Loader, LoaderFacts, LoaderWorker
 from tuimon.session.session import Session
+from tuimon.sources.loop.machine import LoopMachine
 from tuimon.sources.markers.loaders import WORKERS_LISTED, LoaderTracker
-from tuimon.sources.markers.loop_machine import LoopMachine
 
 MS = 1_000_000
 SECOND = 1_000_000_000

@@ -3,7 +3,7 @@
 import os
 import textwrap
 
-from tests.sources.markers.loop_script import other
+from tests.sources.loop.loop_script import other
 from tuimon.agent.ring import layout
 from tuimon.records import RangePlace
 from tuimon.sources.markers.range_places import RangePlaces

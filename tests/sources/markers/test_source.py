@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from tests.sources.markers.loop_script import MS, markers, other
+from tests.sources.loop.loop_script import MS, markers, other
 from tuimon.agent.ring import layout, paths
 from tuimon.agent.ring.writer import RingWriter
 from tuimon.records import Mark, Steps

@@ -8,7 +8,7 @@ from tuimon.agent.ring import layout
 from tuimon.records import GpuPhase, GpuTime, Record, TorchMemory
 from tuimon.sources.gpu_clock.leads import Chain, Reach, lead
 from tuimon.sources.gpu_clock.timed_steps import TimedStep, TimedStepFinder
-from tuimon.sources.markers.loop_machine import Stretch
+from tuimon.sources.loop.machine import Stretch
 
 #: The offset of the clocks is asked for so often, in ns of the markers' time.
 _ASK_NS = 1_000_000_000

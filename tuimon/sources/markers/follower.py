@@ -10,12 +10,12 @@ from tuimon.agent.ring.reader import RingReader
 from tuimon.proc.processes import start_unix_s
 from tuimon.records import Mark, PhaseTime, Record, SlowStep, Steps
 from tuimon.sources.gpu_clock.tracker import GpuTracker
+from tuimon.sources.loop.machine import LoopMachine
+from tuimon.sources.loop.step import Step
 from tuimon.sources.markers.gc_pauses import GcPauses
 from tuimon.sources.markers.histogram import histogram
 from tuimon.sources.markers.loaders import LoaderTracker
-from tuimon.sources.markers.loop_machine import LoopMachine
 from tuimon.sources.markers.ranges import RangeTracker
-from tuimon.sources.markers.step import Step
 from tuimon.sources.source_blocks import SourceBlocks
 
 #: Of a ring found late (attach), this much of the past is shown.

@@ -14,8 +14,8 @@ from tuimon.agent.ring.loading_slots import IN_PROCESS, Loading
 from tuimon.agent.ring.reader import RingReader
 from tuimon.proc import procfs
 from tuimon.records import Loader, LoaderFacts, LoaderWorker
+from tuimon.sources.loop.machine import Stretch
 from tuimon.sources.markers.loader_workers import Worker
-from tuimon.sources.markers.loop_machine import Stretch
 
 _LOADERS = 64
 #: Workers listed in one record, so that the log stays small; the others follow in the next windows.

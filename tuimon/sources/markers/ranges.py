@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from tuimon.agent.ring import layout
 from tuimon.agent.ring.layout import PLACE_SEPARATOR
 from tuimon.records import RangePlace, RangeTime
-from tuimon.sources.markers.loop_machine import Stretch
+from tuimon.sources.loop.machine import Stretch
 from tuimon.sources.markers.range_places import RangePlaces
 from tuimon.sources.source_blocks import SourceBlocks
 

@@ -13,8 +13,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import NamedTuple
 
-from tuimon.sources.markers.evaluation import EvaluationFinder, Times
-from tuimon.sources.markers.step import Step
+from tuimon.sources.loop.evaluation import EvaluationFinder, Times
+from tuimon.sources.loop.step import Step
 
 #: Updates without a fetch after which a loop no longer counts as driven by its DataLoader.
 _BARE_LIMIT = 64
@@ -69,7 +69,7 @@ class StepFinder:
 
     def add_time(self, label: str, duration_ns: int) -> None:
         """This much time was spent in one phase."""
-        self._open.spend(label, duration_ns)
+        self._open.add_time(label, duration_ns)
         self._evaluation.add_time(label, duration_ns)
 
     def begin_iter(self, time_ns: int) -> None:
@@ -276,5 +276,5 @@ class StepFinder:
     def _move_to_evaluation(self, times: Times) -> None:
         """This much of the open piece was evaluation, not training."""
         for label, duration_ns in times:
-            self._open.spend(label, -duration_ns)
+            self._open.add_time(label, -duration_ns)
             self._eval_ns += duration_ns

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 from tuimon.agent.ring import layout
 from tuimon.agent.ring.layout import Marker
 from tuimon.records import BETWEEN
-from tuimon.sources.markers.steps import StepFinder
+from tuimon.sources.loop.steps import StepFinder
 
 Event = Literal["start", "fetch", "end", "backward", "update"]
 

@@ -4,17 +4,17 @@ import doctest
 
 import pytest
 
-from tests.sources.markers.loop_script import MS, Played, feed, markers, ms, play
+from tests.sources.loop.loop_script import MS, Played, feed, markers, ms, play
 from tuimon.agent.ring import layout
-from tuimon.sources.markers import loop_machine
-from tuimon.sources.markers.loop_machine import LoopMachine
-from tuimon.sources.markers.steps import Drive
+from tuimon.sources.loop import machine
+from tuimon.sources.loop.machine import LoopMachine
+from tuimon.sources.loop.steps import Drive
 
 PLAIN = "fetch:5 wait:3 bwd:4 wait:1 opt:2 wait:1"
 
 
 def test_the_worked_example():
-    assert doctest.testmod(loop_machine) == (0, 16)
+    assert doctest.testmod(machine) == (0, 16)
 
 
 def lengths(played):

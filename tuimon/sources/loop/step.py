@@ -1,4 +1,4 @@
-"""One turn of a training loop, as its markers tell it."""
+"""One iteration of a training loop, or a piece of one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Step:
-    """One step, or a piece of one: time per phase adds up to ``total_ns``; evaluation is beside it."""
+    """Time per phase, which adds up to ``total_ns``; evaluation is left out."""
 
     end_ns: int = 0
     total_ns: int = 0
@@ -18,15 +18,15 @@ class Step:
     whole: bool = True  # False for what was under way when the marker stream began
     after_fetch: bool = False  # the boundary at its end is a fetch
 
-    def spend(self, label: str, duration_ns: int) -> None:
+    def add_time(self, label: str, duration_ns: int) -> None:
         """Add time to a phase; negative to take it back."""
         self.phases[label] = self.phases.get(label, 0) + duration_ns
         self.total_ns += duration_ns
 
     def absorb(self, later: Step) -> None:
-        """Become one with the piece that follows."""
+        """Append the piece that follows."""
         for label, duration_ns in later.phases.items():
-            self.spend(label, duration_ns)
+            self.add_time(label, duration_ns)
         self.end_ns = max(self.end_ns, later.end_ns)
         self.backwards += later.backwards
         self.updates += later.updates

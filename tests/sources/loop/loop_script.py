@@ -1,9 +1,9 @@
 """A tiny notation for marker sequences: ``fetch:5 wait:3 bwd:4 opt:2`` with times in milliseconds."""
 
 from tuimon.agent.ring import layout
-from tuimon.sources.markers.loop_machine import LoopMachine, Stretch
-from tuimon.sources.markers.step import Step
-from tuimon.sources.markers.steps import Drive
+from tuimon.sources.loop.machine import LoopMachine, Stretch
+from tuimon.sources.loop.step import Step
+from tuimon.sources.loop.steps import Drive
 
 MS = 1_000_000
 _PAIRS = {
