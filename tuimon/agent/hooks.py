@@ -4,8 +4,8 @@
 names. None of them appears in a traceback that the user sees (Python 3.11 and later).
 """
 
-from functools import partial, wraps
-from typing import Any, Callable, List
+from functools import wraps
+from typing import Any
 
 from . import runtime
 from .gpu_clock.clock import GpuClock
@@ -22,21 +22,8 @@ from .ring.layout import (
     OPTIMIZER_BEGIN,
     OPTIMIZER_END,
 )
-from .torch_compat import captures, dynamo
-from .torch_compat.tracebacks import hide_frame as _hide_frame
-
-Undo = Callable[[], object]
-
-_undo: List[Undo] = []
-
-
-def uninstall() -> None:
-    """Undo every hook."""
-    while _undo:
-        try:
-            _undo.pop()()
-        except Exception:
-            continue
+from .torch_compat import captures, dynamo, rebinding
+from .torch_compat.tracebacks import hide_frame
 
 
 def hide_from_dynamo() -> None:
@@ -44,7 +31,7 @@ def hide_from_dynamo() -> None:
     dynamo.skip_with_callees(
         loaders.iterator_id,
         loaders.ready_batches,
-        _hide_frame,
+        hide_frame,
         worker.timer_of_worker,
         BatchTimer.enter,
         runtime.publish_facts,
@@ -74,19 +61,14 @@ def hook_fetch(dataloader: Any) -> None:
             batch = original(self)
         except BaseException as error:
             runtime.emit(FETCH_END, number, EXHAUSTED if isinstance(error, StopIteration) else FETCH_FAILED)
-            _hide_frame(error)
+            hide_frame(error)
             raise
         (runtime.emit if runtime.clock is None else runtime.emit_timed)(FETCH_END, number)
         return batch
 
     dynamo.skip(tuimon_fetch)
-    _rebind([iterator_class], "__next__", tuimon_fetch)
-    epochs.hook_iterators(dataloader, lambda owner, name, replacement: _rebind([owner], name, replacement))
-
-
-def hook_loading(fetch: Any) -> None:
-    """Time the making of batches, in workers or not. ``fetch`` is the module ``torch.utils.data._utils.fetch``."""
-    worker.hook_fetchers(fetch, lambda owner, name, replacement: _rebind([owner], name, replacement))
+    rebinding.rebind(iterator_class, "__next__", tuimon_fetch)
+    epochs.hook_iterators(dataloader)
 
 
 def hook_backward(autograd: Any) -> None:
@@ -109,7 +91,7 @@ def hook_backward(autograd: Any) -> None:
             result = original(t_outputs, *args, **kwargs)
         except BaseException as error:
             runtime.emit_timed(BACKWARD_END)
-            _hide_frame(error)
+            hide_frame(error)
             raise
         (runtime.emit if runtime.clock is None else runtime.emit_timed)(BACKWARD_END)
         if runtime.facts_due:
@@ -117,9 +99,9 @@ def hook_backward(autograd: Any) -> None:
         return result
 
     dynamo.skip(tuimon_backward)
-    modules = [autograd, getattr(autograd, "graph", autograd)]
-    owners = [module for module in modules if module.__dict__.get("_engine_run_backward") is original]
-    _rebind(owners, "_engine_run_backward", tuimon_backward)
+    for module in (autograd, getattr(autograd, "graph", autograd)):
+        if module.__dict__.get("_engine_run_backward") is original:
+            rebinding.rebind(module, "_engine_run_backward", tuimon_backward)
 
 
 def hook_optimizer(optimizer: Any) -> None:
@@ -129,9 +111,9 @@ def hook_optimizer(optimizer: Any) -> None:
     of the same optimizer is open, the first was abandoned.
     """
     before = optimizer.register_optimizer_step_pre_hook(_step_begins)
-    _undo.append(before.remove)
+    rebinding.on_undo(before.remove)
     after = optimizer.register_optimizer_step_post_hook(_step_ends)
-    _undo.append(after.remove)
+    rebinding.on_undo(after.remove)
     dynamo.skip_with_callees(_step_begins, _step_ends)
 
 
@@ -149,20 +131,19 @@ def hook_scaler(grad_scaler: Any) -> None:
             result = original(self, *args, **kwargs)
         except BaseException as error:
             runtime.emit_timed(OPTIMIZER_END, id(self))
-            _hide_frame(error)
+            hide_frame(error)
             raise
         runtime.emit_timed(OPTIMIZER_END, id(self))
         return result
 
     dynamo.skip(tuimon_scaler_step)
-    _rebind([scaler_class], "step", tuimon_scaler_step)
+    rebinding.rebind(scaler_class, "step", tuimon_scaler_step)
 
 
 def hook_captures(graphs: Any) -> None:
     """Stop the GPU clock during captures. ``graphs``: ``torch.cuda.graphs`` or ``torch.accelerator.graphs``."""
     if runtime.clock is not None:
-        wait = runtime.wait_for_gpu_clock
-        captures.hook(graphs, lambda owner, name, replacement: _rebind([owner], name, replacement), wait)
+        captures.hook(graphs, runtime.wait_for_gpu_clock)
 
 
 def _step_begins(optimizer: Any, args: Any, kwargs: Any) -> None:
@@ -177,16 +158,3 @@ def _step_ends(optimizer: Any, args: Any, kwargs: Any) -> None:
     (runtime.emit if runtime.clock is None else runtime.emit_timed)(OPTIMIZER_END, id(optimizer))
     if runtime.facts_due:
         runtime.publish_facts(optimizer)
-
-
-def _rebind(owners: List[Any], name: str, replacement: Any) -> None:
-    """Bind ``name`` to ``replacement`` in all ``owners``; undone only where it has not been rebound since."""
-    for owner in owners:
-        original = owner.__dict__[name]
-        setattr(owner, name, replacement)
-        _undo.append(partial(_restore, owner, name, replacement, original))
-
-
-def _restore(owner: Any, name: str, replacement: Any, original: Any) -> None:
-    if owner.__dict__.get(name) is replacement:
-        setattr(owner, name, original)

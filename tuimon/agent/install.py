@@ -3,9 +3,10 @@
 from typing import Any, Callable
 
 from . import api, hooks, runtime
+from .loading import worker
 from .process import gc_pauses
 from .ranges import nvtx, ranges
-from .torch_compat import captures, dynamo
+from .torch_compat import dynamo, rebinding
 
 WhenImported = Callable[[str, Callable[[Any], None]], None]
 
@@ -23,7 +24,7 @@ def install(torch: Any, when_imported: WhenImported) -> None:
     dynamo.skip(api.phase.__init__, api.phase.__enter__, api.phase.__exit__, api.mark, api.step)
     when_imported("torch.autograd", hooks.hook_backward)
     when_imported("torch.utils.data.dataloader", hooks.hook_fetch)
-    when_imported("torch.utils.data._utils.fetch", hooks.hook_loading)
+    when_imported("torch.utils.data._utils.fetch", worker.hook_fetchers)
     when_imported("torch.optim.optimizer", hooks.hook_optimizer)
     when_imported("torch.amp.grad_scaler", hooks.hook_scaler)
     when_imported("torch.cuda.graphs", hooks.hook_captures)
@@ -36,6 +37,4 @@ def uninstall() -> None:
     """Undo everything."""
     runtime.stop()
     gc_pauses.uninstall()
-    hooks.uninstall()
-    captures.clear()
-    nvtx.uninstall()
+    rebinding.undo_all()

@@ -13,7 +13,7 @@ from typing import Any, Callable, Optional
 
 from .gpu_clock import cuda
 from .gpu_clock.clock import GpuClock
-from .process import facts, yama
+from .process import facts, role, yama
 from .ring.files import YOUNG_S, make_ring
 from .ring.layout import FETCH_BEGIN, ITER_BEGIN
 from .ring.names import RangeNames
@@ -51,8 +51,6 @@ _made_ns = 0
 _fork_hooked = False
 _opening = allocate_lock()
 
-#: In the command lines of processes that import torch and rarely train: they get a ring only once they do.
-_AUXILIARY_SIGNS = (b"--multiprocessing-fork", b"multiprocessing.forkserver", b"_inductor/compile_worker")
 #: After this many backward passes, facts that are still unknown are taken to be absent.
 _FACTS_BOUNDARIES = 64
 
@@ -93,7 +91,7 @@ def start(torch: Any) -> None:
     yama.allow_tracers()
     if cuda.is_built(torch) and os.environ.get("TUIMON_GPU_EVENTS") != "0":
         clock = cuda.WaitingClock(torch.cuda, _start_clock)
-    if _is_auxiliary():
+    if role.is_auxiliary():
         _open_at_first_marker()
     else:
         open_ring()
@@ -223,14 +221,3 @@ def _at_exit() -> None:
     # the monitor may not have found the ring of a short run under ``tuimon run`` yet: it will read and remove it
     if not os.environ.get("TUIMON_RUN") or time.monotonic_ns() - _made_ns > YOUNG_S * 1e9:
         _writer.unlink()
-
-
-def _is_auxiliary() -> bool:
-    if "--multiprocessing-fork" in sys.argv:
-        return True
-    try:
-        with open("/proc/self/cmdline", "rb") as cmdline:
-            line = cmdline.read(65536)
-    except OSError:
-        return False
-    return any(sign in line for sign in _AUXILIARY_SIGNS)

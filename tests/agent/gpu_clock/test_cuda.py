@@ -10,7 +10,7 @@ from tuimon.agent.gpu_clock import clock as gpu_clock
 from tuimon.agent.gpu_clock import cuda as cuda_events
 from tuimon.agent.gpu_clock.cuda import CudaDevice, WaitingClock
 from tuimon.agent.ring.layout import BACKWARD_BEGIN
-from tuimon.agent.torch_compat import captures
+from tuimon.agent.torch_compat import captures, rebinding
 
 
 class Stream:
@@ -190,10 +190,10 @@ def graph_class():
         capture_end = Graph.capture_end
 
     waited = []
-    captures.hook(SimpleNamespace(CUDAGraph=Followed), setattr, lambda: waited.append(captures.any_open()))
+    captures.hook(SimpleNamespace(CUDAGraph=Followed), lambda: waited.append(captures.any_open()))
     Followed.waited = waited
     yield Followed
-    captures.clear()
+    rebinding.undo_all()
 
 
 def test_a_capture_is_known_from_before_it_begins_until_it_has_ended(graph_class):
@@ -236,8 +236,8 @@ def test_a_capture_that_torch_alone_knows_of_counts():
 
 
 def test_a_torch_without_graphs():
-    captures.hook(SimpleNamespace(), setattr, lambda: None)
-    captures.hook(SimpleNamespace(CUDAGraph=object), setattr, lambda: None)
+    captures.hook(SimpleNamespace(), lambda: None)
+    captures.hook(SimpleNamespace(CUDAGraph=object), lambda: None)
 
 
 def test_a_capture_waits_until_the_clock_has_let_go(monkeypatch):

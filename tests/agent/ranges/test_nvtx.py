@@ -10,6 +10,7 @@ from tuimon.agent.ranges import nvtx
 from tuimon.agent.ring import layout
 from tuimon.agent.ring.layout import MARK, RANGE_END, RANGE_POP, RANGE_PUSH, RANGE_START
 from tuimon.agent.ring.reader import RingReader
+from tuimon.agent.torch_compat import rebinding
 
 
 class Native:
@@ -61,7 +62,7 @@ def markers(monkeypatch, shared_memory):
     read.reader = reader
     yield read
     reader.close()
-    nvtx.uninstall()
+    rebinding.undo_all()
     runtime.stop()
 
 
@@ -69,17 +70,14 @@ def markers(monkeypatch, shared_memory):
 def torch_nvtx(markers, monkeypatch):
     """The real module ``torch.cuda.nvtx`` over a native part that works."""
     torch = pytest.importorskip("torch")
-    from tuimon.agent import install
-
-    install.hooks.uninstall()
-    nvtx.uninstall()
+    rebinding.undo_all()
     module = torch.cuda.nvtx
     module.native = Native([11, 12, 13])
     monkeypatch.setattr(module, "_nvtx", module.native)
     early = types.SimpleNamespace(**{name: getattr(module, name) for name in module.__all__})
     nvtx.hook_torch(module)
     yield module, early
-    nvtx.uninstall()
+    rebinding.undo_all()
     del module.native
 
 
@@ -170,7 +168,7 @@ def test_a_cpu_build_says_so_itself_and_leaves_no_marker(markers):
     torch = pytest.importorskip("torch")
     if torch.version.cuda:
         pytest.skip("a CUDA build")
-    nvtx.uninstall()
+    rebinding.undo_all()
     nvtx.hook_torch(torch.cuda.nvtx)
     for call in (lambda: torch.cuda.nvtx.range_push("a"), torch.cuda.nvtx.range_pop):
         with pytest.raises(RuntimeError, match="NVTX functions not installed"):
@@ -272,14 +270,14 @@ def test_annotate_does_not_swallow_exceptions(package, markers):
 
 def test_the_package_is_left_as_it_was(package):
     hooked = package.push_range, package.annotate.__enter__, package.nvtx.mark
-    nvtx.uninstall()
+    rebinding.undo_all()
     plain = package.push_range, package.annotate.__enter__, package.nvtx.mark
     assert plain == tuple(function.__wrapped__ for function in hooked)
 
 
 def test_nvidias_own_package(markers):
     package = pytest.importorskip("nvtx")
-    nvtx.uninstall()
+    rebinding.undo_all()
     nvtx.hook_package(package)
     with package.annotate("block"):
         package.mark("m")

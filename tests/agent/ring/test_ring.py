@@ -267,7 +267,7 @@ def test_sequences_beyond_32_bits():
 
     first = (1 << 32) - 2
     packed = b"".join(
-        layout.SLOT.pack(number, number, layout.MARK, 0, 1, number & 0xFF) for number in range(first, first + 5)
+        struct.pack("<QQHHIQ", number, number, layout.MARK, 0, 1, number & 0xFF) for number in range(first, first + 5)
     )
     slots = memoryview(packed)
     assert _valid_slots(slots, first, 5) == 5

@@ -39,7 +39,6 @@ class CudaDevice:
     def __init__(
         self, torch: Any, any_capture: Callable[[], bool], now_s: Callable[[], float] = time.monotonic
     ) -> None:
-        self._torch = torch
         self._native = torch._C
         self._cuda = torch.cuda
         self._any_capture = any_capture

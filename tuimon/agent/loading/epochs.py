@@ -8,16 +8,16 @@ from typing import Any, Callable
 
 from .. import runtime
 from ..ring.layout import ITER_BEGIN, ITER_END
-from ..torch_compat import dynamo
+from ..torch_compat import dynamo, rebinding
 from ..torch_compat.tracebacks import hide_frame
 from . import loaders
 
 
-def hook_iterators(dataloader: Any, rebind: Callable[[Any, str, Any], None]) -> None:
+def hook_iterators(dataloader: Any) -> None:
     """Put markers around the making of an iterator with workers, and around its reuse for another epoch."""
     iterator_class = dataloader._MultiProcessingDataLoaderIter
-    rebind(iterator_class, "__init__", _wrapped(iterator_class.__dict__["__init__"]))
-    rebind(iterator_class, "_reset", _wrapped(iterator_class.__dict__["_reset"]))
+    rebinding.rebind(iterator_class, "__init__", _wrapped(iterator_class.__dict__["__init__"]))
+    rebinding.rebind(iterator_class, "_reset", _wrapped(iterator_class.__dict__["_reset"]))
 
 
 def _wrapped(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -12,7 +12,7 @@ from functools import wraps
 from typing import Any, Callable, Dict, Optional
 
 from ..ring.loading_slots import COLLATE, IN_PROCESS, ITEMS, WAITING, claim
-from ..torch_compat import dynamo
+from ..torch_compat import dynamo, rebinding
 from ..torch_compat.tracebacks import HIDES_FRAMES, hide_frame
 from . import handover
 from .batch_timer import BatchTimer
@@ -57,8 +57,8 @@ def wrapped_fetch(original: Callable[..., Any]) -> Callable[..., Any]:
     return tuimon_load
 
 
-def hook_fetchers(fetch: Any, rebind: Callable[[Any, str, Any], None]) -> None:
-    """Time the fetchers of ``torch.utils.data._utils.fetch``.
+def hook_fetchers(fetch: Any) -> None:
+    """Time the fetchers of the module ``torch.utils.data._utils.fetch``.
 
     Not before Python 3.11: there our frames would stand in the message of an exception that a worker hands over.
     """
@@ -70,7 +70,7 @@ def hook_fetchers(fetch: Any, rebind: Callable[[Any, str, Any], None]) -> None:
         os.register_at_fork(after_in_child=_after_fork)
     for name in ("_MapDatasetFetcher", "_IterableDatasetFetcher"):
         fetcher_class = getattr(fetch, name)
-        rebind(fetcher_class, "fetch", wrapped_fetch(fetcher_class.__dict__["fetch"]))
+        rebinding.rebind(fetcher_class, "fetch", wrapped_fetch(fetcher_class.__dict__["fetch"]))
 
 
 def leave_untimed(fetcher: Any) -> None:

@@ -6,29 +6,18 @@ What the user's calls do, return and raise is unchanged; the marker follows.
 import sys
 from functools import partial, wraps
 from types import FrameType
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from .. import runtime
-from ..torch_compat import dynamo
+from ..torch_compat import dynamo, rebinding
 from . import ranges
 
-_undo: List[Callable[[], object]] = []
 #: Files whose frames lie between a hooked function and the user's line that called it.
 _nvtx_files = {__file__}
 #: Started ranges that have not ended: NVTX's handle -> our handles, oldest first. A list, because every range gets the
 #: handle 0 while no profiler is attached.
 _started: Dict[object, List[int]] = {}
 _STARTED_LIMIT = 1024
-
-
-def uninstall() -> None:
-    """Undo every hook."""
-    while _undo:
-        try:
-            _undo.pop()()
-        except Exception:
-            continue
-    _started.clear()
 
 
 def hook_torch(module: Any) -> None:
@@ -38,7 +27,8 @@ def hook_torch(module: Any) -> None:
     """
     native = module._nvtx
     _add_files(module.__file__)
-    _replace(module, "_nvtx", _NativeNvtx(native))
+    rebinding.rebind(module, "_nvtx", _NativeNvtx(native))
+    rebinding.on_undo(_started.clear)
 
 
 class _NativeNvtx:
@@ -46,10 +36,10 @@ class _NativeNvtx:
 
     def __init__(self, native: Any) -> None:
         self._native = native
-        for name, make in _NATIVE.items():
+        for name, wrap in _NATIVE.items():
             function = getattr(native, name, None)
             if function is not None:
-                setattr(self, name, make(function))
+                setattr(self, name, wrap(function))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.__dict__["_native"], name)
@@ -105,33 +95,29 @@ def _ending(function: Callable[..., Any]) -> Callable[..., Any]:
     return tuimon_nvtx
 
 
-_NATIVE: Dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
-    "rangePushA": partial(_opening, ranges.push),
-    "rangePop": _popping,
-    "rangeStartA": _starting,
-    "rangeEnd": _ending,
-    "markA": partial(_opening, ranges.mark),
-}
-_PACKAGE: Dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {
-    "push_range": partial(_opening, ranges.push),
-    "pop_range": _popping,
-    "start_range": _starting,
-    "end_range": _ending,
-    "mark": partial(_opening, ranges.mark),
-}
+_WRAPPERS: Tuple[Callable[[Callable[..., Any]], Callable[..., Any]], ...] = (
+    partial(_opening, ranges.push),
+    _popping,
+    _starting,
+    _ending,
+    partial(_opening, ranges.mark),
+)
+_NATIVE = dict(zip(("rangePushA", "rangePop", "rangeStartA", "rangeEnd", "markA"), _WRAPPERS))
+_PACKAGE = dict(zip(("push_range", "pop_range", "start_range", "end_range", "mark"), _WRAPPERS))
 
 
 def hook_package(package: Any) -> None:
     """Wrap the public functions of the ``nvtx`` package and ``nvtx.annotate``, but not ``Domain``, which is native."""
     _add_files(package.__file__)
+    rebinding.on_undo(_started.clear)
     inner = sys.modules.get(package.__name__ + ".nvtx")
-    for name, make in _PACKAGE.items():
+    for name, wrap in _PACKAGE.items():
         function = getattr(package, name, None)
         if function is not None:
-            replacement = make(function)
+            replacement = wrap(function)
             for owner in (package, inner):
                 if owner is not None and owner.__dict__.get(name) is function:
-                    _replace(owner, name, replacement)
+                    rebinding.rebind(owner, name, replacement)
     annotate = getattr(package, "annotate", None)
     if (
         isinstance(annotate, type) and "__reduce__" in annotate.__dict__
@@ -165,7 +151,7 @@ def _hook_annotate(annotate: Any) -> None:
         return call(self, decorated.decorate(function, name))
 
     for name, replacement in (("__enter__", tuimon_enter), ("__exit__", tuimon_exit), ("__call__", tuimon_call)):
-        _replace(annotate, name, replacement)
+        rebinding.rebind(annotate, name, replacement)
 
 
 def _message(annotation: Any) -> Optional[str]:
@@ -205,14 +191,3 @@ def _end(handle: Any) -> None:
                 _started.pop(handle, None)
     except Exception:
         return
-
-
-def _replace(owner: Any, name: str, replacement: Any) -> None:
-    original = owner.__dict__[name]
-    setattr(owner, name, replacement)
-    _undo.append(partial(_restore, owner, name, replacement, original))
-
-
-def _restore(owner: Any, name: str, replacement: Any, original: Any) -> None:
-    if owner.__dict__.get(name) is replacement:
-        setattr(owner, name, original)

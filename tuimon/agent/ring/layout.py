@@ -25,8 +25,6 @@ HELD_UNTIL_OFFSET = 80
 U32 = struct.Struct("<I")
 U64 = struct.Struct("<Q")
 U16 = struct.Struct("<H")
-#: sequence, time_ns, kind, flag, tid, value
-SLOT = struct.Struct("<QQHHIQ")
 SLOT_WORDS = SLOT_BYTES // 8
 #: The reader counts this many slots before the writer as overwritten: so many threads may be writing at once.
 SLOT_MARGIN = 8

@@ -8,10 +8,8 @@ through ``CUDAGraph.capture_begin`` and ``capture_end``; ``torch.accelerator.Gra
 from functools import wraps
 from typing import Any, Callable, Set
 
-from . import dynamo
-from .tracebacks import hide_frame as _hide_frame
-
-Rebind = Callable[[Any, str, Any], None]
+from . import dynamo, rebinding
+from .tracebacks import hide_frame
 
 _open: Set[int] = set()
 
@@ -21,12 +19,7 @@ def any_open() -> bool:
     return bool(_open)
 
 
-def clear() -> None:
-    """Count no capture as open: the hooks are undone, so that no end would be noticed."""
-    _open.clear()
-
-
-def hook(graphs: Any, rebind: Rebind, before_begin: Callable[[], None]) -> None:
+def hook(graphs: Any, before_begin: Callable[[], None]) -> None:
     """Follow captures. ``graphs`` is the module ``torch.cuda.graphs`` or ``torch.accelerator.graphs``.
 
     ``before_begin`` is called before each capture: it waits until no other thread touches an event.
@@ -45,7 +38,7 @@ def hook(graphs: Any, rebind: Rebind, before_begin: Callable[[], None]) -> None:
             return begin(self, *args, **kwargs)
         except BaseException as error:
             _open.discard(id(self))
-            _hide_frame(error)
+            hide_frame(error)
             raise
 
     @wraps(end)
@@ -53,11 +46,12 @@ def hook(graphs: Any, rebind: Rebind, before_begin: Callable[[], None]) -> None:
         try:
             return end(self, *args, **kwargs)
         except BaseException as error:
-            _hide_frame(error)
+            hide_frame(error)
             raise
         finally:
             _open.discard(id(self))
 
     dynamo.skip(tuimon_capture_begin, tuimon_capture_end)
-    rebind(graph_class, "capture_begin", tuimon_capture_begin)
-    rebind(graph_class, "capture_end", tuimon_capture_end)
+    rebinding.rebind(graph_class, "capture_begin", tuimon_capture_begin)
+    rebinding.on_undo(_open.clear)  # no end will be noticed
+    rebinding.rebind(graph_class, "capture_end", tuimon_capture_end)
