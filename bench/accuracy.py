@@ -119,9 +119,9 @@ def ranged(seconds: float, max_cpu_ratio: float = 0.03) -> tuple[float, int]:
 
 
 def _right(session: Session, pid: int, is_right: Callable[[Sample, str], bool]) -> tuple[float, int]:
-    hotspots = session.hotspots(pid)
+    sampled = session.process_samples(pid)
     right = total = 0
-    for sample in hotspots.samples_of(pid) if hotspots else []:
+    for sample in sampled.samples_of(pid) if sampled else []:
         names = {session.frames[number].function for number in sample.stack}
         truth = next((name.removeprefix("truth_") for name in names if name.startswith("truth_")), None)
         if truth is not None:

@@ -80,13 +80,13 @@ def infer(shape: str, seconds: float, max_cpu_ratio: float = 0.03) -> Inferred:
         finally:
             process.kill()
     marked, alone = _session(process.pid, records, markers=True), _session(process.pid, records, markers=False)
-    hotspots = alone.hotspots(process.pid)
+    sampled = alone.process_samples(process.pid)
     return Inferred(
         shape,
         _shares_of_seconds({name: spent_s - before.get(name, 0.0) for name, spent_s in after.items()}),
         _shares(marked, process.pid),
         _shares(alone, process.pid),
-        hotspots.phase_counts().total() if hotspots else 0,
+        sampled.phase_counts().total() if sampled else 0,
     )
 
 

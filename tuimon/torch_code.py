@@ -14,7 +14,7 @@ import re
 
 #: Our hooks; logs written before 0.2 name their folder ``target``.
 _AGENT_FOLDERS = ("tuimon/agent/", "tuimon/target/")
-#: The functions of our hooks around a DataLoader worker's batch: loading it, and collating it within.
+#: Our hooks around the loading of one batch, in a DataLoader worker or in the trainer itself, and around its collating.
 LOAD_HOOK = "tuimon_load"
 COLLATE_HOOK = "tuimon_collate"
 

@@ -68,7 +68,7 @@ def test_a_rank_without_a_window_is_not_covered():
 def test_a_pid_that_comes_back_is_another_process():
     session = told(LOOP, process(), window(1.0, failed=9), process(start_unix_s=1.8e9), window(2.0))
     assert session.sampling().failed == 0
-    assert sum(sample.count for sample in session.hotspots(100).samples_of(100)) == 20
+    assert sum(sample.count for sample in session.process_samples(100).samples_of(100)) == 20
 
 
 def test_a_lost_window_leaves_the_last_place():

@@ -44,8 +44,8 @@ class Scope(NamedTuple):
         trainers = set(session.trainers())
         found: list[Sample] = []
         for pid, tid in self.threads(session):
-            hotspots = session.hotspots(pid)
-            own = hotspots.samples_of(tid) if hotspots is not None else []
+            sampled = session.process_samples(pid)
+            own = sampled.samples_of(tid) if sampled is not None else []
             found += own if pid in trainers else [Sample(sample.stack, sample.count, "none") for sample in own]
         return found
 
@@ -58,7 +58,7 @@ def same_role(rows: list[ThreadRow], scope: Scope) -> int:
 def newest(session: Session, scope: Scope) -> tuple[float, ...]:
     """Changes whenever the samples asked about do."""
     pids = {pid for pid, _ in scope.threads(session)}
-    spots = (session.hotspots(pid) for pid in sorted(pids))
+    spots = (session.process_samples(pid) for pid in sorted(pids))
     return tuple(spot.latest.t for spot in spots if spot is not None and spot.latest is not None)
 
 
@@ -67,5 +67,5 @@ def _kind(row: ThreadRow) -> str:
 
 
 def _sampled(session: Session, pids: list[int]) -> list[tuple[int, int]]:
-    spots = [(pid, session.hotspots(pid)) for pid in pids]
+    spots = [(pid, session.process_samples(pid)) for pid in pids]
     return [(pid, tid) for pid, spot in spots if spot is not None for tid in spot.tids()]

@@ -103,8 +103,8 @@ class Session(Tables):
         return self._steps.get(pid)
 
     def _between_shares(self, pid: int) -> SplitShares | None:
-        hotspots = self._hotspots.get(pid)
-        return hotspots.between_shares() if hotspots else None
+        sampled = self._process_samples.get(pid)
+        return sampled.between_shares() if sampled else None
 
     def _has_markers(self, pid: int) -> bool:
         process = self.process(pid)
@@ -112,8 +112,8 @@ class Session(Tables):
 
     def _inferred(self, pid: int) -> PhaseTable | None:
         """Phases from stack samples, where there are no markers to wait for."""
-        hotspots = self._hotspots.get(pid) if not self._has_markers(pid) else None
-        return inferred_phases(pid, hotspots.phase_counts()) if hotspots else None
+        sampled = self._process_samples.get(pid) if not self._has_markers(pid) else None
+        return inferred_phases(pid, sampled.phase_counts()) if sampled else None
 
     def _estimated_steps(self, pid: int) -> StepSummary | None:
         per_second = self._sampler.steps_per_second(pid, self.now_s)
@@ -140,16 +140,16 @@ class Session(Tables):
         order: list[int] = []
         for pid in self.trainers():
             order += [pid, *(worker.pid for worker in self.workers(pid))]
-        return list(self._threads.rows(order, self._hotspots, self._gil))
+        return list(self._threads.rows(order, self._process_samples, self._gil))
 
     def threads_of(self, pid: int) -> list[ThreadRow]:
         """The threads of one process, as they were in its latest window."""
-        return list(self._threads.rows_of(pid, self._hotspots.get(pid), self._gil))
+        return list(self._threads.rows_of(pid, self._process_samples.get(pid), self._gil))
 
     def same_stack_s(self, pid: int, tid: int) -> float | None:
         """For how long, up to its latest window, a thread's samples have all shown one stack; None without samples."""
-        hotspots = self._hotspots.get(pid)
-        return hotspots.threads.same_stack_s(tid) if hotspots else None
+        sampled = self._process_samples.get(pid)
+        return sampled.threads.same_stack_s(tid) if sampled else None
 
     def sampling(self) -> Sampling | None:
         """How well the training processes are sampled, and at what cost; None before the first window."""
@@ -169,23 +169,23 @@ class Session(Tables):
         """The latest thread figures of one process."""
         return self._threads.of(pid)
 
-    def hotspots(self, pid: int) -> ProcessSamples | None:
+    def process_samples(self, pid: int) -> ProcessSamples | None:
         """Stack samples of one process."""
-        return self._hotspots.get(pid)
+        return self._process_samples.get(pid)
 
     def hot_lines(self, pid: int, phase: str | None = None) -> list[HotLine]:
         """Innermost user lines of a process's main thread in a phase (None: all), most samples first."""
-        hotspots = self._hotspots.get(pid)
-        return hotspots.hot_lines(phase) if hotspots else []
+        sampled = self._process_samples.get(pid)
+        return sampled.hot_lines(phase) if sampled else []
 
     def loaders(self, pid: int) -> tuple[LoaderRow, ...]:
         """The DataLoaders of a process over the last 30 s in which they were used, those for training first."""
 
         def hottest(worker: int) -> HotLine | None:
-            hotspots = self._hotspots.get(worker)
-            if hotspots is None:
+            sampled = self._process_samples.get(worker)
+            if sampled is None:
                 return None
-            lines = hotspots.hot_lines_under(LOAD_HOOK) if worker == pid else hotspots.hot_lines()
+            lines = sampled.hot_lines_under(LOAD_HOOK) if worker == pid else sampled.hot_lines()
             return next(iter(lines), None)
 
         return self._loaders.rows(pid, self.now_s, self._processes.has_ended, hottest)

@@ -47,7 +47,7 @@ class Tables:
         self.frames = FrameTable()
         self.machine = MachineTable()
         self._steps: dict[int, StepStats] = {}
-        self._hotspots: dict[int, ProcessSamples] = {}
+        self._process_samples: dict[int, ProcessSamples] = {}
         self._sampler = SamplerTable()
         self._gil = GilTable()
         self._processes = ProcessTable()
@@ -101,7 +101,7 @@ class Tables:
     def _fold_process(self, record: Process) -> None:
         before = self._processes.known.get(record.pid)
         if before is not None and abs(before.start_unix_s - record.start_unix_s) > 1.0:  # the pid was reused
-            self._hotspots.pop(record.pid, None)
+            self._process_samples.pop(record.pid, None)
             self._sampler.forget(record.pid)
             self._gil.forget(record.pid)
         if record.ended:
@@ -114,9 +114,9 @@ class Tables:
         begun = stats.first_step_s is not None
         stats.add_window(record)
         if record.range_places:
-            self._new_hotspots(record.pid).add_range_places(record.range_places)
+            self._samples_of(record.pid).add_range_places(record.range_places)
         if not begun and stats.first_step_s is not None:
-            self._new_hotspots(record.pid).leave_out_before(record.t - record.window_s)
+            self._samples_of(record.pid).leave_out_before(record.t - record.window_s)
 
     def _fold_threads(self, record: Threads) -> None:
         self._threads.add_threads(record)
@@ -124,7 +124,7 @@ class Tables:
 
     def _fold_stacks(self, record: Stacks) -> None:
         self._sampler.add_stacks(record)
-        self._new_hotspots(record.pid).add_window(record)
+        self._samples_of(record.pid).add_window(record)
 
     def _fold_frames(self, record: Frames) -> None:
         self.frames.add_frames(record.first, record.frames)
@@ -133,5 +133,5 @@ class Tables:
         stats = self._steps.get(record.pid)
         self._gpu_time.add_record(record, stats.first_step_s if stats else None)
 
-    def _new_hotspots(self, pid: int) -> ProcessSamples:
-        return self._hotspots.setdefault(pid, ProcessSamples(pid, self.frames))
+    def _samples_of(self, pid: int) -> ProcessSamples:
+        return self._process_samples.setdefault(pid, ProcessSamples(pid, self.frames))

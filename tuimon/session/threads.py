@@ -55,13 +55,13 @@ class ThreadTable:
         """The latest window of a process."""
         return self._latest.get(pid)
 
-    def rows(self, order: list[int], hotspots: Mapping[int, ProcessSamples], gil: GilTable) -> Iterator[ThreadRow]:
+    def rows(self, order: list[int], sampled: Mapping[int, ProcessSamples], gil: GilTable) -> Iterator[ThreadRow]:
         """All threads, processes in ``order`` first; when the run is over, as they were in its last moment."""
         shown = self._shown()
         rest = [pid for pid in self._latest if pid not in order]
         for pid in (*order, *rest):
             if pid in shown:
-                yield from self.rows_of(pid, hotspots.get(pid), gil)
+                yield from self.rows_of(pid, sampled.get(pid), gil)
 
     def _shown(self) -> set[int]:
         """The live processes, or, when none is left, those that ended last."""
@@ -72,27 +72,27 @@ class ThreadTable:
         last_s = max(process.t for process in known.values())
         return {pid for pid in self._latest if known[pid].t >= last_s - LAST_MOMENT_S}
 
-    def rows_of(self, pid: int, hotspots: ProcessSamples | None, gil: GilTable) -> Iterator[ThreadRow]:
+    def rows_of(self, pid: int, sampled: ProcessSamples | None, gil: GilTable) -> Iterator[ThreadRow]:
         """The threads of one process; its intra-op pool is one row."""
         latest = self._latest.get(pid)
         if latest is None:
             return
         process = self._processes.known.get(pid)
         trains = process is not None and process.torch is not None
-        pool = intra_op_pool(latest, hotspots, self.cpu_count) if trains else frozenset()
+        pool = intra_op_pool(latest, sampled, self.cpu_count) if trains else frozenset()
         pool_listed = False
         for thread in latest.threads:
             if thread.tid not in pool:
-                yield self._row(pid, thread, hotspots, gil)
+                yield self._row(pid, thread, sampled, gil)
             elif not pool_listed:
                 pool_listed = True
                 folded = _fold_threads([member for member in latest.threads if member.tid in pool])
-                yield self._row(pid, folded, hotspots, gil, INTRA_OP)
+                yield self._row(pid, folded, sampled, gil, INTRA_OP)
 
     def _row(
-        self, pid: int, thread: ThreadCpu, hotspots: ProcessSamples | None, gil: GilTable, role: str | None = None
+        self, pid: int, thread: ThreadCpu, sampled: ProcessSamples | None, gil: GilTable, role: str | None = None
     ) -> ThreadRow:
-        python_name = hotspots.threads.name_of(thread.tid) if hotspots else None
+        python_name = sampled.threads.name_of(thread.tid) if sampled else None
         return ThreadRow(
             pid=pid,
             tid=thread.tid,
@@ -102,7 +102,7 @@ class ThreadTable:
             ended=self._processes.has_ended(pid),
             state=thread.state,
             delay_ratio=thread.delay_ratio,
-            place=hotspots.threads.place_of(thread.tid) if hotspots and thread.count == 1 else None,
+            place=sampled.threads.place_of(thread.tid) if sampled and thread.count == 1 else None,
             count=thread.count,
             gil_ratio=gil.ratio(pid, thread.tid) if thread.count == 1 else None,
         )
@@ -126,21 +126,21 @@ def _program(process: Process) -> str:
     return process.command[0].rpartition("/")[2] if process.command else "other"
 
 
-def intra_op_pool(latest: Threads, hotspots: ProcessSamples | None, cores: int | None) -> frozenset[int]:
+def intra_op_pool(latest: Threads, sampled: ProcessSamples | None, cores: int | None) -> frozenset[int]:
     """Ids of the OpenMP or MKL threads of a training process; empty where that is not certain.
 
     They carry the name that the main thread had when it created them. Other native threads may too, so there must be
     one fewer of them than cores (or than half of these: hyper-threads), or all must have been equally busy. Which
     threads run Python is unknown before the first samples.
     """
-    if hotspots is None or hotspots.latest is None:
+    if sampled is None or sampled.latest is None:
         return frozenset()
     main = next((thread.name for thread in latest.threads if thread.tid == latest.pid), "")
     native = [
         thread
         for thread in latest.threads
         if thread.tid != latest.pid
-        and hotspots.threads.name_of(thread.tid) is None
+        and sampled.threads.name_of(thread.tid) is None
         and (thread.name in (main, "pt_main_thread") or _PYTHON.match(thread.name))
     ]
     total = sum(thread.count for thread in native)

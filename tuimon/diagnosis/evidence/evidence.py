@@ -80,13 +80,13 @@ class Evidence:
     def standstill(self) -> Standstill:
         """Signs of a hang."""
         session = self._moment.session
-        stats, hotspots = session.step_stats(self.pid), session.hotspots(self.pid)
+        stats, sampled = session.step_stats(self.pid), session.process_samples(self.pid)
         workers = (session.process_threads(worker.pid) for worker in self.child_workers)
         return Standstill(
             longest_step_ms=stats.run.quantile_ms(1.0) if stats is not None else None,
             worker_cpu_ratios=tuple(w.cpu_ratio for w in workers if w is not None and w.cpu_ratio is not None),
             same_stack_s=session.same_stack_s(self.pid, self.pid),
-            place=hotspots.threads.place_of(self.pid) if hotspots is not None else None,
+            place=sampled.threads.place_of(self.pid) if sampled is not None else None,
         )
 
     # -- stack samples
@@ -94,8 +94,8 @@ class Evidence:
     @cached_property
     def is_sampled(self) -> bool:
         """Whether there are stack samples at all."""
-        hotspots = self._moment.session.hotspots(self.pid)
-        return hotspots is not None and hotspots.samples > 0
+        sampled = self._moment.session.process_samples(self.pid)
+        return sampled is not None and sampled.samples > 0
 
     @cached_property
     def samples(self) -> ThreadSamples:
@@ -110,12 +110,12 @@ class Evidence:
     @cached_property
     def other_samples(self) -> dict[int, ThreadSamples]:
         """Of its other Python threads, by thread id."""
-        hotspots = self._moment.session.hotspots(self.pid)
-        return {tid: self._samples_of(tid) for tid in (hotspots.tids() if hotspots else ()) if tid != self.pid}
+        sampled = self._moment.session.process_samples(self.pid)
+        return {tid: self._samples_of(tid) for tid in (sampled.tids() if sampled else ()) if tid != self.pid}
 
     def _samples_of(self, tid: int) -> ThreadSamples:
         session = self._moment.session
-        return thread_samples(session.hotspots(self.pid), tid, session.frames)
+        return thread_samples(session.process_samples(self.pid), tid, session.frames)
 
     def hot_lines(self, phase: str | None = None) -> tuple[HotLine, ...]:
         """Innermost user lines of the training thread in a phase (None: in all), most samples first."""

@@ -49,7 +49,7 @@ def worker_evidence(session: Session, pid: int, loader: LoaderRow | None) -> Wor
     mains = [row for t in threads for row in t.threads if row.tid == t.pid]
     delays = [row.delay_ratio or 0.0 for row in mains]
     states = [row.state for row in mains]
-    spots = [s for p in pids if (s := session.hotspots(p)) is not None]
+    spots = [s for p in pids if (s := session.process_samples(p)) is not None]
     by_markers = (
         _mean([w.busy_ratio for w in loader.worker_rows if not w.ended]) if loader and loader.facts.workers else None
     )

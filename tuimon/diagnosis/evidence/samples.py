@@ -89,9 +89,9 @@ class ThreadSamples:
         return sum(stack.count for stack in self.stacks if matches(stack)) / self.total
 
 
-def thread_samples(hotspots: ProcessSamples | None, tid: int, table: FrameTable) -> ThreadSamples:
+def thread_samples(sampled: ProcessSamples | None, tid: int, table: FrameTable) -> ThreadSamples:
     """The samples of one thread; none where its process is not sampled."""
-    return resolved(hotspots.samples_of(tid) if hotspots else (), table)
+    return resolved(sampled.samples_of(tid) if sampled else (), table)
 
 
 def resolved(samples: Iterable[Sample], table: FrameTable) -> ThreadSamples:

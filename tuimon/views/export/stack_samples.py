@@ -75,8 +75,8 @@ def _of_part(counts: _Counts, part: str | None, session: Session, pid: int) -> I
 
 
 def _classified(counts: _Counts, session: Session, pid: int) -> list[Sample]:
-    hotspots = session.hotspots(pid)
-    return classify_samples(counts, session.frames, hotspots.join if hotspots else None)
+    sampled = session.process_samples(pid)
+    return classify_samples(counts, session.frames, sampled.join if sampled else None)
 
 
 def _lies_in(sample: Sample, part: str) -> bool:

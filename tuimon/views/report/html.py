@@ -102,9 +102,9 @@ def _code(session: Session) -> Code:
     """The source text that the log holds: never read from a file that a log names."""
     code: Code = {}
     for process in session.processes():
-        hotspots = session.hotspots(process.pid)
-        for tid in hotspots.tids() if hotspots else ():
-            for sample in hotspots.samples_of(tid) if hotspots else ():
+        sampled = session.process_samples(process.pid)
+        for tid in sampled.tids() if sampled else ():
+            for sample in sampled.samples_of(tid) if sampled else ():
                 _add_lines(code, sample.stack, session.frames)
     return code
 

@@ -29,10 +29,10 @@ class Box(NamedTuple):
 
 def main_tree(session: Session, pid: int) -> CallTree | None:
     """The call tree of a process's training thread; None where it was not sampled."""
-    hotspots = session.hotspots(pid)
-    if hotspots is None:
+    sampled = session.process_samples(pid)
+    if sampled is None:
         return None
-    tree = call_tree(hotspots.samples_of(_main_tid(hotspots, pid)), session.frames)
+    tree = call_tree(sampled.samples_of(_main_tid(sampled, pid)), session.frames)
     return tree if tree.samples else None
 
 
@@ -58,6 +58,6 @@ def _box(node: Node, left: float, share: float) -> Box:
     return Box(node.depth - 1, left, share, label, title, node.phase() or "other", node.user)
 
 
-def _main_tid(hotspots: ProcessSamples, pid: int) -> int:
-    tids = hotspots.tids()
+def _main_tid(sampled: ProcessSamples, pid: int) -> int:
+    tids = sampled.tids()
     return pid if pid in tids or not tids else tids[0]

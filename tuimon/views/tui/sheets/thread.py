@@ -37,8 +37,8 @@ class LatestStack(NamedTuple):
 
 def latest_stack(session: Session, row: ThreadRow) -> LatestStack | None:
     """The latest stack of a thread; None where no sample is known."""
-    hotspots = session.hotspots(row.pid)
-    found = hotspots.threads.stack_of(row.tid) if hotspots is not None else None
+    sampled = session.process_samples(row.pid)
+    found = sampled.threads.stack_of(row.tid) if sampled is not None else None
     if found is None:
         return None
     numbers, share = found

@@ -9,7 +9,7 @@ from tuimon.session.samples.hot_lines import LINES_LIMIT, line_table
 
 def of_session(**more):
     session = profiles.session(2)
-    return line_table(session.hotspots(MAIN).samples_of(MAIN), session.frames, **more)
+    return line_table(session.process_samples(MAIN).samples_of(MAIN), session.frames, **more)
 
 
 def rows(found):

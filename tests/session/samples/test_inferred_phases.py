@@ -54,7 +54,7 @@ def counts(samples):
     listed = [([NUMBERS[name] for name in stack.split(", ")], n) for stack, n in samples.items()]
     for record in (header(), process(markers=False), frames(*PLACES.values()), stacks(1, *listed)):
         session.add(record)
-    return session, +session.hotspots(100).phase_counts()
+    return session, +session.process_samples(100).phase_counts()
 
 
 def test_a_call_that_fetches_and_runs_the_model_evaluates():
@@ -121,7 +121,7 @@ def test_what_was_before_the_first_backward_is_of_no_step():
     assert session.phases(100) is None
     session.add(stacks(2, *training))
     session.add(stacks(3, loading))
-    assert session.hotspots(100).phase_counts().total() == 600
+    assert session.process_samples(100).phase_counts().total() == 600
 
 
 def test_what_the_line_of_the_fetch_does_beside_fetching_is_no_data():
