@@ -3,7 +3,7 @@
 import pytest
 
 from tuimon.diagnosis.finding import Finding
-from tuimon.diagnosis.rank import folded, ranked
+from tuimon.diagnosis.rank import merged, ranked
 from tuimon.records import Place
 
 ITEM, COPY, SAVE = (Place("train.py", line, "main") for line in (45, 41, 47))
@@ -17,7 +17,7 @@ def finding(rule, severity="warning", share=None, *where, **evidence):
 
 
 def order(*findings):
-    return [f.rule for f in ranked(folded(list(findings)))]
+    return [f.rule for f in ranked(merged(list(findings)))]
 
 
 def test_severity_first_then_share_and_what_comes_from_outside_last():
@@ -48,7 +48,7 @@ def test_a_benign_synchronisation_contradicts_nothing():
 def test_of_launches_and_a_synchronisation_the_one_that_explains_more_is_told(sync_share, told):
     launches = finding("launch_bound", "warning", 0.8, COPY)
     sync = finding("sync_point", "warning", sync_share, ITEM, waiting_share=sync_share)
-    (only,) = folded([launches, sync])
+    (only,) = merged([launches, sync])
     assert only.rule == told
     if told == "launch_bound":
         assert only.where == (COPY, ITEM)

@@ -81,7 +81,7 @@ def _fold(outcome: Outcome) -> tuple[Session, Verdicts, list[tuple[float, Findin
             first_s, last_s = first_s or record.t - record.window_s, record.t
         judged_s = record.t if judged_s is None else judged_s
         if session.exit is None and record.t - judged_s >= 1.0:
-            findings = verdicts.judge(session, record.t - judged_s)
+            findings = verdicts.judge_moment(session, record.t - judged_s)
             judged_s = record.t
             if first_s is not None:
                 moments.append((record.t - first_s, findings[0] if findings else None))

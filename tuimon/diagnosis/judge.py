@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tuimon.diagnosis.evidence.evidence import Evidence, evidence_of
 from tuimon.diagnosis.finding import Finding
-from tuimon.diagnosis.rank import folded, ranked
+from tuimon.diagnosis.rank import merged, ranked
 from tuimon.diagnosis.rulebook import RULES
 from tuimon.diagnosis.rules.start import WARMUP
 from tuimon.session.session import Session
@@ -22,4 +22,4 @@ def judge(evidence: Evidence) -> list[Finding]:
     if beginning is not None:
         return [beginning]
     found = (rule.judge(evidence) for rule in RULES if rule is not WARMUP)
-    return ranked(folded([finding for finding in found if finding is not None]))
+    return ranked(merged([finding for finding in found if finding is not None]))

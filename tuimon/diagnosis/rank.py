@@ -16,7 +16,7 @@ def ranked(findings: list[Finding]) -> list[Finding]:
     """By severity, then by the share of the step: the first is what to fix first.
 
     What others do to the run comes after what it does to itself. That the GPU is the bottleneck is the verdict on a
-    loop in order, and comes before the benign rest.
+    loop in order, and comes before the other benign findings.
     """
     return sorted(findings, key=lambda f: (_gravity(f), BY_NAME[f.rule].from_outside, -(f.share_of_step or 0.0)))
 
@@ -25,17 +25,17 @@ def _gravity(finding: Finding) -> int:
     return SEVERITY[BY_NAME[finding.rule].ranked_as or finding.severity]
 
 
-def folded(findings: list[Finding]) -> list[Finding]:
-    """Without those that another one explains or contradicts. A hang makes all shares things of the past."""
+def merged(findings: list[Finding]) -> list[Finding]:
+    """Without those that another one explains or contradicts. During a hang nothing else counts: shares are past."""
     by_rule = {finding.rule: finding for finding in findings}
     if "hang" in by_rule:
         return [by_rule["hang"]]
-    for fold in _FOLDS:
-        fold(by_rule)
+    for merge in _MERGES:
+        merge(by_rule)
     return list(by_rule.values())
 
 
-def _fold_cores(by_rule: _ByRule) -> None:
+def _merge_cores(by_rule: _ByRule) -> None:
     """Too few cores are why the workers are slow: with ``input_bound`` that is evidence, not a second finding."""
     data, cores = by_rule.get("input_bound"), by_rule.get("cpu_oversubscribed")
     if data is not None and cores is not None and data.evidence.get("workers"):
@@ -47,24 +47,24 @@ def _fold_cores(by_rule: _ByRule) -> None:
         by_rule.pop("optimizer_bound", None)  # its many small parallel loops suffer most from too few cores
 
 
-def _fold_collections(by_rule: _ByRule) -> None:
-    """Collections that the loop asks for itself are the side work they show up as."""
+def _merge_collections(by_rule: _ByRule) -> None:
+    """Collections that the loop calls for are part of the side work that contains the call."""
     side, pauses = by_rule.get("side_work"), by_rule.get("gc_pauses")
     if side is not None and pauses is not None and pauses.where and pauses.where[0] in side.where:
         by_rule["side_work"] = replace(side, evidence={**side.evidence, "gc_share": pauses.evidence["gc_share"]})
         del by_rule["gc_pauses"]
 
 
-def _fold_ranks(by_rule: _ByRule) -> None:
-    """Who waits for a late rank does not wait for the network."""
+def _merge_ranks(by_rule: _ByRule) -> None:
+    """Ranks that wait for a late one do not wait for the network."""
     if "straggler_rank" in by_rule:
         by_rule.pop("comm_bound", None)
 
 
-def _fold_launches(by_rule: _ByRule) -> None:
-    """With launches that come too late everywhere, a synchronisation takes little more: it is named as well.
+def _merge_launches(by_rule: _ByRule) -> None:
+    """Where all launches come too late, a synchronisation costs little more: its line is named along with them.
 
-    It is the finding itself where most of what the GPU idles follows from it.
+    It is the finding itself where most of the GPU's idle time follows from it.
     """
     launches, sync = by_rule.get("launch_bound"), by_rule.get("sync_point")
     if launches is None or sync is None or not sync.where:
@@ -82,8 +82,8 @@ def _fold_launches(by_rule: _ByRule) -> None:
     del by_rule["sync_point"]
 
 
-def _fold_waits(by_rule: _ByRule) -> None:
-    """A line is told of once as harmful; side work that is waiting for the GPU is that waiting."""
+def _merge_waits(by_rule: _ByRule) -> None:
+    """A line is reported once as harmful; side work that only waits for the GPU is that wait."""
     copy, sync, side = by_rule.get("transfer_bound"), by_rule.get("sync_point"), by_rule.get("side_work")
     if copy is not None and sync is not None and set(sync.where) <= set(copy.where):
         del by_rule["sync_point"]
@@ -95,14 +95,14 @@ def _fold_waits(by_rule: _ByRule) -> None:
         del by_rule["spin_wait"]
 
 
-def _fold_room(by_rule: _ByRule) -> None:
-    """A GPU that is held up has room only because of that; one that waits for launches is told to take more at once."""
+def _merge_room(by_rule: _ByRule) -> None:
+    """A GPU that something holds up has room only because of that."""
     if _loud(by_rule) or "compute_bound" in by_rule:
         by_rule.pop("small_batch", None)
 
 
-def _fold_order(by_rule: _ByRule) -> None:
-    """A loop with something to fix is not told to be in order."""
+def _merge_order(by_rule: _ByRule) -> None:
+    """A loop with something to fix is not in order."""
     if _loud(by_rule):
         by_rule.pop("compute_bound_cpu", None)
         by_rule.pop("compute_bound", None)
@@ -112,14 +112,14 @@ def _loud(by_rule: _ByRule) -> bool:
     return any(BY_NAME[rule].contradicts_order and finding.severity != "benign" for rule, finding in by_rule.items())
 
 
-_FOLDS: tuple[Callable[[_ByRule], None], ...] = (
-    _fold_cores,
-    _fold_collections,
-    _fold_ranks,
-    _fold_launches,
-    _fold_waits,
-    _fold_room,
-    _fold_order,
+_MERGES: tuple[Callable[[_ByRule], None], ...] = (
+    _merge_cores,
+    _merge_collections,
+    _merge_ranks,
+    _merge_launches,
+    _merge_waits,
+    _merge_room,
+    _merge_order,
 )
 
 

@@ -6,13 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.hysteresis import Change, Hysteresis
 from tuimon.diagnosis.judge import diagnose
-from tuimon.diagnosis.steady import Change, Steady
 from tuimon.session.session import Session
 
-#: A finding that held for less than this share of the judged time is a passing state, not a property of the run.
+#: A finding that held for less than this share of the judged time is a passing state, no property of the run: our
+#: choice; a phase of the run shorter than a tenth is better read from the changes.
 PASSING_RATIO = 0.1
-#: A cause that was named for this share of the time its rule held is its cause.
+#: A cause that was named for this share of the time its rule held is its cause: our choice; moments without one are
+#: those with too few samples to name it.
 NAMED_RATIO = 0.2
 
 
@@ -26,7 +28,7 @@ class _Held:
     latest: dict[str | None, Finding] = field(default_factory=dict)
 
     def finding(self) -> Finding:
-        """The latest with the cause that held longest; a moment without one tells less than any that names it."""
+        """The latest with the cause that held longest; a moment without one counts less than any that names it."""
         named = {cause: s for cause, s in self.by_cause.items() if cause is not None}
         if not named or max(named.values()) < NAMED_RATIO * self.total_s:
             return self.latest[max(self.by_cause, key=lambda cause: self.by_cause[cause])]
@@ -34,31 +36,31 @@ class _Held:
 
 
 class Verdicts:
-    """Collects findings over time: the rules look at a sliding window, and how a run winds down is no verdict on it."""
+    """Collects findings over time: the rules judge a sliding window, and how a run winds down is no verdict on it."""
 
     def __init__(self) -> None:
         self._held: dict[str, _Held] = {}
         self._judged_s = 0.0  # without warm-up
-        self._steady = Steady()
+        self._hysteresis = Hysteresis()
 
     @property
     def changes(self) -> Sequence[Change]:
         """When the primary verdict changed, oldest first."""
-        return self._steady.changes
+        return self._hysteresis.changes
 
-    def judge(self, session: Session, lasting_s: float) -> list[Finding]:
-        """What the rules find now, steadied; it stands for the ``lasting_s`` seconds since the last call."""
+    def judge_moment(self, session: Session, lasting_s: float) -> list[Finding]:
+        """What the rules find now, without flicker; it stands for the ``lasting_s`` seconds since the last call."""
         pid = session.trainer()
         stats = session.step_stats(pid) if pid is not None else None
         found = diagnose(session)
-        steady = self._steady.order(found, session.now_s, stats.total if stats else None)
+        ordered = self._hysteresis.order(found, session.now_s, stats.total if stats else None)
         if lasting_s > 0:
             rules = {finding.rule for finding in found}
-            self.add([finding for finding in steady if finding.rule in rules], lasting_s)
-        return steady
+            self.add_findings([finding for finding in ordered if finding.rule in rules], lasting_s)
+        return ordered
 
-    def add(self, findings: Sequence[Finding], lasting_s: float) -> None:
-        """What the rules say now; it stands for ``lasting_s`` seconds."""
+    def add_findings(self, findings: Sequence[Finding], lasting_s: float) -> None:
+        """What the rules found at one moment, most important first; it stands for ``lasting_s`` seconds."""
         if not any(finding.rule == "warmup" for finding in findings):
             self._judged_s += lasting_s
         for place, finding in enumerate(findings):

@@ -11,7 +11,7 @@ import msgspec
 
 from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.finding import Finding
-from tuimon.diagnosis.steady import Change
+from tuimon.diagnosis.hysteresis import Change
 from tuimon.diagnosis.verdicts import Verdicts
 from tuimon.launch import Ended, Launched, members
 from tuimon.monitor.poller import STOP_TIMEOUT_S, Poller
@@ -242,5 +242,5 @@ class Monitor:
             self.findings = self.verdicts.ranked() or diagnose(self.session)
             return
         lasting_s = now_s - self._diagnosed_s if self._diagnosed_s is not None else 0.0
-        self.findings = self.verdicts.judge(self.session, lasting_s)
+        self.findings = self.verdicts.judge_moment(self.session, lasting_s)
         self._diagnosed_s = now_s

@@ -4,7 +4,7 @@ import pytest
 
 from tests.session.records import header, process, steps, threads
 from tuimon.diagnosis import diagnose
-from tuimon.diagnosis.rank import folded
+from tuimon.diagnosis.rank import merged
 from tuimon.session.session import Session
 
 PHASES = {"forward": 40, "backward": 50, "optimizer": 10}
@@ -76,7 +76,7 @@ def test_too_many_workers_are_told_with_the_data_they_bring_late():
 
 
 def test_folding_nothing_is_nothing():
-    assert folded([]) == []
+    assert merged([]) == []
 
 
 def test_an_update_that_is_slow_for_want_of_cores_is_not_blamed():

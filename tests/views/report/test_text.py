@@ -111,12 +111,12 @@ def finding(rule: str, cause: str | None = None, headline: str = "") -> Finding:
 
 def test_the_verdict_on_a_run_is_what_held_longest() -> None:
     verdicts = Verdicts()
-    verdicts.add([finding("warmup")], 5.0)
-    verdicts.add([finding("side_work")], 1.0)
+    verdicts.add_findings([finding("warmup")], 5.0)
+    verdicts.add_findings([finding("side_work")], 1.0)
     for number in range(10):
-        verdicts.add([finding("input_bound", "workers_saturated", str(number)), finding("side_work")], 2.0)
-    verdicts.add([finding("input_bound", "no_workers")], 1.0)  # the workers went first
-    verdicts.add([finding("gc_pauses")], 0.5)
+        verdicts.add_findings([finding("input_bound", "workers_saturated", str(number)), finding("side_work")], 2.0)
+    verdicts.add_findings([finding("input_bound", "no_workers")], 1.0)  # the workers went first
+    verdicts.add_findings([finding("gc_pauses")], 0.5)
     assert [(f.rule, f.cause, f.headline) for f in verdicts.ranked()] == [
         ("input_bound", "workers_saturated", "9"),
         ("side_work", None, ""),
@@ -126,7 +126,7 @@ def test_the_verdict_on_a_run_is_what_held_longest() -> None:
 def test_a_run_that_never_got_warm() -> None:
     verdicts = Verdicts()
     assert verdicts.ranked() == []
-    verdicts.add([finding("warmup")], 5.0)
+    verdicts.add_findings([finding("warmup")], 5.0)
     assert [f.rule for f in verdicts.ranked()] == ["warmup"]
 
 

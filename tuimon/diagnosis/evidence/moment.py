@@ -18,5 +18,5 @@ class Moment:
     def session(self) -> Session:
         """The Session, unchanged since this moment."""
         if self._session.now_s != self.now_s:
-            raise RuntimeError("this evidence is out of date: the session has folded records since")
+            raise RuntimeError("this evidence is out of date: the session has merged records since")
         return self._session

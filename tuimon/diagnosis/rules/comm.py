@@ -10,6 +10,7 @@ from tuimon.diagnosis.evidence.samples import MIN_SAMPLES
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.needs import RANKS, SAMPLES
 from tuimon.diagnosis.rule import Rule
+from tuimon.diagnosis.speedup import speedup
 from tuimon.diagnosis.threshold import TENSORBOARD, Threshold
 from tuimon.diagnosis.words import at, percent
 
@@ -68,7 +69,7 @@ def comm_bound(evidence: Evidence) -> Finding | None:
             "ranks_measured": len(measured),
             "world_size": process.world_size,
         },
-        estimated_speedup=1.0 / (1.0 - share) if len(measured) == process.world_size and share < 1.0 else None,
+        estimated_speedup=speedup(1.0 - share) if len(measured) == process.world_size else None,
     )
 
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from statistics import median, quantiles
 
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.history import SPAN_WINDOWS, early_windows, late_windows
+from tuimon.diagnosis.evidence.history import SPAN_WINDOWS, early_windows, late_windows, most_grown
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.needs import BOUNDARIES, STEP_TIMES
 from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.diagnosis.words import at, percent
-from tuimon.session.steps import STACKED
 
 DRIFT_RATIO = Threshold(
     1.15,
@@ -44,7 +43,7 @@ def step_time_drift(evidence: Evidence) -> Finding | None:
     before, now = median(early), median(late)
     if now < DRIFT_RATIO * before or quantiles(late)[0] <= quantiles(early)[2]:
         return None
-    phase, grown_ms = _grown(evidence)
+    phase, grown_ms = most_grown(evidence.phase_history) or (None, None)
     hot = evidence.hottest_in(phase) if phase else None
     cause = f", most of it in {phase}" if phase else ""
     return Finding(
@@ -57,17 +56,6 @@ def step_time_drift(evidence: Evidence) -> Finding | None:
         evidence={"first_ms": before, "now_ms": now, "grown_phase": phase, "grown_ms": grown_ms},
         estimated_speedup=now / before,
     )
-
-
-def _grown(evidence: Evidence) -> tuple[str | None, float | None]:
-    """The phase whose time a step has grown most, and by how many ms."""
-    early = early_windows(evidence.phase_history)
-    late = [parts for parts in evidence.phase_history[-SPAN_WINDOWS:] if parts is not None]
-    if not early or not late:
-        return None, None
-    grown = [median(x) - median(y) for x, y in zip(zip(*late, strict=True), zip(*early, strict=True), strict=True)]
-    most = max(range(len(grown)), key=grown.__getitem__)
-    return (STACKED[most] if STACKED[most] != "between" else None), grown[most]
 
 
 def hang(evidence: Evidence) -> Finding | None:

@@ -8,6 +8,7 @@ from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, ThreadSamples
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.needs import SAMPLES
 from tuimon.diagnosis.rule import Rule
+from tuimon.diagnosis.speedup import speedup
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.diagnosis.words import at, percent
 from tuimon.session.rows import ThreadRow
@@ -60,7 +61,7 @@ def gil_contention(evidence: Evidence) -> Finding | None:
         share_of_step=share,
         where=(place,) if place else (),
         evidence={"others_hold_gil": held, "training_holds_gil": main.gil_ratio, "unexplained": unexplained},
-        estimated_speedup=1.0 / (1.0 - share) if share < 1.0 else None,
+        estimated_speedup=speedup(1.0 - share),
     )
 
 

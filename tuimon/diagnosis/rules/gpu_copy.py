@@ -8,6 +8,7 @@ from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.needs import GPU_TIMES, GPU_WAITS
 from tuimon.diagnosis.rule import Rule
+from tuimon.diagnosis.speedup import speedup
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.diagnosis.words import at, percent
 
@@ -72,9 +73,9 @@ def transfer_bound(evidence: Evidence) -> Finding | None:
             "copy_ms_per_step": share * gpu.step_ms,
             "pcie_rx_bytes_per_s": max(rates, default=None),
             "pinned": None if pinned is None else int(pinned),
-            "speedup_at_most": 1.0 / (1.0 - share) if share < 1.0 else None,
+            "speedup_at_most": speedup(1.0 - share),
         },
-        estimated_speedup=1.0 / after if 0.0 < after < 1.0 else None,
+        estimated_speedup=speedup(after),
     )
 
 

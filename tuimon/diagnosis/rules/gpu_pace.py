@@ -17,6 +17,7 @@ from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.finding import Finding, Severity
 from tuimon.diagnosis.needs import GPU_TIMES, GPU_WAITS
 from tuimon.diagnosis.rule import Rule
+from tuimon.diagnosis.speedup import speedup
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.diagnosis.words import at, percent
 
@@ -83,9 +84,9 @@ def launch_bound(evidence: Evidence) -> Finding | None:
             "drained_ratio": lead.stream_idle_ratio if lead else None,
             "gpu_ms_per_step": gpu.step_ms,
             "gpu_util": least_utilisation(evidence.gpus),
-            "speedup_at_most": _gain(at_most),
+            "speedup_at_most": _speedup_without(at_most),
         },
-        estimated_speedup=_gain(at_least),
+        estimated_speedup=_speedup_without(at_least),
     )
 
 
@@ -160,9 +161,9 @@ def _used(evidence: Evidence) -> str:
     return f" (used {percent(used)})" if used is not None else ""
 
 
-def _gain(share: float) -> float | None:
-    """Speed-up without this share; None where there would be none, or nothing left."""
-    return 1.0 / (1.0 - share) if 0.01 <= share < 0.99 else None
+def _speedup_without(share: float) -> float | None:
+    """None for a share within the error of the bounds, and for one that leaves next to nothing."""
+    return speedup(1.0 - share) if 0.01 <= share < 0.99 else None
 
 
 _IDLE_BOUNDS = (BUSY_IDLE, MIN_STEPS, SMALL_LEAD_US, IDLE_STREAM_RATIO, SOME_WAITS, UTILISATION_ERROR)

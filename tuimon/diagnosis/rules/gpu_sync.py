@@ -10,6 +10,7 @@ from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.finding import Finding, Severity
 from tuimon.diagnosis.needs import GPU_TIMES, GPU_WAITS
 from tuimon.diagnosis.rule import Rule
+from tuimon.diagnosis.speedup import speedup
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.diagnosis.words import at, percent
 from tuimon.session.rows import ThreadRow
@@ -81,9 +82,9 @@ def sync_point(evidence: Evidence) -> Finding | None:
             "waiting_share": waited,
             "gpu_idle_at_least": gpu.idle,
             "gpu_idle_at_most": gpu.idle_at_most,
-            "speedup_at_most": 1.0 / (1.0 - at_most) if at_most < 1.0 else None,
+            "speedup_at_most": speedup(1.0 - at_most),
         },
-        estimated_speedup=1.0 / (1.0 - at_least) if 0.01 <= at_least < 1.0 else None,
+        estimated_speedup=speedup(1.0 - at_least) if at_least >= 0.01 else None,
     )
 
 

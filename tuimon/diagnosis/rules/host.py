@@ -11,6 +11,7 @@ from tuimon.diagnosis.evidence.steps import SETTLED_S, is_settled, mean_step_ms
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.needs import SAMPLES, STEPS
 from tuimon.diagnosis.rule import Rule
+from tuimon.diagnosis.speedup import speedup
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.diagnosis.words import at, percent
 
@@ -88,7 +89,7 @@ def side_work(evidence: Evidence) -> Finding | None:
             "hot_share": hot.share if hot else None,
             **(on_gpu.as_evidence() if on_gpu is not None else {}),
         },
-        estimated_speedup=1.0 / after if 0.0 < after < 1.0 else None,
+        estimated_speedup=speedup(after),
     )
 
 
@@ -103,7 +104,7 @@ def _evaluation(evidence: Evidence, share: float, ms_per_batch: float | None) ->
         share_of_step=share,
         where=(hot.place,) if hot else (),
         evidence={"eval_share": share, "eval_ms_per_batch": ms_per_batch, "hot_share": hot.share if hot else None},
-        estimated_speedup=1.0 / (1.0 - share) if share < 1.0 else None,
+        estimated_speedup=speedup(1.0 - share),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tuimon.diagnosis.evidence.evidence import Evidence
+from tuimon.diagnosis.evidence.gpu_steps import IdleBounds
 from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.evidence.loading import Workers, own_collate_share, producer
 from tuimon.diagnosis.evidence.steps import SETTLED_S, is_settled, mean_step_ms
@@ -14,7 +15,7 @@ from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.rules.input_advice import advice, starting_advice
 from tuimon.diagnosis.threshold import TENSORBOARD, TRACEML, Threshold
 from tuimon.diagnosis.words import at, percent
-from tuimon.session.rows import LoaderRow
+from tuimon.session.rows import LoaderRow, PhaseRow
 
 WARN_SHARE = Threshold(
     0.10,
@@ -75,7 +76,7 @@ def input_bound(evidence: Evidence) -> Finding | None:
     severity: Severity = "critical" if share >= CRITICAL_SHARE else "warning"
     if severity == "warning" and not is_settled(table):
         return None
-    workers, own = evidence.workers, evidence.hottest_in("data")
+    own = evidence.hottest_in("data")
     lost = share if on_gpu is None else on_gpu.at_least
     starting = _starting(evidence)
     if starting is not None:
@@ -94,18 +95,25 @@ def input_bound(evidence: Evidence) -> Finding | None:
         cause="hand_rolled_loader" if cause.name == "slow_thread" else cause.name,
         share_of_step=share,
         where=tuple(dict.fromkeys(f.place for f in (cause.hot, own) if f is not None)),
-        evidence={
-            "data_ms_per_step": data.ms_per_step,
-            "step_ms": mean_step_ms(table),
-            "workers": workers.number,
-            "worker_cpu_ratio": workers.cpu_ratio,
-            "worker_busy_ratio": workers.busy_ratio,
-            "hot_share": cause.hot.share if cause.hot else None,
-            "epoch_start_s": starting.start_s if starting else None,
-            **(on_gpu.as_evidence() if on_gpu is not None else {}),
-        },
+        evidence=_figures(evidence, data, cause, starting, on_gpu),
         estimated_speedup=speedup,
     )
+
+
+def _figures(
+    evidence: Evidence, data: PhaseRow, cause: _Cause, starting: LoaderRow | None, on_gpu: IdleBounds | None
+) -> dict[str, float | int | str | None]:
+    workers, table = evidence.workers, evidence.phases
+    return {
+        "data_ms_per_step": data.ms_per_step,
+        "step_ms": mean_step_ms(table) if table is not None else None,
+        "workers": workers.number,
+        "worker_cpu_ratio": workers.cpu_ratio,
+        "worker_busy_ratio": workers.busy_ratio,
+        "hot_share": cause.hot.share if cause.hot else None,
+        "epoch_start_s": starting.start_s if starting else None,
+        **(on_gpu.as_evidence() if on_gpu is not None else {}),
+    }
 
 
 def _starting(evidence: Evidence) -> LoaderRow | None:

@@ -8,6 +8,7 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.evidence.loading import Workers, waiting_share
 from tuimon.diagnosis.rules.cores import is_held_up
+from tuimon.diagnosis.speedup import speedup
 from tuimon.diagnosis.words import at
 from tuimon.session.rows import LoaderRow
 
@@ -28,18 +29,18 @@ def advice(cause: str | None, hot: HotFunction | None, evidence: Evidence, share
     rest = 1.0 - share * (waited or 1.0)
     taken = is_held_up(evidence)
     cheaper = f"make {at(hot.place)} cheaper (vectorise, cache, or move it to the GPU)" if hot else "make items cheaper"
-    in_trainer = gain(1.0 - share * hot.share) if hot else None
-    in_workers = gain(max(rest, 1.0 - hot.share)) if hot else None
+    in_trainer = speedup(1.0 - share * hot.share) if hot else None
+    in_workers = speedup(max(rest, 1.0 - hot.share)) if hot else None
     match cause:
         case "no_workers":
             spare = max(1, cores - 1)
             after = 1.0 if taken else max(rest, share / spare, evidence.run.used_cores / cores)
             more = min(spare, 8)
-            return f"num_workers=0 -> {more}, so that loading overlaps with training; or {cheaper}", gain(after)
+            return f"num_workers=0 -> {more}, so that loading overlaps with training; or {cheaper}", speedup(after)
         case "hand_rolled_loader":
             after = 1.0 if taken else max(rest, share, evidence.run.used_cores / cores)
-            speedup = in_trainer or gain(after)
-            return f"{cheaper}; or prepare the next batch in a DataLoader's workers meanwhile", speedup
+            faster = in_trainer or speedup(after)
+            return f"{cheaper}; or prepare the next batch in a DataLoader's workers meanwhile", faster
         case "slow_thread":
             return f"{cheaper}, or use several threads: the training thread waits for it", in_workers
         case "sampler":
@@ -47,14 +48,14 @@ def advice(cause: str | None, hot: HotFunction | None, evidence: Evidence, share
         case "workers_saturated":
             more = more_workers(workers, evidence.run.free_cores, rest)
             after = 1.0 if taken and not workers.waiting else max(rest, workers.number / more)
-            return f"num_workers={workers.number} -> {more} on this {cores}-core machine; or {cheaper}", gain(after)
+            return f"num_workers={workers.number} -> {more} on this {cores}-core machine; or {cheaper}", speedup(after)
         case "slow_item":
             return f"{cheaper}: all {cores} cores are busy, more workers will not help", in_workers
         case "slow_collate":
-            speedup = in_workers if workers.number else in_trainer
-            return f"{cheaper}: build the batch in one operation instead of item by item", speedup
+            faster = in_workers if workers.number else in_trainer
+            return f"{cheaper}: build the batch in one operation instead of item by item", faster
         case "disk_wait":
-            return "read fewer, larger files, cache the data set in memory or on a faster disk", gain(rest)
+            return "read fewer, larger files, cache the data set in memory or on a faster disk", speedup(rest)
         case _:
             return cheaper, in_workers
 
@@ -64,12 +65,7 @@ def starting_advice(loader: LoaderRow, share: float) -> tuple[str, float | None]
     cheaper = "; or fork instead of spawn" if loader.facts.context == "spawn" else ""
     kept = "the worker" if loader.facts.workers == 1 else f"the {loader.facts.workers} workers"
     action = f"persistent_workers=True keeps {kept} from epoch to epoch{cheaper}"
-    return action, gain(1.0 - share * (loader.start_share or 0.0))
-
-
-def gain(after: float) -> float | None:
-    """Speed-up when a step takes this share of what it takes now; None where it would not gain."""
-    return 1.0 / after if 0.0 < after < 1.0 else None
+    return action, speedup(1.0 - share * (loader.start_share or 0.0))
 
 
 def more_workers(workers: Workers, free_cores: float, rest: float) -> int:

@@ -11,6 +11,7 @@ from tuimon.diagnosis.evidence.steps import mean_step_ms
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.needs import RANKS
 from tuimon.diagnosis.rule import Rule
+from tuimon.diagnosis.speedup import speedup
 from tuimon.diagnosis.threshold import TRACEML, Threshold
 from tuimon.diagnosis.words import at, percent
 
@@ -67,7 +68,7 @@ def straggler_rank(evidence: Evidence) -> Finding | None:
             "phase": phase,
             "longer_ms": longer_ms,
         },
-        estimated_speedup=1.0 / (1.0 - share) if share < 1.0 else None,
+        estimated_speedup=speedup(1.0 - share),
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from tuimon.diagnosis import diagnose, unjudged
 from tuimon.diagnosis.finding import Finding
-from tuimon.diagnosis.steady import Change
+from tuimon.diagnosis.hysteresis import Change
 from tuimon.diagnosis.verdicts import Verdicts
 from tuimon.records import Header, Record
 from tuimon.session.rows import PhaseTable, StepSummary
@@ -40,7 +40,7 @@ def fold(records: Iterable[Record], verdicts: Verdicts | None = None) -> tuple[S
         judged_s = start_s if judged_s is None else judged_s
         # once a second at first, rarer as the log grows: rules cost milliseconds and logs last days
         if session.exit is None and record.t - judged_s >= max(1.0, (record.t - start_s) / 200):
-            verdicts.judge(session, record.t - judged_s)
+            verdicts.judge_moment(session, record.t - judged_s)
             judged_s = record.t
     return session, verdicts.ranked() or diagnose(session)
 

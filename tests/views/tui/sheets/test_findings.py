@@ -5,7 +5,7 @@ import pytest
 from tests.views import streams
 from tests.views.tui.test_app import running
 from tuimon.diagnosis import Unjudged
-from tuimon.diagnosis.steady import Change
+from tuimon.diagnosis.hysteresis import Change
 from tuimon.views.evidence_text import evidence_text
 from tuimon.views.tui.drawing.lines import cells, text_of
 from tuimon.views.tui.sheets.findings import changes_lines, findings_lines, unjudged_lines, verdict_name

@@ -14,7 +14,7 @@ from tuimon.views.tui.sheets.code_around import Code, code_lines
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding
-    from tuimon.diagnosis.steady import Change
+    from tuimon.diagnosis.hysteresis import Change
     from tuimon.diagnosis.unjudged import Unjudged
 
 _NAME = 20

@@ -1,4 +1,4 @@
-"""Keeps the primary verdict from flickering, and remembers when it changed."""
+"""Hysteresis: keeps the primary verdict from flickering, and records when it changed."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import NamedTuple
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.rank import SEVERITY
 
-#: A new primary finding must hold for this long (proposal: three windows).
+#: Seconds that a new primary finding must hold: our choice, three windows; a shorter one would follow single windows.
 HOLD_S = 3.0
-#: ... unless it is graver and takes this much more of the step (proposal).
+#: ... unless it is graver and takes this much more of the step: our choice; what clearly costs more shows at once.
 STRONGER_RATIO = 1.5
 _CHANGES_LIMIT = 100
 
 
 class Change(NamedTuple):
-    """The primary verdict changed: from and to are ``rule`` or ``rule/cause``, None for no finding."""
+    """The primary verdict changed: before and after are ``rule`` or ``rule/cause``, None for no finding."""
 
     t_s: float
     step: int | None  # steps ended by then
@@ -30,33 +30,39 @@ class Change(NamedTuple):
         return f"{when}{self.before or 'nothing'} -> {self.after or 'nothing'}"
 
 
-class Steady:
-    """Orders the findings of every moment so that a passing one does not take the first place."""
+class Hysteresis:
+    """Orders the findings of every moment so that a passing one does not take the first place.
+
+    One moment a second, B no graver than A::
+
+        found   A  B  A  A  B  B  B  B
+        shown   A  A  A  A  A  A  A  B     B has held for HOLD_S
+    """
 
     def __init__(self) -> None:
         self.changes: deque[Change] = deque(maxlen=_CHANGES_LIMIT)
         self._primary: Finding | None = None
         self._challenger: str | None = None
-        self._since_s = 0.0
+        self._challenged_s = 0.0  # since when the challenger has held
         self._begun = False  # a verdict was given after the warm-up
 
     def order(self, findings: Sequence[Finding], now_s: float, step: int | None) -> list[Finding]:
-        """The findings with the steady primary first; one that has just vanished is kept for ``HOLD_S``."""
+        """The findings, the lasting primary first; one that has just vanished is kept for ``HOLD_S``."""
         first = findings[0] if findings else None
         if name_of(first) == name_of(self._primary):
             self._primary, self._challenger = first, None
             return list(findings)
         if self._challenger != (name_of(first) or ""):
-            self._challenger, self._since_s = name_of(first) or "", now_s
-        if self._gives_way(first) or now_s - self._since_s >= HOLD_S:
+            self._challenger, self._challenged_s = name_of(first) or "", now_s
+        if self._yields_to(first) or now_s - self._challenged_s >= HOLD_S:
             self._change(first, now_s, step)
             return list(findings)
         kept = next((f for f in findings if name_of(f) == name_of(self._primary)), self._primary)
         rest = [f for f in findings if kept is None or f.rule != kept.rule]
         return [kept, *rest] if kept is not None else []
 
-    def _gives_way(self, first: Finding | None) -> bool:
-        """Whether the primary yields at once: where there is none, to its own cause, to what is clearly worse."""
+    def _yields_to(self, first: Finding | None) -> bool:
+        """Whether the primary yields at once: if there is none, to its own cause, to what is clearly worse."""
         old = self._primary
         if old is None or old.rule == "warmup":
             return True

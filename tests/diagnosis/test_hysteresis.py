@@ -1,7 +1,7 @@
 """The primary verdict does not flicker, and its changes are kept."""
 
 from tuimon.diagnosis.finding import Finding
-from tuimon.diagnosis.steady import Steady
+from tuimon.diagnosis.hysteresis import Hysteresis
 from tuimon.diagnosis.verdicts import Verdicts
 
 
@@ -13,28 +13,28 @@ DATA, SIDE, CPU = finding("input_bound"), finding("side_work"), finding("compute
 
 
 def firsts(*moments):
-    steady = Steady()
-    said = [steady.order(found, now_s, 100 * now_s) for now_s, found in enumerate(moments)]
-    return ["".join(f.rule[0] for f in found) for found in said], steady
+    hysteresis = Hysteresis()
+    said = [hysteresis.order(found, now_s, 100 * now_s) for now_s, found in enumerate(moments)]
+    return ["".join(f.rule[0] for f in found) for found in said], hysteresis
 
 
 def test_a_passing_finding_does_not_take_the_first_place():
-    said, steady = firsts([DATA], [SIDE, DATA], [DATA], [SIDE, DATA])
+    said, hysteresis = firsts([DATA], [SIDE, DATA], [DATA], [SIDE, DATA])
     assert said == ["i", "is", "i", "is"]
-    assert not steady.changes
+    assert not hysteresis.changes
 
 
 def test_one_that_holds_takes_it_after_three_seconds():
-    said, steady = firsts([DATA], [SIDE], [SIDE], [SIDE], [SIDE], [SIDE])
+    said, hysteresis = firsts([DATA], [SIDE], [SIDE], [SIDE], [SIDE], [SIDE])
     assert said == ["i", "is", "is", "is", "s", "s"]
-    (change,) = steady.changes
+    (change,) = hysteresis.changes
     assert change.text() == "at step 400: input_bound -> side_work"
 
 
 def test_one_that_has_vanished_is_kept_for_three_seconds():
-    said, steady = firsts([DATA], [], [], [], [], [])
+    said, hysteresis = firsts([DATA], [], [], [], [], [])
     assert said == ["i", "i", "i", "i", "", ""]
-    assert steady.changes[0].after is None
+    assert hysteresis.changes[0].after is None
 
 
 def test_what_is_clearly_worse_comes_first_at_once():
@@ -47,32 +47,32 @@ def test_what_is_clearly_worse_comes_first_at_once():
 
 
 def test_warm_up_ends_at_once_and_is_no_change():
-    said, steady = firsts([finding("warmup", "info")], [DATA])
+    said, hysteresis = firsts([finding("warmup", "info")], [DATA])
     assert said == ["w", "i"]
-    assert not steady.changes
+    assert not hysteresis.changes
 
 
 def test_another_cause_of_the_same_rule_must_hold_as_well():
     one, other = finding("input_bound", cause="slow_item"), finding("input_bound", cause="workers_saturated")
-    steady = Steady()
-    causes = [steady.order([found], t, None)[0].cause for t, found in enumerate((one, other, one, other, one))]
+    hysteresis = Hysteresis()
+    causes = [hysteresis.order([found], t, None)[0].cause for t, found in enumerate((one, other, one, other, one))]
     assert causes == ["slow_item"] * 5
 
 
 def test_a_cause_found_later_is_told_at_once_and_is_no_change():
     named = finding("input_bound", cause="sampler")
-    steady = Steady()
-    assert steady.order([DATA], 0, None) == [DATA]
-    assert steady.order([named], 1, None) == [named]
-    assert not steady.changes
+    hysteresis = Hysteresis()
+    assert hysteresis.order([DATA], 0, None) == [DATA]
+    assert hysteresis.order([named], 1, None) == [named]
+    assert not hysteresis.changes
 
 
 def test_over_a_run_a_named_cause_counts_more_than_none():
     named = finding("input_bound", cause="sampler")
     verdicts = Verdicts()
-    verdicts.add([DATA], 7.0)
-    verdicts.add([named], 3.0)
+    verdicts.add_findings([DATA], 7.0)
+    verdicts.add_findings([named], 3.0)
     assert verdicts.ranked() == [named]
     for _ in range(4):
-        verdicts.add([DATA], 10.0)
+        verdicts.add_findings([DATA], 10.0)
     assert verdicts.ranked() == [DATA]
