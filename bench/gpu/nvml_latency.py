@@ -50,7 +50,7 @@ def measure(looks: int, say: Say) -> list[Row]:
         device = Device(handle, 0, pid_trust(library.driver_version()), time.monotonic)
         start_s = time.monotonic()
         for number in range(looks):
-            device.look()
+            device.poll()
             device.read(start_s + 10 * number)  # far enough apart for the calls that are made seldom
             _each_field(handle, library)
             time.sleep(_GPM_APART_S)

@@ -88,7 +88,7 @@ class FakeNvml(Scenario):
         installed: bool = True,
         old_driver: bool = False,
         interval_s: float = 1.0,
-        patience_s: float = 60.0,
+        call_timeout_s: float = 60.0,
         visible_devices: str | None = None,
     ) -> None:
         super().__init__(directory, installed=installed, old_driver=old_driver)
@@ -96,7 +96,7 @@ class FakeNvml(Scenario):
         if visible_devices is not None:
             env["CUDA_VISIBLE_DEVICES"] = visible_devices
         self._process = subprocess.Popen(
-            [sys.executable, _HERE / "looks.py", str(interval_s), str(patience_s)],
+            [sys.executable, _HERE / "reads.py", str(interval_s), str(call_timeout_s)],
             env={**env, **self.environment},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -108,7 +108,7 @@ class FakeNvml(Scenario):
         """The one process of its run."""
         return self._process.pid
 
-    def look(self, now_s: float, **facts: object) -> list[AnyRecord]:
+    def read(self, now_s: float, **facts: object) -> list[AnyRecord]:
         """What ``GpuSource.read`` returns at this time. ``facts``: what the run's processes say of themselves."""
         assert self._process.stdin and self._process.stdout
         self._process.stdin.write(msgspec.json.encode({"now_s": now_s, "facts": facts}).decode() + "\n")

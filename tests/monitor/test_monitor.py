@@ -127,14 +127,14 @@ def test_what_the_queue_lost_is_told_with_the_cost() -> None:
     monitor.stop()
 
 
-def test_rules_are_asked_at_most_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rules_run_at_most_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
     monkeypatch.setattr("tuimon.diagnosis.verdicts.diagnose", lambda session: asked.append(1) or [])
     now = [10.0]
     monitor = Monitor([], clock=lambda: now[0])
     for now_s in (10.0, 10.2, 10.9):
         now[0] = now_s
-        monitor._add(steps(now_s))
+        monitor._add_record(steps(now_s))
         monitor._records.put(steps(now_s))
         monitor.tick()
     assert len(asked) == 1

@@ -186,10 +186,10 @@ def _output() -> Check:
 
 
 def _nvml() -> Check:
-    from tuimon.sources.nvml.census import Census, census
+    from tuimon.sources.nvml.inventory import Inventory, inventory
 
-    found = census()
-    if not isinstance(found, Census):
+    found = inventory()
+    if not isinstance(found, Inventory):
         without = "Without an NVIDIA GPU nothing is missing; in a container: docker run --gpus all"
         return Check("nvml", "warn", found.message, without if found.expected else found.hint)
     parts = [f"driver {found.driver}, {found.gpus} GPU{'s' if found.gpus != 1 else ''}"]

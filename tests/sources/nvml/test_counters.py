@@ -25,14 +25,14 @@ def nvml(tmp_path: Path) -> Iterator[FakeNvml]:
 
 
 def look(nvml: FakeNvml, now_s: float) -> Gpu:
-    (gpu,) = gpus(nvml.look(now_s))
+    (gpu,) = gpus(nvml.read(now_s))
     return gpu
 
 
 def test_power_is_the_mean_and_the_highest_moment(nvml: FakeNvml) -> None:
     look(nvml, 1.0)
     nvml.set({"0.field.186": 500_000})
-    assert nvml.look(1.5) == []  # a look between two records
+    assert nvml.read(1.5) == []  # a look between two records
     nvml.set({"0.field.186": 200_000})
     gpu = look(nvml, 2.0)
     assert (gpu.power_w, gpu.power_instant_w) == (398.0, 500.0)
@@ -78,7 +78,7 @@ def test_throttling_that_is_not_counted_is_told_by_moments(nvml: FakeNvml) -> No
     nvml.set({f"0.field.{field}": None for field in (74, 76, 269, 270, 271)})
     look(nvml, 1.0)
     nvml.set({"0.event_reasons": "0x48"})  # "hardware slowdown" only says that there is one of its causes
-    nvml.look(1.5)
+    nvml.read(1.5)
     nvml.set({"0.event_reasons": "0x1"})
     gpu = look(nvml, 2.0)
     assert (gpu.throttle, gpu.throttled) == ([], [Throttle("thermal (hardware)")])
@@ -139,7 +139,7 @@ def test_a_look_between_records_costs_three_calls(nvml: FakeNvml) -> None:
     look(nvml, 1.0)
     nvml.set({"0.samples": "1000:50 2000:70"})
     nvml.count_calls()
-    assert nvml.look(1.5) == []
+    assert nvml.read(1.5) == []
     calls = nvml.count_calls()
     assert set(calls) == {
         "nvmlDeviceGetSamples",
@@ -173,16 +173,16 @@ def test_xids_are_told_once(nvml: FakeNvml) -> None:
 def test_xids_of_two_gpus_are_told_apart(nvml: FakeNvml) -> None:
     nvml.set(devices=2, **usual(1))
     nvml.set(modern(1))
-    nvml.look(1.0)
+    nvml.read(1.0)
     nvml.set({"1.xids": "48"})
-    assert [gpu.xids for gpu in gpus(nvml.look(2.0))] == [[], [48]]
+    assert [gpu.xids for gpu in gpus(nvml.read(2.0))] == [[], [48]]
 
 
 @pytest.mark.parametrize("now_s", [1.5, 2.0])
 def test_a_gpu_that_falls_off_the_bus_says_why(nvml: FakeNvml, now_s: float) -> None:
     look(nvml, 1.0)
     nvml.set({"0.xids": "79", "0.error": 15})
-    (notice,) = notices(nvml.look(now_s))
+    (notice,) = notices(nvml.read(now_s))
     assert notice.message == "GPU 0 (NVIDIA Fake 80GB) is lost: it does not answer any more (Xid 79)"
 
 

@@ -37,7 +37,7 @@ def nvml(tmp_path: Path) -> Iterator[FakeNvml]:
 
 
 def test_instances_follow_their_gpu(nvml: FakeNvml) -> None:
-    whole, first, second = gpus(nvml.look(1.0))
+    whole, first, second = gpus(nvml.read(1.0))
     assert (whole.uuid, whole.parent_uuid, whole.util_ratio, whole.pids) == ("GPU-00000000-fake", None, None, [])
     assert (first.uuid, first.parent_uuid, first.index) == ("MIG-00000000-0000", "GPU-00000000-fake", 0)
     assert (first.name, second.name) == ("NVIDIA Fake 80GB MIG 3g.40gb",) * 2
@@ -47,35 +47,35 @@ def test_instances_follow_their_gpu(nvml: FakeNvml) -> None:
 
 
 def test_gpm_tells_instances_apart(nvml: FakeNvml) -> None:
-    assert [gpu.sm_ratio for gpu in gpus(nvml.look(1.0))] == [None, None, None]
-    assert [gpu.sm_ratio for gpu in gpus(nvml.look(2.0))] == [0.915, 0.7, 0.71]
+    assert [gpu.sm_ratio for gpu in gpus(nvml.read(1.0))] == [None, None, None]
+    assert [gpu.sm_ratio for gpu in gpus(nvml.read(2.0))] == [0.915, 0.7, 0.71]
 
 
 def test_a_gpu_is_cut_anew(nvml: FakeNvml) -> None:
-    assert len(gpus(nvml.look(1.0))) == 3
+    assert len(gpus(nvml.read(1.0))) == 3
     nvml.set({"0.mig": 1})
-    assert len(gpus(nvml.look(40.0))) == 2
+    assert len(gpus(nvml.read(40.0))) == 2
     nvml.set({"0.mig": 0, "0.util": 50, "0.pids": "7"})
-    (gpu,) = gpus(nvml.look(80.0))
+    (gpu,) = gpus(nvml.read(80.0))
     assert (gpu.util_ratio, gpu.pids) == (0.5, [7])
 
 
 def test_a_gpu_that_is_not_cut_goes_on_undisturbed(nvml: FakeNvml) -> None:
     nvml.set({"0.mig": 0})
-    nvml.look(1.0)
-    nvml.look(39.0)
-    assert gpus(nvml.look(40.0))[0].sm_ratio == 0.915  # its samples were not thrown away
+    nvml.read(1.0)
+    nvml.read(39.0)
+    assert gpus(nvml.read(40.0))[0].sm_ratio == 0.915  # its samples were not thrown away
 
 
 def test_one_more_instance_that_may_not_be_seen_is_left_out(nvml: FakeNvml) -> None:
     nvml.set({"0.mig.1.error.nvmlDeviceGetUUID": 4})
-    nvml.look(1.0)
-    assert [gpu.uuid for gpu in gpus(nvml.look(2.0))] == ["GPU-00000000-fake", "MIG-00000000-0000"]
+    nvml.read(1.0)
+    assert [gpu.uuid for gpu in gpus(nvml.read(2.0))] == ["GPU-00000000-fake", "MIG-00000000-0000"]
 
 
 def test_a_gpu_of_which_only_an_instance_may_be_seen(nvml: FakeNvml) -> None:
     denied = ("MemoryInfo_v2", "MemoryInfo", "PowerUsage", "FieldValues", "TotalEccErrors")
     nvml.set({f"0.error.nvmlDeviceGet{name}": 4 for name in denied})
-    whole, first, _ = gpus(nvml.look(1.0))
+    whole, first, _ = gpus(nvml.read(1.0))
     assert (whole.memory_used_bytes, whole.power_w, whole.temperature_c) == (None, None, 61.0)
     assert first.memory_used_bytes == 1000 << 20

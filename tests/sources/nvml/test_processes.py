@@ -40,7 +40,7 @@ class Driver:
         self.busy = busy
         self.time_us = 0
 
-    def ask(self, function: str, *arguments: object) -> Any:
+    def query(self, function: str, *arguments: object) -> Any:
         if function == "nvmlDeviceGetProcessUtilization":
             self.time_us += 1000
             return [SimpleNamespace(pid=self.busy, timeStamp=self.time_us, smUtil=60)]
@@ -59,7 +59,7 @@ class Driver:
 )
 def test_pids_of_another_namespace_are_not_told(trust: PidTrust, busy: int, found: list[GpuProcess]) -> None:
     processes = Processes(Driver(busy), trust)  # type: ignore[arg-type]  # stands for a Handle
-    processes.look()
-    processes.look()
+    processes.poll()
+    processes.poll()
     assert processes.found == found
     assert processes.pids == ([7, 8] if trust.lists else [])

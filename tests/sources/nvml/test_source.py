@@ -30,7 +30,7 @@ def notices(records: list[AnyRecord]) -> list[Notice]:
 def test_every_figure_of_two_gpus(nvml: FakeNvml) -> None:
     nvml.set(devices=2, **usual(1))
     nvml.set(gpu1_name="NVIDIA Other", gpu1_util=99, gpu1_event_reasons="0x24", gpu1_pids="7 5")
-    first, second = gpus(nvml.look(10.0))
+    first, second = gpus(nvml.read(10.0))
     assert first == Gpu(
         t=10.0,
         pid=0,
@@ -58,23 +58,23 @@ def test_every_figure_of_two_gpus(nvml: FakeNvml) -> None:
 
 def test_driver_samples_are_taken_once(nvml: FakeNvml) -> None:
     nvml.set(gpu0_samples="1000:90 2000:90 3000:90")
-    (gpu,) = gpus(nvml.look(1.0))
+    (gpu,) = gpus(nvml.read(1.0))
     assert (gpu.util_samples, gpu.util_ratio) == ([], 0.37)  # the buffer holds what was before we came
     nvml.set(gpu0_samples="2000:90 3000:90 4000:10 5000:20 6000:60")
-    (gpu,) = gpus(nvml.look(2.0))
+    (gpu,) = gpus(nvml.read(2.0))
     assert (gpu.util_samples, gpu.util_ratio) == ([0.1, 0.2, 0.6], 0.3)
-    (gpu,) = gpus(nvml.look(3.0))  # nothing new in the buffer: the driver's own average
+    (gpu,) = gpus(nvml.read(3.0))  # nothing new in the buffer: the driver's own average
     assert (gpu.util_samples, gpu.util_ratio) == ([], 0.37)
     nvml.set(gpu0_samples="6000:60 7000:130")
-    (gpu,) = gpus(nvml.look(4.0))
+    (gpu,) = gpus(nvml.read(4.0))
     assert (gpu.util_samples, gpu.util_ratio) == ([1.0], 1.0)
 
 
 def test_samples_in_one_record_are_bounded(nvml: FakeNvml) -> None:
     nvml.set(gpu0_samples="1000:1")
-    nvml.look(1.0)
+    nvml.read(1.0)
     nvml.set(gpu0_samples=" ".join(f"{2000 + i}:{i % 100}" for i in range(200)))
-    (gpu,) = gpus(nvml.look(2.0))
+    (gpu,) = gpus(nvml.read(2.0))
     assert len(gpu.util_samples) == 10
     assert gpu.util_ratio == pytest.approx(0.495)
     assert gpu.util_samples[:2] == [pytest.approx(0.095, abs=0.01), pytest.approx(0.295, abs=0.01)]  # means of twenty
@@ -82,7 +82,7 @@ def test_samples_in_one_record_are_bounded(nvml: FakeNvml) -> None:
 
 def test_utilisation_by_the_older_call(nvml: FakeNvml) -> None:
     nvml.set(gpu0_util="10 80 30")
-    assert [gpus(nvml.look(float(t)))[0].util_ratio for t in range(4)] == [0.1, 0.8, 0.3, 0.3]
+    assert [gpus(nvml.read(float(t)))[0].util_ratio for t in range(4)] == [0.1, 0.8, 0.3, 0.3]
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_utilisation_by_the_older_call(nvml: FakeNvml) -> None:
 )
 def test_what_is_not_supported_is_none_and_the_rest_goes_on(nvml: FakeNvml, key: str, field: str) -> None:
     nvml.set(**{key: None})
-    (gpu,) = gpus(nvml.look(1.0))
+    (gpu,) = gpus(nvml.read(1.0))
     assert getattr(gpu, field) is None
     others = {"power_w": 310.5, "temperature_c": 61.0}
     others.pop(field, None)
@@ -108,92 +108,92 @@ def test_what_is_not_supported_is_none_and_the_rest_goes_on(nvml: FakeNvml, key:
 
 def test_memory_of_an_older_driver(nvml: FakeNvml) -> None:
     nvml.set(error_nvmlDeviceGetMemoryInfo_v2=13)
-    (gpu,) = gpus(nvml.look(1.0))
+    (gpu,) = gpus(nvml.read(1.0))
     assert gpu.memory_used_bytes == (20480 + 512) << 20  # version 1 counts the driver's own
 
 
 def test_event_reasons_of_an_older_driver(nvml: FakeNvml) -> None:
     nvml.set(error_nvmlDeviceGetCurrentClocksEventReasons=13, gpu0_event_reasons="0x40")
-    (gpu,) = gpus(nvml.look(1.0))
+    (gpu,) = gpus(nvml.read(1.0))
     assert gpu.throttle == ["thermal (hardware)"]
 
 
 def test_a_figure_that_fails_now_and_then_comes_back(nvml: FakeNvml) -> None:
     nvml.set(gpu0_error_nvmlDeviceGetPowerUsage=999)
-    assert gpus(nvml.look(1.0))[0].power_w is None
+    assert gpus(nvml.read(1.0))[0].power_w is None
     nvml.set(gpu0_error_nvmlDeviceGetPowerUsage=None)
-    assert gpus(nvml.look(2.0))[0].power_w == 310.5
+    assert gpus(nvml.read(2.0))[0].power_w == 310.5
 
 
 def test_who_computes_is_asked_every_two_seconds(nvml: FakeNvml) -> None:
-    assert gpus(nvml.look(1.0))[0].pids == [4242]
+    assert gpus(nvml.read(1.0))[0].pids == [4242]
     nvml.set(gpu0_pids="1 2 3")
-    assert gpus(nvml.look(2.0))[0].pids == [4242]
-    assert gpus(nvml.look(3.0))[0].pids == [1, 2, 3]
+    assert gpus(nvml.read(2.0))[0].pids == [4242]
+    assert gpus(nvml.read(3.0))[0].pids == [1, 2, 3]
 
 
 def test_a_lost_gpu_does_not_stop_the_others(nvml: FakeNvml) -> None:
     nvml.set(devices=2, **usual(1))
-    assert len(gpus(nvml.look(1.0))) == 2
+    assert len(gpus(nvml.read(1.0))) == 2
     nvml.set(gpu1_error=15)
-    records = nvml.look(2.0)
+    records = nvml.read(2.0)
     assert [gpu.index for gpu in gpus(records)] == [0]
     (notice,) = notices(records)
     assert notice.level == "warning"
     assert notice.message == "GPU 1 (NVIDIA Fake 80GB) is lost: it does not answer any more"
     assert notice.hint and "Xid" in notice.hint
-    assert not notices(nvml.look(3.0))  # said once
+    assert not notices(nvml.read(3.0))  # said once
     nvml.set(gpu1_error=None)
-    assert [gpu.index for gpu in gpus(nvml.look(4.0))] == [0]  # left alone for a while
-    records = nvml.look(8.0)
+    assert [gpu.index for gpu in gpus(nvml.read(4.0))] == [0]  # left alone for a while
+    records = nvml.read(8.0)
     assert [gpu.index for gpu in gpus(records)] == [0, 1]
     assert [notice.level for notice in notices(records)] == ["ok"]
 
 
 def test_a_library_that_forgets_its_gpus_is_opened_anew(nvml: FakeNvml) -> None:
-    assert gpus(nvml.look(0.0))
+    assert gpus(nvml.read(0.0))
     nvml.set(gpu0_error=999)
-    (notice,) = notices(nvml.look(1.0))
+    (notice,) = notices(nvml.read(1.0))
     assert "GPU 0" in notice.message
-    nvml.look(7.0)  # fails again, alone as it is: the library is closed
+    nvml.read(7.0)  # fails again, alone as it is: the library is closed
     nvml.set(gpu0_error=None)
-    assert not gpus(nvml.look(20.0))
-    records = nvml.look(40.0)
+    assert not gpus(nvml.read(20.0))
+    records = nvml.read(40.0)
     assert [notice.level for notice in notices(records)] == ["ok"]
     assert gpus(records)
 
 
 def test_versions_that_do_not_match(nvml: FakeNvml) -> None:
     nvml.set(error_nvmlInitWithFlags=18)
-    (notice,) = nvml.look(1.0)
+    (notice,) = nvml.read(1.0)
     assert isinstance(notice, Notice)
     assert (notice.source, notice.level) == ("gpu", "warning")
     assert "different versions" in notice.message
     assert notice.hint and "restart" in notice.hint
     nvml.set(error_nvmlInitWithFlags=None)
-    assert nvml.look(5.0) == []  # no hurry
-    records = nvml.look(31.5)
+    assert nvml.read(5.0) == []  # no hurry
+    records = nvml.read(31.5)
     assert [notice.level for notice in notices(records)] == ["ok"]
     assert len(gpus(records)) == 1
 
 
 def test_no_gpu(nvml: FakeNvml) -> None:
     nvml.set(devices=0)
-    (notice,) = nvml.look(1.0)
+    (notice,) = nvml.read(1.0)
     assert isinstance(notice, Notice)
     assert (notice.level, notice.message) == ("info", "the NVIDIA driver shows no GPU")
 
 
 def test_no_library_then_one(tmp_path: Path) -> None:
     nvml = FakeNvml(tmp_path, installed=False)
-    (notice,) = nvml.look(1.0)
+    (notice,) = nvml.read(1.0)
     assert isinstance(notice, Notice)
     assert notice.level == "info"
     assert notice.message == "no NVIDIA driver on this machine (libnvidia-ml.so.1 not found)"
-    assert nvml.look(2.0) == []
+    assert nvml.read(2.0) == []
     nvml.set(devices=1, **usual(0))
     nvml.install()
-    records = nvml.look(32.0)
+    records = nvml.read(32.0)
     assert [notice.level for notice in notices(records)] == ["ok"]
     assert len(gpus(records)) == 1
     nvml.close()
@@ -201,11 +201,11 @@ def test_no_library_then_one(tmp_path: Path) -> None:
 
 def test_of_many_gpus_those_not_used_are_shown_less_often(nvml: FakeNvml) -> None:
     nvml.set(devices=4, **usual(1), **usual(2), **usual(3))
-    seen = [[gpu.index for gpu in gpus(nvml.look(float(t), gpu_uuids=["GPU-00000002-fake"]))] for t in range(7)]
+    seen = [[gpu.index for gpu in gpus(nvml.read(float(t), gpu_uuids=["GPU-00000002-fake"]))] for t in range(7)]
     assert seen == [[0, 1, 2, 3], [2], [2], [2], [0, 1, 2, 3], [2], [2]]
 
 
 def test_a_name_with_control_sequences_is_text(nvml: FakeNvml) -> None:
     nvml.set(gpu0_name="\x1b[31m[bold]GPU\x07")
-    (gpu,) = gpus(nvml.look(1.0))
+    (gpu,) = gpus(nvml.read(1.0))
     assert gpu.name == "[bold]GPU"

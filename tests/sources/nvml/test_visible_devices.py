@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from tuimon.sources.nvml.visible_devices import Visible, named
+from tuimon.sources.nvml.visible_devices import VisibleGpu, named
 
 A, B, C = "GPU-8a1e7c00-0001", "GPU-8a1e7c00-0002", "GPU-5bd00000-0003"
-ALIKE = [Visible(A, "X"), Visible(B, "X"), Visible(C, "X", ("MIG-11", "MIG-12"))]
-MIXED = [Visible(A, "X"), Visible(B, "Y"), Visible(C, "X")]
+ALIKE = [VisibleGpu(A, "X"), VisibleGpu(B, "X"), VisibleGpu(C, "X", ("MIG-11", "MIG-12"))]
+MIXED = [VisibleGpu(A, "X"), VisibleGpu(B, "Y"), VisibleGpu(C, "X")]
 
 
 @pytest.mark.parametrize(

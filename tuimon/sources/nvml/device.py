@@ -1,4 +1,4 @@
-"""One GPU, asked in tiers by cost: a look now and then, a record a window, the dear things every two seconds."""
+"""One GPU, queried in tiers by cost: what changes fast, a record a window, and the slow queries every two seconds."""
 
 from __future__ import annotations
 
@@ -17,18 +17,36 @@ from tuimon.sources.nvml.utilisation import Utilisation
 from tuimon.sources.nvml.xids import Xids
 from tuimon.text import plain
 
-#: The process lists, ECC and what hardly changes.
-SLOW_S = 2.0
-#: Who asks slowly gets asked seldom: slow calls take at most this share of the time.
-SLOW_RATIO = 0.02
-_FACTS_S = 60.0
+#: How often the slow queries are made (process lists, ECC, power limit) ...
+_SLOW_EVERY_S = 2.0
+#: ... unless that took more than this share of the time.
+_SLOW_RATIO = 0.02
+#: The schedule's tolerance: a record may come this much early.
+_EARLY_S = 0.1
+#: How often a record holds the compute capability.
+_FACTS_EVERY_S = 60.0
+
+
+class SlowSchedule:
+    """When the slow queries of a device are due."""
+
+    def __init__(self) -> None:
+        self._due_s = float("-inf")
+
+    def is_due(self, t: float) -> bool:
+        """Whether to make them at ``t``."""
+        return t >= self._due_s
+
+    def made(self, t: float, cost_s: float) -> None:
+        """They were made at ``t`` and took ``cost_s``."""
+        self._due_s = t - _EARLY_S + max(_SLOW_EVERY_S, cost_s / _SLOW_RATIO)
 
 
 class Device:
     """A whole GPU. Each figure is None where it is not supported."""
 
     def __init__(self, handle: Handle, index: int, trust: PidTrust | None, clock: Callable[[], float]) -> None:
-        """``trust`` is None when who computes is not to be asked here, but of the GPU's MIG instances."""
+        """``trust`` is None where the processes are those of the GPU's MIG instances, and queried there."""
         self.index = index
         self.uuid = handle.uuid
         self.handle = handle
@@ -37,52 +55,52 @@ class Device:
         self._throttling = Throttling(handle, self._fields)
         self._gpm = Gpm(handle)
         self._xids = Xids(handle)
-        self._new_xids: list[int] = []  # that no record has told yet
+        self._new_xids: list[int] = []  # not in any record yet
         self._processes = None if trust is None else Processes(handle, trust)
-        self._slow_s = float("-inf")  # when the slow calls are due
+        self._slow = SlowSchedule()
         self._facts_s = float("-inf")
         self._power_limit_mw: int | None = None
         self._ecc_errors: int | None = None
         self._compute_capability = _capability(handle)
         self.name = name_of(handle)
-        self._clock_max_mhz: int | None = handle.ask("nvmlDeviceGetMaxClockInfo", handle.api.NVML_CLOCK_SM)
+        self._clock_max_mhz: int | None = handle.query("nvmlDeviceGetMaxClockInfo", handle.api.NVML_CLOCK_SM)
         self._peak_mw: float | None = None
-        handle.begin()
+        handle.reset_counts()
 
-    def look(self) -> None:
-        """What changes within a window; costs microseconds. Raises NvmlError when the GPU is gone."""
-        self._utilisation.look()
-        self._throttling.look()
+    def poll(self) -> None:
+        """Query what changes within a window; costs microseconds. Raises NvmlError when the GPU is gone."""
+        self._utilisation.poll()
+        self._throttling.poll()
         self._fields.read(fields.QUICK)
-        self._see_power()
+        self._track_peak_power()
 
     def read(self, t: float) -> Gpu:
         """The record of the window that ends now. Raises NvmlError when nothing answers."""
-        self._new_xids += self._xids.take()  # first: they say why the rest does not answer
-        self._utilisation.look()
-        self._throttling.look()
+        self._new_xids += self._xids.poll()  # first: they explain why the other queries fail
+        self._utilisation.poll()
+        self._throttling.poll()
         self._fields.read(fields.ALL)
-        self._see_power()
+        self._track_peak_power()
         self._gpm.read(t)
-        if t >= self._slow_s:
-            self._look_slowly(t)
+        if self._slow.is_due(t):
+            self._poll_slow_figures(t)
         record = self._record(t)
         if not self.handle.answers:
             raise self.handle.error or NvmlError(NOT_SUPPORTED, "Not Supported")
         if t >= self._facts_s:
-            self._facts_s = t + _FACTS_S
+            self._facts_s = t + _FACTS_EVERY_S
         self._new_xids = []
-        self.handle.begin()
+        self.handle.reset_counts()
         return record
 
-    def last_words(self) -> list[int]:
-        """Of a GPU that does not answer: the Xid errors that no record has told."""
+    def pending_xids(self) -> list[int]:
+        """The Xid errors that are in no record yet, of a GPU that does not answer."""
         with contextlib.suppress(NvmlError):
-            self._new_xids += self._xids.take()
+            self._new_xids += self._xids.poll()
         return self._new_xids
 
     def _record(self, t: float) -> Gpu:
-        ask, api = self.handle.ask, self.handle.api
+        query, api = self.handle.query, self.handle.api
         samples, util_ratio = self._utilisation.window()
         throttle, throttled = self._throttling.window()
         used, total = memory(self.handle)
@@ -109,7 +127,7 @@ class Device:
             energy_j=None if energy_mj is None else round(energy_mj / 1000, 1),
             temperature_c=self._temperature(),
             memory_temperature_c=_degrees(self._fields.value(fields.MEMORY_TEMPERATURE) or None),  # 0: no sensor
-            sm_clock_mhz=ask("nvmlDeviceGetClockInfo", api.NVML_CLOCK_SM),
+            sm_clock_mhz=query("nvmlDeviceGetClockInfo", api.NVML_CLOCK_SM),
             sm_clock_max_mhz=self._clock_max_mhz,
             throttle=throttle,
             throttled=throttled,
@@ -126,39 +144,39 @@ class Device:
         )
 
     def close(self) -> None:
-        """Give back what the library holds for us."""
+        """Free what the library holds for this GPU."""
         self._gpm.close()
         self._xids.close()
 
-    def _look_slowly(self, t: float) -> None:
+    def _poll_slow_figures(self, t: float) -> None:
         before_s = self.handle.cost_s
         if self._processes is not None:
-            self._processes.look()
-        self._power_limit_mw = self.handle.ask("nvmlDeviceGetEnforcedPowerLimit")
+            self._processes.poll()
+        self._power_limit_mw = self.handle.query("nvmlDeviceGetEnforcedPowerLimit")
         api = self.handle.api
-        self._ecc_errors = self.handle.ask(
+        self._ecc_errors = self.handle.query(
             "nvmlDeviceGetTotalEccErrors", api.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, api.NVML_VOLATILE_ECC
         )
-        self._slow_s = t - 0.1 + max(SLOW_S, (self.handle.cost_s - before_s) / SLOW_RATIO)
+        self._slow.made(t, self.handle.cost_s - before_s)
 
     def _temperature(self) -> float | None:
         sensor = self.handle.api.NVML_TEMPERATURE_GPU
-        celsius = self.handle.ask("nvmlDeviceGetTemperature", sensor)
-        if celsius is None:  # drivers to come, for which that name is an old one
-            celsius = self.handle.ask("nvmlDeviceGetTemperatureV", sensor)
+        celsius = self.handle.query("nvmlDeviceGetTemperature", sensor)
+        if celsius is None:  # future drivers, which may drop the older name
+            celsius = self.handle.query("nvmlDeviceGetTemperatureV", sensor)
         return _degrees(celsius)
 
-    def _see_power(self) -> None:
+    def _track_peak_power(self) -> None:
         instant_mw = self._fields.value(fields.POWER_INSTANT)
         if instant_mw is not None:
             self._peak_mw = max(instant_mw, self._peak_mw or 0)
 
     def _power_mw(self) -> float | None:
         average_mw = self._fields.value(fields.POWER_AVERAGE)
-        return self.handle.ask("nvmlDeviceGetPowerUsage") if average_mw is None else average_mw
+        return self.handle.query("nvmlDeviceGetPowerUsage") if average_mw is None else average_mw
 
     def _rate(self, counter: int, unit_bytes: int, metric: int) -> float | None:
-        """By the counter; where the device has none, by GPM."""
+        """Bytes a second by the counter, or by GPM where the device has no such counter."""
         if self._fields.has(counter):
             per_s = self._fields.per_second(counter)
             return None if per_s is None else float(round(per_s * unit_bytes))
@@ -167,19 +185,19 @@ class Device:
 
 
 def name_of(handle: Handle) -> str:
-    """As the driver calls it."""
-    return plain(str(handle.ask("nvmlDeviceGetName") or "GPU"))[:80]
+    """The product name."""
+    return plain(str(handle.query("nvmlDeviceGetName") or "GPU"))[:80]
 
 
 def memory(handle: Handle) -> tuple[int | None, int | None]:
-    """Bytes used and in all. Version 2 does not count what the driver keeps for itself as used."""
-    info = handle.ask("nvmlDeviceGetMemoryInfo", handle.api.nvmlMemory_v2, key="nvmlDeviceGetMemoryInfo_v2")
-    info = info or handle.ask("nvmlDeviceGetMemoryInfo")
+    """Bytes used and in total. Version 2 of the query does not count what the driver reserves as used."""
+    info = handle.query("nvmlDeviceGetMemoryInfo", handle.api.nvmlMemory_v2, key="nvmlDeviceGetMemoryInfo_v2")
+    info = info or handle.query("nvmlDeviceGetMemoryInfo")
     return (None, None) if info is None else (int(info.used), int(info.total))
 
 
 def _capability(handle: Handle) -> float | None:
-    answer: Any = handle.ask("nvmlDeviceGetCudaComputeCapability")
+    answer: Any = handle.query("nvmlDeviceGetCudaComputeCapability")
     return None if answer is None else float(f"{answer[0]}.{answer[1]}")
 
 

@@ -1,4 +1,4 @@
-"""What NVML's errors mean for a user."""
+"""Explains NVML's errors to a user."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def explain_device(index: int, name: str, error: NvmlError, xids: Sequence[int] 
     what = f"GPU {index} ({plain(name)})" if name else f"GPU {index}"
     if error.code == GPU_IS_LOST:
         hint = "dmesg shows the Xid error; a lost GPU usually needs a restart of the machine"
-        told = f" (Xid {', '.join(map(str, xids))})" if xids else ""
-        return Problem(f"{what} is lost: it does not answer any more{told}", hint)
+        latest = f" (Xid {', '.join(map(str, xids))})" if xids else ""
+        return Problem(f"{what} is lost: it does not answer any more{latest}", hint)
     if error.code == RESET_REQUIRED:
         hint = "When nothing uses it: sudo nvidia-smi --gpu-reset"
         return Problem(f"{what} needs a reset before it can be used", hint)

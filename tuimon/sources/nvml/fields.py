@@ -1,4 +1,4 @@
-"""Counters that NVML reads many at once (``nvmlDeviceGetFieldValues``), and what they gain over a window.
+"""Fields that NVML reads many at once (``nvmlDeviceGetFieldValues``), and how fast its counters grow.
 
 Units are those of nvml.h, at the NVML_FI_DEV_* of the same number.
 """
@@ -25,7 +25,7 @@ THROTTLE_NS = {
     271: "power brake",
 }
 
-#: What takes microseconds, to be read often; POWER_AVERAGE alone takes 3 ms.
+#: Fields that take microseconds, to be read often; POWER_AVERAGE alone takes 3 ms.
 QUICK = (POWER_INSTANT,)
 ALL = (
     POWER_INSTANT,
@@ -53,29 +53,29 @@ _VALUES: dict[int, tuple[Callable[[Any], float], int]] = {
 
 
 class Fields:
-    """The fields of one device. Each may be missing; one that the device does not have is not asked for again."""
+    """The fields of one device. Each may be missing; an unsupported one is not queried again."""
 
     def __init__(self, handle: Handle, clock: Callable[[], float]) -> None:
         self._handle = handle
         self._clock = clock
-        self._taken_s = 0.0  # when the latest read was
+        self._read_s = 0.0  # time of the latest read
         self._never: set[int] = set()
         self._values: dict[int, float] = {}  # of the latest read
         self._overflow: dict[int, int] = {}
-        self._before: dict[int, tuple[float, float]] = {}  # counter: when it was taken, its value
+        self._before: dict[int, tuple[float, float]] = {}  # counter: time and value when its rate was last computed
 
     def read(self, fields: Iterable[int]) -> None:
-        """Ask for these fields in one call."""
+        """Query these fields in one call."""
         self._values = {}
         wanted = [field for field in fields if field not in self._never]
         if not wanted:
             return
-        self._taken_s = self._clock()
-        asked = [(field, _ALL_LINKS if field in _SCOPED else 0) for field in wanted]
-        for answer in self._handle.ask("nvmlDeviceGetFieldValues", asked) or ():
-            self._take(int(answer.fieldId), answer)
+        self._read_s = self._clock()
+        queries = [(field, _ALL_LINKS if field in _SCOPED else 0) for field in wanted]
+        for answer in self._handle.query("nvmlDeviceGetFieldValues", queries) or ():
+            self._store(int(answer.fieldId), answer)
 
-    def _take(self, field: int, answer: Any) -> None:  # noqa: ANN401  (a structure of pynvml)
+    def _store(self, field: int, answer: Any) -> None:  # noqa: ANN401  (a structure of pynvml)
         if answer.nvmlReturn in (NOT_SUPPORTED, INVALID_ARGUMENT, NO_PERMISSION):
             self._never.add(field)
         reading = _VALUES.get(int(answer.valueType))
@@ -85,7 +85,7 @@ class Fields:
             self._overflow[field] = overflow
 
     def value(self, field: int) -> float | None:
-        """A field as it was at the latest read."""
+        """The value at the latest read."""
         return self._values.get(field)
 
     def has(self, field: int) -> bool:
@@ -93,15 +93,15 @@ class Fields:
         return field not in self._never and self._handle.supports("nvmlDeviceGetFieldValues")
 
     def per_second(self, field: int) -> float | None:
-        """By how much a counter grew a second since this was last asked; None at first and after a reset."""
+        """Growth of a counter a second since the last call for it; None at first and after a reset."""
         value = self._values.get(field)
         if value is None:
             return None
         before = self._before.get(field)
-        self._before[field] = (self._taken_s, value)
-        if before is None or self._taken_s <= before[0]:
+        self._before[field] = (self._read_s, value)
+        if before is None or self._read_s <= before[0]:
             return None
         gained = value - before[1]
         if gained < 0:
             gained += self._overflow[field]
-        return None if gained < 0 else gained / (self._taken_s - before[0])
+        return None if gained < 0 else gained / (self._read_s - before[0])

@@ -1,4 +1,4 @@
-"""GPU Performance Monitoring (NVML, Hopper and later): how much of the chip worked between two samples."""
+"""GPU Performance Monitoring (NVML, Hopper and later): how busy the parts of the chip were between two samples."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tuimon.sources.nvml.library import Handle, NvmlError
 SM, OCCUPANCY, TENSOR, DRAM = 2, 3, 5, 10  # % of the time, of the warps, of the bandwidth
 PCIE_TX, PCIE_RX, NVLINK_RX, NVLINK_TX = 20, 21, 60, 61  # MiB/s
 _METRICS = (SM, OCCUPANCY, TENSOR, DRAM, PCIE_TX, PCIE_RX, NVLINK_RX, NVLINK_TX)
-#: Closer together the driver gives no figures.
+#: Least time between two samples: closer together the driver computes no metrics.
 _APART_S = 0.11
 _MIB = 1 << 20
 
@@ -21,34 +21,34 @@ class Gpm:
     """The metrics of one GPU, or of one MIG instance of it."""
 
     def __init__(self, handle: Handle, gpu_instance: int | None = None) -> None:
-        """``handle`` is the GPU's, for an instance, too."""
+        """``handle``: of the GPU, also for a MIG instance of it."""
         self._handle = handle
         self._gpu_instance = gpu_instance
-        support = handle.ask("nvmlGpmQueryDeviceSupport")
+        support = handle.query("nvmlGpmQueryDeviceSupport")
         self._supported = bool(support is not None and support.isSupportedDevice)
         self._samples: list[Any] = []  # older, newer; structures of pynvml
-        self._taken_s: float | None = None  # when the newer was taken
+        self._sampled_s: float | None = None  # time of the newer sample
         self._values: dict[int, float] = {}
 
     def read(self, now_s: float) -> None:
-        """Take a sample; the figures are those since the sample before."""
+        """Take a sample; the metrics cover the time since the previous one."""
         self._values = {}
         if not self._supported or not self._allocate():
             return
-        if self._taken_s is not None and now_s - self._taken_s < _APART_S:
+        if self._sampled_s is not None and now_s - self._sampled_s < _APART_S:
             return
         older, newer = self._samples
         if not self._sample(older):  # it becomes the newer
-            self._taken_s = None
+            self._sampled_s = None
             return
         self._samples = [newer, older]
-        if self._taken_s is not None:
+        if self._sampled_s is not None:
             self._compute()
-        self._taken_s = now_s
+        self._sampled_s = now_s
 
     def _allocate(self) -> bool:
         while len(self._samples) < 2:
-            sample = self._handle.ask_bare("nvmlGpmSampleAlloc")
+            sample = self._handle.call("nvmlGpmSampleAlloc")
             if sample is None:
                 self._supported = self._handle.supports("nvmlGpmSampleAlloc")
                 return False
@@ -57,8 +57,8 @@ class Gpm:
 
     def _sample(self, into: object) -> bool:
         if self._gpu_instance is None:
-            return self._handle.ask("nvmlGpmSampleGet", into) is not None
-        return self._handle.ask("nvmlGpmMigSampleGet", self._gpu_instance, into) is not None
+            return self._handle.query("nvmlGpmSampleGet", into) is not None
+        return self._handle.query("nvmlGpmMigSampleGet", self._gpu_instance, into) is not None
 
     def _compute(self) -> None:
         api = self._handle.api
@@ -68,7 +68,7 @@ class Gpm:
         wanted.sample1, wanted.sample2 = self._samples
         for place, metric in enumerate(_METRICS):
             wanted.metrics[place].metricId = metric
-        answer = self._handle.ask_bare("nvmlGpmMetricsGet", wanted)
+        answer = self._handle.call("nvmlGpmMetricsGet", wanted)
         if answer is None:
             return
         for metric in (answer.metrics[place] for place in range(len(_METRICS))):
@@ -76,7 +76,7 @@ class Gpm:
                 self._values[int(metric.metricId)] = float(metric.value)
 
     def ratio(self, metric: int) -> float | None:
-        """A metric in %, as 0..1; None where it is beyond what can be."""
+        """A metric in %, as 0..1; None where it is impossible (above 110 %)."""
         percent = self._values.get(metric)
         return None if percent is None or percent > 110 else round(min(percent / 100, 1.0), 4)
 
@@ -86,7 +86,7 @@ class Gpm:
         return None if mib is None else mib * _MIB
 
     def close(self) -> None:
-        """Give the samples back to the library."""
+        """Free the samples."""
         samples, self._samples = self._samples, []
         for sample in samples:
             with contextlib.suppress(NvmlError):  # a driver that is gone has no samples

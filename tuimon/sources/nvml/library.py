@@ -1,4 +1,4 @@
-"""NVML through nvidia-ml-py (``import pynvml``): opening the library, asking one device.
+"""NVML through nvidia-ml-py (``import pynvml``): the library, and queries of one device.
 
 Never called: ``nvmlDeviceGetPcieThroughput``, which blocks 20 ms a direction.
 """
@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-# Return codes (nvml.h, nvmlReturn_t), and ours when the Python package is missing.
+# Return codes (nvml.h, nvmlReturn_t), and our own for a missing Python package.
 NO_PACKAGE = 0
 INVALID_ARGUMENT = 2
 NOT_SUPPORTED = 3
@@ -53,11 +53,11 @@ class Library:
             raise NvmlError(int(getattr(error, "value", 999)), str(error)) from error
 
     def device_count(self) -> int:
-        """How many GPUs there are; in a container: how many it may see."""
+        """Number of GPUs; in a container, of those visible to it."""
         return int(self.call(self.api.nvmlDeviceGetCount))
 
     def driver_version(self) -> tuple[int, ...]:
-        """``(535, 113, 1)``; empty when it is not told."""
+        """``(535, 113, 1)``; empty when unknown."""
         try:
             text = str(self.call(self.api.nvmlSystemGetDriverVersion))
         except NvmlError:
@@ -69,44 +69,44 @@ class Library:
         return self.handle_of(self.call(self.api.nvmlDeviceGetHandleByIndex, index))
 
     def handle_of(self, raw: object) -> Handle:
-        """What pynvml gave for a GPU or a MIG instance. Raises NvmlError when it does not answer."""
+        """A GPU or MIG instance by its pynvml handle. Raises NvmlError when it does not answer."""
         return Handle(self, raw, str(self.call(self.api.nvmlDeviceGetUUID, raw)))
 
     def close(self) -> None:
-        """Let go of the driver."""
+        """Release the driver."""
         self.call(self.api.nvmlShutdown)
 
 
 class Handle:
-    """One device to ask. What it does not support is asked once and None from then on."""
+    """One device. A query that it does not support is made once, and is None from then on."""
 
     def __init__(self, library: Library, raw: object, uuid: str) -> None:
         self.library = library
         self.api = library.api
         self.raw = raw
         self.uuid = uuid
-        self.answers = 0  # since ``begin``
-        self.error: NvmlError | None = None  # the first since ``begin``
-        self.cost_s = 0.0  # what asking took, since ``begin``
+        self.answers = 0  # since ``reset_counts``
+        self.error: NvmlError | None = None  # the first since ``reset_counts``
+        self.cost_s = 0.0  # duration of the queries since ``reset_counts``
         self._never: set[str] = set()
 
-    def begin(self) -> None:
-        """A new window: forget what was counted."""
+    def reset_counts(self) -> None:
+        """Begin a new window: reset ``answers``, ``error`` and ``cost_s``."""
         self.answers, self.error, self.cost_s = 0, None, 0.0
 
     def supports(self, key: str) -> bool:
         """False once this was found not to be supported."""
         return key not in self._never
 
-    def ask(self, function: str, *arguments: object, key: str | None = None) -> Any:  # noqa: ANN401  (as pynvml)
-        """The answer of a call on this device, or None. Raises NvmlError only when the GPU is gone.
+    def query(self, function: str, *arguments: object, key: str | None = None) -> Any:  # noqa: ANN401  (as pynvml)
+        """The result of a query of this device, or None. Raises NvmlError only when the GPU is gone.
 
-        ``key``: what to remember an unsupported call by, where the function alone does not say it.
+        ``key``: identifies the query once it was found unsupported, where the function alone does not.
         """
-        return self.ask_bare(function, self.raw, *arguments, key=key)
+        return self.call(function, self.raw, *arguments, key=key)
 
-    def ask_bare(self, function: str, *arguments: object, key: str | None = None) -> Any:  # noqa: ANN401  (as pynvml)
-        """As ``ask``, for a function whose first argument is not the device."""
+    def call(self, function: str, *arguments: object, key: str | None = None) -> Any:  # noqa: ANN401  (as pynvml)
+        """As ``query``, for a function whose first argument is not the device."""
         key = key or function
         if key in self._never:
             return None

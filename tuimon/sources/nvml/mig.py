@@ -1,4 +1,4 @@
-"""MIG: the instances that a GPU is cut into, each a device of its own."""
+"""MIG: the instances that a GPU is divided into, each a device of its own."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from tuimon.records import Gpu
 from tuimon.sources.nvml import gpm
-from tuimon.sources.nvml.device import SLOW_RATIO, SLOW_S, memory, name_of
+from tuimon.sources.nvml.device import SlowSchedule, memory, name_of
 from tuimon.sources.nvml.gpm import Gpm
 from tuimon.sources.nvml.library import NOT_SUPPORTED, Handle, NvmlError
 from tuimon.sources.nvml.processes import PidTrust, Processes
@@ -14,14 +14,14 @@ from tuimon.sources.nvml.processes import PidTrust, Processes
 
 def is_cut(handle: Handle) -> bool:
     """Whether MIG is switched on. Raises NvmlError when the GPU is gone."""
-    mode = handle.ask("nvmlDeviceGetMigMode")
+    mode = handle.query("nvmlDeviceGetMigMode")
     return bool(mode and mode[0] == handle.api.NVML_DEVICE_MIG_ENABLE)
 
 
 def instances(gpu: Handle) -> Iterable[Handle]:
     """Those that may be seen from here; in a container: what it was given. Raises NvmlError when the GPU is gone."""
-    for place in range(gpu.ask("nvmlDeviceGetMaxMigDeviceCount") or 0):
-        raw = gpu.ask("nvmlDeviceGetMigDeviceHandleByIndex", place)
+    for place in range(gpu.query("nvmlDeviceGetMaxMigDeviceCount") or 0):
+        raw = gpu.query("nvmlDeviceGetMigDeviceHandleByIndex", place)
         if raw is None:  # a free place
             continue
         try:
@@ -31,7 +31,7 @@ def instances(gpu: Handle) -> Iterable[Handle]:
 
 
 class MigDevice:
-    """One instance: memory, processes, GPM. Of its utilisation the driver tells nothing, of the rest only the GPU's."""
+    """One instance: memory, processes, GPM. The driver reports no utilisation of it, and the rest only of the GPU."""
 
     def __init__(self, handle: Handle, gpu: Handle, index: int, trust: PidTrust) -> None:
         """``index`` is that of the GPU. Raises NvmlError when the GPU is gone."""
@@ -40,11 +40,13 @@ class MigDevice:
         self._handle = handle
         self._parent_uuid = gpu.uuid
         self._name = name_of(handle)
-        number = handle.ask("nvmlDeviceGetGpuInstanceId")
-        self._of_gpu = Handle(gpu.library, gpu.raw, gpu.uuid)  # GPM asks the GPU for its instance
+        number = handle.query("nvmlDeviceGetGpuInstanceId")
+        self._of_gpu = Handle(
+            gpu.library, gpu.raw, gpu.uuid
+        )  # GPM queries are made of the GPU, with the instance's number
         self._gpm = None if number is None else Gpm(self._of_gpu, int(number))
         self._processes = Processes(handle, trust)
-        self._slow_s = float("-inf")
+        self._slow = SlowSchedule()
         self._begin()
 
     def read(self, t: float) -> Gpu:
@@ -52,10 +54,10 @@ class MigDevice:
         used, total = memory(self._handle)
         if self._gpm is not None:
             self._gpm.read(t)
-        if t >= self._slow_s:
+        if self._slow.is_due(t):
             before_s = self._handle.cost_s
-            self._processes.look()
-            self._slow_s = t - 0.1 + max(SLOW_S, (self._handle.cost_s - before_s) / SLOW_RATIO)
+            self._processes.poll()
+            self._slow.made(t, self._handle.cost_s - before_s)
         if not self._handle.answers:
             raise self._handle.error or NvmlError(NOT_SUPPORTED, "Not Supported")
         record = Gpu(
@@ -79,13 +81,13 @@ class MigDevice:
         return record
 
     def close(self) -> None:
-        """Give back what the library holds for us."""
+        """Free what the library holds for this instance."""
         if self._gpm is not None:
             self._gpm.close()
 
     def _begin(self) -> None:
-        self._handle.begin()
-        self._of_gpu.begin()
+        self._handle.reset_counts()
+        self._of_gpu.reset_counts()
 
     def _ratio(self, metric: int) -> float | None:
         return None if self._gpm is None else self._gpm.ratio(metric)

@@ -1,6 +1,6 @@
-"""Who computes on a GPU: processes with their memory and their share of the multiprocessors' time.
+"""Processes that compute on a GPU, with their memory and their share of the multiprocessors' time.
 
-In a container the driver may tell the host's pids, which name other processes here, or none. Process lists are
+In a container the driver may report the host's pids, which belong to other processes here, or none. Process lists are
 translated from driver 535.113 on, process utilisation from 575.57 on.
 """
 
@@ -21,14 +21,14 @@ _FIRST_PID_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO of the kernel
 
 
 class PidTrust(NamedTuple):
-    """Which of the driver's pids are pids here."""
+    """Whether the driver's pids are valid in this pid namespace."""
 
     lists: bool
     utilisation: bool
 
 
 def pid_trust(driver: tuple[int, ...]) -> PidTrust:
-    """For this process and this driver."""
+    """The trust for this process's namespace and this driver's version."""
     try:
         outermost = os.readlink("/proc/self/ns/pid") == _FIRST_PID_NAMESPACE
     except OSError:
@@ -37,24 +37,24 @@ def pid_trust(driver: tuple[int, ...]) -> PidTrust:
 
 
 class Processes:
-    """The processes of one GPU or MIG instance. Asking costs 4.5 ms of a driver lock that launches wait for."""
+    """The processes of one GPU or MIG instance. A poll holds for 4.5 ms a driver lock that kernel launches need."""
 
     def __init__(self, handle: Handle, trust: PidTrust) -> None:
         self._handle = handle
         self._trust = trust
-        self._seen_us = 0  # the driver's time of the newest utilisation sample that we have
-        self._looked = False
-        self.found: list[GpuProcess] = []  # at the latest look, most memory first; pid 0: not known here
-        self.pids: list[int] = []  # the known ones, those that are not listed, too
+        self._seen_us = 0  # the driver's timestamp of the newest utilisation sample read
+        self._polled = False
+        self.found: list[GpuProcess] = []  # at the latest poll, most memory first; pid 0: not valid here
+        self.pids: list[int] = []  # all valid ones, also of processes not in ``found``
 
-    def look(self) -> None:
-        """Ask."""
-        # with its version: pynvml refuses the bare name where the driver has not the newest
-        answer = self._handle.ask("nvmlDeviceGetComputeRunningProcesses_v3")
+    def poll(self) -> None:
+        """Query both."""
+        # by versioned name: pynvml refuses the plain one where the driver lacks the newest version
+        answer = self._handle.query("nvmlDeviceGetComputeRunningProcesses_v3")
         if answer is None:  # drivers before 510
-            answer = self._handle.ask("nvmlDeviceGetComputeRunningProcesses_v2")
+            answer = self._handle.query("nvmlDeviceGetComputeRunningProcesses_v2")
         sm_ratios = self._sm_ratios() if answer else {}
-        joined = self._trust.lists == self._trust.utilisation  # else the two speak of different pids
+        joined = self._trust.lists == self._trust.utilisation  # else the pids of the two queries differ
         found = []
         for process in answer or ():
             pid = int(process.pid)
@@ -65,15 +65,17 @@ class Processes:
         self.found = sorted(found, key=lambda process: -(process.memory_bytes or 0))[:_LISTED]
 
     def _sm_ratios(self) -> dict[int, float]:
-        """Mean share of time by pid since the last look; nothing for who was idle."""
-        first, self._looked = not self._looked, True
+        """Mean share of time by pid since the last poll; idle processes are missing."""
+        first, self._polled = not self._polled, True
         percents: dict[int, list[int]] = defaultdict(list)
         newest_us = self._seen_us
-        for sample in self._handle.ask("nvmlDeviceGetProcessUtilization", self._seen_us) or ():
+        for sample in self._handle.query("nvmlDeviceGetProcessUtilization", self._seen_us) or ():
             newest_us = max(newest_us, int(sample.timeStamp))
-            if sample.timeStamp > self._seen_us and sample.smUtil <= 100:  # some drivers tell nonsense now and then
+            if (
+                sample.timeStamp > self._seen_us and sample.smUtil <= 100
+            ):  # some drivers report impossible values now and then
                 percents[int(sample.pid)].append(int(sample.smUtil))
         self._seen_us = newest_us
-        if first:  # the buffer holds the past
+        if first:  # the buffer holds samples from before this run
             return {}
         return {pid: round(sum(values) / len(values) / 100, 3) for pid, values in percents.items()}

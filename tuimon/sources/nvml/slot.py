@@ -1,4 +1,4 @@
-"""A GPU's place: the device while it answers, its trouble while it does not."""
+"""A GPU's place: the device while it answers, the problem while it does not."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from tuimon.sources.nvml.device import Device
 from tuimon.sources.nvml.library import Library, NvmlError
 from tuimon.sources.nvml.mig import MigDevice
 from tuimon.sources.nvml.processes import PidTrust
-from tuimon.sources.nvml.visible_devices import Visible
+from tuimon.sources.nvml.visible_devices import VisibleGpu
 
 _RETRY_S = (5.0, 60.0)
-#: How often it is looked whether the GPU was cut otherwise.
+#: How often the MIG instances are listed anew.
 _MIG_EVERY_S = 30.0
 
 
 class Slot:
-    """One GPU by PCI order, with its MIG instances."""
+    """One GPU by its index in PCI order, with its MIG instances."""
 
     def __init__(self, library: Library, index: int, trust: PidTrust, clock: Callable[[], float]) -> None:
         self.index = index
-        self.trouble: Problem | None = None
+        self.problem: Problem | None = None
         self.failures = 0  # in a row
         self.read_s = float("-inf")  # when it was last read
-        self.seen: Visible | None = None
+        self.gpu: VisibleGpu | None = None
         self._library = library
         self._trust = trust
         self._clock = clock
@@ -36,18 +36,18 @@ class Slot:
         self._mig_due_s = float("-inf")
         self._retry_s = float("-inf")
 
-    def look(self, now_s: float) -> None:
-        """Between two records: what changes fast."""
+    def poll(self, now_s: float) -> None:
+        """Between two records: poll what changes fast."""
         if self._device is not None:
             try:
-                self._device.look()
+                self._device.poll()
             except NvmlError as error:
                 self._fail(error, now_s)
 
     def read(self, now_s: float) -> list[Gpu]:
-        """Its record, and those of its instances; none while it is in trouble."""
+        """Its record, and those of its instances; none while it is in problem."""
         self.read_s = now_s
-        if self.trouble is not None and now_s < self._retry_s:
+        if self.problem is not None and now_s < self._retry_s:
             return []
         try:
             if self._device is None or now_s >= self._mig_due_s:
@@ -57,11 +57,11 @@ class Slot:
         except NvmlError as error:
             self._fail(error, now_s)
             return []
-        self.trouble, self.failures = None, 0
+        self.problem, self.failures = None, 0
         return records
 
     def close(self) -> None:
-        """Give back what the library holds for us; NVML may be gone."""
+        """Free what the library holds for it; NVML may be gone."""
         for device in (self._device, *self._instances):
             if device is not None:
                 with contextlib.suppress(NvmlError):
@@ -69,23 +69,23 @@ class Slot:
         self._device, self._instances = None, []
 
     def _open(self, now_s: float) -> None:
-        """Find the device and how it is cut; what did not change stays open."""
+        """Open the device and its MIG instances, unless they are unchanged."""
         handle = self._library.handle(self.index)
         cut = list(mig.instances(handle)) if mig.is_cut(handle) else []
         self._mig_due_s = now_s + _MIG_EVERY_S
         uuids = tuple(instance.uuid for instance in cut)
-        seen = (self.seen.uuid, self.seen.instances) if self.seen is not None else None
+        seen = (self.gpu.uuid, self.gpu.instances) if self.gpu is not None else None
         if self._device is not None and seen == (handle.uuid, uuids):
             return
-        self.close()  # when a GPU is lost those behind it may move up
+        self.close()  # when a GPU is lost, those with higher indices may move up
         self._device = Device(handle, self.index, None if cut else self._trust, self._clock)
         self._instances = [MigDevice(instance, handle, self.index, self._trust) for instance in cut]
-        self.seen = Visible(handle.uuid, self._device.name, uuids)
+        self.gpu = VisibleGpu(handle.uuid, self._device.name, uuids)
 
     def _fail(self, error: NvmlError, now_s: float) -> None:
-        xids = self._device.last_words() if self._device is not None else []
+        xids = self._device.pending_xids() if self._device is not None else []
         self.close()
         first_s, longest_s = _RETRY_S
-        self.trouble = errors.explain_device(self.index, self.seen.name if self.seen else "", error, xids)
+        self.problem = errors.explain_device(self.index, self.gpu.name if self.gpu else "", error, xids)
         self._retry_s = now_s + min(first_s * 2.0**self.failures, longest_s)
         self.failures += 1

@@ -10,35 +10,35 @@ from tuimon.records import Gpu, Notice, Record
 from tuimon.sources.notices import Problem
 from tuimon.sources.nvml import errors
 from tuimon.sources.nvml import library as nvml
-from tuimon.sources.nvml.choice import GpuChoice
 from tuimon.sources.nvml.library import NvmlError
 from tuimon.sources.nvml.processes import pid_trust
 from tuimon.sources.nvml.slot import Slot
+from tuimon.sources.nvml.used_gpus import UsedGpus
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.timeouts import CallWithTimeout
 
 _RETRY_S = 30.0
-#: Between two looks at what changes fast.
-_LOOK_S = 0.5
+#: How often what changes fast is polled, between two records.
+_POLL_S = 0.5
 #: Shortest window of a record.
 _RECORD_S = 0.25
-#: Every call holds a lock of the driver that the job's own launches may wait for: no more of the time than this ...
+#: Every call holds a lock of the driver that the training's launches may need: the calls take at most this share ...
 _BUSY_RATIO = 0.05
-#: ... unless it would make the figures older than this.
-_WINDOW_AT_LEAST_S = 4.0
-#: With more GPUs than these, those that the run does not use are read less often: the log has to stay small.
+#: ... but windows grow no longer than this for it.
+_LONGEST_WINDOW_S = 4.0
+#: With more GPUs than this, those that the run does not use are read less often, to keep the log small.
 _MANY = 1
 _UNUSED_EVERY_S = 4.0
-#: A process that uses more GPUs than these gets its records of them less often, too.
+#: Of processes that use more GPUs than this each, the GPUs are read less often, too.
 _USED_BY_ONE = 2
-#: A call that takes longer hangs: the source goes on without it ...
-_PATIENCE_S = 0.8
-#: ... and says so after this long; the first call may load the driver, which takes seconds.
+#: After this long a call counts as hanging, and the source goes on without it ...
+_CALL_TIMEOUT_S = 0.8
+#: ... with a notice after this long; the first call may load the driver, which takes seconds.
 _HANGS_AFTER_S = 5.0
 
 
 class GpuSource:
-    """Reads all GPUs through NVML; what fails is said once and tried again, the rest goes on."""
+    """Reads all GPUs through NVML; a failure is reported once and retried, and does not stop the rest."""
 
     name = "gpu"
 
@@ -47,37 +47,37 @@ class GpuSource:
         table: ProcessTable,
         interval_s: float,
         clock: Callable[[], float] = time.monotonic,
-        patience_s: float = _PATIENCE_S,
+        call_timeout_s: float = _CALL_TIMEOUT_S,
     ) -> None:
         self._interval_s = max(interval_s, _RECORD_S)
         self._window_s = self._interval_s
-        self.period_s = min(self._window_s, _LOOK_S)
+        self.period_s = min(self._window_s, _POLL_S)
         self._trainers = table.trainers
-        self._choice = GpuChoice(table)
+        self._used_gpus = UsedGpus(table)
         self._clock = clock
-        self._patience_s = patience_s
+        self._patience_s = call_timeout_s
         self._calls: CallWithTimeout[list[Gpu]] = CallWithTimeout("tuimon-nvml")
-        self._asked_s: float | None = None  # since when a call hangs
+        self._pending_since_s: float | None = None  # since when a call is under way
         self._library: nvml.Library | None = None
         self._slots: list[Slot] = []
-        self._trouble: Problem | None = None  # of the whole library
+        self._problem: Problem | None = None  # of the whole library
         self._retry_s = float("-inf")
-        self._said: Problem | None = None
+        self._reported: Problem | None = None
 
     def read(self) -> Iterable[Record]:
-        """Counters of the GPUs that answer; a notice when a trouble begins or ends."""
+        """Records of the GPUs that answer; a notice when a problem begins or ends."""
         now_s = round(self._clock(), 3)
-        if self._asked_s is None:
-            self._asked_s = now_s
+        if self._pending_since_s is None:
+            self._pending_since_s = now_s
         try:
-            found = self._calls.call(lambda: self._look(now_s), self._patience_s)
+            found = self._calls.call(lambda: self._poll(now_s), self._patience_s)
         finally:
-            asked_s = self._asked_s
-            self._asked_s = asked_s if self._calls.pending else None
-        return self._hangs(now_s - asked_s, now_s) if found is None else [*self._notices(now_s), *found]
+            since_s = self._pending_since_s
+            self._pending_since_s = since_s if self._calls.pending else None
+        return self._hang_notice(now_s - since_s, now_s) if found is None else [*self._notices(now_s), *found]
 
     def close(self) -> None:
-        """Let go of the driver; one that hangs is left alone."""
+        """Release the driver, unless a call hangs in it."""
         if self._library is not None and not self._calls.pending:
             self._calls.call(self._close, self._patience_s)
 
@@ -87,27 +87,27 @@ class GpuSource:
             slot.close()
         self._slots = []
         if library is not None:
-            with contextlib.suppress(NvmlError):  # a driver that is gone cannot be told
+            with contextlib.suppress(NvmlError):  # the driver may be gone
                 library.close()
         return []
 
-    # -- on the thread of the calls
+    # -- on the thread that makes the calls
 
-    def _look(self, now_s: float) -> list[Gpu]:
+    def _poll(self, now_s: float) -> list[Gpu]:
         if self._library is None and now_s >= self._retry_s:
             self._open(now_s)
-            now_s = round(self._clock(), 3)  # it may take seconds, where it has to wake the driver
+            now_s = round(self._clock(), 3)  # seconds later, where this had to load the driver
         found = self._records(now_s)
         if found:
-            self._pace(sum(gpu.cost_ms or 0.0 for gpu in found) / 1000)
+            self._adapt_window(sum(gpu.cost_ms or 0.0 for gpu in found) / 1000)
         return found
 
-    def _pace(self, cost_s: float) -> None:
-        """Longer windows, fewer looks where a window's calls took too long."""
-        longest_s = max(self._interval_s, _WINDOW_AT_LEAST_S)
+    def _adapt_window(self, cost_s: float) -> None:
+        """Make windows longer, and polls rarer, where a window's calls took too long."""
+        longest_s = max(self._interval_s, _LONGEST_WINDOW_S)
         self._window_s = min(max(self._interval_s, cost_s / _BUSY_RATIO), longest_s)
         lengthened = self._window_s > self._interval_s
-        self.period_s = self._window_s / 2 if lengthened else min(self._window_s, _LOOK_S)
+        self.period_s = self._window_s / 2 if lengthened else min(self._window_s, _POLL_S)
 
     def _open(self, now_s: float) -> None:
         try:
@@ -119,13 +119,13 @@ class GpuSource:
             self._close()
             self._fail(errors.explain(error), now_s)
             return
-        self._trouble = None
+        self._problem = None
         if not self._slots:
             self._close()
             self._fail(errors.no_devices(), now_s)
 
-    def _fail(self, trouble: Problem, now_s: float) -> None:
-        self._trouble = trouble
+    def _fail(self, problem: Problem, now_s: float) -> None:
+        self._problem = problem
         self._retry_s = now_s + _RETRY_S
 
     def _records(self, now_s: float) -> list[Gpu]:
@@ -133,55 +133,56 @@ class GpuSource:
         for slot in self._slots:
             if self._due(slot, now_s):
                 found += slot.read(now_s)
-            elif not self._seldom(slot):
-                slot.look(now_s)
+            elif not self._is_unused(slot):
+                slot.poll(now_s)
         if self._slots and all(slot.failures >= 2 for slot in self._slots):
-            # all at once: it is the library (a container loses NVML when systemd reloads), or the driver went away
-            trouble = self._slots[0].trouble
+            # all at once: the library failed (a container loses NVML when systemd reloads), or the driver was unloaded
+            problem = self._slots[0].problem
             self._close()
-            self._fail(trouble or Problem("no GPU answers"), now_s)
-        return self._choice.learn(found, [slot.seen for slot in self._slots])
+            self._fail(problem or Problem("no GPU answers"), now_s)
+        return self._used_gpus.update(found, [slot.gpu for slot in self._slots])
 
     def _due(self, slot: Slot, now_s: float) -> bool:
-        """Whether a window has ended; half a look early rather than a whole look late."""
-        every_s = max(_UNUSED_EVERY_S, self._window_s) if self._seldom(slot) else self._window_s * self._crowd()
+        """Whether a window has ended; half a polling period early rather than a whole one late."""
+        windows_s = self._window_s * self._windows_per_record()
+        every_s = max(_UNUSED_EVERY_S, self._window_s) if self._is_unused(slot) else windows_s
         return now_s - slot.read_s >= every_s - min(self.period_s, every_s) / 2
 
-    def _crowd(self) -> int:
-        """How many windows a record covers, where a process uses so many GPUs that the log would grow too fast."""
-        used = sum(not self._seldom(slot) for slot in self._slots)
+    def _windows_per_record(self) -> int:
+        """How many windows a record covers: more than one where a process uses many GPUs, to keep the log small."""
+        used = sum(not self._is_unused(slot) for slot in self._slots)
         return -(-used // (_USED_BY_ONE * max(1, len(self._trainers()))))
 
-    def _seldom(self, slot: Slot) -> bool:
-        """Whether it is one of many GPUs, and none that the run uses."""
-        if len(self._slots) <= _MANY or not self._choice.known or slot.seen is None:
+    def _is_unused(self, slot: Slot) -> bool:
+        """Whether it is one of many GPUs, and not one that the run uses."""
+        if len(self._slots) <= _MANY or not self._used_gpus.known or slot.gpu is None:
             return False
-        return not self._choice.uses(slot.seen)
+        return not self._used_gpus.uses(slot.gpu)
 
-    # -- what is said
+    # -- notices
 
-    def _hangs(self, for_s: float, now_s: float) -> Iterable[Notice]:
-        trouble = errors.hangs()
-        if for_s < _HANGS_AFTER_S or self._said == trouble:
+    def _hang_notice(self, for_s: float, now_s: float) -> Iterable[Notice]:
+        problem = errors.hangs()
+        if for_s < _HANGS_AFTER_S or self._reported == problem:
             return []
-        self._said = trouble
-        return [self._notice(trouble, now_s)]
+        self._reported = problem
+        return [self._notice(problem, now_s)]
 
     def _notices(self, now_s: float) -> Iterable[Notice]:
-        troubles = [self._trouble] if self._trouble else [slot.trouble for slot in self._slots if slot.trouble]
-        if self._said in troubles or (self._said is None and not troubles):
+        problems = [self._problem] if self._problem else [slot.problem for slot in self._slots if slot.problem]
+        if self._reported in problems or (self._reported is None and not problems):
             return []
-        self._said = troubles[0] if troubles else None
-        if self._said is None:
+        self._reported = problems[0] if problems else None
+        if self._reported is None:
             return [Notice(t=now_s, pid=0, source=self.name, level="ok", message="all GPUs answer")]
-        return [self._notice(self._said, now_s)]
+        return [self._notice(self._reported, now_s)]
 
-    def _notice(self, trouble: Problem, now_s: float) -> Notice:
+    def _notice(self, problem: Problem, now_s: float) -> Notice:
         return Notice(
             t=now_s,
             pid=0,
             source=self.name,
-            level="info" if trouble.expected else "warning",
-            message=trouble.message,
-            hint=trouble.hint,
+            level="info" if problem.expected else "warning",
+            message=problem.message,
+            hint=problem.hint,
         )

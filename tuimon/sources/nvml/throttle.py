@@ -1,4 +1,4 @@
-"""What holds a GPU's clocks down, in words: at the moment, and as a share of a window."""
+"""What holds a GPU's clocks down: the causes at the latest poll, and their shares of a window."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ _REASONS = (
     (0x080, "power brake"),
     (0x100, "display clocks"),
 )
-_HARDWARE_CAUSES = 0x0C0  # with one of these the bit "hardware slowdown" says nothing of its own
+_HARDWARE_CAUSES = 0x0C0  # with one of these the bit "hardware slowdown" is set as well
 _COUNTERS = {cause: field for field, cause in THROTTLE_NS.items()}
-_LEAST = 0.0005
+#: A smaller share of the window is not listed.
+_LEAST_RATIO = 0.0005
 
 
 class Throttling:
@@ -29,13 +30,13 @@ class Throttling:
         self._handle = handle
         self._fields = fields
         self._now: list[str] = []
-        self._seen: set[str] = set()  # causes that held at one of the window's looks
+        self._seen: set[str] = set()  # causes at any poll of the window
 
-    def look(self) -> None:
-        """Ask what holds at this moment."""
-        bits = self._handle.ask("nvmlDeviceGetCurrentClocksEventReasons")
-        if bits is None:  # the name before driver 535
-            bits = self._handle.ask("nvmlDeviceGetCurrentClocksThrottleReasons")
+    def poll(self) -> None:
+        """Query the causes at this moment."""
+        bits = self._handle.query("nvmlDeviceGetCurrentClocksEventReasons")
+        if bits is None:  # the query's name before driver 535
+            bits = self._handle.query("nvmlDeviceGetCurrentClocksThrottleReasons")
         bits = int(bits or 0)
         if bits & _HARDWARE_CAUSES:
             bits &= ~0x008
@@ -43,11 +44,11 @@ class Throttling:
         self._seen.update(self._now)
 
     def window(self) -> tuple[list[str], list[Throttle]]:
-        """The causes of the latest look, and those of the window since this was last asked."""
+        """The causes at the latest poll, and those of the window that ends now."""
         found = []
         for cause, field in _COUNTERS.items():
             ns_per_s = self._fields.per_second(field)
-            if ns_per_s is not None and ns_per_s / 1e9 >= _LEAST:
+            if ns_per_s is not None and ns_per_s / 1e9 >= _LEAST_RATIO:
                 found.append(Throttle(cause, round(min(ns_per_s / 1e9, 1.0), 3)))
         uncounted = [word for _, word in _REASONS if word in self._seen and not self._counted(word)]
         self._seen.clear()

@@ -1,4 +1,4 @@
-"""CUDA_VISIBLE_DEVICES: which GPUs it names. CUDA C++ Programming Guide, "CUDA Environment Variables"."""
+"""Which GPUs CUDA_VISIBLE_DEVICES names. CUDA C++ Programming Guide, "CUDA Environment Variables"."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 _PCI_ORDER = "PCI_BUS_ID"
 
 
-class Visible(NamedTuple):
+class VisibleGpu(NamedTuple):
     """A GPU as NVML knows it, in PCI order."""
 
     uuid: str
@@ -16,11 +16,11 @@ class Visible(NamedTuple):
     instances: tuple[str, ...] = ()  # UUIDs of its MIG instances
 
 
-def named(variable: str | None, order: str | None, gpus: Sequence[Visible]) -> list[str]:
+def named(variable: str | None, order: str | None, gpus: Sequence[VisibleGpu]) -> list[str]:
     """UUIDs of the GPUs and MIG instances that the variable names, in its order; CUDA stops at the first bad entry.
 
-    ``order``: CUDA_DEVICE_ORDER. Without it CUDA counts the fastest first: numbers tell something only where all
-    GPUs are alike, for then that order is PCI's.
+    ``order``: CUDA_DEVICE_ORDER. Without it CUDA numbers the fastest GPU first: numbers are usable only where all GPUs
+    are of one model, as that order is then PCI's.
     """
     found = []
     for entry in (variable or "").split(","):
@@ -31,7 +31,7 @@ def named(variable: str | None, order: str | None, gpus: Sequence[Visible]) -> l
     return found
 
 
-def _one(entry: str, order: str | None, gpus: Sequence[Visible]) -> str | None:
+def _one(entry: str, order: str | None, gpus: Sequence[VisibleGpu]) -> str | None:
     if entry.isdecimal():
         counted = order == _PCI_ORDER or len({gpu.name for gpu in gpus}) == 1
         return gpus[int(entry)].uuid if counted and int(entry) < len(gpus) else None

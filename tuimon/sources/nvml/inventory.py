@@ -1,4 +1,4 @@
-"""What NVML can tell on this machine, asked once (``tuimon doctor``)."""
+"""The GPUs of this machine and what NVML can report of them, queried once (``tuimon doctor``)."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from tuimon.sources.nvml.processes import pid_trust
 from tuimon.sources.timeouts import CallWithTimeout
 from tuimon.text import plain
 
-#: Waking the driver takes seconds, with many GPUs tens of them.
-_PATIENCE_S = 60.0
+#: Limit of all the queries together: loading the driver takes seconds, with many GPUs tens of seconds.
+_CALL_TIMEOUT_S = 60.0
 
 
-class Census(NamedTuple):
-    """The GPUs that answer, and what is missing of their figures."""
+class Inventory(NamedTuple):
+    """The GPUs that answer, and which figures they support."""
 
     driver: str
     gpus: int
     instances: int  # MIG
-    with_activity: int  # GPUs that tell how busy SMs, tensor cores and memory are (GPM)
-    pids_known: bool  # whether the driver's pids are pids here
+    with_activity: int  # GPUs that report how busy their SMs, tensor cores and memory are (GPM)
+    pids_known: bool  # whether the driver's pids are valid here
 
 
-def census() -> Census | Problem:
-    """Ask the driver; a trouble where there is nothing to ask, or where it does not answer."""
-    return CallWithTimeout[Census | Problem]("tuimon-nvml").call(_census, _PATIENCE_S) or errors.hangs()
+def inventory() -> Inventory | Problem:
+    """Query the driver; a Problem where there is none, or where it does not answer."""
+    return CallWithTimeout[Inventory | Problem]("tuimon-nvml").call(_query_inventory, _CALL_TIMEOUT_S) or errors.hangs()
 
 
-def _census() -> Census | Problem:
+def _query_inventory() -> Inventory | Problem:
     try:
         library = nvml.Library()
     except NvmlError as error:
@@ -46,13 +46,13 @@ def _census() -> Census | Problem:
             library.close()
 
 
-def _count(library: Library) -> Census | Problem:
+def _count(library: Library) -> Inventory | Problem:
     driver = plain(str(library.call(library.api.nvmlSystemGetDriverVersion)))
     handles = [library.handle(index) for index in range(library.device_count())]
     if not handles:
         return errors.no_devices()
-    support = [handle.ask("nvmlGpmQueryDeviceSupport") for handle in handles]
-    return Census(
+    support = [handle.query("nvmlGpmQueryDeviceSupport") for handle in handles]
+    return Inventory(
         driver=driver,
         gpus=len(handles),
         instances=sum(len(list(mig.instances(handle))) for handle in handles if mig.is_cut(handle)),

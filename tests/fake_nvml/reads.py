@@ -13,9 +13,9 @@ from tuimon.sources.process_table import ProcessTable
 
 def main() -> None:
     now = [0.0]
-    interval_s, patience_s = map(float, sys.argv[1:])
+    interval_s, call_timeout_s = map(float, sys.argv[1:])
     table = ProcessTable(os.getpid(), None)
-    source = GpuSource(table, interval_s, clock=lambda: now[0], patience_s=patience_s)
+    source = GpuSource(table, interval_s, clock=lambda: now[0], call_timeout_s=call_timeout_s)
     for line in sys.stdin:
         order = json.loads(line)
         now[0] = order["now_s"]

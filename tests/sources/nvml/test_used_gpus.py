@@ -26,7 +26,7 @@ def uuid(index: int) -> str:
 
 
 def chosen(nvml: FakeNvml, now_s: float, **facts: object) -> list[int]:
-    return [gpu.index for gpu in gpus(nvml.look(now_s, **facts)) if gpu.chosen]
+    return [gpu.index for gpu in gpus(nvml.read(now_s, **facts)) if gpu.chosen]
 
 
 def test_visible_devices_count_until_a_process_has_said_what_it_uses(nvml: FakeNvml) -> None:
@@ -54,27 +54,27 @@ def test_gpus_that_are_not_alike_are_counted_in_pci_order_only(nvml: FakeNvml) -
 
 
 def test_of_many_gpus_those_not_used_are_read_less_often(nvml: FakeNvml) -> None:
-    seen = [[gpu.index for gpu in gpus(nvml.look(float(t), gpu_uuids=[uuid(2)]))] for t in range(7)]
+    seen = [[gpu.index for gpu in gpus(nvml.read(float(t), gpu_uuids=[uuid(2)]))] for t in range(7)]
     assert seen == [[0, 1, 2, 3], [2], [2], [2], [0, 1, 2, 3], [2], [2]]
 
 
 def test_a_gpu_whose_process_is_of_the_run_is_used(nvml: FakeNvml) -> None:
     nvml.set(gpu1_pids=nvml.pid)
-    seen = [[gpu.index for gpu in gpus(nvml.look(half / 2))] for half in range(9)]
+    seen = [[gpu.index for gpu in gpus(nvml.read(half / 2))] for half in range(9)]
     assert seen == [[0, 1, 2, 3], [], [1], [], [1], [], [1], [], [0, 1, 2, 3]]
 
 
 def test_a_gpu_of_which_an_instance_is_used_is_used(nvml: FakeNvml) -> None:
     nvml.set({"3.mig": 1, "3.mig.0.uuid": "MIG-77", "3.mig.0.memory_total_mib": 9, "3.mig.0.memory_used_mib": 1})
     told = "GPU-77"  # torch does not say that it is an instance
-    seen = [[gpu.uuid for gpu in gpus(nvml.look(float(t), gpu_uuids=[told]))] for t in range(2)]
+    seen = [[gpu.uuid for gpu in gpus(nvml.read(float(t), gpu_uuids=[told]))] for t in range(2)]
     assert seen == [[*(uuid(index) for index in range(4)), "MIG-77"], [uuid(3), "MIG-77"]]
 
 
 def test_a_process_with_many_gpus_gets_longer_windows(nvml: FakeNvml) -> None:
     told = [uuid(index) for index in range(4)]
-    assert [len(gpus(nvml.look(float(t), gpu_uuids=told))) for t in range(5)] == [4, 0, 4, 0, 4]
+    assert [len(gpus(nvml.read(float(t), gpu_uuids=told))) for t in range(5)] == [4, 0, 4, 0, 4]
 
 
 def test_without_a_gpu_in_use_all_are_read(nvml: FakeNvml) -> None:
-    assert [len(gpus(nvml.look(float(t)))) for t in range(4)] == [4, 0, 4, 0]
+    assert [len(gpus(nvml.read(float(t)))) for t in range(4)] == [4, 0, 4, 0]
