@@ -37,7 +37,7 @@ def test_the_in_loop_api_loads_nothing_heavy() -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["tuimon.session.session", "tuimon.diagnosis", "tuimon.monitor.monitor", "tuimon.launch"]
+    "module", ["tuimon.session.session", "tuimon.diagnosis", "tuimon.monitor.monitor", "tuimon.launch.attached"]
 )
 def test_the_picture_needs_no_screen_and_no_torch(module: str) -> None:
     assert not loaded_by(f"import {module}") & {"textual", "torch"}
@@ -54,7 +54,7 @@ def test_help_loads_no_screen() -> None:
         "import sys\nfrom tuimon.__main__ import main\nsys.argv = ['tuimon', '--help']\n"
         "try:\n    main()\nexcept SystemExit as leave:\n    assert not leave.code\n"
     )
-    assert not loaded_by(script) & {"textual", "torch", "numpy"}
+    assert not loaded_by(script) & {"textual", "torch", "numpy", "psutil"}
 
 
 def test_the_agent_imports_only_the_standard_library() -> None:

@@ -15,7 +15,7 @@ from tuimon.agent.ring.writer import RingWriter
 from tuimon.cli import checks, doctor, ps
 from tuimon.cli.checks import Check
 from tuimon.cli.main import run_command_line
-from tuimon.launch import Candidate, candidates
+from tuimon.launch.candidates import Candidate, find_candidates
 
 
 def test_doctor_tells_what_works(tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_a_py_spy_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def with_ring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """This process looks like a training to ``candidates``, were it not tuimon itself."""
+    """This process looks like a training to ``find_candidates``, were it not tuimon itself."""
     monkeypatch.setenv("TUIMON_RING_DIR", str(tmp_path))
     writer = RingWriter(str(tmp_path / f"{os.getpid()}-{paths.start_ticks(os.getpid())}.ring"))
     writer.set_meta({"run": "r", "rank": 3, "gpu_uuids": ["GPU-1"], "pid": "not a number"})
@@ -61,8 +61,8 @@ def with_ring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("with_ring")
 def test_ps_lists_a_training(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     own = os.getpid()
-    monkeypatch.setattr("tuimon.launch.attached.os.getpid", lambda: -1)
-    (row,) = [row for row in ps.rows(candidates()) if row.pid == own]
+    monkeypatch.setattr("tuimon.launch.candidates.os.getpid", lambda: -1)
+    (row,) = [row for row in ps.rows(find_candidates()) if row.pid == own]
     assert (row.rank, row.gpus, row.markers, row.run) == (3, ["GPU-1"], True, "r")
     assert row.cpu_ratio is not None
     assert run_command_line(["ps", "--format", "json"]) == 0
@@ -70,7 +70,7 @@ def test_ps_lists_a_training(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
 
 
 def test_ps_shows_names_as_text() -> None:
-    candidate = Candidate(os.getpid(), 0, [sys.executable, "\x1b[31m[bold]\n"], {})
+    candidate = Candidate(os.getpid(), 1, 0, [sys.executable, "\x1b[31m[bold]\n"], None)
     lines = ps.table([candidate])
     assert len(lines) == 2
     assert "[bold]" in lines[1]
@@ -79,5 +79,5 @@ def test_ps_shows_names_as_text() -> None:
 
 
 def test_ps_leaves_out_what_has_ended() -> None:
-    assert ps.rows([Candidate(2**31 - 1, 0, ["x"], {})]) == []
+    assert ps.rows([Candidate(2**31 - 1, 1, 0, ["x"], None)]) == []
     assert "No training runs" in ps.table([])[0]

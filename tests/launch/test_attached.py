@@ -7,20 +7,24 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
+import psutil
 import pytest
 
 from tests.waiting import until
 from tuimon.agent.ring import paths
 from tuimon.agent.ring.writer import RingWriter
 from tuimon.errors import NoSuchProcess, NotPython, NotYours
-from tuimon.launch import Ended, attached, look_at, members
+from tuimon.launch.attached import attach, may_be_python
+from tuimon.launch.candidates import Candidate, _is_worker, processes_of_run
+from tuimon.launch.child import Ended
+from tuimon.proc.processes import command_line
 
 
 @pytest.fixture
 def sleeper() -> Iterator[subprocess.Popen[bytes]]:
     """Not Python; in a run."""
     child = subprocess.Popen(["sleep", "600"], env={**os.environ, "TUIMON_RUN": "a-run", "TUIMON_OUTPUT": "/out"})
-    until(lambda: attached.command_of(child.pid) == ["sleep", "600"])
+    until(lambda: command_line(child.pid) == ["sleep", "600"])
     yield child
     child.kill()
     child.wait()
@@ -31,23 +35,23 @@ def test_no_such_process() -> None:
     child.wait()
     for pid in (child.pid, 2**31 - 1, -5, 0):
         with pytest.raises(NoSuchProcess, match=str(pid)):
-            look_at(pid)
+            attach(pid)
 
 
 def test_a_zombie_is_no_process() -> None:
     child = subprocess.Popen(["true"])
-    until(lambda: attached._state(child.pid) == "Z")
+    until(lambda: psutil.Process(child.pid).status() == psutil.STATUS_ZOMBIE)
     with pytest.raises(NoSuchProcess):
-        look_at(child.pid)
+        attach(child.pid)
     child.wait()
 
 
 def test_not_python() -> None:
     child = subprocess.Popen(["sleep", "600"])
-    until(lambda: attached.command_of(child.pid) == ["sleep", "600"])
+    until(lambda: command_line(child.pid) == ["sleep", "600"])
     try:
         with pytest.raises(NotPython, match="sleep"):
-            look_at(child.pid)
+            attach(child.pid)
     finally:
         child.kill()
         child.wait()
@@ -56,18 +60,18 @@ def test_not_python() -> None:
 def test_a_process_of_another_user(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "getuid", lambda: 12345)
     with pytest.raises(NotYours, match="belongs to"):
-        look_at(1)
+        attach(1)
 
 
 def test_a_shell_that_tuimon_launched_may_be_attached_to(sleeper: subprocess.Popen[bytes]) -> None:
-    found = look_at(sleeper.pid)
+    found = attach(sleeper.pid)
     assert (found.run_id, found.output, found.command) == ("a-run", "/out", ["sleep", "600"])
-    assert members("a-run") == [sleeper.pid]
-    assert members("a-ru") == []
+    assert processes_of_run("a-run") == [sleeper.pid]
+    assert processes_of_run("a-ru") == []
 
 
 def test_its_end_is_seen(sleeper: subprocess.Popen[bytes]) -> None:
-    found = look_at(sleeper.pid)
+    found = attach(sleeper.pid)
     assert found.poll() is None
     sleeper.kill()
     assert until(found.poll) == Ended(None, None)  # a zombie by now: it has ended
@@ -80,25 +84,23 @@ def test_the_ring_tells_run_and_output(tmp_path, monkeypatch: pytest.MonkeyPatch
     path = tmp_path / f"{os.getpid()}-{paths.start_ticks(os.getpid())}.ring"
     ring = RingWriter(str(path))
     ring.set_meta({"run": "r1", "output": "/x", "rank": 2})
-    found = look_at(os.getpid())
+    found = attach(os.getpid())
     assert (found.run_id, found.output) == ("r1", "/x")
     ring.unlink()
 
 
 def test_this_is_python() -> None:
-    assert attached.is_python(os.getpid())
-    assert attached.command_of(os.getpid())[0]
+    assert may_be_python(os.getpid())
+    assert command_line(os.getpid())[0]
     assert sys.executable
 
 
-def test_candidates_are_no_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_candidates_are_no_workers() -> None:
     command = ["python", "train.py"]
     commands = {10: command, 20: ["torchrun", "train.py"]}
-    parents = {11: 10, 12: 10, 13: 1, 21: 20}
-    monkeypatch.setattr(attached, "parent_of", lambda pid: parents[pid])
-    forked = attached.Candidate(11, 0, command, {})
-    spawned = attached.Candidate(12, 0, ["python", "-c", "from multiprocessing.spawn import spawn_main"], {})
-    alone = attached.Candidate(13, 0, command, {})
-    rank = attached.Candidate(21, 0, command, {})
-    found = [attached._is_worker(candidate, commands) for candidate in (forked, spawned, alone, rank)]
+    forked = Candidate(11, 10, 0, command, None)
+    spawned = Candidate(12, 10, 0, ["python", "-c", "from multiprocessing.spawn import spawn_main"], None)
+    alone = Candidate(13, 1, 0, command, None)
+    rank = Candidate(21, 20, 0, command, None)
+    found = [_is_worker(candidate, commands) for candidate in (forked, spawned, alone, rank)]
     assert found == [True, True, False, False]

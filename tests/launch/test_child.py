@@ -12,8 +12,7 @@ import pytest
 
 from tests.waiting import alive, until
 from tuimon.errors import LaunchError
-from tuimon.launch import Ended, Launched
-from tuimon.launch.child import INJECT_DIRECTORY, environment
+from tuimon.launch.child import INJECT_DIRECTORY, Ended, Launched, environment
 from tuimon.launch.ending import Ending
 
 
@@ -34,7 +33,7 @@ def stubborn(tmp_path: Path) -> Iterator[Launched]:
     )
     until(lambda: (tmp_path / "out").read_text().count("ready") == 2)
     yield launched
-    if launched.lives():
+    if launched.is_alive():
         os.killpg(launched.pid, signal.SIGKILL)
     until(launched.poll)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tuimon.errors import NoSuchScript, NotExecutable, UsageError
-from tuimon.launch import resolve, user_python
+from tuimon.launch.resolve import resolve, user_python
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 
 from tests.waiting import until
 from tuimon.errors import NoSuchProcess
-from tuimon.launch import Ended
+from tuimon.launch.child import Ended
 from tuimon.monitor.factory import Options, open_attach, open_log
 from tuimon.monitor.monitor import Monitor
 from tuimon.records import Cost, Exit, Header, Notice, PhaseTime, Record, Steps

@@ -26,7 +26,7 @@ from tuimon.proc import processes, procfs
     ],
 )
 def test_command(words: list[str], command: list[str]) -> None:
-    assert processes.shortened(words) == command
+    assert processes.as_text(words) == command
 
 
 def test_a_long_command_is_cut() -> None:

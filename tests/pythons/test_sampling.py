@@ -12,8 +12,9 @@ import pytest
 from tests.pythons import at_hand
 from tests.sources.programs import running, until
 from tests.sources.stacks.sampling import looking, trainer
-from tuimon.launch import attached
+from tuimon.launch.attached import may_be_python
 from tuimon.proc import procfs
+from tuimon.proc.processes import command_line
 from tuimon.proc.pthreads import os_ids
 from tuimon.proc.pythons import is_free_threaded, is_python
 from tuimon.sources.process_table import ProcessTable
@@ -114,7 +115,7 @@ def _static_library() -> str:
 
 def test_an_embedded_python_is_found_and_sampled(host_program: str, tmp_path: Path) -> None:
     with running(tmp_path, BUSY, python=host_program) as process:
-        assert attached.is_python(process.pid)
+        assert may_be_python(process.pid)
         table = ProcessTable(process.pid, None)
         processes = ProcessSource(table, 1.0)
         until(lambda: [*processes.read()] and table.roles.get(process.pid) == "trainer", "its role")
@@ -125,8 +126,8 @@ def test_an_embedded_python_is_found_and_sampled(host_program: str, tmp_path: Pa
 def test_programs_without_a_python_are_none(tmp_path: Path) -> None:
     process = subprocess.Popen(["sleep", "1000"])
     try:
-        until(lambda: attached.command_of(process.pid) == ["sleep", "1000"], "exec")
-        assert not is_python(process.pid) and not attached.is_python(process.pid)
+        until(lambda: command_line(process.pid) == ["sleep", "1000"], "exec")
+        assert not is_python(process.pid) and not may_be_python(process.pid)
     finally:
         process.kill()
         process.wait()

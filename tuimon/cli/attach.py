@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from tuimon.cli.options import add_watching, options_of, parser_of
 from tuimon.errors import UsageError
-from tuimon.launch import candidates
+from tuimon.launch.candidates import find_candidates
 from tuimon.monitor.factory import Options, open_attach
 from tuimon.monitor.monitor import Monitor
 
@@ -38,7 +38,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _pick(options: Options) -> int | None:
-    found = candidates()
+    found = find_candidates()
     if not options.headless:
         from tuimon.cli.ps import rows
         from tuimon.views.tui.sheets.picker import pick

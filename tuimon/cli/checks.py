@@ -11,8 +11,10 @@ import sys
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
+from tuimon.agent.ring.paths import ring_directory
 from tuimon.errors import TuimonError
-from tuimon.launch import ring_directory, state_directory, user_python
+from tuimon.launch.places import state_directory
+from tuimon.launch.resolve import user_python
 from tuimon.monitor.versions import version_of
 from tuimon.text import plain
 from tuimon.views.format import size

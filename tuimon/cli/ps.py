@@ -11,7 +11,8 @@ import msgspec
 import psutil
 
 from tuimon.cli.options import parser_of
-from tuimon.launch import Candidate, candidates
+from tuimon.launch.candidates import Candidate, find_candidates
+from tuimon.proc.ring_facts import RingFacts
 from tuimon.views.format import ABSENT, percent, plain, shorten
 
 _DOC = "List this user's Python processes that have torch loaded, or markers."
@@ -38,7 +39,7 @@ def main(argv: Sequence[str]) -> int:
     parser = parser_of("ps", _DOC)
     parser.add_argument("--format", choices=("text", "json"), default="text")
     parsed = parser.parse_args(argv)
-    found = candidates()
+    found = find_candidates()
     if parsed.format == "json":
         content = [row._asdict() for row in rows(found)]
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(content), indent=2).decode() + "\n")
@@ -48,19 +49,19 @@ def main(argv: Sequence[str]) -> int:
 
 
 def rows(found: Iterable[Candidate]) -> list[Row]:
-    """What is known of each; CPU over a short moment. Those that end meanwhile are left out."""
-    watched = []
+    """What is known of each; CPU over 0.2 s. Those that end meanwhile are left out."""
+    measured = []
     for candidate in found:
         try:
             process = psutil.Process(candidate.pid)
             process.cpu_percent()
         except psutil.Error:
             continue
-        watched.append((candidate, process))
-    if watched:
+        measured.append((candidate, process))
+    if measured:
         time.sleep(CPU_S)
     listed = []
-    for candidate, process in watched:
+    for candidate, process in measured:
         try:
             cpu_ratio: float | None = process.cpu_percent() / 100
             user = process.username()
@@ -71,16 +72,15 @@ def rows(found: Iterable[Candidate]) -> list[Row]:
 
 
 def _row(candidate: Candidate, user: str, cpu_ratio: float | None) -> Row:
-    meta = candidate.meta
-    rank, gpus, run = meta.get("rank"), meta.get("gpu_uuids"), meta.get("run")
+    facts = candidate.facts or RingFacts()
     return Row(
         pid=candidate.pid,
         user=user,
-        rank=rank if isinstance(rank, int) else None,
-        gpus=[uuid for uuid in gpus if isinstance(uuid, str)] if isinstance(gpus, list) else [],
+        rank=facts.rank,
+        gpus=list(facts.gpu_uuids),
         cpu_ratio=cpu_ratio,
-        markers=candidate.markers,
-        run=run if isinstance(run, str) else None,
+        markers=candidate.facts is not None,
+        run=facts.run,
         command=candidate.command,
     )
 

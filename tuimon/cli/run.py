@@ -7,8 +7,8 @@ import sys
 from collections.abc import Sequence
 
 from tuimon.cli.options import add_watching, options_of, parser_of, split_command
-from tuimon.launch import resolve
 from tuimon.launch.relay import Relay
+from tuimon.launch.resolve import resolve
 from tuimon.monitor.factory import Options, open_run
 from tuimon.monitor.monitor import Monitor
 from tuimon.text import plain

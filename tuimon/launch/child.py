@@ -90,7 +90,7 @@ class Launched:
             os.close(file)
 
     def poll(self) -> Ended | None:
-        """How it ended; None while it lives."""
+        """How it ended; None while it runs."""
         if self._ended is None:
             code = self._process.poll()
             if code is not None:
@@ -98,7 +98,7 @@ class Launched:
         return self._ended
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait for its end; whether it came."""
+        """Wait for its end; whether it has ended."""
         try:
             self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
@@ -111,13 +111,13 @@ class Launched:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 self._process.send_signal(number)
 
-    def lives(self) -> bool:
+    def is_alive(self) -> bool:
         """Whether it, or another process of the session it was given, is still there."""
-        return self.poll() is None or self._group_lives()
+        return self.poll() is None or self._group_is_alive()
 
     def end_step(self, now_s: float) -> signal.Signals | None:
         """One step of ending the run: SIGINT, SIGTERM, SIGKILL to its group; returns what was sent now."""
-        if not self.lives():
+        if not self.is_alive():
             return None
         return self._ending.step(now_s)
 
@@ -130,7 +130,7 @@ class Launched:
         """Seconds until ``end_step`` sends the next signal; None when it has sent all."""
         return self._ending.next_in_s(now_s)
 
-    def _group_lives(self) -> bool:
+    def _group_is_alive(self) -> bool:
         if self.output is None:
             return False
         try:

@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tuimon.errors import LaunchError
-from tuimon.launch import Launched, look_at, new_run_id, output_path
+from tuimon.launch.attached import attach
+from tuimon.launch.child import Launched, new_run_id
+from tuimon.launch.places import output_path
 from tuimon.monitor.monitor import Monitor
 from tuimon.monitor.versions import version_of
 from tuimon.records import Header, Notice
@@ -75,7 +77,7 @@ def open_run(command: Sequence[str], options: Options) -> Monitor:
 
 def open_attach(pid: int, options: Options) -> Monitor:
     """Monitor a running process. Raises TargetError when that cannot be, LogError when the log cannot be written."""
-    attached = look_at(pid)
+    attached = attach(pid)
     log = LogWriter(options.log) if options.log else None
     table = ProcessTable(pid, attached.run_id)
     return Monitor(

@@ -13,7 +13,8 @@ from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.hysteresis import Change
 from tuimon.diagnosis.verdicts import Verdicts
-from tuimon.launch import Ended, Launched, members
+from tuimon.launch.candidates import processes_of_run
+from tuimon.launch.child import Ended, Launched
 from tuimon.monitor.poller import STOP_TIMEOUT_S, Poller
 from tuimon.records import Cost, Exit, Header, Record
 from tuimon.session.session import Session
@@ -205,7 +206,7 @@ class Monitor:
         launched = self.launched
         if not self._ending or launched is None:
             return False
-        return launched.lives() and launched.next_signal_in_s(now_s) is not None
+        return launched.is_alive() and launched.next_signal_in_s(now_s) is not None
 
     def _record_end(self, now_s: float) -> bool:
         if self.process is None or self.session.exit is not None:
@@ -215,7 +216,7 @@ class Monitor:
             return False
         self._ended_as = ended
         failed = ended.exit_code != 0
-        survivors = members(self.process.run_id) if self.process.run_id else []
+        survivors = processes_of_run(self.process.run_id) if self.process.run_id else []
         self._add_record(
             Exit(
                 t=now_s,

@@ -24,21 +24,24 @@ def is_alive(pid: int, start_ticks: int | None) -> bool:
 
 
 def command_line(pid: int) -> list[str]:
-    """The arguments, 2,000 characters in all; empty for kernel threads, zombies and processes that are gone."""
+    """The arguments; empty for kernel threads, zombies and processes that are gone."""
     try:
-        words = psutil.Process(pid).cmdline()
+        return as_text(psutil.Process(pid).cmdline())
     except psutil.Error:
         return []
-    return shortened(words)
+
+
+def as_text(words: list[str]) -> list[str]:
+    """Arguments as text that can be encoded, without the padding that setproctitle leaves at the end."""
+    last = max((i for i, word in enumerate(words) if word), default=-1)
+    return [os.fsencode(word).decode("utf-8", "replace") for word in words[: last + 1]]
 
 
 def shortened(words: list[str]) -> list[str]:
-    """A command line from psutil as text that can be encoded, without the padding that setproctitle leaves."""
+    """The arguments, cut to 2,000 characters in all."""
     out: list[str] = []
     room = _COMMAND_CHARS
-    last = max((i for i, word in enumerate(words) if word), default=-1)
-    for word in words[: last + 1]:
-        text = os.fsencode(word).decode("utf-8", "replace")
+    for text in words:
         out.append(text[:room])
         room -= len(text)
         if room <= 0:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from tuimon.agent.ring import paths
+from tuimon.agent.ring.reader import RingError, RingReader
+
 
 class RingFacts(NamedTuple):
     """None, or empty, for whatever the process has not said or said in another type."""
@@ -38,6 +41,18 @@ def ring_facts(meta: Mapping[str, object]) -> RingFacts:
         cuda_visible_devices=_text(meta.get("cuda_visible_devices"), empty=True),
         cuda_device_order=_text(meta.get("cuda_device_order")),
     )
+
+
+def read_ring_facts(pid: int, start_ticks: int) -> RingFacts | None:
+    """What a live process says of itself; None without a ring, empty while it writes it."""
+    try:
+        reader = RingReader(paths.ring_path(pid))
+    except (OSError, RingError, ValueError):
+        return None
+    try:
+        return ring_facts(reader.meta()) if reader.start_ticks == start_ticks else None
+    finally:
+        reader.close()
 
 
 def _text(value: object, *, empty: bool = False) -> str | None:

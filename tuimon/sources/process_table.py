@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from tuimon.proc import procfs
-from tuimon.proc.processes import is_alive
 from tuimon.proc.ring_facts import RingFacts
 from tuimon.records import ProcessRole
 
@@ -53,10 +52,6 @@ class ProcessTable:
     def start_ticks(self, pid: int) -> int | None:
         """Start time of one of the run's processes; with the pid, its identity. None when it is not of the run."""
         return self._start_ticks.get(pid)
-
-    def is_alive(self, pid: int, start_ticks: int | None) -> bool:
-        """Whether that very process, not a later one of the same pid, exists now and is no zombie."""
-        return is_alive(pid, start_ticks)
 
     def trainers(self) -> frozenset[int]:
         """The live processes whose ring showed backwards or updates."""

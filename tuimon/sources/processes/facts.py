@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import psutil
 
-from tuimon.proc.processes import command_line, environment
+from tuimon.proc.processes import command_line, environment, shortened
 from tuimon.proc.pythons import is_python
 
 
@@ -41,7 +41,9 @@ def read_facts(pid: int, name: str) -> ProcessFacts | None:
         ppid = psutil.Process(pid).ppid()
     except psutil.NoSuchProcess:
         return None
-    return ProcessFacts(pid, ppid, name, tuple(command_line(pid)), is_python(pid), _variables(environment(pid)))
+    return ProcessFacts(
+        pid, ppid, name, tuple(shortened(command_line(pid))), is_python(pid), _variables(environment(pid))
+    )
 
 
 def _variables(environ: dict[str, str]) -> Variables | None:

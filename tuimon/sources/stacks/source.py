@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from tuimon.proc.processes import start_unix_s
+from tuimon.proc.processes import is_alive, start_unix_s
 from tuimon.proc.pythons import is_python
 from tuimon.records import Frames, Record, Stacks
 from tuimon.sources.process_table import ProcessTable
@@ -144,7 +144,7 @@ class StackSource:
         return new
 
     def _failed_window(self, ended: pyspy.Ended, key: ProcessKey, now_s: float) -> Iterable[Record]:
-        if not self._table.is_alive(*key):
+        if not is_alive(*key):
             self._failures.clear(key)
             return
         if not ended.interrupted:  # a py-spy that our SIGINT came too early for needs a longer window, not a short one

@@ -1,0 +1,70 @@
+"""The processes of this machine that one may want to attach to, and those that remain of a run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import psutil
+
+from tuimon.proc import procfs
+from tuimon.proc.processes import command_line
+from tuimon.proc.ring_facts import RingFacts, read_ring_facts
+
+
+class Candidate(NamedTuple):
+    """A process that one may want to attach to."""
+
+    pid: int
+    ppid: int
+    start_ticks: int
+    command: list[str]
+    facts: RingFacts | None  # None: it has no ring
+
+
+def find_candidates() -> list[Candidate]:
+    """This user's processes that have torch loaded or a live ring, without their workers, oldest first."""
+    own, user = os.getpid(), os.getuid()
+    listed = [_candidate(process, user) for process in psutil.process_iter() if process.pid != own]
+    found = [candidate for candidate in listed if candidate is not None]
+    found.sort(key=lambda candidate: (candidate.start_ticks, candidate.pid))
+    commands = {candidate.pid: candidate.command for candidate in found}
+    return [candidate for candidate in found if not _is_worker(candidate, commands)]
+
+
+def _candidate(process: psutil.Process, user: int) -> Candidate | None:
+    pid = process.pid
+    try:
+        if process.uids().effective != user:
+            return None
+        ticks = procfs.start_ticks(pid)
+        facts = None if ticks is None else read_ring_facts(pid, ticks)
+        if ticks is None or (facts is None and not has_torch(pid)):
+            return None
+        return Candidate(pid, process.ppid(), ticks, command_line(pid), facts)
+    except psutil.NoSuchProcess:
+        return None
+
+
+def has_torch(pid: int) -> bool:
+    """Whether a process has torch's libraries loaded; False when that cannot be known."""
+    return b"/libtorch" in procfs.read_maps(pid)
+
+
+def _is_worker(candidate: Candidate, commands: Mapping[int, list[str]]) -> bool:
+    """Whether it is a DataLoader worker or the like: forked from a candidate, or spawned by its multiprocessing."""
+    spawned = any("multiprocessing" in word for word in candidate.command)
+    return candidate.ppid in commands and (spawned or commands[candidate.ppid] == candidate.command)
+
+
+def processes_of_run(run_id: str) -> list[int]:
+    """The live processes of a run, lowest pid first, by what it left in their environment."""
+    return [process.pid for process in psutil.process_iter() if _run_of(process) == run_id]
+
+
+def _run_of(process: psutil.Process) -> str | None:
+    try:
+        return process.environ().get("TUIMON_RUN")
+    except psutil.Error:
+        return None
