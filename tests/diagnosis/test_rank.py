@@ -1,4 +1,4 @@
-"""Which finding comes first, and which are told by another: on literal findings."""
+"""Which finding comes first, and which are part of another: on literal findings."""
 
 import pytest
 
@@ -70,3 +70,7 @@ def test_waiting_for_a_late_rank_is_no_communication():
 
 def test_a_hang_is_all_there_is_to_say():
     assert order(finding("hang", "critical"), finding("input_bound", "critical", 0.9)) == ["hang"]
+
+
+def test_nothing_merged_is_nothing():
+    assert merged([]) == []

@@ -4,7 +4,6 @@ import pytest
 
 from tests.session.records import header, process, steps, threads
 from tuimon.diagnosis import diagnose
-from tuimon.diagnosis.rank import merged
 from tuimon.session.session import Session
 
 PHASES = {"forward": 40, "backward": 50, "optimizer": 10}
@@ -73,10 +72,6 @@ def test_too_many_workers_are_told_with_the_data_they_bring_late():
     assert "cpu_oversubscribed" not in found
     assert found["input_bound"].evidence["cores_waited_for"] == pytest.approx(2.2)
     assert "use fewer workers: 1 on 2 cores" in found["input_bound"].action
-
-
-def test_folding_nothing_is_nothing():
-    assert merged([]) == []
 
 
 def test_an_update_that_is_slow_for_want_of_cores_is_not_blamed():

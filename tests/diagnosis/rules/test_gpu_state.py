@@ -6,7 +6,7 @@ import pytest
 from tests.diagnosis.gpu import PID, USUAL, findings, gpu, session_of
 from tests.gpu_simulator.sessions import UUID
 from tests.session.records import process
-from tuimon.diagnosis import diagnose, unjudged
+from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.records import Throttle, TorchMemory
 
@@ -135,13 +135,6 @@ def test_a_full_one_or_an_unknown_one_is_not_told(figures):
 def test_what_explains_an_idle_gpu_better_is_told_instead():
     assert "small_batch" not in findings("launch_bound", *USUAL, util=0.3, **SMALL)
     assert "small_batch" not in findings("data_starved", *USUAL, util=0.3, **SMALL)
-
-
-def test_what_a_gpu_does_not_tell_is_said():
-    reasons = dict(unjudged(session_of("gpu_bound", *USUAL, util=0.9)))
-    assert "GPM" in reasons["low_precision_unused"]
-    assert not {"throttled", "small_batch", "launch_bound"} & reasons.keys()
-    assert "no figures of the GPU" in dict(unjudged(session_of("gpu_bound", *USUAL)))["throttled"]
 
 
 def test_each_rank_is_judged_by_its_own_gpu():

@@ -1,10 +1,13 @@
-"""Optimizer, evaluation and ranks on literal sessions."""
+"""Side work, evaluation, the optimizer and models on the CPU on literal sessions."""
 
 import pytest
 
-from tests.session.records import frames, header, process, stacks, steps
-from tuimon.diagnosis import diagnose, unjudged
-from tuimon.records import Notice
+from tests.diagnosis import gpu
+from tests.diagnosis.cpu import HEALTHY, SIDE, run
+from tests.diagnosis.gpu import PID, SAVE, USUAL, findings, gpu_time
+from tests.session.records import frames, header, process, stacks, steps, threads
+from tuimon.diagnosis import diagnose
+from tuimon.records import Gpu
 from tuimon.session.session import Session
 
 LINES = frames(
@@ -56,48 +59,6 @@ def test_evaluation_is_found_in_the_function_that_training_never_passes():
     assert finding.estimated_speedup == pytest.approx(2.5)
 
 
-def ranks(late_phases, other_phases):
-    session = session_of()
-    for pid, rank, phases in ((100, 0, other_phases), (101, 1, late_phases)):
-        session.add(process(pid, rank=rank, world_size=2))
-        for t in range(1, 9):
-            session.add(steps(t, phases, pid=pid, first_index=10 * t))
-    session.add(stacks(8, ([1, 2], 20), ([8, 7], 60), pid=101))
-    return found(session)
-
-
-def test_the_rank_that_waits_least_in_backward_is_the_culprit():
-    late, other = {"forward": 60, "backward": 40}, {"forward": 20, "backward": 80}
-    finding = ranks(late, other)["straggler_rank"]
-    assert (finding.severity, finding.evidence["rank"], finding.where[0].line) == ("critical", 1, 11)
-    assert finding.share_of_step == pytest.approx(0.4)
-    assert finding.headline == (
-        "rank 0 waits 40 % of every step for rank 1, 40 ms longer in forward at main() train.py:11"
-    )
-
-
-def test_a_short_backward_without_anything_longer_is_no_straggler():
-    assert "straggler_rank" not in ranks({"forward": 20, "backward": 50}, {"forward": 20, "backward": 80})
-
-
-def test_even_ranks_have_no_straggler():
-    even = {"forward": 50, "backward": 50}
-    assert "straggler_rank" not in ranks(even, even)
-
-
-def test_what_could_not_be_judged_is_told_with_its_reason():
-    session = session_of(Notice(t=0, pid=0, source="stacks", level="warning", message="ptrace is denied"))
-    reasons = dict(unjudged(session))
-    assert reasons["input_bound"] == "no step has ended yet"
-    assert reasons["places"] == "no stack samples: ptrace is denied"
-    assert "schedstat" in reasons["cpu_oversubscribed"]
-    assert "launch_bound" not in reasons  # no GPU: nothing to judge
-
-
-def test_nothing_is_judged_without_a_training():
-    assert [rule for rule, _ in unjudged(Session())] == ["all"]
-
-
 def test_side_work_in_the_model_is_told_at_the_line_that_calls_it():
     lines = frames(
         ("train.py", 60, "check", "model(probe)", True),
@@ -128,3 +89,58 @@ def test_a_little_evaluation_that_no_marker_tells_is_no_side_work(works_on, told
     other = next(row for row in session.phases(100).rows if row.name == "other")
     assert other.estimated and 0.10 < other.share < 0.20
     assert ("side_work" in found(session)) == told
+
+
+def test_side_work_names_its_line():
+    backward = frames(
+        ("train.py", 48, "main", "", True), ("/opt/tuimon/agent/hooks.py", 9, "tuimon_backward"), first=50
+    )
+    first, *_ = run(SIDE, backward, stacks(12, ([50, 51], 40), ([5], 30)))
+    assert (first.rule, first.where[0].line) == ("side_work", 50)
+    assert first.estimated_speedup == pytest.approx(1 / 0.75)
+
+
+def test_a_healthy_cpu_training_is_only_told_so():
+    (only,) = run(HEALTHY, threads(12, (100, "python", 1.0, "running"), cpu_ratio=1.9))
+    assert (only.rule, only.severity) == ("compute_bound_cpu", "info")
+    assert "1.9 of 2 cores" in only.headline
+
+
+def test_nothing_is_said_of_the_cpu_when_a_gpu_computes():
+    gpu = Gpu(t=1, pid=0, index=0, uuid="GPU-a", name="A", pids=[100])
+    assert run(HEALTHY, gpu) == []
+
+
+def test_a_gpu_that_stands_idle_beside_a_cpu_training_is_named():
+    (only,) = run(HEALTHY, Gpu(t=1, pid=0, index=0, uuid="GPU-a", name="A GPU", pids=[]))
+    assert only.rule == "compute_bound_cpu"
+    assert "GPU 0 of this machine (A GPU) is not used" in only.action
+
+
+def test_side_work_counts_as_far_as_the_gpu_idles():
+    side = {"data": 5, "forward": 10, "backward": 20, "optimizer": 5, "other": 60}
+    saving = ([SAVE], 60)
+    leads = dict.fromkeys(("backward begin", "backward end", "optimizer end"), (9000.0, 0.0))
+
+    def found(other):
+        on_gpu = {"forward": (40, 0, 0), "backward": (50, 0, 0), "other": other}
+        more = [r for t in range(5000, 5008) for r in (steps(t, side), gpu_time(t, on_gpu, leads))]
+        return findings("gpu_bound", saving, *USUAL, more=more)
+
+    assert "side_work" not in found((10, 0, 0))
+    idles = found((60, 0, 60))["side_work"]
+    assert idles.share_of_step == pytest.approx(0.4)
+    assert idles.headline.startswith("40 % of every step the GPU waits for side work outside the model: main()")
+    assert idles.estimated_speedup is None  # how much of that it idles is not certain
+    assert idles.evidence["gpu_idle_at_most"] == pytest.approx(0.4)
+
+
+def test_what_the_cpu_waits_for_is_not_judged_before_the_gpu_has_told():
+    def early(first_s):
+        session = gpu.session_of("gpu_bound", ([SAVE], 60), *USUAL)
+        session._gpu_time._stats.clear()
+        session.step_stats(PID).first_step_s = session.now_s - first_s
+        return {finding.rule for finding in diagnose(session)}
+
+    assert "side_work" not in early(3.0)
+    assert "side_work" in early(20.0)

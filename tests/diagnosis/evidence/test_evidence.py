@@ -55,3 +55,7 @@ def test_evidence_refuses_to_mix_two_moments():
     assert evidence.phase("data").share == pytest.approx(0.62)  # read before
     with pytest.raises(RuntimeError, match="out of date"):
         _ = evidence.samples
+
+
+def test_nothing_is_found_in_nothing():
+    assert diagnose(Session()) == []

@@ -1,45 +1,14 @@
-"""Rules on literal sessions: the finding appears with its cause and place, and abstains where it should."""
+"""The input rule on literal sessions: the finding appears with its cause and place, and abstains where it should."""
 
 import pytest
 
-from tests.session.records import frames, header, process, stacks, steps, threads
+from tests.diagnosis.cpu import STARVED, run, workers
+from tests.diagnosis.gpu import FETCH, IN_FETCH, USUAL, findings, gpu_time, session_of
+from tests.session.records import frames, process, stacks, steps, threads
 from tuimon.diagnosis import diagnose
-from tuimon.records import Gpu, Loader, LoaderFacts, LoaderWorker, Notice, StackCount, Stacks
-from tuimon.session.session import Session
+from tuimon.records import Loader, LoaderFacts, LoaderWorker, StackCount, Stacks
 
-NO_GPU = Notice(t=0, pid=0, source="gpu", level="info", message="no driver")
-STARVED = {"data": 62, "forward": 11, "backward": 16, "optimizer": 6, "other": 5}
-HEALTHY = {"data": 1, "forward": 40, "backward": 45, "optimizer": 10, "other": 4}
-SIDE = {"data": 1, "forward": 30, "backward": 35, "optimizer": 9, "other": 25}
-
-AUGMENT = frames(
-    ("/lib/site-packages/torch/utils/data/_utils/worker.py", 300, "_worker_loop"),
-    ("data.py", 31, "augment", "out = cv(img)", True),
-    ("data.py", 33, "augment", "out = flip(out)", True),
-    ("train.py", 44, "main", "for x, y in loader:", True),
-    ("/opt/tuimon/agent/hooks.py", 7, "tuimon_fetch"),
-    ("train.py", 50, "main", "torch.save(model, path)", True),
-    ("/lib/site-packages/torch/utils/data/_utils/collate.py", 12, "default_collate"),
-    ("data.py", 60, "my_collate", "return pad(batch)", True),
-)
-
-
-def run(phases, *more, cpu_count=2, windows=12):
-    session = Session()
-    for record in (header(cpu_count=cpu_count), process(), NO_GPU, AUGMENT):
-        session.add(record)
-    for t in range(1, windows + 1):
-        session.add(steps(t, phases, first_index=10 * (t - 1)))
-    for record in more:
-        session.add(record)
-    return diagnose(session)
-
-
-def workers(number, cpu_ratio, *counted, state="running"):
-    for pid in range(201, 201 + number):
-        yield process(pid, "worker", ppid=100)
-        yield threads(12, (pid, "pt_data_worker", cpu_ratio, state), pid=pid, cpu_ratio=cpu_ratio)
-        yield stacks(12, *counted, pid=pid)
+FETCHING = ([FETCH, IN_FETCH], 300)
 
 
 def test_saturated_workers_without_a_free_core_need_a_cheaper_item():
@@ -96,57 +65,6 @@ def test_a_loader_is_not_promised_more_than_the_overlap_gives():
     first, *_ = run({"data": 90, "forward": 10}, cpu_count=2)
     assert first.cause == "no_workers"
     assert first.estimated_speedup == pytest.approx(1 / 0.9)
-
-
-def test_side_work_names_its_line():
-    backward = frames(
-        ("train.py", 48, "main", "", True), ("/opt/tuimon/agent/hooks.py", 9, "tuimon_backward"), first=50
-    )
-    first, *_ = run(SIDE, backward, stacks(12, ([50, 51], 40), ([5], 30)))
-    assert (first.rule, first.where[0].line) == ("side_work", 50)
-    assert first.estimated_speedup == pytest.approx(1 / 0.75)
-
-
-def test_a_healthy_cpu_training_is_only_told_so():
-    (only,) = run(HEALTHY, threads(12, (100, "python", 1.0, "running"), cpu_ratio=1.9))
-    assert (only.rule, only.severity) == ("compute_bound_cpu", "info")
-    assert "1.9 of 2 cores" in only.headline
-
-
-def test_nothing_is_said_of_the_cpu_when_a_gpu_computes():
-    gpu = Gpu(t=1, pid=0, index=0, uuid="GPU-a", name="A", pids=[100])
-    assert run(HEALTHY, gpu) == []
-
-
-def test_a_gpu_that_stands_idle_beside_a_cpu_training_is_named():
-    (only,) = run(HEALTHY, Gpu(t=1, pid=0, index=0, uuid="GPU-a", name="A GPU", pids=[]))
-    assert only.rule == "compute_bound_cpu"
-    assert "GPU 0 of this machine (A GPU) is not used" in only.action
-
-
-def test_nothing_is_judged_during_warmup():
-    session = Session()
-    session.add(header())
-    session.add(steps(1, {}, count=0))
-    assert [f.rule for f in diagnose(session)] == ["warmup"]
-    session.add(steps(2, {"data": 9000, "forward": 1}, count=1))
-    assert [f.rule for f in diagnose(session)] == ["warmup"]
-    for t in range(3, 20):
-        session.add(steps(t, STARVED, first_index=10 * t))
-    assert diagnose(session)[0].rule == "input_bound"
-
-
-def test_a_slow_first_step_is_warmup_for_a_while():
-    session = Session()
-    session.add(header())
-    session.add(steps(1, {"data": 9000, "forward": 1}, count=1))
-    session.add(steps(2, HEALTHY, first_index=1))
-    (only,) = diagnose(session)
-    assert "times the median" in only.headline
-
-
-def test_nothing_is_found_in_nothing():
-    assert diagnose(Session()) == []
 
 
 def test_too_few_samples_make_no_verdict():
@@ -289,3 +207,22 @@ def test_workers_that_are_started_for_every_epoch():
 def test_starts_that_are_little_or_the_first_or_of_persistent_workers(record):
     first, *_ = run(STARVED, record, *workers(2, 0.99, ([0, 1], 40)))
     assert first.rule == "input_bound" and "starting workers" not in first.headline
+
+
+def test_a_wait_for_data_counts_as_far_as_the_gpu_idles():
+    found = findings("data_starved", FETCHING, *USUAL)
+    first = next(iter(found.values()))
+    assert (first.rule, first.where[0].line) == ("input_bound", 40)
+    assert first.share_of_step == pytest.approx(0.65, abs=0.03)  # 97 % of the CPU's time
+    assert " % of every step the GPU waits for data: main()" in first.headline
+
+
+def test_a_wait_for_data_that_launches_cover_is_none():
+    """The same fetches; the GPU has enough to do meanwhile."""
+    waiting = {"data": 60, "forward": 10, "backward": 20, "optimizer": 10}
+    covered = {"data": (0, 0, 0), "forward": (30, 0, 0), "backward": (60, 0, 0), "optimizer": (10, 0, 0)}
+    leads = dict.fromkeys(("fetch end", "backward begin", "backward end", "optimizer end"), (9000.0, 0.0))
+    more = [record for t in range(5000, 5008) for record in (steps(t, waiting), gpu_time(t, covered, leads))]
+    found = {f.rule: f for f in diagnose(session_of("gpu_bound", more=more))}
+    assert "input_bound" not in found
+    assert "compute_bound" in found

@@ -1,0 +1,44 @@
+"""CPU trainings for rules: a literal run with a data loader."""
+
+from __future__ import annotations
+
+from tests.session.records import frames, header, process, stacks, steps, threads
+from tuimon.diagnosis import diagnose
+from tuimon.records import Notice
+from tuimon.session.session import Session
+
+NO_GPU = Notice(t=0, pid=0, source="gpu", level="info", message="no driver")
+STARVED = {"data": 62, "forward": 11, "backward": 16, "optimizer": 6, "other": 5}
+HEALTHY = {"data": 1, "forward": 40, "backward": 45, "optimizer": 10, "other": 4}
+SIDE = {"data": 1, "forward": 30, "backward": 35, "optimizer": 9, "other": 25}
+
+AUGMENT = frames(
+    ("/lib/site-packages/torch/utils/data/_utils/worker.py", 300, "_worker_loop"),
+    ("data.py", 31, "augment", "out = cv(img)", True),
+    ("data.py", 33, "augment", "out = flip(out)", True),
+    ("train.py", 44, "main", "for x, y in loader:", True),
+    ("/opt/tuimon/agent/hooks.py", 7, "tuimon_fetch"),
+    ("train.py", 50, "main", "torch.save(model, path)", True),
+    ("/lib/site-packages/torch/utils/data/_utils/collate.py", 12, "default_collate"),
+    ("data.py", 60, "my_collate", "return pad(batch)", True),
+)
+
+
+def run(phases, *more, cpu_count=2, windows=12):
+    """What is found in windows of these phases (ms per step), with more records."""
+    session = Session()
+    for record in (header(cpu_count=cpu_count), process(), NO_GPU, AUGMENT):
+        session.add(record)
+    for t in range(1, windows + 1):
+        session.add(steps(t, phases, first_index=10 * (t - 1)))
+    for record in more:
+        session.add(record)
+    return diagnose(session)
+
+
+def workers(number, cpu_ratio, *counted, state="running"):
+    """Records of the trainer's DataLoader workers."""
+    for pid in range(201, 201 + number):
+        yield process(pid, "worker", ppid=100)
+        yield threads(12, (pid, "pt_data_worker", cpu_ratio, state), pid=pid, cpu_ratio=cpu_ratio)
+        yield stacks(12, *counted, pid=pid)

@@ -1,0 +1,84 @@
+"""Waiting for the GPU: rules on simulated GPU trainings."""
+
+import pytest
+
+from tests.diagnosis.gpu import (
+    BACKWARD,
+    FLOAT,
+    FORWARD,
+    IN_BACKWARD,
+    ITEM,
+    MODULE,
+    SCALER,
+    STEP,
+    USUAL,
+    findings,
+)
+from tuimon.diagnosis.evidence.lines import HotFunction
+from tuimon.diagnosis.rules.gpu_sync import _advice
+from tuimon.records import Place
+
+
+def test_an_item_that_lets_the_gpu_run_dry():
+    found = findings("sync_item", *USUAL, ([ITEM], 60), cpu=0.99)
+    first = next(iter(found.values()))
+    assert (first.rule, first.severity, first.where[0].line) == ("sync_point", "warning", 45)
+    low, high = first.estimated_speedup, first.evidence["speedup_at_most"]
+    assert 1.0 < low <= high < 1.1  # what the GPU idles, though the CPU waits there for 43 % of the time
+    assert not {"compute_bound", "spin_wait"} & found.keys()
+
+
+@pytest.mark.parametrize("line", [FLOAT, ITEM])
+def test_values_asked_for_in_other_words(line):
+    assert findings("sync_item", *USUAL, ([line], 60))["sync_point"].where[0].line == {FLOAT: 46, ITEM: 45}[line]
+
+
+def test_the_scalers_own_synchronisation_is_at_the_line_that_steps():
+    assert findings("sync_item", *USUAL, ([STEP, SCALER], 60))["sync_point"].where[0].line == 44
+
+
+def test_an_item_costs_nothing_where_the_gpu_is_the_bottleneck():
+    found = findings("gpu_bound", ([ITEM], 90), *USUAL[:2], util=0.99, cpu=0.98)
+    assert found["sync_point"].severity == "benign"
+    assert found["sync_point"].headline == (
+        "main() train.py:45 costs nothing here: it waits for the GPU, which is the bottleneck anyway"
+    )
+    assert found["spin_wait"].headline.startswith("98 % CPU at main() train.py:45 is CUDA polling")
+
+
+def test_a_loop_without_synchronisation_has_none():
+    assert "sync_point" not in findings("sync_item", *USUAL)
+    assert "sync_point" not in findings("sync_item")
+
+
+def test_full_cpu_in_backward_is_harmless_on_a_busy_gpu():
+    found = findings("queue_full", ([BACKWARD, IN_BACKWARD], 90), *USUAL, util=0.99, cpu=0.4, autograd=0.6)
+    assert "in backward() (its own thread)" in found["spin_wait"].headline
+    assert found["spin_wait"].severity == "benign"
+
+
+@pytest.mark.parametrize("cpu", [None, 0.5])
+def test_no_spinning_without_a_busy_thread(cpu):
+    assert "spin_wait" not in findings("queue_full", *USUAL, util=0.99, cpu=cpu)
+
+
+def test_a_busy_thread_beside_an_idle_gpu_is_not_called_harmless():
+    assert "spin_wait" not in findings("launch_bound", *USUAL, util=0.3, cpu=1.0)
+
+
+@pytest.mark.parametrize("stack", [[FORWARD, MODULE], [STEP]])
+def test_launching_is_no_waiting(stack):
+    assert "sync_point" not in findings("sync_item", (stack, 90))
+
+
+@pytest.mark.parametrize(
+    ("source", "advice"),
+    [
+        ("torch.cuda.synchronize()", "leave out torch.cuda.synchronize()"),
+        ("scaler.step(optimizer)", "bfloat16 needs no scaler"),
+        ("boxes = scores.nonzero()", "torch.where"),
+        ("total += loss.item()", "loss.detach()"),
+    ],
+)
+def test_the_advice_fits_the_line(source, advice):
+    assert advice in _advice(HotFunction(Place("train.py", 9, "main", source), 1.0, 10), by_transfer=False)

@@ -1,0 +1,49 @@
+"""What could not be judged, and why."""
+
+from tests.diagnosis.gpu import USUAL, session_of
+from tests.session.records import header, process
+from tuimon.diagnosis import diagnose, unjudged
+from tuimon.records import Notice
+from tuimon.session.session import Session
+
+
+def test_what_could_not_be_judged_is_told_with_its_reason():
+    session = Session()
+    for record in (
+        header(),
+        process(),
+        Notice(t=0, pid=0, source="stacks", level="warning", message="ptrace is denied"),
+    ):
+        session.add(record)
+    reasons = dict(unjudged(session))
+    assert reasons["input_bound"] == "no step has ended yet"
+    assert reasons["places"] == "no stack samples: ptrace is denied"
+    assert "schedstat" in reasons["cpu_oversubscribed"]
+    assert "launch_bound" not in reasons  # no GPU: nothing to judge
+
+
+def test_nothing_is_judged_without_a_training():
+    assert [rule for rule, _ in unjudged(Session())] == ["all"]
+
+
+def test_without_gpu_events_all_abstain_and_say_so():
+    session = session_of("gpu_bound", more=[process(markers=False, gpu_uuids=["GPU-x"])])
+    session._gpu_time._stats.clear()
+    rules = {finding.rule for finding in diagnose(session)}
+    events = {"launch_bound", "sync_point", "transfer_bound", "queue_full", "spin_wait", "compute_bound"}
+    assert not rules & events
+    reasons = dict(unjudged(session))
+    assert {reasons[rule] for rule in events} == {"no GPU events: attached without markers"}
+
+
+def test_few_samples_are_told_as_the_reason():
+    reasons = dict(unjudged(session_of("gpu_bound")))
+    assert "too few stack samples" in reasons["sync_point"]
+    assert "launch_bound" not in reasons
+
+
+def test_what_a_gpu_does_not_tell_is_said():
+    reasons = dict(unjudged(session_of("gpu_bound", *USUAL, util=0.9)))
+    assert "GPM" in reasons["low_precision_unused"]
+    assert not {"throttled", "small_batch", "launch_bound"} & reasons.keys()
+    assert "no figures of the GPU" in dict(unjudged(session_of("gpu_bound", *USUAL)))["throttled"]
