@@ -1,4 +1,4 @@
-"""Pictures of the app, made by the app: for the README."""
+"""Screenshots of the app, made by the app: for the README."""
 
 from __future__ import annotations
 

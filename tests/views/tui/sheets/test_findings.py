@@ -3,7 +3,9 @@
 import pytest
 
 from tests.views import streams
-from tests.views.tui.test_app import running
+from tests.views.streams import INPUT_BOUND
+from tests.views.tui.running_app import running
+from tests.views.tui.texts import texts
 from tuimon.diagnosis import Unjudged
 from tuimon.diagnosis.hysteresis import Change
 from tuimon.views.evidence_text import evidence_text
@@ -21,17 +23,13 @@ MISSING = (
 )
 
 
-def drawn(lines):
-    return [text_of(row).rstrip() for row in lines]
-
-
 def test_what_changed_the_latest_first():
-    assert drawn(changes_lines(CHANGES, 2.0, 80)) == [
+    assert texts(changes_lines(CHANGES, 2.0, 80)) == [
         "What changed, the latest first",
         " 1m39s                 compute-bound → nothing found",
         " 1m00s   step 1 200    input-bound (no workers) → compute-bound",
     ]
-    assert drawn(changes_lines(CHANGES, 2.0, 50))[-2:] == [
+    assert texts(changes_lines(CHANGES, 2.0, 50))[-2:] == [
         " 1m00s   step 1 200    input-bound (no workers) →",
         "                       compute-bound",
     ]
@@ -40,12 +38,12 @@ def test_what_changed_the_latest_first():
 
 def test_many_changes_are_cut_to_the_latest():
     many = [Change(float(t), t, "input_bound", "side_work") for t in range(100)]
-    rows = drawn(changes_lines(many, 0.0, 80))
+    rows = texts(changes_lines(many, 0.0, 80))
     assert len(rows) == 21 and "step 99" in rows[1]
 
 
 def test_what_could_not_be_judged_by_its_reason():
-    assert drawn(unjudged_lines(MISSING, 80)) == [
+    assert texts(unjudged_lines(MISSING, 80)) == [
         "Could not be judged",
         " no GPU events are recorded",
         "   launch-bound, sync-point",
@@ -65,7 +63,7 @@ def test_verdicts_in_words(name, text):
 
 def test_the_code_around_the_place_takes_the_place_of_its_line():
     code = [(29, "def augment(img):"), (30, "    x = 1"), (31, "    out = cv(img, kernel)"), (40, "far")]
-    rows = drawn(findings_lines([streams.INPUT_BOUND], 80, lambda _: code))
+    rows = texts(findings_lines([streams.INPUT_BOUND], 80, lambda _: code))
     at = next(y for y, row in enumerate(rows) if row.startswith(" where"))
     assert [row.strip() for row in rows[at + 1 : at + 4]] == [
         "29 │ def augment(img):",
@@ -135,3 +133,13 @@ async def test_the_sheet_has_it_all_in_order(keys):
         assert monitor.closeup.asked == [("/home/me/project/transforms.py", 31)]
         await pilot.press("escape")
         assert len(app.screen_stack) == 1
+
+
+def test_the_list_of_findings_shows_all_there_is():
+    rows = "\n".join(texts(findings_lines([INPUT_BOUND, streams.SIDE_WORK], 100)))
+    for part in ("INPUT-BOUND", "workers saturated",
+                  "~2.1×", "62 %", "transforms.py:31  augment()", "out = cv(img",
+                 "data per step       41.5 ms", "worker CPU          100 %", "hot share           –",
+                 "SIDE-WORK"):  # fmt: skip
+        assert part in rows
+    assert texts(findings_lines([], 80)) == ["No rule has found anything so far."]

@@ -1,6 +1,6 @@
-"""Make docs/tuimon.svg: the app's own picture of demo/slow_loader.py, which runs for a while to that end.
+"""Make docs/tuimon.svg: a screenshot of the app while it watches demo/slow_loader.py.
 
-.venv/bin/python docs/make_picture.py
+.venv/bin/python docs/make_screenshot.py
 """
 
 from __future__ import annotations
@@ -14,15 +14,17 @@ from tuimon.monitor.factory import Options, open_run
 from tuimon.views.tui.screenshot import screenshot
 
 ROOT = Path(__file__).resolve().parent.parent
-#: what a tick of the app does, as often as the app does it
+#: As often as the app ticks.
 TICK_S = 0.5
 
 
 def main() -> int:
-    """Watch the demo, take the picture, end the demo."""
+    """Watch the demo, save the screenshot, end the demo."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("output", nargs="?", default=str(ROOT / "docs" / "tuimon.svg"), help="default: %(default)s")
-    parser.add_argument("--after", type=float, default=40.0, help="seconds to watch before it (default %(default)s)")
+    parser.add_argument(
+        "--after", type=float, default=40.0, help="seconds to watch before the screenshot (default %(default)s)"
+    )
     parser.add_argument("--size", default="120x40", help="columns x rows (default %(default)s)")
     parser.add_argument("--theme", choices=["dark", "light"], default="dark")
     args = parser.parse_args()

@@ -1,0 +1,77 @@
+"""The Phases pane: rows, ranges, notes."""
+
+import pytest
+
+from tests.views.tui.texts import texts
+from tuimon.session.rows import PhaseRow, PhaseTable, RangeRow, StepSummary
+from tuimon.views.tui.drawing.lines import cells
+from tuimon.views.tui.panes.phases_pane import PhasesState, phases_lines
+
+STEPS = StepSummary(1000, 14.9, 67.0, 81.0, "data", 0.01, 0)
+
+
+TABLE = PhaseTable(1, 30.0, 450, False, (
+    PhaseRow("data", 0.62, 41.5), PhaseRow("forward", 0.11, 7.1), PhaseRow("backward", 0.16, 10.4),
+    PhaseRow("optimizer", 0.06, 3.9), PhaseRow("other", 0.05, 3.2)))  # fmt: skip
+
+
+PICTURE = PhasesState(TABLE, STEPS, ((41.5, 7.1, 10.4, 3.9, 3.2, 0.0),) * 5, 1, 1.0, (), ())
+
+
+def test_phase_rows_line_up():
+    rows = texts(phases_lines(PICTURE, 56, 12))
+    assert rows[:5] == [
+        "data      █████████████████▍              41.5 ms   62 %",
+        "forward   ███▏                             7.1 ms   11 %",
+        "backward  ████▌                           10.4 ms   16 %",
+        "optimizer █▋                               3.9 ms    6 %",
+        "other     █▍                               3.2 ms    5 %",
+    ]
+    assert rows[6] == "step time · last 5.0s                          0 – 80 ms"
+
+
+def test_estimates_carry_a_tilde_and_their_error():
+    rows = (PhaseRow("data", 0.6, 40.0, estimated=True, error=0.05), PhaseRow("forward", 0.4, None, estimated=True))
+    drawn = texts(phases_lines(PICTURE._replace(table=TABLE._replace(rows=rows), history=()), 70, 6))
+    assert drawn[0].endswith("~40.0 ms  ~60 % ±5 %")
+    assert drawn[1].endswith(" –  ~40 %") and drawn[1].index("%") == drawn[0].index("%")
+
+
+def test_ranges_stand_under_their_phase_and_the_deepest_give_way():
+    ranges = (RangeRow("batch", "batch", 0, "data", 1.0, 60.0, 0.9),
+              RangeRow("batch/augment", "augment", 1, "data", 2.0, 31.0, 0.46),
+              RangeRow("conv", "conv", 0, "forward", 1.0, 5.0, 0.07))  # fmt: skip
+    state = PICTURE._replace(table=TABLE._replace(ranges=ranges), history=())
+    names = [row.strip().split("  ")[0] for row in texts(phases_lines(state, 60, 20))]
+    assert [name.split(" █")[0] for name in names[:8]] == [
+        "data",
+        "└ batch",
+        "└ augment ×2",
+        "forward",
+        "└ conv",
+        "backward",
+        "optimizer",
+        "other",
+    ]
+    names = [row.strip().split("  ")[0] for row in texts(phases_lines(state, 60, 8))]
+    assert [name.split(" █")[0] for name in names[:7]] == [
+        "data",
+        "└ batch",
+        "forward",
+        "└ conv",
+        "backward",
+        "optimizer",
+        "other",
+    ]
+
+
+def test_notes_stay_at_the_bottom():
+    assert texts(phases_lines(PICTURE._replace(notes=("12 markers lost",)), 56, 10))[-1] == "12 markers lost"
+
+
+@pytest.mark.parametrize("width", [20, 36, 56, 100])
+@pytest.mark.parametrize("height", [1, 4, 6, 9, 20, 40])
+def test_phases_fit_their_pane(width, height):
+    lines = phases_lines(PICTURE._replace(notes=("a note that is quite long " * 3,)), width, height)
+    assert len(lines) <= height
+    assert all(cells(row) <= max(width, 29) for row in lines)

@@ -1,0 +1,59 @@
+"""The threads table: filter, and threads by process."""
+
+from tests.session.records import process, threads
+from tests.session.samples.profiles import MAIN
+from tests.views import streams
+from tests.views.tui.profile.playback import play
+from tests.views.tui.running_app import running, text
+from tuimon.views.tui.panes.thread_list import matches
+from tuimon.views.tui.sheets.thread import ThreadSheet
+
+
+def test_filter_looks_everywhere():
+    (row, *_) = streams.input_bound(3).session.threads()
+    assert all(matches(row, text) for text in ("MAIN", "4242", "loader", "train.py:44", "waiting", ""))
+    assert not matches(row, "worker")
+
+
+async def test_threads_by_process():
+    async with running(play(), (120, 50)) as (app, pilot):
+        await pilot.press("T")
+        rows = [row for row in text(app, "threads").splitlines() if row]
+        assert [row[:14].rstrip() for row in rows[1:6]] == [
+            "▾ training ×2", "  main", "  autograd", "    worker 0", "    worker 1"
+        ]  # fmt: skip
+        assert rows[1].split()[3:6] == ["4242", "50", "%"]
+        await pilot.press("enter")
+        assert [row.drawn.role for row in app.board.threads.shown()] == ["▸ training"]
+        await pilot.press("right", "down", "down", "left")
+        assert app.board.threads.selected().role == "main"
+        assert len(app.board.threads.shown()) == 5
+        await pilot.press("left")
+        assert len(app.board.threads.shown()) == 1
+        await pilot.press("right", "T")
+        assert "▾ training" not in text(app, "threads")
+
+
+async def test_filter_by_process_keeps_the_way_to_a_match():
+    async with running(play()) as (app, pilot):
+        await pilot.press("T")
+        app.board.threads.filter_by("worker 1")
+        assert [row.drawn.role for row in app.board.threads.shown()] == ["  worker 1"]
+
+
+async def test_a_thousand_threads_by_process():
+    monitor = play()
+    for pid in range(5000, 5050):
+        monitor.session.add(process(pid, "other", ppid=MAIN, command=["python", "job.py"]))
+        monitor.session.add(
+            threads(9.0, *((pid + 100_000 * n, f"t{n}", 0.1, "waiting") for n in range(1, 21)), pid=pid)
+        )
+    async with running(monitor) as (app, pilot):
+        await pilot.press("T")
+        threads_pane = app.board.threads
+        assert len(threads_pane.rows()) == 1004
+        assert len(threads_pane.shown()) == 3 + 2 + 50  # only the training process is unfolded at first
+        await pilot.press("end", "right")
+        assert len(threads_pane.shown()) == 3 + 2 + 50 + 20
+        await pilot.press("end", "enter")
+        assert isinstance(app.screen, ThreadSheet)

@@ -1,0 +1,49 @@
+"""The title line at every width."""
+
+import pytest
+
+from tuimon.records import Cost
+from tuimon.session.rows import StepSummary
+from tuimon.views.tui.drawing.lines import cells, text_of
+from tuimon.views.tui.panes.title_line import RunFacts, run_name, title_line
+
+STEPS = StepSummary(1000, 14.9, 67.0, 81.0, "data", 0.01, 0)
+
+
+FACTS = RunFacts("train.py", 4242, 1, 192.0, STEPS, Cost(t=1, pid=0, window_s=1, cpu_ratio=0.04, sampler_cpu_ratio=0,
+                 rss_bytes=62 << 20), None, paused=False)  # fmt: skip
+
+
+def test_title_at_120_columns():
+    row = text_of(title_line(FACTS, 120))
+    assert row.startswith(" tuimon  train.py · pid 4242 · 3m12s · 14.9 steps/s · step 67.0 ms, p95 81.0  ")
+    assert row.endswith("own cost 4 % cpu, 62 MiB ")
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 200])
+def test_title_fits_and_keeps_what_matters(width):
+    row = title_line(FACTS, width)
+    assert cells(row) == width
+    assert "train.py" in text_of(row) and "67.0 ms" in text_of(row)
+
+
+def test_title_before_the_first_step_and_paused():
+    facts = FACTS._replace(steps=StepSummary(0, None, None, None, "data", 2.0, 0), cost=None, paused=True)
+    row = text_of(title_line(facts, 120))
+    assert "no step yet" in row and "own cost –" in row and " PAUSED " in row
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        (["python", "-u", "dir/train.py", "--lr"], "train.py"),
+        (["/usr/bin/python3.11", "-m", "pkg.train"], "pkg.train"),
+        (["python", "-c", "import x"], "python"),
+        (["torchrun", "--nproc-per-node", "2", "x.py"], "torchrun"),
+        (["python"], "python"),
+        ([], "–"),
+        (["\x1b[31mx\n.py"], "x .py"),
+    ],
+)
+def test_run_name(command, name):
+    assert run_name(command) == name

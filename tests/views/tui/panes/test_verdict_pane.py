@@ -1,0 +1,68 @@
+"""The verdict in two lines, and how a run ended."""
+
+import pytest
+
+from tests.views.streams import INPUT_BOUND
+from tests.views.tui.texts import texts
+from tuimon.diagnosis.finding import Finding
+from tuimon.records import Exit
+from tuimon.session.rows import StepSummary
+from tuimon.views.tui.drawing.lines import text_of
+from tuimon.views.tui.panes.verdict_pane import Verdict, verdict_lines
+from tuimon.views.tui.sheets.findings import findings_lines
+
+STEPS = StepSummary(1000, 14.9, 67.0, 81.0, "data", 0.01, 0)
+
+
+VERDICT = Verdict((INPUT_BOUND,), STEPS, has_phases=True, inferred=False, exit=None)
+
+
+def test_verdict_in_two_lines_with_action_and_gain():
+    first, second = verdict_lines(VERDICT, 120, 2)
+    assert text_of(first).startswith("  INPUT-BOUND  62 % of every step waits for data: augment() transforms.py:31")
+    assert [span.role for span in first][1] == "critical badge"
+    assert text_of(second).rstrip().endswith("cheaper  ~2.1× faster")
+
+
+def test_verdict_is_never_more_than_two_lines_at_80_columns():
+    rows = texts(verdict_lines(VERDICT, 80, 2))
+    assert rows == [
+        "  INPUT-BOUND  62 % of every step waits for data: augment() transforms.py:31",
+        "   keeps both workers at 100 %",
+    ]
+    assert len(verdict_lines(VERDICT, 80, 1)) == 1
+
+
+def test_other_findings_are_counted():
+    assert text_of(verdict_lines(VERDICT._replace(findings=(INPUT_BOUND,) * 3), 120, 2)[0]).endswith("+2 more ")
+
+
+@pytest.mark.parametrize(
+    ("exit_record", "text"),
+    [
+        (Exit(t=1, pid=1, exit_code=0), "  ENDED  exit code 0"),
+        (Exit(t=1, pid=1, exit_code=1, last_line="ValueError: no"), "  ENDED  exit code 1 · ValueError: no"),
+        (Exit(t=1, pid=1, exit_code=137, signal="SIGKILL"), "  ENDED  killed by SIGKILL (exit code 137)"),
+        (Exit(t=1, pid=1, exit_code=None), "  ENDED  the process has ended"),
+        (
+            Exit(t=1, pid=1, exit_code=0, survivors=[7, 8]),
+            "  ENDED  exit code 0 · still training: pid 7, pid 8",
+        ),
+    ],
+)
+def test_how_a_run_ended_comes_first(exit_record, text):
+    assert texts(verdict_lines(VERDICT._replace(exit=exit_record), 120, 2))[0] == text
+
+
+def test_without_findings_it_says_why():
+    nothing = VERDICT._replace(findings=())
+    assert "NOTHING FOUND" in texts(verdict_lines(nothing, 100, 2))[0]
+    starting = texts(verdict_lines(nothing._replace(has_phases=False), 100, 2))
+    assert starting == ["  STARTING  waiting for the first training steps", "   in data for 0.0s"]
+
+
+def test_text_from_outside_is_never_markup_or_control():
+    finding = Finding(rule="x", severity="info", headline="[b]h\x1b[2J", action="\x07a", evidence={"k\x1b": "\x1bv"})
+    for row in findings_lines([finding], 60) + verdict_lines(VERDICT._replace(findings=(finding,)), 60, 2):
+        assert text_of(row).isprintable()
+    assert "[b]h" in texts(verdict_lines(VERDICT._replace(findings=(finding,)), 60, 2))[0]

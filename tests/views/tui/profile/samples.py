@@ -1,0 +1,30 @@
+"""Samples that the views of the profile are drawn from."""
+
+from tests.session.samples import profiles
+from tests.session.samples.test_tree import table
+from tuimon.session.samples.classify import Sample
+from tuimon.session.samples.sample_profile import SampleProfile
+
+SIZES = [(36, 6), (76, 18), (116, 30), (196, 50)]
+
+
+def of(*samples, places=profiles.PLACES):
+    return SampleProfile(samples, table(*places))
+
+
+HOSTILE = of(
+    Sample([0, 1], 3, "data"),
+    Sample([0], 2, "other"),
+    places=(
+        ("/tmp/[bold]x[red]\x1b[31m.py", 3, "f[red]\x07", "print('漢字')\x1b[2J" * 40, True),
+        ("/tmp/" + "日本語" * 60 + ".py", 7, "関数" * 80, "", True),
+    ),
+)
+
+
+DEEP = of(
+    Sample([0] + [1, 2] * 250, 90, "forward"),
+    Sample([0, 3], 10, "other"),
+    places=(("d.py", 1, "main", "walk(0)", True), ("d.py", 5, "walk", "step(n)", True), ("d.py", 9, "step", "", True),
+            ("d.py", 30, "log", "", True)),
+)  # fmt: skip

@@ -1,0 +1,119 @@
+"""The call tree."""
+
+from tests.session.samples import profiles
+from tests.session.samples.profiles import MAIN
+from tests.views.tui.profile.samples import of
+from tests.views.tui.texts import texts
+from tuimon.session.samples.classify import Sample
+from tuimon.session.samples.sample_profile import SampleProfile
+from tuimon.session.samples.tree import CallTree
+from tuimon.session.scope import Scope
+from tuimon.views.tui.drawing.lines import text_of
+from tuimon.views.tui.profile.calltree import TreeView, indent, visible_nodes
+from tuimon.views.tui.profile.tree_cursor import TreeCursor, node_of_line
+
+
+def test_the_hottest_path_is_open_at_first(trainer):
+    rows = texts(TreeView(TreeCursor()).draw(trainer, None, 116, 14))
+    assert rows[:10] == [
+        " total               self  function",
+        " 100 % ███████████         ▾ <module>  train.py:90  main()",
+        " 100 % ███████████    2 %    ▾ main  train.py:44  for x, y in loader:",
+        "  62 % ██████▉                 ▾ __next__  dataloader.py:733  ← for x, y in loader:",
+        "  62 % ██████▉                   ▾ _try_get_data  dataloader.py:1488",
+        "  62 % ██████▉       62 %            select  selectors.py:415",
+        "  20 % ██▎            6 %      ▸ forward  model.py:21  x = self.conv(x)",
+        "  10 % █▏                      ▸ backward  _tensor.py:630  ← loss.backward()",
+        "   4 % ▌                       ▸ wrapper  optimizer.py:485  ← opt.step()",
+        "   2 % ▎              2 %        log  metrics.py:8  time.sleep(0.001)",
+    ]
+    assert rows[-1] == "<module>  100.0 % total, 0.0 % self  /home/me/project/train.py:90"
+
+
+def test_fold_and_unfold(trainer):
+    view = TreeView(TreeCursor())
+
+    def functions():
+        view.draw(trainer, None, 116, 20)
+        return [node.function for node in visible_nodes(trainer.tree(None), view.cursor.opened)]
+
+    assert functions()[2] == "__next__"
+    view.move(2)
+    view.fold()
+    assert functions()[2:4] == ["__next__", "forward"]
+    view.move(1)
+    view.unfold()
+    assert functions()[3:6] == ["forward", "_conv_forward", "backward"]
+    view.unfold()
+    functions()
+    assert view.cursor.selected(trainer.tree(None)).function == "_conv_forward"
+    view.fold()
+    view.fold()
+    assert functions()[3:5] == ["forward", "backward"]
+    assert view.cursor.selected(trainer.tree(None)).function == "forward"
+    view.toggle()
+    assert functions()[3:5] == ["forward", "_conv_forward"]
+
+
+def test_one_key_opens_a_call_as_far_as_its_fork():
+    profile = of(Sample([0, 10, 12, 8], 1, "data"), Sample([0, 10, 16, 8], 1, "data"), Sample([21], 90, "other"))
+    view = TreeView(TreeCursor())
+    view.draw(profile, None, 116, 20)
+    view.move(1)
+    view.unfold()
+    view.draw(profile, None, 116, 20)
+    opened = [node.depth for node in visible_nodes(profile.tree(None), view.cursor.opened)]
+    assert opened == [1, 1, 2, 3, 3]
+
+
+def test_cursor_and_folding_survive_new_samples(trainer):
+    view = TreeView(TreeCursor())
+    view.draw(trainer, None, 116, 20)
+    view.move(5)
+    before = view.cursor.selected(trainer.tree(None)).function
+    assert before == "forward"
+    session = profiles.session(4)
+    later = SampleProfile(Scope(MAIN, MAIN, "main").samples(session), session.frames)
+    rows = view.draw(later, None, 116, 20)
+    assert view.cursor.selected(later.tree(None)).function == before
+    assert rows[6][0].role.endswith("cursor")
+
+
+def test_a_node_that_has_gone_leaves_the_cursor_with_its_caller(trainer):
+    view = TreeView(TreeCursor())
+    view.draw(trainer, None, 116, 20)
+    view.move(3)
+    fewer = of(Sample([0, 1], 5, "data"))
+    view.draw(fewer, None, 116, 20)
+    assert view.cursor.selected(fewer.tree(None)).function == "main"
+
+
+def test_what_is_folded_away_shows_the_cursor_at_its_caller(trainer):
+    view = TreeView(TreeCursor())
+    view.draw(trainer, None, 116, 20)
+    view.move(4)
+    view.cursor.opened.clear()
+    rows = view.draw(trainer, None, 116, 20)
+    assert "<module>" in text_of(rows[1]) and rows[1][0].role.endswith("cursor")
+
+
+def test_deep_indents_say_how_deep_they_are():
+    assert indent(3, 116) == "      "
+    assert indent(3, 60) == "   "
+    assert indent(100, 90) == " " * 25 + "+100 "
+    assert len(indent(100_000, 90)) == 30
+
+
+def test_from_a_line_to_its_node(trainer):
+    tree = trainer.tree(None)
+    row = next(row for row in trainer.lines().lines if row.place.line == 24)
+    node = node_of_line(tree, row)
+    assert (node.function, 24 in node.lines) == ("forward", True)
+    cursor = TreeCursor()
+    cursor.reveal(node)
+    assert node in visible_nodes(tree, cursor.opened)
+    assert cursor.selected(tree) is node
+
+
+def test_an_empty_tree_has_no_rows():
+    assert visible_nodes(CallTree(), set()) == []

@@ -1,0 +1,94 @@
+"""The icicle."""
+
+import itertools
+
+import pytest
+
+from tests.views.tui.profile.samples import DEEP
+from tests.views.tui.texts import texts
+from tuimon.views.tui.profile.icicle import IcicleView, blocks, under
+from tuimon.views.tui.profile.tree_cursor import TreeCursor
+
+
+def test_icicle_widths_are_shares(trainer):
+    tree = trainer.tree(None)
+    rows = blocks(tree, tree.root, 100, 10)
+    assert [(b.node.function, b.x, b.width) for b in rows[3]] == [
+        ("__next__", 0, 62), ("forward", 62, 20), ("backward", 82, 10), ("wrapper", 92, 4), ("log", 96, 2)
+    ]  # fmt: skip
+    assert len(rows) == 6  # as deep as the deepest stack, the root included
+
+
+@pytest.mark.parametrize("width", [1, 7, 50, 133])
+def test_blocks_stay_within_their_parents(trainer, width):
+    tree = trainer.tree(None)
+    rows = blocks(tree, tree.root, width, 10)
+    for upper, lower in itertools.pairwise(rows):
+        spans = {block.node.id: (block.x, block.x + block.width) for block in upper}
+        ends = 0
+        for block in lower:
+            start, end = spans[block.node.parent.id]
+            assert start <= block.x < block.x + block.width <= end
+            assert block.x >= ends
+            ends = block.x + block.width
+
+
+def test_zoom_takes_the_whole_width_and_keeps_the_way_there(trainer):
+    tree = trainer.tree(None)
+    forward = next(node for node in tree.root.walk() if node.function == "forward")
+    rows = blocks(tree, forward, 80, 10)
+    assert [[(b.node.function, b.width) for b in row] for row in rows] == [
+        [("all", 80)], [("<module>", 80)], [("main", 80)], [("forward", 80)], [("_conv_forward", 56)]
+    ]  # fmt: skip
+
+
+def test_moving_in_the_icicle(trainer):
+    view = IcicleView(TreeCursor())
+
+    def at():
+        view.draw(trainer, None, 100, 20)
+        return view.cursor.selected(trainer.tree(None)).function
+
+    assert at() == "<module>"
+    view.move(2)
+    assert at() == "__next__"
+    view.sideways(1)
+    assert at() == "forward"
+    view.sideways(-5)
+    view.sideways(3)
+    assert at() == "wrapper"
+    view.sideways(9)
+    assert at() == "log"
+    view.sideways(-1)
+    assert at() == "wrapper"
+    view.move(-9)
+    assert at() == "all"
+    view.move(3)
+    view.zoom_in()
+    assert at() == "__next__"
+    assert view.zoom_out()
+    at()
+    assert not view.zoom_out()
+
+
+def test_a_click_selects_the_block(trainer):
+    view = IcicleView(TreeCursor())
+    view.draw(trainer, None, 100, 20)
+    assert not view.click(70, 3)
+    assert view.click(70, 3)
+    assert view.cursor.selected(trainer.tree(None)).function == "forward"
+    assert not view.click(99, 3)
+    assert under([], 0, 0) is None
+
+
+def test_the_icicle_scrolls_to_what_is_selected():
+    view = IcicleView(TreeCursor())
+    view.draw(DEEP, None, 80, 20)
+    view.move(100_000)
+    view.draw(DEEP, None, 80, 20)
+    view.move(100_000)
+    rows = texts(view.draw(DEEP, None, 80, 20))
+    assert len(rows) == 20
+    selected = view.cursor.selected(DEEP.tree(None))
+    assert selected.depth > 30
+    assert any("▸" in row for row in rows)

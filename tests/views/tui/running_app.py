@@ -1,0 +1,29 @@
+"""The app under Pilot, and what its panes show."""
+
+from contextlib import asynccontextmanager
+
+from tuimon.views.tui.app import TuimonApp
+from tuimon.views.tui.drawing.lines import text_of
+from tuimon.views.tui.terminal_app import Capabilities
+
+
+@asynccontextmanager
+async def running(monitor, size=(120, 40), capabilities=Capabilities()):  # noqa: B008  (immutable)
+    app = TuimonApp(monitor, refresh_s=3600, capabilities=capabilities)
+    async with app.run_test(size=size) as pilot:
+        app.tick()
+        await pilot.pause()
+        yield app, pilot
+
+
+def text(app, name):
+    """What a pane shows."""
+    return "\n".join(text_of(row).rstrip() for row in app.board.query_one(f"#{name}").lines)
+
+
+def visible(app):
+    """The panes on the screen."""
+    return {pane.id for pane in app.board.panes if pane.display} - {"title"}
+
+
+ALL = {"verdict", "phases", "gpu", "output", "threads"}

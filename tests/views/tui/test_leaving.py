@@ -1,0 +1,90 @@
+"""Leaving the app: the quit dialog, signals, runs that end."""
+
+import os
+import signal
+
+import pytest
+
+from tests.views import streams
+from tests.views.tui.running_app import running, text
+from tuimon.records import Exit
+from tuimon.views.tui.app import Leave
+from tuimon.views.tui.drawing.lines import text_of
+from tuimon.views.tui.sheets.quit import QuitDialog
+
+
+async def test_q_asks_while_a_launched_run_goes_on_and_c_cancels():
+    async with running(streams.input_bound(5)) as (app, pilot):
+        await pilot.press("q")
+        assert isinstance(app.screen, QuitDialog)
+        await pilot.press("c")
+        assert not isinstance(app.screen, QuitDialog) and app.is_running
+
+
+@pytest.mark.parametrize("keys", [("q", "l"), ("ctrl+c", "l"), ("ctrl+c", "ctrl+c")])
+async def test_leave_it_running(keys):
+    async with running(streams.input_bound(5)) as (app, pilot):
+        await pilot.press(*keys)
+        await pilot.pause()
+    assert app.return_value == Leave(0, "The training goes on as pid 4242. Come back with: tuimon attach 4242")
+    assert not app.monitor.end_requested
+
+
+async def test_end_it_shows_the_stages_and_leaves_with_its_exit_code():
+    monitor = streams.input_bound(5)
+    async with running(monitor) as (app, pilot):
+        await pilot.press("q", "e")
+        assert monitor.end_requested
+        shown = "\n".join(text_of(row) for row in app.screen.body.lines)
+        assert "sent SIGINT" in shown
+        monitor.session.add(Exit(t=9.0, pid=streams.MAIN, exit_code=130, signal="SIGINT"))
+        app.tick()
+        await pilot.pause()
+    assert app.return_value == Leave(130, "The training was ended by SIGINT")
+
+
+async def test_q_after_the_end_leaves_with_the_exit_code():
+    async with running(streams.ended()) as (app, pilot):
+        assert "ENDED" in text(app, "verdict") and "CUDA out of memory" in text(app, "verdict")
+        await pilot.press("q")
+        await pilot.pause()
+    assert app.return_value.exit_code == 1
+    assert "ended with exit code 1: RuntimeError: CUDA out of memory" in app.return_value.message
+
+
+@pytest.mark.parametrize("key", ["q", "ctrl+c"])
+async def test_attached_q_just_leaves(key):
+    async with running(streams.inferred()) as (app, pilot):
+        await pilot.press(key)
+        await pilot.pause()
+    assert app.return_value == Leave(0)
+
+
+async def test_a_run_that_ends_while_the_question_is_open_withdraws_it():
+    monitor = streams.input_bound(5)
+    async with running(monitor) as (app, pilot):
+        await pilot.press("q")
+        monitor.session.add(Exit(t=9.0, pid=streams.MAIN, exit_code=0))
+        app.tick()
+        await pilot.pause()
+        assert not isinstance(app.screen, QuitDialog) and app.is_running
+
+
+@pytest.fixture
+def not_killed():
+    """Without the app's own handler a SIGTERM is ignored here: the test fails, not the test run."""
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+async def test_sigterm_leaves_and_the_training_goes_on(not_killed):
+    monitor = streams.input_bound(5)
+    async with running(monitor) as (app, pilot):
+        os.kill(os.getpid(), signal.SIGTERM)
+        for _ in range(100):
+            await pilot.pause()
+            if app.return_value is not None:
+                break
+        assert app.return_value.exit_code == 143
+        assert (app.return_value.message is None) == (monitor.launched is None)
