@@ -63,14 +63,14 @@ def _full_screen(monitor: Monitor, options: Options) -> int:
 def _headless(monitor: Monitor, options: Options, duration_s: float | None) -> int:
     from tuimon.cli.watching import watch_headless
 
-    asked_to_leave = []
+    leave_signals = []
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: asked_to_leave.append(True))
+        signal.signal(number, lambda *_: leave_signals.append(True))
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     leave_s = time.monotonic() + duration_s if duration_s is not None else None
 
     def until() -> bool:
-        return bool(asked_to_leave) or (leave_s is not None and time.monotonic() >= leave_s)
+        return bool(leave_signals) or (leave_s is not None and time.monotonic() >= leave_s)
 
     watch_headless(monitor, options.refresh_s, step=lambda: None, until=until)
     sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""The checks of ``tuimon doctor``: each tries the thing itself, none changes anything."""
+"""The checks of ``tuimon doctor``: each tries what it checks, none changes anything."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tuimon.views.format import size
 
 Status = Literal["ok", "warn", "fail"]
 
-#: A ring takes this much of shared memory, per training process.
+#: Shared memory that the ring of one training process takes (2.3 MB), rounded up.
 RING_BYTES = 3 * 1024 * 1024
 
 
@@ -36,7 +36,7 @@ class Check(NamedTuple):
 
 
 def all_checks() -> list[Check]:
-    """Every check, in the order they are shown; one that breaks is a finding itself."""
+    """Every check, in the order shown; one that fails to run is a warning itself."""
     found = []
     for check in (_python, _user_python, _py_spy, _ptrace, _shared_memory, _output, _nvml, _terminal):
         try:
@@ -56,7 +56,7 @@ def _python() -> Check:
 
 def _user_python() -> Check:
     python = user_python()
-    done = subprocess.run([python, "-c", _ASK_TORCH], capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run([python, "-c", _TORCH_VERSION], capture_output=True, text=True, timeout=30, check=False)
     if done.returncode != 0:
         return Check("python", "warn", f"{python} does not work", "Activate the environment of your training.")
     version, torch = done.stdout.split("\n")[:2]
@@ -70,8 +70,8 @@ def _user_python() -> Check:
     return Check("python", "ok", f"`python` is {python} ({version}, torch {torch})")
 
 
-# finds torch without importing it, which takes seconds
-_ASK_TORCH = """
+# finds torch's version without importing it, which takes seconds
+_TORCH_VERSION = """
 import sys
 from importlib import metadata
 print("%d.%d.%d" % sys.version_info[:3])
@@ -117,7 +117,7 @@ def _has_frames(text: str) -> bool:
 
 @contextlib.contextmanager
 def _idle_python() -> Iterator[subprocess.Popen[bytes]]:
-    """A child that waits for its stdin to close: it ends by itself, whatever becomes of us."""
+    """A child that waits for its stdin to close: it ends even when tuimon is killed."""
     child = subprocess.Popen(
         [sys.executable, "-c", "print(flush=True); input()"],
         stdin=subprocess.PIPE,

@@ -33,7 +33,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def lines(checks: Sequence[Check]) -> list[str]:
-    """The checks as text, each trouble with its fix."""
+    """The checks as text, each problem with its fix."""
     width = max(len(check.name) for check in checks)
     out = []
     for check in checks:

@@ -29,7 +29,7 @@ Turn a recorded session into a file for other tools:
 
 Seconds count from the beginning of the log."""
 
-#: Formats made of stack samples: only these know phases and roles.
+#: Formats made of stack samples: only these have phases and roles.
 _OF_STACKS = ("speedscope", "collapsed")
 
 
@@ -39,7 +39,7 @@ def main(argv: Sequence[str]) -> int:
     path = find_log(parsed.log)
     selection = Selection(parsed.phase, parsed.role, parsed.from_s, parsed.until_s)
     _check(parsed.to, selection)
-    write = _writer(parsed.to, path, selection)  # a log that cannot be read is said before a file is made
+    write = _writer(parsed.to, path, selection)  # a log that cannot be read is reported before a file is made
     try:
         with _opened(parsed.output, path) as out:
             write(out)
@@ -128,7 +128,7 @@ def _between(first: Iterable[Record], rest: Iterable[Record], selection: Selecti
 
 
 def _nothing(path: str, selection: Selection) -> TuimonError:
-    """What the log has, where nothing of it was chosen."""
+    """The error for a selection that holds no sample: names what the log has."""
     found = contents(read_log(path))
     if not found.samples:
         return TuimonError(

@@ -74,7 +74,7 @@ def terminal_can_draw() -> bool:
 
 
 def split_command(words: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Our own options, and the target's command line: all from the first word that is no option of ours, or ``-m``."""
+    """tuimon's own options, and the target's command line: all from the first word that is none of them, or ``-m``."""
     at = 0
     while at < len(words):
         word = words[at]

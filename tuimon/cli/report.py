@@ -68,7 +68,7 @@ def _condition(text: str) -> tuple[str, ...]:
 
 
 def _failed(reports: Sequence[dict[str, Json]], names: Sequence[str]) -> int:
-    """1 when a finding bears one of the names, each told on stderr; 0 otherwise."""
+    """1 when a finding has one of the names, each printed to stderr; 0 otherwise."""
     failed = 0
     for report in reports:
         for finding in report["findings"]:

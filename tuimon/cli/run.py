@@ -52,7 +52,7 @@ def _headless(command: Sequence[str], options: Options) -> int:
         monitor = open_run(command, options)
         launched = monitor.launched
         assert launched is not None
-        relay.to(launched)
+        relay.forward_to(launched)
         try:
             _watch(monitor, options, relay)
         except Exception as error:  # noqa: BLE001  (whatever breaks in us, the training ends by itself, with its exit code)

@@ -12,17 +12,17 @@ from collections.abc import Callable
 from tuimon.monitor.monitor import Monitor
 from tuimon.views.headless import HeadlessView
 
-#: Between two looks at the queue; the end of the target wakes us at once.
+#: Seconds between two ticks of the monitor; the end of the target is noticed at once.
 TICK_S = 0.25
 #: The same once the target has ended, while the sources make their last read.
 END_TICK_S = 0.02
 
 
-class Alarm:
-    """Sleeps until a process ends, at most as long as is asked (pidfd; plain sleep where there is none)."""
+class EndSleep:
+    """Sleeps until a process ends, with a timeout (pidfd; plain sleep where there is none)."""
 
     def __init__(self, pid: int) -> None:
-        self.rang = False
+        self.has_ended = False
         self._poll = select.poll()
         self._handle = -1
         with contextlib.suppress(OSError, AttributeError):
@@ -30,12 +30,12 @@ class Alarm:
             self._poll.register(self._handle, select.POLLIN)
 
     def sleep(self, seconds: float) -> None:
-        """Sleep; a signal handler may run meanwhile."""
+        """Sleep this long at most; signal handlers run meanwhile."""
         if self._handle < 0:
             time.sleep(max(seconds, 0.0))
         elif self._poll.poll(max(seconds, 0.0) * 1000):
-            self.rang = True
-            self.close()  # it would ring all the time from now on
+            self.has_ended = True
+            self.close()  # from now on it would wake us at once, every time
 
     def close(self) -> None:
         """Close the handle."""
@@ -48,22 +48,22 @@ class Alarm:
 def watch_headless(
     monitor: Monitor, refresh_s: float, *, step: Callable[[], None], until: Callable[[], bool] = lambda: False
 ) -> None:
-    """Watch until the target has ended or ``until`` says so: a line every ``refresh_s``, a summary at the end."""
+    """Watch until the target has ended or ``until`` is true: a line every ``refresh_s``, a summary at the end."""
     view = HeadlessView(sys.stderr)
-    alarm = Alarm(monitor.process.pid if monitor.process else 0)
+    until_end = EndSleep(monitor.process.pid if monitor.process else 0)
     next_line_s = time.monotonic() + refresh_s
     monitor.start()
     try:
         while not monitor.ended and not until():
             now_s = time.monotonic()
-            alarm.sleep(END_TICK_S if alarm.rang else min(TICK_S, max(next_line_s - now_s, 0.01)))
+            until_end.sleep(END_TICK_S if until_end.has_ended else min(TICK_S, max(next_line_s - now_s, 0.01)))
             step()
             monitor.tick()
             if time.monotonic() >= next_line_s:
                 next_line_s = _next(next_line_s, refresh_s)
                 view.show(monitor.session, monitor.findings)
     finally:
-        alarm.close()
+        until_end.close()
         monitor.stop()
     view.summary(monitor.session, monitor.findings, monitor.log.path if monitor.log else None)
 

@@ -1,4 +1,4 @@
-"""The launched process: started with our injection, watched, never bound to tuimon's own life."""
+"""The launched process: started with our injection, monitored, and independent of tuimon once it runs."""
 
 from __future__ import annotations
 
@@ -27,31 +27,31 @@ class Ended(NamedTuple):
 
 
 def new_run_id() -> str:
-    """A name for a run, unique on this machine: what its processes carry in their environment."""
+    """An id for a run, unique on this machine; its processes have it in their environment."""
     return secrets.token_hex(6)
 
 
 def environment(run_id: str, output: str | None, *, markers: bool) -> dict[str, str]:
-    """The environment of a launched run: the user's own, and what makes its Pythons report to us."""
+    """The environment of a launched run: the user's own, and what makes its Pythons write markers."""
     env = dict(os.environ)
     user_path = [part for part in env.get("PYTHONPATH", "").split(os.pathsep) if part != INJECT_DIRECTORY]
     if user_path == [""]:  # unset or empty; a lone empty entry would put the working directory on the path
         user_path = []
     env["PYTHONPATH"] = os.pathsep.join([INJECT_DIRECTORY, *user_path])
     env["TUIMON_RUN"] = run_id
-    for name in ("TUIMON_OUTPUT", "TUIMON_MARKERS"):  # of a tuimon further out
+    for name in ("TUIMON_OUTPUT", "TUIMON_MARKERS"):  # of an enclosing tuimon run
         env.pop(name, None)
     if not markers:
         env["TUIMON_MARKERS"] = "0"
     if output is not None:
         env["TUIMON_OUTPUT"] = output
-        # Without a terminal Python would hold its output back in 8 KiB blocks and the pane would stand still.
+        # Without a terminal Python would buffer its output in blocks of 8 KiB and the pane would stand still.
         env.setdefault("PYTHONUNBUFFERED", "1")
     return env
 
 
 class Launched:
-    """A process that tuimon started; it outlives tuimon, whatever happens to that.
+    """A process that tuimon started and that goes on when tuimon ends, however it ends.
 
     No pipes and no parent-death signal tie it to us. With ``output`` it has a session of its own and writes
     to that file; without, it inherits our standard streams and process group.
@@ -106,7 +106,7 @@ class Launched:
         return True
 
     def forward(self, number: signal.Signals) -> None:
-        """Pass on a signal that only tuimon got."""
+        """Pass on a signal that only tuimon received."""
         if self.poll() is None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 self._process.send_signal(number)
@@ -116,7 +116,7 @@ class Launched:
         return self.poll() is None or self._group_is_alive()
 
     def end_step(self, now_s: float) -> signal.Signals | None:
-        """One step of ending the run: SIGINT, SIGTERM, SIGKILL to its group; returns what was sent now."""
+        """One step of ending the run: SIGINT, SIGTERM, SIGKILL to its group; returns the signal sent now, if any."""
         if not self.is_alive():
             return None
         return self._ending.step(now_s)

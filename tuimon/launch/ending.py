@@ -1,12 +1,12 @@
-"""Ending a launched run: politely first, with time in between."""
+"""Ends a launched run: signals of growing force, with time in between."""
 
 from __future__ import annotations
 
 import signal
 from collections.abc import Callable
 
-#: What is sent, and how long it is given before the next: Python turns SIGINT into KeyboardInterrupt, so that
-#: scripts write their checkpoint; SIGTERM is what schedulers send; SIGKILL cannot be refused.
+#: Signals in order, each with the seconds until the next: Python turns SIGINT into KeyboardInterrupt, so that scripts
+#: write their checkpoint; SIGTERM is what schedulers send; SIGKILL cannot be refused.
 STAGES: tuple[tuple[signal.Signals, float], ...] = (
     (signal.SIGINT, 5.0),
     (signal.SIGTERM, 5.0),
@@ -34,11 +34,11 @@ class Ending:
         return 0.0 if self._due_s is None else max(self._due_s - now_s, 0.0)
 
     def step(self, now_s: float) -> signal.Signals | None:
-        """Send the signal that is due at ``now_s`` (monotonic), if one is; returns it."""
+        """Send the signal that is due at ``now_s`` (monotonic) and return it; None when none is due."""
         if self._next >= len(STAGES) or (self._due_s is not None and now_s < self._due_s):
             return None
-        number, patience_s = STAGES[self._next]
+        number, wait_s = STAGES[self._next]
         self._next += 1
-        self._due_s = now_s + patience_s
+        self._due_s = now_s + wait_s
         self._send(number)
         return number

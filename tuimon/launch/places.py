@@ -10,12 +10,12 @@ import time
 
 from tuimon.errors import LaunchError
 
-#: Outputs of runs that were last written to this long ago are removed when a new run starts.
+#: Seconds since its last write after which the output of a run is removed when another starts.
 KEEP_S = 14 * 86400
 
 
-def _private(folder: str) -> bool:
-    """Make ``folder`` if need be; whether it is ours, closed to others, and can be written."""
+def _make_private(folder: str) -> bool:
+    """Make ``folder`` if it is missing; whether it is ours, closed to others, and can be written."""
     try:
         os.makedirs(folder, mode=0o700, exist_ok=True)
         info = os.lstat(folder)
@@ -40,7 +40,7 @@ def state_directory() -> str:
         os.path.join(tempfile.gettempdir(), f"tuimon-{os.getuid()}", "runs"),
     ]
     for folder in tried:
-        if os.path.isabs(folder) and _private(folder):
+        if os.path.isabs(folder) and _make_private(folder):
             return folder
     raise LaunchError(
         f"there is no place for the run's output: {' and '.join(tried)} cannot be written",
@@ -49,13 +49,13 @@ def state_directory() -> str:
 
 
 def output_path(run_id: str) -> str:
-    """Path for the output of a new run; clears away outputs of runs that are long over."""
+    """Path for the output of a new run; removes the outputs of runs that ended long ago."""
     folder = state_directory()
-    _forget_old(folder)
+    _remove_old(folder)
     return os.path.join(folder, f"{run_id}.out")
 
 
-def _forget_old(folder: str) -> None:
+def _remove_old(folder: str) -> None:
     oldest = time.time() - KEEP_S
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:

@@ -1,4 +1,4 @@
-"""Signals of a headless run: the terminal's reach the target by themselves, those sent to tuimon are passed on."""
+"""Signals of a headless run: those of the terminal reach the target directly, those sent to tuimon are passed on."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ INTERRUPT_GRACE_S = 1.0
 
 
 class Relay:
-    """While it is entered, SIGHUP is ignored (by what is started then, too), SIGINT and SIGTERM end tuimon no more.
+    """While it is entered, tuimon ignores SIGHUP (as does what it starts) and does not end by SIGINT or SIGTERM.
 
     What was ignored when tuimon started (``nohup``, a background job of ``sh``) stays ignored.
     """
@@ -42,8 +42,8 @@ class Relay:
         for number, handler in self._before.items():
             signal.signal(number, handler)  # type: ignore[arg-type]  # what signal.getsignal gave
 
-    def to(self, launched: Launched) -> None:
-        """Whom signals are passed on to; those that came before are passed on now."""
+    def forward_to(self, launched: Launched) -> None:
+        """Pass signals on to this process; those that came before are passed on now."""
         self._launched = launched
         self.step()
 
@@ -77,7 +77,7 @@ class Relay:
 
 
 def in_foreground() -> bool:
-    """Whether we are the foreground job of a terminal: then Ctrl-C reaches the target without us."""
+    """Whether tuimon is the foreground job of a terminal: then Ctrl-C reaches the target without it."""
     try:
         terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_CLOEXEC)
     except OSError:

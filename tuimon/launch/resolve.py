@@ -1,4 +1,4 @@
-"""What the user's words after ``tuimon run`` mean: the argument list to start."""
+"""From the words after ``tuimon run`` to the argument list that is started."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""OS ids of the threads of Pythons before 3.11, which keep the pthread id alone: the C library knows both.
+"""OS ids of threads in Pythons before 3.11, which keep only the pthread id; the C library's descriptor holds both.
 
-A pthread id is the address of the thread's descriptor. The tid in it lies at an offset that has not changed for as
-long as there are Pythons to look at; what is read there counts only if it is one of the process's threads.
+A pthread id is the address of the thread's descriptor, and the tid lies at an offset in it that has stayed the same in
+every C library of these Pythons. What is read there counts only if it is one of the process's threads.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from tuimon.proc import procfs
 
 #: Of ``tid`` in ``struct pthread``: glibc on x86-64 and on aarch64, musl (nptl/descr.h, src/internal/pthread_impl.h).
 _OFFSETS = (720, 208, 48)
+#: PID_MAX_LIMIT (linux/threads.h); anything above is an address.
 _LARGEST_TID = 1 << 22
 
 
 def os_ids(pid: int, thread_ids: Iterable[int]) -> dict[int, int]:
-    """OS id by pthread id, for those that are no OS ids already and can be told. 3 us each; never raises."""
+    """OS id by pthread id, without ids that are OS ids already or cannot be resolved. 3 us each; never raises."""
     unknown = [thread_id for thread_id in thread_ids if thread_id > _LARGEST_TID]
     if not unknown:
         return {}
@@ -30,8 +31,8 @@ def os_ids(pid: int, thread_ids: Iterable[int]) -> dict[int, int]:
         found = {thread_id: _tid(memory, thread_id, tids) for thread_id in unknown}
     finally:
         os.close(memory)
-    told = {thread_id: tid for thread_id, tid in found.items() if tid is not None}
-    return told if len(set(told.values())) == len(told) else {}
+    resolved = {thread_id: tid for thread_id, tid in found.items() if tid is not None}
+    return resolved if len(set(resolved.values())) == len(resolved) else {}
 
 
 def _tid(memory: int, descriptor: int, tids: set[int]) -> int | None:

@@ -8,7 +8,9 @@ from tuimon.proc import procfs
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.processes.machine import MachineSource
 
-MEMINFO = "MemTotal:       16000000 kB\nMemFree:  100 kB\nMemAvailable:    4000000 kB\nHugePages_Total:  0\n"
+MEMINFO = "MemTotal: 16000000 kB\nMemFree: 100 kB\nMemAvailable: 4000000 kB\nHugePages_Total: 0\n" + "".join(
+    f"{name}: 0 kB\n" for name in ("Buffers", "Cached", "Active", "Inactive", "Shmem", "Slab", "SReclaimable")
+)
 
 
 class Machine:
@@ -29,7 +31,8 @@ class Machine:
 
 
 @pytest.fixture
-def machine(tmp_path):
+def machine(tmp_path, monkeypatch):
+    monkeypatch.setattr("psutil.PROCFS_PATH", str(tmp_path / "proc"))
     return Machine(tmp_path)
 
 
