@@ -7,13 +7,13 @@ from tests.session.samples import profiles
 from tests.session.samples.profiles import MAIN
 from tuimon.records import StackCount, Stacks
 from tuimon.session.samples.sample_profile import SampleProfile
-from tuimon.session.scope import Scope, newest, same_role
+from tuimon.session.scope import Scope, count_same_role, latest_times
 
 WORKER = Scope(4301, 4301, "worker 1")
 
 
 @pytest.mark.parametrize(
-    ("extent", "threads", "samples"),
+    ("level", "threads", "samples"),
     [
         ("thread", [(4301, 4301)], 200),
         ("role", [(4300, 4300), (4301, 4301)], 400),
@@ -21,17 +21,17 @@ WORKER = Scope(4301, 4301, "worker 1")
         ("run", [(MAIN, MAIN), (4300, 4300), (4301, 4301)], 600),
     ],
 )
-def test_extents(extent, threads, samples):
+def test_levels(level, threads, samples):
     session = profiles.session(2)
-    scope = WORKER._replace(extent=extent)
+    scope = WORKER._replace(level=level)
     assert scope.threads(session) == threads
     assert sum(sample.count for sample in scope.samples(session)) == samples
 
 
 def test_same_role_whatever_its_number():
     session = profiles.session(2)
-    assert same_role(session.threads(), WORKER) == 2
-    assert same_role(session.threads(), Scope(MAIN, MAIN, "main")) == 1
+    assert count_same_role(session.threads(), WORKER) == 2
+    assert count_same_role(session.threads(), Scope(MAIN, MAIN, "main")) == 1
 
 
 def test_workers_have_no_phase_the_trainer_has():
@@ -48,16 +48,16 @@ def test_a_second_thread_of_the_trainer():
     session.add(Stacks(t=9.0, pid=MAIN, window_s=1.0, rate_hz=20.0, samples=7, stacks=rows))
     scope = Scope(MAIN, 77, "pin-memory")
     assert sorted((s.phase, s.count) for s in scope.samples(session)) == [("backward", 2), ("none", 5)]
-    assert scope._replace(extent="process").threads(session) == [(MAIN, MAIN), (MAIN, 77)]
+    assert scope._replace(level="process").threads(session) == [(MAIN, MAIN), (MAIN, 77)]
 
 
 def test_new_samples_are_noticed():
     session = profiles.session(2)
     scope = Scope(MAIN, MAIN, "main", "run")
-    before = newest(session, scope)
-    assert newest(session, scope) == before
+    before = latest_times(session, scope)
+    assert latest_times(session, scope) == before
     session.add(stacks(8.0, ([0], 1), pid=4301))
-    assert newest(session, scope) != before
+    assert latest_times(session, scope) != before
 
 
 def test_an_unknown_thread_has_no_samples():

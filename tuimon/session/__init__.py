@@ -1,1 +1,1 @@
-"""The Session folds Records, and nothing else, into the current picture: no clock, no I/O, one thread."""
+"""The Session folds records, and nothing else, into the state of a run: no clock, no I/O, one thread."""

@@ -1,4 +1,4 @@
-"""GPUs: their latest figures, histories, and what only a window tells."""
+"""GPUs: their latest record, their histories, and what takes many records to compute."""
 
 from __future__ import annotations
 
@@ -10,20 +10,14 @@ from msgspec import structs
 
 from tuimon.records import Gpu, Process, bare_uuid
 from tuimon.session.rows import GpuRow
-from tuimon.session.windows import Window
+from tuimon.session.windows import Window, new_history
 
-_HISTORY_LIMIT = 1800
-#: What throttling and energy look back on.
-WINDOW_S = 30.0
-#: Energy counters advance in steps of up to 0.1 s: over less than this a difference says little.
+#: Least span of an energy difference: the counters advance every 0.1 s at the slowest, which is then an error of 2 %.
 _LEAST_ENERGY_S = 5.0
+#: Most Xid errors that are kept, the newest.
 _XIDS = 32
 
 History = deque[float | None]
-
-
-def _history() -> History:
-    return deque(maxlen=_HISTORY_LIMIT)
 
 
 @dataclass(slots=True)
@@ -31,14 +25,14 @@ class _Device:
     """What is kept of one GPU or MIG instance."""
 
     latest: Gpu
-    util: History = field(default_factory=_history)
-    sm: History = field(default_factory=_history)
-    tensor: History = field(default_factory=_history)
-    dram: History = field(default_factory=_history)
-    memory: History = field(default_factory=_history)
-    power: History = field(default_factory=_history)
+    util: History = field(default_factory=new_history)
+    sm: History = field(default_factory=new_history)
+    tensor: History = field(default_factory=new_history)
+    dram: History = field(default_factory=new_history)
+    memory: History = field(default_factory=new_history)
+    power: History = field(default_factory=new_history)
     xids: deque[int] = field(default_factory=lambda: deque(maxlen=_XIDS))
-    window: Window[Gpu] = field(default_factory=lambda: Window(WINDOW_S))
+    window: Window[Gpu] = field(default_factory=Window)
 
     def add_window(self, record: Gpu) -> None:
         if record.compute_capability is None:  # sent only now and then
@@ -54,7 +48,7 @@ class _Device:
         self.window.append(record)
 
     def throttled(self) -> tuple[tuple[str, float], ...]:
-        """Share of the window by cause, most first; by moments where the driver does not count the time."""
+        """Share of the window by cause, most first; share of the records where the driver does not count the time."""
         sums: dict[str, float] = {}
         for record in self.window.records:
             for cause, ratio in ((throttle.cause, throttle.ratio) for throttle in record.throttled):
@@ -64,11 +58,11 @@ class _Device:
 
     def watts(self) -> float | None:
         """Mean power over the window, by the energy counter."""
-        told = [(record.t, record.energy_j) for record in self.window.records if record.energy_j is not None]
-        if len(told) < 2:
+        readings = [(record.t, record.energy_j) for record in self.window.records if record.energy_j is not None]
+        if len(readings) < 2:
             return None
-        (first_s, first_j), (last_s, last_j) = told[0], told[-1]
-        if last_s - first_s < _LEAST_ENERGY_S or last_j < first_j:  # less: the driver was loaded anew
+        (first_s, first_j), (last_s, last_j) = readings[0], readings[-1]
+        if last_s - first_s < _LEAST_ENERGY_S or last_j < first_j:  # lower than before: the driver was reloaded
             return None
         return (last_j - first_j) / (last_s - first_s)
 
@@ -104,13 +98,13 @@ class DeviceTable:
         return sorted(rows, key=_order)
 
     def _used(self, processes: Collection[Process]) -> set[str]:
-        """UUIDs of what the run uses: as its processes say, as the driver says of them, as they were told to."""
-        told = {bare_uuid(uuid) for process in processes for uuid in process.gpu_uuids}
+        """UUIDs of what the run uses: as its processes report, the driver lists them, or its environment selects."""
+        reported = {bare_uuid(uuid) for process in processes for uuid in process.gpu_uuids}
         pids = {process.pid for process in processes}
         used = set()
         for device in self._devices.values():
             gpu = device.latest
-            if bare_uuid(gpu.uuid) in told or pids.intersection(gpu.pids) or (gpu.chosen and not told):
+            if bare_uuid(gpu.uuid) in reported or pids.intersection(gpu.pids) or (gpu.chosen and not reported):
                 used |= {gpu.uuid, gpu.parent_uuid or gpu.uuid}
         return used
 
@@ -118,10 +112,10 @@ class DeviceTable:
         """By the UUID of the first GPU of the process in focus; nothing where the energy is not known to be its own."""
         if focus is None or not steps_per_s:
             return {}
-        told = {bare_uuid(uuid) for uuid in focus.gpu_uuids}
-        devices = [device for device in self._devices.values() if bare_uuid(device.latest.uuid) in told]
+        uuids = {bare_uuid(uuid) for uuid in focus.gpu_uuids}
+        devices = [device for device in self._devices.values() if bare_uuid(device.latest.uuid) in uuids]
         watts = [device.watts() for device in devices]
-        if len(devices) < len(told) or not devices or None in watts:
+        if len(devices) < len(uuids) or not devices or None in watts:
             return {}
         first = min(devices, key=lambda device: device.latest.index)
         return {first.latest.uuid: sum(watt for watt in watts if watt is not None) / steps_per_s}

@@ -8,17 +8,16 @@ from typing import NamedTuple
 
 from tuimon.records import GpuTime, Lead, TorchMemory
 from tuimon.session.rows import GpuTimeRow, LeadRow, TorchMemoryRow
-from tuimon.session.windows import Window
+from tuimon.session.windows import Window, new_history, weighted_median
 
-WINDOW_S = 30.0
-_HISTORY_LIMIT = 1800
+#: Most devices of a process, and most processes, that are remembered.
 _DEVICES = 64
 _PROCESSES = 1024
-#: Retries of the allocator are counted from so long after the first step: caches fill up at first.
-_STEADY_S = 10.0
-#: The boundary whose lead is the history's, and the order in which boundaries are listed.
-_MEASURE = "backward begin"
-_ORDER = ("fetch end", _MEASURE, "backward end", "optimizer begin", "optimizer end")
+#: Retries of the allocator are counted from this long after the first step on: before, its caches fill up.
+_SETTLED_S = 10.0
+#: The boundary whose lead goes into the history, and the order in which boundaries are listed.
+_HISTORY_OF = "backward begin"
+_ORDER = ("fetch end", _HISTORY_OF, "backward end", "optimizer begin", "optimizer end")
 
 
 class GpuShare(NamedTuple):
@@ -57,21 +56,21 @@ class GpuShares:
 
     @property
     def idle_ratio(self) -> float:
-        """Share of the GPU's time in which there was nothing to do."""
+        """Share of the GPU's time in which it certainly had nothing to do."""
         return sum(sums[1] for sums in self._sums.values()) / self.total_ns if self.total_ns else 0.0
 
     @property
     def maybe_idle_ratio(self) -> float:
-        """Share of the GPU's time in stretches at whose end it waited for the CPU."""
+        """Share of the GPU's time that may have been idle as well."""
         return sum(sums[2] for sums in self._sums.values()) / self.total_ns if self.total_ns else 0.0
 
 
 class GpuTimeStats:
-    """All that is known of one process's time on its GPUs."""
+    """One process's time on its GPUs."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
-        self._window: Window[GpuTime] = Window(WINDOW_S)
+        self._window: Window[GpuTime] = Window()
         self._histories: dict[int, deque[float | None]] = {}  # by device
         self._run: dict[int, GpuShares] = {}  # by device, without the first window
         self._first: GpuTime | None = None
@@ -81,26 +80,26 @@ class GpuTimeStats:
     def add_window(self, record: GpuTime) -> None:
         """Fold a window."""
         self._window.append(record)
-        measure = [lead.median_us for lead in record.leads if lead.boundary == _MEASURE]
+        medians = [lead.median_us for lead in record.leads if lead.boundary == _HISTORY_OF]
         if record.device in self._histories or len(self._histories) < _DEVICES:
-            history = self._histories.setdefault(record.device, deque(maxlen=_HISTORY_LIMIT))
-            history.append(measure[0] if measure else None)
+            history = self._histories.setdefault(record.device, new_history())
+            history.append(medians[0] if medians else None)
         if self._first is None:
             self._first = record
         elif record.device in self._run or len(self._run) < _DEVICES:
             self._run.setdefault(record.device, GpuShares()).add_window(record)
 
     def add_memory(self, record: TorchMemory, first_step_s: float | None) -> None:
-        """Fold what torch's allocator told."""
+        """Fold the counters of torch's allocator."""
         if record.device not in self._memory and len(self._memory) >= _DEVICES:
             return
         self._memory[record.device] = record
-        steady = first_step_s is not None and record.t >= first_step_s + _STEADY_S
-        if steady and record.alloc_retries is not None:
+        settled = first_step_s is not None and record.t >= first_step_s + _SETTLED_S
+        if settled and record.alloc_retries is not None:
             self._retries_before.setdefault(record.device, record.alloc_retries)
 
     def row(self, now_s: float) -> GpuTimeRow | None:
-        """The last 30 s on the GPU on which most turns were timed; None when none were."""
+        """The last 30 s on the GPU on which most steps were timed; None without timed steps."""
         records = self._recent(now_s)
         if not records:
             return None
@@ -133,18 +132,18 @@ class GpuTimeStats:
         uuids = dict(zip(devices, gpu_uuids, strict=True)) if len(devices) == len(gpu_uuids) else {}
         rows = []
         for device in devices:
-            told, before = self._memory[device], self._retries_before.get(device)
-            retries = told.alloc_retries - before if before is not None and told.alloc_retries is not None else None
-            rows.append(TorchMemoryRow(device, uuids.get(device), told.allocated_bytes, told.reserved_bytes, retries))
+            last, before = self._memory[device], self._retries_before.get(device)
+            retries = last.alloc_retries - before if before is not None and last.alloc_retries is not None else None
+            rows.append(TorchMemoryRow(device, uuids.get(device), last.allocated_bytes, last.reserved_bytes, retries))
         return rows
 
     def _recent(self, now_s: float) -> list[GpuTime]:
-        """The records of the last 30 s, of the GPU with most turns."""
+        """The records of the last 30 s of the GPU with most timed steps."""
         self._window.expire(now_s)
-        turns: Counter[int] = Counter()
+        steps: Counter[int] = Counter()
         for record in self._window.records:
-            turns[record.device] += record.steps
-        device, count = next(iter(turns.most_common(1)), (0, 0))
+            steps[record.device] += record.steps
+        device, count = next(iter(steps.most_common(1)), (0, 0))
         return [record for record in self._window.records if record.device == device] if count else []
 
 
@@ -155,7 +154,7 @@ class GpuTimeTable:
         self._stats: dict[int, GpuTimeStats] = {}
 
     def of(self, pid: int) -> GpuTimeStats | None:
-        """What is known of a process; None when its GPU clock told nothing."""
+        """The figures of a process; None without any record of them."""
         return self._stats.get(pid)
 
     def add_record(self, record: GpuTime | TorchMemory, first_step_s: float | None) -> None:
@@ -189,7 +188,7 @@ def _lead_rows(records: Sequence[GpuTime]) -> Iterable[LeadRow]:
 
 
 def _lead_row(boundary: str, leads: Sequence[Lead]) -> LeadRow:
-    """Windows in which the lead was not known say nothing of it; where most were such, nothing is said."""
+    """The lead at one boundary over all windows where it is known; None where that is not the majority."""
     seen = sum(lead.count for lead in leads)
     known = [lead for lead in leads if lead.median_us is not None]
     stream_idle_ratio = sum(lead.idle_count for lead in leads) / seen if seen else 0.0
@@ -199,16 +198,7 @@ def _lead_row(boundary: str, leads: Sequence[Lead]) -> LeadRow:
         boundary=boundary,
         seen=seen,
         min_us=min(lead.min_us for lead in known if lead.min_us is not None),
-        median_us=_weighted_median([(lead.median_us, lead.count) for lead in known if lead.median_us is not None]),
+        median_us=weighted_median((lead.median_us, lead.count) for lead in known if lead.median_us is not None),
         max_us=max(lead.max_us for lead in known if lead.max_us is not None),
         stream_idle_ratio=stream_idle_ratio,
     )
-
-
-def _weighted_median(values: list[tuple[float, int]]) -> float | None:
-    half = sum(weight for _, weight in values) / 2
-    for value, weight in sorted(values):
-        half -= weight
-        if half <= 0:
-            return value
-    return None

@@ -7,40 +7,41 @@ from collections.abc import Callable
 
 from tuimon.records import Loader, LoaderFacts, LoaderWorker
 from tuimon.session.rows import HotLine, LoaderRow, LoaderWorkerRow
-from tuimon.session.windows import Window
+from tuimon.session.windows import WINDOW_S, Window, new_history, weighted_median
 
-WINDOW_S = 30.0
-_HISTORY_LIMIT = 1800
+#: Most loaders that are remembered.
 _LOADERS = 64
-#: A worker that was not listed for so long is gone, even where nobody said so: of 256, each is listed once a minute.
+#: Most reports of one worker that are kept.
+_REPORTS = 64
+#: A worker without a report for this long is gone: of 256 workers, each reports once a minute.
 _WORKER_SILENT_S = 90.0
 
 
 class _Worker:
-    """One worker's turns in the last 30 s."""
+    """One worker's reports of the last 30 s."""
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self.turns: deque[tuple[float, LoaderWorker]] = deque(maxlen=64)
+        self.reports: deque[tuple[float, LoaderWorker]] = deque(maxlen=_REPORTS)
 
-    def add_report(self, t: float, turn: LoaderWorker) -> None:
-        self.turns.append((t, turn))
-        while self.turns[0][0] < t - WINDOW_S:
-            self.turns.popleft()
+    def add_report(self, t: float, report: LoaderWorker) -> None:
+        self.reports.append((t, report))
+        while self.reports[0][0] < t - WINDOW_S:
+            self.reports.popleft()
 
     @property
     def last_s(self) -> float:
-        return self.turns[-1][0]
+        return self.reports[-1][0]
 
     def row(self, pid: int, hot: HotLine | None, ended: bool) -> LoaderWorkerRow:
-        known = [turn for _, turn in self.turns if turn.batches is not None]
+        known = [report for _, report in self.reports if report.batches is not None]
         if not known:
             return LoaderWorkerRow(pid, self.number, None, None, None, None, None, None, hot, ended)
-        batches = sum(turn.batches or 0 for turn in known)
-        items = sum(turn.items_ms or 0.0 for turn in known)
-        collate = sum(turn.collate_ms or 0.0 for turn in known)
-        wait = sum(turn.wait_ms or 0.0 for turn in known)
-        handed = [turn.hand_over_ms for turn in known if turn.hand_over_ms is not None]
+        batches = sum(report.batches or 0 for report in known)
+        items = sum(report.items_ms or 0.0 for report in known)
+        collate = sum(report.collate_ms or 0.0 for report in known)
+        wait = sum(report.wait_ms or 0.0 for report in known)
+        handed = [report.hand_over_ms for report in known if report.hand_over_ms is not None]
         span_ms = items + collate + wait + sum(handed)
         return LoaderWorkerRow(
             pid=pid,
@@ -63,11 +64,11 @@ class LoaderStats:
         self.pid = pid
         self.number = number
         self.facts: LoaderFacts | None = None
-        self._window: Window[Loader] = Window(WINDOW_S)
+        self._window: Window[Loader] = Window()
         # of the whole run: an epoch may take hours
         self._starts = self._start_ns = self._data_ns = 0
         self._workers: dict[int, _Worker] = {}
-        self._history: deque[float | None] = deque(maxlen=_HISTORY_LIMIT)
+        self._history: deque[float | None] = new_history()
 
     def add_window(self, record: Loader) -> None:
         """Fold one window."""
@@ -81,8 +82,8 @@ class LoaderStats:
         self._data_ns += record.wait_ns + record.iter_ns
         mean = record.ready_total / record.ready_fetches if record.ready_fetches else None
         self._history.append(mean)
-        for turn in record.workers:
-            self._workers.setdefault(turn.pid, _Worker(turn.number)).add_report(record.t, turn)
+        for report in record.workers:
+            self._workers.setdefault(report.pid, _Worker(report.number)).add_report(record.t, report)
         for pid, worker in list(self._workers.items()):
             if worker.last_s < record.t - _WORKER_SILENT_S:
                 del self._workers[pid]
@@ -93,7 +94,7 @@ class LoaderStats:
         return self._window.records[-1] if self._window.records else None
 
     def row(self, now_s: float, ended: Callable[[int], bool], hot: Callable[[int], HotLine | None]) -> LoaderRow | None:
-        """The picture of the last 30 s in which it was used; None before its facts are known."""
+        """Its row over the last 30 s in which it was used; None before its facts are known."""
         latest, facts = self.latest, self.facts
         if latest is None or facts is None:
             return None
@@ -102,13 +103,14 @@ class LoaderStats:
         known = sum(record.ready_fetches for record in records)
         span_s = sum(record.window_s for record in records)
         wait_ms = sum(record.wait_ns for record in records) / 1e6
+        p95_ns = weighted_median((record.p95_ns, record.fetches) for record in records if record.p95_ns is not None)
         return LoaderRow(
             latest=latest,
             facts=facts,
             idle_s=max(now_s - latest.t, 0.0),
             fetches_per_s=fetches / span_s if span_s else None,
             wait_ms=wait_ms / fetches if fetches else None,
-            wait_p95_ms=_typical_p95_ms(list(records)),
+            wait_p95_ms=p95_ns / 1e6 if p95_ns is not None else None,
             starts=self._starts,
             start_s=self._start_ns / 1e9 / self._starts if self._starts else None,
             start_share=self._start_ns / self._data_ns if self._starts and self._data_ns else None,
@@ -121,11 +123,11 @@ class LoaderStats:
     def _worker_rows(
         self, ended: Callable[[int], bool], hot: Callable[[int], HotLine | None]
     ) -> tuple[LoaderWorkerRow, ...]:
-        """The living workers; when none is left, the last ones."""
+        """The live workers; when none is left, the last ones."""
         rows = [worker.row(pid, hot(pid), ended(pid)) for pid, worker in self._workers.items()]
-        living = [row for row in rows if not row.ended]
+        live = [row for row in rows if not row.ended]
         newest: dict[int, LoaderWorkerRow] = {}
-        for row in living or rows:
+        for row in live or rows:
             newest[row.number] = row  # dictionaries keep order: the latest worker of a number is the last
         return tuple(sorted(newest.values(), key=lambda row: row.number))
 
@@ -150,14 +152,3 @@ class LoaderTable:
         stats = [loader for (owner, _), loader in self._loaders.items() if owner == pid]
         rows = [row for loader in stats if (row := loader.row(now_s, ended, hot)) is not None]
         return tuple(sorted(rows, key=lambda row: (row.latest.role == "eval", row.latest.number)))
-
-
-def _typical_p95_ms(records: list[Loader]) -> float | None:
-    """The median of the windows' 95th percentiles, each counted by its fetches."""
-    values = sorted((record.p95_ns, record.fetches) for record in records if record.p95_ns is not None)
-    half = sum(fetches for _, fetches in values) / 2
-    for p95_ns, fetches in values:
-        half -= fetches
-        if half <= 0:
-            return p95_ns / 1e6
-    return None

@@ -1,4 +1,4 @@
-"""The machine's memory, and which processes of the run take more and more of it."""
+"""The machine's memory, and processes of the run whose memory grows."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 from tuimon.records import MachineMemory, Threads
 
-#: Over so long a process's growth is measured, from at least so many looks at it.
+#: What a growth rate covers, in seconds, from one reading in so many seconds, and at least so many readings.
 SPAN_S = 120.0
 _EVERY_S = 4.0
-_LOOKS = 4
+_LEAST_READINGS = 4
 
 
 class Growth(NamedTuple):
@@ -29,32 +29,34 @@ class MachineTable:
         self._rss: dict[int, deque[tuple[float, int]]] = {}
 
     def add_memory(self, record: MachineMemory) -> None:
-        """The machine at one moment."""
+        """Fold the machine's memory."""
         self.latest = record
 
     def add_threads(self, record: Threads) -> None:
-        """A process's resident memory; one look in a few seconds is kept."""
+        """Fold a process's resident memory; one reading in 4 s is kept."""
         if record.rss_bytes is None:
             return
-        looks = self._rss.setdefault(record.pid, deque(maxlen=int(SPAN_S / _EVERY_S) + 1))
-        if not looks or record.t - looks[-1][0] >= _EVERY_S:
-            looks.append((record.t, record.rss_bytes))
-        while looks[0][0] < record.t - SPAN_S:
-            looks.popleft()
+        readings = self._rss.setdefault(record.pid, deque(maxlen=int(SPAN_S / _EVERY_S) + 1))
+        if not readings or record.t - readings[-1][0] >= _EVERY_S:
+            readings.append((record.t, record.rss_bytes))
+        while readings[0][0] < record.t - SPAN_S:
+            readings.popleft()
 
     def forget(self, pid: int) -> None:
-        """A process has ended."""
+        """Drop a process that has ended."""
         self._rss.pop(pid, None)
 
     def growing(self) -> list[Growth]:
-        """Processes that have grown from the first half of their looks to the second, the fastest first."""
-        found = (self._growth(pid, list(looks)) for pid, looks in self._rss.items() if len(looks) >= _LOOKS)
+        """Processes whose later half of readings is all above the earlier half, fastest growth first."""
+        found = (self._growth(pid, list(readings)) for pid, readings in self._rss.items())
         return sorted((growth for growth in found if growth is not None), key=lambda growth: -growth.bytes_per_s)
 
-    def _growth(self, pid: int, looks: list[tuple[float, int]]) -> Growth | None:
-        half = len(looks) // 2
-        early, late = looks[:half], looks[half:]
+    def _growth(self, pid: int, readings: list[tuple[float, int]]) -> Growth | None:
+        if len(readings) < _LEAST_READINGS:
+            return None
+        half = len(readings) // 2
+        early, late = readings[:half], readings[half:]
         if max(rss for _, rss in early) >= min(rss for _, rss in late):
-            return None  # it goes up and down: a cache, or a loader at work
-        (from_s, from_bytes), (to_s, to_bytes) = looks[0], looks[-1]
+            return None  # up and down: a cache, or a loader at work
+        (from_s, from_bytes), (to_s, to_bytes) = readings[0], readings[-1]
         return Growth(pid, to_bytes, (to_bytes - from_bytes) / (to_s - from_s))

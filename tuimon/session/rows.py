@@ -1,4 +1,4 @@
-"""What the Session tells views and rules: immutable rows. Ratios are 0..1 (CPU: 1.0 = one core), times carry units."""
+"""The rows a Session returns, immutable. Ratios are 0..1 (CPU: 1.0 = one core), times carry units."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class PhaseRow(NamedTuple):
     ms_per_step: float | None  # None: shares inferred from samples, no step known
     estimated: bool = False  # rests on samples: shown with "~"
     error: float | None = None  # half width of the 95 % interval of ``share``, where estimated
-    gpu_ms_per_step: float | None = None  # from the GPU's coming to its beginning to its coming to its end
-    gpu_idle_ms_per_step: float | None = None  # of that: the GPU had nothing to do, for certain
-    gpu_maybe_idle_ms_per_step: float | None = None  # of that: in stretches at whose end the GPU waited for the CPU
+    gpu_ms_per_step: float | None = None  # from when the GPU reaches its beginning to when it reaches its end
+    gpu_idle_ms_per_step: float | None = None  # of that: the GPU certainly had nothing to do
+    gpu_maybe_idle_ms_per_step: float | None = None  # of that: may be idle as well
 
 
 class RangeRow(NamedTuple):
@@ -28,7 +28,7 @@ class RangeRow(NamedTuple):
     name: str
     depth: int
     phase: str
-    per_step: float  # how many per step
+    per_step: float  # uses of it per step
     ms_per_step: float
     share: float
 
@@ -37,8 +37,8 @@ class PhaseTable(NamedTuple):
     """The phase breakdown of one process."""
 
     pid: int
-    window_s: float  # how much time it covers
-    steps: int  # how many steps it rests on; 0: inferred from frames, no steps known
+    window_s: float  # time that it covers
+    steps: int  # number of steps that it covers; 0: inferred from stack samples
     inferred: bool  # from stack samples alone, without markers
     rows: tuple[PhaseRow, ...]
     ranges: tuple[RangeRow, ...] = ()
@@ -51,19 +51,19 @@ class StepSummary(NamedTuple):
     per_second: float | None
     median_ms: float | None
     p95_ms: float | None
-    open_phase: str | None  # what the trainer is in now
+    open_phase: str | None  # phase the trainer is in
     open_for_s: float | None
     dropped: int  # markers lost
-    estimated: bool = False  # ``per_second`` is told by samples (attached, no markers); nothing else is known
+    estimated: bool = False  # ``per_second`` is estimated from stack samples (no markers); the rest is unknown
 
 
 @dataclass(frozen=True, slots=True)
 class ThreadRow:
-    """One OS thread, or a fold of like ones (``count`` > 1)."""
+    """One OS thread, or several of one kind (``count`` > 1)."""
 
     pid: int
     tid: int
-    role: str  # for people: "main", "worker 0", "pin-memory", "autograd", "intra-op"
+    role: str  # for the user: "main", "worker 0", "pin-memory", "autograd", "intra-op"
     name: str
     cpu_ratio: float | None
     state: str
@@ -71,28 +71,28 @@ class ThreadRow:
     place: Place | None  # innermost user line, from the latest samples
     count: int = 1
     ended: bool = False
-    gil_ratio: float | None = None  # share of time it held the GIL, within a tenth; None until it was looked at enough
+    gil_ratio: float | None = None  # share of time it held the GIL, within a tenth; None with too few samples
 
 
 class TorchMemoryRow(NamedTuple):
     """torch's allocator on one device of a process."""
 
     device: int
-    uuid: str | None  # where the process told which GPU that is
+    uuid: str | None  # None where the process does not report which GPU that is
     allocated_bytes: int | None
     reserved_bytes: int | None
-    retries: int | None  # since training was steady (the first 10 s with steps left out)
+    retries: int | None  # since 10 s after the first step
 
 
 class LeadRow(NamedTuple):
     """How far launches run ahead of the GPU at one kind of boundary, in us; None where the clocks are not known."""
 
     boundary: str
-    seen: int  # how many such boundaries
+    seen: int  # number of such boundaries
     min_us: float | None
     median_us: float | None
     max_us: float | None
-    stream_idle_ratio: float  # share of these boundaries at which the GPU had nothing left to do
+    stream_idle_ratio: float  # share of these boundaries at which the stream was idle
 
 
 class GpuTimeRow(NamedTuple):
@@ -100,8 +100,8 @@ class GpuTimeRow(NamedTuple):
 
     device: int
     steps: int  # how many were timed
-    idle_ratio: float  # share of GPU time in which there was nothing to do, for certain
-    maybe_idle_ratio: float  # share in stretches at whose end the GPU waited for the CPU: part of it is idle
+    idle_ratio: float  # share of GPU time in which it certainly had nothing to do
+    maybe_idle_ratio: float  # share that may be idle as well
     leads: tuple[LeadRow, ...]  # in the order of the loop
     lead_error_us: float | None
     history: tuple[float | None, ...]  # median lead of a window in us, at backward begin; oldest first
@@ -113,7 +113,7 @@ class GpuRow:
 
     latest: Gpu
     stale_s: float  # age of ``latest``
-    used_by_run: bool  # one of the run's processes has a context on it, or said so
+    used_by_run: bool  # a process of the run has a context on it, or reports to use it
     run_pids: frozenset[int] = frozenset()  # which of ``latest.processes`` belong to the run
     util_history: tuple[float | None, ...] = ()  # oldest first, as all of these
     sm_history: tuple[float | None, ...] = ()
@@ -132,12 +132,12 @@ class GpuRow:
 
 
 class HotLine(NamedTuple):
-    """A user line and its share of the samples asked about."""
+    """A user line and its share of some samples."""
 
     place: Place
     share: float  # 0..1
     samples: int
-    total: int  # samples the share is of
+    total: int  # of how many samples
 
 
 class LoaderWorkerRow(NamedTuple):
@@ -149,9 +149,9 @@ class LoaderWorkerRow(NamedTuple):
     batches_per_s: float | None
     items_ms: float | None
     collate_ms: float | None
-    wait_ms: float | None  # for the trainer to ask for more
-    hand_over_ms: float | None  # with nothing else to do; None: it is in wait_ms
-    hot: HotLine | None  # its hottest line of the user's
+    wait_ms: float | None  # for the trainer to request a batch
+    hand_over_ms: float | None  # for its batch to be written to the pipe; None: part of wait_ms
+    hot: HotLine | None  # its hottest user line
     ended: bool = False
 
 

@@ -1,26 +1,27 @@
-"""How well stacks are sampled: rate, coverage, what failed, what it costs."""
+"""How well stacks are sampled: rate, coverage, failures, cost."""
 
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from tuimon.records import Gil, Stacks
 from tuimon.session.windows import Window
 
-#: What the figures look back on.
+#: What the figures cover, in seconds.
 SPAN_S = 60.0
-#: A window that is being taken is not known before it ends: coverage is counted up to the last one that ended, unless
-#: that was longer ago than the longest window and what ending it may take.
+#: A window is recorded only when it ends, so coverage is counted up to the end of the latest one; but not if that is
+#: longer ago than this: the longest window, and the time that ending it may take.
 _LATE_S = 26.0
-#: Two windows of 0.6 s at 50 Hz: fewer looks say little.
-_ENOUGH_LOOKS = 50
-#: More than so many windows (of 1) must tell of cycles: on a busy machine those of a slow loop now and then do not.
-_TELLING = 0.5
-#: Above the highest pid of Linux: the pthread ids that py-spy knows instead of OS ids on Python <= 3.10.
-_OS_IDS = 1 << 22
+#: Samples that a share of the GIL needs: about two windows of 0.6 s at 50 Hz.
+_ENOUGH_SAMPLES = 50
+#: More than this share of the windows must have counted cycles: on a busy machine a few windows of a slow loop do not.
+_COUNTED_SHARE = 0.5
+#: Cycles that an estimated step rate needs.
+_ENOUGH_CYCLES = 3
+#: Thread ids from here on, above the highest pid of Linux, are pthread ids: all that py-spy has on Python <= 3.10.
+_PTHREAD_IDS = 1 << 22
 
 
 class SamplerRow(NamedTuple):
@@ -28,10 +29,10 @@ class SamplerRow(NamedTuple):
 
     pid: int
     rate_hz: float | None  # achieved within its windows
-    coverage_ratio: float | None  # wall time within windows / wall time; pauses and lost windows are not covered
+    coverage_ratio: float | None  # wall time within windows / wall time; without pauses and lost windows
     samples: int
     failed: int  # samples that py-spy could not read
-    lost: int  # windows of which nothing came back
+    lost: int  # windows whose samples were all lost
 
 
 class Sampling(NamedTuple):
@@ -51,7 +52,7 @@ class _Process:
     def __init__(self) -> None:
         self.windows: Window[Stacks] = Window(SPAN_S, limit=256)
         self.first_s: float | None = None
-        self.first_cycle_s = math.inf  # when a step was seen first: what was before is set-up
+        self.first_cycle_s = math.inf  # time of the first window with a step; before it is set-up
         self.samples = self.failed = self.lost = 0
         self.sampled_s = 0.0
 
@@ -67,7 +68,7 @@ class _Process:
         self.sampled_s += 0.0 if record.lost else record.window_s
 
     def run_row(self, pid: int) -> SamplerRow:
-        """As ``row``, over all that is known."""
+        """As ``row``, over the whole run."""
         rate_hz = self.samples / self.sampled_s if self.sampled_s > 0 else None
         span_s = self.windows.records[-1].t - self.first_s if self.first_s is not None else 0.0
         coverage = min(self.sampled_s / span_s, 1.0) if span_s > 0 else None
@@ -109,36 +110,36 @@ class SamplerTable:
         self._processes.setdefault(record.pid, _Process()).add_window(record)
 
     def forget(self, pid: int) -> None:
-        """Another process has this pid now."""
+        """Drop what is known of a pid that another process has now."""
         self._processes.pop(pid, None)
 
     def sampling(self, trainers: Sequence[int], now_s: float, cpu_ratio: float | None) -> Sampling | None:
         """The figures of these processes; None before the first window."""
         rows = tuple(self._processes[pid].row(pid, now_s) for pid in trainers if pid in self._processes)
-        return _together(rows, len(trainers), cpu_ratio) if rows else None
+        return _summary(rows, len(trainers), cpu_ratio) if rows else None
 
     def run_sampling(self, trainers: Sequence[int], now_s: float) -> Sampling | None:
         """As ``sampling``, over the whole run; its cost is that of all windows, of workers as well."""
         rows = tuple(self._processes[pid].run_row(pid) for pid in trainers if pid in self._processes)
         span_s = now_s - self._first_s if self._first_s is not None else 0.0
-        return _together(rows, len(trainers), self._cost_s / span_s if span_s > 0 else None) if rows else None
+        return _summary(rows, len(trainers), self._cost_s / span_s if span_s > 0 else None) if rows else None
 
     def steps_per_second(self, pid: int, now_s: float) -> float | None:
-        """Backward passes a second, told by the order of samples; None when they are too far apart to tell."""
+        """Backward passes a second, estimated from the order of samples; None where these are too far apart."""
         process = self._processes.get(pid)
         since_s = max(now_s - SPAN_S, process.first_cycle_s) if process else now_s
         records = [r for r in process.windows.records if not r.lost and r.t >= since_s] if process else []
-        told = [record for record in records if record.cycles is not None]
-        cycles = sum(record.cycles or 0 for record in told)
-        if len(told) <= _TELLING * len(records) or cycles < 3:
+        counted = [record for record in records if record.cycles is not None]
+        cycles = sum(record.cycles or 0 for record in counted)
+        if len(counted) <= _COUNTED_SHARE * len(records) or cycles < _ENOUGH_CYCLES:
             return None
-        # a window of n samples shows what happens in the n - 1 stretches between them
-        seen_s = sum(record.window_s * (1 - 1 / max(record.samples, 2)) for record in told)
-        return cycles / seen_s if seen_s > 0 else None
+        # a window of n samples covers only the n - 1 intervals between them
+        covered_s = sum(record.window_s * (1 - 1 / max(record.samples, 2)) for record in counted)
+        return cycles / covered_s if covered_s > 0 else None
 
 
-def _together(rows: tuple[SamplerRow, ...], trainers: int, cpu_ratio: float | None) -> Sampling:
-    """A training process of which no window has ended is not covered."""
+def _summary(rows: tuple[SamplerRow, ...], trainers: int, cpu_ratio: float | None) -> Sampling:
+    """All rows together; a training process without a finished window counts as not covered."""
     covered = [row.coverage_ratio for row in rows if row.coverage_ratio is not None]
     return Sampling(
         rows=rows,
@@ -151,32 +152,30 @@ def _together(rows: tuple[SamplerRow, ...], trainers: int, cpu_ratio: float | No
 
 
 class GilTable:
-    """Folds Gil records: who held the GIL in the last minute."""
+    """Folds Gil records: which threads held the GIL in the last minute."""
 
     def __init__(self) -> None:
-        self._looks: dict[int, deque[Gil]] = {}
+        self._windows: dict[int, Window[Gil]] = {}
 
     def add_gil(self, record: Gil) -> None:
-        """A short window of looks."""
-        looks = self._looks.setdefault(record.pid, deque(maxlen=64))
-        looks.append(record)
-        while looks[0].t < record.t - SPAN_S:
-            looks.popleft()
+        """Fold a short window of samples."""
+        self._windows.setdefault(record.pid, Window(SPAN_S, limit=64)).append(record)
 
     def forget(self, pid: int) -> None:
-        """Another process has this pid now."""
-        self._looks.pop(pid, None)
+        """Drop what is known of a pid that another process has now."""
+        self._windows.pop(pid, None)
 
     def ratio(self, pid: int, tid: int) -> float | None:
-        """Share of time in which a thread held the GIL; None before there are 50 looks, and where ids do not tell.
+        """Share of time in which a thread held the GIL; None before there are 50 samples, or without its OS thread id.
 
-        py-spy does not say how often it looked: within about a tenth, less over several windows.
+        The error is up to about a tenth, as py-spy does not report its number of samples; less over several windows.
         """
-        records = self._looks.get(pid, ())
-        looks = sum(record.samples for record in records)
-        if looks < _ENOUGH_LOOKS:
+        window = self._windows.get(pid)
+        records = window.records if window is not None else ()
+        samples = sum(record.samples for record in records)
+        if samples < _ENOUGH_SAMPLES:
             return None
         counts = [thread for record in records for thread in record.threads]
-        if tid != pid and any(thread.tid >= _OS_IDS for thread in counts):
+        if tid != pid and any(thread.tid >= _PTHREAD_IDS for thread in counts):
             return None
-        return min(sum(thread.count for thread in counts if thread.tid == tid) / looks, 1.0)
+        return min(sum(thread.count for thread in counts if thread.tid == tid) / samples, 1.0)

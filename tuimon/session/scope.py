@@ -1,4 +1,4 @@
-"""Which samples are asked about: one thread, all of a role, a process, the whole run; with their phases."""
+"""Which samples to show: of one thread, of all threads of a role, of a process, or of the whole run."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from tuimon.session.samples.classify import Sample
 if TYPE_CHECKING:
     from tuimon.session.session import Session
 
-Extent = Literal["thread", "role", "process", "run"]
-EXTENTS: tuple[Extent, ...] = ("thread", "role", "process", "run")
+ScopeLevel = Literal["thread", "role", "process", "run"]
+SCOPE_LEVELS: tuple[ScopeLevel, ...] = ("thread", "role", "process", "run")
 
 
 class Scope(NamedTuple):
-    """A thread, and how far around it one asks."""
+    """A thread, and how much around it belongs to the selection."""
 
     pid: int
     tid: int
-    role: str  # of the thread, for people: "main", "worker 0"
-    extent: Extent = "thread"
+    role: str  # of the thread, for the user: "main", "worker 0"
+    level: ScopeLevel = "thread"
 
     @property
     def kind(self) -> str:
@@ -28,8 +28,8 @@ class Scope(NamedTuple):
         return self.role.rstrip("0123456789").rstrip()
 
     def threads(self, session: Session) -> list[tuple[int, int]]:
-        """(pid, tid) of the threads meant."""
-        match self.extent:
+        """(pid, tid) of the selected threads."""
+        match self.level:
             case "thread":
                 return [(self.pid, self.tid)]
             case "process":
@@ -40,7 +40,7 @@ class Scope(NamedTuple):
                 return _sampled(session, [process.pid for process in session.processes()] or [self.pid])
 
     def samples(self, session: Session) -> list[Sample]:
-        """Their samples of the last 30 s. A phase is of a training process: elsewhere it is "none"."""
+        """Their samples of the last 30 s; outside the training processes the phase is "none"."""
         trainers = set(session.trainers())
         found: list[Sample] = []
         for pid, tid in self.threads(session):
@@ -50,13 +50,13 @@ class Scope(NamedTuple):
         return found
 
 
-def same_role(rows: list[ThreadRow], scope: Scope) -> int:
+def count_same_role(rows: list[ThreadRow], scope: Scope) -> int:
     """How many threads share the role of the scope's thread."""
     return sum(1 for row in rows if _kind(row) == scope.kind)
 
 
-def newest(session: Session, scope: Scope) -> tuple[float, ...]:
-    """Changes whenever the samples asked about do."""
+def latest_times(session: Session, scope: Scope) -> tuple[float, ...]:
+    """Times of the selected processes' latest samples: changes whenever the samples do."""
     pids = {pid for pid, _ in scope.threads(session)}
     spots = (session.process_samples(pid) for pid in sorted(pids))
     return tuple(spot.latest.t for spot in spots if spot is not None and spot.latest is not None)

@@ -13,29 +13,28 @@ from tuimon.records import BETWEEN, PHASES, Steps
 from tuimon.session.gpu_time import GpuShare, GpuShares
 from tuimon.session.rows import PhaseRow, PhaseTable, RangeRow, StepSummary
 from tuimon.session.step_totals import Totals
-from tuimon.session.windows import Window
+from tuimon.session.windows import Window, new_history
 
 #: The parts of a step, as the history of phases lists them.
 STACKED = ("data", "forward", "backward", "optimizer", "other")
-#: What the phase pane looks back on.
-WINDOW_S = 30.0
-_HISTORY_LIMIT = 1800
-#: With steps longer than the window: at least so many records that hold a step.
-_AT_LEAST = 3
-#: A first window slower than this against the rest of the run is warm-up and kept out of the run's figures.
+#: Where steps are longer than the window: how many records with a step the recent figures cover at least.
+_LEAST_RECORDS = 3
+#: A first window whose steps are longer than those of the rest of the run by this factor is warm-up, and left out.
 _WARMUP_RATIO = 1.5
+#: The slowest of this many first steps is reported as the first slow one.
+_FIRST_STEPS = 5
 
 
 @dataclass(slots=True)
 class SplitShares:
-    """How stack samples divide the ``between`` time: shares of data, forward, optimizer and other, and their error."""
+    """How stack samples divide the ``between`` time into data, forward, optimizer and other, and the error of that."""
 
     shares: dict[str, float]
     samples: int
-    optimizer: float | None = None  # where closures run within it: its own share of all samples
+    optimizer: float | None = None  # its share of all samples, where closures run inside it
 
     def with_optimizer(self, totals: Totals) -> SplitShares:
-        """With what the optimizer does between two of its closures: what samples show of it, less what is marked."""
+        """The shares with the optimizer's own work between two of its closures: its samples, less what markers show."""
         between_ns = totals.phases.get(BETWEEN, 0)
         if self.optimizer is None or not between_ns:
             return self
@@ -52,23 +51,23 @@ class SplitShares:
 
 
 class StepStats:
-    """All that is known of one process's steps."""
+    """The steps of one process."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
-        self.history: deque[float | None] = deque(maxlen=_HISTORY_LIMIT)  # mean ms of a window's steps
-        self._phase_history: deque[tuple[float, ...] | None] = deque(maxlen=_HISTORY_LIMIT)  # STACKED and between
+        self.history: deque[float | None] = new_history()  # mean ms of a window's steps
+        self._phase_history: deque[tuple[float, ...] | None] = new_history()  # STACKED and between
         self.total = 0
         self.dropped = 0
         self.backwards = 0
         self.updates = 0
         self.latest: Steps | None = None
-        self.first_slow_ms: float | None = None  # the slowest of the first steps
+        self.first_slow_ms: float | None = None  # the slowest of the first five steps
         self.first_step_s: float | None = None  # ``t`` of the first window with a step
         self.run = Totals()
         self._first: Steps | None = None  # first window with steps: perhaps warm-up
-        self._window: Window[Steps] = Window(WINDOW_S, limit=600)
-        self._with_steps: deque[Steps] = deque(maxlen=_AT_LEAST)
+        self._window: Window[Steps] = Window(limit=600)
+        self._with_steps: deque[Steps] = deque(maxlen=_LEAST_RECORDS)
         self._recent: Totals | None = None  # as of the latest record, once queried
         self._whole_run: Totals | None = None
 
@@ -87,7 +86,7 @@ class StepStats:
         self._phase_history.append(_stacked(record))
         if record.count:
             self._with_steps.append(record)
-        if record.slowest is not None and record.slowest.index < 5:
+        if record.slowest is not None and record.slowest.index < _FIRST_STEPS:
             self.first_slow_ms = max(self.first_slow_ms or 0.0, record.slowest.total_ns / 1e6)
         if self._first is None and record.count:
             self._first = record
@@ -139,7 +138,7 @@ class StepStats:
         return first.total_ns / first.count > _WARMUP_RATIO * self.run.total_ns / self.run.count
 
     def phase_history(self, split: SplitShares | None, last: int) -> list[tuple[float, ...] | None]:
-        """The last windows' mean steps, split into STACKED, in ms; ``between`` divided as in ``table``."""
+        """Mean steps of the ``last`` windows, split into STACKED, in ms; ``between`` is divided as in ``table``."""
         shares = split.with_optimizer(self.recent()).shares if split is not None else {"forward": 1.0}
         parts = [shares.get(name, 0.0) for name in STACKED]
         return [
@@ -148,7 +147,7 @@ class StepStats:
         ]
 
     def summary(self, totals: Totals) -> StepSummary:
-        """Rate and step times over ``totals``, and what the trainer does now."""
+        """Rate and step times over ``totals``, and the phase the trainer is in."""
         latest = self.latest
         return StepSummary(
             total=self.total,
@@ -163,7 +162,7 @@ class StepStats:
     def table(self, totals: Totals, split: SplitShares | None, gpu: GpuShares | None = None) -> PhaseTable | None:
         """The phase breakdown; ``between`` is divided by ``split``, or counted as forward without samples.
 
-        ``gpu``: shares of the GPU's time; its turns are a sample of the steps, so they are told as shares of a step.
+        ``gpu``: shares of the GPU's time in the steps that were timed, here applied to the mean of all steps.
         """
         if not totals.count or totals.total_ns <= 0:
             return None
@@ -188,12 +187,12 @@ class StepStats:
 
 
 def _without_collections(record: Steps) -> Steps:
-    """Until the first steps the garbage collector goes through what is imported and set up: of no step."""
+    """Without garbage collections: those before the first step belong to imports and set-up, not to steps."""
     return structs.replace(record, gc_ns=record.gc_ns and 0, gc_count=0, gc_longest_ns=0) if record.gc_count else record
 
 
 def _gpu_ms(share: GpuShare | None, step_ms: float) -> tuple[float | None, float | None, float | None]:
-    """Of a step of so many ms: on the GPU, of that idle, and paced."""
+    """Of a step of ``step_ms``: ms on the GPU, of that idle, and maybe idle as well."""
     if share is None:
         return None, None, None
     return share.span * step_ms, share.idle * step_ms, share.maybe_idle * step_ms

@@ -48,9 +48,9 @@ def test_who():
     scope = Scope(4301, 4301, "worker 1")
     assert who_text(scope, 2) == "worker 1 · pid 4301"
     assert who_text(scope._replace(tid=9), 2) == "worker 1 · tid 9"
-    assert who_text(scope._replace(extent="role"), 2) == "all 2 worker threads"
-    assert who_text(scope._replace(extent="process"), 2) == "process 4301"
-    assert who_text(scope._replace(extent="run"), 2) == "the whole run"
+    assert who_text(scope._replace(level="role"), 2) == "all 2 worker threads"
+    assert who_text(scope._replace(level="process"), 2) == "process 4301"
+    assert who_text(scope._replace(level="run"), 2) == "the whole run"
 
 
 def test_why_there_is_nothing():

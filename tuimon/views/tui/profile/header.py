@@ -79,7 +79,7 @@ def _choice(
 
 def who_text(scope: Scope, alike: int) -> str:
     """Whose samples: ``main (pid 4242)``, ``all 4 workers``, ``process 4242``, ``the whole run``."""
-    match scope.extent:
+    match scope.level:
         case "thread":
             where = f"pid {scope.pid}" if scope.tid == scope.pid else f"tid {scope.tid}"
             return f"{scope.role} · {where}"

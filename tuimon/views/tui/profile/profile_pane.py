@@ -11,7 +11,7 @@ from textual.message import Message
 
 from tuimon.session.rows import ThreadRow
 from tuimon.session.samples.sample_profile import SampleProfile
-from tuimon.session.scope import EXTENTS, Scope, newest, same_role
+from tuimon.session.scope import SCOPE_LEVELS, Scope, count_same_role, latest_times
 from tuimon.views.tui.drawing.lines import Line, Span
 from tuimon.views.tui.drawing.moving import MOVE_KEYS, Moving
 from tuimon.views.tui.drawing.pane import Pane
@@ -94,12 +94,12 @@ class ProfilePane(Moving, Pane[ProfileState]):
         """The samples of the scope; the same profile as before unless new ones came."""
         self._session = session
         scope = self.scope or _scope(None, session)
-        made_from = (scope, newest(session, scope))
+        made_from = (scope, latest_times(session, scope))
         if self._profile is None or made_from != self._made_from:
             self._made_from = made_from
             self._profile = SampleProfile(scope.samples(session), session.frames)
         process = session.process(scope.pid)
-        alike = same_role(session.threads(), scope) if scope.extent == "role" else 0
+        alike = count_same_role(session.threads(), scope) if scope.level == "role" else 0
         return ProfileState(self._profile, who_text(scope, alike), bool(process and process.gpu_uuids))
 
     def draw(self, state: ProfileState, width: int, height: int) -> list[Line]:
@@ -168,12 +168,12 @@ class ProfilePane(Moving, Pane[ProfileState]):
         """This thread, all of its role, its process, the whole run."""
         if self.scope is None or self._session is None:
             return
-        following = EXTENTS[(EXTENTS.index(self.scope.extent) + 1) % len(EXTENTS)]
-        if following == "role" and same_role(self._session.threads(), self.scope) < 2:
+        following = SCOPE_LEVELS[(SCOPE_LEVELS.index(self.scope.level) + 1) % len(SCOPE_LEVELS)]
+        if following == "role" and count_same_role(self._session.threads(), self.scope) < 2:
             following = "process"
         if following == "run" and len(self._session.processes()) < 2:
             following = "thread"
-        self.scope = self.scope._replace(extent=following)
+        self.scope = self.scope._replace(level=following)
         self.views.begin_anew()
         self._refresh_from(self._session)
 

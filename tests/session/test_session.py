@@ -1,4 +1,4 @@
-"""Processes, threads, GPUs, notices: the rest of the picture."""
+"""Processes, threads, GPUs, notices: what a session is folded from besides steps and samples."""
 
 from tests.session.records import frames, header, process, stacks, steps, threads
 from tuimon.records import Exit, Frame, Gpu, Notice
