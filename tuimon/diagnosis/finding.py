@@ -1,4 +1,4 @@
-"""A Finding: what a rule has to say of a Session."""
+"""A Finding: the verdict of one rule on a training."""
 
 from __future__ import annotations
 

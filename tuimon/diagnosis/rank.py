@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import get_args
 
-from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.finding import Finding, Severity
 from tuimon.diagnosis.rulebook import BY_NAME
 
-SEVERITY = {"critical": 0, "warning": 1, "info": 2, "benign": 3}
+#: Gravest first.
+SEVERITY = {severity: place for place, severity in enumerate(get_args(Severity))}
 _ByRule = dict[str, Finding]
 
 

@@ -1,4 +1,4 @@
-"""A row of the rule table: everything there is to say of one rule."""
+"""A row of the rule table: everything that defines one rule."""
 
 from __future__ import annotations
 

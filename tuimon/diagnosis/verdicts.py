@@ -1,4 +1,4 @@
-"""The findings of a whole run: what the rules said from moment to moment, weighed by how long they said it."""
+"""The findings of a whole run: what the rules found from moment to moment, weighed by how long it held."""
 
 from __future__ import annotations
 

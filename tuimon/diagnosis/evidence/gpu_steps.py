@@ -13,7 +13,7 @@ from tuimon.session.rows import GpuRow, GpuTimeRow, LeadRow, PhaseRow, PhaseTabl
 BUSY_IDLE = Threshold(
     0.10,
     "share of its time that the GPU may idle and still be the bottleneck",
-    "our choice: above it, a fix of the idle time may gain 10 % or more, which a warning should say",
+    "our choice: above it, a fix of the idle time may gain 10 % or more, which is worth a warning",
 )
 SMALL_LEAD_US = Threshold(
     100.0,

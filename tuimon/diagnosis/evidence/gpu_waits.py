@@ -11,7 +11,7 @@ from tuimon.diagnosis.evidence.lines import HotFunction, hottest_place
 from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, StackSample, ThreadSamples
 from tuimon.torch_code import is_grad_scaler
 
-#: Lines that ask a tensor for its value, beside the calls that ``activity_of`` knows. The same words on plain numbers
+#: Lines that read a tensor's value, beside the calls that ``activity_of`` knows. The same words on plain numbers
 #: take no time: whatever the training thread is often sampled at waits.
 _READS_VALUE = re.compile(
     r"\b(?:if|elif|while|assert)\b.*(?:[<>]|[=!]=|\bnot\b)"
@@ -22,7 +22,7 @@ _READS_VALUE = re.compile(
 class GpuWaits(NamedTuple):
     """Samples of the training thread in which it waits for its GPU; shares are of all its samples."""
 
-    sync: float  # asks for a value, or synchronises
+    sync: float  # reads a value, or synchronises
     transfer: float  # moves a tensor
     hot_sync: HotFunction | None
     hot_transfer: HotFunction | None

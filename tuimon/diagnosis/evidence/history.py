@@ -11,7 +11,7 @@ from tuimon.session.steps import STACKED
 #: Windows compared, about a minute each way: the first after warm-up, and the latest.
 SPAN_WINDOWS = 60
 WARMUP_WINDOWS = 10
-#: Windows below which a run's end says little about its course.
+#: Windows below which a run is too short to compare its end with its beginning.
 COMPARABLE_WINDOWS = WARMUP_WINDOWS + 3 * SPAN_WINDOWS // 2
 
 T = TypeVar("T")

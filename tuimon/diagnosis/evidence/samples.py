@@ -41,7 +41,7 @@ class StackSample:
 
     @cached_property
     def kinds(self) -> list[FrameKind]:
-        """What each frame says about the phase."""
+        """What each frame shows of the phase."""
         return [self._table.kind(number) for number in self._ids]
 
     @cached_property

@@ -149,7 +149,7 @@ RULES = (
         order=110,
         judge=cpu_oversubscribed,
         explanation=(
-            "The run has more threads that want to run than there are cores, so they take turns. It rests on the CPU"
+            "The run has more threads that want to run than there are cores, so they share these. It rests on the CPU"
             " time and run-queue delay (schedstat) of all its threads, against the cores of the machine."
         ),
         needs=(RUN_QUEUE,),

@@ -24,7 +24,7 @@ BUSY_UTILISATION = Threshold(
 )
 ANY_RETRY = Threshold(
     1,
-    "retries of torch's allocator since training was steady, from which memory is on its edge",
+    "retries of torch's allocator after the first 10 s with steps, from which memory is on its edge",
     "each retry frees the cache and stops the GPU:"
     " https://pytorch.org/docs/stable/generated/torch.cuda.memory_stats.html",
 )
@@ -201,7 +201,7 @@ RULES = (
         judge=allocator_retries,
         explanation=(
             "torch's allocator had to free its cache and try again: the GPU's memory is on its edge, and each retry"
-            " stops the GPU. It rests on the allocator's counter num_alloc_retries since training was steady."
+            " stops the GPU. It rests on the allocator's counter num_alloc_retries after the first 10 s with steps."
         ),
         needs=(ALLOCATOR,),
         thresholds=(ANY_RETRY,),

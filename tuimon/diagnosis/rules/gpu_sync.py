@@ -52,7 +52,7 @@ _SHAPED_BY_VALUES = re.compile(r"\b(?:nonzero|masked_select|unique)\(")
 
 
 def sync_point(evidence: Evidence) -> Finding | None:
-    """A line asks the GPU for a value and lets its queue run dry; or it only waits while the GPU works (benign)."""
+    """A line reads a value from the GPU and lets its queue run dry; or it only waits while the GPU works (benign)."""
     gpu, waits = evidence.gpu_steps, evidence.gpu_waits
     if gpu is None or waits is None:
         return None
@@ -165,8 +165,8 @@ RULES = (
         order=40,
         judge=sync_point,
         explanation=(
-            "A line asks the GPU for a value, waits for it and lets the GPU's queue run dry; or it only waits while the"
-            " GPU works, which is benign. It rests on samples at .item(), .cpu(), print of a tensor and their like, and"
+            "A line reads a value from the GPU, waits for it and lets the GPU's queue run dry; or it only waits while"
+            " the GPU works, which is benign. It rests on samples at .item(), .cpu(), print of a tensor and their like, and"
             " on the idle time of the GPU in the step; no more than the smaller of both can be gained."
         ),
         needs=(GPU_TIMES, GPU_WAITS),

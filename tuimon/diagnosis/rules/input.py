@@ -36,7 +36,7 @@ SATURATED_BUSY = Threshold(
 COLLATE_SHARE = Threshold(
     0.50,
     "share of the time in which batches are made that collate takes, from which it is the cause",
-    "our choice: the cause is what takes most of it, as what an expert would look at first",
+    "our choice: the cause is what takes most of it, and what an expert would inspect first",
 )
 SAMPLER_SHARE = Threshold(
     0.50, "share of the wait for data in which indices are drawn, from which that is the cause", "as for collate"
@@ -55,7 +55,7 @@ START_EPOCHS = Threshold(
 
 
 class _Cause(NamedTuple):
-    """Why the data comes late: the cause's name, the place to look at, and the rest of the sentence."""
+    """Why the data comes late: the cause's name, the place to inspect, and the rest of the sentence."""
 
     name: str | None
     hot: HotFunction | None
@@ -72,7 +72,7 @@ def input_bound(evidence: Evidence) -> Finding | None:
     if share < WARN_SHARE:
         return None
     if data.error is not None and data.share - data.error < WARN_SHARE / 2:
-        return None  # too few samples to say
+        return None  # too few samples
     severity: Severity = "critical" if share >= CRITICAL_SHARE else "warning"
     if severity == "warning" and not is_settled(table):
         return None

@@ -38,7 +38,7 @@ SOON_S = Threshold(
 LATER_S = Threshold(
     3600.0,
     "seconds until memory is full, below which it is mentioned",
-    "our choice: growth over two minutes says little of more than the next hour",
+    "our choice: growth over two minutes predicts no more than the next hour",
 )
 FRESH_S = Threshold(
     30.0, "seconds after which the machine's figures are too old", "our choice: the window of all other figures"
