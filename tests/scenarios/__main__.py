@@ -47,9 +47,9 @@ def main() -> int:
         simulated = [judged(stream, folder) for stream in streams]
         print("\n".join(map(line, simulated)))
     rows += simulated
-    asked = len(names) + len(streams)
-    print(totals(rows, asked=asked))
-    return 0 if len(rows) == asked and all(row.right and not row.false_alarms for row in rows) else 1
+    expected = len(names) + len(streams)
+    print(totals(rows, expected_rows=expected))
+    return 0 if len(rows) == expected and all(row.right and not row.false_alarms for row in rows) else 1
 
 
 def _one(scenario: Scenario, seconds: float, folder: Path, gain: bool) -> Judgement | None:

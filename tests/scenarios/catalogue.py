@@ -1,4 +1,4 @@
-"""The labelled scripts: what each expects to be told, read from the comments in it."""
+"""The labelled scripts: the finding that each expects, read from the comments in it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _read(path: Path) -> Scenario:
     text = path.read_text()
     labels = {match[1]: match[2] or "" for match in _LABEL.finditer(text)}
     rule, _, cause = labels.get("expects", "").partition("/")
-    assert bool(rule) != ("healthy" in labels), f"{path.name} says neither what it expects nor that it is healthy"
+    assert bool(rule) != ("healthy" in labels), f"{path.name} states neither what it expects nor that it is healthy"
     lines = frozenset(n for n, line in enumerate(text.splitlines(), 1) if line.endswith("# <- cause"))
     ranks = int(labels["launch"].removeprefix("torchrun ")) if "launch" in labels else 0
     return Scenario(path.stem, path, rule or None, cause or None, lines, ranks, "args.fixed" in text)

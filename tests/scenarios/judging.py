@@ -1,4 +1,4 @@
-"""Holds what tuimon said against a scenario's truth."""
+"""Compares what tuimon reports with a scenario's truth."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tuimon.records import Steps
 from tuimon.session.session import Session
 from tuimon.sources.log.reader import read_log
 
-#: What a healthy training on the CPU may be told.
+#: What a healthy training on the CPU may report.
 HEALTHY = ("compute_bound_cpu", "neighbour")
 #: With so much of the machine taken by other programs, saying so is no false alarm.
 OTHERS_CORES = 0.2
@@ -111,7 +111,7 @@ def _alarms(scenario: Scenario, findings: list[Finding], outcome: Outcome) -> li
 
 
 def _settled_after(scenario: Scenario, moments: list[tuple[float, Finding | None]], outcome: Outcome) -> float | None:
-    """Seconds from the first step until nothing wrong is said any more; None where the end is wrong too."""
+    """Seconds from the first step until nothing wrong is reported any more; None where the end is wrong too."""
     settled: float | None = None
     for seconds, finding in moments:
         if not _is_right(scenario, finding, outcome):
@@ -126,5 +126,5 @@ def _share_error(session: Session, truth: Truth) -> float | None:
     table = session.run_phases(pid) if pid is not None else None
     if table is None or not truth.shares:
         return None
-    told = {row.name: row.share for row in table.rows}
-    return max(abs(told.get(name, 0.0) - truth.shares.get(name, 0.0)) for name in _PHASES)
+    found = {row.name: row.share for row in table.rows}
+    return max(abs(found.get(name, 0.0) - truth.shares.get(name, 0.0)) for name in _PHASES)

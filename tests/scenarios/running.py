@@ -1,4 +1,4 @@
-"""Runs one scenario under tuimon and keeps what both of them say."""
+"""Runs one scenario under tuimon and keeps what both of them report."""
 
 from __future__ import annotations
 
@@ -79,10 +79,10 @@ def _run(command: list[str]) -> Truth:
     done = subprocess.run(
         command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_DEADLINE_S, check=False
     )
-    told = [line for line in done.stdout.splitlines() if line.startswith('{"steps"')]
-    if done.returncode or not told:
+    reported = [line for line in done.stdout.splitlines() if line.startswith('{"steps"')]
+    if done.returncode or not reported:
         raise ScenarioFailed(f"exit code {done.returncode}\n{done.stdout[-1000:]}\n{done.stderr[-3000:]}")
-    return Truth(**json.loads(told[0]))
+    return Truth(**json.loads(reported[0]))
 
 
 def _busy_s() -> float:

@@ -34,7 +34,7 @@ from tests.scenarios.running import Outcome, Truth
 from tests.session.records import header, process, stacks, threads
 from tuimon.records import Record, StackCount, Steps, Throttle
 
-Turn = Callable[[Training], None]
+Step = Callable[[Training], None]
 
 SECONDS = 20.0
 #: Samples of a window.
@@ -50,11 +50,11 @@ class Stream:
     """A simulated training and its truth."""
 
     name: str
-    turn: Turn
+    step: Step
     samples: tuple[tuple[list[int], int], ...]  # stack, share of the CPU's time in percent
     rule: str | None = None  # None: healthy
     line: int | None = None
-    fixed: Turn | None = None
+    fixed: Step | None = None
     cpu: float = 0.99
     autograd: float = 0.0
     throttled: tuple[Throttle, ...] = ()
@@ -159,35 +159,35 @@ STREAMS = (
 )  # fmt: skip
 
 
-def simulate(turn: Turn, seconds: float) -> tuple[list[Record], float, float]:
-    """A training's records, ms a turn, and the share of time in which its GPU works."""
+def simulate(step: Step, seconds: float) -> tuple[list[Record], float, float]:
+    """A training's records, ms a step, and the share of time in which its GPU works."""
     training = Training(drift_ppm=20.0)
-    turns = 0
+    steps = 0
     begun_ns = training.cpu.now_ns
 
     def counted(run: Training) -> None:
-        nonlocal turns
-        turns += 1
-        turn(run)
+        nonlocal steps
+        steps += 1
+        step(run)
 
     records = training.run(counted, seconds)
     span_ns = training.cpu.now_ns - begun_ns
-    return records, span_ns / turns / 1e6, min(1.0, training.stream.busy_ns / span_ns)
+    return records, span_ns / steps / 1e6, min(1.0, training.stream.busy_ns / span_ns)
 
 
 def write(stream: Stream, log: Path, seconds: float = SECONDS) -> Outcome:
     """The stream as a log, as it would have been recorded."""
-    told, turn_ms, busy = simulate(stream.turn, seconds)
-    begun_s = told[0].t - 1.0
+    simulated, step_ms, busy = simulate(stream.step, seconds)
+    begun_s = simulated[0].t - 1.0
     records: list[Record] = [header(pid=PID, cpu_count=8, t=begun_s)]
     records += [process(PID, t=begun_s, torch="2.13.0+cu130", gpu_uuids=[UUID]), LINES]
-    for record in told:
+    for record in simulated:
         records.append(record)
         if isinstance(record, Steps):
             records += _beside(stream, record.t, busy)
     log.write_bytes(b"".join(msgspec.json.encode(record) + b"\n" for record in records))
-    steps = sum(record.count for record in told if isinstance(record, Steps))
-    return Outcome(Truth(steps, turn_ms, {}), log, 0.0)
+    steps = sum(record.count for record in simulated if isinstance(record, Steps))
+    return Outcome(Truth(steps, step_ms, {}), log, 0.0)
 
 
 def _beside(stream: Stream, t: float, busy: float) -> list[Record]:
@@ -202,7 +202,7 @@ def _counts(stream: Stream) -> list[StackCount]:
 
 
 def judged(stream: Stream, folder: Path, seconds: float = SECONDS) -> Judgement:
-    """What tuimon says of a stream, and what the fix gains in the simulator."""
+    """What tuimon reports of a stream, and what the fix gains in the simulator."""
     outcome = write(stream, folder / f"{stream.name.replace(' ', '_')}.jsonl", seconds)
     fixed = Truth(0, simulate(stream.fixed, seconds / 4)[1], {}) if stream.fixed is not None else None
     return judge(stream.scenario, outcome, fixed)

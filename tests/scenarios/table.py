@@ -9,7 +9,7 @@ from tests.scenarios.judging import Judgement
 
 _COLUMNS = (
     ("scenario", 28), ("expected", 30), ("got", 32), ("place", 32), ("share err", 9), ("verdict", 7),
-    ("gain: told", 10), ("measured", 8), ("others", 6), ("false alarms", 12),
+    ("predicted", 10), ("measured", 8), ("others", 6), ("false alarms", 12),
 )  # fmt: skip
 HEAD = "  ".join(f"{name:<{width}}" for name, width in _COLUMNS).rstrip()
 #: A predicted speed-up may be off by this much.
@@ -36,7 +36,7 @@ def line(row: Judgement) -> str:
     return "  ".join(f"{cell:<{width}}" for cell, (_, width) in zip(cells, _COLUMNS, strict=True)).rstrip()
 
 
-def totals(rows: Sequence[Judgement], asked: int) -> str:
+def totals(rows: Sequence[Judgement], expected_rows: int) -> str:
     """The sums under the table."""
     placed = [row for row in rows if row.place_right is not None]
     times = [row.verdict_s for row in rows if row.verdict_s is not None]
@@ -46,7 +46,7 @@ def totals(rows: Sequence[Judgement], asked: int) -> str:
     return "\n".join(
         (
             "",
-            f"primary right   {sum(row.right for row in rows)} of {asked}",
+            f"primary right   {sum(row.right for row in rows)} of {expected_rows}",
             f"place right     {sum(bool(row.place_right) for row in placed)} of {len(placed)}",
             f"false alarms    {sum(bool(row.false_alarms) for row in healthy)} of {len(healthy)} healthy runs",
             f"share error     median {100 * median(errors):.1f} points" if errors else "share error     -",

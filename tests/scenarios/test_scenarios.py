@@ -37,20 +37,20 @@ def test_the_verdict_is_right(name, tmp_path):
     remember(scenario, tmp_path, outcome, None)
     assert recall(scenario, tmp_path) == (outcome, None)
     row = judge(scenario, outcome, None)
-    told = "\n".join((HEAD, line(row), totals([row], asked=1)))
-    assert row.right, told
-    assert row.place_right is not False, told
-    assert not row.false_alarms, told
-    assert row.share_error < 0.15, told
+    report = "\n".join((HEAD, line(row), totals([row], expected_rows=1)))
+    assert row.right, report
+    assert row.place_right is not False, report
+    assert not row.false_alarms, report
+    assert row.share_error < 0.15, report
 
 
 @pytest.mark.parametrize("stream", STREAMS, ids=lambda stream: stream.name)
 def test_the_verdict_on_a_simulated_gpu_training_is_right(stream, tmp_path):
     row = judged(stream, tmp_path, 12.0)
-    told = "\n".join((HEAD, line(row), row.headline, totals([row], asked=1)))
-    assert row.right, told
-    assert row.place_right is not False, told
-    assert not row.false_alarms, told
-    assert row.verdict_s is not None and row.verdict_s <= 10, told
-    assert row.gain_error is None or abs(row.gain_error) <= 0.25, told
-    assert len(row.got) + len(row.headline) <= 2 * 78, told  # two lines of a narrow terminal
+    report = "\n".join((HEAD, line(row), row.headline, totals([row], expected_rows=1)))
+    assert row.right, report
+    assert row.place_right is not False, report
+    assert not row.false_alarms, report
+    assert row.verdict_s is not None and row.verdict_s <= 10, report
+    assert row.gain_error is None or abs(row.gain_error) <= 0.25, report
+    assert len(row.got) + len(row.headline) <= 2 * 78, report  # two lines of a narrow terminal

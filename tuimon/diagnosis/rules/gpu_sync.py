@@ -166,8 +166,8 @@ RULES = (
         judge=sync_point,
         explanation=(
             "A line reads a value from the GPU, waits for it and lets the GPU's queue run dry; or it only waits while"
-            " the GPU works, which is benign. It rests on samples at .item(), .cpu(), print of a tensor and their like, and"
-            " on the idle time of the GPU in the step; no more than the smaller of both can be gained."
+            " the GPU works, which is benign. It rests on samples at .item(), .cpu(), print of a tensor and their like,"
+            " and on the idle time of the GPU in the step; no more than the smaller of both can be gained."
         ),
         needs=(GPU_TIMES, GPU_WAITS),
         thresholds=(SYNC_SHARE, SYNC_CRITICAL, SYNC_CERTAIN, BENIGN_WAIT, BUSY_IDLE),
