@@ -89,7 +89,7 @@ def _writer(to: str, path: str, selection: Selection) -> Callable[[TextIO], obje
     """What writes the file; the log has been read where the format needs all of it."""
     records = read_log(path)
     if to == "csv":
-        from tuimon.views.export.table import write_csv
+        from tuimon.views.export.csv_table import write_csv
 
         first = next(records)
         return lambda out: write_csv(_between([first], records, selection), out)

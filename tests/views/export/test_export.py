@@ -10,10 +10,10 @@ from tests.session.records import header, process, stacks, steps, threads
 from tests.session.test_steps import LOOP_FRAMES, LOOP_SAMPLES
 from tuimon.records import Exit, Gpu, Mark, RangePlace
 from tuimon.views.export.collapsed import collapsed
+from tuimon.views.export.csv_table import COLUMNS, write_csv
 from tuimon.views.export.perfetto import perfetto
 from tuimon.views.export.speedscope import speedscope
 from tuimon.views.export.stack_samples import Selection, contents
-from tuimon.views.export.table import COLUMNS, write_csv
 
 LOG = [
     header(t=10.0),

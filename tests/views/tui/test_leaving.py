@@ -10,7 +10,7 @@ from tests.views.tui.running_app import running, text
 from tuimon.records import Exit
 from tuimon.views.tui.app import Leave
 from tuimon.views.tui.drawing.lines import text_of
-from tuimon.views.tui.sheets.quit import QuitDialog
+from tuimon.views.tui.sheets.quit_dialog import QuitDialog
 
 
 async def test_q_asks_while_a_launched_run_goes_on_and_c_cancels():

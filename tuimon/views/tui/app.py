@@ -20,9 +20,9 @@ from tuimon.views.tui.profile.header import Mode
 from tuimon.views.tui.profile.profile_pane import ProfilePane
 from tuimon.views.tui.sheets.findings_sheet import FindingsSheet
 from tuimon.views.tui.sheets.help import help_lines
-from tuimon.views.tui.sheets.quit import Choice, QuitDialog
+from tuimon.views.tui.sheets.quit_dialog import Choice, QuitDialog
 from tuimon.views.tui.sheets.sheet import Sheet
-from tuimon.views.tui.sheets.thread import ThreadSheet
+from tuimon.views.tui.sheets.thread_sheet import ThreadSheet
 from tuimon.views.tui.terminal_app import Capabilities, TerminalApp
 
 if TYPE_CHECKING:

@@ -133,7 +133,7 @@ class Board(Widget):
 
     async def open_filter(self) -> None:
         """Open the filter's input over the keys."""
-        from tuimon.views.tui.sheets.filter import FilterLine  # noqa: PLC0415  (Input costs start-up time, few ever open it)
+        from tuimon.views.tui.sheets.filter_line import FilterLine  # noqa: PLC0415  (Input costs start-up time, few ever open it)
 
         if self.query("#filter"):
             return

@@ -12,7 +12,7 @@ from tuimon.views.tui.drawing.glyphs import ascii_only
 from tuimon.views.tui.drawing.lines import cells, text_of
 from tuimon.views.tui.gpu.alarms import alarm_lines
 from tuimon.views.tui.gpu.gpu_pane import GpuPane, GpuState, gpu_rows_wanted, gpus_lines, in_front
-from tuimon.views.tui.gpu.table import spans_of
+from tuimon.views.tui.gpu.gpu_table import spans_of
 
 GIB = 1 << 30
 

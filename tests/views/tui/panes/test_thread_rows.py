@@ -11,7 +11,7 @@ from tests.views.streams import MAIN
 from tests.views.tui.texts import texts
 from tuimon.session.rows import ThreadRow
 from tuimon.views.tui.drawing.lines import cells, text_of
-from tuimon.views.tui.panes.thread_rows import header_line, layout, thread_line, thread_lines
+from tuimon.views.tui.panes.thread_rows import column_widths, header_line, thread_line, thread_lines
 
 MAIN_ROW = ThreadRow(4242, 4242, "main", "python", 0.38, "waiting", 0.01, None)
 
@@ -19,7 +19,7 @@ MAIN_ROW = ThreadRow(4242, 4242, "main", "python", 0.38, "waiting", 0.01, None)
 @pytest.mark.parametrize("width", [36, 60, 76, 96, 116, 196])
 def test_thread_rows_fill_their_width(width):
     rows = [*streams.hostile().session.threads(), MAIN_ROW]
-    columns = layout(rows, width)
+    columns = column_widths(rows, width)
     for row in rows:
         assert cell_len(text_of(thread_line(row, columns))) <= max(width, 40)
 
@@ -34,11 +34,11 @@ def test_a_thread_whole():
 
 def test_who_holds_the_gil_is_a_column_once_it_was_looked_at():
     (row, *_) = profiles.session(2).threads()
-    assert "gil" not in text_of(header_line(layout([row], 120), "role"))
+    assert "gil" not in text_of(header_line(column_widths([row], 120), "role"))
     rows = [replace(row, gil_ratio=0.42), replace(row, tid=9, gil_ratio=None)]
-    columns = layout(rows, 120)
+    columns = column_widths(rows, 120)
     assert "gil" in text_of(header_line(columns, "role"))
     assert " 42 % " in text_of(thread_line(rows[0], columns))
     assert cells(thread_line(rows[1], columns)) == cells(thread_line(rows[0], columns)) == 120
-    assert layout(rows, 80).gil == 0
+    assert column_widths(rows, 80).gil == 0
     assert "held 42 % of the time" in text_of(thread_lines(rows[0], [], 80)[7])

@@ -6,7 +6,7 @@ from tests.views import streams
 from tests.views.tui.profile.playback import play
 from tests.views.tui.running_app import running, text
 from tuimon.views.tui.panes.thread_list import matches
-from tuimon.views.tui.sheets.thread import ThreadSheet
+from tuimon.views.tui.sheets.thread_sheet import ThreadSheet
 
 
 def test_filter_looks_everywhere():

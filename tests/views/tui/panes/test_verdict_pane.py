@@ -9,7 +9,7 @@ from tuimon.records import Exit
 from tuimon.session.rows import StepSummary
 from tuimon.views.tui.drawing.lines import text_of
 from tuimon.views.tui.panes.verdict_pane import Verdict, verdict_lines
-from tuimon.views.tui.sheets.findings import findings_lines
+from tuimon.views.tui.sheets.finding_lines import findings_lines
 
 STEPS = StepSummary(1000, 14.9, 67.0, 81.0, "data", 0.01, 0)
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from tuimon.views.format import ABSENT, celsius, plain
 from tuimon.views.tui.drawing.lines import Line, Span, cells, clip, line
 from tuimon.views.tui.gpu.card import activities, gpu_card
-from tuimon.views.tui.gpu.figures import GpuView, joined, of
+from tuimon.views.tui.gpu.figures import GpuView, joined, out_of
 from tuimon.views.tui.gpu.names import mark_of, name_of, trouble_of
 
 _CARD_WIDTH = 36
@@ -98,8 +98,8 @@ def _head(view: GpuView, width: int, *, names: bool) -> Line:
 def _parent_line(view: GpuView, width: int) -> Line:
     """A GPU that is cut into instances: what is measured of it as a whole."""
     gpu = view.gpu.latest
-    power = of(gpu.power_w, gpu.power_limit_w, "W")
-    facts = (power, celsius(gpu.temperature_c), of(gpu.sm_clock_mhz, gpu.sm_clock_max_mhz, "MHz"))
+    power = out_of(gpu.power_w, gpu.power_limit_w, "W")
+    facts = (power, celsius(gpu.temperature_c), out_of(gpu.sm_clock_mhz, gpu.sm_clock_max_mhz, "MHz"))
     head = (*line((f"GPU {gpu.index}", "strong"), "  "), *joined([fact for fact in facts if fact != ABSENT]))
     trouble = trouble_of(view, max(width - cells(head) - 2, 0))
     return clip((*head, Span("  "), *trouble), width)

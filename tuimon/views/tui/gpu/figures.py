@@ -71,8 +71,8 @@ def fitting(variants: Sequence[Line], width: int) -> Line:
 def power_line(view: GpuView, width: int) -> Line:
     """Power, heat, clock and energy in words; what does not fit is left out from the end."""
     gpu, joules = view.gpu.latest, view.gpu.joules_per_step
-    power, heat = of(gpu.power_w, gpu.power_limit_w, "W"), _heat(gpu, memory=False)
-    clock, both = of(gpu.sm_clock_mhz, None, "MHz"), of(gpu.sm_clock_mhz, gpu.sm_clock_max_mhz, "MHz")
+    power, heat = out_of(gpu.power_w, gpu.power_limit_w, "W"), _heat(gpu, memory=False)
+    clock, both = out_of(gpu.sm_clock_mhz, None, "MHz"), out_of(gpu.sm_clock_mhz, gpu.sm_clock_max_mhz, "MHz")
     energy = [f"{number(joules)} J/step"] if joules is not None else []
     offers = [
         (power, heat, both, *energy),
@@ -90,7 +90,7 @@ def power_gauge(view: GpuView, width: int) -> Line | None:
     if gpu.power_w is None or not gpu.power_limit_w:
         return None
     ratio = gpu.power_w / gpu.power_limit_w
-    text = of(gpu.power_w, gpu.power_limit_w, "W")
+    text = out_of(gpu.power_w, gpu.power_limit_w, "W")
     head = (label("power"), value(percent(ratio), view.strong))
     room = width - cells(head) - len(text) - 2
     if room < 4:
@@ -101,7 +101,7 @@ def power_gauge(view: GpuView, width: int) -> Line | None:
 def heat_line(view: GpuView, width: int) -> Line:
     """Temperatures, clock and energy, where power has its own row."""
     gpu, joules = view.gpu.latest, view.gpu.joules_per_step
-    both = of(gpu.sm_clock_mhz, gpu.sm_clock_max_mhz, "MHz")
+    both = out_of(gpu.sm_clock_mhz, gpu.sm_clock_max_mhz, "MHz")
     energy = [f"{number(joules)} J/step"] if joules is not None else []
     warm, hot = _heat(gpu, memory=True), _heat(gpu, memory=False)
     offers = [(warm, both, *energy), (hot, both, *energy), (hot, both), (hot,)]
@@ -196,7 +196,7 @@ def gib(value_bytes: int | None) -> str:
     return ABSENT if value_bytes is None else number(value_bytes / _GIB)
 
 
-def of(value: float | None, most: float | None, unit: str) -> str:
+def out_of(value: float | None, most: float | None, unit: str) -> str:
     """``310 / 700 W``; only what is known."""
     if value is None and most is None:
         return ABSENT

@@ -17,8 +17,8 @@ from tuimon.views.tui.drawing.pane import Pane
 from tuimon.views.tui.gpu.card import card_rows_wanted, gpu_card
 from tuimon.views.tui.gpu.cards import cards_lines, cards_rows
 from tuimon.views.tui.gpu.figures import GpuView, TorchShare
+from tuimon.views.tui.gpu.gpu_table import folded_line, gpu_table
 from tuimon.views.tui.gpu.mosaic import gpu_mosaic
-from tuimon.views.tui.gpu.table import folded_line, gpu_table
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding
@@ -48,7 +48,7 @@ class GpuPane(Pane[GpuState]):
         gpus = session.gpus()
         stale_s = stale_after_s(gpus, session.header.interval_s if session.header else 1.0)
         return GpuState(
-            tuple(_calm(gpu, stale_s) for gpu in gpus),
+            tuple(_for_display(gpu, stale_s) for gpu in gpus),
             plain(notice.message) if notice is not None else None,
             plain(notice.hint) if notice is not None and notice.hint else None,
             tuple(row for pid in session.trainers() for row in session.torch_memory(pid)),
@@ -150,7 +150,7 @@ def _torch_on(gpu: GpuRow, state: GpuState) -> TorchShare | None:
     return TorchShare(sum(allocated) if len(allocated) == len(rows) else None, sum(reserved), retries)
 
 
-def _calm(gpu: GpuRow, stale_s: float) -> GpuRow:
+def _for_display(gpu: GpuRow, stale_s: float) -> GpuRow:
     """Without changes that are not shown, ages in whole seconds: rows that look the same are not painted again."""
     return replace(
         gpu,

@@ -10,8 +10,8 @@ from tuimon.views.format import ABSENT, percent
 from tuimon.views.tui.drawing.charts import chart
 from tuimon.views.tui.drawing.lines import Line, Span, clip, column, line
 from tuimon.views.tui.gpu.figures import GpuView
+from tuimon.views.tui.gpu.gpu_table import FIGURES
 from tuimon.views.tui.gpu.names import GAP, mark_of, name_of, trouble_of
-from tuimon.views.tui.gpu.table import FIGURES
 
 _UTIL = 5
 

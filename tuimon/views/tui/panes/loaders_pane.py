@@ -39,7 +39,7 @@ class LoadersPane(Pane[LoadersState]):
         """The loaders of the trainer in focus."""
         pid = session.trainer()
         rows = session.loaders(pid) if pid is not None else ()
-        return LoadersState(tuple(_calm(row) for row in rows))
+        return LoadersState(tuple(_for_display(row) for row in rows))
 
     def draw(self, state: LoadersState, width: int, height: int) -> list[Line]:
         """The content's lines."""
@@ -179,7 +179,7 @@ def _is_starved(loader: LoaderRow) -> bool:
     return loader.ready_none_ratio is not None and loader.ready_none_ratio >= _STARVED
 
 
-def _calm(row: LoaderRow) -> LoaderRow:
+def _for_display(row: LoaderRow) -> LoaderRow:
     """Idle time in whole seconds, 0 while in use: rows that look the same are not painted again."""
     idle_s = float(int(row.idle_s)) if _is_idle(row) else 0.0
     return row._replace(idle_s=idle_s, ready_history=row.ready_history[-_HISTORY:])

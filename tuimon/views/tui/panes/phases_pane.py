@@ -13,7 +13,7 @@ from tuimon.views.format import advice, code, duration, ms, percent, place
 from tuimon.views.tui.drawing.charts import ceiling, stacked
 from tuimon.views.tui.drawing.lines import Line, Span, clip, clipped, column, justified, line
 from tuimon.views.tui.drawing.pane import Pane
-from tuimon.views.tui.panes.lead import lead_lines
+from tuimon.views.tui.panes.gpu_lead import lead_lines
 from tuimon.views.tui.panes.phase_rows import NAME, phase_rows, ranges_that_fit
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class PhasesPane(Pane[PhasesState]):
             session.header.interval_s if session.header else 1.0,
             tuple(session.hot_lines(pid)[:_HOT]) if self.size.height > _CALM_CHART + 10 else (),
             _notes(session, steps),
-            _calm(session.gpu_time(pid)),
+            _for_display(session.gpu_time(pid)),
         )
 
     def draw(self, state: PhasesState, width: int, height: int) -> list[Line]:
@@ -114,7 +114,7 @@ def _gpu(state: PhasesState, width: int, height: int) -> list[Line]:
     return lead_lines(state.gpu, step_ms, width, 1 if height < _TWO_LINES else 2 if height < _ALL_LINES else 12)
 
 
-def _calm(times: GpuTimeRow | None) -> GpuTimeRow | None:
+def _for_display(times: GpuTimeRow | None) -> GpuTimeRow | None:
     return times._replace(history=times.history[-_HISTORY:]) if times is not None else None
 
 

@@ -15,7 +15,7 @@ from tuimon.views.tui.drawing.lines import Line, Span, clipped, column, line, wi
 _STATE_ROLES = {"running": "benign", "disk": "critical", "stopped": "warning", "ended": "faint"}
 
 
-class Columns(NamedTuple):
+class ColumnWidths(NamedTuple):
     """Widths in cells; 0: the column is left out."""
 
     role: int
@@ -30,7 +30,7 @@ class Columns(NamedTuple):
     source: int
 
 
-def layout(rows: Sequence[ThreadRow], width: int) -> Columns:
+def column_widths(rows: Sequence[ThreadRow], width: int) -> ColumnWidths:
     """Widths for these rows: what they need, and what the screen has."""
     role = max((cell_len(role_text(row)) for row in rows), default=4)
     role = max(10, min(role, 24 if width >= 110 else 14)) + 2
@@ -43,10 +43,10 @@ def layout(rows: Sequence[ThreadRow], width: int) -> Columns:
     rest = max(width - fixed, 0)
     spot = max((cell_len(_spot(row)) for row in rows), default=5) + 2
     spot = min(spot, 34 if width >= 110 else 24, rest)
-    return Columns(role, pid, tid, 7, gauge, delay, gil, 10, spot, rest - spot)
+    return ColumnWidths(role, pid, tid, 7, gauge, delay, gil, 10, spot, rest - spot)
 
 
-def header_line(columns: Columns, sorted_by: str) -> Line:
+def header_line(columns: ColumnWidths, sorted_by: str) -> Line:
     """Names of the columns; the sorted one is marked."""
 
     def name(text: str, width: int, align: str = "<") -> Span:
@@ -67,7 +67,7 @@ def header_line(columns: Columns, sorted_by: str) -> Line:
     return tuple(spans)
 
 
-def thread_line(row: ThreadRow, columns: Columns, *, cursor: bool = False) -> Line:
+def thread_line(row: ThreadRow, columns: ColumnWidths, *, cursor: bool = False) -> Line:
     """One row of the table."""
     idle = (row.cpu_ratio or 0.0) < 0.005
     spans = [Span(column(role_text(row), columns.role - 2) + "  ", _role_style(row))]

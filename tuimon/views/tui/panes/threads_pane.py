@@ -17,13 +17,13 @@ from tuimon.views.tui.drawing.moving import MOVE_KEYS, Moving, RowCursor
 from tuimon.views.tui.drawing.pane import Pane
 from tuimon.views.tui.panes.process_tree import WHOLE, TreeRow
 from tuimon.views.tui.panes.thread_list import ThreadList
-from tuimon.views.tui.panes.thread_rows import header_line, layout, thread_line
+from tuimon.views.tui.panes.thread_rows import column_widths, header_line, thread_line
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding
     from tuimon.session.session import Session
 
-LAYOUT_ROWS = 200  # beyond, the columns follow the rows in view
+MEASURED_ROWS = 200  # beyond, the columns follow the rows in view
 
 
 class ThreadsState(NamedTuple):
@@ -88,7 +88,7 @@ class ThreadsPane(Moving, Pane[ThreadsState]):
         at = self._cursor.scroll(_keys(shown), room)
         top = self._cursor.top
         visible = rows[top : top + room]
-        columns = layout(rows if len(rows) <= LAYOUT_ROWS else visible, width)
+        columns = column_widths(rows if len(rows) <= MEASURED_ROWS else visible, width)
         lines = [header_line(columns, self._list.sorted_by)]
         for index, row in enumerate(visible, top):
             lines.append(thread_line(row, columns, cursor=index == at and self.has_focus))

@@ -10,7 +10,7 @@ from tuimon.diagnosis import unjudged
 from tuimon.records import Place
 from tuimon.views.tui.drawing.lines import Line
 from tuimon.views.tui.sheets.code_around import Code, CodeAround
-from tuimon.views.tui.sheets.findings import changes_lines, findings_lines, unjudged_lines
+from tuimon.views.tui.sheets.finding_lines import changes_lines, findings_lines, unjudged_lines
 from tuimon.views.tui.sheets.sheet import Sheet
 
 if TYPE_CHECKING:

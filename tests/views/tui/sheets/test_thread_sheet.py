@@ -9,7 +9,7 @@ from tests.views.tui.running_app import running
 from tuimon.records import Place
 from tuimon.session.session import Session
 from tuimon.sources.stacks.closeup import Dump, ThreadStack
-from tuimon.views.tui.sheets.thread import ThreadSheet
+from tuimon.views.tui.sheets.thread_sheet import ThreadSheet
 
 
 class FakeCloseUp:

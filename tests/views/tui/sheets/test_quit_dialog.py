@@ -1,7 +1,7 @@
 """The quit dialog."""
 
 from tests.views.tui.texts import texts
-from tuimon.views.tui.sheets.quit import quit_lines
+from tuimon.views.tui.sheets.quit_dialog import quit_lines
 
 
 def test_quit_dialog_before_and_while_ending():

@@ -10,7 +10,7 @@ from tuimon.diagnosis import Unjudged
 from tuimon.diagnosis.hysteresis import Change
 from tuimon.views.evidence_text import evidence_text
 from tuimon.views.tui.drawing.lines import cells, text_of
-from tuimon.views.tui.sheets.findings import changes_lines, findings_lines, unjudged_lines, verdict_name
+from tuimon.views.tui.sheets.finding_lines import changes_lines, findings_lines, unjudged_lines, verdict_name
 
 CHANGES = (
     Change(62.0, 1200, "input_bound/no_workers", "compute_bound"),

@@ -4,7 +4,7 @@ import pytest
 
 from tuimon.session.rows import GpuTimeRow, LeadRow, PhaseRow, PhaseTable, RangeRow, StepSummary
 from tuimon.views.tui.drawing.lines import Span, cells, text_of
-from tuimon.views.tui.panes.lead import lead_lines, lead_words
+from tuimon.views.tui.panes.gpu_lead import lead_lines, lead_words
 from tuimon.views.tui.panes.phase_rows import between, phase_line, phase_rows
 from tuimon.views.tui.panes.phases_pane import PhasesState, phases_lines
 
