@@ -39,12 +39,12 @@ def running(
         process.stdout.close()
 
 
-def until(look: Callable[[], T | None], what: str, patience_s: float = 30.0) -> T:
+def until(look: Callable[[], T | None], what: str, timeout_s: float = 30.0) -> T:
     """Call ``look`` until it returns something true."""
-    give_up_s = time.monotonic() + patience_s
+    give_up_s = time.monotonic() + timeout_s
     while time.monotonic() < give_up_s:
         found = look()
         if found:
             return found
         time.sleep(0.02)
-    raise AssertionError(f"waited {patience_s} s for {what}")
+    raise AssertionError(f"waited {timeout_s} s for {what}")

@@ -71,7 +71,7 @@ def _environment_facts(pid: int) -> RingFacts | None:
 def _owner(pid: int) -> int | None:
     try:
         return psutil.Process(pid).uids().effective
-    except (psutil.NoSuchProcess, ValueError):  # ValueError: a negative pid
+    except (psutil.Error, ValueError):  # ValueError: a negative pid
         return None
 
 

@@ -43,7 +43,7 @@ def _candidate(process: psutil.Process, user: int) -> Candidate | None:
         if ticks is None or (facts is None and not has_torch(pid)):
             return None
         return Candidate(pid, process.ppid(), ticks, command_line(pid), facts)
-    except psutil.NoSuchProcess:
+    except psutil.Error:
         return None
 
 

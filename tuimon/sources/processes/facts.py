@@ -39,7 +39,7 @@ def read_facts(pid: int, name: str) -> ProcessFacts | None:
     """All of it, about 0.15 ms; None when the process is gone."""
     try:
         ppid = psutil.Process(pid).ppid()
-    except psutil.NoSuchProcess:
+    except psutil.Error:
         return None
     return ProcessFacts(
         pid, ppid, name, tuple(shortened(command_line(pid))), is_python(pid), _variables(environment(pid))

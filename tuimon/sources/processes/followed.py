@@ -51,7 +51,7 @@ class Followed:
         """CPU time of the whole process, in steps of 10 ms; None when it is gone."""
         try:
             times = self.process.cpu_times()
-        except psutil.NoSuchProcess:
+        except psutil.Error:
             return None
         return times.user + times.system
 
@@ -59,7 +59,7 @@ class Followed:
         """Resident memory; None when the process is gone."""
         try:
             return int(self.process.memory_info().rss)
-        except psutil.NoSuchProcess:
+        except psutil.Error:
             return None
 
     def begin_window(self, cpu_s: float | None) -> None:

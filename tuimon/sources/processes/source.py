@@ -104,7 +104,7 @@ class ProcessSource:
             return False
         try:
             followed = Followed(start, psutil.Process(pid), ProcessFacts(pid, 0, "", (), False), meter)
-        except psutil.NoSuchProcess:
+        except psutil.Error:
             return False
         main = followed.read(self._clock())
         facts = read_facts(pid, main.name) if main is not None else None
