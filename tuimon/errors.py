@@ -1,11 +1,11 @@
-"""What can go wrong for a user, one class per situation; each says what happened and what to do next.
+"""Errors shown to the user, one class per situation, each with its cause and the next step.
 
 TuimonError
 ├── UsageError            the command line asks for something impossible        exit 2
 │   ├── NoSuchScript
 │   └── NotExecutable
-├── LaunchError           the operating system would not start the command      exit 1
-├── TargetError           the process to attach to                              exit 1
+├── LaunchError           the operating system did not start the command        exit 1
+├── TargetError           the process cannot be monitored                       exit 1
 │   ├── NoSuchProcess
 │   ├── NotPython
 │   └── NotYours
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 
 class TuimonError(Exception):
-    """An error for people: ``message`` says what happened, ``hint`` the next step."""
+    """An error for the user: ``message`` is what happened, ``hint`` the next step."""
 
     exit_code = 1
 
@@ -42,11 +42,11 @@ class NotExecutable(UsageError):
 
 
 class LaunchError(TuimonError):
-    """The operating system would not start the command."""
+    """The operating system did not start the command."""
 
 
 class TargetError(TuimonError):
-    """The process to attach to cannot be watched."""
+    """The process to attach to cannot be monitored."""
 
 
 class NoSuchProcess(TargetError):

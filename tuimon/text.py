@@ -1,4 +1,4 @@
-"""Text from outside (names, paths, output, logs) is data: what a terminal would obey is taken out."""
+"""Text from outside (names, paths, output, logs) is data: control sequences are removed."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import re
 
 # CSI, OSC (ended by BEL or ST), other two-character escapes.
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~])")
-# C0, DEL, C1, and the bidirectional controls that reorder what stands around them.
+# C0, DEL, C1, and the bidirectional controls, which reorder the text around them.
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
 
 
 def plain(text: str) -> str:
-    """``text`` on one line without escape sequences and control characters; tabs, line ends become spaces."""
+    """``text`` on one line, without escape sequences and control characters; tabs and line ends become spaces."""
     text = _ESCAPES.sub("", text)
     text = text.replace("\t", " ").replace("\r", " ").replace("\n", " ")
     return _CONTROLS.sub("", text)

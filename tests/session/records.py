@@ -14,6 +14,7 @@ from tuimon.records import (
     Threads,
     length_bucket,
 )
+from tuimon.session.session import Session
 
 MS = 1_000_000
 
@@ -76,3 +77,11 @@ def threads(t, *rows, pid=100, cpu_ratio=1.0):
     return Threads(
         t=t, pid=pid, window_s=1.0, cpu_ratio=cpu_ratio, rss_bytes=1 << 28, threads=[ThreadCpu(*row) for row in rows]
     )
+
+
+def session_of(*records):
+    """A session with these records folded."""
+    session = Session()
+    for record in records:
+        session.add(record)
+    return session

@@ -2,21 +2,13 @@
 
 import pytest
 
-from tests.session.records import header, process, steps
+from tests.session.records import header, process, session_of, steps
 from tuimon.records import Gpu, GpuProcess, Throttle
-from tuimon.session.session import Session
 
 
 def gpu(t, index=0, **more):
     facts = {"uuid": f"GPU-{index}", "name": "X"}
     return Gpu(t=float(t), pid=0, index=index, **(facts | more))
-
-
-def session_of(*records):
-    session = Session()
-    for record in records:
-        session.add(record)
-    return session
 
 
 def only(session):

@@ -2,9 +2,8 @@
 
 import pytest
 
-from tests.session.records import frames, header, process, stacks, threads
+from tests.session.records import frames, header, process, session_of, stacks, threads
 from tuimon.records import Cost, Gil, GilCount, StackCount, Stacks
-from tuimon.session.session import Session
 from tuimon.views.sampling_text import sampling_text
 
 TORCH = "/v/lib/python3.11/site-packages/torch"
@@ -13,26 +12,21 @@ LOOP = frames(
 )
 
 
-def told(*records):
-    session = Session()
-    for record in records:
-        session.add(record)
-    return session
-
-
 def window(t, samples=20, pid=100, window_s=1.0, **more):
     rows = [StackCount(pid, "MainThread", [0], samples)] if samples else []
     return Stacks(t=t, pid=pid, window_s=window_s, rate_hz=samples / window_s, samples=samples, stacks=rows, **more)
 
 
 def test_nothing_is_known_before_the_first_window():
-    assert told(header(), process()).sampling() is None
+    assert session_of(header(), process()).sampling() is None
 
 
 def test_rate_coverage_failures_and_cost():
     cost = Cost(t=10.0, pid=0, window_s=10.0, cpu_ratio=0.04, sampler_cpu_ratio=0.021, rss_bytes=1)
     lost = window(4.0, samples=0, lost=True)
-    sampling = told(process(), window(1.0), window(2.0, failed=2), window(3.0), lost, window(5.0), cost).sampling()
+    sampling = session_of(
+        process(), window(1.0), window(2.0, failed=2), window(3.0), lost, window(5.0), cost
+    ).sampling()
     assert sampling.rate_hz == pytest.approx(20.0)
     assert sampling.coverage_ratio == pytest.approx(0.8)
     assert (sampling.failed, sampling.lost, sampling.cpu_ratio) == (2, 1, 0.021)
@@ -41,7 +35,7 @@ def test_rate_coverage_failures_and_cost():
 
 
 def test_the_window_being_taken_is_no_gap_but_a_sampler_that_fell_silent_is():
-    session = told(process(), *(window(float(t)) for t in range(1, 31)))
+    session = session_of(process(), *(window(float(t)) for t in range(1, 31)))
     session.add(threads(40.0, (100, "python", 1.0, "running")))
     assert session.sampling().coverage_ratio == pytest.approx(1.0)
     session.add(threads(90.0, (100, "python", 1.0, "running")))
@@ -50,29 +44,31 @@ def test_the_window_being_taken_is_no_gap_but_a_sampler_that_fell_silent_is():
 
 
 def test_windows_that_overlap_the_last_minute_count_in_part():
-    session = told(process(), window(20.0, window_s=20.0), window(120.0, window_s=20.0))
+    session = session_of(process(), window(20.0, window_s=20.0), window(120.0, window_s=20.0))
     assert session.sampling().coverage_ratio == pytest.approx(20 / 60)
 
 
 def test_the_first_rank_comes_first():
-    session = told(process(101, rank=1), process(100, rank=0), window(1.0, samples=5, pid=101), window(1.0, pid=100))
+    session = session_of(
+        process(101, rank=1), process(100, rank=0), window(1.0, samples=5, pid=101), window(1.0, pid=100)
+    )
     assert [row.pid for row in session.sampling().rows] == [100, 101]
     assert session.sampling().rate_hz == pytest.approx(20.0)
 
 
 def test_a_rank_without_a_window_is_not_covered():
-    session = told(process(101, rank=1), process(100, rank=0), window(1.0))
+    session = session_of(process(101, rank=1), process(100, rank=0), window(1.0))
     assert session.sampling().coverage_ratio == pytest.approx(0.5)
 
 
 def test_a_pid_that_comes_back_is_another_process():
-    session = told(LOOP, process(), window(1.0, failed=9), process(start_unix_s=1.8e9), window(2.0))
+    session = session_of(LOOP, process(), window(1.0, failed=9), process(start_unix_s=1.8e9), window(2.0))
     assert session.sampling().failed == 0
     assert sum(sample.count for sample in session.process_samples(100).samples_of(100)) == 20
 
 
 def test_a_lost_window_leaves_the_last_place():
-    session = told(LOOP, process(), threads(1.0, (100, "python", 1.0, "running")), window(1.0))
+    session = session_of(LOOP, process(), threads(1.0, (100, "python", 1.0, "running")), window(1.0))
     session.add(window(2.0, samples=0, lost=True))
     assert session.threads()[0].place.line == 1
 
@@ -83,7 +79,7 @@ def gil(t, looks, *counts, pid=100):
 
 def test_who_holds_the_gil():
     rows = threads(1.0, (100, "python", 0.5, "running"), (101, "hog", 0.9, "running"), (102, "idle", 0.0, "waiting"))
-    session = told(process(), rows, gil(1.0, 30, (100, 6), (101, 24)))
+    session = session_of(process(), rows, gil(1.0, 30, (100, 6), (101, 24)))
     assert [row.gil_ratio for row in session.threads()] == [None] * 3  # thirty looks say little
     session.add(gil(6.0, 30, (101, 27)))
     assert [row.gil_ratio for row in session.threads()] == pytest.approx([0.1, 0.85, 0.0])
@@ -93,12 +89,12 @@ def test_who_holds_the_gil():
 
 def test_pthread_ids_name_the_main_thread_only():
     rows = threads(1.0, (100, "python", 0.5, "running"), (101, "python", 0.9, "running"))
-    session = told(process(), rows, gil(1.0, 60, (100, 15), (0x7FEF986DF6C0, 45)))
+    session = session_of(process(), rows, gil(1.0, 60, (100, 15), (0x7FEF986DF6C0, 45)))
     assert [row.gil_ratio for row in session.threads()] == [0.25, None]
 
 
 def test_how_long_a_thread_has_shown_one_stack():
-    session = told(LOOP, process(), stacks(1.0, ([0], 15), ([0, 2], 5)))
+    session = session_of(LOOP, process(), stacks(1.0, ([0], 15), ([0, 2], 5)))
     assert session.same_stack_s(100, 100) == 0.0
     session.add(stacks(2.0, ([0, 2], 20)))
     assert session.same_stack_s(100, 100) == pytest.approx(1.0)
@@ -116,7 +112,7 @@ def cycling(t, cycles, samples=40):
 
 
 def test_the_set_up_is_no_slow_step():
-    session = told(process(markers=False), *(cycling(8.0 * n, 0) for n in range(1, 4)), cycling(32.0, 4))
+    session = session_of(process(markers=False), *(cycling(8.0 * n, 0) for n in range(1, 4)), cycling(32.0, 4))
     assert session.steps(100).per_second == pytest.approx(4 / (8 * 39 / 40))
     session.add(cycling(40.0, 0))  # from then on, no step in a window is a slow loop
     assert session.steps(100).per_second == pytest.approx(2 / (8 * 39 / 40))
@@ -124,7 +120,7 @@ def test_the_set_up_is_no_slow_step():
 
 def test_steps_a_second_told_by_samples():
     attached = process(markers=False)
-    session = told(attached, *(cycling(8.0 * n, 4) for n in range(1, 6)))
+    session = session_of(attached, *(cycling(8.0 * n, 4) for n in range(1, 6)))
     steps = session.steps(100)
     assert steps.estimated
     assert steps.per_second == pytest.approx(20 / (40 * 39 / 40))
@@ -141,7 +137,7 @@ def test_steps_a_second_told_by_samples():
     ],
 )
 def test_no_rate_where_samples_cannot_tell(records):
-    assert told(*records).steps(100) is None
+    assert session_of(*records).steps(100) is None
 
 
 MAIN = (100, "pt_main_thread", 0.9, "running")
@@ -150,7 +146,7 @@ MAIN = (100, "pt_main_thread", 0.9, "running")
 def pool(*rows, cores=8, torch="2.13.0", sampled=True, parked=()):
     first = [header(cpu_count=cores), process(torch=torch), LOOP]
     samples = [window(1.0, parked=list(parked))] if sampled else []
-    return [(row.role, row.count) for row in told(*first, *samples, threads(1.0, MAIN, *rows)).threads()]
+    return [(row.role, row.count) for row in session_of(*first, *samples, threads(1.0, MAIN, *rows)).threads()]
 
 
 def idle(count, tid=101):
@@ -195,14 +191,14 @@ def test_native_threads_by_name(name, role):
 
 def test_over_the_whole_run():
     records = [window(float(t), failed=1, cost_cpu_s=0.02) for t in range(1, 201) if t % 4]
-    sampling = told(process(), *records, threads(200.0, (100, "python", 1.0, "running"))).run_sampling()
+    sampling = session_of(process(), *records, threads(200.0, (100, "python", 1.0, "running"))).run_sampling()
     assert sampling.coverage_ratio == pytest.approx(150 / 199)
     assert (sampling.rate_hz, sampling.failed) == (pytest.approx(20.0), 150)
     assert sampling.cpu_ratio == pytest.approx(150 * 0.02 / 200)
 
 
 def test_in_words():
-    session = told(process(), *(window(float(t), failed=t == 3, window_s=0.97) for t in range(1, 31)))
+    session = session_of(process(), *(window(float(t), failed=t == 3, window_s=0.97) for t in range(1, 31)))
     session.add(Cost(t=31.0, pid=0, window_s=10.0, cpu_ratio=0.04, sampler_cpu_ratio=0.021, rss_bytes=1))
     assert sampling_text(session.sampling()) == "21 Hz · 97 % covered · 1 failed · 2.1 % cpu"
     session.add(window(32.0, samples=0, lost=True))

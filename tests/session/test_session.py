@@ -1,16 +1,9 @@
 """Processes, threads, GPUs, notices: what a session is folded from besides steps and samples."""
 
-from tests.session.records import frames, header, process, stacks, steps, threads
+from tests.session.records import frames, header, process, session_of, stacks, steps, threads
 from tuimon.records import Exit, Frame, Gpu, Notice
 from tuimon.session.samples.frame_table import FrameTable
 from tuimon.session.session import Session
-
-
-def session_of(*records):
-    session = Session()
-    for record in records:
-        session.add(record)
-    return session
 
 
 def test_the_trainer_is_who_trains_not_who_was_launched():
@@ -88,8 +81,10 @@ def test_a_thousand_short_processes_do_not_pile_up():
     session = session_of(process(100))
     for pid in range(1000, 2000):
         session.add(process(pid, "other"))
+        session.add(stacks(1, ([0], 5), pid=pid))
         session.add(process(pid, "other", ended=True))
     assert len(session.processes()) < 100
+    assert sum(session.process_samples(pid) is not None for pid in range(1000, 2000)) < 100
 
 
 def test_gpus_of_the_run_come_first_with_history():

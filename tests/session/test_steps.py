@@ -2,18 +2,11 @@
 
 import pytest
 
-from tests.session.records import frames, header, process, stacks, steps
+from tests.session.records import frames, header, process, session_of, stacks, steps
 from tuimon.records import RangeTime
 from tuimon.session.session import Session
 
 PHASES = {"data": 40, "forward": 20, "backward": 25, "optimizer": 10, "other": 5}
-
-
-def session_of(*records):
-    session = Session()
-    for record in records:
-        session.add(record)
-    return session
 
 
 def shares(table):

@@ -101,13 +101,18 @@ class Tables:
     def _fold_process(self, record: Process) -> None:
         before = self._processes.known.get(record.pid)
         if before is not None and abs(before.start_unix_s - record.start_unix_s) > 1.0:  # the pid was reused
-            self._process_samples.pop(record.pid, None)
-            self._sampler.forget(record.pid)
-            self._gil.forget(record.pid)
+            self._forget_samples(record.pid)
         if record.ended:
             self.machine.forget(record.pid)
         for pid in self._processes.add_process(record):
             self._threads.forget(pid)
+            if pid not in self._steps:  # a worker; the report of a trainer needs its samples
+                self._forget_samples(pid)
+
+    def _forget_samples(self, pid: int) -> None:
+        self._process_samples.pop(pid, None)
+        self._sampler.forget(pid)
+        self._gil.forget(pid)
 
     def _fold_steps(self, record: Steps) -> None:
         stats = self._steps.setdefault(record.pid, StepStats(record.pid))

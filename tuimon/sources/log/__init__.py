@@ -1,1 +1,1 @@
-"""A run's log, read and written; the output of the training."""
+"""A run's log, read and written, and the output of its training."""

@@ -1,4 +1,4 @@
-"""The output file of a launched run: followed, searched for a traceback, kept from filling the disk."""
+"""The output file of a launched run: followed, searched for tracebacks, kept from filling the disk."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import re
 
 from tuimon.text import plain
 
-#: How much of a run's output is kept; what is older is given back to the disk.
+#: How much of a run's output is kept; older output is freed on the disk.
 KEEP_BYTES = 64 * 1024 * 1024
-#: Where the last traceback is looked for.
+#: How much of the end is searched for the last traceback.
 TRACEBACK_BYTES = 64 * 1024
 
 _PUNCH_HOLE_KEEP_SIZE = 0x02 | 0x01  # FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, linux/falloc.h
-_STEP_BYTES = 1024 * 1024
+_PUNCH_BYTES = 1024 * 1024  # output is freed in units of this size
 # The line that ends a traceback: an exception's name at the margin, with or without a message.
 _EXCEPTION = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Z_a-z]\w*(?:: .*)?$")
 
@@ -25,15 +25,15 @@ class OutputTail:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self.skipped_bytes = 0  # never shown, because more came than could be
+        self.skipped_bytes = 0  # never shown, as more was written than could be read
         self._offset = 0
         self._punched = 0
         self._can_punch = True
 
     def read(self, max_bytes: int = 65536) -> bytes:
-        """What was written since the last call: the newest ``max_bytes``, what is older counts as skipped."""
+        """What was written since the last call: at most the newest ``max_bytes``; the rest counts as skipped."""
         size = self._size()
-        if size < self._offset:  # truncated by somebody: begin again
+        if size < self._offset:  # truncated: begin again
             self._offset = 0
         if size == self._offset:
             return b""
@@ -45,17 +45,17 @@ class OutputTail:
         return data
 
     def last_traceback_line(self) -> str | None:
-        """The last line of the last Python traceback in the output's end, without control characters."""
+        """The last line of the last Python traceback near the end, without control characters."""
         size = self._size()
         start = max(size - TRACEBACK_BYTES, 0)
         return last_traceback_line(self._read_at(start, size - start))
 
     def trim(self, keep_bytes: int = KEEP_BYTES) -> None:
-        """Give all but the newest ``keep_bytes`` back to the disk; offsets stay valid.
+        """Free all but the newest ``keep_bytes`` on the disk; offsets stay valid.
 
-        Does nothing where the file system cannot.
+        Does nothing where the file system does not support that.
         """
-        end = (self._size() - keep_bytes) // _STEP_BYTES * _STEP_BYTES
+        end = (self._size() - keep_bytes) // _PUNCH_BYTES * _PUNCH_BYTES
         if not self._can_punch or end <= self._punched:
             return
         with contextlib.suppress(OSError):
@@ -78,7 +78,7 @@ class OutputTail:
 
 
 def last_traceback_line(output: bytes) -> str | None:
-    """The line that names the exception of the last traceback in ``output``; None without one."""
+    """The line with the exception of the last traceback in ``output``; None without one."""
     lines = output.decode("utf-8", "replace").replace("\r\n", "\n").split("\n")
     begins = [number for number, line in enumerate(lines) if "Traceback (most recent call last)" in line]
     if not begins:

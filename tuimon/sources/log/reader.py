@@ -1,4 +1,4 @@
-"""Reading a log back as the Records it was written from, whole or as it grows."""
+"""Reads a log back as records, whole or while it grows."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _DECODER: msgspec.json.Decoder[AnyRecord] = msgspec.json.Decoder(AnyRecord)
 
 
 class _Tag(msgspec.Struct):
-    """As much of a line as tells what it is."""
+    """The part of a line that identifies it."""
 
     type: str = ""
     schema: int | None = None
 
 
 def find_log(path: str) -> str:
-    """The log meant by ``path``: the file itself, or the newest log in a folder. Raises NotALog."""
+    """The log that ``path`` stands for: the file itself, or the newest log in a folder. Raises NotALog."""
     if not os.path.isdir(path):
         return path
     try:
@@ -60,7 +60,7 @@ class _Lines:
             yield line.strip()
 
     def torn(self) -> bytes:
-        """What stands after the last line end."""
+        """What follows the last line end."""
         return self._rest.strip()
 
     def close(self) -> None:
@@ -71,7 +71,7 @@ _RECORD_ONE = "Record one: tuimon run --log FILE.jsonl train.py"
 
 
 def decode(line: bytes) -> Record | None:
-    """The Record of a line; None for what this version does not know or what was torn."""
+    """The record of a line; None for an unknown type or a torn line."""
     try:
         return _DECODER.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -79,7 +79,7 @@ def decode(line: bytes) -> Record | None:
 
 
 def check_header(line: bytes, path: str) -> Header:
-    """The header on the first line. Raises NotALog saying what the file is instead."""
+    """The header on the first line. Raises NotALog with what the file is instead."""
     name = plain(path)
     try:
         tag = msgspec.json.decode(line, type=_Tag)
@@ -99,7 +99,7 @@ def check_header(line: bytes, path: str) -> Header:
 
 
 def read_log(path: str) -> Iterator[Record]:
-    """All Records of a log, the header first; torn lines and unknown types are passed over. Raises NotALog."""
+    """All records of a log, the header first; torn lines and unknown types are skipped. Raises NotALog."""
     path = find_log(path)
     lines = _Lines(path)
     try:
@@ -113,7 +113,7 @@ def read_log(path: str) -> Iterator[Record]:
             elif (record := decode(line)) is not None:
                 yield record
         if header_seen:
-            if (record := decode(lines.torn())) is not None:  # whole, only its line end is missing
+            if (record := decode(lines.torn())) is not None:  # complete except for its line end
                 yield record
         elif lines.torn():
             yield check_header(lines.torn(), path)
@@ -124,10 +124,10 @@ def read_log(path: str) -> Iterator[Record]:
 
 
 class LogSource:
-    """A log as a Source: all that is in it at once, or at ``speed`` times the recorded pace, then what is added."""
+    """A log as a Source: its records at once, or at ``speed`` times the recorded pace, then those that are appended."""
 
     name = "log"
-    #: Records handed over in one ``read``.
+    #: Most records in one ``read``.
     BATCH = 5000
 
     def __init__(self, path: str, speed: float | None = None, *, follow: bool = False) -> None:
@@ -135,12 +135,12 @@ class LogSource:
         self.path = find_log(path)
         self.header = next(record for record in read_log(self.path) if isinstance(record, Header))
         self.period_s = 0.2
-        self.at_end = False  # all that is in the file now has been read
+        self.at_end = False  # whether the whole file has been read so far
         self._speed = speed
         self._follow = follow
         self._lines = _Lines(self.path)
         self._held: Record | None = None
-        self._began: tuple[float, float] | None = None  # (clock, record time) of the first record
+        self._began: tuple[float, float] | None = None  # (monotonic clock, ``t``) at the first record
         self._ended = False
 
     def read(self) -> Iterator[Record]:

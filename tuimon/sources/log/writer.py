@@ -1,4 +1,4 @@
-"""Writing the log: JSON Lines, one Record a line, the header first, flushed every window."""
+"""Writes the log: JSON Lines, one record a line, the header first, flushed every window."""
 
 from __future__ import annotations
 
@@ -16,48 +16,48 @@ from tuimon.records import Notice, Record
 from tuimon.text import plain
 
 _ENCODER = msgspec.json.Encoder()
-#: After a failed write the log is left alone for this long.
+#: Time between a failed write and the next attempt.
 RETRY_S = 5.0
-#: Records held back while the log cannot be written.
+#: Most records that are kept while the log cannot be written.
 PENDING_LIMIT = 2000
 SUFFIX = ".jsonl"
 _LOG_BEGINS = b'{"type":"header",'
 
 
 class LogWriter:
-    """Writes Records to a file, a Header first. Once open it raises nothing: ``flush`` returns what there is to say.
+    """Writes records to a file, a Header first. Once open it raises nothing: ``flush`` returns a Notice of a failure.
 
-    The file is locked (flock) as long as it is written: two runs do not mix, and readers know whether more will come.
+    The file is locked (flock) while it is written, so that two runs do not mix.
     """
 
     def __init__(self, path: str) -> None:
-        """Create the file, in a folder a new one named by time and pid; an older log of that name is replaced.
+        """Create the file, or a new one named by time and pid where ``path`` is a folder; an older log is replaced.
 
-        Raises LogError when it cannot be written, is locked, or is something else than a log.
+        Raises LogError when it cannot be written, is locked, or exists and is no log.
         """
         self.path = _file_in(path)
-        self.lost = 0  # records given up on
+        self.lost = 0  # records dropped
         self._pending: list[Record] = []
         self._broken = False
-        self._torn = False  # the file ends within a line
+        self._torn = False  # whether the file ends in a partial line
         self._retry_s = 0.0
-        self._begun = False  # the header is in the file
+        self._begun = False  # whether the header is in the file
         self._handle = _open(self.path)
 
     def add_record(self, record: Record) -> None:
-        """Hold a record for the next ``flush``."""
+        """Keep a record for the next ``flush``."""
         if len(self._pending) >= PENDING_LIMIT:
-            del self._pending[0 if self._begun else 1]  # without its header the rest could not be read
+            del self._pending[0 if self._begun else 1]  # never the header: without it the rest cannot be read
             self.lost += 1
         self._pending.append(record)
 
     def flush(self, now_s: float) -> Notice | None:
-        """Write what is held; a Notice when writing fails or works again. ``now_s``: monotonic."""
+        """Write the records kept; a Notice when writing fails or works again. ``now_s``: monotonic."""
         if not self._pending or now_s < self._retry_s:
             return None
         data = b"".join(_ENCODER.encode(record) + b"\n" for record in self._pending)
         if self._torn:
-            data = b"\n" + data  # readers pass over the half line and lose nothing else
+            data = b"\n" + data  # readers skip the partial line and lose nothing else
         written = 0
         try:
             while written < len(data):
@@ -76,7 +76,7 @@ class LogWriter:
         return Notice(t=now_s, pid=0, source="log", level="ok", message=f"the log is written again{lost}")
 
     def close(self) -> None:
-        """Close the file; held records are gone unless flushed."""
+        """Close the file; records that were not flushed are lost."""
         if self._handle >= 0:
             with contextlib.suppress(OSError):
                 os.close(self._handle)
@@ -132,7 +132,7 @@ def _open(path: str) -> int:
         os.set_blocking(handle, True)
         if stat.S_ISREG(os.fstat(handle).st_mode):
             _claim(handle, path)
-        os.write(handle, b"\n")  # a full disk is better known now than after the run has started
+        os.write(handle, b"\n")  # so that a full disk shows now and not after the run has started
         with contextlib.suppress(OSError):
             os.ftruncate(handle, 0)
     except OSError as error:
@@ -150,7 +150,7 @@ def _claim(handle: int, path: str) -> None:
     except BlockingIOError:
         raise LogError(f"another tuimon is writing {plain(path)}", "Name another file, or a folder.") from None
     except OSError:
-        pass  # some network file systems know no locks
+        pass  # some network file systems have no locks
     beginning = os.pread(handle, len(_LOG_BEGINS), 0)
     if beginning.strip() and beginning != _LOG_BEGINS:
         raise LogError(
