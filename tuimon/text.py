@@ -15,3 +15,9 @@ def plain(text: str) -> str:
     text = _ESCAPES.sub("", text)
     text = text.replace("\t", " ").replace("\r", " ").replace("\n", " ")
     return _CONTROLS.sub("", text)
+
+
+def code_place(file: str, line: int) -> str:
+    """``train.py:44``: the file's name without its folders; no line where it is unknown."""
+    name = plain(file.rsplit("/", 1)[-1]) or "?"
+    return f"{name}:{line}" if line > 0 else name

@@ -52,7 +52,7 @@ def _no_boundaries(evidence: Evidence) -> str | None:
 
 
 def _no_samples(evidence: Evidence) -> str | None:
-    if evidence.is_sampled:
+    if evidence.stacks.are_taken:
         return None
     notice = evidence.run.notices.get("stacks")
     return f"no stack samples: {notice.message}" if notice else "no stack samples"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from tuimon.records import Place
-from tuimon.text import plain
+from tuimon.text import code_place, plain
 
 
 def at(place: Place) -> str:
     """``function() file.py:31`` for people."""
     function = "" if place.function.startswith("<") else f"{plain(place.function)}() "
-    return f"{function}{plain(place.file.rpartition('/')[2])}:{place.line}"
+    return f"{function}{code_place(place.file, place.line)}"
 
 
 def percent(ratio: float) -> str:

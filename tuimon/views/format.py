@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from tuimon.text import plain
+from tuimon.text import code_place, plain
 
 __all__ = [
     "ABSENT",
@@ -125,8 +125,7 @@ def celsius(value_c: float | None) -> str:
 
 def place(file: str, line: int, *, width: int | None = None) -> str:
     """A line of code as ``train.py:44``: the file's name without its folders, control characters removed."""
-    name = plain(file.rsplit("/", 1)[-1]) or "?"
-    text = f"{name}:{line}" if line > 0 else name
+    text = code_place(file, line)
     return text if width is None else shorten(text, width)
 
 

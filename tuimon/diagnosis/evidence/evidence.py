@@ -10,14 +10,13 @@ from tuimon.diagnosis.evidence.demand import TrainingThread, training_thread
 from tuimon.diagnosis.evidence.devices import process_gpus, uses_gpu
 from tuimon.diagnosis.evidence.gpu_steps import GPU_CLOCK_WAIT_S, GpuSteps, IdleBounds, gpu_steps
 from tuimon.diagnosis.evidence.gpu_waits import GpuWaits, gpu_waits
-from tuimon.diagnosis.evidence.lines import HotFunction, hottest_function
 from tuimon.diagnosis.evidence.loading import Workers, training_loader, worker_evidence
 from tuimon.diagnosis.evidence.moment import Moment
 from tuimon.diagnosis.evidence.run import RunEvidence
-from tuimon.diagnosis.evidence.samples import ThreadSamples, thread_samples
+from tuimon.diagnosis.evidence.samples import StackEvidence
 from tuimon.diagnosis.evidence.steps import StepEvidence, phase_row, step_evidence
 from tuimon.records import Place, Process, Threads
-from tuimon.session.rows import GpuRow, GpuTimeRow, HotLine, LoaderRow, PhaseRow, PhaseTable, ThreadRow, TorchMemoryRow
+from tuimon.session.rows import GpuRow, GpuTimeRow, LoaderRow, PhaseRow, PhaseTable, ThreadRow, TorchMemoryRow
 from tuimon.session.session import Session
 
 
@@ -42,7 +41,6 @@ class Evidence:
     pid: int
     run: RunEvidence
     _moment: Moment = field(repr=False)
-    _hot_lines: dict[str | None, tuple[HotLine, ...]] = field(default_factory=dict, repr=False)
 
     # -- steps
 
@@ -89,43 +87,10 @@ class Evidence:
             place=sampled.threads.place_of(self.pid) if sampled is not None else None,
         )
 
-    # -- stack samples
-
     @cached_property
-    def is_sampled(self) -> bool:
-        """Whether there are stack samples at all."""
-        sampled = self._moment.session.process_samples(self.pid)
-        return sampled is not None and sampled.samples > 0
-
-    @cached_property
-    def samples(self) -> ThreadSamples:
-        """Of the training thread."""
-        return self._samples_of(self.pid)
-
-    @cached_property
-    def data_samples(self) -> ThreadSamples:
-        """Of the training thread in the data phase."""
-        return self.samples.in_phase("data")
-
-    @cached_property
-    def other_samples(self) -> dict[int, ThreadSamples]:
-        """Of its other Python threads, by thread id."""
-        sampled = self._moment.session.process_samples(self.pid)
-        return {tid: self._samples_of(tid) for tid in (sampled.tids() if sampled else ()) if tid != self.pid}
-
-    def _samples_of(self, tid: int) -> ThreadSamples:
-        session = self._moment.session
-        return thread_samples(session.process_samples(self.pid), tid, session.frames)
-
-    def hot_lines(self, phase: str | None = None) -> tuple[HotLine, ...]:
-        """Innermost user lines of the training thread in a phase (None: in all), most samples first."""
-        if phase not in self._hot_lines:
-            self._hot_lines[phase] = tuple(self._moment.session.hot_lines(self.pid, phase))
-        return self._hot_lines[phase]
-
-    def hottest_in(self, phase: str) -> HotFunction | None:
-        """The user's function with most samples in a phase."""
-        return hottest_function(self.hot_lines(phase))
+    def stacks(self) -> StackEvidence:
+        """Its stack samples."""
+        return StackEvidence(self.pid, self._moment)
 
     # -- threads, loaders and workers
 
@@ -179,7 +144,7 @@ class Evidence:
     @cached_property
     def gpu_waits(self) -> GpuWaits | None:
         """Where the training thread waits for the GPU; None with too few samples."""
-        return gpu_waits(self.samples)
+        return gpu_waits(self.stacks.main)
 
     @cached_property
     def gpu_steps(self) -> GpuSteps | None:

@@ -1,4 +1,4 @@
-"""Stack samples of one thread, with what each shows."""
+"""Stack samples of one process, with what each shows."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from tuimon.diagnosis.evidence.lines import HotFunction, hottest_function
+from tuimon.diagnosis.evidence.moment import Moment
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.records import Frame, Place
+from tuimon.session.rows import HotLine
 from tuimon.session.samples.activity import Activity, activity_of
 from tuimon.session.samples.classify import Sample
 from tuimon.session.samples.frame_table import FrameTable
@@ -97,3 +100,48 @@ def thread_samples(sampled: ProcessSamples | None, tid: int, table: FrameTable) 
 def resolved(samples: Iterable[Sample], table: FrameTable) -> ThreadSamples:
     """Samples by frame ids, as what they show."""
     return ThreadSamples(tuple(StackSample(s.count, s.phase, s.stack, table) for s in samples))
+
+
+@dataclass(frozen=True)
+class StackEvidence:
+    """The stack samples of one process over the last 30 s; read on first use, and once."""
+
+    pid: int
+    _moment: Moment = field(repr=False)
+    _hot_lines: dict[str | None, tuple[HotLine, ...]] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def are_taken(self) -> bool:
+        """Whether there have been any in the run."""
+        samples = self._moment.session.process_samples(self.pid)
+        return samples is not None and samples.samples > 0
+
+    @cached_property
+    def main(self) -> ThreadSamples:
+        """Of the training thread."""
+        return self._of(self.pid)
+
+    @cached_property
+    def data_phase(self) -> ThreadSamples:
+        """Of the training thread in the data phase."""
+        return self.main.in_phase("data")
+
+    @cached_property
+    def other_threads(self) -> dict[int, ThreadSamples]:
+        """Of the other Python threads, by thread id."""
+        samples = self._moment.session.process_samples(self.pid)
+        return {tid: self._of(tid) for tid in (samples.tids() if samples else ()) if tid != self.pid}
+
+    def _of(self, tid: int) -> ThreadSamples:
+        session = self._moment.session
+        return thread_samples(session.process_samples(self.pid), tid, session.frames)
+
+    def hot_lines(self, phase: str | None = None) -> tuple[HotLine, ...]:
+        """Innermost user lines of the training thread in a phase (None: in all), most samples first."""
+        if phase not in self._hot_lines:
+            self._hot_lines[phase] = tuple(self._moment.session.hot_lines(self.pid, phase))
+        return self._hot_lines[phase]
+
+    def hottest_in(self, phase: str) -> HotFunction | None:
+        """The user's function with most samples of the training thread in a phase."""
+        return hottest_function(self.hot_lines(phase))

@@ -75,10 +75,10 @@ def comm_bound(evidence: Evidence) -> Finding | None:
 
 def _communication(rank: Evidence) -> _Communication | None:
     """None with too few samples, or where it is unknown how much the training thread runs."""
-    total = rank.samples.total
+    total = rank.stacks.main.total
     if total < 3 * MIN_SAMPLES:
         return None
-    stacks = rank.samples.stacks
+    stacks = rank.stacks.main.stacks
     calls = [stack for stack in stacks if stack.activity == "ranks" and stack.phase != "backward"]
     called = sum(stack.count for stack in calls)
     waiting = sum(stack.count for stack in stacks if stack.activity in _WAITS)

@@ -38,7 +38,7 @@ def gil_contention(evidence: Evidence) -> Finding | None:
     main = next((row for row in evidence.thread_rows if row.tid == evidence.pid), None)
     if main is None or main.cpu_ratio is None or main.delay_ratio is None:
         return None
-    waits = evidence.samples.share_where(lambda sample: sample.activity in _WAITS)
+    waits = evidence.stacks.main.share_where(lambda sample: sample.activity in _WAITS)
     if waits is None:
         return None
     others = [(held, row) for row in evidence.thread_rows if row is not main and (held := _held(evidence, row))]
@@ -76,7 +76,7 @@ def _held(evidence: Evidence, row: ThreadRow) -> float | None:
 
 
 def _samples(evidence: Evidence, row: ThreadRow) -> ThreadSamples:
-    return evidence.other_samples.get(row.tid, ThreadSamples()) if row.count == 1 else ThreadSamples()
+    return evidence.stacks.other_threads.get(row.tid, ThreadSamples()) if row.count == 1 else ThreadSamples()
 
 
 RULES = (

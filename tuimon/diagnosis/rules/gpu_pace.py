@@ -102,7 +102,7 @@ def _is_followed(evidence: Evidence, gpu: GpuSteps, name: str) -> bool:
 
 def _hottest_launches(evidence: Evidence, followed: list[str]) -> HotFunction | None:
     """The user's line that launches most of the forward pass; what backward and optimizer launch is torch's own."""
-    return evidence.hottest_in("forward") if "forward" in followed else None
+    return evidence.stacks.hottest_in("forward") if "forward" in followed else None
 
 
 def compute_bound(evidence: Evidence) -> Finding | None:
@@ -113,7 +113,7 @@ def compute_bound(evidence: Evidence) -> Finding | None:
     busy = "all" if gpu.idle_at_most < 0.005 else f"at least {percent(1 - gpu.idle_at_most)} of"
     heaviest = max(gpu.phases, key=lambda name: gpu.phases[name].ms)
     most = f", most of it in {heaviest} ({gpu.phases[heaviest].ms:.3g} ms a step)"
-    hot = evidence.hottest_in("forward") if heaviest == "forward" else None
+    hot = evidence.stacks.hottest_in("forward") if heaviest == "forward" else None
     return Finding(
         rule="compute_bound",
         severity="benign",
@@ -142,7 +142,7 @@ def queue_full(evidence: Evidence) -> Finding | None:
     if not leads or any(least is None or median is None or least < FULL_LEAD_US for least, median in leads):
         return None
     ahead_ms = max(median for _, median in leads if median is not None) / 1e3
-    hot = evidence.hottest_in("forward")
+    hot = evidence.stacks.hottest_in("forward")
     return Finding(
         rule="queue_full",
         severity="benign",

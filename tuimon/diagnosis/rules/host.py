@@ -65,9 +65,9 @@ def side_work(evidence: Evidence) -> Finding | None:
         return None
     if other.error is not None and other.share - other.error < SIDE_WORK_SHARE / 2:
         return None
-    if other.estimated and share < UNMARKED_EVALUATION_SHARE and model_share(evidence.samples) >= 0.5:
+    if other.estimated and share < UNMARKED_EVALUATION_SHARE and model_share(evidence.stacks.main) >= 0.5:
         return None
-    hot = side_function(evidence.samples)
+    hot = side_function(evidence.stacks.main)
     after = 1.0 - (share if on_gpu is None else on_gpu.at_least) * (hot.share if hot else 1.0)
     return Finding(
         rule="side_work",
@@ -94,7 +94,7 @@ def side_work(evidence: Evidence) -> Finding | None:
 
 
 def _evaluation(evidence: Evidence, share: float, ms_per_batch: float | None) -> Finding:
-    hot = evaluation_function(evidence.samples)
+    hot = evaluation_function(evidence.stacks.main)
     return Finding(
         rule="side_work",
         severity="critical" if share >= EVALUATION_CRITICAL else "warning",
@@ -120,7 +120,7 @@ def optimizer_bound(evidence: Evidence) -> Finding | None:
     share = gpu.share("optimizer") if gpu is not None and gpu.is_bottleneck else optimizer.share
     if share < OPTIMIZER_SHARE:
         return None
-    hot = evidence.hottest_in("optimizer")
+    hot = evidence.stacks.hottest_in("optimizer")
     return Finding(
         rule="optimizer_bound",
         severity="warning",
@@ -147,7 +147,7 @@ def compute_bound_cpu(evidence: Evidence) -> Finding | None:
         return None
     cpu, cores = evidence.threads.cpu_ratio if evidence.threads else None, evidence.run.known_cores
     heaviest = max(compute, key=compute.__getitem__)
-    hot = evidence.hottest_in(heaviest)
+    hot = evidence.stacks.hottest_in(heaviest)
     on = f" on {cpu:.1f} of {cores} cores" if cpu is not None and cores is not None else ""
     return Finding(
         rule="compute_bound_cpu",

@@ -76,7 +76,7 @@ def input_bound(evidence: Evidence) -> Finding | None:
     severity: Severity = "critical" if share >= CRITICAL_SHARE else "warning"
     if severity == "warning" and not is_settled(table):
         return None
-    own = evidence.hottest_in("data")
+    own = evidence.stacks.hottest_in("data")
     lost = share if on_gpu is None else on_gpu.at_least
     starting = _starting(evidence)
     if starting is not None:
@@ -126,14 +126,14 @@ def _starting(evidence: Evidence) -> LoaderRow | None:
 
 def _cause(evidence: Evidence, by_hand: bool) -> _Cause:
     """``by_hand``: a loop without a DataLoader."""
-    workers, own, data = evidence.workers, evidence.hottest_in("data"), evidence.data_samples
+    workers, own, data = evidence.workers, evidence.stacks.hottest_in("data"), evidence.stacks.data_phase
     if own is not None and (data.share_where(lambda sample: sample.calls("_next_index")) or 0.0) >= SAMPLER_SHARE:
         return _Cause("sampler", own, f": {at(own.place)} draws the indices")
     if workers.number:
         return _cause_in_workers(workers, evidence.run.free_cores)
     if workers.gone:
         return _Cause(None, own, ": its workers have just ended")
-    thread = producer(data, list(evidence.other_samples.values())) if by_hand else None
+    thread = producer(data, list(evidence.stacks.other_threads.values())) if by_hand else None
     if thread is not None:
         return _Cause("slow_thread", thread, f": {at(thread.place)} prepares it in a thread")
     if own is not None and not by_hand and (own_collate_share(evidence.loader, data) or 0.0) >= COLLATE_SHARE:

@@ -25,7 +25,7 @@ def advice(cause: str | None, hot: HotFunction | None, evidence: Evidence, share
     used now / 8) of the step: 1 / 0.38 = 2.6x.
     """
     cores, workers = evidence.run.cores, evidence.workers
-    waited = waiting_share(evidence.data_samples) if workers.number else None
+    waited = waiting_share(evidence.stacks.data_phase) if workers.number else None
     rest = 1.0 - share * (waited or 1.0)
     taken = is_held_up(evidence)
     cheaper = f"make {at(hot.place)} cheaper (vectorise, cache, or move it to the GPU)" if hot else "make items cheaper"

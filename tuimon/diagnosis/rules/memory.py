@@ -205,7 +205,7 @@ def _gc_severity(share: float) -> Severity:
 
 def _explicit_collection(evidence: Evidence) -> HotLine | None:
     """The line that calls ``gc.collect()``; an automatic collection has no line of its own."""
-    return next((line for line in evidence.hot_lines() if _COLLECT in line.place.source), None)
+    return next((line for line in evidence.stacks.hot_lines() if _COLLECT in line.place.source), None)
 
 
 def _share(share: float) -> str:

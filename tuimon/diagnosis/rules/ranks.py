@@ -53,7 +53,7 @@ def straggler_rank(evidence: Evidence) -> Finding | None:
     )
     if share < WARN_SHARE or longer_ms < EXPLAINED * waited_ms:
         return None
-    hot = late.evidence.hottest_in(phase)
+    hot = late.evidence.stacks.hottest_in(phase)
     return Finding(
         rule="straggler_rank",
         severity="critical" if share >= CRITICAL_SHARE else "warning",
