@@ -1,7 +1,14 @@
 import os
 import sys
+import textwrap
 
 import pytest
+
+from tests.agent.programs import PREAMBLE, environment, fake_torch, printed_json, python
+from tuimon.agent import api, runtime
+from tuimon.agent.ranges import ranges
+from tuimon.agent.ring import layout
+from tuimon.agent.ring.reader import RingReader
 
 
 @pytest.fixture(autouse=True)
@@ -53,3 +60,34 @@ def shared_memory(tmp_path, monkeypatch):
     """A writable place for rings, named as the environment names it."""
     monkeypatch.setenv("TUIMON_RING_DIR", str(tmp_path / "rings"))
     return os.fspath(tmp_path / "rings")
+
+
+@pytest.fixture
+def program(tmp_path):
+    """Runs a script that has imported a torch of no weight; gives what it printed as JSON."""
+    env = environment(tmp_path / "rings", path=fake_torch(tmp_path))
+
+    def run(body, **extra):
+        script = PREAMBLE + textwrap.dedent(body)
+        return printed_json(python("-c", script, "an argument", env=env | extra))
+
+    return run
+
+
+@pytest.fixture
+def monitored(monkeypatch, shared_memory):
+    """The API on a ring of its own, no torch needed; gives a function that reads what has been written."""
+    monkeypatch.setattr(runtime, "on", True)
+    monkeypatch.setattr(runtime, "is_compiling", lambda: False)
+    assert runtime.open_ring()
+    monkeypatch.setattr(api, "_runtime", runtime)
+    monkeypatch.setattr(api, "_ranges", ranges)
+    reader = RingReader(runtime._writer.path)
+
+    def read():
+        return [(m.kind, reader.name(m.value).split(layout.PLACE_SEPARATOR)) for m in reader.read()]
+
+    read.reader = reader
+    yield read
+    reader.close()
+    runtime.stop()

@@ -13,6 +13,13 @@ ROOT = Path(__file__).resolve().parents[2]
 AGENT = ROOT / "tuimon" / "agent"
 INJECT = AGENT / "inject"
 
+#: Begins each script of the fixture ``program``.
+PREAMBLE = """
+import json, os, sys, torch
+from _tuimon_agent import runtime
+from _tuimon_agent.ring import layout, paths
+"""
+
 
 def environment(rings: Path | None, extra: dict[str, str] | None = None, path: str = "") -> dict[str, str]:
     """The tests' own environment, injected where ``rings`` is given, with ``path`` as the user's PYTHONPATH."""
@@ -34,7 +41,7 @@ def python(
     )
 
 
-def said(done: subprocess.CompletedProcess[str]) -> Any:
+def printed_json(done: subprocess.CompletedProcess[str]) -> Any:
     """What the program printed as JSON on its last line."""
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])

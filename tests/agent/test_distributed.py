@@ -28,9 +28,9 @@ from _tuimon_agent.ring import layout
 from _tuimon_agent.ring.reader import RingReader
 reader = RingReader(runtime._writer.path)
 facts = {k: reader.meta()[k] for k in ("rank", "world_size", "local_rank")}
-told = [[m.kind for m in reader.read() if m.kind != layout.GC_PAUSE], facts]
+found = [[m.kind for m in reader.read() if m.kind != layout.GC_PAUSE], facts]
 with open(os.path.join(sys.argv[1], str(dist.get_rank())), "w") as file:
-    json.dump(told, file)
+    json.dump(found, file)
 dist.destroy_process_group()
 """
 

@@ -7,7 +7,7 @@ import textwrap
 
 import pytest
 
-from tests.agent.programs import INJECT, environment, fake_torch, python, said
+from tests.agent.programs import INJECT, environment, fake_torch, printed_json, python
 
 #: prints whether this process has a ring
 HAS_RING = """
@@ -33,16 +33,16 @@ def write(path, text):
 
 
 def test_a_script(tmp_path, env):
-    assert said(python(str(write(tmp_path / "s.py", HAS_RING)), env=env)) is True
+    assert printed_json(python(str(write(tmp_path / "s.py", HAS_RING)), env=env)) is True
 
 
 def test_a_command(env):
-    assert said(python("-c", HAS_RING, env=env)) is True
+    assert printed_json(python("-c", HAS_RING, env=env)) is True
 
 
 def test_a_module(tmp_path, env):
     write(tmp_path / "mod.py", HAS_RING)
-    assert said(python("-m", "mod", env=env, cwd=tmp_path)) is True
+    assert printed_json(python("-m", "mod", env=env, cwd=tmp_path)) is True
 
 
 def test_a_zipped_program(tmp_path, env):
@@ -51,7 +51,7 @@ def test_a_zipped_program(tmp_path, env):
     (tmp_path / "app").mkdir()
     write(tmp_path / "app" / "__main__.py", HAS_RING)
     zipapp.create_archive(tmp_path / "app", tmp_path / "app.pyz")
-    assert said(python(str(tmp_path / "app.pyz"), env=env)) is True
+    assert printed_json(python(str(tmp_path / "app.pyz"), env=env)) is True
 
 
 def test_through_bash(tmp_path, env):
@@ -60,7 +60,7 @@ def test_through_bash(tmp_path, env):
     script = write(tmp_path / "s.py", HAS_RING)
     line = f"cd / && '{sys.executable}' '{script}'"
     done = subprocess.run(["bash", "-c", line], env=env, capture_output=True, text=True, timeout=60, check=False)
-    assert said(done) is True
+    assert printed_json(done) is True
 
 
 @pytest.mark.parametrize("flag", ["-I", "-E", "-S"])
@@ -71,7 +71,7 @@ def test_interpreters_that_ignore_us_run_as_ever(flag, tmp_path, env):
 
 
 def test_markers_can_be_switched_off(env, rings):
-    assert said(python("-c", HAS_RING, env=env | {"TUIMON_MARKERS": "0"})) is False
+    assert printed_json(python("-c", HAS_RING, env=env | {"TUIMON_MARKERS": "0"})) is False
     assert not rings.exists()
 
 
@@ -80,7 +80,7 @@ def test_without_torch_there_is_next_to_nothing(env, rings):
 import json, sys
 print(json.dumps(sorted(m for m in sys.modules if "tuimon" in m)))
 """
-    assert said(python("-c", script, env=env)) == ["_tuimon_agent", "_tuimon_agent.watch"]
+    assert printed_json(python("-c", script, env=env)) == ["_tuimon_agent", "_tuimon_agent.watch"]
     assert not rings.exists()
 
 
@@ -92,19 +92,19 @@ print(json.dumps([sys.path, os.environ.get("TUIMON"), "sitecustomize" in sys.mod
 """
     plain = {k: v for k, v in env.items() if not k.startswith("TUIMON")}
     plain["PYTHONPATH"] = plain["PYTHONPATH"].partition(os.pathsep)[2]
-    assert said(python("-c", script, "a", env=env)) == said(python("-c", script, "a", env=plain))
+    assert printed_json(python("-c", script, "a", env=env)) == printed_json(python("-c", script, "a", env=plain))
 
 
 def test_the_environment_is_left_for_children(env):
     child = "import json, os; print(json.dumps([os.environ.get(n) for n in ('PYTHONPATH', 'TUIMON_RUN')]))"
     script = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}], check=True)"
-    assert said(python("-c", script, env=env)) == [env["PYTHONPATH"], "test"]
+    assert printed_json(python("-c", script, env=env)) == [env["PYTHONPATH"], "test"]
     assert env["PYTHONPATH"].startswith(str(INJECT))
 
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_multiprocessing_children_get_a_ring_at_their_first_marker(method, tmp_path, env):
-    """They may be data workers or trainers: what they do tells."""
+    """They may be data workers or trainers: it follows from what they do."""
     script = f"""
     import json, multiprocessing, os, sys, torch
 
@@ -127,7 +127,7 @@ def test_multiprocessing_children_get_a_ring_at_their_first_marker(method, tmp_p
         sys.exit(child.exitcode)
     """
     path = write(tmp_path / "spawning.py", script)
-    assert said(python(str(path), env=env)) == [True, False, False, True]
+    assert printed_json(python(str(path), env=env)) == [True, False, False, True]
 
 
 def test_pickles_name_the_users_own_module(tmp_path, env):
@@ -136,7 +136,7 @@ def test_pickles_name_the_users_own_module(tmp_path, env):
     class Model: pass
     print(json.dumps("tuimon" in repr(pickle.dumps(Model()))))
     """
-    assert said(python(str(write(tmp_path / "p.py", script)), env=env)) is False
+    assert printed_json(python(str(write(tmp_path / "p.py", script)), env=env)) is False
 
 
 def user_sitecustomize(tmp_path, body):
@@ -154,13 +154,13 @@ print(json.dumps([builtins.seen, sys.modules["sitecustomize"].__file__, sys.modu
 """
     file = os.path.join(user, "sitecustomize.py")
     expected = [["sitecustomize", file], file, file]
-    assert said(python("-c", script, env=environment(rings, path=user))) == expected
+    assert printed_json(python("-c", script, env=environment(rings, path=user))) == expected
 
 
 def test_torch_imported_by_the_users_sitecustomize_counts(tmp_path, rings):
     user = user_sitecustomize(tmp_path, "import torch")
     path = os.pathsep.join([user, fake_torch(tmp_path)])
-    assert said(python("-c", HAS_RING, env=environment(rings, path=path))) is True
+    assert printed_json(python("-c", HAS_RING, env=environment(rings, path=path))) is True
 
 
 @pytest.mark.parametrize("body", ["1/0", "import no_such_module", "raise SystemExit(3)", "raise KeyboardInterrupt"])
@@ -175,10 +175,10 @@ def test_errors_of_the_users_sitecustomize_are_plain_pythons(body, tmp_path, rin
 
 
 def test_our_own_errors_are_nobodys_business(tmp_path):
-    """A broken copy of the target folder: the user's program does not notice."""
+    """A broken copy of the agent folder: the user's program does not notice."""
     import shutil
 
-    broken = tmp_path / "target"
+    broken = tmp_path / "agent"
     shutil.copytree(INJECT.parent, broken)
     (broken / "watch.py").write_text("this is no Python")
     env = environment(tmp_path / "rings", path=fake_torch(tmp_path))
@@ -190,7 +190,7 @@ def test_our_own_errors_are_nobodys_business(tmp_path):
 def test_an_error_at_installation_is_nobodys_business(tmp_path):
     import shutil
 
-    broken = tmp_path / "target"
+    broken = tmp_path / "agent"
     shutil.copytree(INJECT.parent, broken)
     (broken / "install.py").write_text("1/0")
     env = environment(tmp_path / "rings", path=fake_torch(tmp_path))
@@ -205,7 +205,7 @@ def test_an_interpreter_without_our_dependencies(tmp_path, env):
     venv.create(tmp_path / "bare", with_pip=False)
     bare = str(tmp_path / "bare" / "bin" / "python")
     assert python("-c", "import msgspec", env=env, executable=bare).returncode == 1
-    assert said(python("-c", HAS_RING, env=env, executable=bare)) is True
+    assert printed_json(python("-c", HAS_RING, env=env, executable=bare)) is True
 
 
 def test_stale_bytecode_of_another_python_is_no_matter(env):

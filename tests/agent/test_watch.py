@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from tests.agent.programs import environment, fake_torch, is_ours, python, said
+from tests.agent.programs import environment, fake_torch, is_ours, printed_json, python
 from tuimon.agent.torch_compat.tracebacks import HIDES_FRAMES
 from tuimon.agent.watch import ImportWatch
 
@@ -39,7 +39,7 @@ def test_calls_once_after_the_module_has_run_and_leaves(module, watch):
     assert seen == [1]
 
 
-def test_what_is_already_imported_is_told_at_once(watch):
+def test_an_imported_module_is_reported_at_once(watch):
     seen = []
     watch.when_imported("json", seen.append) if "json" in sys.modules else None
     import json
@@ -48,7 +48,7 @@ def test_what_is_already_imported_is_told_at_once(watch):
     assert json in seen and watch not in sys.meta_path
 
 
-def test_looking_for_a_spec_is_no_import(module, watch):
+def test_finding_a_spec_is_no_import(module, watch):
     seen = []
     watch.when_imported("awaited_module", seen.append)
     spec = importlib.util.find_spec("awaited_module")
@@ -175,4 +175,4 @@ from tuimon.agent import runtime
 print(json.dumps([runtime.on, runtime._writer is not None]))
 """
     for order in ("tuimon, torch", "torch, tuimon"):
-        assert said(python("-c", script.replace("{order}", order), env=env)) == [True, True]
+        assert printed_json(python("-c", script.replace("{order}", order), env=env)) == [True, True]

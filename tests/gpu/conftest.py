@@ -44,9 +44,9 @@ class Clocked:
         return [marker for marker in read if not kinds or marker.kind in kinds]
 
     def is_well(self):
-        """The clock is on and has told of events."""
-        told = {marker.kind for marker in self.markers()}
-        return self.clock is not None and self.clock.on and {GPU_TIME, TORCH_MEMORY} <= told
+        """The clock is on and has reported events."""
+        kinds = {marker.kind for marker in self.markers()}
+        return self.clock is not None and self.clock.on and {GPU_TIME, TORCH_MEMORY} <= kinds
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import pytest
 
-from tests.agent.programs import environment, python, said
+from tests.agent.programs import environment, printed_json, python
 from tuimon.agent.ring.layout import BACKWARD_BEGIN, GPU_TIME, MEMORY_ALLOCATED, TORCH_MEMORY, unpack_gpu_time
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore::UserWarning")]
@@ -48,7 +48,7 @@ class Training:
         return [parameter.detach().cpu() for parameter in self.model.parameters()]
 
     def settle(self):
-        """So that what was recorded is done, and told of."""
+        """Let all recorded events be done and reported."""
         self.torch.cuda.synchronize()
         return self.steps(20)
 
@@ -140,9 +140,9 @@ def test_times_are_true(gpu, clocked, every_turn):
 
 def test_memory_is_torchs(gpu, clocked):
     Training(gpu).steps(3)
-    told = {m.flag & 0xF: m.value for m in clocked.markers(TORCH_MEMORY)}
-    assert 0 < told[MEMORY_ALLOCATED] <= gpu.cuda.max_memory_allocated()
-    assert len(told) == 4
+    memory = {m.flag & 0xF: m.value for m in clocked.markers(TORCH_MEMORY)}
+    assert 0 < memory[MEMORY_ALLOCATED] <= gpu.cuda.max_memory_allocated()
+    assert len(memory) == 4
 
 
 def test_a_whole_step_is_captured(gpu, clocked, every_turn):
@@ -189,7 +189,7 @@ def test_a_capture_in_another_thread_holds(gpu, clocked, every_turn):
                 graph.replay()
                 gpu.cuda.synchronize()
                 captured.append(float(result[0]))
-        except Exception as error:  # noqa: BLE001  (whatever it is, the test's own thread tells)
+        except Exception as error:  # noqa: BLE001  (whatever it is, the test's own thread reports it)
             failed.append(error)
 
     for _ in range(5):
@@ -307,8 +307,8 @@ print(json.dumps([status, train(device)]))
 
 
 def test_a_training_on_the_cpu_leaves_cuda_alone(gpu, tmp_path):
-    assert said(python("-c", ON_CPU, env=environment(tmp_path / "rings"))) == [True, False]
+    assert printed_json(python("-c", ON_CPU, env=environment(tmp_path / "rings"))) == [True, False]
 
 
 def test_a_forked_child_leaves_it_to_its_parent(gpu, tmp_path):
-    assert said(python("-c", FORKED, env=environment(tmp_path / "rings"))) == [0, True]
+    assert printed_json(python("-c", FORKED, env=environment(tmp_path / "rings"))) == [0, True]

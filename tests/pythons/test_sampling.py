@@ -64,7 +64,7 @@ def test_threads_and_hot_lines(version: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", at_hand.FREE_THREADED)
-def test_free_threaded_pythons_are_told_as_such(version: str, tmp_path: Path) -> None:
+def test_free_threaded_pythons_are_reported_as_such(version: str, tmp_path: Path) -> None:
     with (
         running(tmp_path, BUSY, python=at_hand.python(version)) as process,
         looking(trainer(process.pid), max_cpu_ratio=1.0) as look,

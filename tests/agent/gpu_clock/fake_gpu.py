@@ -18,6 +18,8 @@ from tuimon.agent.ring.layout import (
     unpack_gpu_time,
 )
 
+MS = 1_000_000
+SECOND = 1000 * MS
 #: The boundaries of a turn.
 TURN = (FETCH_END, BACKWARD_BEGIN, BACKWARD_END, OPTIMIZER_BEGIN, OPTIMIZER_END)
 

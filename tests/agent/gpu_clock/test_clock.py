@@ -1,40 +1,20 @@
 """The GPU clock: what it times, what it reports, what it costs, and when it touches nothing."""
 
 from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
 
 import pytest
 
-from tests.agent.gpu_clock.fake_gpu import TURN, FakeGpu, FakeLoop, FakeStream
-from tuimon.agent.gpu_clock import budget, clock, turns
-from tuimon.agent.gpu_clock import events as gpu_events
-from tuimon.agent.gpu_clock.clock import BURST_STEPS, GpuClock
+from tests.agent.gpu_clock.fake_gpu import SECOND, TURN, FakeGpu, FakeLoop, FakeStream
+from tuimon.agent.gpu_clock import clock, turns
+from tuimon.agent.gpu_clock.clock import BURST_STEPS
 from tuimon.agent.ring.layout import (
     BACKWARD_BEGIN,
     BACKWARD_END,
     FETCH_END,
-    FIRST_EVENT,
-    GPU_ANCHOR,
-    GPU_TIME,
-    LAST_EVENT,
     OPTIMIZER_BEGIN,
     OPTIMIZER_END,
     TORCH_MEMORY,
 )
-
-MS = 1_000_000
-SECOND = 1000 * MS
-
-
-@pytest.fixture
-def loop():
-    return FakeLoop(FakeGpu())
-
-
-@pytest.fixture
-def unlimited(monkeypatch):
-    """Every turn is timed."""
-    monkeypatch.setattr(budget.Budget, "is_paid", True)
 
 
 def test_boundaries_of_a_turn_are_numbered_in_order(loop):
@@ -59,15 +39,6 @@ def test_an_event_is_recorded_after_its_marker(loop):
     assert loop.gpu.calls.index("is_capturing") < loop.gpu.calls.index("is_idle")
 
 
-def test_times_are_the_gpus(loop, unlimited):
-    loop.turns(12)
-    times, marked = loop.times(), loop.boundaries()
-    numbers = sorted(times)
-    for before, after in pairwise(numbers):
-        on_gpu = times[after][0].elapsed_ns - times[before][0].elapsed_ns
-        assert on_gpu == pytest.approx(marked[after].time_ns - marked[before].time_ns, abs=200)
-
-
 def test_a_turn_is_whole_with_the_first_boundary_of_the_next():
     loop = FakeLoop(FakeGpu(cost_ns=5_000), turn_ns=SECOND)
     timed = loop.turns(40)
@@ -77,39 +48,6 @@ def test_a_turn_is_whole_with_the_first_boundary_of_the_next():
     assert 0 in timed
 
 
-@pytest.mark.parametrize("turn_ns", [300_000, 4 * MS, 50 * MS, SECOND])
-def test_cost_stays_within_the_budget(turn_ns):
-    gpu = FakeGpu(cost_ns=2_000)
-    loop = FakeLoop(gpu, turn_ns=turn_ns)
-    begun_ns, count = gpu.now_ns, 8_000
-    loop.turns(count)
-    spent_ns = len(gpu.calls) * gpu.cost_ns
-    a_burst_ns = BURST_STEPS * 6 * 20_000
-    memory_ns = 10_000 * (gpu.now_ns - begun_ns) // SECOND
-    assert spent_ns <= min((gpu.now_ns - begun_ns) / 1000, count * 12_000) + a_burst_ns + memory_ns
-    assert loop.times()
-
-
-def test_bursts_come_again_and_again():
-    loop = FakeLoop(FakeGpu(cost_ns=2_000), turn_ns=MS)
-    timed = loop.turns(5_000)
-    begins = [i for i, (before, after) in enumerate(pairwise(timed)) if after == len(TURN) != before]
-    assert len(begins) >= 4
-
-
-def test_a_record_that_waits_for_room_in_the_queue_is_not_our_cost():
-    gpu = FakeGpu()
-    loop = FakeLoop(gpu)
-    plain = gpu.record
-
-    def waits(event, stream):
-        gpu.now_ns += 300 * MS
-        plain(event, stream)
-
-    gpu.record = waits
-    assert sum(loop.turns(400)) > 100
-
-
 def test_gradient_accumulation_is_one_turn(loop, unlimited):
     begins = loop.clock._budget.begin_step
     begun = []
@@ -117,13 +55,6 @@ def test_gradient_accumulation_is_one_turn(loop, unlimited):
     micro = (FETCH_END, BACKWARD_BEGIN, BACKWARD_END)
     loop.turns(10, (*micro, *micro, *micro, OPTIMIZER_BEGIN, OPTIMIZER_END))
     assert len(begun) == pytest.approx(10, abs=1)
-
-
-def test_a_turn_of_more_boundaries_than_there_are_events(loop, unlimited):
-    micro = (FETCH_END, BACKWARD_BEGIN, BACKWARD_END)
-    boundaries = (*micro * gpu_events.POOL, OPTIMIZER_BEGIN, OPTIMIZER_END)
-    assert loop.turns(4, boundaries)[2:] == [len(boundaries)] * 2
-    assert len(loop.gpu.made) < gpu_events.POOL
 
 
 def test_without_an_optimizer_a_backward_is_an_update(loop):
@@ -188,54 +119,6 @@ def test_nothing_is_touched_during_a_capture(loop, unlimited):
     assert loop.clock.on and len(loop.times()) > known
 
 
-def test_a_gap_says_when_the_event_was_last_pending(unlimited):
-    gpu = FakeGpu(behind_ns=250 * MS)
-    loop = FakeLoop(gpu, turn_ns=100 * MS)
-    loop.turns(20)
-    marked, times = loop.boundaries(), loop.times()
-    assert len(times) > 50
-    for number, (time, seen_ns) in times.items():
-        not_done_ns = seen_ns - time.gap_us * 1000
-        assert marked[number].time_ns < not_done_ns <= marked[number].time_ns + gpu.behind_ns + 5_000
-        assert not time.stream_idle
-    gpu.behind_ns = 0
-    loop.turns(20)
-    time, _ = list(loop.times().values())[-1]
-    assert time.stream_idle
-    assert time.gap_us == 1  # it was recorded at once
-
-
-def test_numbers_begin_again(loop, unlimited):
-    loop.clock._events._number = LAST_EVENT - 2
-    loop.turns(4)
-    numbers = [m.flag for m in loop.marked if m.kind in TURN and m.flag]
-    assert LAST_EVENT in numbers and FIRST_EVENT in numbers
-    assert all(FIRST_EVENT <= number <= LAST_EVENT for number in numbers)
-
-
-def test_the_pool_is_bounded_and_events_come_back(unlimited):
-    gpu = FakeGpu(behind_ns=3600 * SECOND)
-    loop = FakeLoop(gpu)
-    timed = loop.turns(200)
-    assert len(gpu.made) == gpu_events.POOL
-    assert timed[-1] == 0
-    gpu.now_ns += gpu.behind_ns
-    gpu.behind_ns = 0
-    loop.turns(100)
-    assert len(gpu.made) == gpu_events.POOL
-    assert loop.turn() == len(TURN)
-
-
-def test_a_poll_queries_a_few_events_at_most(unlimited):
-    gpu = FakeGpu(behind_ns=20 * SECOND)
-    loop = FakeLoop(gpu)
-    loop.turns(20)
-    gpu.now_ns += 60 * SECOND
-    gpu.calls.clear()
-    loop.boundary(FETCH_END)
-    assert gpu.calls.count("is_done") == gpu_events.POLL_LIMIT
-
-
 def test_another_stream_ends_the_burst(loop):
     loop.turns(3)
     loop.boundary(FETCH_END)
@@ -246,68 +129,6 @@ def test_another_stream_ends_the_burst(loop):
     loop.turns(200)
     assert number not in loop.times()
     assert loop.clock.on and len(loop.times()) > 30
-
-
-def test_the_first_event_is_the_anchor_and_others_follow(unlimited):
-    loop = FakeLoop(FakeGpu(), turn_ns=SECOND)
-    loop.turns(30)
-    first, *later = loop.anchors()
-    assert first[1:] == (0, None)
-    assert len(later) >= 4
-    assert all(5 * SECOND <= elapsed_ns < 7 * SECOND for _, _, elapsed_ns in later)
-    # their sum is the time between the first and the last
-    marked = loop.boundaries()
-    passed_ns = marked[later[-1][0]].time_ns - marked[first[0]].time_ns
-    assert sum(elapsed_ns for *_, elapsed_ns in later) == pytest.approx(passed_ns, abs=10_000)
-    kinds = (GPU_TIME, GPU_ANCHOR)
-    assert [m.kind for m in loop.marked if m.flag == first[0] and m.kind in kinds] == [GPU_ANCHOR, GPU_TIME]
-    assert [m.kind for m in loop.marked if m.flag == later[0][0] and m.kind in kinds] == [GPU_TIME, GPU_ANCHOR]
-
-
-def test_hours_later_times_are_as_exact(unlimited):
-    loop = FakeLoop(FakeGpu(), turn_ns=2 * SECOND)
-    loop.turns(3600)
-    times, marked = loop.times(), loop.boundaries()
-    same_anchor = 0
-    for before, after in pairwise(list(times)[-50:]):
-        on_gpu = times[after][0].elapsed_ns - times[before][0].elapsed_ns
-        if on_gpu > 0:
-            same_anchor += 1
-            assert on_gpu == pytest.approx(marked[after].time_ns - marked[before].time_ns, abs=1_500)
-    assert same_anchor > 10
-
-
-@pytest.mark.parametrize("pause_s, counts", [(100, 1), (1000, 2)])
-def test_after_a_long_pause_a_new_count_begins(loop, unlimited, pause_s, counts):
-    loop.turns(5)
-    loop.gpu.now_ns += pause_s * SECOND
-    loop.turns(5)
-    assert [elapsed_ns for *_, elapsed_ns in loop.anchors()].count(None) == counts
-
-
-def test_another_device_begins_a_new_count(loop, unlimited):
-    loop.turns(5)
-    loop.gpu.behind_ns = SECOND
-    loop.turns(2)
-    waiting = set(loop.boundaries()) - set(loop.times())
-    loop.gpu.current = FakeStream(1, 0)
-    loop.gpu.behind_ns = 0
-    loop.turns(40)
-    assert (1, None) in [anchor[1:] for anchor in loop.anchors()]
-    assert not waiting & set(list(loop.times())[-20:])
-
-
-def test_an_event_before_its_anchor_is_dropped(loop, unlimited):
-    gpu = loop.gpu
-    gpu.behind_ns = SECOND
-    loop.turns(3)
-    events = loop.clock._events
-    assert events.pending
-    late, early = events.pending[0], events.pending[1]
-    late.event.at_ns, early.event.at_ns = gpu.now_ns, gpu.now_ns - 50 * MS
-    gpu.now_ns += 10 * SECOND
-    events.poll()
-    assert late.number in loop.times() and early.number not in loop.times()
 
 
 @pytest.mark.parametrize(
@@ -430,78 +251,3 @@ def test_steps_of_optimizers_within_a_backward_are_part_of_it(loop, unlimited):
     assert not loop.boundary(OPTIMIZER_BEGIN, 1)
     assert not loop.boundary(OPTIMIZER_END, 1)
     assert loop.boundary(BACKWARD_END)
-
-
-def test_a_pending_event_proves_nothing_of_another_stream(loop, unlimited):
-    loop.turns(3)
-    loop.gpu.behind_ns = SECOND
-    loop.turns(2)
-    events, gpu = loop.clock._events, loop.gpu
-    first, second = events.pending[0], events.pending[1]
-    events.pending[1] = second._replace(stream=FakeStream(0, 9))
-    events.poll()  # the first is not done
-    gpu.now_ns += 10 * SECOND
-    events.poll()
-    assert loop.times()[first.number][0].gap_us is not None
-    assert loop.times()[second.number][0].gap_us is None
-
-
-def test_an_idle_clock_still_reports_what_it_recorded(loop, monkeypatch):
-    loop.turns(3)
-    loop.gpu.behind_ns = SECOND
-    loop.turns(3)
-    waiting = {pending.number for pending in loop.clock._events.pending}
-    assert waiting
-    loop.clock._left = 0
-    monkeypatch.setattr(budget.Budget, "is_paid", False)
-    loop.marked.clear()
-    assert loop.turns(40) == [0] * 40
-    assert waiting <= set(loop.times())
-    assert len([m for m in loop.marked if m.kind == TORCH_MEMORY]) >= 12
-
-
-class PausingLoop(FakeLoop):
-    """As the hooks do it: while the clock pauses they do not call it."""
-
-    def __init__(self, gpu, turn_ns):
-        super().__init__(gpu, turn_ns)
-        self.clock = GpuClock(gpu, self.emit, lambda: gpu.now_ns, pause=self.pause)
-        self.pauses = []
-        self.paused_backwards = 0
-
-    def pause(self, backwards):
-        assert backwards > 0 and not self.clock._events.pending
-        self.pauses.append(backwards)
-        self.paused_backwards = backwards
-
-    def boundary(self, kind, key=0):
-        self.paused_backwards -= self.paused_backwards > 0 and kind == BACKWARD_BEGIN
-        if self.paused_backwards:
-            self.emit(kind, key, 0)
-            return 0
-        return super().boundary(kind, key)
-
-
-@pytest.mark.parametrize("turn_ns", [MS, 50 * MS])
-@pytest.mark.parametrize("boundaries", [TURN, TURN[1:], (*TURN[:3], *TURN)])
-def test_a_clock_that_pauses_keeps_to_its_budget_and_resumes(turn_ns, boundaries):
-    gpu = FakeGpu(cost_ns=2_000)
-    loop = PausingLoop(gpu, turn_ns)
-    begun_ns, count = gpu.now_ns, 3_000
-    timed = loop.turns(count, boundaries)
-    spent_ns = len(gpu.calls) * gpu.cost_ns
-    seconds = (gpu.now_ns - begun_ns) / SECOND
-    a_burst_ns = BURST_STEPS * 10 * 20_000
-    assert spent_ns <= min(seconds * MS, count * 12_000) + a_burst_ns + 10_000 * seconds
-    assert loop.pauses and len(loop.times()) >= BURST_STEPS
-    assert timed.count(len(boundaries)) >= BURST_STEPS
-    assert spent_ns >= 0.4 * min(seconds * MS, count * 12_000)  # it does not pause longer than it must
-    reported = len([m for m in loop.marked if m.kind == TORCH_MEMORY])
-    assert reported >= 2 * int(seconds)
-
-
-def test_a_loop_without_backwards_has_no_pause():
-    loop = PausingLoop(FakeGpu(cost_ns=2_000), MS)
-    loop.turns(3_000, (FETCH_END, OPTIMIZER_BEGIN, OPTIMIZER_END))
-    assert not loop.pauses
-    assert len(loop.times()) > 50

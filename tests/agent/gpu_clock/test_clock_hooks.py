@@ -5,7 +5,7 @@ import inspect
 import pytest
 
 from tests.agent.gpu_clock.fake_gpu import FakeGpu
-from tests.agent.programs import environment, python, said
+from tests.agent.programs import environment, printed_json, python
 from tuimon.agent import hooks, install
 from tuimon.agent.gpu_clock import budget
 from tuimon.agent.gpu_clock import cuda as cuda_events
@@ -241,8 +241,8 @@ print(json.dumps([waiting, torch.cuda.is_initialized(), weights]))
 
 
 def test_cuda_is_never_initialised_for_it(tmp_path):
-    plain = said(python("-c", TRAINING, env=environment(None)))
-    ours = said(python("-c", TRAINING, env=environment(tmp_path / "rings")))
+    plain = printed_json(python("-c", TRAINING, env=environment(None)))
+    ours = printed_json(python("-c", TRAINING, env=environment(tmp_path / "rings")))
     assert plain[:2] == [False, False]
     assert ours[:2] == [True, False]
     assert ours[2] == plain[2]
@@ -278,4 +278,4 @@ runtime.clock = runtime._paused_clock = None
 
 @pytest.mark.parametrize("paused", [[], ["paused"]])
 def test_a_forked_child_has_none(tmp_path, paused):
-    assert said(python("-c", FORK, *paused, env=environment(tmp_path / "rings"))) == [[True, True], None, True]
+    assert printed_json(python("-c", FORK, *paused, env=environment(tmp_path / "rings"))) == [[True, True], None, True]

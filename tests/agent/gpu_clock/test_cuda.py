@@ -1,16 +1,14 @@
-"""CUDA through torch, on a torch that has only the names which are used; and captures of graphs."""
+"""CUDA through torch, on a torch that has only the names which are used; and the GPU clock before CUDA is."""
 
 import threading
 from types import SimpleNamespace
-
-import pytest
 
 from tests.agent.gpu_clock.fake_gpu import FakeGpu, FakeLoop
 from tuimon.agent.gpu_clock import clock as gpu_clock
 from tuimon.agent.gpu_clock import cuda as cuda_events
 from tuimon.agent.gpu_clock.cuda import CudaDevice, WaitingClock
 from tuimon.agent.ring.layout import BACKWARD_BEGIN
-from tuimon.agent.torch_compat import captures, rebinding
+from tuimon.agent.torch_compat import captures
 
 
 class Stream:
@@ -166,78 +164,15 @@ def test_where_contexts_are_unknown_memory_decides():
     assert of.stream().device_index == 1
 
 
-class Graph:
-    def __init__(self, seen):
-        self.seen = seen
-
-    def capture_begin(self, pool=None):
-        self.seen.append(captures.any_open())
-        if pool == "bad":
-            raise RuntimeError("cannot capture")
-
-    def capture_end(self):
-        self.seen.append(captures.any_open())
-        if self.seen[0] == "broken":
-            raise RuntimeError("invalidated")
-
-
-@pytest.fixture
-def graph_class():
-    """A class of graphs that is followed; and what is undone at the end."""
-
-    class Followed(Graph):
-        capture_begin = Graph.capture_begin
-        capture_end = Graph.capture_end
-
-    waited = []
-    captures.hook(SimpleNamespace(CUDAGraph=Followed), lambda: waited.append(captures.any_open()))
-    Followed.waited = waited
-    yield Followed
-    rebinding.undo_all()
-
-
-def test_a_capture_is_known_from_before_it_begins_until_it_has_ended(graph_class):
-    graph = graph_class([])
-    assert not captures.any_open()
-    graph.capture_begin()
-    assert captures.any_open() and graph_class.waited == [True]
-    graph.capture_end()
-    assert not captures.any_open()
-    assert graph.seen == [True, True]
-
-
-def test_captures_that_fail_are_over(graph_class):
-    with pytest.raises(RuntimeError, match="cannot capture"):
-        graph_class([]).capture_begin(pool="bad")
-    assert not captures.any_open()
-    graph = graph_class(["broken"])
-    graph.capture_begin()
-    with pytest.raises(RuntimeError, match="invalidated"):
-        graph.capture_end()
-    assert not captures.any_open()
-
-
-def test_a_capture_in_another_thread_counts(graph_class):
-    _, of = device({0: 1000})
-    assert not of.is_capturing()
-    graph = graph_class([])
-    thread = threading.Thread(target=graph.capture_begin)
-    thread.start()
-    thread.join()
-    assert of.is_capturing()
-    graph.capture_end()
-    assert not of.is_capturing()
-
-
 def test_a_capture_that_torch_alone_knows_of_counts():
     cuda, of = device({0: 1000})
+    assert not of.is_capturing()
     cuda.capturing = True
     assert of.is_capturing()
 
 
-def test_a_torch_without_graphs():
-    captures.hook(SimpleNamespace(), lambda: None)
-    captures.hook(SimpleNamespace(CUDAGraph=object), lambda: None)
+def test_a_capture_that_the_hooks_know_of_counts():
+    assert CudaDevice(Cuda({0: 1000}).torch, lambda: True).is_capturing()
 
 
 def test_a_capture_waits_until_the_clock_has_let_go(monkeypatch):

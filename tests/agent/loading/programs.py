@@ -1,4 +1,4 @@
-"""A program with DataLoaders that measures them itself, and what its ring tells."""
+"""A program with DataLoaders that measures them itself, and what its ring holds."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def end():
 
 
 @contextlib.contextmanager
-def ended(folder: Path, main: str, parts: str = "") -> Iterator[RingReader]:
+def ring_after(folder: Path, main: str, parts: str = "") -> Iterator[RingReader]:
     """The ring of a program that has run ``main`` and still lives."""
     script = folder / "train.py"
     script.write_text(

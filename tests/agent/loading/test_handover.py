@@ -1,8 +1,8 @@
-"""Handing batches over told apart from waiting for the trainer, in real workers."""
+"""Handing batches over, as against waiting for the trainer, in real workers."""
 
 import pytest
 
-from tests.agent.loading.programs import ended, loaders, truths
+from tests.agent.loading.programs import loaders, ring_after, truths
 from tests.agent.programs import is_ours
 from tuimon.agent.loading.handover import HandOver
 from tuimon.agent.torch_compat.tracebacks import HIDES_FRAMES
@@ -52,7 +52,7 @@ def test_what_pickling_takes_is_handing_over(tmp_path, context, kind):
     main = f"""
 loader = DataLoader({kind}, 8, collate_fn=heavy, num_workers=1, prefetch_factor=1, multiprocessing_context="{context}")
 {LOOP}"""
-    with ended(tmp_path, main, SLOW_TO_PICKLE) as reader:
+    with ring_after(tmp_path, main, SLOW_TO_PICKLE) as reader:
         worker = totals(loaders(reader))
         truth = truths(tmp_path)[worker.pid]
     assert worker.batches == 8
@@ -60,8 +60,8 @@ loader = DataLoader({kind}, 8, collate_fn=heavy, num_workers=1, prefetch_factor=
     assert worker.hand_over_ms > worker.collate_ms
 
 
-def test_a_worker_that_is_not_asked_waits_for_the_trainer(tmp_path):
-    """Over epochs of persistent workers too: what lies between them is no handing over. Each epoch's start is told."""
+def test_a_worker_ahead_of_the_loop_waits_for_the_trainer(tmp_path):
+    """Over epochs of persistent workers too: the time between them is no handing over. Each epoch's start counts."""
     main = """
 class SlowSampler(torch.utils.data.SequentialSampler):
     def __iter__(self):
@@ -80,16 +80,16 @@ for epoch in range(3):
 for epoch in range(2):
     train(DataLoader(ImageSet(8, 0.0), 4, sampler=SlowSampler(range(8)), num_workers=1))
 end()"""
-    with ended(tmp_path, main) as reader:
+    with ring_after(tmp_path, main) as reader:
         records = loaders(reader)
     worker = totals([record for record in records if record.number == 0])
     assert worker.batches == 24
     assert worker.wait_ms > 0.9 * (22 * 20 + 2 * 300)  # the first batch is not waited for, nor what follows the last
     assert worker.hand_over_ms < 0.2 * worker.wait_ms
     for number, epochs in ((0, 3), (1, 2)):
-        told = [(record.starts, record.start_ns / 1e6) for record in records if record.number == number]
-        assert sum(starts for starts, _ in told) == epochs
-        assert sum(ms for _, ms in told) >= epochs * 100
+        starts = [(record.starts, record.start_ns / 1e6) for record in records if record.number == number]
+        assert sum(count for count, _ in starts) == epochs
+        assert sum(ms for _, ms in starts) >= epochs * 100
 
 
 # -- the counting alone
@@ -110,40 +110,40 @@ def clock(monkeypatch):
 
 
 def test_busy_until_the_last_batch_has_left(clock):
-    over = HandOver()
-    put, send = over.wrapped_put(lambda batch: None), over.wrapped_send(lambda data: None)
-    assert over.busy_ns(0, 10) == 0
+    hand_over = HandOver()
+    put, send = hand_over.wrapped_put(lambda batch: None), hand_over.wrapped_send(lambda data: None)
+    assert hand_over.busy_ns(0, 10) == 0
     put("one")
     put("two")
-    assert over.busy_ns(0, 10) == 10
+    assert hand_over.busy_ns(0, 10) == 10
     clock.now_ns = 20
     send(b"one")
-    assert over.busy_ns(15, 30) == 15
+    assert hand_over.busy_ns(15, 30) == 15
     clock.now_ns = 40
     send(b"two")
-    assert over.busy_ns(15, 50) == 25
-    assert over.busy_ns(40, 50) == over.busy_ns(45, 50) == 0
+    assert hand_over.busy_ns(15, 50) == 25
+    assert hand_over.busy_ns(40, 50) == hand_over.busy_ns(45, 50) == 0
 
 
 def test_what_cannot_be_pickled_has_left_as_well(clock):
-    told = []
-    over = HandOver()
-    put, error = over.wrapped_put(lambda batch: None), over.wrapped_error(lambda *what: told.append(what))
+    errors = []
+    hand_over = HandOver()
+    put, error = hand_over.wrapped_put(lambda batch: None), hand_over.wrapped_error(lambda *what: errors.append(what))
     put("one")
     clock.now_ns = 20
     error(ValueError, "one")
-    assert over.busy_ns(0, 100) == 20
-    assert told == [(ValueError, "one")]
+    assert hand_over.busy_ns(0, 100) == 20
+    assert errors == [(ValueError, "one")]
 
 
 def test_errors_go_on_without_a_trace_of_ours(clock):
     def fails(data):
         raise BrokenPipeError
 
-    over = HandOver()
-    for wrapped in (over.wrapped_put(fails), over.wrapped_send(fails)):
+    hand_over = HandOver()
+    for wrapped in (hand_over.wrapped_put(fails), hand_over.wrapped_send(fails)):
         with pytest.raises(BrokenPipeError) as raised:
             wrapped(b"")
         assert [entry.name for entry in raised.traceback][-1] == "fails"
         assert not any(is_ours(entry.path) for entry in raised.traceback)
-    assert over.busy_ns(0, 100) == 0
+    assert hand_over.busy_ns(0, 100) == 0

@@ -70,7 +70,7 @@ def plain(text):
     return re.sub(r"pid\\\\(s\\\\) [\\\\d, ]+", "pid(s) #", text)
 
 
-def told(loader, epochs=1):
+def load(loader, epochs=1):
     digest = hashlib.sha256()
     try:
         for _ in range(epochs):
@@ -86,22 +86,22 @@ def main(context, full):
     random.seed(3)
     np.random.seed(3)
     kind = dict(batch_size=4, num_workers=2, multiprocessing_context=context)
-    told(DataLoader(Failing(), shuffle=True, **kind))
+    load(DataLoader(Failing(), shuffle=True, **kind))
     if not full:
         return
-    told(DataLoader(Noise(), shuffle=True, persistent_workers=True, **kind), epochs=3)
-    told(DataLoader(Failing(), **kind))
-    told(DataLoader(Noise(), collate_fn=bad_collate, **kind))
-    told(DataLoader(Noise(), worker_init_fn=reseed, generator=torch.Generator().manual_seed(5), **kind))
-    told(DataLoader(Shards(), drop_last=True, persistent_workers=True, **kind), epochs=2)
-    told(DataLoader(Batched(), **kind))
-    told(DataLoader(Interrupted(), **kind))
-    told(DataLoader(Stuck(), timeout=1, num_workers=1))
-    told(DataLoader(Noise(), batch_size=None, num_workers=1))
-    told(DataLoader(Noise(), 4, collate_fn=unpicklable, timeout=1, num_workers=1))
+    load(DataLoader(Noise(), shuffle=True, persistent_workers=True, **kind), epochs=3)
+    load(DataLoader(Failing(), **kind))
+    load(DataLoader(Noise(), collate_fn=bad_collate, **kind))
+    load(DataLoader(Noise(), worker_init_fn=reseed, generator=torch.Generator().manual_seed(5), **kind))
+    load(DataLoader(Shards(), drop_last=True, persistent_workers=True, **kind), epochs=2)
+    load(DataLoader(Batched(), **kind))
+    load(DataLoader(Interrupted(), **kind))
+    load(DataLoader(Stuck(), timeout=1, num_workers=1))
+    load(DataLoader(Noise(), batch_size=None, num_workers=1))
+    load(DataLoader(Noise(), 4, collate_fn=unpicklable, timeout=1, num_workers=1))
     for dataset in (Noise(), Shards(), Failing(), Interrupted()):
-        told(DataLoader(dataset, 4))
-    told(DataLoader(Noise(), 4, collate_fn=bad_collate))
+        load(DataLoader(dataset, 4))
+    load(DataLoader(Noise(), 4, collate_fn=bad_collate))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""What is told of real DataLoaders against what the program measured itself."""
+"""The records of real DataLoaders against what the program measured itself."""
 
 import pytest
 
-from tests.agent.loading.programs import ended, loaders, truths
+from tests.agent.loading.programs import loaders, ring_after, truths
 from tuimon.agent.torch_compat.tracebacks import HIDES_FRAMES
 
 pytest.importorskip("torch")
@@ -34,7 +34,7 @@ def test_map_style_with_workers(tmp_path, context):
 loader = DataLoader(ImageSet(96), 4, collate_fn=slow_collate, num_workers=2, multiprocessing_context="{context}")
 train(loader)
 end()"""
-    with ended(tmp_path, main) as reader:
+    with ring_after(tmp_path, main) as reader:
         records = loaders(reader)
         truth = truths(tmp_path)
     facts = next(record.facts for record in records if record.facts)
@@ -54,7 +54,7 @@ loader = DataLoader(Stream(), 8, collate_fn=slow_collate, num_workers=2, persist
 for _ in range(3):
     train(loader)
 end()"""
-    with ended(tmp_path, main) as reader:
+    with ring_after(tmp_path, main) as reader:
         records = loaders(reader)
         truth = truths(tmp_path)
     facts = next(record.facts for record in records if record.facts)
@@ -72,7 +72,7 @@ def test_without_workers_the_trainer_itself(tmp_path, dataset):
     main = f"""
 train(DataLoader({dataset}, 8, collate_fn=slow_collate))
 end()"""
-    with ended(tmp_path, main) as reader:
+    with ring_after(tmp_path, main) as reader:
         records = loaders(reader)
         truth = truths(tmp_path)
     assert list(truth) == [reader.pid]
@@ -92,7 +92,7 @@ for _ in range(3):
     train(training)
     evaluate(validation)
 end()"""
-    with ended(tmp_path, main) as reader:
+    with ring_after(tmp_path, main) as reader:
         records = loaders(reader)
     last = {record.number: record for record in records}
     assert {number: record.role for number, record in last.items()} == {0: "train", 1: "eval"}
@@ -107,7 +107,7 @@ for _ in range(4):
 loader = DataLoader(torch.utils.data.Subset(ImageSet(8, 0.0001), range(4)), batch_size=None)
 train(loader)
 end()"""
-    with ended(tmp_path, main) as reader:
+    with ring_after(tmp_path, main) as reader:
         records = loaders(reader)
     facts = {record.number: record.facts for record in records if record.facts}
     assert {number: (f.dataset, f.batch_size) for number, f in facts.items()} == {
@@ -127,7 +127,7 @@ while iterator._data_queue.qsize() < 4 and time.monotonic() < deadline:
     pass
 next(iterator)
 end()"""
-    with ended(tmp_path, main) as reader:
+    with ring_after(tmp_path, main) as reader:
         records = loaders(reader)
     assert records[-1].ready_last == 4
 
@@ -144,7 +144,7 @@ class Nested(Dataset):
 
 train(DataLoader(Nested(), 2, collate_fn=lambda items: slow_collate([x[0] for x in items]), num_workers=1))
 end()"""
-    with ended(tmp_path, main) as reader:
+    with ring_after(tmp_path, main) as reader:
         records = loaders(reader)
         truth = truths(tmp_path)
     assert {record.facts.dataset for record in records if record.facts} == {"Nested"}

@@ -1,10 +1,10 @@
-"""Collections of the garbage collector, as the target tells of them."""
+"""Collections of the garbage collector, as the agent marks them."""
 
 import gc
 
 import pytest
 
-from tests.agent.programs import environment, fake_torch, python, said
+from tests.agent.programs import environment, fake_torch, printed_json, python
 from tuimon.agent.process import gc_pauses
 from tuimon.agent.ring import layout
 
@@ -31,7 +31,7 @@ def pause(runtime, length_ns):
     return runtime.markers
 
 
-def test_a_long_pause_is_told_with_its_length_and_generation():
+def test_a_long_pause_is_marked_with_its_length_and_generation():
     assert pause(Runtime(), 2_000_000) == [(layout.GC_PAUSE, 2_000_000, 2)]
 
 
@@ -43,7 +43,7 @@ def test_a_collection_makes_no_ring():
     assert pause(Runtime(has_ring=False), 2_000_000) == []
 
 
-def test_one_that_had_begun_before_is_not_told():
+def test_one_that_had_begun_before_is_not_marked():
     runtime = Runtime()
     gc_pauses._make_callback(runtime, lambda: 10**12)("stop", {"generation": 2})
     assert runtime.markers == []
@@ -104,12 +104,12 @@ found = [m for m in reader.read() if m.kind == layout.GC_PAUSE]
 print(json.dumps([len(found), found[0].flag, found[0].value > 0, reader.meta()["gc"]]))
 """
     env = environment(tmp_path / "rings", path=fake_torch(tmp_path))
-    count, generation, lasted, told = said(python("-c", body, env=env))
+    count, generation, lasted, installed = printed_json(python("-c", body, env=env))
     assert count >= 1
-    assert (generation, lasted, told) == (2, True, True)
+    assert (generation, lasted, installed) == (2, True, True)
 
 
-def test_the_last_collections_of_an_interpreter_say_nothing(tmp_path):
+def test_the_last_collections_of_an_interpreter_print_nothing(tmp_path):
     body = """
 import gc, torch
 from _tuimon_agent.process import gc_pauses

@@ -1,14 +1,14 @@
-"""What the target tells of the precision that a training computes in."""
+"""The facts about the precision that a training computes in."""
 
 import pytest
 
-from tests.agent.programs import environment, python, said
+from tests.agent.programs import environment, printed_json, python
 from tuimon.agent.process import precision
 
 pytest.importorskip("torch")
 
 
-def told(tmp_path, body):
+def precision_facts(tmp_path, body):
     script = f"""
 import json, torch
 model = torch.nn.Linear(4, 1)
@@ -24,21 +24,21 @@ print(json.dumps([meta.get("parameter_dtypes"), meta.get("tf32")]))
 """
     done = python("-W", "error", "-c", script, env=environment(tmp_path / "rings"))
     assert done.stderr == ""
-    return said(done)
+    return printed_json(done)
 
 
 def test_plain_float32(tmp_path):
-    assert told(tmp_path, "") == [["float32"], False]
+    assert precision_facts(tmp_path, "") == [["float32"], False]
 
 
 def test_half_precision_and_tf32_by_its_old_name(tmp_path):
     body = "model.to(torch.bfloat16); torch.set_float32_matmul_precision('high')"
-    assert told(tmp_path, body) == [["bfloat16"], True]
+    assert precision_facts(tmp_path, body) == [["bfloat16"], True]
 
 
 def test_tf32_by_its_new_name(tmp_path):
     body = "m = torch.backends.cuda.matmul; m.allow_tf32 = m.allow_tf32 or True"
-    assert told(tmp_path, body) == [["float32"], True]
+    assert precision_facts(tmp_path, body) == [["float32"], True]
 
 
 def test_an_optimizer_of_another_kind_harms_nothing(monkeypatch):

@@ -1,6 +1,5 @@
-"""The ring: wrap-around, overrun, torn slots, holes, names, several threads."""
+"""The ring: wrap-around, overrun, torn slots, holes, fast loops, several threads."""
 
-import os
 import struct
 import subprocess
 import sys
@@ -9,34 +8,11 @@ import threading
 import pytest
 
 from tests.agent.programs import ROOT
+from tests.agent.ring.markers import SLOTS, emit_values, values
 from tuimon.agent.ring import layout
 from tuimon.agent.ring import writer as writing
-from tuimon.agent.ring.reader import RingError, RingReader
+from tuimon.agent.ring.reader import RingReader
 from tuimon.agent.ring.writer import RingWriter
-
-SLOTS = 64
-
-
-@pytest.fixture
-def writer(tmp_path):
-    return RingWriter(str(tmp_path / "1-1.ring"), slot_count=SLOTS)
-
-
-@pytest.fixture
-def reader(writer):
-    reader = RingReader(writer.path)
-    reader.read()
-    yield reader
-    reader.close()
-
-
-def emit_values(writer, values):
-    for value in values:
-        writer.emit(layout.MARK, value)
-
-
-def values(markers):
-    return [marker.value for marker in markers]
 
 
 def test_a_marker_arrives_whole(writer, reader):
@@ -124,7 +100,7 @@ def test_a_slot_torn_for_good_is_skipped_once_others_follow(writer, reader):
     assert reader.dropped == 1
 
 
-def test_interrupted_between_taking_and_writing(writer, reader):
+def test_interrupted_between_reserving_and_writing(writer, reader):
     emit_values(writer, [1])
     for _ in range(3):
         writer.emit(layout.MARK, -1)  # takes a slot and cannot fill it: what KeyboardInterrupt can do
@@ -169,7 +145,7 @@ def test_two_threads_lose_nothing_and_keep_their_order(tmp_path):
 
 
 class Clock:
-    """``time`` for a writer, standing still until it is told."""
+    """``time`` for a writer, standing still until a test moves it."""
 
     now_ns = 1_000_000_000
 
@@ -272,104 +248,3 @@ def test_sequences_beyond_32_bits():
     slots = memoryview(packed)
     assert _valid_slots(slots, first, 5) == 5
     assert values(_markers(slots, 5)) == [254, 255, 0, 1, 2]
-
-
-def test_names_are_interned_and_read_back(writer, reader):
-    names = ["a", "größe", "x" * 5000, "", "a\x1ffile.py\x1ff\x1f3"]
-    ids = [writer.name_id(name) for name in names]
-    assert len(set(ids)) == len(names) and writer.name_id("a") == ids[0]
-    assert [reader.name(number) for number in ids] == ["a", "größe", "x" * 1024, "", names[4]]
-    assert reader.name(0) == reader.name(99) == "?"
-
-
-def test_names_that_cannot_be_encoded(writer, reader):
-    assert reader.name(writer.name_id("lone \ud800 surrogate")) == "lone ? surrogate"
-
-
-def test_a_full_table_gives_0_and_spoils_nothing(writer, reader):
-    numbers = [writer.name_id(f"{i:0>1000}") for i in range(200)]
-    assert numbers[0] == 1 and numbers[-1] == 0
-    last = max(numbers)
-    assert reader.name(last) == f"{last - 1:0>1000}"
-    writer.emit(layout.MARK, 5)
-    assert values(reader.read()) == [5]
-
-
-def test_interning_never_waits_for_another_holder(writer):
-    """A signal handler may intern while the thread it interrupts is interning."""
-    with writer._interning:
-        assert writer.name_id("inside") == 0
-    assert writer.name_id("inside") == 1
-
-
-def test_meta_is_replaced_whole(writer, reader):
-    assert reader.meta() == {}
-    writer.set_meta({"pid": 1, "argv": ["a", "b"]})
-    assert reader.meta() == {"pid": 1, "argv": ["a", "b"]}
-    writer.set_meta({"rank": None})
-    assert reader.meta() == {"rank": None}
-
-
-def test_meta_that_is_too_long_loses_its_longest_parts(writer, reader):
-    writer.set_meta({"pid": 1, "argv": ["\u00e9" * 300] * 64, "cwd": "/tmp"})
-    assert reader.meta() == {"pid": 1, "cwd": "/tmp"}
-
-
-def test_no_room_fails_at_creation(tmp_path, monkeypatch):
-    def full(handle, offset, length):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "posix_fallocate", full)
-    with pytest.raises(OSError, match="No space left"):
-        RingWriter(str(tmp_path / "1-1.ring"))
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_the_file_is_private_and_all_there(writer):
-    info = os.stat(writer.path)
-    assert info.st_mode & 0o777 == 0o600
-    assert info.st_blocks * 512 >= info.st_size
-
-
-def test_a_reader_outlives_the_name(writer, reader):
-    writer.unlink()
-    writer.unlink()  # twice does no harm
-    emit_values(writer, [4])
-    assert values(reader.read()) == [4]
-    assert not reader.is_current()
-
-
-def test_a_reader_sees_that_it_was_replaced(writer, reader):
-    assert reader.is_current()
-    RingWriter(writer.path, slot_count=SLOTS)  # the same process after exec
-    assert not reader.is_current()
-
-
-@pytest.mark.parametrize("spoil", ["empty", "short", "magic", "version", "size"])
-def test_what_is_no_ring_is_refused(writer, spoil):
-    with open(writer.path, "r+b") as file:
-        if spoil == "empty":
-            file.truncate(0)
-        elif spoil == "short":
-            file.truncate(5000)
-        elif spoil == "magic":
-            file.write(b"GARBAGE!")
-        elif spoil == "version":
-            file.seek(8)
-            file.write(struct.pack("<I", 99))
-        else:
-            file.truncate(layout.SLOTS_OFFSET + 3 * layout.SLOT_BYTES)
-    with pytest.raises(RingError):
-        RingReader(writer.path)
-
-
-def test_a_link_is_not_followed(writer, tmp_path):
-    link = tmp_path / "link.ring"
-    link.symlink_to(writer.path)
-    with pytest.raises(OSError):
-        RingReader(str(link))
-
-
-def test_no_ring_no_reader(tmp_path):
-    with pytest.raises(FileNotFoundError):
-        RingReader(str(tmp_path / "none.ring"))

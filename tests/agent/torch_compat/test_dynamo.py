@@ -16,7 +16,7 @@ from torch._dynamo.utils import counters
 model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 2))
 x = torch.randn(4, 8)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-told = {}
+results = {}
 
 
 def trial(name, make, *arguments):
@@ -24,7 +24,7 @@ def trial(name, make, *arguments):
     function = make(counter)
     for _ in range(4):
         function(*arguments)
-    told[name] = [counter.frame_count, counter.op_count, sum(counters["graph_break"].values()),
+    results[name] = [counter.frame_count, counter.op_count, sum(counters["graph_break"].values()),
                   sorted(counters["graph_break"]), counters["stats"]["unique_graphs"]]
     torch._dynamo.reset()
     counters.clear()
@@ -74,7 +74,7 @@ def functional(counter):
 
 def explained(counter):
     report = torch._dynamo.explain(model)(x)
-    told["explain"] = [report.graph_count, report.graph_break_count]
+    results["explain"] = [report.graph_count, report.graph_break_count]
     return lambda: None
 
 
@@ -82,7 +82,7 @@ for make in (whole_model, optimizer_step, whole_step, gradient, epoch, functiona
     trial(make.__name__, make)
 hooks = sys.modules.get("_tuimon_agent.hooks")
 print(json.dumps(hooks is not None), file=sys.stderr)
-print(json.dumps(told, indent=1))
+print(json.dumps(results, indent=1))
 """
 
 
@@ -132,7 +132,7 @@ print(json.dumps([counter.frame_count, counter.op_count, result.tolist()]))
 def test_the_api_inside_a_compiled_function_is_not_traced(tmp_path):
     import json
 
-    from tests.agent.programs import ROOT, said
+    from tests.agent.programs import ROOT, printed_json
 
     env = environment(tmp_path / "rings", path=str(ROOT))
-    assert said(python("-c", API, env=env)) == json.loads("[1, 2, [4.0, 4.0]]")
+    assert printed_json(python("-c", API, env=env)) == json.loads("[1, 2, [4.0, 4.0]]")

@@ -1,4 +1,4 @@
-"""The target side in every Python at hand: injected, with a ring, hooks, ranges, a fork; and unnoticed in old ones."""
+"""The agent in every Python at hand: injected, with a ring, hooks, ranges, a fork; and unnoticed in old ones."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.agent.programs import ROOT, environment, python, said
+from tests.agent.programs import ROOT, environment, printed_json, python
 from tests.pythons import at_hand, fake_torch
 from tuimon.agent.ring import layout
 from tuimon.agent.ring.reader import RingReader
@@ -47,14 +47,14 @@ print(json.dumps([os.getpid(), child, seen, workers.resets, frames, runtime.on, 
 
 
 def markers(rings: Path, pid: int) -> tuple[list[int], dict[str, object], list[str]]:
-    """Kinds of markers in the ring that a process left, what it says of itself, and its names."""
+    """Kinds of markers in the ring that a process left, its facts, and its names."""
     (path,) = rings.glob(f"{pid}-*.ring")
     reader = RingReader(str(path))
     read = list(reader.read())
     names = [reader.name(marker.value).split("\x1f")[0] for marker in read if marker.kind in (8, layout.MARK)]
-    told = [marker.kind for marker in read if marker.kind != layout.GC_PAUSE], dict(reader.meta()), names
+    found = [marker.kind for marker in read if marker.kind != layout.GC_PAUSE], dict(reader.meta()), names
     reader.close()
-    return told
+    return found
 
 
 @pytest.mark.parametrize("version", [*at_hand.VERSIONS, *at_hand.FREE_THREADED])
@@ -66,7 +66,7 @@ def test_markers(version: str, tmp_path: Path) -> None:
     path = os.pathsep.join([fake_torch.written(tmp_path), str(ROOT)])
     done = python(str(script), env=environment(rings, path=path), executable=executable)
     assert done.stderr == ""
-    pid, child, seen, resets, frames, on, threads = said(done)
+    pid, child, seen, resets, frames, on, threads = printed_json(done)
     assert (seen, resets, on, threads) == ([[0, 1], [2, 3], [4, 5]], 2, True, 1)
     plain = tuple(map(int, version.rstrip("t").split("."))) < (3, 11)
     assert ("tuimon_backward" in frames) == plain  # 3.11 and later: hidden

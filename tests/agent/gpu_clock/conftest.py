@@ -1,0 +1,17 @@
+"""A loop beside a fake GPU."""
+
+import pytest
+
+from tests.agent.gpu_clock.fake_gpu import FakeGpu, FakeLoop
+from tuimon.agent.gpu_clock import budget
+
+
+@pytest.fixture
+def loop():
+    return FakeLoop(FakeGpu())
+
+
+@pytest.fixture
+def unlimited(monkeypatch):
+    """Every turn is timed."""
+    monkeypatch.setattr(budget.Budget, "is_paid", True)

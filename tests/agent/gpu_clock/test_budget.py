@@ -1,0 +1,110 @@
+"""What the GPU clock costs: bursts, pauses, and what is not charged."""
+
+from itertools import pairwise
+
+import pytest
+
+from tests.agent.gpu_clock.fake_gpu import MS, SECOND, TURN, FakeGpu, FakeLoop
+from tuimon.agent.gpu_clock import budget
+from tuimon.agent.gpu_clock.clock import BURST_STEPS, GpuClock
+from tuimon.agent.ring.layout import (
+    BACKWARD_BEGIN,
+    FETCH_END,
+    OPTIMIZER_BEGIN,
+    OPTIMIZER_END,
+    TORCH_MEMORY,
+)
+
+
+@pytest.mark.parametrize("turn_ns", [300_000, 4 * MS, 50 * MS, SECOND])
+def test_cost_stays_within_the_budget(turn_ns):
+    gpu = FakeGpu(cost_ns=2_000)
+    loop = FakeLoop(gpu, turn_ns=turn_ns)
+    begun_ns, count = gpu.now_ns, 8_000
+    loop.turns(count)
+    spent_ns = len(gpu.calls) * gpu.cost_ns
+    a_burst_ns = BURST_STEPS * 6 * 20_000
+    memory_ns = 10_000 * (gpu.now_ns - begun_ns) // SECOND
+    assert spent_ns <= min((gpu.now_ns - begun_ns) / 1000, count * 12_000) + a_burst_ns + memory_ns
+    assert loop.times()
+
+
+def test_bursts_come_again_and_again():
+    loop = FakeLoop(FakeGpu(cost_ns=2_000), turn_ns=MS)
+    timed = loop.turns(5_000)
+    begins = [i for i, (before, after) in enumerate(pairwise(timed)) if after == len(TURN) != before]
+    assert len(begins) >= 4
+
+
+def test_a_record_that_waits_for_room_in_the_queue_is_not_our_cost():
+    gpu = FakeGpu()
+    loop = FakeLoop(gpu)
+    plain = gpu.record
+
+    def waits(event, stream):
+        gpu.now_ns += 300 * MS
+        plain(event, stream)
+
+    gpu.record = waits
+    assert sum(loop.turns(400)) > 100
+
+
+def test_an_idle_clock_still_reports_what_it_recorded(loop, monkeypatch):
+    loop.turns(3)
+    loop.gpu.behind_ns = SECOND
+    loop.turns(3)
+    waiting = {pending.number for pending in loop.clock._events.pending}
+    assert waiting
+    loop.clock._left = 0
+    monkeypatch.setattr(budget.Budget, "is_paid", False)
+    loop.marked.clear()
+    assert loop.turns(40) == [0] * 40
+    assert waiting <= set(loop.times())
+    assert len([m for m in loop.marked if m.kind == TORCH_MEMORY]) >= 12
+
+
+class PausingLoop(FakeLoop):
+    """As the hooks do it: while the clock pauses they do not call it."""
+
+    def __init__(self, gpu, turn_ns):
+        super().__init__(gpu, turn_ns)
+        self.clock = GpuClock(gpu, self.emit, lambda: gpu.now_ns, pause=self.pause)
+        self.pauses = []
+        self.paused_backwards = 0
+
+    def pause(self, backwards):
+        assert backwards > 0 and not self.clock._events.pending
+        self.pauses.append(backwards)
+        self.paused_backwards = backwards
+
+    def boundary(self, kind, key=0):
+        self.paused_backwards -= self.paused_backwards > 0 and kind == BACKWARD_BEGIN
+        if self.paused_backwards:
+            self.emit(kind, key, 0)
+            return 0
+        return super().boundary(kind, key)
+
+
+@pytest.mark.parametrize("turn_ns", [MS, 50 * MS])
+@pytest.mark.parametrize("boundaries", [TURN, TURN[1:], (*TURN[:3], *TURN)])
+def test_a_clock_that_pauses_keeps_to_its_budget_and_resumes(turn_ns, boundaries):
+    gpu = FakeGpu(cost_ns=2_000)
+    loop = PausingLoop(gpu, turn_ns)
+    begun_ns, count = gpu.now_ns, 3_000
+    timed = loop.turns(count, boundaries)
+    spent_ns = len(gpu.calls) * gpu.cost_ns
+    seconds = (gpu.now_ns - begun_ns) / SECOND
+    a_burst_ns = BURST_STEPS * 10 * 20_000
+    assert spent_ns <= min(seconds * MS, count * 12_000) + a_burst_ns + 10_000 * seconds
+    assert loop.pauses and len(loop.times()) >= BURST_STEPS
+    assert timed.count(len(boundaries)) >= BURST_STEPS
+    assert spent_ns >= 0.4 * min(seconds * MS, count * 12_000)  # it does not pause longer than it must
+    reported = len([m for m in loop.marked if m.kind == TORCH_MEMORY])
+    assert reported >= 2 * int(seconds)
+
+
+def test_a_loop_without_backwards_has_no_pause():
+    loop = PausingLoop(FakeGpu(cost_ns=2_000), MS)
+    loop.turns(3_000, (FETCH_END, OPTIMIZER_BEGIN, OPTIMIZER_END))
+    assert not loop.pauses
+    assert len(loop.times()) > 50

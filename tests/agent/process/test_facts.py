@@ -1,0 +1,66 @@
+"""The facts that a process publishes of itself."""
+
+import os
+import sys
+
+from tuimon.agent.process import facts, precision
+
+
+def test_the_facts_of_a_process(program):
+    body = """
+    from _tuimon_agent.ring.reader import RingReader
+    print(json.dumps([RingReader(runtime._writer.path).meta(), os.getpid(), os.getcwd(), sys.orig_argv[-1]]))
+    """
+    meta, pid, cwd, last = program(
+        body, RANK="3", LOCAL_RANK="1", WORLD_SIZE="8", TUIMON_OUTPUT="/o", CUDA_VISIBLE_DEVICES="2,3"
+    )
+    assert meta["argv"][-1] == last == "an argument"
+    assert (meta["pid"], meta["ppid"], meta["cwd"]) == (pid, os.getpid(), cwd)
+    expected = {
+        "run": "test",
+        "output": "/o",
+        "rank": 3,
+        "local_rank": 1,
+        "world_size": 8,
+        "cuda_visible_devices": "2,3",
+        "gpu_uuids": [],
+        "torch": "0.0",
+        "nvtx": False,
+        "root": sys.executable,
+        "python": ".".join(map(str, sys.version_info[:3])),
+    }
+    assert {key: meta[key] for key in expected} == expected
+
+
+class FakeCuda:
+    """What ``torch.cuda`` reports once the user has initialised it."""
+
+    def __init__(self, initialized):
+        self._initialized = initialized
+
+    def is_initialized(self):
+        return self._initialized
+
+    def current_device(self):
+        assert self._initialized, "the call would initialise CUDA"
+        return 1
+
+    def device_count(self):
+        return 3
+
+    def memory_reserved(self, index):
+        return [0, 0, 1024][index]
+
+    def get_device_properties(self, index):
+        import types
+
+        return types.SimpleNamespace(uuid=f"0000-{index}")
+
+
+def test_gpus_are_named_once_cuda_is_initialised_and_never_before(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch.cuda", FakeCuda(False))
+    monkeypatch.delitem(sys.modules, "torch.distributed", raising=False)
+    monkeypatch.setattr(precision, "_types", [])  # of the optimizers that other tests have stepped
+    assert facts.late_facts() == {}
+    monkeypatch.setitem(sys.modules, "torch.cuda", FakeCuda(True))
+    assert facts.late_facts() == {"gpu_uuids": ["GPU-0000-1", "GPU-0000-2"]}

@@ -1,0 +1,109 @@
+"""Where a ring is made, and which rings are removed."""
+
+import os
+import stat
+import subprocess
+import sys
+
+from tests.agent.folders import file_names, grow_old
+from tests.agent.programs import environment, fake_torch, python
+from tuimon.agent.ring import files, layout, paths
+from tuimon.agent.ring.reader import RingReader
+from tuimon.agent.ring.writer import RingWriter
+
+
+def test_the_ring_is_found_by_pid(program):
+    found = program("print(json.dumps([paths.ring_path(os.getpid()), runtime._writer.path]))")
+    assert found[0] == found[1]
+
+
+def test_the_directory_is_private(program, tmp_path):
+    (tmp_path / "rings").mkdir(mode=0o777)
+    program("print('null')")
+    assert stat.S_IMODE((tmp_path / "rings").stat().st_mode) == 0o700
+
+
+def test_a_link_in_place_of_the_directory_is_refused(tmp_path, monkeypatch):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "rings").symlink_to(tmp_path / "elsewhere")
+    monkeypatch.setenv("TUIMON_RING_DIR", str(tmp_path / "rings"))
+    assert files.make_ring() is None
+    assert file_names(tmp_path / "elsewhere") == []
+
+
+def test_somebody_elses_directory_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("TUIMON_RING_DIR", str(tmp_path / "rings"))
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    assert files.make_ring() is None
+    assert file_names(tmp_path / "rings") == []
+
+
+def test_a_full_first_place_falls_back_to_the_second(tmp_path, monkeypatch):
+    places = [str(tmp_path / "full"), str(tmp_path / "roomy")]
+    monkeypatch.setattr(files, "ring_directories", lambda: places)
+    real = os.posix_fallocate
+
+    def fallocate(handle, offset, length):
+        if os.readlink(f"/proc/self/fd/{handle}").startswith(places[0]):
+            raise OSError(28, "No space left on device")
+        real(handle, offset, length)
+
+    monkeypatch.setattr(os, "posix_fallocate", fallocate)
+    made = files.make_ring()
+    assert made is not None and made.path.startswith(places[1])
+    assert file_names(tmp_path / "full") == []
+    made.unlink()
+
+
+def test_places_in_order(monkeypatch, tmp_path):
+    import tempfile
+
+    monkeypatch.delenv("TUIMON_RING_DIR", raising=False)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    name = f"tuimon-{os.getuid()}"
+    assert paths.ring_directories() == [f"/dev/shm/{name}", str(tmp_path / name)]
+
+
+def dead_pid():
+    done = subprocess.Popen([sys.executable, "-c", ""])
+    done.wait()
+    return done.pid
+
+
+def test_rings_of_dead_processes_are_swept(program, tmp_path):
+    folder = tmp_path / "rings"
+    folder.mkdir(mode=0o700)
+    alive = f"{os.getpid()}-{paths.start_ticks(os.getpid())}.ring"
+    dead = [f"{dead_pid()}-12345.ring", f"{os.getpid()}-1.ring", f"{dead_pid()}-5.ring.77"]
+    kept = [alive, "notes.txt", "x-y.ring"]
+    for name in dead + kept:
+        (folder / name).write_text("")
+    young = f"{dead_pid()}-6.ring"
+    grow_old(folder)
+    (folder / young).write_text("")
+    program("print('null')", TUIMON_RUN="")
+    assert file_names(folder) == sorted([*kept, young])  # the monitor may still want it
+
+
+def test_a_ring_in_use_is_not_swept_even_if_its_pid_means_nothing_here(tmp_path):
+    """Containers may share /dev/shm and not their pids."""
+    writer = RingWriter(str(tmp_path / f"{dead_pid()}-12345.ring"), slot_count=64)
+    path = writer.path
+    grow_old(tmp_path)
+    files._remove_stale(str(tmp_path))
+    assert os.path.exists(path)
+    del writer  # with its map goes the lock
+    files._remove_stale(str(tmp_path))
+    assert not os.path.exists(path)
+
+
+def test_a_killed_process_leaves_a_ring_to_be_read_and_swept(program, tmp_path):
+    env = environment(tmp_path / "rings", path=fake_torch(tmp_path))
+    script = "import os, sys, torch; sys.modules['_tuimon_agent.runtime'].emit(12); os._exit(0)"
+    python("-c", script, env=env)
+    (left,) = file_names(tmp_path / "rings")
+    reader = RingReader(str(tmp_path / "rings" / left))
+    assert [marker.kind for marker in reader.read()] == [layout.STEP]
+    grow_old(tmp_path / "rings")
+    program("print('null')", TUIMON_RUN="")
+    assert file_names(tmp_path / "rings") == []
