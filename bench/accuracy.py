@@ -82,11 +82,11 @@ def split(seconds: float, max_cpu_ratio: float = 0.03) -> tuple[Shares, Shares]:
     with _running(SPLIT) as process:
         before = _truth(process)
         meter = ThreadMeter(process.pid)
-        meter.look()
+        meter.read()
         meter.end_window(1.0)
         began_s = time.monotonic()
         session, windows = _sampled(process.pid, seconds, max_cpu_ratio)
-        meter.look()
+        meter.read()
         rows, _, _ = meter.end_window(time.monotonic() - began_s)
         after = _truth(process)
     used = {name: after[name] - before.get(name, 0.0) for name in after}

@@ -187,6 +187,12 @@ def test_files(file: str, questions: list[str], torch: str) -> None:
     assert [name for name in asked if getattr(torch_code, name)(path)] == questions
 
 
+def test_the_innermost_package_of_a_stack() -> None:
+    pil = "/v/lib/python3.11/site-packages/PIL/Image.py"
+    assert torch_code.innermost_package(["train.py", pil, pil, "threading.py"]) == 2
+    assert torch_code.innermost_package(["train.py", "threading.py"]) == 1
+
+
 def test_imports_and_packages() -> None:
     assert torch_code.is_import_system("<frozen importlib._bootstrap_external>")
     assert not torch_code.is_import_system("/usr/lib/python3.11/importlib/metadata/__init__.py")

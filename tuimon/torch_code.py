@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 
 # ---- whose code it is
 
@@ -45,6 +46,14 @@ def is_user_file(file: str) -> bool:
 def is_package_file(file: str) -> bool:
     """Whether a file belongs to an installed package, torch included: ``/…/dist-packages/PIL/Image.py``."""
     return "-packages/" in file
+
+
+def innermost_package(files: Sequence[str]) -> int:
+    """Which frame of a stack, given their files from the root on, is the innermost of an installed package.
+
+    The last one if none is: of ``train.py``, ``/…/site-packages/PIL/Image.py``, ``threading.py`` it is 1.
+    """
+    return next((i for i in range(len(files) - 1, -1, -1) if is_package_file(files[i])), len(files) - 1)
 
 
 def is_import_system(file: str) -> bool:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.pythons import at_hand
 from tests.sources.programs import running, until
-from tests.sources.stacks.sampling import looking, trainer
+from tests.sources.stacks.sampling import reading, trainer
 from tuimon.launch.attached import may_be_python
 from tuimon.proc import procfs
 from tuimon.proc.processes import command_line
@@ -47,18 +47,18 @@ crunch()
 def test_threads_and_hot_lines(version: str, tmp_path: Path) -> None:
     with (
         running(tmp_path, BUSY, python=at_hand.python(version)) as process,
-        looking(trainer(process.pid), max_cpu_ratio=1.0) as look,
+        reading(trainer(process.pid), max_cpu_ratio=1.0) as reader,
     ):
-        look.until(lambda it: it.functions() >= {"crunch", "wait"}, "a window")
+        reader.until(lambda it: it.functions() >= {"crunch", "wait"}, "a window")
         (sleeper,) = set(procfs.thread_ids(process.pid)) - {process.pid}
         assert is_python(process.pid) and not is_free_threaded(process.pid)
-        stacks = [stack for window in look.stacks for stack in window.stacks]
+        stacks = [stack for window in reader.stacks for stack in window.stacks]
         assert {stack.tid: stack.thread for stack in stacks} == {process.pid: "MainThread", sleeper: "sleeper"}
         main = [stack for stack in stacks if stack.thread == "MainThread"]
-        places = {(look.frames[n].function, look.frames[n].line) for stack in main for n in stack.frames}
+        places = {(reader.frames[n].function, reader.frames[n].line) for stack in main for n in stack.frames}
         assert ("<module>", 15) in places
-        assert any(frame.source.startswith("sum(i * i") for frame in look.frames)
-        assert look.notices == []
+        assert any(frame.source.startswith("sum(i * i") for frame in reader.frames)
+        assert reader.notices == []
         dumped = {thread.name: thread.tid for thread in CloseUp().dump(process.pid).threads}
         assert dumped == {"MainThread": process.pid, "sleeper": sleeper}
 
@@ -67,11 +67,11 @@ def test_threads_and_hot_lines(version: str, tmp_path: Path) -> None:
 def test_free_threaded_pythons_are_reported_as_such(version: str, tmp_path: Path) -> None:
     with (
         running(tmp_path, BUSY, python=at_hand.python(version)) as process,
-        looking(trainer(process.pid), max_cpu_ratio=1.0) as look,
+        reading(trainer(process.pid), max_cpu_ratio=1.0) as reader,
     ):
-        look.until(lambda it: it.notices or it.stacks, "a word, or a window")
+        reader.until(lambda it: it.notices or it.stacks, "a word, or a window")
         assert is_free_threaded(process.pid)
-        assert look.stacks or "cannot read free-threaded Python" in look.notices[0].message
+        assert reader.stacks or "cannot read free-threaded Python" in reader.notices[0].message
 
 
 # -- Python inside another program
@@ -119,8 +119,8 @@ def test_an_embedded_python_is_found_and_sampled(host_program: str, tmp_path: Pa
         table = ProcessTable(process.pid, None)
         processes = ProcessSource(table, 1.0)
         until(lambda: [*processes.read()] and table.roles.get(process.pid) == "trainer", "its role")
-        with looking(table, max_cpu_ratio=1.0) as look:
-            look.until(lambda it: "crunch" in it.functions(), "a window")
+        with reading(table, max_cpu_ratio=1.0) as reader:
+            reader.until(lambda it: "crunch" in it.functions(), "a window")
 
 
 def test_programs_without_a_python_are_none(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Reads a StackSource again and again, and keeps what it said."""
+"""Reads a StackSource again and again, and keeps its records."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.stacks.source import StackSource
 
 
-class Look:
+class SourceReader:
     """A source and its records so far."""
 
     def __init__(self, source: StackSource) -> None:
@@ -24,8 +24,8 @@ class Look:
         self.records: list[Record] = []
         self.frames: list[Frame] = []
 
-    def until(self, condition: Callable[[Look], object], what: str, patience_s: float = 30.0) -> None:
-        def look() -> bool:
+    def until(self, condition: Callable[[SourceReader], object], what: str, patience_s: float = 30.0) -> None:
+        def holds_after_reading() -> bool:
             for record in self.source.read():
                 self.records.append(record)
                 if isinstance(record, Frames):
@@ -33,7 +33,7 @@ class Look:
                     self.frames += record.frames
             return bool(condition(self))
 
-        until(look, what, patience_s)
+        until(holds_after_reading, what, patience_s)
 
     @property
     def stacks(self) -> list[Stacks]:
@@ -59,11 +59,11 @@ class Look:
 
 
 @contextlib.contextmanager
-def looking(table: ProcessTable, **options: object) -> Iterator[Look]:
+def reading(table: ProcessTable, **options: object) -> Iterator[SourceReader]:
     """A source that leaves no py-spy behind."""
     source = StackSource(table, **options)  # type: ignore[arg-type]  # passed through
     try:
-        yield Look(source)
+        yield SourceReader(source)
     finally:
         source.close()
         assert pyspies() == []

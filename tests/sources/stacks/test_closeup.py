@@ -1,4 +1,4 @@
-"""A closer look: the code around a line, a dump of a real process, and why there is none."""
+"""Details on demand: the code around a line, a dump of a real process, and why there is none."""
 
 import os
 import time
@@ -40,11 +40,11 @@ def test_no_code(tmp_path):
     file = tmp_path / "a.py"
     file.write_text("x = 1\n")
     os.mkfifo(tmp_path / "pipe.py")
-    look = CloseUp()
-    assert look.code(str(file), 2) == look.code(str(file), 0) == []
-    assert look.code(str(tmp_path / "gone.py"), 1) == []
-    assert look.code(str(tmp_path / "pipe.py"), 1) == []
-    assert look.code("<string>", 1) == look.code("a\0b", 1) == look.code("", 1) == []
+    closeup = CloseUp()
+    assert closeup.code(str(file), 2) == closeup.code(str(file), 0) == []
+    assert closeup.code(str(tmp_path / "gone.py"), 1) == []
+    assert closeup.code(str(tmp_path / "pipe.py"), 1) == []
+    assert closeup.code("<string>", 1) == closeup.code("a\0b", 1) == closeup.code("", 1) == []
 
 
 def test_code_that_was_changed_after_the_start_is_not_shown(tmp_path):
@@ -57,9 +57,9 @@ def test_code_that_was_changed_after_the_start_is_not_shown(tmp_path):
 def test_a_replay_looks_at_nothing(tmp_path):
     file = tmp_path / "a.py"
     file.write_text("x = 1\n")
-    look = CloseUp(live=False)
-    assert look.code(str(file), 1) == []
-    assert "played back" in look.dump(os.getpid()).trouble
+    closeup = CloseUp(live=False)
+    assert closeup.code(str(file), 1) == []
+    assert "played back" in closeup.dump(os.getpid()).trouble
 
 
 @pytest.mark.skipif(pyspy.find() is None, reason="needs py-spy")

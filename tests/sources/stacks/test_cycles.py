@@ -9,7 +9,7 @@ import pytest
 
 from tests.session.records import process as process_record
 from tests.sources.programs import running
-from tests.sources.stacks.sampling import looking, trainer
+from tests.sources.stacks.sampling import reading, trainer
 from tuimon.session.session import Session
 from tuimon.sources.stacks import pyspy_output
 
@@ -34,7 +34,7 @@ while True:
 
 
 def cycles(pattern: str) -> int | None:
-    """``B``: a look inside backward, ``.``: one outside."""
+    """``B``: a sample inside backward, ``.``: one outside."""
     names = [{"name": "main", "file": "/t.py", "line": 1}, {"name": "_engine_run_backward", "file": GRAPH, "line": 9}]
     stacks = [[0, 1] if mark == "B" else [0] for mark in pattern]
     raw = json.dumps(
@@ -61,11 +61,11 @@ def test_entries_into_backward(pattern: str, entries: int | None) -> None:
 
 @pytest.mark.torch
 def test_a_loop_of_two_steps_a_second(tmp_path: Path) -> None:
-    with running(tmp_path, LOOP) as process, looking(trainer(process.pid), max_cpu_ratio=1.0, rate_hz=40) as look:
-        look.until(lambda it: sum(r.window_s for r in it.stacks if r.cycles is not None) > 6, "six seconds")
+    with running(tmp_path, LOOP) as process, reading(trainer(process.pid), max_cpu_ratio=1.0, rate_hz=40) as reader:
+        reader.until(lambda it: sum(r.window_s for r in it.stacks if r.cycles is not None) > 6, "six seconds")
         session = Session()
         session.add(process_record(process.pid, markers=False))
-        for record in look.records:
+        for record in reader.records:
             session.add(record)
         steps = session.steps(process.pid)
         assert steps is not None

@@ -14,11 +14,11 @@ import psutil
 import pytest
 
 from tests.sources.programs import running, until
-from tests.sources.stacks.sampling import Look, pyspies
+from tests.sources.stacks.sampling import SourceReader, pyspies
 from tuimon.proc import procfs
 from tuimon.proc.processes import program_name
 from tuimon.sources.process_table import ProcessTable
-from tuimon.sources.stacks import pyspy
+from tuimon.sources.stacks import pyspy, pyspy_dump
 from tuimon.sources.stacks.source import StackSource
 
 if pyspy.find() is None:
@@ -46,13 +46,13 @@ SLEEP = "import time; print('up', flush=True); time.sleep(1000)"
 
 
 @pytest.fixture
-def look() -> Iterator[Callable[..., Look]]:
+def start() -> Iterator[Callable[..., SourceReader]]:
     """Makes sources of which none outlives the test."""
     made: list[StackSource] = []
 
-    def make(table: ProcessTable, **options: object) -> Look:
+    def make(table: ProcessTable, **options: object) -> SourceReader:
         made.append(StackSource(table, **options))  # type: ignore[arg-type]  # passed through
-        return Look(made[-1])
+        return SourceReader(made[-1])
 
     yield make
     for source in made:
@@ -60,17 +60,17 @@ def look() -> Iterator[Callable[..., Look]]:
     assert pyspies() == []
 
 
-def test_a_known_split_of_time(tmp_path: Path, look: Callable[..., Look]) -> None:
+def test_a_known_split_of_time(tmp_path: Path, start: Callable[..., SourceReader]) -> None:
     with running(tmp_path, BUSY) as process:
         table = ProcessTable(process.pid, None)
-        looking = look(table, max_cpu_ratio=1.0)
-        looking.until(lambda it: sum(s.samples for s in it.stacks) >= 250, "250 samples")
+        reader = start(table, max_cpu_ratio=1.0)
+        reader.until(lambda it: sum(s.samples for s in it.stacks) >= 250, "250 samples")
         counts: Counter[str] = Counter()
-        for record in looking.stacks:
+        for record in reader.stacks:
             assert record.pid == process.pid
             assert record.folded == 0
             for stack in record.stacks:
-                frames = [looking.frames[number] for number in stack.frames]
+                frames = [reader.frames[number] for number in stack.frames]
                 if stack.tid == process.pid:
                     assert stack.thread == "MainThread"
                     assert frames[0].function == "<module>"
@@ -78,59 +78,59 @@ def test_a_known_split_of_time(tmp_path: Path, look: Callable[..., Look]) -> Non
         share = counts["sixty"] / (counts["sixty"] + counts["forty"])
         assert 0.45 < share < 0.75, counts
         assert counts["sixty"] + counts["forty"] > 0.9 * counts.total()
-        (loop, *_) = {f.source for f in looking.frames if f.function == "<module>"} & {"sixty()", "forty()"}
+        (loop, *_) = {f.source for f in reader.frames if f.function == "<module>"} & {"sixty()", "forty()"}
         assert loop
-        assert all(frame.user for frame in looking.frames if frame.file == str(tmp_path / "program.py"))
+        assert all(frame.user for frame in reader.frames if frame.file == str(tmp_path / "program.py"))
         assert table.sampler_cpu_s > 0
 
 
-def test_threads_bear_their_os_id_and_name(tmp_path: Path, look: Callable[..., Look]) -> None:
+def test_threads_bear_their_os_id_and_name(tmp_path: Path, start: Callable[..., SourceReader]) -> None:
     with running(tmp_path, BUSY) as process:
-        looking = look(ProcessTable(process.pid, None))
-        looking.until(lambda it: it.stacks, "a window")
-        threads = {(stack.tid, stack.thread) for stack in looking.stacks[0].stacks}
+        reader = start(ProcessTable(process.pid, None))
+        reader.until(lambda it: it.stacks, "a window")
+        threads = {(stack.tid, stack.thread) for stack in reader.stacks[0].stacks}
         assert {name for _, name in threads} == {"MainThread", "a [bold] name"}
         assert {tid for tid, _ in threads} == set(procfs.thread_ids(process.pid))
-        (waiting,) = [stack for stack in looking.stacks[0].stacks if stack.thread == "a [bold] name"]
-        assert "waits_for_ever" in [looking.frames[number].function for number in waiting.frames]
+        (waiting,) = [stack for stack in reader.stacks[0].stacks if stack.thread == "a [bold] name"]
+        assert "waits_for_ever" in [reader.frames[number].function for number in waiting.frames]
 
 
-def test_windows_follow_each_other(tmp_path: Path, look: Callable[..., Look]) -> None:
+def test_windows_follow_each_other(tmp_path: Path, start: Callable[..., SourceReader]) -> None:
     with running(tmp_path, SLEEP) as process:
-        looking = look(ProcessTable(process.pid, None), rate_hz=20, max_cpu_ratio=1.0)
+        reader = start(ProcessTable(process.pid, None), rate_hz=20, max_cpu_ratio=1.0)
         began = time.monotonic()
-        looking.until(lambda it: len(it.stacks) >= 2, "two windows")
+        reader.until(lambda it: len(it.stacks) >= 2, "two windows")
         took_s = time.monotonic() - began
-        first, *later = looking.stacks
+        first, *later = reader.stacks
         assert first.window_s < 1.5  # something shows early
         assert all(record.window_s >= 2.0 for record in later)
-        assert sum(record.window_s for record in looking.stacks) <= took_s
-        assert all(record.rate_hz < 40 for record in looking.stacks)
-        assert all(record.cost_cpu_s > 0 for record in looking.stacks)
+        assert sum(record.window_s for record in reader.stacks) <= took_s
+        assert all(record.rate_hz < 40 for record in reader.stacks)
+        assert all(record.cost_cpu_s > 0 for record in reader.stacks)
 
 
-def test_a_process_that_ends_in_the_middle_of_a_window(tmp_path: Path, look: Callable[..., Look]) -> None:
+def test_a_process_that_ends_in_the_middle_of_a_window(tmp_path: Path, start: Callable[..., SourceReader]) -> None:
     with running(tmp_path, "import time; print('up', flush=True); time.sleep(0.2); input()") as process:
         table = ProcessTable(process.pid, None)
-        looking = look(table)
-        looking.until(lambda _: pyspies(), "py-spy to start")
+        reader = start(table)
+        reader.until(lambda _: pyspies(), "py-spy to start")
         process.kill()
-        looking.until(lambda _: not pyspies(), "the window to end")
-        looking.until(lambda _: True, "another look")
-        assert looking.notices == []
+        reader.until(lambda _: not pyspies(), "the window to end")
+        reader.until(lambda _: True, "another read")
+        assert reader.notices == []
         process.wait()
         table.publish({}, {})
-        looking.until(lambda _: True, "another look")
+        reader.until(lambda _: True, "another read")
         assert pyspies() == []
 
 
-def test_a_pyspy_that_is_killed_is_started_again(tmp_path: Path, look: Callable[..., Look]) -> None:
+def test_a_pyspy_that_is_killed_is_started_again(tmp_path: Path, start: Callable[..., SourceReader]) -> None:
     with running(tmp_path, SLEEP) as process:
-        looking = look(ProcessTable(process.pid, None))
-        looking.until(lambda _: pyspies(), "py-spy to start")
+        reader = start(ProcessTable(process.pid, None))
+        reader.until(lambda _: pyspies(), "py-spy to start")
         os.kill(pyspies()[0], signal.SIGKILL)
-        looking.until(lambda it: it.stacks, "a window after all")
-        assert looking.notices == []  # once is not worth a word
+        reader.until(lambda it: it.stacks, "a window after all")
+        assert reader.notices == []  # once is not worth a word
 
 
 def test_a_pyspy_that_hangs_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,22 +145,22 @@ def test_a_pyspy_that_hangs_is_killed(tmp_path: Path, monkeypatch: pytest.Monkey
     assert ended.cpu_s > 0
 
 
-def test_without_pyspy(tmp_path: Path, look: Callable[..., Look]) -> None:
+def test_without_pyspy(tmp_path: Path, start: Callable[..., SourceReader]) -> None:
     binary: list[str | None] = [None]
     now_s = [1000.0]
     with running(tmp_path, SLEEP) as process:
-        looking = look(ProcessTable(process.pid, None), clock=lambda: now_s[0], binary=lambda: binary[0])
-        looking.until(lambda _: True, "a look")
-        (notice,) = looking.notices
+        reader = start(ProcessTable(process.pid, None), clock=lambda: now_s[0], binary=lambda: binary[0])
+        reader.until(lambda _: True, "a read")
+        (notice,) = reader.notices
         assert (notice.source, notice.level) == ("stacks", "warning")
         assert "py-spy was not found" in notice.message
         assert notice.hint and "pip install py-spy" in notice.hint
         binary[0] = pyspy.find()
-        looking.until(lambda _: True, "a look")
-        assert len(looking.notices) == 1  # said once, and not tried at every look
+        reader.until(lambda _: True, "a read")
+        assert len(reader.notices) == 1  # said once, and not tried at every read
         now_s[0] += 31
-        looking.until(lambda _: True, "a look")
-        assert [notice.level for notice in looking.notices] == ["warning", "ok"]
+        reader.until(lambda _: True, "a read")
+        assert [notice.level for notice in reader.notices] == ["warning", "ok"]
         assert pyspies()
 
 
@@ -173,41 +173,41 @@ def test_without_pyspy(tmp_path: Path, look: Callable[..., Look]) -> None:
         ("echo '{' >/proc/self/fd/3", "wrote not a speedscope file"),
     ],
 )
-def test_a_pyspy_that_fails(tmp_path: Path, look: Callable[..., Look], script: str, word: str) -> None:
+def test_a_pyspy_that_fails(tmp_path: Path, start: Callable[..., SourceReader], script: str, word: str) -> None:
     failing = tmp_path / "py-spy"
     failing.write_text(f"#!/bin/sh\necho >> {tmp_path}/starts\n{script}\n")
     failing.chmod(0o755)
     now_s = [0.0]
 
-    def later(it: Look) -> bool:
+    def later(it: SourceReader) -> bool:
         now_s[0] += 0.5
         return bool(it.notices)
 
     with running(tmp_path, SLEEP) as process:
-        looking = look(ProcessTable(process.pid, None), clock=lambda: now_s[0], binary=lambda: str(failing))
-        looking.until(later, "a notice")
-        (notice,) = looking.notices
+        reader = start(ProcessTable(process.pid, None), clock=lambda: now_s[0], binary=lambda: str(failing))
+        reader.until(later, "a notice")
+        (notice,) = reader.notices
         assert word in notice.message
         assert notice.hint
         for _ in range(20):
-            looking.until(lambda it: later(it) or True, "a look")
-        assert len(looking.notices) == 1
+            reader.until(lambda it: later(it) or True, "a read")
+        assert len(reader.notices) == 1
         assert len((tmp_path / "starts").read_text().splitlines()) < 10  # with growing pauses
-        assert looking.lost
-        assert looking.stacks == []
+        assert reader.lost
+        assert reader.stacks == []
 
 
-def test_a_pyspy_that_cannot_be_started(tmp_path: Path, look: Callable[..., Look]) -> None:
+def test_a_pyspy_that_cannot_be_started(tmp_path: Path, start: Callable[..., SourceReader]) -> None:
     broken = tmp_path / "py-spy"
     broken.write_text("no program")
     broken.chmod(stat.S_IRUSR)
     with running(tmp_path, SLEEP) as process:
-        looking = look(ProcessTable(process.pid, None), binary=lambda: str(broken))
-        looking.until(lambda it: it.notices, "a notice")
-        assert "does not start" in looking.notices[0].message
+        reader = start(ProcessTable(process.pid, None), binary=lambda: str(broken))
+        reader.until(lambda it: it.notices, "a notice")
+        assert "does not start" in reader.notices[0].message
 
 
-def test_workers_take_turns(tmp_path: Path, look: Callable[..., Look]) -> None:
+def test_workers_take_turns(tmp_path: Path, start: Callable[..., SourceReader]) -> None:
     source = """
 import os, threading
 children = []
@@ -223,40 +223,40 @@ threading.Event().wait()
         starts = {pid: procfs.start_ticks(pid) or 0 for pid in (process.pid, *workers)}
         table = ProcessTable(process.pid, None)
         table.publish(starts, {process.pid: "trainer", **dict.fromkeys(workers, "worker")})
-        looking = look(table, max_cpu_ratio=0.5)
+        reader = start(table, max_cpu_ratio=0.5)
         most = 0
 
-        def all_seen(it: Look) -> bool:
+        def all_seen(it: SourceReader) -> bool:
             nonlocal most
             most = max(most, len(it.source._running))
             return {record.pid for record in it.stacks} == set(starts)
 
-        looking.until(all_seen, "a window of each")
+        reader.until(all_seen, "a window of each")
         assert most <= 2  # the trainer, and one worker at a time
 
 
-def test_a_process_that_begins_to_train_gets_a_fresh_window(tmp_path: Path, look: Callable[..., Look]) -> None:
+def test_a_process_that_begins_to_train_gets_a_fresh_window(tmp_path: Path, start: Callable[..., SourceReader]) -> None:
     with running(tmp_path, SLEEP) as process:
         table = ProcessTable(process.pid, None)
-        looking = look(table, max_cpu_ratio=1.0)
-        looking.until(lambda it: len(it.stacks) == 1, "a window")
+        reader = start(table, max_cpu_ratio=1.0)
+        reader.until(lambda it: len(it.stacks) == 1, "a window")
         table.mark_trainer(process.pid)
-        looking.until(lambda it: len(it.stacks) == 3, "two more")
-        _, cut, fresh = looking.stacks
+        reader.until(lambda it: len(it.stacks) == 3, "two more")
+        _, cut, fresh = reader.stacks
         assert cut.window_s < 1.9
         assert fresh.window_s < 1.9
 
 
-def test_programs_that_are_no_python_are_left_alone(tmp_path: Path, look: Callable[..., Look]) -> None:
+def test_programs_that_are_no_python_are_left_alone(tmp_path: Path, start: Callable[..., SourceReader]) -> None:
     import subprocess
 
     process = subprocess.Popen(["sleep", "1000"])
     try:
-        looking = look(ProcessTable(process.pid, "run"))
+        reader = start(ProcessTable(process.pid, "run"))
         until(lambda: program_name(process.pid) != Path("/proc/self/exe").resolve().name, "exec")
         for _ in range(5):
-            looking.until(lambda _: True, "a look")
-        assert looking.records == []
+            reader.until(lambda _: True, "a read")
+        assert reader.records == []
         assert pyspies() == []
     finally:
         process.kill()
@@ -268,10 +268,10 @@ def test_a_dump_tells_who_holds_the_gil(tmp_path: Path) -> None:
         binary = pyspy.find()
         assert binary
 
-        def owner() -> pyspy.DumpThread | None:
+        def owner() -> pyspy_dump.DumpThread | None:
             try:
-                threads = pyspy.dump(binary, process.pid)
-            except pyspy.DumpError:  # a nonblocking read fails now and then
+                threads = pyspy_dump.dump(binary, process.pid)
+            except pyspy_dump.DumpError:  # a nonblocking read fails now and then
                 return None
             return next((thread for thread in threads if thread.owns_gil), None)
 
@@ -284,7 +284,7 @@ def test_a_dump_tells_who_holds_the_gil(tmp_path: Path) -> None:
 def test_a_dump_of_nothing() -> None:
     binary = pyspy.find()
     assert binary
-    with pytest.raises(pyspy.DumpError, match="Failed to get process executable name"):
-        pyspy.dump(binary, 2**22 + 1)
-    with pytest.raises(pyspy.DumpError):
-        pyspy.dump("/no/such/py-spy", os.getpid())
+    with pytest.raises(pyspy_dump.DumpError, match="Failed to get process executable name"):
+        pyspy_dump.dump(binary, 2**22 + 1)
+    with pytest.raises(pyspy_dump.DumpError):
+        pyspy_dump.dump("/no/such/py-spy", os.getpid())

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from tests.sources.programs import running, until
-from tests.sources.stacks.sampling import Look, looking, pyspies, trainer
+from tests.sources.stacks.sampling import SourceReader, pyspies, reading, trainer
 from tuimon.records import Stacks
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.stacks import pyspy, pyspy_errors
@@ -22,8 +22,8 @@ if pyspy.find() is None:
 WAIT = "import threading; print('up', flush=True); threading.Event().wait()"
 
 
-def stack_lines(look: Look) -> list[bytes]:
-    return [msgspec.json.encode(record) for record in look.records]
+def stack_lines(reader: SourceReader) -> list[bytes]:
+    return [msgspec.json.encode(record) for record in reader.records]
 
 
 def test_a_target_that_execs_in_the_middle_of_a_window(tmp_path: Path) -> None:
@@ -37,55 +37,55 @@ def before():
     os.execv(sys.executable, [sys.executable, {str(after)!r}])
 before()
 """
-    with running(tmp_path, source) as process, looking(trainer(process.pid), max_cpu_ratio=1.0) as look:
-        look.until(lambda it: "before" in it.functions(), "a window of the old program")
-        look.until(lambda _: pyspies(), "another window")
+    with running(tmp_path, source) as process, reading(trainer(process.pid), max_cpu_ratio=1.0) as reader:
+        reader.until(lambda it: "before" in it.functions(), "a window of the old program")
+        reader.until(lambda _: pyspies(), "another window")
         assert process.stdin
         process.stdin.write("\n")
         process.stdin.flush()
-        look.until(lambda it: "afterwards" in it.functions(), "a window of the new program")
+        reader.until(lambda it: "afterwards" in it.functions(), "a window of the new program")
 
 
 def test_a_target_that_execs_something_else(tmp_path: Path) -> None:
     source = "import os, sys; print('up', flush=True); sys.stdin.readline(); os.execvp('sleep', ['sleep', '1000'])"
-    with running(tmp_path, source) as process, looking(trainer(process.pid), max_cpu_ratio=1.0) as look:
-        look.until(lambda it: it.stacks, "a window")
-        look.until(lambda _: pyspies(), "another window")
+    with running(tmp_path, source) as process, reading(trainer(process.pid), max_cpu_ratio=1.0) as reader:
+        reader.until(lambda it: it.stacks, "a window")
+        reader.until(lambda _: pyspies(), "another window")
         assert process.stdin
         process.stdin.write("\n")
         process.stdin.flush()
-        look.until(lambda it: it.lost and it.notices, "a lost window and a word about it")
-        assert str(process.pid) in look.notices[0].message
+        reader.until(lambda it: it.lost and it.notices, "a lost window and a word about it")
+        assert str(process.pid) in reader.notices[0].message
 
 
 def test_a_pyspy_that_was_stopped_is_killed_and_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pyspy.Recording, "STOP_TIMEOUT_S", 0.3)
-    with running(tmp_path, WAIT) as process, looking(trainer(process.pid)) as look:
-        look.until(lambda _: pyspies(), "py-spy to start")
+    with running(tmp_path, WAIT) as process, reading(trainer(process.pid)) as reader:
+        reader.until(lambda _: pyspies(), "py-spy to start")
         os.kill(pyspies()[0], signal.SIGSTOP)
-        look.until(lambda it: it.lost, "its window to be given up")
-        look.until(lambda it: it.stacks, "the next one")
+        reader.until(lambda it: it.lost, "its window to be given up")
+        reader.until(lambda it: it.stacks, "the next one")
 
 
 def test_a_pyspy_that_was_killed_counts_as_a_lost_window(tmp_path: Path) -> None:
-    with running(tmp_path, WAIT) as process, looking(trainer(process.pid)) as look:
-        look.until(lambda _: pyspies(), "py-spy to start")
+    with running(tmp_path, WAIT) as process, reading(trainer(process.pid)) as reader:
+        reader.until(lambda _: pyspies(), "py-spy to start")
         os.kill(pyspies()[0], signal.SIGKILL)
-        look.until(lambda it: it.lost and it.stacks, "a lost window, then a good one")
-        assert look.lost[0].pid == process.pid
-        assert look.notices == []
+        reader.until(lambda it: it.lost and it.stacks, "a lost window, then a good one")
+        assert reader.lost[0].pid == process.pid
+        assert reader.notices == []
 
 
 def test_a_pid_that_comes_back_is_another_process(tmp_path: Path) -> None:
     """The window of the old one is no longer wanted, the new one begins with short windows again."""
-    with running(tmp_path, WAIT) as process, looking(trainer(process.pid), max_cpu_ratio=1.0) as look:
-        look.until(lambda it: len(it.stacks) >= 2, "two windows")
-        table = look.source._table
+    with running(tmp_path, WAIT) as process, reading(trainer(process.pid), max_cpu_ratio=1.0) as reader:
+        reader.until(lambda it: len(it.stacks) >= 2, "two windows")
+        table = reader.source._table
         old = table.start_ticks(process.pid)
         assert old is not None
         table.publish({process.pid: old + 1}, {process.pid: "trainer"})
-        look.until(lambda it: len(it.stacks) >= 4, "two more")
-        assert look.stacks[3].window_s < 1.9 or look.stacks[2].window_s < 1.9
+        reader.until(lambda it: len(it.stacks) >= 4, "two more")
+        assert reader.stacks[3].window_s < 1.9 or reader.stacks[2].window_s < 1.9
 
 
 def test_who_holds_the_gil(tmp_path: Path) -> None:
@@ -97,9 +97,9 @@ threading.Thread(target=hog, daemon=True).start()
 print("up", flush=True)
 threading.Event().wait()
 """
-    with running(tmp_path, source) as process, looking(trainer(process.pid)) as look:
-        look.until(lambda it: it.gil, "looks at the GIL")
-        (window, *_) = look.gil
+    with running(tmp_path, source) as process, reading(trainer(process.pid)) as reader:
+        reader.until(lambda it: it.gil, "looks at the GIL")
+        (window, *_) = reader.gil
         assert window.pid == process.pid
         assert window.samples >= 10
         assert window.threads[0].tid != process.pid
@@ -123,18 +123,18 @@ thread.join()
 
 
 def test_a_deep_recursion_makes_a_small_record(tmp_path: Path) -> None:
-    with running(tmp_path, DEEP, "3000") as process, looking(trainer(process.pid), max_cpu_ratio=1.0) as look:
-        look.until(lambda it: "down" in it.functions(), "a window")
-        assert max(map(len, stack_lines(look))) < 8000
-        assert max(len(stack.frames) for window in look.stacks for stack in window.stacks) <= 48
+    with running(tmp_path, DEEP, "3000") as process, reading(trainer(process.pid), max_cpu_ratio=1.0) as reader:
+        reader.until(lambda it: "down" in it.functions(), "a window")
+        assert max(map(len, stack_lines(reader))) < 8000
+        assert max(len(stack.frames) for window in reader.stacks for stack in window.stacks) <= 48
 
 
 def test_a_recursion_that_pyspy_cannot_follow_is_counted_and_said(tmp_path: Path) -> None:
     """py-spy gives up beyond 4,096 frames."""
-    with running(tmp_path, DEEP, "10000") as process, looking(trainer(process.pid), max_cpu_ratio=1.0) as look:
-        look.until(lambda it: len(it.lost) >= 3 and it.notices, "a word", patience_s=60)
-        assert str(process.pid) in look.notices[0].message
-        assert max(map(len, stack_lines(look))) < 1000
+    with running(tmp_path, DEEP, "10000") as process, reading(trainer(process.pid), max_cpu_ratio=1.0) as reader:
+        reader.until(lambda it: len(it.lost) >= 3 and it.notices, "a word", patience_s=60)
+        assert str(process.pid) in reader.notices[0].message
+        assert max(map(len, stack_lines(reader))) < 1000
 
 
 def test_sources_that_are_gone_changed_huge_or_oddly_named(tmp_path: Path) -> None:
@@ -164,14 +164,14 @@ threading.Event().wait()
             file.write("# another line\n" * 5)
         later = time.time() + 3600
         os.utime(tmp_path / "changed.py", (later, later))
-        with looking(trainer(process.pid), max_cpu_ratio=1.0) as look:
-            look.until(lambda it: wanted <= it.functions(), "a window of each")
-            texts = {frame.function: frame.source for frame in look.frames if frame.function in wanted}
+        with reading(trainer(process.pid), max_cpu_ratio=1.0) as reader:
+            reader.until(lambda it: wanted <= it.functions(), "a window of each")
+            texts = {frame.function: frame.source for frame in reader.frames if frame.function in wanted}
             assert texts["gone"] == ""  # not what could be read elsewhere, nor made up
             assert texts["changed"] == ""
             assert texts["long"].startswith("while True: time.sleep(0.001); 'xxx")
             assert len(texts["long"]) == 160
-            assert max(map(len, stack_lines(look))) < 20_000
+            assert max(map(len, stack_lines(reader))) < 20_000
 
 
 def test_a_process_of_many_threads_keeps_within_the_budget(tmp_path: Path) -> None:
@@ -185,10 +185,10 @@ for _ in range(200):
 print("up", flush=True)
 threading.Event().wait()
 """
-    with running(tmp_path, source) as process, looking(trainer(process.pid), max_cpu_ratio=0.5) as look:
-        look.until(lambda it: it.stacks, "a window")
-        assert look.stacks[0].folded > 0  # more threads than a record lists: counted
-        assert max(map(len, stack_lines(look))) < 20_000
+    with running(tmp_path, source) as process, reading(trainer(process.pid), max_cpu_ratio=0.5) as reader:
+        reader.until(lambda it: it.stacks, "a window")
+        assert reader.stacks[0].folded > 0  # more threads than a record lists: counted
+        assert max(map(len, stack_lines(reader))) < 20_000
 
 
 def test_a_free_threaded_python_is_named_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,12 +210,15 @@ def test_an_embedded_python_without_debug_symbols_is_told_from_a_broken_one() ->
 
 def test_windows_without_a_single_sample_are_no_failure(tmp_path: Path) -> None:
     """At 1 Hz a short window may hold none: nothing is lost, nothing is said."""
-    with running(tmp_path, WAIT) as process, looking(trainer(process.pid), rate_hz=1) as look:
-        until(lambda: look.until(lambda _: True, "a look") or [r for r in look.records if isinstance(r, Stacks)], "one")
-        assert look.lost == []
-        assert look.notices == []
+    with running(tmp_path, WAIT) as process, reading(trainer(process.pid), rate_hz=1) as reader:
+        until(
+            lambda: reader.until(lambda _: True, "a read") or [r for r in reader.records if isinstance(r, Stacks)],
+            "one",
+        )
+        assert reader.lost == []
+        assert reader.notices == []
 
 
 def test_targets_without_training_are_sampled_all_the_same(tmp_path: Path) -> None:
-    with running(tmp_path, WAIT) as process, looking(ProcessTable(process.pid, None)) as look:
-        look.until(lambda it: it.stacks, "a window")
+    with running(tmp_path, WAIT) as process, reading(ProcessTable(process.pid, None)) as reader:
+        reader.until(lambda it: it.stacks, "a window")

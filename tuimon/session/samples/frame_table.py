@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tuimon.records import Frame, Place
 from tuimon.session.samples.stack_phase import FrameKind, frame_kind
-from tuimon.torch_code import is_package_file, is_worker_loop
+from tuimon.torch_code import innermost_package, is_worker_loop
 
 #: How many frames of a log are held; what lies beyond has no name.
 _FRAMES_LIMIT = 50_000
@@ -58,6 +58,5 @@ class FrameTable:
         own = self.user_place(stack)
         if own is not None or not stack:
             return own
-        package = next((id_ for id_ in reversed(stack) if is_package_file(self[id_].file)), stack[-1])
-        frame = self[package]
+        frame = self[stack[innermost_package([self[id_].file for id_ in stack])]]
         return Place(frame.file, frame.line, frame.function, frame.source)

@@ -12,7 +12,7 @@ from tuimon.session.samples.activity import Activity, activity_of
 from tuimon.session.samples.classify import Sample
 from tuimon.session.samples.frame_table import FrameTable
 from tuimon.session.samples.tree import program_part
-from tuimon.torch_code import is_package_file
+from tuimon.torch_code import innermost_package
 
 #: How many lines a table lists, those with most own samples.
 LINES_LIMIT = 500
@@ -96,8 +96,7 @@ def _innermost(stack: list[Frame], libraries: bool) -> Frame | None:
     if not stack or libraries:
         return stack[-1] if stack else None
     user = next((frame for frame in reversed(stack) if frame.user), None)
-    package = next((frame for frame in reversed(stack) if is_package_file(frame.file)), None)
-    return user or package or stack[-1]
+    return user or stack[innermost_package([frame.file for frame in stack])]
 
 
 def _share(tally: _Tally) -> LineShare:

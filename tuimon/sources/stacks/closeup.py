@@ -8,7 +8,7 @@ from typing import NamedTuple
 from tuimon.proc.pthreads import os_ids
 from tuimon.records import Place
 from tuimon.sources.source_text import SourceText
-from tuimon.sources.stacks import pyspy, pyspy_errors
+from tuimon.sources.stacks import pyspy, pyspy_dump, pyspy_errors
 
 #: Lines before and after the one in question; threads and frames of a dump.
 AROUND_LINES = 5
@@ -53,15 +53,15 @@ class CloseUp:
         if binary is None:
             return Dump((), "no dump: py-spy was not found", pyspy_errors.NO_BINARY.hint)
         try:
-            threads = pyspy.dump(binary, pid)
-        except pyspy.DumpError as error:
+            threads = pyspy_dump.dump(binary, pid)
+        except pyspy_dump.DumpError as error:
             trouble = pyspy_errors.explain(str(error), pid)
             return Dump((), trouble.message.replace("no stack samples", "no dump", 1), trouble.hint)
         ids = os_ids(pid, [thread.thread_id for thread in threads if thread.os_thread_id is None])
         return Dump(tuple(_thread(thread, ids) for thread in threads[:THREADS_LIMIT]))
 
 
-def _thread(thread: pyspy.DumpThread, ids: Mapping[int, int]) -> ThreadStack:
+def _thread(thread: pyspy_dump.DumpThread, ids: Mapping[int, int]) -> ThreadStack:
     frames = (Place(frame.filename, frame.line, frame.name) for frame in thread.frames[:FRAMES_LIMIT])
     name = thread.thread_name or "thread"
     tid = ids.get(thread.thread_id) if thread.os_thread_id is None else thread.os_thread_id

@@ -46,9 +46,9 @@ class GilSampler:
             return ended.cpu_s, ()
         counts = [GilCount(thread.tid, thread.stacks.total()) for thread in ended.samples.threads]
         counts.sort(key=lambda thread: -thread.count)
-        looks = max(round(RATE_HZ * ended.window_s), counts[0].count if counts else 0)
+        samples = max(round(RATE_HZ * ended.window_s), counts[0].count if counts else 0)
         threads = [thread for thread in counts if thread.count][:_THREADS]
-        return ended.cpu_s, (Gil(t=round(now_s, 3), pid=ended.pid, samples=looks, threads=threads),)
+        return ended.cpu_s, (Gil(t=round(now_s, 3), pid=ended.pid, samples=samples, threads=threads),)
 
     def begin_window(self, binary: str, trainers: Sequence[int], share_ratio: float, now_s: float) -> None:
         """Begin a window if one is due; ``share_ratio`` of a core may be spent. Raises OSError without py-spy."""

@@ -1,4 +1,4 @@
-"""py-spy as a child process: windows of stack samples, single dumps, and what they hold.
+"""py-spy as a child process that records a window of stack samples.
 
 No window leaves anything behind: its file is an anonymous one that py-spy opens through /proc/self/fd, and should
 tuimon be killed, py-spy ends by itself a little after the window would have.
@@ -12,12 +12,9 @@ import os
 import re
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from dataclasses import dataclass, field, replace
-
-import msgspec
 
 from tuimon.proc.pthreads import os_ids
 from tuimon.sources.stacks.pyspy_output import WindowSamples, parse_speedscope
@@ -171,47 +168,3 @@ def _spawn(command: list[str], output: int, messages: int) -> int:
         setsigmask=[],
         setsigdef=[signal.SIGINT, signal.SIGTERM, signal.SIGHUP],
     )
-
-
-class DumpFrame(msgspec.Struct, frozen=True):
-    """A frame as ``py-spy dump --json`` names it."""
-
-    name: str
-    filename: str
-    line: int
-
-
-class DumpThread(msgspec.Struct, frozen=True):
-    """One thread at one instant; ``frames`` leaf first."""
-
-    thread_id: int
-    active: bool
-    owns_gil: bool
-    frames: list[DumpFrame]
-    os_thread_id: int | None = None
-    thread_name: str | None = None
-
-
-class DumpError(Exception):
-    """py-spy could not read the process; the text is its own."""
-
-
-_dump = msgspec.json.Decoder(list[DumpThread])
-
-
-def dump(binary: str, pid: int, timeout_s: float = 5.0) -> list[DumpThread]:
-    """All threads at one instant, also who is active and who holds the GIL, which only this has. Raises DumpError."""
-    try:
-        done = subprocess.run(
-            [binary, "dump", "--pid", str(pid), "--nonblocking", "--full-filenames", "--json"],
-            env=environment(),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=timeout_s,
-            check=False,
-        )
-        if done.returncode:
-            raise DumpError(done.stderr.decode("utf-8", "replace"))
-        return _dump.decode(done.stdout)
-    except (OSError, subprocess.TimeoutExpired, msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise DumpError(str(error)) from error

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from tuimon.records import StackCount
 from tuimon.sources.stacks.frame_ids import FrameIds, RawFrame
-from tuimon.torch_code import is_package_file, is_worker_loop
+from tuimon.torch_code import innermost_package, is_worker_loop
 
 #: How many distinct stacks one window keeps, and how many frames of each: they bound the size of the log.
 PER_THREAD = 12
@@ -25,7 +25,7 @@ def shorten(stack: Sequence[RawFrame], ids: FrameIds) -> Stack:
     """
     traits = [ids.traits(frame) for frame in stack]
     last = len(stack) - 1
-    package = max((i for i in range(last + 1) if is_package_file(stack[i].file)), default=last)
+    package = innermost_package([frame.file for frame in stack])
     kept = tuple(
         frame
         for i, (frame, trait) in enumerate(zip(stack, traits, strict=True))

@@ -1,0 +1,53 @@
+"""``py-spy dump``: all threads of a process at one instant."""
+
+from __future__ import annotations
+
+import subprocess
+
+import msgspec
+
+from tuimon.sources.stacks.pyspy import environment
+
+
+class DumpFrame(msgspec.Struct, frozen=True):
+    """A frame as ``py-spy dump --json`` names it."""
+
+    name: str
+    filename: str
+    line: int
+
+
+class DumpThread(msgspec.Struct, frozen=True):
+    """One thread at one instant; ``frames`` leaf first."""
+
+    thread_id: int
+    active: bool
+    owns_gil: bool
+    frames: list[DumpFrame]
+    os_thread_id: int | None = None
+    thread_name: str | None = None
+
+
+class DumpError(Exception):
+    """py-spy could not read the process; the text is its own."""
+
+
+_dump = msgspec.json.Decoder(list[DumpThread])
+
+
+def dump(binary: str, pid: int, timeout_s: float = 5.0) -> list[DumpThread]:
+    """All threads at one instant, also who is active and who holds the GIL, which only this has. Raises DumpError."""
+    try:
+        done = subprocess.run(
+            [binary, "dump", "--pid", str(pid), "--nonblocking", "--full-filenames", "--json"],
+            env=environment(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=timeout_s,
+            check=False,
+        )
+        if done.returncode:
+            raise DumpError(done.stderr.decode("utf-8", "replace"))
+        return _dump.decode(done.stdout)
+    except (OSError, subprocess.TimeoutExpired, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise DumpError(str(error)) from error
