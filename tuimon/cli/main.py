@@ -10,7 +10,7 @@ from importlib import import_module
 
 from tuimon.errors import TuimonError
 
-#: Each command is ``tuimon.cli.NAME`` with ``main(argv) -> exit code``; only the one that is asked for is imported.
+#: Each command is ``tuimon.cli.NAME`` with ``main(argv) -> exit code``; only the one that runs is imported.
 COMMANDS = {
     "run": "start a training and watch it",
     "attach": "watch a training that runs",

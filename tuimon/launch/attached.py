@@ -17,7 +17,7 @@ from tuimon.proc.ring_facts import RingFacts, read_ring_facts
 
 @dataclass(frozen=True, slots=True)
 class Attached:
-    """A process that tuimon watches but did not start; its start tells it from a later one of that pid."""
+    """A process that tuimon monitors but did not start; its start distinguishes it from a later one of that pid."""
 
     pid: int
     start_ticks: int

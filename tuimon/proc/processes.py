@@ -1,4 +1,4 @@
-"""Whole processes, read with psutil: what a look a second, or fewer, is enough for."""
+"""Whole processes, read with psutil: for readers that come once a second or less."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a process says of itself in its ring, checked field by field: the process may have written anything."""
+"""What a process reports of itself in its ring, checked field by field: it may have written anything."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tuimon.agent.ring.reader import RingError, RingReader
 
 
 class RingFacts(NamedTuple):
-    """None, or empty, for whatever the process has not said or said in another type."""
+    """Facts that a process reports; None, or empty, for those that are missing or of the wrong type."""
 
     run: str | None = None  # id of the ``tuimon run`` that started it
     output: str | None = None  # file that holds the output of that run
@@ -44,7 +44,7 @@ def ring_facts(meta: Mapping[str, object]) -> RingFacts:
 
 
 def read_ring_facts(pid: int, start_ticks: int) -> RingFacts | None:
-    """What a live process says of itself; None without a ring, empty while it writes it."""
+    """The facts of a live process; None without a ring, all unknown while they are being written."""
     try:
         reader = RingReader(paths.ring_path(pid))
     except (OSError, RingError, ValueError):

@@ -34,7 +34,7 @@ class ProcessTable:
         self._start_ticks: Mapping[int, int] = {}
         #: what each live process is; written by the process source
         self.roles: Mapping[int, ProcessRole] = {}
-        #: what each process with a ring says of itself; written by the markers source
+        #: what each process with a ring reports of itself; written by the markers source
         self.facts: dict[int, RingFacts] = {}
         #: processes whose ring showed that they belong to the run; written by the markers source
         self.named: tuple[ProcessId, ...] = ()

@@ -1,4 +1,4 @@
-"""Which pids are found to descend from known ones, and which are asked for their parent at all."""
+"""Which pids are found to descend from known ones, and of which the parent is read at all."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from tuimon.sources.processes.descendants import Descendants
 
 
 class Machine:
-    """The processes of a machine, as pid -> parent, and which of them were asked for their parent."""
+    """The processes of a machine, as pid -> parent, and of which of them the parent was read."""
 
     def __init__(self, parents: dict[int, int]) -> None:
         self.parents = parents
-        self.asked: list[int] = []
+        self.read: list[int] = []
 
     def parent(self, pid: int) -> int | None:
-        self.asked.append(pid)
+        self.read.append(pid)
         return self.parents[pid]
 
 
@@ -32,13 +32,13 @@ def test_children_and_their_children_are_found_parents_first(machine: Machine) -
     assert Descendants().find([10]) == [11, 12]
 
 
-def test_only_pids_that_are_new_are_asked_for_their_parent(machine: Machine) -> None:
+def test_the_parent_is_read_of_new_pids_alone(machine: Machine) -> None:
     tree = Descendants()
     tree.find([10])
-    machine.asked.clear()
+    machine.read.clear()
     machine.parents |= {13: 12, 52: 51}
     assert tree.find([10, 11, 12]) == [13]
-    assert sorted(machine.asked) == [13, 52]
+    assert sorted(machine.read) == [13, 52]
 
 
 def test_a_pid_that_is_used_again_is_new(machine: Machine) -> None:

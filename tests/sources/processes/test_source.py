@@ -35,8 +35,8 @@ threading.Event().wait()
 """
 
 
-class Look:
-    """Reads a source again and again, keeps what it said."""
+class SourceReader:
+    """Reads a source again and again and keeps its records."""
 
     def __init__(self, source: ProcessSource) -> None:
         self.source = source
@@ -49,8 +49,8 @@ class Look:
         return self.records
 
     def latest(self, pid: int) -> Process | None:
-        said = [r for r in self.records if isinstance(r, Process) and r.pid == pid]
-        return said[-1] if said else None
+        records = [r for r in self.records if isinstance(r, Process) and r.pid == pid]
+        return records[-1] if records else None
 
     def when(self, pid: int, condition: Callable[[Process], bool]) -> Process:
         def found() -> Process | None:
@@ -63,8 +63,8 @@ class Look:
     def threads(self, pid: int, condition: Callable[[Threads], bool] = lambda _: True) -> Threads:
         def found() -> Threads | None:
             self()
-            said = [r for r in self.records if isinstance(r, Threads) and r.pid == pid and condition(r)]
-            return said[-1] if said else None
+            records = [r for r in self.records if isinstance(r, Threads) and r.pid == pid and condition(r)]
+            return records[-1] if records else None
 
         return until(found, f"threads of {pid}")
 
@@ -74,32 +74,32 @@ def test_a_family_appears_and_ends(tmp_path: Path) -> None:
         children = f"/proc/{root.pid}/task/{root.pid}/children"
         worker, sleep = map(int, Path(children).read_text().split())
         table = ProcessTable(root.pid, "run")
-        look = Look(ProcessSource(table, 0.05))
-        main = look.when(root.pid, lambda p: p.role == "trainer")
+        reader = SourceReader(ProcessSource(table, 0.05))
+        main = reader.when(root.pid, lambda p: p.role == "trainer")
         assert main.command == [sys.executable, str(tmp_path / "program.py")]
         assert (main.ppid, main.markers, main.ended) == (os.getpid(), False, False)
         assert abs(main.start_unix_s - os.stat(f"/proc/{root.pid}").st_ctime) < 5
-        assert look.when(worker, lambda p: p.role == "worker").ppid == root.pid
-        assert look.when(sleep, lambda p: p.role == "other").command == ["sleep", "1000"]
+        assert reader.when(worker, lambda p: p.role == "worker").ppid == root.pid
+        assert reader.when(sleep, lambda p: p.role == "other").command == ["sleep", "1000"]
         assert set(table.pids()) == {root.pid, worker, sleep}
         assert table.roles == {root.pid: "trainer", worker: "worker", sleep: "other"}
         assert root.stdin
         root.stdin.write("\n")
         root.stdin.flush()
-        look.when(worker, lambda p: p.ended)
-        look.when(sleep, lambda p: p.ended)
+        reader.when(worker, lambda p: p.ended)
+        reader.when(sleep, lambda p: p.ended)
         assert table.pids() == (root.pid,)
         root.kill()
-        look.when(root.pid, lambda p: p.ended)  # a zombie has ended
+        reader.when(root.pid, lambda p: p.ended)  # a zombie has ended
         assert table.pids() == ()
 
 
-def test_nothing_new_is_nothing_said(tmp_path: Path) -> None:
+def test_nothing_new_is_not_reported(tmp_path: Path) -> None:
     with running(tmp_path, "import time; print('up', flush=True); time.sleep(1000)") as root:
-        look = Look(ProcessSource(ProcessTable(root.pid, None), 0.05))
+        reader = SourceReader(ProcessSource(ProcessTable(root.pid, None), 0.05))
         for _ in range(15):
-            look()
-        assert len([r for r in look.records if isinstance(r, Process)]) == 1
+            reader()
+        assert len([r for r in reader.records if isinstance(r, Process)]) == 1
 
 
 def test_a_shell_that_becomes_python(tmp_path: Path) -> None:
@@ -112,12 +112,12 @@ def test_a_shell_that_becomes_python(tmp_path: Path) -> None:
         env={"RANK": "2", "WORLD_SIZE": "4"},
     )
     try:
-        look = Look(ProcessSource(ProcessTable(shell.pid, "run"), 0.05))
-        look.when(shell.pid, lambda p: p.role == "other" and p.command[:1] == ["sh"])
+        reader = SourceReader(ProcessSource(ProcessTable(shell.pid, "run"), 0.05))
+        reader.when(shell.pid, lambda p: p.role == "other" and p.command[:1] == ["sh"])
         shell.stdin.write("\n")  # type: ignore[union-attr]  # is a pipe
         shell.stdin.flush()  # type: ignore[union-attr]
         # in the midst of the exec a process has no environment
-        python = look.when(shell.pid, lambda p: p.role == "trainer" and p.rank is not None)
+        python = reader.when(shell.pid, lambda p: p.role == "trainer" and p.rank is not None)
         assert python.command[-1].endswith("train.py")
         assert (python.rank, python.world_size) == (2, 4)
         assert python.markers_reason == "started with an environment of its own, without tuimon's PYTHONPATH"
@@ -138,16 +138,16 @@ sys.stdin.readline()
     with running(tmp_path, source) as root:
         (child,) = (child.pid for child in psutil.Process(root.pid).children())
         try:
-            look = Look(ProcessSource(ProcessTable(root.pid, "run"), 0.05))
-            look.when(child, lambda p: True)
+            reader = SourceReader(ProcessSource(ProcessTable(root.pid, "run"), 0.05))
+            reader.when(child, lambda p: True)
             assert root.stdin
             root.stdin.write("\n")
             root.stdin.flush()
-            look.when(root.pid, lambda p: p.ended)
-            assert look.when(child, lambda p: p.ppid != root.pid).ended is False
+            reader.when(root.pid, lambda p: p.ended)
+            assert reader.when(child, lambda p: p.ppid != root.pid).ended is False
         finally:
             os.kill(child, signal.SIGKILL)
-        look.when(child, lambda p: p.ended)
+        reader.when(child, lambda p: p.ended)
 
 
 def test_what_the_markers_found_is_added(tmp_path: Path) -> None:
@@ -158,8 +158,8 @@ def test_what_the_markers_found_is_added(tmp_path: Path) -> None:
         table.facts[stranger.pid] = RingFacts(
             rank=3, world_size=8, python="3.11.7", torch="2.13.0", gpu_uuids=("GPU-1",)
         )
-        look = Look(ProcessSource(table, 0.05))
-        found = look.when(stranger.pid, lambda p: p.role == "trainer")
+        reader = SourceReader(ProcessSource(table, 0.05))
+        found = reader.when(stranger.pid, lambda p: p.role == "trainer")
         assert found.markers
         assert found.markers_reason is None
         assert (found.rank, found.world_size, found.python, found.torch) == (3, 8, "3.11.7", "2.13.0")
@@ -189,15 +189,15 @@ event.wait()
 
 def test_threads_of_a_process(tmp_path: Path) -> None:
     with running(tmp_path, THREADS) as root:
-        look = Look(ProcessSource(ProcessTable(root.pid, "run"), 0.2))
+        reader = SourceReader(ProcessSource(ProcessTable(root.pid, "run"), 0.2))
         named = {") R 1 (\n", "pt_autograd_*", "\ufffd[bold]"}
-        record = look.threads(root.pid, lambda r: named <= {t.name for t in r.threads} and r.window_s > 0.01)
+        record = reader.threads(root.pid, lambda r: named <= {t.name for t in r.threads} and r.window_s > 0.01)
         rows = {row.name: row for row in record.threads}
         assert record.threads[0].tid == root.pid
         assert rows["pt_autograd_*"].count == 5
         assert rows["pt_autograd_*"].state == "waiting"
-        look.pause_s = 0.3  # the kernel counts in ticks of a few milliseconds
-        busy = look.threads(root.pid, lambda r: r.window_s > 0.25 and (r.cpu_ratio or 0) > 0.1)
+        reader.pause_s = 0.3  # the kernel counts in ticks of a few milliseconds
+        busy = reader.threads(root.pid, lambda r: r.window_s > 0.25 and (r.cpu_ratio or 0) > 0.1)
         name, ratio = max(((row.name, row.cpu_ratio or 0.0) for row in busy.threads), key=lambda pair: pair[1])
         assert name == ") R 1 (\n"
         assert 0.1 < ratio < 1.3
@@ -215,8 +215,8 @@ print("up", flush=True)
 event.wait()
 """
     with running(tmp_path, source) as root:
-        look = Look(ProcessSource(ProcessTable(root.pid, "run"), 0.1))
-        record = look.threads(root.pid, lambda r: sum(t.count for t in r.threads) + r.folded == 1001)
+        reader = SourceReader(ProcessSource(ProcessTable(root.pid, "run"), 0.1))
+        record = reader.threads(root.pid, lambda r: sum(t.count for t in r.threads) + r.folded == 1001)
         assert len(record.threads) <= 32
 
 
@@ -287,6 +287,6 @@ def test_own_cost() -> None:
     assert (cost.window_s, cost.cpu_ratio, cost.sampler_cpu_ratio) == (1.0, 0.05, 0.03)
     assert cost.rss_bytes > 1 << 20
     assert list(meter.read(102.0, 0.03)) == []
-    said = [cost for t in range(103, 121) for cost in meter.read(float(t), 0.03)]
-    assert len(said) == 9
-    assert (said[-1].window_s, said[-1].cpu_ratio) == (10.0, 0.0)
+    records = [cost for t in range(103, 121) for cost in meter.read(float(t), 0.03)]
+    assert len(records) == 9
+    assert (records[-1].window_s, records[-1].cpu_ratio) == (10.0, 0.0)

@@ -1,4 +1,4 @@
-"""Which processes descend from those of a run: only pids that were not there before are asked for their parent."""
+"""Which processes descend from those of a run: the parent is read of new pids alone."""
 
 from __future__ import annotations
 

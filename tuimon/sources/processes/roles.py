@@ -17,7 +17,7 @@ _SERVANTS = ("multiprocessing.resource_tracker", "compile_worker")
 def roles_of(
     processes: Mapping[int, ProcessFacts], marked: frozenset[int], before: Mapping[int, ProcessRole]
 ) -> dict[int, ProcessRole]:
-    """The role of every process. ``marked``: those known to train; ``before``: the roles a look earlier."""
+    """The role of every process. ``marked``: those known to train; ``before``: the roles at the previous read."""
     trainers = marked & processes.keys() or _likely_trainers(processes)
     out: dict[int, ProcessRole] = {}
     for pid, process in processes.items():

@@ -149,7 +149,7 @@ class ProcessSource:
 
     def _describe(self, pid: int, followed: Followed, role: ProcessRole, now_s: float) -> Process:
         facts, ring = followed.facts, self._table.facts.get(pid)
-        said, variables = ring or RingFacts(), facts.variables or Variables()
+        own, variables = ring or RingFacts(), facts.variables or Variables()
         return Process(
             t=round(now_s, 3),
             pid=pid,
@@ -159,13 +159,13 @@ class ProcessSource:
             role=role,
             markers=ring is not None,
             markers_reason=why_no_markers(facts, role, self._table.run_id is not None) if ring is None else None,
-            rank=variables.rank if said.rank is None else said.rank,
-            world_size=variables.world_size if said.world_size is None else said.world_size,
-            python=said.python,
-            torch=said.torch,
-            gpu_uuids=list(said.gpu_uuids),
-            parameter_dtypes=list(said.parameter_dtypes),
-            tf32=said.tf32,
+            rank=variables.rank if own.rank is None else own.rank,
+            world_size=variables.world_size if own.world_size is None else own.world_size,
+            python=own.python,
+            torch=own.torch,
+            gpu_uuids=list(own.gpu_uuids),
+            parameter_dtypes=list(own.parameter_dtypes),
+            tf32=own.tf32,
         )
 
     def _threads(self, roles: dict[int, ProcessRole], now_s: float) -> Iterable[Record]:
