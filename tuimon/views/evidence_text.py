@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from tuimon.views.format import ABSENT, celsius, duration, ms, number, percent, plain, size, watt
 
-#: The end of a name -> how its value is written, and what stands for that end in the name. The first that fits.
+#: A name's suffix -> how its value is written, and what replaces the suffix; the first that fits.
 _UNITS: tuple[tuple[str, Callable[[float | None], str], str], ...] = (
     ("_ms_per_step", ms, "_per_step"),
     ("_ms_per_batch", ms, "_per_batch"),

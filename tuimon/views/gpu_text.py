@@ -10,12 +10,12 @@ from tuimon.views.format import ABSENT, ms, percent
 #: Figures are old after three windows, but not before so long: the driver may be polled only every 5 s.
 STALE_S = 8.0
 _STALE_WINDOWS = 3
-#: Of more GPUs than so many a record covers several windows.
+#: With more GPUs than this a record covers several windows.
 _GPUS_A_WINDOW = 2
 
 
 def stale_after_s(gpus: Sequence[GpuRow], interval_s: float) -> float:
-    """From which age on a GPU's figures are old."""
+    """The age from which a GPU's figures are shown as old."""
     used = sum(gpu.used_by_run for gpu in gpus)
     return max(STALE_S, _STALE_WINDOWS * interval_s * -(-used // _GPUS_A_WINDOW))
 
@@ -53,7 +53,7 @@ def lead_progress(times: GpuTimeRow | None) -> str | None:
 
 
 def spread(ratios: Iterable[float | None]) -> str:
-    """``43–97 %``: the least and the most of those that are known."""
+    """``43–97 %``: the lowest and the highest known ratio."""
     known = [ratio for ratio in ratios if ratio is not None]
     if not known:
         return ABSENT
@@ -62,7 +62,7 @@ def spread(ratios: Iterable[float | None]) -> str:
 
 
 def _used(gpus: Sequence[GpuRow]) -> list[GpuRow]:
-    """Those that the run uses; of a GPU that is cut into MIG instances only these."""
+    """The GPUs that the run uses; of one cut into MIG instances only the instances."""
     used = [gpu for gpu in gpus if gpu.used_by_run]
     cut = {gpu.latest.parent_uuid for gpu in used}
     return [gpu for gpu in used if gpu.latest.uuid not in cut]

@@ -22,7 +22,7 @@ _COLOURS = {"critical": "31", "warning": "33", "info": "36", "benign": "32"}
 
 
 class HeadlessView:
-    """Lines for people on a stream that may go away at any time."""
+    """Lines for people on a stream that may close at any time."""
 
     def __init__(self, stream: TextIO | None) -> None:
         self._stream = stream
@@ -80,7 +80,7 @@ class HeadlessView:
 
 
 def progress(session: Session) -> str:
-    """What the run does now: speed, step time, phases, GPUs; before the first step, what is waited for."""
+    """What the run does now: speed, step time, phases, GPUs; before the first step, what it waits for."""
     pid = session.trainer()
     if pid is None:
         return "waiting for a Python process that trains"
@@ -141,7 +141,7 @@ def summary_lines(session: Session, findings: Sequence[Finding]) -> list[str]:
 
 
 def how_it_ended(end: Exit) -> str:
-    """``ended with exit code 3: ValueError: ...``; and who lives on."""
+    """``ended with exit code 3: ValueError: ...``; and which processes still run."""
     if end.signal:
         text = f"killed by {end.signal}"
     elif end.exit_code is None:

@@ -28,11 +28,11 @@ class Selection:
     until_s: float = float("inf")
 
     def includes_time(self, at_s: float) -> bool:
-        """Whether this moment, in seconds from the log's first record, is chosen."""
+        """Whether this moment, in seconds from the log's first record, is selected."""
         return self.from_s <= at_s <= self.until_s
 
     def includes_role(self, role: str) -> bool:
-        """Whether threads of this role are chosen: "worker" means every worker, "worker 0" that one."""
+        """Whether threads of this role are selected: "worker" means every worker, "worker 0" that one."""
         return self.role in (None, role, _kind(role))
 
 
@@ -56,7 +56,7 @@ def thread_profiles(records: Iterable[Record], selection: Selection) -> list[Thr
     out = []
     for (pid, tid), counts in gathered.threads():
         role = gathered.role(pid, tid)
-        trains = gathered.trains(pid, tid)
+        trains = gathered.is_trainer_main(pid, tid)
         if not selection.includes_role(role) or (selection.phase is not None and not trains):
             continue
         profile = ThreadProfile(pid, tid, role, gathered.names[pid, tid])
@@ -120,17 +120,17 @@ class _Gathered:
             self.names[record.pid, stack.tid] = stack.thread
 
     def threads(self) -> list[tuple[_Thread, _Counts]]:
-        """Trainers' first."""
+        """Each thread's samples, trainers' threads first."""
         trainers = self.session.trainers()
         return sorted(self._merged.items(), key=lambda item: (item[0][0] not in trainers, item[0]))
 
-    def trains(self, pid: int, tid: int) -> bool:
+    def is_trainer_main(self, pid: int, tid: int) -> bool:
         """Whether this is the main thread of a trainer."""
         return tid == pid and pid in self.session.trainers()
 
     def role(self, pid: int, tid: int) -> str:
-        """As shown; a thread that no Threads record lists goes by its name."""
-        unlisted = "main" if self.trains(pid, tid) else self.names[pid, tid] or "thread"
+        """The role as shown; the thread's name where no Threads record lists it."""
+        unlisted = "main" if self.is_trainer_main(pid, tid) else self.names[pid, tid] or "thread"
         return self._roles.get((pid, tid), unlisted)
 
 
@@ -172,7 +172,7 @@ def contents(records: Iterable[Record]) -> Contents:
     for (pid, tid), counts in gathered.threads():
         roles[gathered.role(pid, tid)] = None
         samples += sum(counts.values())
-        if gathered.trains(pid, tid):
+        if gathered.is_trainer_main(pid, tid):
             for sample in _classified(counts, session, pid):
                 phases.add(sample.phase)
                 ranges.update(sample.ranges)

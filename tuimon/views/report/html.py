@@ -51,7 +51,7 @@ def _written(value: object) -> object:
     """What was not measured is a dash; control characters of text from outside are taken out."""
     if value is None:
         return shown.ABSENT
-    return shown.plain(value) if type(value) is str else value  # not of Markup, which is escaped already
+    return shown.plain(value) if type(value) is str else value  # Markup is escaped already
 
 
 def _section(page: Page) -> dict[str, Any]:  # Any: what the template is given, field by field

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 WIDTH, HEIGHT = 1000, 100
-#: So many values are drawn at most: a page of a long run stays small.
+#: Values drawn at most, so that the page of a long run stays small.
 POINTS = 240
 
 Row = tuple[float, ...]

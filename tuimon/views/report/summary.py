@@ -48,7 +48,7 @@ def fold(records: Iterable[Record], verdicts: Verdicts | None = None) -> tuple[S
 def report_of(
     session: Session, findings: Iterable[Finding], log: str, changes: Iterable[Change] = ()
 ) -> dict[str, Json]:
-    """The contract's object."""
+    """The object of ``report --format json``."""
     pid = session.trainer()
     steps = session.run_steps(pid) if pid is not None else None
     table = session.run_phases(pid) if pid is not None else None

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Leave(NamedTuple):
-    """How the app was left: tuimon's exit code, and the line to print on the terminal that comes back."""
+    """How the app was left: tuimon's exit code, and the line to print on the restored terminal."""
 
     exit_code: int
     message: str | None = None
@@ -96,7 +96,7 @@ class TuimonApp(TerminalApp[Leave]):
         self.exit(Leave(128 + signal.SIGTERM, message))
 
     async def action_leave(self) -> None:
-        """Go; ask first when a run that we launched goes on."""
+        """Leave the app; while a launched run goes on, open the quit dialog."""
         monitor = self.monitor
         if isinstance(self.screen, QuitDialog):
             self.screen.dismiss("leave")
@@ -112,7 +112,7 @@ class TuimonApp(TerminalApp[Leave]):
             self.exit(self._end_of_run())
 
     def _end_of_run(self) -> Leave:
-        """The end of a run that is over, or that is not ours."""
+        """How the app is left when the run is over or was not launched here."""
         monitor, end = self.monitor, self.monitor.session.exit
         if monitor.launched is None:
             return Leave(0)
@@ -132,11 +132,11 @@ class TuimonApp(TerminalApp[Leave]):
         self.push_screen(FindingsSheet(self.monitor))
 
     def on_verdict_pane_opened(self, message: VerdictPane.Opened) -> None:
-        """Enter on the verdict."""
+        """Enter on the verdict opens all findings."""
         self.action_findings()
 
     def on_threads_pane_opened(self, message: ThreadsPane.Opened) -> None:
-        """Enter on a thread."""
+        """Enter on a thread opens its sheet."""
         self.push_screen(ThreadSheet(message.row, self.monitor.session, self.monitor.closeup))
 
     def action_export(self) -> None:
@@ -205,7 +205,7 @@ def run_app(monitor: Monitor, refresh_s: float = 0.5) -> int:
     """Run the app until it is left; prints its closing line and returns tuimon's exit code."""
     app = TuimonApp(monitor, refresh_s)
     leave = app.run()
-    if leave is None:  # the app broke down: textual has shown why; the run is not harmed
+    if leave is None:  # the app failed: textual has shown why; the run is not harmed
         return app.return_code or 1
     if leave.message:
         print(leave.message)

@@ -38,7 +38,7 @@ class TooSmall(Canvas):
     """All that fits a tiny terminal."""
 
     def on_resize(self) -> None:
-        """The one line."""
+        """Show the one line."""
         self.show_lines([line("terminal too small")])
 
 
@@ -147,7 +147,7 @@ class Board(Widget):
         entry.focus()
 
     def on_resize(self) -> None:
-        """The places follow the size."""
+        """Place the panes for the new size."""
         self.place_panes()
 
     def _wanted_rows(self) -> WantedRows:

@@ -138,7 +138,7 @@ def _gpu_over_output(column: Box, names: list[str], wanted: WantedRows) -> dict[
 
 
 def _gpu_height(room: int, wanted: WantedRows) -> int:
-    """What the GPUs fill, two thirds at most: a training's output is read as well."""
+    """What the GPUs fill, two thirds at most, so that the output keeps its room."""
     return min(wanted.gpu + _FRAME, max(room * 2 // 3, _LEAST["gpu"]), room - _LEAST["output"])
 
 

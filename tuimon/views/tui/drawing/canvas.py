@@ -32,7 +32,7 @@ class Canvas(Widget):
         self._title: tuple[Span, ...] = ()
 
     def show_lines(self, lines: Sequence[Line]) -> None:
-        """Show these lines; only those that differ from what stands there are painted again."""
+        """Show these lines; only those that changed are painted again."""
         width = self.content_size.width
         changed = [
             y

@@ -164,7 +164,7 @@ def _within(dots: int | None, base: int) -> int:
 
 
 def ceiling(values: Sequence[float | None]) -> float:
-    """A calm upper bound for a chart from 0: holds all values but rare outliers (above four times the median)."""
+    """A stable upper bound for a chart from 0: above all values but rare outliers (above four times the median)."""
     known = sorted(value for value in values if value is not None)
     if not known:
         return 1.0

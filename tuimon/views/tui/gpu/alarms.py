@@ -1,4 +1,4 @@
-"""What a GPU reports as broken: XID errors of the driver, uncorrected memory errors. Shown loud."""
+"""What a GPU reports as broken: XID errors of the driver, uncorrected memory errors."""
 
 from __future__ import annotations
 

@@ -27,7 +27,8 @@ from tuimon.views.tui.gpu.memory import memory_line, torch_line
 
 _PROCESSES = 4
 _LEAST_CHART = 10  # cells
-#: What stays longest where rows are short, and where it stands. "charts": SM, tensor and DRAM below the utilisation.
+#: The parts by importance (where rows are short the last go first) and from top to bottom; "charts" are those of SM,
+#: tensor and DRAM below the utilisation.
 _IMPORTANCE = ("alarms", "stale", "memory", "slowed", "power", "torch", "charts", "processes", "rates")
 _ORDER = ("alarms", "stale", "charts", "memory", "torch", "power", "slowed", "rates", "processes")
 #: Rows of the utilisation's chart and of each chart below it: the first that fit.

@@ -65,7 +65,7 @@ def _rows_of(groups: Sequence[_Group], width: int, each: int) -> int:
 
 
 def _across(count: int, width: int) -> int:
-    """Cards beside one another: as many as fit, evenly: eight as four and four, not as five and three."""
+    """How many cards stand side by side: as many as fit, in even rows (eight as 4 + 4, not 5 + 3)."""
     most = max(1, min(count, (width + _GAP) // (_CARD_WIDTH + _GAP)))
     return -(-count // -(-count // most))
 

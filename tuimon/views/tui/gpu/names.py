@@ -28,7 +28,7 @@ def mark_of(view: GpuView) -> Span:
 
 
 def trouble_of(view: GpuView, width: int) -> Line:
-    """What is wrong with a GPU, the worst alone."""
+    """The worst of what is wrong with a GPU; empty on a sound one."""
     slowed = slowed_words(view.gpu)
     alarms = alarm_lines(view.gpu, width)
     if alarms:

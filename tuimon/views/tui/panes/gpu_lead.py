@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tuimon.diagnosis.evidence.gpu_steps import BUSY_IDLE, IDLE_STREAM_RATIO, SMALL_LEAD_US
 from tuimon.session.rows import GpuTimeRow, LeadRow
 from tuimon.views.format import ms, percent
 from tuimon.views.tui.drawing.charts import ceiling, chart, layers
@@ -12,14 +13,9 @@ from tuimon.views.tui.gpu.figures import fitting
 from tuimon.views.tui.panes.phase_rows import NAME, between
 
 _MAIN = "backward begin"
-#: Below this the GPU has next to nothing queued (FIELD-NOTES, launch_bound).
-_SHORT_US = 100.0
-_DRAINED_RATIO = 0.5
-#: Idle from here on is worth a colour.
-_IDLE_RATIO = 0.1
 _LEAST_GAUGE, _MOST_GAUGE = 6, 24
 
-#: Its name, its filled parts (ratio, glyph, role), what may stand beside it, the longest text first.
+#: Its name, its filled parts (ratio, glyph, role), the texts to choose from beside it, the longest first.
 _Gauge = tuple[str, list[tuple[float, str, str]], list[str]]
 
 
@@ -46,7 +42,7 @@ def main_lead(times: GpuTimeRow) -> LeadRow | None:
 def lead_words(times: GpuTimeRow) -> str:
     """One sentence on who waits for whom."""
     lead = main_lead(times)
-    if lead is None or (lead.median_us is None and lead.stream_idle_ratio < _DRAINED_RATIO):
+    if lead is None or (lead.median_us is None and lead.stream_idle_ratio < IDLE_STREAM_RATIO):
         error = f" (clocks ±{_ms(times.lead_error_us)})" if times.lead_error_us is not None else ""
         return f"lead not known{error}"
     if not is_behind(lead):
@@ -57,7 +53,9 @@ def lead_words(times: GpuTimeRow) -> str:
 
 def is_behind(lead: LeadRow) -> bool:
     """Whether the GPU mostly has nothing queued when the CPU comes to this boundary."""
-    return lead.stream_idle_ratio >= _DRAINED_RATIO or (lead.median_us is not None and lead.median_us < _SHORT_US)
+    return lead.stream_idle_ratio >= IDLE_STREAM_RATIO or (
+        lead.median_us is not None and lead.median_us < SMALL_LEAD_US
+    )
 
 
 def idle_words(times: GpuTimeRow) -> str:
@@ -91,7 +89,7 @@ def _lead_parts(times: GpuTimeRow, step_ms: float | None) -> list[tuple[float, s
 
 
 def _idle_parts(times: GpuTimeRow) -> list[tuple[float, str, str]]:
-    role = "warning" if times.idle_ratio >= _IDLE_RATIO else "text"
+    role = "warning" if times.idle_ratio >= BUSY_IDLE else "text"
     return [(min(times.idle_ratio, 1.0), "━", role), (min(times.maybe_idle_ratio, 1.0 - times.idle_ratio), "┄", role)]
 
 

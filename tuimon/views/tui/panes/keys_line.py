@@ -1,4 +1,4 @@
-"""The last line: the keys that do something now."""
+"""The last line: the keys that work now."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tuimon.session.session import Session
 
 _HISTORY = 512  # values that the widest chart can show
-#: Unused for longer, a loader is called idle: most are, while others train or evaluate.
+#: A loader unused for longer is shown as idle: most are, while another trains or evaluates.
 _IDLE_S = 3.0
 #: Share of fetches that found no batch ready from which it is coloured.
 _STARVED = 0.5

@@ -27,7 +27,7 @@ _ANSI = {"brown": "yellow", "brightbrown": "bright_yellow", "bfightmagenta": "br
 
 
 class _Screen(pyte.Screen):  # type: ignore[misc]  # pyte has no types
-    """A pyte screen that hands over the lines which leave at the top, and obeys only what is harmless."""
+    """A pyte screen that keeps the lines scrolled off its top and obeys only harmless sequences."""
 
     def __init__(self) -> None:
         self.gone: deque[Line] = deque(maxlen=HISTORY_LINES)
@@ -66,7 +66,7 @@ class _Screen(pyte.Screen):  # type: ignore[misc]  # pyte has no types
 
 
 class OutputScreen:
-    """Bytes in, the last lines out. Nothing that comes in can break it."""
+    """Bytes in, the last lines out. No input can break it."""
 
     def __init__(self) -> None:
         self._screen = _Screen()

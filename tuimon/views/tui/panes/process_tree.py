@@ -13,7 +13,7 @@ from tuimon.views.format import plain
 
 #: ``tid`` of a row that stands for a whole process.
 WHOLE = -1
-#: Beyond so many rows only the processes are unfolded at first.
+#: With more rows than this only training processes are unfolded at first.
 UNFOLDED_ROWS = 40
 
 
@@ -72,7 +72,7 @@ def _children(of: dict[int, list[ThreadRow]], known: dict[int, Process]) -> dict
 
 
 def _nearest(pid: int, shown: AbstractSet[int], known: dict[int, Process]) -> int | None:
-    """The nearest ancestor among those shown; None without one, and where reused ids make parents go in a circle."""
+    """The nearest ancestor among those shown; None without one, or where reused ids make a circle of parents."""
     nearest = None
     passed = {pid}
     at = pid

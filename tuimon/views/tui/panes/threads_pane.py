@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding
     from tuimon.session.session import Session
 
-MEASURED_ROWS = 200  # beyond, the columns follow the rows in view
+MEASURED_ROWS = 200  # of more rows only those in view decide the columns' widths
 
 
 class ThreadsState(NamedTuple):
@@ -46,7 +46,7 @@ class ThreadsPane(Moving, Pane[ThreadsState]):
     ]
 
     class Opened(Message):
-        """The user wants to see one thread whole."""
+        """The user opened a thread's sheet."""
 
         def __init__(self, row: ThreadRow) -> None:
             super().__init__()

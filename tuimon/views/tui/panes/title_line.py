@@ -64,7 +64,7 @@ class TitleLine(Pane[RunFacts], can_focus=False):
 
 
 def title_line(facts: RunFacts, width: int) -> Line:
-    """The facts that fit, the most important first to stay."""
+    """The facts that fit; the least important are left out first."""
     right = _badges(facts)
     # (importance, text, role): the least important (highest number) goes first where room is short.
     items: list[tuple[int, str, str]] = [(0, facts.name, "strong")]
@@ -139,7 +139,7 @@ def run_name(command: Sequence[str]) -> str:
 
 
 def elapsed_s(session: Session, pid: int | None) -> float | None:
-    """How long the run has been going on: since its process started where that is known, else since we watch."""
+    """How long the run has lasted: since its process started where that is known, else since tuimon watches it."""
     if session.header is None:
         return None
     watched = session.now_s - session.header.t

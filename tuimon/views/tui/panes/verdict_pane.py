@@ -40,7 +40,7 @@ class VerdictPane(Pane[Verdict]):
         """The user opened the list of all findings."""
 
     def collect(self, session: Session, findings: Sequence[Finding]) -> Verdict:
-        """The findings, and what else could be the news."""
+        """The findings, and the facts shown where there is none."""
         pid = session.trainer()
         table = session.phases(pid) if pid is not None else None
         return Verdict(

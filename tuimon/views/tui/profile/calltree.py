@@ -72,7 +72,7 @@ def _code(node: Node) -> Line:
 
 
 def indent(depth: int, width: int) -> str:
-    """Two cells a level; what is deeper than a third of the screen stops there and says how deep it is."""
+    """Two cells a level; deeper rows stop at a third of the screen and show their depth."""
     step = 2 if width >= 90 else 1
     if depth * step <= width // 3:
         return " " * (depth * step)
@@ -121,7 +121,7 @@ class TreeView:
             self.cursor.select(self._rows[moved(self._at(), rows_down, len(self._rows))])
 
     def unfold(self) -> None:
-        """Open the node, and with it those below that have but one way to go; an open one: to its first child."""
+        """Open the node and the only children below it; on an open node move to its first child."""
         if not self._rows:
             return
         node = self._rows[self._at()]
@@ -135,7 +135,7 @@ class TreeView:
             (node,) = node.children.values()
 
     def fold(self) -> None:
-        """Close the node; a closed one: to its caller."""
+        """Close the node; on a closed one move to its caller."""
         if not self._rows:
             return
         node = self._rows[self._at()]
@@ -162,7 +162,7 @@ class TreeView:
         return same
 
     def _at(self) -> int:
-        """The row of the selected node; where it is folded away, of the innermost caller that shows."""
+        """The row of the selected node; where it is folded away, of its innermost visible caller."""
         places = {node.id: index for index, node in enumerate(self._rows)}
         node: Node | None = self.cursor.selected(self._tree)
         while node is not None and node.id not in places:

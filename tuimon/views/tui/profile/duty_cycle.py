@@ -6,9 +6,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-#: After costly work lies at least so many times its CPU time before it is due again: 4 % of a core at most.
+#: Costly work is due again after this many times its CPU time, so that it takes at most 4 % of a core.
 REST_FACTOR = 25
-#: CPU time of a piece of work from which it counts as costly.
+#: CPU time from which work counts as costly.
 REST_ABOVE_S = 0.02
 
 

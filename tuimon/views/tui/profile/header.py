@@ -23,7 +23,7 @@ FILTERS: tuple[str | None, ...] = (None, *(name for name in PHASES if name != "e
 
 
 def filters(profile: SampleProfile) -> tuple[str | None, ...]:
-    """What ``f`` goes through: all, the phases, the user's ranges."""
+    """What ``f`` cycles through: all, the phases, the user's ranges."""
     evaluation = ("eval",) if profile.phases["eval"] else ()
     return (*FILTERS, *evaluation, *(RANGE + path for path in sorted(profile.ranges)))
 
@@ -52,7 +52,7 @@ def phases_line(profile: SampleProfile, part: str | None, width: int) -> Line:
 
 
 def ranges_line(profile: SampleProfile, part: str | None, width: int) -> Line:
-    """The user's ranges with their shares; those before the one that is shown alone go where there is no room."""
+    """The user's ranges with their shares; where room is short, those before the one shown alone are left out."""
     tight = width < 90
     listed = [name for name in filters(profile) if name is not None and name.startswith(RANGE)]
     choices = [_choice(plain(name.removeprefix(RANGE)), "text", profile, name, part, tight) for name in listed]

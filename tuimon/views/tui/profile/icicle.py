@@ -140,7 +140,7 @@ class IcicleView:
         self.cursor.zoom(self.cursor.selected(self._tree))
 
     def zoom_out(self) -> bool:
-        """Give its caller the whole width, past those that look the same; False when everything is in view."""
+        """Give its caller the whole width, skipping callers of the same width; False when nothing is zoomed."""
         zoomed = self.cursor.zoomed(self._tree)
         if zoomed.parent is None:
             return False

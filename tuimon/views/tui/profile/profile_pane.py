@@ -50,7 +50,7 @@ class ProfilePane(Moving, Pane[ProfileState]):
     ]
 
     class Closed(Message):
-        """The user wants the other panes back."""
+        """The user closed the profile."""
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -84,7 +84,7 @@ class ProfilePane(Moving, Pane[ProfileState]):
         self.redraw(force=True)
 
     def update_state(self, session: Session, findings: Sequence[Finding]) -> None:
-        """Nothing is computed for a pane that is not open."""
+        """Collect the state, unless the pane is closed or the last time was costly and recent."""
         self._session = session
         if self.display and self.scope is not None and self._duty_cycle.is_due():
             with self._duty_cycle.measured():

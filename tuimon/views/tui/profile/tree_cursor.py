@@ -1,4 +1,4 @@
-"""Where one is in a call tree: the same place in the tree and in the icicle, kept from refresh to refresh."""
+"""The cursor in a call tree, shared by tree and icicle and kept from refresh to refresh."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Trail = tuple[int, ...]  # ids from the root's child to a node
 
 @dataclass(slots=True)
 class TreeCursor:
-    """Selection, folding and zoom by node ids; the tree itself is made anew at every refresh."""
+    """Selection, folding and zoom by node ids; the tree itself is rebuilt at every refresh."""
 
     opened: set[int] = field(default_factory=set)
     _selected: Trail = ()
@@ -20,7 +20,7 @@ class TreeCursor:
     _begun: bool = False
 
     def open_hottest_path(self, tree: CallTree) -> None:
-        """Open the hottest path of the first tree there is; later ones change nothing by themselves."""
+        """Open the hottest path of the first tree with samples; later trees change nothing."""
         path = tree.hottest_path()
         if self._begun or not path:
             return

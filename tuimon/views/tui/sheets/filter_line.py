@@ -11,7 +11,7 @@ from tuimon.views.tui.panes.threads_pane import ThreadsPane
 
 
 class FilterLine(Input):
-    """Filters while one types; Enter keeps the filter, Esc takes it away."""
+    """Filters while one types; Enter keeps the filter, Esc clears it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "cancel", show=False)]
 
@@ -33,7 +33,7 @@ class FilterLine(Input):
         await self.remove()
 
     async def action_cancel(self) -> None:
-        """Take the filter away."""
+        """Clear the filter."""
         self._threads.filter_by("")
         self._threads.focus()
         await self.remove()

@@ -23,7 +23,7 @@ _CHANGES = 20
 
 
 def no_code(_where: Place) -> Code:
-    """Where the code cannot be looked at."""
+    """For where code cannot be read."""
     return ()
 
 

@@ -43,6 +43,6 @@ class FindingsSheet(Sheet):
         return lines
 
     def _code_of(self, where: Place) -> Code:
-        """The code around a place; which process ran it is not known, so it must be older than the first of them."""
+        """The code around a place; its process is not known, so the file must be older than all processes."""
         starts = [process.start_unix_s for process in self._monitor.session.processes()]
         return self._code.of(where.file, where.line, min(starts, default=None))

@@ -1,4 +1,4 @@
-"""The picker: which of the trainings that run is to be watched."""
+"""The picker: choose which running training to watch."""
 
 from __future__ import annotations
 
@@ -173,5 +173,5 @@ class Picker(TerminalApp[int]):
 
 
 def pick(candidates: Sequence[Candidate]) -> int | None:
-    """Let the user choose one of the processes; None when they would not."""
+    """Let the user choose one of the processes; None when they chose none."""
     return Picker(candidates).run()

@@ -41,7 +41,7 @@ class QuitDialog(ModalScreen[Choice]):
         yield self.body
 
     def on_mount(self) -> None:
-        """Its name."""
+        """Set its title."""
         self.body.set_title(Span("Quit", "text bold"))
 
     def on_resize(self) -> None:

@@ -79,5 +79,5 @@ class Sheet(ModalScreen[None]):
         yield self.body
 
     def update(self) -> None:
-        """A tick passed."""
+        """Build the lines again at a tick."""
         self.body.update()
