@@ -70,7 +70,7 @@ class Scenario:
         whole.rename(self._file)
 
     def count_calls(self) -> Counter[str]:
-        """How often each function was called since this was last asked."""
+        """How often each function was called since the last call of this."""
         log = self._directory / "calls"
         counted = Counter(log.read_text().split()) if log.exists() else Counter[str]()
         log.write_text("")
@@ -79,7 +79,7 @@ class Scenario:
 
 
 class FakeNvml(Scenario):
-    """A process of its own in which a real GpuSource reads the fake library, look by look."""
+    """A process of its own in which a real GpuSource reads the fake library, one read at a time."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class FakeNvml(Scenario):
         return self._process.pid
 
     def read(self, now_s: float, **facts: object) -> list[AnyRecord]:
-        """What ``GpuSource.read`` returns at this time. ``facts``: what the run's processes say of themselves."""
+        """What ``GpuSource.read`` returns at this time. ``facts``: what the run's processes report of themselves."""
         assert self._process.stdin and self._process.stdout
         self._process.stdin.write(msgspec.json.encode({"now_s": now_s, "facts": facts}).decode() + "\n")
         self._process.stdin.flush()

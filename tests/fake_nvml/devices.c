@@ -1,4 +1,4 @@
-/* The fake library: its beginning and end, and what is asked of one device at a time. */
+/* The fake library: its beginning and end, and queries of one device at a time. */
 #include "scenario.h"
 
 #include <stdio.h>
@@ -39,7 +39,7 @@ nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t *out) {
     return check(*out, __func__);
 }
 
-/* It blocks for 20 ms: whoever calls it has not read what we say of it. */
+/* It blocks for 20 ms: library.py says why it is never called. */
 nvmlReturn_t nvmlDeviceGetPcieThroughput(nvmlDevice_t device, int counter, unsigned *out) {
     (void)device, (void)counter, (void)out;
     abort();

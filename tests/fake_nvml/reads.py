@@ -1,4 +1,4 @@
-"""Runs a GpuSource: each line on stdin ({"now_s": ..., "facts": ...}) is one look, its records go to stdout as JSON."""
+"""Runs a GpuSource: each line on stdin ({"now_s": ..., "facts": ...}) is one read, its records go to stdout as JSON."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Picking records of a kind out of what a look returned."""
+"""Picking records of a kind out of what a read returned."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ def gpus(records: list[AnyRecord]) -> list[Gpu]:
 
 
 def notices(records: list[AnyRecord]) -> list[Notice]:
-    """What the source says of itself."""
+    """The source's notices."""
     return [record for record in records if isinstance(record, Notice)]

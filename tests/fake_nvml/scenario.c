@@ -27,7 +27,7 @@
  *   process_samples PID:T:SM ...              the driver's buffer of process utilisation: time in us, in %
  *   field.ID N, field.ID.error CODE           of nvmlDeviceGetFieldValues; field.ID.type uint: a 32-bit counter
  *   gpm 1, gpm.ID N                           GPM is supported, and what a metric is between any two samples
- *   xids A B ...                              events, each told once
+ *   xids A B ...                              events, each reported once
  *   mig N                                     cut into so many instances (0: MIG is there and off)
  *
  * A key that is not there: the call is not supported (3). Built with -DOLD_DRIVER the library has only the functions of
@@ -95,7 +95,7 @@ int lookup_of(nvmlDevice_t device, const char *key, char *value) {
     return lookup(full, value);
 }
 
-/* How often the number of this key was asked for before. */
+/* How often the number of this key was queried before. */
 static unsigned calls_before(const char *key) {
     unsigned place = 0;
     while (place < KEYS - 1 && sequences[place].key[0] && strcmp(sequences[place].key, key)) place++;

@@ -20,7 +20,7 @@ from tuimon.sources.log.writer import LogWriter
 
 
 class Given:
-    """A source that hands out what it is given; the last batch only when it is asked for the last time."""
+    """A source that hands out what it is given; the last batch only at the last read."""
 
     name = "given"
     period_s = 3600.0  # so that only the first and the last read take place
@@ -128,8 +128,8 @@ def test_what_the_queue_lost_is_told_with_the_cost() -> None:
 
 
 def test_rules_run_at_most_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-    monkeypatch.setattr("tuimon.diagnosis.verdicts.diagnose", lambda session: asked.append(1) or [])
+    judged = []
+    monkeypatch.setattr("tuimon.diagnosis.verdicts.diagnose", lambda session: judged.append(1) or [])
     now = [10.0]
     monitor = Monitor([], clock=lambda: now[0])
     for now_s in (10.0, 10.2, 10.9):
@@ -137,11 +137,11 @@ def test_rules_run_at_most_once_a_second(monkeypatch: pytest.MonkeyPatch) -> Non
         monitor._add_record(steps(now_s))
         monitor._records.put(steps(now_s))
         monitor.tick()
-    assert len(asked) == 1
+    assert len(judged) == 1
     now[0] = 11.0
     monitor._records.put(steps(11.0))
     monitor.tick()
-    assert len(asked) == 2
+    assert len(judged) == 2
 
 
 def test_a_log_is_replayed(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Literal records for tests: a run told in a few calls."""
+"""Literal records for tests: a run in a few calls."""
 
 from tuimon.records import (
     Frame,

@@ -134,7 +134,7 @@ def test_torch_memory_and_the_gpu_it_is_on():
     (row,) = session(memory(1.0)).torch_memory(100)
     assert (row.device, row.uuid, row.allocated_bytes, row.reserved_bytes, row.retries) == (0, "GPU-a", 5, 7, None)
     rows = session(memory(1.0), memory(1.0, device=3)).torch_memory(100)
-    assert [(row.device, row.uuid) for row in rows] == [(0, None), (3, None)]  # one GPU is told of, two are used
+    assert [(row.device, row.uuid) for row in rows] == [(0, None), (3, None)]  # one GPU is reported, two are used
 
 
 def test_retries_are_counted_from_when_the_training_is_steady():

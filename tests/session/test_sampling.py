@@ -73,14 +73,14 @@ def test_a_lost_window_leaves_the_last_place():
     assert session.threads()[0].place.line == 1
 
 
-def gil(t, looks, *counts, pid=100):
-    return Gil(t=t, pid=pid, samples=looks, threads=[GilCount(*count) for count in counts])
+def gil(t, samples, *counts, pid=100):
+    return Gil(t=t, pid=pid, samples=samples, threads=[GilCount(*count) for count in counts])
 
 
 def test_who_holds_the_gil():
     rows = threads(1.0, (100, "python", 0.5, "running"), (101, "hog", 0.9, "running"), (102, "idle", 0.0, "waiting"))
     session = session_of(process(), rows, gil(1.0, 30, (100, 6), (101, 24)))
-    assert [row.gil_ratio for row in session.threads()] == [None] * 3  # thirty looks say little
+    assert [row.gil_ratio for row in session.threads()] == [None] * 3  # thirty samples say little
     session.add(gil(6.0, 30, (101, 27)))
     assert [row.gil_ratio for row in session.threads()] == pytest.approx([0.1, 0.85, 0.0])
     session.add(gil(70.0, 60, (101, 61)))  # the first ones are older than a minute

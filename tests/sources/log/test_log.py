@@ -165,7 +165,7 @@ def test_a_full_disk_loses_no_more_than_it_must(full_disk: tuple[Path, int]) -> 
     assert os.strerror(errno.EFBIG) in notice.message
     assert path.stat().st_size == limit
     assert log.flush(101.0) is None  # not yet: it is tried again after a while
-    assert log.flush(106.0) is None  # still full: said once
+    assert log.flush(106.0) is None  # still full: reported once
     resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     log.add_record(END)
     well = log.flush(112.0)

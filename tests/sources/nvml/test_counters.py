@@ -24,27 +24,27 @@ def nvml(tmp_path: Path) -> Iterator[FakeNvml]:
     fake.close()
 
 
-def look(nvml: FakeNvml, now_s: float) -> Gpu:
+def read_one(nvml: FakeNvml, now_s: float) -> Gpu:
     (gpu,) = gpus(nvml.read(now_s))
     return gpu
 
 
 def test_power_is_the_mean_and_the_highest_moment(nvml: FakeNvml) -> None:
-    look(nvml, 1.0)
+    read_one(nvml, 1.0)
     nvml.set({"0.field.186": 500_000})
-    assert nvml.read(1.5) == []  # a look between two records
+    assert nvml.read(1.5) == []  # a poll between two records
     nvml.set({"0.field.186": 200_000})
-    gpu = look(nvml, 2.0)
+    gpu = read_one(nvml, 2.0)
     assert (gpu.power_w, gpu.power_instant_w) == (398.0, 500.0)
-    assert look(nvml, 3.0).power_instant_w == 200.0
+    assert read_one(nvml, 3.0).power_instant_w == 200.0
 
 
 def test_counters_become_rates(nvml: FakeNvml) -> None:
-    first = look(nvml, 1.0)
+    first = read_one(nvml, 1.0)
     assert first.pcie_rx_bytes_per_s is None  # one reading of a counter is no rate
     assert first.energy_j == 1000.0
     nvml.set({"0.field.197": 10 * GB + 3000, "0.field.198": 54 * GB, "0.field.138": 1_000_100, "0.field.83": 1_800_000})
-    gpu = look(nvml, 3.0)
+    gpu = read_one(nvml, 3.0)
     assert (gpu.pcie_tx_bytes_per_s, gpu.pcie_rx_bytes_per_s) == (1500.0, 2.0 * GB)
     assert (gpu.nvlink_tx_bytes_per_s, gpu.nvlink_rx_bytes_per_s) == (50 * 1024.0, 0.0)
     assert gpu.energy_j == 1800.0
@@ -52,71 +52,71 @@ def test_counters_become_rates(nvml: FakeNvml) -> None:
 
 def test_a_small_counter_that_overflows_goes_on(nvml: FakeNvml) -> None:
     nvml.set({"0.field.198.type": "uint", "0.field.198": (1 << 32) - 1000})
-    look(nvml, 1.0)
+    read_one(nvml, 1.0)
     nvml.set({"0.field.198": 500})
-    assert look(nvml, 2.0).pcie_rx_bytes_per_s == 1500.0
+    assert read_one(nvml, 2.0).pcie_rx_bytes_per_s == 1500.0
 
 
 def test_a_counter_that_was_reset_gives_no_rate(nvml: FakeNvml) -> None:
-    look(nvml, 1.0)
+    read_one(nvml, 1.0)
     nvml.set({"0.field.198": 7})
-    assert look(nvml, 2.0).pcie_rx_bytes_per_s is None
+    assert read_one(nvml, 2.0).pcie_rx_bytes_per_s is None
     nvml.set({"0.field.198": 1007})
-    assert look(nvml, 3.0).pcie_rx_bytes_per_s == 1000.0
+    assert read_one(nvml, 3.0).pcie_rx_bytes_per_s == 1000.0
 
 
 def test_throttling_is_told_by_the_time_that_was_counted(nvml: FakeNvml) -> None:
-    look(nvml, 1.0)
+    read_one(nvml, 1.0)
     nvml.set({"0.field.74": 5 * GB + 250_000_000, "0.field.270": 3 * GB, "0.event_reasons": "0x4"})
-    gpu = look(nvml, 2.0)
+    gpu = read_one(nvml, 2.0)
     assert gpu.throttled == [Throttle("power cap", 0.25), Throttle("thermal (hardware)", 1.0)]
     assert gpu.throttle == ["power cap"]
-    assert look(nvml, 3.0).throttled == []  # the counters stand still, whatever the moment says
+    assert read_one(nvml, 3.0).throttled == []  # the counters stand still, whatever the causes at the moment
 
 
 def test_throttling_that_is_not_counted_is_told_by_moments(nvml: FakeNvml) -> None:
     nvml.set({f"0.field.{field}": None for field in (74, 76, 269, 270, 271)})
-    look(nvml, 1.0)
-    nvml.set({"0.event_reasons": "0x48"})  # "hardware slowdown" only says that there is one of its causes
+    read_one(nvml, 1.0)
+    nvml.set({"0.event_reasons": "0x48"})  # "hardware slowdown" is only set beside one of its causes
     nvml.read(1.5)
     nvml.set({"0.event_reasons": "0x1"})
-    gpu = look(nvml, 2.0)
+    gpu = read_one(nvml, 2.0)
     assert (gpu.throttle, gpu.throttled) == ([], [Throttle("thermal (hardware)")])
-    assert look(nvml, 3.0).throttled == []
+    assert read_one(nvml, 3.0).throttled == []
 
 
 def test_gpm_needs_two_samples(nvml: FakeNvml) -> None:
-    first = look(nvml, 1.0)
+    first = read_one(nvml, 1.0)
     assert (first.sm_ratio, first.tensor_ratio) == (None, None)
-    gpu = look(nvml, 2.0)
+    gpu = read_one(nvml, 2.0)
     assert (gpu.sm_ratio, gpu.occupancy_ratio, gpu.tensor_ratio, gpu.dram_ratio) == (0.915, 0.4025, 0.12, 0.555)
     nvml.set({"0.gpm.2": 3, "0.gpm.5": None, "0.gpm.10": "nan", "0.gpm.3": 9e9})
-    gpu = look(nvml, 3.0)
+    gpu = read_one(nvml, 3.0)
     assert (gpu.sm_ratio, gpu.occupancy_ratio, gpu.tensor_ratio, gpu.dram_ratio) == (0.03, None, None, None)
 
 
 def test_after_a_sample_that_failed_gpm_begins_anew(nvml: FakeNvml) -> None:
-    look(nvml, 1.0)
+    read_one(nvml, 1.0)
     nvml.set({"0.error.nvmlGpmSampleGet": 999})
-    assert look(nvml, 2.0).sm_ratio is None
+    assert read_one(nvml, 2.0).sm_ratio is None
     nvml.set({"0.error.nvmlGpmSampleGet": None})
-    assert look(nvml, 3.0).sm_ratio is None
-    assert look(nvml, 4.0).sm_ratio == 0.915
+    assert read_one(nvml, 3.0).sm_ratio is None
+    assert read_one(nvml, 4.0).sm_ratio == 0.915
 
 
 def test_links_are_told_by_gpm_where_they_have_no_counters(nvml: FakeNvml) -> None:
     nvml.set({"0.field.197": None, "0.field.198": None})
-    look(nvml, 1.0)
-    gpu = look(nvml, 2.0)
+    read_one(nvml, 1.0)
+    gpu = read_one(nvml, 2.0)
     assert (gpu.pcie_tx_bytes_per_s, gpu.pcie_rx_bytes_per_s) == (100.0 * 2**20, 2000.0 * 2**20)
 
 
 def test_what_is_not_supported_is_not_asked_for_again(nvml: FakeNvml) -> None:
     nvml.set({"0.gpm": 0, "0.xids": None, "0.ecc": None, "0.sm_clock": None})
     nvml.set({key: None for key in modern(0) if key.startswith("0.field")})
-    look(nvml, 1.0)
+    read_one(nvml, 1.0)
     nvml.count_calls()
-    gpu = look(nvml, 4.0)
+    gpu = read_one(nvml, 4.0)
     calls = nvml.count_calls()
     assert calls["nvmlDeviceGetTemperature"] == 1
     unsupported = ("FieldValues", "TotalEccErrors", "ClockInfo", "Samples", "ProcessUtilization")
@@ -127,16 +127,16 @@ def test_what_is_not_supported_is_not_asked_for_again(nvml: FakeNvml) -> None:
 
 def test_a_field_that_fails_now_and_then_comes_back_and_one_that_may_not_be_read_does_not(nvml: FakeNvml) -> None:
     nvml.set({"0.field.186.error": 999, "0.field.82.error": 4})
-    gpu = look(nvml, 1.0)
+    gpu = read_one(nvml, 1.0)
     assert (gpu.power_instant_w, gpu.memory_temperature_c, gpu.power_w) == (None, None, 398.0)
     nvml.set({"0.field.186.error": None, "0.field.82.error": None})
-    gpu = look(nvml, 2.0)
+    gpu = read_one(nvml, 2.0)
     assert (gpu.power_instant_w, gpu.memory_temperature_c) == (402.0, None)
 
 
 def test_a_look_between_records_costs_three_calls(nvml: FakeNvml) -> None:
     nvml.set({"0.samples": "1000:50"})
-    look(nvml, 1.0)
+    read_one(nvml, 1.0)
     nvml.set({"0.samples": "1000:50 2000:70"})
     nvml.count_calls()
     assert nvml.read(1.5) == []
@@ -148,26 +148,26 @@ def test_a_look_between_records_costs_three_calls(nvml: FakeNvml) -> None:
     }
     assert calls["nvmlDeviceGetFieldValues"] == 1
     nvml.set({"0.samples": "2000:70 3000:90"})
-    gpu = look(nvml, 2.0)
+    gpu = read_one(nvml, 2.0)
     assert (gpu.util_samples, gpu.util_ratio) == ([0.7, 0.9], 0.8)
 
 
 def test_memory_temperature_ecc_and_capability(nvml: FakeNvml) -> None:
     nvml.set({"0.ecc": 3})
-    gpu = look(nvml, 1.0)
+    gpu = read_one(nvml, 1.0)
     assert (gpu.memory_temperature_c, gpu.ecc_errors, gpu.compute_capability) == (74.0, 3, 9.0)
-    nvml.set({"0.field.82": 0})  # what boards without that sensor say
-    gpu = look(nvml, 2.0)
+    nvml.set({"0.field.82": 0})  # what boards without that sensor report
+    gpu = read_one(nvml, 2.0)
     assert (gpu.memory_temperature_c, gpu.compute_capability) == (None, None)
 
 
 def test_xids_are_told_once(nvml: FakeNvml) -> None:
-    assert look(nvml, 1.0).xids == []
+    assert read_one(nvml, 1.0).xids == []
     nvml.set({"0.xids": "13 31"})
-    assert look(nvml, 2.0).xids == [13, 31]
+    assert read_one(nvml, 2.0).xids == [13, 31]
     nvml.set({"0.xids": "13 31 79"})
-    assert look(nvml, 3.0).xids == [79]
-    assert look(nvml, 4.0).xids == []
+    assert read_one(nvml, 3.0).xids == [79]
+    assert read_one(nvml, 4.0).xids == []
 
 
 def test_xids_of_two_gpus_are_told_apart(nvml: FakeNvml) -> None:
@@ -180,7 +180,7 @@ def test_xids_of_two_gpus_are_told_apart(nvml: FakeNvml) -> None:
 
 @pytest.mark.parametrize("now_s", [1.5, 2.0])
 def test_a_gpu_that_falls_off_the_bus_says_why(nvml: FakeNvml, now_s: float) -> None:
-    look(nvml, 1.0)
+    read_one(nvml, 1.0)
     nvml.set({"0.xids": "79", "0.error": 15})
     (notice,) = notices(nvml.read(now_s))
     assert notice.message == "GPU 0 (NVIDIA Fake 80GB) is lost: it does not answer any more (Xid 79)"
@@ -188,28 +188,28 @@ def test_a_gpu_that_falls_off_the_bus_says_why(nvml: FakeNvml, now_s: float) -> 
 
 def test_of_many_processes_all_pids_are_told(nvml: FakeNvml) -> None:
     nvml.set({"0.pids": " ".join(f"{pid}:{pid}" for pid in range(1, 41))})
-    gpu = look(nvml, 1.0)
+    gpu = read_one(nvml, 1.0)
     assert gpu.pids == list(range(1, 41))
     assert [process.pid for process in gpu.processes] == list(range(40, 24, -1))
 
 
 def test_processes_with_memory_and_share(nvml: FakeNvml) -> None:
     nvml.set({"0.pids": "7 8:100 9:3000", "0.process_samples": "9:1000:99"})
-    gpu = look(nvml, 1.0)
+    gpu = read_one(nvml, 1.0)
     assert gpu.pids == [7, 8, 9]
     assert gpu.processes == [GpuProcess(9, 3000 << 20), GpuProcess(8, 100 << 20), GpuProcess(7)]  # most memory first
     nvml.set({"0.process_samples": "9:1000:99 9:2000:40 9:3000:60 8:2500:5 7:2600:4000000"})
-    gpu = look(nvml, 3.0)
+    gpu = read_one(nvml, 3.0)
     assert [process.sm_ratio for process in gpu.processes] == [0.5, 0.05, None]  # 4,000,000 % is no measurement
-    assert [process.sm_ratio for process in look(nvml, 5.0).processes] == [None, None, None]  # idle
+    assert [process.sm_ratio for process in read_one(nvml, 5.0).processes] == [None, None, None]  # idle
 
 
 def test_an_old_driver_lacks_functions(tmp_path: Path) -> None:
     nvml = FakeNvml(tmp_path, old_driver=True)
     nvml.set(devices=1, driver="470.256.02", **usual(0))
     nvml.set(gpu0_event_reasons="0x40")
-    look(nvml, 1.0)
-    gpu = look(nvml, 2.0)
+    read_one(nvml, 1.0)
+    gpu = read_one(nvml, 2.0)
     assert gpu.memory_used_bytes == (20480 + 512) << 20  # version 1 counts the driver's own
     assert (gpu.throttle, gpu.throttled) == (["thermal (hardware)"], [Throttle("thermal (hardware)")])
     assert (gpu.sm_ratio, gpu.power_w, gpu.util_ratio) == (None, 310.5, 0.37)
@@ -220,10 +220,10 @@ def test_an_old_driver_lacks_functions(tmp_path: Path) -> None:
 def test_an_hour_of_a_gpu_is_a_few_megabytes_of_log(nvml: FakeNvml) -> None:
     """Two GPUs a process get a record a second, more of them fewer: well below the 10 MB that a rank may write."""
     nvml.set({"0.pids": "11234:19000 11235:900", "0.samples": "1:1", "0.xids": "13", "0.event_reasons": "0x24"})
-    look(nvml, 1.0)
+    read_one(nvml, 1.0)
     busy = {"0.field.74": 5_333_000_000, "0.field.197": 98_765_432_109, "0.field.198": 99_999_999_999}
     samples = " ".join(f"{1000 + i}:{i}" for i in range(60))
     nvml.set({**busy, "0.samples": samples, "0.process_samples": "11234:1000:47"})
-    gpu = look(nvml, 2.0)
+    gpu = read_one(nvml, 2.0)
     assert len(gpu.util_samples) == 10
     assert 2 * 3600 * len(msgspec.json.encode(gpu)) < 6_500_000

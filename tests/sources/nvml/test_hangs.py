@@ -18,11 +18,11 @@ def test_a_call_that_hangs_is_said_and_waited_for(tmp_path: Path) -> None:
     assert nvml.read(3.0) == []  # not worth a word yet
     (notice,) = notices(nvml.read(8.0))
     assert (notice.level, notice.message) == ("warning", "the NVIDIA driver does not answer")
-    assert nvml.read(9.0) == []  # said once
+    assert nvml.read(9.0) == []  # reported once
     nvml.set({"delay.nvmlDeviceGetTemperature": None})
     records = until(lambda: nvml.read(10.0))
     assert [notice.level for notice in notices(records)] == ["ok"]
-    assert [gpu.t for gpu in gpus(records)] == [2.0]  # that is when they were asked for
+    assert [gpu.t for gpu in gpus(records)] == [2.0]  # that is when they were queried
     assert [gpu.t for gpu in until(lambda: gpus(nvml.read(11.0)))] == [11.0]
     nvml.close()
 

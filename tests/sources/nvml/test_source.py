@@ -142,7 +142,7 @@ def test_a_lost_gpu_does_not_stop_the_others(nvml: FakeNvml) -> None:
     assert notice.level == "warning"
     assert notice.message == "GPU 1 (NVIDIA Fake 80GB) is lost: it does not answer any more"
     assert notice.hint and "Xid" in notice.hint
-    assert not notices(nvml.read(3.0))  # said once
+    assert not notices(nvml.read(3.0))  # reported once
     nvml.set(gpu1_error=None)
     assert [gpu.index for gpu in gpus(nvml.read(4.0))] == [0]  # left alone for a while
     records = nvml.read(8.0)

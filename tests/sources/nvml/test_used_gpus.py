@@ -66,14 +66,14 @@ def test_a_gpu_whose_process_is_of_the_run_is_used(nvml: FakeNvml) -> None:
 
 def test_a_gpu_of_which_an_instance_is_used_is_used(nvml: FakeNvml) -> None:
     nvml.set({"3.mig": 1, "3.mig.0.uuid": "MIG-77", "3.mig.0.memory_total_mib": 9, "3.mig.0.memory_used_mib": 1})
-    told = "GPU-77"  # torch does not say that it is an instance
-    seen = [[gpu.uuid for gpu in gpus(nvml.read(float(t), gpu_uuids=[told]))] for t in range(2)]
+    reported = "GPU-77"  # torch does not report that it is an instance
+    seen = [[gpu.uuid for gpu in gpus(nvml.read(float(t), gpu_uuids=[reported]))] for t in range(2)]
     assert seen == [[*(uuid(index) for index in range(4)), "MIG-77"], [uuid(3), "MIG-77"]]
 
 
 def test_a_process_with_many_gpus_gets_longer_windows(nvml: FakeNvml) -> None:
-    told = [uuid(index) for index in range(4)]
-    assert [len(gpus(nvml.read(float(t), gpu_uuids=told))) for t in range(5)] == [4, 0, 4, 0, 4]
+    reported = [uuid(index) for index in range(4)]
+    assert [len(gpus(nvml.read(float(t), gpu_uuids=reported))) for t in range(5)] == [4, 0, 4, 0, 4]
 
 
 def test_without_a_gpu_in_use_all_are_read(nvml: FakeNvml) -> None:
