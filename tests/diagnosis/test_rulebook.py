@@ -49,3 +49,7 @@ def test_every_threshold_says_what_it_limits_and_where_it_comes_from(rule):
             r"https://|our choice|measured in (tests/scenarios|bench)|as for |in any case", threshold.source
         )
         assert "proposal" not in threshold.source
+
+
+def test_every_kind_of_evidence_is_needed_by_a_rule():
+    assert {need for rule in RULES for need in rule.needs} == set(NEEDS)

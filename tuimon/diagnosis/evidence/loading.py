@@ -8,11 +8,22 @@ from typing import NamedTuple
 
 from tuimon.diagnosis.evidence.lines import HotFunction, hottest_function, merged_lines
 from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, ThreadSamples, thread_samples
+from tuimon.diagnosis.threshold import Threshold
 from tuimon.session.rows import HotLine, LoaderRow
 from tuimon.session.samples.process_samples import ProcessSamples
 from tuimon.session.session import Session
 from tuimon.torch_code import COLLATE_HOOK
 
+QUEUE_SHARE = Threshold(
+    0.5,
+    "share of the data phase spent waiting for a lock or queue, from which another thread prepares the data",
+    "measured in tests/scenarios: 1.0 in prefetch_thread, 0.0 in loops with a DataLoader",
+)
+RAN_RATIO = Threshold(
+    0.5,
+    "share of their busy time that workers run or wait for a core, below which they wait for something else",
+    "measured in tests/scenarios: 0.02 in remote_images, 1.0 and more in slow_augmentation and padding_in_worker",
+)
 #: What a training thread does in the data phase while it only waits for its data.
 _WAITS = ("data", "idle", "io", "lock")
 
@@ -33,7 +44,9 @@ class Workers(NamedTuple):
     @property
     def waiting(self) -> bool:
         """Whether they are busy without computing: they wait for a disk, the network, a lock."""
-        return self.ran_ratio is not None and self.busy_ratio is not None and self.ran_ratio < 0.5 * self.busy_ratio
+        return (
+            self.ran_ratio is not None and self.busy_ratio is not None and self.ran_ratio < RAN_RATIO * self.busy_ratio
+        )
 
 
 def training_loader(loaders: Sequence[LoaderRow]) -> LoaderRow | None:
@@ -114,7 +127,7 @@ def producer(data: ThreadSamples, others: Sequence[ThreadSamples]) -> HotFunctio
     ``data``: the training thread's samples in the data phase; ``others``: the samples of each other thread.
     """
     doing = data.activities
-    if data.total < MIN_SAMPLES or doing["lock"] < 0.5 * data.total:
+    if data.total < MIN_SAMPLES or doing["lock"] < QUEUE_SHARE * data.total:
         return None
     places: Counter[HotFunction] = Counter()
     for samples in others:

@@ -28,6 +28,11 @@ HANG_RATIO = Threshold(
     "times the longest step so far that a step must be open to count as a hang",
     "our choice: it excuses loops that were this slow before; a hang is reported that much later",
 )
+STILL_S = Threshold(
+    30.0,
+    "seconds of one and the same stack from which the training thread stands still",
+    "our choice: half of HANG_S, as sampling may have begun later than the hang",
+)
 IDLE_CPU = Threshold(
     0.05,
     "CPU of the trainer and of each worker up to which nothing moves",
@@ -70,7 +75,7 @@ def hang(evidence: Evidence) -> Finding | None:
         return None
     if max((threads.cpu_ratio, *still.worker_cpu_ratios)) > IDLE_CPU:
         return None
-    if still.same_stack_s is not None and still.same_stack_s < 0.5 * HANG_S:
+    if still.same_stack_s is not None and still.same_stack_s < STILL_S:
         return None
     place = still.place
     return Finding(
@@ -106,7 +111,7 @@ RULES = (
             " does not answer. It abstains without markers or thread figures, and once the run has ended."
         ),
         needs=(BOUNDARIES,),
-        thresholds=(HANG_S, HANG_RATIO, IDLE_CPU),
+        thresholds=(HANG_S, HANG_RATIO, STILL_S, IDLE_CPU),
         contradicts_order=True,
     ),
     Rule(

@@ -7,6 +7,7 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu_steps import (
     BUSY_IDLE,
     IDLE_STREAM_RATIO,
+    LEAST_IDLE,
     MIN_STEPS,
     SMALL_LEAD_US,
     SOME_WAITS,
@@ -162,8 +163,8 @@ def _used(evidence: Evidence) -> str:
 
 
 def _speedup_without(share: float) -> float | None:
-    """None for a share within the error of the bounds, and for one that leaves next to nothing."""
-    return speedup(1.0 - share) if 0.01 <= share < 0.99 else None
+    """None for a share within the error of its bound, and for one that leaves next to nothing."""
+    return speedup(1.0 - share) if LEAST_IDLE <= share < 1.0 - LEAST_IDLE else None
 
 
 _IDLE_BOUNDS = (BUSY_IDLE, MIN_STEPS, SMALL_LEAD_US, IDLE_STREAM_RATIO, SOME_WAITS, UTILISATION_ERROR)
@@ -180,7 +181,7 @@ RULES = (
             " leaves, at most all of it."
         ),
         needs=(GPU_TIMES,),
-        thresholds=(LAUNCH_SHARE, LAUNCH_CRITICAL, SAME_LENGTH, *_IDLE_BOUNDS),
+        thresholds=(LAUNCH_SHARE, LAUNCH_CRITICAL, SAME_LENGTH, LEAST_IDLE, *_IDLE_BOUNDS),
         contradicts_order=True,
     ),
     Rule(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.gpu_steps import BUSY_IDLE, GpuSteps
+from tuimon.diagnosis.evidence.gpu_steps import BUSY_IDLE, LEAST_IDLE, GpuSteps
 from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.finding import Finding, Severity
 from tuimon.diagnosis.needs import GPU_TIMES, GPU_WAITS
@@ -43,7 +43,7 @@ SPINNING_CPU = Threshold(
 BACKWARD_SHARE = Threshold(
     0.30,
     "share of the step in backward, from which a busy thread there needs an explanation",
-    "our choice: backward takes about two thirds of a usual step, so this leaves out only unusual ones",
+    "our choice: backward is usually the longest phase; in a shorter one its thread is not what draws the eye",
 )
 
 _SCALER_CALL = re.compile(r"\bscaler\w*\.(?:step|unscale_|update)\(")
@@ -84,7 +84,7 @@ def sync_point(evidence: Evidence) -> Finding | None:
             "gpu_idle_at_most": gpu.idle_at_most,
             "speedup_at_most": speedup(1.0 - at_most),
         },
-        estimated_speedup=speedup(1.0 - at_least) if at_least >= 0.01 else None,
+        estimated_speedup=speedup(1.0 - at_least) if at_least >= LEAST_IDLE else None,
     )
 
 
@@ -170,7 +170,7 @@ RULES = (
             " and on the idle time of the GPU in the step; no more than the smaller of both can be gained."
         ),
         needs=(GPU_TIMES, GPU_WAITS),
-        thresholds=(SYNC_SHARE, SYNC_CRITICAL, SYNC_CERTAIN, BENIGN_WAIT, BUSY_IDLE),
+        thresholds=(SYNC_SHARE, SYNC_CRITICAL, SYNC_CERTAIN, BENIGN_WAIT, BUSY_IDLE, LEAST_IDLE),
         contradicts_order=True,
     ),
     Rule(

@@ -28,7 +28,7 @@ SIDE_WORK_CRITICAL = Threshold(
 EVALUATION_SHARE = Threshold(
     0.35,
     "share of wall time in evaluation, from which it is a warning",
-    "our choice: a fifth is common in published recipes, a third and more costs as much as half of the training",
+    "our choice: a third and more costs as much as half of the training; less is a usual price",
 )
 EVALUATION_CRITICAL = Threshold(
     0.60, "share of wall time in evaluation, from which it is critical", "our choice: more than training itself takes"
@@ -37,6 +37,9 @@ UNMARKED_EVALUATION_SHARE = Threshold(
     0.20,
     "share of the step in side work that runs the model, below which it may be evaluation that no fetch separates",
     "our choice: a fifth of the time in evaluation is common; a lower bound would call it side work",
+)
+MODEL_SHARE = Threshold(
+    0.5, "share of the side work's samples that run the model, from which it is evaluation", "our choice: most of it"
 )
 OPTIMIZER_SHARE = Threshold(
     0.30,
@@ -65,7 +68,7 @@ def side_work(evidence: Evidence) -> Finding | None:
         return None
     if other.error is not None and other.share - other.error < SIDE_WORK_SHARE / 2:
         return None
-    if other.estimated and share < UNMARKED_EVALUATION_SHARE and model_share(evidence.stacks.main) >= 0.5:
+    if other.estimated and share < UNMARKED_EVALUATION_SHARE and model_share(evidence.stacks.main) >= MODEL_SHARE:
         return None
     hot = side_function(evidence.stacks.main)
     after = 1.0 - (share if on_gpu is None else on_gpu.at_least) * (hot.share if hot else 1.0)
@@ -196,6 +199,7 @@ RULES = (
             EVALUATION_SHARE,
             EVALUATION_CRITICAL,
             UNMARKED_EVALUATION_SHARE,
+            MODEL_SHARE,
             SETTLED_S,
             GPU_CLOCK_WAIT_S,
         ),

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu_steps import IdleBounds
 from tuimon.diagnosis.evidence.lines import HotFunction
-from tuimon.diagnosis.evidence.loading import Workers, own_collate_share, producer
+from tuimon.diagnosis.evidence.loading import QUEUE_SHARE, RAN_RATIO, Workers, own_collate_share, producer
 from tuimon.diagnosis.evidence.steps import SETTLED_S, is_settled, mean_step_ms
 from tuimon.diagnosis.finding import Finding, Severity
 from tuimon.diagnosis.needs import SAMPLES, STEPS
@@ -187,6 +187,8 @@ RULES = (
             DISK_SHARE,
             START_SHARE,
             START_EPOCHS,
+            QUEUE_SHARE,
+            RAN_RATIO,
             SETTLED_S,
         ),
         causes=(
