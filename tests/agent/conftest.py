@@ -91,3 +91,10 @@ def monitored(monkeypatch, shared_memory):
     yield read
     reader.close()
     runtime.stop()
+
+
+@pytest.fixture
+def weight():
+    """A parameter to train."""
+    torch = pytest.importorskip("torch")
+    return torch.nn.Parameter(torch.ones(3))

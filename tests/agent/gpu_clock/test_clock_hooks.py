@@ -26,11 +26,6 @@ pytestmark = pytest.mark.torch
 
 
 @pytest.fixture
-def weight():
-    return torch.nn.Parameter(torch.ones(3))
-
-
-@pytest.fixture
 def timed(hooked, recorded, monkeypatch):
     """The hooks with a clock on a fake GPU, every turn timed; gives what they emit."""
     monkeypatch.setattr(budget.Budget, "is_paid", True)
