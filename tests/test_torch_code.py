@@ -193,6 +193,12 @@ def test_the_innermost_package_of_a_stack() -> None:
     assert torch_code.innermost_package(["train.py", "threading.py"]) == 1
 
 
+def test_only_torch_our_hooks_and_imports_may_be_boundaries() -> None:
+    files = (f"{TORCHES[0]}/optim/adam.py", f"{HOOKS[0]}/hooks.py", "<frozen importlib._bootstrap>")
+    assert all(torch_code.may_be_boundary(file) for file in files)
+    assert not any(torch_code.may_be_boundary(file) for file in ("/home/u/train.py", "/v/site-packages/PIL/x.py", ""))
+
+
 def test_imports_and_packages() -> None:
     assert torch_code.is_import_system("<frozen importlib._bootstrap_external>")
     assert not torch_code.is_import_system("/usr/lib/python3.11/importlib/metadata/__init__.py")

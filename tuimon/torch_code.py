@@ -13,8 +13,6 @@ from collections.abc import Sequence
 
 # ---- whose code it is
 
-#: Our hooks; logs written before 0.2 name their folder ``target``.
-_AGENT_FOLDERS = ("tuimon/agent/", "tuimon/target/")
 #: Our hooks around the loading of one batch, in a DataLoader worker or in the trainer itself, and around its collating.
 LOAD_HOOK = "tuimon_load"
 COLLATE_HOOK = "tuimon_collate"
@@ -32,8 +30,11 @@ _TYPED_IN = ("<ipython-input-", "<stdin>")
 
 
 def is_agent_file(file: str) -> bool:
-    """Whether a file is one of our hooks in the training: ``/…/site-packages/tuimon/agent/hooks.py``."""
-    return any(folder in file for folder in _AGENT_FOLDERS)
+    """Whether a file is one of our hooks in the training: ``/…/site-packages/tuimon/agent/hooks.py``.
+
+    Logs written before 0.2 name their folder ``target``.
+    """
+    return "tuimon/agent/" in file or "tuimon/target/" in file
 
 
 def is_user_file(file: str) -> bool:
@@ -72,6 +73,11 @@ _BACKWARD_FUNCTIONS = frozenset({"backward", "grad", "_engine_run_backward"})
 _STEP_FUNCTIONS = frozenset({"step", "wrapper"})
 #: In ``torch/optim/``, with a ``step`` of their own that updates no parameter.
 _SCHEDULER_FILES = ("lr_scheduler.py", "swa_utils.py")
+
+
+def may_be_boundary(file: str) -> bool:
+    """Whether a file can hold one of these boundaries, or an import, at all: false for ``/home/me/train.py``."""
+    return "torch/" in file or is_agent_file(file) or is_import_system(file)
 
 
 def is_fetch(file: str, function: str) -> bool:

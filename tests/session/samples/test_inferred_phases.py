@@ -38,6 +38,8 @@ PLACES = {
     "backward()": (f"{TORCH}/autograd/__init__.py", 7, "backward"),
     "wrapper": (f"{TORCH}/optim/optimizer.py", 8, "wrapper"),
     "item": ("data.py", 9, "__getitem__", "x = read(i)", True),
+    "import": ("<frozen importlib._bootstrap>", 10, "_find_and_load"),
+    "<module>": (f"{TORCH}/optim/adadelta.py", 11, "<module>"),
 }
 NUMBERS = {name: number for number, name in enumerate(PLACES)}
 TRAINING = {
@@ -116,7 +118,8 @@ def test_what_was_before_the_first_backward_is_of_no_step():
     session = Session()
     loading = ([NUMBERS["plot"], NUMBERS["item"]], 500)
     training = [([NUMBERS[name] for name in stack.split(", ")], n) for stack, n in TRAINING.items()]
-    for record in (header(), process(markers=False), frames(*PLACES.values()), stacks(1, loading)):
+    importing = ([NUMBERS[name] for name in ("plot", "import", "<module>", "wrapper")], 50)  # a decorator of that name
+    for record in (header(), process(markers=False), frames(*PLACES.values()), stacks(1, loading, importing)):
         session.add(record)
     assert session.phases(100) is None
     session.add(stacks(2, *training))

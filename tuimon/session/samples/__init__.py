@@ -1,1 +1,1 @@
-"""What stack samples say: phase, activity, lines, call tree."""
+"""What stack samples show: phase, activity, lines, call tree."""

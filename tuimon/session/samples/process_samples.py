@@ -66,8 +66,8 @@ class ProcessSamples:
             self._classified_t = None
 
     def _shows_training(self, record: Stacks) -> bool:
-        kinds = {self._frames.kind(n) for stack in record.stacks if stack.tid == self.pid for n in stack.frames}
-        return not kinds.isdisjoint(("backward", "optimizer"))
+        own = (stack.frames for stack in record.stacks if stack.tid == self.pid)
+        return any(self._boundary_phase(stack) in ("backward", "optimizer") for stack in own)
 
     # ---- the main thread
 

@@ -13,6 +13,7 @@ from tuimon.torch_code import (
     is_module_run,
     is_optimizer_import,
     is_optimizer_step,
+    may_be_boundary,
 )
 
 #: ``rest``: in none of the marked boundaries and in no module; the loop's own lines decide (see ``loop_lines``).
@@ -29,9 +30,12 @@ _BOUNDARIES: tuple[tuple[FrameKind, Callable[[str, str], bool]], ...] = (
 
 def frame_kind(frame: Frame) -> FrameKind:
     """Which boundary of the training loop a frame of torch or of our hooks is; ``import`` for the import system."""
-    if is_import_system(frame.file) or is_optimizer_import(frame.file, frame.function):
+    file, function = frame.file, frame.function
+    if not may_be_boundary(file):
+        return "none"
+    if is_import_system(file) or is_optimizer_import(file, function):
         return "import"
-    return next((kind for kind, holds in _BOUNDARIES if holds(frame.file, frame.function)), "none")
+    return next((kind for kind, holds in _BOUNDARIES if holds(file, function)), "none")
 
 
 def stack_phase(kinds: Sequence[FrameKind]) -> StackPhase:
@@ -41,7 +45,10 @@ def stack_phase(kinds: Sequence[FrameKind]) -> StackPhase:
     module run by a closure inside an optimizer's step is forward. What an import runs is none of them.
     """
     module = False
-    for kind, caller in zip(reversed(kinds), (*reversed(kinds[:-1]), "none"), strict=False):
+    for depth in range(len(kinds) - 1, -1, -1):
+        kind = kinds[depth]
+        if kind == "none":
+            continue
         if kind == "module":
             module = True
         elif kind == "import":
@@ -50,6 +57,6 @@ def stack_phase(kinds: Sequence[FrameKind]) -> StackPhase:
             return "data"
         elif kind == "backward":
             return "backward"
-        elif kind == "optimizer" and caller != "import":
+        elif kind == "optimizer" and (not depth or kinds[depth - 1] != "import"):
             return "forward" if module else "optimizer"
     return "forward" if module else "rest"
