@@ -37,6 +37,15 @@ What is my training waiting for, which line of code causes it, and what would fi
 
 def run_command_line(argv: Sequence[str]) -> int:
     """Run one command; returns tuimon's exit code."""
+    code = _run(argv)
+    try:
+        sys.stderr.flush()
+    except (OSError, ValueError, AttributeError):
+        _silence(sys.stderr)  # Python would make the exit code 120 when it cannot flush at exit
+    return code
+
+
+def _run(argv: Sequence[str]) -> int:
     try:
         return _dispatch(argv)
     except TuimonError as error:
