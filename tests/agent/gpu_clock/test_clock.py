@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.agent.gpu_clock.fake_gpu import SECOND, TURN, FakeGpu, FakeLoop, FakeStream
-from tuimon.agent.gpu_clock import clock, turns
+from tuimon.agent.gpu_clock import clock, steps
 from tuimon.agent.gpu_clock.clock import BURST_STEPS
 from tuimon.agent.ring.layout import (
     BACKWARD_BEGIN,
@@ -225,7 +225,7 @@ def test_reentrant_backwards_on_the_engines_thread_are_nested(loop, unlimited):
 
 def test_a_loop_that_goes_on_in_another_thread_is_found(loop, unlimited):
     loop.turns(3)
-    loop.gpu.now_ns += turns.STALE_NS
+    loop.gpu.now_ns += steps.STALE_NS
     assert sum(elsewhere(loop.turns, 4))
     assert loop.turns(2) == [0, 0]
 
@@ -235,7 +235,7 @@ def test_a_backward_that_never_ended_is_forgotten(loop, unlimited):
     loop.turns(3, without_fetch)
     loop.boundary(BACKWARD_BEGIN)  # and the user interrupts, before its end is marked
     loop.turns(3, without_fetch)
-    loop.gpu.now_ns += turns.STALE_NS
+    loop.gpu.now_ns += steps.STALE_NS
     assert loop.turns(4, without_fetch)[-1] == len(without_fetch)
 
 

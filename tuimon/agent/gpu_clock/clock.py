@@ -25,7 +25,7 @@ from typing import Any, Callable, List, Optional
 from ..ring.layout import MEMORY_ALLOCATED, MEMORY_OOMS, MEMORY_RESERVED, MEMORY_RETRIES, TORCH_MEMORY
 from .budget import Budget
 from .events import Emit, EventChain
-from .turns import NESTED, TURN_BEGINS, Turns
+from .steps import NESTED, STEP_BEGINS, StepFollower
 
 #: How many steps in a row are timed: a loop whose steps alternate is seen whole.
 BURST_STEPS = 8
@@ -65,7 +65,7 @@ class GpuClock:
         self._device = device
         self._emit = emit
         self._now_ns = now_ns
-        self._turns = Turns(now_ns)
+        self._steps = StepFollower(now_ns)
         self._budget = Budget(now_ns())
         self._events = EventChain(device, emit, now_ns)
         self._stream: Any = None  # of this burst
@@ -82,8 +82,8 @@ class GpuClock:
         if not self.on:
             return 0
         try:
-            boundary = self._turns.boundary(kind, key) if self._left else self._turns.untimed(kind, key)
-            if boundary == NESTED or not (self._begin_step() if boundary == TURN_BEGINS else self._left):
+            place = self._steps.place(kind, key) if self._left else self._steps.place_untimed(kind, key)
+            if place == NESTED or not (self._begin_step() if place == STEP_BEGINS else self._left):
                 return 0
             number = self._events.next_number()
             if not number:  # all events are pending: no record will follow
@@ -174,9 +174,9 @@ class GpuClock:
         """Pause until all is paid, or memory is due; the step after the pause is not followed whole."""
         budget = self._budget
         steps = min(budget.steps_owed(), (self._memory_due_ns - now_ns) // max(1, budget.step_ns)) - 1
-        if self._pause is not None and steps >= SHORTEST_PAUSE_STEPS and self._turns.backwards:
+        if self._pause is not None and steps >= SHORTEST_PAUSE_STEPS and self._steps.backwards:
             self._paused_steps = steps
-            self._pause(steps * self._turns.backwards)
+            self._pause(steps * self._steps.backwards)
 
     def _poll(self, now_ns: int) -> None:
         """Report events that are done, and memory once a second; no other thread touches the device."""

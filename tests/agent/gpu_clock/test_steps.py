@@ -1,11 +1,11 @@
-"""Turns of a loop: where they begin, whether or not they are timed."""
+"""Steps of a loop: where they begin, whether or not they are timed."""
 
 import random
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tuimon.agent.gpu_clock.turns import IN_TURN, NESTED, TURN_BEGINS, Turns
+from tuimon.agent.gpu_clock.steps import IN_STEP, NESTED, STEP_BEGINS, StepFollower
 from tuimon.agent.ring.layout import BACKWARD_BEGIN, BACKWARD_END, FETCH_END, OPTIMIZER_BEGIN, OPTIMIZER_END
 
 BACKWARD = ((BACKWARD_BEGIN, 0), (BACKWARD_END, 0))
@@ -17,7 +17,7 @@ def step(key=1, *inside):
     return ((OPTIMIZER_BEGIN, key), *inside, (OPTIMIZER_END, key))
 
 
-#: name -> the boundaries of one turn, and which of them begins it
+#: name -> the boundaries of one step, and which of them begins it
 LOOPS = {
     "a DataLoader": ((*FETCH, *BACKWARD, *step()), 0),
     "no DataLoader": ((*BACKWARD, *step()), 0),
@@ -36,44 +36,44 @@ LOOPS = {
 
 
 @pytest.fixture
-def turns():
-    return Turns(lambda: 0)
+def follower():
+    return StepFollower(lambda: 0)
 
 
-def told(turns, boundaries, count, timed):
-    """What ``turns`` says of each boundary of so many turns; ``timed(n)``: whether the n-th is timed."""
+def places(follower, boundaries, count, timed):
+    """The place of each boundary in so many steps; ``timed(n)``: whether the n-th is timed."""
     now, begun, out = False, 0, []
     for _ in range(count):
-        said = []
+        found = []
         for kind, key in boundaries:
-            said.append(turns.boundary(kind, key) if now else turns.untimed(kind, key))
-            if said[-1] == TURN_BEGINS:
+            found.append(follower.place(kind, key) if now else follower.place_untimed(kind, key))
+            if found[-1] == STEP_BEGINS:
                 now = timed(begun)
                 begun += 1
-        out.append(said)
+        out.append(found)
     return out
 
 
 @pytest.mark.parametrize("name", LOOPS)
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
-def test_where_turns_begin(turns, name, share):
-    """Timed, untimed, or now and then: each turn begins at the same boundary."""
+def test_where_steps_begin(follower, name, share):
+    """Timed, untimed, or now and then: each step begins at the same boundary."""
     boundaries, first = LOOPS[name]
     chance = random.Random(3)
     begins = [
-        [place for place, what in enumerate(said) if what == TURN_BEGINS]
-        for said in told(turns, boundaries, 60, lambda _: chance.random() < share)
+        [place for place, what in enumerate(found) if what == STEP_BEGINS]
+        for found in places(follower, boundaries, 60, lambda _: chance.random() < share)
     ]
     assert begins[3:] == [[first]] * 57  # by then it is known whether there are optimizers
 
 
 @pytest.mark.parametrize("name", LOOPS)
-def test_begins_and_ends_that_count_come_in_pairs(turns, name):
-    """However the turns before were taken."""
+def test_begins_and_ends_that_count_come_in_pairs(follower, name):
+    """However the steps before were placed."""
     boundaries, first = LOOPS[name]
-    said = told(turns, boundaries, 12, lambda number: number >= 6)
+    found = places(follower, boundaries, 12, lambda number: number >= 6)
     kinds = [kind for kind, _ in boundaries]
-    counted = [kind for kind, what in zip(kinds, said[-1], strict=True) if what != NESTED]
+    counted = [kind for kind, what in zip(kinds, found[-1], strict=True) if what != NESTED]
     assert kinds[first] in counted
     for begin in (BACKWARD_BEGIN, OPTIMIZER_BEGIN):
         depth = 0
@@ -83,43 +83,43 @@ def test_begins_and_ends_that_count_come_in_pairs(turns, name):
         assert depth == 0
 
 
-def test_an_untimed_turns_other_boundaries_count_for_nothing(turns):
+def test_an_untimed_steps_other_boundaries_count_for_nothing(follower):
     boundaries, _ = LOOPS["a DataLoader"]
-    told = [[turns.untimed(kind, key) for kind, key in boundaries] for _ in range(4)]
-    assert told[1:] == [[TURN_BEGINS, NESTED, NESTED, NESTED, NESTED]] * 3
+    found = [[follower.place_untimed(kind, key) for kind, key in boundaries] for _ in range(4)]
+    assert found[1:] == [[STEP_BEGINS, NESTED, NESTED, NESTED, NESTED]] * 3
 
 
-def test_boundaries_of_other_threads(turns):
+def test_boundaries_of_other_threads(follower):
     boundaries, _ = LOOPS["a DataLoader"]
     for _ in range(2):
         for kind, key in boundaries:
-            turns.boundary(kind, key)
+            follower.place(kind, key)
     with ThreadPoolExecutor(1) as other:
-        for ask in (lambda b: turns.boundary(*b), lambda b: turns.untimed(*b)):
+        for ask in (lambda b: follower.place(*b), lambda b: follower.place_untimed(*b)):
             assert {other.submit(ask, b).result() for b in boundaries} == {NESTED}
-    assert turns.untimed(FETCH_END, 0) == TURN_BEGINS
+    assert follower.place_untimed(FETCH_END, 0) == STEP_BEGINS
     with ThreadPoolExecutor(1) as other:
-        other.submit(turns.untimed, OPTIMIZER_END, 1).result()
-    assert turns.untimed(FETCH_END, 0) == NESTED
-    assert turns.boundary(FETCH_END, 0) == IN_TURN
+        other.submit(follower.place_untimed, OPTIMIZER_END, 1).result()
+    assert follower.place_untimed(FETCH_END, 0) == NESTED
+    assert follower.place(FETCH_END, 0) == IN_STEP
 
 
 @pytest.mark.parametrize("fetch", [True, False])
-def test_an_optimizer_that_raised_in_an_untimed_turn_is_forgotten(turns, fetch):
+def test_an_optimizer_that_raised_in_an_untimed_step_is_forgotten(follower, fetch):
     boundaries, _ = LOOPS["a DataLoader" if fetch else "no DataLoader"]
     for _ in range(2):
         for kind, key in boundaries:
-            turns.untimed(kind, key)
-    turns.untimed(OPTIMIZER_BEGIN, 7)
-    assert turns.untimed(*boundaries[0]) == TURN_BEGINS
-    assert [turns.boundary(*b) for b in boundaries[1:]] == [IN_TURN] * (len(boundaries) - 1)
+            follower.place_untimed(kind, key)
+    follower.place_untimed(OPTIMIZER_BEGIN, 7)
+    assert follower.place_untimed(*boundaries[0]) == STEP_BEGINS
+    assert [follower.place(*b) for b in boundaries[1:]] == [IN_STEP] * (len(boundaries) - 1)
 
 
-def test_a_turn_that_begins_within_a_step_knows_of_it(turns):
+def test_a_step_that_begins_within_an_update_knows_of_it(follower):
     boundaries, _ = LOOPS["a closure"]
     for _ in range(3):
         for kind, key in boundaries:
-            turns.untimed(kind, key)
-    assert turns.untimed(*boundaries[0]) == NESTED
-    assert turns.untimed(*boundaries[1]) == TURN_BEGINS
-    assert [turns.boundary(*b) for b in boundaries[2:]] == [IN_TURN] * (len(boundaries) - 2)
+            follower.place_untimed(kind, key)
+    assert follower.place_untimed(*boundaries[0]) == NESTED
+    assert follower.place_untimed(*boundaries[1]) == STEP_BEGINS
+    assert [follower.place(*b) for b in boundaries[2:]] == [IN_STEP] * (len(boundaries) - 2)
