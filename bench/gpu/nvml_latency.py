@@ -10,8 +10,8 @@ from bench.overhead import Say
 from bench.table import Row, Spread
 from tuimon.sources.nvml import fields
 from tuimon.sources.nvml import library as nvml
+from tuimon.sources.nvml.compute_processes import pid_trust
 from tuimon.sources.nvml.device import Device
-from tuimon.sources.nvml.processes import pid_trust
 
 _GPM_APART_S = 0.12
 

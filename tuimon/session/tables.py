@@ -26,7 +26,7 @@ from tuimon.session.devices import DeviceTable
 from tuimon.session.gpu_time import GpuTimeTable
 from tuimon.session.loaders import LoaderTable
 from tuimon.session.machine import MachineTable
-from tuimon.session.processes import ProcessTable
+from tuimon.session.run_processes import RunProcesses
 from tuimon.session.samples.frame_table import FrameTable
 from tuimon.session.samples.process_samples import ProcessSamples
 from tuimon.session.sampling import GilTable, SamplerTable
@@ -50,7 +50,7 @@ class Tables:
         self._process_samples: dict[int, ProcessSamples] = {}
         self._sampler = SamplerTable()
         self._gil = GilTable()
-        self._processes = ProcessTable()
+        self._processes = RunProcesses()
         self._threads = ThreadTable(self._processes)
         self._devices = DeviceTable()
         self._gpu_time = GpuTimeTable()

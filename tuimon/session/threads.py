@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Mapping
 
 from tuimon.records import Process, ThreadCpu, Threads
-from tuimon.session.processes import LAST_MOMENT_S, ProcessTable
 from tuimon.session.rows import ThreadRow
+from tuimon.session.run_processes import LAST_MOMENT_S, RunProcesses
 from tuimon.session.samples.process_samples import ProcessSamples
 from tuimon.session.sampling import GilTable
 
@@ -38,7 +38,7 @@ _POOL_SPREAD = 1.5
 class ThreadTable:
     """Folds Threads records."""
 
-    def __init__(self, processes: ProcessTable) -> None:
+    def __init__(self, processes: RunProcesses) -> None:
         self.cpu_count: int | None = None  # of the machine, once the header is known
         self._processes = processes
         self._latest: dict[int, Threads] = {}

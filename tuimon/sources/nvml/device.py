@@ -8,10 +8,10 @@ from typing import Any
 
 from tuimon.records import Gpu
 from tuimon.sources.nvml import fields, gpm
+from tuimon.sources.nvml.compute_processes import ComputeProcesses, PidTrust
 from tuimon.sources.nvml.fields import Fields
 from tuimon.sources.nvml.gpm import Gpm
 from tuimon.sources.nvml.library import NOT_SUPPORTED, Handle, NvmlError
-from tuimon.sources.nvml.processes import PidTrust, Processes
 from tuimon.sources.nvml.throttle import Throttling
 from tuimon.sources.nvml.utilisation import Utilisation
 from tuimon.sources.nvml.xids import Xids
@@ -56,7 +56,7 @@ class Device:
         self._gpm = Gpm(handle)
         self._xids = Xids(handle)
         self._new_xids: list[int] = []  # not in any record yet
-        self._processes = None if trust is None else Processes(handle, trust)
+        self._processes = None if trust is None else ComputeProcesses(handle, trust)
         self._slow = SlowSchedule()
         self._facts_s = float("-inf")
         self._power_limit_mw: int | None = None

@@ -6,10 +6,10 @@ import contextlib
 from typing import NamedTuple
 
 from tuimon.sources.notices import Problem
-from tuimon.sources.nvml import errors, mig
 from tuimon.sources.nvml import library as nvml
+from tuimon.sources.nvml import mig, problems
+from tuimon.sources.nvml.compute_processes import pid_trust
 from tuimon.sources.nvml.library import Library, NvmlError
-from tuimon.sources.nvml.processes import pid_trust
 from tuimon.sources.timeouts import CallWithTimeout
 from tuimon.text import plain
 
@@ -29,18 +29,19 @@ class Inventory(NamedTuple):
 
 def inventory() -> Inventory | Problem:
     """Query the driver; a Problem where there is none, or where it does not answer."""
-    return CallWithTimeout[Inventory | Problem]("tuimon-nvml").call(_query_inventory, _CALL_TIMEOUT_S) or errors.hangs()
+    calls: CallWithTimeout[Inventory | Problem] = CallWithTimeout("tuimon-nvml")
+    return calls.call(_query_inventory, _CALL_TIMEOUT_S) or problems.hangs()
 
 
 def _query_inventory() -> Inventory | Problem:
     try:
         library = nvml.Library()
     except NvmlError as error:
-        return errors.explain(error)
+        return problems.explain(error)
     try:
         return _count(library)
     except NvmlError as error:
-        return errors.explain(error)
+        return problems.explain(error)
     finally:
         with contextlib.suppress(NvmlError):
             library.close()
@@ -50,7 +51,7 @@ def _count(library: Library) -> Inventory | Problem:
     driver = plain(str(library.call(library.api.nvmlSystemGetDriverVersion)))
     handles = [library.handle(index) for index in range(library.device_count())]
     if not handles:
-        return errors.no_devices()
+        return problems.no_devices()
     support = [handle.query("nvmlGpmQueryDeviceSupport") for handle in handles]
     return Inventory(
         driver=driver,

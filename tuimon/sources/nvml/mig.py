@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 from tuimon.records import Gpu
 from tuimon.sources.nvml import gpm
+from tuimon.sources.nvml.compute_processes import ComputeProcesses, PidTrust
 from tuimon.sources.nvml.device import SlowSchedule, memory, name_of
 from tuimon.sources.nvml.gpm import Gpm
 from tuimon.sources.nvml.library import NOT_SUPPORTED, Handle, NvmlError
-from tuimon.sources.nvml.processes import PidTrust, Processes
 
 
 def is_cut(handle: Handle) -> bool:
@@ -45,7 +45,7 @@ class MigDevice:
             gpu.library, gpu.raw, gpu.uuid
         )  # GPM queries are made of the GPU, with the instance's number
         self._gpm = None if number is None else Gpm(self._of_gpu, int(number))
-        self._processes = Processes(handle, trust)
+        self._processes = ComputeProcesses(handle, trust)
         self._slow = SlowSchedule()
         self._begin()
 

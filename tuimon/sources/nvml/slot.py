@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 from tuimon.records import Gpu
 from tuimon.sources.notices import Problem
-from tuimon.sources.nvml import errors, mig
+from tuimon.sources.nvml import mig, problems
+from tuimon.sources.nvml.compute_processes import PidTrust
 from tuimon.sources.nvml.device import Device
 from tuimon.sources.nvml.library import Library, NvmlError
 from tuimon.sources.nvml.mig import MigDevice
-from tuimon.sources.nvml.processes import PidTrust
 from tuimon.sources.nvml.visible_devices import VisibleGpu
 
 _RETRY_S = (5.0, 60.0)
@@ -86,6 +86,6 @@ class Slot:
         xids = self._device.pending_xids() if self._device is not None else []
         self.close()
         first_s, longest_s = _RETRY_S
-        self.problem = errors.explain_device(self.index, self.gpu.name if self.gpu else "", error, xids)
+        self.problem = problems.explain_device(self.index, self.gpu.name if self.gpu else "", error, xids)
         self._retry_s = now_s + min(first_s * 2.0**self.failures, longest_s)
         self.failures += 1

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable
 
 from tuimon.records import Gpu, Notice, Record
 from tuimon.sources.notices import Problem
-from tuimon.sources.nvml import errors
 from tuimon.sources.nvml import library as nvml
+from tuimon.sources.nvml import problems
+from tuimon.sources.nvml.compute_processes import pid_trust
 from tuimon.sources.nvml.library import NvmlError
-from tuimon.sources.nvml.processes import pid_trust
 from tuimon.sources.nvml.slot import Slot
 from tuimon.sources.nvml.used_gpus import UsedGpus
 from tuimon.sources.process_table import ProcessTable
@@ -117,12 +117,12 @@ class GpuSource:
             self._slots = [Slot(self._library, index, trust, self._clock) for index in range(count)]
         except NvmlError as error:
             self._close()
-            self._fail(errors.explain(error), now_s)
+            self._fail(problems.explain(error), now_s)
             return
         self._problem = None
         if not self._slots:
             self._close()
-            self._fail(errors.no_devices(), now_s)
+            self._fail(problems.no_devices(), now_s)
 
     def _fail(self, problem: Problem, now_s: float) -> None:
         self._problem = problem
@@ -162,7 +162,7 @@ class GpuSource:
     # -- notices
 
     def _hang_notice(self, for_s: float, now_s: float) -> Iterable[Notice]:
-        problem = errors.hangs()
+        problem = problems.hangs()
         if for_s < _HANGS_AFTER_S or self._reported == problem:
             return []
         self._reported = problem

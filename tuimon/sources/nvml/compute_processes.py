@@ -36,7 +36,7 @@ def pid_trust(driver: tuple[int, ...]) -> PidTrust:
     return PidTrust(outermost or driver >= _LISTS_TRANSLATED, outermost or driver >= _UTILISATION_TRANSLATED)
 
 
-class Processes:
+class ComputeProcesses:
     """The processes of one GPU or MIG instance. A poll holds for 4.5 ms a driver lock that kernel launches need."""
 
     def __init__(self, handle: Handle, trust: PidTrust) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tuimon.records import GpuProcess
-from tuimon.sources.nvml.processes import PidTrust, Processes, pid_trust
+from tuimon.sources.nvml.compute_processes import ComputeProcesses, PidTrust, pid_trust
 
 OUTERMOST, INNER = "pid:[4026531836]", "pid:[4026532201]"
 
@@ -58,7 +58,7 @@ class Driver:
     ],
 )
 def test_pids_of_another_namespace_are_not_told(trust: PidTrust, busy: int, found: list[GpuProcess]) -> None:
-    processes = Processes(Driver(busy), trust)  # type: ignore[arg-type]  # stands for a Handle
+    processes = ComputeProcesses(Driver(busy), trust)  # type: ignore[arg-type]  # stands for a Handle
     processes.poll()
     processes.poll()
     assert processes.found == found

@@ -12,7 +12,7 @@ _ENDED_LIMIT = 64
 LAST_MOMENT_S = 10.0
 
 
-class ProcessTable:
+class RunProcesses:
     """Folds Process records."""
 
     def __init__(self) -> None:
