@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.hysteresis import Change, Hysteresis
-from tuimon.diagnosis.judge import diagnose
+from tuimon.diagnosis.judging import diagnose
 from tuimon.session.session import Session
 
 #: A finding that held for less than this share of the judged time is a passing state, no property of the run: our
