@@ -1,10 +1,11 @@
-"""Realistic record streams, and a monitor that plays them: what the app is tested with."""
+"""Realistic record streams: what the app is tested with."""
 
 import math
 
 import msgspec
 
 from tests.session.records import frames, header, process, stacks, steps, threads
+from tests.views.playback import MAIN, Launched, Output, Playback
 from tuimon.diagnosis.finding import Finding
 from tuimon.records import (
     Cost,
@@ -24,70 +25,9 @@ from tuimon.records import (
     Throttle,
     TorchMemory,
 )
-from tuimon.session.session import Session
 
 GIB = 1024**3
-MAIN, PIN, AUTOGRAD = 4242, 4311, 4312
-
-
-class Output:
-    """Output that a test writes."""
-
-    def __init__(self, data=b""):
-        self.data = data
-        self.skipped_bytes = 0
-
-    def read(self, max_bytes):
-        data, self.data = self.data, b""
-        self.skipped_bytes += max(len(data) - max_bytes, 0)
-        return data[-max_bytes:]
-
-
-class Launched:
-    """A run that the test pretends to have launched."""
-
-    pid = MAIN
-
-
-class Playback:
-    """A monitor over literal records: each tick folds the next batch."""
-
-    def __init__(self, records=(), findings=(), *, output=None, launched=None, later=()):
-        self.session = Session()
-        self.findings = list(findings)
-        self.changes = []
-        self.output = output
-        self.launched = launched
-        self.closeup = None
-        self.ending = None
-        self.end_requested = False
-        self.ticks = 0
-        self.later = list(later)
-        for record in records:
-            self.session.add(record)
-
-    @property
-    def ended(self):
-        return self.session.exit is not None
-
-    @property
-    def exit_code(self):
-        return self.session.exit.exit_code if self.session.exit else None
-
-    def tick(self):
-        self.ticks += 1
-        if not self.later:
-            return False
-        for record in self.later.pop(0):
-            self.session.add(record)
-        return True
-
-    def begin_end(self):
-        self.end_requested = True
-        self.ending = "sent SIGINT; stronger in 5 s"
-
-    def stop(self):
-        pass
+PIN, AUTOGRAD = 4311, 4312
 
 
 INPUT_BOUND = Finding(

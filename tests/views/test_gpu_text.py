@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.views.tui.gpu.test_gpu_pane import HOPPER, OLD, instance, number, replace
+from tests.views.tui.gpu.rows import HOPPER, OLD, instance, number, replace
 from tuimon.records import Cost
 from tuimon.session.rows import StepSummary
 from tuimon.views.gpu_text import gpu_progress, gpu_text, stale_after_s

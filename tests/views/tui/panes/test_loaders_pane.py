@@ -7,7 +7,7 @@ from rich.cells import cell_len
 
 from tests.session.records import MS
 from tests.views import streams
-from tests.views.streams import MAIN
+from tests.views.playback import MAIN
 from tuimon.records import Loader, LoaderFacts, LoaderWorker
 from tuimon.session.session import Session
 from tuimon.views.tui.app import TuimonApp

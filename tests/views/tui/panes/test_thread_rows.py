@@ -7,7 +7,7 @@ from rich.cells import cell_len
 
 from tests.session.samples import profiles
 from tests.views import streams
-from tests.views.streams import MAIN
+from tests.views.playback import MAIN
 from tests.views.tui.texts import texts
 from tuimon.session.rows import ThreadRow
 from tuimon.views.tui.drawing.lines import cells, text_of

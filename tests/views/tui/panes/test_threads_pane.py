@@ -3,7 +3,7 @@
 from tests.session.records import process, threads
 from tests.session.samples.profiles import MAIN
 from tests.views import streams
-from tests.views.tui.profile.playback import play
+from tests.views.tui.profile.samples import play
 from tests.views.tui.running_app import running, text
 from tuimon.views.tui.panes.thread_list import matches
 from tuimon.views.tui.sheets.thread_sheet import ThreadSheet

@@ -1,7 +1,8 @@
-"""Samples that the views of the profile are drawn from."""
+"""Samples that the views of the profile are drawn from, and a monitor that plays them."""
 
 from tests.session.samples import profiles
 from tests.session.samples.test_tree import table
+from tests.views.playback import Playback
 from tuimon.session.samples.classify import Sample
 from tuimon.session.samples.sample_profile import SampleProfile
 
@@ -28,3 +29,10 @@ DEEP = of(
     places=(("d.py", 1, "main", "walk(0)", True), ("d.py", 5, "walk", "step(n)", True), ("d.py", 9, "step", "", True),
             ("d.py", 30, "log", "", True)),
 )  # fmt: skip
+
+
+def play(seconds=3, later=0):
+    records = profiles.records(seconds + later)
+    t_end = seconds + 1.0
+    now = [record for record in records if record.t <= t_end]
+    return Playback(now, later=[[record for record in records if record.t == t_end + n + 1] for n in range(later)])

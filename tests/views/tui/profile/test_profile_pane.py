@@ -3,8 +3,8 @@
 import pytest
 
 from tests.views import streams
-from tests.views.streams import Playback
-from tests.views.tui.profile.playback import play
+from tests.views.playback import Playback
+from tests.views.tui.profile.samples import play
 from tests.views.tui.running_app import running, text
 from tuimon.views.tui.terminal_app import Capabilities
 

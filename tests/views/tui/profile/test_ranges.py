@@ -3,7 +3,7 @@
 from tests.session.records import steps
 from tests.session.samples import profiles
 from tests.session.samples.profiles import APP, MAIN
-from tests.views.streams import Playback
+from tests.views.playback import Playback
 from tests.views.tui.running_app import running, text
 from tuimon.records import RangePlace
 

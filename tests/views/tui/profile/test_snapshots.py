@@ -3,7 +3,7 @@
 import pytest
 
 from tests.session.samples import profiles
-from tests.views.streams import Playback
+from tests.views.playback import Playback
 from tests.views.tui.test_snapshots import INSTALLED, RECORDED_WITH
 from tuimon.views.tui.app import TuimonApp
 from tuimon.views.tui.terminal_app import Capabilities

@@ -4,7 +4,7 @@ import asyncio
 
 from tests.session.records import threads
 from tests.session.samples.profiles import MAIN
-from tests.views.tui.profile.playback import play
+from tests.views.tui.profile.samples import play
 from tests.views.tui.running_app import running
 from tuimon.records import Place
 from tuimon.session.session import Session

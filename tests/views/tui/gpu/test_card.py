@@ -1,0 +1,116 @@
+"""One GPU as a card."""
+
+from tests.views.tui.gpu.rows import BARE, BROKEN, GIB, HOPPER, OLD, SLOWED, drawn, number, replace, roles
+from tuimon.records import GpuProcess
+from tuimon.session.rows import TorchMemoryRow
+from tuimon.views.tui.drawing.lines import text_of
+from tuimon.views.tui.gpu.alarms import alarm_lines
+
+
+def test_a_card_before_hopper():
+    assert drawn([OLD], 56, 4)[2:] == [
+        "memory   26 %  ━━━━━━──────────────────  21.0 / 80.0 GiB",
+        "power   310 / 700 W · 61 °C · 1755 / 1980 MHz",
+    ]
+
+
+def test_busy_but_not_with_matrices_shows_at_a_glance():
+    rows = drawn([HOPPER], 56, 10)
+    figures = [row.split()[:3] for row in rows if row[:1].strip()][:4]
+    assert figures == [["util", "100", "%"], ["SM", "71", "%"], ["tensor", "12", "%"], ["DRAM", "44", "%"]]
+
+
+def test_in_three_rows_the_activities_stand_beside_the_utilisation():
+    rows = drawn([HOPPER], 76, 3)
+    assert rows[0].startswith("util    100 %  ⣿⣿⣿")
+    assert rows[0].endswith("SM  71 %  tensor  12 %  DRAM  44 %")
+    assert drawn([HOPPER], 56, 3)[0].endswith("⣿  SM  71 %  tensor  12 %")
+    assert drawn([HOPPER], 44, 3)[0].endswith("⣿  tensor  12 %")
+    assert "tensor" not in drawn([HOPPER], 38, 3)[0]
+
+
+def test_a_card_shows_all_there_is_where_there_is_room():
+    rows = drawn([HOPPER], 60, 16)
+    assert [row[:8].strip() for row in rows if row[:8].strip()] == [
+        "util", "SM", "tensor", "DRAM", "memory", "power", "heat", "PCIe", "NVLink", "process"]  # fmt: skip
+    assert rows[-6:] == [
+        f"power    44 %  {'━' * 14}{'─' * 18}  310 / 700 W",
+        "heat    61 °C, memory 72 °C · 1755 / 1980 MHz · 34.2 J/step",
+        "PCIe    in 1.2 GiB/s · out –",
+        "NVLink  in 22 GiB/s · out 21 GiB/s",
+        "process 4242     17.0 GiB  SM  71 %  this run",
+        "        977       3.0 GiB  SM     –  foreign",
+    ]
+
+
+def test_ranks_are_named():
+    assert "rank 3" in drawn([HOPPER], 60, 16, labels=((4242, "rank 3"),))[-2]
+
+
+def test_many_processes_are_counted():
+    crowd = replace(HOPPER, processes=[GpuProcess(pid, GIB) for pid in range(1, 8)])
+    assert drawn([crowd], 60, 20)[-1] == "        +4 more"
+
+
+def test_the_charts_scale_is_fixed():
+    quarter = replace(BARE, stale_s=0.0, util_history=(0.25,) * 80)
+    rows = drawn([quarter], 40, 6)
+    assert [row[15:] for row in rows[:4]] == ["", "", "", "⣿" * 25]
+
+
+def test_torchs_share_of_the_memory():
+    torch = (TorchMemoryRow(0, "GPU-0", 8 * GIB, 16 * GIB, 0),)
+    assert drawn([OLD], 64, 4, torch=torch)[1:] == [
+        "memory   26 %  ━━━╍╍╍┄┄────────────────────────  21.0 / 80.0 GiB",
+        "torch   ━ 8.0 allocated  ╍ 16.0 reserved  ┄ 5.0 outside torch",
+        "power   310 / 700 W · 61 °C · 1755 / 1980 MHz",
+    ]
+    assert drawn([OLD], 56, 4, torch=torch)[2] == "torch   ━ 8.0 allocated  ╍ 16.0 reserved"
+    assert drawn([OLD], 36, 4, torch=torch)[2] == "torch   8.0 of 16.0 GiB reserved"
+
+
+def test_torchs_share_adds_up_over_the_ranks_and_stays_on_its_gpu():
+    torch = (TorchMemoryRow(0, "GPU-1", GIB, 2 * GIB, 0), TorchMemoryRow(0, "GPU-1", GIB, 3 * GIB, 0))
+    rows = drawn(number(2, OLD), 56, 12, torch=torch)
+    told = [y for y, row in enumerate(rows) if row.startswith("torch")]
+    assert [rows[y] for y in told] == ["torch   ━ 2.0 allocated  ╍ 5.0 reserved"]
+    assert told[0] > rows.index("● GPU 1")
+
+
+def test_retries_of_the_allocator_are_told():
+    rows = drawn([OLD], 56, 4, torch=(TorchMemoryRow(0, "GPU-0", 8 * GIB, 16 * GIB, 3),))
+    assert rows[2] == "torch   ━ 8.0 allocated  ╍ 16.0 reserved  3 retries"
+
+
+def test_memory_of_a_process_that_does_not_say_where_is_shown_only_for_a_single_gpu():
+    torch = (TorchMemoryRow(0, None, GIB, 2 * GIB, 0),)
+    assert any(row.startswith("torch") for row in drawn([OLD], 56, 8, torch=torch))
+    assert not any(row.startswith("torch") for row in drawn(number(2, OLD), 56, 16, torch=torch))
+
+
+def test_what_a_gpu_does_not_tell_is_a_dash_or_left_out():
+    rows = drawn([BARE], 56, 5)
+    assert rows[0] == " no answer for 12s"
+    assert rows[-2:] == [f"memory      –  {'─' * 38}  –", "power   –"]
+    assert "0 %" not in "".join(rows)
+
+
+def test_old_figures_are_faint():
+    assert roles([OLD], 56, 6)["37 %"] == "strong"
+    assert roles([replace(OLD, stale_s=12.0)], 56, 6)["37 %"] == "dim"
+
+
+def test_what_slows_it_down_in_words_and_as_share_of_time():
+    assert "slowed  power cap 34 %, thermal 2 % of the last 30 s" in drawn([SLOWED], 56, 6)
+    assert roles([SLOWED], 56, 6)["slowed"] == "warning"
+    over = replace(SLOWED, throttle=[])
+    assert roles([over], 56, 6)["slowed"] == "text"
+    assert "slowed  power cap" in drawn([replace(SLOWED, throttled=())], 56, 6)
+
+
+def test_errors_of_the_gpu_are_loud():
+    rows = drawn([BROKEN], 76, 6)
+    assert rows[0] == " XID 79  the GPU has fallen off the bus (+1 more)"
+    assert rows[1] == " ECC 3  uncorrected memory errors since the driver was loaded"
+    assert roles([BROKEN], 76, 6)["XID 79"] == "critical badge"
+    assert text_of(alarm_lines(replace(OLD, xids=(999,)), 60)[0]).strip() == "XID 999  reported by the driver"
