@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 from tuimon.sources.source_text import SourceText
 
+#: How many parsed files are held at once.
 _FILES_HELD = 16
-#: Parsing takes about a second per MB.
+#: A larger file is not parsed: parsing takes about a second per MB.
 _LARGEST_BYTES = 512 << 10
 
 

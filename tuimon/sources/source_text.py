@@ -1,4 +1,4 @@
-"""Lines of the user's source files, as they were when the process started."""
+"""Lines of the user's source files."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import stat
 
 from tuimon.text import plain
 
-#: A line's text is cut to this many characters, and a larger file is not read.
+#: A line's text is cut to this many characters, and a file larger than this is not read.
 SOURCE_CHARS = 160
 FILE_BYTES = 4 << 20
 #: How many files are held in memory at once.
@@ -21,7 +21,7 @@ class SourceText:
         self._lines: dict[str, list[bytes]] = {}
 
     def line(self, file: str, number: int, not_after_unix_s: float | None = None) -> str:
-        """Text of a line (from 1), at most 160 characters; "" when it cannot be had.
+        """Text of a line (from 1), at most 160 characters; "" when it cannot be read.
 
         A file changed after ``not_after_unix_s`` (the start of its process) may no longer be what runs: "".
         """
@@ -37,7 +37,7 @@ class SourceText:
     def around(
         self, file: str, number: int, count: int, not_after_unix_s: float | None = None
     ) -> list[tuple[int, str]]:
-        """The line and ``count`` before and after it, with their numbers and indentation; [] when it cannot be had."""
+        """The line and ``count`` before and after it, with their numbers and indentation; [] when it cannot be read."""
         lines = self._of(file, not_after_unix_s)
         if not 0 < number <= len(lines):
             return []

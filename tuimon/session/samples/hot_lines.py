@@ -39,7 +39,7 @@ class LineTable(NamedTuple):
 
     lines: tuple[LineShare, ...]
     samples: int  # what shares are of
-    activities: tuple[tuple[Activity, int], ...]  # all samples by what was being done, most first
+    activities: tuple[tuple[Activity, int], ...]  # all samples by what the thread was doing, most first
 
 
 @dataclass(slots=True)
@@ -47,8 +47,8 @@ class _Tally:
     frame: Frame
     own: int = 0
     total: int = 0
-    own_doing: Counter[Activity] = field(default_factory=Counter)
-    total_doing: Counter[Activity] = field(default_factory=Counter)
+    own_activities: Counter[Activity] = field(default_factory=Counter)
+    total_activities: Counter[Activity] = field(default_factory=Counter)
 
 
 def line_table(
@@ -70,15 +70,15 @@ def line_table(
         for frame in {(f.file, f.line, f.function): f for f in stack if libraries or f.user}.values():
             tally = _tally(tallies, frame)
             tally.total += sample.count
-            tally.total_doing[doing] += sample.count
+            tally.total_activities[doing] += sample.count
         innermost = _innermost(stack, libraries)
         if innermost is not None:
             tally = _tally(tallies, innermost)
             tally.own += sample.count
-            tally.own_doing[doing] += sample.count
+            tally.own_activities[doing] += sample.count
             if not libraries and not innermost.user:
                 tally.total += sample.count
-                tally.total_doing[doing] += sample.count
+                tally.total_activities[doing] += sample.count
     lines = sorted((_share(tally) for tally in tallies.values()), key=lambda x: (-x.own, -x.total, x.place))
     return LineTable(tuple(lines[:LINES_LIMIT]), everything.total(), tuple(everything.most_common()))
 
@@ -101,7 +101,7 @@ def _innermost(stack: list[Frame], libraries: bool) -> Frame | None:
 
 def _share(tally: _Tally) -> LineShare:
     frame = tally.frame
-    doing = tally.own_doing or tally.total_doing
+    doing = tally.own_activities or tally.total_activities
     activity, count = doing.most_common(1)[0]
     place = Place(frame.file, frame.line, frame.function, frame.source)
     return LineShare(place, frame.user, tally.own, tally.total, activity, count / doing.total())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 from tuimon.records import Frame
@@ -20,13 +20,6 @@ from tuimon.torch_code import (
 StackPhase = Literal["data", "forward", "backward", "optimizer", "rest"]
 FrameKind = Literal["fetch", "backward", "optimizer", "module", "import", "none"]
 
-_BOUNDARIES: tuple[tuple[FrameKind, Callable[[str, str], bool]], ...] = (
-    ("fetch", is_fetch),
-    ("backward", is_backward_entry),
-    ("optimizer", is_optimizer_step),
-    ("module", is_module_run),
-)
-
 
 def frame_kind(frame: Frame) -> FrameKind:
     """Which boundary of the training loop a frame of torch or of our hooks is; ``import`` for the import system."""
@@ -35,7 +28,13 @@ def frame_kind(frame: Frame) -> FrameKind:
         return "none"
     if is_import_system(file) or is_optimizer_import(file, function):
         return "import"
-    return next((kind for kind, holds in _BOUNDARIES if holds(file, function)), "none")
+    if is_fetch(file, function):
+        return "fetch"
+    if is_backward_entry(file, function):
+        return "backward"
+    if is_optimizer_step(file, function):
+        return "optimizer"
+    return "module" if is_module_run(file, function) else "none"
 
 
 def stack_phase(kinds: Sequence[FrameKind]) -> StackPhase:

@@ -55,8 +55,8 @@ class CloseUp:
         try:
             threads = pyspy_dump.dump(binary, pid)
         except pyspy_dump.DumpError as error:
-            trouble = pyspy_errors.explain(str(error), pid)
-            return Dump((), trouble.message.replace("no stack samples", "no dump", 1), trouble.hint)
+            problem = pyspy_errors.explain(str(error), pid)
+            return Dump((), problem.message.replace("no stack samples", "no dump", 1), problem.hint)
         ids = os_ids(pid, [thread.thread_id for thread in threads if thread.os_thread_id is None])
         return Dump(tuple(_thread(thread, ids) for thread in threads[:THREADS_LIMIT]))
 

@@ -1,0 +1,51 @@
+"""Speedscope files as py-spy writes them; on literal text."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tuimon.sources.stacks import pyspy_output
+from tuimon.sources.stacks.frame_ids import RawFrame
+
+
+def scope(profiles: list[dict[str, object]], names: list[dict[str, object]]) -> bytes:
+    return json.dumps({"profiles": profiles, "shared": {"frames": names}, "exporter": "py-spy@0.4.3"}).encode()
+
+
+def test_speedscope() -> None:
+    raw = scope(
+        [
+            {"type": "sampled", "name": 'Thread 43 "a "quoted"\nname"', "samples": [[2, 0]], "weights": [0.1]},
+            {"type": "sampled", "name": 'Thread 42 "MainThread"', "samples": [[3, 0, 1], [3, 0], [3, 0, 1]]},
+            {"type": "sampled", "name": "Thread 44", "samples": [[], [9]]},
+        ],
+        [
+            {"name": "main", "file": "/t.py", "line": 3, "col": None},
+            {"name": "Outer.<locals>.inner", "file": "/t.py", "line": None},
+            {"name": "thread (43): x", "file": "", "line": 0},
+            {"name": "thread (42): MainThread", "file": "", "line": 0},
+        ],
+    )
+    samples = pyspy_output.parse_speedscope(raw, 42)
+    assert samples.instants == 3
+    assert [(t.tid, t.name) for t in samples.threads] == [(42, "MainThread"), (43, 'a "quoted"\nname'), (44, "")]
+    main, inner = RawFrame("/t.py", 3, "main"), RawFrame("/t.py", 0, "inner")
+    assert samples.threads[0].stacks == {(main, inner): 2, (main,): 1}
+    assert samples.threads[2].stacks == {(): 2}  # a frame that is not in the table is left out
+
+
+def test_threads_of_older_pythons_have_no_os_id() -> None:
+    raw = scope(
+        [{"name": 'Thread 0x7F01 "MainThread"', "samples": [[]]}, {"name": 'Thread 0x7F02 "t"', "samples": [[]]}], []
+    )
+    assert [thread.tid for thread in pyspy_output.parse_speedscope(raw, 42).threads] == [42, 0x7F02]
+
+
+@pytest.mark.parametrize(
+    "raw", [b"", b"{}", b"[]", b"\xff", b'{"profiles": [{"name": 1, "samples": []}], "shared": {}}']
+)
+def test_not_a_speedscope_file(raw: bytes) -> None:
+    with pytest.raises(ValueError, match="speedscope"):
+        pyspy_output.parse_speedscope(raw, 42)
