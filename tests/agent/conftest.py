@@ -6,7 +6,7 @@ import pytest
 
 from tests.agent.programs import PREAMBLE, environment, fake_torch, printed_json, python
 from tuimon.agent import api, runtime
-from tuimon.agent.ranges import ranges
+from tuimon.agent.ranges import range_markers
 from tuimon.agent.ring import layout
 from tuimon.agent.ring.reader import RingReader
 
@@ -81,7 +81,7 @@ def monitored(monkeypatch, shared_memory):
     monkeypatch.setattr(runtime, "is_compiling", lambda: False)
     assert runtime.open_ring()
     monkeypatch.setattr(api, "_runtime", runtime)
-    monkeypatch.setattr(api, "_ranges", ranges)
+    monkeypatch.setattr(api, "_ranges", range_markers)
     reader = RingReader(runtime._writer.path)
 
     def read():

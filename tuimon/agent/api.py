@@ -10,7 +10,7 @@ if TYPE_CHECKING:  # typing costs milliseconds, in every process that imports tu
 
     F = TypeVar("F", bound=Callable[..., Any])
 
-#: The modules ``runtime`` and ``ranges``, once there is a ring to write to.
+#: The modules ``runtime`` and ``range_markers``, once there is a ring to write to.
 _runtime: "Any" = None
 _ranges: "Any" = None
 

@@ -10,7 +10,7 @@ from typing import Any
 from . import runtime
 from .gpu_clock.clock import GpuClock
 from .gpu_clock.cuda import WaitingClock
-from .loading import epochs, loaders, worker
+from .loading import epochs, loader_facts, worker
 from .loading.batch_timer import BatchTimer
 from .ring.layout import (
     BACKWARD_BEGIN,
@@ -29,8 +29,8 @@ from .torch_compat.tracebacks import hide_frame
 def hide_from_dynamo() -> None:
     """Have Dynamo skip the functions that hooks call."""
     dynamo.skip_with_callees(
-        loaders.iterator_id,
-        loaders.ready_batches,
+        loader_facts.iterator_id,
+        loader_facts.ready_batches,
         hide_frame,
         worker.timer_of_worker,
         BatchTimer.enter,
@@ -52,9 +52,9 @@ def hook_fetch(dataloader: Any) -> None:
     def tuimon_fetch(self: Any) -> Any:
         try:
             number = self._tuimon_iterator
-            ready = loaders.ready_batches(self) if self._num_workers else 0
+            ready = loader_facts.ready_batches(self) if self._num_workers else 0
         except AttributeError:
-            number = loaders.iterator_id(self)
+            number = loader_facts.iterator_id(self)
             ready = 0
         runtime.emit(FETCH_BEGIN, number, ready)
         try:

@@ -5,7 +5,7 @@ from typing import Any, Callable
 from . import api, hooks, runtime
 from .loading import worker
 from .process import gc_pauses
-from .ranges import nvtx, ranges
+from .ranges import nvtx, range_markers
 from .torch_compat import dynamo, rebinding
 
 WhenImported = Callable[[str, Callable[[Any], None]], None]
@@ -18,9 +18,9 @@ def install(torch: Any, when_imported: WhenImported) -> None:
     if not runtime.on:
         gc_pauses.uninstall()
         return
-    api.connect(runtime, ranges)
+    api.connect(runtime, range_markers)
     hooks.hide_from_dynamo()
-    ranges.hide_from_dynamo()
+    range_markers.hide_from_dynamo()
     dynamo.skip(api.phase.__init__, api.phase.__enter__, api.phase.__exit__, api.mark, api.step)
     when_imported("torch.autograd", hooks.hook_backward)
     when_imported("torch.utils.data.dataloader", hooks.hook_fetch)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.agent.loading.programs import loaders, ring_after, truths
+from tests.agent.loading.measured import loaders, ring_after, truths
 from tests.agent.programs import is_ours
 from tuimon.agent.loading.handover import HandOver
 from tuimon.agent.torch_compat.tracebacks import HIDES_FRAMES

@@ -10,7 +10,7 @@ from .. import runtime
 from ..ring.layout import ITER_BEGIN, ITER_END
 from ..torch_compat import dynamo, rebinding
 from ..torch_compat.tracebacks import hide_frame
-from . import loaders
+from . import loader_facts
 
 
 def hook_iterators(dataloader: Any) -> None:
@@ -41,5 +41,5 @@ def _wrapped(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _iterator_id(iterator: Any) -> int:
     """The id that this iterator's fetches carry."""
-    number: int = iterator.__dict__.get("_tuimon_iterator") or loaders.iterator_id(iterator)
+    number: int = iterator.__dict__.get("_tuimon_iterator") or loader_facts.iterator_id(iterator)
     return number

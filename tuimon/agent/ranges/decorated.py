@@ -6,7 +6,7 @@ from typing import Any, AsyncGenerator, Callable, Generator, Optional
 
 from .. import runtime
 from ..torch_compat import dynamo
-from . import ranges
+from . import range_markers
 
 _GENERATOR = 0x20  # flags of code objects, as in ``inspect``, which takes milliseconds to import
 _COROUTINE = 0x80
@@ -41,11 +41,11 @@ def _function(function: Callable[..., Any], name: str, code: Optional[CodeType])
     def tuimon_phase(*args: Any, **kwargs: Any) -> Any:
         if not runtime.on or runtime.is_compiling():
             return function(*args, **kwargs)
-        ranges.push_function(name, code)
+        range_markers.push_function(name, code)
         try:
             return function(*args, **kwargs)
         finally:
-            ranges.pop()
+            range_markers.pop()
 
     return tuimon_phase
 
@@ -55,11 +55,11 @@ def _coroutine(function: Callable[..., Any], name: str, code: Optional[CodeType]
 
     @wraps(function)
     async def tuimon_phase(*args: Any, **kwargs: Any) -> Any:
-        handle = ranges.start_function(name, code) if _is_monitored() else None
+        handle = range_markers.start_function(name, code) if _is_monitored() else None
         try:
             return await function(*args, **kwargs)
         finally:
-            ranges.end(handle)
+            range_markers.end(handle)
 
     return tuimon_phase
 
@@ -74,14 +74,14 @@ def _generator(function: Callable[..., Any], name: str, code: Optional[CodeType]
         while True:
             pushed = _is_monitored()
             if pushed:
-                ranges.push_function(name, code)
+                range_markers.push_function(name, code)
             try:
                 item = resume(value)
             except StopIteration as stop:
                 return stop.value
             finally:
                 if pushed:
-                    ranges.pop()
+                    range_markers.pop()
             try:
                 value = yield item
                 resume = generator.send
@@ -102,13 +102,13 @@ def _async_generator(function: Callable[..., Any], name: str, code: Optional[Cod
         generator = function(*args, **kwargs)
         resume, value = generator.asend, None
         while True:
-            handle = ranges.start_function(name, code) if _is_monitored() else None
+            handle = range_markers.start_function(name, code) if _is_monitored() else None
             try:
                 item = await resume(value)
             except StopAsyncIteration:
                 return
             finally:
-                ranges.end(handle)
+                range_markers.end(handle)
             try:
                 value = yield item
                 resume = generator.asend

@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from .. import runtime
 from ..torch_compat import dynamo, rebinding
-from . import ranges
+from . import range_markers
 
 #: Files whose frames lie between a hooked function and the user's line that called it.
 _nvtx_files = {__file__}
@@ -64,7 +64,7 @@ def _popping(function: Callable[..., Any]) -> Callable[..., Any]:
     def tuimon_nvtx(*args: Any, **kwargs: Any) -> Any:
         result = function(*args, **kwargs)
         if runtime.on and not runtime.is_compiling():
-            ranges.pop(_user_frame())
+            range_markers.pop(_user_frame())
         return result
 
     dynamo.skip(tuimon_nvtx)
@@ -96,11 +96,11 @@ def _ending(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _WRAPPERS: Tuple[Callable[[Callable[..., Any]], Callable[..., Any]], ...] = (
-    partial(_opening, ranges.push),
+    partial(_opening, range_markers.push),
     _popping,
     _starting,
     _ending,
-    partial(_opening, ranges.mark),
+    partial(_opening, range_markers.mark),
 )
 _NATIVE = dict(zip(("rangePushA", "rangePop", "rangeStartA", "rangeEnd", "markA"), _WRAPPERS))
 _PACKAGE = dict(zip(("push_range", "pop_range", "start_range", "end_range", "mark"), _WRAPPERS))
@@ -133,14 +133,14 @@ def _hook_annotate(annotate: Any) -> None:
     def tuimon_enter(self: Any) -> Any:
         result = enter(self)
         if runtime.on and not runtime.is_compiling():
-            ranges.push(_message(self) or "", _user_frame())
+            range_markers.push(_message(self) or "", _user_frame())
         return result
 
     @wraps(leave)
     def tuimon_exit(self: Any, *error: Any) -> Any:
         result = leave(self, *error)
         if runtime.on and not runtime.is_compiling():
-            ranges.pop()
+            range_markers.pop()
         return result
 
     @wraps(call)
@@ -176,7 +176,7 @@ def _add_files(file: Optional[str]) -> None:
 def _start(handle: Any, name: object) -> None:
     try:
         if len(_started) < _STARTED_LIMIT:
-            ours = ranges.start(ranges.name_id(name, _user_frame()))
+            ours = range_markers.start(range_markers.name_id(name, _user_frame()))
             _started.setdefault(handle, []).append(ours)
     except Exception:
         return
@@ -186,7 +186,7 @@ def _end(handle: Any) -> None:
     try:
         ours = _started.get(handle)
         if ours:
-            ranges.end(ours.pop(), _user_frame())
+            range_markers.end(ours.pop(), _user_frame())
             if not ours:
                 _started.pop(handle, None)
     except Exception:
