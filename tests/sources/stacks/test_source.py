@@ -102,7 +102,7 @@ def test_windows_follow_each_other(tmp_path: Path, start: Callable[..., SourceRe
         reader.until(lambda it: len(it.stacks) >= 2, "two windows")
         took_s = time.monotonic() - began
         first, *later = reader.stacks
-        assert first.window_s < 1.5  # something shows early
+        assert first.window_s < later[0].window_s  # something shows early
         assert all(record.window_s >= 2.0 for record in later)
         assert sum(record.window_s for record in reader.stacks) <= took_s
         assert all(record.rate_hz < 40 for record in reader.stacks)

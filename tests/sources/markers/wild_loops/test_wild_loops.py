@@ -16,7 +16,7 @@ from tuimon.sources.process_table import ProcessTable
 
 HERE = Path(__file__).parent
 INJECT = HERE.parents[3] / "tuimon" / "agent" / "inject"
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
 
 
 class Seen:
@@ -39,7 +39,7 @@ class Seen:
 
 def read_all(process, source, seen):
     """Read markers until the process has ended and its rings are empty."""
-    deadline = time.monotonic() + 100
+    deadline = time.monotonic() + 250
     rest = 3  # looks after the end
     while rest and time.monotonic() < deadline:
         for record in source.read():
