@@ -1,4 +1,4 @@
-"""GPU trainings for rules: what the simulator tells, with the samples, threads and counters that go with it."""
+"""GPU trainings for rules: what the simulator records, with the samples, threads and counters that belong to it."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ def gpu(t, util=0.5, **figures):
 
 
 def session_of(kind, *counted, util=None, cpu=None, autograd=0.0, more=(), seconds=20.0, **figures):
-    """A simulated loop, its samples (stack, count), and what NVML and the thread counters tell beside it."""
+    """A simulated loop, its samples (stack, count), and what NVML and the thread counters show beside it."""
     session = Session()
-    told = records(kind, seconds)
-    end_s = max(record.t for record in told)
+    simulated = records(kind, seconds)
+    end_s = max(record.t for record in simulated)
     session.add(LINES)
-    for record in told:
+    for record in simulated:
         session.add(record)
         if util is not None and isinstance(record, Steps):
             session.add(gpu(record.t, util, **figures))
@@ -79,17 +79,17 @@ def findings(*args, **kwargs):
     return {finding.rule: finding for finding in diagnose(session_of(*args, **kwargs))}
 
 
-def gpu_time(t, phases, leads, turns=10):
-    """A literal window: phases as ``(span, idle, paced)`` in ms a turn, leads as ``(median us, drained ratio)``."""
-    rows = [GpuPhase(name, *(int(ms * turns * 1e6) for ms in parts)) for name, parts in phases.items()]
-    ahead = [Lead(name, turns, us, us, us, round(turns * ratio)) for name, (us, ratio) in leads.items()]
+def gpu_time(t, phases, leads, steps=10):
+    """A literal window: phases as ``(span, idle, maybe idle)`` in ms a step, leads as ``(median us, idle ratio)``."""
+    rows = [GpuPhase(name, *(int(ms * steps * 1e6) for ms in parts)) for name, parts in phases.items()]
+    ahead = [Lead(name, steps, us, us, us, round(steps * ratio)) for name, (us, ratio) in leads.items()]
     total_ns = sum(row.span_ns for row in rows)
     return GpuTime(
         t=t,
         pid=PID,
         window_s=1.0,
         device=0,
-        steps=turns,
+        steps=steps,
         total_ns=total_ns,
         phases=rows,
         leads=ahead,

@@ -14,41 +14,41 @@ DATA, SIDE, CPU = finding("input_bound"), finding("side_work"), finding("compute
 
 def firsts(*moments):
     hysteresis = Hysteresis()
-    said = [hysteresis.order(found, now_s, 100 * now_s) for now_s, found in enumerate(moments)]
-    return ["".join(f.rule[0] for f in found) for found in said], hysteresis
+    shown = [hysteresis.order(found, now_s, 100 * now_s) for now_s, found in enumerate(moments)]
+    return ["".join(f.rule[0] for f in found) for found in shown], hysteresis
 
 
 def test_a_passing_finding_does_not_take_the_first_place():
-    said, hysteresis = firsts([DATA], [SIDE, DATA], [DATA], [SIDE, DATA])
-    assert said == ["i", "is", "i", "is"]
+    shown, hysteresis = firsts([DATA], [SIDE, DATA], [DATA], [SIDE, DATA])
+    assert shown == ["i", "is", "i", "is"]
     assert not hysteresis.changes
 
 
 def test_one_that_holds_takes_it_after_three_seconds():
-    said, hysteresis = firsts([DATA], [SIDE], [SIDE], [SIDE], [SIDE], [SIDE])
-    assert said == ["i", "is", "is", "is", "s", "s"]
+    shown, hysteresis = firsts([DATA], [SIDE], [SIDE], [SIDE], [SIDE], [SIDE])
+    assert shown == ["i", "is", "is", "is", "s", "s"]
     (change,) = hysteresis.changes
     assert change.text() == "at step 400: input_bound -> side_work"
 
 
 def test_one_that_has_vanished_is_kept_for_three_seconds():
-    said, hysteresis = firsts([DATA], [], [], [], [], [])
-    assert said == ["i", "i", "i", "i", "", ""]
+    shown, hysteresis = firsts([DATA], [], [], [], [], [])
+    assert shown == ["i", "i", "i", "i", "", ""]
     assert hysteresis.changes[0].after is None
 
 
 def test_what_is_clearly_worse_comes_first_at_once():
-    said, _ = firsts([CPU], [finding("hang", "critical", None)])
-    assert said == ["c", "h"]
-    said, _ = firsts([SIDE], [finding("input_bound", "critical", 0.9), SIDE])
-    assert said == ["s", "is"]
-    said, _ = firsts([SIDE], [finding("input_bound", "critical", 0.35), SIDE])
-    assert said == ["s", "si"]
+    shown, _ = firsts([CPU], [finding("hang", "critical", None)])
+    assert shown == ["c", "h"]
+    shown, _ = firsts([SIDE], [finding("input_bound", "critical", 0.9), SIDE])
+    assert shown == ["s", "is"]
+    shown, _ = firsts([SIDE], [finding("input_bound", "critical", 0.35), SIDE])
+    assert shown == ["s", "si"]
 
 
 def test_warm_up_ends_at_once_and_is_no_change():
-    said, hysteresis = firsts([finding("warmup", "info")], [DATA])
-    assert said == ["w", "i"]
+    shown, hysteresis = firsts([finding("warmup", "info")], [DATA])
+    assert shown == ["w", "i"]
     assert not hysteresis.changes
 
 
@@ -59,7 +59,7 @@ def test_another_cause_of_the_same_rule_must_hold_as_well():
     assert causes == ["slow_item"] * 5
 
 
-def test_a_cause_found_later_is_told_at_once_and_is_no_change():
+def test_a_cause_found_later_is_shown_at_once_and_is_no_change():
     named = finding("input_bound", cause="sampler")
     hysteresis = Hysteresis()
     assert hysteresis.order([DATA], 0, None) == [DATA]

@@ -44,19 +44,19 @@ def test_a_benign_synchronisation_contradicts_nothing():
     )
 
 
-@pytest.mark.parametrize(("sync_share", "told"), [(0.1, "launch_bound"), (0.5, "sync_point")])
-def test_of_launches_and_a_synchronisation_the_one_that_explains_more_is_told(sync_share, told):
+@pytest.mark.parametrize(("sync_share", "reported"), [(0.1, "launch_bound"), (0.5, "sync_point")])
+def test_of_launches_and_a_synchronisation_the_one_that_explains_more_is_reported(sync_share, reported):
     launches = finding("launch_bound", "warning", 0.8, COPY)
     sync = finding("sync_point", "warning", sync_share, ITEM, waiting_share=sync_share)
     (only,) = merged([launches, sync])
-    assert only.rule == told
-    if told == "launch_bound":
+    assert only.rule == reported
+    if reported == "launch_bound":
         assert only.where == (COPY, ITEM)
         assert only.action == "do launch_bound; and do sync_point"
         assert only.evidence == {"waiting_share": 0.1}
 
 
-def test_one_line_is_told_of_once():
+def test_one_line_is_reported_once():
     copy, waits = finding("transfer_bound", "critical", 0.4, COPY), finding("sync_point", "benign", None, COPY)
     assert order(copy, waits, finding("spin_wait", "benign", None, COPY)) == ["transfer_bound"]
     sync, side = finding("sync_point", "warning", 0.2, SAVE), finding("side_work", "warning", 0.2, SAVE)

@@ -42,7 +42,7 @@ def test_a_row_is_complete(rule):
 
 
 @each_rule
-def test_every_threshold_says_what_it_limits_and_where_it_comes_from(rule):
+def test_every_threshold_names_what_it_limits_and_where_it_comes_from(rule):
     for threshold in rule.thresholds:
         assert threshold.meaning
         assert re.search(

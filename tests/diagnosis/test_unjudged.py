@@ -7,7 +7,7 @@ from tuimon.records import Notice
 from tuimon.session.session import Session
 
 
-def test_what_could_not_be_judged_is_told_with_its_reason():
+def test_what_could_not_be_judged_is_reported_with_its_reason():
     session = Session()
     for record in (
         header(),
@@ -36,13 +36,13 @@ def test_without_gpu_events_all_abstain_and_say_so():
     assert {reasons[rule] for rule in events} == {"no GPU events: attached without markers"}
 
 
-def test_few_samples_are_told_as_the_reason():
+def test_few_samples_are_reported_as_the_reason():
     reasons = dict(unjudged(session_of("gpu_bound")))
     assert "too few stack samples" in reasons["sync_point"]
     assert "launch_bound" not in reasons
 
 
-def test_what_a_gpu_does_not_tell_is_said():
+def test_what_a_gpu_does_not_measure_is_reported():
     reasons = dict(unjudged(session_of("gpu_bound", *USUAL, util=0.9)))
     assert "GPM" in reasons["low_precision_unused"]
     assert not {"throttled", "small_batch", "launch_bound"} & reasons.keys()

@@ -19,7 +19,7 @@ from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.records import GpuProcess
 
 
-def test_idle_time_that_no_event_tells_is_bounded_by_the_cpu_and_by_nvml():
+def test_idle_time_that_no_event_shows_is_bounded_by_the_cpu_and_by_nvml():
     """A synchronisation in forward: launches are ahead again at its end, so that its events show nothing."""
     on_cpu = {"forward": 40, "backward": 50, "optimizer": 10}
     on_gpu = {"forward": (60, 0, 0), "backward": (30, 0, 0), "optimizer": (10, 0, 0)}

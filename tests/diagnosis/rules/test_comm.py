@@ -66,7 +66,7 @@ def test_it_abstains_without_samples_or_scheduler_figures():
     assert "comm_bound" not in ranks((0.5, None), (0.5, None))
 
 
-def test_on_gpus_waiting_in_backward_tells_nothing():
+def test_on_gpus_waiting_in_backward_shows_nothing():
     assert "comm_bound" not in ranks((0.5, 0.0), (0.5, 0.0), torch="2.13.0+cu130", gpu_uuids=["GPU-a"])
 
 

@@ -58,12 +58,12 @@ def test_one_training_on_all_cores_is_well():
     assert set(run(busy(100, 2, 0.97, 0.03))) == {"compute_bound_cpu"}
 
 
-def test_nothing_is_said_of_cores_without_run_queue_delay():
+def test_nothing_is_reported_of_cores_without_run_queue_delay():
     rows = [(100 + n, "python", 0.25, "running") for n in range(8)]
     assert set(run(threads(12, *rows, cpu_ratio=2.0))) == {"compute_bound_cpu"}
 
 
-def test_too_many_workers_are_told_with_the_data_they_bring_late():
+def test_too_many_workers_are_reported_with_the_data_they_bring_late():
     starved = {"data": 60, "forward": 20, "backward": 20}
     helpers = [
         record for n in range(4) for record in (process(200 + n, "worker", ppid=100), busy(200 + n, 1, 0.45, 0.5))

@@ -19,7 +19,7 @@ def drifting(lengths_ms):
     return {finding.rule: finding for finding in diagnose(session)}
 
 
-def test_steps_that_grow_are_told_with_their_phase():
+def test_steps_that_grow_are_reported_with_their_phase():
     found = drifting([10] * 90 + [10 + n / 2 for n in range(120)])
     drift = found["step_time_drift"]
     assert (drift.evidence["grown_phase"], drift.severity) == ("other", "warning")

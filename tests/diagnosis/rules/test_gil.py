@@ -37,7 +37,7 @@ def test_a_thread_that_computes_in_python_holds_up_the_training():
     )
 
 
-def test_no_more_is_told_than_the_training_thread_lost():
+def test_no_more_is_reported_than_the_training_thread_lost():
     assert found(0.85, 0.8)["gil_contention"].share_of_step == pytest.approx(0.15)
 
 

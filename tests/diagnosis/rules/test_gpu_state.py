@@ -16,7 +16,7 @@ HOT = {"throttled": [Throttle("thermal (hardware)", 0.8)], "sm_clock_mhz": 990, 
 # -- throttled
 
 
-def test_a_hot_gpu_at_work_is_told_with_its_clocks():
+def test_a_hot_gpu_at_work_is_reported_with_its_clocks():
     finding = findings("gpu_bound", *USUAL, util=0.99, **HOT)["throttled"]
     assert (finding.severity, finding.estimated_speedup) == ("warning", None)
     assert finding.headline == "GPU 0 is held down 80 % of the time by thermal (hardware) (990 of 1980 MHz)"
@@ -36,7 +36,7 @@ def test_a_hot_gpu_that_waits_is_only_mentioned_after_what_it_waits_for():
 
 
 @pytest.mark.parametrize("held", [[], [Throttle("thermal (hardware)", 0.1)], [Throttle("display clocks", 0.9)]])
-def test_little_throttling_is_not_told(held):
+def test_little_throttling_is_not_reported(held):
     assert "throttled" not in findings("gpu_bound", *USUAL, util=0.99, throttled=held)
 
 
@@ -55,13 +55,13 @@ def retried(*counts, first_s=1001.0):
     ]
 
 
-def test_retries_after_warm_up_are_told():
+def test_retries_after_warm_up_are_reported():
     finding = findings("gpu_bound", *USUAL, util=0.99, more=retried(4, 7))["allocator_retries"]
     assert (finding.severity, finding.evidence["retries"]) == ("warning", 3 + 4)
     assert "expandable_segments" in finding.action
 
 
-def test_without_retries_nothing_is_told():
+def test_without_retries_nothing_is_reported():
     assert "allocator_retries" not in findings("gpu_bound", *USUAL)
     assert "allocator_retries" not in findings("gpu_bound", *USUAL, more=retried(0, 0))
 
@@ -80,13 +80,13 @@ def test_idle_tensor_cores_of_a_busy_gpu():
     assert "set_float32_matmul_precision('high')" in finding.action
 
 
-def test_without_facts_of_the_process_the_counters_tell_enough():
+def test_without_facts_of_the_process_the_counters_show_enough():
     finding = findings("gpu_bound", *USUAL, util=0.99, tensor_ratio=0.0)["low_precision_unused"]
     assert finding.headline.endswith("lower precision is not used")
     assert finding.evidence["parameter_dtypes"] is None
 
 
-def test_an_older_gpu_is_told_what_it_can():
+def test_an_older_gpu_gets_advice_that_it_can_follow():
     finding = findings("gpu_bound", *USUAL, util=0.99, tensor_ratio=0.0, compute_capability=7.5)["low_precision_unused"]
     assert "float16" in finding.action and "TF32" not in finding.action
 
@@ -128,11 +128,11 @@ def test_a_gpu_with_room_for_more():
 
 
 @pytest.mark.parametrize("figures", [{"util": 0.6, **SMALL}, {"util": 0.3}, {}])
-def test_a_full_one_or_an_unknown_one_is_not_told(figures):
+def test_a_full_one_or_an_unknown_one_is_not_reported(figures):
     assert "small_batch" not in {f.rule for f in diagnose(without_events(**figures))}
 
 
-def test_what_explains_an_idle_gpu_better_is_told_instead():
+def test_what_explains_an_idle_gpu_better_is_reported_instead():
     assert "small_batch" not in findings("launch_bound", *USUAL, util=0.3, **SMALL)
     assert "small_batch" not in findings("data_starved", *USUAL, util=0.3, **SMALL)
 
@@ -143,4 +143,4 @@ def test_each_rank_is_judged_by_its_own_gpu():
     session = session_of("gpu_bound", *USUAL, util=0.99, more=[second, others])
     assert [row.latest.uuid for row in evidence_of(session, PID).gpus] == [UUID]
     assert [row.latest.uuid for row in evidence_of(session, 300).gpus] == ["GPU-second"]
-    assert len(evidence_of(session, 301).gpus) == 2  # it has not said which
+    assert len(evidence_of(session, 301).gpus) == 2  # it has not reported which

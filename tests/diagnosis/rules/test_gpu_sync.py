@@ -29,7 +29,7 @@ def test_an_item_that_lets_the_gpu_run_dry():
 
 
 @pytest.mark.parametrize("line", [FLOAT, ITEM])
-def test_values_asked_for_in_other_words(line):
+def test_values_read_in_other_words(line):
     assert findings("sync_item", *USUAL, ([line], 60))["sync_point"].where[0].line == {FLOAT: 46, ITEM: 45}[line]
 
 

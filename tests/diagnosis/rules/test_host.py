@@ -35,7 +35,7 @@ def found(session):
     return {finding.rule: finding for finding in diagnose(session)}
 
 
-def test_an_update_of_half_the_step_is_told_with_its_line():
+def test_an_update_of_half_the_step_is_reported_with_its_line():
     phases = {"data": 5, "forward": 20, "backward": 25, "optimizer": 50}
     windows = [steps(t, phases, first_index=10 * t) for t in range(1, 9)]
     findings = found(session_of(*windows, stacks(8, *TRAINING)))
@@ -45,7 +45,7 @@ def test_an_update_of_half_the_step_is_told_with_its_line():
     assert "compute_bound_cpu" not in findings  # its "the loop is in order" would be wrong
 
 
-def test_a_usual_update_is_not_told():
+def test_a_usual_update_is_not_reported():
     phases = {"data": 5, "forward": 35, "backward": 40, "optimizer": 20}
     assert "optimizer_bound" not in found(session_of(*(steps(t, phases, first_index=10 * t) for t in range(1, 9))))
 
@@ -59,7 +59,7 @@ def test_evaluation_is_found_in_the_function_that_training_never_passes():
     assert finding.estimated_speedup == pytest.approx(2.5)
 
 
-def test_side_work_in_the_model_is_told_at_the_line_that_calls_it():
+def test_side_work_in_the_model_is_reported_at_the_line_that_calls_it():
     lines = frames(
         ("train.py", 60, "check", "model(probe)", True),
         ("/lib/site-packages/torch/nn/modules/module.py", 99, "_call_impl"),
@@ -74,9 +74,9 @@ def test_side_work_in_the_model_is_told_at_the_line_that_calls_it():
 
 
 @pytest.mark.parametrize(
-    ("works_on", "told"), [("/lib/site-packages/torch/nn/modules/module.py", False), ("io.py", True)]
+    ("works_on", "reported"), [("/lib/site-packages/torch/nn/modules/module.py", False), ("io.py", True)]
 )
-def test_a_little_evaluation_that_no_marker_tells_is_no_side_work(works_on, told):
+def test_a_little_evaluation_that_no_marker_separates_is_no_side_work(works_on, reported):
     lines = frames(
         ("train.py", 60, "after", "right += model(x)", True),
         (works_on, 99, "_call_impl"),
@@ -88,7 +88,7 @@ def test_a_little_evaluation_that_no_marker_tells_is_no_side_work(works_on, told
     session = session_of(*windows, lines, stacks(8, ([1, 2], 300), ([3, 4], 100), ([8, 7], 500), ([32, 30, 31], 140)))
     other = next(row for row in session.phases(100).rows if row.name == "other")
     assert other.estimated and 0.10 < other.share < 0.20
-    assert ("side_work" in found(session)) == told
+    assert ("side_work" in found(session)) == reported
 
 
 def test_side_work_names_its_line():
@@ -100,13 +100,13 @@ def test_side_work_names_its_line():
     assert first.estimated_speedup == pytest.approx(1 / 0.75)
 
 
-def test_a_healthy_cpu_training_is_only_told_so():
+def test_a_healthy_cpu_training_has_nothing_else_reported():
     (only,) = run(HEALTHY, threads(12, (100, "python", 1.0, "running"), cpu_ratio=1.9))
     assert (only.rule, only.severity) == ("compute_bound_cpu", "info")
     assert "1.9 of 2 cores" in only.headline
 
 
-def test_nothing_is_said_of_the_cpu_when_a_gpu_computes():
+def test_nothing_is_reported_of_the_cpu_when_a_gpu_computes():
     gpu = Gpu(t=1, pid=0, index=0, uuid="GPU-a", name="A", pids=[100])
     assert run(HEALTHY, gpu) == []
 
@@ -135,7 +135,7 @@ def test_side_work_counts_as_far_as_the_gpu_idles():
     assert idles.evidence["gpu_idle_at_most"] == pytest.approx(0.4)
 
 
-def test_what_the_cpu_waits_for_is_not_judged_before_the_gpu_has_told():
+def test_what_the_cpu_waits_for_is_not_judged_before_gpu_times_have_come():
     def early(first_s):
         session = gpu.session_of("gpu_bound", ([SAVE], 60), *USUAL)
         session._gpu_time._stats.clear()

@@ -35,7 +35,7 @@ def test_saturated_workers_with_free_cores_need_company():
     assert first.estimated_speedup == pytest.approx(1 / max(0.38, 2 / 7))
 
 
-def test_collate_is_told_from_items():
+def test_collate_is_separated_from_items():
     first, *_ = run(STARVED, *workers(2, 0.99, ([0, 6, 7], 30), ([0, 1], 10)))
     assert (first.cause, first.where[0].function) == ("slow_collate", "my_collate")
 
@@ -96,7 +96,7 @@ def test_markers_of_the_workers_overrule_what_counters_suggest():
     assert first.cause is None
 
 
-def test_collate_is_told_by_markers_and_named_below_them():
+def test_collate_is_measured_by_markers_and_named_below_them():
     own = frames(
         ("/opt/tuimon/agent/worker.py", 9, "tuimon_collate"),
         ("data.py", 70, "join", "adjacency[a, b] = 1", True),
@@ -113,7 +113,7 @@ def test_collate_in_the_training_process():
     assert first.estimated_speedup == pytest.approx(1 / 0.38)
 
 
-def test_a_sampler_is_told_from_items():
+def test_a_sampler_is_separated_from_items():
     draws = frames(
         ("/lib/site-packages/torch/utils/data/dataloader.py", 800, "_next_index"),
         ("data.py", 90, "__iter__", "yield torch.multinomial(w, 1)", True),

@@ -40,12 +40,12 @@ def found(*records, rule="memory_pressure", **in_steps):
     return {finding.rule: finding for finding in diagnose(session_of(*records, **in_steps))}.get(rule)
 
 
-def test_a_machine_with_room_is_not_spoken_of():
+def test_a_machine_with_room_is_not_reported():
     assert found(machine()) is None
     assert found(machine(), *growing()) is None
 
 
-def test_without_figures_of_the_machine_nothing_is_said():
+def test_without_figures_of_the_machine_nothing_is_reported():
     session = session_of()
     assert "memory_pressure" in dict(unjudged(session))
     assert found() is None
@@ -56,12 +56,12 @@ def test_figures_of_long_ago_are_no_verdict():
     assert found(machine(t=1.0, available=GB // 10), steps(60, PHASES, first_index=500)) is None
 
 
-@pytest.mark.parametrize(("available", "told"), [(0.06, False), (0.04, True)])
-def test_five_percent_left_is_short(available, told):
-    assert (found(machine(available=int(available * 16 * GB))) is not None) == told
+@pytest.mark.parametrize(("available", "reported"), [(0.06, False), (0.04, True)])
+def test_five_percent_left_is_short(available, reported):
+    assert (found(machine(available=int(available * 16 * GB))) is not None) == reported
 
 
-def test_who_grows_is_told_with_when_memory_is_full():
+def test_who_grows_is_reported_with_when_memory_is_full():
     finding = found(machine(available=GB // 2), *growing())
     assert finding.severity == "critical"
     assert finding.headline == (
@@ -84,7 +84,7 @@ def test_a_control_groups_limit_counts_earlier_while_the_run_grows():
     assert "the container has 0.4 GB of 4 GB" in finding.headline
 
 
-def test_swapping_is_told_and_a_little_is_not():
+def test_swapping_is_reported_and_a_little_is_not():
     finding = found(machine(swap_in_bytes_per_s=2e6, swap_out_bytes_per_s=0.0))
     assert (finding.severity, finding.headline) == ("warning", "the machine swaps 2 MB/s")
     assert found(machine(swap_in_bytes_per_s=1e5, swap_out_bytes_per_s=0.0)) is None
@@ -106,21 +106,21 @@ def test_one_long_pause_is_worth_a_word_but_no_gain():
     assert "less than 1 %" in finding.headline
 
 
-def test_without_the_target_telling_nothing_is_said_of_collections():
+def test_collections_that_the_target_does_not_report_are_not_judged():
     assert found(rule="gc_pauses") is None
     assert "gc_pauses" in dict(unjudged(session_of()))
     assert "gc_pauses" not in dict(unjudged(session_of(gc_ns=0)))
 
 
-def test_collections_that_the_loop_asks_for_are_its_side_work():
+def test_collections_that_the_loop_calls_for_are_its_side_work():
     lines = frames(
         ("train.py", 50, "main", "gc.collect()", True),
         ("train.py", 48, "main", "loss.backward()", True),
         ("/opt/tuimon/agent/hooks.py", 9, "tuimon_backward"),
     )
     side = {"data": 1, "forward": 30, "backward": 35, "optimizer": 9, "other": 25}
-    asked = {"gc_ns": 264 * MS, "gc_count": 10, "gc_longest_ns": 24 * MS}
-    findings = diagnose(session_of(lines, stacks(11, ([1, 2], 40), ([0], 30)), phases=side, **asked))
+    collections = {"gc_ns": 264 * MS, "gc_count": 10, "gc_longest_ns": 24 * MS}
+    findings = diagnose(session_of(lines, stacks(11, ([1, 2], 40), ([0], 30)), phases=side, **collections))
     by_rule = {finding.rule: finding for finding in findings}
     assert "gc_pauses" not in by_rule
     assert by_rule["side_work"].where[0].line == 50

@@ -21,7 +21,7 @@ def test_another_program_on_the_gpu(taken, severity):
         assert found["neighbour"].headline.startswith(f"process 9 takes {100 * taken:.0f} % of GPU 0")
 
 
-def test_a_process_whose_share_is_not_told_is_not_judged():
+def test_a_process_whose_share_is_not_measured_is_not_judged():
     assert "neighbour" not in findings("gpu_bound", *USUAL, util=0.99, processes=[OURS, GpuProcess(9, 1 << 30, None)])
 
 
