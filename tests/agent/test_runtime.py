@@ -66,6 +66,27 @@ def test_a_forked_child_writes_nothing_into_its_parents_ring(program):
     assert child == [True, True, True, True, True, [layout.BACKWARD_BEGIN, layout.BACKWARD_END]]
 
 
+def test_a_forked_child_whose_first_marker_has_a_name_makes_one_ring(program):
+    body = """
+    import tuimon
+    from _tuimon_agent.ring.reader import RingReader
+    made = runtime.make_ring
+    runtime.make_ring = lambda: rings.append(made()) or rings[-1]
+    rings, (read, write) = [], os.pipe()
+    if os.fork() == 0:
+        try:
+            tuimon.mark("begin")
+            reader = RingReader(runtime._writer.path)
+            names = [reader.name(marker.value).split(layout.PLACE_SEPARATOR)[0] for marker in reader.read()]
+            os.write(write, json.dumps([len(rings), names]).encode())
+        finally:
+            os._exit(0)
+    os.wait()
+    print(os.read(read, 10000).decode())
+    """
+    assert program(body) == [1, ["begin"]]
+
+
 def test_a_forked_child_that_ends_normally_leaves_the_parents_ring(program):
     body = """
     if os.fork() == 0:

@@ -125,6 +125,8 @@ def open_ring() -> bool:
     if not _opening.acquire(False):  # another thread is making it: its first marker is kept, this one is lost
         return False
     try:
+        if _writer is not None:  # the caller looked up ``emit`` before its argument, a name's id, made the ring
+            return True
         writer = make_ring()
         if writer is None:
             stop()

@@ -199,6 +199,38 @@ def test_a_ring_of_the_run_is_found_and_followed(ring_directory):
     source.close()
 
 
+def test_a_process_that_replaces_itself_is_followed_in_its_new_ring(ring_directory):
+    source = MarkerSource(ProcessTable(1, "r1"), 1.0)
+    write(ring_directory, run="r1").flush()
+    source.read()
+    again = write(ring_directory, run="r1", steps=7)  # under the same path
+    counted = sum(record.count for _ in range(3) for record in source.read())
+    again.unlink()
+    assert counted + sum(record.count for record in source.read()) == 5 + 7
+    source.close()
+
+
+def test_what_is_written_while_a_read_begins_is_not_lost(ring_directory, monkeypatch):
+    """The monitor may lose its core between any two lines, and the process ends meanwhile."""
+    writer = write(ring_directory, run="r1")
+    source = MarkerSource(ProcessTable(1, "r1"), 1.0)
+    source.read()
+
+    def ends(reader):
+        if os.path.exists(writer.path):
+            for kind in (layout.FETCH_BEGIN, layout.FETCH_END, layout.BACKWARD_BEGIN, layout.BACKWARD_END):
+                writer.emit(kind, 1)
+            writer.emit(layout.OPTIMIZER_BEGIN)
+            writer.emit(layout.OPTIMIZER_END)
+            writer.flush()
+            writer.unlink()
+        return False
+
+    monkeypatch.setattr(module, "_goes_on", ends)
+    assert sum(record.count for record in source.read()) == 6
+    source.close()
+
+
 def test_what_a_short_run_left_is_read_and_removed(ring_directory):
     writer = write(ring_directory, run="r1", steps=3)
     gone = ring_directory / f"{os.getpid()}-1.ring"  # of a process that is no more

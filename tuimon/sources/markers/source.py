@@ -31,28 +31,28 @@ class MarkerSource:
         self._clock_ns = clock_ns
         self._followers: dict[str, RingFollower] = {}  # by path: pid and start time
         self._foreign: set[str] = set()  # rings that are not of this run
-        self._looks = 0
+        self._reads = 0
 
     def read(self) -> Iterable[Record]:
-        """Steps and marks of the windows that have ended."""
-        if self._looks % 2 == 0:
-            self._look_for_rings()
-        self._looks += 1
+        """The records of the windows that have ended, of all rings."""
+        if self._reads % 2 == 0:
+            self._find_rings()
+        self._reads += 1
+        # in this order: what a process wrote before it ended is all from before ``now_ns``
+        ended = [path for path, follower in self._followers.items() if not _goes_on(follower.reader)]
         now_ns = self._clock_ns()
         out: list[Record] = []
         for path, follower in list(self._followers.items()):
-            goes_on = _goes_on(follower.reader)  # asked before reading: what was written until then is read
             out.extend(follower.windows(now_ns))
-            if not goes_on:
+            if path in ended:
                 out.extend(follower.last(now_ns))
-                self._drop(path)
             if follower.trains:
                 self._table.mark_trainer(follower.pid)
             meta = follower.reader.meta()
             if meta:
                 self._table.facts[follower.pid] = ring_facts(meta)
-            if not goes_on:
-                self._let_go(follower)
+            if path in ended:
+                self._drop(path)
         return out
 
     def close(self) -> None:
@@ -61,19 +61,20 @@ class MarkerSource:
             follower.reader.close()
         self._followers.clear()
 
-    def _let_go(self, follower: RingFollower) -> None:
-        """Its process has ended: what it left of the run that we started is ours to remove."""
-        reader = follower.reader
-        if self._table.run_id is not None and reader.meta().get("run") == self._table.run_id and reader.is_current():
-            with suppress(OSError):
-                os.unlink(reader.path)
+    def _drop(self, path: str) -> None:
+        """Its process has ended: what it left of the run that we started is ours to remove.
+
+        Or it has replaced itself (exec): then another ring has the same path, and is to be found.
+        """
+        reader = self._followers.pop(path).reader
+        if reader.is_current():
+            self._foreign.add(path)
+            if self._table.run_id is not None and reader.meta().get("run") == self._table.run_id:
+                with suppress(OSError):
+                    os.unlink(path)
         reader.close()
 
-    def _drop(self, path: str) -> None:
-        del self._followers[path]
-        self._foreign.add(path)
-
-    def _look_for_rings(self) -> None:
+    def _find_rings(self) -> None:
         ours = set(self._table.pids())
         paths = {os.path.join(place, name): _pid_of(name) for place in ring_directories() for name in _rings(place)}
         self._foreign &= paths.keys()
@@ -84,7 +85,7 @@ class MarkerSource:
     def _consider(self, path: str, descends: bool) -> None:
         """Follow the ring if it belongs to the run: a descendant of the root, or started by the same ``tuimon run``.
 
-        A process of the run that has already ended left its markers behind: a short script is read after its end.
+        A process of the run that has already ended left its ring behind: a short script is read after its end.
         """
         try:
             reader = RingReader(path)
@@ -95,7 +96,7 @@ class MarkerSource:
         same_run = self._table.run_id is not None and meta.get("run") == self._table.run_id
         if not (same_run or (descends and _goes_on(reader))):
             reader.close()
-            if meta:  # otherwise it is still being made: look again
+            if meta:  # otherwise it is still being made: considered again
                 self._foreign.add(path)
             return
         self._table.name_process(reader.pid)
