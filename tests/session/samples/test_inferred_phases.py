@@ -51,7 +51,7 @@ TRAINING = {
 
 
 def counts(samples):
-    """Samples of each phase, told by frames alone."""
+    """Samples of each phase, by frames alone."""
     session = Session()
     listed = [([NUMBERS[name] for name in stack.split(", ")], n) for stack, n in samples.items()]
     for record in (header(), process(markers=False), frames(*PLACES.values()), stacks(1, *listed)):

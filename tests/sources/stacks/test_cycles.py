@@ -1,4 +1,4 @@
-"""Steps a second told by the order of samples: literal windows, and a real loop with slow steps."""
+"""Steps a second from the order of samples: literal windows, and a real loop with slow steps."""
 
 from __future__ import annotations
 

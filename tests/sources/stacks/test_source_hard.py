@@ -198,14 +198,14 @@ def test_a_free_threaded_python_is_named_as_such(monkeypatch: pytest.MonkeyPatch
         "Error: Unsupported version of Python: 3.14.0t",
         "Error: Failed to find python version from target process",
     ):
-        trouble = pyspy_errors.explain(said, 1)
-        assert trouble.message == "no stack samples: py-spy cannot read free-threaded Python (python3.14t)"
-        assert trouble.hint == "Markers, threads and GPUs are still shown"
+        problem = pyspy_errors.explain(said, 1)
+        assert problem.message == "no stack samples: py-spy cannot read free-threaded Python (python3.14t)"
+        assert problem.hint == "Markers, threads and GPUs are still shown"
 
 
 def test_an_embedded_python_without_debug_symbols_is_told_from_a_broken_one() -> None:
-    trouble = pyspy_errors.explain("Error: Failed to find python version from target process", os.getpid())
-    assert "embedded or frozen" in (trouble.hint or "")
+    problem = pyspy_errors.explain("Error: Failed to find python version from target process", os.getpid())
+    assert "embedded or frozen" in (problem.hint or "")
 
 
 def test_windows_without_a_single_sample_are_no_failure(tmp_path: Path) -> None:

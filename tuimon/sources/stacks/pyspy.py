@@ -22,7 +22,7 @@ from tuimon.sources.stacks.pyspy_output import WindowSamples, parse_speedscope
 _OUTPUT_FD = 3
 #: How much of what py-spy prints is read.
 _MESSAGE_BYTES = 16384
-_ERRORS = re.compile(r"WindowSamples: \d+ Errors: (\d+)")
+_ERRORS = re.compile(r"Samples: \d+ Errors: (\d+)")
 
 
 def find() -> str | None:

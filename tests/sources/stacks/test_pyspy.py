@@ -1,0 +1,22 @@
+"""What a window of py-spy leaves, with a program in its place that prints and writes what py-spy does."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+from tests.sources.programs import until
+from tuimon.sources.stacks import pyspy
+
+
+def test_samples_that_pyspy_could_not_read_are_counted(tmp_path: Path) -> None:
+    fake = tmp_path / "py-spy"
+    profile = '{"profiles": [{"name": "Thread 1", "samples": [[], []]}], "shared": {"frames": []}}'
+    fake.write_text(f"#!/bin/sh\necho 'py-spy> Wrote it. Samples: 2 Errors: 7'\necho '{profile}' >/proc/self/fd/3\n")
+    fake.chmod(0o755)
+    recording = pyspy.Recording.start(str(fake), os.getpid(), 20, 30.0)
+    ended = until(lambda: recording.poll(time.monotonic()), "the child to end")
+    assert ended.samples is not None
+    assert ended.samples.instants == 2
+    assert ended.failed == 7
