@@ -34,8 +34,8 @@ class Evidence:
     """One process, and the run around it.
 
     Each section is read from the Session when the first rule needs it, and at most once: judging the workers of a
-    healthy run, or the stacks of 16 ranks, would cost more than all the rest. What a section gives is immutable and
-    holds no Session. All are of one moment: ``Moment`` refuses to read once the Session has moved on.
+    healthy run, or the stacks of 16 ranks, would cost more than all the rest. What a rule gets is immutable. All
+    sections are of one moment: ``Moment``, the only way to the Session, refuses to read once that has moved on.
     """
 
     pid: int
