@@ -63,8 +63,8 @@ def clocked(gpu, monkeypatch, tmp_path):
 
 
 @pytest.fixture
-def every_turn(monkeypatch):
-    """Every turn of the loop is timed, whatever it costs."""
+def every_step(monkeypatch):
+    """Every step of the loop is timed, whatever it costs."""
     from tuimon.agent.gpu_clock.budget import Budget
 
     monkeypatch.setattr(Budget, "is_paid", True)

@@ -67,7 +67,7 @@ def same(torch, ours, plain):
     return all(torch.equal(a, b) for a, b in zip(ours, plain, strict=True))
 
 
-def test_nothing_synchronises(gpu, clocked, every_turn):
+def test_nothing_synchronises(gpu, clocked, every_step):
     training = Training(gpu).steps(5)
     gpu.cuda.synchronize()
     with forbidden_syncs(gpu):
@@ -78,7 +78,7 @@ def test_nothing_synchronises(gpu, clocked, every_turn):
     assert clocked.is_well()
 
 
-def test_weights_are_the_same(gpu, clocked, every_turn):
+def test_weights_are_the_same(gpu, clocked, every_step):
     from tuimon.agent import install
 
     ours = Training(gpu).steps(50).weights()
@@ -109,8 +109,8 @@ def test_it_costs_little(gpu, clocked):
     assert spent_ns[0] / count / 1000 <= MOST_US
 
 
-def test_times_are_true(gpu, clocked, every_turn):
-    """Steps of long kernels: a turn on the GPU clock takes as long as the test's own events say that a step takes."""
+def test_times_are_true(gpu, clocked, every_step):
+    """Steps of long kernels: a step takes as long on the GPU clock as by the test's own events."""
     training = Training(gpu)
 
     def step():
@@ -133,9 +133,9 @@ def test_times_are_true(gpu, clocked, every_turn):
     begins = [marker.flag for marker in markers if marker.kind == BACKWARD_BEGIN and marker.flag]
     at_ns = {m.flag: unpack_gpu_time(m.value).elapsed_ns for m in markers if m.kind == GPU_TIME}
     known = [at_ns[number] for number in begins[:60] if number in at_ns]
-    turns_ms = [(after - before) / 1e6 for before, after in pairwise(known)]
-    assert len(turns_ms) >= 40
-    assert statistics.median(turns_ms) == pytest.approx(step_ms, rel=0.05)
+    steps_ms = [(after - before) / 1e6 for before, after in pairwise(known)]
+    assert len(steps_ms) >= 40
+    assert statistics.median(steps_ms) == pytest.approx(step_ms, rel=0.05)
 
 
 def test_memory_is_torchs(gpu, clocked):
@@ -145,7 +145,7 @@ def test_memory_is_torchs(gpu, clocked):
     assert len(memory) == 4
 
 
-def test_a_whole_step_is_captured(gpu, clocked, every_turn):
+def test_a_whole_step_is_captured(gpu, clocked, every_step):
     """As torch's documentation does it: warm up on a side stream, capture, replay."""
     training = Training(gpu).steps(3)
     side = gpu.cuda.Stream()
@@ -166,7 +166,7 @@ def test_a_whole_step_is_captured(gpu, clocked, every_turn):
     assert clocked.is_well()
 
 
-def test_a_capture_in_another_thread_holds(gpu, clocked, every_turn):
+def test_a_capture_in_another_thread_holds(gpu, clocked, every_step):
     """Boundaries of a training go on while another thread captures in the mode that any query would break.
 
     This training's own kernels are on the CPU: all that touches the GPU in its thread is the GPU clock.
@@ -207,7 +207,7 @@ def test_a_capture_in_another_thread_holds(gpu, clocked, every_turn):
     assert clocked.is_well()
 
 
-def test_compiled_with_graphs(gpu, clocked, every_turn):
+def test_compiled_with_graphs(gpu, clocked, every_step):
     pytest.importorskip("triton")
     eager, compiled = Training(gpu), Training(gpu)
     compiled.model = gpu.compile(compiled.model, mode="reduce-overhead")
@@ -219,7 +219,7 @@ def test_compiled_with_graphs(gpu, clocked, every_turn):
     assert clocked.is_well()
 
 
-def test_side_streams(gpu, clocked, every_turn):
+def test_side_streams(gpu, clocked, every_step):
     from tuimon.agent import install
 
     def train():
@@ -238,7 +238,7 @@ def test_side_streams(gpu, clocked, every_turn):
     assert same(gpu, ours, train())
 
 
-def test_mixed_precision_with_a_scaler(gpu, clocked, every_turn):
+def test_mixed_precision_with_a_scaler(gpu, clocked, every_step):
     training = Training(gpu)
     scaler = gpu.amp.GradScaler("cuda", init_scale=2.0**40)  # the first steps are skipped
     for _ in range(40):
@@ -255,7 +255,7 @@ def test_mixed_precision_with_a_scaler(gpu, clocked, every_turn):
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
-def test_checkpointing(gpu, clocked, every_turn, reentrant):
+def test_checkpointing(gpu, clocked, every_step, reentrant):
     from torch.utils.checkpoint import checkpoint
 
     training = Training(gpu)

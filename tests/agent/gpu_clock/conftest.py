@@ -13,5 +13,5 @@ def loop():
 
 @pytest.fixture
 def unlimited(monkeypatch):
-    """Every turn is timed."""
+    """Every step is timed."""
     monkeypatch.setattr(budget.Budget, "is_paid", True)

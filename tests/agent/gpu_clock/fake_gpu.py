@@ -20,8 +20,8 @@ from tuimon.agent.ring.layout import (
 
 MS = 1_000_000
 SECOND = 1000 * MS
-#: The boundaries of a turn.
-TURN = (FETCH_END, BACKWARD_BEGIN, BACKWARD_END, OPTIMIZER_BEGIN, OPTIMIZER_END)
+#: The boundaries of a step.
+STEP = (FETCH_END, BACKWARD_BEGIN, BACKWARD_END, OPTIMIZER_BEGIN, OPTIMIZER_END)
 
 
 class FakeStream(NamedTuple):
@@ -103,9 +103,9 @@ class Marked(NamedTuple):
 class FakeLoop:
     """A training loop beside a FakeGpu; ``marked`` is what went into the ring."""
 
-    def __init__(self, gpu, turn_ns=100_000_000):
+    def __init__(self, gpu, step_ns=100_000_000):
         self.gpu = gpu
-        self.turn_ns = turn_ns
+        self.step_ns = step_ns
         self.marked = []
         self.clock = GpuClock(gpu, self.emit, lambda: gpu.now_ns)
 
@@ -121,17 +121,17 @@ class FakeLoop:
             self.clock.record_event(number)
         return number
 
-    def turn(self, boundaries=TURN):
+    def step(self, boundaries=STEP):
         """Returns how many of its boundaries were timed."""
         numbers = []
         for kind in boundaries:
             numbers.append(self.boundary(kind))
-            self.gpu.now_ns += self.turn_ns // len(boundaries)
+            self.gpu.now_ns += self.step_ns // len(boundaries)
         return sum(map(bool, numbers))
 
-    def turns(self, count, boundaries=TURN):
+    def steps(self, count, boundaries=STEP):
         """Returns for each how many of its boundaries were timed."""
-        return [self.turn(boundaries) for _ in range(count)]
+        return [self.step(boundaries) for _ in range(count)]
 
     def times(self):
         """number -> (its EventTime, when it was emitted)."""
@@ -143,4 +143,4 @@ class FakeLoop:
 
     def boundaries(self):
         """number -> marker, of all that were timed."""
-        return {m.flag: m for m in self.marked if m.kind in TURN and m.flag}
+        return {m.flag: m for m in self.marked if m.kind in STEP and m.flag}

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from tests.agent.gpu_clock.fake_gpu import MS, SECOND, TURN, FakeGpu, FakeLoop
+from tests.agent.gpu_clock.fake_gpu import MS, SECOND, STEP, FakeGpu, FakeLoop
 from tuimon.agent.gpu_clock import budget
 from tuimon.agent.gpu_clock.clock import BURST_STEPS, GpuClock
 from tuimon.agent.ring.layout import (
@@ -16,12 +16,12 @@ from tuimon.agent.ring.layout import (
 )
 
 
-@pytest.mark.parametrize("turn_ns", [300_000, 4 * MS, 50 * MS, SECOND])
-def test_cost_stays_within_the_budget(turn_ns):
+@pytest.mark.parametrize("step_ns", [300_000, 4 * MS, 50 * MS, SECOND])
+def test_cost_stays_within_the_budget(step_ns):
     gpu = FakeGpu(cost_ns=2_000)
-    loop = FakeLoop(gpu, turn_ns=turn_ns)
+    loop = FakeLoop(gpu, step_ns=step_ns)
     begun_ns, count = gpu.now_ns, 8_000
-    loop.turns(count)
+    loop.steps(count)
     spent_ns = len(gpu.calls) * gpu.cost_ns
     a_burst_ns = BURST_STEPS * 6 * 20_000
     memory_ns = 10_000 * (gpu.now_ns - begun_ns) // SECOND
@@ -30,9 +30,9 @@ def test_cost_stays_within_the_budget(turn_ns):
 
 
 def test_bursts_come_again_and_again():
-    loop = FakeLoop(FakeGpu(cost_ns=2_000), turn_ns=MS)
-    timed = loop.turns(5_000)
-    begins = [i for i, (before, after) in enumerate(pairwise(timed)) if after == len(TURN) != before]
+    loop = FakeLoop(FakeGpu(cost_ns=2_000), step_ns=MS)
+    timed = loop.steps(5_000)
+    begins = [i for i, (before, after) in enumerate(pairwise(timed)) if after == len(STEP) != before]
     assert len(begins) >= 4
 
 
@@ -46,19 +46,19 @@ def test_a_record_that_waits_for_room_in_the_queue_is_not_our_cost():
         plain(event, stream)
 
     gpu.record = waits
-    assert sum(loop.turns(400)) > 100
+    assert sum(loop.steps(400)) > 100
 
 
 def test_an_idle_clock_still_reports_what_it_recorded(loop, monkeypatch):
-    loop.turns(3)
+    loop.steps(3)
     loop.gpu.behind_ns = SECOND
-    loop.turns(3)
+    loop.steps(3)
     waiting = {pending.number for pending in loop.clock._events.pending}
     assert waiting
     loop.clock._left = 0
     monkeypatch.setattr(budget.Budget, "is_paid", False)
     loop.marked.clear()
-    assert loop.turns(40) == [0] * 40
+    assert loop.steps(40) == [0] * 40
     assert waiting <= set(loop.times())
     assert len([m for m in loop.marked if m.kind == TORCH_MEMORY]) >= 12
 
@@ -66,8 +66,8 @@ def test_an_idle_clock_still_reports_what_it_recorded(loop, monkeypatch):
 class PausingLoop(FakeLoop):
     """As the hooks do it: while the clock pauses they do not call it."""
 
-    def __init__(self, gpu, turn_ns):
-        super().__init__(gpu, turn_ns)
+    def __init__(self, gpu, step_ns):
+        super().__init__(gpu, step_ns)
         self.clock = GpuClock(gpu, self.emit, lambda: gpu.now_ns, pause=self.pause)
         self.pauses = []
         self.paused_backwards = 0
@@ -85,13 +85,13 @@ class PausingLoop(FakeLoop):
         return super().boundary(kind, key)
 
 
-@pytest.mark.parametrize("turn_ns", [MS, 50 * MS])
-@pytest.mark.parametrize("boundaries", [TURN, TURN[1:], (*TURN[:3], *TURN)])
-def test_a_clock_that_pauses_keeps_to_its_budget_and_resumes(turn_ns, boundaries):
+@pytest.mark.parametrize("step_ns", [MS, 50 * MS])
+@pytest.mark.parametrize("boundaries", [STEP, STEP[1:], (*STEP[:3], *STEP)])
+def test_a_clock_that_pauses_keeps_to_its_budget_and_resumes(step_ns, boundaries):
     gpu = FakeGpu(cost_ns=2_000)
-    loop = PausingLoop(gpu, turn_ns)
+    loop = PausingLoop(gpu, step_ns)
     begun_ns, count = gpu.now_ns, 3_000
-    timed = loop.turns(count, boundaries)
+    timed = loop.steps(count, boundaries)
     spent_ns = len(gpu.calls) * gpu.cost_ns
     seconds = (gpu.now_ns - begun_ns) / SECOND
     a_burst_ns = BURST_STEPS * 10 * 20_000
@@ -105,6 +105,6 @@ def test_a_clock_that_pauses_keeps_to_its_budget_and_resumes(turn_ns, boundaries
 
 def test_a_loop_without_backwards_has_no_pause():
     loop = PausingLoop(FakeGpu(cost_ns=2_000), MS)
-    loop.turns(3_000, (FETCH_END, OPTIMIZER_BEGIN, OPTIMIZER_END))
+    loop.steps(3_000, (FETCH_END, OPTIMIZER_BEGIN, OPTIMIZER_END))
     assert not loop.pauses
     assert len(loop.times()) > 50

@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.agent.gpu_clock.fake_gpu import SECOND, TURN, FakeGpu, FakeLoop, FakeStream
+from tests.agent.gpu_clock.fake_gpu import SECOND, STEP, FakeGpu, FakeLoop, FakeStream
 from tuimon.agent.gpu_clock import clock, steps
 from tuimon.agent.gpu_clock.clock import BURST_STEPS
 from tuimon.agent.ring.layout import (
@@ -17,17 +17,17 @@ from tuimon.agent.ring.layout import (
 )
 
 
-def test_boundaries_of_a_turn_are_numbered_in_order(loop):
-    assert not loop.turn()  # it may have begun before the clock did
+def test_boundaries_of_a_step_are_numbered_in_order(loop):
+    assert not loop.step()  # it may have begun before the clock did
     loop.marked.clear()
-    loop.turn()
-    assert [(m.kind, m.flag) for m in loop.marked if m.kind in TURN] == [
-        (kind, number) for number, kind in enumerate(TURN, next(iter(loop.boundaries())))
+    loop.step()
+    assert [(m.kind, m.flag) for m in loop.marked if m.kind in STEP] == [
+        (kind, number) for number, kind in enumerate(STEP, next(iter(loop.boundaries())))
     ]
 
 
 def test_an_event_is_recorded_after_its_marker(loop):
-    loop.turns(4)
+    loop.steps(4)
     marked = loop.boundaries()
     for number, (time, seen_ns) in loop.times().items():
         assert marked[number].time_ns <= seen_ns
@@ -39,38 +39,38 @@ def test_an_event_is_recorded_after_its_marker(loop):
     assert loop.gpu.calls.index("is_capturing") < loop.gpu.calls.index("is_idle")
 
 
-def test_a_turn_is_whole_with_the_first_boundary_of_the_next():
-    loop = FakeLoop(FakeGpu(cost_ns=5_000), turn_ns=SECOND)
-    timed = loop.turns(40)
-    first = timed.index(len(TURN))
+def test_a_step_is_whole_with_the_first_boundary_of_the_next():
+    loop = FakeLoop(FakeGpu(cost_ns=5_000), step_ns=SECOND)
+    timed = loop.steps(40)
+    first = timed.index(len(STEP))
     burst = timed[first : first + BURST_STEPS + 1]
-    assert burst == [len(TURN)] * BURST_STEPS + [1]
+    assert burst == [len(STEP)] * BURST_STEPS + [1]
     assert 0 in timed
 
 
-def test_gradient_accumulation_is_one_turn(loop, unlimited):
+def test_gradient_accumulation_is_one_step(loop, unlimited):
     begins = loop.clock._budget.begin_step
     begun = []
     loop.clock._budget.begin_step = lambda *arguments: begun.append(arguments) or begins(*arguments)
     micro = (FETCH_END, BACKWARD_BEGIN, BACKWARD_END)
-    loop.turns(10, (*micro, *micro, *micro, OPTIMIZER_BEGIN, OPTIMIZER_END))
+    loop.steps(10, (*micro, *micro, *micro, OPTIMIZER_BEGIN, OPTIMIZER_END))
     assert len(begun) == pytest.approx(10, abs=1)
 
 
 def test_without_an_optimizer_a_backward_is_an_update(loop):
-    assert sum(loop.turns(10, (BACKWARD_BEGIN, BACKWARD_END))) >= 10
+    assert sum(loop.steps(10, (BACKWARD_BEGIN, BACKWARD_END))) >= 10
 
 
 def test_an_optimizer_that_was_compiled_since_is_no_longer_waited_for(loop):
-    loop.turns(3)
-    assert sum(loop.turns(4000, (FETCH_END, BACKWARD_BEGIN, BACKWARD_END)))
+    loop.steps(3)
+    assert sum(loop.steps(4000, (FETCH_END, BACKWARD_BEGIN, BACKWARD_END)))
     known = len(loop.times())
-    loop.turns(4000, (FETCH_END, BACKWARD_BEGIN, BACKWARD_END))
+    loop.steps(4000, (FETCH_END, BACKWARD_BEGIN, BACKWARD_END))
     assert len(loop.times()) > known
 
 
 def test_what_is_nested_gets_no_number(loop, unlimited):
-    loop.turns(2)
+    loop.steps(2)
     scaler, optimizer = 11, 12
     for kind in (FETCH_END, BACKWARD_BEGIN):
         assert loop.boundary(kind)
@@ -85,11 +85,11 @@ def test_what_is_nested_gets_no_number(loop, unlimited):
 
 def test_a_closures_backwards_are_timed(loop, unlimited):
     closure = (OPTIMIZER_BEGIN, BACKWARD_BEGIN, BACKWARD_END, BACKWARD_BEGIN, BACKWARD_END, OPTIMIZER_END)
-    assert loop.turns(4, closure)[2:] == [len(closure)] * 2
+    assert loop.steps(4, closure)[2:] == [len(closure)] * 2
 
 
 def test_a_step_that_raised_has_no_end(loop, unlimited):
-    loop.turns(2)
+    loop.steps(2)
     first, second = 11, 12
     loop.boundary(FETCH_END)
     loop.boundary(OPTIMIZER_BEGIN, first)
@@ -100,33 +100,33 @@ def test_a_step_that_raised_has_no_end(loop, unlimited):
     assert loop.boundary(OPTIMIZER_END, second)
 
 
-def test_alternating_updates_are_turns_of_their_own(loop):
-    d_turn = TURN
-    g_turn = (BACKWARD_BEGIN, BACKWARD_END, OPTIMIZER_BEGIN, OPTIMIZER_END)
-    timed = [loop.turn(boundaries) for _ in range(4) for boundaries in (d_turn, g_turn)]
+def test_alternating_updates_are_steps_of_their_own(loop):
+    d_step = STEP
+    g_step = (BACKWARD_BEGIN, BACKWARD_END, OPTIMIZER_BEGIN, OPTIMIZER_END)
+    timed = [loop.step(boundaries) for _ in range(4) for boundaries in (d_step, g_step)]
     assert timed[2:] == [5, 4] * 3
 
 
 def test_nothing_is_touched_during_a_capture(loop, unlimited):
-    loop.turns(3)
+    loop.steps(3)
     known = len(loop.times())
     loop.gpu.in_capture = True
     loop.gpu.calls.clear()
-    loop.turns(3)
+    loop.steps(3)
     assert set(loop.gpu.calls) == {"is_capturing"}
     loop.gpu.in_capture = False
-    loop.turns(3)
+    loop.steps(3)
     assert loop.clock.on and len(loop.times()) > known
 
 
 def test_another_stream_ends_the_burst(loop):
-    loop.turns(3)
+    loop.steps(3)
     loop.boundary(FETCH_END)
     loop.gpu.current = FakeStream(0, 1)
     number = loop.boundary(BACKWARD_BEGIN)
     assert number and not loop.boundary(BACKWARD_END)
     loop.gpu.current = FakeStream(0, 0)
-    loop.turns(200)
+    loop.steps(200)
     assert number not in loop.times()
     assert loop.clock.on and len(loop.times()) > 30
 
@@ -139,37 +139,37 @@ def test_an_error_turns_it_off_for_good(loop, method):
         raise RuntimeError("device-side assert")
 
     setattr(loop.gpu, method, fails)
-    loop.turns(4)
+    loop.steps(4)
     assert not loop.clock.on
     loop.gpu.calls.clear()
-    assert loop.turns(4) == [0] * 4
+    assert loop.steps(4) == [0] * 4
     assert loop.gpu.calls == []
 
 
 def test_an_interrupt_is_the_users(loop):
-    loop.turns(3)
+    loop.steps(3)
     loop.gpu.error = KeyboardInterrupt()
     with pytest.raises(KeyboardInterrupt):
-        loop.turn()
+        loop.step()
     loop.gpu.error = None
-    loop.turns(300)
+    loop.steps(300)
     assert loop.clock.on
     known = len(loop.times())
-    loop.turns(300)
+    loop.steps(300)
     assert len(loop.times()) > known
 
 
 def test_events_outlive_a_clock_that_is_closed(loop):
-    loop.turns(4)
+    loop.steps(4)
     loop.clock.close()
     assert any(kept is loop.clock._events for kept in clock._abandoned)
-    assert loop.turns(2) == [0, 0]
+    assert loop.steps(2) == [0, 0]
     loop.clock.record_event(5)
     assert not loop.clock.on
 
 
 def test_memory_is_reported_once_a_second(loop):
-    loop.turns(50)  # of 100 ms each
+    loop.steps(50)  # of 100 ms each
     memory = [(m.flag, m.value) for m in loop.marked if m.kind == TORCH_MEMORY]
     assert memory[:4] == [(0, 10), (1, 20), (2, 1), (3, 0)]
     assert 4 * 4 <= len(memory) <= 4 * 6
@@ -177,23 +177,23 @@ def test_memory_is_reported_once_a_second(loop):
 
 def test_memory_names_its_device(loop):
     loop.gpu.current = FakeStream(3, 0)
-    loop.turns(3)
+    loop.steps(3)
     assert {m.flag for m in loop.marked if m.kind == TORCH_MEMORY} == {3 << 4 | code for code in range(4)}
 
 
 def test_unknown_memory_is_not_reported(loop):
     loop.gpu.figures = None
-    loop.turns(30)
+    loop.steps(30)
     assert loop.clock.on and loop.times()
     assert not [m for m in loop.marked if m.kind == TORCH_MEMORY]
 
 
 def test_no_device_in_use(loop):
     loop.gpu.current = None
-    loop.turns(30)
+    loop.steps(30)
     assert loop.clock.on and not loop.times()
     loop.gpu.current = FakeStream(0, 0)
-    loop.turns(30)
+    loop.steps(30)
     assert loop.times()
 
 
@@ -204,19 +204,19 @@ def elsewhere(function, *arguments):
 
 
 def test_other_threads_are_not_timed(loop, unlimited):
-    loop.turns(2)
-    assert elsewhere(loop.turns, 3) == [0] * 3
-    assert loop.turn() == len(TURN)
+    loop.steps(2)
+    assert elsewhere(loop.steps, 3) == [0] * 3
+    assert loop.step() == len(STEP)
 
 
 def test_batches_fetched_ahead_in_a_thread_do_not_make_it_the_training_thread(loop, unlimited):
     assert not elsewhere(loop.boundary, FETCH_END)
-    rest = TURN[1:]
-    assert loop.turns(4, rest)[2:] == [len(rest)] * 2
+    rest = STEP[1:]
+    assert loop.steps(4, rest)[2:] == [len(rest)] * 2
 
 
 def test_reentrant_backwards_on_the_engines_thread_are_nested(loop, unlimited):
-    loop.turns(2)
+    loop.steps(2)
     assert loop.boundary(BACKWARD_BEGIN)
     assert not elsewhere(loop.boundary, BACKWARD_BEGIN)
     assert not elsewhere(loop.boundary, BACKWARD_END)
@@ -224,29 +224,29 @@ def test_reentrant_backwards_on_the_engines_thread_are_nested(loop, unlimited):
 
 
 def test_a_loop_that_goes_on_in_another_thread_is_found(loop, unlimited):
-    loop.turns(3)
+    loop.steps(3)
     loop.gpu.now_ns += steps.STALE_NS
-    assert sum(elsewhere(loop.turns, 4))
-    assert loop.turns(2) == [0, 0]
+    assert sum(elsewhere(loop.steps, 4))
+    assert loop.steps(2) == [0, 0]
 
 
 def test_a_backward_that_never_ended_is_forgotten(loop, unlimited):
-    without_fetch = TURN[1:]
-    loop.turns(3, without_fetch)
+    without_fetch = STEP[1:]
+    loop.steps(3, without_fetch)
     loop.boundary(BACKWARD_BEGIN)  # and the user interrupts, before its end is marked
-    loop.turns(3, without_fetch)
+    loop.steps(3, without_fetch)
     loop.gpu.now_ns += steps.STALE_NS
-    assert loop.turns(4, without_fetch)[-1] == len(without_fetch)
+    assert loop.steps(4, without_fetch)[-1] == len(without_fetch)
 
 
 def test_a_batch_begins_everything_anew(loop, unlimited):
-    loop.turns(3)
+    loop.steps(3)
     loop.boundary(BACKWARD_BEGIN)  # and the user interrupts, before its end is marked
-    assert loop.turns(3) == [len(TURN)] * 3
+    assert loop.steps(3) == [len(STEP)] * 3
 
 
 def test_steps_of_optimizers_within_a_backward_are_part_of_it(loop, unlimited):
-    loop.turns(2)
+    loop.steps(2)
     assert loop.boundary(BACKWARD_BEGIN)
     assert not loop.boundary(OPTIMIZER_BEGIN, 1)
     assert not loop.boundary(OPTIMIZER_END, 1)

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.torch
 
 @pytest.fixture
 def timed(hooked, recorded, monkeypatch):
-    """The hooks with a clock on a fake GPU, every turn timed; gives what they emit."""
+    """The hooks with a clock on a fake GPU, every step timed; gives what they emit."""
     monkeypatch.setattr(budget.Budget, "is_paid", True)
     gpu = FakeGpu(cost_ns=1000)
     monkeypatch.setattr(hooked, "clock", GpuClock(gpu, hooked._emit_current, lambda: gpu.now_ns))

@@ -179,7 +179,7 @@ def test_a_capture_waits_until_the_clock_has_let_go(monkeypatch):
     monkeypatch.setattr(gpu_clock, "RELEASE_TIMEOUT_S", 60.0)
     gpu = FakeGpu()
     loop = FakeLoop(gpu)
-    loop.turns(2)
+    loop.steps(2)
     order = []
     recording, coming, go_on = threading.Event(), threading.Event(), threading.Event()
     plain = gpu.record
@@ -245,10 +245,10 @@ def test_a_forked_child_begins_one_only_where_cuda_was_not_initialised():
 
 def test_a_clock_leaves_its_events_to_its_parent():
     loop = FakeLoop(FakeGpu())
-    loop.turns(4)
+    loop.steps(4)
     loop.gpu.calls.clear()
     assert loop.clock.in_child() is None
-    assert loop.turns(3) == [0, 0, 0]
+    assert loop.steps(3) == [0, 0, 0]
     assert loop.gpu.calls == []
 
 

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from tests.agent.gpu_clock.fake_gpu import MS, SECOND, TURN, FakeGpu, FakeLoop, FakeStream
+from tests.agent.gpu_clock.fake_gpu import MS, SECOND, STEP, FakeGpu, FakeLoop, FakeStream
 from tuimon.agent.gpu_clock import events as gpu_events
 from tuimon.agent.ring.layout import (
     BACKWARD_BEGIN,
@@ -20,7 +20,7 @@ from tuimon.agent.ring.layout import (
 
 
 def test_times_are_the_gpus(loop, unlimited):
-    loop.turns(12)
+    loop.steps(12)
     times, marked = loop.times(), loop.boundaries()
     numbers = sorted(times)
     for before, after in pairwise(numbers):
@@ -28,17 +28,17 @@ def test_times_are_the_gpus(loop, unlimited):
         assert on_gpu == pytest.approx(marked[after].time_ns - marked[before].time_ns, abs=200)
 
 
-def test_a_turn_of_more_boundaries_than_there_are_events(loop, unlimited):
+def test_a_step_of_more_boundaries_than_there_are_events(loop, unlimited):
     micro = (FETCH_END, BACKWARD_BEGIN, BACKWARD_END)
     boundaries = (*micro * gpu_events.POOL, OPTIMIZER_BEGIN, OPTIMIZER_END)
-    assert loop.turns(4, boundaries)[2:] == [len(boundaries)] * 2
+    assert loop.steps(4, boundaries)[2:] == [len(boundaries)] * 2
     assert len(loop.gpu.made) < gpu_events.POOL
 
 
 def test_a_gap_says_when_the_event_was_last_pending(unlimited):
     gpu = FakeGpu(behind_ns=250 * MS)
-    loop = FakeLoop(gpu, turn_ns=100 * MS)
-    loop.turns(20)
+    loop = FakeLoop(gpu, step_ns=100 * MS)
+    loop.steps(20)
     marked, times = loop.boundaries(), loop.times()
     assert len(times) > 50
     for number, (time, seen_ns) in times.items():
@@ -46,7 +46,7 @@ def test_a_gap_says_when_the_event_was_last_pending(unlimited):
         assert marked[number].time_ns < not_done_ns <= marked[number].time_ns + gpu.behind_ns + 5_000
         assert not time.stream_idle
     gpu.behind_ns = 0
-    loop.turns(20)
+    loop.steps(20)
     time, _ = list(loop.times().values())[-1]
     assert time.stream_idle
     assert time.gap_us == 1  # it was recorded at once
@@ -54,8 +54,8 @@ def test_a_gap_says_when_the_event_was_last_pending(unlimited):
 
 def test_numbers_begin_again(loop, unlimited):
     loop.clock._events._number = LAST_EVENT - 2
-    loop.turns(4)
-    numbers = [m.flag for m in loop.marked if m.kind in TURN and m.flag]
+    loop.steps(4)
+    numbers = [m.flag for m in loop.marked if m.kind in STEP and m.flag]
     assert LAST_EVENT in numbers and FIRST_EVENT in numbers
     assert all(FIRST_EVENT <= number <= LAST_EVENT for number in numbers)
 
@@ -63,20 +63,20 @@ def test_numbers_begin_again(loop, unlimited):
 def test_the_pool_is_bounded_and_events_come_back(unlimited):
     gpu = FakeGpu(behind_ns=3600 * SECOND)
     loop = FakeLoop(gpu)
-    timed = loop.turns(200)
+    timed = loop.steps(200)
     assert len(gpu.made) == gpu_events.POOL
     assert timed[-1] == 0
     gpu.now_ns += gpu.behind_ns
     gpu.behind_ns = 0
-    loop.turns(100)
+    loop.steps(100)
     assert len(gpu.made) == gpu_events.POOL
-    assert loop.turn() == len(TURN)
+    assert loop.step() == len(STEP)
 
 
 def test_a_poll_queries_a_few_events_at_most(unlimited):
     gpu = FakeGpu(behind_ns=20 * SECOND)
     loop = FakeLoop(gpu)
-    loop.turns(20)
+    loop.steps(20)
     gpu.now_ns += 60 * SECOND
     gpu.calls.clear()
     loop.boundary(FETCH_END)
@@ -84,8 +84,8 @@ def test_a_poll_queries_a_few_events_at_most(unlimited):
 
 
 def test_the_first_event_is_the_anchor_and_others_follow(unlimited):
-    loop = FakeLoop(FakeGpu(), turn_ns=SECOND)
-    loop.turns(30)
+    loop = FakeLoop(FakeGpu(), step_ns=SECOND)
+    loop.steps(30)
     first, *later = loop.anchors()
     assert first[1:] == (0, None)
     assert len(later) >= 4
@@ -100,8 +100,8 @@ def test_the_first_event_is_the_anchor_and_others_follow(unlimited):
 
 
 def test_hours_later_times_are_as_exact(unlimited):
-    loop = FakeLoop(FakeGpu(), turn_ns=2 * SECOND)
-    loop.turns(3600)
+    loop = FakeLoop(FakeGpu(), step_ns=2 * SECOND)
+    loop.steps(3600)
     times, marked = loop.times(), loop.boundaries()
     same_anchor = 0
     for before, after in pairwise(list(times)[-50:]):
@@ -114,20 +114,20 @@ def test_hours_later_times_are_as_exact(unlimited):
 
 @pytest.mark.parametrize("pause_s, counts", [(100, 1), (1000, 2)])
 def test_after_a_long_pause_a_new_count_begins(loop, unlimited, pause_s, counts):
-    loop.turns(5)
+    loop.steps(5)
     loop.gpu.now_ns += pause_s * SECOND
-    loop.turns(5)
+    loop.steps(5)
     assert [elapsed_ns for *_, elapsed_ns in loop.anchors()].count(None) == counts
 
 
 def test_another_device_begins_a_new_count(loop, unlimited):
-    loop.turns(5)
+    loop.steps(5)
     loop.gpu.behind_ns = SECOND
-    loop.turns(2)
+    loop.steps(2)
     waiting = set(loop.boundaries()) - set(loop.times())
     loop.gpu.current = FakeStream(1, 0)
     loop.gpu.behind_ns = 0
-    loop.turns(40)
+    loop.steps(40)
     assert (1, None) in [anchor[1:] for anchor in loop.anchors()]
     assert not waiting & set(list(loop.times())[-20:])
 
@@ -135,7 +135,7 @@ def test_another_device_begins_a_new_count(loop, unlimited):
 def test_an_event_before_its_anchor_is_dropped(loop, unlimited):
     gpu = loop.gpu
     gpu.behind_ns = SECOND
-    loop.turns(3)
+    loop.steps(3)
     events = loop.clock._events
     assert events.pending
     late, early = events.pending[0], events.pending[1]
@@ -146,9 +146,9 @@ def test_an_event_before_its_anchor_is_dropped(loop, unlimited):
 
 
 def test_a_pending_event_proves_nothing_of_another_stream(loop, unlimited):
-    loop.turns(3)
+    loop.steps(3)
     loop.gpu.behind_ns = SECOND
-    loop.turns(2)
+    loop.steps(2)
     events, gpu = loop.clock._events, loop.gpu
     first, second = events.pending[0], events.pending[1]
     events.pending[1] = second._replace(stream=FakeStream(0, 9))

@@ -29,7 +29,7 @@ class IdleGpu(FakeGpu):
 
 @pytest.fixture
 def follower(hooked, monkeypatch):
-    """Follows this process's ring; every turn is timed."""
+    """Follows this process's ring; every step is timed."""
     monkeypatch.setattr(budget.Budget, "is_paid", True)
     monkeypatch.setattr(hooked, "clock", GpuClock(IdleGpu(), hooked.emit))
     reader = RingReader(hooked.writer().path)
@@ -45,7 +45,7 @@ def train(weight, steps):
         optimizer.step()
 
 
-def test_turns_of_torch_are_timed(follower):
+def test_steps_of_torch_are_timed(follower):
     train(torch.nn.Parameter(torch.ones(3)), 40)
     records = list(follower.last(time.monotonic_ns()))
     (times,) = [record for record in records if isinstance(record, GpuTime)]
@@ -69,7 +69,7 @@ def test_turns_of_torch_are_timed(follower):
     assert (steps.backwards, steps.updates, steps.eval_count) == (40, 40, 0)
 
 
-def test_gradients_of_gradients_and_scalers_break_no_turn(follower):
+def test_gradients_of_gradients_and_scalers_break_no_step(follower):
     weight = torch.nn.Parameter(torch.ones(3))
     optimizer = torch.optim.SGD([weight], lr=0.1)
     scaler = torch.amp.GradScaler("cpu")

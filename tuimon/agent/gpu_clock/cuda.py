@@ -147,7 +147,7 @@ class WaitingClock:
         """Nothing to record."""
 
     def close(self) -> None:
-        """Nothing to turn off."""
+        """Nothing to close."""
 
     def wait_for_release(self) -> None:
         """Nothing touches the device."""
