@@ -18,24 +18,24 @@ RECORDING_US = 15
 
 
 @pytest.fixture
-def met(monkeypatch):
-    """All leads, each with its event."""
+def seen(monkeypatch):
+    """All estimated leads, each with its event."""
     found = []
-    original = leads.reach
+    original = leads.lead_at
 
     def spy(event, offset):
-        reach = original(event, offset)
-        found.append((event, reach))
-        return reach
+        estimate = original(event, offset)
+        found.append((event, estimate))
+        return estimate
 
-    monkeypatch.setattr(leads, "reach", spy)
+    monkeypatch.setattr(leads, "lead_at", spy)
     return found
 
 
-def event_errors_us(training, met):
+def event_errors_us(training, seen):
     """How far each lead is off, and the half width that is admitted."""
     true = {boundary.cpu_ns: (boundary.gpu_ns - boundary.cpu_ns) / 1000 for boundary in training.truth.boundaries}
-    return [(abs(reach.lead_us - true[event.marked_ns]), reach.error_us) for event, reach in met]
+    return [(abs(estimate.lead_us - true[event.marked_ns]), estimate.error_us) for event, estimate in seen]
 
 
 def rarely_idle(every_s, turns=30):
@@ -63,23 +63,23 @@ def test_leads_are_right_where_the_gpu_is_idle_now_and_then(kind):
 
 
 @pytest.mark.parametrize("drift_ppm", [-100, 3, 100])
-def test_once_in_ten_seconds_is_enough(drift_ppm, met):
+def test_once_in_ten_seconds_is_enough(drift_ppm, seen):
     training = Training(drift_ppm)
     turn = rarely_idle(every_s=9.5)
     training.run(turn, 30)  # three times idle: by then the rate of the clocks is known
-    met.clear()
+    seen.clear()
     training.run(turn, 20)
-    errors = event_errors_us(training, met)
+    errors = event_errors_us(training, seen)
     assert len(errors) >= 800
     assert max(error for error, _ in errors) < PROMISE_US
     assert max(width for _, width in errors) < PROMISE_US
 
 
 @pytest.mark.parametrize("drift_ppm", [-100, 100])
-def test_what_is_told_before_that_is_within_what_is_admitted(drift_ppm, met):
+def test_what_is_told_before_that_is_within_what_is_admitted(drift_ppm, seen):
     training = Training(drift_ppm)
     training.run(rarely_idle(every_s=9.5), 30)
-    errors = event_errors_us(training, met)
+    errors = event_errors_us(training, seen)
     assert len(errors) >= 50  # a record every two seconds0
     assert max(width for _, width in errors) > 200
     assert all(error <= width + RECORDING_US for error, width in errors)
@@ -118,35 +118,35 @@ def half_idle(run):
     run.step(lambda: run.kernels(5, 2 * MS))
 
 
-def test_a_thread_that_is_interrupted_while_it_records_misleads_nobody(met):
+def test_a_thread_that_is_interrupted_while_it_records_misleads_nobody(seen):
     training = Training(20)
     training.device.slow_record_ns = 5 * MS  # other threads of the program hold the GIL
     training.run(half_idle, 30)
-    met.clear()
+    seen.clear()
     training.run(half_idle, 60)
-    errors = event_errors_us(training, [(event, reach) for event, reach in met if not event.drained])
+    errors = event_errors_us(training, [(event, estimate) for event, estimate in seen if not event.stream_idle])
     assert len(errors) >= 25
     assert all(error <= width + RECORDING_US for error, width in errors)
     assert median(width for _, width in errors) < 500  # not thousands
 
 
-def test_interrupted_now_and_then_before_it_records_it_is_not_believed_then(met):
+def test_interrupted_now_and_then_before_it_records_it_is_not_believed_then(seen):
     training = Training(20)
     training.interrupted_ns = lambda: 5 * MS if training.cpu.random.random() < 0.2 else 0
     training.run(loops.sync_item, 20)
-    errors = event_errors_us(training, [(event, reach) for event, reach in met if not event.drained])
+    errors = event_errors_us(training, [(event, estimate) for event, estimate in seen if not event.stream_idle])
     assert len(errors) > 1000
     assert median(error for error, _ in errors) < PROMISE_US
     assert sum(error < PROMISE_US for error, _ in errors) > 0.9 * len(errors)
 
 
-def test_interrupted_always_before_it_records_it_is_never_believed(met):
+def test_interrupted_always_before_it_records_it_is_never_believed(seen):
     training = Training(20)
     training.interrupted_ns = lambda: training.cpu.random.uniform(0, 5 * MS)
     training.run(half_idle, 30)
-    met.clear()
+    seen.clear()
     training.run(half_idle, 60)
-    errors = event_errors_us(training, [(event, reach) for event, reach in met if not event.drained])
+    errors = event_errors_us(training, [(event, estimate) for event, estimate in seen if not event.stream_idle])
     assert len(errors) >= 25
     assert all(error <= width + RECORDING_US for error, width in errors)
     assert median(width for _, width in errors) > PROMISE_US  # what was seen counts, not what was hoped for
@@ -163,7 +163,7 @@ def test_a_clock_that_is_set_begins_anew():
 
 
 @pytest.mark.parametrize("drift_ppm", [-100, 100])
-def test_hours_of_drift(drift_ppm, met):
+def test_hours_of_drift(drift_ppm, seen):
     def turn(run):
         run.fetch(2 * SECOND, 0.2)
         run.kernels(2, 200 * MS)
@@ -172,9 +172,9 @@ def test_hours_of_drift(drift_ppm, met):
 
     training = Training(drift_ppm)
     training.run(turn, 4 * 3600 - 600)
-    met.clear()
+    seen.clear()
     training.run(turn, 600)
-    errors = event_errors_us(training, met)
+    errors = event_errors_us(training, seen)
     assert len(errors) >= 40  # of steps of two seconds few are timed
     assert all(error <= width + RECORDING_US for error, width in errors)
     narrow = [error for error, width in errors if width < PROMISE_US]

@@ -67,6 +67,22 @@ def test_windows_count_and_sum_their_steps():
     assert sum(p.total_ns for p in full.phases) == full.total_ns
 
 
+def test_steps_go_on_after_markers_were_lost_inside_a_pair():
+    """The end of the pair is lost with them."""
+    follower, _ = follow(markers(" ".join([PLAIN] * 60) + " bwd(", start_ns=10 * SECOND), 11 * SECOND)
+    later = markers(" ".join([PLAIN] * 60), start_ns=11 * SECOND)
+    follower.reader.waiting = FakeReader(later).waiting
+    read = follower.reader.read
+
+    def lossy():
+        follower.reader.dropped, follower.reader.read = 500, read
+        return read()
+
+    follower.reader.read = lossy
+    (record,) = [record for record in follower.windows(12 * SECOND) if isinstance(record, Steps)]
+    assert (record.dropped, record.count, record.median_ns) == (500, 59, 16 * MS)
+
+
 def test_the_slowest_step_is_kept_whole():
     script = [PLAIN] * 5 + ["fetch:95 wait:3 bwd:4 wait:1 opt:2 wait:1"] + [PLAIN] * 5
     _, (record,) = follow(markers(" ".join(script), start_ns=10 * SECOND), 11 * SECOND)

@@ -1,4 +1,4 @@
-"""How far launches run ahead: what the CPU's clock showed when the GPU came to a boundary, less when the CPU did."""
+"""Launch leads: when the GPU reached a boundary, by the CPU's clock, less when the CPU did."""
 
 from __future__ import annotations
 
@@ -11,56 +11,56 @@ from tuimon.agent.ring.layout import EventTime
 from tuimon.records import Lead
 from tuimon.sources.gpu_clock.offset import FLOAT_ROUNDING, LAUNCH_NS, ROUNDING_NS, Bounds, ClockOffset
 
-#: A lead whose half width is more than both of these is not known: us, and share of the lead.
+#: A lead is unknown where half the width of its interval is more than both of these: us, and share of the lead.
 LEAD_ERROR_US = 100.0
 LEAD_ERROR_RATIO = 0.2
-#: So many events wait for the offset to be asked for; of more the rest is left out.
+#: Most events that wait for an estimate of the offset; further ones are left out.
 _WAITING = 4096
 
 
-class Met(NamedTuple):
-    """The GPU came to a boundary at ``gpu_ns`` of its clock; on the CPU's between ``earliest_ns`` and ``latest_ns``."""
+class SeenEvent(NamedTuple):
+    """The GPU reached a boundary at ``gpu_ns`` of its clock; on the CPU's between ``earliest_ns`` and ``latest_ns``."""
 
     kind: int
     marked_ns: int
     gpu_ns: int
     earliest_ns: int
     latest_ns: int
-    drained: bool
+    stream_idle: bool
 
 
-class Reach(NamedTuple):
-    """The lead at one boundary in us, with half its width."""
+class LeadEstimate(NamedTuple):
+    """The lead at one boundary in us, with half the width of its interval."""
 
     lead_us: float
     error_us: float
-    drained: bool
+    stream_idle: bool
 
     @property
     def known(self) -> bool:
-        """Whether it is told."""
+        """Whether it is certain enough to be reported."""
         return self.error_us <= max(LEAD_ERROR_US, LEAD_ERROR_RATIO * self.lead_us)
 
 
 @dataclass(eq=False, slots=True)
 class Chain:
-    """One count of a GPU's clock, from anchor to anchor, and the events met in it."""
+    """One count of a GPU's clock, from anchor to anchor, and the events seen in it."""
 
     device: int
     anchor_ns: int = 0  # of the latest anchor, from the first
-    error_us: float | None = None  # half the width of the offset, when it was last asked for
+    error_us: float | None = None  # half the width of the offset, as estimated last
     _offset: ClockOffset = field(default_factory=ClockOffset)
-    _waiting: list[Met] = field(default_factory=list)
+    _waiting: list[SeenEvent] = field(default_factory=list)
 
-    def meet(self, kind: int, marked_ns: int, seen_ns: int, time: EventTime) -> int:
-        """An event has happened; returns when on this count."""
+    def add_event(self, kind: int, marked_ns: int, seen_ns: int, time: EventTime) -> int:
+        """An event was seen done; returns its time on this count."""
         gpu_ns = self.anchor_ns + time.elapsed_ns
         gap_ns = 1000 * (time.gap_us or 0)
         earliest_ns = marked_ns if not gap_ns or time.stream_idle else max(marked_ns, seen_ns - gap_ns - ROUNDING_NS)
         prompt_ns = marked_ns + gap_ns + LAUNCH_NS if time.stream_idle else None
-        self._offset.add(gpu_ns, earliest_ns, seen_ns, prompt_ns, FLOAT_ROUNDING * time.elapsed_ns)
+        self._offset.add_event(gpu_ns, earliest_ns, seen_ns, prompt_ns, FLOAT_ROUNDING * time.elapsed_ns)
         if len(self._waiting) < _WAITING:
-            self._waiting.append(Met(kind, marked_ns, gpu_ns, earliest_ns, seen_ns, time.stream_idle))
+            self._waiting.append(SeenEvent(kind, marked_ns, gpu_ns, earliest_ns, seen_ns, time.stream_idle))
         return gpu_ns
 
     def move_anchor(self, elapsed_ns: int) -> None:
@@ -68,19 +68,22 @@ class Chain:
         self.anchor_ns += elapsed_ns
         self._offset.loosen(FLOAT_ROUNDING * elapsed_ns)
 
-    def reaches(self) -> list[tuple[int, Reach]]:
-        """The leads at the boundaries met since the last call, by kind."""
+    def take_leads(self) -> list[tuple[int, LeadEstimate]]:
+        """The leads at the boundaries seen since the last call, with their kinds."""
         waiting, self._waiting = self._waiting, []
         if not waiting:
             return []
         first_ns, last_ns = waiting[0].gpu_ns, waiting[-1].gpu_ns
-        ends = self._offset.at((first_ns, last_ns))
+        ends = self._offset.bounds_at((first_ns, last_ns))
         if ends is None:
             return []
         first, last = ends
         self.error_us = (last.highest - last.lowest) / 2000
         length_ns = max(1, last_ns - first_ns)
-        return [(met.kind, reach(met, _between(first, last, (met.gpu_ns - first_ns) / length_ns))) for met in waiting]
+        return [
+            (event.kind, lead_at(event, _between(first, last, (event.gpu_ns - first_ns) / length_ns)))
+            for event in waiting
+        ]
 
 
 def _between(first: Bounds, last: Bounds, part: float) -> Bounds:
@@ -89,19 +92,19 @@ def _between(first: Bounds, last: Bounds, part: float) -> Bounds:
     )
 
 
-def reach(met: Met, offset: Bounds) -> Reach:
-    """The lead at one boundary, from what its event tells and what the offset of the clocks can be."""
-    low_ns = max(float(met.earliest_ns), met.gpu_ns + offset.lowest)
-    high_ns = max(low_ns, min(float(met.latest_ns), met.gpu_ns + offset.highest))
-    return Reach(((low_ns + high_ns) / 2 - met.marked_ns) / 1000, (high_ns - low_ns) / 2000, met.drained)
+def lead_at(event: SeenEvent, offset: Bounds) -> LeadEstimate:
+    """The lead at one boundary, from its event and the bounds of the clocks' offset."""
+    low_ns = max(float(event.earliest_ns), event.gpu_ns + offset.lowest)
+    high_ns = max(low_ns, min(float(event.latest_ns), event.gpu_ns + offset.highest))
+    return LeadEstimate(((low_ns + high_ns) / 2 - event.marked_ns) / 1000, (high_ns - low_ns) / 2000, event.stream_idle)
 
 
-def lead(boundary: str, reaches: Iterable[Reach]) -> Lead:
-    """The leads at one kind of boundary; without times where most of them are not known."""
-    reaches = list(reaches)
-    drained = sum(reach.drained for reach in reaches)
-    known = [reach.lead_us for reach in reaches if reach.known]
-    if 2 * len(known) <= len(reaches):
-        return Lead(boundary, len(reaches), None, None, None, drained)
+def lead_record(boundary: str, estimates: Iterable[LeadEstimate]) -> Lead:
+    """The leads at one kind of boundary; without times where most of them are unknown."""
+    estimates = list(estimates)
+    stream_idle = sum(estimate.stream_idle for estimate in estimates)
+    known = [estimate.lead_us for estimate in estimates if estimate.known]
+    if 2 * len(known) <= len(estimates):
+        return Lead(boundary, len(estimates), None, None, None, stream_idle)
     lowest, middle, highest = (round(value, 1) for value in (min(known), median(known), max(known)))
-    return Lead(boundary, len(reaches), lowest, middle, highest, drained)
+    return Lead(boundary, len(estimates), lowest, middle, highest, stream_idle)

@@ -1,9 +1,9 @@
 """Where a GPU's clock stands against the CPU's, from bounds alone: nothing ever waits for the GPU.
 
-Every event tells that the GPU came to it not before it was recorded, nor before it was last seen not done, and not
-after it was first seen done. Where the GPU had nothing left to do, it came to it at once. Each of these is a point that
-the line ``offset + rate * time`` runs above or below. Two clocks drift by up to 100 ppm, a millisecond in ten seconds:
-so all bounds of the last minute count. Each cuts a half plane off what offset and rate can be; a polygon is left.
+The GPU reaches an event not before it was recorded, nor before it was last seen not done, and not after it was first
+seen done. Where the stream was idle, it reached the event at once. Each of these is a point that the line ``offset +
+rate * time`` runs above or below. Two clocks drift by up to 100 ppm, a millisecond in ten seconds: so all bounds of the
+last minute count. Each cuts a half plane off the possible offsets and rates; a polygon is left.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
-#: From the end of recording to the GPU's coming to the event, when it had nothing to do (its latency, 2-5 us), and from
-#: the marker to the beginning of recording (1-3 us). Longer where the thread is interrupted just then.
+#: From the end of recording until an idle GPU reaches the event (its latency, 2-5 us), and from the marker to
+#: the beginning of recording (1-3 us). Longer where the thread is interrupted just then.
 LAUNCH_NS = 10_000
-#: Events tick every 0.5 us, gaps are told in whole us.
+#: Events tick every 0.5 us, gaps are given in whole us.
 ROUNDING_NS = 1_500
 #: ``elapsed_time`` is a float32 of ms: rounded by up to this part of it (0.6 us at 10 s, 4 us at a minute).
 FLOAT_ROUNDING = 2.0**-24
@@ -72,7 +72,7 @@ class _Block:
 
 
 class ClockOffset:
-    """The offset of one GPU's clock. Add events in order; ask near the latest."""
+    """The offset of one GPU's clock. Add events in order; estimates are good near the latest."""
 
     def __init__(self) -> None:
         self._blocks: deque[_Block] = deque()
@@ -81,10 +81,10 @@ class ClockOffset:
         self._slack_ns = 0.0
         self._rates = Rates()
 
-    def add(
+    def add_event(
         self, gpu_ns: int, earliest_ns: int, latest_ns: int, prompt_ns: int | None = None, rounding_ns: float = 0.0
     ) -> None:
-        """The GPU came to an event at ``gpu_ns`` of its clock, give or take: between two moments of the CPU's.
+        """The GPU reached an event at ``gpu_ns`` of its clock, give or take: between two moments of the CPU's.
 
         ``prompt_ns``: and, unless the thread was interrupted, not after this.
         """
@@ -109,7 +109,7 @@ class ClockOffset:
         if self._blocks:
             self._begin_block(self._latest_ns)
 
-    def at(self, moments: Iterable[int]) -> list[Bounds] | None:
+    def bounds_at(self, moments: Iterable[int]) -> list[Bounds] | None:
         """The offset at moments of the GPU's clock, near the latest event; None when nothing is known.
 
         Between two moments a straight line through their bounds is a bound as well.

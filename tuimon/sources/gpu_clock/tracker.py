@@ -6,17 +6,17 @@ from collections.abc import Iterator
 
 from tuimon.agent.ring import layout
 from tuimon.records import GpuPhase, GpuTime, Record, TorchMemory
-from tuimon.sources.gpu_clock.leads import Chain, Reach, lead
+from tuimon.sources.gpu_clock.leads import Chain, LeadEstimate, lead_record
 from tuimon.sources.gpu_clock.timed_steps import TimedStep, TimedStepFinder
 from tuimon.sources.loop.machine import Stretch
 
-#: The offset of the clocks is asked for so often, in ns of the markers' time.
-_ASK_NS = 1_000_000_000
+#: How often the offset of the clocks is estimated, in ns of the markers' time.
+_ESTIMATE_NS = 1_000_000_000
 _DEVICES = 64
-#: A record covers so many windows: the log has to stay small.
+#: Windows that one record covers, so that the log stays small.
 _WINDOWS = 2
-#: Of an allocator that holds what it held a record comes so often.
-_TELL_AGAIN_NS = 10_000_000_000
+#: An allocator whose figures have not changed is reported this often.
+_REPEAT_NS = 10_000_000_000
 
 #: The boundaries in the order of the loop.
 BOUNDARIES = {
@@ -35,7 +35,7 @@ class Sums:
         self.steps = 0
         self.given_up = 0
         self.error_us: float | None = None
-        self.leads: dict[int, list[Reach]] = {}
+        self.leads: dict[int, list[LeadEstimate]] = {}
         self._phases: dict[str, list[int]] = {}  # name: span, idle, upper bound of further idle time
 
     def add_step(self, step: TimedStep) -> None:
@@ -56,7 +56,7 @@ class Sums:
             steps=self.steps,
             total_ns=sum(sums[0] for name, sums in self._phases.items() if name != "eval"),
             phases=[GpuPhase(name, *sums) for name, sums in self._phases.items() if sums[0] > 0],
-            leads=[lead(name, self.leads[kind]) for kind, name in BOUNDARIES.items() if kind in self.leads],
+            leads=[lead_record(name, self.leads[kind]) for kind, name in BOUNDARIES.items() if kind in self.leads],
             lead_error_us=None if self.error_us is None else round(self.error_us, 1),
             given_up=self.given_up,
         )
@@ -71,12 +71,12 @@ class GpuTracker:
         self._thread: int | None = None  # whose boundaries have events
         self._steps = TimedStepFinder()
         self._chain: Chain | None = None
-        self._asked_ns = 0
+        self._estimated_ns = 0
         self._sums: dict[int, Sums] = {}  # by device
         self._windows = 0  # since the last records
         self._window_s = 0.0
-        self._memory: dict[int, dict[int, int]] = {}  # by device: what was told in this window
-        self._memory_told: dict[int, dict[int, int]] = {}  # in the latest record of it
+        self._memory: dict[int, dict[int, int]] = {}  # by device: what was reported in this window
+        self._memory_recorded: dict[int, dict[int, int]] = {}  # in the latest record of it
         self._memory_ns: dict[int, int] = {}
 
     def add_stretch(self, stretch: Stretch) -> None:
@@ -99,9 +99,9 @@ class GpuTracker:
         elif kind == layout.TORCH_MEMORY and (flag >> 4 in self._memory or len(self._memory) < _DEVICES):
             self._memory.setdefault(flag >> 4, {})[flag & 0xF] = value
 
-    def lose(self) -> None:
+    def lose_markers(self) -> None:
         """Markers were overwritten before they were read: what follows joins on to nothing."""
-        self._tell_leads()
+        self._add_leads()
         self._chain = None
         self._steps.interrupt()
 
@@ -118,10 +118,12 @@ class GpuTracker:
         if self._windows >= _WINDOWS or ended:
             yield from self._times(end_ns)
             self._windows, self._window_s = 0, 0.0
-        for device, told in self._memory.items():
-            if told and (told != self._memory_told.get(device) or end_ns - self._memory_ns[device] >= _TELL_AGAIN_NS):
-                yield self._torch_memory(end_ns, device, told)
-                self._memory_told[device], self._memory_ns[device] = told, end_ns
+        for device, figures in self._memory.items():
+            if figures and (
+                figures != self._memory_recorded.get(device) or end_ns - self._memory_ns[device] >= _REPEAT_NS
+            ):
+                yield self._torch_memory(end_ns, device, figures)
+                self._memory_recorded[device], self._memory_ns[device] = figures, end_ns
             self._memory[device] = {}
 
     def _times(self, end_ns: int) -> Iterator[GpuTime]:
@@ -130,28 +132,28 @@ class GpuTracker:
                 yield sums.record(end_ns / 1e9, self._pid, self._window_s, device)
                 del self._sums[device]
 
-    def _torch_memory(self, end_ns: int, device: int, told: dict[int, int]) -> TorchMemory:
+    def _torch_memory(self, end_ns: int, device: int, figures: dict[int, int]) -> TorchMemory:
         return TorchMemory(
             t=end_ns / 1e9,
             pid=self._pid,
             device=device,
-            allocated_bytes=told.get(layout.MEMORY_ALLOCATED),
-            reserved_bytes=told.get(layout.MEMORY_RESERVED),
-            alloc_retries=told.get(layout.MEMORY_RETRIES),
-            ooms=told.get(layout.MEMORY_OOMS),
+            allocated_bytes=figures.get(layout.MEMORY_ALLOCATED),
+            reserved_bytes=figures.get(layout.MEMORY_RESERVED),
+            alloc_retries=figures.get(layout.MEMORY_RETRIES),
+            ooms=figures.get(layout.MEMORY_OOMS),
         )
 
     def _event(self, seen_ns: int, number: int, value: int) -> None:
         chain = self._chain
         if chain is None:
             return
-        if seen_ns - self._asked_ns > _ASK_NS:
-            self._tell_leads()
-            self._asked_ns = seen_ns
+        if seen_ns - self._estimated_ns > _ESTIMATE_NS:
+            self._add_leads()
+            self._estimated_ns = seen_ns
         boundary = self._steps.pop_waiting(number)
         if boundary is not None:
             time = layout.unpack_gpu_time(value)
-            gpu_ns = chain.meet(boundary.kind, boundary.time_ns, seen_ns, time)
+            gpu_ns = chain.add_event(boundary.kind, boundary.time_ns, seen_ns, time)
             boundary.set_time(gpu_ns, chain, time.stream_idle)
 
     def _anchor(self, value: int) -> None:
@@ -159,24 +161,24 @@ class GpuTracker:
         if self._chain is not None and elapsed_ns is not None and self._chain.device == device:
             self._chain.move_anchor(elapsed_ns)
             return
-        self._tell_leads()
+        self._add_leads()
         self._chain = Chain(device)
 
-    def _tell_leads(self) -> None:
+    def _add_leads(self) -> None:
         chain = self._chain
         if chain is None:
             return
-        reaches = chain.reaches()
-        if not reaches:
+        estimates = chain.take_leads()
+        if not estimates:
             return
         sums = self._sums.setdefault(chain.device, Sums())
         sums.error_us = chain.error_us
-        for kind, reach in reaches:
-            sums.leads.setdefault(kind, []).append(reach)
+        for kind, estimate in estimates:
+            sums.leads.setdefault(kind, []).append(estimate)
 
     def _settle(self) -> None:
         """Count steps and leads in their sums."""
-        self._tell_leads()
+        self._add_leads()
         for step in self._steps.take_steps():
             if step.chain is not None:
                 self._sums.setdefault(step.chain.device, Sums()).add_step(step)

@@ -145,6 +145,12 @@ class LoopMachine:
         """The begin markers of fetches under way."""
         return (begin for begin in self._stack if begin.kind == layout.FETCH_BEGIN)
 
+    def lose_markers(self) -> None:
+        """Markers were overwritten before they were read; the ends of all open pairs count as among them."""
+        if self._stack:
+            self._stack.clear()
+            self._before = "start"
+
     def feed_marker(self, marker: Marker) -> Stretch:
         """The stretch that ends with this boundary (``layout.BOUNDARIES``) of the thread."""
         if marker.kind in _PHASE:

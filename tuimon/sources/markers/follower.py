@@ -113,7 +113,9 @@ class RingFollower:
             elif marker.kind == layout.GC_PAUSE:  # stops all threads: of no loop
                 self._gc.add_pause(marker.value)
             elif marker.kind == _LOST:
-                gpu.lose()
+                gpu.lose_markers()
+                for thread in self._loops.values():
+                    thread.machine.lose_markers()
             else:
                 self._feed_other(marker)
 
