@@ -3,8 +3,8 @@
 import pytest
 
 from tests.gpu_simulator import loops
+from tests.gpu_simulator.comparison import lead_errors_us, shares, timed
 from tests.gpu_simulator.machine import MS, US
-from tests.gpu_simulator.told import lead_errors_us, shares, timed
 from tests.gpu_simulator.training import Training
 from tuimon.agent.ring import layout
 from tuimon.records import Steps, TorchMemory

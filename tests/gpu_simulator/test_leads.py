@@ -5,9 +5,9 @@ from statistics import median
 import pytest
 
 from tests.gpu_simulator import loops
+from tests.gpu_simulator.comparison import lead_errors_us, timed, true_leads_us
 from tests.gpu_simulator.machine import MS, SECOND
 from tests.gpu_simulator.sessions import simulated
-from tests.gpu_simulator.told import lead_errors_us, timed, true_leads_us
 from tests.gpu_simulator.training import Training
 from tuimon.sources.gpu_clock import leads
 

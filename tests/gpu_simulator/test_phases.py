@@ -3,9 +3,9 @@
 import pytest
 
 from tests.gpu_simulator import loops
+from tests.gpu_simulator.comparison import shares, timed
 from tests.gpu_simulator.machine import MS, US
 from tests.gpu_simulator.sessions import simulated
-from tests.gpu_simulator.told import shares, timed
 from tests.gpu_simulator.training import Training
 
 #: Of a phase; and of a step, for phases that are but microseconds long: timing itself takes the CPU some.

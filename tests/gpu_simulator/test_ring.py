@@ -5,8 +5,8 @@ import time
 import pytest
 
 from tests.gpu_simulator import loops
+from tests.gpu_simulator.comparison import lead_errors_us, shares
 from tests.gpu_simulator.machine import US
-from tests.gpu_simulator.told import lead_errors_us, shares
 from tests.gpu_simulator.training import Training
 from tuimon.agent.ring.reader import RingReader
 from tuimon.agent.ring.writer import RingWriter

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.sources.loop.loop_script import MS, markers
-from tests.sources.markers.test_loaders import FACTS, Told
+from tests.sources.markers.test_loaders import FACTS, LoaderScript
 from tests.sources.markers.test_source import PLAIN, SECOND, follow
 from tuimon.agent.ring import layout
 from tuimon.records import GpuTime
@@ -33,12 +33,12 @@ def test_steps_and_phases_are_the_same_with_numbers_of_events(first):
 
 
 def test_a_batch_with_an_event_is_no_end_of_the_data():
-    plain, same = Told(FACTS), Told(FACTS)
-    for told, flag in ((plain, 0), (same, 500)):
+    plain, same = LoaderScript(FACTS), LoaderScript(FACTS)
+    for script, flag in ((plain, 0), (same, 500)):
         for _ in range(10):
-            told.put(layout.FETCH_BEGIN, 1 << layout.LOADER_SHIFT | 1, 4)
-            told.put(layout.FETCH_END, 1 << layout.LOADER_SHIFT | 1, flag)
-            told.put(layout.BACKWARD_BEGIN, 0, flag and flag + 1)
+            script.put(layout.FETCH_BEGIN, 1 << layout.LOADER_SHIFT | 1, 4)
+            script.put(layout.FETCH_END, 1 << layout.LOADER_SHIFT | 1, flag)
+            script.put(layout.BACKWARD_BEGIN, 0, flag and flag + 1)
     assert same.records() == plain.records()
 
 

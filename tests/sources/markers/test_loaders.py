@@ -38,7 +38,7 @@ class Reader:
         return iter(self.slots)
 
 
-class Told:
+class LoaderScript:
     """A tracker that is fed by words: ``f1`` a fetch by loader 1, ``x1`` its end, ``b`` a backward."""
 
     def __init__(self, *facts):
@@ -70,21 +70,21 @@ class Told:
 
 
 def test_fetches_and_what_they_cost():
-    told = Told(FACTS).feed("f1 b f1 b f1 b", ready=3).feed("f1 b", wait_ns=40 * MS, ready=1).feed("x1")
-    (record,) = told.records()
+    script = LoaderScript(FACTS).feed("f1 b f1 b f1 b", ready=3).feed("f1 b", wait_ns=40 * MS, ready=1).feed("x1")
+    (record,) = script.records()
     assert (record.pid, record.number, record.fetches, record.wait_ns) == (42, 0, 4, 59 * MS)  # 1 ms for each begin
     assert record.p95_ns == 41 * MS
     assert (record.ready_fetches, record.ready_total, record.ready_none, record.ready_last) == (4, 6, 1, 0)
     assert record.facts == LoaderFacts(
         dataset="ImageSet", kind="map", workers=2, prefetch=2, batch_size=32, context="fork"
     )
-    assert told.records() == []  # nothing happened since
+    assert script.records() == []  # nothing happened since
 
 
 def test_facts_are_told_once():
-    told = Told(FACTS).feed("f1 b")
-    assert told.records()[0].facts
-    assert told.feed("f1 b").records()[0].facts is None
+    script = LoaderScript(FACTS).feed("f1 b")
+    assert script.records()[0].facts
+    assert script.feed("f1 b").records()[0].facts is None
 
 
 @pytest.mark.parametrize(
@@ -100,21 +100,21 @@ def test_facts_are_told_once():
     ],
 )
 def test_what_a_loader_is_for(words, expected):
-    told = Told(FACTS, {**FACTS, "n": 1}).feed(words).records()
-    assert {record.number: record.role for record in told} == dict(enumerate(expected))
+    records = LoaderScript(FACTS, {**FACTS, "n": 1}).feed(words).records()
+    assert {record.number: record.role for record in records} == dict(enumerate(expected))
 
 
 def test_a_fetch_under_way():
-    told = Told(FACTS)
-    told.put(layout.FETCH_BEGIN, 1 << layout.LOADER_SHIFT | 1)
-    (record,) = told.records()
+    script = LoaderScript(FACTS)
+    script.put(layout.FETCH_BEGIN, 1 << layout.LOADER_SHIFT | 1)
+    (record,) = script.records()
     assert record.fetches == 0 and record.p95_ns is None
     assert record.waits_for_s == 1.0
 
 
 def test_markers_of_no_loader_and_names_that_are_no_facts():
-    assert Told(FACTS).feed("f0 b f9 b").records() == []
-    assert Told({"dataset": "?"}).feed("f1 b").records() == []
+    assert LoaderScript(FACTS).feed("f0 b f9 b").records() == []
+    assert LoaderScript({"dataset": "?"}).feed("f1 b").records() == []
 
 
 def slot(pid, worker, *, batches, items, collate, wait, hand_over=0, state=WAITING, since_ns=0, ticks=None):
@@ -125,88 +125,88 @@ def slot(pid, worker, *, batches, items, collate, wait, hand_over=0, state=WAITI
 
 
 def test_a_worker_is_told_by_what_it_did_since():
-    told = Told(FACTS)
-    told.put(layout.WORKER, os.getpid(), 1)
-    told.feed("f1 b")
-    told.reader.slots = [slot(os.getpid(), 0, batches=3, items=60, collate=9, wait=30, since_ns=told.now_ns)]
-    (record,) = told.records()
+    script = LoaderScript(FACTS)
+    script.put(layout.WORKER, os.getpid(), 1)
+    script.feed("f1 b")
+    script.reader.slots = [slot(os.getpid(), 0, batches=3, items=60, collate=9, wait=30, since_ns=script.now_ns)]
+    (record,) = script.records()
     assert record.workers == [LoaderWorker(os.getpid(), 0, 3, 60.0, 9.0, 30.0, 0.0)]
-    told.feed("f1 b")
-    told.reader.slots = [
-        slot(os.getpid(), 0, batches=4, items=80, collate=12, wait=40, state=ITEMS, since_ns=told.now_ns)
+    script.feed("f1 b")
+    script.reader.slots = [
+        slot(os.getpid(), 0, batches=4, items=80, collate=12, wait=40, state=ITEMS, since_ns=script.now_ns)
     ]
-    told.now_ns += 500 * MS
-    (record,) = told.records()
+    script.now_ns += 500 * MS
+    (record,) = script.records()
     assert record.workers == [LoaderWorker(os.getpid(), 0, 1, 520.0, 3.0, 10.0, 0.0)]  # with the long item under way
 
 
 def test_waiting_that_turns_out_to_have_been_handing_over_is_not_told_twice():
-    told = Told(FACTS)
-    told.put(layout.WORKER, os.getpid(), 1)
+    script = LoaderScript(FACTS)
+    script.put(layout.WORKER, os.getpid(), 1)
     turns = []
     for wait, hand_over, open_ns in ((10, 5, 100 * MS), (20, 95, 0), (40, 95, 0)):
-        told.feed("f1 b")
-        since_ns = told.now_ns - open_ns
-        told.reader.slots = [
+        script.feed("f1 b")
+        since_ns = script.now_ns - open_ns
+        script.reader.slots = [
             slot(os.getpid(), 0, batches=3, items=60, collate=9, wait=wait, hand_over=hand_over, since_ns=since_ns)
         ]
-        turns += told.records()[0].workers
+        turns += script.records()[0].workers
     assert [(turn.wait_ms, turn.hand_over_ms) for turn in turns] == [(110.0, 5.0), (0.0, 90.0), (0.0, 0.0)]
 
 
 def test_without_its_queue_handing_over_is_not_measured():
-    told = Told(FACTS)
-    told.put(layout.WORKER, os.getpid(), 1)
-    told.feed("f1 b")
-    told.reader.slots = [
-        slot(os.getpid(), 0, batches=3, items=60, collate=9, wait=30, hand_over=None, since_ns=told.now_ns)
+    script = LoaderScript(FACTS)
+    script.put(layout.WORKER, os.getpid(), 1)
+    script.feed("f1 b")
+    script.reader.slots = [
+        slot(os.getpid(), 0, batches=3, items=60, collate=9, wait=30, hand_over=None, since_ns=script.now_ns)
     ]
-    (record,) = told.records()
+    (record,) = script.records()
     assert record.workers == [LoaderWorker(os.getpid(), 0, 3, 60.0, 9.0, 30.0, None)]
 
 
 def test_an_epochs_beginning_is_its_iter_and_its_first_fetch():
-    told = Told(FACTS, {**FACTS, "n": 1})
-    told.put(layout.ITER_BEGIN)
-    told.now_ns += 49 * MS
-    told.put(layout.ITER_END, 1 << layout.LOADER_SHIFT | 1)
-    told.feed("f2 b f1 b f1 b", wait_ns=8 * MS)
-    one, two = told.records()
+    script = LoaderScript(FACTS, {**FACTS, "n": 1})
+    script.put(layout.ITER_BEGIN)
+    script.now_ns += 49 * MS
+    script.put(layout.ITER_END, 1 << layout.LOADER_SHIFT | 1)
+    script.feed("f2 b f1 b f1 b", wait_ns=8 * MS)
+    one, two = script.records()
     assert (one.number, one.starts, one.start_ns, one.iter_ns) == (0, 1, 59 * MS, 50 * MS)  # and 1 ms for a begin
     assert (two.number, two.starts, two.start_ns) == (1, 0, 0)
-    (record,) = told.feed("f1 b").records()
+    (record,) = script.feed("f1 b").records()
     assert record.starts == 0
 
 
 def test_a_worker_that_cannot_be_measured_is_named_all_the_same():
-    told = Told(FACTS)
-    told.put(layout.WORKER, os.getpid(), 1)
-    (record,) = told.feed("f1 b").records()
+    script = LoaderScript(FACTS)
+    script.put(layout.WORKER, os.getpid(), 1)
+    (record,) = script.feed("f1 b").records()
     assert record.workers == [LoaderWorker(os.getpid(), 0)]
 
 
 def test_a_worker_that_has_ended_is_told_once_more():
-    told = Told(FACTS)
-    told.put(layout.WORKER, os.getpid(), 1)
-    told.feed("f1 b")
-    told.reader.slots = [slot(os.getpid(), 0, batches=3, items=60, collate=9, wait=30, ticks=1)]
-    told.now_ns += SECOND
-    (record,) = told.records()
+    script = LoaderScript(FACTS)
+    script.put(layout.WORKER, os.getpid(), 1)
+    script.feed("f1 b")
+    script.reader.slots = [slot(os.getpid(), 0, batches=3, items=60, collate=9, wait=30, ticks=1)]
+    script.now_ns += SECOND
+    (record,) = script.records()
     assert record.workers == [LoaderWorker(os.getpid(), 0, 3, 60.0, 9.0, 30.0, 0.0)]
-    (record,) = told.feed("f1 b").records()
+    (record,) = script.feed("f1 b").records()
     assert record.workers == []
 
 
 def test_many_workers_take_turns(monkeypatch):
     """A record stays small, whatever the number of workers."""
     monkeypatch.setattr("tuimon.sources.markers.loaders.procfs.start_ticks", lambda pid: 5)
-    told = Told({**FACTS, "workers": 64})
+    script = LoaderScript({**FACTS, "workers": 64})
     for pid in range(1000, 1064):
-        told.put(layout.WORKER, pid, 1)
-    told.reader.slots = [slot(1000 + i, i, batches=9, items=60, collate=9, wait=30, ticks=5) for i in range(64)]
+        script.put(layout.WORKER, pid, 1)
+    script.reader.slots = [slot(1000 + i, i, batches=9, items=60, collate=9, wait=30, ticks=5) for i in range(64)]
     seen = []
     for _ in range(64 // WORKERS_LISTED):
-        (record,) = told.feed("f1 b").records()
+        (record,) = script.feed("f1 b").records()
         assert len(record.workers) == WORKERS_LISTED
         seen += [worker.number for worker in record.workers]
     assert sorted(seen) == list(range(64))

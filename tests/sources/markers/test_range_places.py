@@ -71,14 +71,14 @@ def test_a_place_is_told_once(tmp_path):
     names = {1: name("outer", file, "main", 4), 2: name("pushed", file, "main", 20), 3: name("", file, "main", 25)}
     places = RangePlaces(lambda number: names[number])
     for _ in range(3):
-        places.note("outer", 1, 0)
-        places.note("pushed", 2, 3)
-    assert places.take() == [
+        places.add_place("outer", 1, 0)
+        places.add_place("pushed", 2, 3)
+    assert places.take_places() == [
         RangePlace("outer", file, "main", 4, 8),
         RangePlace("pushed", file, "main", 20, 25),
     ]
-    places.note("outer", 1, 0)
-    assert places.take() == []
+    places.add_place("outer", 1, 0)
+    assert places.take_places() == []
 
 
 def test_places_that_are_not_known_are_not_told(tmp_path):
@@ -86,8 +86,8 @@ def test_places_that_are_not_known_are_not_told(tmp_path):
     names = {1: "bare", 2: name("elsewhere", file, "open_it", 2), 3: name("", file, "close_it", 9), 4: "?"}
     places = RangePlaces(lambda number: names[number])
     for opened, closed in ((1, 0), (2, 3), (2, 0), (4, 4)):
-        places.note("x", opened, closed)
-    assert places.take() == []
+        places.add_place("x", opened, closed)
+    assert places.take_places() == []
 
 
 def test_the_tracker_tells_places_of_nested_ranges(tmp_path):

@@ -64,7 +64,7 @@ class Chain:
         return gpu_ns
 
     def move_anchor(self, elapsed_ns: int) -> None:
-        """Another event is the anchor, so long after the one before."""
+        """Another event becomes the anchor, ``elapsed_ns`` after the one before."""
         self.anchor_ns += elapsed_ns
         self._offset.loosen(FLOAT_ROUNDING * elapsed_ns)
 

@@ -23,8 +23,8 @@ ROUNDING_NS = 1_500
 FLOAT_ROUNDING = 2.0**-24
 #: Crystals differ by less than this, with the slewing of the system's clock.
 MAX_RATE = 200e-6
-#: Rates change with temperature: a bound loosens by so much for its age (0.5 us a second), and what the rate was
-#: found to be by so much a second.
+#: Rates change with temperature: an old bound of the offset loosens by 0.5 us a second, an old bound of the rate by
+#: 0.05 ppm a second.
 WANDER = 0.5e-6
 RATE_WANDER = 0.05e-6
 _HISTORY_NS = 60_000_000_000
@@ -104,7 +104,7 @@ class ClockOffset:
             block.idle += 1
 
     def loosen(self, rounding_ns: float) -> None:
-        """From now on the GPU's time is counted anew, with so much of rounding in the count."""
+        """The GPU's time has a new anchor from now on, which adds ``rounding_ns`` to the error of the count."""
         self._slack_ns += rounding_ns
         if self._blocks:
             self._begin_block(self._latest_ns)

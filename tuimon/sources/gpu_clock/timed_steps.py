@@ -46,11 +46,11 @@ class TimedBoundary:
 
     @property
     def time_ns(self) -> int:
-        """When the CPU came to it."""
+        """When the CPU reached it."""
         return self.stretch.end_ns
 
     def set_time(self, gpu_ns: int, chain: Chain, stream_idle: bool) -> None:
-        """The GPU has come to it."""
+        """Its event was seen done."""
         self.gpu_ns, self.chain, self.stream_idle = gpu_ns, chain, stream_idle
 
 

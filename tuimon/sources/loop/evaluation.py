@@ -10,7 +10,7 @@ Times = list[tuple[str, int]]
 
 
 class EvaluationFinder:
-    """Remembers the time since the last backward or update, and says how much of it was evaluation.
+    """Remembers the time since the last backward or update, and finds out how much of it was evaluation.
 
     A second fetch of one iterator without a backward shows that all time since its first fetch was evaluation.
     """
@@ -46,7 +46,7 @@ class EvaluationFinder:
         return evaluated
 
     def exhaust(self) -> Times:
-        """An iterator has come to its end: if it evaluated, its last wait was evaluation too."""
+        """An iterator is exhausted: if it evaluated, its last wait was evaluation too."""
         at = None if self._evaluating is None else self._fetched.get(self._evaluating)
         self._fetched.clear()
         return [] if at is None else self._pop_times(at)

@@ -33,7 +33,7 @@ class Drive(Enum):
 
 
 class EndedSteps(NamedTuple):
-    """What has ended since it was last asked for: steps, and evaluation beside them."""
+    """What has ended since the last call: steps, and the evaluation between them."""
 
     steps: list[Step]
     eval_ns: int

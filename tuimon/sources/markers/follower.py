@@ -18,13 +18,13 @@ from tuimon.sources.markers.loaders import LoaderTracker
 from tuimon.sources.markers.ranges import RangeTracker
 from tuimon.sources.source_blocks import SourceBlocks
 
-#: Of a ring found late (attach), this much of the past is shown.
+#: How much of the past is shown of a ring found late (attach).
 _HISTORY_NS = 60_000_000_000
 _MARKS_PER_WINDOW = 20
-#: Stands among the markers where some were overwritten before they were read; no kind that a ring holds.
+#: Kind of the marker that stands for overwritten ones; no kind that a ring holds.
 _LOST = 0
 _BOUNDARIES = layout.BOUNDARIES
-#: A fast loop writes its markers every 20 ms. When none came for so long, it is not known what it is in.
+#: A fast loop writes its markers every 20 ms. When none has come for this long, its open phase is unknown.
 _STALE_NS = 500_000_000
 
 
@@ -201,7 +201,7 @@ class RingFollower:
         self._index += len(steps)
 
     def _is_stale(self, now_ns: int) -> bool:
-        """Whether markers of a fast loop that has come to a halt may still wait in the writer."""
+        """Whether markers of a fast loop that has halted may still wait in the writer."""
         return self.reader.holds_back() and now_ns - self._latest_ns > _STALE_NS
 
     def _slowest(self, steps: list[Step]) -> SlowStep | None:

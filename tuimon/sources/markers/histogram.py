@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from tuimon.records import length_bucket
 
-#: A noisy loop fills a bucket a step; so many take 300 bytes.
+#: Most buckets of a record: a noisy loop fills one with each step, and this many take 300 bytes.
 BUCKETS = 32
 #: The longest steps keep their own buckets: of them the upper quantiles are made.
 _KEPT = BUCKETS // 4

@@ -24,7 +24,7 @@ WORKERS_LISTED = 4
 _LATE_NS = 10_000_000_000
 #: A fetch under way is reported from this long on.
 _LONG_WAIT_S = 0.5
-#: Facts are repeated after so many windows.
+#: Windows after which the facts are repeated.
 _FACTS_EVERY = 60
 
 

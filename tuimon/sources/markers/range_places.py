@@ -20,7 +20,7 @@ class _Site(NamedTuple):
 
 
 class RangePlaces:
-    """Tells the place of each path once, and again for every further place that it has."""
+    """Reports the place of each path once, and every further place that it has."""
 
     def __init__(self, name_of: Callable[[int], str], blocks: SourceBlocks | None = None) -> None:
         self._name_of = name_of
@@ -28,7 +28,7 @@ class RangePlaces:
         self._seen: set[tuple[str, int, int]] = set()
         self._fresh: list[RangePlace] = []
 
-    def note(self, path: str, opened: int, closed: int) -> None:
+    def add_place(self, path: str, opened: int, closed: int) -> None:
         """A range with this path has ended; name ids of the places it was opened and closed at, 0: not known."""
         key = (path, opened, closed)
         if key not in self._seen and len(self._seen) < _LIMIT:
@@ -37,8 +37,8 @@ class RangePlaces:
             if place is not None and place not in self._fresh:
                 self._fresh.append(place)
 
-    def take(self) -> list[RangePlace]:
-        """Those not told yet."""
+    def take_places(self) -> list[RangePlace]:
+        """Those not reported yet."""
         fresh, self._fresh = self._fresh, []
         return fresh
 
@@ -48,7 +48,7 @@ class RangePlaces:
             return None
         if end is not None and end[:2] == begin[:2] and end.line > begin.line:
             return RangePlace(path, begin.file, begin.function, begin.line, end.line)
-        # a ``with`` statement is left at the line it was entered at: where it ends only its source tells
+        # a ``with`` statement is left at the line it was entered at: its end is known from the source alone
         block = self._blocks.block(begin.file, begin.line, begin.function)
         return RangePlace(path, begin.file, begin.function, *block) if block is not None else None
 

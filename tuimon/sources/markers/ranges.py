@@ -24,7 +24,7 @@ class _Range:
     start_ns: int
     opened: int  # name id, of the place as well
     end_ns: int = 0
-    closed: int = 0  # name id of the place, 0: not told
+    closed: int = 0  # name id of the place, 0: unknown
     by_phase: dict[str, int] = field(default_factory=dict)
 
 
@@ -36,7 +36,7 @@ class _Sum:
 
 
 class RangeTracker:
-    """Follows push/pop and start/end; ``take_sums`` gives the sums since the last call."""
+    """Matches push with pop and start with end; ``take_sums`` gives the sums since the last call."""
 
     def __init__(self, name_of: Callable[[int], str], blocks: SourceBlocks | None = None) -> None:
         self._name_of = name_of
@@ -73,7 +73,7 @@ class RangeTracker:
             if ended.end_ns > end_ns:
                 self._awaiting.append(ended)
             else:
-                self._add(ended)
+                self._sum_up(ended)
 
     def take_sums(self) -> list[RangeTime]:
         """Sums since the last call, by path."""
@@ -85,8 +85,8 @@ class RangeTracker:
         return out
 
     def take_places(self) -> list[RangePlace]:
-        """Places that have not been told yet."""
-        return self._places.take()
+        """Places that have not been reported yet."""
+        return self._places.take_places()
 
     def _name(self, number: int) -> str:
         return self._name_of(number).split(PLACE_SEPARATOR, 1)[0].replace("/", "\u2215")
@@ -109,7 +109,7 @@ class RangeTracker:
         ended.closed = closed
         self._awaiting.append(ended)
         if len(self._awaiting) > _AWAITING_LIMIT:
-            self._add(self._awaiting.pop(0))
+            self._sum_up(self._awaiting.pop(0))
 
     @staticmethod
     def _share(range_: _Range, label: str, start_ns: int, end_ns: int) -> None:
@@ -117,11 +117,11 @@ class RangeTracker:
         if overlap_ns > 0:
             range_.by_phase[label] = range_.by_phase.get(label, 0) + overlap_ns
 
-    def _add(self, ended: _Range) -> None:
+    def _sum_up(self, ended: _Range) -> None:
         path = ended.path if ended.path in self._sums or len(self._sums) < _PATH_LIMIT else _MORE
         total = self._sums.setdefault(path, _Sum())
         if path is not _MORE:
-            self._places.note(path, ended.opened, ended.closed)
+            self._places.add_place(path, ended.opened, ended.closed)
         total.count += 1
         total.total_ns += ended.end_ns - ended.start_ns
         for label, duration_ns in ended.by_phase.items():

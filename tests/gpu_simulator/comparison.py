@@ -1,4 +1,4 @@
-"""What the records tell, and the truth in the same terms."""
+"""What the records report, and the truth in the same terms."""
 
 from __future__ import annotations
 
