@@ -10,7 +10,7 @@ from tuimon.agent.ring.reader import RingReader
 from tuimon.proc.processes import start_unix_s
 from tuimon.records import Mark, PhaseTime, Record, SlowStep, Steps
 from tuimon.sources.gpu_clock.tracker import GpuTracker
-from tuimon.sources.loop.machine import LoopMachine
+from tuimon.sources.loop.machine import LoopMachine, OpenPhase
 from tuimon.sources.loop.step import Step
 from tuimon.sources.markers.gc_pauses import GcPauses
 from tuimon.sources.markers.histogram import histogram
@@ -74,9 +74,7 @@ class RingFollower:
         while self._begin_ns + self._interval_ns <= now_ns:
             end_ns = self._begin_ns + self._interval_ns
             self._feed_until(end_ns)
-            yield from self._window(end_ns)
-            yield from self._loaders.records(end_ns, self._interval_ns / 1e9, now_ns, self._open_fetches())
-            yield from self._gpu.records(end_ns, self._interval_ns / 1e9)
+            yield from self._window(end_ns, now_ns)
             self._begin_ns = end_ns
 
     def last(self, now_ns: int) -> Iterator[Record]:
@@ -86,9 +84,7 @@ class RingFollower:
         for loop in self._loops.values():
             loop.machine.steps.finish()
         if now_ns > self._begin_ns:
-            yield from self._window(now_ns, ended=True)
-            yield from self._loaders.records(now_ns, (now_ns - self._begin_ns) / 1e9, now_ns, self._open_fetches())
-            yield from self._gpu.records(now_ns, (now_ns - self._begin_ns) / 1e9, ended=True)
+            yield from self._window(now_ns, now_ns, ended=True)
 
     def _read(self) -> None:
         dropped = self.reader.dropped
@@ -142,9 +138,6 @@ class RingFollower:
     def _training_loop(self) -> ThreadLoop | None:
         return max(self._loops.values(), key=lambda loop: loop.weight, default=None)
 
-    def _open_fetches(self) -> Iterator[layout.Marker]:
-        return (begin for loop in self._loops.values() for begin in loop.machine.open_fetches())
-
     def _skip_past(self) -> None:
         """What ended before the first window is only counted."""
         loop = self._training_loop()
@@ -156,25 +149,31 @@ class RingFollower:
         self._loaders.skip_past()
         self._gpu.skip_past()
 
-    def _window(self, end_ns: int, ended: bool = False) -> Iterator[Record]:
-        t = end_ns / 1e9
+    def _window(self, end_ns: int, now_ns: int, ended: bool = False) -> Iterator[Record]:
+        """All records of the window from ``_begin_ns`` on; ``ended``: there will be no other."""
+        window_s = (end_ns - self._begin_ns) / 1e9
         for time_ns, name in self._marks:
             yield Mark(t=time_ns / 1e9, pid=self.pid, name=name)
         self._marks.clear()
         loop = self._training_loop()
-        if loop is None:
-            return
+        if loop is not None:
+            open_phase = None if ended or self._is_stale(end_ns) else loop.machine.open_phase
+            yield self._steps(loop, end_ns, window_s, open_phase)
+        open_fetches = (begin for each in self._loops.values() for begin in each.machine.open_fetches())
+        yield from self._loaders.records(end_ns, window_s, now_ns, open_fetches)
+        yield from self._gpu.records(end_ns, window_s, ended=ended)
+
+    def _steps(self, loop: ThreadLoop, end_ns: int, window_s: float, open_phase: OpenPhase | None) -> Steps:
         finder = loop.machine.steps
         self.trains = finder.total_backwards > 0 or finder.total_updates > 0
         steps, eval_ns, eval_count = finder.take_ended()
         gc_ns, gc_count, gc_longest_ns = self._gc.take_pauses()
-        open_phase = None if ended or self._is_stale(end_ns) else loop.machine.open_phase
         backwards, updates = finder.total_backwards, finder.total_updates
         lengths = sorted(step.total_ns for step in steps)
-        yield Steps(
-            t=t,
+        record = Steps(
+            t=end_ns / 1e9,
             pid=self.pid,
-            window_s=(end_ns - self._begin_ns) / 1e9,
+            window_s=window_s,
             count=len(steps),
             first_index=self._index,
             total_ns=sum(lengths),
@@ -199,6 +198,7 @@ class RingFollower:
         self._backwards, self._updates = backwards, updates
         self._dropped = self.reader.dropped
         self._index += len(steps)
+        return record
 
     def _is_stale(self, now_ns: int) -> bool:
         """Whether markers of a fast loop that has halted may still wait in the writer."""
