@@ -8,6 +8,8 @@ VENV ?= .venv
 DEMO_SECONDS ?= 60
 DEMO_LOG ?= demo.jsonl
 PYTEST_ARGS ?=
+# Two files of tests at a time, whatever the machine: several start trainings that take more than a core each.
+PYTEST_JOBS ?= -n 2 --dist loadfile --no-loadscope-reorder
 
 BIN := $(VENV)/bin
 TORCH_STAMP := $(VENV)/.torch-$(shell printf '%s' '$(TORCH)' | cksum | cut -d' ' -f1)
@@ -33,11 +35,11 @@ demo: $(VENV)/.demo-installed
 	@echo "The report of what you saw: $(BIN)/tuimon report $(DEMO_LOG)" >&2
 
 test: $(VENV)/.test-installed
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(PYTEST_JOBS) $(PYTEST_ARGS)
 
 N ?= 6
 soak-tests: $(VENV)/.test-installed
-	$(BIN)/python -m tests.soak $(N) -- $(PYTEST_ARGS)
+	$(BIN)/python -m tests.soak $(N) -- $(PYTEST_JOBS) $(PYTEST_ARGS)
 
 lint: $(VENV)/.test-installed
 	$(BIN)/ruff format --check .

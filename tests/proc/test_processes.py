@@ -47,7 +47,7 @@ def test_a_command_line_that_is_no_text_can_be_written() -> None:
 def test_this_process() -> None:
     pid = os.getpid()
     assert processes.program_name(pid).startswith("python")
-    assert "pytest" in " ".join(processes.command_line(pid))
+    assert processes.command_line(pid)[1:] == sys.orig_argv[1:]
     assert "PATH" in processes.environment(pid)
     start = procfs.start_ticks(pid)
     assert start is not None
