@@ -201,7 +201,7 @@ def _nvml() -> Check:
         which = "no" if not found.with_activity else f"for {found.with_activity} of them"
         parts.append(f"{which} SM, tensor and DRAM activity (Hopper and later have it)")
     if not found.pids_known:
-        parts.append("who computes cannot be told in this container (drivers from 535.113 on tell it)")
+        parts.append("which processes compute is unknown in this container (drivers from 535.113 on report it)")
     return Check("nvml", "ok", "; ".join(parts))
 
 

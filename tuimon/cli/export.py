@@ -144,7 +144,7 @@ def _nothing(path: str, selection: Selection) -> TuimonError:
         return UsageError(f"no sample lies in the phase {plain(selection.phase)!r}", there)
     return UsageError(
         "nothing was chosen: no sample fits all of --phase, --role, --from and --until",
-        f"The log spans {found.span_s:.0f} s; phases are told of main threads only",
+        f"The log spans {found.span_s:.0f} s; phases are known of main threads only",
     )
 
 

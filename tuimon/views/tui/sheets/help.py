@@ -51,7 +51,11 @@ SECTIONS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
             ("–", "strong", "was not measured; tuimon never shows a 0 instead"),
             ("~", "strong", "an estimate from stack samples; ± is its 95 % interval"),
             ("inferred", "strong", "no markers in the process: phases are read from stack samples alone"),
-            ("step", "strong", "median time of one turn of the training loop in the last 30 s; p95: 95 % are faster"),
+            (
+                "step",
+                "strong",
+                "median time of one iteration of the training loop in the last 30 s; p95: 95 % are faster",
+            ),
             ("step time", "strong", "the chart: mean step time, one column for each window (1 s by default)"),
             ("cpu", "strong", "CPU time of a thread; 100 % is one core all the time"),
             ("delay", "strong", "share of time a thread was ready to run but found no free core"),
