@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import psutil
 import pytest
@@ -17,6 +18,7 @@ from tuimon.errors import NoSuchProcess, NotPython, NotYours
 from tuimon.launch.attached import attach, may_be_python
 from tuimon.launch.candidates import Candidate, _is_worker, processes_of_run
 from tuimon.launch.child import Ended
+from tuimon.launch.places import output_path
 from tuimon.proc.processes import command_line
 
 
@@ -65,7 +67,7 @@ def test_a_process_of_another_user(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_shell_that_tuimon_launched_may_be_attached_to(sleeper: subprocess.Popen[bytes]) -> None:
     found = attach(sleeper.pid)
-    assert (found.run_id, found.output, found.command) == ("a-run", "/out", ["sleep", "600"])
+    assert (found.run_id, found.output, found.command) == ("a-run", None, ["sleep", "600"])  # no output of ours
     assert processes_of_run("a-run") == [sleeper.pid]
     assert processes_of_run("a-ru") == []
 
@@ -79,13 +81,18 @@ def test_its_end_is_seen(sleeper: subprocess.Popen[bytes]) -> None:
     assert found.poll() == Ended(None, None)
 
 
-def test_the_ring_tells_run_and_output(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
+def test_the_ring_tells_run_and_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TUIMON_RING_DIR", str(tmp_path))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     path = tmp_path / f"{os.getpid()}-{paths.start_ticks(os.getpid())}.ring"
+    output = output_path("r1")
+    Path(output).touch(0o600)
     ring = RingWriter(str(path))
-    ring.set_meta({"run": "r1", "output": "/x", "rank": 2})
+    ring.set_meta({"run": "r1", "output": output, "rank": 2})
     found = attach(os.getpid())
-    assert (found.run_id, found.output) == ("r1", "/x")
+    assert (found.run_id, found.output) == ("r1", output)
+    ring.set_meta({"run": "r1", "output": "/etc/passwd", "rank": 2})
+    assert attach(os.getpid()).output is None
     ring.unlink()
 
 

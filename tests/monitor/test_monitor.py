@@ -116,6 +116,12 @@ def test_the_exit_names_the_exception(tmp_path: Path) -> None:
         assert monitor.session.exit.last_line == line
 
 
+def test_the_output_of_a_run_that_was_attached_to_is_left_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    tail = OutputTail("/nowhere")
+    monkeypatch.setattr(tail, "trim", lambda: pytest.fail("not ours to cut"))
+    Monitor([], process=Process(), output=tail).tick()
+
+
 def test_what_the_queue_lost_is_told_with_the_cost() -> None:
     cost = Cost(t=1.0, pid=0, window_s=1.0, cpu_ratio=0.1, sampler_cpu_ratio=0.0, rss_bytes=1)
     monitor = Monitor([Given([cost])])

@@ -10,6 +10,7 @@ import psutil
 
 from tuimon.errors import NoSuchProcess, NotPython, NotYours
 from tuimon.launch.child import Ended
+from tuimon.launch.places import own_output
 from tuimon.proc import procfs, pythons
 from tuimon.proc.processes import command_line, environment, is_alive
 from tuimon.proc.ring_facts import RingFacts, read_ring_facts
@@ -47,7 +48,7 @@ def attach(pid: int) -> Attached:
         program = os.path.basename(command[0]) if command else "a kernel thread"
         raise NotPython(f"process {pid} ({program}) is no Python interpreter", "List the trainings that run: tuimon ps")
     run_id, output = (facts.run, facts.output) if facts else (None, None)
-    return Attached(pid, ticks, command, run_id, output)
+    return Attached(pid, ticks, command, run_id, own_output(output, run_id, owner))
 
 
 def may_be_python(pid: int) -> bool:

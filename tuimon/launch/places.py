@@ -8,43 +8,51 @@ import stat
 import tempfile
 import time
 
+from tuimon.agent.ring.private import refusal
 from tuimon.errors import LaunchError
+from tuimon.text import plain
 
 #: Seconds since its last write after which the output of a run is removed when another starts.
 KEEP_S = 14 * 86400
 
 
-def _make_private(folder: str) -> bool:
-    """Make ``folder`` if it is missing; whether it is ours, closed to others, and can be written."""
+def _folders() -> list[str]:
+    """Where outputs may be: below ``$XDG_STATE_HOME`` or ``~/.local/state``, else in the temporary folder."""
+    base = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
+    temporary = os.path.join(tempfile.gettempdir(), f"tuimon-{os.getuid()}")
+    folders = [os.path.join(base, "tuimon", "runs"), os.path.join(temporary, "runs")]
+    return [folder for folder in folders if os.path.isabs(folder)]
+
+
+def _make(folder: str) -> None:
+    """Make ``folder`` and those above it that are missing, for this user alone. Raises OSError."""
+    if not os.path.isdir(folder):
+        _make(os.path.dirname(folder))
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(folder, 0o700)
+
+
+def _trouble(folder: str) -> str | None:
+    """Make ``folder`` if it is missing; why it cannot be used, or None when it is ours alone and can be written."""
     try:
-        os.makedirs(folder, mode=0o700, exist_ok=True)
-        info = os.lstat(folder)
-    except OSError:
-        return False
-    if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.getuid():
-        return False
-    if info.st_mode & 0o077:
-        with contextlib.suppress(OSError):
-            os.chmod(folder, 0o700)
-    return os.access(folder, os.W_OK | os.X_OK)
+        _make(folder)
+        reason = refusal(folder)
+    except OSError as error:
+        return f"{folder}: {error.strerror}"
+    return reason or (None if os.access(folder, os.W_OK | os.X_OK) else f"{folder} cannot be written")
 
 
 def state_directory() -> str:
-    """The folder for outputs of runs: below ``$XDG_STATE_HOME`` or ``~/.local/state``, else the temporary one.
-
-    Raises LaunchError when none can be written.
-    """
-    base = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
-    tried = [
-        os.path.join(base, "tuimon", "runs"),
-        os.path.join(tempfile.gettempdir(), f"tuimon-{os.getuid()}", "runs"),
-    ]
-    for folder in tried:
-        if os.path.isabs(folder) and _make_private(folder):
+    """The folder for outputs of runs. Raises LaunchError with the reasons when none can be used."""
+    troubles = []
+    for folder in _folders():
+        trouble = _trouble(folder)
+        if trouble is None:
             return folder
+        troubles.append(trouble)
     raise LaunchError(
-        f"there is no place for the run's output: {' and '.join(tried)} cannot be written",
-        "Set XDG_STATE_HOME to a folder that can be written, or use --headless.",
+        f"there is no place for the run's output: {plain('; '.join(troubles))}",
+        "Set XDG_STATE_HOME to a folder that only you can write to, or use --headless.",
     )
 
 
@@ -53,6 +61,25 @@ def output_path(run_id: str) -> str:
     folder = state_directory()
     _remove_old(folder)
     return os.path.join(folder, f"{run_id}.out")
+
+
+def own_output(path: str | None, run_id: str | None, owner: int) -> str | None:
+    """The output that a process of user ``owner`` names, if it is the file that ``output_path`` made for that run.
+
+    A process may name any file, and what it names is read with tuimon's rights.
+    """
+    name = f"{run_id}.out"
+    if not path or owner != os.getuid() or os.path.basename(path) != name:
+        return None
+    for folder in _folders():
+        own = os.path.join(folder, name)
+        if own != path:
+            continue
+        with contextlib.suppress(OSError, ValueError):
+            info = os.lstat(own)
+            if stat.S_ISREG(info.st_mode) and info.st_uid == os.getuid() and refusal(folder) is None:
+                return own
+    return None
 
 
 def _remove_old(folder: str) -> None:

@@ -140,7 +140,7 @@ class Monitor:
         if self._ending and self.launched is not None:
             changed = self.launched.end_step(now_s) is not None or changed
         changed = self._check_end(now_s) or changed
-        if self.output is not None:
+        if self.output is not None and self.launched is not None:  # of a run that we only attached to: not ours to cut
             self.output.trim()
         self._flush(now_s)
         if changed or self._diagnosed_s is None:
