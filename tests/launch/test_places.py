@@ -67,6 +67,6 @@ def test_a_folder_that_others_can_write_to_is_not_used(base: Path, tmp_path: Pat
     fallback = tmp_path / "temporary" / f"tuimon-{os.getuid()}"
     assert state_directory() == str(fallback / "runs")
     fallback.chmod(0o777)
-    with pytest.raises(LaunchError, match="other users may write to .*/tuimon .*; other users may write to .*tuimon-"):
+    with pytest.raises(LaunchError, match=r"other users may write to .*/tuimon .*; other users may write to .*tuimon-"):
         state_directory()
     assert stat.S_IMODE(shared.stat().st_mode) == 0o777

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from tuimon.proc.target_files import Rights, TargetFiles
 from tuimon.sources.source_text import SourceText
 
 
@@ -29,5 +30,17 @@ def test_files_that_have_no_source_text(tmp_path: Path) -> None:
     source = SourceText()
     for file in (huge, pipe, tmp_path, tmp_path / "gone.py", "nul\0byte.py", "<ipython-input-1>"):
         assert source.line(str(file), 1) == ""
-    assert source.line(str(changed), 1, not_after_unix_s=1000.0) == ""  # not what the process runs any more
-    assert SourceText().line(str(changed), 1, not_after_unix_s=3000.0) == "x"
+    assert source.line(str(changed), 1, TargetFiles(None, 1000.0)) == ""  # not what the process runs any more
+    assert SourceText().line(str(changed), 1, TargetFiles(None, 3000.0)) == "x"
+
+
+def test_text_is_not_shared_between_processes_of_other_rights(tmp_path: Path) -> None:
+    script = tmp_path / "a.py"
+    script.write_text("secret = 1\n")
+    script.chmod(0o600)
+    source = SourceText()
+    assert source.line(str(script), 1) == "secret = 1"
+    stranger = Rights(os.getpid(), frozenset({12345}), frozenset({12345}))
+    gone = 2**22 + 1  # no pid is so large
+    assert source.line(str(script), 1, TargetFiles(gone, ended=stranger)) == ""
+    assert source.line(str(script), 1, TargetFiles(gone)) == ""

@@ -67,7 +67,7 @@ class Monitor:
         self.findings: Sequence[Finding] = ()
         self.verdicts = Verdicts()  # over the whole run: at its end they replace those of the last moment
         self.output = output
-        self.closeup = CloseUp(live=not replay)
+        self.closeup = CloseUp(live=not replay, launched=isinstance(process, Launched))
         self.log = log
         self.process = process
         self._clock = clock

@@ -6,6 +6,7 @@ import ast
 import warnings
 from typing import NamedTuple
 
+from tuimon.proc.target_files import TargetFiles
 from tuimon.sources.source_text import SourceText
 
 #: How many parsed files are held at once.
@@ -24,9 +25,9 @@ class Block(NamedTuple):
 class SourceBlocks:
     """Blocks of source files, each read once; a file that is gone, large, changed or of another Python has none."""
 
-    def __init__(self, not_after_unix_s: float | None = None) -> None:
-        """A file changed after ``not_after_unix_s`` may no longer be what runs."""
-        self._not_after_unix_s = not_after_unix_s
+    def __init__(self, files: TargetFiles | None = None) -> None:
+        """``files``: of the process that names them; ours without."""
+        self._files = files or TargetFiles(None)
         self._source = SourceText()
         self._withs: dict[str, list[tuple[Block, Block]]] = {}  # file: lines of the statement's head, its whole
         self._functions: dict[str, dict[tuple[str, int], Block]] = {}
@@ -47,7 +48,7 @@ class SourceBlocks:
             del self._withs[oldest], self._functions[oldest]
         withs = self._withs[file] = []
         functions = self._functions[file] = {}
-        for node in ast.walk(_parsed(self._source.whole(file, self._not_after_unix_s))):
+        for node in ast.walk(_parsed(self._source.whole(file, self._files))):
             match node:
                 case ast.With() | ast.AsyncWith():
                     last = max(item.context_expr.end_lineno or 0 for item in node.items)

@@ -5,6 +5,7 @@ import textwrap
 
 from tests.sources.loop.loop_script import other
 from tuimon.agent.ring import layout
+from tuimon.proc.target_files import TargetFiles
 from tuimon.records import RangePlace
 from tuimon.sources.markers.range_places import RangePlaces
 from tuimon.sources.markers.ranges import RangeTracker
@@ -55,7 +56,7 @@ def test_blocks_of_a_source_file(tmp_path):
 
 def test_files_that_have_no_blocks(tmp_path):
     file = source(tmp_path)
-    assert SourceBlocks(not_after_unix_s=os.path.getmtime(file) - 60).block(file, 4, "main") is None
+    assert SourceBlocks(TargetFiles(None, os.path.getmtime(file) - 60)).block(file, 4, "main") is None
     assert SourceBlocks().block(str(tmp_path / "gone.py"), 4, "main") is None
     assert SourceBlocks().block("<ipython-input-3>", 4, "main") is None
     assert SourceBlocks().block(source(tmp_path, "with x(:\n  pass\n"), 1, "main") is None

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tuimon.proc.target_files import TargetFiles
 from tuimon.records import Frame
 from tuimon.sources.stacks.frame_ids import FrameIds, RawFrame
 
 CALL = RawFrame("/venv/lib/python3.11/site-packages/torch/nn/modules/module.py", 1786, "_call_impl")
+
+FILES = TargetFiles(None)
 
 
 def test_frames_are_listed_once_and_bounded(tmp_path: Path) -> None:
@@ -15,16 +18,16 @@ def test_frames_are_listed_once_and_bounded(tmp_path: Path) -> None:
     script.write_text("first\nsecond\n")
     ids = FrameIds(limit=3)
     here = str(script)
-    assert ids.id_of(RawFrame(here, 2, "f")) == 0
-    assert ids.id_of(CALL) == 1
-    assert ids.id_of(RawFrame(here, 2, "f")) == 0
+    assert ids.id_of(RawFrame(here, 2, "f"), FILES) == 0
+    assert ids.id_of(CALL, FILES) == 1
+    assert ids.id_of(RawFrame(here, 2, "f"), FILES) == 0
     assert ids.pop_new_frames() == (
         0,
         [Frame(here, 2, "f", "second", True), Frame(CALL.file, CALL.line, CALL.function)],
     )
     assert ids.pop_new_frames() == (2, [])
-    assert [ids.id_of(RawFrame(here, line, "f")) for line in (1, 8, 9, 1, 8)] == [2, 3, 3, 2, 3]
+    assert [ids.id_of(RawFrame(here, line, "f"), FILES) for line in (1, 8, 9, 1, 8)] == [2, 3, 3, 2, 3]
     first, new = ids.pop_new_frames()
     assert (first, [frame.function for frame in new]) == (2, ["f", "(more frames)"])
-    assert ids.id_of(RawFrame(here, 10, "f")) == 3
+    assert ids.id_of(RawFrame(here, 10, "f"), FILES) == 3
     assert ids.pop_new_frames() == (4, [])

@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 
+from tuimon.proc.target_files import TargetFiles
 from tuimon.sources.stacks.frame_ids import FrameIds, RawFrame
 from tuimon.sources.stacks.shorten import (
     PER_MAIN_THREAD,
@@ -95,7 +96,7 @@ def test_parked_threads() -> None:
 
 
 def test_a_fold_is_bounded() -> None:
-    window = WindowStacks(FrameIds())
+    window = WindowStacks(FrameIds(), TargetFiles(None))
     total = 0
     for thread in range(10):
         stacks: Counter[Stack] = Counter(
@@ -113,7 +114,7 @@ def test_a_fold_is_bounded() -> None:
 
 
 def test_the_main_thread_is_listed_even_when_it_waits() -> None:
-    window = WindowStacks(FrameIds())
+    window = WindowStacks(FrameIds(), TargetFiles(None))
     window.add_thread(1, "MainThread", Counter({(SELECT,): 50}), is_main=True)
     assert [stack.count for stack in window.stacks] == [50]
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from tuimon.agent.ring import layout
 from tuimon.agent.ring.reader import RingReader
 from tuimon.proc.processes import start_unix_s
+from tuimon.proc.target_files import OURS, TargetFiles
 from tuimon.records import Mark, PhaseTime, Record, SlowStep, Steps
 from tuimon.sources.gpu_clock.tracker import GpuTracker
 from tuimon.sources.loop.machine import LoopMachine, OpenPhase
@@ -26,6 +27,11 @@ _LOST = 0
 _BOUNDARIES = layout.BOUNDARIES
 #: A fast loop writes its markers every 20 ms. When none has come for this long, its open phase is unknown.
 _STALE_NS = 500_000_000
+
+
+def _files_of(reader: RingReader) -> TargetFiles:
+    """Of a short run that has already ended: the ring is a file of our own user."""
+    return TargetFiles(reader.pid, start_unix_s(reader.start_ticks), ended=OURS)
 
 
 class ThreadLoop:
@@ -56,7 +62,7 @@ class RingFollower:
         start_ns = max(first_ns, now_ns - _HISTORY_NS)
         self._begin_ns = start_ns // self._interval_ns * self._interval_ns
         self._loops: dict[int, ThreadLoop] = {}
-        self._blocks = SourceBlocks(start_unix_s(reader.start_ticks))
+        self._blocks = SourceBlocks(_files_of(reader))
         self._loaders = LoaderTracker(reader)
         self._gpu = GpuTracker(self.pid)
         self._gc = GcPauses(bool(reader.meta().get("gc")))

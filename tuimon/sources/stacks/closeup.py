@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from tuimon.proc.pthreads import os_ids
-from tuimon.records import Place
+from tuimon.proc.target_files import OURS, TargetFiles
+from tuimon.records import Place, Process
 from tuimon.sources.source_text import SourceText
 from tuimon.sources.stacks import pyspy, pyspy_dump, pyspy_errors
 
@@ -37,13 +38,23 @@ class Dump(NamedTuple):
 class CloseUp:
     """Reads files and processes of the machine that the run is on; a replay has none (``live`` False)."""
 
-    def __init__(self, *, live: bool = True) -> None:
+    def __init__(self, *, live: bool = True, launched: bool = False) -> None:
+        """``launched``: we started the run, and read for its ended processes with our own rights."""
         self.live = live
         self._source = SourceText()
+        self._ended = OURS if launched else None
 
-    def code(self, file: str, line: int, started_unix_s: float | None = None) -> list[tuple[int, str]]:
-        """The lines around one, numbered; [] where the file cannot be read, or was changed since the process began."""
-        return self._source.around(file, line, AROUND_LINES, started_unix_s) if self.live else []
+    def code(
+        self, file: str, line: int, process: Process, not_after_unix_s: float | None = None
+    ) -> list[tuple[int, str]]:
+        """The lines around one, numbered; [] where that process cannot read them.
+
+        Nor are they shown when the file was changed after the process began, or after ``not_after_unix_s``.
+        """
+        if not self.live:
+            return []
+        files = TargetFiles(process.pid, process.start_unix_s, not_after_unix_s=not_after_unix_s, ended=self._ended)
+        return self._source.around(file, line, AROUND_LINES, files)
 
     def dump(self, pid: int) -> Dump:
         """The stacks of all Python threads now, or why they cannot be read."""

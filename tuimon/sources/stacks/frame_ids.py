@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from tuimon.proc.target_files import TargetFiles
 from tuimon.records import Frame
 from tuimon.sources.source_text import SourceText
 from tuimon.torch_code import is_call_wrapper, is_user_file, marked_part
@@ -56,11 +57,8 @@ class FrameIds:
             traits = self._traits[file] = FrameTraits(is_user_file(file), marked_part(file), False)
         return traits._replace(wrapper=True) if is_call_wrapper(file, function) else traits
 
-    def id_of(self, frame: RawFrame, not_after_unix_s: float | None = None) -> int:
-        """The id of a frame; ``pop_new_frames`` lists a new one next time.
-
-        A file changed after ``not_after_unix_s`` (the start of its process) gives no source text.
-        """
+    def id_of(self, frame: RawFrame, files: TargetFiles) -> int:
+        """The id of a frame; ``pop_new_frames`` lists a new one next time, with its line of ``files``."""
         known = self._ids.get(frame)
         if known is not None:
             return known
@@ -71,7 +69,7 @@ class FrameIds:
             return self._rest_id
         user = self.traits(frame).user
         file, line, function = frame
-        source = self._source.line(file, line, not_after_unix_s) if user else ""
+        source = self._source.line(file, line, files) if user else ""
         self._ids[frame] = id_ = len(self._ids)
         self._new.append(Frame(file[-_NAME_CHARS * 4 :], line, function[:_NAME_CHARS], source, user))
         return id_

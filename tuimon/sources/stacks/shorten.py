@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
+from tuimon.proc.target_files import TargetFiles
 from tuimon.records import StackCount
 from tuimon.sources.stacks.frame_ids import FrameIds, RawFrame
 from tuimon.torch_code import innermost_package, is_worker_loop
@@ -136,9 +137,9 @@ def is_parked(counts: Counter[Stack], ids: FrameIds) -> bool:
 class WindowStacks:
     """The shortened stacks of one process in one window, added thread by thread."""
 
-    def __init__(self, ids: FrameIds, not_after_unix_s: float | None = None) -> None:
+    def __init__(self, ids: FrameIds, files: TargetFiles) -> None:
         self._ids = ids
-        self._not_after_unix_s = not_after_unix_s
+        self._files = files
         self.stacks: list[StackCount] = []
         self.parked: list[tuple[int, str]] = []  # tid and name of threads that are in no stack
         self.folded = 0  # samples that are in no stack
@@ -159,5 +160,5 @@ class WindowStacks:
         listed, lost = most_frequent(short, room, self._ids)
         self.folded += lost
         for stack, count in listed:
-            frames = [self._ids.id_of(frame, self._not_after_unix_s) for frame in stack]
+            frames = [self._ids.id_of(frame, self._files) for frame in stack]
             self.stacks.append(StackCount(tid, thread, frames, count))

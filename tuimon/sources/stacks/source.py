@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from tuimon.proc.processes import is_alive, start_unix_s
 from tuimon.proc.pythons import is_python
+from tuimon.proc.target_files import TargetFiles
 from tuimon.records import Frames, Record, Stacks
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.stacks import pyspy, pyspy_errors
@@ -36,6 +37,7 @@ class _Running:
     key: ProcessKey
     cpu_s: float
     bucket: TokenBucket
+    files: TargetFiles
 
 
 class StackSource:
@@ -109,12 +111,12 @@ class StackSource:
             return self._failed_window(ended, running.key, now_s)
         self._failures.clear(running.key)
         self._schedule.add_cost(running.key, samples.instants, ended.cpu_s)
-        return self._sampled_window(ended, samples, running.key, now_s)
+        return self._sampled_window(ended, samples, running, now_s)
 
     def _sampled_window(
-        self, ended: pyspy.Ended, samples: WindowSamples, key: ProcessKey, now_s: float
+        self, ended: pyspy.Ended, samples: WindowSamples, running: _Running, now_s: float
     ) -> Iterable[Record]:
-        window = WindowStacks(self._ids, self._start_unix_s(key))
+        window = WindowStacks(self._ids, running.files)
         for thread in samples.threads:
             window.add_thread(
                 thread.tid, thread.name[:_THREAD_NAME_CHARS], thread.stacks, is_main=thread.tid == ended.pid
@@ -132,7 +134,7 @@ class StackSource:
             folded=window.folded,
             failed=ended.failed,
             cost_cpu_s=round(ended.cpu_s, 4),
-            parked=self._newly_parked(key, window.parked),
+            parked=self._newly_parked(running.key, window.parked),
             cycles=samples.cycles,
         )
 
@@ -191,7 +193,7 @@ class StackSource:
             window.bucket.spend(-window.cpu_s)
             self._note_start_error(error, now_s)
             return False
-        self._running[pid] = _Running(recording, window.key, window.cpu_s, window.bucket)
+        self._running[pid] = _Running(recording, window.key, window.cpu_s, window.bucket, self._files(window.key))
         return True
 
     def _begin_gil_window(self, trainers: list[int], now_s: float) -> None:
@@ -242,8 +244,8 @@ class StackSource:
     def _key(self, pid: int) -> ProcessKey:
         return pid, self._table.start_ticks(pid)
 
-    def _start_unix_s(self, key: ProcessKey) -> float | None:
-        return None if key[1] is None else start_unix_s(key[1])
+    def _files(self, key: ProcessKey) -> TargetFiles:
+        return TargetFiles(key[0], None if key[1] is None else start_unix_s(key[1]))
 
     def _sleep_s(self, now_s: float) -> float:
         """Until the next window is due, at most a quarter second: a process may appear."""

@@ -112,7 +112,7 @@ class Files:
     def __init__(self):
         self.asked = []
 
-    def code(self, file, line, started_unix_s=None):
+    def code(self, file, line, process, not_after_unix_s=None):
         self.asked.append((file, line))
         return [(30, "x = 1"), (31, "y = augmented(x)")]
 

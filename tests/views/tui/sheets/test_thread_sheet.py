@@ -19,7 +19,7 @@ class FakeCloseUp:
         self.requests = []
         self._dump = dump
 
-    def code(self, file, line, started_unix_s=None):
+    def code(self, file, line, process, not_after_unix_s=None):
         self.requests.append((file, line))
         return [(n, f"    line {n}") for n in range(line - 5, line + 6)]
 

@@ -10,6 +10,7 @@ from textual.dom import DOMNode
 from tuimon.views.tui.drawing.lines import Line, line
 
 if TYPE_CHECKING:
+    from tuimon.records import Process
     from tuimon.sources.stacks.closeup import CloseUp
 
 #: Lines with their numbers.
@@ -26,17 +27,24 @@ class CodeAround:
         self._requested: set[tuple[str, int]] = set()
         self._read: dict[tuple[str, int], Code] = {}
 
-    def of(self, file: str, number: int, started_unix_s: float | None) -> Code:
-        """The lines around one, if they have been read; else reading them is requested."""
+    def of(self, file: str, number: int, process: Process | None, not_after_unix_s: float | None = None) -> Code:
+        """The lines around one, if they have been read; else reading them as ``process`` could is requested."""
         key = (file, number)
-        if self._closeup is not None and key not in self._requested and len(self._requested) < _KEPT_MOST:
+        if (
+            process is not None
+            and self._closeup is not None
+            and key not in self._requested
+            and len(self._requested) < _KEPT_MOST
+        ):
             self._requested.add(key)
-            self._sheet.run_worker(self._reading(self._closeup, key, started_unix_s), thread=True)
+            self._sheet.run_worker(self._reading(self._closeup, key, process, not_after_unix_s), thread=True)
         return self._read.get(key, ())
 
-    def _reading(self, closeup: CloseUp, key: tuple[str, int], started_unix_s: float | None) -> Callable[[], None]:
+    def _reading(
+        self, closeup: CloseUp, key: tuple[str, int], process: Process, not_after_unix_s: float | None
+    ) -> Callable[[], None]:
         def read() -> None:
-            self._read[key] = closeup.code(*key, started_unix_s)
+            self._read[key] = closeup.code(*key, process, not_after_unix_s)
 
         return read
 

@@ -43,6 +43,7 @@ class FindingsSheet(Sheet):
         return lines
 
     def _code_of(self, where: Place) -> Code:
-        """The code around a place; its process is not known, so the file must be older than all processes."""
-        starts = [process.start_unix_s for process in self._monitor.session.processes()]
-        return self._code.of(where.file, where.line, min(starts, default=None))
+        """The code around a place; its process is not known: the first trainer must read it, and all be younger."""
+        processes = self._monitor.session.processes()
+        starts = [process.start_unix_s for process in processes]
+        return self._code.of(where.file, where.line, next(iter(processes), None), min(starts, default=None))

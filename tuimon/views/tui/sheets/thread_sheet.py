@@ -176,8 +176,7 @@ class ThreadSheet(Sheet):
     def _code_of(self, own: Frame | None) -> Code:
         if own is None:
             return ()
-        process = self._session.process(self._row.pid)
-        return self._code.of(own.file, own.line, process.start_unix_s if process else None)
+        return self._code.of(own.file, own.line, self._session.process(self._row.pid))
 
 
 def _no_stack() -> list[Line]:

@@ -1,0 +1,189 @@
+"""Files as a process that we monitor could read them: it names paths as it likes, and we may have more rights than it.
+
+With our user, mounts and root it reads what we read. Any other's paths are resolved below its own root, each step
+checked against the mode bits for its user and groups. Access control lists are not looked at.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import NamedTuple
+
+from tuimon.proc import procfs
+from tuimon.proc.processes import start_unix_s
+
+_READ, _SEARCH = 4, 1
+#: Bits 1 and 2 of the capability sets, linux/capability.h: either reads any file.
+_CAP_DAC = 1 << 1 | 1 << 2
+#: Steps of a path, those of its symbolic links included.
+_STEPS_LIMIT = 400
+#: A record's start time is rounded to 10 ms.
+_START_TOLERANCE_S = 0.05
+
+
+class Content(NamedTuple):
+    """A file's bytes and when it was last changed."""
+
+    data: bytes
+    changed_unix_s: float
+
+
+class Rights(NamedTuple):
+    """Who reads: user and group ids (real, effective, of the file system), and below which process's root.
+
+    ``pid`` 0: we ourselves.
+    """
+
+    pid: int
+    uids: frozenset[int] = frozenset()
+    gids: frozenset[int] = frozenset()
+    all_files: bool = False  # root with its capabilities
+
+    def read(self, path: str, limit: int) -> Content | None:
+        """A regular file of at most ``limit`` bytes; None when there is none, or it may not be read."""
+        try:
+            handle = self._find(path) if self.pid else os.open(path, os.O_PATH | os.O_CLOEXEC)
+        except (OSError, ValueError):
+            return None
+        try:
+            return _content(handle, limit)
+        except OSError:
+            return None
+        finally:
+            os.close(handle)
+
+    def _find(self, path: str) -> int:
+        """A handle (O_PATH) of the file. Symbolic links are followed here: the kernel follows them from our root."""
+        if not path.startswith("/"):
+            raise FileNotFoundError(path)
+        handles = [os.open(f"/proc/{self.pid}/root", os.O_PATH | os.O_CLOEXEC)]  # the root and the way to the file
+        names = path.split("/")[::-1]
+        steps = 0
+        try:
+            while names:
+                name = names.pop()
+                steps += 1
+                if steps > _STEPS_LIMIT:
+                    raise PermissionError(path)
+                if name == "..":
+                    _cut(handles, max(len(handles) - 1, 1))
+                elif name not in ("", "."):
+                    target = self._enter(handles, name)
+                    names += target.split("/")[::-1]
+                    if target.startswith("/"):
+                        _cut(handles, 1)
+            self._check(handles[-1], _READ)
+            return handles.pop()
+        finally:
+            _cut(handles, 0)
+
+    def _enter(self, handles: list[int], name: str) -> str:
+        """Add the handle of what lies in the last one; of a symbolic link its target instead, else ""."""
+        self._check(handles[-1], _SEARCH)
+        handle = os.open(name, os.O_PATH | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=handles[-1])
+        if not stat.S_ISLNK(os.fstat(handle).st_mode):
+            handles.append(handle)
+            return ""
+        try:
+            return os.readlink("", dir_fd=handle)
+        finally:
+            os.close(handle)
+
+    def _check(self, handle: int, bit: int) -> None:
+        """Raise PermissionError unless each of the user ids has the mode bit."""
+        info = os.fstat(handle)
+        if self.all_files:
+            return
+        for uid in self.uids:
+            shift = 6 if uid == info.st_uid else 3 if info.st_gid in self.gids else 0
+            if not info.st_mode >> shift & bit:
+                raise PermissionError
+
+
+OURS = Rights(0)
+
+
+class TargetFiles:
+    """The files of one process, read with its rights of that moment, or its last ones once it has ended."""
+
+    def __init__(
+        self,
+        pid: int | None,
+        process_start_unix_s: float | None = None,
+        *,
+        not_after_unix_s: float | None = None,
+        ended: Rights | None = None,
+    ) -> None:
+        """``pid`` None: ourselves. A file changed after ``not_after_unix_s`` (the start) may no longer be what runs.
+
+        ``ended``: the rights if it has already ended.
+        """
+        self.not_after_unix_s = process_start_unix_s if not_after_unix_s is None else not_after_unix_s
+        self._pid = pid
+        self._start_unix_s = process_start_unix_s
+        self._latest = OURS if pid is None else ended
+        self.rights()
+
+    def rights(self) -> Rights | None:
+        """Its rights; None when they cannot be known."""
+        if self._pid is not None and self._goes_on(self._pid):
+            self._latest = rights_of(self._pid) or self._latest
+        return self._latest
+
+    def _goes_on(self, pid: int) -> bool:
+        ticks = procfs.start_ticks(pid)
+        if ticks is None:
+            return False
+        expected = self._start_unix_s
+        return expected is None or abs(start_unix_s(ticks) - expected) < _START_TOLERANCE_S
+
+
+def rights_of(pid: int) -> Rights | None:
+    """The rights of a live process; None of a zombie, which has no root any more."""
+    status = procfs.read_bytes(f"/proc/{pid}/status") or b""
+    fields = {key: value.split() for key, _, value in (line.partition(b":") for line in status.splitlines())}
+    try:
+        uids = frozenset(map(int, fields[b"Uid"]))
+        gids = frozenset(map(int, fields[b"Groups"] + fields[b"Gid"][3:]))
+        if fields[b"State"][0] in (b"Z", b"X"):
+            return None
+        all_files = uids == {0} and bool(int(fields[b"CapEff"][0], 16) & _CAP_DAC)
+    except (KeyError, ValueError, IndexError):
+        return None
+    if uids == {os.geteuid()} and (all_files or os.geteuid()) and _sees_what_we_see(pid):
+        return OURS
+    return Rights(pid, uids, gids, all_files)
+
+
+def _sees_what_we_see(pid: int) -> bool:
+    """Whether it has our mounts, our users and our root. A process of ours that may not be inspected counts as such."""
+    try:
+        same = all(os.readlink(f"/proc/{pid}/ns/{kind}") == os.readlink(f"/proc/self/ns/{kind}") for kind in _SPACES)
+        return same and os.path.samefile(f"/proc/{pid}/root", "/")
+    except PermissionError:
+        return os.geteuid() != 0
+    except OSError:
+        return False
+
+
+_SPACES = ("mnt", "user")
+
+
+def _cut(handles: list[int], count: int) -> None:
+    """Close all handles but the first ``count``."""
+    while len(handles) > count:
+        os.close(handles.pop())
+
+
+def _content(handle: int, limit: int) -> Content | None:
+    """What an O_PATH handle stands for. Only then is it opened: opening a device may already do something."""
+    info = os.fstat(handle)
+    # A file of the kernel's (procfs) has size 0, and reading it may wait, or take away what it holds.
+    if not stat.S_ISREG(info.st_mode) or not 0 < info.st_size <= limit:
+        return None
+    opened = os.open(f"/proc/self/fd/{handle}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        return Content(os.read(opened, info.st_size), info.st_mtime)
+    finally:
+        os.close(opened)
