@@ -16,6 +16,7 @@ from tuimon.cli import checks, doctor, ps
 from tuimon.cli.checks import Check
 from tuimon.cli.main import run_command_line
 from tuimon.launch.candidates import Candidate, find_candidates
+from tuimon.monitor import factory
 
 
 def test_doctor_tells_what_works(tmp_path: Path) -> None:
@@ -42,6 +43,20 @@ def test_shared_memory_that_is_not_there(monkeypatch: pytest.MonkeyPatch, tmp_pa
     found = checks._shared_memory()
     assert found.status == "fail"
     assert found.fix
+
+
+def test_a_ring_folder_that_others_can_write_to(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "squatted").mkdir()
+    (tmp_path / "squatted").chmod(0o777)
+    places = [str(tmp_path / "squatted")]
+    monkeypatch.setattr(paths, "ring_directories", lambda: places)
+    assert checks._shared_memory().status == "fail"
+    (notice,) = factory._refused_folders()
+    assert notice.message == f"other users may write to {places[0]} (mode 777): there are no markers"
+    places.append(str(tmp_path / "ours"))
+    assert checks._shared_memory().status == "warn"
+    (notice,) = factory._refused_folders()
+    assert notice.message.endswith(f": rings are in {tmp_path}/ours instead")
 
 
 def test_a_py_spy_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
-from tuimon.agent.ring.paths import ring_directory
+from tuimon.agent.ring.paths import refused_directories, ring_directories, ring_directory
 from tuimon.errors import TuimonError
 from tuimon.launch.places import state_directory
 from tuimon.launch.resolve import user_python
@@ -163,10 +163,12 @@ def _has_ptrace_capability() -> bool:
 
 
 def _shared_memory() -> Check:
+    refused = "; ".join(map(plain, refused_directories().values()))
     folder = ring_directory()
+    if folder is None:
+        reason = refused or f"{' and '.join(map(plain, ring_directories()))} cannot be written"
+        return Check("shared memory", "fail", f"{reason}: no markers", "Mount /dev/shm, or set TMPDIR.")
     base = folder if os.path.isdir(folder) else os.path.dirname(folder)
-    if not os.access(base, os.W_OK | os.X_OK):
-        return Check("shared memory", "fail", f"{base} cannot be written: no markers", "Mount /dev/shm, or set TMPDIR.")
     free = shutil.disk_usage(base).free
     if free < RING_BYTES:
         return Check(
@@ -174,6 +176,10 @@ def _shared_memory() -> Check:
             "fail",
             f"{base} has {size(free)} left, a training process needs {size(RING_BYTES)}: no markers",
             "In a container: docker run --shm-size 1g (DataLoader workers need it, too)",
+        )
+    if refused:
+        return Check(
+            "shared memory", "warn", f"{refused}: rings go to {base}", "Remove that folder, or have its owner do it."
         )
     if not base.startswith("/dev/shm"):
         return Check("shared memory", "warn", f"rings go to {base}, on a disk", "Mount /dev/shm for less overhead.")

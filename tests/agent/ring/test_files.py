@@ -5,10 +5,12 @@ import stat
 import subprocess
 import sys
 
+import pytest
+
 from tests.agent.folders import file_names, grow_old
 from tests.agent.programs import environment, fake_torch, python
 from tuimon.agent.ring import files, layout, paths
-from tuimon.agent.ring.reader import RingReader
+from tuimon.agent.ring.reader import RingError, RingReader
 from tuimon.agent.ring.writer import RingWriter
 
 
@@ -18,9 +20,63 @@ def test_the_ring_is_found_by_pid(program):
 
 
 def test_the_directory_is_private(program, tmp_path):
-    (tmp_path / "rings").mkdir(mode=0o777)
     program("print('null')")
     assert stat.S_IMODE((tmp_path / "rings").stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o775, 0o1777])
+def test_a_folder_that_others_can_write_to_is_left_as_it_is(tmp_path, monkeypatch, mode):
+    (tmp_path / "rings").mkdir()
+    (tmp_path / "rings").chmod(mode)
+    monkeypatch.setenv("TUIMON_RING_DIR", str(tmp_path / "rings"))
+    assert files.make_ring() is None
+    assert stat.S_IMODE((tmp_path / "rings").stat().st_mode) == mode
+    assert paths.refused_directories() == {
+        str(tmp_path / "rings"): f"other users may write to {tmp_path}/rings (mode {mode:o})"
+    }
+    assert paths.ring_directory() is None
+
+
+def test_a_folder_that_others_may_only_read_is_used(tmp_path, monkeypatch):
+    (tmp_path / "rings").mkdir(mode=0o755)
+    monkeypatch.setenv("TUIMON_RING_DIR", str(tmp_path / "rings"))
+    files.make_ring().unlink()
+    assert stat.S_IMODE((tmp_path / "rings").stat().st_mode) == 0o755
+
+
+def test_a_folder_in_which_others_can_replace_it_is_refused(tmp_path, monkeypatch):
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared").chmod(0o777)
+    monkeypatch.setenv("TUIMON_RING_DIR", str(tmp_path / "shared" / "rings"))
+    assert files.make_ring() is None
+    (tmp_path / "shared").chmod(0o1777)  # as /tmp: its sticky bit leaves what is ours alone
+    files.make_ring().unlink()
+    (tmp_path / "link").symlink_to(tmp_path / "shared")
+    (tmp_path / "shared").chmod(0o777)
+    monkeypatch.setenv("TUIMON_RING_DIR", str(tmp_path / "link" / "rings"))
+    assert files.make_ring() is None
+
+
+def test_somebody_elses_folder_in_the_first_place_hides_no_ring(tmp_path, monkeypatch):
+    squatted, ours = tmp_path / "squatted", tmp_path / "ours"
+    squatted.mkdir(mode=0o755)
+    monkeypatch.setattr(paths, "ring_directories", lambda: [str(squatted), str(ours)])
+    monkeypatch.setattr(files, "ring_directories", paths.ring_directories)
+    real = os.lstat
+
+    def lstat(path, **more):
+        info = real(path, **more)
+        if not str(path).startswith(str(squatted)):
+            return info
+        return os.stat_result([*info[:4], 12345, *info[5:10]])
+
+    monkeypatch.setattr(os, "lstat", lstat)
+    made = files.make_ring()
+    (squatted / os.path.basename(made.path)).write_text("")
+    assert made.path == paths.ring_path(os.getpid()) == str(ours / paths.ring_name(os.getpid()))
+    assert paths.refused_directories() == {str(squatted): f"{squatted} belongs to user 12345"}
+    assert paths.ring_directory() == str(ours)
+    made.unlink()
 
 
 def test_a_link_in_place_of_the_directory_is_refused(tmp_path, monkeypatch):
@@ -29,6 +85,12 @@ def test_a_link_in_place_of_the_directory_is_refused(tmp_path, monkeypatch):
     monkeypatch.setenv("TUIMON_RING_DIR", str(tmp_path / "rings"))
     assert files.make_ring() is None
     assert file_names(tmp_path / "elsewhere") == []
+
+
+def test_a_pipe_in_place_of_a_ring_holds_nobody_up(tmp_path):
+    os.mkfifo(tmp_path / "1-1.ring")
+    with pytest.raises(RingError, match="no file"):
+        RingReader(str(tmp_path / "1-1.ring"))
 
 
 def test_somebody_elses_directory_is_refused(tmp_path, monkeypatch):

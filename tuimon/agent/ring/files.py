@@ -2,11 +2,11 @@
 
 import fcntl
 import os
-import stat
 import time
 from typing import Optional
 
 from .paths import is_running, ring_directories, ring_name
+from .private import make_private
 from .writer import RingWriter
 
 #: A ring made less than this ago may not have been found yet by the monitor that waits for it.
@@ -22,25 +22,13 @@ def make_ring() -> Optional[RingWriter]:
         return None
     for directory in directories:
         try:
-            _make_private(directory)
+            if make_private(directory) is not None:
+                continue
             _remove_stale(directory)
             return RingWriter(os.path.join(directory, name))
-        except (OSError, ValueError):  # missing, read-only, full, another user's
+        except (OSError, ValueError):  # missing, read-only, full
             continue
     return None
-
-
-def _make_private(directory: str) -> None:
-    """Make the directory, for this user alone. Raises OSError when it belongs to another user or is no directory."""
-    try:
-        os.mkdir(directory, 0o700)
-    except FileExistsError:
-        pass
-    info = os.lstat(directory)  # not through a symbolic link, which any user may have put there
-    if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.geteuid():
-        raise PermissionError("%s is not a directory of this user" % directory)
-    if stat.S_IMODE(info.st_mode) & 0o077:
-        os.chmod(directory, 0o700)
 
 
 def _remove_stale(directory: str) -> None:

@@ -1,7 +1,10 @@
 """Where ring files are, and which process a ring belongs to."""
 
 import os
-from typing import List, Optional
+import stat
+from typing import Dict, List, Optional
+
+from .private import refusal
 
 
 def ring_directories() -> List[str]:
@@ -19,11 +22,27 @@ def ring_directories() -> List[str]:
     return [os.path.join(base, name) for base in bases]
 
 
-def ring_directory() -> str:
-    """The first of the folders whose parent is writable."""
-    directories = ring_directories()
-    writable = [path for path in directories if os.access(os.path.dirname(path), os.W_OK | os.X_OK)]
-    return (writable or directories)[0]
+def refused_directories() -> Dict[str, str]:
+    """Those of the folders that exist and may not be used, each with the reason; none of our rings is in them."""
+    refused = {}
+    for directory in ring_directories():
+        try:
+            reason = refusal(directory)
+        except OSError:  # missing: it will be made
+            continue
+        if reason:
+            refused[directory] = reason
+    return refused
+
+
+def ring_directory() -> Optional[str]:
+    """The first of the folders that may be used and is writable, or whose parent is; None without any."""
+    refused = refused_directories()
+    for directory in ring_directories():
+        place = directory if os.path.isdir(directory) else os.path.dirname(directory)
+        if directory not in refused and os.access(place, os.W_OK | os.X_OK):
+            return directory
+    return None
 
 
 def ring_name(pid: int) -> str:
@@ -36,7 +55,16 @@ def ring_path(pid: int, directory: Optional[str] = None) -> str:
     name = ring_name(pid)
     directories = [directory] if directory else ring_directories()
     paths = [os.path.join(folder, name) for folder in directories]
-    return next(filter(os.path.exists, paths), paths[0])
+    return next(filter(_is_own_file, paths), paths[0])
+
+
+def _is_own_file(path: str) -> bool:
+    """Whether the file is there and this user's: another may have made the preferred folder, and files in it."""
+    try:
+        info = os.lstat(path)
+    except OSError:
+        return False
+    return stat.S_ISREG(info.st_mode) and info.st_uid == os.geteuid()
 
 
 def start_ticks(pid: int) -> int:

@@ -3,6 +3,7 @@
 import json
 import mmap
 import os
+import stat
 from functools import partial
 from typing import Any, Dict, Iterator, List, Tuple
 
@@ -172,11 +173,13 @@ class RingReader:
 
 def _map_own_file(path: str) -> Tuple[mmap.mmap, Tuple[int, int]]:
     """The map of a file of this user, and the file's identity (device, inode)."""
-    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)  # a pipe must not hold us up
     try:
         info = os.fstat(handle)
         if info.st_uid != os.geteuid():
             raise RingError("%s belongs to user %d" % (path, info.st_uid))
+        if not stat.S_ISREG(info.st_mode):
+            raise RingError("%s is no file" % path)
         if info.st_size < SLOTS_OFFSET + SLOT_BYTES:
             raise RingError("%s is too short for a ring" % path)
         return mmap.mmap(handle, info.st_size, prot=mmap.PROT_READ), (info.st_dev, info.st_ino)

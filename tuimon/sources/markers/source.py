@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
-from tuimon.agent.ring.paths import ring_directories
+from tuimon.agent.ring.paths import refused_directories, ring_directories
 from tuimon.agent.ring.reader import RingError, RingReader
 from tuimon.proc import procfs
 from tuimon.proc.ring_facts import ring_facts
@@ -76,7 +76,9 @@ class MarkerSource:
 
     def _find_rings(self) -> None:
         ours = set(self._table.pids())
-        paths = {os.path.join(place, name): _pid_of(name) for place in ring_directories() for name in _rings(place)}
+        refused = refused_directories()
+        places = [place for place in ring_directories() if place not in refused]
+        paths = {os.path.join(place, name): _pid_of(name) for place in places for name in _rings(place)}
         self._foreign &= paths.keys()
         for path, pid in paths.items():
             if path not in self._followers and (pid in ours or path not in self._foreign):
