@@ -16,7 +16,7 @@ from tuimon.cli import checks, doctor, ps
 from tuimon.cli.checks import Check
 from tuimon.cli.main import run_command_line
 from tuimon.launch.candidates import Candidate, find_candidates
-from tuimon.monitor import factory
+from tuimon.sources.markers.source import refused_folders
 
 
 def test_doctor_tells_what_works(tmp_path: Path) -> None:
@@ -51,11 +51,11 @@ def test_a_ring_folder_that_others_can_write_to(monkeypatch: pytest.MonkeyPatch,
     places = [str(tmp_path / "squatted")]
     monkeypatch.setattr(paths, "ring_directories", lambda: places)
     assert checks._shared_memory().status == "fail"
-    (notice,) = factory._refused_folders()
+    (notice,) = refused_folders(1.0)
     assert notice.message == f"other users may write to {places[0]} (mode 777): there are no markers"
     places.append(str(tmp_path / "ours"))
     assert checks._shared_memory().status == "warn"
-    (notice,) = factory._refused_folders()
+    (notice,) = refused_folders(1.0)
     assert notice.message.endswith(f": rings are in {tmp_path}/ours instead")
 
 

@@ -8,7 +8,7 @@ import stat
 import tempfile
 import time
 
-from tuimon.agent.ring.private import refusal
+from tuimon.agent.private import refusal
 from tuimon.errors import LaunchError
 from tuimon.text import plain
 

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from tuimon.agent.ring.paths import refused_directories, ring_directory
 from tuimon.errors import LaunchError
 from tuimon.launch.attached import attach
 from tuimon.launch.child import Launched, new_run_id
@@ -24,7 +23,6 @@ from tuimon.sources.log.reader import LogSource
 from tuimon.sources.log.writer import LogWriter
 from tuimon.sources.notices import NoticeSource
 from tuimon.sources.process_table import ProcessTable
-from tuimon.text import plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,44 +99,26 @@ def _sources(table: ProcessTable, options: Options) -> list[Source]:
     from tuimon.sources.processes.source import ProcessSource  # noqa: PLC0415
 
     sources: list[Source] = [ProcessSource(table, options.window_s), MachineSource(table)]
-    notices: list[Notice] = []
+    switched_off: list[Notice] = []
     if options.markers:
         from tuimon.sources.markers.source import MarkerSource  # noqa: PLC0415
 
         sources.append(MarkerSource(table, options.window_s))
-        notices += _refused_folders()
     else:
-        notices.append(_off("markers"))
+        switched_off.append(_off("markers"))
     if options.stacks:
         from tuimon.sources.stacks.source import StackSource  # noqa: PLC0415
 
         sources.append(StackSource(table, options.rate_hz, options.sampling_ratio))
     else:
-        notices.append(_off("stacks"))
+        switched_off.append(_off("stacks"))
     if options.gpu:
         from tuimon.sources.nvml.source import GpuSource  # noqa: PLC0415
 
         sources.append(GpuSource(table, options.window_s))
     else:
-        notices.append(_off("gpu"))
-    return [*sources, NoticeSource(notices)] if notices else sources
-
-
-def _refused_folders() -> list[Notice]:
-    """A warning for each folder of rings that anyone else owns or can write to."""
-    instead = ring_directory()
-    effect = f"rings are in {instead} instead" if instead else "there are no markers"
-    return [
-        Notice(
-            t=time.monotonic(),
-            pid=0,
-            source="markers",
-            level="warning",
-            message=plain(f"{reason}: {effect}"),
-            hint=plain(f"Remove {folder}, or have its owner do it; or name a folder of yours in TUIMON_RING_DIR."),
-        )
-        for folder, reason in refused_directories().items()
-    ]
+        switched_off.append(_off("gpu"))
+    return [*sources, NoticeSource(switched_off)] if switched_off else sources
 
 
 def _off(source: Literal["markers", "stacks", "gpu"]) -> Notice:

@@ -5,8 +5,8 @@ import os
 import time
 from typing import Optional
 
+from ..private import make_private
 from .paths import is_running, ring_directories, ring_name
-from .private import make_private
 from .writer import RingWriter
 
 #: A ring made less than this ago may not have been found yet by the monitor that waits for it.

@@ -4,7 +4,7 @@ import os
 import stat
 from typing import Dict, List, Optional
 
-from .private import refusal
+from ..private import refusal
 
 
 def ring_directories() -> List[str]:

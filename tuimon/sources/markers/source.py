@@ -7,13 +7,14 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
-from tuimon.agent.ring.paths import refused_directories, ring_directories
+from tuimon.agent.ring.paths import refused_directories, ring_directories, ring_directory
 from tuimon.agent.ring.reader import RingError, RingReader
 from tuimon.proc import procfs
 from tuimon.proc.ring_facts import ring_facts
-from tuimon.records import Record
+from tuimon.records import Notice, Record
 from tuimon.sources.markers.follower import RingFollower
 from tuimon.sources.process_table import ProcessTable
+from tuimon.text import plain
 
 
 class MarkerSource:
@@ -35,13 +36,15 @@ class MarkerSource:
 
     def read(self) -> Iterable[Record]:
         """The records of the windows that have ended, of all rings."""
+        out: list[Record] = []
+        if self._reads == 0:
+            out.extend(refused_folders(self._clock_ns() / 1e9))
         if self._reads % 2 == 0:
             self._find_rings()
         self._reads += 1
         # in this order: what a process wrote before it ended is all from before ``now_ns``
         ended = [path for path, follower in self._followers.items() if not _goes_on(follower.reader)]
         now_ns = self._clock_ns()
-        out: list[Record] = []
         for path, follower in list(self._followers.items()):
             out.extend(follower.windows(now_ns))
             if path in ended:
@@ -104,6 +107,23 @@ class MarkerSource:
         self._table.name_process(reader.pid)
         self._table.facts[reader.pid] = ring_facts(meta)
         self._followers[path] = RingFollower(reader, self._interval_s, self._clock_ns())
+
+
+def refused_folders(now_s: float) -> list[Notice]:
+    """A warning for each folder of rings that somebody else owns, can write to or can replace."""
+    instead = ring_directory()
+    effect = f"rings are in {instead} instead" if instead else "there are no markers"
+    return [
+        Notice(
+            t=now_s,
+            pid=0,
+            source="markers",
+            level="warning",
+            message=plain(f"{reason}: {effect}"),
+            hint=plain(f"Remove {folder}, or have its owner do it; or name a folder of yours in TUIMON_RING_DIR."),
+        )
+        for folder, reason in refused_directories().items()
+    ]
 
 
 def _rings(directory: str) -> list[str]:
