@@ -190,11 +190,32 @@ def test_the_log_and_its_report(tmp_path: Path) -> None:
     assert "ended with exit code 3" in text
 
 
-def test_nothing_is_left_when_the_command_does_not_start(tmp_path: Path) -> None:
-    program = tmp_path / "x"
+def test_an_earlier_log_stays_unless_force_is_given(tmp_path: Path) -> None:
+    path = script(tmp_path, "open('ran', 'w')")
+    words = ("run", *LEAN, "--log", "l.jsonl", "--", sys.executable, path)
+    assert tuimon(*words, cwd=tmp_path).returncode == 0
+    (tmp_path / "ran").unlink()
+    before = (tmp_path / "l.jsonl").read_bytes()
+    done = tuimon(*words, cwd=tmp_path)
+    assert done.returncode == 1
+    assert "--force" in done.stderr
+    tuimon("run", "--force", "--log", "l.jsonl", "--", no_program(tmp_path), cwd=tmp_path)
+    assert (tmp_path / "l.jsonl").read_bytes() == before
+    assert not (tmp_path / "ran").exists()
+    assert tuimon("run", "--force", *words[1:], cwd=tmp_path).returncode == 0
+    assert (tmp_path / "l.jsonl").read_bytes() != before
+
+
+def no_program(folder: Path) -> str:
+    """A program that the system does not start."""
+    program = folder / "x"
     program.write_text("#!/no/such/interpreter\n")
     program.chmod(0o755)
-    done = tuimon("run", "--log", "l.jsonl", "./x", cwd=tmp_path)
+    return str(program)
+
+
+def test_nothing_is_left_when_the_command_does_not_start(tmp_path: Path) -> None:
+    done = tuimon("run", "--log", "l.jsonl", no_program(tmp_path), cwd=tmp_path)
     assert done.returncode == 1
     assert "interpreter is missing" in done.stderr
     assert not (tmp_path / "l.jsonl").exists()

@@ -14,6 +14,7 @@ import msgspec
 from tuimon.cli.options import parser_of
 from tuimon.errors import TuimonError, UsageError
 from tuimon.monitor.versions import version_of
+from tuimon.new_files import open_private
 from tuimon.records import Frames, Header, Process, Record
 from tuimon.sources.log.reader import find_log, read_log
 from tuimon.text import plain
@@ -155,7 +156,7 @@ def _opened(path: str, log: str) -> Iterator[TextIO]:
         return
     if os.path.exists(path) and os.path.samefile(path, log):
         raise UsageError(f"{plain(path)} is the log itself", "Give -o another name")
-    with open(path, "w", encoding="utf-8", newline="") as file:
+    with open_private(path, newline="") as file:
         yield file
 
 

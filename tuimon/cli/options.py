@@ -28,6 +28,7 @@ def add_watching(parser: argparse.ArgumentParser) -> None:
     """What ``run`` and ``attach`` have in common."""
     parser.add_argument("--headless", action="store_true", help="lines on stderr instead of the full screen")
     parser.add_argument("--log", metavar="FILE|DIR", help="record the session; in a folder, to a new file")
+    parser.add_argument("--force", action="store_true", help="let --log replace the log of an earlier run")
     parser.add_argument(
         "--interval",
         type=_number("--interval", 0.1, 3600),
@@ -53,6 +54,7 @@ def options_of(parsed: argparse.Namespace) -> Options:
     return Options(
         headless=parsed.headless or not terminal_can_draw(),
         log=parsed.log,
+        force=parsed.force,
         interval_s=parsed.interval,
         rate_hz=parsed.rate,
         max_cpu_ratio=parsed.max_cpu / 100 if parsed.max_cpu is not None else None,

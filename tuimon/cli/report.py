@@ -11,6 +11,7 @@ from tuimon.cli.options import parser_of
 from tuimon.diagnosis.rulebook import FINDING_NAMES
 from tuimon.diagnosis.verdicts import Verdicts
 from tuimon.errors import TuimonError
+from tuimon.new_files import open_private
 from tuimon.sources.log.reader import find_log, read_log
 from tuimon.text import plain
 from tuimon.views.report.summary import Json, Page, fold, report_of
@@ -90,7 +91,7 @@ def _write(text: str, path: str | None) -> None:
         sys.stdout.write(text)
         return
     try:
-        with open(path, "w", encoding="utf-8") as file:
+        with open_private(path) as file:
             file.write(text)
     except OSError as error:
         folder = os.path.dirname(path) or "."

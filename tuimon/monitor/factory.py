@@ -31,6 +31,7 @@ class Options:
 
     headless: bool = False
     log: str | None = None
+    force: bool = False  # replace an earlier log
     interval_s: float | None = None  # window of the records, and between two refreshes of the view
     rate_hz: float | None = None  # highest rate of stack samples
     max_cpu_ratio: float | None = None  # of one core, for sampling stacks
@@ -56,7 +57,7 @@ class Options:
 
 def open_run(command: Sequence[str], options: Options) -> Monitor:
     """Start ``command`` (resolved) and monitor it. Raises LogError before the start, LaunchError when it fails."""
-    log = LogWriter(options.log) if options.log else None
+    log = LogWriter(options.log, force=options.force) if options.log else None
     run_id = new_run_id()
     try:
         output = None if options.headless else output_path(run_id)
@@ -78,7 +79,7 @@ def open_run(command: Sequence[str], options: Options) -> Monitor:
 def open_attach(pid: int, options: Options) -> Monitor:
     """Monitor a running process. Raises TargetError when that cannot be, LogError when the log cannot be written."""
     attached = attach(pid)
-    log = LogWriter(options.log) if options.log else None
+    log = LogWriter(options.log, force=options.force) if options.log else None
     table = ProcessTable(pid, attached.run_id)
     return Monitor(
         _sources(table, options),

@@ -6,6 +6,7 @@ import errno
 import fcntl
 import os
 import resource
+import stat
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -35,8 +36,8 @@ STEPS = Steps(t=2.0, pid=7, window_s=1.0, count=3, first_index=0, total_ns=9, ph
 END = Exit(t=3.0, pid=7, exit_code=3, last_line="ValueError: ü")
 
 
-def write(path: Path, *records: Record) -> Path:
-    log = LogWriter(str(path))
+def write(path: Path, *records: Record, force: bool = False) -> Path:
+    log = LogWriter(str(path), force=force)
     for record in records:
         log.add_record(record)
     assert log.flush(0.0) is None
@@ -125,14 +126,41 @@ def test_what_cannot_be_written_is_known_at_once(path: str) -> None:
         LogWriter(path)
 
 
-def test_only_a_log_is_replaced(log: Path, tmp_path: Path) -> None:
-    write(log, HEADER)
-    assert list(read_log(str(log))) == [HEADER]
+@pytest.mark.parametrize(
+    "content",
+    [b"print()", b" " * 50 + b"print()", b"\n\nprint()", b'{"type":"header","of":"another tool"}\n', b"{" * 9999],
+)
+def test_what_is_no_log_is_never_overwritten(tmp_path: Path, content: bytes) -> None:
     script = tmp_path / "train.py"
-    script.write_text("print()")
-    with pytest.raises(LogError, match="is no tuimon log"):
-        LogWriter(str(script))
-    assert script.read_text() == "print()"
+    script.write_bytes(content)
+    for force in (False, True):
+        with pytest.raises(LogError, match="is no tuimon log"):
+            LogWriter(str(script), force=force)
+    assert script.read_bytes() == content
+
+
+def test_an_earlier_log_is_replaced_by_force_alone(log: Path) -> None:
+    before = log.read_bytes()
+    with pytest.raises(LogError, match="an earlier run") as refused:
+        LogWriter(str(log))
+    assert "--force" in (refused.value.hint or "")
+    started = LogWriter(str(log), force=True)
+    started.discard()  # the run did not start
+    assert log.read_bytes() == before
+    log.chmod(0o644)
+    write(log, HEADER, force=True)
+    assert list(read_log(str(log))) == [HEADER]
+    assert stat.S_IMODE(log.stat().st_mode) == 0o600
+
+
+def test_a_log_is_for_its_owner_alone(log: Path, tmp_path: Path) -> None:
+    assert stat.S_IMODE(log.stat().st_mode) == 0o600
+    empty = tmp_path / "empty"
+    empty.touch()
+    LogWriter(str(empty)).discard()  # made by somebody for us
+    assert empty.exists()
+    LogWriter(str(tmp_path / "new")).discard()
+    assert not (tmp_path / "new").exists()
 
 
 def test_two_runs_do_not_share_a_file(tmp_path: Path) -> None:

@@ -3,11 +3,27 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.sources.programs import until
 from tuimon.sources.stacks import pyspy
+
+
+def test_pyspy_is_never_looked_up_by_a_relative_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    planted = tmp_path / "py-spy"
+    planted.touch(0o755)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "executable", "")
+    monkeypatch.setenv("PATH", os.pathsep.join(["", ".", "..", f"../{tmp_path.name}"]))
+    assert pyspy.find() is None
+    monkeypatch.setenv("PATH", f".{os.pathsep}{tmp_path}")
+    assert pyspy.find() == str(planted)
+    planted.chmod(0o644)
+    assert pyspy.find() is None
 
 
 def test_samples_that_pyspy_could_not_read_are_counted(tmp_path: Path) -> None:

@@ -156,6 +156,9 @@ async def test_export_keeps_report_and_picture(tmp_path, monkeypatch):
         assert "<svg" in kept[1].read_text()
         assert "INPUT-BOUND" in kept[2].read_text()
         assert len(app._notifications) == 1
+        await pilot.press("e")
+        await pilot.pause()
+        assert len(list(tmp_path.iterdir())) == 6  # nothing is overwritten
 
 
 async def test_export_says_when_it_cannot(monkeypatch):

@@ -21,7 +21,18 @@ RETRY_S = 5.0
 #: Most records that are kept while the log cannot be written.
 PENDING_LIMIT = 2000
 SUFFIX = ".jsonl"
-_LOG_BEGINS = b'{"type":"header",'
+_MODE = 0o600
+#: Longer than any first line: a command line has at most 2 MB on Linux (ARG_MAX).
+_HEADER_BYTES = 4 << 20
+
+
+class _HeaderTag(msgspec.Struct):
+    """What tells a log's first line from other JSON, in all versions."""
+
+    type: str
+    schema: int
+    host: str
+    wall_unix_s: float
 
 
 class LogWriter:
@@ -30,10 +41,11 @@ class LogWriter:
     The file is locked (flock) while it is written, so that two runs do not mix.
     """
 
-    def __init__(self, path: str) -> None:
-        """Create the file, or a new one named by time and pid where ``path`` is a folder; an older log is replaced.
+    def __init__(self, path: str, *, force: bool = False) -> None:
+        """Create the file for its owner alone, or one named by time and pid where ``path`` is a folder.
 
-        Raises LogError when it cannot be written, is locked, or exists and is no log.
+        ``force``: an earlier log of that name is replaced once the first records are written. Raises LogError when
+        the file cannot be written, is locked, is an earlier log, or is no log at all.
         """
         self.path = _file_in(path)
         self.lost = 0  # records dropped
@@ -42,7 +54,13 @@ class LogWriter:
         self._torn = False  # whether the file ends in a partial line
         self._retry_s = 0.0
         self._begun = False  # whether the header is in the file
-        self._handle = _open(self.path)
+        self._handle, self._created = _create(self.path)
+        try:
+            self._earlier_bytes = _claim(self._handle, self.path, force)
+            _try_write(self._handle, self.path, self._earlier_bytes)
+        except LogError:
+            self.discard()
+            raise
 
     def add_record(self, record: Record) -> None:
         """Keep a record for the next ``flush``."""
@@ -60,6 +78,7 @@ class LogWriter:
             data = b"\n" + data  # readers skip the partial line and lose nothing else
         written = 0
         try:
+            self._drop_earlier()
             while written < len(data):
                 written += self._write(data[written:])
         except OSError as error:
@@ -83,11 +102,18 @@ class LogWriter:
             self._handle = -1
 
     def discard(self) -> None:
-        """Close the file and, as nothing was recorded, remove it."""
+        """Close the file and, if it is ours and nothing was recorded, remove it."""
         self.close()
-        if os.path.isfile(self.path):
+        if self._created and not self._begun:
             with contextlib.suppress(OSError):
                 os.unlink(self.path)
+
+    def _drop_earlier(self) -> None:
+        if self._earlier_bytes:
+            os.ftruncate(self._handle, 0)
+            self._earlier_bytes = 0
+            with contextlib.suppress(OSError):
+                os.fchmod(self._handle, _MODE)
 
     def _fail(self, error: OSError, now_s: float) -> Notice | None:
         if self._broken:
@@ -122,40 +148,59 @@ class LogWriter:
         return count
 
 
-def _open(path: str) -> int:
-    """An empty, locked file. Raises LogError."""
+def _create(path: str) -> tuple[int, bool]:
+    """A handle of the file, and whether it is new. Raises LogError."""
+    flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK
     try:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK, 0o644)
+        try:
+            return os.open(path, flags | os.O_CREAT | os.O_EXCL, _MODE), True
+        except FileExistsError:
+            return os.open(path, flags), False
     except OSError as error:
         raise _cannot_write(path, error) from error
-    try:
-        os.set_blocking(handle, True)
-        if stat.S_ISREG(os.fstat(handle).st_mode):
-            _claim(handle, path)
-        os.write(handle, b"\n")  # so that a full disk shows now and not after the run has started
-        with contextlib.suppress(OSError):
-            os.ftruncate(handle, 0)
-    except OSError as error:
-        os.close(handle)
-        raise _cannot_write(path, error) from error
-    except LogError:
-        os.close(handle)
-        raise
-    return handle
 
 
-def _claim(handle: int, path: str) -> None:
+def _claim(handle: int, path: str, force: bool) -> int:
+    """Lock the file; the size of an earlier log in it. Raises LogError when it is not to be overwritten."""
+    os.set_blocking(handle, True)
+    info = os.fstat(handle)
+    if not stat.S_ISREG(info.st_mode):
+        return 0
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise LogError(f"another tuimon is writing {plain(path)}", "Name another file, or a folder.") from None
     except OSError:
         pass  # some network file systems have no locks
-    beginning = os.pread(handle, len(_LOG_BEGINS), 0)
-    if beginning.strip() and beginning != _LOG_BEGINS:
+    beginning = os.pread(handle, _HEADER_BYTES, 0)
+    if beginning in (b"", b"\n"):
+        return len(beginning)
+    if not _is_header(beginning.partition(b"\n")[0]):
         raise LogError(
             f"{plain(path)} exists and is no tuimon log, so it is not overwritten", "Name another file with --log."
         )
+    if not force:
+        raise LogError(
+            f"{plain(path)} is the log of an earlier run", "Name another file, or a folder; or replace it with --force."
+        )
+    return info.st_size
+
+
+def _is_header(line: bytes) -> bool:
+    try:
+        return msgspec.json.decode(line, type=_HeaderTag).type == "header"
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return False
+
+
+def _try_write(handle: int, path: str, size: int) -> None:
+    """Append a byte and take it back, so that a full disk shows now and not after the run has started."""
+    try:
+        os.write(handle, b"\n")
+        with contextlib.suppress(OSError):
+            os.ftruncate(handle, size)
+    except OSError as error:
+        raise _cannot_write(path, error) from error
 
 
 def _file_in(path: str) -> str:

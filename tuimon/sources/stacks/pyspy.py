@@ -10,7 +10,6 @@ import contextlib
 import math
 import os
 import re
-import shutil
 import signal
 import sys
 import time
@@ -26,9 +25,10 @@ _ERRORS = re.compile(r"Samples: \d+ Errors: (\d+)")
 
 
 def find() -> str | None:
-    """The py-spy beside tuimon's own interpreter, else the one on PATH."""
-    beside = os.path.join(os.path.dirname(sys.executable), "py-spy")
-    return beside if os.access(beside, os.X_OK) else shutil.which("py-spy")
+    """The py-spy beside tuimon's own interpreter, else the one on PATH; never by a relative path."""
+    folders = [os.path.dirname(sys.executable), *os.environ.get("PATH", os.defpath).split(os.pathsep)]
+    paths = (os.path.join(folder, "py-spy") for folder in folders if os.path.isabs(folder))
+    return next((path for path in paths if os.path.isfile(path) and os.access(path, os.X_OK)), None)
 
 
 def environment() -> dict[str, str]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 
 import msgspec
 
 from tuimon.diagnosis.finding import Finding
+from tuimon.new_files import write_new
 from tuimon.session.session import Session
 from tuimon.views.report.summary import Json, report_of
 from tuimon.views.report.text import text_report
@@ -24,12 +24,7 @@ def as_text(reports: Sequence[dict[str, Json]]) -> str:
     return ("=" * 78 + "\n").join(text_report(report) for report in reports)
 
 
-def save(session: Session, findings: Sequence[Finding], stem: str) -> list[str]:
-    """Write ``STEM.json`` and ``STEM.txt``; returns their paths. Raises OSError."""
+def save(session: Session, findings: Sequence[Finding], stem: str, svg: str) -> list[str]:
+    """Write ``STEM.json``, ``STEM.txt`` and the picture ``STEM.svg`` as new files; their paths. Raises OSError."""
     report = report_of(session, findings, log="")
-    paths = []
-    for ending, text in ((".json", as_json([report])), (".txt", as_text([report]))):
-        with open(stem + ending, "w", encoding="utf-8") as file:
-            file.write(text)
-        paths.append(os.path.abspath(stem + ending))
-    return paths
+    return write_new(stem, {".json": as_json([report]), ".txt": as_text([report]), ".svg": svg})

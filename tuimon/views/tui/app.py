@@ -144,8 +144,7 @@ class TuimonApp(TerminalApp[Leave]):
         session = self.monitor.session
         stem = f"tuimon-{session.trainer() or 0}-{session.now_s:.0f}"
         try:
-            paths = save(session, self.monitor.findings, stem)
-            paths.append(self.save_screenshot(f"{stem}.svg", "."))
+            paths = save(session, self.monitor.findings, stem, self.export_screenshot())
         except OSError as error:
             self.notify(f"nothing kept: {error.strerror} ({os.getcwd()})", severity="error", markup=False)
             return

@@ -1,0 +1,45 @@
+"""Files that tuimon writes are their owner's alone, and overwrite nothing that was not named."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from tuimon.new_files import open_private, write_new
+
+CONTENTS = {".json": "{}", ".txt": "text"}
+
+
+def mode(path: str | Path) -> int:
+    return stat.S_IMODE(os.stat(path).st_mode)
+
+
+def test_a_named_file_is_replaced_and_private(tmp_path: Path) -> None:
+    with open_private(str(tmp_path / "a")) as file:
+        file.write("long text")
+    with open_private(str(tmp_path / "a")) as file:
+        file.write("short")
+    assert (tmp_path / "a").read_text() == "short"
+    assert mode(tmp_path / "a") == 0o600
+
+
+def test_new_files_take_a_name_that_is_free(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("not to be written to")
+    (tmp_path / "x-2.txt").symlink_to(tmp_path / "secret")
+    (tmp_path / "x-3.json").symlink_to(tmp_path / "nothing")
+    stem = str(tmp_path / "x")
+    assert write_new(stem, CONTENTS) == [f"{stem}.json", f"{stem}.txt"]
+    assert write_new(stem, CONTENTS) == [f"{stem}-4.json", f"{stem}-4.txt"]
+    assert [mode(f"{stem}.json"), mode(f"{stem}-4.txt")] == [0o600, 0o600]
+    assert (tmp_path / "secret").read_text() == "not to be written to"
+    names = {"secret", "x-2.txt", "x-3.json", "x.json", "x.txt", "x-4.json", "x-4.txt"}
+    assert {path.name for path in tmp_path.iterdir()} == names
+
+
+def test_a_failure_leaves_nothing_behind(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="No such file"):
+        write_new(str(tmp_path / "x"), {".txt": "text", "/y.txt": "in no folder"})
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,46 @@
+"""Files that tuimon writes: for their owner alone, as they hold command lines, source lines and paths."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+from collections.abc import Mapping
+from typing import TextIO
+
+_MODE = 0o600
+
+
+def open_private(path: str, newline: str | None = None) -> TextIO:
+    """A text file that replaces what is at ``path``; made for its owner alone. Raises OSError."""
+    return open(path, "w", encoding="utf-8", newline=newline, opener=lambda name, flags: os.open(name, flags, _MODE))
+
+
+def write_new(stem: str, contents: Mapping[str, str]) -> list[str]:
+    """Write ``STEM + ending`` for each ending and return their paths. Nothing is overwritten: STEM may get a number.
+
+    Raises OSError, and then leaves no file behind.
+    """
+    base = stem
+    for number in itertools.count(2):
+        with contextlib.suppress(FileExistsError):
+            return _write_all({base + ending: text for ending, text in contents.items()})
+        base = f"{stem}-{number}"
+    return []
+
+
+def _write_all(contents: Mapping[str, str]) -> list[str]:
+    made: list[str] = []
+    try:
+        for path, text in contents.items():
+            # O_EXCL follows no symbolic link either
+            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, _MODE)
+            made.append(os.path.abspath(path))
+            with open(handle, "w", encoding="utf-8") as file:
+                file.write(text)
+    except OSError:
+        for path in made:
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+        raise
+    return made
