@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 
 from tests.cli.command import LEAN, running, script, tuimon
 from tests.waiting import alive, until
-from tuimon.records import Exit, Header
+from tuimon.records import Exit, Header, Process
 from tuimon.sources.log.reader import read_log
 
 #: writes its pid, then what it hears
@@ -188,6 +189,20 @@ def test_the_log_and_its_report(tmp_path: Path) -> None:
     assert report["findings"] == []
     text = tuimon("report", "logs", cwd=tmp_path).stdout
     assert "ended with exit code 3" in text
+
+
+def test_no_secret_of_a_command_line_is_in_the_log(tmp_path: Path) -> None:
+    path = script(tmp_path, "import time; time.sleep(1)")
+    words = (path, "--api-key", "hush1", "--token=hush2", "db://me:hush3@host", "--password", "hush4" * 500)
+    tuimon("run", *LEAN, "--log", "l.jsonl", "--", sys.executable, *words, cwd=tmp_path)
+    text = (tmp_path / "l.jsonl").read_text()
+    assert "hush" not in text
+    header, *others = read_log(str(tmp_path / "l.jsonl"))
+    command = [sys.executable, path, "--api-key", "***", "--token=***", "db://me:***@host", "--password", "***"]
+    assert isinstance(header, Header)
+    assert header.command == command
+    assert any(isinstance(record, Process) and record.command == command for record in others)
+    assert stat.S_IMODE((tmp_path / "l.jsonl").stat().st_mode) == 0o600
 
 
 def test_an_earlier_log_stays_unless_force_is_given(tmp_path: Path) -> None:

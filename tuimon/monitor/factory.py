@@ -14,6 +14,7 @@ from tuimon.errors import LaunchError
 from tuimon.launch.attached import attach
 from tuimon.launch.child import Launched, new_run_id
 from tuimon.launch.places import output_path
+from tuimon.masking import masked
 from tuimon.monitor.monitor import Monitor
 from tuimon.monitor.versions import version_of
 from tuimon.records import Header, Notice
@@ -131,7 +132,7 @@ def _header(mode: Literal["run", "attach"], pid: int, command: Sequence[str], op
         t=time.monotonic(),
         pid=pid,
         mode=mode,
-        command=list(command),
+        command=masked(command),
         host=socket.gethostname(),
         wall_unix_s=time.time(),
         interval_s=options.window_s,

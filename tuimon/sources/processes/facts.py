@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import psutil
 
+from tuimon.masking import masked
 from tuimon.proc.processes import command_line, environment, shortened
 from tuimon.proc.pythons import is_python
 
@@ -41,9 +42,8 @@ def read_facts(pid: int, name: str) -> ProcessFacts | None:
         ppid = psutil.Process(pid).ppid()
     except psutil.Error:
         return None
-    return ProcessFacts(
-        pid, ppid, name, tuple(shortened(command_line(pid))), is_python(pid), _variables(environment(pid))
-    )
+    command = shortened(masked(command_line(pid)))  # in this order: half a secret is not recognised
+    return ProcessFacts(pid, ppid, name, tuple(command), is_python(pid), _variables(environment(pid)))
 
 
 def _variables(environ: dict[str, str]) -> Variables | None:
