@@ -143,7 +143,7 @@ def _ptrace() -> Check:
         return Check(
             "ptrace",
             "warn",
-            "ptrace_scope is 1: what tuimon did not start or that does not import tuimon cannot be sampled",
+            "ptrace_scope is 1: what tuimon run did not start cannot be sampled",
             "For attach: sudo sysctl kernel.yama.ptrace_scope=0 (tuimon run works without)",
         )
     return Check(

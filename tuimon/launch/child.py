@@ -14,6 +14,7 @@ from typing import NamedTuple
 import tuimon.agent
 from tuimon.errors import LaunchError
 from tuimon.launch.ending import Ending
+from tuimon.proc import procfs
 from tuimon.text import plain
 
 INJECT_DIRECTORY = os.path.join(os.path.dirname(os.path.abspath(tuimon.agent.__file__)), "inject")
@@ -39,15 +40,24 @@ def environment(run_id: str, output: str | None, *, markers: bool) -> dict[str, 
         user_path = []
     env["PYTHONPATH"] = os.pathsep.join([INJECT_DIRECTORY, *user_path])
     env["TUIMON_RUN"] = run_id
-    for name in ("TUIMON_OUTPUT", "TUIMON_MARKERS"):  # of an enclosing tuimon run
+    for name in ("TUIMON_OUTPUT", "TUIMON_MARKERS", "TUIMON_MONITOR"):  # of an enclosing tuimon run
         env.pop(name, None)
     if not markers:
         env["TUIMON_MARKERS"] = "0"
-    if output is not None:
+    if output is None:  # headless: we watch it to its end; the full screen may be left, and another tuimon attach
+        with contextlib.suppress(OSError):
+            env["TUIMON_MONITOR"] = _own_name()
+    else:
         env["TUIMON_OUTPUT"] = output
         # Without a terminal Python would buffer its output in blocks of 8 KiB and the pane would stand still.
         env.setdefault("PYTHONUNBUFFERED", "1")
     return env
+
+
+def _own_name() -> str:
+    """This process for those that admit it as a tracer: pid, start time, pid namespace. Raises OSError."""
+    pid = os.getpid()
+    return f"{pid}-{procfs.start_ticks(pid)}-{os.readlink('/proc/self/ns/pid')}"
 
 
 class Launched:

@@ -1,11 +1,21 @@
-"""Permission for py-spy under Yama's ptrace scope."""
+"""Permission for py-spy under Yama's ptrace scope: for the monitor alone where it is known who that is."""
+
+import ctypes
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tuimon.agent.process import yama
+from tuimon.launch.child import environment
+
+ANY = ctypes.c_ulong(-1).value
 
 
-def test_tracers_are_allowed_under_yama(monkeypatch):
-    import ctypes
-
-    from tuimon.agent.process import yama
-
+@pytest.fixture
+def admitted(monkeypatch):
+    """Whom the process admits, under these variables; None: nobody."""
     calls = []
 
     class Libc:
@@ -13,9 +23,53 @@ def test_tracers_are_allowed_under_yama(monkeypatch):
             self.prctl = lambda *arguments: calls.append(arguments)
 
     monkeypatch.setattr(ctypes, "CDLL", Libc)
-    for scope, expected in ((0, 0), (1, 1)):
+    monkeypatch.setattr(yama, "_scope", lambda: 1)
+
+    def admits(variables):
+        calls.clear()
         monkeypatch.setattr(yama, "_restricted", None)
-        monkeypatch.setattr(yama, "_scope", lambda scope=scope: scope)
+        for name in ("TUIMON_RUN", "TUIMON_MONITOR"):
+            monkeypatch.delenv(name, raising=False)
+            if name in variables:
+                monkeypatch.setenv(name, variables[name])
         yama.allow_tracers()
-        assert len(calls) == expected
-    assert calls[0][0] == 0x59616D61 and calls[0][1].value == ctypes.c_ulong(-1).value
+        assert all(call[0] == 0x59616D61 for call in calls)
+        return calls[0][1].value if calls else None
+
+    return admits
+
+
+def test_nobody_is_admitted_where_nobody_watches(admitted):
+    assert admitted({}) is None
+
+
+def test_a_headless_run_admits_its_monitor(admitted):
+    assert admitted(environment("r", None, markers=True)) == os.getpid()
+
+
+def test_a_run_that_may_be_left_and_attached_to_admits_any(admitted, monkeypatch):
+    outer = environment("r", None, markers=True)
+    assert admitted(environment("r", "/out", markers=True)) == ANY
+    monkeypatch.setenv("TUIMON_MONITOR", outer["TUIMON_MONITOR"])
+    assert "TUIMON_MONITOR" not in environment("r", "/out", markers=True)
+
+
+def test_a_monitor_that_has_ended_admits_nobody(admitted):
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    pid, ticks, namespace = environment("r", None, markers=True)["TUIMON_MONITOR"].split("-", 2)
+    assert admitted({"TUIMON_RUN": "r", "TUIMON_MONITOR": f"{child.pid}-{ticks}-{namespace}"}) is None
+    assert admitted({"TUIMON_RUN": "r", "TUIMON_MONITOR": f"{pid}-1-{namespace}"}) is None  # its pid is another's
+
+
+def test_a_monitor_without_a_pid_in_here_cannot_be_named(admitted):
+    assert admitted({"TUIMON_RUN": "r", "TUIMON_MONITOR": "1-1-pid:[1]"}) == ANY
+
+
+def test_without_yama_nothing_is_needed(admitted, monkeypatch):
+    monkeypatch.setattr(yama, "_scope", lambda: 0)
+    assert admitted({"TUIMON_RUN": "r"}) is None
+
+
+def test_what_is_no_name_is_passed_over(admitted):
+    assert admitted({"TUIMON_RUN": "r", "TUIMON_MONITOR": "x"}) is None

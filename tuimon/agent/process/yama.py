@@ -3,6 +3,9 @@
 import os
 from typing import Optional
 
+from ..ring.paths import is_running
+
+_NAMESPACE = "/proc/self/ns/pid"
 _SCOPE_FILE = "/proc/sys/kernel/yama/ptrace_scope"
 _PR_SET_PTRACER = 0x59616D61
 _PR_SET_PTRACER_ANY = -1
@@ -11,19 +14,35 @@ _restricted: Optional[bool] = None
 
 
 def allow_tracers() -> None:
-    """Let py-spy, a sibling, sample this process. Needed again in every forked child: it is not inherited."""
+    """Let the monitor's py-spy, a sibling, sample this process. Needed again in every forked child: not inherited."""
     global _restricted
     if _restricted is None:
-        _restricted = _scope() == 1
+        _restricted = "TUIMON_RUN" in os.environ and _scope() == 1
     if not _restricted:
         return
     try:
+        tracer = _tracer(os.environ.get("TUIMON_MONITOR"))
+        if tracer is None:
+            return
         import ctypes
 
         prctl = ctypes.CDLL(None).prctl
-        prctl(_PR_SET_PTRACER, ctypes.c_ulong(_PR_SET_PTRACER_ANY), 0, 0, 0)
+        prctl(_PR_SET_PTRACER, ctypes.c_ulong(tracer), 0, 0, 0)
     except Exception:
         _restricted = False
+
+
+def _tracer(monitor: Optional[str]) -> Optional[int]:
+    """Whom to admit: the monitor (PID-STARTTICKS-PIDNAMESPACE) with its descendants; None once it has ended.
+
+    Any process where no monitor is named, as another may follow it (attach), or where it has no pid in our namespace.
+    """
+    if not monitor:
+        return _PR_SET_PTRACER_ANY
+    pid, ticks, namespace = monitor.split("-", 2)
+    if namespace != os.readlink(_NAMESPACE):
+        return _PR_SET_PTRACER_ANY
+    return int(pid) if is_running(int(pid), int(ticks)) else None
 
 
 def _scope() -> int:
