@@ -31,6 +31,8 @@ _PARTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 
 # All repetitions are bounded: a search begins anew at every character.
 _NAME = r"[A-Za-z_][\w.-]{0,99}"
+_OPTION = re.compile(rf"[-+~]{{0,2}}{_NAME}")
+_SPACE = re.compile(r"\s")
 _VALUE = r"""("[^"]{0,999}"|'[^']{0,999}'|[^\s"']+)"""
 _ASSIGNED = re.compile(rf"(?<![\w.+~-])(?P<name>[-+~]{{0,2}}{_NAME})(?P<between>=){_VALUE}")
 _FLAG = re.compile(rf"(?<!\S)(?P<name>--?{_NAME})(?P<between>\s{{1,99}}){_VALUE}")
@@ -43,6 +45,8 @@ _SHAPES = (
     re.compile(r"(\b)(?:hf_|gh[opsu]_|github_pat_|glpat-|sk-(?:proj-|ant-)?)\w{20,}"),
     re.compile(r"(\b)AKIA[0-9A-Z]{16}\b"),
 )
+#: Without any of these a word holds nothing that the patterns above find.
+_SUSPECT = re.compile(r"[=@\s]|hf_|gh[opsu]_|github_pat_|glpat-|sk-|AKIA")
 
 
 def masked(words: Iterable[str]) -> list[str]:
@@ -72,16 +76,18 @@ def _is_of_text(parts: list[str]) -> bool:
 
 
 def _is_flag(word: str) -> bool:
-    return re.fullmatch(r"--?[A-Za-z][\w.-]*", word) is not None
+    return word.startswith("-") and _OPTION.fullmatch(word) is not None
 
 
 def _masked_word(word: str, *, is_script: bool) -> str:
+    if not _SUSPECT.search(word):
+        return word
     name, equals, _ = word.partition("=")
-    if equals and not is_script and re.fullmatch(r"[-+~]*[A-Za-z_][\w.-]*", name) and is_secret(name):
+    if equals and not is_script and _OPTION.fullmatch(name) and is_secret(name):
         return f"{name}={MASK}"  # a value may hold spaces
     for pattern in _SHAPES:
         word = pattern.sub(rf"\g<1>{MASK}", word)
-    if not any(character.isspace() for character in word):
+    if not _SPACE.search(word):
         return word
     return _FLAG.sub(_masked_value, _ASSIGNED.sub(_masked_value, word))  # a line for a shell, in one word
 

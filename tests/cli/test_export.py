@@ -168,3 +168,10 @@ def test_the_command_itself(log: str, tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert samples(done.stdout) == 110
     assert "export" in tuimon("--help", cwd=tmp_path).stdout
+
+
+def test_a_report_does_not_replace_its_log(log: str, capsys: pytest.CaptureFixture[str]) -> None:
+    before = Path(log).read_bytes()
+    assert run_command_line(["report", log, "-o", log]) == 2
+    assert "is the log itself" in capsys.readouterr().err
+    assert Path(log).read_bytes() == before

@@ -102,10 +102,10 @@ def test_the_last_rights_count_once_it_has_ended(tmp_path: Path) -> None:
     other = TargetFiles(child.pid, began - 100.0)  # another process that had this pid
     child.kill()
     child.wait()
-    assert files.rights() == OURS
-    assert other.rights() is None
-    assert TargetFiles(child.pid, began).rights() is None
-    assert TargetFiles(child.pid, began, ended=OURS).rights() == OURS
+    assert files.refresh() == OURS
+    assert other.refresh() is None
+    assert TargetFiles(child.pid, began).rights is None
+    assert TargetFiles(child.pid, began, ended=OURS).rights == OURS
 
 
 @as_root
@@ -113,9 +113,9 @@ def test_another_users_process_reads_what_that_user_may(public: Path) -> None:
     mine, all_may = source(public / "mine.py", 0o600), source(public / "all.py", 0o644)
     child = subprocess.Popen(["sleep", "60"], user=65534, group=65534, extra_groups=[])
     try:
-        files = until(lambda: (found := TargetFiles(child.pid)).rights() not in (None, OURS) and found)
-        rights = files.rights()  # type: ignore[union-attr]
-        assert rights is not None
+        files = TargetFiles(child.pid)
+        rights = until(lambda: files.refresh() != OURS and files.rights)
+        assert rights
         assert rights.read(mine, LIMIT) is None
         assert rights.read(all_may, LIMIT) is not None
     finally:

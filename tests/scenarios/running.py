@@ -46,7 +46,7 @@ class ScenarioFailed(Exception):
 def run(scenario: Scenario, seconds: float, folder: Path) -> Outcome:
     """Run it under ``tuimon run --headless``."""
     log = folder / f"{scenario.name}.jsonl"
-    command = [sys.executable, "-m", "tuimon", "run", "--headless", "--log", str(log), "--"]
+    command = [sys.executable, "-m", "tuimon", "run", "--headless", "--force", "--log", str(log), "--"]
     busy_s, own_s, begin = _busy_s(), _children_s(), time.monotonic()
     truth = _run([*command, *scenario.command(sys.executable, seconds)])
     span_s = time.monotonic() - begin

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from tuimon.cli.options import parser_of
 from tuimon.diagnosis.rulebook import FINDING_NAMES
 from tuimon.diagnosis.verdicts import Verdicts
-from tuimon.errors import TuimonError
+from tuimon.errors import TuimonError, UsageError
 from tuimon.new_files import open_private
 from tuimon.sources.log.reader import find_log, read_log
 from tuimon.text import plain
@@ -37,7 +37,9 @@ def main(argv: Sequence[str]) -> int:
         " (critical, warning); the findings go to stderr",
     )
     parsed = parser.parse_args(argv)
-    logs = map(find_log, parsed.logs)
+    logs = [find_log(path) for path in parsed.logs]
+    if any(_is_same(path, parsed.output) for path in logs):
+        raise UsageError(f"{plain(parsed.output)} is the log itself", "Give -o another name")
     if parsed.format == "html":
         from tuimon.views.report.html import as_html
 
@@ -49,6 +51,10 @@ def main(argv: Sequence[str]) -> int:
         text = as_json(reports) if parsed.format == "json" else as_text(reports)
     _write(text, parsed.output)
     return _failed(reports, parsed.fail_on)
+
+
+def _is_same(log: str, output: str | None) -> bool:
+    return output is not None and os.path.exists(log) and os.path.exists(output) and os.path.samefile(log, output)
 
 
 def _page(path: str) -> Page:

@@ -105,7 +105,7 @@ OURS = Rights(0)
 
 
 class TargetFiles:
-    """The files of one process, read with its rights of that moment, or its last ones once it has ended."""
+    """The files of one process: its rights when they were last read, or its last ones once it has ended."""
 
     def __init__(
         self,
@@ -122,14 +122,14 @@ class TargetFiles:
         self.not_after_unix_s = process_start_unix_s if not_after_unix_s is None else not_after_unix_s
         self._pid = pid
         self._start_unix_s = process_start_unix_s
-        self._latest = OURS if pid is None else ended
-        self.rights()
+        self.rights = OURS if pid is None else ended  # None: they cannot be known
+        self.refresh()
 
-    def rights(self) -> Rights | None:
-        """Its rights; None when they cannot be known."""
+    def refresh(self) -> Rights | None:
+        """Its rights of this moment, about 0.05 ms."""
         if self._pid is not None and self._goes_on(self._pid):
-            self._latest = rights_of(self._pid) or self._latest
-        return self._latest
+            self.rights = rights_of(self._pid) or self.rights
+        return self.rights
 
     def _goes_on(self, pid: int) -> bool:
         ticks = procfs.start_ticks(pid)

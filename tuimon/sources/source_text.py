@@ -42,15 +42,16 @@ class SourceText:
         return [(n, _text(lines[n - 1])[:SOURCE_CHARS]) for n in range(first, min(number + count, len(lines)) + 1)]
 
     def _of(self, file: str, files: TargetFiles) -> list[bytes]:
-        rights = files.rights()
+        lines = self._lines.get((file, files.rights)) if files.rights else None
+        if lines is not None:
+            return lines
+        rights = files.refresh()
         if rights is None:
             return []
-        lines = self._lines.get((file, rights))
-        if lines is None:
-            lines = _read_lines(file, rights, files.not_after_unix_s)
-            if len(self._lines) >= _FILES_HELD:
-                del self._lines[next(iter(self._lines))]
-            self._lines[file, rights] = lines
+        lines = _read_lines(file, rights, files.not_after_unix_s)
+        if len(self._lines) >= _FILES_HELD:
+            del self._lines[next(iter(self._lines))]
+        self._lines[file, rights] = lines
         return lines
 
 
