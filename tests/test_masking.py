@@ -22,6 +22,7 @@ TOKEN = "hf_" + "aB3" * 10
         ("train.py --token=X", "train.py --token=***"),
         ("train.py --hf-token X --wandb_api_key Y", "train.py --hf-token *** --wandb_api_key ***"),
         ("train.py --secret X --client-secret=Y", "train.py --secret *** --client-secret=***"),
+        ("train.py --API-KEY X --SECRET=Y --SEED 3", "train.py --API-KEY *** --SECRET=*** --SEED 3"),
         ("train.py --apiKey X -accessKey=Y", "train.py --apiKey *** -accessKey=***"),
         ("train.py +logger.api_key=X data.path=y", "train.py +logger.api_key=*** data.path=y"),
         ("env WANDB_API_KEY=X HF_TOKEN=Y DB_PASSWORD=Z", "env WANDB_API_KEY=*** HF_TOKEN=*** DB_PASSWORD=***"),

@@ -169,3 +169,13 @@ def test_a_killed_process_leaves_a_ring_to_be_read_and_swept(program, tmp_path):
     grow_old(tmp_path / "rings")
     program("print('null')", TUIMON_RUN="")
     assert file_names(tmp_path / "rings") == []
+
+
+def test_no_ring_is_looked_for_in_a_folder_that_is_refused(tmp_path, monkeypatch):
+    squatted = tmp_path / "squatted"
+    squatted.mkdir()
+    squatted.chmod(0o777)
+    (squatted / paths.ring_name(os.getpid())).write_text("")  # or a hard link to a file of ours
+    monkeypatch.setattr(paths, "ring_directories", lambda: [str(squatted)])
+    with pytest.raises(FileNotFoundError):
+        paths.ring_path(os.getpid())

@@ -57,7 +57,10 @@ class LogWriter:
         self._handle, self._created = _create(self.path)
         try:
             self._earlier_bytes = _claim(self._handle, self.path, force)
-            _try_write(self._handle, self.path, self._earlier_bytes)
+            _try_write(self._handle, self._earlier_bytes)
+        except OSError as error:
+            self.discard()
+            raise _cannot_write(self.path, error) from error
         except LogError:
             self.discard()
             raise
@@ -161,7 +164,7 @@ def _create(path: str) -> tuple[int, bool]:
 
 
 def _claim(handle: int, path: str, force: bool) -> int:
-    """Lock the file; the size of an earlier log in it. Raises LogError when it is not to be overwritten."""
+    """Lock the file; the size of an earlier log in it. Raises LogError when it is not to be overwritten, OSError."""
     os.set_blocking(handle, True)
     info = os.fstat(handle)
     if not stat.S_ISREG(info.st_mode):
@@ -193,14 +196,11 @@ def _is_header(line: bytes) -> bool:
         return False
 
 
-def _try_write(handle: int, path: str, size: int) -> None:
+def _try_write(handle: int, size: int) -> None:
     """Append a byte and take it back, so that a full disk shows now and not after the run has started."""
-    try:
-        os.write(handle, b"\n")
-        with contextlib.suppress(OSError):
-            os.ftruncate(handle, size)
-    except OSError as error:
-        raise _cannot_write(path, error) from error
+    os.write(handle, b"\n")
+    with contextlib.suppress(OSError):
+        os.ftruncate(handle, size)
 
 
 def _file_in(path: str) -> str:
