@@ -31,7 +31,7 @@ help:
 	@echo "Variables: PYTHON=$(PYTHON)  TORCH='$(TORCH)'  VENV=$(VENV)"
 
 demo: $(VENV)/.demo-installed
-	$(BIN)/tuimon run --log $(DEMO_LOG) -- $(BIN)/python demo/slow_loader.py --workers 2 --seconds $(DEMO_SECONDS)
+	$(BIN)/tuimon run --force --log $(DEMO_LOG) -- $(BIN)/python demo/slow_loader.py --workers 2 --seconds $(DEMO_SECONDS)
 	@echo "The report of what you saw: $(BIN)/tuimon report $(DEMO_LOG)" >&2
 
 test: $(VENV)/.test-installed
