@@ -8,7 +8,7 @@ anchors that clock to wall time) and ``pid`` (the process it is about; 0 when it
 from __future__ import annotations
 
 import math
-from typing import Literal, NamedTuple, Union
+from typing import Annotated, Literal, NamedTuple, Union
 
 import msgspec
 
@@ -24,11 +24,25 @@ ProcessRole = Literal["trainer", "worker", "other"]
 ThreadState = Literal["running", "waiting", "disk", "stopped", "ended"]
 
 
+# What a figure in a log may be: checked when a line is decoded, not when a record is made. Beyond is damage.
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**62)]  # of anything, ns and bytes included
+Whole = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31)]
+Pid = Annotated[int, msgspec.Meta(ge=0, le=2**31)]
+Cores = Annotated[int, msgspec.Meta(ge=1, le=2**20)]
+Bucket = Annotated[int, msgspec.Meta(ge=0, le=5000)]  # of ``length_bucket``: up to 1e12 s
+Moment = Annotated[float, msgspec.Meta(ge=0, le=1e11)]  # s: up to the year 5138
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
+Window = Annotated[float, msgspec.Meta(gt=0, le=1e9)]  # s
+Real = Annotated[float, msgspec.Meta(ge=0, le=1e18)]
+Signed = Annotated[float, msgspec.Meta(ge=-1e18, le=1e18)]
+_LISTED = msgspec.Meta(max_length=10_000)  # rows of one record; we write some dozens
+
+
 class Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", omit_defaults=True):
     """Common to all records: ``t`` in seconds of the monotonic clock, ``pid`` (0: the machine)."""
 
-    t: float
-    pid: int
+    t: Moment
+    pid: Pid
 
 
 class Header(Record, frozen=True, kw_only=True, tag="header", omit_defaults=False):
@@ -38,23 +52,23 @@ class Header(Record, frozen=True, kw_only=True, tag="header", omit_defaults=Fals
     mode: Literal["run", "attach"]
     command: list[str]
     host: str
-    wall_unix_s: float  # wall clock, seconds since the epoch, at the moment ``t``
-    interval_s: float
-    cpu_count: int
+    wall_unix_s: Moment  # wall clock, seconds since the epoch, at the moment ``t``
+    interval_s: Window
+    cpu_count: Cores
     versions: dict[str, str]  # "tuimon", "python", "py-spy", ...
 
 
 class Process(Record, frozen=True, kw_only=True, tag="process"):
     """A process of the run appeared, changed or ended: all facts about it, not only what changed."""
 
-    ppid: int
-    start_unix_s: float  # seconds since the epoch; with the pid it identifies the process
+    ppid: Pid
+    start_unix_s: Moment  # seconds since the epoch; with the pid it identifies the process
     command: list[str]
     role: ProcessRole
     markers: bool  # whether its ring is being read
     markers_reason: str | None = None  # why it is not, as a phrase for the user
-    rank: int | None = None
-    world_size: int | None = None
+    rank: Whole | None = None
+    world_size: Whole | None = None
     python: str | None = None  # version
     torch: str | None = None  # version, once torch is imported
     gpu_uuids: list[str] = msgspec.field(default_factory=list)  # of the GPUs that the process reports to use
@@ -67,7 +81,7 @@ class PhaseTime(msgspec.Struct, frozen=True, array_like=True):
     """Time spent in one exclusive phase during a window: ``[name, total_ns]``."""
 
     name: str
-    total_ns: int
+    total_ns: Count
 
 
 class RangeTime(msgspec.Struct, frozen=True, array_like=True):
@@ -78,8 +92,8 @@ class RangeTime(msgspec.Struct, frozen=True, array_like=True):
     """
 
     path: str
-    count: int
-    total_ns: int
+    count: Count
+    total_ns: Count
     phase: str
 
 
@@ -92,15 +106,15 @@ class RangePlace(msgspec.Struct, frozen=True, array_like=True):
     path: str
     file: str
     function: str
-    first: int
-    last: int
+    first: Count
+    last: Count
 
 
 class SlowStep(msgspec.Struct, frozen=True):
     """The slowest step of a window, with its own phases."""
 
-    index: int
-    total_ns: int
+    index: Count
+    total_ns: Count
     phases: list[PhaseTime]
 
 
@@ -123,27 +137,27 @@ class Steps(Record, frozen=True, kw_only=True, tag="steps"):
     The ``total_ns`` of the phases add up to ``total_ns``; only ``eval`` is not part of it, as it is of no step.
     """
 
-    window_s: float
-    count: int  # steps
-    first_index: int  # number of the first of these steps, from 0 at the start of the marker stream
-    total_ns: int  # length of all these steps
-    min_ns: int | None = None
-    median_ns: int | None = None
-    p95_ns: int | None = None
-    histogram: list[tuple[int, int]] = msgspec.field(default_factory=list)  # (bucket, steps): see ``length_bucket``
+    window_s: Window
+    count: Count  # steps
+    first_index: Count  # number of the first of these steps, from 0 at the start of the marker stream
+    total_ns: Count  # length of all these steps
+    min_ns: Count | None = None
+    median_ns: Count | None = None
+    p95_ns: Count | None = None
+    histogram: list[tuple[Bucket, Count]] = msgspec.field(default_factory=list)  # (``length_bucket``, steps)
     phases: list[PhaseTime]
     ranges: list[RangeTime] = msgspec.field(default_factory=list)
     range_places: list[RangePlace] = msgspec.field(default_factory=list)  # each in one record only
     slowest: SlowStep | None = None
-    eval_count: int = 0  # evaluation iterations
-    backwards: int = 0  # backward passes
-    updates: int = 0  # runs of optimizer steps with nothing between them
+    eval_count: Count = 0  # evaluation iterations
+    backwards: Count = 0  # backward passes
+    updates: Count = 0  # runs of optimizer steps with nothing between them
     open_phase: str | None = None  # phase the trainer is in at ``t``
-    open_for_s: float | None = None  # how long it has been in that phase
-    dropped: int = 0  # markers overwritten before they were read
-    gc_ns: int | None = None  # total of the garbage collector's pauses of at least 0.5 ms, on any thread
-    gc_count: int = 0  # number of these pauses
-    gc_longest_ns: int = 0
+    open_for_s: Real | None = None  # how long it has been in that phase
+    dropped: Count = 0  # markers overwritten before they were read
+    gc_ns: Count | None = None  # total of the garbage collector's pauses of at least 0.5 ms, on any thread
+    gc_count: Count = 0  # number of these pauses
+    gc_longest_ns: Count = 0
 
 
 class Mark(Record, frozen=True, kw_only=True, tag="mark"):
@@ -157,9 +171,9 @@ class LoaderFacts(msgspec.Struct, frozen=True, omit_defaults=True):
 
     dataset: str  # name of its data set's class
     kind: Literal["map", "iterable"]
-    workers: int  # 0: the training process loads the batches itself
-    prefetch: int | None = None  # batches a worker loads ahead
-    batch_size: int | None = None  # None: no automatic batching, or a batch sampler without a fixed size
+    workers: Count  # 0: the training process loads the batches itself
+    prefetch: Count | None = None  # batches a worker loads ahead
+    batch_size: Count | None = None  # None: no automatic batching, or a batch sampler without a fixed size
     pin_memory: bool = False  # whether it takes effect: without a GPU torch ignores it
     persistent: bool = False  # whether workers stay for the next epoch
     context: str | None = None  # "fork", "spawn", "forkserver"; None without workers
@@ -173,32 +187,32 @@ class LoaderWorker(msgspec.Struct, frozen=True, array_like=True):
     trainer reads; where None, it is part of ``wait_ms``. Without workers the one row is the training process itself.
     """
 
-    pid: int
-    number: int
-    batches: int | None = None
-    items_ms: float | None = None
-    collate_ms: float | None = None
-    wait_ms: float | None = None
-    hand_over_ms: float | None = None
+    pid: Pid
+    number: Count
+    batches: Count | None = None
+    items_ms: Real | None = None
+    collate_ms: Real | None = None
+    wait_ms: Real | None = None
+    hand_over_ms: Real | None = None
 
 
 class Loader(Record, frozen=True, kw_only=True, tag="loader"):
     """One DataLoader of a process over a window in which it was used."""
 
-    number: int  # distinguishes the loaders of one process
-    window_s: float
+    number: Count  # distinguishes the loaders of one process
+    window_s: Window
     role: Literal["train", "eval"] | None = None  # what its batches have been used for so far
-    fetches: int = 0
-    wait_ns: int = 0  # time the trainer spent in these fetches
-    p95_ns: int | None = None  # 95th percentile of a fetch
-    ready_fetches: int = 0  # fetches for which the number of ready batches is known
-    ready_total: int = 0  # sum of these numbers
-    ready_none: int = 0  # fetches that found no batch ready
-    ready_last: int | None = None  # batches ready at the latest fetch
-    waits_for_s: float | None = None  # how long a fetch has been under way at ``t``; only from 0.5 s on
-    starts: int = 0  # epochs that began: workers were started or reset, and the first batch came
-    start_ns: int = 0  # time the trainer spent in these starts: in ``iter(loader)`` and in the first fetch
-    iter_ns: int = 0  # the part of ``start_ns`` in ``iter(loader)``, which ``wait_ns`` does not hold
+    fetches: Count = 0
+    wait_ns: Count = 0  # time the trainer spent in these fetches
+    p95_ns: Count | None = None  # 95th percentile of a fetch
+    ready_fetches: Count = 0  # fetches for which the number of ready batches is known
+    ready_total: Count = 0  # sum of these numbers
+    ready_none: Count = 0  # fetches that found no batch ready
+    ready_last: Count | None = None  # batches ready at the latest fetch
+    waits_for_s: Real | None = None  # how long a fetch has been under way at ``t``; only from 0.5 s on
+    starts: Count = 0  # epochs that began: workers were started or reset, and the first batch came
+    start_ns: Count = 0  # time the trainer spent in these starts: in ``iter(loader)`` and in the first fetch
+    iter_ns: Count = 0  # the part of ``start_ns`` in ``iter(loader)``, which ``wait_ns`` does not hold
     facts: LoaderFacts | None = None  # in the first record and in some later ones
     workers: list[LoaderWorker] = msgspec.field(default_factory=list)  # of many workers, a few in each record
 
@@ -207,7 +221,7 @@ class Frame(msgspec.Struct, frozen=True, array_like=True):
     """A line of code on a stack: ``[file, line, function, source, user]``; ``source``: its text, of user code only."""
 
     file: str
-    line: int
+    line: Count
     function: str
     source: str = ""
     user: bool = False  # whether it is outside the standard library, site-packages and tuimon
@@ -216,39 +230,39 @@ class Frame(msgspec.Struct, frozen=True, array_like=True):
 class Frames(Record, frozen=True, kw_only=True, tag="frames"):
     """Frames that are new in this stream; their ids count up from ``first``, over all processes."""
 
-    first: int
+    first: Count
     frames: list[Frame]
 
 
 class StackCount(msgspec.Struct, frozen=True, array_like=True):
     """How many samples of a thread show one stack: ``[tid, thread name, frame ids root first, count]``."""
 
-    tid: int
+    tid: Count
     thread: str
-    frames: list[int]
-    count: int
+    frames: Annotated[list[Count], _LISTED]
+    count: Count
 
 
 class Stacks(Record, frozen=True, kw_only=True, tag="stacks"):
     """Stack samples of one process over a window (py-spy, nonblocking)."""
 
-    window_s: float
-    rate_hz: float  # achieved, not requested
-    samples: int  # instants at which all threads were sampled
-    stacks: list[StackCount]
-    folded: int = 0  # samples of rare stacks that are not listed, summed over threads
-    failed: int = 0  # samples that py-spy could not read
-    cost_cpu_s: float = 0.0  # CPU time of the py-spy process
+    window_s: Seconds
+    rate_hz: Real  # achieved, not requested
+    samples: Count  # instants at which all threads were sampled
+    stacks: Annotated[list[StackCount], _LISTED]
+    folded: Count = 0  # samples of rare stacks that are not listed, summed over threads
+    failed: Count = 0  # samples that py-spy could not read
+    cost_cpu_s: Real = 0.0  # CPU time of the py-spy process
     lost: bool = False  # whether py-spy failed, was killed or hung: then the window holds no samples
-    parked: list[tuple[int, str]] = msgspec.field(default_factory=list)  # idle Python threads: (tid, name), each once
-    cycles: int | None = None  # how often the main thread entered backward, where samples are dense enough to count
+    parked: list[tuple[Count, str]] = msgspec.field(default_factory=list)  # idle Python threads: (tid, name), each once
+    cycles: Count | None = None  # how often the main thread entered backward, where samples are dense enough to count
 
 
 class GilCount(msgspec.Struct, frozen=True, array_like=True):
     """How many samples show a thread holding the GIL: ``[tid, count]``."""
 
-    tid: int
-    count: int
+    tid: Count
+    count: Count
 
 
 class Gil(Record, frozen=True, kw_only=True, tag="gil"):
@@ -257,7 +271,7 @@ class Gil(Record, frozen=True, kw_only=True, tag="gil"):
     py-spy reports only samples that found an owner: their number is estimated as its rate times the window's length.
     """
 
-    samples: int = msgspec.field(name="looks")
+    samples: Count = msgspec.field(name="looks")
     threads: list[GilCount]
 
 
@@ -268,75 +282,75 @@ class ThreadCpu(msgspec.Struct, frozen=True, array_like=True):
     time (schedstat). ``count``: more than 1 where this row sums up idle threads of one name.
     """
 
-    tid: int
+    tid: Count
     name: str
-    cpu_ratio: float | None
+    cpu_ratio: Real | None
     state: str
-    delay_ratio: float | None = None
-    count: int = 1
+    delay_ratio: Real | None = None
+    count: Count = 1
 
 
 class Threads(Record, frozen=True, kw_only=True, tag="threads"):
     """The threads of one process over a window."""
 
-    window_s: float
-    cpu_ratio: float | None  # of the whole process
-    rss_bytes: int | None  # resident memory of the process
-    threads: list[ThreadCpu]
-    folded: int = 0  # threads not listed
+    window_s: Window
+    cpu_ratio: Real | None  # of the whole process
+    rss_bytes: Count | None  # resident memory of the process
+    threads: Annotated[list[ThreadCpu], _LISTED]
+    folded: Count = 0  # threads not listed
 
 
 class GpuProcess(msgspec.Struct, frozen=True, array_like=True):
     """A process on a GPU: ``[pid, memory_bytes, sm_ratio]``; pid 0 where the driver's pid is not valid here."""
 
-    pid: int
-    memory_bytes: int | None = None
-    sm_ratio: float | None = None
+    pid: Pid
+    memory_bytes: Count | None = None
+    sm_ratio: Real | None = None
 
 
 class Throttle(msgspec.Struct, frozen=True, array_like=True):
     """What held the clocks down: ``[cause, ratio]``; ``ratio`` of the window, None where it was only seen to occur."""
 
     cause: str
-    ratio: float | None = None
+    ratio: Real | None = None
 
 
 class Gpu(Record, frozen=True, kw_only=True, tag="gpu"):
     """Counters of one GPU, or of one MIG instance (NVML); None where it does not support one."""
 
-    index: int  # in PCI order; a MIG instance has that of its GPU
+    index: Whole  # in PCI order; a MIG instance has that of its GPU
     uuid: str
     name: str
-    util_ratio: float | None = None  # share of time in which a kernel was running
-    util_samples: list[float] = msgspec.field(default_factory=list)  # as the driver buffered them, oldest first
-    sm_ratio: float | None = None  # GPM: share of the multiprocessors that were busy, mean over the window
-    occupancy_ratio: float | None = None  # GPM: resident warps / the most possible
-    tensor_ratio: float | None = None  # GPM: share of time in which the tensor pipes were busy
-    dram_ratio: float | None = None  # GPM: memory bandwidth in use / the most possible
-    memory_used_bytes: int | None = None
-    memory_total_bytes: int | None = None
-    power_w: float | None = None  # mean of the last second where the driver reports it, else at ``t``
-    power_instant_w: float | None = None  # highest reading of the window
-    power_limit_w: float | None = None
-    energy_j: float | None = None  # since the driver was loaded
-    temperature_c: float | None = None
-    memory_temperature_c: float | None = None
-    sm_clock_mhz: int | None = None
-    sm_clock_max_mhz: int | None = None
+    util_ratio: Real | None = None  # share of time in which a kernel was running
+    util_samples: list[Real] = msgspec.field(default_factory=list)  # as the driver buffered them, oldest first
+    sm_ratio: Real | None = None  # GPM: share of the multiprocessors that were busy, mean over the window
+    occupancy_ratio: Real | None = None  # GPM: resident warps / the most possible
+    tensor_ratio: Real | None = None  # GPM: share of time in which the tensor pipes were busy
+    dram_ratio: Real | None = None  # GPM: memory bandwidth in use / the most possible
+    memory_used_bytes: Count | None = None
+    memory_total_bytes: Count | None = None
+    power_w: Real | None = None  # mean of the last second where the driver reports it, else at ``t``
+    power_instant_w: Real | None = None  # highest reading of the window
+    power_limit_w: Real | None = None
+    energy_j: Real | None = None  # since the driver was loaded
+    temperature_c: Signed | None = None
+    memory_temperature_c: Signed | None = None
+    sm_clock_mhz: Count | None = None
+    sm_clock_max_mhz: Count | None = None
     throttle: list[str] = msgspec.field(default_factory=list)  # what holds the clocks down at ``t``
     throttled: list[Throttle] = msgspec.field(default_factory=list)  # what held them down in the window
-    pcie_rx_bytes_per_s: float | None = None  # to the GPU
-    pcie_tx_bytes_per_s: float | None = None  # from the GPU
-    nvlink_rx_bytes_per_s: float | None = None
-    nvlink_tx_bytes_per_s: float | None = None
-    ecc_errors: int | None = None  # uncorrected, since the driver was loaded
-    xids: list[int] = msgspec.field(default_factory=list)  # numbers of the driver errors of the window
-    pids: list[int] = msgspec.field(default_factory=list)  # all processes on it
+    pcie_rx_bytes_per_s: Real | None = None  # to the GPU
+    pcie_tx_bytes_per_s: Real | None = None  # from the GPU
+    nvlink_rx_bytes_per_s: Real | None = None
+    nvlink_tx_bytes_per_s: Real | None = None
+    ecc_errors: Count | None = None  # uncorrected, since the driver was loaded
+    xids: list[Count] = msgspec.field(default_factory=list)  # numbers of the driver errors of the window
+    pids: list[Pid] = msgspec.field(default_factory=list)  # all processes on it
     processes: list[GpuProcess] = msgspec.field(default_factory=list)  # those with the most memory
     parent_uuid: str | None = None  # of a MIG instance: the GPU that it is part of
-    compute_capability: float | None = None  # such as 9.0; in the first record and in some later ones
+    compute_capability: Real | None = None  # such as 9.0; in the first record and in some later ones
     chosen: bool = False  # named by CUDA_VISIBLE_DEVICES, while no process of the run reports which GPUs it uses
-    cost_ms: float | None = None  # duration of the NVML calls for this record
+    cost_ms: Real | None = None  # duration of the NVML calls for this record
 
 
 def bare_uuid(uuid: str) -> str:
@@ -353,9 +367,9 @@ class GpuPhase(msgspec.Struct, frozen=True, array_like=True):
     """
 
     name: str
-    span_ns: int
-    idle_ns: int
-    maybe_idle_ns: int
+    span_ns: Count
+    idle_ns: Count
+    maybe_idle_ns: Count
 
 
 class Lead(msgspec.Struct, frozen=True, array_like=True):
@@ -367,11 +381,11 @@ class Lead(msgspec.Struct, frozen=True, array_like=True):
     """
 
     boundary: str
-    count: int
-    min_us: float | None
-    median_us: float | None
-    max_us: float | None
-    idle_count: int
+    count: Count
+    min_us: Signed | None
+    median_us: Signed | None
+    max_us: Signed | None
+    idle_count: Count
 
 
 class GpuTime(Record, frozen=True, kw_only=True, tag="gpu_time"):
@@ -381,37 +395,37 @@ class GpuTime(Record, frozen=True, kw_only=True, tag="gpu_time"):
     to ``total_ns``; only ``eval`` is not part of it.
     """
 
-    window_s: float
-    device: int  # torch's number of the GPU
-    steps: int = msgspec.field(name="turns")
-    total_ns: int  # length of these steps on the GPU's clock
+    window_s: Window
+    device: Whole  # torch's number of the GPU
+    steps: Count = msgspec.field(name="turns")
+    total_ns: Count  # length of these steps on the GPU's clock
     phases: list[GpuPhase]
     leads: list[Lead]
-    lead_error_us: float | None = None  # half the width of the interval that holds the offset of the clocks
-    given_up: int = 0  # steps that could not be timed: captured, on changing streams, or their events were lost
+    lead_error_us: Real | None = None  # half the width of the interval that holds the offset of the clocks
+    given_up: Count = 0  # steps that could not be timed: captured, on changing streams, or their events were lost
 
 
 class TorchMemory(Record, frozen=True, kw_only=True, tag="torch_memory"):
     """Counters of torch's CUDA caching allocator in one process: the latest of a window."""
 
-    device: int  # torch's number of the GPU
-    allocated_bytes: int | None = None  # in tensors
-    reserved_bytes: int | None = None  # kept by the allocator, with what is free for new tensors
-    alloc_retries: int | None = None  # allocations that had to free cached memory first, since the process began
-    ooms: int | None = None  # out-of-memory errors since the process began
+    device: Whole  # torch's number of the GPU
+    allocated_bytes: Count | None = None  # in tensors
+    reserved_bytes: Count | None = None  # kept by the allocator, with what is free for new tensors
+    alloc_retries: Count | None = None  # allocations that had to free cached memory first, since the process began
+    ooms: Count | None = None  # out-of-memory errors since the process began
 
 
 class MachineMemory(Record, frozen=True, kw_only=True, tag="machine_memory"):
     """Memory of the machine and of the run's control group; None where unknown, or without a limit."""
 
-    window_s: float  # of the swap rates
-    total_bytes: int | None = None
-    available_bytes: int | None = None  # without swapping (MemAvailable)
-    limit_bytes: int | None = None  # of the control group with the least room left
-    limit_used_bytes: int | None = None  # used in that group, without the file cache that can be freed at once
-    swap_in_bytes_per_s: float | None = None
-    swap_out_bytes_per_s: float | None = None
-    stalled_ratio: float | None = None  # share of the last 10 s in which some task waited for memory (PSI)
+    window_s: Seconds  # of the swap rates
+    total_bytes: Count | None = None
+    available_bytes: Count | None = None  # without swapping (MemAvailable)
+    limit_bytes: Count | None = None  # of the control group with the least room left
+    limit_used_bytes: Count | None = None  # used in that group, without the file cache that can be freed at once
+    swap_in_bytes_per_s: Real | None = None
+    swap_out_bytes_per_s: Real | None = None
+    stalled_ratio: Real | None = None  # share of the last 10 s in which some task waited for memory (PSI)
 
 
 class Notice(Record, frozen=True, kw_only=True, tag="notice"):
@@ -426,20 +440,20 @@ class Notice(Record, frozen=True, kw_only=True, tag="notice"):
 class Cost(Record, frozen=True, kw_only=True, tag="cost"):
     """What tuimon itself uses in a window."""
 
-    window_s: float
-    cpu_ratio: float  # of all its processes, with py-spy
-    sampler_cpu_ratio: float  # of py-spy alone
-    rss_bytes: int  # resident memory
-    queue_dropped: int = 0  # records lost so far because the queue was full
+    window_s: Seconds
+    cpu_ratio: Real  # of all its processes, with py-spy
+    sampler_cpu_ratio: Real  # of py-spy alone
+    rss_bytes: Count  # resident memory
+    queue_dropped: Count = 0  # records lost so far because the queue was full
 
 
 class Exit(Record, frozen=True, kw_only=True, tag="exit"):
     """The launched (or attached) process ended. ``exit_code`` is None when it cannot be known (attach)."""
 
-    exit_code: int | None  # 128+n for signal n
+    exit_code: Whole | None  # 128+n for signal n
     signal: str | None = None  # such as "SIGKILL"
     last_line: str | None = None  # last line of the last traceback in its output, where tuimon can read that
-    survivors: list[int] = msgspec.field(default_factory=list)  # pids of the run that are still alive
+    survivors: list[Pid] = msgspec.field(default_factory=list)  # pids of the run that are still alive
 
 
 AnyRecord = Union[  # noqa: UP007  (msgspec needs the runtime union on 3.10)

@@ -6,8 +6,12 @@ import re
 
 # CSI, OSC (ended by BEL or ST), other two-character escapes.
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~])")
-# C0, DEL, C1, and the bidirectional controls, which reorder the text around them.
-_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
+# What reorders or hides the text around it, ends a line, or is no character.
+_FORMAT = "\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb"
+# C0, DEL, C1, and _FORMAT.
+_CONTROLS = re.compile(f"[\x00-\x1f\x7f-\x9f{_FORMAT}]")
+#: Those that a JSON encoder leaves as they are: it escapes C0 itself.
+RAW_IN_JSON = re.compile(f"[\x7f-\x9f{_FORMAT}]")
 
 
 def plain(text: str) -> str:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-import msgspec
-
 from tuimon.cli.checks import Check, all_checks
 from tuimon.cli.options import parser_of
 from tuimon.views.format import plain
+from tuimon.views.json_text import json_text
 
 _DOC = """\
 Check what tuimon needs: Python, py-spy, the permission to read processes, shared memory, NVML, the terminal.
@@ -26,7 +25,7 @@ def main(argv: Sequence[str]) -> int:
     checks = all_checks()
     if parsed.format == "json":
         content = {"schema": 1, "checks": [check._asdict() for check in checks]}
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(content), indent=2).decode() + "\n")
+        sys.stdout.write(json_text(content, indent=2))
     else:
         sys.stdout.write("\n".join(lines(checks)) + "\n")
     return 1 if any(check.status == "fail" and check.essential for check in checks) else 0

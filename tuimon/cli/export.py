@@ -7,9 +7,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, TextIO
-
-import msgspec
+from typing import TextIO
 
 from tuimon.cli.options import parser_of
 from tuimon.errors import TuimonError, UsageError
@@ -19,6 +17,7 @@ from tuimon.records import Frames, Header, Process, Record
 from tuimon.sources.log.reader import find_log, read_log
 from tuimon.text import plain
 from tuimon.views.export.stack_samples import Selection, contents
+from tuimon.views.json_text import json_text
 
 _DOC = """\
 Turn a recorded session into a file for other tools:
@@ -98,7 +97,7 @@ def _writer(to: str, path: str, selection: Selection) -> Callable[[TextIO], obje
         from tuimon.views.export.perfetto import perfetto
 
         content = perfetto(_between([], records, selection))
-        return lambda out: out.write(_json(content))
+        return lambda out: out.write(json_text(content))
     if to == "collapsed":
         from tuimon.views.export.collapsed import collapsed
 
@@ -111,11 +110,7 @@ def _writer(to: str, path: str, selection: Selection) -> Callable[[TextIO], obje
     file = speedscope(records, selection, os.path.basename(path), f"tuimon {version_of('tuimon')}")
     if not file["profiles"]:
         raise _nothing(path, selection)
-    return lambda out: out.write(_json(file))
-
-
-def _json(content: dict[str, Any]) -> str:  # Any: JSON
-    return msgspec.json.encode(content).decode() + "\n"
+    return lambda out: out.write(json_text(file))
 
 
 def _between(first: Iterable[Record], rest: Iterable[Record], selection: Selection) -> Iterator[Record]:

@@ -7,13 +7,13 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-import msgspec
 import psutil
 
 from tuimon.cli.options import parser_of
 from tuimon.launch.candidates import Candidate, find_candidates
 from tuimon.proc.ring_facts import RingFacts
 from tuimon.views.format import ABSENT, percent, plain, shorten
+from tuimon.views.json_text import json_text
 
 _DOC = "List this user's Python processes that have torch loaded, or markers."
 
@@ -42,7 +42,7 @@ def main(argv: Sequence[str]) -> int:
     found = find_candidates()
     if parsed.format == "json":
         content = [row._asdict() for row in rows(found)]
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(content), indent=2).decode() + "\n")
+        sys.stdout.write(json_text(content, indent=2))
     else:
         sys.stdout.write("\n".join(table(found)) + "\n")
     return 0

@@ -21,6 +21,7 @@ from tuimon.session.session import Session
 from tuimon.sources.base import Source
 from tuimon.sources.log.output import OutputTail
 from tuimon.sources.log.writer import LogWriter
+from tuimon.sources.plain_records import plain_record
 from tuimon.sources.stacks.closeup import CloseUp
 
 QUEUE_LIMIT = 10_000
@@ -166,6 +167,8 @@ class Monitor:
             self.log.close()
 
     def _add_record(self, record: Record) -> None:
+        if not self._replay:  # the reader of a log has done it
+            record = plain_record(record)
         if isinstance(record, Cost) and self.dropped:
             record = msgspec.structs.replace(record, queue_dropped=self.dropped)
         self.session.add(record)

@@ -75,7 +75,10 @@ def test_torn_foreign_and_blank_lines_are_passed_over(log: Path) -> None:
     future = b'{"type":"hologram","t":1,"pid":1}'
     damaged = b'{"type":"steps","t":"soon"}'
     log.write_bytes(b"\n".join([lines[0], b"", future, b'{"type":"ste', damaged, b"\xff\x00", lines[1], lines[2][:20]]))
-    assert list(read_log(str(log))) == [HEADER, STEPS]
+    *records, notice = read_log(str(log))
+    assert records == [HEADER, STEPS]
+    assert isinstance(notice, Notice)
+    assert notice.message == "4 lines of the log skipped: damaged, or written by a newer tuimon"
 
 
 def test_fields_of_a_later_version_are_ignored(log: Path) -> None:

@@ -31,6 +31,12 @@ from .loading_slots import Loading, used_slots
 
 _FIRST_CHUNK_SLOTS = 64  # most reads find few markers
 _CHUNK_SLOTS = 4096
+#: Slots of the smallest ring and of the largest: others are damaged.
+_SLOTS = (2 * SLOT_MARGIN, 1 << 18)
+#: Most chunks in one ``read``: all of the largest ring. Damaged sequences would keep it reading.
+_CHUNKS_LIMIT = 96
+#: No writer comes to this sequence: a million a second would take 285 years.
+_SEQUENCE_LIMIT = 1 << 53
 #: A hole has at most this many empty slots.
 _HOLE_LIMIT = 64
 _as_marker = partial(tuple.__new__, Marker)
@@ -51,7 +57,8 @@ class RingReader:
         self.path = path
         self._map, self._identity = _map_own_file(path)
         magic, version, slots, self.pid, self.start_ticks, self.created_ns = HEADER.unpack_from(self._map)
-        if magic != MAGIC or version != VERSION or len(self._map) != SLOTS_OFFSET + slots * SLOT_BYTES:
+        sized = _SLOTS[0] <= slots <= _SLOTS[1] and len(self._map) == SLOTS_OFFSET + slots * SLOT_BYTES
+        if magic != MAGIC or version != VERSION or not sized:
             self._map.close()
             raise RingError("%s is not a ring of version %d" % (path, VERSION))
         self._slots: int = slots
@@ -83,7 +90,7 @@ class RingReader:
             return {}
         try:
             found = json.loads(self._map[META_OFFSET : META_OFFSET + length])
-        except ValueError:
+        except (ValueError, RecursionError):
             return {}
         return found if isinstance(found, dict) else {}
 
@@ -97,9 +104,11 @@ class RingReader:
         (count,) = U32.unpack_from(self._map, NAME_COUNT_OFFSET)
         while len(self._names) <= min(number, count):
             at = self._names_end + U16.size
-            if at > SLOTS_OFFSET:
+            if at > LOADING_OFFSET:
                 break
             (length,) = U16.unpack_from(self._map, self._names_end)
+            if at + length > LOADING_OFFSET:
+                break
             self._names.append(self._map[at : at + length].decode("utf-8", "replace"))
             self._names_end = at + length
         return self._names[number] if 0 < number < len(self._names) else "?"
@@ -113,7 +122,7 @@ class RingReader:
         """All markers written since the last call, oldest first; adds overwritten ones to ``dropped``."""
         out: List[Marker] = []
         size = _FIRST_CHUNK_SLOTS
-        while True:
+        for _ in range(_CHUNKS_LIMIT):
             index = self._next % self._slots
             count = min(size, self._slots - index)
             size = min(size * 8, _CHUNK_SLOTS)
@@ -166,9 +175,10 @@ class RingReader:
         self._next += count
 
     def _sequence(self, number: int) -> int:
-        """The sequence that is now in the slot of sequence ``number``."""
-        (found,) = U64.unpack_from(self._map, SLOTS_OFFSET + number % self._slots * SLOT_BYTES)
-        return int(found)
+        """The sequence that is now in the slot of sequence ``number``; 0 for none, or one that cannot be there."""
+        index = number % self._slots
+        (found,) = U64.unpack_from(self._map, SLOTS_OFFSET + index * SLOT_BYTES)
+        return int(found) if found % self._slots == index and found < _SEQUENCE_LIMIT else 0
 
 
 def _map_own_file(path: str) -> Tuple[mmap.mmap, Tuple[int, int]]:

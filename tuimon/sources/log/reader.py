@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import stat
 import time
 from collections.abc import Iterator
 from typing import BinaryIO
@@ -10,11 +12,18 @@ from typing import BinaryIO
 import msgspec
 
 from tuimon.errors import NotALog
-from tuimon.records import SCHEMA, AnyRecord, Header, Record
+from tuimon.records import SCHEMA, AnyRecord, Header, Notice, Record
 from tuimon.sources.base import Done
 from tuimon.sources.log.writer import SUFFIX
+from tuimon.sources.plain_records import TEXT_LIMIT, plain_record
 from tuimon.text import plain
 
+#: A longer line is no record: the longest are command lines, of 2 MB at most.
+LINE_LIMIT = 4 << 20
+
+# JSON's escapes but for quotes, slashes and backslashes: each may be a control character.
+_ESCAPED = re.compile(rb'\\[^"/\\]')
+_LINE_END, _BACKSLASH, _DELETE = b"\n\\\x7f"
 _DECODER: msgspec.json.Decoder[AnyRecord] = msgspec.json.Decoder(AnyRecord)
 
 
@@ -40,24 +49,44 @@ def find_log(path: str) -> str:
 
 
 class _Lines:
-    """Whole lines of a file that may still grow."""
+    """Whole lines of a file that may still grow, without those that are longer than any record."""
 
     def __init__(self, path: str) -> None:
+        """Open it. Raises NotALog where that cannot be, or when it is no regular file: a pipe, a device."""
         try:
-            self._file: BinaryIO = open(path, "rb")  # noqa: SIM115  (closed by close)
+            handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # not waiting for a pipe's writer
         except OSError as error:
             raise NotALog(f"the log {plain(path)} cannot be read: {error.strerror}", _RECORD_ONE) from error
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            os.close(handle)
+            raise NotALog(f"{plain(path)} is no tuimon log: it is no regular file", _RECORD_ONE)
+        self._file: BinaryIO = open(handle, "rb")  # noqa: SIM115  (closed by close)
         self._rest = b""
+        self._too_long = False
+        self.skipped = 0  # lines that hold no record that is known here, or none at all
 
     def __iter__(self) -> Iterator[bytes]:
-        while chunk := self._file.readline(1 << 20):
-            self._rest += chunk
-            if not chunk.endswith(b"\n"):
-                if len(self._rest) > 64 << 20:
-                    self._rest = b""
-                continue
-            line, self._rest = self._rest, b""
-            yield line.strip()
+        while chunk := self._file.readline(LINE_LIMIT):
+            if chunk[-1] != _LINE_END:
+                self._rest += chunk
+                if len(self._rest) > LINE_LIMIT:
+                    self._rest, self._too_long = b"", True
+            elif self._too_long:
+                self._rest, self._too_long = b"", False
+                self.skipped += 1
+            else:
+                line, self._rest = self._rest + chunk, b""
+                if len(line) > 1 and not line.isspace():
+                    yield line
+
+    def records(self) -> Iterator[Record]:
+        """The records of the lines."""
+        for line in self:
+            record = decode(line)
+            if record is not None:
+                yield record
+            else:
+                self.skipped += 1
 
     def torn(self) -> bytes:
         """What follows the last line end."""
@@ -71,11 +100,23 @@ _RECORD_ONE = "Record one: tuimon run --log FILE.jsonl train.py"
 
 
 def decode(line: bytes) -> Record | None:
-    """The record of a line; None for an unknown type or a torn line."""
+    """The record of a line, its text made safe; None for an unknown type, a torn line, or figures beyond any run."""
     try:
-        return _DECODER.decode(line)
+        record = _DECODER.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
+    # a tenth of a microsecond in all: most lines hold nothing that could be unsafe
+    if len(line) <= TEXT_LIMIT and line.isascii() and _DELETE not in line:
+        if _BACKSLASH not in line or _ESCAPED.search(line) is None:
+            return record
+    return plain_record(record)
+
+
+def skipped_notice(count: int, t: float) -> Notice:
+    """How many lines of a log were left out."""
+    lines = "1 line" if count == 1 else f"{count} lines"
+    message = f"{lines} of the log skipped: damaged, or written by a newer tuimon"
+    return Notice(t=t, pid=0, source="log", level="warning", message=message)
 
 
 def check_header(line: bytes, path: str) -> Header:
@@ -99,26 +140,26 @@ def check_header(line: bytes, path: str) -> Header:
 
 
 def read_log(path: str) -> Iterator[Record]:
-    """All records of a log, the header first; torn lines and unknown types are skipped. Raises NotALog."""
+    """All records of a log, the header first; at the end a Notice of lines that were skipped. Raises NotALog.
+
+    A torn last line is of a run that was killed, or goes on: it is not counted.
+    """
     path = find_log(path)
     lines = _Lines(path)
     try:
-        header_seen = False
-        for line in lines:
-            if not line:
-                continue
-            if not header_seen:
-                header_seen = True
-                yield check_header(line, path)
-            elif (record := decode(line)) is not None:
-                yield record
-        if header_seen:
-            if (record := decode(lines.torn())) is not None:  # complete except for its line end
-                yield record
-        elif lines.torn():
-            yield check_header(lines.torn(), path)
-        else:
+        first = next(iter(lines), None) or lines.torn()
+        if not first:
             raise NotALog(f"{plain(path)} is empty", "The run that was to write it may not have started yet.")
+        header = check_header(first, path)
+        yield header
+        t = header.t
+        for record in lines.records():
+            t = record.t
+            yield record
+        if (record := decode(lines.torn())) is not None and not isinstance(record, Header):
+            yield record  # complete except for its line end
+        if lines.skipped:
+            yield skipped_notice(lines.skipped, t)
     finally:
         lines.close()
 
@@ -139,37 +180,36 @@ class LogSource:
         self._speed = speed
         self._follow = follow
         self._lines = _Lines(self.path)
+        self._reported = 0  # skipped lines that a Notice has counted
         self._held: Record | None = None
+        self._t = self.header.t  # of the latest record
         self._began: tuple[float, float] | None = None  # (monotonic clock, ``t``) at the first record
         self._ended = False
 
     def read(self) -> Iterator[Record]:
         """The records that are due. Raises Done at the end of a log that is no longer written."""
-        lines = iter(self._lines)
+        records = self._lines.records()
         for _ in range(self.BATCH):
-            record = self._held or self._next(lines)
+            record = self._held or next(records, None)
             self._held = None
             if record is None:
                 self.at_end = True
+                if self._lines.skipped > self._reported:
+                    self._reported = self._lines.skipped
+                    yield skipped_notice(self._reported, self._t)
                 if not self._follow or self._ended:
                     raise Done
                 return
             if not self._due(record):
                 self._held = record
                 return
+            self._t = record.t
             self._ended = self._ended or record.__struct_config__.tag == "exit"
             yield record
 
     def close(self) -> None:
         """Close the file."""
         self._lines.close()
-
-    def _next(self, lines: Iterator[bytes]) -> Record | None:
-        for line in lines:
-            record = decode(line) if line else None
-            if record is not None:
-                return record
-        return None
 
     def _due(self, record: Record) -> bool:
         if self._speed is None:

@@ -15,6 +15,9 @@ from tuimon.agent.ring.layout import Marker
 from tuimon.records import BETWEEN
 from tuimon.sources.loop.steps import StepFinder
 
+#: Most pairs open at once: of more, the outermost have lost their ends.
+_DEPTH_LIMIT = 64
+
 Event = Literal["start", "fetch", "end", "backward", "update"]
 
 #: (event before, event after) -> label of the stretch between them, outside every pair of markers; others: "other".
@@ -190,6 +193,8 @@ class LoopMachine:
         else:
             steps.begin_iter(time_ns)
         stack.append(marker)
+        if len(stack) > _DEPTH_LIMIT:
+            del stack[0]
         return _stretch((label, begin_ns, marker, None, nested, evaluated, steps.cuts))
 
     def _end_pair(self, marker: Marker) -> Stretch:

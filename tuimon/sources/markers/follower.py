@@ -25,6 +25,8 @@ _MARKS_PER_WINDOW = 20
 #: Kind of the marker that stands for overwritten ones; no kind that a ring holds.
 _LOST = 0
 _BOUNDARIES = layout.BOUNDARIES
+#: A marker dated further ahead of its reading is damaged: it would hold up those behind it.
+_AHEAD_NS = 1_000_000_000
 #: A fast loop writes its markers every 20 ms. When none has come for this long, its open phase is unknown.
 _STALE_NS = 500_000_000
 
@@ -57,7 +59,7 @@ class RingFollower:
         self.trains = False
         self._interval_ns = int(interval_s * 1e9)
         self._waiting: deque[layout.Marker] = deque(reader.read())
-        first_ns = self._waiting[0].time_ns if self._waiting else now_ns
+        first_ns = min(self._waiting[0].time_ns, now_ns) if self._waiting else now_ns
         # windows end on multiples of the interval, so that the processes of a run line up
         start_ns = max(first_ns, now_ns - _HISTORY_NS)
         self._begin_ns = start_ns // self._interval_ns * self._interval_ns
@@ -70,13 +72,15 @@ class RingFollower:
         self._index = 0  # number of the next step
         self._backwards = self._updates = 0
         self._dropped = 0
+        self._damaged = 0  # markers dated ahead since the latest window
+        self._read_ns = now_ns
         self._latest_ns = first_ns
         self._feed_until(self._begin_ns)
         self._skip_past()
 
     def windows(self, now_ns: int) -> Iterator[Record]:
         """The records of all windows that have ended by now."""
-        self._read()
+        self._read(now_ns)
         while self._begin_ns + self._interval_ns <= now_ns:
             end_ns = self._begin_ns + self._interval_ns
             self._feed_until(end_ns)
@@ -85,25 +89,32 @@ class RingFollower:
 
     def last(self, now_ns: int) -> Iterator[Record]:
         """The process has ended: everything that is left."""
-        self._read()
+        self._read(now_ns)
         self._feed_until(now_ns)
         for loop in self._loops.values():
             loop.machine.steps.finish()
         if now_ns > self._begin_ns:
             yield from self._window(now_ns, now_ns, ended=True)
 
-    def _read(self) -> None:
+    def _read(self, now_ns: int) -> None:
+        self._read_ns = now_ns
         dropped = self.reader.dropped
         found = self.reader.read()
         if self.reader.dropped > dropped:
             self._waiting.append(layout.Marker(found[0].time_ns if found else self._latest_ns, _LOST, 0, 0, 0))
         self._waiting.extend(found)
         if self._waiting:
-            self._latest_ns = self._waiting[-1].time_ns
+            self._latest_ns = min(self._waiting[-1].time_ns, now_ns)
 
     def _feed_until(self, end_ns: int) -> None:
         waiting, gpu = self._waiting, self._gpu
-        while waiting and waiting[0].time_ns < end_ns:
+        while waiting:
+            if waiting[0].time_ns >= end_ns:
+                if waiting[0].time_ns <= self._read_ns + _AHEAD_NS:
+                    break
+                waiting.popleft()
+                self._damaged += 1
+                continue
             marker = waiting.popleft()
             if marker.kind in _BOUNDARIES:
                 loop = self._loop_of(marker.tid)
@@ -196,13 +207,13 @@ class RingFollower:
             updates=updates - self._updates,
             open_phase=open_phase.name if open_phase else None,
             open_for_s=max(0.0, (end_ns - open_phase.since_ns) / 1e9) if open_phase else None,
-            dropped=self.reader.dropped - self._dropped,
+            dropped=self.reader.dropped - self._dropped + self._damaged,
             gc_ns=gc_ns,
             gc_count=gc_count,
             gc_longest_ns=gc_longest_ns,
         )
         self._backwards, self._updates = backwards, updates
-        self._dropped = self.reader.dropped
+        self._dropped, self._damaged = self.reader.dropped, 0
         self._index += len(steps)
         return record
 

@@ -265,7 +265,7 @@ def _parsed(text: str) -> _Loader | None:
             context=None if fields["context"] is None else str(fields["context"]),
         )
         return _Loader(facts, int(fields["n"]))
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):  # a process may write anything
         return None
 
 

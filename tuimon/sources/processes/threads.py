@@ -101,7 +101,7 @@ class ThreadMeter:
         state = _STATES.get(thread.state, "waiting")
         if thread.begin_cpu_ns is None:
             return ThreadCpu(tid, thread.name, None, state)
-        cpu_ratio = round((thread.cpu_ns - thread.begin_cpu_ns) / window_ns, 3)
+        cpu_ratio = round(max(thread.cpu_ns - thread.begin_cpu_ns, 0) / window_ns, 3)
         if thread.delay_ns is None:
             return ThreadCpu(tid, thread.name, cpu_ratio, state)
         delay_ratio = round(max(thread.delay_ns - thread.begin_delay_ns, 0) / window_ns, 3)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
-
 from tuimon.diagnosis.finding import Finding
 from tuimon.new_files import write_new
 from tuimon.session.session import Session
+from tuimon.views.json_text import json_text
 from tuimon.views.report.summary import Json, report_of
 from tuimon.views.report.text import text_report
 
@@ -16,7 +15,7 @@ from tuimon.views.report.text import text_report
 def as_json(reports: Sequence[dict[str, Json]]) -> str:
     """One object for one report, a list of such objects for several."""
     content = reports[0] if len(reports) == 1 else list(reports)
-    return msgspec.json.format(msgspec.json.encode(content), indent=2).decode() + "\n"
+    return json_text(content, indent=2)
 
 
 def as_text(reports: Sequence[dict[str, Json]]) -> str:

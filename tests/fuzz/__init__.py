@@ -1,0 +1,1 @@
+"""Damaged and hostile input against everything that reads it: ``python -m tests.fuzz``."""

@@ -1,0 +1,160 @@
+"""Cases: each under a clock, its failures counted by the place they come from."""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import os
+import random
+import resource
+import signal
+import tempfile
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from tests.fuzz.hostile import CONTROLS, TYPES, made, with_hostile_strings
+from tests.fuzz.lines import damaged, seed_logs
+from tests.fuzz.rings import damaged_ring, read_ring
+from tests.fuzz.shown import commands, headless, screens
+from tuimon.records import Header
+
+HANG_S = 5
+#: Where even the signal of a hang cannot end a case (inside C code), the process is killed with all its stacks told.
+KILL_S = 60
+#: Lines damaged in one log.
+_LINES = 20
+#: The full screen takes most of the time: one log of so many is shown there.
+_SCREENS = 10
+
+
+class Hang(BaseException):
+    """A case has taken longer than HANG_S."""
+
+
+class Findings:
+    """Counts what went wrong; the first of each place is printed."""
+
+    def __init__(self) -> None:
+        self.cases = 0
+        self.places: Counter[tuple[str, str]] = Counter()
+
+    def add(self, kind: str, place: str, case: str, detail: str = "") -> None:
+        self.places[kind, place] += 1
+        if self.places[kind, place] == 1:
+            print(f"{kind}: {place}  [{case}] {detail}"[:400], flush=True)
+
+    @contextlib.contextmanager
+    def case(self, name: str) -> Iterator[None]:
+        """One case: a traceback or a hang is counted, not raised."""
+        self.cases += 1
+        signal.signal(signal.SIGALRM, _raise_hang)
+        signal.alarm(HANG_S)
+        faulthandler.dump_traceback_later(KILL_S, exit=True)
+        try:
+            yield
+        except Hang as error:
+            self.add("hang", _place(error), name)
+        except Exception as error:  # noqa: BLE001  (whatever a view raises is a finding)
+            self.add("traceback", _place(error), name, f"{type(error).__name__}: {error}")
+        finally:
+            signal.alarm(0)
+            faulthandler.cancel_dump_traceback_later()
+
+    def check(self, view: str, text: str, case: str) -> None:
+        """An output without control characters is as it must be."""
+        found = CONTROLS.search(text)
+        if found is not None:
+            around = text[max(0, found.start() - 40) : found.end() + 20]
+            self.add("controls", f"{view} {found.group()!r}", case, ascii(around))
+
+    def summary(self) -> dict[str, float]:
+        counts = Counter[str]()
+        for (kind, _), number in self.places.items():
+            counts[kind] += number
+        memory_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        return {"cases": self.cases, "tracebacks": counts["traceback"], "hangs": counts["hang"],
+                "controls": counts["controls"], "memory_mb": memory_mb}  # fmt: skip
+
+
+def run_lines(findings: Findings, count: int, seed: int, folder: str | None = None) -> None:
+    """Logs with ``count`` damaged lines in all, through every view."""
+    logs = seed_logs(folder)
+    with tempfile.TemporaryDirectory() as where:
+        path = os.path.join(where, "a\x9b\u202eb.jsonl")  # what a log is called is outside text as well
+        for number in range(-(-count // _LINES)):
+            rng = random.Random(f"{seed} lines {number}")
+            _write(path, damaged(rng.choice(logs), rng, min(_LINES, count)))
+            _show(findings, path, f"lines {number}", screen=number % _SCREENS == 0)
+
+
+def run_strings(findings: Findings, count: int, seed: int) -> None:
+    """``count`` hostile strings and more, in every field of every type of record, through every view."""
+    log = [msgspec.json.decode(line, type=_any_record()) for line in seed_logs()[0]]
+    header = next(record for record in log if isinstance(record, Header))
+    each = len(TYPES) * 3 + 60
+    with tempfile.TemporaryDirectory() as where:
+        path = os.path.join(where, "log.jsonl")
+        for number in range(-(-count // each)):
+            rng = random.Random(f"{seed} strings {number}")
+            lines = [with_hostile_strings(header, rng, 1.0)]
+            lines += [with_hostile_strings(record, rng) for record in log[1:]]
+            lines += [msgspec.json.encode(made(kind, rng)) for kind in TYPES]
+            _write(path, lines)
+            _show(findings, path, f"strings {number}", screen=number % 4 == 0)
+
+
+def run_rings(findings: Findings, count: int, seed: int) -> None:
+    """Damaged rings through the reader; their records through the views, a few rings at a time."""
+    header = msgspec.json.encode(made(Header, random.Random(seed)))
+    with tempfile.TemporaryDirectory() as where:
+        ring, log = os.path.join(where, "1-1.ring"), os.path.join(where, "log.jsonl")
+        lines: list[bytes] = []
+        for number in range(count):
+            rng = random.Random(f"{seed} rings {number}")
+            damaged_ring(ring, rng)
+            with findings.case(f"rings {number}"):
+                records = read_ring(ring, rng)
+                lines += [msgspec.json.encode(record) for record in records]
+            if number % 50 == 49 or number == count - 1:
+                _write(log, [header, *lines])
+                _show(findings, log, f"rings {number - 49} to {number}", screen=number % 1000 == 49)
+                lines = []
+
+
+def _show(findings: Findings, path: str, name: str, *, screen: bool) -> None:
+    views: list[Callable[[], Iterator[tuple[str, str]]]] = [
+        lambda: commands(path),
+        lambda: iter((("headless", headless(path)),)),
+    ]
+    if screen:
+        views.append(lambda: iter((("screen", screens(path)),)))
+    for view in views:
+        with findings.case(name):
+            for output, text in view():
+                findings.check(output, text, name)
+                signal.alarm(HANG_S)  # for the next
+
+
+def _write(path: str, lines: list[bytes]) -> None:
+    with open(path, "wb") as file:
+        file.writelines(line + b"\n" for line in lines)
+
+
+def _any_record() -> object:
+    from tuimon.records import AnyRecord
+
+    return AnyRecord
+
+
+def _raise_hang(*_: object) -> None:
+    raise Hang
+
+
+def _place(error: BaseException) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = [frame for frame in frames if "/tuimon/" in frame.filename] or frames[-1:]
+    last = ours[-1]
+    return f"{last.filename.rpartition('/tuimon/')[2]}:{last.lineno} {last.name}"

@@ -1,0 +1,93 @@
+"""Everything that shows a log: report and exports through the command line, headless lines, the full screen."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import os
+from collections.abc import Iterator
+
+from tests.views.playback import Playback
+from tests.views.tui.running_app import running
+from tuimon.cli import export, report
+from tuimon.diagnosis import diagnose
+from tuimon.errors import TuimonError
+from tuimon.session.session import Session
+from tuimon.sources.log.reader import read_log
+from tuimon.views.headless import HeadlessView
+from tuimon.views.report.write import save
+
+REPORTS = ("text", "json", "html")
+EXPORTS = ("perfetto", "speedscope", "collapsed", "csv")
+_KEYS = ("v", "escape", "question_mark", "escape", "h", "c", "i", "enter", "escape", "2", "s")
+
+
+def commands(path: str) -> Iterator[tuple[str, str]]:
+    """(name, output) of each report and export of a log; an error for the user is an output as well."""
+    for name in REPORTS:
+        yield f"report {name}", _run(report.main, [path, "--format", name])
+    for name in EXPORTS:
+        yield f"export {name}", _run(export.main, [path, "--to", name])
+    yield "export of a phase", _run(export.main, [path, "--to", "collapsed", "--phase", "data"])
+
+
+def headless(path: str) -> str:
+    """The lines of a headless run over the log, one for each hundred records, and its summary."""
+    out = io.StringIO()
+    try:
+        session = _headless(path, HeadlessView(out))
+        stem = path + ".saved"
+        for saved in save(session, diagnose(session), stem):
+            with open(saved, encoding="utf-8") as file:
+                out.write(file.read())
+            os.unlink(saved)
+    except TuimonError as error:
+        out.write(str(error))
+    return out.getvalue()
+
+
+def screens(path: str, size: tuple[int, int] = (120, 40)) -> str:
+    """What the full screen shows of the log, after each of some keys."""
+    try:
+        records = list(read_log(path))
+    except TuimonError as error:
+        return str(error)
+    monitor = Playback(records)
+    monitor.findings = list(diagnose(monitor.session))
+    return asyncio.run(_screens(monitor, size))
+
+
+async def _screens(monitor: Playback, size: tuple[int, int]) -> str:
+    out: list[str] = []
+    async with running(monitor, size) as (app, pilot):
+        for key in ("", *_KEYS):
+            if key:
+                await pilot.press(key)
+            app.tick()
+            await pilot.pause()
+            strips = app.screen._compositor.render_strips()
+            out += ["".join(segment.text for segment in strip) for strip in strips]
+    return "\n".join(out)
+
+
+def _headless(path: str, view: HeadlessView) -> Session:
+    session = Session()
+    for number, record in enumerate(read_log(path)):
+        session.add(record)
+        if number % 100 == 0:
+            view.show(session, ())
+    findings = diagnose(session)
+    view.show(session, findings)
+    view.summary(session, findings, path)
+    return session
+
+
+def _run(main, words) -> str:  # a command's ``main``
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
+        try:
+            main(words)
+        except TuimonError as error:
+            out.write(f"{error.message}\n{error.hint or ''}")
+    return out.getvalue()
