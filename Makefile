@@ -16,7 +16,7 @@ TORCH_STAMP := $(VENV)/.torch-$(shell printf '%s' '$(TORCH)' | cksum | cut -d' '
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak-tests lint check bench scenarios gpu-check clean
+.PHONY: help demo test soak-tests fuzz lint check bench scenarios gpu-check clean
 
 help:
 	@echo "make demo    a training that waits for its data, under tuimon, for about a minute"
@@ -24,6 +24,7 @@ help:
 	@echo "make lint    format, lint, types, layers"
 	@echo "make check   make lint, then make test"
 	@echo "make soak-tests  the tests N times (default 6), every second time with busy processes beside"
+	@echo "make fuzz    damaged logs and rings, hostile text, against everything that reads and shows them (about 15 minutes)"
 	@echo "make scenarios  labelled trainings under tuimon: is its verdict right? (about 15 minutes)"
 	@echo "make bench   what tuimon costs, as a table (about 20 minutes)"
 	@echo "make gpu-check  on a machine with an NVIDIA GPU: tests, cost, truth of GPU times, logs (about 8 minutes)"
@@ -40,6 +41,10 @@ test: $(VENV)/.test-installed
 N ?= 6
 soak-tests: $(VENV)/.test-installed
 	$(BIN)/python -m tests.soak $(N) -- $(PYTEST_JOBS) $(PYTEST_ARGS)
+
+FUZZ_ARGS ?=
+fuzz: $(VENV)/.test-installed
+	$(BIN)/python -m tests.fuzz $(FUZZ_ARGS)
 
 lint: $(VENV)/.test-installed
 	$(BIN)/ruff format --check .

@@ -110,3 +110,48 @@ def test_a_link_is_not_followed(writer, tmp_path):
 def test_no_ring_no_reader(tmp_path):
     with pytest.raises(FileNotFoundError):
         RingReader(str(tmp_path / "none.ring"))
+
+
+def written(path, offset, data):
+    with open(path, "r+b") as file:
+        file.seek(offset)
+        file.write(data)
+
+
+@pytest.mark.parametrize("slots", [1, 2, 3, 7, 8, 15])
+def test_a_ring_of_too_few_slots_is_refused(tmp_path, slots):
+    writer = RingWriter(str(tmp_path / "1-1.ring"), slot_count=slots)
+    with pytest.raises(RingError):
+        RingReader(writer.path)
+
+
+@pytest.mark.parametrize("sequence", [2**64 - 1, 2**63, SLOTS * 2**40, SLOTS * 2**50 + 5, 4 * SLOTS + 5])
+@pytest.mark.parametrize("slot", [1, 5, 60])
+def test_a_damaged_sequence_holds_up_no_read(writer, reader, sequence, slot):
+    emit_values(writer, range(10))
+    written(writer.path, layout.SLOTS_OFFSET + slot * layout.SLOT_BYTES, sequence.to_bytes(8, "little"))
+    for _ in range(4):
+        reader.read()
+    assert reader.dropped < 2**60
+
+
+def test_a_sequence_that_cannot_be_in_its_slot_costs_that_marker_alone(writer, reader):
+    emit_values(writer, range(10))
+    written(writer.path, layout.SLOTS_OFFSET + 5 * layout.SLOT_BYTES, (2**63).to_bytes(8, "little"))
+    found = [value for _ in range(4) for value in values(reader.read())]
+    assert found == [0, 1, 2, 3, 5, 6, 7, 8, 9] and reader.dropped == 1
+
+
+@pytest.mark.parametrize("raw", [b"[" * 8000, b'{"a":' * 1600, b"1" * 8000, b"\xff\xfe", b"[]"])
+def test_meta_that_is_no_object_is_none(writer, reader, raw):
+    written(writer.path, layout.META_OFFSET, raw)
+    written(writer.path, layout.META_LENGTH_OFFSET, len(raw).to_bytes(4, "little"))
+    assert reader.meta() == {}
+
+
+def test_a_count_of_names_beyond_the_table_ends_with_it(writer, reader):
+    writer.name_id("a")
+    written(writer.path, layout.NAME_COUNT_OFFSET, (2**32 - 1).to_bytes(4, "little"))
+    written(writer.path, layout.NAMES_OFFSET + 3, b"\xff\xff" + b"x" * 65535 + b"\xff\xff")
+    assert reader.name(1) == "a"
+    assert reader.name(2**63) == reader.name(3) == "?"

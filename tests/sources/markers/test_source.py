@@ -289,3 +289,21 @@ def test_pauses_of_the_garbage_collector_are_summed_and_of_no_loop():
     _, without = follow(sequence, 12 * SECOND)
     assert [r.count for r in without] == [r.count for r in records]
     assert [r.gc_ns for r in without] == [0, 0]
+
+
+def test_a_marker_dated_far_ahead_holds_up_nothing_and_counts_as_lost():
+    sequence = markers(" ".join([PLAIN] * 200), start_ns=10 * SECOND)
+    _, undamaged = follow(sequence, 14 * SECOND)
+    for at in (0, 100):
+        time_ns, *rest = sequence[at]
+        damaged = [*sequence[:at], (time_ns + 10**15, *rest), *sequence[at + 1 :]]
+        _, records = follow(damaged, 14 * SECOND)
+        assert sum(record.count for record in records) >= sum(record.count for record in undamaged) - 2
+        assert sum(record.dropped for record in records) == 1
+
+
+def test_pairs_that_never_end_take_no_time_and_no_room():
+    sequence = [((10_000 + i // 50) * MS, layout.OPTIMIZER_BEGIN, 0, i) for i in range(50_000)]
+    follower, _ = follow(sequence, 14 * SECOND)
+    (loop,) = follower._loops.values()
+    assert len(loop.machine._stack) < 100

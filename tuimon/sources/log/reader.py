@@ -63,7 +63,7 @@ class _Lines:
         self._file: BinaryIO = open(handle, "rb")  # noqa: SIM115  (closed by close)
         self._rest = b""
         self._too_long = False
-        self.skipped = 0  # lines that hold no record that is known here, or none at all
+        self.skipped = 0  # whole lines that hold no record, or none that is known here
 
     def __iter__(self) -> Iterator[bytes]:
         while chunk := self._file.readline(LINE_LIMIT):
@@ -76,8 +76,18 @@ class _Lines:
                 self.skipped += 1
             else:
                 line, self._rest = self._rest + chunk, b""
-                if len(line) > 1 and not line.isspace():
+                if len(line) > LINE_LIMIT:
+                    self.skipped += 1
+                elif not line.isspace():
                     yield line
+
+    def first(self) -> bytes:
+        """The first line that is not blank, also where its end is missing; empty in an empty file."""
+        for line in iter(lambda: self._file.readline(LINE_LIMIT), b""):
+            if line.strip():
+                self._rest = b"" if line[-1] == _LINE_END else line
+                return line
+        return b""
 
     def records(self) -> Iterator[Record]:
         """The records of the lines."""
@@ -85,7 +95,7 @@ class _Lines:
             record = decode(line)
             if record is not None:
                 yield record
-            else:
+            elif line.rstrip().endswith(b"}"):  # otherwise it is torn, and its writer has written it again
                 self.skipped += 1
 
     def torn(self) -> bytes:
@@ -106,9 +116,9 @@ def decode(line: bytes) -> Record | None:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     # a tenth of a microsecond in all: most lines hold nothing that could be unsafe
-    if len(line) <= TEXT_LIMIT and line.isascii() and _DELETE not in line:
-        if _BACKSLASH not in line or _ESCAPED.search(line) is None:
-            return record
+    safe = len(line) <= TEXT_LIMIT and line.isascii() and _DELETE not in line
+    if safe and (_BACKSLASH not in line or _ESCAPED.search(line) is None):
+        return record
     return plain_record(record)
 
 
@@ -142,12 +152,12 @@ def check_header(line: bytes, path: str) -> Header:
 def read_log(path: str) -> Iterator[Record]:
     """All records of a log, the header first; at the end a Notice of lines that were skipped. Raises NotALog.
 
-    A torn last line is of a run that was killed, or goes on: it is not counted.
+    Torn lines do not count: the last one of a run that was killed, or any before which the disk was full.
     """
     path = find_log(path)
     lines = _Lines(path)
     try:
-        first = next(iter(lines), None) or lines.torn()
+        first = lines.first()
         if not first:
             raise NotALog(f"{plain(path)} is empty", "The run that was to write it may not have started yet.")
         header = check_header(first, path)

@@ -59,7 +59,7 @@ class RingFollower:
         self.trains = False
         self._interval_ns = int(interval_s * 1e9)
         self._waiting: deque[layout.Marker] = deque(reader.read())
-        first_ns = min(self._waiting[0].time_ns, now_ns) if self._waiting else now_ns
+        first_ns = next((marker.time_ns for marker in self._waiting if marker.time_ns <= now_ns), now_ns)
         # windows end on multiples of the interval, so that the processes of a run line up
         start_ns = max(first_ns, now_ns - _HISTORY_NS)
         self._begin_ns = start_ns // self._interval_ns * self._interval_ns
