@@ -16,8 +16,6 @@ import time
 from tests.fuzz.cases import Findings, run_lines, run_rings, run_strings
 
 FULL = {"lines": 20_000, "rings": 10_000, "strings": 2_000}
-#: A case ends itself after 5 s; one that cannot is killed with its process after this.
-KILL_S = 60.0
 
 
 def main() -> int:
@@ -38,18 +36,19 @@ def _watched(parsed: argparse.Namespace) -> int:
     print(f"seed {parsed.seed}", flush=True)
     words = [f"--{name}={getattr(parsed, name)}" for name in FULL] + [f"--seed={parsed.seed}"]
     words += [f"--logs={parsed.logs}"] if parsed.logs else []
-    # not installed, and in a folder of its own: nothing that a case writes stays
     child = subprocess.Popen([sys.executable, "-m", "tests.fuzz", "--child", *words], stdout=subprocess.PIPE, text=True)
     assert child.stdout is not None
-    ended = None
+    ended, case = None, ""
     for line in child.stdout:
-        if line.startswith("{"):
+        if line.startswith("case "):
+            case = line.strip()
+        elif line.startswith("{"):
             ended = json.loads(line)
         else:
             print(line, end="", flush=True)
     code = child.wait()
     if ended is None:
-        print(f"the process ended with {code}: killed in the case named last", flush=True)
+        print(f"the process ended with code {code} in {case}", flush=True)
         return 1
     print(
         f"{ended['cases']} cases ({ended['lines']} lines, {ended['rings']} rings, {ended['strings']} strings): "

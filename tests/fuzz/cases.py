@@ -21,11 +21,12 @@ from tests.fuzz.rings import damaged_ring, read_ring
 from tests.fuzz.shown import commands, headless, screens
 from tuimon.records import Header
 
-HANG_S = 5
-#: Where even the signal of a hang cannot end a case (inside C code), the process is killed with all its stacks told.
+#: CPU time of one output, so that a busy machine makes no hang.
+HANG_S = 5.0
+#: A case that waits, or that the signal of a hang cannot end (inside C code), ends the process, with its stack printed.
 KILL_S = 60
-#: Lines damaged in one log.
-_LINES = 20
+#: Lines damaged in one log, and hostile strings chosen for one.
+_LINES, _STRINGS = 20, 20
 #: The full screen takes most of the time: one log of so many is shown there.
 _SCREENS = 10
 
@@ -50,8 +51,9 @@ class Findings:
     def case(self, name: str) -> Iterator[None]:
         """One case: a traceback or a hang is counted, not raised."""
         self.cases += 1
-        signal.signal(signal.SIGALRM, _raise_hang)
-        signal.alarm(HANG_S)
+        print(f"case {name}", flush=True)  # if it kills the process, this is how the parent knows it
+        signal.signal(signal.SIGPROF, _raise_hang)
+        _begin_output()
         faulthandler.dump_traceback_later(KILL_S, exit=True)
         try:
             yield
@@ -60,7 +62,7 @@ class Findings:
         except Exception as error:  # noqa: BLE001  (whatever a view raises is a finding)
             self.add("traceback", _place(error), name, f"{type(error).__name__}: {error}")
         finally:
-            signal.alarm(0)
+            signal.setitimer(signal.ITIMER_PROF, 0.0)
             faulthandler.cancel_dump_traceback_later()
 
     def check(self, view: str, text: str, case: str) -> None:
@@ -91,13 +93,12 @@ def run_lines(findings: Findings, count: int, seed: int, folder: str | None = No
 
 
 def run_strings(findings: Findings, count: int, seed: int) -> None:
-    """``count`` hostile strings and more, in every field of every type of record, through every view."""
+    """``count`` hostile strings, a few in each log, over every field of every type of record, through every view."""
     log = [msgspec.json.decode(line, type=_any_record()) for line in seed_logs()[0]]
     header = next(record for record in log if isinstance(record, Header))
-    each = len(TYPES) * 3 + 60
     with tempfile.TemporaryDirectory() as where:
         path = os.path.join(where, "log.jsonl")
-        for number in range(-(-count // each)):
+        for number in range(-(-count // _STRINGS)):
             rng = random.Random(f"{seed} strings {number}")
             lines = [with_hostile_strings(header, rng, 1.0)]
             lines += [with_hostile_strings(record, rng) for record in log[1:]]
@@ -130,12 +131,12 @@ def _show(findings: Findings, path: str, name: str, *, screen: bool) -> None:
         lambda: iter((("headless", headless(path)),)),
     ]
     if screen:
-        views.append(lambda: iter((("screen", screens(path)),)))
+        views.append(lambda: iter((("screen", screens(path, _begin_output)),)))
     for view in views:
         with findings.case(name):
             for output, text in view():
                 findings.check(output, text, name)
-                signal.alarm(HANG_S)  # for the next
+                _begin_output()
 
 
 def _write(path: str, lines: list[bytes]) -> None:
@@ -147,6 +148,10 @@ def _any_record() -> object:
     from tuimon.records import AnyRecord
 
     return AnyRecord
+
+
+def _begin_output() -> None:
+    signal.setitimer(signal.ITIMER_PROF, HANG_S)
 
 
 def _raise_hang(*_: object) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import io
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from tests.views.playback import Playback
 from tests.views.tui.running_app import running
@@ -47,21 +47,22 @@ def headless(path: str) -> str:
     return out.getvalue()
 
 
-def screens(path: str, size: tuple[int, int] = (120, 40)) -> str:
-    """What the full screen shows of the log, after each of some keys."""
+def screens(path: str, begin: Callable[[], None] = lambda: None, size: tuple[int, int] = (120, 40)) -> str:
+    """What the full screen shows of the log, after each of some keys; ``begin`` is called before each."""
     try:
         records = list(read_log(path))
     except TuimonError as error:
         return str(error)
     monitor = Playback(records)
     monitor.findings = list(diagnose(monitor.session))
-    return asyncio.run(_screens(monitor, size))
+    return asyncio.run(_screens(monitor, begin, size))
 
 
-async def _screens(monitor: Playback, size: tuple[int, int]) -> str:
+async def _screens(monitor: Playback, begin: Callable[[], None], size: tuple[int, int]) -> str:
     out: list[str] = []
     async with running(monitor, size) as (app, pilot):
         for key in ("", *_KEYS):
+            begin()
             if key:
                 await pilot.press(key)
             app.tick()

@@ -166,8 +166,9 @@ def read_log(path: str) -> Iterator[Record]:
         for record in lines.records():
             t = record.t
             yield record
-        if (record := decode(lines.torn())) is not None and not isinstance(record, Header):
-            yield record  # complete except for its line end
+        last = decode(lines.torn())
+        if last is not None and not isinstance(last, Header):
+            yield last  # complete except for its line end
         if lines.skipped:
             yield skipped_notice(lines.skipped, t)
     finally:
