@@ -211,3 +211,32 @@ def test_a_disk_that_fills_is_said_once(monkeypatch: pytest.MonkeyPatch, tmp_pat
         monitor.tick()
     assert "No space left" in monitor.session.notices["log"].message
     monitor.stop()
+
+
+def test_text_from_outside_is_safe_in_the_session_and_in_the_log(tmp_path: Path) -> None:
+    hostile = "gpu\x1b]52;c;ZXZpbA==\x07 gone\u202e\x9b1m"
+    notice = Notice(t=1.0, pid=0, source="gpu", level="warning", message=hostile, hint=hostile)
+    process = Process()
+    log = LogWriter(str(tmp_path / "a.jsonl"))
+    header = Header(
+        t=0.0,
+        pid=7,
+        mode="run",
+        command=["a\nb"],
+        host=hostile,
+        wall_unix_s=1.0,
+        interval_s=1.0,
+        cpu_count=1,
+        versions={},
+    )
+    monitor = Monitor([Given([notice])], header=header, log=log, process=process)
+    monitor.start()
+    until(lambda: monitor.tick() or bool(monitor.session.notices))
+    process.ended = Ended(137, hostile)
+    monitor.stop()
+    session = monitor.session
+    assert session.header is not None and session.exit is not None
+    assert (session.header.command, session.header.host) == (["a b"], "gpu gone1m")
+    assert (session.notices["gpu"].message, session.exit.signal) == ("gpu gone1m", "gpu gone1m")
+    written = Path(log.path).read_text(encoding="utf-8")
+    assert "gone" in written and not {"\x9b", "\u202e"} & set(written) and "u001b" not in written
