@@ -26,6 +26,7 @@ ThreadState = Literal["running", "waiting", "disk", "stopped", "ended"]
 
 # What a figure in a log may be: checked when a line is decoded, not when a record is made. Beyond is damage.
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**62)]  # of anything, ns and bytes included
+Number = Annotated[int, msgspec.Meta(ge=1, le=2**62)]  # of what a row stands for: no row without any
 Whole = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31)]
 Pid = Annotated[int, msgspec.Meta(ge=0, le=2**31)]
 Cores = Annotated[int, msgspec.Meta(ge=1, le=2**20)]
@@ -92,7 +93,7 @@ class RangeTime(msgspec.Struct, frozen=True, array_like=True):
     """
 
     path: str
-    count: Count
+    count: Number
     total_ns: Count
     phase: str
 
@@ -144,7 +145,7 @@ class Steps(Record, frozen=True, kw_only=True, tag="steps"):
     min_ns: Count | None = None
     median_ns: Count | None = None
     p95_ns: Count | None = None
-    histogram: list[tuple[Bucket, Count]] = msgspec.field(default_factory=list)  # (``length_bucket``, steps)
+    histogram: list[tuple[Bucket, Number]] = msgspec.field(default_factory=list)  # (``length_bucket``, steps)
     phases: list[PhaseTime]
     ranges: list[RangeTime] = msgspec.field(default_factory=list)
     range_places: list[RangePlace] = msgspec.field(default_factory=list)  # each in one record only
@@ -240,7 +241,7 @@ class StackCount(msgspec.Struct, frozen=True, array_like=True):
     tid: Count
     thread: str
     frames: Annotated[list[Count], _LISTED]
-    count: Count
+    count: Number
 
 
 class Stacks(Record, frozen=True, kw_only=True, tag="stacks"):
@@ -262,7 +263,7 @@ class GilCount(msgspec.Struct, frozen=True, array_like=True):
     """How many samples show a thread holding the GIL: ``[tid, count]``."""
 
     tid: Count
-    count: Count
+    count: Number
 
 
 class Gil(Record, frozen=True, kw_only=True, tag="gil"):
@@ -287,7 +288,7 @@ class ThreadCpu(msgspec.Struct, frozen=True, array_like=True):
     cpu_ratio: Real | None
     state: str
     delay_ratio: Real | None = None
-    count: Count = 1
+    count: Number = 1
 
 
 class Threads(Record, frozen=True, kw_only=True, tag="threads"):

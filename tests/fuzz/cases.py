@@ -20,6 +20,7 @@ from tests.fuzz.lines import damaged, seed_logs
 from tests.fuzz.rings import damaged_ring, read_ring
 from tests.fuzz.shown import commands, headless, screens
 from tuimon.records import Header
+from tuimon.sources.log.reader import decode
 
 #: CPU time of one output, so that a busy machine makes no hang.
 HANG_S = 5.0
@@ -118,7 +119,12 @@ def run_rings(findings: Findings, count: int, seed: int) -> None:
             damaged_ring(ring, rng)
             with findings.case(f"rings {number}"):
                 records = read_ring(ring, rng)
-                lines += [msgspec.json.encode(record) for record in records]
+                for record in records:
+                    lines.append(msgspec.json.encode(record))
+                    if decode(lines[-1]) is None:  # what the monitor records, it can read back
+                        findings.add(
+                            "traceback", f"unreadable {type(record).__name__}", f"rings {number}", repr(record)
+                        )
             if number % 50 == 49 or number == count - 1:
                 _write(log, [header, *lines])
                 _show(findings, log, f"rings {number - 49} to {number}", screen=number % 1000 == 49)

@@ -38,6 +38,8 @@ def damaged(log: Sequence[bytes], rng: random.Random, count: int) -> list[bytes]
     for _ in range(count):
         at = rng.randrange(0 if rng.random() < 0.05 else 1, len(lines))
         lines[at] = damaged_line(lines[at], rng)
+    if rng.random() < 0.3:
+        _damage_alike(lines, rng)
     if rng.random() < 0.1:
         del lines[rng.randrange(1, len(lines))]
     if rng.random() < 0.1:
@@ -61,6 +63,30 @@ def damaged_line(line: bytes, rng: random.Random) -> bytes:
         if places:
             _damage(*rng.choice(places), rng)
     return json.dumps(content, ensure_ascii=rng.random() < 0.5).encode("utf-8", "surrogatepass")
+
+
+def _damage_alike(lines: list[bytes], rng: random.Random) -> None:
+    """Put one value into one field of every line of a type."""
+    try:
+        content = json.loads(rng.choice(lines[1:]))
+    except ValueError:
+        return
+    if not isinstance(content, dict) or len(content) < 4:
+        return
+    key = rng.choice([key for key in content if key not in ("type", "t", "pid")])
+    was = content[key]
+    value: Any = rng.choice((0, 1, 2**40, None)) if isinstance(was, (int, float)) else rng.choice(([], None, ""))
+    if isinstance(was, list) and was and isinstance(was[0], list) and rng.random() < 0.7:
+        at = rng.randrange(len(was[0]))
+        number = rng.choice((0, 1, 2**40))
+        value = [[number if i == at and isinstance(x, (int, float)) else x for i, x in enumerate(row)] for row in was]
+    for number, line in enumerate(lines):
+        try:
+            other = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(other, dict) and other.get("type") == content.get("type"):
+            lines[number] = json.dumps(other | {key: value}).encode()
 
 
 def _damage(owner: Any, key: Any, rng: random.Random) -> None:

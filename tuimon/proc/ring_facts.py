@@ -64,4 +64,5 @@ def _texts(value: object) -> tuple[str, ...]:
 
 
 def _number(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    number = value if isinstance(value, int) and not isinstance(value, bool) else None
+    return number if number is not None and abs(number) < 1 << 31 else None

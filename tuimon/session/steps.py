@@ -172,6 +172,8 @@ class StepStats:
             split = SplitShares({"forward": 1.0}, 0)
         split = split.with_optimizer(totals)
         whole_ns = sum(measured.values()) + between_ns
+        if not whole_ns:
+            return None
         rows = []
         for name in PHASES:
             if name == "eval":

@@ -13,6 +13,8 @@ from tuimon.sources.loop.machine import Stretch
 #: How often the offset of the clocks is estimated, in ns of the markers' time.
 _ESTIMATE_NS = 1_000_000_000
 _DEVICES = 64
+#: Bytes, or a count: beyond is damage.
+_MEMORY_LIMIT = 1 << 62
 #: Windows that one record covers, so that the log stays small.
 _WINDOWS = 2
 #: An allocator whose figures have not changed is reported this often.
@@ -96,8 +98,12 @@ class GpuTracker:
             self._event(time_ns, flag, value)
         elif kind == layout.GPU_ANCHOR:
             self._anchor(value)
-        elif kind == layout.TORCH_MEMORY and (flag >> 4 in self._memory or len(self._memory) < _DEVICES):
-            self._memory.setdefault(flag >> 4, {})[flag & 0xF] = value
+        elif kind == layout.TORCH_MEMORY:
+            self._add_memory(flag >> 4, flag & 0xF, value)
+
+    def _add_memory(self, device: int, counter: int, value: int) -> None:
+        if value < _MEMORY_LIMIT and (device in self._memory or len(self._memory) < _DEVICES):
+            self._memory.setdefault(device, {})[counter] = value
 
     def lose_markers(self) -> None:
         """Markers were overwritten before they were read: what follows joins on to nothing."""

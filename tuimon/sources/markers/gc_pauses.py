@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+#: A longer pause is no pause but damage, in ns.
+_LONGEST_NS = 3_600_000_000_000
+
 
 class Pauses(NamedTuple):
     """``total_ns`` is None where the process does not report its collections."""
@@ -23,7 +26,8 @@ class GcPauses:
     def add_pause(self, length_ns: int) -> None:
         """One collection."""
         self._reported = True
-        self._lengths_ns.append(length_ns)
+        if length_ns <= _LONGEST_NS:
+            self._lengths_ns.append(length_ns)
 
     def take_pauses(self) -> Pauses:
         """Those since the last call."""

@@ -182,7 +182,7 @@ class LoaderTracker:
             self._unused.discard(key)
         if layout.has_no_batch(end.flag):
             return
-        wait_ns = end.time_ns - begin.time_ns
+        wait_ns = max(end.time_ns - begin.time_ns, 0)
         loader.waits_ns.append(wait_ns)
         if (iter_ns := self._iter_ns.pop(end.value, None)) is not None:
             loader.starts_ns.append((iter_ns, wait_ns))
@@ -257,17 +257,23 @@ def _parsed(text: str) -> _Loader | None:
         facts = LoaderFacts(
             dataset=str(fields["dataset"]),
             kind="iterable" if fields["kind"] == "iterable" else "map",
-            workers=int(fields["workers"]),
+            workers=_count(fields["workers"]),
             prefetch=_whole(fields["prefetch"]),
             batch_size=_whole(fields["batch"]),
             pin_memory=bool(fields["pin"]),
             persistent=bool(fields["persistent"]),
             context=None if fields["context"] is None else str(fields["context"]),
         )
-        return _Loader(facts, int(fields["n"]))
+        return _Loader(facts, _count(fields["n"]))
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):  # a process may write anything
         return None
 
 
+def _count(value: int) -> int:
+    if not 0 <= value < 1 << 31:
+        raise ValueError(f"{value} of a loader")
+    return int(value)
+
+
 def _whole(value: object) -> int | None:
-    return value if isinstance(value, int) else None
+    return value if isinstance(value, int) and 0 <= value < 1 << 62 else None

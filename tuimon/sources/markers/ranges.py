@@ -123,6 +123,6 @@ class RangeTracker:
         if path is not _MORE:
             self._places.add_place(path, ended.opened, ended.closed)
         total.count += 1
-        total.total_ns += ended.end_ns - ended.start_ns
+        total.total_ns += max(ended.end_ns - ended.start_ns, 0)
         for label, duration_ns in ended.by_phase.items():
             total.by_phase[label] = total.by_phase.get(label, 0) + duration_ns
