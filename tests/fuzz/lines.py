@@ -79,7 +79,11 @@ def _damage_alike(lines: list[bytes], rng: random.Random) -> None:
     if isinstance(was, list) and was and isinstance(was[0], list) and rng.random() < 0.7:
         at = rng.randrange(len(was[0]))
         number = rng.choice((0, 1, 2**40))
-        value = [[number if i == at and isinstance(x, (int, float)) else x for i, x in enumerate(row)] for row in was]
+        value = [
+            [number if i == at and isinstance(x, (int, float)) else x for i, x in enumerate(row)]
+            for row in was
+            if isinstance(row, list)
+        ]
     for number, line in enumerate(lines):
         try:
             other = json.loads(line)
