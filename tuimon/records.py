@@ -26,15 +26,15 @@ ThreadState = Literal["running", "waiting", "disk", "stopped", "ended"]
 
 # What a figure in a log may be: checked when a line is decoded, not when a record is made. Beyond is damage.
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**62)]  # of anything, ns and bytes included
-Number = Annotated[int, msgspec.Meta(ge=1, le=2**62)]  # of what a row stands for: no row without any
-Whole = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31)]
+Positive = Annotated[int, msgspec.Meta(ge=1, le=2**62)]  # of what a row stands for: no row without any
+Index = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31)]
 Pid = Annotated[int, msgspec.Meta(ge=0, le=2**31)]
 Cores = Annotated[int, msgspec.Meta(ge=1, le=2**20)]
 Bucket = Annotated[int, msgspec.Meta(ge=0, le=5000)]  # of ``length_bucket``: up to 1e12 s
 Moment = Annotated[float, msgspec.Meta(ge=0, le=1e11)]  # s: up to the year 5138
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 Window = Annotated[float, msgspec.Meta(gt=0, le=1e9)]  # s
-Real = Annotated[float, msgspec.Meta(ge=0, le=1e18)]
+Amount = Annotated[float, msgspec.Meta(ge=0, le=1e18)]
 Signed = Annotated[float, msgspec.Meta(ge=-1e18, le=1e18)]
 _LISTED = msgspec.Meta(max_length=10_000)  # rows of one record; we write some dozens
 
@@ -68,8 +68,8 @@ class Process(Record, frozen=True, kw_only=True, tag="process"):
     role: ProcessRole
     markers: bool  # whether its ring is being read
     markers_reason: str | None = None  # why it is not, as a phrase for the user
-    rank: Whole | None = None
-    world_size: Whole | None = None
+    rank: Index | None = None
+    world_size: Index | None = None
     python: str | None = None  # version
     torch: str | None = None  # version, once torch is imported
     gpu_uuids: list[str] = msgspec.field(default_factory=list)  # of the GPUs that the process reports to use
@@ -93,7 +93,7 @@ class RangeTime(msgspec.Struct, frozen=True, array_like=True):
     """
 
     path: str
-    count: Number
+    count: Positive
     total_ns: Count
     phase: str
 
@@ -145,7 +145,7 @@ class Steps(Record, frozen=True, kw_only=True, tag="steps"):
     min_ns: Count | None = None
     median_ns: Count | None = None
     p95_ns: Count | None = None
-    histogram: list[tuple[Bucket, Number]] = msgspec.field(default_factory=list)  # (``length_bucket``, steps)
+    histogram: list[tuple[Bucket, Positive]] = msgspec.field(default_factory=list)  # (``length_bucket``, steps)
     phases: list[PhaseTime]
     ranges: list[RangeTime] = msgspec.field(default_factory=list)
     range_places: list[RangePlace] = msgspec.field(default_factory=list)  # each in one record only
@@ -154,7 +154,7 @@ class Steps(Record, frozen=True, kw_only=True, tag="steps"):
     backwards: Count = 0  # backward passes
     updates: Count = 0  # runs of optimizer steps with nothing between them
     open_phase: str | None = None  # phase the trainer is in at ``t``
-    open_for_s: Real | None = None  # how long it has been in that phase
+    open_for_s: Amount | None = None  # how long it has been in that phase
     dropped: Count = 0  # markers overwritten before they were read
     gc_ns: Count | None = None  # total of the garbage collector's pauses of at least 0.5 ms, on any thread
     gc_count: Count = 0  # number of these pauses
@@ -191,10 +191,10 @@ class LoaderWorker(msgspec.Struct, frozen=True, array_like=True):
     pid: Pid
     number: Count
     batches: Count | None = None
-    items_ms: Real | None = None
-    collate_ms: Real | None = None
-    wait_ms: Real | None = None
-    hand_over_ms: Real | None = None
+    items_ms: Amount | None = None
+    collate_ms: Amount | None = None
+    wait_ms: Amount | None = None
+    hand_over_ms: Amount | None = None
 
 
 class Loader(Record, frozen=True, kw_only=True, tag="loader"):
@@ -210,7 +210,7 @@ class Loader(Record, frozen=True, kw_only=True, tag="loader"):
     ready_total: Count = 0  # sum of these numbers
     ready_none: Count = 0  # fetches that found no batch ready
     ready_last: Count | None = None  # batches ready at the latest fetch
-    waits_for_s: Real | None = None  # how long a fetch has been under way at ``t``; only from 0.5 s on
+    waits_for_s: Amount | None = None  # how long a fetch has been under way at ``t``; only from 0.5 s on
     starts: Count = 0  # epochs that began: workers were started or reset, and the first batch came
     start_ns: Count = 0  # time the trainer spent in these starts: in ``iter(loader)`` and in the first fetch
     iter_ns: Count = 0  # the part of ``start_ns`` in ``iter(loader)``, which ``wait_ns`` does not hold
@@ -241,19 +241,19 @@ class StackCount(msgspec.Struct, frozen=True, array_like=True):
     tid: Count
     thread: str
     frames: Annotated[list[Count], _LISTED]
-    count: Number
+    count: Positive
 
 
 class Stacks(Record, frozen=True, kw_only=True, tag="stacks"):
     """Stack samples of one process over a window (py-spy, nonblocking)."""
 
     window_s: Seconds
-    rate_hz: Real  # achieved, not requested
+    rate_hz: Amount  # achieved, not requested
     samples: Count  # instants at which all threads were sampled
     stacks: Annotated[list[StackCount], _LISTED]
     folded: Count = 0  # samples of rare stacks that are not listed, summed over threads
     failed: Count = 0  # samples that py-spy could not read
-    cost_cpu_s: Real = 0.0  # CPU time of the py-spy process
+    cost_cpu_s: Amount = 0.0  # CPU time of the py-spy process
     lost: bool = False  # whether py-spy failed, was killed or hung: then the window holds no samples
     parked: list[tuple[Count, str]] = msgspec.field(default_factory=list)  # idle Python threads: (tid, name), each once
     cycles: Count | None = None  # how often the main thread entered backward, where samples are dense enough to count
@@ -263,7 +263,7 @@ class GilCount(msgspec.Struct, frozen=True, array_like=True):
     """How many samples show a thread holding the GIL: ``[tid, count]``."""
 
     tid: Count
-    count: Number
+    count: Positive
 
 
 class Gil(Record, frozen=True, kw_only=True, tag="gil"):
@@ -285,17 +285,17 @@ class ThreadCpu(msgspec.Struct, frozen=True, array_like=True):
 
     tid: Count
     name: str
-    cpu_ratio: Real | None
+    cpu_ratio: Amount | None
     state: str
-    delay_ratio: Real | None = None
-    count: Number = 1
+    delay_ratio: Amount | None = None
+    count: Positive = 1
 
 
 class Threads(Record, frozen=True, kw_only=True, tag="threads"):
     """The threads of one process over a window."""
 
     window_s: Window
-    cpu_ratio: Real | None  # of the whole process
+    cpu_ratio: Amount | None  # of the whole process
     rss_bytes: Count | None  # resident memory of the process
     threads: Annotated[list[ThreadCpu], _LISTED]
     folded: Count = 0  # threads not listed
@@ -306,52 +306,52 @@ class GpuProcess(msgspec.Struct, frozen=True, array_like=True):
 
     pid: Pid
     memory_bytes: Count | None = None
-    sm_ratio: Real | None = None
+    sm_ratio: Amount | None = None
 
 
 class Throttle(msgspec.Struct, frozen=True, array_like=True):
     """What held the clocks down: ``[cause, ratio]``; ``ratio`` of the window, None where it was only seen to occur."""
 
     cause: str
-    ratio: Real | None = None
+    ratio: Amount | None = None
 
 
 class Gpu(Record, frozen=True, kw_only=True, tag="gpu"):
     """Counters of one GPU, or of one MIG instance (NVML); None where it does not support one."""
 
-    index: Whole  # in PCI order; a MIG instance has that of its GPU
+    index: Index  # in PCI order; a MIG instance has that of its GPU
     uuid: str
     name: str
-    util_ratio: Real | None = None  # share of time in which a kernel was running
-    util_samples: list[Real] = msgspec.field(default_factory=list)  # as the driver buffered them, oldest first
-    sm_ratio: Real | None = None  # GPM: share of the multiprocessors that were busy, mean over the window
-    occupancy_ratio: Real | None = None  # GPM: resident warps / the most possible
-    tensor_ratio: Real | None = None  # GPM: share of time in which the tensor pipes were busy
-    dram_ratio: Real | None = None  # GPM: memory bandwidth in use / the most possible
+    util_ratio: Amount | None = None  # share of time in which a kernel was running
+    util_samples: list[Amount] = msgspec.field(default_factory=list)  # as the driver buffered them, oldest first
+    sm_ratio: Amount | None = None  # GPM: share of the multiprocessors that were busy, mean over the window
+    occupancy_ratio: Amount | None = None  # GPM: resident warps / the most possible
+    tensor_ratio: Amount | None = None  # GPM: share of time in which the tensor pipes were busy
+    dram_ratio: Amount | None = None  # GPM: memory bandwidth in use / the most possible
     memory_used_bytes: Count | None = None
     memory_total_bytes: Count | None = None
-    power_w: Real | None = None  # mean of the last second where the driver reports it, else at ``t``
-    power_instant_w: Real | None = None  # highest reading of the window
-    power_limit_w: Real | None = None
-    energy_j: Real | None = None  # since the driver was loaded
+    power_w: Amount | None = None  # mean of the last second where the driver reports it, else at ``t``
+    power_instant_w: Amount | None = None  # highest reading of the window
+    power_limit_w: Amount | None = None
+    energy_j: Amount | None = None  # since the driver was loaded
     temperature_c: Signed | None = None
     memory_temperature_c: Signed | None = None
     sm_clock_mhz: Count | None = None
     sm_clock_max_mhz: Count | None = None
     throttle: list[str] = msgspec.field(default_factory=list)  # what holds the clocks down at ``t``
     throttled: list[Throttle] = msgspec.field(default_factory=list)  # what held them down in the window
-    pcie_rx_bytes_per_s: Real | None = None  # to the GPU
-    pcie_tx_bytes_per_s: Real | None = None  # from the GPU
-    nvlink_rx_bytes_per_s: Real | None = None
-    nvlink_tx_bytes_per_s: Real | None = None
+    pcie_rx_bytes_per_s: Amount | None = None  # to the GPU
+    pcie_tx_bytes_per_s: Amount | None = None  # from the GPU
+    nvlink_rx_bytes_per_s: Amount | None = None
+    nvlink_tx_bytes_per_s: Amount | None = None
     ecc_errors: Count | None = None  # uncorrected, since the driver was loaded
     xids: list[Count] = msgspec.field(default_factory=list)  # numbers of the driver errors of the window
     pids: list[Pid] = msgspec.field(default_factory=list)  # all processes on it
     processes: list[GpuProcess] = msgspec.field(default_factory=list)  # those with the most memory
     parent_uuid: str | None = None  # of a MIG instance: the GPU that it is part of
-    compute_capability: Real | None = None  # such as 9.0; in the first record and in some later ones
+    compute_capability: Amount | None = None  # such as 9.0; in the first record and in some later ones
     chosen: bool = False  # named by CUDA_VISIBLE_DEVICES, while no process of the run reports which GPUs it uses
-    cost_ms: Real | None = None  # duration of the NVML calls for this record
+    cost_ms: Amount | None = None  # duration of the NVML calls for this record
 
 
 def bare_uuid(uuid: str) -> str:
@@ -397,19 +397,19 @@ class GpuTime(Record, frozen=True, kw_only=True, tag="gpu_time"):
     """
 
     window_s: Window
-    device: Whole  # torch's number of the GPU
+    device: Index  # torch's number of the GPU
     steps: Count = msgspec.field(name="turns")
     total_ns: Count  # length of these steps on the GPU's clock
     phases: list[GpuPhase]
     leads: list[Lead]
-    lead_error_us: Real | None = None  # half the width of the interval that holds the offset of the clocks
+    lead_error_us: Amount | None = None  # half the width of the interval that holds the offset of the clocks
     given_up: Count = 0  # steps that could not be timed: captured, on changing streams, or their events were lost
 
 
 class TorchMemory(Record, frozen=True, kw_only=True, tag="torch_memory"):
     """Counters of torch's CUDA caching allocator in one process: the latest of a window."""
 
-    device: Whole  # torch's number of the GPU
+    device: Index  # torch's number of the GPU
     allocated_bytes: Count | None = None  # in tensors
     reserved_bytes: Count | None = None  # kept by the allocator, with what is free for new tensors
     alloc_retries: Count | None = None  # allocations that had to free cached memory first, since the process began
@@ -424,9 +424,9 @@ class MachineMemory(Record, frozen=True, kw_only=True, tag="machine_memory"):
     available_bytes: Count | None = None  # without swapping (MemAvailable)
     limit_bytes: Count | None = None  # of the control group with the least room left
     limit_used_bytes: Count | None = None  # used in that group, without the file cache that can be freed at once
-    swap_in_bytes_per_s: Real | None = None
-    swap_out_bytes_per_s: Real | None = None
-    stalled_ratio: Real | None = None  # share of the last 10 s in which some task waited for memory (PSI)
+    swap_in_bytes_per_s: Amount | None = None
+    swap_out_bytes_per_s: Amount | None = None
+    stalled_ratio: Amount | None = None  # share of the last 10 s in which some task waited for memory (PSI)
 
 
 class Notice(Record, frozen=True, kw_only=True, tag="notice"):
@@ -442,8 +442,8 @@ class Cost(Record, frozen=True, kw_only=True, tag="cost"):
     """What tuimon itself uses in a window."""
 
     window_s: Seconds
-    cpu_ratio: Real  # of all its processes, with py-spy
-    sampler_cpu_ratio: Real  # of py-spy alone
+    cpu_ratio: Amount  # of all its processes, with py-spy
+    sampler_cpu_ratio: Amount  # of py-spy alone
     rss_bytes: Count  # resident memory
     queue_dropped: Count = 0  # records lost so far because the queue was full
 
@@ -451,7 +451,7 @@ class Cost(Record, frozen=True, kw_only=True, tag="cost"):
 class Exit(Record, frozen=True, kw_only=True, tag="exit"):
     """The launched (or attached) process ended. ``exit_code`` is None when it cannot be known (attach)."""
 
-    exit_code: Whole | None  # 128+n for signal n
+    exit_code: Index | None  # 128+n for signal n
     signal: str | None = None  # such as "SIGKILL"
     last_line: str | None = None  # last line of the last traceback in its output, where tuimon can read that
     survivors: list[Pid] = msgspec.field(default_factory=list)  # pids of the run that are still alive

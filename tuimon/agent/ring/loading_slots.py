@@ -12,7 +12,7 @@ from time import monotonic_ns, sleep
 from typing import Any, Iterator, NamedTuple, Optional
 
 from .layout import LOADING_BYTES, LOADING_OFFSET
-from .paths import is_running, ring_path, start_ticks
+from .paths import PID_LIMIT, is_running, ring_path, start_ticks
 
 #: sequence u64 | start ticks u64 | pid u32 | loader u16 | worker u16 | workers u16 | state u16 | dataset u32 |
 #: since, batches, items, collate, wait, hand over: u64 | sequence u64. Times in ns.
@@ -20,6 +20,8 @@ SLOT = struct.Struct("<QQIHHHHIQQQQQQQ")
 SLOT_BYTES = 128
 #: Number of a "worker" that is the training process itself (``num_workers=0``).
 IN_PROCESS = 0xFFFF
+
+_LIMIT = 1 << 62  # of times and counts: beyond, the slot is damaged
 
 #: States: what the process is doing.
 WAITING, ITEMS, COLLATE = 0, 1, 2
@@ -142,5 +144,6 @@ def used_slots(area: bytes, again: bytes) -> Iterator[Loading]:
         if raw != again[offset : offset + SLOT.size]:
             continue
         sequence, *fields, check = SLOT.unpack(raw)
-        if sequence == check:
-            yield Loading(*fields)
+        slot = Loading(*fields)
+        if sequence == check and slot.pid <= PID_LIMIT and max(slot[7:-1]) < _LIMIT:
+            yield slot

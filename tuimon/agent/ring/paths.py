@@ -5,6 +5,9 @@ from typing import Dict, List, Optional
 
 from ..private import refusal
 
+#: No pid is higher on Linux (PID_MAX_LIMIT).
+PID_LIMIT = 1 << 22
+
 
 def ring_directories() -> List[str]:
     """The folders that may hold this user's rings, the preferred one first; ``TUIMON_RING_DIR`` replaces them all."""

@@ -28,13 +28,12 @@ from .layout import (
     Marker,
 )
 from .loading_slots import Loading, used_slots
+from .paths import PID_LIMIT
 
 _FIRST_CHUNK_SLOTS = 64  # most reads find few markers
 _CHUNK_SLOTS = 4096
 #: Slots of the smallest ring and of the largest: others are damaged.
 _SLOTS = (8 * SLOT_MARGIN, 1 << 18)
-#: No pid is higher on Linux (PID_MAX_LIMIT).
-_PID_LIMIT = 1 << 22
 #: Most chunks in one ``read``: all of the largest ring. Damaged sequences would keep it reading.
 _CHUNKS_LIMIT = 96
 #: No writer comes to this sequence: a million a second would take 285 years.
@@ -60,7 +59,7 @@ class RingReader:
         self._map, self._identity = _map_own_file(path)
         magic, version, slots, self.pid, self.start_ticks, self.created_ns = HEADER.unpack_from(self._map)
         sized = _SLOTS[0] <= slots <= _SLOTS[1] and len(self._map) == SLOTS_OFFSET + slots * SLOT_BYTES
-        if magic != MAGIC or version != VERSION or not sized or not 0 < self.pid <= _PID_LIMIT:
+        if magic != MAGIC or version != VERSION or not sized or not 0 < self.pid <= PID_LIMIT:
             self._map.close()
             raise RingError("%s is not a ring of version %d" % (path, VERSION))
         self._slots: int = slots

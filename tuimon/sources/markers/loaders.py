@@ -11,6 +11,7 @@ from typing import Literal
 from tuimon.agent.ring import layout
 from tuimon.agent.ring.layout import Marker
 from tuimon.agent.ring.loading_slots import IN_PROCESS, Loading
+from tuimon.agent.ring.paths import PID_LIMIT
 from tuimon.agent.ring.reader import RingReader
 from tuimon.proc import procfs
 from tuimon.records import Loader, LoaderFacts, LoaderWorker
@@ -87,7 +88,7 @@ class LoaderTracker:
     def add_worker(self, key: int, pid: int) -> None:
         """An iterator reports its workers one after the other, from number 0; ``key``: id of its loader's facts."""
         loader = self._loader(key)
-        if loader is None or not loader.facts.workers:
+        if loader is None or not loader.facts.workers or not 0 < pid <= PID_LIMIT:
             return
         number = self._enrolled.get(key, 0)
         self._enrolled[key] = (number + 1) % loader.facts.workers
