@@ -49,7 +49,7 @@ def find_log(path: str) -> str:
 
 
 class _Lines:
-    """Whole lines of a file that may still grow, without those that are longer than any record."""
+    """Whole lines of a file that may still grow, blank ones too, without those that are longer than any record."""
 
     def __init__(self, path: str) -> None:
         """Open it. Raises NotALog where that cannot be, or when it is no regular file: a pipe, a device."""
@@ -74,12 +74,14 @@ class _Lines:
             elif self._too_long:
                 self._rest, self._too_long = b"", False
                 self.skipped += 1
-            else:
+            elif self._rest:
                 line, self._rest = self._rest + chunk, b""
-                if len(line) > LINE_LIMIT:
-                    self.skipped += 1
-                elif not line.isspace():
+                if len(line) <= LINE_LIMIT:
                     yield line
+                else:
+                    self.skipped += 1
+            else:
+                yield chunk
 
     def first(self) -> bytes:
         """The first line that is not blank, also where its end is missing; empty in an empty file."""
@@ -95,7 +97,7 @@ class _Lines:
             record = decode(line)
             if record is not None:
                 yield record
-            elif line.rstrip().endswith(b"}"):  # otherwise it is torn, and its writer has written it again
+            elif line.rstrip().endswith(b"}"):  # otherwise it is blank, or torn, and was written again
                 self.skipped += 1
 
     def torn(self) -> bytes:
