@@ -83,7 +83,7 @@ class LoaderTracker:
             if opened is not None and opened.value == marker.value:
                 self._add_fetch(opened, marker)
         elif kind == layout.ITER_END and opened is not None:
-            self._add_iter(marker.value, marker.time_ns - opened.time_ns)
+            self._add_iter(marker.value, max(marker.time_ns - opened.time_ns, 0))
 
     def add_worker(self, key: int, pid: int) -> None:
         """An iterator reports its workers one after the other, from number 0; ``key``: id of its loader's facts."""
