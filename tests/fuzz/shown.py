@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import io
-import os
 from collections.abc import Callable, Iterator
 
 from tests.views.playback import Playback
@@ -16,7 +15,6 @@ from tuimon.errors import TuimonError
 from tuimon.session.session import Session
 from tuimon.sources.log.reader import read_log
 from tuimon.views.headless import HeadlessView
-from tuimon.views.report.write import save
 
 REPORTS = ("text", "json", "html")
 EXPORTS = ("perfetto", "speedscope", "collapsed", "csv")
@@ -36,12 +34,7 @@ def headless(path: str) -> str:
     """The lines of a headless run over the log, one for each hundred records, and its summary."""
     out = io.StringIO()
     try:
-        session = _headless(path, HeadlessView(out))
-        stem = path + ".saved"
-        for saved in save(session, diagnose(session), stem):
-            with open(saved, encoding="utf-8") as file:
-                out.write(file.read())
-            os.unlink(saved)
+        _headless(path, HeadlessView(out))
     except TuimonError as error:
         out.write(str(error))
     return out.getvalue()
@@ -69,10 +62,11 @@ async def _screens(monitor: Playback, begin: Callable[[], None], size: tuple[int
             await pilot.pause()
             strips = app.screen._compositor.render_strips()
             out += ["".join(segment.text for segment in strip) for strip in strips]
+        out.append(app.export_screenshot())
     return "\n".join(out)
 
 
-def _headless(path: str, view: HeadlessView) -> Session:
+def _headless(path: str, view: HeadlessView) -> None:
     session = Session()
     for number, record in enumerate(read_log(path)):
         session.add(record)
@@ -81,7 +75,6 @@ def _headless(path: str, view: HeadlessView) -> Session:
     findings = diagnose(session)
     view.show(session, findings)
     view.summary(session, findings, path)
-    return session
 
 
 def _run(main, words) -> str:  # a command's ``main``
