@@ -38,6 +38,7 @@ def hooked(monkeypatch, tmp_path):
 
     watch = ImportWatch()
     install.uninstall()
+    monkeypatch.setattr(gc_pauses, "PAUSE_NS", sys.maxsize)  # a collection may come while the hooks are installed
     install.install(torch, watch.when_imported)
     assert runtime.on
     gc_pauses.uninstall()

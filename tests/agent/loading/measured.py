@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from unittest import mock
 
 from tests.agent.programs import environment
 from tests.waiting import until
@@ -124,10 +125,11 @@ def ring_after(folder: Path, main: str, parts: str = "") -> Iterator[RingReader]
 
 
 def loaders(reader: RingReader, window_s: float = 60.0) -> list[Loader]:
-    """All that a source makes of a ring, in windows of that length."""
+    """All that a source makes of a ring, in windows of that length, however long ago its workers began."""
     now_ns = time.monotonic_ns()
     follower = RingFollower(reader, window_s, now_ns)
-    records = [*follower.windows(now_ns), *follower.last(now_ns)]
+    with mock.patch("tuimon.sources.markers.loaders._LATE_NS", sys.maxsize):
+        records = [*follower.windows(now_ns), *follower.last(now_ns)]
     return [record for record in records if isinstance(record, Loader)]
 
 
