@@ -16,7 +16,7 @@ from tuimon.cli import checks, doctor, ps
 from tuimon.cli.checks import Check
 from tuimon.cli.main import run_command_line
 from tuimon.launch.candidates import Candidate, find_candidates
-from tuimon.sources.markers.source import refused_folders
+from tuimon.sources.markers.ring_notices import refused_folders
 
 
 def test_doctor_tells_what_works(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from tests.sources.loop.loop_script import MS, markers, other
 from tuimon.agent.ring import layout, paths
 from tuimon.agent.ring.writer import RingWriter
-from tuimon.records import Mark, Steps
+from tuimon.records import Mark, Notice, Steps
 from tuimon.sources.markers import source as module
 from tuimon.sources.markers.follower import RingFollower, quantile
 from tuimon.sources.markers.ranges import RangeTracker
@@ -182,13 +182,17 @@ def ring_directory(tmp_path, monkeypatch):
 def write(directory, run, steps=5):
     writer = RingWriter(paths.ring_path(os.getpid(), str(directory)))
     writer.set_meta({"run": run, "pid": os.getpid(), "torch": "2.13.0"})
+    more(writer, steps)
+    return writer
+
+
+def more(writer, steps):
     for _ in range(steps):
         for kind in (layout.FETCH_BEGIN, layout.FETCH_END, layout.BACKWARD_BEGIN, layout.BACKWARD_END):
             writer.emit(kind, 1)
         writer.emit(layout.OPTIMIZER_BEGIN)
         writer.emit(layout.OPTIMIZER_END)
     writer.flush()
-    return writer
 
 
 class Clock:
@@ -208,7 +212,7 @@ def test_a_ring_of_the_run_is_found_and_followed(ring_directory):
     assert sum(record.count for record in records) == 4
     assert table.facts[os.getpid()].torch == "2.13.0"
     assert os.getpid() in table.trainers()
-    writer.unlink()  # as at the end of a process, or an exec
+    writer.unlink()  # as at the end of a process
     clock.ahead_s = 3
     assert sum(record.count for record in source.read()) == 1
     assert list(source.read()) == []
@@ -223,6 +227,85 @@ def test_a_process_that_replaces_itself_is_followed_in_its_new_ring(ring_directo
     counted = sum(record.count for _ in range(3) for record in source.read())
     again.unlink()
     assert counted + sum(record.count for record in source.read()) == 5 + 7
+    source.close()
+
+
+def test_the_number_of_steps_goes_on_when_a_process_replaces_itself(ring_directory):
+    source = MarkerSource(ProcessTable(1, "r1"), 1.0)
+    first = write(ring_directory, run="r1")
+    source.read()
+    again = write(ring_directory, run="r1", steps=7)  # under the same path
+    found = [source.read(), source.read(), source.read()]
+    again.unlink()
+    steps = [r for read in (*found, source.read()) for r in read if isinstance(r, Steps)]
+    assert [record.first_index + record.count for record in steps][-1] == 5 + 7
+    assert [record.first_index for record in steps] == sorted(record.first_index for record in steps)
+    assert first.path == again.path
+    assert source._steps_before.keys() <= {again.path}
+    source.close()
+
+
+def notices(records):
+    return [record.message for record in records if isinstance(record, Notice)]
+
+
+def counted(records):
+    return sum(record.count for record in records if isinstance(record, Steps))
+
+
+def test_a_ring_that_was_deleted_is_read_on_and_a_notice_says_so_once(ring_directory):
+    writer = write(ring_directory, run="r1")
+    clock = Clock()
+    source = MarkerSource(ProcessTable(os.getpid(), "r1"), 1.0, clock)
+    assert notices(source.read()) == []
+    os.unlink(writer.path)  # by a logout, or a cleaner
+    said, total = [], 0
+    for _ in range(6):
+        clock.ahead_s += 1
+        more(writer, 10)
+        records = list(source.read())
+        said += notices(records)
+        total += counted(records)
+    assert len(said) == 1
+    assert f"the ring of process {os.getpid()} was deleted" in said[0]
+    writer.unlink()
+    records = source.read()
+    assert notices(records) == []
+    assert total + counted(records) == 5 + 60
+    source.close()
+
+
+def test_the_end_of_a_process_is_no_deletion(ring_directory):
+    writer = write(ring_directory, run="r1")
+    source = MarkerSource(ProcessTable(os.getpid(), "r1"), 1.0)
+    source.read()
+    writer.unlink()
+    assert [notices(source.read()) for _ in range(4)] == [[]] * 4
+    source.close()
+
+
+def test_a_ring_that_was_deleted_before_the_monitor_came_is_found(ring_directory):
+    writer = write(ring_directory, run="r1")
+    os.unlink(writer.path)
+    clock = Clock()
+    source = MarkerSource(ProcessTable(os.getpid(), None), 1.0, clock)
+    (said,) = notices(source.read())
+    assert "was deleted" in said
+    clock.ahead_s = 2
+    assert counted(source.read()) == 4
+    assert notices(source.read()) == []
+    writer.unlink()
+    source.close()
+
+
+def test_a_ring_that_is_cut_short_ends_with_a_notice(ring_directory):
+    writer = write(ring_directory, run="r1")
+    source = MarkerSource(ProcessTable(os.getpid(), "r1"), 1.0)
+    source.read()
+    os.truncate(writer.path, layout.SLOTS_OFFSET + 100)
+    said = [message for _ in range(4) for message in notices(source.read())]
+    assert len(said) == 1
+    assert "was cut short by another program" in said[0]
     source.close()
 
 

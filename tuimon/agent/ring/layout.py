@@ -22,6 +22,8 @@ NAME_COUNT_OFFSET = 64
 META_LENGTH_OFFSET = 72
 #: In a fast loop markers wait in the writer, at least until this time (monotonic ns). 0: they are written at once.
 HELD_UNTIL_OFFSET = 80
+#: Not 0: the writer has written its last marker, and removes the file.
+CLOSED_OFFSET = 88
 U32 = struct.Struct("<I")
 U64 = struct.Struct("<Q")
 U16 = struct.Struct("<H")

@@ -1,15 +1,14 @@
 """The monitor's side of a ring: reads new markers and counts the lost ones."""
 
 import json
-import mmap
-import os
-import stat
 from functools import partial
-from typing import Any, Dict, Iterator, List, Tuple
+from typing import Any, Dict, Iterator, List, Optional
 
 from .layout import (
+    CLOSED_OFFSET,
     HEADER,
     HELD_UNTIL_OFFSET,
+    LOADING_BYTES,
     LOADING_OFFSET,
     MAGIC,
     META_BYTES,
@@ -23,12 +22,14 @@ from .layout import (
     SLOTS_OFFSET,
     U16,
     U32,
-    U64,
     VERSION,
     Marker,
 )
 from .loading_slots import Loading, used_slots
 from .paths import PID_LIMIT
+from .ring_bytes import RingBytes, RingError
+
+__all__ = ("RingError", "RingReader")
 
 _FIRST_CHUNK_SLOTS = 64  # most reads find few markers
 _CHUNK_SLOTS = 4096
@@ -43,27 +44,27 @@ _HOLE_LIMIT = 64
 _as_marker = partial(tuple.__new__, Marker)
 
 
-class RingError(Exception):
-    """The file is no ring of this version, or belongs to another user."""
-
-
 class RingReader:
     """Follows one ring. Markers overwritten before the first ``read`` are not counted as dropped, later ones are."""
 
     #: A hole is skipped at this read: its writer was interrupted between reserving the slot and filling it.
     HOLE_READS = 3
 
-    def __init__(self, path: str) -> None:
-        """Map the file. Raises RingError when it is not a ring of this version, OSError when it is not there."""
+    def __init__(self, path: str, through: Optional[str] = None) -> None:
+        """Open the file, or ``through``, which stands for it when the path names it no more.
+
+        Raises RingError when it is not a ring of this version, OSError when it is not there.
+        """
         self.path = path
-        self._map, self._identity = _map_own_file(path)
-        magic, version, slots, self.pid, self.start_ticks, self.created_ns = HEADER.unpack_from(self._map)
-        sized = _SLOTS[0] <= slots <= _SLOTS[1] and len(self._map) == SLOTS_OFFSET + slots * SLOT_BYTES
+        self._bytes = RingBytes(path, through)
+        magic, version, slots, self.pid, self.start_ticks, self.created_ns = HEADER.unpack(
+            self._bytes.read(0, HEADER.size).ljust(HEADER.size, b"\0")
+        )
+        sized = _SLOTS[0] <= slots <= _SLOTS[1] and self._bytes.size == SLOTS_OFFSET + slots * SLOT_BYTES
         if magic != MAGIC or version != VERSION or not sized or not 0 < self.pid <= PID_LIMIT:
-            self._map.close()
+            self._bytes.close()
             raise RingError("%s is not a ring of version %d" % (path, VERSION))
         self._slots: int = slots
-        self._slots_view = memoryview(self._map)[SLOTS_OFFSET:]
         self._next = 1  # sequence of the next slot to read
         self._hole = (0, 0)  # sequence of a slot that stays empty, and how many reads have found it so
         self._names: List[str] = [""]
@@ -72,52 +73,67 @@ class RingReader:
         self.dropped = 0
 
     def close(self) -> None:
-        """Unmap the file."""
-        self._slots_view.release()
-        self._map.close()
+        """Let go of the file."""
+        self._bytes.close()
 
-    def is_current(self) -> bool:
-        """Whether the path still names this ring: a process that replaces itself (exec) makes a new one."""
+    def is_replaced(self) -> bool:
+        """Whether the path names another ring: a process that replaces itself (exec) makes a new one."""
         try:
-            info = os.stat(self.path)
+            return not self._bytes.has_name(self.path)
         except OSError:
             return False
-        return (info.st_dev, info.st_ino) == self._identity
+
+    def has_vanished(self) -> bool:
+        """Whether the path names nothing any more."""
+        try:
+            self._bytes.has_name(self.path)
+        except FileNotFoundError:
+            return True
+        except OSError:
+            pass
+        return False
+
+    def is_closed(self) -> bool:
+        """Whether its process has written its last marker."""
+        return bool(self._bytes.number(CLOSED_OFFSET))
+
+    def is_cut(self) -> bool:
+        """Whether the file has become shorter: what was cut off is lost, and its process ends at its next marker."""
+        return self._bytes.is_cut()
 
     def meta(self) -> Dict[str, Any]:
         """Facts about the process; empty while they are being written."""
-        (length,) = U32.unpack_from(self._map, META_LENGTH_OFFSET)
+        length = self._bytes.number(META_LENGTH_OFFSET, U32)
         if not 0 < length <= META_BYTES:
             return {}
         try:
-            found = json.loads(self._map[META_OFFSET : META_OFFSET + length])
+            found = json.loads(self._bytes.read(META_OFFSET, length))
         except (ValueError, RecursionError):
             return {}
         return found if isinstance(found, dict) else {}
 
     def holds_back(self) -> bool:
         """Whether the latest markers may still wait in the writer (a fast loop): the current phase is unknown."""
-        (until_ns,) = U64.unpack_from(self._map, HELD_UNTIL_OFFSET)
-        return bool(until_ns)
+        return bool(self._bytes.number(HELD_UNTIL_OFFSET))
 
     def name(self, number: int) -> str:
         """The interned string with this id; "?" when there is none."""
-        (count,) = U32.unpack_from(self._map, NAME_COUNT_OFFSET)
+        count = self._bytes.number(NAME_COUNT_OFFSET, U32)
         while len(self._names) <= min(number, count):
             at = self._names_end + U16.size
             if at > LOADING_OFFSET:
                 break
-            (length,) = U16.unpack_from(self._map, self._names_end)
+            length = self._bytes.number(self._names_end, U16)
             if at + length > LOADING_OFFSET:
                 break
-            self._names.append(self._map[at : at + length].decode("utf-8", "replace"))
+            self._names.append(self._bytes.read(at, length).decode("utf-8", "replace"))
             self._names_end = at + length
         return self._names[number] if 0 < number < len(self._names) else "?"
 
     def loading(self) -> Iterator[Loading]:
         """The loading slots of this process's DataLoader workers, and of its loaders without workers."""
-        area, again = (self._map[LOADING_OFFSET:SLOTS_OFFSET] for _ in range(2))
-        return used_slots(area, again)
+        area, again = (self._bytes.read(LOADING_OFFSET, LOADING_BYTES) for _ in range(2))
+        return used_slots(area, again) if len(area) == len(again) == LOADING_BYTES else iter(())
 
     def read(self) -> List[Marker]:
         """All markers written since the last call, oldest first; adds overwritten ones to ``dropped``."""
@@ -127,9 +143,8 @@ class RingReader:
             index = self._next % self._slots
             count = min(size, self._slots - index)
             size = min(size * 8, _CHUNK_SLOTS)
-            slots = self._slots_view[index * SLOT_BYTES : (index + count) * SLOT_BYTES]
-            valid = _valid_slots(slots, self._next, count)
-            markers = _markers(slots, valid)
+            markers = self._filled_slots(index, count)
+            valid = len(markers)
             if self._skip_overwritten():  # checked last: the writer may have reached the slots while we read them
                 continue
             out += markers
@@ -140,6 +155,19 @@ class RingReader:
             self._has_read = True
             self.dropped = 0
         return out
+
+    def _filled_slots(self, index: int, count: int) -> List[Marker]:
+        """The markers of the slots from ``index`` on that hold the next sequences, up to the first that does not.
+
+        A sequence is written after the rest of its slot, and a copy keeps no order: the slots are read again after it.
+        """
+        valid = _valid_slots(self._read_slots(index, count), self._next)
+        return _markers(self._read_slots(index, valid)) if valid else []
+
+    def _read_slots(self, index: int, count: int) -> bytes:
+        """The bytes of ``count`` slots, or of those up to the file's end."""
+        length = max(min(count, self._slots - index), 0) * SLOT_BYTES
+        return self._bytes.read(SLOTS_OFFSET + index * SLOT_BYTES, length) if length else b""
 
     def _skip_overwritten(self) -> bool:
         """Whether the writer is a lap ahead, or nearly; if so, continue a quarter ring after the oldest slot."""
@@ -166,10 +194,11 @@ class RingReader:
 
     def _filled_beyond(self) -> int:
         """How many slots from the next one on are empty before a filled one; 0 when none is filled."""
-        for width in range(1, min(_HOLE_LIMIT, self._slots)):
-            if self._sequence(self._next + width) == self._next + width:
-                return width
-        return 0
+        index = self._next % self._slots
+        count = min(_HOLE_LIMIT, self._slots)
+        found = _sequences(self._read_slots(index, count) + self._read_slots(0, index + count - self._slots))
+        beyond = (width for width, sequence in enumerate(found) if width and sequence == self._next + width)
+        return next(beyond, 0)
 
     def _drop(self, count: int) -> None:
         self.dropped += count
@@ -178,45 +207,31 @@ class RingReader:
     def _sequence(self, number: int) -> int:
         """The sequence that is now in the slot of sequence ``number``; 0 for none, or one that cannot be there."""
         index = number % self._slots
-        (found,) = U64.unpack_from(self._map, SLOTS_OFFSET + index * SLOT_BYTES)
-        return int(found) if found % self._slots == index and found < _SEQUENCE_LIMIT else 0
+        found = self._bytes.number(SLOTS_OFFSET + index * SLOT_BYTES)
+        return found if found % self._slots == index and found < _SEQUENCE_LIMIT else 0
 
 
-def _map_own_file(path: str) -> Tuple[mmap.mmap, Tuple[int, int]]:
-    """The map of a file of this user, and the file's identity (device, inode)."""
-    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)  # a pipe must not hold us up
-    try:
-        info = os.fstat(handle)
-        if info.st_uid != os.geteuid():
-            raise RingError("%s belongs to user %d" % (path, info.st_uid))
-        if not stat.S_ISREG(info.st_mode):
-            raise RingError("%s is no file" % path)
-        if info.st_size < SLOTS_OFFSET + SLOT_BYTES:
-            raise RingError("%s is too short for a ring" % path)
-        return mmap.mmap(handle, info.st_size, prot=mmap.PROT_READ), (info.st_dev, info.st_ino)
-    finally:
-        os.close(handle)
-
-
-def _valid_slots(slots: memoryview, first: int, count: int) -> int:
+def _valid_slots(slots: bytes, first: int) -> int:
     """How many slots at the start hold the sequences ``first``, ``first`` + 1, ..."""
-    sequences = slots.cast("Q")[::SLOT_WORDS].tolist()
-    if sequences == list(range(first, first + count)):
-        return count
-    valid = 0
-    while sequences[valid] == first + valid:
-        valid += 1
-    return valid
+    sequences = _sequences(slots)
+    expected = list(range(first, first + len(sequences)))
+    if sequences == expected:
+        return len(sequences)
+    return next(at for at, (found, number) in enumerate(zip(sequences, expected)) if found != number)
 
 
-def _markers(slots: memoryview, count: int) -> List[Marker]:
-    """The first ``count`` slots, read after their sequences, which are written after the rest.
+def _sequences(slots: bytes) -> List[int]:
+    return _whole(slots).cast("Q")[::SLOT_WORDS].tolist() if slots else []
 
-    Column by column: a third of the time of unpacking slot by slot. Not from a copy: ``memcpy`` keeps no order.
-    """
-    if not count:
-        return []
-    view = slots[: count * SLOT_BYTES]
+
+def _markers(slots: bytes) -> List[Marker]:
+    """The markers of these slots, column by column: a third of the time of unpacking slot by slot."""
+    view = _whole(slots)
     longs, words, halves = view.cast("Q"), view.cast("I"), view.cast("H")
     columns = (longs[1::4], halves[8::16], halves[9::16], words[5::8], longs[3::4])
     return list(map(_as_marker, zip(*(column.tolist() for column in columns))))
+
+
+def _whole(slots: bytes) -> memoryview:
+    """Without a slot that the file's end cuts in two."""
+    return memoryview(slots)[: len(slots) // SLOT_BYTES * SLOT_BYTES]

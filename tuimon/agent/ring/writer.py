@@ -12,6 +12,7 @@ from collections import deque
 from typing import Any, Callable, Deque, Dict, Tuple
 
 from .layout import (
+    CLOSED_OFFSET,
     HEADER,
     HELD_UNTIL_OFFSET,
     MAGIC,
@@ -179,7 +180,8 @@ class RingWriter:
         self._map[META_LENGTH_OFFSET : META_LENGTH_OFFSET + U32.size] = U32.pack(len(raw))
 
     def unlink(self) -> None:
-        """Remove the file's name; a reader that has it open keeps the contents."""
+        """Remove the file's name, and say that it was us; a reader that has it open keeps the contents."""
+        self._map[CLOSED_OFFSET : CLOSED_OFFSET + U32.size] = U32.pack(1)
         try:
             os.unlink(self.path)
         except OSError:

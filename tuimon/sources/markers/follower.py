@@ -53,7 +53,8 @@ class ThreadLoop:
 class RingFollower:
     """Makes one Steps record a window, and others, of one ring's markers."""
 
-    def __init__(self, reader: RingReader, interval_s: float, now_ns: int) -> None:
+    def __init__(self, reader: RingReader, interval_s: float, now_ns: int, steps: int = 0) -> None:
+        """``steps``: made in earlier rings of the process, which an exec has replaced."""
         self.reader = reader
         self.pid = reader.pid
         self.trains = False
@@ -69,7 +70,7 @@ class RingFollower:
         self._gpu = GpuTracker(self.pid)
         self._gc = GcPauses(bool(reader.meta().get("gc")))
         self._marks: list[tuple[int, str]] = []
-        self._index = 0  # number of the next step
+        self.steps = steps  # of the process until now
         self._backwards = self._updates = 0
         self._dropped = 0
         self._damaged = 0  # markers dated ahead since the latest window
@@ -159,7 +160,7 @@ class RingFollower:
         """What ended before the first window is only counted."""
         loop = self._training_loop()
         if loop is not None:
-            self._index = len(loop.machine.steps.take_ended().steps)
+            self.steps += len(loop.machine.steps.take_ended().steps)
             loop.ranges.take_sums()
         self._marks.clear()
         self._gc.take_pauses()
@@ -192,7 +193,7 @@ class RingFollower:
             pid=self.pid,
             window_s=window_s,
             count=len(steps),
-            first_index=self._index,
+            first_index=self.steps,
             total_ns=sum(lengths),
             min_ns=lengths[0] if lengths else None,
             median_ns=quantile(lengths, 0.5),
@@ -214,7 +215,7 @@ class RingFollower:
         )
         self._backwards, self._updates = backwards, updates
         self._dropped, self._damaged = self.reader.dropped, 0
-        self._index += len(steps)
+        self.steps += len(steps)
         return record
 
     def _is_stale(self, now_ns: int) -> bool:
@@ -225,7 +226,7 @@ class RingFollower:
         if not steps:
             return None
         at = max(range(len(steps)), key=lambda i: steps[i].total_ns)
-        return SlowStep(self._index + at, steps[at].total_ns, _phase_times(steps[at : at + 1], 0))
+        return SlowStep(self.steps + at, steps[at].total_ns, _phase_times(steps[at : at + 1], 0))
 
 
 def quantile(ordered: list[int], q: float) -> int | None:

@@ -6,15 +6,24 @@ import os
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from typing import NamedTuple
 
-from tuimon.agent.ring.paths import refused_directories, ring_directories, ring_directory
+from tuimon.agent.ring.paths import refused_directories, ring_directories
 from tuimon.agent.ring.reader import RingError, RingReader
 from tuimon.proc import procfs
 from tuimon.proc.ring_facts import ring_facts
 from tuimon.records import Notice, Record
+from tuimon.sources.markers import ring_notices
+from tuimon.sources.markers.deleted_rings import deleted_rings
 from tuimon.sources.markers.follower import RingFollower
-from tuimon.sources.process_table import ProcessTable
-from tuimon.text import plain
+from tuimon.sources.process_table import ProcessId, ProcessTable
+
+
+class _Before(NamedTuple):
+    """How many steps a process made in its earlier rings."""
+
+    process: ProcessId
+    steps: int
 
 
 class MarkerSource:
@@ -32,50 +41,78 @@ class MarkerSource:
         self._clock_ns = clock_ns
         self._followers: dict[str, RingFollower] = {}  # by path: pid and start time
         self._foreign: set[str] = set()  # rings that are not of this run
+        self._nameless: set[str] = set()  # followed rings that were deleted
+        self._steps_before: dict[str, _Before] = {}  # by path of a ring that its process has replaced, or closed
+        self._searched: set[ProcessId] = set()  # for rings that had been deleted before
         self._reads = 0
 
     def read(self) -> Iterable[Record]:
         """The records of the windows that have ended, of all rings."""
         out: list[Record] = []
         if self._reads == 0:
-            out.extend(refused_folders(self._clock_ns() / 1e9))
+            out.extend(ring_notices.refused_folders(self._clock_ns() / 1e9))
         if self._reads % 2 == 0:
             self._find_rings()
+            out.extend(self._deleted())
         self._reads += 1
         # in this order: what a process wrote before it ended is all from before ``now_ns``
-        ended = [path for path, follower in self._followers.items() if not _goes_on(follower.reader)]
+        ended = {path for path, follower in self._followers.items() if not _goes_on(follower.reader)}
+        cut = [follower.reader for follower in self._followers.values() if follower.reader.is_cut()]
+        failed: list[RingReader] = []
         now_ns = self._clock_ns()
         for path, follower in list(self._followers.items()):
-            out.extend(follower.windows(now_ns))
-            if path in ended:
-                out.extend(follower.last(now_ns))
-            if follower.trains:
-                self._table.mark_trainer(follower.pid)
-            meta = follower.reader.meta()
-            if meta:
-                self._table.facts[follower.pid] = ring_facts(meta)
-            if path in ended:
+            last = path in ended or follower.reader in cut
+            try:
+                out.extend(self._read_ring(follower, now_ns, last))
+            except OSError:
+                failed.append(follower.reader)
+                last = True
+            if last:
                 self._drop(path)
+        out.extend(ring_notices.ends(now_ns / 1e9, cut, failed))
         return out
 
     def close(self) -> None:
-        """Unmap all rings."""
+        """Close all rings."""
         for follower in self._followers.values():
             follower.reader.close()
         self._followers.clear()
+
+    def _read_ring(self, follower: RingFollower, now_ns: int, last: bool) -> Iterable[Record]:
+        yield from follower.windows(now_ns)
+        if last:
+            yield from follower.last(now_ns)
+        if follower.trains:
+            self._table.mark_trainer(follower.pid)
+        meta = follower.reader.meta()
+        if meta:
+            self._table.facts[follower.pid] = ring_facts(meta)
 
     def _drop(self, path: str) -> None:
         """Its process has ended: what it left of the run that we started is ours to remove.
 
         Or it has replaced itself (exec): then another ring has the same path, and is to be found.
         """
-        reader = self._followers.pop(path).reader
-        if reader.is_current():
+        follower = self._followers.pop(path)
+        reader = follower.reader
+        replaced = reader.is_replaced()
+        if replaced or _runs(reader):
+            self._steps_before[path] = _Before(ProcessId(reader.pid, reader.start_ticks), follower.steps)
+        elif self._table.run_id is not None and reader.meta().get("run") == self._table.run_id:
+            with suppress(OSError):
+                os.unlink(path)
+        if not replaced:
             self._foreign.add(path)
-            if self._table.run_id is not None and reader.meta().get("run") == self._table.run_id:
-                with suppress(OSError):
-                    os.unlink(path)
+        self._nameless.discard(path)
         reader.close()
+
+    def _deleted(self) -> Iterable[Notice]:
+        """A notice when rings have lost their names; their processes have not closed them."""
+        found = [f.reader for path, f in self._followers.items() if path not in self._nameless]
+        lost = [reader for reader in found if reader.has_vanished() and _goes_on(reader)]
+        self._nameless.update(reader.path for reader in lost)
+        if lost:
+            yield ring_notices.deleted(self._clock_ns() / 1e9, lost)
 
     def _find_rings(self) -> None:
         ours = set(self._table.pids())
@@ -83,17 +120,28 @@ class MarkerSource:
         places = [place for place in ring_directories() if place not in refused]
         paths = {os.path.join(place, name): _pid_of(name) for place in places for name in _rings(place)}
         self._foreign &= paths.keys()
+        self._steps_before = {path: x for path, x in self._steps_before.items() if path in paths or _lives(x.process)}
         for path, pid in paths.items():
             if path not in self._followers and (pid in ours or path not in self._foreign):
                 self._consider(path, pid in ours)
+        self._find_deleted_rings()
 
-    def _consider(self, path: str, descends: bool) -> None:
+    def _find_deleted_rings(self) -> None:
+        """Those of processes that are new to us and had lost their names before."""
+        processes = {ProcessId(pid, start) for pid in self._table.pids() if (start := self._table.start_ticks(pid))}
+        for process in processes - self._searched:
+            for ring in deleted_rings(*process):
+                if ring.path not in self._followers:
+                    self._consider(ring.path, True, ring.through)
+        self._searched = processes
+
+    def _consider(self, path: str, descends: bool, through: str | None = None) -> None:
         """Follow the ring if it belongs to the run: a descendant of the root, or started by the same ``tuimon run``.
 
         A process of the run that has already ended left its ring behind: a short script is read after its end.
         """
         try:
-            reader = RingReader(path)
+            reader = RingReader(path, through)
         except (OSError, RingError):
             self._foreign.add(path)
             return
@@ -106,24 +154,9 @@ class MarkerSource:
             return
         self._table.name_process(reader.pid)
         self._table.facts[reader.pid] = ring_facts(meta)
-        self._followers[path] = RingFollower(reader, self._interval_s, self._clock_ns())
-
-
-def refused_folders(now_s: float) -> list[Notice]:
-    """A warning for each folder of rings that somebody else owns, can write to or can replace."""
-    instead = ring_directory()
-    effect = f"rings are in {instead} instead" if instead else "there are no markers"
-    return [
-        Notice(
-            t=now_s,
-            pid=0,
-            source="markers",
-            level="warning",
-            message=plain(f"{reason}: {effect}"),
-            hint=plain(f"Remove {folder}, or have its owner do it; or name a folder of yours in TUIMON_RING_DIR."),
-        )
-        for folder, reason in refused_directories().items()
-    ]
+        before = self._steps_before.pop(path, None)
+        steps = before.steps if before else 0
+        self._followers[path] = RingFollower(reader, self._interval_s, self._clock_ns(), steps)
 
 
 def _rings(directory: str) -> list[str]:
@@ -138,6 +171,15 @@ def _pid_of(ring_name: str) -> int:
     return int(pid) if pid.isdigit() else -1
 
 
+def _lives(process: ProcessId) -> bool:
+    return procfs.start_ticks(process.pid) == process.start_ticks
+
+
+def _runs(reader: RingReader) -> bool:
+    """Whether the process that wrote this ring still runs."""
+    return _lives(ProcessId(reader.pid, reader.start_ticks))
+
+
 def _goes_on(reader: RingReader) -> bool:
-    """Whether the process that wrote this ring still runs, and writes to this ring (an exec makes a new one)."""
-    return procfs.start_ticks(reader.pid) == reader.start_ticks and reader.is_current()
+    """Whether it still writes to this ring: an exec makes a new one, a deleted one has lost nothing but its name."""
+    return _runs(reader) and not reader.is_closed() and not reader.is_replaced()
