@@ -16,7 +16,7 @@ TORCH_STAMP := $(VENV)/.torch-$(shell printf '%s' '$(TORCH)' | cksum | cut -d' '
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak-tests fuzz lint check bench scenarios gpu-check clean
+.PHONY: help demo test soak-tests fuzz lint check bench scenarios gpu-truth gpu-check clean
 
 help:
 	@echo "make demo    a training that waits for its data, under tuimon, for about a minute"
@@ -26,6 +26,7 @@ help:
 	@echo "make soak-tests  the tests N times (default 6), every second time with busy processes beside"
 	@echo "make fuzz    damaged logs and rings, hostile text, against everything that reads and shows them (about 15 minutes)"
 	@echo "make scenarios  labelled trainings under tuimon: is its verdict right? (about 15 minutes)"
+	@echo "make gpu-truth  recorded GPU trainings under tuimon: are its GPU times and verdicts true? (about a minute)"
 	@echo "make bench   what tuimon costs, as a table (about 20 minutes)"
 	@echo "make gpu-check  on a machine with an NVIDIA GPU: tests, cost, truth of GPU times, logs (about 8 minutes)"
 	@echo "make clean   remove the environment and what tools left behind"
@@ -59,6 +60,9 @@ bench: $(VENV)/.demo-installed
 
 scenarios: $(VENV)/.test-installed
 	$(BIN)/python -m tests.scenarios
+
+gpu-truth: $(VENV)/.test-installed
+	$(BIN)/python -m tests.gpu_simulator
 
 # With the torch that is there (GPU_PYTHON): a CUDA build of several gigabytes is not ours to install.
 GPU_PYTHON ?= $(PYTHON)

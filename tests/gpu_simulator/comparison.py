@@ -8,6 +8,7 @@ from statistics import median
 from tests.gpu_simulator.training import Training
 from tuimon.records import GpuTime, Record
 from tuimon.session.gpu_time import GpuShares
+from tuimon.sources.gpu_clock.leads import LeadEstimate, SeenEvent
 from tuimon.sources.gpu_clock.tracker import BOUNDARIES
 
 KINDS = {name: kind for kind, name in BOUNDARIES.items()}
@@ -44,3 +45,9 @@ def lead_errors_us(training: Training, records: Iterable[Record]) -> list[tuple[
             if lead.median_us is not None and true and record.lead_error_us is not None:
                 errors.append((abs(lead.median_us - median(true)), record.lead_error_us))
     return errors
+
+
+def event_errors_us(training: Training, seen: Iterable[tuple[SeenEvent, LeadEstimate]]) -> list[tuple[float, float]]:
+    """How far each lead is off, and the half width that is admitted."""
+    true = {boundary.cpu_ns: (boundary.gpu_ns - boundary.cpu_ns) / 1000 for boundary in training.truth.boundaries}
+    return [(abs(estimate.lead_us - true[event.marked_ns]), estimate.error_us) for event, estimate in seen]

@@ -5,37 +5,15 @@ from statistics import median
 import pytest
 
 from tests.gpu_simulator import loops
-from tests.gpu_simulator.comparison import lead_errors_us, timed, true_leads_us
+from tests.gpu_simulator.comparison import event_errors_us, lead_errors_us, timed, true_leads_us
 from tests.gpu_simulator.machine import MS, SECOND
 from tests.gpu_simulator.sessions import simulated
 from tests.gpu_simulator.training import Training
-from tuimon.sources.gpu_clock import leads
 
 #: The promise, wherever the GPU was idle once in the last ten seconds.
 PROMISE_US = 50
 #: Recording itself: the GPU comes to an event so much later than the CPU to its boundary, at least.
 RECORDING_US = 15
-
-
-@pytest.fixture
-def seen(monkeypatch):
-    """All estimated leads, each with its event."""
-    found = []
-    original = leads.lead_at
-
-    def spy(event, offset):
-        estimate = original(event, offset)
-        found.append((event, estimate))
-        return estimate
-
-    monkeypatch.setattr(leads, "lead_at", spy)
-    return found
-
-
-def event_errors_us(training, seen):
-    """How far each lead is off, and the half width that is admitted."""
-    true = {boundary.cpu_ns: (boundary.gpu_ns - boundary.cpu_ns) / 1000 for boundary in training.truth.boundaries}
-    return [(abs(estimate.lead_us - true[event.marked_ns]), estimate.error_us) for event, estimate in seen]
 
 
 def rarely_idle(every_s, turns=30):

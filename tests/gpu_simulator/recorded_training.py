@@ -1,0 +1,98 @@
+"""A recorded training under tuimon: CPU and GPU go by the recording, marked and timed as the hooks do it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+
+from tests.gpu_simulator.device import SimulatedDevice, StreamHandle
+from tests.gpu_simulator.machine import EVENT_NS, SECOND, Cpu, Gpu
+from tests.gpu_simulator.recorded_timeline import Timeline
+from tests.gpu_simulator.recording import Mark, load
+from tests.gpu_simulator.training import Training
+from tuimon.agent.gpu_clock.clock import GpuClock
+from tuimon.agent.ring import layout
+from tuimon.records import Record
+
+_UNTIMED = (layout.FETCH_BEGIN,)
+
+
+class RecordedStream:
+    """The main stream of the recorded training, as far as the device asks."""
+
+    def __init__(self, cpu: Cpu, timeline: Timeline) -> None:
+        self._cpu = cpu
+        self._timeline = timeline
+        self._moved_ns = cpu.now_ns - timeline.begin_ns
+
+    @property
+    def drained(self) -> bool:
+        """Whether nothing is left to do."""
+        return self.reached_ns() <= self._cpu.now_ns
+
+    def record(self, cost_ns: int) -> int:
+        """An event; returns when the GPU comes to it."""
+        called_ns = self._cpu.now_ns
+        self._cpu.work(cost_ns)
+        reached_ns = self._timeline.reached_ns(called_ns - self._moved_ns) + self._moved_ns
+        return max(reached_ns, self._cpu.now_ns) + EVENT_NS
+
+    def reached_ns(self) -> int:
+        """When the GPU has done all that was launched until now."""
+        return self._timeline.reached_ns(self._cpu.now_ns - self._moved_ns) + self._moved_ns
+
+    def marks(self) -> Iterator[Mark]:
+        """The boundaries of the loop, without end."""
+        moved_ns = self._moved_ns
+        while True:
+            for mark in self._timeline.marks:
+                yield mark._replace(time_ns=mark.time_ns + moved_ns)
+            moved_ns += self._timeline.period_ns
+
+
+class RecordedDevice(SimulatedDevice):
+    """The GPU of a recorded training."""
+
+    def __init__(self, cpu: Cpu, gpus: list[Gpu], stream: RecordedStream) -> None:
+        super().__init__(cpu, gpus)
+        self._recorded = stream
+
+    def _stream(self, handle: StreamHandle) -> RecordedStream:  # type: ignore[override]
+        return self._recorded
+
+
+class RecordedTraining(Training):
+    """Its steps repeated for as long as ``repeat`` is asked to."""
+
+    def __init__(self, name: str, drift_ppm: float = 20.0) -> None:
+        super().__init__(drift_ppm)
+        self.timeline = Timeline(load(name))
+        recorded = RecordedStream(self.cpu, self.timeline)
+        self.device = RecordedDevice(self.cpu, self.gpus, recorded)
+        self.clock = GpuClock(self.device, self.emit, lambda: self.cpu.now_ns)
+        self._marks = recorded.marks()
+
+    def repeat(self, seconds: float) -> list[Record]:
+        """Go on for so long; returns the records of it."""
+        return self.run(lambda _: self._next_mark(), seconds)
+
+    def _next_mark(self) -> None:
+        mark = next(self._marks)
+        self.cpu.wait_until(mark.time_ns)
+        if mark.kind in _UNTIMED:
+            self.emit(mark.kind, mark.value)
+        else:
+            self._boundary(mark.kind, mark.value)
+
+
+@cache
+def recorded(name: str, seconds: float) -> tuple[RecordedTraining, tuple[Record, ...]]:
+    """A recorded training after it has run for so long, and its records."""
+    training = RecordedTraining(name)
+    return training, tuple(training.repeat(seconds))
+
+
+def seconds_for(name: str, steps: int) -> float:
+    """How long a recorded training takes for so many steps."""
+    timeline = Timeline(load(name))
+    return steps * timeline.period_ns / timeline.steps / SECOND

@@ -1,0 +1,128 @@
+"""What tuimon reports of a recorded training, beside the truth."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tests.gpu_simulator.recorded_session import session
+from tests.gpu_simulator.recorded_training import recorded, seconds_for
+from tests.gpu_simulator.recorded_truth import TimelineTruth
+from tests.gpu_simulator.training import PID
+from tuimon.diagnosis import diagnose
+from tuimon.diagnosis.evidence.evidence import evidence_of
+from tuimon.diagnosis.finding import Finding
+
+#: Least length of a run, and least number of its steps.
+_SECONDS, _STEPS = 30.0, 12
+#: What the clocks, the ticks and our own recording may add to a bound, as a share of the step.
+ERROR = 0.002
+#: A cause of waiting counts from here on.
+_MATTERS = 0.10
+
+#: By what the compute stream waits for most: rules that are right to be first.
+_RIGHT = {
+    "data": ("input_bound",),
+    "starved": ("launch_bound", "sync_point", "transfer_bound"),
+    "held_up": ("comm_bound",),
+    "nothing": ("compute_bound",),
+}
+
+
+class PhaseRow(NamedTuple):
+    """One phase; shares of the step."""
+
+    name: str
+    span: float
+    starved: float
+    held_up: float
+    device_idle: float
+    our_span: float | None
+    at_least: float | None  # idle: the compute stream had nothing to do
+    at_most: float | None
+
+    @property
+    def holds(self) -> bool | None:
+        """Whether the truth lies between the bounds."""
+        if self.at_least is None or self.at_most is None:
+            return None
+        return self.at_least - ERROR <= self.starved <= self.at_most + ERROR
+
+
+class Verdict(NamedTuple):
+    """One recording."""
+
+    name: str
+    phases: list[PhaseRow]
+    at_least: float | None  # idle in the step
+    at_most: float | None
+    starved: float
+    held_up: float
+    device_idle: float
+    findings: list[Finding]
+    expected: tuple[str, ...]
+
+    @property
+    def first(self) -> str:
+        """Name and cause of the first finding."""
+        first = next(iter(self.findings), None)
+        return "-" if first is None else f"{first.rule}/{first.cause}" if first.cause else first.rule
+
+    @property
+    def is_right(self) -> bool:
+        """Whether the first finding names what the stream waits for most."""
+        return self.first.partition("/")[0] in self.expected
+
+    @property
+    def calls_it_busy(self) -> bool:
+        """Whether anything is said to be as it should be."""
+        return any(finding.rule == "compute_bound" for finding in self.findings)
+
+    @property
+    def waits(self) -> bool:
+        """Whether device or compute stream wait for more than a tenth of the time."""
+        return max(self.starved + self.held_up, self.device_idle) > _MATTERS
+
+    @property
+    def width(self) -> float | None:
+        """Of the bounds of the step's idle time."""
+        return None if self.at_least is None or self.at_most is None else self.at_most - self.at_least
+
+
+def verdict(name: str, *, counters: bool = True) -> Verdict:
+    """Run a recording for as long as its steps need, and judge."""
+    seconds = max(_SECONDS, seconds_for(name, _STEPS))
+    truth = TimelineTruth(recorded(name, seconds)[0].timeline)
+    folded = session(name, seconds, counters=counters)
+    steps = evidence_of(folded, PID).gpu_steps
+    rows = []
+    for phase in truth.phases:
+        ours = steps.phases.get(phase) if steps else None
+        scale = steps.step_ms if steps else 1.0
+        rows.append(
+            PhaseRow(
+                phase,
+                *(truth.share(figure, phase) for figure in ("span", "starved", "held_up", "device_idle")),
+                ours.ms / scale if ours else None,
+                ours.idle_ms / scale if ours else None,
+                ours.idle_ms_at_most / scale if ours else None,
+            )
+        )
+    return Verdict(
+        name,
+        rows,
+        steps.idle if steps else None,
+        steps.idle_at_most if steps else None,
+        truth.share("starved"),
+        truth.share("held_up"),
+        truth.share("device_idle"),
+        diagnose(folded),
+        _RIGHT[_cause(truth)],
+    )
+
+
+def _cause(truth: TimelineTruth) -> str:
+    """What the compute stream waits for most."""
+    data = truth.share("starved", "data") if "data" in truth.phases else 0.0
+    causes = {"data": data, "starved": truth.share("starved") - data, "held_up": truth.share("held_up")}
+    most = max(causes, key=causes.__getitem__)
+    return most if causes[most] >= _MATTERS else "nothing"
