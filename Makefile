@@ -16,13 +16,18 @@ TORCH_STAMP := $(VENV)/.torch-$(shell printf '%s' '$(TORCH)' | cksum | cut -d' '
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak-tests fuzz lint check bench scenarios gpu-truth gpu-check clean
+.PHONY: help demo test test-lowest soak-tests fuzz lint licences advisories check lock bench scenarios
+.PHONY: gpu-truth gpu-check clean
 
 help:
 	@echo "make demo    a training that waits for its data, under tuimon, for about a minute"
 	@echo "make test    the tests"
 	@echo "make lint    format, lint, types, layers"
-	@echo "make check   make lint, then make test"
+	@echo "make licences  is every installed package's licence one that pyproject.toml allows?"
+	@echo "make advisories  has a locked package a known vulnerability? (where the database can be reached)"
+	@echo "make check   lint, licences, advisories, test"
+	@echo "make test-lowest  what touches the dependencies, with the lowest versions that pyproject.toml allows"
+	@echo "make lock    write requirements/*.lock anew: the newest versions within the bounds, with hashes"
 	@echo "make soak-tests  the tests N times (default 6), every second time with busy processes beside"
 	@echo "make fuzz    damaged logs and rings, hostile text, against everything that reads and shows them (about 15 minutes)"
 	@echo "make scenarios  labelled trainings under tuimon: is its verdict right? (about 15 minutes)"
@@ -53,7 +58,35 @@ lint: $(VENV)/.test-installed
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-check: lint test
+# Licences and what they ask for: [tool.pip-licenses] in pyproject.toml.
+licences: $(VENV)/.test-installed
+	$(BIN)/pip-licenses --python $(BIN)/python --summary
+
+advisories: $(VENV)/.test-installed
+	$(BIN)/python -m tests.packages.advisories
+
+check: lint licences advisories test
+
+# For every Python from 3.10 on and every platform; the wheels' hashes come from the package index.
+LOCK := $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.10 --generate-hashes --no-annotate \
+  --custom-compile-command "make lock" --no-emit-index-url --no-emit-find-links --excludes requirements/excluded.txt
+lock: $(BIN)/python
+	$(BIN)/python -c 'import uv' 2>/dev/null || $(PIP) uv
+	$(LOCK) --extra demo --extra test pyproject.toml requirements/dev.in --output-file requirements/dev.lock
+	$(LOCK) --extra demo pyproject.toml requirements/demo.in --output-file requirements/demo.lock
+
+# An environment of its own: torch comes from the other one, which it finds behind its own packages.
+LOWEST := $(VENV)/lowest
+LOWEST_TESTS ?= tests/views tests/monitor tests/sources tests/proc tests/cli tests/fuzz
+test-lowest: $(VENV)/.test-installed
+	$(BIN)/uv pip compile --quiet --resolution lowest-direct --no-annotate --no-emit-index-url --no-emit-find-links \
+	  --python $(BIN)/python pyproject.toml --output-file $(VENV)/lowest.txt
+	$(PYTHON) -m venv --clear $(LOWEST)
+	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check -r $(VENV)/lowest.txt
+	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
+	  > "$$($(LOWEST)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/behind.pth"
+	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	$(LOWEST)/bin/python -m pytest $(PYTEST_JOBS) $(PYTEST_ARGS) $(LOWEST_TESTS)
 
 bench: $(VENV)/.demo-installed
 	$(BIN)/python -m bench
@@ -74,19 +107,24 @@ clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# Stamps: a second run starts at once; a change in pyproject.toml, or of TORCH, installs anew.
-$(TORCH_STAMP): $(VENV)/bin/python
+# Everything by hash but torch, which is another wheel on each machine; what it imports is in the locks.
+# Stamps: a second run starts at once; a change in pyproject.toml, of a lock, or of TORCH, installs anew.
+$(VENV)/.demo-locked: requirements/demo.lock $(VENV)/bin/python
+	$(PIP) --require-hashes --requirement requirements/demo.lock
+	@touch $@
+
+$(TORCH_STAMP): | $(VENV)/.demo-locked
 	@echo "installing $(TORCH)" >&2
 	$(PIP) $(TORCH)
 	@touch $@
 
-$(VENV)/.demo-installed: $(TORCH_STAMP) pyproject.toml
-	$(PIP) --editable ".[demo]"
+$(VENV)/.demo-installed: $(VENV)/.demo-locked $(TORCH_STAMP) pyproject.toml
+	$(PIP) --no-deps --no-build-isolation --editable .
 	@touch $@
 
-$(VENV)/.test-installed: $(TORCH_STAMP) pyproject.toml
-	$(PIP) --editable ".[demo,test]"
-	@touch $@ $(VENV)/.demo-installed
+$(VENV)/.test-installed: $(VENV)/.demo-installed requirements/dev.lock
+	$(PIP) --require-hashes --requirement requirements/dev.lock
+	@touch $@
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \

@@ -21,6 +21,7 @@ from tests.fuzz.rings import damaged_ring, read_ring
 from tests.fuzz.shown import commands, headless, screens
 from tuimon.records import Header
 from tuimon.sources.log.reader import decode
+from tuimon.sources.plain_records import plain_record
 
 #: CPU time of one output, so that a busy machine makes no hang.
 HANG_S = 5.0
@@ -120,7 +121,7 @@ def run_rings(findings: Findings, count: int, seed: int) -> None:
             with findings.case(f"rings {number}"):
                 records = read_ring(ring, rng)
                 for record in records:
-                    lines.append(msgspec.json.encode(record))
+                    lines.append(msgspec.json.encode(plain_record(record)))
                     if decode(lines[-1]) is None:  # what the monitor records, it can read back
                         findings.add(
                             "traceback", f"unreadable {type(record).__name__}", f"rings {number}", repr(record)
