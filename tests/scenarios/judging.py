@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
 
 from tests.scenarios.catalogue import Scenario
 from tests.scenarios.running import Outcome, Truth
@@ -49,33 +52,58 @@ class Judgement:
 
 def judge(scenario: Scenario, outcome: Outcome, fixed: Truth | None) -> Judgement:
     """Fold the log as a live run is, once a second, and compare."""
-    session, verdicts, moments = _fold(outcome)
-    findings = verdicts.ranked() or diagnose(session)
+    folded = fold(outcome.log)
+    findings = folded.findings
     first = findings[0] if findings else None
     named = {p.line for p in first.where[:1] if p.file.endswith(f"/{scenario.path.name}")} if first else set()
     return Judgement(
         scenario=scenario,
-        got=_name(first),
+        got=name_of(first),
         headline=first.headline if first else "",
         right=_is_right(scenario, first, outcome),
         place=f"{first.where[0].file.rpartition('/')[2]}:{first.where[0].line}" if first and first.where else "",
         place_right=bool(named & scenario.lines) if scenario.lines else None,
-        share_error=_share_error(session, outcome.truth),
-        verdict_s=_settled_after(scenario, moments, outcome),
-        false_alarms=tuple(_name(f) for f in _alarms(scenario, findings, outcome)),
+        share_error=share_error(folded.session, outcome.truth),
+        verdict_s=folded.settled_after(lambda finding: _is_right(scenario, finding, outcome)),
+        false_alarms=tuple(name_of(f) for f in _alarms(scenario, findings, outcome)),
         predicted=first.estimated_speedup if first and scenario.rule else None,
         measured=outcome.truth.wall_ms / fixed.wall_ms if fixed else None,
         others_cores=outcome.others_cores,
     )
 
 
-def _fold(outcome: Outcome) -> tuple[Session, Verdicts, list[tuple[float, Finding | None]]]:
-    """The session at the end, its verdicts, and the primary finding second by second from the first step on."""
+class Folded(NamedTuple):
+    """A log as a live run saw it, judged once a second."""
+
+    session: Session
+    verdicts: Verdicts
+    early: list[Finding]  # those before the first step
+    moments: list[tuple[float, Finding | None]]  # seconds from the first step on, and the primary finding then
+
+    @property
+    def findings(self) -> Sequence[Finding]:
+        """Those of the end, over the whole run."""
+        return self.verdicts.ranked() or diagnose(self.session)
+
+    def settled_after(self, is_right: Callable[[Finding | None], bool]) -> float | None:
+        """Seconds from the first step until nothing wrong is reported any more; None where the end is wrong too."""
+        settled: float | None = None
+        for seconds, finding in self.moments:
+            if not is_right(finding):
+                settled = None
+            elif settled is None:
+                settled = seconds
+        return settled
+
+
+def fold(log: Path) -> Folded:
+    """Fold a log second by second."""
     session, verdicts = Session(), Verdicts()
+    early: list[Finding] = []
     moments: list[tuple[float, Finding | None]] = []
     judged_s: float | None = None
     first_s = last_s = None
-    for record in read_log(str(outcome.log)):
+    for record in read_log(str(log)):
         session.add(record)
         if isinstance(record, Steps) and record.count:
             first_s, last_s = first_s or record.t - record.window_s, record.t
@@ -83,13 +111,16 @@ def _fold(outcome: Outcome) -> tuple[Session, Verdicts, list[tuple[float, Findin
         if session.exit is None and record.t - judged_s >= 1.0:
             findings = verdicts.judge_moment(session, record.t - judged_s)
             judged_s = record.t
-            if first_s is not None:
+            if first_s is None:
+                early += findings
+            else:
                 moments.append((record.t - first_s, findings[0] if findings else None))
     ending_s = (last_s or 0.0) - (first_s or 0.0)
-    return session, verdicts, [(s, finding) for s, finding in moments if s <= ending_s]
+    return Folded(session, verdicts, early, [(s, finding) for s, finding in moments if s <= ending_s])
 
 
-def _name(finding: Finding | None) -> str:
+def name_of(finding: Finding | None) -> str:
+    """Rule and cause."""
     if finding is None:
         return "-"
     return f"{finding.rule}/{finding.cause}" if finding.cause else finding.rule
@@ -97,31 +128,22 @@ def _name(finding: Finding | None) -> str:
 
 def _is_right(scenario: Scenario, finding: Finding | None, outcome: Outcome) -> bool:
     if scenario.rule is None:
-        return finding is None or finding.severity in ("info", "benign") or _excused(finding, outcome)
+        return finding is None or finding.severity in ("info", "benign") or is_excused(finding, outcome)
     return finding is not None and (finding.rule, finding.cause) == (scenario.rule, scenario.cause or finding.cause)
 
 
-def _excused(finding: Finding, outcome: Outcome) -> bool:
+def is_excused(finding: Finding, outcome: Outcome) -> bool:
+    """Whether it tells of other programs that were there."""
     return finding.rule == "neighbour" and outcome.others_cores >= OTHERS_CORES
 
 
-def _alarms(scenario: Scenario, findings: list[Finding], outcome: Outcome) -> list[Finding]:
-    loud = [f for f in findings if f.severity in ("critical", "warning") and not _excused(f, outcome)]
+def _alarms(scenario: Scenario, findings: Sequence[Finding], outcome: Outcome) -> list[Finding]:
+    loud = [f for f in findings if f.severity in ("critical", "warning") and not is_excused(f, outcome)]
     return [f for f in loud if scenario.rule is None]
 
 
-def _settled_after(scenario: Scenario, moments: list[tuple[float, Finding | None]], outcome: Outcome) -> float | None:
-    """Seconds from the first step until nothing wrong is reported any more; None where the end is wrong too."""
-    settled: float | None = None
-    for seconds, finding in moments:
-        if not _is_right(scenario, finding, outcome):
-            settled = None
-        elif settled is None:
-            settled = seconds
-    return settled
-
-
-def _share_error(session: Session, truth: Truth) -> float | None:
+def share_error(session: Session, truth: Truth) -> float | None:
+    """The largest error of a phase's share, 0..1; None without phases."""
     pid = session.trainer()
     table = session.run_phases(pid) if pid is not None else None
     if table is None or not truth.shares:

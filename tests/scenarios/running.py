@@ -7,7 +7,8 @@ import os
 import subprocess
 import sys
 import time
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from tests.scenarios.catalogue import Scenario
@@ -23,6 +24,7 @@ class Truth:
     steps: int
     step_ms: float
     shares: dict[str, float]  # of the steps' time; "eval" beside them
+    pieces: dict[str, float] = field(default_factory=dict)  # pieces of work within a phase, of the steps' time
 
     @property
     def wall_ms(self) -> float:
@@ -43,12 +45,12 @@ class ScenarioFailed(Exception):
     """The script itself, or tuimon, did not end well; the text is its output."""
 
 
-def run(scenario: Scenario, seconds: float, folder: Path) -> Outcome:
-    """Run it under ``tuimon run --headless``."""
+def run(scenario: Scenario, seconds: float, folder: Path, options: Sequence[str] = ()) -> Outcome:
+    """Run it under ``tuimon run --headless``, with these options."""
     log = folder / f"{scenario.name}.jsonl"
-    command = [sys.executable, "-m", "tuimon", "run", "--headless", "--force", "--log", str(log), "--"]
+    command = [sys.executable, "-m", "tuimon", "run", "--headless", "--force", *options, "--log", str(log), "--"]
     busy_s, own_s, begin = _busy_s(), _children_s(), time.monotonic()
-    truth = _run([*command, *scenario.command(sys.executable, seconds)])
+    truth = measure([*command, *scenario.command(sys.executable, seconds)])
     span_s = time.monotonic() - begin
     others_s = (_busy_s() - busy_s) - (_children_s() - own_s)
     return Outcome(truth, log, max(0.0, others_s / span_s))
@@ -56,7 +58,7 @@ def run(scenario: Scenario, seconds: float, folder: Path) -> Outcome:
 
 def run_fixed(scenario: Scenario, seconds: float) -> Truth:
     """Run it without its bottleneck, and without tuimon."""
-    return _run(scenario.command(sys.executable, seconds, fixed=True))
+    return measure(scenario.command(sys.executable, seconds, fixed=True))
 
 
 def remember(scenario: Scenario, folder: Path, outcome: Outcome, fixed: Truth | None) -> None:
@@ -75,7 +77,8 @@ def recall(scenario: Scenario, folder: Path) -> tuple[Outcome, Truth | None] | N
     return outcome, Truth(**facts["fixed"]) if facts["fixed"] else None
 
 
-def _run(command: list[str]) -> Truth:
+def measure(command: list[str]) -> Truth:
+    """The truth that this command prints. Raises ScenarioFailed."""
     done = subprocess.run(
         command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_DEADLINE_S, check=False
     )

@@ -1,0 +1,142 @@
+"""Compares what tuimon says of a random loop with what the loop measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.random_loops.plan import INPUT_PLACES, Plan
+from tests.random_loops.works import CAUSE
+from tests.scenarios.judging import fold, is_excused, name_of, share_error
+from tests.scenarios.running import Outcome
+from tuimon.diagnosis.finding import Finding
+
+#: A part of the step that is worth less than this to the user is nothing to warn of (a warning's fix gains 5 %) ...
+HEALTHY_GAIN = 1.05
+#: ... and one worth more has to be named; between the two either is right.
+TOLD_GAIN = 1.12
+#: Parts whose gains lie so close together are as good as equal.
+NEARLY = 1.15
+#: Rules that may speak of a run without a step, and those that name a part of the step here.
+BEFORE_STEPS = ("hang", "memory_pressure", "neighbour", "warmup")
+PART_OF_RULE = {"input_bound": "data", "side_work": "side", "optimizer_bound": "optimizer", "gc_pauses": "side"}
+LOUD = ("critical", "warning")
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One row."""
+
+    plan: Plan
+    gains: dict[str, float]  # what each part of the step is worth: times as fast without it
+    accepted: frozenset[str]  # parts of which one must be named first; empty: healthy
+    may_be_silent: bool
+    got: str
+    headline: str
+    right: bool
+    place: str
+    place_right: bool | None
+    share_error: float | None
+    steps: int
+    steps_counted: int | None
+    verdict_s: float | None
+    early: tuple[str, ...]  # findings before the first step
+    false_alarms: tuple[str, ...]
+    predicted: float | None
+    measured: float | None
+    others_cores: float
+
+    @property
+    def healthy(self) -> bool:
+        """Whether there is nothing to complain of."""
+        return not self.accepted
+
+    @property
+    def gain_error(self) -> float | None:
+        """Predicted against measured."""
+        if self.predicted is None or self.measured is None or not self.right or self.others_cores >= 0.5:
+            return None
+        return self.predicted / self.measured - 1
+
+
+def judge(plan: Plan, script: Path, outcome: Outcome, without_ms: dict[str, float]) -> Judged:
+    """``without_ms``: the step's time without a piece, by the piece's name."""
+    truth, folded = outcome.truth, fold(outcome.log)
+    first = folded.findings[0] if folded.findings else None
+    gains = gains_of(truth.shares, truth.pieces)
+    accepted = accepted_parts(gains)
+    silent = max(gains.values()) < TOLD_GAIN
+    pieces = _pieces_of(plan, _part(first), truth.pieces)
+    lines = _lines_of(script, pieces)
+    named = first.where[0] if first is not None and first.where else None
+    is_right = lambda finding: _is_right(finding, accepted, silent, outcome)  # noqa: E731
+    pid = folded.session.trainer()
+    counted = folded.session.run_steps(pid) if pid is not None else None
+    return Judged(
+        plan=plan,
+        gains=gains,
+        accepted=accepted,
+        may_be_silent=silent,
+        got=name_of(first),
+        headline=first.headline if first else "",
+        right=is_right(first),
+        place=f"{named.file.rpartition('/')[2]}:{named.line}" if named else "",
+        place_right=(named is not None and named.file.endswith(script.name) and named.line in lines)
+        if lines and first is not None and first.severity in LOUD
+        else None,
+        share_error=share_error(folded.session, truth),
+        steps=truth.steps,
+        steps_counted=counted.total if counted else None,
+        verdict_s=folded.settled_after(is_right),
+        early=tuple(sorted({name_of(f) for f in folded.early if f.rule not in BEFORE_STEPS})),
+        false_alarms=tuple(name_of(f) for f in folded.findings if _is_false(f, gains, outcome)),
+        predicted=first.estimated_speedup if first is not None and accepted else None,
+        measured=max((truth.wall_ms / without_ms[p] for p in pieces if p in without_ms), default=None),
+        others_cores=outcome.others_cores,
+    )
+
+
+def gains_of(shares: dict[str, float], pieces: dict[str, float]) -> dict[str, float]:
+    """What a step would gain without waiting for data, without its side work, without its evaluation."""
+    whole = 1 + shares.get("eval", 0.0)
+    parts = {"data": shares.get("data", 0.0), "side": sum(pieces.values()) + shares.get("eval", 0.0)}
+    return {name: whole / max(whole - share, 1e-3) for name, share in parts.items()}
+
+
+def accepted_parts(gains: dict[str, float]) -> frozenset[str]:
+    """The parts that may be named first."""
+    most = max(gains.values())
+    if most < HEALTHY_GAIN:
+        return frozenset()
+    return frozenset(name for name, gain in gains.items() if gain >= HEALTHY_GAIN and gain * NEARLY >= most)
+
+
+def _part(finding: Finding | None) -> str | None:
+    return PART_OF_RULE.get(finding.rule) if finding is not None else None
+
+
+def _is_right(finding: Finding | None, accepted: frozenset[str], silent: bool, outcome: Outcome) -> bool:
+    if finding is None or finding.severity not in LOUD or is_excused(finding, outcome):
+        return silent or not accepted
+    return _part(finding) in accepted
+
+
+def _is_false(finding: Finding, gains: dict[str, float], outcome: Outcome) -> bool:
+    """Whether it warns of something that is worth nothing."""
+    if finding.severity not in LOUD or is_excused(finding, outcome):
+        return False
+    part = _part(finding)
+    return part not in gains or gains[part] < HEALTHY_GAIN
+
+
+def _pieces_of(plan: Plan, part: str | None, shares: dict[str, float]) -> list[str]:
+    """The pieces of work that this part consists of, without what is tiny."""
+    places = ("step_end",) if part == "side" else (*INPUT_PLACES, "batch") if part == "data" else ()
+    names = [piece.name for piece in plan.pieces if piece.place in places and piece.name != "tiny"]
+    most = max((shares.get(name, 0.0) for name in names), default=0.0)
+    return [name for name in names if shares.get(name, 0.0) * NEARLY >= most]
+
+
+def _lines_of(script: Path, pieces: list[str]) -> set[int]:
+    marks = tuple(f"{CAUSE}{piece}" for piece in pieces)
+    return {n for n, line in enumerate(script.read_text().splitlines(), 1) if marks and line.endswith(marks)}

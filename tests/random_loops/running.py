@@ -1,0 +1,43 @@
+"""Writes a random loop into a folder and runs it, under tuimon and without a piece of its work."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+from tests.random_loops.judging import Judged, accepted_parts, gains_of, judge
+from tests.random_loops.plan import Plan
+from tests.random_loops.script import script_of, slow_library
+from tests.scenarios import running
+from tests.scenarios.catalogue import Scenario
+
+STOPWATCH = Path(__file__).with_name("stopwatch.py")
+
+
+def write(plan: Plan, folder: Path) -> Path:
+    """The script and what it imports, in a folder of its own."""
+    own = folder / plan.name
+    own.mkdir(parents=True, exist_ok=True)
+    shutil.copy(STOPWATCH, own)
+    name, text = slow_library(plan.setup_s)
+    (own / name).write_text(text)
+    script = own / f"{plan.name}.py"
+    script.write_text(script_of(plan))
+    return script
+
+
+def run(plan: Plan, seconds: float, folder: Path, options: tuple[str, ...] = (), gain: bool = True) -> Judged:
+    """Run it under tuimon, then without its largest pieces, and judge. Raises ScenarioFailed."""
+    script = write(plan, folder)
+    scenario = Scenario(plan.name, script, None, None, frozenset(), 0, False)
+    outcome = running.run(scenario, seconds, folder, options)
+    without_ms: dict[str, float] = {}
+    if gain and accepted_parts(gains_of(outcome.truth.shares, outcome.truth.pieces)):
+        for piece in plan.pieces:
+            if piece.name != "tiny":
+                truth = running.measure(
+                    [sys.executable, str(script), f"--seconds={seconds / 3:g}", f"--without={piece.name}"]
+                )
+                without_ms[piece.name] = truth.wall_ms
+    return judge(plan, script, outcome, without_ms)

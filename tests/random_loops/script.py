@@ -1,0 +1,208 @@
+"""Writes the training script of a plan: ordinary code, as its author would have written it, with a stopwatch in it."""
+
+from __future__ import annotations
+
+from random import Random
+
+from tests.random_loops import loops
+from tests.random_loops.plan import Piece, Plan
+from tests.random_loops.works import SIDE_WORKS, WORKS, a_name, function_of
+
+_MODELS = {
+    "mlp": "nn.Sequential(*[layer for _ in range({depth}) for layer in (nn.Linear({width}, {width}), nn.ReLU())])",
+    "conv": "nn.Sequential(nn.Unflatten(1, (1, {width})), nn.Conv1d(1, 12, 5), nn.ReLU(),"
+    " nn.Conv1d(12, 12, 5, stride={depth}), nn.ReLU(), nn.Flatten(), nn.LazyLinear({width}))",
+    "transformer": "nn.Sequential(nn.Unflatten(1, (16, {width} // 16)),"
+    " nn.TransformerEncoder(nn.TransformerEncoderLayer({width} // 16, 2, 64, batch_first=True), {depth},"
+    " enable_nested_tensor=False), nn.Flatten())",
+    "recurrent": "Recurrent({width}, {depth})",
+}
+_RECURRENT = [
+    "class Recurrent(nn.Module):",
+    "    def __init__(self, width, layers):",
+    "        super().__init__()",
+    "        self.cell = nn.GRU(16, 64, layers, batch_first=True)",
+    "        self.head = nn.Linear(64, width)",
+    "",
+    "    def forward(self, x):",
+    "        return self.head(self.cell(x.unflatten(1, (-1, 16)))[0][:, -1])",
+]
+_SLOW_IMPORT = "slow_library"
+
+
+def script_of(plan: Plan) -> str:
+    """The text of the script."""
+    random = Random(plan.seed)
+    taken: set[str] = set()
+    names = {piece.name: a_name(random, taken) for piece in plan.pieces}
+    imports = {"import itertools", "import time", "import torch", "from torch import nn"}
+    top: list[str] = []
+    functions: list[list[str]] = []
+    for piece in plan.pieces:
+        work = _work(piece)
+        for line in work.setup:
+            if line.startswith("import "):
+                imports.add(line)
+            elif line not in top:
+                top.append(line)
+        argument = "model" if piece.place == "step_end" else "x"
+        functions.append(function_of(names[piece.name], work, argument, piece.name))
+    model = _MODELS[plan.model].format(width=plan.width, depth=plan.depth)
+    blocks = [
+        *functions,
+        *([_RECURRENT] if plan.model == "recurrent" else []),
+        *_data(plan, names),
+        ["def make_model():", f"    return {model}"],
+        *_setup(plan),
+        *loops.SHAPES[plan.shape](plan, names),
+        ['if __name__ == "__main__":', f"    torch.set_num_threads({plan.threads})", "    main()"],
+    ]
+    plain = sorted(line for line in imports if line.startswith("import "))
+    others = sorted(imports - set(plain))
+    head = [f'"""Random loop {plan.seed}."""', "", *plain, *others, "from stopwatch import Stopwatch, options"]
+    return "\n".join(
+        [*head, "from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler", "", *top]
+    ) + ("\n\n\n" + "\n\n\n".join("\n".join(block) for block in blocks) + "\n")
+
+
+def slow_library(seconds: float) -> tuple[str, str]:
+    """Name and text of a module that takes this long to import."""
+    wait = f"end = time.perf_counter() + {seconds}\nwhile time.perf_counter() < end:\n    sum(range(1000))\n"
+    return f"{_SLOW_IMPORT}.py", f"import time\n\n{wait}"
+
+
+def _work(piece: Piece):
+    return (SIDE_WORKS if piece.place == "step_end" else WORKS)[piece.work]
+
+
+def call(plan: Plan, names: dict[str, str], place: str, argument: str) -> list[str]:
+    """Lines that call the pieces of a place, unless the script was started without them."""
+    return [
+        f'{argument} = {names[p.name]}({argument}, 0 if options().without == "{p.name}" else {p.amount})'
+        for p in plan.pieces
+        if p.place == place
+    ]
+
+
+def _amount(piece: Piece) -> str:
+    return f'0 if OPTIONS.without == "{piece.name}" else {piece.amount}'
+
+
+def _data(plan: Plan, names: dict[str, str]) -> list[list[str]]:
+    """The data set, and what makes batches of it."""
+    if plan.shape == "by_hand":
+        lines = ["def get_batch(rows):", f"    x = rows[torch.randint(len(rows), ({plan.batch},))]"]
+        lines += [f"    x = {names[p.name]}(x, {_amount(p)})" for p in plan.pieces if p.place == "batch"]
+        return [["OPTIONS = options()"], [*lines, "    return x, x.roll(1, 1)"]]
+    item = [f"x = {names[p.name]}(x, {_amount(p)})" for p in plan.pieces if p.place == "item"]
+    transforms = ", ".join(f"lambda x: {names[p.name]}(x, {_amount(p)})" for p in plan.pieces if p.place == "transform")
+    length = plan.epoch_batches * plan.batch
+    get = [*item, "for transform in TRANSFORMS:", "    x = transform(x)", "return x, x.roll(1, 0)"]
+    if plan.stream:
+        data = [
+            "class Rows(IterableDataset):",
+            "    def __init__(self):",
+            f"        self.rows = torch.randn(1024, {plan.width})",
+            "",
+            "    def __iter__(self):",
+            f"        for index in range({length}):",
+            "            yield self.one(index)",
+            "",
+            "    def one(self, index):",
+            "        x = self.rows[index % 1024]",
+            *(f"        {line}" for line in get),
+        ]
+    else:
+        data = [
+            "class Rows(Dataset):",
+            "    def __init__(self):",
+            f"        self.rows = torch.randn(1024, {plan.width})",
+            "",
+            "    def __len__(self):",
+            f"        return {length}",
+            "",
+            "    def __getitem__(self, index):",
+            "        x = self.rows[index % 1024]",
+            *(f"        {line}" for line in get),
+        ]
+    return [["OPTIONS = options()", f"TRANSFORMS = [{transforms}]"], data, *_collate(plan, names), _loader(plan)]
+
+
+def _collate(plan: Plan, names: dict[str, str]) -> list[list[str]]:
+    blocks: list[list[str]] = []
+    for piece in plan.pieces:
+        if piece.place == "collate":
+            blocks.append(
+                [
+                    "def collate(samples):",
+                    "    x = torch.stack([x for x, _ in samples])",
+                    f"    x = {names[piece.name]}(x, {_amount(piece)})",
+                    "    return x, torch.stack([y for _, y in samples])",
+                ]
+            )
+        if piece.place == "sampler" and not plan.stream:
+            blocks.append(
+                [
+                    "class Batches(Sampler):",
+                    "    def __init__(self, count):",
+                    "        self.count = count",
+                    "",
+                    "    def __len__(self):",
+                    "        return self.count",
+                    "",
+                    "    def __iter__(self):",
+                    "        for _ in range(self.count):",
+                    f"            order = torch.randint(1024, ({plan.batch},)).float()",
+                    f"            order = {names[piece.name]}(order, {_amount(piece)})",
+                    "            yield order.long().tolist()",
+                ]
+            )
+    return blocks
+
+
+def _loader(plan: Plan) -> list[str]:
+    places = {piece.place for piece in plan.pieces}
+    arguments = [f"num_workers={plan.workers}"]
+    if plan.workers and plan.persistent:
+        arguments.append("persistent_workers=True")
+    if "collate" in places:
+        arguments.append("collate_fn=collate")
+    if "sampler" in places and not plan.stream:
+        arguments.append(f"batch_sampler=Batches({plan.epoch_batches})")
+    else:
+        arguments += [f"batch_size={plan.batch}", *([] if plan.stream else ["shuffle=True"])]
+    return ["def make_loader():", f"    return DataLoader(Rows(), {', '.join(arguments)})"]
+
+
+def _setup(plan: Plan) -> list[list[str]]:
+    """What a script does before it trains."""
+    s = plan.setup_s
+    lines = {
+        "nothing": ["pass"],
+        "tokenise": [
+            f"end = time.perf_counter() + {s}",
+            "vocabulary = {}",
+            "while time.perf_counter() < end:",
+            '    for word in "it was the best of times it was the worst of times".split():',
+            "        vocabulary[word] = vocabulary.get(word, 0) + 1",
+        ],
+        "slow_import": [f"import {_SLOW_IMPORT}  # noqa: F401"],
+        "download": [f"time.sleep({s})"],
+        "statistics": [
+            "total = torch.zeros(())",
+            f"end = time.perf_counter() + {s}",
+            "for x, _ in itertools.islice(DataLoader(Rows(), batch_size=16), 100_000):",
+            "    total += x.mean()",
+            "    if time.perf_counter() > end:",
+            "        break",
+        ],
+        "look_at_data": [
+            "rows = Rows()",
+            f"end = time.perf_counter() + {s}",
+            "seen = iter(rows) if isinstance(rows, IterableDataset) else (rows[i] for i in itertools.count())",
+            "for _ in seen:",
+            "    if time.perf_counter() > end:",
+            "        break",
+        ],
+    }[plan.setup]
+    return [["def prepare():", *(f"    {line}" for line in lines)]]

@@ -1,0 +1,59 @@
+"""The generator itself: its scripts are valid, the same for a seed, and tell a truth that adds up."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.random_loops.judging import accepted_parts, gains_of
+from tests.random_loops.plan import SHAPES, draw
+from tests.random_loops.running import run, write
+from tests.random_loops.script import script_of
+from tests.random_loops.table import HEAD, line, totals
+
+#: The first seed of each shape, with no long set-up.
+OF_SHAPE = {
+    shape: next(seed for seed in range(1000) if draw(seed).shape == shape and draw(seed).setup_s < 1)
+    for shape in SHAPES
+}
+
+
+def test_every_script_compiles_and_is_the_same_for_a_seed() -> None:
+    texts = [script_of(draw(seed)) for seed in range(150)]
+    for text in texts:
+        ast.parse(text)
+    assert texts[:20] == [script_of(draw(seed)) for seed in range(20)]
+    assert len(set(texts)) == len(texts)
+
+
+def test_what_is_worth_nothing_is_healthy_and_what_is_nearly_equal_may_either_be_named() -> None:
+    assert accepted_parts(gains_of({"data": 0.03, "eval": 0.01}, {})) == frozenset()
+    assert accepted_parts(gains_of({"data": 0.6, "other": 0.1}, {"a": 0.1})) == {"data"}
+    assert accepted_parts(gains_of({"data": 0.3, "other": 0.3}, {"a": 0.15, "b": 0.14})) == {"data", "side"}
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_script_of_each_shape_tells_a_truth_that_adds_up(shape: str, tmp_path: Path) -> None:
+    script = write(draw(OF_SHAPE[shape]), tmp_path)
+    done = subprocess.run(
+        [sys.executable, str(script), "--seconds=0.3"], capture_output=True, text=True, check=True, timeout=100
+    )
+    truth = json.loads(done.stdout.splitlines()[-1])
+    assert truth["steps"] > 3
+    assert sum(share for part, share in truth["shares"].items() if part != "eval") == pytest.approx(1)
+    assert sum(truth["pieces"].values()) <= truth["shares"]["other"] + 1e-9
+
+
+@pytest.mark.torch
+def test_one_under_tuimon(tmp_path: Path) -> None:
+    row = run(draw(OF_SHAPE["trainer"]), 5.0, tmp_path, gain=False)
+    report = "\n".join((HEAD, line(row), totals([row])))
+    assert row.steps_counted == row.steps, report
+    assert not row.early, report
+    assert row.share_error is not None and row.share_error < 0.15, report
