@@ -16,7 +16,7 @@ TORCH_STAMP := $(VENV)/.torch-$(shell printf '%s' '$(TORCH)' | cksum | cut -d' '
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-lowest soak-tests fuzz lint licences advisories check lock bench scenarios
+.PHONY: help demo test test-lowest soak-tests fuzz lint licences advisories check lock bench scenarios random-loops
 .PHONY: gpu-truth gpu-check clean
 
 help:
@@ -31,6 +31,7 @@ help:
 	@echo "make soak-tests  the tests N times (default 6), every second time with busy processes beside"
 	@echo "make fuzz    damaged logs and rings, hostile text, against everything that reads and shows them (about 15 minutes)"
 	@echo "make scenarios  labelled trainings under tuimon: is its verdict right? (about 15 minutes)"
+	@echo "make random-loops N=100 SEED=s  training scripts drawn at random: phases, verdicts, gains against their own truth"
 	@echo "make gpu-truth  recorded GPU trainings under tuimon: are its GPU times and verdicts true? (about a minute)"
 	@echo "make bench   what tuimon costs, as a table (about 20 minutes)"
 	@echo "make gpu-check  on a machine with an NVIDIA GPU: tests, cost, truth of GPU times, logs (about 8 minutes)"
@@ -93,6 +94,10 @@ bench: $(VENV)/.demo-installed
 
 scenarios: $(VENV)/.test-installed
 	$(BIN)/python -m tests.scenarios
+
+SEED ?=
+random-loops: $(VENV)/.test-installed
+	$(BIN)/python -m tests.random_loops -n $(N) $(if $(SEED),--seed $(SEED))
 
 gpu-truth: $(VENV)/.test-installed
 	$(BIN)/python -m tests.gpu_simulator
