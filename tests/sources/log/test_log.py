@@ -195,7 +195,7 @@ def test_a_full_disk_loses_no_more_than_it_must(full_disk: tuple[Path, int]) -> 
     assert isinstance(notice, Notice)
     assert notice.level == "warning"
     assert os.strerror(errno.EFBIG) in notice.message
-    assert path.stat().st_size == limit
+    assert limit - 100 < path.stat().st_size <= limit  # whole records, as many as there is room for
     assert log.flush(101.0) is None  # not yet: it is tried again after a while
     assert log.flush(106.0) is None  # still full: reported once
     resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))

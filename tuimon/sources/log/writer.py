@@ -3,36 +3,30 @@
 from __future__ import annotations
 
 import contextlib
-import errno
-import fcntl
 import os
-import stat
 import time
+from collections.abc import Callable, Sequence
+from itertools import accumulate, takewhile
 
 import msgspec
 
 from tuimon.errors import LogError
 from tuimon.records import Notice, Record
+from tuimon.sources.log.claim import MODE, SUFFIX, cannot_write, claim, create, file_in, try_write
+from tuimon.sources.log.file import RESERVE_BYTES, LogFile
 from tuimon.text import plain
+
+__all__ = ["SUFFIX", "LogWriter"]
 
 _ENCODER = msgspec.json.Encoder()
 #: Time between a failed write and the next attempt.
 RETRY_S = 5.0
+#: At the end of the run: how often a write is tried, and the time between.
+_LAST_TRIES, _LAST_RETRY_S = 5, 0.2
 #: Most records that are kept while the log cannot be written.
 PENDING_LIMIT = 2000
-SUFFIX = ".jsonl"
-_MODE = 0o600
-#: Longer than any first line: a command line has at most 2 MB on Linux (ARG_MAX).
-_HEADER_BYTES = 4 << 20
-
-
-class _HeaderTag(msgspec.Struct):
-    """What tells a log's first line from other JSON, in all versions."""
-
-    type: str
-    schema: int
-    host: str
-    wall_unix_s: float
+#: What is taken back at the end where no room was kept: it is then written over with how the run ended.
+_END_BYTES = 8 * 1024
 
 
 class LogWriter:
@@ -41,26 +35,27 @@ class LogWriter:
     The file is locked (flock) while it is written, so that two runs do not mix.
     """
 
-    def __init__(self, path: str, *, force: bool = False) -> None:
+    def __init__(self, path: str, *, force: bool = False, sleep: Callable[[float], None] = time.sleep) -> None:
         """Create the file for its owner alone, or one named by time and pid where ``path`` is a folder.
 
         ``force``: an earlier log of that name is replaced once the first records are written. Raises LogError when
         the file cannot be written, is locked, is an earlier log, or is no log at all.
         """
-        self.path = _file_in(path)
+        self.path = file_in(path)
         self.lost = 0  # records dropped
+        self._sleep = sleep
         self._pending: list[Record] = []
         self._broken = False
-        self._torn = False  # whether the file ends in a partial line
         self._retry_s = 0.0
         self._begun = False  # whether the header is in the file
-        self._handle, self._created = _create(self.path)
+        handle, self._created = create(self.path)
+        self._file = LogFile(handle)
         try:
-            self._earlier_bytes = _claim(self._handle, self.path, force)
-            _try_write(self._handle, self._earlier_bytes)
+            self._earlier_bytes = claim(handle, self.path, force)
+            try_write(handle, self._earlier_bytes)
         except OSError as error:
             self.discard()
-            raise _cannot_write(self.path, error) from error
+            raise cannot_write(self.path, error) from error
         except LogError:
             self.discard()
             raise
@@ -76,21 +71,11 @@ class LogWriter:
         """Write the records kept; a Notice when writing fails or works again. ``now_s``: monotonic."""
         if not self._pending or now_s < self._retry_s:
             return None
-        data = b"".join(_ENCODER.encode(record) + b"\n" for record in self._pending)
-        if self._torn:
-            data = b"\n" + data  # readers skip the partial line and lose nothing else
-        written = 0
         try:
-            self._drop_earlier()
-            while written < len(data):
-                written += self._write(data[written:])
+            self._write_pending()
         except OSError as error:
-            self._forget_written(data[:written])
             self._retry_s = now_s + RETRY_S
             return self._fail(error, now_s)
-        self._torn = False
-        self._begun = True
-        self._pending.clear()
         if not self._broken:
             return None
         self._broken = False
@@ -98,125 +83,106 @@ class LogWriter:
         return Notice(t=now_s, pid=0, source="log", level="ok", message=f"the log is written again{lost}")
 
     def close(self) -> None:
-        """Close the file; records that were not flushed are lost."""
-        if self._handle >= 0:
+        """Write what is left, on a full disk into the room kept for it, and close the file."""
+        if self._file.handle < 0:
+            return
+        for attempt in range(_LAST_TRIES):
+            if attempt:
+                self._sleep(_LAST_RETRY_S)
             with contextlib.suppress(OSError):
-                os.close(self._handle)
-            self._handle = -1
+                self._write_pending()
+                break
+        else:
+            self._write_end()
+        self._file.close()
 
     def discard(self) -> None:
         """Close the file and, if it is ours and nothing was recorded, remove it."""
-        self.close()
+        self._file.close()
         if self._created and not self._begun:
             with contextlib.suppress(OSError):
                 os.unlink(self.path)
 
-    def _drop_earlier(self) -> None:
+    def _write_pending(self) -> None:
+        """Write all records kept, or those that there is room for. Raises OSError."""
+        if not self._pending:
+            return
         if self._earlier_bytes:
-            os.ftruncate(self._handle, 0)
-            self._earlier_bytes = 0
-            with contextlib.suppress(OSError):
-                os.fchmod(self._handle, _MODE)
+            self._drop_earlier()
+        try:
+            self._append(self._pending)
+        except OSError:
+            while self._pending:  # ends with the first that has no room
+                self._append(self._pending[:1])
+        self._pending.clear()
+
+    def _append(self, records: Sequence[Record], *, last: bool = False) -> None:
+        """Write a batch, and take it off the records kept unless it is the end. Raises OSError."""
+        self._append_lines([_line(record) for record in records], last=last)
+        if not last:
+            del self._pending[: len(records)]
+
+    def _append_lines(self, lines: Sequence[bytes], *, last: bool = False) -> None:
+        # readers skip a partial line and lose nothing else
+        self._file.append(b"\n" * self._file.torn + b"".join(lines), len(lines), last=last)
+        self._begun = True
+
+    def _write_end(self) -> None:
+        """The newest of the records kept, with how many were lost before them, where there is room for no more."""
+        room, taken = RESERVE_BYTES, 0
+        for _ in range(2):
+            lines, left_out = self._end(room, taken)
+            try:
+                self._append_lines(lines, last=True)
+            except OSError:
+                room, taken = self._file.take_back(_END_BYTES)
+            else:
+                self.lost += taken + left_out
+                return
+        self.lost += taken + len(self._pending)
+
+    def _end(self, room: int, taken: int) -> tuple[list[bytes], int]:
+        """Lines of at most ``room`` bytes, the newest after a Notice of what was lost; how many were left out.
+
+        ``taken``: records that have been taken back.
+        """
+        lines = [_line(record) for record in self._pending]
+        first = [] if self._begun else lines[:1]  # the header
+        newest = lines[len(first) :][::-1]
+        room -= sum(map(len, first)) + len(_line(self._lost_notice(10**9)))
+        kept = len(list(takewhile(lambda size: size <= room, accumulate(map(len, newest)))))
+        left_out = len(newest) - kept
+        return [*first, _line(self._lost_notice(self.lost + taken + left_out)), *newest[:kept][::-1]], left_out
+
+    def _lost_notice(self, count: int) -> Notice:
+        return Notice(
+            t=self._pending[-1].t if self._pending else 0.0,
+            pid=0,
+            source="log",
+            level="warning",
+            message=f"the log could not be written at the end of the run: {count} records were lost",
+        )
+
+    def _drop_earlier(self) -> None:
+        self._file.empty()
+        self._earlier_bytes = 0
+        with contextlib.suppress(OSError):
+            os.fchmod(self._file.handle, MODE)
 
     def _fail(self, error: OSError, now_s: float) -> Notice | None:
         if self._broken:
             return None
         self._broken = True
+        kept = "" if self._file.reserves else " This file system keeps no room for the end of the run."
         return Notice(
             t=now_s,
             pid=0,
             source="log",
             level="warning",
             message=f"{plain(self.path)} cannot be written: {error.strerror}",
-            hint="The run goes on; writing is tried again every few seconds.",
+            hint=f"The run goes on; writing is tried again every few seconds.{kept}",
         )
 
-    def _forget_written(self, written: bytes) -> None:
-        if not written:
-            return
-        lines = written.count(b"\n") - (1 if self._torn else 0)
-        del self._pending[:lines]
-        self._begun = self._begun or lines > 0
-        self._torn = not written.endswith(b"\n")
-        if not self._begun:  # half a header would make the whole file no log
-            with contextlib.suppress(OSError):
-                os.ftruncate(self._handle, 0)
-                self._torn = False
 
-    def _write(self, data: bytes) -> int:
-        """Write some of ``data``; returns how many bytes, at least one."""
-        count = os.write(self._handle, data)
-        if count == 0:
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
-        return count
-
-
-def _create(path: str) -> tuple[int, bool]:
-    """A handle of the file, and whether it is new. Raises LogError."""
-    flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK
-    try:
-        try:
-            return os.open(path, flags | os.O_CREAT | os.O_EXCL, _MODE), True
-        except FileExistsError:
-            return os.open(path, flags), False
-    except OSError as error:
-        raise _cannot_write(path, error) from error
-
-
-def _claim(handle: int, path: str, force: bool) -> int:
-    """Lock the file; the size of an earlier log in it. Raises LogError when it is not to be overwritten, OSError."""
-    os.set_blocking(handle, True)
-    info = os.fstat(handle)
-    if not stat.S_ISREG(info.st_mode):
-        return 0
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise LogError(f"another tuimon is writing {plain(path)}", "Name another file, or a folder.") from None
-    except OSError:
-        pass  # some network file systems have no locks
-    beginning = os.pread(handle, _HEADER_BYTES, 0)
-    if beginning in (b"", b"\n"):
-        return len(beginning)
-    if not _is_header(beginning.partition(b"\n")[0]):
-        raise LogError(
-            f"{plain(path)} exists and is no tuimon log, so it is not overwritten", "Name another file with --log."
-        )
-    if not force:
-        raise LogError(
-            f"{plain(path)} is the log of an earlier run", "Name another file, or a folder; or replace it with --force."
-        )
-    return info.st_size
-
-
-def _is_header(line: bytes) -> bool:
-    try:
-        return msgspec.json.decode(line, type=_HeaderTag).type == "header"
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return False
-
-
-def _try_write(handle: int, size: int) -> None:
-    """Append a byte and take it back, so that a full disk shows now and not after the run has started."""
-    os.write(handle, b"\n")
-    with contextlib.suppress(OSError):
-        os.ftruncate(handle, size)
-
-
-def _file_in(path: str) -> str:
-    if not (os.path.isdir(path) or path.endswith("/")):
-        return path
-    try:
-        os.makedirs(path, exist_ok=True)
-    except OSError as error:
-        raise _cannot_write(path, error) from error
-    stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime())
-    return os.path.join(path, f"tuimon-{stamp}-{os.getpid()}{SUFFIX}")
-
-
-def _cannot_write(path: str, error: OSError) -> LogError:
-    folder = os.path.dirname(path) or "."
-    hint = f"Make the folder first: mkdir -p {plain(folder)}" if error.errno == errno.ENOENT else None
-    return LogError(
-        f"the log {plain(path)} cannot be written: {error.strerror}", hint or "Name another file with --log."
-    )
+def _line(record: Record) -> bytes:
+    return _ENCODER.encode(record) + b"\n"

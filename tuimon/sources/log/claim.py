@@ -1,0 +1,109 @@
+"""Opens the file a log goes to: made for its owner alone, locked, and never in place of something else."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import stat
+import time
+
+import msgspec
+
+from tuimon.errors import LogError
+from tuimon.text import plain
+
+SUFFIX = ".jsonl"
+MODE = 0o600
+#: Longer than any first line: a command line has at most 2 MB on Linux (ARG_MAX).
+_HEADER_BYTES = 4 << 20
+
+
+class _HeaderTag(msgspec.Struct):
+    """What tells a log's first line from other JSON, in all versions."""
+
+    type: str
+    schema: int
+    host: str
+    wall_unix_s: float
+
+
+def create(path: str) -> tuple[int, bool]:
+    """A handle of the file, and whether it is new. Raises LogError."""
+    flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK
+    try:
+        try:
+            return os.open(path, flags | os.O_CREAT | os.O_EXCL, MODE), True
+        except FileExistsError:
+            return os.open(path, flags), False
+    except OSError as error:
+        raise cannot_write(path, error) from error
+
+
+def claim(handle: int, path: str, force: bool) -> int:
+    """Lock the file; the size of an earlier log in it. Raises LogError when it is not to be overwritten, OSError."""
+    os.set_blocking(handle, True)
+    info = os.fstat(handle)
+    if not stat.S_ISREG(info.st_mode):
+        return 0
+    if not lock(handle):
+        raise LogError(f"another tuimon is writing {plain(path)}", "Name another file, or a folder.")
+    beginning = os.pread(handle, _HEADER_BYTES, 0)
+    if beginning in (b"", b"\n"):
+        return len(beginning)
+    if not _is_header(beginning.partition(b"\n")[0]):
+        raise LogError(
+            f"{plain(path)} exists and is no tuimon log, so it is not overwritten", "Name another file with --log."
+        )
+    if not force:
+        raise LogError(
+            f"{plain(path)} is the log of an earlier run", "Name another file, or a folder; or replace it with --force."
+        )
+    return info.st_size
+
+
+def lock(handle: int) -> bool:
+    """Lock a file that is written; False when another run has it. Some network file systems have no locks."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass
+    return True
+
+
+def _is_header(line: bytes) -> bool:
+    try:
+        return msgspec.json.decode(line, type=_HeaderTag).type == "header"
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return False
+
+
+def try_write(handle: int, size: int) -> None:
+    """Append a byte and take it back, so that a full disk shows now and not after the run has started."""
+    os.write(handle, b"\n")
+    with contextlib.suppress(OSError):
+        os.ftruncate(handle, size)
+
+
+def file_in(path: str) -> str:
+    """The file itself, or, where ``path`` is a folder, one in it named by time and pid. Raises LogError."""
+    if not (os.path.isdir(path) or path.endswith("/")):
+        return path
+    try:
+        os.makedirs(path, exist_ok=True)
+    except OSError as error:
+        raise cannot_write(path, error) from error
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime())
+    return os.path.join(path, f"tuimon-{stamp}-{os.getpid()}{SUFFIX}")
+
+
+def cannot_write(path: str, error: OSError) -> LogError:
+    """The error for a log that cannot be written."""
+    folder = os.path.dirname(path) or "."
+    hint = f"Make the folder first: mkdir -p {plain(folder)}" if error.errno == errno.ENOENT else None
+    return LogError(
+        f"the log {plain(path)} cannot be written: {error.strerror}", hint or "Name another file with --log."
+    )
