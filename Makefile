@@ -16,7 +16,7 @@ TORCH_STAMP := $(VENV)/.torch-$(shell printf '%s' '$(TORCH)' | cksum | cut -d' '
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-lowest soak-tests fuzz lint licences advisories check lock bench scenarios random-loops
+.PHONY: help demo test test-lowest soak-tests soak fuzz lint licences advisories check lock bench scenarios random-loops
 .PHONY: gpu-truth gpu-check clean
 
 help:
@@ -29,7 +29,8 @@ help:
 	@echo "make test-lowest  what touches the dependencies, with the lowest versions that pyproject.toml allows"
 	@echo "make lock    write requirements/*.lock anew: the newest versions within the bounds, with hashes"
 	@echo "make soak-tests  the tests N times (default 6), every second time with busy processes beside"
-	@echo "make fuzz    damaged logs and rings, hostile text, against everything that reads and shows them (about 15 minutes)"
+	@echo "make soak    a training day in SOAK_MINUTES (default 30): what grows, what is lost, what is counted wrong"
+	@echo "make fuzz    damaged logs and rings, hostile text, against everything that reads and shows them (about 5 minutes)"
 	@echo "make scenarios  labelled trainings under tuimon: is its verdict right? (about 15 minutes)"
 	@echo "make random-loops N=100 SEED=s  training scripts drawn at random: phases, verdicts, gains against their own truth"
 	@echo "make gpu-truth  recorded GPU trainings under tuimon: are its GPU times and verdicts true? (about a minute)"
@@ -48,6 +49,11 @@ test: $(VENV)/.test-installed
 N ?= 6
 soak-tests: $(VENV)/.test-installed
 	$(BIN)/python -m tests.soak $(N) -- $(PYTEST_JOBS) $(PYTEST_ARGS)
+
+SOAK_MINUTES ?= 30
+SOAK_ARGS ?=
+soak: $(VENV)/.test-installed
+	$(BIN)/python -m tests.day --minutes $(SOAK_MINUTES) $(SOAK_ARGS)
 
 FUZZ_ARGS ?=
 fuzz: $(VENV)/.test-installed

@@ -1,0 +1,69 @@
+"""Memory, CPU time and the log's size, read once a second while the day passes; and how steeply they rise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import psutil
+
+from bench import processes
+
+MB = 1_000_000
+#: Pairs of readings grow with the square of their number; more than these tell a slope no better.
+_MOST_READINGS = 400
+
+
+class Reading(NamedTuple):
+    """One second. ``at_s``: real seconds since the start; MB are 10^6 bytes."""
+
+    at_s: float
+    monitor_mb: float
+    training_mb: float | None  # rank 0's; None before it has begun
+    monitor_cpu_s: float  # own and its ended py-spy children's
+    log_mb: float
+
+
+def read(at_s: float, monitor: int, trainer: int | None, log: Path) -> Reading:
+    """Raises psutil.NoSuchProcess when the monitor has ended."""
+    usage = processes.usage(monitor)
+    return Reading(
+        at_s,
+        processes.rss_bytes(monitor) / MB,
+        _rss_mb(trainer),
+        usage.own_s + usage.reaped_s,
+        sum(part.stat().st_size for part in parts(log)) / MB,
+    )
+
+
+def parts(log: Path) -> list[Path]:
+    """The log and what rotation has put beside it."""
+    return sorted(part for part in log.parent.glob(f"{log.stem}*") if part.is_file())
+
+
+def _rss_mb(pid: int | None) -> float | None:
+    try:
+        return None if pid is None else processes.rss_bytes(pid) / MB
+    except psutil.Error:
+        return None
+
+
+def slope(points: Sequence[tuple[float, float]]) -> float | None:
+    """The median of the slopes of all pairs (Theil-Sen), which a few odd readings do not move; None of fewer than 8."""
+    if len(points) < 8:
+        return None
+    every = -(-len(points) // _MOST_READINGS)
+    x, y = np.array(points[::every], dtype=float).T
+    first, second = np.triu_indices(len(x), k=1)
+    run = x[second] - x[first]
+    return float(np.median((y[second] - y[first])[run > 0] / run[run > 0]))
+
+
+def second_half(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """What a process keeps once it has seen everything once is not growth: the first half is left out."""
+    if not points:
+        return []
+    middle = (points[0][0] + points[-1][0]) / 2
+    return [point for point in points if point[0] >= middle]

@@ -1,0 +1,120 @@
+"""The day in a table: what happened, what it cost, and which promises it kept."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tests.day.counted import Logged, Rank
+from tests.day.promises import LOG_LIMIT_MB, Promise, growth, number
+from tests.day.rates import INTERVAL_S, RANKS, SPEED, Hourly, simulated_hours, window_hours
+from tests.day.readings import MB, Reading, second_half, slope
+
+#: Lines of the course of memory.
+_COURSE = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Day:
+    """All that a run of the day came to."""
+
+    minutes: float
+    readings: Sequence[Reading]
+    made: dict[int, Rank]
+    events: Counter[str]
+    logged: Logged
+    left_behind: Sequence[str]  # rings
+    exit_code: int
+
+    @property
+    def real_s(self) -> float:
+        """Real time that the readings cover."""
+        return self.readings[-1].at_s - self.readings[0].at_s if self.readings else 0.0
+
+
+def promises(day: Day) -> list[Promise]:
+    """Every figure that is judged, and some beside them."""
+    out = [Promise("exit code of the run", day.exit_code, 0, exact=True)]
+    out.append(Promise("exit code in the log", day.logged.exit_code, 0, exact=True))
+    for rank, own in sorted(day.made.items()):
+        logged = day.logged.steps[own.pid]
+        out.append(Promise(f"steps of rank {rank}", logged, own.steps, exact=True))
+        out.append(Promise("number of its last step", day.logged.last_index.get(own.pid), own.steps, exact=True))
+        out.append(Promise("its updates", day.logged.updates[own.pid], own.updates, exact=True))
+    out.append(Promise("ranks that noted what they did", len(day.made), RANKS, exact=True))
+    out.append(Promise("markers lost", day.logged.lost_markers, 0))
+    monitor = [(reading.at_s, reading.monitor_mb) for reading in day.readings]
+    training = [(reading.at_s, reading.training_mb) for reading in day.readings if reading.training_mb is not None]
+    for name, points in (("monitor's memory grows", monitor), ("training's memory grows", training[:-2])):
+        late = second_half(points)
+        out += growth(name, slope(late), late[-1][0] - late[0][0] if late else 0.0)
+    out += _log(day)
+    out.append(Promise("rings left behind", len(day.left_behind), 0))
+    out.append(Promise("monitor's CPU, py-spy's with it, ten windows a second", _cpu_percent(day), unit="% of a core"))
+    out.append(Promise("monitor's memory, highest", max((r.monitor_mb for r in day.readings), default=None), unit="MB"))
+    out.append(Promise("py-spy windows", day.logged.sampled_windows))
+    out.append(Promise("  of them lost", day.logged.lost_samples))
+    return out
+
+
+def _log(day: Day) -> list[Promise]:
+    """Windows and events pass at different speeds: each by its own hours, then added."""
+    if not day.real_s:
+        return [Promise("log", None, LOG_LIMIT_MB, "MB")]
+    by_window = day.logged.window_bytes / MB / window_hours(day.real_s) / RANKS
+    by_event = day.logged.event_bytes / MB / simulated_hours(day.real_s) / RANKS
+    return [
+        Promise("log, per rank and hour", by_window + by_event, LOG_LIMIT_MB, "MB"),
+        Promise("  of it by events", by_event, unit="MB"),
+        Promise("log in all", day.readings[-1].log_mb, unit="MB"),
+    ]
+
+
+def _cpu_percent(day: Day) -> float | None:
+    """While the training ran: what it used is its parent's once it has ended."""
+    during = [reading for reading in day.readings if reading.training_mb is not None]
+    if len(during) < 2:
+        return None
+    return (during[-1].monitor_cpu_s - during[0].monitor_cpu_s) / (during[-1].at_s - during[0].at_s) * 100
+
+
+def table(day: Day) -> str:
+    """Plain text, for a terminal and for an issue."""
+    hours = simulated_hours(day.minutes * 60)
+    lines = [f"{day.minutes:g} minutes for {hours:.1f} hours: events {SPEED} times as fast, windows of {INTERVAL_S} s."]
+    lines += ["", "events                       here   the day asks for"]
+    asked = _asked(hours)
+    for name, count in sorted({**dict.fromkeys(asked, 0), **_happened(day)}.items()):
+        lines.append(f"  {name:22} {count:>10,}   {number(asked.get(name))}")
+    lines += ["", "  min   hour   monitor MB   training MB   log MB"]
+    every = max(1, len(day.readings) // _COURSE)
+    for reading in day.readings[::every]:
+        training = number(None if reading.training_mb is None else round(reading.training_mb, 1) + 1e-9)
+        lines.append(
+            f"{reading.at_s / 60:5.1f} {simulated_hours(reading.at_s):6.1f} {reading.monitor_mb:12.1f} "
+            f"{training:>13} {reading.log_mb:8.2f}"
+        )
+    if day.logged.notices:
+        lines += ["", "notices"]
+        lines += [
+            f"  {n:5} {source}, {level}: {text}" for (source, level, text), n in day.logged.notices.most_common(20)
+        ]
+    by_type = ", ".join(f"{kind} {size / MB:.2f}" for kind, size in day.logged.by_type.most_common(8))
+    lines += ["", f"log by type, MB: {by_type}", ""]
+    lines += [promise.line() for promise in promises(day)]
+    return "\n".join(lines)
+
+
+def _happened(day: Day) -> dict[str, int]:
+    main = day.made.get(0)
+    return {**day.events, "steps": main.steps if main else 0, "windows": day.logged.windows}
+
+
+def _asked(hours: float) -> dict[str, float]:
+    """How many of each event so many hours hold."""
+    day = Hourly()
+    names = {"steps": day.steps, "epochs": day.epochs, "checkpoints": day.epochs, "threads": day.threads,
+             "programs": day.programs, "restarts": day.restarts, "py-spy killed": day.sampler_kills,
+             "windows": 3600}  # fmt: skip
+    return {name: round(per_hour * hours) for name, per_hour in names.items()}

@@ -1,0 +1,143 @@
+"""The compressed day's arithmetic: slopes, counts, and which promise is broken when."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.day.counted import Logged, Rank, logged, made
+from tests.day.faults import kill_sampler
+from tests.day.promises import Promise, growth
+from tests.day.rates import RANKS, SPEED, real_seconds, simulated_hours, window_hours
+from tests.day.readings import Reading, parts, second_half, slope
+from tests.day.table import Day, promises, table
+from tuimon.records import Exit, Notice, PhaseTime, Stacks, Steps
+
+MINUTES = 30.0
+
+
+def test_half_an_hour_is_a_day() -> None:
+    assert simulated_hours(MINUTES * 60) == 24
+    assert real_seconds(1) * SPEED == 3600
+    assert window_hours(MINUTES * 60) == 5
+
+
+def test_a_slope_is_not_moved_by_a_few_odd_readings() -> None:
+    points = [(float(x), 40 + 0.01 * x) for x in range(1000)]
+    points[500] = (500.0, 400.0)
+    assert slope(points) == pytest.approx(0.01)
+    assert slope([(0.0, 1.0), (1.0, 1.0)]) is None
+
+
+def test_the_first_half_is_no_growth() -> None:
+    points = [(float(x), min(x, 50.0)) for x in range(101)]
+    assert second_half(points)[0] == (50.0, 50.0)
+    assert slope(second_half(points)) == 0
+    assert second_half([]) == []
+
+
+def test_growth_is_judged_by_events_and_over_enough_windows_by_windows() -> None:
+    by_event, by_window = growth("memory", 0.01, 900.0)
+    assert by_event.measured == pytest.approx(0.75) and by_event.kept
+    assert by_window.measured == pytest.approx(3.6) and by_window.kept is False
+    assert [promise.kept for promise in growth("memory", 0.01, 100.0)] == [True, None]
+    assert growth("memory", None, 900.0)[0].kept is False  # not measured is not kept
+
+
+def test_the_lines_of_promises() -> None:
+    assert Promise("steps", 7, 7, exact=True).line().split() == ["ok", "steps", "7", "(exactly", "7)"]
+    assert Promise("steps", 8, 7, exact=True).line().startswith("BROKEN")
+    assert Promise("log", 1.234, 5.0, "MB").line().split() == ["ok", "log", "1.23", "MB", "(at", "most", "5)"]
+    assert Promise("log", None).line().split() == ["log", "–"]
+
+
+def test_what_processes_noted_is_summed_by_rank(tmp_path: Path) -> None:
+    notes = [
+        {"rank": 0, "pid": 10, "updates": 100, "epochs": 2},
+        {"rank": 1, "pid": 11, "updates": 30, "restarts": 1},
+        {"rank": 1, "pid": 11, "updates": 20, "restarts": 0},
+    ]
+    (tmp_path / "made.jsonl").write_text("".join(json.dumps(note) + "\n" for note in notes))
+    ranks, events = made(tmp_path / "made.jsonl")
+    assert events == {"epochs": 2, "restarts": 1}
+    assert (ranks[0].steps, ranks[1].updates, ranks[1].steps) == (100, 50, 48)  # between updates, in two lives
+
+
+def test_a_log_adds_up() -> None:
+    phases = [PhaseTime("forward", 10)]
+    records = [
+        Steps(t=1, pid=10, window_s=0.1, count=3, first_index=0, total_ns=10, phases=phases, updates=4),
+        Steps(t=2, pid=10, window_s=0.1, count=2, first_index=3, total_ns=10, phases=phases, updates=2, dropped=5),
+        Stacks(t=2, pid=10, window_s=1, rate_hz=0, samples=0, stacks=[], lost=True),
+        Notice(t=2, pid=0, source="stacks", level="warning", message="process 123 is gone"),
+        Notice(t=3, pid=0, source="stacks", level="warning", message="process 456 is gone"),
+        Exit(t=3, pid=10, exit_code=0),
+    ]
+    sums = logged(records)
+    assert (sums.steps[10], sums.last_index[10], sums.updates[10], sums.windows) == (5, 5, 6, 2)
+    assert (sums.lost_markers, sums.sampled_windows, sums.lost_samples, sums.exit_code) == (5, 1, 1, 0)
+    assert sums.notices == {("stacks", "warning", "process ### is gone"): 2}
+    assert sums.event_bytes + sums.window_bytes == sums.by_type.total()
+
+
+def a_day(grows_mb_per_s: float = 0.0, counted: int = 100) -> Day:
+    readings = [Reading(float(s), 40 + grows_mb_per_s * s, 300.0, s * 0.1, s / 1000) for s in range(int(MINUTES * 60))]
+    sums = Logged(
+        steps=Counter({10: counted, 11: 48}),
+        last_index={10: counted, 11: 48},
+        updates=Counter({10: 100, 11: 50}),
+        window_bytes=20_000_000,
+        exit_code=0,
+    )
+    ranks = {0: Rank(10, 100, 1, True), 1: Rank(11, 50, 2, False)}
+    return Day(MINUTES, readings, ranks, Counter(epochs=2), sums, [], 0)
+
+
+def broken(day: Day) -> set[str]:
+    return {promise.name for promise in promises(day) if promise.kept is False}
+
+
+def test_a_good_day_keeps_all() -> None:
+    day = a_day()
+    assert len(day.made) == RANKS
+    assert broken(day) == set()
+    assert "BROKEN" not in table(day)
+
+
+def test_growth_of_two_megabytes_an_hour_is_seen() -> None:
+    assert broken(a_day(grows_mb_per_s=2 / 75)) == {
+        "monitor's memory grows, in an hour of events",
+        "monitor's memory grows, in 3,600 windows",
+    }
+
+
+def test_a_step_too_few_is_seen() -> None:
+    assert broken(a_day(counted=99)) == {"steps of rank 0", "number of its last step"}
+
+
+def test_only_py_spy_is_killed(tmp_path: Path) -> None:
+    """Of this process's own children, by the name that the kernel knows."""
+    pretender = tmp_path / "py-spy"
+    shutil.copy(shutil.which("sleep") or "/bin/sleep", pretender)
+    me = os.getpid()
+    with subprocess.Popen(["sleep", "60"]) as other:
+        try:
+            assert not kill_sampler(me)
+            with subprocess.Popen([pretender, "60"]) as sampler:
+                assert kill_sampler(me)
+                assert sampler.wait() == -9
+            assert other.poll() is None
+        finally:
+            other.kill()
+
+
+def test_a_log_and_its_older_parts_are_counted(tmp_path: Path) -> None:
+    for name in ("day.jsonl", "day.1.jsonl", "other.jsonl"):
+        (tmp_path / name).touch()
+    assert {part.name for part in parts(tmp_path / "day.jsonl")} == {"day.jsonl", "day.1.jsonl"}

@@ -1,0 +1,193 @@
+"""``python -m tests.day.training FOLDER END_UNIX_S``: two ranks that do for minutes what others do all day.
+
+Rank 0 trains on with workers, threads and programs that come and go. Rank 1 replaces itself by exec again and again.
+Each appends a line of what it did to FOLDER/made.jsonl.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from tests.day.rates import WORKERS, Hourly, real_seconds
+
+HOURLY = Hourly()
+
+
+class Numbers(Dataset[torch.Tensor]):
+    """Items of eight numbers."""
+
+    def __init__(self, length: int) -> None:
+        self._length = length
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        if index >= self._length:
+            raise IndexError(index)
+        return torch.full((8,), float(index % 7))
+
+
+class Net:
+    """The smallest model with a forward, a backward and an optimizer; counts its steps itself."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+        self._model = torch.nn.Linear(8, 8)
+        self._optimizer = torch.optim.SGD(self._model.parameters(), lr=1e-4)
+
+    def step(self, batch: torch.Tensor) -> None:
+        self._optimizer.zero_grad()
+        self._model(batch).square().mean().backward()
+        self._optimizer.step()
+        self.steps += 1
+
+    def evaluate(self, loader: DataLoader[torch.Tensor]) -> None:
+        with torch.no_grad():
+            for batch in loader:
+                self._model(batch)
+
+    def save(self, path: Path) -> None:
+        torch.save(self._model.state_dict(), path)
+
+
+class Every:
+    """Due again and again on an absolute schedule; what was missed is made up for."""
+
+    def __init__(self, period_s: float) -> None:
+        self._period_s = period_s
+        self._next_s = time.monotonic() + period_s
+
+    def due(self) -> bool:
+        if time.monotonic() < self._next_s:
+            return False
+        self._next_s += self._period_s
+        return True
+
+    def wait(self) -> None:
+        """Sleep until it is due; not at all where it is late, and what is more than a second late is given up."""
+        now_s = time.monotonic()
+        if now_s < self._next_s:
+            time.sleep(self._next_s - now_s)
+        self._next_s = max(self._next_s + self._period_s, now_s - 1.0)
+
+
+class MainRank:
+    """Rank 0."""
+
+    def __init__(self, folder: Path, end_unix_s: float) -> None:
+        self._folder = folder
+        self._end_unix_s = end_unix_s
+        self._net = Net()
+        self._did = Counter[str]()
+        self._pace = Every(real_seconds(HOURLY.steps))
+        self._thread_due = Every(real_seconds(HOURLY.threads))
+        self._program_due = Every(real_seconds(HOURLY.programs))
+        self._threads: list[threading.Thread] = []
+
+    def run(self) -> None:
+        steps = HOURLY.steps // HOURLY.epochs
+        while time.time() < self._end_unix_s:
+            self._epoch(steps, broken_off=self._did["epochs"] % 3 == 2)
+        for thread in self._threads:
+            thread.join()
+        note(self._folder, 0, {"updates": self._net.steps, **self._did})
+
+    def _epoch(self, steps: int, *, broken_off: bool) -> None:
+        """So many steps, or, as with a limit of batches, nearly so many: then workers are ended early."""
+        loader = DataLoader(Numbers(steps * 2), batch_size=2, num_workers=WORKERS, shuffle=True)
+        for number, batch in enumerate(loader, 1):
+            self._net.step(batch)
+            self._pace.wait()
+            self._beside()
+            if time.time() >= self._end_unix_s or (broken_off and number >= steps - 20):
+                break
+        self._net.evaluate(DataLoader(Numbers(40), batch_size=2))
+        self._net.save(self._folder / "checkpoint.pt")
+        self._did["epochs"] += 1
+        self._did["workers"] += WORKERS
+        self._did["checkpoints"] += 1
+        print(f"epoch {self._did['epochs']} done, {self._net.steps} steps", flush=True)
+
+    def _beside(self) -> None:
+        if self._thread_due.due():
+            self._did["threads"] += 1
+            work = train_beside if self._did["threads"] % 10 == 0 else count_a_little
+            self._threads = [thread for thread in self._threads if thread.is_alive()]
+            self._threads.append(threading.Thread(target=work, name=f"churn-{self._did['threads']}"))
+            self._threads[-1].start()
+        if self._program_due.due():
+            self._did["programs"] += 1
+            python = self._did["programs"] % 10 == 0
+            command = [sys.executable, "-c", "sum(range(1000))"] if python else ["true"]
+            subprocess.run(command, check=True)
+
+
+def count_a_little() -> None:
+    """What a thread of a logger or of a metric does."""
+    sum(range(20_000))
+    time.sleep(0.05)
+
+
+def train_beside() -> None:
+    """Steps of a model of its own, as a discriminator or a probe is trained on another thread."""
+    net = Net()
+    for _ in range(5):
+        net.step(torch.zeros(2, 8))
+
+
+def batches() -> Iterator[torch.Tensor]:
+    """Batches without a DataLoader."""
+    while True:
+        yield torch.zeros(2, 8)
+
+
+def restarting_rank(folder: Path, end_unix_s: float) -> None:
+    """Rank 1: trains slowly until an hour has passed, then replaces itself."""
+    net, pace, restart = Net(), Every(0.02), Every(real_seconds(HOURLY.restarts))
+    for batch in batches():
+        net.step(batch)
+        pace.wait()
+        over = time.time() >= end_unix_s
+        if over or restart.due():
+            note(folder, 1, {"updates": net.steps, "restarts": int(not over)})
+            if over:
+                return
+            os.execv(sys.executable, [sys.executable, "-m", "tests.day.training", str(folder), str(end_unix_s), "1"])
+
+
+def note(folder: Path, rank: int, did: dict[str, int]) -> None:
+    """One line of what a process did."""
+    with open(folder / "made.jsonl", "a") as file:
+        file.write(json.dumps({"rank": rank, "pid": os.getpid(), **did}) + "\n")
+
+
+def main(arguments: list[str]) -> None:
+    folder, end_unix_s = Path(arguments[0]), float(arguments[1])
+    torch.set_num_threads(1)
+    if len(arguments) > 2:
+        restarting_rank(folder, end_unix_s)
+        return
+    second = subprocess.Popen(
+        [sys.executable, "-m", "tests.day.training", *arguments, "1"],
+        env={**os.environ, "RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1"},
+    )
+    try:
+        MainRank(folder, end_unix_s).run()
+    finally:
+        second.wait()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
