@@ -63,6 +63,12 @@ class ProcessTable:
         if start is not None:
             self._training |= {ProcessId(pid, start)}
 
+    def forget(self, process: ProcessId) -> None:
+        """Drop what a process that has ended has reported: its pid may be used again; for the markers source."""
+        self.facts = {pid: facts for pid, facts in self.facts.items() if pid != process.pid}
+        self.named = tuple(known for known in self.named if known != process)
+        self._training -= {process}
+
     def name_process(self, pid: int) -> None:
         """Note a process of the run that may be no descendant of the root any more; for the markers source."""
         start = procfs.start_ticks(pid)

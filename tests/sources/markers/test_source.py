@@ -388,5 +388,4 @@ def test_a_marker_dated_far_ahead_holds_up_nothing_and_counts_as_lost():
 def test_pairs_that_never_end_take_no_time_and_no_room():
     sequence = [((10_000 + i // 50) * MS, layout.OPTIMIZER_BEGIN, 0, i) for i in range(50_000)]
     follower, _ = follow(sequence, 14 * SECOND)
-    (loop,) = follower._loops.values()
-    assert len(loop.machine._stack) < 100
+    assert len(follower._loops.training().machine._stack) < 100

@@ -13,6 +13,8 @@ from tuimon.sources.loop.machine import Stretch
 #: How often the offset of the clocks is estimated, in ns of the markers' time.
 _ESTIMATE_NS = 1_000_000_000
 _DEVICES = 64
+#: Most leads at one kind of boundary between two records; further ones are left out.
+_LEADS = 4096
 #: Bytes, or a count: beyond is damage.
 _MEMORY_LIMIT = 1 << 62
 #: Windows that one record covers, so that the log stays small.
@@ -180,7 +182,9 @@ class GpuTracker:
         sums = self._sums.setdefault(chain.device, Sums())
         sums.error_us = chain.error_us
         for kind, estimate in estimates:
-            sums.leads.setdefault(kind, []).append(estimate)
+            leads = sums.leads.setdefault(kind, [])
+            if len(leads) < _LEADS:
+                leads.append(estimate)
 
     def _settle(self) -> None:
         """Count steps and leads in their sums."""

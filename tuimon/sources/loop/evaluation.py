@@ -4,6 +4,8 @@ from __future__ import annotations
 
 #: Stretches remembered since the last backward or update; of a longer evaluation the rest is not taken back.
 _STRETCHES = 4096
+#: Iterators remembered since then; a program that only evaluates makes one each time.
+_ITERATORS = 64
 
 #: Stretches of time: label and ns.
 Times = list[tuple[str, int]]
@@ -35,14 +37,14 @@ class EvaluationFinder:
         """Starting its workers belongs to the iterator's first fetch, should that turn out to be evaluation."""
         at, self._iter_at = self._iter_at, None
         if at is not None and iterator:
-            self._started[iterator] = at
+            _keep(self._started, iterator, at)
 
     def begin_fetch(self, iterator: int) -> Times | None:
         """The time that turns out to be evaluation; None where this fetch proves nothing."""
         previous = self._fetched.pop(iterator, None)
         evaluated = None if previous is None else self._pop_times(previous)
         self._evaluating = None if previous is None else iterator
-        self._fetched[iterator] = self._started.pop(iterator, len(self._times))
+        _keep(self._fetched, iterator, self._started.pop(iterator, len(self._times)))
         return evaluated
 
     def exhaust(self) -> Times:
@@ -66,3 +68,10 @@ class EvaluationFinder:
         popped = self._times[at:]
         del self._times[at:]
         return popped
+
+
+def _keep(held: dict[int, int], iterator: int, at: int) -> None:
+    """Hold one more; without the oldest where there is no room."""
+    if iterator not in held and len(held) >= _ITERATORS:
+        del held[next(iter(held))]
+    held[iterator] = at

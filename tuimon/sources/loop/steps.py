@@ -212,7 +212,7 @@ class StepFinder:
         if self.drive is Drive.UNKNOWN:
             self._settle_unknown()
         elif self.drive is Drive.FETCH:
-            if self._bare > _BARE_LIMIT:
+            if max(self._bare, len(self._pieces)) > _BARE_LIMIT:  # or no piece ends at a fetch
                 self._train_fetches = 0
                 self._drive(Drive.UPDATE)
             elif self._pieces[-1].after_fetch:

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Collection, Iterator
 
 from tuimon.agent.ring import layout
 from tuimon.agent.ring.reader import RingReader
+from tuimon.proc import procfs
 from tuimon.proc.processes import start_unix_s
 from tuimon.proc.target_files import OURS, TargetFiles
 from tuimon.records import Mark, PhaseTime, Record, SlowStep, Steps
 from tuimon.sources.gpu_clock.tracker import GpuTracker
-from tuimon.sources.loop.machine import LoopMachine, OpenPhase
+from tuimon.sources.loop.machine import OpenPhase
 from tuimon.sources.loop.step import Step
 from tuimon.sources.markers.gc_pauses import GcPauses
 from tuimon.sources.markers.histogram import histogram
 from tuimon.sources.markers.loaders import LoaderTracker
-from tuimon.sources.markers.ranges import RangeTracker
+from tuimon.sources.markers.thread_loops import ThreadLoop, ThreadLoops
 from tuimon.sources.source_blocks import SourceBlocks
 
 #: How much of the past is shown of a ring found late (attach).
@@ -36,20 +37,6 @@ def _files_of(reader: RingReader) -> TargetFiles:
     return TargetFiles(reader.pid, start_unix_s(reader.start_ticks), ended=OURS)
 
 
-class ThreadLoop:
-    """The loop of one thread and its user ranges."""
-
-    def __init__(self, name_of: Callable[[int], str], blocks: SourceBlocks) -> None:
-        self.machine = LoopMachine()
-        self.ranges = RangeTracker(name_of, blocks)
-
-    @property
-    def weight(self) -> tuple[int, int]:
-        """How much this thread trains: the heaviest of a process is its training thread."""
-        steps = self.machine.steps
-        return steps.total_updates, steps.total_backwards
-
-
 class RingFollower:
     """Makes one Steps record a window, and others, of one ring's markers."""
 
@@ -64,14 +51,12 @@ class RingFollower:
         # windows end on multiples of the interval, so that the processes of a run line up
         start_ns = max(first_ns, now_ns - _HISTORY_NS)
         self._begin_ns = start_ns // self._interval_ns * self._interval_ns
-        self._loops: dict[int, ThreadLoop] = {}
-        self._blocks = SourceBlocks(_files_of(reader))
+        self._loops = ThreadLoops(reader.name, SourceBlocks(_files_of(reader)))
         self._loaders = LoaderTracker(reader)
         self._gpu = GpuTracker(self.pid)
         self._gc = GcPauses(bool(reader.meta().get("gc")))
         self._marks: list[tuple[int, str]] = []
         self.steps = steps  # of the process until now
-        self._backwards = self._updates = 0
         self._dropped = 0
         self._damaged = 0  # markers dated ahead since the latest window
         self._read_ns = now_ns
@@ -92,8 +77,7 @@ class RingFollower:
         """The process has ended: everything that is left."""
         self._read(now_ns)
         self._feed_until(now_ns)
-        for loop in self._loops.values():
-            loop.machine.steps.finish()
+        self._loops.finish()
         if now_ns > self._begin_ns:
             yield from self._window(now_ns, now_ns, ended=True)
 
@@ -118,7 +102,7 @@ class RingFollower:
                 continue
             marker = waiting.popleft()
             if marker.kind in _BOUNDARIES:
-                loop = self._loop_of(marker.tid)
+                loop = self._loops.of(marker.tid)
                 stretch = loop.machine.feed_marker(marker)
                 loop.ranges.add_stretch(stretch)
                 self._loaders.add_stretch(stretch)
@@ -128,15 +112,14 @@ class RingFollower:
                 self._gc.add_pause(marker.value)
             elif marker.kind == _LOST:
                 gpu.lose_markers()
-                for thread in self._loops.values():
-                    thread.machine.lose_markers()
+                self._loops.lose_markers()
             else:
                 self._feed_other(marker)
 
     def _feed_other(self, marker: layout.Marker) -> None:
         """A marker of a thread that is no boundary of its loop."""
         time_ns, kind, flag, tid, value = marker
-        loop = self._loop_of(tid)
+        loop = self._loops.of(tid)
         if kind in layout.RANGES:
             loop.ranges.feed_marker(time_ns, kind, flag, value)
         elif kind == layout.MARK:
@@ -147,18 +130,9 @@ class RingFollower:
         else:
             self._gpu.feed_marker(time_ns, kind, flag, value)
 
-    def _loop_of(self, tid: int) -> ThreadLoop:
-        loop = self._loops.get(tid)
-        if loop is None:
-            loop = self._loops[tid] = ThreadLoop(self.reader.name, self._blocks)
-        return loop
-
-    def _training_loop(self) -> ThreadLoop | None:
-        return max(self._loops.values(), key=lambda loop: loop.weight, default=None)
-
     def _skip_past(self) -> None:
         """What ended before the first window is only counted."""
-        loop = self._training_loop()
+        loop = self._loops.training()
         if loop is not None:
             self.steps += len(loop.machine.steps.take_ended().steps)
             loop.ranges.take_sums()
@@ -173,20 +147,20 @@ class RingFollower:
         for time_ns, name in self._marks:
             yield Mark(t=time_ns / 1e9, pid=self.pid, name=name)
         self._marks.clear()
-        loop = self._training_loop()
+        loop = self._loops.end_window(self._live_threads)
         if loop is not None:
             open_phase = None if ended or self._is_stale(end_ns) else loop.machine.open_phase
             yield self._steps(loop, end_ns, window_s, open_phase)
-        open_fetches = (begin for each in self._loops.values() for begin in each.machine.open_fetches())
-        yield from self._loaders.records(end_ns, window_s, now_ns, open_fetches)
+        yield from self._loaders.records(end_ns, window_s, now_ns, self._loops.open_fetches())
         yield from self._gpu.records(end_ns, window_s, ended=ended)
 
     def _steps(self, loop: ThreadLoop, end_ns: int, window_s: float, open_phase: OpenPhase | None) -> Steps:
-        finder = loop.machine.steps
-        self.trains = finder.total_backwards > 0 or finder.total_updates > 0
-        steps, eval_ns, eval_count = finder.take_ended()
+        self.trains = self.trains or loop.trains
+        self.steps += self._loops.steps
+        self._loops.steps = 0
+        steps, eval_ns, eval_count = loop.machine.steps.take_ended()
         gc_ns, gc_count, gc_longest_ns = self._gc.take_pauses()
-        backwards, updates = finder.total_backwards, finder.total_updates
+        backwards, updates = loop.take_counts()
         lengths = sorted(step.total_ns for step in steps)
         record = Steps(
             t=end_ns / 1e9,
@@ -204,8 +178,8 @@ class RingFollower:
             range_places=loop.ranges.take_places(),
             slowest=self._slowest(steps),
             eval_count=eval_count,
-            backwards=backwards - self._backwards,
-            updates=updates - self._updates,
+            backwards=backwards,
+            updates=updates,
             open_phase=open_phase.name if open_phase else None,
             open_for_s=max(0.0, (end_ns - open_phase.since_ns) / 1e9) if open_phase else None,
             dropped=self.reader.dropped - self._dropped + self._damaged,
@@ -213,10 +187,15 @@ class RingFollower:
             gc_count=gc_count,
             gc_longest_ns=gc_longest_ns,
         )
-        self._backwards, self._updates = backwards, updates
         self._dropped, self._damaged = self.reader.dropped, 0
         self.steps += len(steps)
         return record
+
+    def _live_threads(self) -> Collection[int] | None:
+        """The threads of the process; None once it has ended."""
+        if procfs.start_ticks(self.pid) != self.reader.start_ticks:
+            return None
+        return frozenset(procfs.thread_ids(self.pid))
 
     def _is_stale(self, now_ns: int) -> bool:
         """Whether markers of a fast loop that has halted may still wait in the writer."""

@@ -82,11 +82,14 @@ class MarkerSource:
         yield from follower.windows(now_ns)
         if last:
             yield from follower.last(now_ns)
+        reader = follower.reader
+        if not _lives(ProcessId(reader.pid, reader.start_ticks)):
+            return
         if follower.trains:
-            self._table.mark_trainer(follower.pid)
-        meta = follower.reader.meta()
+            self._table.mark_trainer(reader.pid)
+        meta = reader.meta()
         if meta:
-            self._table.facts[follower.pid] = ring_facts(meta)
+            self._table.facts[reader.pid] = ring_facts(meta)
 
     def _drop(self, path: str) -> None:
         """Its process has ended: what it left of the run that we started is ours to remove.
@@ -95,14 +98,17 @@ class MarkerSource:
         """
         follower = self._followers.pop(path)
         reader = follower.reader
-        replaced = reader.is_replaced()
-        if replaced or _runs(reader):
-            self._steps_before[path] = _Before(ProcessId(reader.pid, reader.start_ticks), follower.steps)
+        process = ProcessId(reader.pid, reader.start_ticks)
+        replaced, lives = reader.is_replaced(), _lives(process)
+        if replaced or lives:
+            self._steps_before[path] = _Before(process, follower.steps)
         elif self._table.run_id is not None and reader.meta().get("run") == self._table.run_id:
             with suppress(OSError):
                 os.unlink(path)
         if not replaced:
             self._foreign.add(path)
+        if not lives:
+            self._table.forget(process)
         self._nameless.discard(path)
         reader.close()
 
@@ -152,8 +158,9 @@ class MarkerSource:
             if meta:  # otherwise it is still being made: considered again
                 self._foreign.add(path)
             return
-        self._table.name_process(reader.pid)
-        self._table.facts[reader.pid] = ring_facts(meta)
+        if _lives(ProcessId(reader.pid, reader.start_ticks)):
+            self._table.name_process(reader.pid)
+            self._table.facts[reader.pid] = ring_facts(meta)
         before = self._steps_before.pop(path, None)
         steps = before.steps if before else 0
         self._followers[path] = RingFollower(reader, self._interval_s, self._clock_ns(), steps)
@@ -175,11 +182,6 @@ def _lives(process: ProcessId) -> bool:
     return procfs.start_ticks(process.pid) == process.start_ticks
 
 
-def _runs(reader: RingReader) -> bool:
-    """Whether the process that wrote this ring still runs."""
-    return _lives(ProcessId(reader.pid, reader.start_ticks))
-
-
 def _goes_on(reader: RingReader) -> bool:
     """Whether it still writes to this ring: an exec makes a new one, a deleted one has lost nothing but its name."""
-    return _runs(reader) and not reader.is_closed() and not reader.is_replaced()
+    return _lives(ProcessId(reader.pid, reader.start_ticks)) and not reader.is_closed() and not reader.is_replaced()

@@ -134,13 +134,14 @@ class StackSource:
             folded=window.folded,
             failed=ended.failed,
             cost_cpu_s=round(ended.cpu_s, 4),
-            parked=self._newly_parked(running.key, window.parked),
+            parked=self._newly_parked(running.key, window.parked, {thread.tid for thread in samples.threads}),
             cycles=samples.cycles,
         )
 
-    def _newly_parked(self, key: ProcessKey, parked: list[tuple[int, str]]) -> list[tuple[int, str]]:
-        """Those that no earlier record of this process has named; a few at a time."""
+    def _newly_parked(self, key: ProcessKey, parked: list[tuple[int, str]], live: set[int]) -> list[tuple[int, str]]:
+        """Those that no earlier record of this process has named, a few at a time; ``live``: all its threads."""
         named = self._parked.setdefault(key, set())
+        named &= live
         new = [(tid, name) for tid, name in parked if tid not in named][:_PARKED_AT_ONCE]
         named.update(tid for tid, _ in new)
         return new
