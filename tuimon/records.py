@@ -155,6 +155,8 @@ class Steps(Record, frozen=True, kw_only=True, tag="steps"):
     updates: Count = 0  # runs of optimizer steps with nothing between them
     open_phase: str | None = None  # phase the trainer is in at ``t``
     open_for_s: Amount | None = None  # how long it has been in that phase
+    first_backward_s: Moment | None = None  # when the first backward of the stream began, in the record that holds it
+    first_step_s: Moment | None = None  # when the first whole step of the stream began, in the record that holds it
     dropped: Count = 0  # markers overwritten before they were read
     gc_ns: Count | None = None  # total of the garbage collector's pauses of at least 0.5 ms, on any thread
     gc_count: Count = 0  # number of these pauses

@@ -26,6 +26,7 @@ _LIBRARY = re.compile(
     # torch built in place: only what a user's own folder named "torch" is unlikely to hold, unlike torch/distributed/
     r"|/torch/(?:nn/modules|optim|utils/data|autograd)/|/torch/(?:_tensor|serialization|nn/functional|utils/checkpoint)\.py$"
 )
+_PACKAGE = re.compile(r"-packages/([^/]+?)(?:\.py)?(?:/|$)")
 _TYPED_IN = ("<ipython-input-", "<stdin>")
 
 
@@ -47,6 +48,12 @@ def is_user_file(file: str) -> bool:
 def is_package_file(file: str) -> bool:
     """Whether a file belongs to an installed package, torch included: ``/…/dist-packages/PIL/Image.py``."""
     return "-packages/" in file
+
+
+def package_of(file: str) -> str | None:
+    """The installed package that a file belongs to: of ``/…/dist-packages/PIL/Image.py`` it is ``PIL``."""
+    found = _PACKAGE.search(file)
+    return found[1] if found is not None else None
 
 
 def innermost_package(files: Sequence[str]) -> int:

@@ -42,10 +42,10 @@ def process(pid=100, role="trainer", ppid=1, **more):
 def steps(t, phases, count=10, pid=100, first_index=0, slowest_ms=None, **more):
     """One window of ``count`` like steps; ``phases`` in ms per step."""
     total_ms = sum(ms for name, ms in phases.items() if name != "eval")
+    facts = {"window_s": 1.0, "backwards": count, "updates": count}
     return Steps(
         t=t,
         pid=pid,
-        window_s=1.0,
         count=count,
         first_index=first_index,
         total_ns=int(count * total_ms * MS),
@@ -55,9 +55,7 @@ def steps(t, phases, count=10, pid=100, first_index=0, slowest_ms=None, **more):
         histogram=[(length_bucket(int(total_ms * MS)), count)] if count else [],
         phases=[PhaseTime(name, int(ms * count * MS)) for name, ms in phases.items()],
         slowest=SlowStep(first_index, int((slowest_ms or total_ms) * MS), []) if count else None,
-        backwards=count,
-        updates=count,
-        **more,
+        **(facts | more),
     )
 
 

@@ -1,6 +1,7 @@
 """Steps and phases: what the fold makes of Steps records."""
 
 import pytest
+from msgspec import structs
 
 from tests.session.records import frames, header, process, session_of, stacks, steps
 from tuimon.records import RangeTime
@@ -127,6 +128,37 @@ def test_samples_of_the_set_up_divide_nothing():
     session = session_of(LOOP_FRAMES, set_up, steps(7, {"between": 60, "backward": 40}), stacks(7, *LOOP_SAMPLES))
     assert shares(session.phases(100))["data"] == 0.3
     assert session.hot_lines(100, "data")[0].total == 30
+
+
+def test_a_long_window_that_spans_set_up_and_steps_is_cut_at_the_first_step():
+    first = steps(10, {"between": 60, "backward": 40}, window_s=10.0, first_step_s=8.0, first_backward_s=8.06)
+    set_up, spanning = stacks(7.5, ([0, 1], 400)), stacks(8.5, ([0, 1], 400), ([4, 5], 1))
+    session = session_of(LOOP_FRAMES, set_up, spanning, stacks(9.5, *LOOP_SAMPLES), first)
+    assert shares(session.phases(100))["data"] == 0.3
+    assert session.hot_lines(100)[0].total == 100
+    assert session.phases(100).window_s == 2.0
+    assert session.steps(100).per_second == 5.0  # ten steps in the two seconds since the first began
+
+
+def test_without_the_first_step_in_the_log_it_began_at_most_so_many_step_lengths_ago():
+    first = steps(10, {"between": 60, "backward": 40}, window_s=10.0)  # ten steps of 100 ms
+    session = session_of(LOOP_FRAMES, stacks(8.5, ([0, 1], 400)), stacks(10, *LOOP_SAMPLES), first)
+    assert session.hot_lines(100)[0].total == 100
+
+
+def test_what_the_first_backward_shows_is_of_the_loop_though_no_whole_step_holds_it():
+    begin = steps(10, {}, count=0, backwards=1, first_backward_s=9.5)
+    session = session_of(LOOP_FRAMES, begin, stacks(10.6, *LOOP_SAMPLES))
+    session.add(steps(11, {"between": 60, "backward": 40}, count=1, first_step_s=10.1))
+    assert session.hot_lines(100)[0].total == 100
+
+
+def test_nothing_is_inferred_before_a_whole_step_was_seen():
+    set_up = session_of(header(), process(markers=False), LOOP_FRAMES)
+    set_up.add(structs.replace(stacks(1, ([4, 5], 40)), cycles=1))  # one backward may be a trial, or a long step
+    assert set_up.phases(100) is None
+    set_up.add(structs.replace(stacks(2, *LOOP_SAMPLES), cycles=1))
+    assert set_up.phases(100).inferred
 
 
 def test_the_history_is_divided_like_the_table():

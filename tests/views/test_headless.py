@@ -76,10 +76,15 @@ def test_before_the_first_step_it_says_what_it_waits_for() -> None:
     assert progress(Session()) == "waiting for a Python process that trains"
     found = Session()
     found.add(records.header())
-    assert progress(found) == "waiting for the first step"
+    assert progress(found) == "starting for 0.0s"
     found.add(records.process())
     found.add(records.steps(1.0, {}, count=0, open_phase="forward", open_for_s=12.0))
-    assert progress(found) == "no step has ended yet: in forward for 12s"
+    assert progress(found) == "starting for 1.0s"
+    found.add(records.frames(("/lib/site-packages/torch/_inductor/codecache.py", 9, "compile")))
+    found.add(records.stacks(3.0, ([0], 20)))
+    assert progress(found) == "starting for 3.0s: compiling at compile() codecache.py:9, 1.0s"
+    found.add(records.steps(4.0, {}, count=0, backwards=14, open_phase="forward", open_for_s=0.4))
+    assert progress(found) == "one step open for 1.0s, 14 backwards: in forward at compile() codecache.py:9, 0.4s"
 
 
 def test_notices_are_told_once() -> None:

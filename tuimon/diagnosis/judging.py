@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tuimon.diagnosis.evidence.evidence import Evidence, evidence_of
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.rank import merged, ranked
+from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.rulebook import RULES
 from tuimon.diagnosis.rules.start import WARMUP
 from tuimon.session.session import Session
@@ -17,9 +20,15 @@ def diagnose(session: Session) -> list[Finding]:
 
 
 def judge(evidence: Evidence) -> list[Finding]:
-    """What the rules find, most important first; during warm-up nothing else is judged."""
+    """What the rules find, most important first; before the first whole step, and during warm-up, next to nothing."""
+    if not evidence.has_steps:
+        return ranked(merged(_found(evidence, [rule for rule in RULES if rule.before_steps])))
     beginning = WARMUP.judge(evidence)
     if beginning is not None:
         return [beginning]
-    found = (rule.judge(evidence) for rule in RULES if rule is not WARMUP)
-    return ranked(merged([finding for finding in found if finding is not None]))
+    return ranked(merged(_found(evidence, [rule for rule in RULES if rule is not WARMUP])))
+
+
+def _found(evidence: Evidence, rules: Sequence[Rule]) -> list[Finding]:
+    found = (rule.judge(evidence) for rule in rules)
+    return [finding for finding in found if finding is not None]

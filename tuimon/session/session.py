@@ -113,7 +113,7 @@ class Session(Tables):
     def _inferred(self, pid: int) -> PhaseTable | None:
         """Phases from stack samples, where there are no markers to wait for."""
         sampled = self._process_samples.get(pid) if not self._has_markers(pid) else None
-        return inferred_phases(pid, sampled.phase_counts()) if sampled else None
+        return inferred_phases(pid, sampled.phase_counts()) if sampled and sampled.has_whole_step else None
 
     def _estimated_steps(self, pid: int) -> StepSummary | None:
         per_second = self._sampler.steps_per_second(pid, self.now_s)

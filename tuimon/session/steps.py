@@ -64,6 +64,10 @@ class StepStats:
         self.latest: Steps | None = None
         self.first_slow_ms: float | None = None  # the slowest of the first five steps
         self.first_step_s: float | None = None  # ``t`` of the first window with a step
+        self.begin_s: float | None = None  # when its loop began, once a step has ended
+        self._first_backward_s: float | None = None
+        self.open_since_s: float | None = None  # latest window with a step; without, that of the first backward
+        self.open_backwards = 0  # since then
         self.run = Totals()
         self._first: Steps | None = None  # first window with steps: perhaps warm-up
         self._window: Window[Steps] = Window(limit=600)
@@ -75,13 +79,14 @@ class StepStats:
         """Fold a window."""
         self._recent = self._whole_run = None
         if self._first is None:
-            record = _without_collections(record)
+            record = _without_set_up(record, self._note_begin(record))
         self.latest = record
         self._window.append(record)
         self.total = record.first_index + record.count
         self.dropped += record.dropped
         self.backwards += record.backwards
         self.updates += record.updates
+        self._note_open_step(record)
         self.history.append(record.total_ns / record.count / 1e6 if record.count else None)
         self._phase_history.append(_stacked(record))
         if record.count:
@@ -93,6 +98,33 @@ class StepStats:
             self.first_step_s = record.t
         elif self._first is not None:
             self.run.add_window(record)
+
+    def _note_begin(self, record: Steps) -> float:
+        """When the loop began, by the windows up to the first with a step; before that window, its end.
+
+        A log without these times holds it within a window; the first step is at most one step before those counted.
+        """
+        if self._first_backward_s is None and record.backwards:
+            self._first_backward_s = (
+                record.t - record.window_s if record.first_backward_s is None else record.first_backward_s
+            )
+        if not record.count:
+            return record.t
+        first_s, backward_s = record.first_step_s, self._first_backward_s
+        if first_s is None:
+            eval_ns = sum(phase.total_ns for phase in record.phases if phase.name == "eval")
+            first_s = record.t - (record.total_ns * (1 + 1 / record.count) + eval_ns) / 1e9
+            backward_s = None if backward_s is None else max(backward_s, first_s)
+        self.begin_s = first_s if backward_s is None else min(first_s, backward_s)
+        return self.begin_s
+
+    def _note_open_step(self, record: Steps) -> None:
+        if record.count:
+            self.open_since_s, self.open_backwards = record.t, 0
+            return
+        self.open_backwards += record.backwards
+        if self.open_since_s is None and record.backwards:
+            self.open_since_s = record.t - record.window_s
 
     @property
     def trains(self) -> bool:
@@ -188,9 +220,13 @@ class StepStats:
         return PhaseTable(self.pid, totals.window_s, totals.count, False, tuple(rows), _range_rows(totals))
 
 
-def _without_collections(record: Steps) -> Steps:
-    """Without garbage collections: those before the first step belong to imports and set-up, not to steps."""
-    return structs.replace(record, gc_ns=record.gc_ns and 0, gc_count=0, gc_longest_ns=0) if record.gc_count else record
+def _without_set_up(record: Steps, begin_s: float) -> Steps:
+    """The first window with steps, without what was before them: time, and collections of imports and set-up."""
+    if record.gc_count:
+        record = structs.replace(record, gc_ns=record.gc_ns and 0, gc_count=0, gc_longest_ns=0)
+    if record.first_step_s is not None and record.t - record.window_s < begin_s < record.t:
+        record = structs.replace(record, window_s=record.t - begin_s)
+    return record
 
 
 def _gpu_ms(share: GpuShare | None, step_ms: float) -> tuple[float | None, float | None, float | None]:

@@ -116,12 +116,12 @@ class Tables:
 
     def _fold_steps(self, record: Steps) -> None:
         stats = self._steps.setdefault(record.pid, StepStats(record.pid))
-        begun = stats.first_step_s is not None
+        begun = stats.begin_s is not None
         stats.add_window(record)
         if record.range_places:
             self._samples_of(record.pid).add_range_places(record.range_places)
-        if not begun and stats.first_step_s is not None:
-            self._samples_of(record.pid).leave_out_before(record.t - record.window_s)
+        if not begun and stats.begin_s is not None:
+            self._samples_of(record.pid).leave_out_before(stats.begin_s)
 
     def _fold_threads(self, record: Threads) -> None:
         self._threads.add_threads(record)

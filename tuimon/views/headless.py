@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from tuimon.records import Exit
-from tuimon.session.rows import PhaseTable, StepSummary
+from tuimon.session.rows import PhaseTable
+from tuimon.session.state import run_state
 from tuimon.views.finding_text import rule_title
-from tuimon.views.format import clock, duration, ms, percent, plain, rate
+from tuimon.views.format import clock, ms, percent, plain, rate
 from tuimon.views.gpu_text import gpu_progress, lead_progress
 from tuimon.views.sampling_text import sampling_text
+from tuimon.views.state_text import state_text
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding
@@ -92,8 +94,11 @@ def progress(session: Session) -> str:
         parts += [rate(steps.per_second), f"{ms(steps.median_ms)} (p95 {ms(steps.p95_ms, unit=False)})"]
     if table is not None and table.rows:
         parts.append(phases_text(table))
-    if not parts or (steps is not None and not steps.per_second):
-        parts.append(_waiting(session, pid, steps))
+    state = run_state(session)
+    if state.name != "training":
+        parts.append(state_text(state))
+    elif steps is not None and not steps.per_second:
+        parts.append("no step lately")
     interval_s = session.header.interval_s if session.header else 1.0
     parts += filter(None, (gpu_progress(session.gpus(), interval_s), lead_progress(session.gpu_time(pid))))
     return "  ".join(parts)
@@ -107,19 +112,6 @@ def phases_text(table: PhaseTable) -> str:
             share = percent(row.share).replace(" ", "")
             cells.append(f"{_SHORT.get(row.name, row.name)} {'~' if row.estimated else ''}{share}")
     return " ".join(cells) + (" (inferred from stacks)" if table.inferred else "")
-
-
-def _waiting(session: Session, pid: int, steps: StepSummary | None) -> str:
-    if steps is not None and steps.open_phase and steps.open_for_s:
-        return f"no step has ended yet: in {steps.open_phase} for {duration(steps.open_for_s)}"
-    if steps is not None:
-        return "no step lately" if steps.total else "waiting for the first step"
-    places = session.hot_lines(pid)
-    if places:
-        place = places[0].place
-        name = plain(os.path.basename(place.file))
-        return f"waiting for the first step; mostly at {name}:{place.line} {plain(place.function)}"
-    return "waiting for the first step"
 
 
 def summary_lines(session: Session, findings: Sequence[Finding]) -> list[str]:

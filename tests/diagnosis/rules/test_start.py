@@ -1,8 +1,10 @@
 """Warm-up on literal sessions."""
 
 from tests.diagnosis.cpu import HEALTHY, STARVED
-from tests.session.records import header, steps
+from tests.session.records import header, process, session_of, steps, threads
 from tuimon.diagnosis import diagnose
+from tuimon.diagnosis.evidence.evidence import evidence_of
+from tuimon.records import MachineMemory
 from tuimon.session.session import Session
 
 
@@ -10,12 +12,21 @@ def test_nothing_is_judged_during_warmup():
     session = Session()
     session.add(header())
     session.add(steps(1, {}, count=0))
-    assert [f.rule for f in diagnose(session)] == ["warmup"]
+    assert diagnose(session) == []
     session.add(steps(2, {"data": 9000, "forward": 1}, count=1))
     assert [f.rule for f in diagnose(session)] == ["warmup"]
     for t in range(3, 20):
         session.add(steps(t, STARVED, first_index=10 * t))
     assert diagnose(session)[0].rule == "input_bound"
+
+
+def test_before_the_first_step_there_is_no_finding_but_of_harm():
+    held = threads(9, (100, "python", 1.0, "running", 0.9), (7, "x", 1.0, "running", 0.9), pid=100, cpu_ratio=2.0)
+    session = session_of(header(cpu_count=1), process(), steps(8, {}, count=0), held)
+    assert evidence_of(session, 100).run.demand.wanted > 3  # which is far too much, but of what will not last
+    assert diagnose(session) == []
+    session.add(MachineMemory(t=9, pid=0, window_s=1, total_bytes=100 << 30, available_bytes=1 << 30))
+    assert [f.rule for f in diagnose(session)] == ["memory_pressure"]
 
 
 def test_a_slow_first_step_is_warmup_for_a_while():

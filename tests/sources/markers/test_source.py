@@ -67,6 +67,16 @@ def test_windows_count_and_sum_their_steps():
     assert sum(p.total_ns for p in full.phases) == full.total_ns
 
 
+def test_when_the_loop_began_is_in_the_records_of_its_first_backward_and_of_its_first_step():
+    sequence = markers(" ".join(["wait:1500"] + [PLAIN] * 200), start_ns=10 * SECOND)
+    _, records = follow(sequence, 30 * SECOND, interval_s=10.0)
+    (only,) = [record for record in records if record.count]
+    fetched_s = next(time_ns for time_ns, kind, *_ in sequence if kind == layout.FETCH_BEGIN) / SECOND
+    assert only.first_step_s == fetched_s
+    assert only.first_backward_s == pytest.approx(fetched_s + 0.008)
+    assert [r.first_step_s for r in records if r is not only] == [None] * (len(records) - 1)
+
+
 def test_steps_go_on_after_markers_were_lost_inside_a_pair():
     """The end of the pair is lost with them."""
     follower, _ = follow(markers(" ".join([PLAIN] * 60) + " bwd(", start_ns=10 * SECOND), 11 * SECOND)

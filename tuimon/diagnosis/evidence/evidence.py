@@ -56,6 +56,11 @@ class Evidence:
         return step_evidence(stats) if stats is not None else None
 
     @cached_property
+    def has_steps(self) -> bool:
+        """Whether a whole step has ended, as markers or samples show."""
+        return self.steps.total > 0 if self.steps is not None else self.phases is not None
+
+    @cached_property
     def phases(self) -> PhaseTable | None:
         """Its phases over the last 30 s; None before the first step."""
         return self._moment.session.phases(self.pid)

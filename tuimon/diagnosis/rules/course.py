@@ -112,6 +112,7 @@ RULES = (
         ),
         needs=(BOUNDARIES,),
         thresholds=(HANG_S, HANG_RATIO, STILL_S, IDLE_CPU),
+        before_steps=True,
         contradicts_order=True,
     ),
     Rule(

@@ -60,8 +60,8 @@ WARMUP = Rule(
     judge=warmup,
     explanation=(
         "The first steps compile, tune and fill caches, so their times are not those of the run. It rests on the"
-        " slowest of the first five steps against the median, or on a first step that is still open. While it holds, no"
-        " other rule judges."
+        " slowest of the first five steps against the median. While it holds, no other rule judges; before the first"
+        " step has ended there is no finding at all, but of harm: memory that runs out."
     ),
     needs=(MARKERS,),
     thresholds=(SLOW_RATIO, FIRST_STEPS, FRESH_S),

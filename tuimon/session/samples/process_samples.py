@@ -11,6 +11,7 @@ from tuimon.session.rows import HotLine
 from tuimon.session.samples.classify import Sample, classify_samples
 from tuimon.session.samples.frame_table import FrameTable
 from tuimon.session.samples.range_join import RangeJoin
+from tuimon.session.samples.set_up import SetUp
 from tuimon.session.samples.stack_phase import stack_phase
 from tuimon.session.samples.thread_stacks import ThreadStacks
 from tuimon.session.steps import SplitShares
@@ -18,6 +19,8 @@ from tuimon.session.windows import Window
 
 #: How many lines ``hot_lines`` lists.
 _HOT_LINES = 20
+#: Passes through backward between the beginnings of which one whole step lies.
+_WHOLE_STEP = 2
 
 
 class ProcessSamples:
@@ -29,10 +32,12 @@ class ProcessSamples:
         self._window: Window[Stacks] = Window(30.0, limit=120)
         self._steps_begin_s = -math.inf
         self._trained = False  # whether a sample has shown backward or an update: without markers, steps begin there
+        self._cycles: int | None = 0  # passes through backward that samples have counted; None: too fast to count
         self._classified_t: float | None = None  # ``t`` of the record for which ``_classified`` holds
         self._classified: list[Sample] = []
         self.join = RangeJoin()
         self.threads = ThreadStacks(frames)
+        self.set_up = SetUp(frames)
         self.latest: Stacks | None = None
         self.failed = 0
         self.samples = 0
@@ -46,9 +51,8 @@ class ProcessSamples:
             return
         self.latest = record
         self.threads.add_window(record)
-        if not self._trained and self._shows_training(record):
-            self._trained = True
-            self.leave_out_before(max(self._steps_begin_s, record.t - record.window_s))  # markers know better
+        if not self.has_whole_step:
+            self._look_for_steps(record)
         if record.t - record.window_s >= self._steps_begin_s:
             self._window.append(record)
 
@@ -64,6 +68,22 @@ class ProcessSamples:
         """Add where user ranges were opened and closed."""
         if places and self.join.add_places(places):
             self._classified_t = None
+
+    def _look_for_steps(self, record: Stacks) -> None:
+        """Steps begin with the first window in which one is seen; by markers, if there are any, with the first step."""
+        self.set_up.add_window(record)
+        if not self._shows_training(record):
+            return
+        if not self._trained:
+            self._trained = True
+            self.leave_out_before(max(self._steps_begin_s, record.t - record.window_s))
+        if self._cycles is not None:
+            self._cycles = None if record.cycles is None else self._cycles + record.cycles
+
+    @property
+    def has_whole_step(self) -> bool:
+        """Whether samples have shown a whole step: what is inferred of a loop before that is of its set-up."""
+        return self._trained and (self._cycles is None or self._cycles >= _WHOLE_STEP)
 
     def _shows_training(self, record: Stacks) -> bool:
         own = (stack.frames for stack in record.stacks if stack.tid == self.pid)

@@ -135,6 +135,7 @@ class LoopMachine:
         self._before: Event = "start"
         self._last_ns: int | None = None
         self._closure_backwards = 0  # backwards inside the open optimizer step
+        self.first_backward_ns: int | None = None
 
     @property
     def open_phase(self) -> OpenPhase | None:
@@ -181,6 +182,8 @@ class LoopMachine:
         evaluated = False
         if kind == layout.BACKWARD_BEGIN:
             self._closure_backwards += 1
+            if self.first_backward_ns is None:
+                self.first_backward_ns = time_ns
             if not nested:  # reentrant checkpointing runs a backward inside the backward
                 steps.begin_backward()
         elif kind == layout.OPTIMIZER_BEGIN:

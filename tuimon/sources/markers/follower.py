@@ -57,6 +57,7 @@ class RingFollower:
         self._gc = GcPauses(bool(reader.meta().get("gc")))
         self._marks: list[tuple[int, str]] = []
         self.steps = steps  # of the process until now
+        self._has_backward = self._has_step = False  # whether a record has held the first of them
         self._dropped = 0
         self._damaged = 0  # markers dated ahead since the latest window
         self._read_ns = now_ns
@@ -162,6 +163,10 @@ class RingFollower:
         gc_ns, gc_count, gc_longest_ns = self._gc.take_pauses()
         backwards, updates = loop.take_counts()
         lengths = sorted(step.total_ns for step in steps)
+        first = steps[0] if steps and not self._has_step else None
+        first_backward_ns = loop.machine.first_backward_ns if not self._has_backward else None
+        self._has_step = self._has_step or first is not None
+        self._has_backward = self._has_backward or first_backward_ns is not None
         record = Steps(
             t=end_ns / 1e9,
             pid=self.pid,
@@ -182,6 +187,8 @@ class RingFollower:
             updates=updates,
             open_phase=open_phase.name if open_phase else None,
             open_for_s=max(0.0, (end_ns - open_phase.since_ns) / 1e9) if open_phase else None,
+            first_backward_s=first_backward_ns / 1e9 if first_backward_ns is not None else None,
+            first_step_s=max(0, first.end_ns - first.total_ns) / 1e9 if first else None,
             dropped=self.reader.dropped - self._dropped + self._damaged,
             gc_ns=gc_ns,
             gc_count=gc_count,

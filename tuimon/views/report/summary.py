@@ -14,7 +14,9 @@ from tuimon.records import Header, Record
 from tuimon.session.rows import PhaseTable, StepSummary
 from tuimon.session.sampling import Sampling
 from tuimon.session.session import Session
+from tuimon.session.state import RunState, run_state
 from tuimon.views.sampling_text import sampling_text
+from tuimon.views.state_text import state_text
 
 REPORT_SCHEMA = 1
 
@@ -56,6 +58,7 @@ def report_of(
         "schema": REPORT_SCHEMA,
         "run": _run(session, log),
         "ranks": [_rank(session, trainer) for trainer in session.trainers()],
+        "state": _state(run_state(session)),
         "steps": _steps(steps),
         "phases": _phases(table),
         "ranges": _ranges(table),
@@ -86,6 +89,20 @@ def _run(session: Session, log: str) -> dict[str, Json]:
             {"source": notice.source, "level": notice.level, "message": notice.message, "hint": notice.hint}
             for notice in session.notices.values()
         ],
+    }
+
+
+def _state(state: RunState) -> dict[str, Json]:
+    """What it did in the end: while it only starts, there are no phases and no findings but of harm."""
+    place = state.place
+    return {
+        "name": state.name,
+        "for_s": _rounded(state.for_s),
+        "doing": state.doing,
+        "doing_for_s": _rounded(state.doing_for_s),
+        "where": {"file": place.file, "line": place.line, "function": place.function} if place else None,
+        "backwards": state.backwards,
+        "text": state_text(state),
     }
 
 

@@ -14,7 +14,7 @@ _BAR = 24
 
 def text_report(report: dict[str, Any]) -> str:  # Any: the JSON of views.report.summary
     """All of a report as lines."""
-    parts = [_head(report["run"]), _verdict(report["findings"]), _steps(report), *_ranks(report["ranks"])]
+    parts = [_head(report["run"]), _verdict(report), _steps(report), *_ranks(report["ranks"])]
     if report["ranges"]:
         parts.append(_ranges(report["ranges"]))
     parts += [_finding(finding) for finding in report["findings"]]
@@ -44,7 +44,10 @@ def _head(run: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _verdict(findings: list[dict[str, Any]]) -> list[str]:
+def _verdict(report: dict[str, Any]) -> list[str]:
+    findings = report["findings"]
+    if not findings and not report["steps"]["count"] and not report["phases"]:
+        return []  # no step, no verdict
     if not findings:
         return ["No finding: nothing that the rules know holds this training back."]
     first = findings[0]
@@ -54,7 +57,7 @@ def _verdict(findings: list[dict[str, Any]]) -> list[str]:
 def _steps(report: dict[str, Any]) -> list[str]:
     steps, phases = report["steps"], report["phases"]
     if not steps["count"] and not phases:
-        return ["No training step was seen."]
+        return ["No training step was seen.", *_wrap(f"At the end: {plain(report['state']['text'])}.")]
     lines = []
     if steps["count"]:
         lines.append(

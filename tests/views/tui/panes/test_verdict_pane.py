@@ -5,16 +5,13 @@ import pytest
 from tests.views.streams import INPUT_BOUND
 from tests.views.tui.texts import texts
 from tuimon.diagnosis.finding import Finding
-from tuimon.records import Exit
-from tuimon.session.rows import StepSummary
+from tuimon.records import Exit, Place
+from tuimon.session.state import RunState
 from tuimon.views.tui.drawing.lines import text_of
 from tuimon.views.tui.panes.verdict_pane import Verdict, verdict_lines
 from tuimon.views.tui.sheets.finding_lines import findings_lines
 
-STEPS = StepSummary(1000, 14.9, 67.0, 81.0, "data", 0.01, 0)
-
-
-VERDICT = Verdict((INPUT_BOUND,), STEPS, has_phases=True, inferred=False, exit=None)
+VERDICT = Verdict((INPUT_BOUND,), RunState("training"), inferred=False, exit=None)
 
 
 def test_verdict_in_two_lines_with_action_and_gain():
@@ -57,8 +54,30 @@ def test_how_a_run_ended_comes_first(exit_record, text):
 def test_without_findings_it_says_why():
     nothing = VERDICT._replace(findings=())
     assert "NOTHING FOUND" in texts(verdict_lines(nothing, 100, 2))[0]
-    starting = texts(verdict_lines(nothing._replace(has_phases=False), 100, 2))
-    assert starting == ["  STARTING  waiting for the first training steps", "   in data for 0.0s"]
+
+
+@pytest.mark.parametrize(
+    ("state", "shown"),
+    [
+        (RunState("starting"), "  STARTING"),
+        (
+            RunState("starting", 14.0, "importing transformers", 12.0),
+            "  STARTING  for 14s: importing transformers, 12s",
+        ),
+        (
+            RunState("starting", 14.0, "preparing data", 9.0, Place("/home/me/prep.py", 40, "load")),
+            "  STARTING  for 14s: preparing data at load() prep.py:40, 9.0s",
+        ),
+        (
+            RunState("step_open", 20.0, "in backward", None, Place("fit.py", 7, "closure"), 14),
+            "  ONE STEP OPEN  for 20s, 14 backwards: in backward at closure() fit.py:7",
+        ),
+        (RunState("between_steps", 61.0, "in other"), "  NO STEP  for 1m01s: in other"),
+    ],
+)
+def test_without_steps_it_says_what_the_training_does(state, shown):
+    verdict = VERDICT._replace(findings=(), state=state)
+    assert [row.rstrip() for row in texts(verdict_lines(verdict, 80, 2))] == [shown]
 
 
 def test_text_from_outside_is_never_markup_or_control():

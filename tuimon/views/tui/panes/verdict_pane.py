@@ -9,9 +9,10 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 
 from tuimon.records import Exit
-from tuimon.session.rows import StepSummary
+from tuimon.session.state import RunState, run_state
 from tuimon.views.finding_text import rule_title, speedup
-from tuimon.views.format import duration, plain
+from tuimon.views.format import plain
+from tuimon.views.state_text import state_details, state_name
 from tuimon.views.tui.drawing.lines import Line, Span, cells, clip, clipped, justified, line, wrapped
 from tuimon.views.tui.drawing.pane import Pane
 
@@ -24,8 +25,7 @@ class Verdict(NamedTuple):
     """What the verdict lines show."""
 
     findings: tuple[Finding, ...]
-    steps: StepSummary | None
-    has_phases: bool
+    state: RunState
     inferred: bool
     exit: Exit | None
     focused: bool = False
@@ -45,8 +45,7 @@ class VerdictPane(Pane[Verdict]):
         table = session.phases(pid) if pid is not None else None
         return Verdict(
             findings=tuple(findings),
-            steps=session.steps(pid) if pid is not None else None,
-            has_phases=table is not None,
+            state=run_state(session),
             inferred=table is not None and table.inferred,
             exit=session.exit,
             focused=self.has_focus,
@@ -137,14 +136,9 @@ def _pids(pids: Sequence[int]) -> str:
 
 
 def _nothing_yet(verdict: Verdict) -> list[Line]:
-    steps = verdict.steps
-    if not verdict.has_phases:
-        where = ""
-        if steps is not None and steps.open_phase is not None:
-            where = f"in {steps.open_phase} for {duration(steps.open_for_s)}"
-        rows = [line(" ", (" STARTING ", "dim badge"), (" waiting for the first training steps", "text"))]
-        if where:
-            rows.append(line("   ", (where, "dim")))
-        return rows
+    state = verdict.state
+    if state.name != "training":
+        badge = f" {state_name(state).upper()} "
+        return [line(" ", (badge, "dim badge"), (f" {state_details(state)}", "text"))]
     basis = "in the stack samples" if verdict.inferred else "in the latest steps"
     return [line(" ", (" NOTHING FOUND ", "benign badge"), (f" no rule sees a bottleneck {basis}", "benign"))]

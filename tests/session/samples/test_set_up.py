@@ -1,0 +1,43 @@
+"""What a process does before its first step."""
+
+import pytest
+
+from tests.session.records import frames, session_of, stacks
+from tuimon.records import Place
+
+IMPORTLIB = "<frozen importlib._bootstrap>"
+FRAMES = frames(
+    ("/home/me/train.py", 1, "<module>", "from transformers import Trainer", True),
+    (IMPORTLIB, 100, "_find_and_load"),
+    ("/v/lib/python3.11/site-packages/transformers/trainer.py", 9, "<module>"),
+    ("/home/me/train.py", 40, "main", "data = load()", True),
+    ("/home/me/prep.py", 40, "load", "for line in text:", True),
+    ("/home/me/prep.py", 41, "load", "words.append(line)", True),
+    ("/v/lib/python3.11/site-packages/torch/_inductor/codecache.py", 9, "compile"),
+    ("/v/lib/python3.11/site-packages/torch/utils/data/dataloader.py", 9, "__next__"),
+    ("/v/lib/python3.11/site-packages/keras/src/utils.py", 2, "<module>"),
+)
+LOAD = Place("/home/me/prep.py", 40, "load", "for line in text:")
+
+
+def doing(*windows):
+    session = session_of(FRAMES, *windows)
+    return session.process_samples(100).set_up.doing
+
+
+def test_an_import_is_named_by_the_users_own_line():
+    assert doing(stacks(1, ([0, 1, 2], 20)))[:2] == ("importing transformers", 0.0)
+
+
+def test_an_import_of_a_library_is_named_by_its_package():
+    assert doing(stacks(1, ([1, 8], 20))).words == "importing keras"
+
+
+def test_a_function_of_the_user_with_its_hottest_line_and_since_when():
+    windows = stacks(1, ([0, 1, 2], 20)), stacks(2, ([3, 4], 12), ([3, 5], 8)), stacks(3, ([3, 4], 11), ([3, 5], 9))
+    assert doing(*windows) == ("setting up", 1.0, LOAD)
+
+
+@pytest.mark.parametrize(("stack", "words"), [([3, 6], "compiling"), ([3, 7, 4], "preparing data")])
+def test_other_words(stack, words):
+    assert doing(stacks(1, (stack, 20))).words == words

@@ -1,0 +1,47 @@
+"""What a training does while it makes no steps, on literal sessions."""
+
+from tests.session.records import frames, header, process, session_of, stacks, steps
+from tuimon.session.state import RunState, run_state
+
+LOADING = frames(("/home/me/prep.py", 40, "load", "for line in text:", True))
+STEP = {"data": 10, "forward": 50, "backward": 40}
+
+
+def test_before_the_first_step_it_starts_whatever_it_does():
+    session = session_of(header(), process(), LOADING, stacks(2, ([0], 30)), steps(3, {}, count=0, open_phase="data"))
+    state = run_state(session)
+    assert state[:4] == ("starting", 3.0, "setting up", 2.0)
+    assert (state.place.function, state.place.line) == ("load", 40)
+
+
+def test_a_step_that_is_open_shows_its_inside():
+    session = session_of(header(), process(), steps(3, {}, count=0, backwards=0))
+    for t in range(4, 24):
+        session.add(steps(t, {}, count=0, backwards=1, open_phase="backward", open_for_s=0.5))
+    assert run_state(session) == RunState("step_open", 20.0, "in backward", 0.5, None, 20)
+
+
+def test_a_loop_at_work_trains_and_a_pause_of_it_is_said():
+    session = session_of(header(), process(), *(steps(t, STEP, first_index=10 * t) for t in range(1, 5)))
+    assert run_state(session) == RunState("training")
+    pause = {"count": 0, "first_index": 50, "backwards": 0, "open_phase": "other"}
+    session.add(steps(6, {}, **pause, open_for_s=2.0))
+    assert run_state(session).name == "training"  # for so short a time that it is no news
+    session.add(steps(10, {}, **pause, open_for_s=6.0))
+    assert run_state(session) == RunState("between_steps", 6.0, "in other", 6.0)
+
+
+def test_steps_that_have_always_been_long_are_no_pause():
+    session = session_of(header(), process())
+    session.add(steps(20, {"forward": 19_000}, count=1))
+    session.add(steps(30, {}, count=0, first_index=1, backwards=0, open_phase="forward", open_for_s=10.0))
+    assert run_state(session).name == "training"
+
+
+def test_a_training_that_samples_alone_show():
+    loop = frames(
+        ("train.py", 12, "main", "loss.backward()", True),
+        ("/lib/site-packages/torch/autograd/__init__.py", 9, "backward"),
+    )
+    session = session_of(header(), process(markers=False), loop, stacks(1, ([0, 1], 50)))
+    assert run_state(session) == RunState("training")

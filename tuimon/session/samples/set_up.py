@@ -1,0 +1,98 @@
+"""What a process does before its first step, from the samples of its main thread."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tuimon.records import Frame, Place, Stacks
+from tuimon.session.samples.activity import Activity, activity_of
+from tuimon.session.samples.frame_table import FrameTable
+from tuimon.session.samples.stack_phase import stack_phase
+from tuimon.torch_code import is_import_system, package_of
+
+_IMPORT = re.compile(r"\s*(?:from|import)\s+([\w.]+)")
+#: What is said of an activity that no phase of a loop explains; of all others "setting up".
+_WORDS: dict[Activity, str] = {
+    "compile": "compiling",
+    "io": "reading or writing",
+    "lock": "waiting",
+    "ranks": "waiting for other ranks",
+    "sleep": "sleeping",
+    "transfer": "moving tensors",
+}
+_PHASES = {
+    "data": "preparing data",
+    "forward": "running the model",
+    "backward": "running backward",
+    "optimizer": "running the optimizer",
+}
+
+
+class Doing(NamedTuple):
+    """What a main thread does, since when, and its line of the user's code."""
+
+    words: str  # "importing transformers", "preparing data"
+    since_s: float
+    place: Place | None  # None while it imports
+
+
+class SetUp:
+    """Follows a main thread from window to window.
+
+    Windows of one second that are mostly at these places, and what is known at the end of each::
+
+        train.py:1 import torch      importing torch   since 0
+        train.py:1 import torch      importing torch   since 0
+        prep.py:40 load              setting up        since 2, load() prep.py:40
+        prep.py:41 load              setting up        since 2, load() prep.py:41
+    """
+
+    def __init__(self, frames: FrameTable) -> None:
+        self._frames = frames
+        self.doing: Doing | None = None
+
+    def add_window(self, record: Stacks) -> None:
+        """Fold a window of samples of the process."""
+        counts: Counter[tuple[str, Place | None]] = Counter()
+        for stack in record.stacks:
+            if stack.tid == record.pid:
+                counts[self._doing(stack.frames)] += stack.count
+        by_function: Counter[tuple[str, str, str]] = Counter()
+        for (words, place), count in counts.items():
+            by_function[_function(words, place)] += count
+        if not by_function:
+            return
+        most = max(by_function, key=by_function.__getitem__)
+        words, place = max((key for key in counts if _function(*key) == most), key=counts.__getitem__)
+        before = self.doing
+        goes_on = before is not None and _function(before.words, before.place) == most
+        since_s = before.since_s if before is not None and goes_on else record.t - record.window_s
+        self.doing = Doing(words, since_s, place)
+
+    def _doing(self, ids: list[int]) -> tuple[str, Place | None]:
+        frames = [self._frames[number] for number in ids]
+        imported = imported_by(frames)
+        if imported is not None:
+            return f"importing {imported}".rstrip(), None
+        activity = activity_of(frames)
+        phase = stack_phase([self._frames.kind(number) for number in ids])
+        words = _WORDS.get(activity) if activity == "compile" else _PHASES.get(phase) or _WORDS.get(activity)
+        return words or "setting up", self._frames.place(ids)
+
+
+def imported_by(frames: Sequence[Frame]) -> str | None:
+    """The module that the outermost import of a stack (root first) imports; "" where it has no name, None without."""
+    at = next((depth for depth, frame in enumerate(frames) if is_import_system(frame.file)), None)
+    if at is None:
+        return None
+    statement = _IMPORT.match(frames[at - 1].source) if at else None
+    if statement is not None:
+        return statement[1]
+    return next((name for frame in frames[at:] if (name := package_of(frame.file))), "")
+
+
+def _function(words: str, place: Place | None) -> tuple[str, str, str]:
+    return (words, place.file, place.function) if place is not None else (words, "", "")

@@ -1,0 +1,60 @@
+"""What a training does while it makes no steps: it starts, one step is open for long, or something lies between two."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from tuimon.records import Place
+from tuimon.session.steps import StepStats
+
+if TYPE_CHECKING:
+    from tuimon.session.session import Session
+
+StateName = Literal["starting", "training", "step_open", "between_steps"]
+
+#: Seconds without the end of a step from which that is said: our choice, so that slow loops do not flicker.
+LONG_S = 3.0
+#: ... and this many typical steps: our choice, as one step of twice the usual length is no news.
+LONG_RATIO = 3.0
+
+
+class RunState(NamedTuple):
+    """Of one process. While it trains only the name is known; what was not measured is None."""
+
+    name: StateName
+    for_s: float | None = None
+    doing: str | None = None  # "importing transformers", "preparing data"
+    doing_for_s: float | None = None
+    place: Place | None = None
+    backwards: int | None = None  # of the open step
+
+
+def run_state(session: Session) -> RunState:
+    """Of the process in focus: before its first whole step it starts, whatever it does."""
+    pid = session.trainer()
+    stats = session.step_stats(pid) if pid is not None else None
+    if pid is not None and stats is not None and (stats.total or stats.open_backwards):
+        return _in_steps(session, pid, stats)
+    if pid is not None and session.phases(pid) is not None:
+        return RunState("training")
+    for_s = session.now_s - session.start_s if session.start_s is not None else None
+    sampled = session.process_samples(pid) if pid is not None else None
+    doing = sampled.set_up.doing if sampled is not None else None
+    if doing is None:
+        return RunState("starting", for_s)
+    return RunState("starting", for_s, doing.words, session.now_s - doing.since_s, doing.place)
+
+
+def _in_steps(session: Session, pid: int, stats: StepStats) -> RunState:
+    latest, median_ms = stats.latest, stats.whole_run().quantile_ms(0.5)
+    if latest is None or stats.open_since_s is None or (stats.total and latest.open_phase is None):
+        return RunState("training")
+    for_s = latest.t - stats.open_since_s
+    if stats.total and for_s < max(LONG_S, LONG_RATIO * (median_ms or 0.0) / 1e3):
+        return RunState("training")
+    sampled = session.process_samples(pid)
+    place = sampled.threads.place_of(pid) if sampled is not None else None
+    doing = f"in {latest.open_phase}" if latest.open_phase not in (None, "between") else None
+    if stats.open_backwards:
+        return RunState("step_open", for_s, doing, latest.open_for_s, place, stats.open_backwards)
+    return RunState("between_steps", for_s, doing, latest.open_for_s, place)
