@@ -71,6 +71,14 @@ class Terminal:
                 return None
         return None
 
+    def press(self, keys: str) -> None:
+        """Type on it."""
+        os.write(self._handle, keys.encode())
+
+    def poll(self) -> int | None:
+        """The command's exit code; None while it runs."""
+        return self._process.poll()
+
     def close(self) -> None:
         """End the command and everything it started."""
         family = [self.pid, *processes.descendants(self.pid)]

@@ -1,4 +1,4 @@
-"""``python -m tests.day [--minutes 30]``: a training day, 48 times as fast, under ``tuimon run --headless``.
+"""``python -m tests.day [--minutes 30]``: a training day, 48 times as fast, under ``tuimon run``.
 
 Two ranks train tiny steps while workers, threads and programs come and go, one rank restarts by exec, py-spy is killed
 and the GPU driver fails (a fake one). Prints what happened and what was promised; exit code 1 when a promise is broken.
@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -22,23 +20,25 @@ import psutil
 from bench import processes
 from tests.day.counted import logged, made
 from tests.day.faults import Faults, lively_gpu
-from tests.day.rates import INTERVAL_S, RANKS, SPEED, Hourly
+from tests.day.rates import INTERVAL_S, RANKS, Hourly, simulated_hours
 from tests.day.readings import Reading, read
+from tests.day.shown import FullScreen, Headless, Shown
 from tests.day.table import Day, promises, table
 from tests.fake_nvml import Scenario
 from tuimon.sources.log.reader import read_log
 
-#: How long the monitor may take to end after the training has.
+#: How long the monitor may take to end after the training has, and the training after its time.
 END_S = 60.0
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.day", description=__doc__)
     parser.add_argument("--minutes", type=float, default=30.0, metavar="M")
+    parser.add_argument("--full-screen", action="store_true", help="on a terminal of its own instead of headless")
     parser.add_argument("--keep", metavar="DIR", help="leave the log and the readings there")
     parsed = parser.parse_args()
     with _folder(parsed.keep) as folder:
-        day = live(folder, parsed.minutes)
+        day = live(folder, parsed.minutes, full_screen=parsed.full_screen)
         print(table(day))
         return int(any(promise.kept is False for promise in promises(day)))
 
@@ -53,7 +53,7 @@ def _folder(keep: str | None) -> Iterator[Path]:
         yield Path(folder)
 
 
-def live(folder: Path, minutes: float) -> Day:
+def live(folder: Path, minutes: float, *, full_screen: bool) -> Day:
     """Run it, a line a minute on stderr."""
     (folder / "made.jsonl").unlink(missing_ok=True)
     (folder / "rings").mkdir(mode=0o700, exist_ok=True)
@@ -61,18 +61,16 @@ def live(folder: Path, minutes: float) -> Day:
     scenario = Scenario(folder / "driver")
     lively_gpu(scenario)
     log, end_unix_s = folder / "day.jsonl", time.time() + minutes * 60
-    command = [sys.executable, "-m", "tuimon", "run", "--headless", "--force", "--interval", str(INTERVAL_S)]
-    command += ["--log", str(log), "--", sys.executable, "-m", "tests.day.training", str(folder), str(end_unix_s)]
-    environment = {**os.environ, **scenario.environment, "TUIMON_RING_DIR": str(folder / "rings")}
-    environment |= {"RANK": "0", "WORLD_SIZE": str(RANKS), "LOCAL_RANK": "0", "CUDA_VISIBLE_DEVICES": "0"}
-    with open(folder / "said.txt", "wb") as said:
-        process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=said, stderr=said)
+    command = ["--force", "--interval", str(INTERVAL_S), "--log", str(log), "--"]
+    command += [sys.executable, "-m", "tests.day.training", str(folder), str(end_unix_s)]
+    environment = {**scenario.environment, "TUIMON_RING_DIR": str(folder / "rings"), "CUDA_VISIBLE_DEVICES": "0"}
+    environment |= {"RANK": "0", "WORLD_SIZE": str(RANKS), "LOCAL_RANK": "0"}
+    shown = (FullScreen if full_screen else Headless)(command, environment, folder)
+    faults = Faults(scenario, Hourly())
     try:
-        readings, faults = watch(process, log, Faults(scenario, Hourly()), end_unix_s)
+        readings = watch(shown, log, faults, end_unix_s)
     finally:
-        if process.poll() is None:
-            process.kill()
-        process.wait()
+        shown.close()
     with open(folder / "readings.json", "w") as file:
         json.dump([reading._asdict() for reading in readings], file)
     own, events = made(folder / "made.jsonl")
@@ -83,39 +81,40 @@ def live(folder: Path, minutes: float) -> Day:
         events=events + faults.counts,
         logged=logged(read_log(str(log))),
         left_behind=sorted(path.name for path in (folder / "rings").iterdir()),
-        exit_code=process.returncode,
+        exit_code=shown.poll(),
     )
 
 
-def watch(
-    process: subprocess.Popen[bytes], log: Path, faults: Faults, end_unix_s: float
-) -> tuple[list[Reading], Faults]:
+def watch(shown: Shown, log: Path, faults: Faults, end_unix_s: float) -> list[Reading]:
     """A reading a second and a step of the faults ten times a second, until the monitor has ended."""
     began_s, readings, trainer = time.monotonic(), list[Reading](), None
     said_s = 0.0
-    while process.poll() is None and time.time() < end_unix_s + END_S:
-        time.sleep(0.1)
+    while shown.poll() is None and time.time() < end_unix_s + END_S:
+        shown.pass_time(0.1)
         at_s = time.monotonic() - began_s
         if time.time() < end_unix_s:
-            faults.step(process.pid)
+            faults.step(shown.pid)
         if readings and at_s < readings[-1].at_s + 1.0:
             continue
-        trainer = trainer or _trainer(process.pid)
+        trainer = trainer or _trainer(shown.pid)
         try:
-            readings.append(read(at_s, process.pid, trainer, log))
+            readings.append(read(at_s, shown.pid, trainer, log))
         except psutil.Error:
             break
+        if trainer is not None and readings[-1].training_mb is None:
+            shown.leave()
         if at_s >= said_s:
             said_s += 60.0
-            latest = readings[-1]
-            training = "–" if latest.training_mb is None else f"{latest.training_mb:.0f}"
-            print(
-                f"{at_s / 60:5.1f} min = {at_s * SPEED / 3600:5.1f} h: monitor {latest.monitor_mb:.1f} MB, "
-                f"training {training} MB, log {latest.log_mb:.1f} MB",
-                file=sys.stderr,
-                flush=True,
-            )
-    return readings, faults
+            print(_line(readings[-1]), file=sys.stderr, flush=True)
+    return readings
+
+
+def _line(latest: Reading) -> str:
+    training = "–" if latest.training_mb is None else f"{latest.training_mb:.0f}"
+    return (
+        f"{latest.at_s / 60:5.1f} min = {simulated_hours(latest.at_s):5.1f} h: monitor {latest.monitor_mb:.1f} MB, "
+        f"training {training} MB, log {latest.log_mb:.1f} MB"
+    )
 
 
 def _trainer(monitor: int) -> int | None:

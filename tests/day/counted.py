@@ -35,7 +35,7 @@ def made(path: Path) -> tuple[dict[int, Rank], Counter[str]]:
     """The ranks, and all events, as the processes noted them themselves: a line for each life of a process."""
     ranks: dict[int, Rank] = {}
     events = Counter[str]()
-    for line in path.read_text().splitlines():
+    for line in path.read_text().splitlines() if path.exists() else ():
         noted: dict[str, int] = json.loads(line)
         number, pid, updates = noted.pop("rank"), noted.pop("pid"), noted.pop("updates")
         before = ranks.get(number, Rank(pid, 0, 0, has_loader=number == 0))

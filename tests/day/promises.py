@@ -8,6 +8,8 @@ from tests.day.rates import simulated_hours, window_hours
 
 #: MB an hour: of monitor and of training, over the second half.
 GROWTH_LIMIT_MB = 1.0
+#: An hour, over the second half: two a day would take a year to matter.
+HANDLES_LIMIT = 0.1
 #: MB per rank and hour, with workers and a GPU.
 LOG_LIMIT_MB = 5.0
 #: Shorter than this many hours of windows, a slope by window says more about noise than about growth.

@@ -24,17 +24,23 @@ class Reading(NamedTuple):
     training_mb: float | None  # rank 0's; None before it has begun
     monitor_cpu_s: float  # own and its ended py-spy children's
     log_mb: float
+    monitor_files: int  # open handles
+    monitor_threads: int
+    training_files: int | None
 
 
 def read(at_s: float, monitor: int, trainer: int | None, log: Path) -> Reading:
     """Raises psutil.NoSuchProcess when the monitor has ended."""
-    usage = processes.usage(monitor)
+    usage, ours, theirs = processes.usage(monitor), psutil.Process(monitor), _numbers(trainer)
     return Reading(
         at_s,
         processes.rss_bytes(monitor) / MB,
-        _rss_mb(trainer),
+        theirs[0],
         usage.own_s + usage.reaped_s,
         sum(part.stat().st_size for part in parts(log)) / MB,
+        ours.num_fds(),
+        ours.num_threads(),
+        theirs[1],
     )
 
 
@@ -43,11 +49,12 @@ def parts(log: Path) -> list[Path]:
     return sorted(part for part in log.parent.glob(f"{log.stem}*") if part.is_file())
 
 
-def _rss_mb(pid: int | None) -> float | None:
+def _numbers(pid: int | None) -> tuple[float, int] | tuple[None, None]:
+    """Memory in MB and open files of the training; None when it is not there."""
     try:
-        return None if pid is None else processes.rss_bytes(pid) / MB
+        return (None, None) if pid is None else (processes.rss_bytes(pid) / MB, psutil.Process(pid).num_fds())
     except psutil.Error:
-        return None
+        return None, None
 
 
 def slope(points: Sequence[tuple[float, float]]) -> float | None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tests.day.counted import Logged, Rank
-from tests.day.promises import LOG_LIMIT_MB, Promise, growth, number
+from tests.day.promises import HANDLES_LIMIT, LOG_LIMIT_MB, Promise, growth, number
 from tests.day.rates import INTERVAL_S, RANKS, SPEED, Hourly, simulated_hours, window_hours
 from tests.day.readings import MB, Reading, second_half, slope
 
@@ -25,7 +25,7 @@ class Day:
     events: Counter[str]
     logged: Logged
     left_behind: Sequence[str]  # rings
-    exit_code: int
+    exit_code: int | None  # None: it did not end
 
     @property
     def real_s(self) -> float:
@@ -49,6 +49,11 @@ def promises(day: Day) -> list[Promise]:
     for name, points in (("monitor's memory grows", monitor), ("training's memory grows", training[:-2])):
         late = second_half(points)
         out += growth(name, slope(late), late[-1][0] - late[0][0] if late else 0.0)
+    for name in ("monitor_files", "monitor_threads", "training_files"):
+        numbers = [(reading.at_s, getattr(reading, name)) for reading in day.readings]
+        rise = slope(second_half([point for point in numbers if point[1] is not None]))
+        an_hour = None if rise is None else rise / simulated_hours(1.0)
+        out.append(Promise(f"more {name.replace('_', ' ')}", an_hour, HANDLES_LIMIT, "an hour"))
     out += _log(day)
     out.append(Promise("rings left behind", len(day.left_behind), 0))
     out.append(Promise("monitor's CPU, py-spy's with it, ten windows a second", _cpu_percent(day), unit="% of a core"))
@@ -87,13 +92,14 @@ def table(day: Day) -> str:
     asked = _asked(hours)
     for name, count in sorted({**dict.fromkeys(asked, 0), **_happened(day)}.items()):
         lines.append(f"  {name:22} {count:>10,}   {number(asked.get(name))}")
-    lines += ["", "  min   hour   monitor MB   training MB   log MB"]
+    lines += ["", "  min   hour   monitor MB   training MB   log MB   monitor's files, threads   training's files"]
     every = max(1, len(day.readings) // _COURSE)
     for reading in day.readings[::every]:
-        training = number(None if reading.training_mb is None else round(reading.training_mb, 1) + 1e-9)
+        training = "–" if reading.training_mb is None else f"{reading.training_mb:.1f}"
         lines.append(
             f"{reading.at_s / 60:5.1f} {simulated_hours(reading.at_s):6.1f} {reading.monitor_mb:12.1f} "
-            f"{training:>13} {reading.log_mb:8.2f}"
+            f"{training:>13} {reading.log_mb:8.2f} "
+            f"{reading.monitor_files:17} {reading.monitor_threads:8} {number(reading.training_files):>18}"
         )
     if day.logged.notices:
         lines += ["", "notices"]

@@ -86,8 +86,11 @@ def test_a_log_adds_up() -> None:
     assert sums.event_bytes + sums.window_bytes == sums.by_type.total()
 
 
-def a_day(grows_mb_per_s: float = 0.0, counted: int = 100) -> Day:
-    readings = [Reading(float(s), 40 + grows_mb_per_s * s, 300.0, s * 0.1, s / 1000) for s in range(int(MINUTES * 60))]
+def a_day(grows_mb_per_s: float = 0.0, files_per_s: float = 0.0, counted: int = 100) -> Day:
+    readings = [
+        Reading(float(s), 40 + grows_mb_per_s * s, 300.0, s * 0.1, s / 1000, 30 + int(s * files_per_s), 9, 40)
+        for s in range(int(MINUTES * 60))
+    ]
     sums = Logged(
         steps=Counter({10: counted, 11: 48}),
         last_index={10: counted, 11: 48},
@@ -115,6 +118,10 @@ def test_growth_of_two_megabytes_an_hour_is_seen() -> None:
         "monitor's memory grows, in an hour of events",
         "monitor's memory grows, in 3,600 windows",
     }
+
+
+def test_a_handle_that_is_left_open_each_hour_is_seen() -> None:
+    assert broken(a_day(files_per_s=1 / 75)) == {"more monitor files"}
 
 
 def test_a_step_too_few_is_seen() -> None:
