@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.shortage import no_handles
 from tests.waiting import until
 from tuimon.agent.ring import paths
 from tuimon.agent.ring.writer import RingWriter
@@ -70,6 +71,12 @@ def test_a_shell_that_tuimon_launched_may_be_attached_to(sleeper: subprocess.Pop
     assert (found.run_id, found.output, found.command) == ("a-run", None, ["sleep", "600"])  # no output of ours
     assert processes_of_run("a-run") == [sleeper.pid]
     assert processes_of_run("a-ru") == []
+
+
+def test_a_shortage_of_file_handles_is_no_end(sleeper: subprocess.Popen[bytes]) -> None:
+    attached = attach(sleeper.pid)
+    with no_handles():
+        assert attached.poll() is None
 
 
 def test_its_end_is_seen(sleeper: subprocess.Popen[bytes]) -> None:

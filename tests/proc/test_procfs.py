@@ -6,6 +6,7 @@ import os
 
 import pytest
 
+from tests.shortage import no_handles
 from tuimon.proc import procfs
 from tuimon.proc.procfs import SchedStat
 
@@ -59,3 +60,8 @@ def test_no_such_process() -> None:
     assert procfs.read_schedstat(gone, gone) is None
     assert procfs.thread_ids(gone) == []
     assert procfs.read_maps(gone) == b""
+
+
+def test_no_handle_left_is_no_end_of_a_process() -> None:
+    with no_handles(), pytest.raises(OSError, match="Too many open files"):
+        procfs.start_ticks(os.getpid())

@@ -28,7 +28,10 @@ class Attached:
 
     def poll(self) -> Ended | None:
         """How it ended; None while it runs. Only its parent can know its exit code."""
-        return None if is_alive(self.pid, self.start_ticks) else Ended(None, None)
+        try:
+            return None if is_alive(self.pid, self.start_ticks) else Ended(None, None)
+        except OSError:  # no file handle is left to ask with
+            return None
 
 
 def attach(pid: int) -> Attached:

@@ -6,6 +6,7 @@ Documentation/scheduler/sched-stats.rst in the Linux sources.
 
 from __future__ import annotations
 
+import errno
 import os
 from typing import NamedTuple
 
@@ -13,6 +14,8 @@ from tuimon.agent.ring import paths
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+#: Errors that say something about us, not about what we wanted to read.
+SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 #: Far more than the map of a training, which has some 1,000 lines.
 _MAPS_BYTES = 8 << 20
 
@@ -51,11 +54,15 @@ def read_bytes(path: str, limit: int = 65536) -> bytes | None:
 def start_ticks(pid: int) -> int | None:
     """Start time in clock ticks since boot, as in a ring's name; None when there is no such process.
 
-    psutil has it in seconds only.
+    psutil has it in seconds only. Raises OSError when we have no file handle or memory left: that is no end of anybody.
     """
     try:
         return paths.start_ticks(pid)
-    except (OSError, IndexError, ValueError):
+    except OSError as error:
+        if error.errno in SHORTAGES:
+            raise
+        return None
+    except (IndexError, ValueError):
         return None
 
 

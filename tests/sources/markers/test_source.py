@@ -1,10 +1,12 @@
 """The markers source on real rings of this very process, with a clock of its own."""
 
+import errno
 import os
 import time
 
 import pytest
 
+from tests.shortage import no_handles
 from tests.sources.loop.loop_script import MS, markers, other
 from tuimon.agent.ring import layout, paths
 from tuimon.agent.ring.writer import RingWriter
@@ -226,6 +228,39 @@ def test_a_ring_of_the_run_is_found_and_followed(ring_directory):
     clock.ahead_s = 3
     assert sum(record.count for record in source.read()) == 1
     assert list(source.read()) == []
+    source.close()
+
+
+def test_a_shortage_of_file_handles_in_the_monitor_ends_no_ring(ring_directory):
+    """It may not be taken for the end of the process: its ring would be removed, and its steps go uncounted."""
+    writer = write(ring_directory, run="r1")
+    source = MarkerSource(ProcessTable(os.getpid(), "r1"), 1.0)
+    source.read()
+    more(writer, 3)
+    with no_handles():
+        for _ in range(3):
+            with pytest.raises(OSError, match="Too many open files"):
+                source.read()
+    assert os.path.exists(writer.path)
+    more(writer, 4)
+    writer.unlink()
+    assert sum(record.count for record in source.read()) == 5 + 3 + 4
+    source.close()
+
+
+def test_a_ring_that_a_shortage_of_handles_hid_is_found_later(ring_directory, monkeypatch):
+    def none_left(*_):
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    writer = write(ring_directory, run="r1")
+    source = MarkerSource(ProcessTable(1, "r1"), 1.0)  # no descendant: only its ring says that it is of the run
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "RingReader", none_left)
+        source.read()
+    source.read()
+    source.read()
+    writer.unlink()
+    assert sum(record.count for record in source.read()) == 5
     source.close()
 
 

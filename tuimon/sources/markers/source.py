@@ -148,8 +148,9 @@ class MarkerSource:
         """
         try:
             reader = RingReader(path, through)
-        except (OSError, RingError):
-            self._foreign.add(path)
+        except (OSError, RingError) as error:
+            if getattr(error, "errno", None) not in procfs.SHORTAGES:
+                self._foreign.add(path)
             return
         meta = reader.meta()
         same_run = self._table.run_id is not None and meta.get("run") == self._table.run_id
