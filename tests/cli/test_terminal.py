@@ -2,70 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import os
-import pty
 import signal
-import subprocess
 import sys
-import termios
-from collections.abc import Iterator
 from pathlib import Path
 
 from tests.cli.command import LEAN, script
+from tests.cli.terminal import drained, ended, on_terminal
 from tests.cli.test_run import LISTENER, heard
 from tests.session import records
 from tests.waiting import alive, until
 from tuimon.records import Exit
 from tuimon.sources.log.writer import LogWriter
-
-_BECOME = """
-import fcntl, os, sys, termios
-fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-os.execv(sys.executable, [sys.executable, "-m", "tuimon", *sys.argv[1:]])
-"""
-
-
-@contextlib.contextmanager
-def on_terminal(*words: str, cwd: Path, **env: str) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-    """tuimon as the foreground job of a terminal of its own; yields it and our end of the terminal."""
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, b"\x28\x00\x78\x00\x00\x00\x00\x00")
-    process = subprocess.Popen(
-        [sys.executable, "-c", _BECOME, *words],
-        cwd=cwd,
-        env={**os.environ, "TERM": "xterm-256color", "XDG_STATE_HOME": str(cwd / "state"), **env},
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        start_new_session=True,
-    )
-    os.close(theirs)
-    os.set_blocking(ours, False)
-    try:
-        yield process, ours
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        os.close(ours)
-
-
-def drained(terminal: int) -> bytes:
-    """What is on the terminal by now."""
-    found = b""
-    with contextlib.suppress(OSError):
-        while chunk := os.read(terminal, 65536):
-            found += chunk
-    return found
-
-
-def ended(process: subprocess.Popen[bytes], terminal: int) -> int:
-    """Its exit code; the terminal is read meanwhile, or it would block."""
-    until(lambda: (drained(terminal), process.poll() is not None)[1])
-    assert process.returncode is not None
-    return process.returncode
 
 
 def test_ctrl_c_reaches_the_target_once(tmp_path: Path) -> None:

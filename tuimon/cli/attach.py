@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -10,6 +9,7 @@ from collections.abc import Sequence
 from tuimon.cli.options import add_watching, options_of, parser_of
 from tuimon.errors import UsageError
 from tuimon.launch.candidates import find_candidates
+from tuimon.launch.leave_signals import LeaveSignals
 from tuimon.monitor.factory import Options, open_attach
 from tuimon.monitor.monitor import Monitor
 
@@ -34,7 +34,7 @@ def main(argv: Sequence[str]) -> int:
         raise UsageError("--duration must be above 0", "For example: tuimon attach --duration 60 PID")
     if options.headless or parsed.duration is not None:
         return _headless(open_attach(pid, options), options, parsed.duration)
-    return _full_screen(open_attach(pid, options), options)
+    return _full_screen(pid, options)
 
 
 def _pick(options: Options) -> int | None:
@@ -50,28 +50,22 @@ def _pick(options: Options) -> int | None:
     raise UsageError("attach needs a PID", "tuimon attach PID, with one of the above" if found else "No training runs.")
 
 
-def _full_screen(monitor: Monitor, options: Options) -> int:
-    from tuimon.views.tui.app import run_app
+def _full_screen(pid: int, options: Options) -> int:
+    from tuimon.cli.watching import watch_full_screen
 
-    monitor.start()
-    try:
-        return run_app(monitor, options.refresh_s)
-    finally:
-        monitor.stop()
+    with LeaveSignals() as signals:
+        return watch_full_screen(open_attach(pid, options), options, signals)
 
 
 def _headless(monitor: Monitor, options: Options, duration_s: float | None) -> int:
     from tuimon.cli.watching import watch_headless
 
-    leave_signals = []
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: leave_signals.append(True))
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     leave_s = time.monotonic() + duration_s if duration_s is not None else None
+    with LeaveSignals() as signals:
 
-    def until() -> bool:
-        return bool(leave_signals) or (leave_s is not None and time.monotonic() >= leave_s)
+        def until() -> bool:
+            return signals.ended_by is not None or (leave_s is not None and time.monotonic() >= leave_s)
 
-    watch_headless(monitor, options.refresh_s, step=lambda: None, until=until)
+        watch_headless(monitor, options.refresh_s, step=lambda: None, until=until)
     sys.stderr.flush()
     return 0

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from tuimon.cli.options import add_watching, options_of, parser_of, split_command
+from tuimon.launch.leave_signals import LeaveSignals
 from tuimon.launch.relay import Relay
 from tuimon.launch.resolve import resolve
 from tuimon.monitor.factory import Options, open_run
@@ -35,16 +36,15 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _full_screen(command: Sequence[str], options: Options) -> int:
-    from tuimon.views.tui.app import run_app
+    from tuimon.cli.watching import watch_full_screen
 
-    monitor = open_run(command, options)
-    monitor.start()
-    try:
-        return run_app(monitor, options.refresh_s)
-    finally:
-        monitor.stop()
-        if monitor.output is not None:
-            print(f"Its output: {monitor.output.path}", flush=True)
+    with LeaveSignals() as signals:
+        monitor = open_run(command, options)
+        try:
+            return watch_full_screen(monitor, options, signals)
+        finally:
+            if monitor.output is not None:
+                print(f"Its output: {monitor.output.path}", flush=True)
 
 
 def _headless(command: Sequence[str], options: Options) -> int:

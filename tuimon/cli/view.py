@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from tuimon.cli.options import parser_of, terminal_can_draw
 from tuimon.errors import UsageError
-from tuimon.monitor.factory import open_log
+from tuimon.launch.leave_signals import LeaveSignals
+from tuimon.monitor.factory import Options, open_log
 from tuimon.text import plain
 
 _DOC = """\
@@ -24,10 +25,7 @@ def main(argv: Sequence[str]) -> int:
     monitor = open_log(parsed.log, parsed.speed)
     if not terminal_can_draw():
         raise UsageError("view needs a terminal", f"Without one: tuimon report {plain(parsed.log)}")
-    from tuimon.views.tui.app import run_app
+    from tuimon.cli.watching import watch_full_screen
 
-    monitor.start()
-    try:
-        return run_app(monitor)
-    finally:
-        monitor.stop()
+    with LeaveSignals() as signals:
+        return watch_full_screen(monitor, Options(), signals)

@@ -1,4 +1,4 @@
-"""The loop of the commands that watch without a full screen."""
+"""How the commands watch: in the full screen, in lines, and unseen once the terminal is lost."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ import select
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
+from tuimon.cli.hand_over import let_go_of_terminal, takes_output
+from tuimon.launch.leave_signals import LeaveSignals
+from tuimon.monitor.factory import Options
 from tuimon.monitor.monitor import Monitor
 from tuimon.views.headless import HeadlessView
 
@@ -45,14 +49,58 @@ class EndSleep:
             self._handle = -1
 
 
+def watch_full_screen(monitor: Monitor, options: Options, signals: LeaveSignals) -> int:
+    """Watch in the full screen until it is left; returns tuimon's exit code.
+
+    When it loses its terminal, a session with a log is recorded on to the end of the run.
+    """
+    from tuimon.views.tui.app import run_app
+
+    monitor.start()
+    try:
+        leave = run_app(monitor, options.refresh_s, signals)
+        if leave.terminal_lost or not takes_output():
+            let_go_of_terminal()
+        if leave.terminal_lost and (monitor.log is not None or monitor.ending is not None):
+            _watch_unseen(monitor, options, signals)
+    finally:
+        monitor.stop()
+    if leave.message:
+        print(leave.message)
+    if leave.terminal_lost and monitor.launched is not None and monitor.exit_code is not None:
+        return monitor.exit_code
+    return leave.exit_code
+
+
 def watch_headless(
     monitor: Monitor, refresh_s: float, *, step: Callable[[], None], until: Callable[[], bool] = lambda: False
 ) -> None:
     """Watch until the target has ended or ``until`` is true: a line every ``refresh_s``, a summary at the end."""
     view = HeadlessView(sys.stderr)
+    monitor.start()
+    try:
+        _watch(monitor, until, step, view, refresh_s)
+    finally:
+        monitor.stop()
+    view.summary(monitor.session, monitor.findings, monitor.log.path if monitor.log else None)
+
+
+def _watch_unseen(monitor: Monitor, options: Options, signals: LeaveSignals) -> None:
+    """Record on until the run ends, or end the run if the user has asked for that."""
+    monitor.add_notice("terminal", "the terminal was lost; tuimon went on without it")
+    monitor.limit_sampling(replace(options, headless=True).sampling_ratio)
+    _watch(monitor, lambda: signals.ended_by is not None)
+
+
+def _watch(
+    monitor: Monitor,
+    until: Callable[[], bool],
+    step: Callable[[], None] = lambda: None,
+    view: HeadlessView | None = None,
+    refresh_s: float = TICK_S,
+) -> None:
     until_end = EndSleep(monitor.process.pid if monitor.process else 0)
     next_line_s = time.monotonic() + refresh_s
-    monitor.start()
     try:
         while not monitor.ended and not until():
             now_s = time.monotonic()
@@ -61,11 +109,10 @@ def watch_headless(
             monitor.tick()
             if time.monotonic() >= next_line_s:
                 next_line_s = _next(next_line_s, refresh_s)
-                view.show(monitor.session, monitor.findings)
+                if view is not None:
+                    view.show(monitor.session, monitor.findings)
     finally:
         until_end.close()
-        monitor.stop()
-    view.summary(monitor.session, monitor.findings, monitor.log.path if monitor.log else None)
 
 
 def _next(due_s: float, period_s: float) -> float:

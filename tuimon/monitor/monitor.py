@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import time
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
@@ -16,7 +16,7 @@ from tuimon.diagnosis.verdicts import Verdicts
 from tuimon.launch.candidates import processes_of_run
 from tuimon.launch.child import Ended, Launched
 from tuimon.monitor.poller import STOP_TIMEOUT_S, Poller
-from tuimon.records import Cost, Exit, Header, Record
+from tuimon.records import Cost, Exit, Header, Notice, Record
 from tuimon.session.session import Session
 from tuimon.sources.base import Source
 from tuimon.sources.log.output import OutputTail
@@ -45,6 +45,15 @@ class Target(Protocol):
 
     def poll(self) -> Ended | None:
         """How it ended; None while it runs."""
+        ...
+
+
+@runtime_checkable
+class StackSampler(Protocol):
+    """A source with a budget of CPU."""
+
+    def limit_cpu(self, max_cpu_ratio: float) -> None:
+        """Use at most this much of a core from now on."""
         ...
 
 
@@ -129,6 +138,16 @@ class Monitor:
         """Begin reading the sources."""
         for poller in self._pollers:
             poller.start()
+
+    def add_notice(self, source: str, message: str) -> None:
+        """Record what happened to tuimon itself."""
+        self._add_record(Notice(t=self._clock(), pid=0, source=source, level="info", message=message))
+
+    def limit_sampling(self, max_cpu_ratio: float) -> None:
+        """Let sampling stacks use at most this much of a core from now on."""
+        for poller in self._pollers:
+            if isinstance(poller.source, StackSampler):
+                poller.source.limit_cpu(max_cpu_ratio)
 
     def begin_end(self) -> None:
         """Begin to end the launched run; every ``tick`` takes it further."""

@@ -8,8 +8,8 @@ from tuimon.views.tui.terminal_app import Capabilities
 
 
 @asynccontextmanager
-async def running(monitor, size=(120, 40), capabilities=Capabilities()):  # noqa: B008  (immutable)
-    app = TuimonApp(monitor, refresh_s=3600, capabilities=capabilities)
+async def running(monitor, size=(120, 40), capabilities=Capabilities(), signals=None):  # noqa: B008  (immutable)
+    app = TuimonApp(monitor, refresh_s=3600, capabilities=capabilities, signals=signals)
     async with app.run_test(size=size) as pilot:
         app.tick()
         await pilot.pause()

@@ -7,6 +7,7 @@ import pytest
 
 from tests.views import streams
 from tests.views.tui.running_app import running, text
+from tuimon.launch.leave_signals import LeaveSignals
 from tuimon.records import Exit
 from tuimon.views.tui.app import Leave
 from tuimon.views.tui.drawing.lines import text_of
@@ -70,21 +71,30 @@ async def test_a_run_that_ends_while_the_question_is_open_withdraws_it():
         assert not isinstance(app.screen, QuitDialog) and app.is_running
 
 
-@pytest.fixture
-def not_killed():
-    """Without the app's own handler a SIGTERM is ignored here: the test fails, not the test run."""
-    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    yield
-    signal.signal(signal.SIGTERM, before)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_leaves_and_the_training_goes_on(number):
+    with LeaveSignals() as signals:
+        async with running(streams.input_bound(5), signals=signals) as (app, pilot):
+            os.kill(os.getpid(), number)
+            await left(app, pilot)
+    assert app.return_value.exit_code == 128 + number
+    assert app.return_value.message.startswith("The training goes on")
+    assert not app.terminal_lost
 
 
-async def test_sigterm_leaves_and_the_training_goes_on(not_killed):
-    monitor = streams.input_bound(5)
-    async with running(monitor) as (app, pilot):
-        os.kill(os.getpid(), signal.SIGTERM)
-        for _ in range(100):
-            await pilot.pause()
-            if app.return_value is not None:
-                break
-        assert app.return_value.exit_code == 143
-        assert (app.return_value.message is None) == (monitor.launched is None)
+async def test_sighup_is_a_lost_terminal():
+    with LeaveSignals() as signals:
+        async with running(streams.input_bound(5), signals=signals) as (app, pilot):
+            os.kill(os.getpid(), signal.SIGHUP)
+            await left(app, pilot)
+            os.kill(os.getpid(), signal.SIGHUP)  # the kernel's, after the shell's
+        os.kill(os.getpid(), signal.SIGHUP)
+    assert app.terminal_lost
+
+
+async def left(app, pilot):
+    for _ in range(100):
+        await pilot.pause()
+        if app.terminal_lost or app.return_value is not None:
+            return
+    raise AssertionError("it did not leave")

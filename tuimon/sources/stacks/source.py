@@ -80,6 +80,10 @@ class StackSource:
         self.period_s = self._sleep_s(now_s)
         return out
 
+    def limit_cpu(self, max_cpu_ratio: float) -> None:
+        """Use at most this much of a core from now on; may be called on any thread."""
+        self._schedule.budget_ratio = max_cpu_ratio
+
     def close(self) -> None:
         """End all py-spy children."""
         self._table.sampler_cpu_s += self._gil.kill()

@@ -59,7 +59,7 @@ class WindowSchedule:
     """Divides the budget among the processes, and decides which of them may be sampled now."""
 
     def __init__(self, budget_ratio: float, limit_hz: float, now_s: float) -> None:
-        self._budget_ratio = budget_ratio
+        self.budget_ratio = budget_ratio
         self._limit_hz = limit_hz
         shares = split_budget(budget_ratio, 1, 0)
         self._focus = _Group(TokenBucket(shares.focus, now_s), first_windows=2)
@@ -90,7 +90,7 @@ class WindowSchedule:
 
         Each counts as begun, and its expected cost as spent, once it is yielded.
         """
-        shares = split_budget(self._budget_ratio, len(trainers), len(workers))
+        shares = split_budget(self.budget_ratio, len(trainers), len(workers))
         self.gil_ratio = shares.gil
         at_once = min(len(workers), max(1, len(trainers)), _WORKERS_AT_ONCE)
         self._workers.longest_s = _ROTATION_S if len(workers) > at_once else math.inf

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from contextlib import suppress
+import sys
+import termios
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
+from tuimon.launch.leave_signals import LeaveSignals
 from tuimon.views.format import plain
 from tuimon.views.report.write import save
 from tuimon.views.tui.board import PANES, Board
@@ -24,6 +27,7 @@ from tuimon.views.tui.sheets.quit_dialog import Choice, QuitDialog
 from tuimon.views.tui.sheets.sheet import Sheet
 from tuimon.views.tui.sheets.thread_sheet import ThreadSheet
 from tuimon.views.tui.terminal_app import Capabilities, TerminalApp
+from tuimon.views.tui.terminal_driver import reset_job_control
 
 if TYPE_CHECKING:
     from tuimon.monitor.monitor import Monitor
@@ -34,6 +38,7 @@ class Leave(NamedTuple):
 
     exit_code: int
     message: str | None = None
+    terminal_lost: bool = False
 
 
 class TuimonApp(TerminalApp[Leave]):
@@ -58,8 +63,15 @@ class TuimonApp(TerminalApp[Leave]):
         *(Binding(str(digit), f"toggle_pane('{name}')", show=False) for digit, name in enumerate(PANES, 1)),
     ]
 
-    def __init__(self, monitor: Monitor, refresh_s: float = 0.5, capabilities: Capabilities | None = None) -> None:
+    def __init__(
+        self,
+        monitor: Monitor,
+        refresh_s: float = 0.5,
+        capabilities: Capabilities | None = None,
+        signals: LeaveSignals | None = None,
+    ) -> None:
         super().__init__(capabilities)
+        self._signals = signals or LeaveSignals()
         self.monitor = monitor
         self.board = Board()
         self.board.output.tail = monitor.output
@@ -73,8 +85,13 @@ class TuimonApp(TerminalApp[Leave]):
         """Show the session at once; one timer for everything."""
         self._show()
         self.set_interval(self._refresh_s, self.tick)
-        with suppress(ValueError, RuntimeError):  # not in the main thread
-            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._terminated)
+        # not add_signal_handler: with the loop its handlers end, and the second SIGHUP of a shell would kill us
+        self._signals.notify = partial(asyncio.get_running_loop().call_soon_threadsafe, self._check_signals)
+        self._check_signals()
+
+    def on_unmount(self) -> None:
+        """No signal wakes us any more."""
+        self._signals.notify = None
 
     def tick(self) -> None:
         """Let the monitor fold what has come, then show it."""
@@ -88,12 +105,16 @@ class TuimonApp(TerminalApp[Leave]):
     def _show(self) -> None:
         self.board.show(self.monitor.session, self.monitor.findings)
 
-    def _terminated(self) -> None:
-        """SIGTERM: give the terminal back as it was; a training that was started here goes on."""
+    def _check_signals(self) -> None:
+        """SIGHUP, SIGINT, SIGTERM: give the terminal back as it was; a training that was started here goes on."""
         message = None
+        if self._signals.hung_up:
+            self.leave_lost_terminal()
+        if self._signals.hung_up or self._signals.ended_by is None:
+            return
         if self.monitor.launched is not None and not self.monitor.ended:
             message = goes_on(self.monitor.launched.pid)
-        self.exit(Leave(128 + signal.SIGTERM, message))
+        self.exit(Leave(128 + self._signals.ended_by, message))
 
     async def action_leave(self) -> None:
         """Leave the app; while a launched run goes on, open the quit dialog."""
@@ -200,12 +221,23 @@ def goes_on(pid: int) -> str:
     return f"The training goes on as pid {pid}. Come back with: tuimon attach {pid}"
 
 
-def run_app(monitor: Monitor, refresh_s: float = 0.5) -> int:
-    """Run the app until it is left; prints its closing line and returns tuimon's exit code."""
-    app = TuimonApp(monitor, refresh_s)
-    leave = app.run()
-    if leave is None:  # the app failed: textual has shown why; the run is not harmed
-        return app.return_code or 1
-    if leave.message:
-        print(leave.message)
-    return leave.exit_code
+def run_app(monitor: Monitor, refresh_s: float = 0.5, signals: LeaveSignals | None = None) -> Leave:
+    """Run the app until it is left."""
+    app = TuimonApp(monitor, refresh_s, signals=signals)
+    try:
+        leave = app.run()
+    except (OSError, termios.error):
+        if not _terminal_lost(app):
+            raise
+        leave = None
+    finally:
+        reset_job_control()
+    if _terminal_lost(app):
+        return Leave(128 + signal.SIGHUP, terminal_lost=True)
+    # none: the app failed; textual has shown why, and the run is not harmed
+    return leave or Leave(app.return_code or 1)
+
+
+def _terminal_lost(app: TuimonApp) -> bool:
+    """Whether the terminal was lost: reported, or seen by now, whatever its loss made of the app."""
+    return app.terminal_lost or not sys.__stdin__ or not sys.__stdin__.isatty()

@@ -7,11 +7,15 @@ import sys
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from textual import on
 from textual.app import App, ReturnType
+from textual.driver import Driver
+from textual.drivers.linux_driver import LinuxDriver
 
 from tuimon.views.tui.drawing import palette
 from tuimon.views.tui.drawing.canvas import Canvas
 from tuimon.views.tui.drawing.glyphs import Glyphs, glyphs_of
+from tuimon.views.tui.terminal_driver import TerminalDriver
 
 
 class Capabilities(NamedTuple):
@@ -32,6 +36,7 @@ class TerminalApp(App[ReturnType]):
         no_color = "NO_COLOR" in os.environ  # before textual takes it out of the environment
         mono = capabilities.colours == "none" if capabilities else no_color
         super().__init__(ansi_color=True if mono else None)
+        self.terminal_lost = False
         capabilities = capabilities or self._of_terminal(mono)
         Canvas.mono = mono
         Canvas.characters = capabilities.glyphs
@@ -41,6 +46,22 @@ class TerminalApp(App[ReturnType]):
         self.theme = self._dark.name
         self.set_class(capabilities.glyphs == "ascii", "-ascii")
         self.set_class(mono, "-mono")
+
+    def get_driver_class(self) -> type[Driver]:
+        """Our driver for terminals; another where the environment names one."""
+        driver = super().get_driver_class()
+        return TerminalDriver if driver is LinuxDriver else driver
+
+    @on(TerminalDriver.Lost)
+    def leave_lost_terminal(self) -> None:
+        """Leave: nobody can see or press anything any more."""
+        self.terminal_lost = True
+        self.exit()
+
+    @on(TerminalDriver.Stale)
+    def redraw_terminal(self) -> None:
+        """Draw all of the screen again."""
+        self.refresh()
 
     def _of_terminal(self, mono: bool) -> Capabilities:
         glyphs = glyphs_of(os.environ, getattr(sys.__stderr__, "encoding", None) or "utf-8")

@@ -1,0 +1,309 @@
+"""The full screen on a terminal that is lost, stalls, or stops it: the training and its log go on."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import termios
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyte
+import pytest
+
+from tests.cli.command import LEAN, script
+from tests.cli.terminal import drained, ended, on_terminal
+from tests.cli.test_run import heard
+from tests.waiting import alive, until
+from tuimon.errors import NotALog
+from tuimon.records import Exit, Notice, Record, Threads
+from tuimon.sources.log.reader import read_log
+
+#: trains until it is told to go, leaves a result, and an exit code that nobody else has
+TRAINING = """
+import os, time
+open("heard", "w").write(str(os.getpid()))
+while not os.path.exists("go"):
+    print("it trains", flush=True)
+    time.sleep(0.02)
+open("result", "w").write("whole")
+raise SystemExit(5)
+"""
+WORDS = (*LEAN, "--interval", "0.1")
+
+
+class Watched:
+    """A tuimon in the full screen, its terminal and its training."""
+
+    def __init__(self, process: subprocess.Popen[bytes], terminal: int, folder: Path) -> None:
+        self.process = process
+        self.terminal = terminal
+        self.folder = folder
+        self.shown = b""
+        self.modes = termios.tcgetattr(terminal)  # as a shell would have left them
+        until(lambda: heard(folder) and self.shows(b"train.py"))
+        self.training = int(heard(folder)[0])
+
+    def shows(self, text: bytes) -> bool:
+        """Whether this is somewhere in what was written to the terminal."""
+        self.shown += drained(self.terminal)
+        return text in self.shown
+
+    def hang_up(self) -> None:
+        """Close our end of the terminal; its number stays taken."""
+        null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        os.dup2(null, self.terminal, inheritable=False)
+        os.close(null)
+
+    def records(self) -> list[Record]:
+        """What is in the log by now."""
+        try:
+            return list(read_log(str(self.folder / "run.jsonl")))
+        except NotALog:  # empty as yet
+            return []
+
+    def goes_on_unseen(self) -> bool:
+        """Whether records follow the notice that the terminal was lost."""
+        records = self.records()
+        lost = [at for at, record in enumerate(records) if isinstance(record, Notice) and record.source == "terminal"]
+        return bool(lost) and sum(isinstance(record, Threads) for record in records[lost[0] :]) >= 10
+
+    def files(self) -> list[str]:
+        """What tuimon has open."""
+        folder = f"/proc/{self.process.pid}/fd"
+        found = []
+        for name in os.listdir(folder):
+            with contextlib.suppress(OSError):
+                found.append(os.readlink(f"{folder}/{name}"))
+        return found
+
+    def cpu_s(self) -> float:
+        """CPU that tuimon has used."""
+        with open(f"/proc/{self.process.pid}/stat") as stat:
+            fields = stat.read().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def let_end(self) -> None:
+        """Let the training end; it must be whole, tuimon's exit code and log those of the training."""
+        (self.folder / "go").touch()
+        assert self.process.wait(60) == 5
+        assert (self.folder / "result").read_text() == "whole"
+        (end,) = [record for record in self.records() if isinstance(record, Exit)]
+        assert end.exit_code == 5
+        assert end.survivors == []
+
+
+@contextlib.contextmanager
+def watched(folder: Path, *options: str, log: bool = True) -> Iterator[Watched]:
+    path = script(folder, TRAINING)
+    words = (*WORDS, *options, *(("--log", "run.jsonl") if log else ()))
+    with on_terminal("run", *words, "--", sys.executable, path, cwd=folder) as (process, terminal):
+        try:
+            yield Watched(process, terminal, folder)
+        finally:
+            (folder / "go").touch()  # whatever happened, it ends
+
+
+def _hang_up(run: Watched) -> None:
+    run.hang_up()
+
+
+def _hang_up_and_again(run: Watched) -> None:
+    """A shell passes SIGHUP on to its jobs, and the kernel sends its own."""
+    os.killpg(run.process.pid, signal.SIGHUP)
+    run.hang_up()
+    for _ in range(20):
+        os.killpg(run.process.pid, signal.SIGHUP)
+
+
+def _hang_up_while_stopped(run: Watched) -> None:
+    os.kill(run.process.pid, signal.SIGSTOP)
+    run.hang_up()  # the kernel sends SIGHUP and SIGCONT
+
+
+def _hang_up_while_suspended(run: Watched) -> None:
+    os.kill(run.process.pid, signal.SIGTSTP)
+    until(lambda: run.shows(b"\x1b[?1049l"))
+    run.hang_up()
+    os.kill(run.process.pid, signal.SIGCONT)
+
+
+def _hang_up_with_frames_waiting(run: Watched) -> None:
+    """The terminal takes nothing until it is lost: a write is under way."""
+    count = len(run.records())
+    until(lambda: len(run.records()) > count + 25)
+    run.hang_up()
+
+
+@pytest.mark.parametrize(
+    "lose",
+    [_hang_up, _hang_up_and_again, _hang_up_while_stopped, _hang_up_while_suspended, _hang_up_with_frames_waiting],
+)
+def test_the_log_goes_on_to_the_end_of_the_run(tmp_path: Path, lose: Callable[[Watched], None]) -> None:
+    with watched(tmp_path) as run:
+        lose(run)
+        until(run.goes_on_unseen)
+        assert not [name for name in run.files() if "pts" in name or "tty" in name]
+        cpu_s, count = run.cpu_s(), len(run.records())
+        until(lambda: len(run.records()) > count + 25)  # two seconds or more
+        assert run.cpu_s() - cpu_s < 1.0  # a thread that reads nothing from a lost terminal takes all of a core
+        run.let_end()
+
+
+def test_a_lost_terminal_is_noticed_where_sighup_is_ignored(tmp_path: Path) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with watched(tmp_path) as run:
+            run.hang_up()
+            until(run.goes_on_unseen)
+            run.let_end()
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_sighup_alone_gives_the_terminal_back(tmp_path: Path) -> None:
+    with watched(tmp_path) as run:
+        run.process.send_signal(signal.SIGHUP)
+        until(run.goes_on_unseen)
+        assert run.shows(b"\x1b[?1049l")
+        assert run.shown.rindex(b"\x1b[?1049l") > run.shown.rindex(b"\x1b[?1049h")
+        assert termios.tcgetattr(run.terminal) == run.modes
+        run.let_end()
+
+
+def test_without_a_log_tuimon_ends_and_the_training_goes_on(tmp_path: Path) -> None:
+    with watched(tmp_path, log=False) as run:
+        run.hang_up()
+        assert run.process.wait(60) == 128 + signal.SIGHUP
+        assert alive(run.training)
+        (tmp_path / "go").touch()
+        until((tmp_path / "result").exists)
+
+
+def test_sigterm_after_the_loss_ends_tuimon_alone(tmp_path: Path) -> None:
+    with watched(tmp_path) as run:
+        run.hang_up()
+        until(run.goes_on_unseen)
+        run.process.send_signal(signal.SIGTERM)
+        run.process.wait(60)
+        assert alive(run.training)
+        assert (tmp_path / "run.jsonl").read_bytes().endswith(b"}\n")
+        assert not any(isinstance(record, Exit) for record in run.records())
+
+
+def test_a_run_that_is_being_ended_is_ended_without_a_terminal(tmp_path: Path) -> None:
+    text = "import os, signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+    path = script(tmp_path, text + "open('heard', 'w').write(str(os.getpid()))\nwhile True: time.sleep(1)")
+    with on_terminal("run", *WORDS, "--", sys.executable, path, cwd=tmp_path) as (process, terminal):
+        run = Watched(process, terminal, tmp_path)
+        os.write(terminal, b"q")
+        until(lambda: run.shows(b"Quit"))
+        os.write(terminal, b"e")
+        until(lambda: run.shows(b"sent SIGINT"))
+        run.hang_up()
+        until(lambda: not alive(run.training))  # by SIGTERM: SIGINT was not enough
+        assert process.wait(60) == 128 + signal.SIGTERM
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_tuimon_in_order(tmp_path: Path, number: signal.Signals) -> None:
+    with watched(tmp_path) as run:
+        run.process.send_signal(number)
+        assert ended(run.process, run.terminal) == 128 + number
+        assert termios.tcgetattr(run.terminal) == run.modes
+        assert alive(run.training)
+        assert (tmp_path / "run.jsonl").read_bytes().endswith(b"}\n")
+
+
+def test_a_terminal_that_takes_nothing_does_not_hold_up_the_log(tmp_path: Path) -> None:
+    """A laptop sleeps: its connection stands for hours, and what is sent fills the buffers on the way."""
+    with watched(tmp_path) as run:
+        count = len(run.records())
+        until(lambda: len(run.records()) > count + 100)
+        (tmp_path / "go").touch()
+        until(lambda: any(isinstance(record, Exit) for record in run.records()))
+        # it wakes up: what it shows by then is whole
+        until(lambda: "ENDED" in picture(run) and "it trains" in picture(run))
+        assert picture(run).count("train.py") == 1
+        os.write(run.terminal, b"q")
+        assert ended(run.process, run.terminal) == 5
+        assert termios.tcgetattr(run.terminal) == run.modes
+
+
+def test_a_terminal_that_takes_nothing_does_not_hold_up_the_end(tmp_path: Path) -> None:
+    with watched(tmp_path) as run:
+        count = len(run.records())
+        until(lambda: len(run.records()) > count + 100)
+        run.process.send_signal(signal.SIGTERM)
+        assert run.process.wait(60) == 128 + signal.SIGTERM
+        assert alive(run.training)
+
+
+def picture(run: Watched) -> str:
+    """What the terminal shows."""
+    run.shows(b"")
+    screen = pyte.Screen(120, 40)
+    pyte.ByteStream(screen).feed(run.shown)
+    return "\n".join(screen.display)
+
+
+def test_stopped_and_continued_the_screen_is_whole_and_the_terminal_given_back(tmp_path: Path) -> None:
+    with watched(tmp_path) as run:
+        threads = len(os.listdir(f"/proc/{run.process.pid}/task"))
+        for _ in range(3):
+            run.process.send_signal(signal.SIGSTOP)
+            until(lambda: b"\nState:\tT" in Path(f"/proc/{run.process.pid}/status").read_bytes())
+            termios.tcsetattr(run.terminal, termios.TCSANOW, run.modes)  # a shell takes it meanwhile
+            drained(run.terminal)
+            run.shown = b""  # and clears it
+            run.process.send_signal(signal.SIGCONT)
+            until(lambda: "it trains" in picture(run) and "train.py" in picture(run))
+            until(lambda: termios.tcgetattr(run.terminal)[3] & (termios.ICANON | termios.ECHO) == 0)
+        until(lambda: len(os.listdir(f"/proc/{run.process.pid}/task")) <= threads)
+        run.process.send_signal(signal.SIGTERM)
+        assert ended(run.process, run.terminal) == 128 + signal.SIGTERM
+        assert termios.tcgetattr(run.terminal) == run.modes
+        assert b"Traceback" not in run.shown
+
+
+def test_attach_goes_on_with_its_log(tmp_path: Path) -> None:
+    training = subprocess.Popen([sys.executable, script(tmp_path, TRAINING)], cwd=tmp_path, stdout=subprocess.DEVNULL)
+    try:
+        until(lambda: heard(tmp_path))
+        words = ("attach", *WORDS, "--log", "run.jsonl", str(training.pid))
+        with on_terminal(*words, cwd=tmp_path) as (process, terminal):
+            run = Watched(process, terminal, tmp_path)
+            run.hang_up()
+            until(run.goes_on_unseen)
+            (tmp_path / "go").touch()
+            assert training.wait(60) == 5
+            process.wait(60)
+            assert any(isinstance(record, Exit) for record in run.records())
+    finally:
+        training.kill()
+        training.wait()
+
+
+def test_view_follows_a_log_whose_tuimon_lost_its_terminal(tmp_path: Path) -> None:
+    with watched(tmp_path) as run:
+        run.hang_up()
+        until(run.goes_on_unseen)
+        with on_terminal("view", "run.jsonl", cwd=tmp_path) as (process, terminal):
+            shown = b""
+
+            def shows(text: bytes) -> bool:
+                nonlocal shown
+                shown += drained(terminal)
+                return text in shown
+
+            until(lambda: shows(b"train.py"))
+            assert not shows(b"ENDED")
+            run.let_end()
+            until(lambda: shows(b"ENDED"))
+            null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+            os.dup2(null, terminal, inheritable=False)
+            os.close(null)
+            assert process.wait(60) == 128 + signal.SIGHUP

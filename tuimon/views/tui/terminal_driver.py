@@ -1,0 +1,209 @@
+"""The terminal under the full screen: it may stall for hours, stop us and come back, or be lost for good."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TextIO
+
+from textual.drivers.linux_driver import LinuxDriver
+from textual.message import Message
+
+if TYPE_CHECKING:
+    from textual.app import App
+
+#: Writes that may wait for the terminal. Textual's queue holds 30 and blocks the app when it is full; leaving
+#: the full screen takes about 15 of them.
+WAITING_LIMIT = 12
+#: Seconds that leaving the full screen waits for a terminal that takes nothing.
+CLOSE_S = 1.0
+
+
+class TerminalOutput:
+    """The file that Textual's writer thread writes to. Never raises; counts what waits to be written."""
+
+    def __init__(self, file: TextIO, on_lost: Callable[[], None], on_stale: Callable[[], None]) -> None:
+        """``on_lost``: the terminal is gone; ``on_stale``: it takes output again, and some was left out."""
+        self._handle = file.fileno()
+        self._encoding = file.encoding
+        self._errors = file.errors or "replace"
+        self._on_lost = on_lost
+        self._on_stale = on_stale
+        self._lock = threading.Lock()
+        self._waiting = 0
+        self._stale = False
+        self._lost = False
+        self._parts: list[str] = []
+
+    def fileno(self) -> int:
+        """The handle of the terminal."""
+        return self._handle
+
+    def admit(self, *, always: bool = False) -> bool:
+        """Count one more write; False where it is to be left out, as the terminal has not taken earlier ones."""
+        with self._lock:
+            if self._waiting >= WAITING_LIMIT and not always:
+                self._stale = True
+                return False
+            self._waiting += 1
+            return True
+
+    def write(self, text: str) -> None:
+        """Take text, to be written by ``flush``."""
+        self._parts.append(text)
+
+    def flush(self) -> None:
+        """Write what was taken; waits as long as the terminal takes nothing."""
+        count = len(self._parts)
+        data = "".join(self._parts).encode(self._encoding, self._errors)
+        self._parts.clear()
+        try:
+            while data and not self._lost:
+                data = data[self._write(data) :]
+        except OSError:  # EIO after a hangup
+            self._lost = True
+            self._on_lost()
+        with self._lock:
+            self._waiting -= count
+            stale = self._stale and self._waiting == 0
+            if stale:
+                self._stale = False
+        if stale and not self._lost:
+            self._on_stale()
+
+    def _write(self, data: bytes) -> int:
+        try:
+            return os.write(self._handle, data)
+        except BlockingIOError:  # another program that shares the terminal has made it so
+            select.select([], [self._handle], [], 1.0)
+            return 0
+
+
+class _ExitEvent(threading.Event):
+    """The event that ends Textual's input thread; counts as set once the terminal is gone.
+
+    A terminal that has hung up is ready to be read at all times, and what is read is nothing.
+    """
+
+    def __init__(self, handle: int, on_lost: Callable[[], None]) -> None:
+        super().__init__()
+        self._poll = select.poll()
+        self._poll.register(handle, 0)
+        self._on_lost = on_lost
+
+    def is_set(self) -> bool:
+        """Whether input is to end."""
+        if super().is_set():
+            return True
+        if not self._poll.poll(0):
+            return False
+        self._on_lost()
+        return True
+
+
+class TerminalDriver(LinuxDriver):
+    """Textual's driver for terminals, which neither blocks, raises nor spins when the terminal does not do its part."""
+
+    class Lost(Message):
+        """The terminal is gone."""
+
+    class Stale(Message):
+        """The terminal may not show what was drawn."""
+
+    def __init__(
+        self, app: App[object], *, debug: bool = False, mouse: bool = True, size: tuple[int, int] | None = None
+    ) -> None:
+        """As Textual builds it."""
+        super().__init__(app, debug=debug, mouse=mouse, size=size)
+        self._output = self._new_output()
+        self._changes_modes = False
+        self.exit_event = _ExitEvent(self.fileno, self._report_lost)
+        # Textual's own handlers write to queues at once, wherever the app happens to be, also inside those queues
+        signal.signal(signal.SIGTSTP, lambda *_: self._in_loop(self._stop_process))
+        signal.signal(signal.SIGCONT, lambda *_: self._in_loop(self._continue_process))
+
+    def write(self, data: str) -> None:
+        """Write to the terminal; left out while it does not take what was written before."""
+        if self._output.admit(always=self._changes_modes):
+            super().write(data)
+
+    def start_application_mode(self) -> None:
+        """Take the terminal over."""
+        self._output = self._new_output()
+        self._changes_modes = True
+        try:
+            super().start_application_mode()  # type: ignore[no-untyped-call]  # Textual has not annotated it
+        finally:
+            self._changes_modes = False
+
+    def stop_application_mode(self) -> None:
+        """Give the terminal back as it was."""
+        self._changes_modes = True
+        try:
+            super().stop_application_mode()
+        finally:
+            self._changes_modes = False
+
+    def close(self) -> None:
+        """Write what is left, unless the terminal takes nothing."""
+        closing = threading.Thread(target=super().close, name="tuimon-close", daemon=True)
+        closing.start()
+        closing.join(CLOSE_S)
+
+    def run_input_thread(self) -> None:
+        """Read keys until the app ends or the terminal is gone."""
+        try:
+            super().run_input_thread()
+        except OSError:  # EIO: nobody is left who could bring this process into the foreground
+            self._report_lost()
+
+    def _new_output(self) -> TerminalOutput:
+        output = TerminalOutput(sys.__stderr__ or sys.stderr, self._report_lost, self._report_stale)
+        self._file: Any = output  # Any: Textual wants a TextIO, and uses write, flush and fileno
+        return output
+
+    def _report_lost(self) -> None:
+        self._post(self.Lost())
+
+    def _report_stale(self) -> None:
+        self._post(self.Stale())
+
+    def _post(self, message: Message) -> None:
+        with suppress(RuntimeError):  # the loop is closed
+            self._app.post_message(message)
+
+    def _in_loop(self, call: Callable[[], None]) -> None:
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(call)
+
+    def _stop_process(self) -> None:
+        """SIGTSTP: give the terminal back, then stop."""
+        if self._is_started:
+            self.suspend_application_mode()
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+    def _continue_process(self) -> None:
+        """SIGCONT: take the terminal over again.
+
+        After SIGSTOP it was never given back: its modes are not those that we set, and Textual would start a second
+        pair of threads and take our modes for those that the shell had.
+        """
+        if self._is_started:
+            self.suspend_application_mode()
+        self.resume_application_mode()
+        self._report_stale()
+
+    @property
+    def _is_started(self) -> bool:
+        return self._key_thread is not None and self._key_thread.is_alive()
+
+
+def reset_job_control() -> None:
+    """Let SIGTSTP and SIGCONT stop and continue the process as ever; for when the app is over."""
+    for number in (signal.SIGTSTP, signal.SIGCONT):
+        signal.signal(number, signal.SIG_DFL)
