@@ -52,7 +52,8 @@ def parts(log: Path) -> list[Path]:
 def _numbers(pid: int | None) -> tuple[float, int] | tuple[None, None]:
     """Memory in MB and open files of the training; None when it is not there."""
     try:
-        return (None, None) if pid is None else (processes.rss_bytes(pid) / MB, psutil.Process(pid).num_fds())
+        memory = 0 if pid is None else processes.rss_bytes(pid)
+        return (memory / MB, psutil.Process(pid).num_fds()) if memory else (None, None)  # a zombie has none
     except psutil.Error:
         return None, None
 

@@ -46,7 +46,8 @@ def test_growth_is_judged_by_events_and_over_enough_windows_by_windows() -> None
     by_event, by_window = growth("memory", 0.01, 900.0)
     assert by_event.measured == pytest.approx(0.75) and by_event.kept
     assert by_window.measured == pytest.approx(3.6) and by_window.kept is False
-    assert [promise.kept for promise in growth("memory", 0.01, 100.0)] == [True, None]
+    assert [promise.kept for promise in growth("memory", 0.01, 160.0)] == [True, None]
+    assert [promise.kept for promise in growth("memory", 0.01, 60.0)] == [None, None]
     assert growth("memory", None, 900.0)[0].kept is False  # not measured is not kept
 
 
