@@ -2,7 +2,6 @@
 
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.hysteresis import Hysteresis
-from tuimon.diagnosis.verdicts import Verdicts
 
 
 def finding(rule, severity="warning", share=0.3, cause=None):
@@ -65,14 +64,3 @@ def test_a_cause_found_later_is_shown_at_once_and_is_no_change():
     assert hysteresis.order([DATA], 0, None) == [DATA]
     assert hysteresis.order([named], 1, None) == [named]
     assert not hysteresis.changes
-
-
-def test_over_a_run_a_named_cause_counts_more_than_none():
-    named = finding("input_bound", cause="sampler")
-    verdicts = Verdicts()
-    verdicts.add_findings([DATA], 7.0)
-    verdicts.add_findings([named], 3.0)
-    assert verdicts.ranked() == [named]
-    for _ in range(4):
-        verdicts.add_findings([DATA], 10.0)
-    assert verdicts.ranked() == [DATA]

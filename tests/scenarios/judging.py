@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 from tests.scenarios.catalogue import Scenario
 from tests.scenarios.running import Outcome, Truth
-from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.verdicts import Verdicts
 from tuimon.records import Steps
@@ -83,7 +82,7 @@ class Folded(NamedTuple):
     @property
     def findings(self) -> Sequence[Finding]:
         """Those of the end, over the whole run."""
-        return self.verdicts.ranked() or diagnose(self.session)
+        return self.verdicts.judge_run(self.session)
 
     def settled_after(self, is_right: Callable[[Finding | None], bool]) -> float | None:
         """Seconds from the first step until nothing wrong is reported any more; None where the end is wrong too."""

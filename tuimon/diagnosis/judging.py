@@ -9,14 +9,25 @@ from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.rank import merged, ranked
 from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.rulebook import RULES
-from tuimon.diagnosis.rules.start import WARMUP
+from tuimon.diagnosis.rules.start import FIRST_STEPS, WARMUP
 from tuimon.session.session import Session
+from tuimon.session.whole_run import WholeRun
 
 
 def diagnose(session: Session) -> list[Finding]:
     """What the rules find in the process in focus."""
     pid = session.trainer()
     return judge(evidence_of(session, pid)) if pid is not None else []
+
+
+def diagnose_run(session: Session, states: Sequence[Finding]) -> list[Finding]:
+    """What the rules find in all of the run's steady part; ``states``: what rules about a moment have found."""
+    pid = session.trainer()
+    evidence = evidence_of(WholeRun(session), pid) if pid is not None else None
+    if evidence is None or not evidence.has_steps or (evidence.steps and evidence.steps.recent < FIRST_STEPS):
+        return ranked(merged(list(states)))
+    rules = [rule for rule in RULES if not rule.of_moment and rule is not WARMUP]
+    return ranked(merged([*_found(evidence, rules), *states]))
 
 
 def judge(evidence: Evidence) -> list[Finding]:

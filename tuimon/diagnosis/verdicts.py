@@ -1,46 +1,41 @@
-"""The findings of a whole run: what the rules found from moment to moment, weighed by how long it held."""
+"""The findings of a run, from moment to moment and on the whole."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.hysteresis import Change, Hysteresis
-from tuimon.diagnosis.judging import diagnose
+from tuimon.diagnosis.judging import diagnose, diagnose_run
+from tuimon.diagnosis.rulebook import BY_NAME
 from tuimon.session.session import Session
 
-#: A finding that held for less than this share of the judged time is a passing state, no property of the run: our
-#: choice; a phase of the run shorter than a tenth is better read from the changes.
+#: A state that held for less than this share of the judged time has passed, and is no property of the run: our choice;
+#: one shorter than a tenth is better read from the changes. What holds at the end is reported however short it was.
 PASSING_RATIO = 0.1
-#: A cause that was named for this share of the time its rule held is its cause: our choice; moments without one are
-#: those with too few samples to name it.
-NAMED_RATIO = 0.2
 
 
 @dataclass(slots=True)
 class _Held:
-    """How long one rule found something, for which cause, and how long nothing was more important."""
+    """How long a state has held, and its latest finding."""
 
-    total_s: float = 0.0
-    primary_s: float = 0.0
-    by_cause: dict[str | None, float] = field(default_factory=dict)
-    latest: dict[str | None, Finding] = field(default_factory=dict)
-
-    def finding(self) -> Finding:
-        """The latest with the cause that held longest; a moment without one counts less than any that names it."""
-        named = {cause: s for cause, s in self.by_cause.items() if cause is not None}
-        if not named or max(named.values()) < NAMED_RATIO * self.total_s:
-            return self.latest[max(self.by_cause, key=lambda cause: self.by_cause[cause])]
-        return self.latest[max(named, key=lambda cause: named[cause])]
+    total_s: float
+    latest: Finding
 
 
 class Verdicts:
-    """Collects findings over time: the rules judge a sliding window, and how a run winds down is no verdict on it."""
+    """Judges a run from moment to moment, and at its end all of it.
+
+    A finding about steps is judged again over the whole steady part of the run, so that it, its evidence and the
+    phases are of the same steps. Rules about a state of a moment (a hang, full memory) have no such sum: they count by
+    how long they held.
+    """
 
     def __init__(self) -> None:
         self._held: dict[str, _Held] = {}
         self._judged_s = 0.0  # without warm-up
+        self._last: list[Finding] = []
         self._hysteresis = Hysteresis()
 
     @property
@@ -53,33 +48,30 @@ class Verdicts:
         pid = session.trainer()
         stats = session.step_stats(pid) if pid is not None else None
         found = diagnose(session)
-        ordered = self._hysteresis.order(found, session.now_s, stats.total if stats else None)
         if lasting_s > 0:
-            rules = {finding.rule for finding in found}
-            self.add_findings([finding for finding in ordered if finding.rule in rules], lasting_s)
-        return ordered
+            self.add_findings(found, lasting_s)
+        return self._hysteresis.order(found, session.now_s, stats.total if stats else None)
 
     def add_findings(self, findings: Sequence[Finding], lasting_s: float) -> None:
-        """What the rules found at one moment, most important first; it stands for ``lasting_s`` seconds."""
+        """What the rules found at one moment; it stands for ``lasting_s`` seconds."""
+        self._last = list(findings)
         if not any(finding.rule == "warmup" for finding in findings):
             self._judged_s += lasting_s
-        for place, finding in enumerate(findings):
-            held = self._held.setdefault(finding.rule, _Held())
-            held.total_s += lasting_s
-            held.primary_s += lasting_s if place == 0 else 0.0
-            held.by_cause[finding.cause] = held.by_cause.get(finding.cause, 0.0) + lasting_s
-            held.latest[finding.cause] = finding
+        for finding in findings:
+            if BY_NAME[finding.rule].of_moment:
+                held = self._held.setdefault(finding.rule, _Held(0.0, finding))
+                held.total_s += lasting_s
+                held.latest = finding
 
-    def ranked(self) -> list[Finding]:
-        """One finding for every rule that held for long enough, what was primary longest first.
+    def judge_run(self, session: Session) -> list[Finding]:
+        """What the rules find in the whole run; warm-up is the verdict only on one that never got further."""
+        return diagnose_run(session, self.lasting_states()) or [f for f in self._last if f.rule == "warmup"]
 
-        Warm-up is the verdict only on a run that never got further.
-        """
-        if self._judged_s == 0.0:
-            return [held.finding() for held in self._held.values()]
-        lasting = [
-            held
+    def lasting_states(self) -> list[Finding]:
+        """The findings about states that held for long enough, or hold at the end."""
+        at_end = {finding.rule for finding in self._last}
+        return [
+            held.latest
             for rule, held in self._held.items()
-            if rule != "warmup" and held.total_s >= PASSING_RATIO * self._judged_s
+            if rule in at_end or held.total_s >= PASSING_RATIO * self._judged_s
         ]
-        return [held.finding() for held in sorted(lasting, key=lambda held: (-held.primary_s, -held.total_s))]

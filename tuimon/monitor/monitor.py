@@ -9,7 +9,6 @@ from typing import Protocol, runtime_checkable
 
 import msgspec
 
-from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.hysteresis import Change
 from tuimon.diagnosis.verdicts import Verdicts
@@ -262,7 +261,7 @@ class Monitor:
         if self._diagnosed_s is not None and now_s - self._diagnosed_s < DIAGNOSE_EVERY_S and not self.ended:
             return
         if self.session.exit is not None and not self._replay:
-            self.findings = self.verdicts.ranked() or diagnose(self.session)
+            self.findings = self.verdicts.judge_run(self.session)
             return
         lasting_s = now_s - self._diagnosed_s if self._diagnosed_s is not None else 0.0
         self.findings = self.verdicts.judge_moment(self.session, lasting_s)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from tuimon.records import GpuTime, Lead, TorchMemory
 from tuimon.session.rows import GpuTimeRow, LeadRow, TorchMemoryRow
-from tuimon.session.windows import Window, new_history, weighted_median
+from tuimon.session.windows import Thinned, Window, new_history, weighted_median
 
 #: Most devices of a process, and most processes, that are remembered.
 _DEVICES = 64
@@ -73,6 +73,7 @@ class GpuTimeStats:
         self._window: Window[GpuTime] = Window()
         self._histories: dict[int, deque[float | None]] = {}  # by device
         self._run: dict[int, GpuShares] = {}  # by device, without the first window
+        self._run_windows: dict[int, Thinned[GpuTime]] = {}  # by device, of the same
         self._first: GpuTime | None = None
         self._memory: dict[int, TorchMemory] = {}
         self._retries_before: dict[int, int] = {}
@@ -88,6 +89,7 @@ class GpuTimeStats:
             self._first = record
         elif record.device in self._run or len(self._run) < _DEVICES:
             self._run.setdefault(record.device, GpuShares()).add_window(record)
+            self._run_windows.setdefault(record.device, Thinned()).append(record)
 
     def add_memory(self, record: TorchMemory, first_step_s: float | None) -> None:
         """Fold the counters of torch's allocator."""
@@ -101,9 +103,16 @@ class GpuTimeStats:
     def row(self, now_s: float) -> GpuTimeRow | None:
         """The last 30 s on the GPU on which most steps were timed; None without timed steps."""
         records = self._recent(now_s)
-        if not records:
-            return None
-        shares = _summed(records)
+        return self._row(records, _summed(records)) if records else None
+
+    def run_row(self) -> GpuTimeRow | None:
+        """As ``row``, over the whole run as ``run_shares`` sees it; the leads are of windows evenly spread over it."""
+        shares = self.run_shares()
+        windows = [w for device, w in self._run_windows.items() if self._run[device] is shares]
+        records = windows[0].records if windows else [self._first] if self._first is not None else []
+        return self._row(records, shares) if records and shares is not None else None
+
+    def _row(self, records: Sequence[GpuTime], shares: GpuShares) -> GpuTimeRow:
         return GpuTimeRow(
             device=records[0].device,
             steps=shares.steps,

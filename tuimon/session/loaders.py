@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from tuimon.records import Loader, LoaderFacts, LoaderWorker
 from tuimon.session.rows import HotLine, LoaderRow, LoaderWorkerRow
-from tuimon.session.windows import WINDOW_S, Window, new_history, weighted_median
+from tuimon.session.windows import WINDOW_S, Span, Thinned, Window, new_history, weighted_median
 
 #: Most loaders that are remembered.
 _LOADERS = 64
@@ -17,15 +18,40 @@ _REPORTS = 64
 _WORKER_SILENT_S = 90.0
 
 
+@dataclass(slots=True)
+class _WorkerSums:
+    """Sums over a worker's reports."""
+
+    reports: int = 0  # that hold its figures
+    batches: int = 0
+    items_ms: float = 0.0
+    collate_ms: float = 0.0
+    wait_ms: float = 0.0
+    handed_ms: float | None = None  # where it is known apart from the wait
+
+    def add_report(self, report: LoaderWorker) -> None:
+        if report.batches is None:
+            return
+        self.reports += 1
+        self.batches += report.batches
+        self.items_ms += report.items_ms or 0.0
+        self.collate_ms += report.collate_ms or 0.0
+        self.wait_ms += report.wait_ms or 0.0
+        if report.hand_over_ms is not None:
+            self.handed_ms = (self.handed_ms or 0.0) + report.hand_over_ms
+
+
 class _Worker:
     """One worker's reports of the last 30 s."""
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.reports: deque[tuple[float, LoaderWorker]] = deque(maxlen=_REPORTS)
+        self._run = _WorkerSums()
 
     def add_report(self, t: float, report: LoaderWorker) -> None:
         self.reports.append((t, report))
+        self._run.add_report(report)
         while self.reports[0][0] < t - WINDOW_S:
             self.reports.popleft()
 
@@ -33,25 +59,23 @@ class _Worker:
     def last_s(self) -> float:
         return self.reports[-1][0]
 
-    def row(self, pid: int, hot: HotLine | None, ended: bool) -> LoaderWorkerRow:
-        known = [report for _, report in self.reports if report.batches is not None]
-        if not known:
+    def row(self, pid: int, hot: HotLine | None, ended: bool, whole_run: bool) -> LoaderWorkerRow:
+        sums = self._run if whole_run else _WorkerSums()
+        if not whole_run:
+            for _, report in self.reports:
+                sums.add_report(report)
+        batches, span_ms = sums.batches, sums.items_ms + sums.collate_ms + sums.wait_ms + (sums.handed_ms or 0.0)
+        if not sums.reports:
             return LoaderWorkerRow(pid, self.number, None, None, None, None, None, None, hot, ended)
-        batches = sum(report.batches or 0 for report in known)
-        items = sum(report.items_ms or 0.0 for report in known)
-        collate = sum(report.collate_ms or 0.0 for report in known)
-        wait = sum(report.wait_ms or 0.0 for report in known)
-        handed = [report.hand_over_ms for report in known if report.hand_over_ms is not None]
-        span_ms = items + collate + wait + sum(handed)
         return LoaderWorkerRow(
             pid=pid,
             number=self.number,
-            busy_ratio=(items + collate) / span_ms if span_ms else None,
+            busy_ratio=(sums.items_ms + sums.collate_ms) / span_ms if span_ms else None,
             batches_per_s=1000 * batches / span_ms if span_ms else None,
-            items_ms=items / batches if batches else None,
-            collate_ms=collate / batches if batches else None,
-            wait_ms=wait / batches if batches else None,
-            hand_over_ms=sum(handed) / batches if batches and handed else None,
+            items_ms=sums.items_ms / batches if batches else None,
+            collate_ms=sums.collate_ms / batches if batches else None,
+            wait_ms=sums.wait_ms / batches if batches else None,
+            hand_over_ms=sums.handed_ms / batches if batches and sums.handed_ms is not None else None,
             hot=hot,
             ended=ended,
         )
@@ -65,6 +89,7 @@ class LoaderStats:
         self.number = number
         self.facts: LoaderFacts | None = None
         self._window: Window[Loader] = Window()
+        self._run: Thinned[Loader] = Thinned()
         # of the whole run: an epoch may take hours
         self._starts = self._start_ns = self._data_ns = 0
         self._workers: dict[int, _Worker] = {}
@@ -76,6 +101,7 @@ class LoaderStats:
         if previous is not None and record.t - record.window_s > previous.t + record.window_s / 2:
             self._history.append(None)  # it was not used for a while
         self._window.append(record)
+        self._run.append(record)
         self.facts = record.facts or self.facts
         self._starts += record.starts
         self._start_ns += record.start_ns
@@ -93,12 +119,14 @@ class LoaderStats:
         """The newest window."""
         return self._window.records[-1] if self._window.records else None
 
-    def row(self, now_s: float, ended: Callable[[int], bool], hot: Callable[[int], HotLine | None]) -> LoaderRow | None:
-        """Its row over the last 30 s in which it was used; None before its facts are known."""
+    def row(
+        self, now_s: float, ended: Callable[[int], bool], hot: Callable[[int], HotLine | None], span: Span | None
+    ) -> LoaderRow | None:
+        """Its row over the last 30 s in which it was used, or over a span; None before its facts are known."""
         latest, facts = self.latest, self.facts
         if latest is None or facts is None:
             return None
-        records = self._window.records
+        records = self._window.records if span is None else self._run.between(span)
         fetches = sum(record.fetches for record in records)
         known = sum(record.ready_fetches for record in records)
         span_s = sum(record.window_s for record in records)
@@ -117,14 +145,14 @@ class LoaderStats:
             ready_mean=sum(record.ready_total for record in records) / known if known else None,
             ready_none_ratio=sum(record.ready_none for record in records) / known if known else None,
             ready_history=tuple(self._history),
-            worker_rows=self._worker_rows(ended, hot),
+            worker_rows=self._worker_rows(ended, hot, span is not None),
         )
 
     def _worker_rows(
-        self, ended: Callable[[int], bool], hot: Callable[[int], HotLine | None]
+        self, ended: Callable[[int], bool], hot: Callable[[int], HotLine | None], whole_run: bool
     ) -> tuple[LoaderWorkerRow, ...]:
         """The live workers; when none is left, the last ones."""
-        rows = [worker.row(pid, hot(pid), ended(pid)) for pid, worker in self._workers.items()]
+        rows = [worker.row(pid, hot(pid), ended(pid), whole_run) for pid, worker in self._workers.items()]
         live = [row for row in rows if not row.ended]
         newest: dict[int, LoaderWorkerRow] = {}
         for row in live or rows:
@@ -146,9 +174,14 @@ class LoaderTable:
         self._loaders.setdefault(key, LoaderStats(*key)).add_window(record)
 
     def rows(
-        self, pid: int, now_s: float, ended: Callable[[int], bool], hot: Callable[[int], HotLine | None]
+        self,
+        pid: int,
+        now_s: float,
+        ended: Callable[[int], bool],
+        hot: Callable[[int], HotLine | None],
+        span: Span | None = None,
     ) -> tuple[LoaderRow, ...]:
-        """The loaders of a process: those for training first."""
+        """The loaders of a process, over the last 30 s or over a span: those for training first."""
         stats = [loader for (owner, _), loader in self._loaders.items() if owner == pid]
-        rows = [row for loader in stats if (row := loader.row(now_s, ended, hot)) is not None]
+        rows = [row for loader in stats if (row := loader.row(now_s, ended, hot, span)) is not None]
         return tuple(sorted(rows, key=lambda row: (row.latest.role == "eval", row.latest.number)))

@@ -7,6 +7,9 @@ from typing import NamedTuple
 
 from tuimon.records import Gpu, GpuProcess, Loader, LoaderFacts, Place
 
+#: Values of a history that are recent, one a second.
+RECENT = 30
+
 
 class PhaseRow(NamedTuple):
     """One exclusive phase over the window. Over all rows but ``eval`` the shares add to 1."""
@@ -124,6 +127,7 @@ class GpuRow:
     throttled: tuple[tuple[str, float], ...] = ()  # (cause, share of the last 30 s), most first
     joules_per_step: float | None = None  # of all GPUs that the process in focus uses, on the first of them
     xids: tuple[int, ...] = ()  # since the run began
+    figures: int = RECENT  # how many values of the histories what is said of it covers, the latest
 
     @property
     def others(self) -> list[GpuProcess]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tuimon.records import Process, Threads
 from tuimon.session.rows import (
     GpuRow,
@@ -16,8 +18,10 @@ from tuimon.session.rows import (
 from tuimon.session.samples.inferred_phases import inferred_phases
 from tuimon.session.samples.process_samples import ProcessSamples
 from tuimon.session.sampling import Sampling
+from tuimon.session.step_totals import Totals
 from tuimon.session.steps import SplitShares, StepStats
 from tuimon.session.tables import Tables
+from tuimon.session.windows import Span
 from tuimon.torch_code import LOAD_HOOK
 
 
@@ -65,15 +69,32 @@ class Session(Tables):
         """
         stats, gpu = self._steps.get(pid), self._gpu_time.of(pid)
         if stats is None:
-            return self._inferred(pid)
+            return self._inferred(pid, self._process_samples.get(pid))
         return stats.table(stats.recent(), self._between_shares(pid), gpu.shares(self.now_s) if gpu else None)
 
     def run_phases(self, pid: int) -> PhaseTable | None:
         """As ``phases``, over the whole run without its warm-up."""
-        stats, gpu = self._steps.get(pid), self._gpu_time.of(pid)
+        stats, gpu, samples = self._steps.get(pid), self._gpu_time.of(pid), self.run_samples(pid)
         if stats is None:
-            return self._inferred(pid)
-        return stats.table(stats.whole_run(), self._between_shares(pid), gpu.run_shares() if gpu else None)
+            return self._inferred(pid, samples)
+        split = samples.between_shares() if samples else None
+        return stats.table(stats.whole_run(), split, gpu.run_shares() if gpu else None)
+
+    def steady_span(self, pid: int) -> Span:
+        """What ``run_phases`` covers; of a process without steps of its own, that of the process in focus."""
+        focus = self.trainer()
+        stats = self._steps.get(pid) or (self._steps.get(focus) if focus is not None else None)
+        return stats.steady_span() if stats is not None else Span()
+
+    def run_samples(self, pid: int) -> ProcessSamples | None:
+        """As ``process_samples``, over the steady span."""
+        sampled = self._process_samples.get(pid)
+        return sampled.over(self.steady_span(pid)) if sampled is not None else None
+
+    def step_totals(self, pid: int) -> Totals:
+        """Sums over the steps of the last 30 s; without markers empty."""
+        stats = self._steps.get(pid)
+        return stats.recent() if stats is not None else Totals()
 
     def steps(self, pid: int) -> StepSummary | None:
         """Step count, rate and times of a process over the last 30 s.
@@ -110,10 +131,11 @@ class Session(Tables):
         process = self.process(pid)
         return process is not None and process.markers
 
-    def _inferred(self, pid: int) -> PhaseTable | None:
+    def _inferred(self, pid: int, sampled: ProcessSamples | None) -> PhaseTable | None:
         """Phases from stack samples, where there are no markers to wait for."""
-        sampled = self._process_samples.get(pid) if not self._has_markers(pid) else None
-        return inferred_phases(pid, sampled.phase_counts()) if sampled and sampled.has_whole_step else None
+        if sampled is None or self._has_markers(pid) or not sampled.has_whole_step:
+            return None
+        return inferred_phases(pid, sampled.phase_counts())
 
     def _estimated_steps(self, pid: int) -> StepSummary | None:
         per_second = self._sampler.steps_per_second(pid, self.now_s)
@@ -169,26 +191,40 @@ class Session(Tables):
         """The latest thread figures of one process."""
         return self._threads.of(pid)
 
+    def live_threads(self) -> list[Threads]:
+        """The latest thread figures of every process of the run that has not ended."""
+        live = (self.process_threads(pid) for pid, process in self._processes.known.items() if not process.ended)
+        return [threads for threads in live if threads is not None]
+
+    def disk_ratio(self, pid: int) -> float | None:
+        """How much of the time a process's main thread waits for the disk; at one moment, that is 0 or 1."""
+        threads = self.process_threads(pid)
+        main = next((row for row in threads.threads if row.tid == pid), None) if threads is not None else None
+        return float(main.state == "disk") if main is not None else None
+
     def process_samples(self, pid: int) -> ProcessSamples | None:
         """Stack samples of one process."""
         return self._process_samples.get(pid)
 
     def hot_lines(self, pid: int, phase: str | None = None) -> list[HotLine]:
         """Innermost user lines of a process's main thread in a phase (None: all), most samples first."""
-        sampled = self._process_samples.get(pid)
+        sampled = self.process_samples(pid)
         return sampled.hot_lines(phase) if sampled else []
 
     def loaders(self, pid: int) -> tuple[LoaderRow, ...]:
         """The DataLoaders of a process over the last 30 s in which they were used, those for training first."""
 
+        return self._loaders.rows(pid, self.now_s, self._processes.has_ended, self._hottest_in(pid))
+
+    def _hottest_in(self, pid: int) -> Callable[[int], HotLine | None]:
         def hottest(worker: int) -> HotLine | None:
-            sampled = self._process_samples.get(worker)
+            sampled = self.process_samples(worker)
             if sampled is None:
                 return None
             lines = sampled.hot_lines_under(LOAD_HOOK) if worker == pid else sampled.hot_lines()
             return next(iter(lines), None)
 
-        return self._loaders.rows(pid, self.now_s, self._processes.has_ended, hottest)
+        return hottest
 
     def gpus(self) -> list[GpuRow]:
         """The GPUs of the machine, those the run uses first."""

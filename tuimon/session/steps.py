@@ -13,7 +13,7 @@ from tuimon.records import BETWEEN, PHASES, Steps
 from tuimon.session.gpu_time import GpuShare, GpuShares
 from tuimon.session.rows import PhaseRow, PhaseTable, RangeRow, StepSummary
 from tuimon.session.step_totals import Totals
-from tuimon.session.windows import Window, new_history
+from tuimon.session.windows import Span, Window, new_history
 
 #: The parts of a step, as the history of phases lists them.
 STACKED = ("data", "forward", "backward", "optimizer", "other")
@@ -65,6 +65,7 @@ class StepStats:
         self.first_slow_ms: float | None = None  # the slowest of the first five steps
         self.first_step_s: float | None = None  # ``t`` of the first window with a step
         self.begin_s: float | None = None  # when its loop began, once a step has ended
+        self._last_step_s = 0.0
         self._first_backward_s: float | None = None
         self.open_since_s: float | None = None  # latest window with a step; without, that of the first backward
         self.open_backwards = 0  # since then
@@ -91,6 +92,7 @@ class StepStats:
         self._phase_history.append(_stacked(record))
         if record.count:
             self._with_steps.append(record)
+            self._last_step_s = record.t
         if record.slowest is not None and record.slowest.index < _FIRST_STEPS:
             self.first_slow_ms = max(self.first_slow_ms or 0.0, record.slowest.total_ns / 1e6)
         if self._first is None and record.count:
@@ -162,6 +164,19 @@ class StepStats:
                 self._whole_run.add_window(self._first)
             self._whole_run.add_totals(self.run)
         return self._whole_run
+
+    def steady_span(self) -> Span:
+        """What ``whole_run`` covers: from the first step on, or from the end of the warm-up, to the last step."""
+        if self._first is None or self.begin_s is None:
+            return Span()
+        return Span(self._first.t if self._first_was_warmup() else self.begin_s, self._last_step_s)
+
+    @property
+    def steady_index(self) -> int:
+        """The number of the first step that ``whole_run`` covers."""
+        if self._first is None:
+            return 0
+        return self._first.first_index + (self._first.count if self._first_was_warmup() else 0)
 
     def _first_was_warmup(self) -> bool:
         first = self._first

@@ -122,6 +122,7 @@ class Tables:
             self._samples_of(record.pid).add_range_places(record.range_places)
         if not begun and stats.begin_s is not None:
             self._samples_of(record.pid).leave_out_before(stats.begin_s)
+            self._threads.begin_steps(stats.begin_s)
 
     def _fold_threads(self, record: Threads) -> None:
         self._threads.add_threads(record)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 
@@ -10,6 +11,7 @@ from tuimon.session.rows import ThreadRow
 from tuimon.session.run_processes import LAST_MOMENT_S, RunProcesses
 from tuimon.session.samples.process_samples import ProcessSamples
 from tuimon.session.sampling import GilTable
+from tuimon.session.thread_means import ThreadMeans
 
 INTRA_OP = "intra-op"
 #: Native and Python thread names -> role, first match wins.
@@ -42,14 +44,27 @@ class ThreadTable:
         self.cpu_count: int | None = None  # of the machine, once the header is known
         self._processes = processes
         self._latest: dict[int, Threads] = {}
+        self._means: dict[int, ThreadMeans] = {}  # since the first step
+        self._begin_s = math.inf
 
     def add_threads(self, record: Threads) -> None:
         """Fold the threads of a process over a window."""
         self._latest[record.pid] = record
+        if record.t - record.window_s >= self._begin_s:
+            self._means.setdefault(record.pid, ThreadMeans()).add_window(record)
+
+    def begin_steps(self, t: float) -> None:
+        """The first training of the run has begun to make steps: means are of windows from now on."""
+        self._begin_s = min(self._begin_s, t)
+
+    def means_of(self, pid: int) -> ThreadMeans | None:
+        """Means of a process since the first step."""
+        return self._means.get(pid)
 
     def forget(self, pid: int) -> None:
         """Drop the threads of a process that ended long ago."""
         self._latest.pop(pid, None)
+        self._means.pop(pid, None)
 
     def of(self, pid: int) -> Threads | None:
         """The latest window of a process."""
@@ -72,9 +87,11 @@ class ThreadTable:
         last_s = max(process.t for process in known.values())
         return {pid for pid in self._latest if known[pid].t >= last_s - LAST_MOMENT_S}
 
-    def rows_of(self, pid: int, sampled: ProcessSamples | None, gil: GilTable) -> Iterator[ThreadRow]:
-        """The threads of one process; its intra-op pool is one row."""
-        latest = self._latest.get(pid)
+    def rows_of(
+        self, pid: int, sampled: ProcessSamples | None, gil: GilTable, figures: Threads | None = None
+    ) -> Iterator[ThreadRow]:
+        """The threads of one process, of its latest window or of other figures; its intra-op pool is one row."""
+        latest = figures or self._latest.get(pid)
         if latest is None:
             return
         process = self._processes.known.get(pid)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterable
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from tuimon.records import Record
 
@@ -13,7 +14,34 @@ WINDOW_S = 30.0
 #: Values in a history: half an hour of windows of 1 s.
 _HISTORY_LIMIT = 1800
 
+
+class Windowed(Protocol):
+    """A record of a window."""
+
+    @property
+    def t(self) -> float:
+        """Its end."""
+        ...
+
+    @property
+    def window_s(self) -> float:
+        """Its length."""
+        ...
+
+
+class Span(NamedTuple):
+    """A stretch of the run, in seconds of the records' clock."""
+
+    begin_s: float = -math.inf
+    end_s: float = math.inf
+
+    def holds(self, record: Windowed) -> bool:
+        """Whether a window begins in it: the first may not hold what was before, the last may end after it."""
+        return self.begin_s <= record.t - record.window_s < self.end_s
+
+
 R = TypeVar("R", bound=Record)
+W = TypeVar("W", bound=Windowed)
 T = TypeVar("T")
 
 
@@ -41,6 +69,34 @@ class Window(Generic[R]):
 
     def __len__(self) -> int:
         return len(self.records)
+
+
+class Thinned(Generic[W]):
+    """Some of the records of a whole run, evenly spread over it, at most ``limit``.
+
+    When it is full every second one goes, and from then on only every second one comes: of records 0 to 9 with a limit
+    of 4 it holds 0 4 8.
+    """
+
+    def __init__(self, limit: int = 32) -> None:
+        self._limit = limit
+        self._stride = 1
+        self._seen = 0
+        self.records: list[W] = []
+
+    def append(self, record: W) -> None:
+        """Append a record, if it is its turn."""
+        if self._seen % self._stride == 0:
+            if len(self.records) >= self._limit:
+                del self.records[1::2]
+                self._stride *= 2
+            if self._seen % self._stride == 0:
+                self.records.append(record)
+        self._seen += 1
+
+    def between(self, span: Span) -> list[W]:
+        """Those whose windows begin in a span."""
+        return [record for record in self.records if span.holds(record)]
 
 
 def weighted_median(values: Iterable[tuple[float, int]]) -> float | None:

@@ -13,6 +13,7 @@ from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.verdicts import Verdicts
 from tuimon.records import Exit, Notice, Record
 from tuimon.sources.log.writer import LogWriter
+from tuimon.views.format import count
 from tuimon.views.report.summary import fold, report_of
 from tuimon.views.report.text import text_report
 
@@ -111,25 +112,34 @@ def finding(rule: str, cause: str | None = None, headline: str = "") -> Finding:
     return Finding(rule=rule, severity="warning", headline=headline, action="", cause=cause)
 
 
-def test_the_verdict_on_a_run_is_what_held_longest() -> None:
+def test_the_verdict_on_a_run_is_of_all_its_steady_steps() -> None:
+    healthy = {"data": 1, "forward": 50, "backward": 49}
+    later = [records.steps(float(t), healthy, first_index=10 * (t - 1)) for t in range(61, 121)]
+    session, findings = fold([*run()[:-1], *later])
+    report = report_of(session, findings, "x")
+    starved = next(f for f in report["findings"] if f["rule"] == "input_bound")
+    assert starved["share_of_step"] == report["phases"][0]["share"] == pytest.approx((62 + 1) / 200)
+    assert starved["headline"].startswith("32 % of every step")
+    assert starved["evidence"]["step_ms"] == pytest.approx(100)
+    assert report["span"] == {"first_step": 0, "last_step": 1199, "seconds": 120.0}
+    assert f"Phases and findings are of steps 0 to {count(1199)}, 2m00s" in text_report(report)
+
+
+def test_of_states_those_count_that_held_for_long_or_hold_at_the_end() -> None:
     verdicts = Verdicts()
-    verdicts.add_findings([finding("warmup")], 5.0)
-    verdicts.add_findings([finding("side_work")], 1.0)
-    for number in range(10):
-        verdicts.add_findings([finding("input_bound", "workers_saturated", str(number)), finding("side_work")], 2.0)
-    verdicts.add_findings([finding("input_bound", "no_workers")], 1.0)  # the workers went first
-    verdicts.add_findings([finding("gc_pauses")], 0.5)
-    assert [(f.rule, f.cause, f.headline) for f in verdicts.ranked()] == [
-        ("input_bound", "workers_saturated", "9"),
-        ("side_work", None, ""),
-    ]
+    verdicts.add_findings([finding("warmup")], 50.0)
+    verdicts.add_findings([finding("memory_pressure"), finding("input_bound")], 1.0)
+    verdicts.add_findings([finding("side_work")], 8.0)
+    assert [f.rule for f in verdicts.lasting_states()] == ["memory_pressure"]
+    verdicts.add_findings([], 8.0)
+    assert verdicts.lasting_states() == []
+    verdicts.add_findings([finding("hang")], 1.0)
+    assert [f.rule for f in verdicts.lasting_states()] == ["hang"]
 
 
 def test_a_run_that_never_got_warm() -> None:
-    verdicts = Verdicts()
-    assert verdicts.ranked() == []
-    verdicts.add_findings([finding("warmup")], 5.0)
-    assert [f.rule for f in verdicts.ranked()] == ["warmup"]
+    _, findings = fold([records.header(), records.steps(1.0, {"forward": 900}, count=1), records.header(t=2.5)])
+    assert [f.rule for f in findings] == ["warmup"]
 
 
 @pytest.mark.parametrize(

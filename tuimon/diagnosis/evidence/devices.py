@@ -7,7 +7,7 @@ from collections.abc import Container, Sequence
 from tuimon.records import Process, bare_uuid
 from tuimon.session.rows import GpuRow
 
-#: Windows (seconds) over which NVML's utilisation is averaged, and after which a GPU's figures are too old.
+#: Seconds after which a GPU's figures are too old.
 _RECENT = 30
 
 
@@ -23,8 +23,8 @@ def process_gpus(gpus: Sequence[GpuRow], process: Process | None) -> tuple[GpuRo
 
 
 def utilisation(row: GpuRow) -> float | None:
-    """Mean of the last half minute; None where it is not measured."""
-    known = [ratio for ratio in row.util_history[-_RECENT:] if ratio is not None]
+    """Mean of the figures in question, usually of the last half minute; None where it is not measured."""
+    known = [ratio for ratio in row.util_history[-row.figures :] if ratio is not None]
     return sum(known) / len(known) if len(known) >= 3 else None
 
 

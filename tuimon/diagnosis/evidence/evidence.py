@@ -53,7 +53,7 @@ class Evidence:
     def steps(self) -> StepEvidence | None:
         """Its steps; None without markers."""
         stats = self._moment.session.step_stats(self.pid)
-        return step_evidence(stats) if stats is not None else None
+        return step_evidence(stats, self._moment.session.step_totals(self.pid)) if stats is not None else None
 
     @cached_property
     def has_steps(self) -> bool:
@@ -183,6 +183,6 @@ class Evidence:
 
 
 def evidence_of(session: Session, pid: int) -> Evidence:
-    """A process as it is now."""
+    """A process as it is now; of a ``WholeRun``, as it was over all of its steady part."""
     moment = Moment(session)
     return Evidence(pid, RunEvidence(moment), moment)

@@ -61,7 +61,7 @@ def worker_evidence(session: Session, pid: int, loader: LoaderRow | None) -> Wor
     cpu = [t.cpu_ratio for t in threads if t.cpu_ratio is not None]
     mains = [row for t in threads for row in t.threads if row.tid == t.pid]
     delays = [row.delay_ratio or 0.0 for row in mains]
-    states = [row.state for row in mains]
+    disk = [ratio for p in pids if (ratio := session.disk_ratio(p)) is not None]
     spots = [s for p in pids if (s := session.process_samples(p)) is not None]
     by_markers = (
         _mean([w.busy_ratio for w in loader.worker_rows if not w.ended]) if loader and loader.facts.workers else None
@@ -74,7 +74,7 @@ def worker_evidence(session: Session, pid: int, loader: LoaderRow | None) -> Wor
         cpu_ratio=sum(cpu) / len(cpu) if cpu else None,
         ran_ratio=counted,
         busy_ratio=by_markers if by_markers is not None else max(known, default=None),
-        disk_ratio=states.count("disk") / len(states) if states else 0.0,
+        disk_ratio=sum(disk) / len(disk) if disk else 0.0,
         hot=hottest_function(merged_lines(s.hot_lines() for s in spots)),
         hot_in_collate=hottest_function(merged_lines(s.hot_lines_under(COLLATE_HOOK) for s in spots)),
         collate_share=_collate_share(loader, spots),

@@ -58,9 +58,7 @@ class RunEvidence:
     @cached_property
     def live_threads(self) -> tuple[Threads, ...]:
         """Thread figures of every process that has not ended."""
-        session = self._moment.session
-        live = (session.process_threads(p.pid) for p in self.processes.values() if not p.ended)
-        return tuple(threads for threads in live if threads is not None)
+        return tuple(self._moment.session.live_threads())
 
     @cached_property
     def demand(self) -> Demand | None:

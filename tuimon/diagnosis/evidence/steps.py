@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.session.rows import PhaseRow, PhaseTable
+from tuimon.session.step_totals import Totals
 from tuimon.session.steps import StepStats
 
 SETTLED_S = Threshold(
@@ -27,7 +28,7 @@ class StepEvidence(NamedTuple):
     """Steps of one process: of all its run, of the last 30 s ("recent"), and of its beginning."""
 
     total: int  # since the marker stream began
-    recent: int
+    recent: int  # how many of them the evidence covers
     window_s: float  # that the recent steps cover
     median_ms: float | None  # recent
     collections: Collections | None  # recent; None where the process does not report them
@@ -37,9 +38,8 @@ class StepEvidence(NamedTuple):
     first_slowest_ms: float | None  # the slowest of the first five steps
 
 
-def step_evidence(stats: StepStats) -> StepEvidence:
-    """Folds the recent windows once."""
-    totals = stats.recent()
+def step_evidence(stats: StepStats, totals: Totals) -> StepEvidence:
+    """``totals``: of the steps in question."""
     summary = stats.summary(totals)
     collections = None
     if totals.gc_ns is not None:

@@ -112,6 +112,7 @@ RULES = (
         ),
         needs=(BOUNDARIES,),
         thresholds=(HANG_S, HANG_RATIO, STILL_S, IDLE_CPU),
+        of_moment=True,
         before_steps=True,
         contradicts_order=True,
     ),

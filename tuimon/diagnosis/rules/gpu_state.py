@@ -217,6 +217,7 @@ RULES = (
             " is built to work at."
         ),
         needs=(GPU_COUNTERS,),
+        of_moment=True,
         thresholds=(THROTTLE_SHARE, BUSY_UTILISATION, BUSY_IDLE),
         from_outside=True,
     ),

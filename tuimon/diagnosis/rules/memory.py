@@ -241,6 +241,7 @@ RULES = (
         ),
         needs=(MACHINE_MEMORY,),
         thresholds=(ROOM_SHARE, GROWING_ROOM_SHARE, SWAP_BYTES_PER_S, SOON_S, LATER_S, FRESH_S),
+        of_moment=True,
         before_steps=True,
     ),
     Rule(

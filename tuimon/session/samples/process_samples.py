@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from copy import copy
 
 from tuimon.records import Place, RangePlace, Stacks
 from tuimon.session.rows import HotLine
@@ -15,7 +16,7 @@ from tuimon.session.samples.set_up import SetUp
 from tuimon.session.samples.stack_phase import stack_phase
 from tuimon.session.samples.thread_stacks import ThreadStacks
 from tuimon.session.steps import SplitShares
-from tuimon.session.windows import Window
+from tuimon.session.windows import Span, Thinned, Window
 
 #: How many lines ``hot_lines`` lists.
 _HOT_LINES = 20
@@ -30,6 +31,7 @@ class ProcessSamples:
         self.pid = pid
         self._frames = frames
         self._window: Window[Stacks] = Window(30.0, limit=120)
+        self._run: Thinned[Stacks] = Thinned()
         self._steps_begin_s = -math.inf
         self._trained = False  # whether a sample has shown backward or an update: without markers, steps begin there
         self._cycles: int | None = 0  # passes through backward that samples have counted; None: too fast to count
@@ -53,8 +55,18 @@ class ProcessSamples:
         self.threads.add_window(record)
         if not self.has_whole_step:
             self._look_for_steps(record)
+        self._run.append(record)
         if record.t - record.window_s >= self._steps_begin_s:
             self._window.append(record)
+
+    def over(self, span: Span) -> ProcessSamples:
+        """The same of a stretch of the run, by windows that are evenly spread over it."""
+        out = copy(self)
+        out._window = Window(math.inf, limit=len(self._run.records) + 1)
+        for record in self._run.between(span._replace(begin_s=max(span.begin_s, self._steps_begin_s))):
+            out._window.append(record)
+        out._classified_t = None
+        return out
 
     def leave_out_before(self, t: float) -> None:
         """Leave out the windows that began before the first step at ``t``: samples of the set-up are of no step."""

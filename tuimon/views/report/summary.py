@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from tuimon.diagnosis import diagnose, unjudged
+from tuimon.diagnosis import unjudged
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.hysteresis import Change
 from tuimon.diagnosis.verdicts import Verdicts
@@ -32,7 +32,7 @@ class Page(NamedTuple):
 
 
 def fold(records: Iterable[Record], verdicts: Verdicts | None = None) -> tuple[Session, list[Finding]]:
-    """The Session at the end of a log, and the findings over all of it; ``verdicts`` keeps how they changed."""
+    """The Session at the end of a log, and the findings over its steady part; ``verdicts`` keeps how they changed."""
     session = Session()
     verdicts = verdicts or Verdicts()
     judged_s: float | None = None
@@ -44,7 +44,7 @@ def fold(records: Iterable[Record], verdicts: Verdicts | None = None) -> tuple[S
         if session.exit is None and record.t - judged_s >= max(1.0, (record.t - start_s) / 200):
             verdicts.judge_moment(session, record.t - judged_s)
             judged_s = record.t
-    return session, verdicts.ranked() or diagnose(session)
+    return session, verdicts.judge_run(session)
 
 
 def report_of(
@@ -60,6 +60,7 @@ def report_of(
         "ranks": [_rank(session, trainer) for trainer in session.trainers()],
         "state": _state(run_state(session)),
         "steps": _steps(steps),
+        "span": _span(session, pid),
         "phases": _phases(table),
         "ranges": _ranges(table),
         "sampling": _sampling(session.run_sampling()),
@@ -130,6 +131,19 @@ def _steps(steps: StepSummary | None) -> dict[str, Json]:
         "p95_ms": _rounded(steps.p95_ms) if steps else None,
         "per_second": _rounded(steps.per_second) if steps else None,
         "dropped_markers": steps.dropped if steps else 0,
+    }
+
+
+def _span(session: Session, pid: int | None) -> dict[str, Json] | None:
+    """The steps that phases, findings and their evidence are of; None without markers."""
+    stats = session.step_stats(pid) if pid is not None else None
+    totals = stats.whole_run() if stats is not None else None
+    if stats is None or totals is None or not totals.count:
+        return None
+    return {
+        "first_step": stats.steady_index,
+        "last_step": stats.total - 1,
+        "seconds": _rounded(totals.window_s),
     }
 
 

@@ -64,6 +64,10 @@ def _steps(report: dict[str, Any]) -> list[str]:
             f"{count(steps['count'])} steps, {rate(steps['per_second'])}, "
             f"median {ms(steps['median_ms'])}, p95 {ms(steps['p95_ms'])}"
         )
+    if report["span"]:
+        span = report["span"]
+        steps_text = f"steps {count(span['first_step'])} to {count(span['last_step'])}, {duration(span['seconds'])}"
+        lines += _wrap(f"Phases and findings are of {steps_text}")
     return lines + [_phase(phase) for phase in phases] + _on_gpu(phases)
 
 

@@ -1,0 +1,84 @@
+"""The session's answers over the whole steady part of a run."""
+
+import pytest
+
+from tests.session.records import frames, header, process, session_of, stacks, steps, threads
+from tuimon.session.thread_means import ThreadMeans
+from tuimon.session.whole_run import WholeRun
+from tuimon.session.windows import Span, Thinned
+
+LOOP = frames(
+    ("train.py", 5, "main", "import numpy", True),
+    ("train.py", 10, "main", "x = get_batch()", True),
+    ("train.py", 11, "main", "loss = model(x)", True),
+    ("/lib/site-packages/torch/nn/modules/module.py", 99, "_call_impl"),
+    ("train.py", 12, "main", "loss.backward()", True),
+    ("/opt/tuimon/agent/hooks.py", 7, "tuimon_backward"),
+)
+EARLY, LATE = stacks(1, ([1], 60), ([2, 3], 20), ([4, 5], 20)), stacks(1, ([2, 3], 80), ([4, 5], 20))
+
+
+def at(t, record):
+    return type(record)(**{name: getattr(record, name) for name in record.__struct_fields__} | {"t": t})
+
+
+def run():
+    """A minute that prepares data for long, and a minute that does not; set-up before, and a long end."""
+    session = session_of(header(), process(), LOOP, stacks(1, ([0], 900)), steps(1, {}, count=0))
+    for t in range(2, 122):
+        session.add(
+            steps(t, {"between": 80, "backward": 20}, first_index=10 * (t - 2), first_step_s=1.0 if t == 2 else None)
+        )
+        session.add(at(float(t), EARLY if t < 62 else LATE))
+        session.add(threads(t, (100, "python", 1.0 if t < 62 else 0.5, "running", 0.2)))
+    for t in range(122, 152):
+        session.add(steps(t, {}, count=0, first_index=1200))
+        session.add(stacks(t, ([1], 100)))
+    session.add(process(ended=True, t=152.0))
+    return session
+
+
+def test_phases_are_divided_by_samples_of_all_of_it():
+    whole = WholeRun(run())
+    shares = {row.name: row.share for row in whole.phases(100).rows}
+    assert shares["data"] == pytest.approx(0.8 * 30 / 80, abs=0.05)
+    assert shares == {row.name: row.share for row in run().run_phases(100).rows}
+    lines = {line.place.line for line in whole.process_samples(100).hot_lines()}
+    assert lines == {10, 11, 12}  # not the set-up
+
+
+def test_what_came_after_the_last_step_is_no_part_of_it():
+    whole = WholeRun(run())
+    data = whole.process_samples(100).hot_lines("data")
+    assert data[0].total <= 0.31 * whole.process_samples(100).phase_counts().total()
+
+
+def test_threads_are_means_and_a_process_that_lived_in_it_counts_as_alive():
+    whole = WholeRun(run())
+    assert whole.process_threads(100).threads[0].cpu_ratio == pytest.approx(0.75, abs=0.01)
+    assert [threads.pid for threads in whole.live_threads()] == [100]
+    assert not whole.process(100).ended
+    assert whole.step_totals(100).count == 1200
+
+
+def test_it_is_read_only():
+    with pytest.raises(TypeError):
+        WholeRun(run()).add(header())
+
+
+def test_thinned_records_are_spread_evenly_and_bounded():
+    thinned = Thinned(limit=4)
+    for t in range(1, 11):
+        thinned.append(steps(float(t), {}))
+    assert [record.t for record in thinned.records] == [1, 5, 9]
+    assert [record.t for record in thinned.between(Span(4.0, 8.5))] == [5, 9]
+
+
+def test_threads_that_have_ended_are_dropped_and_what_was_not_measured_stays_unknown():
+    means = ThreadMeans()
+    assert means.mean() is None
+    means.add_window(threads(1, (100, "python", 1.0, "disk", None), (7, "x", 1.0, "running", 0.1)))
+    means.add_window(threads(2, (100, "python", None, "running", None)))
+    (only,) = means.mean().threads
+    assert (only.tid, only.cpu_ratio, only.delay_ratio, means.disk_ratio) == (100, 1.0, None, 0.5)
+    assert means.mean(0.5).threads[0].cpu_ratio == 0.5

@@ -1,0 +1,59 @@
+"""What has to be true of the report of any log, on recorded ones."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tuimon.diagnosis.verdicts import Verdicts
+from tuimon.diagnosis.words import percent
+from tuimon.sources.log.reader import read_log
+from tuimon.views.report.summary import fold, report_of
+
+LOGS = sorted((Path(__file__).parents[2] / "data" / "logs").glob("*.gz"))
+#: The phases that a rule's share is of.
+PHASES = {
+    "input_bound": ("data",),
+    "side_work": ("other",),
+    "optimizer_bound": ("optimizer",),
+    "compute_bound_cpu": ("forward", "backward", "optimizer"),
+}
+
+
+@pytest.fixture(scope="module", params=LOGS, ids=lambda path: path.name.partition(".")[0])
+def report(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    path = tmp_path_factory.mktemp("log") / "run.jsonl"
+    path.write_bytes(gzip.decompress(request.param.read_bytes()))
+    verdicts = Verdicts()
+    session, findings = fold(read_log(str(path)), verdicts)
+    return report_of(session, findings, "run.jsonl", verdicts.changes)
+
+
+def test_there_are_logs() -> None:
+    assert len(LOGS) > 40
+
+
+def test_headline_share_and_evidence_are_those_of_the_phases_below(report: dict[str, Any]) -> None:
+    shares = {phase["name"]: phase["share"] for phase in report["phases"]}
+    step_ms = sum(phase["cpu_ms_per_step"] for phase in report["phases"] if phase["name"] != "eval")
+    for finding in report["findings"]:
+        if finding["rule"] not in PHASES:
+            continue
+        names = ("eval",) if finding["cause"] == "evaluation" else PHASES[finding["rule"]]
+        named = sum(shares[name] for name in names)
+        if "gpu_idle_at_most" in finding["evidence"]:  # of that phase, what the GPU idles
+            assert finding["share_of_step"] <= named + 1e-9
+        elif all(phase["gpu_ms_per_step"] is None for phase in report["phases"]):
+            assert finding["share_of_step"] == pytest.approx(named)
+        assert percent(finding["share_of_step"]) in finding["headline"]
+        assert finding["evidence"].get("step_ms", step_ms) == pytest.approx(step_ms, rel=1e-3, abs=1e-3)
+
+
+def test_phases_are_of_the_span_that_the_report_names(report: dict[str, Any]) -> None:
+    span = report["span"]
+    assert 0 <= span["first_step"] <= span["last_step"] == report["steps"]["count"] - 1
+    assert 0 < span["seconds"] <= report["run"]["duration_s"]
+    assert sum(p["share"] for p in report["phases"] if p["name"] != "eval") == pytest.approx(1)

@@ -1,0 +1,73 @@
+"""What the threads of one process used on average over many windows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from msgspec import structs
+
+from tuimon.records import ThreadCpu, Threads
+
+
+@dataclass(slots=True)
+class _Sum:
+    """Of one thread: seconds of CPU and of waiting for a core, and the windows in which they were measured."""
+
+    cpu_s: float = 0.0
+    cpu_of_s: float = 0.0
+    delay_s: float = 0.0
+    delay_of_s: float = 0.0
+
+
+class ThreadMeans:
+    """Sums over Threads records of one process; of threads that have ended they are dropped."""
+
+    def __init__(self) -> None:
+        self.window_s = 0.0
+        self._process = _Sum()
+        self._threads: dict[int, _Sum] = {}
+        self._latest: Threads | None = None
+        self._disk = 0  # windows at whose end the main thread waited for the disk
+        self._windows = 0
+
+    def add_window(self, record: Threads) -> None:
+        """Add a window."""
+        self._latest = record
+        self.window_s += record.window_s
+        self._windows += 1
+        self._disk += any(row.tid == record.pid and row.state == "disk" for row in record.threads)
+        _add(self._process, record.cpu_ratio, None, record.window_s)
+        self._threads = {row.tid: self._threads.get(row.tid) or _Sum() for row in record.threads}
+        for row in record.threads:
+            _add(self._threads[row.tid], row.cpu_ratio, row.delay_ratio, record.window_s)
+
+    @property
+    def disk_ratio(self) -> float:
+        """Share of the windows at whose end the main thread waited for the disk."""
+        return self._disk / self._windows if self._windows else 0.0
+
+    def mean(self, presence: float = 1.0) -> Threads | None:
+        """All windows as one; ``presence``: the share of the time in question that the process lived for."""
+        if self._latest is None:
+            return None
+        rows = [self._row(row, presence) for row in self._latest.threads]
+        cpu_ratio = _ratio(self._process.cpu_s, self._process.cpu_of_s, presence)
+        return structs.replace(self._latest, window_s=self.window_s, cpu_ratio=cpu_ratio, threads=rows)
+
+    def _row(self, row: ThreadCpu, presence: float) -> ThreadCpu:
+        own = self._threads[row.tid]
+        cpu, delay = _ratio(own.cpu_s, own.cpu_of_s, presence), _ratio(own.delay_s, own.delay_of_s, presence)
+        return ThreadCpu(row.tid, row.name, cpu, row.state, delay, row.count)
+
+
+def _add(total: _Sum, cpu_ratio: float | None, delay_ratio: float | None, window_s: float) -> None:
+    if cpu_ratio is not None:
+        total.cpu_s += cpu_ratio * window_s
+        total.cpu_of_s += window_s
+    if delay_ratio is not None:
+        total.delay_s += delay_ratio * window_s
+        total.delay_of_s += window_s
+
+
+def _ratio(seconds: float, of_s: float, presence: float) -> float | None:
+    return presence * seconds / of_s if of_s else None

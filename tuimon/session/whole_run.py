@@ -1,0 +1,115 @@
+"""A Session's answers over the whole steady part of a run, for what is said of all of it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from msgspec import structs
+
+from tuimon.records import Process, Record, Threads
+from tuimon.session.rows import RECENT, GpuRow, GpuTimeRow, LoaderRow, PhaseTable, StepSummary, ThreadRow
+from tuimon.session.run_processes import LAST_MOMENT_S
+from tuimon.session.samples.process_samples import ProcessSamples
+from tuimon.session.session import Session
+from tuimon.session.step_totals import Totals
+from tuimon.session.windows import Span
+
+
+class WholeRun(Session):
+    """The tables of a Session, asked about the steady span instead of the last 30 s.
+
+    It holds for the moment it is made at. How a run winds down is left out: its last workers count as they were.
+    """
+
+    def __init__(self, session: Session) -> None:
+        vars(self).update(vars(session))
+        self._samples: dict[int, ProcessSamples | None] = {}
+        focus = self.trainer()
+        self._span = self.steady_span(focus) if focus is not None else Span()
+
+    def add(self, record: Record) -> None:
+        """It is read only."""
+        raise TypeError("records are added to the session itself")
+
+    def process(self, pid: int) -> Process | None:
+        """Alive, if it lived in the steady span."""
+        known = super().process(pid)
+        return self._as_it_was(known) if known is not None else None
+
+    def processes(self) -> list[Process]:
+        """Those that lived in the steady span alive, the others as they are."""
+        return [self._as_it_was(process) for process in super().processes()]
+
+    def _as_it_was(self, process: Process) -> Process:
+        if not process.ended or process.t < self._span.begin_s:
+            return process
+        return structs.replace(process, ended=False)
+
+    def phases(self, pid: int) -> PhaseTable | None:
+        """Over the steady span."""
+        return self.run_phases(pid)
+
+    def steps(self, pid: int) -> StepSummary | None:
+        """Over the steady span."""
+        return self.run_steps(pid)
+
+    def step_totals(self, pid: int) -> Totals:
+        """Over the steady span."""
+        stats = self._steps.get(pid)
+        return stats.whole_run() if stats is not None else Totals()
+
+    def process_samples(self, pid: int) -> ProcessSamples | None:
+        """Over the steady span."""
+        if pid not in self._samples:
+            self._samples[pid] = self.run_samples(pid)
+        return self._samples[pid]
+
+    def workers(self, pid: int) -> list[Process]:
+        """Its workers; when all have ended, those that were the last."""
+        live = super().workers(pid)
+        if live:
+            return live
+        own = [p for p in self._processes.known.values() if p.ppid == pid and p.role == "worker"]
+        last_s = max((process.t for process in own), default=0.0)
+        return [process for process in own if process.t >= last_s - LAST_MOMENT_S]
+
+    def process_threads(self, pid: int) -> Threads | None:
+        """Means over the time that it lived for in the steady span."""
+        means = self._threads.means_of(pid)
+        return means.mean() if means is not None else None
+
+    def live_threads(self) -> list[Threads]:
+        """Means over the steady span of every process that lived in it; of one that came late or went early, less."""
+        known = [means for pid in self._processes.known if (means := self._threads.means_of(pid)) is not None]
+        longest_s = max((means.window_s for means in known), default=0.0)
+        found = (means.mean(means.window_s / longest_s) for means in known if longest_s > 0)
+        return [threads for threads in found if threads is not None]
+
+    def disk_ratio(self, pid: int) -> float | None:
+        """Share of the windows at whose end it waited for the disk."""
+        means = self._threads.means_of(pid)
+        return means.disk_ratio if means is not None else None
+
+    def threads_of(self, pid: int) -> list[ThreadRow]:
+        """With means over the steady span."""
+        return list(self._threads.rows_of(pid, self.process_samples(pid), self._gil, self.process_threads(pid)))
+
+    def loaders(self, pid: int) -> tuple[LoaderRow, ...]:
+        """Over the steady span."""
+        return self._loaders.rows(
+            pid, self.now_s, self._processes.has_ended, self._hottest_in(pid), self.steady_span(pid)
+        )
+
+    def gpu_time(self, pid: int) -> GpuTimeRow | None:
+        """Over the steady span."""
+        stats = self._gpu_time.of(pid)
+        return stats.run_row() if stats is not None else None
+
+    def gpus(self) -> list[GpuRow]:
+        """With figures of as many records as there were in the steady span."""
+        interval_s, span = self.header.interval_s if self.header else 1.0, self._span
+        if math.isinf(span.end_s - span.begin_s):
+            return super().gpus()
+        number = max(RECENT, math.ceil((span.end_s - span.begin_s) / interval_s))
+        return [replace(row, figures=number) for row in super().gpus()]
