@@ -365,8 +365,8 @@ class GpuPhase(msgspec.Struct, frozen=True, array_like=True):
     """A phase on the GPU's clock: ``[name, span_ns, idle_ns, maybe_idle_ns]``.
 
     ``span_ns``: from the moment the GPU reached its beginning to the moment it reached its end. The GPU was idle for at
-    least ``idle_ns`` of it, and at most ``maybe_idle_ns`` more: at the end of that part the GPU had already run out of
-    work, and how long before is unknown.
+    least ``idle_ns`` of it, and at most ``maybe_idle_ns`` more: during that part the CPU was still launching the work
+    of the phase, and how much of it the GPU had left at each moment is unknown.
     """
 
     name: str
@@ -376,7 +376,9 @@ class GpuPhase(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Lead(msgspec.Struct, frozen=True, array_like=True):
-    """How far launches ran ahead at one kind of boundary: ``[boundary, count, min_us, median_us, max_us, idle_count]``.
+    """How far launches ran ahead at one kind of boundary.
+
+    ``[boundary, count, min_us, median_us, max_us, idle_count, mean_us]``.
 
     ``boundary``: "fetch end", "backward begin", "backward end", "optimizer begin", "optimizer end". ``idle_count``: at
     how many of the ``count`` boundaries the stream was idle. The times are None where the offset of the clocks is not
@@ -389,6 +391,7 @@ class Lead(msgspec.Struct, frozen=True, array_like=True):
     median_us: Signed | None
     max_us: Signed | None
     idle_count: Count
+    mean_us: Signed | None = None  # over all boundaries; what adds up over steps, which the median does not
 
 
 class GpuTime(Record, frozen=True, kw_only=True, tag="gpu_time"):

@@ -46,7 +46,8 @@ def test_every_threshold_names_what_it_limits_and_where_it_comes_from(rule):
     for threshold in rule.thresholds:
         assert threshold.meaning
         assert re.search(
-            r"https://|our choice|measured in (tests/scenarios|bench)|as for |in any case", threshold.source
+            r"https://|our choice|measured in (tests/scenarios|tests/gpu_simulator|bench)|as for |in any case",
+            threshold.source,
         )
         assert "proposal" not in threshold.source
 

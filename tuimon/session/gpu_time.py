@@ -201,8 +201,9 @@ def _lead_row(boundary: str, leads: Sequence[Lead]) -> LeadRow:
     seen = sum(lead.count for lead in leads)
     known = [lead for lead in leads if lead.median_us is not None]
     stream_idle_ratio = sum(lead.idle_count for lead in leads) / seen if seen else 0.0
+    mean_us = _mean_us(leads)
     if 2 * sum(lead.count for lead in known) <= seen:
-        return LeadRow(boundary, seen, None, None, None, stream_idle_ratio)
+        return LeadRow(boundary, seen, None, None, None, stream_idle_ratio, mean_us)
     return LeadRow(
         boundary=boundary,
         seen=seen,
@@ -210,4 +211,14 @@ def _lead_row(boundary: str, leads: Sequence[Lead]) -> LeadRow:
         median_us=weighted_median((lead.median_us, lead.count) for lead in known if lead.median_us is not None),
         max_us=max(lead.max_us for lead in known if lead.max_us is not None),
         stream_idle_ratio=stream_idle_ratio,
+        mean_us=mean_us,
     )
+
+
+def _mean_us(leads: Sequence[Lead]) -> float | None:
+    """Over the windows in which it is known; None where these are not the majority."""
+    known = [(lead.mean_us, lead.count) for lead in leads if lead.mean_us is not None]
+    counted = sum(count for _, count in known)
+    if 2 * counted <= sum(lead.count for lead in leads):
+        return None
+    return sum(mean * count for mean, count in known) / counted

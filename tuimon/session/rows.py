@@ -96,6 +96,7 @@ class LeadRow(NamedTuple):
     median_us: float | None
     max_us: float | None
     stream_idle_ratio: float  # share of these boundaries at which the stream was idle
+    mean_us: float | None = None  # what adds up over steps
 
 
 class GpuTimeRow(NamedTuple):

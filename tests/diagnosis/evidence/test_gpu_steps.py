@@ -7,38 +7,104 @@ from tests.diagnosis.gpu import (
     FORWARD,
     FORWARD_ITEM,
     IN_BACKWARD,
+    LINES,
     MODULE,
     PID,
     STEP,
+    TO_DEVICE,
     gpu,
     gpu_time,
-    session_of,
 )
-from tests.session.records import steps
+from tests.session.records import header, process, session_of, stacks, steps
 from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.records import GpuProcess
 
+#: Steps of 100 ms: the GPU comes late to forward, and may be idle for 50 ms of it, for 10 ms of backward.
+ON_CPU = {"forward": 50, "backward": 40, "optimizer": 10}
+ON_GPU = {"forward": (60, 0, 50), "backward": (30, 0, 10), "optimizer": (10, 0, 0)}
+LEADS = dict.fromkeys(("backward begin", "backward end", "optimizer end"), (900.0, 0.0))
+LAUNCHES = (([FORWARD, MODULE], 50), ([BACKWARD, IN_BACKWARD], 40), ([STEP], 10))
+NO_COPIES = {"pcie_rx_bytes_per_s": 0.0, "pcie_tx_bytes_per_s": 0.0}
 
-def test_idle_time_that_no_event_shows_is_bounded_by_the_cpu_and_by_nvml():
-    """A synchronisation in forward: launches are ahead again at its end, so that its events show nothing."""
-    on_cpu = {"forward": 40, "backward": 50, "optimizer": 10}
-    on_gpu = {"forward": (60, 0, 0), "backward": (30, 0, 0), "optimizer": (10, 0, 0)}
-    leads = dict.fromkeys(("backward begin", "backward end", "optimizer end"), (900.0, 0.0))
-    more = [record for t in range(5000, 5008) for record in (steps(t, on_cpu), gpu_time(t, on_gpu, leads))]
 
-    def at_most(*records, **figures):
-        samples = (
-            ([FORWARD, MODULE, FORWARD_ITEM], 10),
-            ([FORWARD, MODULE], 30),
-            ([BACKWARD, IN_BACKWARD], 50),
-            ([STEP], 10),
-        )
-        session = session_of("gpu_bound", *samples, more=[*more, *records], **figures)
-        return evidence_of(session, PID).gpu_steps.idle_at_most
+def judged(*more, samples=LAUNCHES, util=None, on_gpu=ON_GPU, world_size=None, count=10, **figures):
+    """GpuSteps of ten windows of a second."""
+    session = session_of(header(pid=PID), process(PID, torch="2.13.0+cu130", world_size=world_size), LINES)
+    for t in range(1, 11):
+        session.add(steps(float(t), ON_CPU, count=count))
+        session.add(gpu_time(float(t), on_gpu, LEADS, steps=count))
+        session.add(stacks(float(t), *samples))
+        if util is not None:
+            session.add(gpu(float(t), util, pids=[PID], **figures))
+    for record in more:
+        session.add(record)
+    return evidence_of(session, PID).gpu_steps
 
+
+def bounds(found, *phases):
+    told = found.idle_in(*phases) if phases else (found.idle, found.idle_at_most)
+    return tuple(round(100 * share) for share in told)
+
+
+def test_events_bound_each_phase():
+    found = judged()
+    assert bounds(found) == (0, 60)
+    assert (bounds(found, "forward"), bounds(found, "backward")) == ((0, 50), (0, 10))
+    assert not found.is_bottleneck
+
+
+def test_while_the_cpu_waits_for_the_gpu_it_does_not_idle():
+    waiting = (([FORWARD, MODULE, FORWARD_ITEM], 40), ([FORWARD, MODULE], 10), *LAUNCHES[1:])
+    at_most = judged(samples=waiting).idle_in("forward").at_most
+    assert 0.10 < at_most < 0.14  # 40 of 100 samples wait, give or take three
+
+
+def test_while_the_cpu_waits_for_a_copy_the_gpu_may():
+    copying = (([TO_DEVICE], 40), ([FORWARD, MODULE], 10), *LAUNCHES[1:])
+    assert bounds(judged(samples=copying), "forward") == (0, 50)
+
+
+def test_utilisation_bounds_the_whole_step_and_by_it_each_phase():
+    found = judged(util=0.8, **NO_COPIES)
+    assert bounds(found) == (15, 23)
+    assert (bounds(found, "forward"), bounds(found, "backward")) == ((5, 23), (0, 10))
+    assert bounds(judged(util=0.5, **NO_COPIES), "forward") == (35, 50)
+
+
+def test_copies_are_no_kernels():
+    slow = {"pcie_rx_bytes_per_s": 1e8, "pcie_tx_bytes_per_s": 1e8}
+    assert judged(util=0.5, **slow).idle == pytest.approx(judged(util=0.5, **NO_COPIES).idle - 0.1)
+    assert judged(util=0.5).idle == 0  # bytes are not counted: all of forward may be copies
+    assert judged(util=0.2).idle == pytest.approx(1 - 0.23 - 0.02 - 0.6)
+
+
+def test_who_else_uses_the_gpu_may_hide_its_idle_time():
     strangers = [GpuProcess(PID, 1, 0.5), GpuProcess(9, 1, 0.5)]
-    recent = [gpu(4990.0 + n, 0.95) for n in range(8)]
-    shared = [gpu(4990.0 + n, 0.95, processes=strangers, pids=[PID, 9]) for n in range(8)]
-    assert at_most() > 0.2
-    assert at_most(*recent) == pytest.approx(0.08)
-    assert at_most(*shared) == at_most()
+    assert bounds(judged(util=0.95)) == (0, 8)
+    assert bounds(judged(util=0.95, processes=strangers)) == (0, 60)
+    assert bounds(judged(util=0.95, world_size=8)) == (0, 60)
+
+
+def test_utilisation_is_of_all_time_not_of_steps_alone():
+    """Steps cover half of the time: the GPU may have idled in the other half, or been busy in it."""
+    assert bounds(judged(util=0.5, count=5, **NO_COPIES)) == (0, 60)
+    assert bounds(judged(util=0.95, count=5)) == (0, 16)
+
+
+@pytest.mark.parametrize(("util", "expected"), [(0.3, (0, 100)), (0.32, (0, 100))])
+def test_contradictions_are_kept_and_lower_the_certainty(util, expected):
+    busy = {"forward": (60, 0, 0), "backward": (30, 0, 0), "optimizer": (10, 0, 0)}
+    found = judged(on_gpu=busy, util=util, **NO_COPIES)
+    assert found.contradiction.by_events == (0, 0)
+    assert found.contradiction.by_counters.at_least == pytest.approx(0.95 - util)
+    assert found.idle == 0
+    assert found.idle_at_most >= 0.65
+    assert not found.is_bottleneck
+    assert judged(on_gpu=busy, util=0.98).contradiction is None
+
+
+def test_idle_time_that_is_certain_and_a_gpu_that_is_always_used():
+    waits = {"data": (40, 40, 0), "forward": (20, 0, 0), "backward": (30, 0, 0), "optimizer": (10, 0, 0)}
+    found = judged(on_gpu=waits, util=1.0)
+    assert found.contradiction is not None
+    assert bounds(found) == (0, 40)

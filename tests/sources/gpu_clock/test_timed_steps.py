@@ -5,7 +5,7 @@ import re
 import pytest
 
 from tuimon.agent.ring import layout
-from tuimon.sources.gpu_clock.leads import Chain
+from tuimon.sources.gpu_clock.leads import Chain, LeadEstimate, SeenEvent
 from tuimon.sources.gpu_clock.timed_steps import TimedStepFinder
 from tuimon.sources.loop.machine import LoopMachine
 
@@ -17,15 +17,18 @@ _KINDS = {
     "opt(": layout.OPTIMIZER_BEGIN,
     "opt)": layout.OPTIMIZER_END,
 }
-_TOKEN = re.compile(r"(\w+[()]|stop)(?:@(\d))?=(\d+)([*?-]?)")
+_TOKEN = re.compile(r"(\w+[()]|stop)(?:@(\d))?=(\d+)(?:\+(\d+))?([*?-]?)")
+#: How far launches run ahead where a script does not say.
+FAR = 1000
 PLAIN = "fetch)=10 bwd(=20 bwd)=40 opt(=50 opt)=60 fetch(=65"
 
 
 class Play:
     """A script is of boundaries and the moments at which CPU and GPU came to them: ``fetch)=10``.
 
-    After the moment: ``*`` the GPU had nothing to do, ``-`` there was no event, ``?`` it never happened; ``stop`` is
-    the end of an iterator; ``@2`` names an iterator or optimizer. A fetch without a beginning takes no time.
+    ``fetch)=10+3``: the GPU came 3 later; else launches are far ahead. After the moment: ``*`` the GPU had nothing to
+    do, ``-`` there was no event, ``?`` it never happened; ``stop`` is the end of an iterator; ``@2`` names an iterator
+    or optimizer. A fetch without a beginning takes no time.
     """
 
     def __init__(self):
@@ -38,16 +41,16 @@ class Play:
         """The steps that are known after it."""
         tokens = script.split()
         events = [self._mark(*_TOKEN.fullmatch(token).groups()) for token in tokens]
-        for number, time, stream_idle in filter(None, events):
+        for number, event in filter(None, events):
             boundary = self.finder.pop_waiting(number)
             if boundary is not None:
-                boundary.set_time(time, self.chain, stream_idle)
+                boundary.set_time(event, self.chain)
         return self.finder.take_steps()
 
     def _feed(self, time, kind, flag, value):
         self.finder.add_stretch(self.machine.feed_marker(layout.Marker(time, kind, flag, 7, value)))
 
-    def _mark(self, name, value, time, sign):
+    def _mark(self, name, value, time, ahead, sign):
         time, value = int(time), int(value or 1)
         if name in ("fetch)", "stop") and not list(self.machine.open_fetches()):
             self._feed(time, layout.FETCH_BEGIN, 0, value)
@@ -60,7 +63,12 @@ class Play:
             return None
         self.number = self.number + 1 if self.number < 0xFFFF else layout.FIRST_EVENT
         self._feed(time, kind, self.number, value)
-        return None if sign == "?" else (self.number, time, sign == "*")
+        if sign == "?":
+            return None
+        lead = FAR if ahead is None else int(ahead)
+        event = SeenEvent(kind, time, time + int(ahead or 0), time, time + FAR, sign == "*")
+        event.lead = LeadEstimate((0 if sign == "*" else lead) / 1000, 0.0, sign == "*")
+        return self.number, event
 
 
 def spans(step):
@@ -97,6 +105,31 @@ def test_any_other_stretch_at_whose_end_the_gpu_waits_is_paced(end, name):
     (step,) = Play()(script)
     span, idle, paced = spans(step)[name]
     assert (idle, paced) == (0, span)
+
+
+@pytest.mark.parametrize(
+    ("script", "at_most"),
+    [
+        ("fetch)=0+0 bwd(=20+15 bwd)=80+55 opt(=85+50 opt)=90+50 fetch)=95+50", (20, 45, 0)),  # not 0, 0
+        ("fetch)=0+40 bwd(=20+50 bwd)=60+60 opt(=65+60 opt)=70+60 fetch)=75+60", (0, 0, 0)),
+        ("fetch)=0+5 bwd(=20* bwd)=60+60 opt(=65+60 opt)=70+60 fetch)=75+60", (15, 40, 0)),
+        ("fetch)=0+5 bwd(=20* bwd)=60* opt(=65+3 opt)=90+30 fetch)=95+30", (15, 40, 22)),
+    ],
+)
+def test_a_lead_at_the_end_of_a_phase_does_not_show_that_the_gpu_was_busy_at_its_beginning(script, at_most):
+    (step,) = Play()(script)
+    assert tuple(sum(spans(step)[name][1:]) for name in ("forward", "backward", "optimizer")) == at_most
+
+
+def test_a_lead_that_is_not_known_well_leaves_the_bound_loose():
+    play = Play()
+    (step,) = play("fetch)=10+20 bwd(=40+20 bwd)=80+20 opt(=85+20 opt)=90+20 fetch)=95+20")
+    first = step.boundaries[0].event
+    assert spans(step)["forward"] == (30, 0, 10)
+    first.lead = LeadEstimate(0.020, 0.015, False)
+    assert spans(step)["forward"] == (30, 0, 25)
+    first.lead = None  # then only that it was not reached before it was recorded
+    assert spans(step)["forward"] == (30, 0, 30)
 
 
 UPDATE = "opt(=0- opt)=0-"

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from tuimon.diagnosis.evidence.demand import TrainingThread, training_thread
 from tuimon.diagnosis.evidence.devices import process_gpus, uses_gpu
-from tuimon.diagnosis.evidence.gpu_steps import GPU_CLOCK_WAIT_S, GpuSteps, IdleBounds, gpu_steps
+from tuimon.diagnosis.evidence.gpu_counters import IdleBounds
+from tuimon.diagnosis.evidence.gpu_steps import GPU_CLOCK_WAIT_S, GpuSteps, gpu_steps
 from tuimon.diagnosis.evidence.gpu_waits import GpuWaits, gpu_waits
 from tuimon.diagnosis.evidence.loading import Workers, training_loader, worker_evidence
 from tuimon.diagnosis.evidence.moment import Moment
@@ -154,7 +155,8 @@ class Evidence:
     @cached_property
     def gpu_steps(self) -> GpuSteps | None:
         """Its steps on the GPU's clock; None with too few GPU times."""
-        return gpu_steps(self.gpu_time, self.phases, self.gpu_waits, self.gpus)
+        ranks = self.process.world_size if self.process is not None else None
+        return gpu_steps(self.gpu_time, self.phases, self.gpu_waits, self.gpus, ranks)
 
     def gpu_idle_during(self, phase: PhaseRow) -> IdleBounds | None:
         """How much of a phase the GPU idles; None without GPU times."""

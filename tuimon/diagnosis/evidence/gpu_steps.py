@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tuimon.diagnosis.evidence.devices import utilisation
+from tuimon.diagnosis.evidence.gpu_counters import IdleBounds, idle_by_counters
 from tuimon.diagnosis.evidence.gpu_waits import GpuWaits
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.session.rows import GpuRow, GpuTimeRow, LeadRow, PhaseRow, PhaseTable
@@ -35,12 +36,6 @@ LEAST_IDLE = Threshold(
     "share of the step that idles, below which no gain is estimated from it",
     "our choice: less is within the error of its bound",
 )
-UTILISATION_ERROR = Threshold(
-    0.03,
-    "what NVML's utilisation may be off by",
-    "our choice: it is reported in whole percent over 1/6 to 1 s:"
-    " https://docs.nvidia.com/deploy/nvml-api/structnvmlUtilization__t.html",
-)
 MIN_STEPS = Threshold(
     8,
     "steps with GPU times, below which these are not used",
@@ -53,17 +48,15 @@ GPU_CLOCK_WAIT_S = Threshold(
 )
 #: The boundary that ends a phase within the computation.
 _ENDS = {"forward": "backward begin", "backward": "backward end", "optimizer": "optimizer end"}
+#: Half the width of an interval that holds 95 % of what sampling shows, in standard deviations.
+_TWO_SIGMA = 2.0
 
 
-class IdleBounds(NamedTuple):
-    """Idle time of the GPU, as shares of the step."""
+class Contradiction(NamedTuple):
+    """Events and NVML's counters exclude each other: one of them does not see what the GPU does."""
 
-    at_least: float
-    at_most: float
-
-    def as_evidence(self) -> dict[str, float]:
-        """As findings report them."""
-        return {"gpu_idle_at_least": self.at_least, "gpu_idle_at_most": self.at_most}
+    by_events: IdleBounds
+    by_counters: IdleBounds
 
 
 class GpuPhase(NamedTuple):
@@ -82,6 +75,7 @@ class GpuSteps(NamedTuple):
     idle_at_most: float
     step_ms: float
     phases: dict[str, GpuPhase]
+    contradiction: Contradiction | None = None
 
     @property
     def is_bottleneck(self) -> bool:
@@ -91,12 +85,13 @@ class GpuSteps(NamedTuple):
     def idle_in(self, *names: str) -> IdleBounds:
         """Share of the step in which the GPU idles in these phases."""
         parts = [self.phases[name] for name in names if name in self.phases]
+        others = [phase for name, phase in self.phases.items() if name not in names]
         at_least, at_most = sum(p.idle_ms for p in parts), sum(p.idle_ms_at_most for p in parts)
+        rest_at_least, rest_at_most = sum(p.idle_ms for p in others), sum(p.idle_ms_at_most for p in others)
+        if self.contradiction is None:
+            at_least = max(at_least, self.idle * self.step_ms - rest_at_most)
+            at_most = min(at_most, self.idle_at_most * self.step_ms - rest_at_least)
         return IdleBounds(at_least / self.step_ms, at_most / self.step_ms)
-
-    def idle_outside(self, *names: str) -> float:
-        """Share of the step in which the GPU idles in all other phases, at most."""
-        return self.idle_in(*(name for name in self.phases if name not in names)).at_most
 
     def idle_during(self, phase: PhaseRow) -> IdleBounds:
         """How much of a phase of the CPU the GPU idles; time that launches ahead cover costs the GPU nothing.
@@ -104,9 +99,9 @@ class GpuSteps(NamedTuple):
         Where samples divide the phases, the GPU's clock knows only their sum.
         """
         names = ("data", "forward", "other") if phase.estimated else (phase.name,)
-        at_least, at_most = self.idle_in(*names)
-        at_most = min(phase.share, at_most, self.idle_at_most)
-        return IdleBounds(min(at_most, max(at_least, self.idle - self.idle_outside(*names))), at_most)
+        idle = self.idle_in(*names)
+        at_most = min(phase.share, idle.at_most)
+        return IdleBounds(min(at_most, idle.at_least), at_most)
 
     def share(self, name: str) -> float:
         """Share of a phase in the GPU's time of a step."""
@@ -116,65 +111,79 @@ class GpuSteps(NamedTuple):
         """How far launches run ahead at one kind of boundary."""
         return next((row for row in self.time.leads if row.boundary == boundary), None)
 
+    def keeps_up(self, phase: str) -> bool:
+        """Whether the GPU has finished nearly all launched work when the CPU reaches the end of a phase.
+
+        Without a lead (the clocks are not known well enough) no: the GPU was far behind at every query.
+        """
+        lead = self.lead(_ENDS.get(phase, ""))
+        if lead is None:
+            return False
+        ahead_us = lead.mean_us if lead.mean_us is not None else lead.median_us
+        return lead.stream_idle_ratio >= IDLE_STREAM_RATIO or (ahead_us is not None and ahead_us < SMALL_LEAD_US)
+
 
 def gpu_steps(
-    time: GpuTimeRow | None, table: PhaseTable | None, waits: GpuWaits | None, gpus: Sequence[GpuRow]
+    time: GpuTimeRow | None,
+    table: PhaseTable | None,
+    waits: GpuWaits | None,
+    gpus: Sequence[GpuRow],
+    ranks: int | None = None,
 ) -> GpuSteps | None:
-    """None without GPU times, or with those of fewer than MIN_STEPS steps.
+    """None without GPU times, or with those of fewer than MIN_STEPS steps; ``ranks``: the world size, where known.
 
-    In a phase at whose end the GPU keeps up with the CPU it may have idled all the time, except while the training
-    thread waited for it. In a phase with a synchronisation it may have idled while the CPU did not wait, even if
-    launches are ahead again at its end. NVML's utilisation ("a kernel was running") bounds the idle time from below,
-    and from above where nobody else uses the GPU.
+    Events bound the idle time of each phase; while the training thread waits for the GPU, it does not idle either.
+    NVML's utilisation bounds that of the whole step. Where both can be true, what is certain of all phases but one
+    narrows that one.
     """
     if time is None or time.steps < MIN_STEPS or table is None:
         return None
     rows = [row for row in table.rows if row.name != "eval" and row.gpu_ms_per_step is not None]
-    timed = {row.name: _gpu_phase(row, _keeps_up(time, row.name)) for row in rows}
-    step_ms = sum(phase.ms for phase in timed.values())
+    phases = {row.name: _gpu_phase(row, _unwaited_ms(table, waits, row.name)) for row in rows}
+    step_ms = sum(phase.ms for phase in phases.values())
     if step_ms <= 0:
         return None
-    phases = {
-        name: phase._replace(idle_ms_at_most=_at_most(table, waits, name, phase)) for name, phase in timed.items()
-    }
-    timed_at_most = sum(phase.idle_ms_at_most for phase in timed.values()) / step_ms
-    at_most = sum(phase.idle_ms_at_most for phase in phases.values()) / step_ms
-    at_least = sum(phase.idle_ms for phase in phases.values()) / step_ms
-    used = [ratio for row in gpus if (ratio := utilisation(row)) is not None]
-    if used:
-        at_least = max(at_least, 1.0 - max(used))
-    if used and not any(row.others for row in gpus):  # otherwise others may have used it
-        at_most = min(at_most, max(timed_at_most, 1.0 - min(used) + UTILISATION_ERROR))
-    if waits is not None:
-        at_most = min(at_most, max(0.0, 1.0 - waits.sync - waits.transfer))
-    return GpuSteps(time, min(at_least, at_most), at_most, step_ms, phases)
-
-
-def _keeps_up(time: GpuTimeRow, phase: str) -> bool:
-    """Whether the GPU has finished nearly all launched work when the CPU reaches the end of a phase.
-
-    Without a lead (the clocks are not known well enough) no: the GPU was far behind at every query.
-    """
-    lead = next((lead for lead in time.leads if lead.boundary == _ENDS.get(phase)), None)
-    if lead is None:
-        return False
-    return lead.stream_idle_ratio >= IDLE_STREAM_RATIO or (
-        lead.median_us is not None and lead.median_us < SMALL_LEAD_US
+    by_events = IdleBounds(
+        sum(phase.idle_ms for phase in phases.values()) / step_ms,
+        sum(phase.idle_ms_at_most for phase in phases.values()) / step_ms,
     )
+    alone = (ranks or 1) < 2 and not any(row.others for row in gpus)
+    copying = phases["forward"].ms / step_ms if "forward" in phases else 1.0
+    by_counters = idle_by_counters(gpus, table, copying, alone=alone)
+    if by_counters is None:
+        return GpuSteps(time, *by_events, step_ms, phases)
+    if not by_events.meets(by_counters):
+        return GpuSteps(time, *by_events.joined(by_counters), step_ms, phases, Contradiction(by_events, by_counters))
+    idle = by_events.joined(by_counters)
+    return GpuSteps(time, *idle, step_ms, _narrowed(phases, idle, step_ms))
 
 
-def _gpu_phase(row: PhaseRow, keeps_up: bool) -> GpuPhase:
+def _gpu_phase(row: PhaseRow, unwaited_ms: float | None) -> GpuPhase:
     ms, idle_ms = row.gpu_ms_per_step or 0.0, row.gpu_idle_ms_per_step or 0.0
-    at_most = ms if keeps_up else min(ms, idle_ms + (row.gpu_maybe_idle_ms_per_step or 0.0))
+    at_most = min(ms, idle_ms + (row.gpu_maybe_idle_ms_per_step or 0.0))
+    if unwaited_ms is not None:
+        at_most = max(idle_ms, min(at_most, unwaited_ms))
     return GpuPhase(ms, idle_ms, at_most)
 
 
-def _at_most(table: PhaseTable, waits: GpuWaits | None, name: str, phase: GpuPhase) -> float:
-    """The most that a phase may idle, in ms: with a synchronisation in it, all the time that the CPU did not wait."""
+def _unwaited_ms(table: PhaseTable, waits: GpuWaits | None, name: str) -> float | None:
+    """How long the CPU is in a phase and does not wait for the GPU; None where nothing waits."""
     on_cpu = [row for row in table.rows if row.name == name or (row.estimated and name == "forward")]
-    waited = sum(waits.by_phase.get(row.name, 0.0) for row in on_cpu) if waits is not None else 0.0
+    waited = sum(waits.sync_by_phase.get(row.name, 0.0) for row in on_cpu) if waits is not None else 0.0
     lengths = [row.ms_per_step for row in table.rows if row.name != "eval" and row.ms_per_step is not None]
-    if waited < SOME_WAITS or not lengths:
-        return phase.idle_ms_at_most
-    free_ms = sum(row.ms_per_step or 0.0 for row in on_cpu) - waited * sum(lengths)
-    return min(phase.ms, max(phase.idle_ms_at_most, free_ms))
+    if waits is None or waited < SOME_WAITS or not lengths:
+        return None
+    surely = max(0.0, waited - _TWO_SIGMA * math.sqrt(waited * (1.0 - waited) / waits.samples))
+    return max(0.0, sum(row.ms_per_step or 0.0 for row in on_cpu) - surely * sum(lengths))
+
+
+def _narrowed(phases: dict[str, GpuPhase], idle: IdleBounds, step_ms: float) -> dict[str, GpuPhase]:
+    """Phases whose bounds follow from those of the whole step and of all other phases."""
+    least_ms, most_ms = sum(p.idle_ms for p in phases.values()), sum(p.idle_ms_at_most for p in phases.values())
+    return {
+        name: phase._replace(
+            idle_ms=max(phase.idle_ms, idle.at_least * step_ms - (most_ms - phase.idle_ms_at_most)),
+            idle_ms_at_most=min(phase.idle_ms_at_most, idle.at_most * step_ms - (least_ms - phase.idle_ms)),
+        )
+        for name, phase in phases.items()
+    }

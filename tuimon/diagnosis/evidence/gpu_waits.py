@@ -26,7 +26,8 @@ class GpuWaits(NamedTuple):
     transfer: float  # moves a tensor
     hot_sync: HotFunction | None
     hot_transfer: HotFunction | None
-    by_phase: dict[str, float]  # both together
+    sync_by_phase: dict[str, float]  # reads values, or synchronises: while a copy waits, the GPU may have nothing to do
+    samples: int  # all of them
 
     @property
     def share(self) -> float:
@@ -46,14 +47,15 @@ def gpu_waits(samples: ThreadSamples) -> GpuWaits | None:
             by_kind[kind].append(sample)
     sync, transfer = by_kind["sync"], by_kind["transfer"]
     by_phase: Counter[str] = Counter()
-    for sample in (*sync, *transfer):
+    for sample in sync:
         by_phase[sample.phase] += sample.count
     return GpuWaits(
         sync=sum(s.count for s in sync) / total,
         transfer=sum(s.count for s in transfer) / total,
         hot_sync=_hottest(sync),
         hot_transfer=_hottest(transfer),
-        by_phase={name: n / total for name, n in by_phase.items()},
+        sync_by_phase={name: n / total for name, n in by_phase.items()},
+        samples=total,
     )
 
 

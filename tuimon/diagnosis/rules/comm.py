@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tuimon.diagnosis.evidence.evidence import Evidence
+from tuimon.diagnosis.evidence.gpu_steps import GpuSteps
 from tuimon.diagnosis.evidence.lines import HotFunction, hottest_place
 from tuimon.diagnosis.evidence.samples import MIN_SAMPLES
 from tuimon.diagnosis.finding import Finding
@@ -20,6 +21,12 @@ COMM_CRITICAL = Threshold(
     "share of the step in communication, from which it is critical",
     "our choice: above the 20 % of a critical finding, as some communication always remains",
 )
+BACKWARD_PER_FORWARD = Threshold(
+    3.0,
+    "times as long as forward that backward takes on a GPU at most, without waiting for other ranks",
+    "twice the operations (https://epoch.ai/blog/backward-forward-FLOP-ratio), and once more where activation"
+    " checkpointing recomputes the forward pass",
+)
 _WAITS = ("data", "idle", "io", "lock", "sleep", "sync")
 
 
@@ -27,8 +34,9 @@ class _Communication(NamedTuple):
     """What one rank spends on communication; shares are of its time."""
 
     called: float  # samples in torch.distributed
-    in_backward: float  # backward in which the training thread neither runs nor waits for a core
+    in_backward: float  # backward that waits: on the CPU neither running nor runnable, on a GPU longer than its work
     hot: HotFunction | None
+    estimated: bool = False  # from the length of backward on a GPU
 
     @property
     def share(self) -> float:
@@ -50,13 +58,11 @@ def comm_bound(evidence: Evidence) -> Finding | None:
     share, hot = least.share, least.hot
     if share < COMM_SHARE:
         return None
+    whole = len(measured) == process.world_size and not least.estimated
     return Finding(
         rule="comm_bound",
-        severity="critical" if share >= COMM_CRITICAL else "warning",
-        headline=(
-            f"{percent(share)} of every step goes to communication between {process.world_size} ranks"
-            f"{f', at {at(hot.place)}' if hot else ', inside backward'}"
-        ),
+        severity="critical" if share >= COMM_CRITICAL and not least.estimated else "warning",
+        headline=_headline(least, process.world_size or 1),
         action=(
             "talk less often or less: gradient accumulation with no_sync(), a larger batch per rank,"
             " gradient_as_bucket_view, a bf16 compression hook; NCCL instead of gloo where there are GPUs"
@@ -68,9 +74,20 @@ def comm_bound(evidence: Evidence) -> Finding | None:
             "waiting_in_backward_share": least.in_backward,
             "ranks_measured": len(measured),
             "world_size": process.world_size,
+            **({"speedup_at_most": speedup(1.0 - share)} if least.estimated else {}),
         },
-        estimated_speedup=speedup(1.0 - share) if len(measured) == process.world_size else None,
+        estimated_speedup=speedup(1.0 - share) if whole else None,
     )
+
+
+def _headline(least: _Communication, ranks: int) -> str:
+    if least.estimated:
+        return (
+            f"about {percent(least.share)} of every step the GPU waits for the other ranks inside backward, which takes"
+            " longer than its own work can"
+        )
+    place = f", at {at(least.hot.place)}" if least.hot else ", inside backward"
+    return f"{percent(least.share)} of every step goes to communication between {ranks} ranks{place}"
 
 
 def _communication(rank: Evidence) -> _Communication | None:
@@ -82,21 +99,33 @@ def _communication(rank: Evidence) -> _Communication | None:
     calls = [stack for stack in stacks if stack.activity == "ranks" and stack.phase != "backward"]
     called = sum(stack.count for stack in calls)
     waiting = sum(stack.count for stack in stacks if stack.activity in _WAITS)
-    in_backward = _idle_in_backward(rank, (called + waiting) / total)
+    on_gpu = rank.uses_gpu is not False
+    in_backward = _longer_on_gpu(rank.gpu_steps) if on_gpu else _idle_in_backward(rank, (called + waiting) / total)
     if in_backward is None:
         return None
     hot = hottest_place((stack.place, stack.count) for stack in calls) if called >= in_backward * total else None
-    return _Communication(called / total, in_backward, hot)
+    return _Communication(called / total, in_backward, hot, estimated=on_gpu and in_backward > called / total)
 
 
 def _idle_in_backward(rank: Evidence, elsewhere: float) -> float | None:
-    """Share of time that DistributedDataParallel waits for its all-reduce; 0 with a GPU, where the CPU does not."""
-    if rank.uses_gpu is not False:
-        return 0.0
+    """Share of time that DistributedDataParallel waits for its all-reduce on the CPU."""
     main, backward = rank.training_thread, rank.phase("backward")
     if main.cpu_ratio is None or main.delay_ratio is None or backward is None:
         return None
     return max(0.0, min(backward.share, 1.0 - main.cpu_ratio - main.delay_ratio - elsewhere))
+
+
+def _longer_on_gpu(gpu: GpuSteps | None) -> float:
+    """Share of the step by which backward is longer on the GPU than its own work can be.
+
+    Its queue waits for the all-reduce of other ranks there, while the CPU has gone on. What the GPU may idle in it for
+    want of launches does not count.
+    """
+    if gpu is None or "forward" not in gpu.phases or "backward" not in gpu.phases:
+        return 0.0
+    backward = gpu.phases["backward"]
+    own_ms = BACKWARD_PER_FORWARD * gpu.phases["forward"].ms
+    return max(0.0, backward.ms - backward.idle_ms_at_most - own_ms) / gpu.step_ms
 
 
 RULES = (
@@ -109,10 +138,11 @@ RULES = (
             "Ranks spend their steps on exchanging gradients or other tensors. It rests on samples in"
             " torch.distributed, and on time inside backward in which the training thread neither computes nor waits"
             " for a core: there DistributedDataParallel waits for its all-reduce. With GPUs, whose collectives the CPU"
-            " does not wait for, only samples count."
+            " does not wait for, it rests on the length of backward on the GPU, beyond three times that of forward; it"
+            " is an estimate then."
         ),
         needs=(RANKS, SAMPLES),
-        thresholds=(COMM_SHARE, COMM_CRITICAL, MIN_SAMPLES),
+        thresholds=(COMM_SHARE, COMM_CRITICAL, MIN_SAMPLES, BACKWARD_PER_FORWARD),
         contradicts_order=True,
     ),
 )

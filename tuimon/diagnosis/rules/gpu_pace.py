@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tuimon.diagnosis.evidence.devices import least_utilisation
 from tuimon.diagnosis.evidence.evidence import Evidence
+from tuimon.diagnosis.evidence.gpu_counters import GAPS, SLOW_COPY, UTILISATION_ERROR
 from tuimon.diagnosis.evidence.gpu_steps import (
     BUSY_IDLE,
     IDLE_STREAM_RATIO,
@@ -11,7 +12,7 @@ from tuimon.diagnosis.evidence.gpu_steps import (
     MIN_STEPS,
     SMALL_LEAD_US,
     SOME_WAITS,
-    UTILISATION_ERROR,
+    Contradiction,
     GpuSteps,
 )
 from tuimon.diagnosis.evidence.lines import HotFunction
@@ -58,10 +59,10 @@ def launch_bound(evidence: Evidence) -> Finding | None:
     if gpu is None or gpu.is_bottleneck:
         return None
     followed = [name for name in COMPUTE if _is_followed(evidence, gpu, name)]
-    at_most = min(gpu.idle_in(*followed).at_most, gpu.idle_at_most)
+    at_most = gpu.idle_in(*followed).at_most
     if at_most < LAUNCH_SHARE:
         return None
-    at_least = max(0.0, gpu.idle - gpu.idle_outside(*followed))
+    at_least = min(at_most, gpu.idle_in(*COMPUTE).at_least)
     lead = gpu.lead("backward end")
     hot = _hottest_launches(evidence, followed)
     severity: Severity = "critical" if at_least >= LAUNCH_CRITICAL else "warning"
@@ -69,8 +70,8 @@ def launch_bound(evidence: Evidence) -> Finding | None:
         rule="launch_bound",
         severity=severity,
         headline=(
-            f"launches set the pace in {percent(at_most)} of every step: the GPU{_used(evidence)} is done before"
-            f" the CPU comes with more{f': {at(hot.place)}' if hot else ''}"
+            f"launches set the pace: {idle_range(at_least, at_most)} of every step the GPU{_used(evidence)} has nothing"
+            f" to do until the CPU comes with more{f': {at(hot.place)}' if hot else ''}"
         ),
         action=(
             "put more into each launch: a larger batch; torch.compile(model, mode='reduce-overhead') or CUDA graphs;"
@@ -94,7 +95,7 @@ def launch_bound(evidence: Evidence) -> Finding | None:
 def _is_followed(evidence: Evidence, gpu: GpuSteps, name: str) -> bool:
     """Whether a phase ends with the GPU close behind the CPU, and is as long on the one as on the other."""
     phase, on_cpu = gpu.phases.get(name), evidence.phase(name)
-    if phase is None or phase.ms <= 0 or phase.idle_ms_at_most < phase.ms:
+    if phase is None or phase.ms <= 0 or not gpu.keeps_up(name):
         return False
     if on_cpu is None or on_cpu.ms_per_step is None or on_cpu.estimated:
         return True  # its length on the CPU rests on samples
@@ -106,23 +107,35 @@ def _hottest_launches(evidence: Evidence, followed: list[str]) -> HotFunction | 
     return evidence.stacks.hottest_in("forward") if "forward" in followed else None
 
 
+def idle_range(at_least: float, at_most: float) -> str:
+    """``9 to 30 %``, or ``up to 30 %`` where nothing is certain."""
+    if percent(at_least) == percent(at_most):
+        return percent(at_most)
+    if at_least < LEAST_IDLE:
+        return f"up to {percent(at_most)}"
+    return f"{percent(at_least).removesuffix(' %')} to {percent(at_most)}"
+
+
 def compute_bound(evidence: Evidence) -> Finding | None:
-    """The GPU always has something to do: it is what the training takes its time for, as it should be."""
+    """The GPU always has something to do: it is what the training takes its time for, as it should be.
+
+    Except where it may be waiting itself: for other ranks, or for what events on one stream do not show.
+    """
     gpu = evidence.gpu_steps
-    if gpu is None or not gpu.is_bottleneck:
+    if gpu is None:
         return None
-    busy = "all" if gpu.idle_at_most < 0.005 else f"at least {percent(1 - gpu.idle_at_most)} of"
+    if gpu.contradiction is not None and gpu.contradiction.by_events.at_most < BUSY_IDLE:
+        return _contradicted(gpu.contradiction)
+    if not gpu.is_bottleneck:
+        return None
     heaviest = max(gpu.phases, key=lambda name: gpu.phases[name].ms)
-    most = f", most of it in {heaviest} ({gpu.phases[heaviest].ms:.3g} ms a step)"
     hot = evidence.stacks.hottest_in("forward") if heaviest == "forward" else None
+    headline, action = _busy_words(evidence, gpu, heaviest)
     return Finding(
         rule="compute_bound",
         severity="benign",
-        headline=f"the GPU is the bottleneck, as it should be: busy {busy} the time{most}",
-        action=(
-            "the loop is in order; faster: lower precision, torch.compile, a smaller model, a faster GPU. What the CPU"
-            " does meanwhile costs nothing"
-        ),
+        headline=headline,
+        action=action,
         share_of_step=1.0 - gpu.idle_at_most,
         where=(hot.place,) if hot else (),
         evidence={
@@ -130,6 +143,47 @@ def compute_bound(evidence: Evidence) -> Finding | None:
             "gpu_ms_per_step": gpu.step_ms,
             "gpu_util": least_utilisation(evidence.gpus),
             **{f"{name}_gpu_share": gpu.share(name) for name in COMPUTE},
+        },
+    )
+
+
+def _busy_words(evidence: Evidence, gpu: GpuSteps, heaviest: str) -> tuple[str, str]:
+    """Headline and action. With several ranks the GPU's queue may hold nothing but a wait for the others."""
+    busy = "all" if gpu.idle_at_most < 0.005 else f"at least {percent(1 - gpu.idle_at_most)} of"
+    most = f", most of it in {heaviest} ({gpu.phases[heaviest].ms:.3g} ms a step)"
+    ranks = (evidence.process.world_size if evidence.process is not None else None) or 1
+    if ranks > 1:
+        others = "the other rank" if ranks == 2 else f"the other {ranks - 1} ranks"
+        return (
+            f"the GPU has work queued {busy} the time{most}; how much of that it waits for {others} is not known",
+            "tuimon trace shows kernels: if those of NCCL fill backward, communicate less; else the loop is in order",
+        )
+    return (
+        f"the GPU is the bottleneck, as it should be: busy {busy} the time{most}",
+        "the loop is in order; faster: lower precision, torch.compile, a smaller model, a faster GPU. What the CPU"
+        " does meanwhile costs nothing",
+    )
+
+
+def _contradicted(found: Contradiction) -> Finding:
+    """Events and NVML exclude each other: neither is believed."""
+    events, counters = found
+    return Finding(
+        rule="compute_bound",
+        severity="info",
+        headline=(
+            f"not known who waits: by its events the GPU is idle at most {percent(events.at_most)} of the time, by"
+            f" NVML's utilisation at least {percent(counters.at_least)}"
+        ),
+        action=(
+            "tuimon trace shows which is right: what is queued may wait for a copy or another stream, which events on"
+            " the training's own stream do not show"
+        ),
+        evidence={
+            "gpu_idle_at_most_by_events": events.at_most,
+            "gpu_idle_at_least_by_nvml": counters.at_least,
+            "gpu_idle_at_least": events.at_least,
+            "gpu_idle_at_most": counters.at_most,
         },
     )
 
@@ -167,7 +221,7 @@ def _speedup_without(share: float) -> float | None:
     return speedup(1.0 - share) if LEAST_IDLE <= share < 1.0 - LEAST_IDLE else None
 
 
-_IDLE_BOUNDS = (BUSY_IDLE, MIN_STEPS, SMALL_LEAD_US, IDLE_STREAM_RATIO, SOME_WAITS, UTILISATION_ERROR)
+_IDLE_BOUNDS = (BUSY_IDLE, MIN_STEPS, SMALL_LEAD_US, IDLE_STREAM_RATIO, SOME_WAITS, UTILISATION_ERROR, GAPS, SLOW_COPY)
 RULES = (
     Rule(
         name="launch_bound",
@@ -177,8 +231,8 @@ RULES = (
         explanation=(
             "The GPU is done before the CPU comes with more work: small kernels, or too much Python between them. It"
             " rests on GPU times: forward, backward or optimizer end with launches hardly ahead, and take the same time"
-            " on the GPU as on the CPU. What the GPU idles there lies between bounds: at least what NVML's utilisation"
-            " leaves, at most all of it."
+            " on the GPU as on the CPU. What the GPU idles there lies between bounds: at most the time in which the CPU"
+            " is still launching, and what NVML's utilisation leaves."
         ),
         needs=(GPU_TIMES,),
         thresholds=(LAUNCH_SHARE, LAUNCH_CRITICAL, SAME_LENGTH, LEAST_IDLE, *_IDLE_BOUNDS),
@@ -204,7 +258,8 @@ RULES = (
         judge=compute_bound,
         explanation=(
             "The GPU always has something to do: it is what the training takes its time for, as it should be. It rests"
-            " on GPU times, of which next to none are idle or may be."
+            " on GPU times, of which next to none are idle or may be. With several ranks that includes waiting for"
+            " the others; and where NVML's utilisation contradicts the GPU times, neither is believed."
         ),
         needs=(GPU_TIMES,),
         thresholds=_IDLE_BOUNDS,

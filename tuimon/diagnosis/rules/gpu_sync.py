@@ -61,7 +61,8 @@ def sync_point(evidence: Evidence) -> Finding | None:
     waited = waits.transfer if by_transfer else waits.sync
     if hot is None:
         return None
-    at_most = min(waited, gpu.idle_at_most)
+    idle_at_most = gpu.idle_at_most if gpu.contradiction is None else gpu.contradiction.by_events.at_most
+    at_most = min(waited, idle_at_most)
     if at_most < SYNC_SHARE:
         return _harmless(hot, waited, gpu) if gpu.is_bottleneck and waited >= BENIGN_WAIT else None
     at_least = min(waited, gpu.idle)
@@ -73,7 +74,7 @@ def sync_point(evidence: Evidence) -> Finding | None:
         severity=severity,
         headline=(
             f"{at(hot.place)} waits for the GPU {percent(waited)} of the time and lets it run dry:"
-            f" up to {percent(gpu.idle_at_most)} of every step it then idles"
+            f" up to {percent(idle_at_most)} of every step it then idles"
         ),
         action=_advice(hot, by_transfer),
         share_of_step=at_most,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.gpu_steps import IdleBounds
+from tuimon.diagnosis.evidence.gpu_counters import IdleBounds
 from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.evidence.loading import QUEUE_SHARE, RAN_RATIO, Workers, own_collate_share, producer
 from tuimon.diagnosis.evidence.steps import SETTLED_S, is_settled, mean_step_ms

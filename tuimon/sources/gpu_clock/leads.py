@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from statistics import median
+from statistics import fmean, median
 from typing import NamedTuple
 
 from tuimon.agent.ring.layout import EventTime
@@ -18,17 +18,6 @@ LEAD_ERROR_RATIO = 0.2
 _WAITING = 4096
 
 
-class SeenEvent(NamedTuple):
-    """The GPU reached a boundary at ``gpu_ns`` of its clock; on the CPU's between ``earliest_ns`` and ``latest_ns``."""
-
-    kind: int
-    marked_ns: int
-    gpu_ns: int
-    earliest_ns: int
-    latest_ns: int
-    stream_idle: bool
-
-
 class LeadEstimate(NamedTuple):
     """The lead at one boundary in us, with half the width of its interval."""
 
@@ -39,7 +28,27 @@ class LeadEstimate(NamedTuple):
     @property
     def known(self) -> bool:
         """Whether it is certain enough to be reported."""
-        return self.error_us <= max(LEAD_ERROR_US, LEAD_ERROR_RATIO * self.lead_us)
+        return _is_certain(self.lead_us, self.error_us)
+
+
+@dataclass(eq=False, slots=True)
+class SeenEvent:
+    """The GPU reached a boundary at ``gpu_ns`` of its clock; on the CPU's between ``earliest_ns`` and ``latest_ns``."""
+
+    kind: int
+    marked_ns: int
+    gpu_ns: int
+    earliest_ns: int
+    latest_ns: int
+    stream_idle: bool
+    lead: LeadEstimate | None = None  # once the offset of the clocks was estimated
+
+    @property
+    def reached_from_ns(self) -> float:
+        """The earliest moment of the CPU's clock at which the GPU may have reached the boundary."""
+        if self.lead is None:
+            return self.earliest_ns
+        return self.marked_ns + 1000 * (self.lead.lead_us - self.lead.error_us)
 
 
 @dataclass(eq=False, slots=True)
@@ -52,16 +61,17 @@ class Chain:
     _offset: ClockOffset = field(default_factory=ClockOffset)
     _waiting: list[SeenEvent] = field(default_factory=list)
 
-    def add_event(self, kind: int, marked_ns: int, seen_ns: int, time: EventTime) -> int:
-        """An event was seen done; returns its time on this count."""
+    def add_event(self, kind: int, marked_ns: int, seen_ns: int, time: EventTime) -> SeenEvent:
+        """An event was seen done; its time is on this count."""
         gpu_ns = self.anchor_ns + time.elapsed_ns
         gap_ns = 1000 * (time.gap_us or 0)
         earliest_ns = marked_ns if not gap_ns or time.stream_idle else max(marked_ns, seen_ns - gap_ns - ROUNDING_NS)
         prompt_ns = marked_ns + gap_ns + LAUNCH_NS if time.stream_idle else None
         self._offset.add_event(gpu_ns, earliest_ns, seen_ns, prompt_ns, FLOAT_ROUNDING * time.elapsed_ns)
+        event = SeenEvent(kind, marked_ns, gpu_ns, earliest_ns, seen_ns, time.stream_idle)
         if len(self._waiting) < _WAITING:
-            self._waiting.append(SeenEvent(kind, marked_ns, gpu_ns, earliest_ns, seen_ns, time.stream_idle))
-        return gpu_ns
+            self._waiting.append(event)
+        return event
 
     def move_anchor(self, elapsed_ns: int) -> None:
         """Another event becomes the anchor, ``elapsed_ns`` after the one before."""
@@ -80,10 +90,9 @@ class Chain:
         first, last = ends
         self.error_us = (last.highest - last.lowest) / 2000
         length_ns = max(1, last_ns - first_ns)
-        return [
-            (event.kind, lead_at(event, _between(first, last, (event.gpu_ns - first_ns) / length_ns)))
-            for event in waiting
-        ]
+        for event in waiting:
+            event.lead = lead_at(event, _between(first, last, (event.gpu_ns - first_ns) / length_ns))
+        return [(event.kind, event.lead) for event in waiting if event.lead is not None]
 
 
 def _between(first: Bounds, last: Bounds, part: float) -> Bounds:
@@ -103,8 +112,14 @@ def lead_record(boundary: str, estimates: Iterable[LeadEstimate]) -> Lead:
     """The leads at one kind of boundary; without times where most of them are unknown."""
     estimates = list(estimates)
     stream_idle = sum(estimate.stream_idle for estimate in estimates)
+    mean_us, error_us = fmean(e.lead_us for e in estimates), fmean(e.error_us for e in estimates)
+    mean = round(mean_us, 1) if _is_certain(mean_us, error_us) else None
     known = [estimate.lead_us for estimate in estimates if estimate.known]
     if 2 * len(known) <= len(estimates):
-        return Lead(boundary, len(estimates), None, None, None, stream_idle)
+        return Lead(boundary, len(estimates), None, None, None, stream_idle, mean)
     lowest, middle, highest = (round(value, 1) for value in (min(known), median(known), max(known)))
-    return Lead(boundary, len(estimates), lowest, middle, highest, stream_idle)
+    return Lead(boundary, len(estimates), lowest, middle, highest, stream_idle, mean)
+
+
+def _is_certain(lead_us: float, error_us: float) -> bool:
+    return error_us <= max(LEAD_ERROR_US, LEAD_ERROR_RATIO * lead_us)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from tuimon.agent.ring import layout
 from tuimon.records import BETWEEN
-from tuimon.sources.gpu_clock.leads import Chain
+from tuimon.sources.gpu_clock.leads import Chain, SeenEvent
 from tuimon.sources.loop.machine import Stretch
 
 #: Steps whose events may still come: a GPU is at most a thousand launches behind.
@@ -35,9 +35,8 @@ class TimedBoundary:
 
     stretch: Stretch  # that it ends
     evaluated: bool = False  # the batch before it was evaluated
-    gpu_ns: int | None = None  # on its GPU's clock
-    chain: Chain | None = None  # the count that ``gpu_ns`` is in
-    stream_idle: bool = False  # proved by a query when the event was recorded
+    event: SeenEvent | None = None  # as it was seen done
+    chain: Chain | None = None  # the count that the event's time is in
 
     @property
     def kind(self) -> int:
@@ -49,9 +48,14 @@ class TimedBoundary:
         """When the CPU reached it."""
         return self.stretch.end_ns
 
-    def set_time(self, gpu_ns: int, chain: Chain, stream_idle: bool) -> None:
+    @property
+    def stream_idle(self) -> bool:
+        """Whether a query proved that nothing was queued when the event was recorded."""
+        return self.event is not None and self.event.stream_idle
+
+    def set_time(self, event: SeenEvent, chain: Chain) -> None:
         """Its event was seen done."""
-        self.gpu_ns, self.chain, self.stream_idle = gpu_ns, chain, stream_idle
+        self.event, self.chain = event, chain
 
 
 class GpuStretch(NamedTuple):
@@ -149,16 +153,31 @@ class TimedStepFinder:
 
 def _between(before: TimedBoundary, after: TimedBoundary) -> Iterator[GpuStretch]:
     """What the GPU did from one boundary to the next."""
-    span_ns = max(0, (after.gpu_ns or 0) - (before.gpu_ns or 0))
+    if before.event is None or after.event is None:
+        return
+    span_ns = max(0, after.event.gpu_ns - before.event.gpu_ns)
+    at_most_ns = _idle_at_most_ns(before.event, after.event, span_ns)
     if after.kind == layout.FETCH_END:
-        yield from _fetched(before, after, span_ns)
+        yield from _fetched(before, after, span_ns, at_most_ns)
         return
     label = after.stretch.label
-    name = "forward" if label == BETWEEN else label
-    yield GpuStretch(name, span_ns, maybe_idle_ns=span_ns if after.stream_idle else 0)
+    yield GpuStretch("forward" if label == BETWEEN else label, span_ns, maybe_idle_ns=at_most_ns)
 
 
-def _fetched(before: TimedBoundary, after: TimedBoundary, span_ns: int) -> Iterator[GpuStretch]:
+def _idle_at_most_ns(before: SeenEvent, after: SeenEvent, span_ns: int) -> int:
+    """How long the GPU may have had nothing to do between two boundaries.
+
+    Once the CPU has come to the second, all work before it is launched: from then on the GPU is busy until it gets
+    there too. What is left is the time from the GPU's coming to the first boundary until the CPU's coming to the
+    second. Where the GPU reaches the first 3 ms after the CPU, and the CPU the second 10 ms after the first, that is
+    7 ms.
+    """
+    if after.stream_idle:
+        return span_ns
+    return max(0, min(span_ns, round(after.marked_ns - before.reached_from_ns)))
+
+
+def _fetched(before: TimedBoundary, after: TimedBoundary, span_ns: int, at_most_ns: int) -> Iterator[GpuStretch]:
     """The evaluation of the batch before, or else the wait for this one.
 
     During the fetch itself nothing is launched. A GPU that has nothing to do at its end has waited: for the fetch, and
@@ -166,11 +185,11 @@ def _fetched(before: TimedBoundary, after: TimedBoundary, span_ns: int) -> Itera
     weights) has no boundary of its own: where it ran on into the fetch, that much of it is taken for waiting.
     """
     if before.kind == layout.FETCH_END and after.evaluated:
-        yield GpuStretch("eval", span_ns, maybe_idle_ns=span_ns if after.stream_idle else 0)
+        yield GpuStretch("eval", span_ns, maybe_idle_ns=at_most_ns)
     elif after.stream_idle:
         opened = after.stretch.opened
         wait_ns = 0 if opened is None else min(span_ns, after.time_ns - opened.time_ns)
         yield GpuStretch("data", wait_ns, idle_ns=wait_ns)
         yield GpuStretch("other", span_ns - wait_ns, maybe_idle_ns=span_ns - wait_ns)
     else:
-        yield GpuStretch("other", span_ns)
+        yield GpuStretch("other", span_ns, maybe_idle_ns=at_most_ns)

@@ -161,8 +161,7 @@ class GpuTracker:
         boundary = self._steps.pop_waiting(number)
         if boundary is not None:
             time = layout.unpack_gpu_time(value)
-            gpu_ns = chain.add_event(boundary.kind, boundary.time_ns, seen_ns, time)
-            boundary.set_time(gpu_ns, chain, time.stream_idle)
+            boundary.set_time(chain.add_event(boundary.kind, boundary.time_ns, seen_ns, time), chain)
 
     def _anchor(self, value: int) -> None:
         device, elapsed_ns = layout.unpack_gpu_anchor(value)

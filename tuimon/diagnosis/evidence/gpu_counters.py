@@ -1,0 +1,84 @@
+"""What NVML's utilisation says of the GPU's idle time: bounds of its own, which may contradict those of the events."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tuimon.diagnosis.evidence.devices import utilisation
+from tuimon.diagnosis.threshold import Threshold
+from tuimon.session.rows import GpuRow, PhaseTable
+
+UTILISATION_ERROR = Threshold(
+    0.03,
+    "what NVML's utilisation may be off by",
+    "our choice: it is reported in whole percent over 1/6 to 1 s:"
+    " https://docs.nvidia.com/deploy/nvml-api/structnvmlUtilization__t.html",
+)
+GAPS = Threshold(
+    0.02,
+    "share of the time that lies between works that follow each other, which utilisation may count as idle",
+    "measured in tests/gpu_simulator: 0.1 to 1.7 % of recorded trainings on V100, RTX 2080 Ti and MI300X",
+)
+SLOW_COPY = Threshold(
+    2e9,
+    "bytes a second, below which no copy over PCIe goes",
+    "our choice, half of what pageable memory reaches on PCIe 3 (4 GB/s:"
+    " https://developer.nvidia.com/blog/how-optimize-data-transfers-cuda-cc/)",
+)
+
+
+class IdleBounds(NamedTuple):
+    """Idle time of the GPU, as shares of the step."""
+
+    at_least: float
+    at_most: float
+
+    def as_evidence(self) -> dict[str, float]:
+        """As findings report them."""
+        return {"gpu_idle_at_least": self.at_least, "gpu_idle_at_most": self.at_most}
+
+    def meets(self, other: IdleBounds) -> bool:
+        """Whether both can be true."""
+        return self.at_least <= other.at_most and other.at_least <= self.at_most
+
+    def joined(self, other: IdleBounds) -> IdleBounds:
+        """What is certain where both are true; where they contradict each other, what one of both says."""
+        narrow = IdleBounds(max(self.at_least, other.at_least), min(self.at_most, other.at_most))
+        if self.meets(other):
+            return narrow
+        return IdleBounds(min(self.at_least, other.at_least), max(self.at_most, other.at_most))
+
+
+def idle_by_counters(
+    gpus: Sequence[GpuRow], table: PhaseTable, copying_share: float, *, alone: bool
+) -> IdleBounds | None:
+    """Bounds of the time without work, from the share of time in which a kernel ran; None where it is not measured.
+
+    Utilisation is of all time, also of that outside steps, in which the GPU may have been idle or busy. Copies are no
+    kernels: their time is bounded by the bytes over PCIe, else by ``copying_share``, the share of the phase that copies
+    lie in. ``alone``: no other program and no other rank has kernels on the GPU that could hide idle time.
+    """
+    known = [(ratio, row) for row in gpus if (ratio := utilisation(row)) is not None]
+    covered = _covered(table)
+    if not known or not covered:
+        return None
+    most = max(ratio for ratio, _ in known) + UTILISATION_ERROR
+    least = min(ratio for ratio, _ in known) - UTILISATION_ERROR
+    copies = max(copy if (copy := _copying(row)) is not None else copying_share for _, row in known)
+    at_least = 1.0 - min(1.0, most / covered) - copies - GAPS
+    at_most = 1.0 - max(0.0, (least - (1.0 - covered)) / covered) if alone else 1.0
+    return IdleBounds(max(0.0, at_least), min(1.0, at_most))
+
+
+def _covered(table: PhaseTable) -> float:
+    """Share of the time that steps cover; 0 where it is not known."""
+    lengths = [row.ms_per_step for row in table.rows if row.name != "eval" and row.ms_per_step is not None]
+    return min(1.0, table.steps * sum(lengths) / 1e3 / table.window_s) if table.window_s > 0 else 0.0
+
+
+def _copying(row: GpuRow) -> float | None:
+    """Share of time that copies over PCIe take at most; None where bytes are not counted."""
+    rates = (row.latest.pcie_rx_bytes_per_s, row.latest.pcie_tx_bytes_per_s)
+    known = [rate for rate in rates if rate is not None]
+    return min(1.0, sum(known) / SLOW_COPY) if known else None
