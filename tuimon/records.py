@@ -409,6 +409,9 @@ class GpuTime(Record, frozen=True, kw_only=True, tag="gpu_time"):
     leads: list[Lead]
     lead_error_us: Amount | None = None  # half the width of the interval that holds the offset of the clocks
     given_up: Count = 0  # steps that could not be timed: captured, on changing streams, or their events were lost
+    bounded: bool = (
+        False  # False in old logs: more than ``maybe_idle_ns`` may be idle where the CPU was still launching
+    )
 
 
 class TorchMemory(Record, frozen=True, kw_only=True, tag="torch_memory"):

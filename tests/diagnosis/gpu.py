@@ -79,7 +79,7 @@ def findings(*args, **kwargs):
     return {finding.rule: finding for finding in diagnose(session_of(*args, **kwargs))}
 
 
-def gpu_time(t, phases, leads, steps=10):
+def gpu_time(t, phases, leads, steps=10, bounded=True):
     """A literal window: phases as ``(span, idle, maybe idle)`` in ms a step, leads as ``(median us, idle ratio)``."""
     rows = [GpuPhase(name, *(int(ms * steps * 1e6) for ms in parts)) for name, parts in phases.items()]
     ahead = [Lead(name, steps, us, us, us, round(steps * ratio)) for name, (us, ratio) in leads.items()]
@@ -94,4 +94,5 @@ def gpu_time(t, phases, leads, steps=10):
         phases=rows,
         leads=ahead,
         lead_error_us=5.0,
+        bounded=bounded,
     )

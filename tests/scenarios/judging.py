@@ -40,13 +40,18 @@ class Judgement:
     predicted: float | None  # speed-up
     measured: float | None
     others_cores: float
+    predicted_at_most: float | None = None  # where the evidence leaves a range
 
     @property
     def gain_error(self) -> float | None:
-        """Predicted against measured speed-up, as a ratio; None on a machine too busy to compare two runs."""
+        """Predicted against measured speed-up, as a ratio; None on a machine too busy to compare two runs.
+
+        Of a predicted range the value counts that comes closest to what was measured.
+        """
         if self.predicted is None or self.measured is None or self.others_cores >= BUSY_CORES:
             return None
-        return self.predicted / self.measured - 1
+        closest = min(max(self.measured, self.predicted), max(self.predicted, self.predicted_at_most or 0.0))
+        return closest / self.measured - 1
 
 
 def judge(scenario: Scenario, outcome: Outcome, fixed: Truth | None) -> Judgement:

@@ -58,6 +58,7 @@ class Stream:
     cpu: float = 0.99
     autograd: float = 0.0
     throttled: tuple[Throttle, ...] = ()
+    copied_per_s: float = 1e6  # bytes, as PCIe's counters show
 
     @property
     def scenario(self) -> Scenario:
@@ -146,7 +147,7 @@ STREAMS = (
     Stream("starved by its loader", loops.data_starved, ((_FETCHING, 97), (_FORWARD, 1), (_BACKWARD, 2)),
            "input_bound", 40, cpu=0.1),
     Stream("pageable copies", loops.transfer, ((_COPYING, 92), (_BACKWARD, 3), (_FETCHING, 3)),
-           "transfer_bound", 41, _pinned),
+           "transfer_bound", 41, _pinned, copied_per_s=2e9),
     Stream("checkpoint every step", _checkpoints, ((_SAVING, 41), (_WAITING, 27), (_FORWARD, 11), (_BACKWARD, 14),
            (_OPTIMIZER, 3), (_FETCHING, 2)), "side_work", 47, loops.sync_item),
     Stream("item() before making a batch", _by_hand_and_item, ((_WAITING, 68), (_MAKING, 24), (_FORWARD, 2),
@@ -192,7 +193,9 @@ def write(stream: Stream, log: Path, seconds: float = SECONDS) -> Outcome:
 
 def _beside(stream: Stream, t: float, busy: float) -> list[Record]:
     rows = [(PID, "python", stream.cpu, "running", 0.0), (PID + 1, "pt_autograd_0", stream.autograd, "running", 0.0)]
-    figures = gpu(t, round(busy, 3), throttled=list(stream.throttled), sm_clock_mhz=1400, sm_clock_max_mhz=1980)
+    copied = {"pcie_rx_bytes_per_s": stream.copied_per_s, "pcie_tx_bytes_per_s": 0.0}
+    clocks = {"throttled": list(stream.throttled), "sm_clock_mhz": 1400, "sm_clock_max_mhz": 1980}
+    figures = gpu(t, round(busy, 3), **clocks, **copied)
     window = msgspec.structs.replace(stacks(t), samples=_SAMPLES, stacks=_counts(stream))
     return [figures, threads(t, *rows, cpu_ratio=stream.cpu + stream.autograd), window]
 

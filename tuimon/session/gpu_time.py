@@ -121,6 +121,7 @@ class GpuTimeStats:
             leads=tuple(_lead_rows(records)),
             lead_error_us=next((r.lead_error_us for r in reversed(records) if r.lead_error_us is not None), None),
             history=tuple(self._histories.get(records[0].device, ())),
+            bounded=all(record.bounded for record in records),
         )
 
     def shares(self, now_s: float) -> GpuShares | None:

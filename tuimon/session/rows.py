@@ -109,6 +109,7 @@ class GpuTimeRow(NamedTuple):
     leads: tuple[LeadRow, ...]  # in the order of the loop
     lead_error_us: float | None
     history: tuple[float | None, ...]  # median lead of a window in us, at backward begin; oldest first
+    bounded: bool = True  # False in old logs: see ``records.GpuTime``
 
 
 @dataclass(frozen=True, slots=True)

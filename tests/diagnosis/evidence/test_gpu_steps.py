@@ -27,12 +27,14 @@ LAUNCHES = (([FORWARD, MODULE], 50), ([BACKWARD, IN_BACKWARD], 40), ([STEP], 10)
 NO_COPIES = {"pcie_rx_bytes_per_s": 0.0, "pcie_tx_bytes_per_s": 0.0}
 
 
-def judged(*more, samples=LAUNCHES, util=None, on_gpu=ON_GPU, world_size=None, count=10, **figures):
+def judged(
+    *more, samples=LAUNCHES, util=None, on_gpu=ON_GPU, world_size=None, count=10, bounded=True, leads=LEADS, **figures
+):
     """GpuSteps of ten windows of a second."""
     session = session_of(header(pid=PID), process(PID, torch="2.13.0+cu130", world_size=world_size), LINES)
     for t in range(1, 11):
         session.add(steps(float(t), ON_CPU, count=count))
-        session.add(gpu_time(float(t), on_gpu, LEADS, steps=count))
+        session.add(gpu_time(float(t), on_gpu, leads, steps=count, bounded=bounded))
         session.add(stacks(float(t), *samples))
         if util is not None:
             session.add(gpu(float(t), util, pids=[PID], **figures))
@@ -108,3 +110,18 @@ def test_idle_time_that_is_certain_and_a_gpu_that_is_always_used():
     found = judged(on_gpu=waits, util=1.0)
     assert found.contradiction is not None
     assert bounds(found) == (0, 40)
+
+
+def test_old_logs_told_less_than_may_be_idle():
+    busy = {"forward": (60, 0, 0), "backward": (30, 0, 0), "optimizer": (10, 0, 0)}
+    assert bounds(judged(on_gpu=busy)) == (0, 0)
+    leads = {"fetch end": (20_000.0, 0.0), "backward begin": (30_000.0, 0.0), "optimizer begin": (20_000.0, 0.0)}
+    found = judged(on_gpu=busy, leads=leads, bounded=False)
+    assert (bounds(found, "forward"), bounds(found, "backward"), bounds(found, "optimizer")) == (
+        (0, 30),
+        (0, 10),
+        (0, 0),
+    )
+    for unknown in (0.0, 1.0):
+        leads = dict.fromkeys(leads, (None, unknown))
+        assert bounds(judged(on_gpu=busy, leads=leads, bounded=False)) == (0, 90)

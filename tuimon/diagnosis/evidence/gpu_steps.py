@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from tuimon.diagnosis.evidence.gpu_counters import IdleBounds, idle_by_counters
@@ -48,6 +48,12 @@ GPU_CLOCK_WAIT_S = Threshold(
 )
 #: The boundary that ends a phase within the computation.
 _ENDS = {"forward": "backward begin", "backward": "backward end", "optimizer": "optimizer end"}
+#: The boundaries that begin it, the first that there is.
+_BEGINS = {
+    "forward": ("fetch end", "optimizer end"),
+    "backward": ("backward begin",),
+    "optimizer": ("optimizer begin",),
+}
 #: Half the width of an interval that holds 95 % of what sampling shows, in standard deviations.
 _TWO_SIGMA = 2.0
 
@@ -139,7 +145,7 @@ def gpu_steps(
     if time is None or time.steps < MIN_STEPS or table is None:
         return None
     rows = [row for row in table.rows if row.name != "eval" and row.gpu_ms_per_step is not None]
-    phases = {row.name: _gpu_phase(row, _unwaited_ms(table, waits, row.name)) for row in rows}
+    phases = {row.name: _gpu_phase(row, table, time, _unwaited_ms(table, waits, row.name)) for row in rows}
     step_ms = sum(phase.ms for phase in phases.values())
     if step_ms <= 0:
         return None
@@ -158,23 +164,43 @@ def gpu_steps(
     return GpuSteps(time, *idle, step_ms, _narrowed(phases, idle, step_ms))
 
 
-def _gpu_phase(row: PhaseRow, unwaited_ms: float | None) -> GpuPhase:
+def _gpu_phase(row: PhaseRow, table: PhaseTable, time: GpuTimeRow, unwaited_ms: float | None) -> GpuPhase:
     ms, idle_ms = row.gpu_ms_per_step or 0.0, row.gpu_idle_ms_per_step or 0.0
     at_most = min(ms, idle_ms + (row.gpu_maybe_idle_ms_per_step or 0.0))
+    if not time.bounded:
+        at_most = max(at_most, min(ms, _launching_ms(table, row.name, time)))
     if unwaited_ms is not None:
         at_most = max(idle_ms, min(at_most, unwaited_ms))
     return GpuPhase(ms, idle_ms, at_most)
 
 
+def _launching_ms(table: PhaseTable, name: str, time: GpuTimeRow) -> float:
+    """For old logs: how long the CPU is still launching a phase that the GPU has come to, from the leads."""
+    lead = next((lead for begin in _BEGINS.get(name, ()) for lead in time.leads if lead.boundary == begin), None)
+    if lead is None:
+        return 0.0
+    ahead_us = 0.0 if lead.stream_idle_ratio >= IDLE_STREAM_RATIO else lead.median_us
+    return max(0.0, _ms(_on_cpu(table, name)) - (ahead_us or 0.0) / 1e3)
+
+
 def _unwaited_ms(table: PhaseTable, waits: GpuWaits | None, name: str) -> float | None:
     """How long the CPU is in a phase and does not wait for the GPU; None where nothing waits."""
-    on_cpu = [row for row in table.rows if row.name == name or (row.estimated and name == "forward")]
+    on_cpu = _on_cpu(table, name)
     waited = sum(waits.sync_by_phase.get(row.name, 0.0) for row in on_cpu) if waits is not None else 0.0
-    lengths = [row.ms_per_step for row in table.rows if row.name != "eval" and row.ms_per_step is not None]
-    if waits is None or waited < SOME_WAITS or not lengths:
+    step_ms = _ms(row for row in table.rows if row.name != "eval")
+    if waits is None or waited < SOME_WAITS or not step_ms:
         return None
     surely = max(0.0, waited - _TWO_SIGMA * math.sqrt(waited * (1.0 - waited) / waits.samples))
-    return max(0.0, sum(row.ms_per_step or 0.0 for row in on_cpu) - surely * sum(lengths))
+    return max(0.0, _ms(on_cpu) - surely * step_ms)
+
+
+def _on_cpu(table: PhaseTable, name: str) -> list[PhaseRow]:
+    """The rows of a phase of the GPU; where samples divide the phases, its clock knows only their sum, as forward."""
+    return [row for row in table.rows if row.name == name or (row.estimated and name == "forward")]
+
+
+def _ms(rows: Iterable[PhaseRow]) -> float:
+    return sum(row.ms_per_step or 0.0 for row in rows)
 
 
 def _narrowed(phases: dict[str, GpuPhase], idle: IdleBounds, step_ms: float) -> dict[str, GpuPhase]:

@@ -71,7 +71,8 @@ def side_work(evidence: Evidence) -> Finding | None:
     if other.estimated and share < UNMARKED_EVALUATION_SHARE and model_share(evidence.stacks.main) >= MODEL_SHARE:
         return None
     hot = side_function(evidence.stacks.main)
-    after = 1.0 - (share if on_gpu is None else on_gpu.at_least) * (hot.share if hot else 1.0)
+    hot_share = hot.share if hot else 1.0
+    after = 1.0 - (share if on_gpu is None else on_gpu.at_least) * hot_share
     return Finding(
         rule="side_work",
         severity="critical" if share >= SIDE_WORK_CRITICAL else "warning",
@@ -91,6 +92,7 @@ def side_work(evidence: Evidence) -> Finding | None:
             "step_ms": mean_step_ms(table),
             "hot_share": hot.share if hot else None,
             **(on_gpu.as_evidence() if on_gpu is not None else {}),
+            **({"speedup_at_most": speedup(1.0 - share * hot_share)} if on_gpu is not None else {}),
         },
         estimated_speedup=speedup(after),
     )

@@ -73,11 +73,11 @@ def input_bound(evidence: Evidence) -> Finding | None:
         return None
     if data.error is not None and data.share - data.error < WARN_SHARE / 2:
         return None  # too few samples
-    severity: Severity = "critical" if share >= CRITICAL_SHARE else "warning"
+    lost = share if on_gpu is None else on_gpu.at_least
+    severity: Severity = "critical" if lost >= CRITICAL_SHARE else "warning"
     if severity == "warning" and not is_settled(table):
         return None
     own = evidence.stacks.hottest_in("data")
-    lost = share if on_gpu is None else on_gpu.at_least
     starting = _starting(evidence)
     if starting is not None:
         cause = _Cause(None, None, f": starting workers takes {starting.start_s or 0.0:.1f} s an epoch")

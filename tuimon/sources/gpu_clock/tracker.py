@@ -63,6 +63,7 @@ class Sums:
             leads=[lead_record(name, self.leads[kind]) for kind, name in BOUNDARIES.items() if kind in self.leads],
             lead_error_us=None if self.error_us is None else round(self.error_us, 1),
             given_up=self.given_up,
+            bounded=True,
         )
 
 
