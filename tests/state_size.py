@@ -11,6 +11,7 @@ import sys
 import types
 from collections import deque
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import NamedTuple
 
 #: Of the program, not of the state.
@@ -72,13 +73,15 @@ def _children(value: object) -> Iterator[tuple[str, object]]:
             yield "[*]", item
     for name, item in list(getattr(value, "__dict__", {}).items()):
         yield f".{name}", item
-    for kind in type(value).__mro__:
-        for name in _slots(kind):
-            if hasattr(value, name):
-                yield f".{name}", getattr(value, name)
+    for name in _slots(type(value)):
+        if hasattr(value, name):
+            yield f".{name}", getattr(value, name)
 
 
+@cache
 def _slots(kind: type) -> tuple[str, ...]:
-    slots = kind.__dict__.get("__slots__", ())
-    names = (slots,) if isinstance(slots, str) else tuple(slots)
-    return tuple(name for name in (*names, *kind.__dict__.get("__struct_fields__", ())) if name != "__weakref__")
+    """The attributes of a class that are in no ``__dict__``: those of slots, and of msgspec's structs."""
+    fields = getattr(kind, "__struct_fields__", ())
+    slots = [base.__dict__.get("__slots__", ()) for base in kind.__mro__]
+    names = [name for own in slots for name in ((own,) if isinstance(own, str) else own)]
+    return tuple(name for name in dict.fromkeys((*names, *fields)) if name not in ("__weakref__", "__dict__"))

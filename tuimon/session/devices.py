@@ -16,6 +16,8 @@ from tuimon.session.windows import Window, new_history
 _LEAST_ENERGY_S = 5.0
 #: Most Xid errors that are kept, the newest.
 _XIDS = 32
+#: Most GPUs and MIG instances that are remembered.
+_DEVICES = 256
 
 History = deque[float | None]
 
@@ -76,6 +78,8 @@ class DeviceTable:
     def add_gpu(self, record: Gpu) -> None:
         """Fold one GPU's counters."""
         if record.uuid not in self._devices:
+            if len(self._devices) >= _DEVICES:
+                return
             self._devices[record.uuid] = _Device(record)
         self._devices[record.uuid].add_window(record)
 

@@ -10,9 +10,8 @@ from tuimon.records import GpuTime, Lead, TorchMemory
 from tuimon.session.rows import GpuTimeRow, LeadRow, TorchMemoryRow
 from tuimon.session.windows import Thinned, Window, new_history, weighted_median
 
-#: Most devices of a process, and most processes, that are remembered.
+#: Most devices of a process that are remembered.
 _DEVICES = 64
-_PROCESSES = 1024
 #: Retries of the allocator are counted from this long after the first step on: before, its caches fill up.
 _SETTLED_S = 10.0
 #: The boundary whose lead goes into the history, and the order in which boundaries are listed.
@@ -167,13 +166,13 @@ class GpuTimeTable:
         """The figures of a process; None without any record of them."""
         return self._stats.get(pid)
 
+    def forget(self, pid: int) -> None:
+        """Drop what is known of a process."""
+        self._stats.pop(pid, None)
+
     def add_record(self, record: GpuTime | TorchMemory, first_step_s: float | None) -> None:
         """Fold a record; ``first_step_s``: end of the first window in which its process made steps."""
-        stats = self._stats.get(record.pid)
-        if stats is None:
-            if len(self._stats) >= _PROCESSES:
-                return
-            stats = self._stats[record.pid] = GpuTimeStats(record.pid)
+        stats = self._stats.setdefault(record.pid, GpuTimeStats(record.pid))
         if isinstance(record, GpuTime):
             stats.add_window(record)
         else:

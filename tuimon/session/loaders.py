@@ -10,8 +10,10 @@ from tuimon.records import Loader, LoaderFacts, LoaderWorker
 from tuimon.session.rows import HotLine, LoaderRow, LoaderWorkerRow
 from tuimon.session.windows import WINDOW_S, Span, Thinned, Window, new_history, weighted_median
 
-#: Most loaders that are remembered.
-_LOADERS = 64
+#: Most loaders that are remembered, those used last: 64 processes with four each.
+_LOADERS = 256
+#: Most workers of a loader, those that reported last.
+_WORKERS = 256
 #: Most reports of one worker that are kept.
 _REPORTS = 64
 #: A worker without a report for this long is gone: of 256 workers, each reports once a minute.
@@ -109,10 +111,14 @@ class LoaderStats:
         mean = record.ready_total / record.ready_fetches if record.ready_fetches else None
         self._history.append(mean)
         for report in record.workers:
-            self._workers.setdefault(report.pid, _Worker(report.number)).add_report(record.t, report)
-        for pid, worker in list(self._workers.items()):
-            if worker.last_s < record.t - _WORKER_SILENT_S:
-                del self._workers[pid]
+            worker = self._workers.pop(report.pid, None) or _Worker(report.number)
+            self._workers[report.pid] = worker  # the latest last
+            worker.add_report(record.t, report)
+        while self._workers and self._has_gone(next(iter(self._workers.values())), record.t):
+            del self._workers[next(iter(self._workers))]
+
+    def _has_gone(self, silent_longest: _Worker, now_s: float) -> bool:
+        return silent_longest.last_s < now_s - _WORKER_SILENT_S or len(self._workers) > _WORKERS
 
     @property
     def latest(self) -> Loader | None:
@@ -169,9 +175,16 @@ class LoaderTable:
     def add_loader(self, record: Loader) -> None:
         """Fold one record."""
         key = (record.pid, record.number)
-        if key not in self._loaders and len(self._loaders) >= _LOADERS:
-            self._loaders.pop(next(iter(self._loaders)))
-        self._loaders.setdefault(key, LoaderStats(*key)).add_window(record)
+        stats = self._loaders.pop(key, None) or LoaderStats(*key)
+        if len(self._loaders) >= _LOADERS:
+            del self._loaders[next(iter(self._loaders))]
+        self._loaders[key] = stats  # the one used last is the last
+        stats.add_window(record)
+
+    def forget(self, pid: int) -> None:
+        """Drop the loaders of a process."""
+        for key in [key for key in self._loaders if key[0] == pid]:
+            del self._loaders[key]
 
     def rows(
         self,

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Container, Iterable, Sequence
 
 from tuimon.records import Process
 
-#: How many processes that have ended are remembered.
+#: How many processes that have ended are remembered; of those that trained, beside those of the last moment.
 _ENDED_LIMIT = 64
+_TRAINERS_LIMIT = 16
+#: And how many in all: where ends were lost, the oldest go.
+_KNOWN_LIMIT = 1024
 #: A process that has ended keeps those workers that ended at most this long before it.
 LAST_MOMENT_S = 10.0
 
@@ -20,21 +23,30 @@ class RunProcesses:
         self._worker_numbers: dict[int, int] = {}  # pid -> number among its parent's workers
         self._worker_counts: dict[int, int] = {}  # parent -> workers seen so far
 
-    def add_process(self, record: Process) -> list[int]:
-        """Fold a process that appeared, changed or ended; returns the pids that are forgotten for it."""
+    def add_process(self, record: Process, trained_pids: Callable[[], Container[int]] = tuple) -> list[int]:
+        """Fold a process that appeared, changed or ended; returns the pids to ``forget``, trainers last."""
         self.known.pop(record.pid, None)  # the newest last
         self.known[record.pid] = record
         if record.role == "worker" and record.pid not in self._worker_numbers:
             number = self._worker_counts.get(record.ppid, 0)
             self._worker_numbers[record.pid] = number
             self._worker_counts[record.ppid] = number + 1
-        return self._forget_oldest() if record.ended else []
-
-    def _forget_oldest(self) -> list[int]:
-        forgotten = [pid for pid, process in self.known.items() if process.ended][:-_ENDED_LIMIT]
-        for pid in forgotten:
-            del self.known[pid]
+        if not record.ended and len(self.known) <= _KNOWN_LIMIT:
+            return []
+        trained = trained_pids()
+        ended = [process for process in self.known.values() if process.ended]
+        forgotten = [process.pid for process in ended if process.pid not in trained][:-_ENDED_LIMIT]
+        forgotten += _early([process for process in ended if process.pid in trained])[:-_TRAINERS_LIMIT]
+        excess = len(self.known) - len(forgotten) - _KNOWN_LIMIT
+        if excess > 0:
+            forgotten += [pid for pid in self.known if pid not in trained and pid not in forgotten][:excess]
         return forgotten
+
+    def forget(self, pid: int) -> None:
+        """Drop a process, or what is known of a pid that another process has now."""
+        self.known.pop(pid, None)
+        self._worker_numbers.pop(pid, None)
+        self._worker_counts.pop(pid, None)
 
     def has_ended(self, pid: int) -> bool:
         """Whether the end of a process was recorded."""
@@ -70,3 +82,8 @@ class RunProcesses:
     def worker_number(self, pid: int) -> int:
         """A worker's number among all that its parent has had, from 0."""
         return self._worker_numbers.get(pid, 0)
+
+
+def _early(ended: Sequence[Process]) -> list[int]:
+    """Those that ended some time before the last of them, the first to end first."""
+    return [process.pid for process in ended if process.t < ended[-1].t - LAST_MOMENT_S]

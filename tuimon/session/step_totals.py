@@ -7,6 +7,11 @@ from dataclasses import dataclass, field
 
 from tuimon.records import Steps, bucket_length_ns
 
+#: Most names of phases, and most paths of user ranges, that are summed up by themselves.
+_PHASES = 32
+_PATHS = 256
+_MORE = "(more ranges)"
+
 
 @dataclass(slots=True)
 class Totals:
@@ -35,10 +40,10 @@ class Totals:
         for bucket, steps in record.histogram:
             self.histogram[bucket] += steps
         for phase in record.phases:
-            self.phases[phase.name] += phase.total_ns
+            if phase.name in self.phases or len(self.phases) < _PHASES:
+                self.phases[phase.name] += phase.total_ns
         for r in record.ranges:
-            count, total_ns, _ = self.ranges.get(r.path, (0, 0, ""))
-            self.ranges[r.path] = (count + r.count, total_ns + r.total_ns, r.phase)
+            self._add_range(r.path, r.count, r.total_ns, r.phase)
 
     def add_totals(self, other: Totals) -> None:
         """Add other sums."""
@@ -52,8 +57,13 @@ class Totals:
         self.histogram += other.histogram
         self.phases += other.phases
         for path, (count, total_ns, phase) in other.ranges.items():
-            before = self.ranges.get(path, (0, 0, ""))
-            self.ranges[path] = (before[0] + count, before[1] + total_ns, phase)
+            self._add_range(path, count, total_ns, phase)
+
+    def _add_range(self, path: str, count: int, total_ns: int, phase: str) -> None:
+        if path not in self.ranges and len(self.ranges) >= _PATHS:
+            path = _MORE
+        before = self.ranges.get(path, (0, 0, ""))
+        self.ranges[path] = (before[0] + count, before[1] + total_ns, phase)
 
     def per_second(self) -> float | None:
         """Steps a second of wall time; None without steps. A step may have begun long before its window."""

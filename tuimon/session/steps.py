@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from tuimon.session.windows import Span, Window, new_history
 
 #: The parts of a step, as the history of phases lists them.
 STACKED = ("data", "forward", "backward", "optimizer", "other")
+#: A row of the history of phases, packed: 64 trainers hold half an hour each.
+_ROW = struct.Struct(f"{len(STACKED) + 1}d")
 #: Where steps are longer than the window: how many records with a step the recent figures cover at least.
 _LEAST_RECORDS = 3
 #: A first window whose steps are longer than those of the rest of the run by this factor is warm-up, and left out.
@@ -56,7 +59,7 @@ class StepStats:
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self.history: deque[float | None] = new_history()  # mean ms of a window's steps
-        self._phase_history: deque[tuple[float, ...] | None] = new_history()  # STACKED and between
+        self._phase_history: deque[bytes | None] = new_history()  # ms of STACKED and between, as ``_ROW``
         self.total = 0
         self.dropped = 0
         self.backwards = 0
@@ -188,10 +191,8 @@ class StepStats:
         """Mean steps of the ``last`` windows, split into STACKED, in ms; ``between`` is divided as in ``table``."""
         shares = split.with_optimizer(self.recent()).shares if split is not None else {"forward": 1.0}
         parts = [shares.get(name, 0.0) for name in STACKED]
-        return [
-            None if row is None else tuple(ms + row[-1] * part for ms, part in zip(row, parts, strict=False))
-            for row in islice(self._phase_history, max(0, len(self._phase_history) - last), None)
-        ]
+        rows = islice(self._phase_history, max(0, len(self._phase_history) - last), None)
+        return [None if row is None else _split(_ROW.unpack(row), parts) for row in rows]
 
     def summary(self, totals: Totals) -> StepSummary:
         """Rate and step times over ``totals``, and the phase the trainer is in."""
@@ -251,12 +252,17 @@ def _gpu_ms(share: GpuShare | None, step_ms: float) -> tuple[float | None, float
     return share.span * step_ms, share.idle * step_ms, share.maybe_idle * step_ms
 
 
-def _stacked(record: Steps) -> tuple[float, ...] | None:
-    """A window's mean step, split into STACKED and between, in ms; None without a step."""
+def _split(row: tuple[float, ...], parts: list[float]) -> tuple[float, ...]:
+    """STACKED, each with its part of the time between."""
+    return tuple(ms + row[-1] * part for ms, part in zip(row, parts, strict=False))
+
+
+def _stacked(record: Steps) -> bytes | None:
+    """A window's mean step, split into STACKED and between, in ms, packed; None without a step."""
     if not record.count:
         return None
     total_ns = {phase.name: phase.total_ns for phase in record.phases}
-    return tuple(total_ns.get(name, 0) / record.count / 1e6 for name in (*STACKED, BETWEEN))
+    return _ROW.pack(*(total_ns.get(name, 0) / record.count / 1e6 for name in (*STACKED, BETWEEN)))
 
 
 def _eval_row(totals: Totals) -> list[PhaseRow]:

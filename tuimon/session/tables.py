@@ -33,6 +33,11 @@ from tuimon.session.sampling import GilTable, SamplerTable
 from tuimon.session.steps import StepStats
 from tuimon.session.threads import ThreadTable
 
+#: Most processes whose records are folded: a run has at most 512 at a time.
+_PROCESSES = 1024
+#: Most sources whose notices are held.
+_SOURCES = 64
+
 
 class Tables:
     """Folds records, each into its table; ``Session`` adds the questions."""
@@ -46,6 +51,7 @@ class Tables:
         self.notices: dict[str, Notice] = {}  # the latest of each source, unless it was "ok"
         self.frames = FrameTable()
         self.machine = MachineTable()
+        self._pids: set[int] = set()  # the processes with any record, but for those that were forgotten
         self._steps: dict[int, StepStats] = {}
         self._process_samples: dict[int, ProcessSamples] = {}
         self._sampler = SamplerTable()
@@ -79,8 +85,15 @@ class Tables:
         if self.start_s is None:
             self.start_s = record.t
         fold = self._folds.get(type(record))
-        if fold is not None:  # marks are only exported
+        if fold is not None and self._admits(record):  # marks are only exported
             fold(record)
+
+    def _admits(self, record: Record) -> bool:
+        """Whether there is room for the process of a record."""
+        if record.pid not in self._pids and len(self._pids) >= _PROCESSES:
+            return isinstance(record, Header | Process | Exit)
+        self._pids.add(record.pid)
+        return True
 
     def _fold_header(self, record: Header) -> None:
         self.header = record
@@ -95,24 +108,36 @@ class Tables:
     def _fold_notice(self, record: Notice) -> None:
         if record.level == "ok":
             self.notices.pop(record.source, None)
-        else:
+        elif record.source in self.notices or len(self.notices) < _SOURCES:
             self.notices[record.source] = record
 
     def _fold_process(self, record: Process) -> None:
         before = self._processes.known.get(record.pid)
         if before is not None and abs(before.start_unix_s - record.start_unix_s) > 1.0:  # the pid was reused
-            self._forget_samples(record.pid)
+            self._forget(record.pid)
         if record.ended:
             self.machine.forget(record.pid)
-        for pid in self._processes.add_process(record):
-            self._threads.forget(pid)
-            if pid not in self._steps:  # a worker; the report of a trainer needs its samples
-                self._forget_samples(pid)
+        for pid in self._processes.add_process(record, self._trained_pids):
+            self._forget(pid)
 
-    def _forget_samples(self, pid: int) -> None:
+    def _trained_pids(self) -> set[int]:
+        return {pid for pid, stats in self._steps.items() if stats.trains}
+
+    def _forget(self, pid: int) -> None:
+        """Drop all that is held of a process."""
+        self._pids.discard(pid)
+        self._steps.pop(pid, None)
         self._process_samples.pop(pid, None)
-        self._sampler.forget(pid)
-        self._gil.forget(pid)
+        for table in (
+            self._processes,
+            self._threads,
+            self._sampler,
+            self._gil,
+            self._gpu_time,
+            self._loaders,
+            self.machine,
+        ):
+            table.forget(pid)
 
     def _fold_steps(self, record: Steps) -> None:
         stats = self._steps.setdefault(record.pid, StepStats(record.pid))
