@@ -57,6 +57,8 @@ class Header(Record, frozen=True, kw_only=True, tag="header", omit_defaults=Fals
     interval_s: Window
     cpu_count: Cores
     versions: dict[str, str]  # "tuimon", "python", "py-spy", ...
+    part: Count = 0  # number of this file among those of a run whose log is limited in size (--log-max)
+    repeated: Count = 0  # how many records follow that earlier files hold as well
 
 
 class Process(Record, frozen=True, kw_only=True, tag="process"):

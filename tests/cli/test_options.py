@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tuimon.cli.main import COMMANDS, help_text, run_command_line
-from tuimon.cli.options import split_command
+from tuimon.cli.options import add_watching, options_of, parser_of, split_command
 
 
 @pytest.mark.parametrize(
@@ -15,6 +15,7 @@ from tuimon.cli.options import split_command
         (["train.py", "--headless", "--log", "x"], [], ["train.py", "--headless", "--log", "x"]),
         (["--headless", "train.py", "--headless"], ["--headless"], ["train.py", "--headless"]),
         (["--log", "a.jsonl", "train.py"], ["--log", "a.jsonl"], ["train.py"]),
+        (["--log", "a", "--log-max", "2GB", "train.py"], ["--log", "a", "--log-max", "2GB"], ["train.py"]),
         (["--log=a.jsonl", "train.py", "-m"], ["--log=a.jsonl"], ["train.py", "-m"]),
         (["-m", "pkg.mod", "--x"], [], ["-m", "pkg.mod", "--x"]),
         (["--no-gpu", "-m", "pkg"], ["--no-gpu"], ["-m", "pkg"]),
@@ -55,6 +56,9 @@ def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]
         (["run", "--head", "train.py"], "--head"),
         (["run", "--interval", "0", "train.py"], "--interval goes from 0.1"),
         (["run", "--interval", "soon", "train.py"], "is no number"),
+        (["run", "--log", "x", "--log-max", "much", "train.py"], "is no size such as 50MB"),
+        (["run", "--log", "x", "--log-max", "100KB", "train.py"], "--log-max goes from 1MiB"),
+        (["run", "--log-max", "50MB", "train.py"], "--log-max limits a log, and there is none"),
         (["run", "no-such-script.py"], "there is no script"),
         (["attach", "--duration", "-1", "1"], "--duration"),
         (["attach", "abc"], "invalid int"),
@@ -76,3 +80,21 @@ def test_runtime_errors_exit_1_with_a_hint(capsys: pytest.CaptureFixture[str]) -
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command_line(["--version"]) == 0
     assert capsys.readouterr().out.startswith("tuimon ")
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("1048576", 1 << 20),
+        ("50MB", 50_000_000),
+        ("50 mb", 50_000_000),
+        ("50M", 50_000_000),
+        ("1.5GiB", 3 << 29),
+        ("2000kib", 2000 << 10),
+        ("1Ti", 1 << 40),
+    ],
+)
+def test_sizes(text: str, size: int) -> None:
+    parser = parser_of("run", "")
+    add_watching(parser)
+    assert options_of(parser.parse_args(["--log", "x", "--log-max", text])).log_max_bytes == size

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 
+from tuimon.errors import UsageError
 from tuimon.monitor.factory import Options
+from tuimon.sources.log.parts import LEAST_LIMIT_BYTES
 
 #: Options of ``run`` that take a value in the next word: all that must be known to find where the command begins.
-VALUE_OPTIONS = ("--log", "--interval", "--rate", "--max-cpu")
+VALUE_OPTIONS = ("--log", "--log-max", "--interval", "--rate", "--max-cpu")
+
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(|[kmgt]i?b?|b)", re.IGNORECASE)
+_UNITS = {"": 1, "b": 1} | {
+    letter + ending: base**power
+    for power, letter in enumerate("kmgt", 1)
+    for ending, base in (("", 1000), ("b", 1000), ("i", 1024), ("ib", 1024))
+}
+_GREATEST_SIZE = 1 << 50
 
 
 def parser_of(command: str, doc: str, usage: str | None = None) -> argparse.ArgumentParser:
@@ -27,7 +38,17 @@ def parser_of(command: str, doc: str, usage: str | None = None) -> argparse.Argu
 def add_watching(parser: argparse.ArgumentParser) -> None:
     """What ``run`` and ``attach`` have in common."""
     parser.add_argument("--headless", action="store_true", help="lines on stderr instead of the full screen")
-    parser.add_argument("--log", metavar="FILE|DIR", help="record the session; in a folder, to a new file")
+    parser.add_argument(
+        "--log",
+        metavar="FILE|DIR",
+        help="record the session; in a folder, to a new file; compressed where the name ends in .zst",
+    )
+    parser.add_argument(
+        "--log-max",
+        type=_size,
+        metavar="SIZE",
+        help="keep the log within this size, such as 50MB or 1GiB: it is split into files, and the oldest go",
+    )
     parser.add_argument("--force", action="store_true", help="let --log replace the log of an earlier run")
     parser.add_argument(
         "--interval",
@@ -50,11 +71,14 @@ def add_watching(parser: argparse.ArgumentParser) -> None:
 
 
 def options_of(parsed: argparse.Namespace) -> Options:
-    """The parsed words as Options."""
+    """The parsed words as Options. Raises UsageError where they do not go together."""
+    if parsed.log_max is not None and not parsed.log:
+        raise UsageError("--log-max limits a log, and there is none", "Add --log FILE")
     return Options(
         headless=parsed.headless or not terminal_can_draw(),
         log=parsed.log,
         force=parsed.force,
+        log_max_bytes=parsed.log_max,
         interval_s=parsed.interval,
         rate_hz=parsed.rate,
         max_cpu_ratio=parsed.max_cpu / 100 if parsed.max_cpu is not None else None,
@@ -86,6 +110,17 @@ def split_command(words: Sequence[str]) -> tuple[list[str], list[str]]:
             break
         at += 2 if word in VALUE_OPTIONS else 1
     return list(words[:at]), list(words[at:])
+
+
+def _size(text: str) -> int:
+    """Bytes: a number, with or without a unit; KB, MB and GB are decimal, KiB, MiB and GiB binary."""
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no size such as 50MB, 1GiB or 50000000")
+    size = int(float(match[1]) * _UNITS[match[2].lower()])
+    if not LEAST_LIMIT_BYTES <= size <= _GREATEST_SIZE:
+        raise argparse.ArgumentTypeError("--log-max goes from 1MiB, some minutes of a log, to 1 PiB")
+    return size
 
 
 def _number(name: str, lowest: float, highest: float) -> Callable[[str], float]:

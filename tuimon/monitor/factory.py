@@ -33,6 +33,7 @@ class Options:
     headless: bool = False
     log: str | None = None
     force: bool = False  # replace an earlier log
+    log_max_bytes: int | None = None  # of all its files
     interval_s: float | None = None  # window of the records, and between two refreshes of the view
     rate_hz: float | None = None  # highest rate of stack samples
     max_cpu_ratio: float | None = None  # of one core, for sampling stacks
@@ -58,7 +59,7 @@ class Options:
 
 def open_run(command: Sequence[str], options: Options) -> Monitor:
     """Start ``command`` (resolved) and monitor it. Raises LogError before the start, LaunchError when it fails."""
-    log = LogWriter(options.log, force=options.force) if options.log else None
+    log = _log(options)
     run_id = new_run_id()
     try:
         output = None if options.headless else output_path(run_id)
@@ -80,7 +81,7 @@ def open_run(command: Sequence[str], options: Options) -> Monitor:
 def open_attach(pid: int, options: Options) -> Monitor:
     """Monitor a running process. Raises TargetError when that cannot be, LogError when the log cannot be written."""
     attached = attach(pid)
-    log = LogWriter(options.log, force=options.force) if options.log else None
+    log = _log(options)
     table = ProcessTable(pid, attached.run_id)
     return Monitor(
         _sources(table, options),
@@ -94,6 +95,12 @@ def open_attach(pid: int, options: Options) -> Monitor:
 def open_log(path: str, speed: float | None = None) -> Monitor:
     """Replay a log and follow it while it is written. Raises NotALog."""
     return Monitor([LogSource(path, speed, follow=True)], replay=True)
+
+
+def _log(options: Options) -> LogWriter | None:
+    if not options.log:
+        return None
+    return LogWriter(options.log, force=options.force, limit_bytes=options.log_max_bytes)
 
 
 def _sources(table: ProcessTable, options: Options) -> list[Source]:

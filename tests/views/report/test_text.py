@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.session import records
@@ -180,3 +181,12 @@ def test_how_well_stacks_were_sampled_is_in_the_report(log: str, tmp_path: Path)
     assert report["sampling"]["coverage"] == pytest.approx(1.0)
     assert (report["sampling"]["failed_samples"], report["sampling"]["lost_windows"]) == (0, 0)
     assert "Stack samples: 20 Hz · 100 % covered" in text_report(report)
+
+
+def test_time_of_which_nothing_is_recorded_is_judged_by_no_moment() -> None:
+    whole, late = Verdicts(), Verdicts()
+    header, process, *rest = run()
+    fold([header, process, *rest], whole)
+    fold([header, *(msgspec.structs.replace(record, t=record.t + 7200) for record in (process, *rest))], late)
+    assert [finding.rule for finding in late.ranked()] == [finding.rule for finding in whole.ranked()] != []
+    assert 0 < late._judged_s <= whole._judged_s

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import io
 import os
 import stat
 import time
@@ -12,9 +13,10 @@ import time
 import msgspec
 
 from tuimon.errors import LogError
+from tuimon.sources.log.names import SUFFIX
+from tuimon.sources.log.zst import MAGIC, ZstFile
 from tuimon.text import plain
 
-SUFFIX = ".jsonl"
 MODE = 0o600
 #: Longer than any first line: a command line has at most 2 MB on Linux (ARG_MAX).
 _HEADER_BYTES = 4 << 20
@@ -52,7 +54,7 @@ def claim(handle: int, path: str, force: bool) -> int:
     beginning = os.pread(handle, _HEADER_BYTES, 0)
     if beginning in (b"", b"\n"):
         return len(beginning)
-    if not _is_header(beginning.partition(b"\n")[0]):
+    if not _is_header(_first_line(beginning)):
         raise LogError(
             f"{plain(path)} exists and is no tuimon log, so it is not overwritten", "Name another file with --log."
         )
@@ -72,6 +74,13 @@ def lock(handle: int) -> bool:
     except OSError:
         pass
     return True
+
+
+def _first_line(beginning: bytes) -> bytes:
+    if beginning.startswith(MAGIC):
+        with io.BufferedReader(ZstFile(io.BytesIO(beginning))) as lines:
+            return lines.readline(_HEADER_BYTES)
+    return beginning.partition(b"\n")[0]
 
 
 def _is_header(line: bytes) -> bool:

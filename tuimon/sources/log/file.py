@@ -30,7 +30,8 @@ class LogFile:
         self.torn = False  # whether the file ends in a part of a batch that could not be taken back
         info = os.fstat(handle)
         self.identity = (info.st_dev, info.st_ino)
-        self.reserves = stat.S_ISREG(info.st_mode)  # whether its file system keeps room when asked
+        self.regular = stat.S_ISREG(info.st_mode)  # no pipe or device
+        self.reserves = self.regular  # whether its file system keeps room when asked
         self._reserved_to = 0
         self._batches: deque[tuple[int, int]] = deque(maxlen=_BATCHES)  # (end, records) of the latest batches
 

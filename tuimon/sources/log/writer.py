@@ -5,26 +5,25 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import accumulate, takewhile
 
-import msgspec
-
-from tuimon.errors import LogError
+from tuimon.errors import LogError, NotALog
 from tuimon.records import Notice, Record
-from tuimon.sources.log.claim import MODE, SUFFIX, cannot_write, claim, create, file_in, try_write
-from tuimon.sources.log.file import RESERVE_BYTES, LogFile
+from tuimon.sources.log.claim import MODE, cannot_write, claim, create, file_in, try_write
+from tuimon.sources.log.file import RESERVE_BYTES
+from tuimon.sources.log.parts import Parts, line_of
+from tuimon.sources.log.stream import older_parts
 from tuimon.text import plain
 
-__all__ = ["SUFFIX", "LogWriter"]
-
-_ENCODER = msgspec.json.Encoder()
 #: Time between a failed write and the next attempt.
 RETRY_S = 5.0
 #: At the end of the run: how often a write is tried, and the time between.
 _LAST_TRIES, _LAST_RETRY_S = 5, 0.2
 #: Most records that are kept while the log cannot be written.
 PENDING_LIMIT = 2000
+#: Records of one batch: it is written whole or not at all.
+_BATCH = 50
 #: What is taken back at the end where no room was kept: it is then written over with how the run ended.
 _END_BYTES = 8 * 1024
 
@@ -35,11 +34,19 @@ class LogWriter:
     The file is locked (flock) while it is written, so that two runs do not mix.
     """
 
-    def __init__(self, path: str, *, force: bool = False, sleep: Callable[[float], None] = time.sleep) -> None:
+    def __init__(
+        self,
+        path: str,
+        *,
+        force: bool = False,
+        limit_bytes: int | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
         """Create the file for its owner alone, or one named by time and pid where ``path`` is a folder.
 
-        ``force``: an earlier log of that name is replaced once the first records are written. Raises LogError when
-        the file cannot be written, is locked, is an earlier log, or is no log at all.
+        ``force``: an earlier log of that name is replaced once the first records are written. ``limit_bytes``: of all
+        its files together; the oldest records go first. Raises LogError when the file cannot be written, is locked, is
+        an earlier log, or is no log at all.
         """
         self.path = file_in(path)
         self.lost = 0  # records dropped
@@ -49,7 +56,7 @@ class LogWriter:
         self._retry_s = 0.0
         self._begun = False  # whether the header is in the file
         handle, self._created = create(self.path)
-        self._file = LogFile(handle)
+        self._parts = Parts(self.path, handle, limit_bytes)
         try:
             self._earlier_bytes = claim(handle, self.path, force)
             try_write(handle, self._earlier_bytes)
@@ -62,6 +69,7 @@ class LogWriter:
 
     def add_record(self, record: Record) -> None:
         """Keep a record for the next ``flush``."""
+        self._parts.facts.keep(record)
         if len(self._pending) >= PENDING_LIMIT:
             del self._pending[0 if self._begun else 1]  # never the header: without it the rest cannot be read
             self.lost += 1
@@ -84,7 +92,7 @@ class LogWriter:
 
     def close(self) -> None:
         """Write what is left, on a full disk into the room kept for it, and close the file."""
-        if self._file.handle < 0:
+        if self._parts.file.handle < 0:
             return
         for attempt in range(_LAST_TRIES):
             if attempt:
@@ -94,11 +102,11 @@ class LogWriter:
                 break
         else:
             self._write_end()
-        self._file.close()
+        self._parts.close()
 
     def discard(self) -> None:
         """Close the file and, if it is ours and nothing was recorded, remove it."""
-        self._file.close()
+        self._parts.close()
         if self._created and not self._begun:
             with contextlib.suppress(OSError):
                 os.unlink(self.path)
@@ -109,50 +117,44 @@ class LogWriter:
             return
         if self._earlier_bytes:
             self._drop_earlier()
-        try:
-            self._append(self._pending)
-        except OSError:
-            while self._pending:  # ends with the first that has no room
-                self._append(self._pending[:1])
-        self._pending.clear()
+        while self._pending:
+            try:
+                self._append(_BATCH)
+            except OSError:
+                self._append(1)
 
-    def _append(self, records: Sequence[Record], *, last: bool = False) -> None:
-        """Write a batch, and take it off the records kept unless it is the end. Raises OSError."""
-        self._append_lines([_line(record) for record in records], last=last)
-        if not last:
-            del self._pending[: len(records)]
-
-    def _append_lines(self, lines: Sequence[bytes], *, last: bool = False) -> None:
-        # readers skip a partial line and lose nothing else
-        self._file.append(b"\n" * self._file.torn + b"".join(lines), len(lines), last=last)
+    def _append(self, count: int) -> None:
+        """Write the oldest records kept. Raises OSError."""
+        self._parts.append(self._pending[:count])
+        del self._pending[:count]
         self._begun = True
 
     def _write_end(self) -> None:
         """The newest of the records kept, with how many were lost before them, where there is room for no more."""
         room, taken = RESERVE_BYTES, 0
         for _ in range(2):
-            lines, left_out = self._end(room, taken)
+            records, left_out = self._end(room, taken)
             try:
-                self._append_lines(lines, last=True)
+                self._parts.append_last(records)
             except OSError:
-                room, taken = self._file.take_back(_END_BYTES)
+                room, taken = self._parts.take_back(_END_BYTES)
             else:
                 self.lost += taken + left_out
                 return
         self.lost += taken + len(self._pending)
 
-    def _end(self, room: int, taken: int) -> tuple[list[bytes], int]:
-        """Lines of at most ``room`` bytes, the newest after a Notice of what was lost; how many were left out.
+    def _end(self, room: int, taken: int) -> tuple[list[Record], int]:
+        """The newest records, of at most ``room`` bytes, after a Notice of what was lost; how many were left out.
 
         ``taken``: records that have been taken back.
         """
-        lines = [_line(record) for record in self._pending]
-        first = [] if self._begun else lines[:1]  # the header
-        newest = lines[len(first) :][::-1]
-        room -= sum(map(len, first)) + len(_line(self._lost_notice(10**9)))
-        kept = len(list(takewhile(lambda size: size <= room, accumulate(map(len, newest)))))
+        first = [] if self._begun else self._pending[:1]  # the header
+        newest = self._pending[len(first) :][::-1]
+        room -= sum(len(line_of(record)) for record in (*first, self._lost_notice(10**9)))
+        sizes = accumulate(len(line_of(record)) for record in newest)
+        kept = len(list(takewhile(lambda size: size <= room, sizes)))
         left_out = len(newest) - kept
-        return [*first, _line(self._lost_notice(self.lost + taken + left_out)), *newest[:kept][::-1]], left_out
+        return [*first, self._lost_notice(self.lost + taken + left_out), *newest[:kept][::-1]], left_out
 
     def _lost_notice(self, count: int) -> Notice:
         return Notice(
@@ -164,16 +166,20 @@ class LogWriter:
         )
 
     def _drop_earlier(self) -> None:
-        self._file.empty()
+        with contextlib.suppress(NotALog):
+            for path in older_parts(self.path):
+                with contextlib.suppress(OSError):
+                    os.unlink(path)
+        self._parts.file.empty()
         self._earlier_bytes = 0
         with contextlib.suppress(OSError):
-            os.fchmod(self._file.handle, MODE)
+            os.fchmod(self._parts.file.handle, MODE)
 
     def _fail(self, error: OSError, now_s: float) -> Notice | None:
         if self._broken:
             return None
         self._broken = True
-        kept = "" if self._file.reserves else " This file system keeps no room for the end of the run."
+        kept = "" if self._parts.file.reserves else " This file system keeps no room for the end of the run."
         return Notice(
             t=now_s,
             pid=0,
@@ -182,7 +188,3 @@ class LogWriter:
             message=f"{plain(self.path)} cannot be written: {error.strerror}",
             hint=f"The run goes on; writing is tried again every few seconds.{kept}",
         )
-
-
-def _line(record: Record) -> bytes:
-    return _ENCODER.encode(record) + b"\n"

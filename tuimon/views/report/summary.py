@@ -20,6 +20,8 @@ from tuimon.views.state_text import state_text
 
 REPORT_SCHEMA = 1
 
+#: Records are closer than this while a run is recorded: a longer time is judged by none of them.
+UNRECORDED_S = 60.0
 #: What goes into JSON: str, int, float, bool, None and lists and dicts of these.
 Json = Any  # a recursive alias is beyond mypy's inference in the literals below
 
@@ -37,9 +39,12 @@ def fold(records: Iterable[Record], verdicts: Verdicts | None = None) -> tuple[S
     verdicts = verdicts or Verdicts()
     judged_s: float | None = None
     for record in records:
+        before_s = session.now_s if session.start_s is not None else record.t
         session.add(record)
         start_s = session.start_s if session.start_s is not None else record.t
         judged_s = start_s if judged_s is None else judged_s
+        if record.t - before_s > UNRECORDED_S:
+            judged_s += record.t - before_s
         # once a second at first, rarer as the log grows: rules cost milliseconds and logs last days
         if session.exit is None and record.t - judged_s >= max(1.0, (record.t - start_s) / 200):
             verdicts.judge_moment(session, record.t - judged_s)

@@ -1,0 +1,204 @@
+"""Compressed logs: every flushed window can be read, whatever follows it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+import tracemalloc
+from pathlib import Path
+
+import pytest
+import zstandard
+
+from tests.sources.log.test_full_disk import FullDisk, no_sleep
+from tests.sources.log.test_log import END, HEADER, STEPS, write
+from tests.sources.log.test_parts import begun, record_run
+from tuimon.errors import LogError, NotALog
+from tuimon.records import Mark, Notice, Record, Steps
+from tuimon.sources.log import file as log_file
+from tuimon.sources.log.reader import LogSource, read_log
+from tuimon.sources.log.writer import LogWriter
+from tuimon.sources.log.zst import MAGIC
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return write(tmp_path / "run.jsonl.zst", HEADER, STEPS, END)
+
+
+def test_what_is_written_is_read_back_by_us_and_by_others(log: Path) -> None:
+    assert log.read_bytes().startswith(MAGIC)
+    assert list(read_log(str(log))) == [HEADER, STEPS, END]
+    with zstandard.open(log, "rt") as lines:
+        assert len(list(lines)) == 3
+
+
+def test_the_name_of_a_log_that_is_read_does_not_matter(log: Path, tmp_path: Path) -> None:
+    renamed = log.rename(tmp_path / "x.jsonl")
+    assert list(read_log(str(renamed))) == [HEADER, STEPS, END]
+    plain_log = write(tmp_path / "y.jsonl", HEADER, STEPS).rename(tmp_path / "y.jsonl.zst")
+    assert list(read_log(str(plain_log))) == [HEADER, STEPS]
+
+
+def test_an_earlier_compressed_log_is_no_more_overwritten_than_another(log: Path) -> None:
+    with pytest.raises(LogError, match="an earlier run"):
+        LogWriter(str(log))
+    write(log, HEADER, END, force=True)
+    assert list(read_log(str(log))) == [HEADER, END]
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from tests.sources.log.test_parts import begun, record_run
+log = begun(Path(sys.argv[1]), limit=None)
+record_run(log, 50)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_killed_run_loses_no_flushed_window(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-c", KILLED, str(tmp_path / "run.jsonl.zst")], check=False)
+    records = list(read_log(str(tmp_path / "run.jsonl.zst")))
+    assert [r.first_index // 3 for r in records if isinstance(r, Steps)] == list(range(51))
+    assert not any(isinstance(r, Notice) and r.source == "log" for r in records)
+
+
+def test_a_torn_end_costs_only_what_is_torn(tmp_path: Path) -> None:
+    log = begun(tmp_path / "run.jsonl.zst", limit=None)
+    sizes = []
+    for number in range(1, 30):
+        record_run(log, 1, number)
+        sizes.append(os.stat(log.path).st_size)
+    log.close()
+    whole = Path(log.path).read_bytes()
+    for number, size in enumerate(sizes[:-1]):
+        for cut in (size, size + 1, (size + sizes[number + 1]) // 2):
+            Path(log.path).write_bytes(whole[:cut])
+            steps = [r.first_index // 3 for r in read_log(log.path) if isinstance(r, Steps)]
+            assert steps[: number + 2] == list(range(number + 2))
+
+
+def test_a_follower_sees_every_window_once(tmp_path: Path) -> None:
+    log = begun(tmp_path / "run.jsonl.zst", limit=None)
+    record_run(log, 1)
+    source = LogSource(log.path, follow=True)
+    found = list(source.read())
+    for number in range(2, 40):
+        record_run(log, 1, number)
+        new = list(source.read())
+        assert len(new) > 10
+        found += new
+    log.close()
+    source.close()
+    assert [r.first_index // 3 for r in found if isinstance(r, Steps)] == list(range(40))
+
+
+def test_after_a_failed_write_the_log_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = FullDisk(monkeypatch, 10**9)
+    log = begun(tmp_path / "run.jsonl.zst", limit=None)
+    record_run(log, 20)
+    disk.room = os.stat(log.path).st_size + 100
+    later: list[Record] = [Mark(t=30.0 + n, pid=7, name=os.urandom(40).hex()) for n in range(20)]
+    for record in later:
+        log.add_record(record)
+    assert log.flush(30.0) is not None
+    disk.room = 10**9
+    assert log.flush(40.0) is not None
+    record_run(log, 20, 41)
+    log.add_record(END)
+    log.close()
+    records = list(read_log(log.path))
+    assert [r for r in records if r in later] == later
+    assert [r.first_index // 3 for r in records if isinstance(r, Steps)] == [*range(21), *range(41, 61)]
+    assert records[-1] == END
+
+
+def test_the_end_is_written_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = FullDisk(monkeypatch, 10**9)
+    log = LogWriter(str(tmp_path / "run.jsonl.zst"), sleep=no_sleep)
+    log.add_record(HEADER)
+    for number in range(400):
+        log.add_record(Mark(t=float(number), pid=7, name=os.urandom(40).hex()))
+        assert log.flush(float(number)) is None
+    disk.room = os.stat(log.path).st_size
+    log.add_record(END)
+    log.close()
+    *_, lost, end = read_log(log.path)
+    assert end == END
+    assert isinstance(lost, Notice)
+    assert f"{log.lost} records were lost" in lost.message
+
+
+def test_a_write_that_cannot_be_taken_back_ends_the_log_where_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = FullDisk(monkeypatch, 10**9)
+    log = begun(tmp_path / "run.jsonl.zst", limit=None)
+    record_run(log, 20)
+    disk.room = os.stat(log.path).st_size + 20
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(log_file.os, "ftruncate", refuse)
+    log.add_record(Mark(t=30.0, pid=7, name=os.urandom(400).hex()))
+    assert log.flush(30.0) is not None
+    disk.room = 10**9
+    log.add_record(END)
+    log.close()
+    assert [r.first_index // 3 for r in read_log(log.path) if isinstance(r, Steps)] == list(range(21))
+
+
+def test_damage_within_is_said(tmp_path: Path) -> None:
+    log = begun(tmp_path / "run.jsonl.zst", limit=None)
+    record_run(log, 200)
+    log.close()
+    data = bytearray(Path(log.path).read_bytes())
+    data[len(data) // 2 : len(data) // 2 + 50] = b"\xff" * 50
+    Path(log.path).write_bytes(data)
+    *records, notice = read_log(log.path)
+    assert len(records) > 100
+    assert isinstance(notice, Notice)
+    assert "skipped: damaged" in notice.message
+
+
+@pytest.mark.parametrize("content", [MAGIC, MAGIC + b"\xff" * 100, zstandard.compress(b"print()\n" * 10)])
+def test_what_is_compressed_but_no_log_is_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "x.zst"
+    path.write_bytes(content)
+    with pytest.raises(NotALog):
+        list(read_log(str(path)))
+    with pytest.raises(LogError, match="is no tuimon log"):
+        LogWriter(str(path), force=True)
+    assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize("lines", [b"", b'{"type":"header",'])
+def test_a_bomb_takes_no_memory(tmp_path: Path, lines: bytes) -> None:
+    path = tmp_path / "bomb.zst"
+    compressor = zstandard.ZstdCompressor(level=19).compressobj()
+    with path.open("wb") as file:
+        file.write(compressor.compress(lines))
+        for _ in range(1024):
+            file.write(compressor.compress(bytes(1 << 20)))
+        file.write(compressor.flush())
+    assert path.stat().st_size < 1 << 17
+    tracemalloc.start()
+    with pytest.raises(NotALog):
+        list(read_log(str(path)))
+    with pytest.raises(LogError):
+        LogWriter(str(path))
+    assert tracemalloc.get_traced_memory()[1] < 50e6
+    tracemalloc.stop()
+
+
+def test_a_frame_that_needs_too_much_memory_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "wide.zst"
+    parameters = zstandard.ZstdCompressionParameters(window_log=27, write_content_size=False)
+    frame = zstandard.ZstdCompressor(compression_params=parameters).compressobj()
+    path.write_bytes(frame.compress(b"{}\n") + frame.flush())
+    with pytest.raises(NotALog):
+        list(read_log(str(path)))

@@ -1,0 +1,159 @@
+"""What a log tells once: kept, so that each of its files can be read alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+from msgspec import structs
+
+from tuimon.records import (
+    Frame,
+    Frames,
+    Header,
+    Loader,
+    LoaderFacts,
+    Notice,
+    Process,
+    RangePlace,
+    Record,
+    Stacks,
+    Steps,
+)
+
+_K = TypeVar("_K")
+_V = TypeVar("_V")
+
+#: How many ended processes are kept: as many as the Session remembers.
+_ENDED = 64
+#: Most frames, and most ranges and thread names of a process, that are kept.
+_FRAMES = 50_000
+_ROWS = 1000
+
+
+class _Told:
+    """What the file that is being written has told so far."""
+
+    def __init__(self) -> None:
+        self.frames: set[int] = set()
+        self.places: dict[int, set[RangePlace]] = {}
+        self.names: dict[int, set[tuple[int, str]]] = {}
+        self.loaders: dict[tuple[int, int], LoaderFacts] = {}
+
+
+class Facts:
+    """The latest facts of a run, and which of them the file that is being written has."""
+
+    def __init__(self) -> None:
+        self._header: Header | None = None
+        self._processes: dict[int, Process] = {}
+        self._notices: dict[str, Notice] = {}
+        self._frames: dict[int, Frame] = {}
+        self._places: dict[int, dict[RangePlace, None]] = {}
+        self._names: dict[int, dict[int, str]] = {}
+        self._loaders: dict[tuple[int, int], LoaderFacts] = {}
+        self._told = _Told()
+
+    def keep(self, record: Record) -> None:
+        """Take up the facts of a record, whether or not it is ever written."""
+        match record:
+            case Header():
+                self._header = record
+            case Process():
+                self._keep_process(record)
+            case Frames():
+                for number, frame in enumerate(record.frames, record.first):
+                    if len(self._frames) < _FRAMES:
+                        self._frames[number] = frame
+            case Steps() if record.range_places:
+                _add(self._places.setdefault(record.pid, {}), dict.fromkeys(record.range_places))
+            case Stacks() if record.parked:
+                _add(self._names.setdefault(record.pid, {}), dict(record.parked))
+            case Loader() if record.facts is not None:
+                self._loaders[record.pid, record.number] = record.facts
+            case Notice():
+                self._notices.pop(record.source, None)
+                if record.level != "ok":
+                    self._notices[record.source] = record
+            case _:
+                pass
+
+    def complete(self, record: Record) -> list[Record]:
+        """The record, with the facts that it needs and its file lacks, and without those that this has."""
+        match record:
+            case Frames():
+                self._told.frames.update(range(record.first, record.first + len(record.frames)))
+            case Stacks():
+                return [*self._frames_of(record), self._with_names(record)]
+            case Steps():
+                return [self._with_places(record)]
+            case Loader():
+                return [self._with_facts(record)]
+            case _:
+                pass
+        return [record]
+
+    def begin_file(self, part: int) -> Sequence[Record]:
+        """What the next file begins with."""
+        self.tell_again()
+        if self._header is None:
+            return []
+        told: list[Record] = [*self._processes.values(), *self._notices.values()]
+        return [structs.replace(self._header, part=part, repeated=len(told)), *told]
+
+    def tell_again(self) -> None:
+        """What was told last may not be in the file."""
+        self._told = _Told()
+
+    def _keep_process(self, record: Process) -> None:
+        self._processes.pop(record.pid, None)
+        self._processes[record.pid] = record
+        for pid in [pid for pid, process in self._processes.items() if process.ended][:-_ENDED]:
+            del self._processes[pid]
+            self._places.pop(pid, None)
+            self._names.pop(pid, None)
+            for key in [key for key in self._loaders if key[0] == pid]:
+                del self._loaders[key]
+
+    def _frames_of(self, record: Stacks) -> list[Record]:
+        told = self._told.frames
+        new = sorted({n for stack in record.stacks for n in stack.frames if n not in told and n in self._frames})
+        told.update(new)
+        runs: list[list[int]] = []
+        for number in new:
+            if runs and runs[-1][-1] == number - 1:
+                runs[-1].append(number)
+            else:
+                runs.append([number])
+        return [Frames(t=record.t, pid=0, first=run[0], frames=[self._frames[n] for n in run]) for run in runs]
+
+    def _with_names(self, record: Stacks) -> Stacks:
+        told = self._told.names.setdefault(record.pid, set())
+        new = [row for row in self._names.get(record.pid, {}).items() if row not in told]
+        told.update(new)
+        return structs.replace(record, parked=new) if new != record.parked else record
+
+    def _with_places(self, record: Steps) -> Steps:
+        told = self._told.places.setdefault(record.pid, set())
+        new = [place for place in self._places.get(record.pid, ()) if place not in told]
+        told.update(new)
+        return structs.replace(record, range_places=new) if new != record.range_places else record
+
+    def _with_facts(self, record: Loader) -> Loader:
+        key = record.pid, record.number
+        facts = self._loaders.get(key)
+        if facts is None:
+            return record
+        if self._told.loaders.get(key) == facts:
+            facts = None
+        else:
+            self._told.loaders[key] = facts
+        return structs.replace(record, facts=facts) if facts != record.facts else record
+
+
+def _add(known: dict[_K, _V], rows: dict[_K, _V]) -> None:
+    for key, value in rows.items():
+        known.pop(key, None)
+        known[key] = value
+    while len(known) > _ROWS:
+        del known[next(iter(known))]

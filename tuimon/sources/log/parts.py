@@ -1,0 +1,175 @@
+"""The files of one log in turn: the newest is written; with a limit, it is set aside when full and the oldest goes."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from tuimon.records import Record
+from tuimon.sources.log.claim import MODE, lock
+from tuimon.sources.log.facts import Facts
+from tuimon.sources.log.file import RESERVE_BYTES, LogFile
+from tuimon.sources.log.names import is_compressed, part_path, part_paths
+from tuimon.sources.log.zst import Compressed, Plain
+
+#: A limited log is in so many files: when the oldest goes, three quarters of what may be kept are there.
+_PARTS = 4
+#: Beyond what is written: the room kept for the end of the run, and the batch that fills a file.
+_SLACK_BYTES = 3 * RESERVE_BYTES
+#: The smallest limit: each file of it holds about two minutes at the highest rate we have seen (6 MB an hour).
+LEAST_LIMIT_BYTES = 1 << 20
+
+_ENCODER = msgspec.json.Encoder()
+
+
+class _Part(NamedTuple):
+    """A file that was set aside."""
+
+    path: str
+    identity: tuple[int, int]
+    size: int
+
+
+class Parts:
+    """Appends records to the newest file of a log."""
+
+    def __init__(self, path: str, handle: int, limit_bytes: int | None = None) -> None:
+        """``handle``: of the file at ``path``, claimed; ``limit_bytes``: of all files together."""
+        self.path = path
+        self.file = LogFile(handle)
+        self.facts = Facts()
+        self._limit_bytes = limit_bytes
+        self._encoder = self._new_encoder()
+        self._number = 0
+        self._set_aside: list[_Part] = []
+
+    def append(self, records: Sequence[Record]) -> None:
+        """Append a batch, or nothing of it. Raises OSError."""
+        if self._is_full():
+            self._begin_next()
+        self._append([each for record in records for each in self.facts.complete(record)], len(records))
+
+    def append_last(self, records: Sequence[Record]) -> None:
+        """Append a batch into the room that is kept for the end. Raises OSError."""
+        self._append(records, len(records), last=True)
+
+    def take_back(self, least_bytes: int) -> tuple[int, int]:
+        """As ``LogFile.take_back``."""
+        self._encoder.abandon()
+        return self.file.take_back(least_bytes)
+
+    def close(self) -> None:
+        """Close the newest file."""
+        if self.file.handle >= 0:
+            with contextlib.suppress(OSError):
+                self.file.append(self._encoder.end(), 0, last=True)
+            self.file.close()
+
+    def _append(self, records: Sequence[Record], count: int, *, last: bool = False) -> None:
+        if self.file.torn and is_compressed(self.path):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        # in a plain file readers skip a partial line and lose nothing else
+        lines = b"\n" * self.file.torn + b"".join(map(line_of, records))
+        try:
+            self.file.append(self._encoder.encode(lines), count, last=last)
+        except OSError:
+            self._encoder.abandon()
+            self.facts.tell_again()
+            raise
+        self._encoder.keep()
+
+    def _new_encoder(self) -> Plain:
+        return Compressed() if is_compressed(self.path) else Plain()
+
+    # -- the next file
+
+    @property
+    def _part_bytes(self) -> int | None:
+        return None if self._limit_bytes is None else (self._limit_bytes - _SLACK_BYTES) // _PARTS
+
+    def _is_full(self) -> bool:
+        part_bytes = self._part_bytes
+        return part_bytes is not None and self.file.regular and self.file.size >= part_bytes
+
+    def _begin_next(self) -> None:
+        """Begin a file with all facts under a name of its own, then let it take the place of the full one.
+
+        At every moment the log's own name stands for a whole file. Raises OSError, and then all is as it was.
+        """
+        self._remove_oldest()
+        fresh = f"{self.path}.next-{os.getpid()}"
+        # O_EXCL follows no symbolic link either
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        file = LogFile(os.open(fresh, flags, MODE))
+        encoder = self._new_encoder()
+        try:
+            lock(file.handle)
+            told = self.facts.begin_file(self._number + 1)
+            file.append(encoder.encode(b"".join(map(line_of, told))), len(told))
+            encoder.keep()
+            aside = self._exchange(fresh)
+        except OSError:
+            file.close()
+            with contextlib.suppress(OSError):
+                os.unlink(fresh)
+            self.facts.tell_again()
+            raise
+        self.close()
+        self._set_aside.append(_Part(aside, self.file.identity, self.file.size))
+        self.file, self._encoder = file, encoder
+        self._number += 1
+
+    def _exchange(self, fresh: str) -> str:
+        """Let a file take the log's name; returns the name that the full one has from now on. Raises OSError."""
+        info = os.stat(self.path)
+        if (info.st_dev, info.st_ino) != self.file.identity:  # moved away: what has its name now is not ours
+            raise OSError(errno.ESTALE, "it is no longer the file that was begun")
+        number = max((number for number, _ in part_paths(self.path)), default=0) + 1
+        aside = part_path(self.path, number)
+        linked = _link(self.path, aside)
+        if not linked:  # no hard links on this file system: for a moment the log's name stands for nothing
+            os.rename(self.path, aside)
+        try:
+            os.replace(fresh, self.path)
+        except OSError:
+            if linked:
+                os.unlink(aside)
+            else:
+                os.rename(aside, self.path)
+            raise
+        return aside
+
+    def _remove_oldest(self) -> None:
+        """Make room for one more file within the limit."""
+        assert self._limit_bytes is not None
+        assert self._part_bytes is not None
+        room = self._limit_bytes - self._part_bytes - _SLACK_BYTES - self.file.size
+        while self._set_aside and sum(part.size for part in self._set_aside) > room:
+            part = self._set_aside.pop(0)
+            with contextlib.suppress(OSError):
+                info = os.lstat(part.path)
+                if (info.st_dev, info.st_ino) == part.identity:
+                    os.unlink(part.path)
+
+
+def _link(path: str, name: str) -> bool:
+    """Give a file a second name; False where the file system cannot. Raises OSError where something has that name."""
+    try:
+        os.link(path, name, follow_symlinks=False)
+    except FileExistsError:
+        raise
+    except OSError:
+        if os.path.lexists(name):
+            raise
+        return False
+    return True
+
+
+def line_of(record: Record) -> bytes:
+    """A record as its line in the log."""
+    return _ENCODER.encode(record) + b"\n"

@@ -1,0 +1,171 @@
+"""The records of a log through all its files, in order, and on into those that are begun while it is read."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from itertools import islice
+from typing import NamedTuple
+
+from tuimon.errors import NotALog
+from tuimon.records import Header, Notice, Record
+from tuimon.sources.log.decode import check_header, decode
+from tuimon.sources.log.lines import Lines
+from tuimon.sources.log.names import part_paths
+from tuimon.text import plain
+
+#: Records are at most this far apart while a run is recorded: what is missing between two files is more.
+_APART_S = 30.0
+
+
+class _Open(NamedTuple):
+    """A file whose header has been read."""
+
+    lines: Lines
+    header: Header
+
+
+class LogStream:
+    """Reads the files of one log. ``records`` is read to its end, then called again for what has been appended."""
+
+    def __init__(self, path: str) -> None:
+        """Open the oldest file that is there. Raises NotALog."""
+        self.path = path
+        newest = _open(path)
+        self._now = next(self._parts_of(newest), newest)
+        if self._now.lines is not newest.lines:
+            newest.lines.close()
+        self.header = self._now.header
+        self.skipped = 0  # whole lines that hold no record, or none that is known here
+        self._t = self.header.t  # of the latest record
+        self._header_due = True
+        self._is_gap = False  # whether files between the latest record and the next are missing
+
+    def records(self) -> Iterator[Record]:
+        """The records up to the end for now, the header first; a Notice where older files have been removed."""
+        if self._header_due:
+            self._header_due = False
+            yield self.header
+            yield from self._beginning(self._now.header.part)
+        while True:
+            yield from self._read()
+            following = self._next()
+            if following is None:
+                return
+            # it was begun after the last line of the one before
+            yield from self._read()
+            missing = following.header.part - self._now.header.part - 1
+            self.skipped = self.count_skipped()
+            self._now.lines.close()
+            self._now = following
+            yield from self._beginning(missing)
+
+    def torn(self) -> Record | None:
+        """The record of a last line that lacks its end."""
+        last = decode(self._now.lines.torn())
+        return None if isinstance(last, Header) else last
+
+    def count_skipped(self) -> int:
+        """How many lines have been skipped so far."""
+        return self.skipped + self._now.lines.skipped + self._now.lines.damaged
+
+    def close(self) -> None:
+        """Close the file."""
+        self._now.lines.close()
+
+    def _read(self) -> Iterator[Record]:
+        for record in self._now.lines.records():
+            if isinstance(record, Header):
+                continue
+            if self._is_gap and record.t - self._t > _APART_S:
+                yield _missing_notice(self._t - self.header.t, record.t - self.header.t, record.t)
+            self._is_gap = False
+            self._t = max(self._t, record.t)
+            yield record
+
+    def _beginning(self, missing: int) -> Iterator[Record]:
+        """The facts that a file begins with, unless the files before it have told them; ``missing``: of these."""
+        told = list(islice(self._now.lines.records(), self._now.header.repeated))
+        if missing > 0:
+            self._is_gap = True
+            yield from told
+
+    def _next(self) -> _Open | None:
+        """The file after the one that is read; None while there is none."""
+        try:
+            info = os.stat(self.path)
+        except OSError:
+            return None
+        if (info.st_dev, info.st_ino) == self._now.lines.identity:
+            return None
+        with contextlib.suppress(NotALog):
+            newest = _open(self.path)
+            if not _is_same_run(newest.header, self.header):
+                newest.lines.close()
+                return None
+            following = next(self._parts_of(newest, self._now.header.part), newest)
+            if following.lines is not newest.lines:
+                newest.lines.close()
+            if following.header.part > self._now.header.part:
+                return following
+            following.lines.close()
+        return None
+
+    def _parts_of(self, newest: _Open, after: int = -1) -> Iterator[_Open]:
+        """The older files of a log that come after part ``after``, the oldest first."""
+        if newest.header.part == 0:
+            return
+        try:
+            paths = [path for _, path in part_paths(self.path)]
+        except OSError:
+            return
+        for path in paths:
+            with contextlib.suppress(NotALog):  # another file of such a name, or it was removed just now
+                part = _open(path)
+                if _is_same_run(part.header, newest.header) and after < part.header.part < newest.header.part:
+                    yield part
+                else:
+                    part.lines.close()
+
+
+def older_parts(path: str) -> list[str]:
+    """The other files of the log at ``path``. Raises NotALog."""
+    newest = _open(path)
+    newest.lines.close()
+    found = []
+    with contextlib.suppress(OSError):
+        for _, name in part_paths(path):
+            with contextlib.suppress(NotALog):
+                part = _open(name)
+                part.lines.close()
+                if _is_same_run(part.header, newest.header) and part.lines.identity != newest.lines.identity:
+                    found.append(name)
+    return found
+
+
+def _open(path: str) -> _Open:
+    """Open a file and read its header. Raises NotALog."""
+    lines = Lines(path)
+    try:
+        first = lines.first()
+        if not first:
+            raise NotALog(f"{plain(path)} is empty", "The run that was to write it may not have started yet.")
+        return _Open(lines, check_header(first, path))
+    except NotALog:
+        lines.close()
+        raise
+
+
+def _is_same_run(one: Header, other: Header) -> bool:
+    return (one.host, one.pid, one.t, one.wall_unix_s) == (other.host, other.pid, other.t, other.wall_unix_s)
+
+
+def _missing_notice(from_s: float, until_s: float, t: float) -> Notice:
+    message = f"the log lacks {_clock(from_s)} to {_clock(until_s)} of the run: removed to stay within --log-max"
+    return Notice(t=t, pid=0, source="log", level="info", message=message)
+
+
+def _clock(seconds: float) -> str:
+    minutes, second = divmod(int(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{second:02}"
