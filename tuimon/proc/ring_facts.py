@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from tuimon.agent.ring import paths
+from tuimon.agent.ring.no_ring import reason_left_by
 from tuimon.agent.ring.reader import RingError, RingReader
+from tuimon.text import plain
 
 
 class RingFacts(NamedTuple):
@@ -53,6 +55,12 @@ def read_ring_facts(pid: int, start_ticks: int) -> RingFacts | None:
         return ring_facts(reader.meta()) if reader.start_ticks == start_ticks else None
     finally:
         reader.close()
+
+
+def why_no_ring(pid: int) -> str | None:
+    """Why a process could make no ring, as it says itself; None where it says nothing. About 1 us a descriptor."""
+    reason = reason_left_by(pid)
+    return None if reason is None else plain(reason)
 
 
 def _text(value: object, *, empty: bool = False) -> str | None:

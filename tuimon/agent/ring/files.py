@@ -6,6 +6,7 @@ import time
 from typing import Optional
 
 from ..private import make_private
+from .no_ring import leave_reason
 from .paths import is_running, ring_directories, ring_name
 from .writer import RingWriter
 
@@ -14,20 +15,23 @@ YOUNG_S = 30.0
 
 
 def make_ring() -> Optional[RingWriter]:
-    """A ring in the first directory that has room for one; None when none has."""
+    """A ring in the first directory that has room for one; None when none has: then the reasons are left."""
     try:
         directories = ring_directories()
         name = ring_name(os.getpid())
     except (OSError, ValueError, IndexError):
         return None
+    reasons = []
     for directory in directories:
         try:
-            if make_private(directory) is not None:
-                continue
-            _remove_stale(directory)
-            return RingWriter(os.path.join(directory, name))
-        except (OSError, ValueError):  # missing, read-only, full
-            continue
+            refused = make_private(directory)
+            if refused is None:
+                _remove_stale(directory)
+                return RingWriter(os.path.join(directory, name))
+            reasons.append(refused)
+        except (OSError, ValueError) as error:  # missing, read-only, full
+            reasons.append("%s: %s" % (directory, getattr(error, "strerror", None) or error))
+    leave_reason("; ".join(reasons))
     return None
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import psutil
 
 from tuimon.proc.procfs import ThreadStat
+from tuimon.proc.ring_facts import why_no_ring
 from tuimon.records import Process, Threads
 from tuimon.sources.processes.facts import ProcessFacts, read_facts
 from tuimon.sources.processes.threads import ThreadMeter
@@ -26,6 +27,7 @@ class Followed:
     facts: ProcessFacts
     meter: ThreadMeter
     reads: int = 0
+    no_ring: str | None = None  # why it has none, as it says itself
     read_s: float = 0.0
     reported: Process | None = None
     window_from_s: float | None = None
@@ -43,6 +45,8 @@ class Followed:
     def refresh(self, name: str, *, orphaned: bool) -> None:
         """Read its facts again where they may have changed: after an exec, when its parent has ended, and in turn."""
         self.reads += 1
+        if not self.reads & (self.reads - 1) and self.no_ring is None and self.facts.is_python:  # 1, 2, 4, ...
+            self.no_ring = why_no_ring(self.facts.pid)
         renamed = name != self.facts.name
         if renamed or orphaned or not self.facts.command or self.reads % _REREAD_AFTER == 0:
             self.facts = read_facts(self.facts.pid, name) or self.facts

@@ -70,10 +70,12 @@ def _is_worker(
     return parent.pid in trainers and (_SPAWNED in line or parent.command == process.command)
 
 
-def why_no_markers(process: ProcessFacts, role: ProcessRole, launched: bool) -> str | None:
-    """Why a process has no markers, for people; None where nobody expects any."""
+def why_no_markers(process: ProcessFacts, role: ProcessRole, launched: bool, no_ring: str | None = None) -> str | None:
+    """Why a process has no markers, for people; None where nobody expects any. ``no_ring``: as it says itself."""
     if not process.is_python or role == "worker":
         return None
+    if no_ring is not None:
+        return f"no room for its markers: {no_ring}"
     if not launched:
         return "attached: not started by tuimon"
     if _ignores_environment(process.command):

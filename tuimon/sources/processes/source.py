@@ -46,6 +46,7 @@ class ProcessSource:
         self._cost = CostMeter(interval_s)
         self._left_out: set[int] = set()
         self._reported_left_out = False
+        self._reported_no_ring = False
 
     def read(self) -> Iterable[Record]:
         """What appeared, changed or ended; the threads of the processes that are due; tuimon's own cost."""
@@ -57,6 +58,7 @@ class ProcessSource:
         roles = roles_of(facts, self._table.trainers(), self._table.roles)
         self._table.publish({pid: followed.start_ticks for pid, followed in self._known.items()}, roles)
         out.extend(self._changed(roles, now_s))
+        out.extend(self._no_ring_notice(now_s))
         out.extend(self._threads(roles, now_s))
         out.extend(self._cost.read(now_s, self._table.sampler_cpu_s))
         return out
@@ -130,6 +132,23 @@ class ProcessSource:
         message = left_out if self._left_out else "all processes are shown"
         yield Notice(t=now_s, pid=0, source=self.name, level=level, message=message)
 
+    def _no_ring_notice(self, now_s: float) -> Iterable[Record]:
+        """One notice a run, of the first process that had no room for its ring."""
+        found = ((pid, followed.no_ring) for pid, followed in self._known.items() if followed.no_ring is not None)
+        pid, reason = next(found, (0, ""))
+        if not pid or self._reported_no_ring:
+            return
+        self._reported_no_ring = True
+        yield Notice(
+            t=now_s,
+            pid=0,
+            source="markers",
+            level="warning",
+            message=f"process {pid} has no room for its markers ({reason}): steps and phases are not measured",
+            hint="Make room of 3 MB a process (of a container: --shm-size), or name a folder of yours that has it in"
+            " TUIMON_RING_DIR, and start again.",
+        )
+
     # ---- what is reported of them
 
     def _changed(self, roles: dict[int, ProcessRole], now_s: float) -> Iterable[Record]:
@@ -158,7 +177,9 @@ class ProcessSource:
             command=list(facts.command),
             role=role,
             markers=ring is not None,
-            markers_reason=why_no_markers(facts, role, self._table.run_id is not None) if ring is None else None,
+            markers_reason=why_no_markers(facts, role, self._table.run_id is not None, followed.no_ring)
+            if ring is None
+            else None,
             rank=variables.rank if own.rank is None else own.rank,
             world_size=variables.world_size if own.world_size is None else own.world_size,
             python=own.python,
