@@ -2,7 +2,7 @@
 
 import pytest
 
-from tuimon.views.finding_text import gain, rule_title, rules_by_reason, speedup
+from tuimon.views.finding_text import finding_gain, gain, rule_title, rules_by_reason, speedup
 
 
 @pytest.mark.parametrize(
@@ -17,6 +17,12 @@ from tuimon.views.finding_text import gain, rule_title, rules_by_reason, speedup
 )
 def test_a_gain_is_a_range_where_the_evidence_leaves_one(estimated, at_most, text):
     assert gain(estimated, at_most) == text
+
+
+def test_the_gain_of_a_finding_goes_from_its_lower_end_to_its_estimate_or_bound():
+    assert finding_gain(1.5, 2.8, None) == "Gain: steps 1.5 to 2.8 times as fast"
+    assert finding_gain(None, 2.8, None) == "Gain: steps up to 2.8 times as fast"
+    assert finding_gain(None, None, 2.8) == "Gain: not certain; steps at most 2.8 times as fast"
 
 
 def test_rule_title_and_speedup():

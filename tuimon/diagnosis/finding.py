@@ -15,7 +15,9 @@ class Finding:
     """One verdict.
 
     ``headline`` is one sentence for the verdict line; ``share_of_step`` is 0..1 of the step's wall time;
-    ``estimated_speedup`` is step time now / step time without the cause, never above what the evidence bears.
+    ``estimated_speedup`` is step time now / step time without the cause, never above what the evidence bears;
+    ``speedup_at_least`` is the lower end of that, where the two differ. ``critical`` and ``warning`` are what a rule
+    proposes: ``diagnosis.severity`` makes them follow from the gain.
     """
 
     rule: str
@@ -27,3 +29,4 @@ class Finding:
     where: tuple[Place, ...] = ()
     evidence: dict[str, float | int | str | None] = field(default_factory=dict)
     estimated_speedup: float | None = None
+    speedup_at_least: float | None = None

@@ -10,6 +10,7 @@ from tuimon.diagnosis.rank import merged, ranked
 from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.rulebook import RULES
 from tuimon.diagnosis.rules.start import FIRST_STEPS, WARMUP
+from tuimon.diagnosis.severity import graded
 from tuimon.session.session import Session
 from tuimon.session.whole_run import WholeRun
 
@@ -41,5 +42,5 @@ def judge(evidence: Evidence) -> list[Finding]:
 
 
 def _found(evidence: Evidence, rules: Sequence[Rule]) -> list[Finding]:
-    found = (rule.judge(evidence) for rule in rules)
-    return [finding for finding in found if finding is not None]
+    found = ((rule, rule.judge(evidence)) for rule in rules)
+    return [finding if rule.is_harm else graded(finding) for rule, finding in found if finding is not None]

@@ -8,6 +8,7 @@ from typing import get_args
 
 from tuimon.diagnosis.finding import Finding, Severity
 from tuimon.diagnosis.rulebook import BY_NAME
+from tuimon.diagnosis.severity import likely_gain
 
 #: Gravest first.
 SEVERITY = {severity: place for place, severity in enumerate(get_args(Severity))}
@@ -15,12 +16,23 @@ _ByRule = dict[str, Finding]
 
 
 def ranked(findings: list[Finding]) -> list[Finding]:
-    """By severity, then by the share of the step: the first is what to fix first.
+    """By severity, then by gain: the first is what to fix first; harm comes first of all.
 
-    What others do to the run comes after what it does to itself. That the GPU is the bottleneck is the verdict on a
-    loop in order, and comes before the other benign findings.
+    What others do to the run comes after what it does to itself. That a loop is in order, its GPU or CPU the
+    bottleneck, comes before what is benign, and before what is not worth a fix.
     """
-    return sorted(findings, key=lambda f: (_gravity(f), BY_NAME[f.rule].from_outside, -(f.share_of_step or 0.0)))
+    return sorted(findings, key=_rank)
+
+
+def is_minor(rule: str, severity: str) -> bool:
+    """Whether a rule has found something, but nothing whose fix gains enough to be the headline of a run."""
+    return severity == "info" and rule in BY_NAME and BY_NAME[rule].contradicts_order
+
+
+def _rank(finding: Finding) -> tuple[int, bool, bool, bool, float]:
+    rule = BY_NAME[finding.rule]
+    gain = likely_gain(finding)
+    return _gravity(finding), not rule.is_harm, rule.from_outside, is_minor(finding.rule, finding.severity), -gain
 
 
 def _gravity(finding: Finding) -> int:
@@ -111,7 +123,8 @@ def _merge_order(by_rule: _ByRule) -> None:
 
 
 def _loud(by_rule: _ByRule) -> bool:
-    return any(BY_NAME[rule].contradicts_order and finding.severity != "benign" for rule, finding in by_rule.items())
+    severe = (rule for rule, finding in by_rule.items() if finding.severity in ("critical", "warning"))
+    return any(BY_NAME[rule].contradicts_order for rule in severe)
 
 
 _MERGES: tuple[Callable[[_ByRule], None], ...] = (

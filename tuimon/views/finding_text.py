@@ -17,6 +17,15 @@ def speedup(factor: float) -> str:
     return f"{factor:.2f}×" if factor < 1.2 else f"{number(factor)}×"
 
 
+NO_FINDING = "No finding: nothing that the rules know holds this training back."
+ONLY_MINOR = "No finding whose fix gains 5 % or more."
+
+
+def finding_gain(least: float | None, estimated: float | None, at_most: float | None) -> str:
+    """As ``gain``, from the lower end of an estimate, the estimate, and a bound where there is one."""
+    return gain(least or estimated, at_most or estimated)
+
+
 def gain(estimated: float | None, at_most: float | None) -> str:
     """What a fix gains, a range where the evidence leaves one; empty where nothing is known of it."""
     if estimated and at_most and f"{estimated:.1f}" != f"{at_most:.1f}":

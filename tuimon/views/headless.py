@@ -6,10 +6,11 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TextIO
 
+from tuimon.diagnosis.rank import is_minor
 from tuimon.records import Exit
 from tuimon.session.rows import PhaseTable
 from tuimon.session.state import run_state
-from tuimon.views.finding_text import rule_title
+from tuimon.views.finding_text import ONLY_MINOR, rule_title
 from tuimon.views.format import clock, ms, percent, plain, rate
 from tuimon.views.gpu_text import gpu_progress, lead_progress
 from tuimon.views.sampling_text import sampling_text
@@ -62,6 +63,8 @@ class HeadlessView:
         if not findings:
             return ""
         first = findings[0]
+        if is_minor(first.rule, first.severity):
+            return ""
         text = plain(first.headline) if first.rule != self._verdict else ""
         self._verdict = first.rule
         name = rule_title(first.rule)
@@ -124,8 +127,10 @@ def summary_lines(session: Session, findings: Sequence[Finding]) -> list[str]:
         lines.append(f"{steps.total} steps, median {ms(steps.median_ms)}, p95 {ms(steps.p95_ms)}")
     if table is not None and table.rows:
         lines.append(phases_text(table))
-    if findings:
-        first = findings[0]
+    first = findings[0] if findings else None
+    if first is not None and is_minor(first.rule, first.severity):
+        lines.append(ONLY_MINOR)
+    elif first is not None:
         lines.append(f"{rule_title(first.rule)}: {plain(first.headline)}")
         if first.action:
             lines.append(plain(first.action))

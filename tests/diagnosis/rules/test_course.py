@@ -22,7 +22,7 @@ def drifting(lengths_ms):
 def test_steps_that_grow_are_reported_with_their_phase():
     found = drifting([10] * 90 + [10 + n / 2 for n in range(120)])
     drift = found["step_time_drift"]
-    assert (drift.evidence["grown_phase"], drift.severity) == ("other", "warning")
+    assert (drift.evidence["grown_phase"], drift.severity) == ("other", "critical")
     assert drift.evidence["first_ms"] == pytest.approx(100)
     assert drift.headline.startswith("steps take 45 % longer than at first: 100 -> 145 ms, most of it in other")
 

@@ -21,14 +21,14 @@ from tuimon.records import Place
 
 def test_an_item_that_lets_the_gpu_run_dry():
     found = findings("sync_item", *USUAL, ([ITEM], 60), util=0.95, cpu=0.99)
-    first = next(iter(found.values()))
-    assert (first.rule, first.severity, first.where[0].line) == ("sync_point", "warning", 45)
-    low, high = first.estimated_speedup, first.evidence["speedup_at_most"]
+    sync = found["sync_point"]
+    assert (sync.severity, sync.where[0].line) == ("info", 45)  # less than 5 % for certain
+    low, high = sync.estimated_speedup, sync.evidence["speedup_at_most"]
     assert 1.0 < low <= high < 1.1  # what the GPU idles, though the CPU waits there for 43 % of the time
     unseen = findings("sync_item", *USUAL, ([ITEM], 60), cpu=0.99)["sync_point"]  # without NVML
     assert low == unseen.estimated_speedup
     assert high < unseen.evidence["speedup_at_most"] < 1 / 0.43
-    assert not {"compute_bound", "spin_wait"} & found.keys()
+    assert next(iter(found)) == "compute_bound"  # so that this is the verdict
 
 
 @pytest.mark.parametrize("line", [FLOAT, ITEM])

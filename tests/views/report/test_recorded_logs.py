@@ -52,6 +52,19 @@ def test_headline_share_and_evidence_are_those_of_the_phases_below(report: dict[
         assert finding["evidence"].get("step_ms", step_ms) == pytest.approx(step_ms, rel=1e-3, abs=1e-3)
 
 
+def test_severity_follows_the_gain_and_the_first_finding_gains_most(report: dict[str, Any]) -> None:
+    gains = {"critical": [], "warning": []}  # type: dict[str, list[float]]
+    for finding in report["findings"]:
+        least = finding["speedup_at_least"]
+        if least is None or finding["severity"] not in gains:
+            continue
+        gains[finding["severity"]].append(least)
+        assert least >= (1.2 if finding["severity"] == "critical" else 1.05)
+    assert all(each == sorted(each, reverse=True) for each in gains.values())
+    if any(finding["severity"] in gains for finding in report["findings"]):
+        assert report["findings"][0]["severity"] in gains
+
+
 def test_phases_are_of_the_span_that_the_report_names(report: dict[str, Any]) -> None:
     span = report["span"]
     assert 0 <= span["first_step"] <= span["last_step"] == report["steps"]["count"] - 1

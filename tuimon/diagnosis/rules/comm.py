@@ -11,16 +11,11 @@ from tuimon.diagnosis.evidence.samples import MIN_SAMPLES
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.needs import RANKS, SAMPLES
 from tuimon.diagnosis.rule import Rule
-from tuimon.diagnosis.speedup import speedup
+from tuimon.diagnosis.speedup import HALF, speedup
 from tuimon.diagnosis.threshold import TENSORBOARD, Threshold
 from tuimon.diagnosis.words import at, percent
 
 COMM_SHARE = Threshold(0.10, "share of the step in communication, from which it is a warning", TENSORBOARD)
-COMM_CRITICAL = Threshold(
-    0.30,
-    "share of the step in communication, from which it is critical",
-    "our choice: above the 20 % of a critical finding, as some communication always remains",
-)
 BACKWARD_PER_FORWARD = Threshold(
     3.0,
     "times as long as forward that backward takes on a GPU at most, without waiting for other ranks",
@@ -61,7 +56,7 @@ def comm_bound(evidence: Evidence) -> Finding | None:
     whole = len(measured) == process.world_size and not least.estimated
     return Finding(
         rule="comm_bound",
-        severity="critical" if share >= COMM_CRITICAL and not least.estimated else "warning",
+        severity="warning",
         headline=_headline(least, process.world_size or 1),
         action=(
             "talk less often or less: gradient accumulation with no_sync(), a larger batch per rank,"
@@ -77,6 +72,7 @@ def comm_bound(evidence: Evidence) -> Finding | None:
             **({"speedup_at_most": speedup(1.0 - share)} if least.estimated else {}),
         },
         estimated_speedup=speedup(1.0 - share) if whole else None,
+        speedup_at_least=speedup(1.0 - HALF * share) if whole else None,
     )
 
 
@@ -142,7 +138,7 @@ RULES = (
             " is an estimate then."
         ),
         needs=(RANKS, SAMPLES),
-        thresholds=(COMM_SHARE, COMM_CRITICAL, MIN_SAMPLES, BACKWARD_PER_FORWARD),
+        thresholds=(COMM_SHARE, MIN_SAMPLES, BACKWARD_PER_FORWARD),
         contradicts_order=True,
     ),
 )

@@ -60,6 +60,7 @@ def step_time_drift(evidence: Evidence) -> Finding | None:
         where=(hot.place,) if hot else (),
         evidence={"first_ms": before, "now_ms": now, "grown_phase": phase, "grown_ms": grown_ms},
         estimated_speedup=now / before,
+        speedup_at_least=quantiles(late)[0] / quantiles(early)[2],
     )
 
 
@@ -113,6 +114,7 @@ RULES = (
         needs=(BOUNDARIES,),
         thresholds=(HANG_S, HANG_RATIO, STILL_S, IDLE_CPU),
         of_moment=True,
+        is_harm=True,
         before_steps=True,
         contradicts_order=True,
     ),

@@ -8,7 +8,7 @@ from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, ThreadSamples
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.needs import SAMPLES
 from tuimon.diagnosis.rule import Rule
-from tuimon.diagnosis.speedup import speedup
+from tuimon.diagnosis.speedup import HALF, speedup
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.diagnosis.words import at, percent
 from tuimon.session.rows import ThreadRow
@@ -17,11 +17,6 @@ WARN_SHARE = Threshold(
     0.10,
     "share of time in which others hold the GIL while the training thread waits, from which it is a warning",
     "our choice, as for input; measured in tests/scenarios: 0.86 of the time in busy_thread, 0.00 elsewhere",
-)
-CRITICAL_SHARE = Threshold(
-    0.30,
-    "share of time in which others hold the GIL while the training thread waits, from which it is critical",
-    "our choice: above the 20 % of a critical finding, as the share is partly inferred from what nothing else explains",
 )
 #: What a training thread waits for on its own account.
 _WAITS = ("data", "idle", "io", "lock", "ranks", "sleep", "sync")
@@ -52,7 +47,7 @@ def gil_contention(evidence: Evidence) -> Finding | None:
     place = hot.place if hot else culprit.place
     return Finding(
         rule="gil_contention",
-        severity="critical" if share >= CRITICAL_SHARE else "warning",
+        severity="warning",
         headline=(
             f"the training thread waits about {percent(share)} of the time for the GIL,"
             f" which {at(place) if place else culprit.name} holds in a thread"
@@ -62,6 +57,7 @@ def gil_contention(evidence: Evidence) -> Finding | None:
         where=(place,) if place else (),
         evidence={"others_hold_gil": held, "training_holds_gil": main.gil_ratio, "unexplained": unexplained},
         estimated_speedup=speedup(1.0 - share),
+        speedup_at_least=speedup(1.0 - HALF * share),
     )
 
 
@@ -92,7 +88,7 @@ RULES = (
             " samples or schedstat, and with a GPU, whose waits look alike."
         ),
         needs=(SAMPLES,),
-        thresholds=(WARN_SHARE, CRITICAL_SHARE, MIN_SAMPLES),
+        thresholds=(WARN_SHARE, MIN_SAMPLES),
         contradicts_order=True,
     ),
 )

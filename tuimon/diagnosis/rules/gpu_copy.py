@@ -17,11 +17,6 @@ TRANSFER_SHARE = Threshold(
     "share of the step in copies, from which it is a warning",
     "our choice: pinned memory halves the copy, so this gains the 5 % of a warning",
 )
-TRANSFER_CRITICAL = Threshold(
-    0.30,
-    "share of the step in copies, from which it is critical",
-    "our choice: half of it gained is near the 20 % of a critical finding",
-)
 PINNED_RATIO = Threshold(
     0.5,
     "what remains of a copy's time with pinned memory",
@@ -59,7 +54,7 @@ def transfer_bound(evidence: Evidence) -> Finding | None:
     after = 1.0 - share if pinned else 1.0 - share * PINNED_RATIO
     return Finding(
         rule="transfer_bound",
-        severity="critical" if share >= TRANSFER_CRITICAL else "warning",
+        severity="warning",
         headline=(
             f"{percent(share)} of every step goes to copying the batch to the GPU while all wait:"
             f" {at(waits.hot_transfer.place)}"
@@ -112,7 +107,7 @@ RULES = (
             " come to the copy at all."
         ),
         needs=(GPU_TIMES, GPU_WAITS),
-        thresholds=(TRANSFER_SHARE, TRANSFER_CRITICAL, PINNED_RATIO, IDLE_STREAM_RATIO),
+        thresholds=(TRANSFER_SHARE, PINNED_RATIO, IDLE_STREAM_RATIO),
         contradicts_order=True,
     ),
 )

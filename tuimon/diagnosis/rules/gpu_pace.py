@@ -16,7 +16,7 @@ from tuimon.diagnosis.evidence.gpu_steps import (
     GpuSteps,
 )
 from tuimon.diagnosis.evidence.lines import HotFunction
-from tuimon.diagnosis.finding import Finding, Severity
+from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.needs import GPU_TIMES, GPU_WAITS
 from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.speedup import speedup
@@ -29,11 +29,6 @@ LAUNCH_SHARE = Threshold(
     0.20,
     "share of the GPU's time in forward, backward and optimizer that may idle for want of launches, as a warning",
     "our choice: an upper bound; with less, the idle time that is certain is mostly below the 5 % of a warning",
-)
-LAUNCH_CRITICAL = Threshold(
-    0.30,
-    "share of the GPU's time that certainly idles for want of launches, from which it is critical",
-    "our choice: above the 20 % of a critical finding, as fewer launches never remove all idle time",
 )
 SAME_LENGTH = Threshold(
     0.20,
@@ -65,10 +60,9 @@ def launch_bound(evidence: Evidence) -> Finding | None:
     at_least = min(at_most, gpu.idle_in(*COMPUTE).at_least)
     lead = gpu.lead("backward end")
     hot = _hottest_launches(evidence, followed)
-    severity: Severity = "critical" if at_least >= LAUNCH_CRITICAL else "warning"
     return Finding(
         rule="launch_bound",
-        severity=severity,
+        severity="warning",
         headline=(
             f"launches set the pace: {idle_range(at_least, at_most)} of every step the GPU{_used(evidence)} has nothing"
             f" to do until the CPU comes with more{f': {at(hot.place)}' if hot else ''}"
@@ -235,7 +229,7 @@ RULES = (
             " is still launching, and what NVML's utilisation leaves."
         ),
         needs=(GPU_TIMES,),
-        thresholds=(LAUNCH_SHARE, LAUNCH_CRITICAL, SAME_LENGTH, LEAST_IDLE, *_IDLE_BOUNDS),
+        thresholds=(LAUNCH_SHARE, SAME_LENGTH, LEAST_IDLE, *_IDLE_BOUNDS),
         contradicts_order=True,
     ),
     Rule(

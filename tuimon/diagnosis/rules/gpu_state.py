@@ -204,6 +204,7 @@ RULES = (
             " stops the GPU. It rests on the allocator's counter num_alloc_retries after the first 10 s with steps."
         ),
         needs=(ALLOCATOR,),
+        is_harm=True,
         thresholds=(ANY_RETRY,),
     ),
     Rule(

@@ -7,7 +7,7 @@ import re
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu_steps import BUSY_IDLE, LEAST_IDLE, GpuSteps
 from tuimon.diagnosis.evidence.lines import HotFunction
-from tuimon.diagnosis.finding import Finding, Severity
+from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.needs import GPU_TIMES, GPU_WAITS
 from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.speedup import speedup
@@ -20,10 +20,10 @@ SYNC_SHARE = Threshold(
     "share of the step that both the training thread waits and the GPU may idle, from which it is reported",
     "our choice: a warning's fix gains at least 5 %, and no more than the smaller of both can be gained",
 )
-SYNC_CRITICAL = Threshold(
+SYNC_CLEAR = Threshold(
     0.20,
-    "share of the step that certainly idles after a synchronisation, from which it is critical",
-    "our choice: a critical finding's fix gains at least 20 %",
+    "share of the step that may idle after a synchronisation, from which a wait is no mere mention",
+    "our choice: what may gain a fifth is worth a look, even where the bounds are far apart",
 )
 SYNC_CERTAIN = Threshold(
     0.02,
@@ -66,12 +66,10 @@ def sync_point(evidence: Evidence) -> Finding | None:
     if at_most < SYNC_SHARE:
         return _harmless(hot, waited, gpu) if gpu.is_bottleneck and waited >= BENIGN_WAIT else None
     at_least = min(waited, gpu.idle)
-    severity: Severity = "critical" if at_least >= SYNC_CRITICAL else "warning"
-    if at_least < SYNC_CERTAIN and at_most < SYNC_CRITICAL:
-        severity = "info"
+    certain = at_least >= SYNC_CERTAIN or at_most >= SYNC_CLEAR
     return Finding(
         rule="sync_point",
-        severity=severity,
+        severity="warning" if certain else "info",
         headline=(
             f"{at(hot.place)} waits for the GPU {percent(waited)} of the time and lets it run dry:"
             f" up to {percent(idle_at_most)} of every step it then idles"
@@ -171,7 +169,7 @@ RULES = (
             " and on the idle time of the GPU in the step; no more than the smaller of both can be gained."
         ),
         needs=(GPU_TIMES, GPU_WAITS),
-        thresholds=(SYNC_SHARE, SYNC_CRITICAL, SYNC_CERTAIN, BENIGN_WAIT, BUSY_IDLE, LEAST_IDLE),
+        thresholds=(SYNC_SHARE, SYNC_CLEAR, SYNC_CERTAIN, BENIGN_WAIT, BUSY_IDLE, LEAST_IDLE),
         contradicts_order=True,
     ),
     Rule(

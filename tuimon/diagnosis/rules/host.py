@@ -11,7 +11,7 @@ from tuimon.diagnosis.evidence.steps import SETTLED_S, is_settled, mean_step_ms
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.needs import SAMPLES, STEPS
 from tuimon.diagnosis.rule import Rule
-from tuimon.diagnosis.speedup import speedup
+from tuimon.diagnosis.speedup import HALF, speedup
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.diagnosis.words import at, percent
 
@@ -20,18 +20,15 @@ SIDE_WORK_SHARE = Threshold(
     "share of the step outside data, forward, backward and optimizer, from which it is a warning",
     "our choice: as for input; a little logging is part of every loop",
 )
-SIDE_WORK_CRITICAL = Threshold(
+SIDE_WORK_CLEAR = Threshold(
     0.30,
-    "share of the step outside the phases, from which it is critical",
-    "our choice: above the 20 % of a critical finding, as some side work always remains",
+    "share of the step outside the phases, from which it shows before the table has settled",
+    "our choice: three times what is a warning, so that the first seconds cannot make it up",
 )
 EVALUATION_SHARE = Threshold(
     0.35,
     "share of wall time in evaluation, from which it is a warning",
     "our choice: a third and more costs as much as half of the training; less is a usual price",
-)
-EVALUATION_CRITICAL = Threshold(
-    0.60, "share of wall time in evaluation, from which it is critical", "our choice: more than training itself takes"
 )
 UNMARKED_EVALUATION_SHARE = Threshold(
     0.20,
@@ -64,7 +61,7 @@ def side_work(evidence: Evidence) -> Finding | None:
         return _evaluation(evidence, evaluation.share, evaluation.ms_per_step)
     on_gpu = evidence.gpu_idle_during(other)
     share = other.share if on_gpu is None else on_gpu.at_most
-    if share < SIDE_WORK_SHARE or (share < SIDE_WORK_CRITICAL and not is_settled(table)):
+    if share < SIDE_WORK_SHARE or (share < SIDE_WORK_CLEAR and not is_settled(table)):
         return None
     if other.error is not None and other.share - other.error < SIDE_WORK_SHARE / 2:
         return None
@@ -72,10 +69,11 @@ def side_work(evidence: Evidence) -> Finding | None:
         return None
     hot = side_function(evidence.stacks.main)
     hot_share = hot.share if hot else 1.0
-    after = 1.0 - (share if on_gpu is None else on_gpu.at_least) * hot_share
+    lost = (share if on_gpu is None else on_gpu.at_least) * hot_share
+    certain = max(0.0, lost - (other.error or 0.0))
     return Finding(
         rule="side_work",
-        severity="critical" if share >= SIDE_WORK_CRITICAL else "warning",
+        severity="warning",
         headline=(
             f"{percent(share)} of every step {'is' if on_gpu is None else 'the GPU waits for'} side work outside the"
             f" model{_naming(hot)}"
@@ -94,7 +92,8 @@ def side_work(evidence: Evidence) -> Finding | None:
             **(on_gpu.as_evidence() if on_gpu is not None else {}),
             **({"speedup_at_most": speedup(1.0 - share * hot_share)} if on_gpu is not None else {}),
         },
-        estimated_speedup=speedup(after),
+        estimated_speedup=speedup(1.0 - lost),
+        speedup_at_least=1.0 / (1.0 - HALF * certain),
     )
 
 
@@ -102,7 +101,7 @@ def _evaluation(evidence: Evidence, share: float, ms_per_batch: float | None) ->
     hot = evaluation_function(evidence.stacks.main)
     return Finding(
         rule="side_work",
-        severity="critical" if share >= EVALUATION_CRITICAL else "warning",
+        severity="warning",
         cause="evaluation",
         headline=f"{percent(share)} of the time goes to evaluation, not training{_naming(hot)}",
         action="evaluate less often, or on a part of the data",
@@ -110,6 +109,7 @@ def _evaluation(evidence: Evidence, share: float, ms_per_batch: float | None) ->
         where=(hot.place,) if hot else (),
         evidence={"eval_share": share, "eval_ms_per_batch": ms_per_batch, "hot_share": hot.share if hot else None},
         estimated_speedup=speedup(1.0 - share),
+        speedup_at_least=speedup(1.0 - HALF * share),
     )
 
 
@@ -197,9 +197,8 @@ RULES = (
         needs=(STEPS, SAMPLES),
         thresholds=(
             SIDE_WORK_SHARE,
-            SIDE_WORK_CRITICAL,
+            SIDE_WORK_CLEAR,
             EVALUATION_SHARE,
-            EVALUATION_CRITICAL,
             UNMARKED_EVALUATION_SHARE,
             MODEL_SHARE,
             SETTLED_S,

@@ -9,7 +9,7 @@ from tuimon.diagnosis.evidence.gpu_counters import IdleBounds
 from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.evidence.loading import QUEUE_SHARE, RAN_RATIO, Workers, own_collate_share, producer
 from tuimon.diagnosis.evidence.steps import SETTLED_S, is_settled, mean_step_ms
-from tuimon.diagnosis.finding import Finding, Severity
+from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.needs import SAMPLES, STEPS
 from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.rules.input_advice import advice, starting_advice
@@ -22,10 +22,10 @@ WARN_SHARE = Threshold(
     "share of the step that waits for data, from which it is worth a warning",
     f"our choice between others': 5 % ({TENSORBOARD}) and 25 % ({TRACEML})",
 )
-CRITICAL_SHARE = Threshold(
+CLEAR_SHARE = Threshold(
     0.20,
-    "share of the step that waits for data, from which it is critical",
-    "our choice: a critical finding's fix gains at least 20 %",
+    "share of the step that waits for data, from which it shows before the table has settled",
+    "our choice: twice what is a warning, so that queues that fill cannot make it up",
 )
 SATURATED_BUSY = Threshold(
     0.80,
@@ -74,29 +74,29 @@ def input_bound(evidence: Evidence) -> Finding | None:
     if data.error is not None and data.share - data.error < WARN_SHARE / 2:
         return None  # too few samples
     lost = share if on_gpu is None else on_gpu.at_least
-    severity: Severity = "critical" if lost >= CRITICAL_SHARE else "warning"
-    if severity == "warning" and not is_settled(table):
+    if lost < CLEAR_SHARE and not is_settled(table):
         return None
     own = evidence.stacks.hottest_in("data")
     starting = _starting(evidence)
     if starting is not None:
         cause = _Cause(None, None, f": starting workers takes {starting.start_s or 0.0:.1f} s an epoch")
-        action, speedup = starting_advice(starting, lost)
+        advised = starting_advice(starting, lost)
     else:
         cause = _cause(evidence, data.estimated and not table.inferred)
-        action, speedup = advice(cause.name, cause.hot, evidence, lost)
+        advised = advice(cause.name, cause.hot, evidence, lost, data.error or 0.0)
     return Finding(
         rule="input_bound",
-        severity=severity,
+        severity="warning",
         headline=(
             f"{percent(share)} of every step {'waits' if on_gpu is None else 'the GPU waits'} for data{cause.clause}"
         ),
-        action=action,
+        action=advised.action,
         cause="hand_rolled_loader" if cause.name == "slow_thread" else cause.name,
         share_of_step=share,
         where=tuple(dict.fromkeys(f.place for f in (cause.hot, own) if f is not None)),
         evidence=_figures(evidence, data, cause, starting, on_gpu),
-        estimated_speedup=speedup,
+        estimated_speedup=advised.speedup,
+        speedup_at_least=advised.at_least,
     )
 
 
@@ -180,7 +180,7 @@ RULES = (
         needs=(STEPS, SAMPLES),
         thresholds=(
             WARN_SHARE,
-            CRITICAL_SHARE,
+            CLEAR_SHARE,
             SATURATED_BUSY,
             COLLATE_SHARE,
             SAMPLER_SHARE,

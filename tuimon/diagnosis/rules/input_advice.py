@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from math import ceil
+from typing import NamedTuple
 
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.evidence.loading import Workers, waiting_share
 from tuimon.diagnosis.rules.cores import is_held_up
-from tuimon.diagnosis.speedup import speedup
+from tuimon.diagnosis.speedup import HALF, speedup
 from tuimon.diagnosis.words import at
 from tuimon.session.rows import LoaderRow
 
@@ -16,56 +17,92 @@ from tuimon.session.rows import LoaderRow
 MOST_WORKERS_RATIO = 4
 
 
-def advice(cause: str | None, hot: HotFunction | None, evidence: Evidence, share: float) -> tuple[str, float | None]:
-    """What to do now, and step time now / then; ``share`` is that of the wait for data.
+class Advice(NamedTuple):
+    """What to do, and step time now / then: as estimated, and at least; None where nothing is gained for certain."""
 
-    The estimate follows from what overlaps: what remains is at least the rest of the step, and what the fix leaves as
-    it is (the worker's other lines; the number of cores). Where others hold the cores, work beside the training is
-    promised no gain. For example, with a wait of 62 % and 8 cores, ``no_workers`` leaves max(0.38, 0.62 / 7, cores
-    used now / 8) of the step: 1 / 0.38 = 2.6x.
+    action: str
+    speedup: float | None
+    at_least: float | None
+
+
+class _Fix(NamedTuple):
+    """One fix, and the share of the step's time that is left with it: as estimated, and at most."""
+
+    action: str
+    after: float
+    at_most: float
+
+
+def advice(cause: str | None, hot: HotFunction | None, evidence: Evidence, share: float, error: float = 0.0) -> Advice:
+    """What to do about a wait for data of this ``share`` of the step, known to ``error``: what gains most comes first.
+
+    The estimates follow from what overlaps: what remains is at least the rest of the step, and what the fix leaves as
+    it is (the worker's other lines; the number of cores). A line made cheaper counts as if it cost nothing, and at
+    least as if it cost half. Where others hold the cores, work beside the training is promised no gain. For example,
+    with a wait of 62 % and 8 cores, ``no_workers`` leaves max(0.38, 0.62 / 7, cores used now / 8) of the step:
+    1 / 0.38 = 2.6x.
     """
+    sure = max(0.0, share - error)
+    fixes = _fixes(cause, hot, evidence, share)
+    least = {fix.action: fix.at_most for fix in _fixes(cause, hot, evidence, sure)}
+    fixes = sorted(fixes, key=lambda fix: least.get(fix.action, 1.0))
+    known = fixes[0].after < 1.0
+    at_least = 1.0 / max(fixes[0].after, least.get(fixes[0].action, 1.0)) if known else None
+    return Advice("; or ".join(fix.action for fix in fixes), speedup(fixes[0].after), at_least)
+
+
+def _fixes(cause: str | None, hot: HotFunction | None, evidence: Evidence, share: float) -> list[_Fix]:
     cores, workers = evidence.run.cores, evidence.workers
     waited = waiting_share(evidence.stacks.data_phase) if workers.number else None
     rest = 1.0 - share * (waited or 1.0)
     taken = is_held_up(evidence)
-    cheaper = f"make {at(hot.place)} cheaper (vectorise, cache, or move it to the GPU)" if hot else "make items cheaper"
-    in_trainer = speedup(1.0 - share * hot.share) if hot else None
-    in_workers = speedup(max(rest, 1.0 - hot.share)) if hot else None
+    place = at(hot.place) if hot else "items"
+    cheaper = f"make {place} cheaper{' (vectorise, cache, or move it to the GPU)' if hot else ''}"
+    own = hot.share if hot else 0.0
+    in_trainer = _Fix(cheaper, 1.0 - share * own, 1.0 - HALF * share * own)
+    in_workers = _Fix(cheaper, max(rest, 1.0 - own), max(rest, 1.0 - HALF * own))
     match cause:
         case "no_workers":
             spare = max(1, cores - 1)
             after = 1.0 if taken else max(rest, share / spare, evidence.run.used_cores / cores)
-            more = min(spare, 8)
-            return f"num_workers=0 -> {more}, so that loading overlaps with training; or {cheaper}", speedup(after)
+            loader = f"num_workers=0 -> {min(spare, 8)}, so that loading overlaps with training"
+            return [_Fix(loader, after, after), in_trainer]
         case "hand_rolled_loader":
             after = 1.0 if taken else max(rest, share, evidence.run.used_cores / cores)
-            faster = in_trainer or speedup(after)
-            return f"{cheaper}; or prepare the next batch in a DataLoader's workers meanwhile", faster
+            return [in_trainer, _Fix("prepare the next batch in a DataLoader's workers meanwhile", after, after)]
         case "slow_thread":
-            return f"{cheaper}, or use several threads: the training thread waits for it", in_workers
+            return [_then(in_workers, ", or use several threads: the training thread waits for it")]
         case "sampler":
-            return f"{cheaper}: indices are drawn in the training process, one by one; draw many at once", in_trainer
+            drawn = ": indices are drawn in the training process, one by one; draw many at once"
+            return [_then(in_trainer, drawn)]
         case "workers_saturated":
             more = more_workers(workers, evidence.run.free_cores, rest)
             after = 1.0 if taken and not workers.waiting else max(rest, workers.number / more)
-            return f"num_workers={workers.number} -> {more} on this {cores}-core machine; or {cheaper}", speedup(after)
+            company = f"num_workers={workers.number} -> {more} on this {cores}-core machine"
+            return [_Fix(company, after, after), in_workers]
         case "slow_item":
-            return f"{cheaper}: all {cores} cores are busy, more workers will not help", in_workers
+            return [_then(in_workers, f": all {cores} cores are busy, more workers will not help")]
         case "slow_collate":
-            faster = in_workers if workers.number else in_trainer
-            return f"{cheaper}: build the batch in one operation instead of item by item", faster
+            collated = ": build the batch in one operation instead of item by item"
+            return [_then(in_workers if workers.number else in_trainer, collated)]
         case "disk_wait":
-            return "read fewer, larger files, cache the data set in memory or on a faster disk", speedup(rest)
+            action = "read fewer, larger files, cache the data set in memory or on a faster disk"
+            return [_Fix(action, rest, 1.0 - HALF * (1.0 - rest))]
         case _:
-            return cheaper, in_workers
+            return [in_workers]
 
 
-def starting_advice(loader: LoaderRow, share: float) -> tuple[str, float | None]:
+def _then(fix: _Fix, more: str) -> _Fix:
+    return fix._replace(action=fix.action + more)
+
+
+def starting_advice(loader: LoaderRow, share: float) -> Advice:
     """What to do about workers that are started anew for every epoch, and what it would gain."""
     cheaper = "; or fork instead of spawn" if loader.facts.context == "spawn" else ""
     kept = "the worker" if loader.facts.workers == 1 else f"the {loader.facts.workers} workers"
     action = f"persistent_workers=True keeps {kept} from epoch to epoch{cheaper}"
-    return action, speedup(1.0 - share * (loader.start_share or 0.0))
+    gained = speedup(1.0 - share * (loader.start_share or 0.0))
+    return Advice(action, gained, gained)
 
 
 def more_workers(workers: Workers, free_cores: float, rest: float) -> int:

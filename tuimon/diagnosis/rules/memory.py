@@ -53,11 +53,10 @@ GC_LONG_NS = Threshold(
     "ns of a single collection from which it is mentioned",
     "our choice: a pause that shows as a slow step, even where all of them take less than 1 %",
 )
-GC_WARN_SHARE = Threshold(
-    0.05, "share of time in collections from which it is a warning", "our choice: a warning's fix gains at least 5 %"
-)
-GC_CRITICAL_SHARE = Threshold(
-    0.20, "share of time in collections from which it is critical", "our choice: a critical one's gains at least 20 %"
+GC_CLEAR_SHARE = Threshold(
+    0.20,
+    "share of time in collections from which they show in the first seconds",
+    "our choice: one collection makes much of a moment",
 )
 _COLLECT = "gc.collect("
 
@@ -167,14 +166,14 @@ def gc_pauses(evidence: Evidence) -> Finding | None:
     share = min(1.0, collections.total_ns / (steps.window_s * 1e9))
     if share < GC_SHARE and collections.longest_ns < GC_LONG_NS:
         return None
-    if share < GC_CRITICAL_SHARE and steps.window_s < SETTLED_S:
+    if share < GC_CLEAR_SHARE and steps.window_s < SETTLED_S:
         return None  # one collection makes much of a moment
     call = _explicit_collection(evidence)
     every_s = steps.window_s / collections.pauses
     longest_ms = collections.longest_ns / 1e6
     return Finding(
         rule="gc_pauses",
-        severity=_gc_severity(share),
+        severity="warning",
         headline=(
             f"the garbage collector stops the training for {_share(share)} of the time:"
             f" every {_seconds(every_s)}, for up to {longest_ms:.3g} ms{f', at {at(call.place)}' if call else ''}"
@@ -195,12 +194,6 @@ def gc_pauses(evidence: Evidence) -> Finding | None:
         },
         estimated_speedup=speedup(1.0 - share) if share >= GC_SHARE else None,
     )
-
-
-def _gc_severity(share: float) -> Severity:
-    if share >= GC_CRITICAL_SHARE:
-        return "critical"
-    return "warning" if share >= GC_WARN_SHARE else "info"
 
 
 def _explicit_collection(evidence: Evidence) -> HotLine | None:
@@ -242,6 +235,7 @@ RULES = (
         needs=(MACHINE_MEMORY,),
         thresholds=(ROOM_SHARE, GROWING_ROOM_SHARE, SWAP_BYTES_PER_S, SOON_S, LATER_S, FRESH_S),
         of_moment=True,
+        is_harm=True,
         before_steps=True,
     ),
     Rule(
@@ -255,6 +249,6 @@ RULES = (
             " explicit gc.collect() comes from samples."
         ),
         needs=(COLLECTIONS,),
-        thresholds=(GC_SHARE, GC_LONG_NS, GC_WARN_SHARE, GC_CRITICAL_SHARE, SETTLED_S),
+        thresholds=(GC_SHARE, GC_LONG_NS, GC_CLEAR_SHARE, SETTLED_S),
     ),
 )

@@ -16,9 +16,6 @@ from tuimon.diagnosis.threshold import TRACEML, Threshold
 from tuimon.diagnosis.words import at, percent
 
 WARN_SHARE = Threshold(0.10, "share of the step that the other ranks wait for one, from which it is a warning", TRACEML)
-CRITICAL_SHARE = Threshold(
-    0.20, "share of the step that the other ranks wait for one, from which it is critical", TRACEML
-)
 EXPLAINED = Threshold(
     0.5,
     "share of the others' wait that the late rank's own longer phase must explain",
@@ -56,7 +53,7 @@ def straggler_rank(evidence: Evidence) -> Finding | None:
     hot = late.evidence.stacks.hottest_in(phase)
     return Finding(
         rule="straggler_rank",
-        severity="critical" if share >= CRITICAL_SHARE else "warning",
+        severity="warning",
         headline=_headline(late, others, share, phase, longer_ms, hot),
         action=f"give rank {late.rank} as much work as the others: look at its {phase}, its data, its machine",
         share_of_step=share,
@@ -105,7 +102,7 @@ RULES = (
             " or side work took longer. It abstains with fewer than two measured ranks."
         ),
         needs=(RANKS,),
-        thresholds=(WARN_SHARE, CRITICAL_SHARE, EXPLAINED),
+        thresholds=(WARN_SHARE, EXPLAINED),
         contradicts_order=True,
     ),
 )

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any
 
+from tuimon.diagnosis.rank import is_minor
 from tuimon.errors import TuimonError
 from tuimon.session.rows import GpuRow, PhaseTable, ThreadRow
 from tuimon.session.samples.frame_table import FrameTable
@@ -13,7 +14,7 @@ from tuimon.session.session import Session
 from tuimon.session.steps import STACKED
 from tuimon.views import format as shown
 from tuimon.views.evidence_text import evidence_text
-from tuimon.views.finding_text import gain, rule_title, rules_by_reason
+from tuimon.views.finding_text import NO_FINDING, ONLY_MINOR, finding_gain, rule_title, rules_by_reason
 from tuimon.views.report.html_flame import boxes_of, main_tree
 from tuimon.views.report.html_svg import bars, curve, decimated, top_of
 from tuimon.views.report.summary import Json, Page
@@ -62,6 +63,7 @@ def _section(page: Page) -> dict[str, Any]:  # Any: what the template is given, 
     gpus = [gpu for gpu in session.gpus() if gpu.used_by_run]
     return {
         "report": report,
+        "verdict": _verdict(report),
         "command": " ".join(report["run"]["command"]) or "?",
         "findings": [_finding(finding, code) for finding in report["findings"]],
         "unjudged": rules_by_reason((each["rule"], each["reason"]) for each in report["unjudged"]),
@@ -79,10 +81,20 @@ def _section(page: Page) -> dict[str, Any]:  # Any: what the template is given, 
     }
 
 
+def _verdict(report: dict[str, Json]) -> str:
+    if not report["findings"]:
+        started = report["steps"]["count"] or report["phases"]
+        return NO_FINDING if started else f"No training step was seen. At the end: {report['state']['text']}."
+    first = report["findings"][0]
+    return ONLY_MINOR if is_minor(first["rule"], first["severity"]) else str(first["headline"])
+
+
 def _finding(finding: dict[str, Json], code: Code) -> dict[str, Any]:
     return {
         **finding,
-        "gain": gain(finding["estimated_speedup"], finding["evidence"].get("speedup_at_most")),
+        "gain": finding_gain(
+            finding["speedup_at_least"], finding["estimated_speedup"], finding["evidence"].get("speedup_at_most")
+        ),
         "evidence": [evidence_text(name, value) for name, value in finding["evidence"].items()],
         "where": [{**place, "code": _around(code, place["file"], place["line"])} for place in finding["where"][:5]],
     }

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from tuimon.diagnosis import unjudged
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.hysteresis import Change
+from tuimon.diagnosis.severity import least_gain
 from tuimon.diagnosis.verdicts import Verdicts
 from tuimon.records import Header, Record
 from tuimon.session.rows import PhaseTable, StepSummary
@@ -208,6 +209,7 @@ def _finding(finding: Finding) -> dict[str, Json]:
         "evidence": dict(finding.evidence),
         "action": finding.action,
         "estimated_speedup": finding.estimated_speedup,
+        "speedup_at_least": least_gain(finding),
     }
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import textwrap
 from typing import Any
 
-from tuimon.views.finding_text import gain, rule_title, rules_by_reason
+from tuimon.diagnosis.rank import is_minor
+from tuimon.views.finding_text import NO_FINDING, ONLY_MINOR, finding_gain, rule_title, rules_by_reason
 from tuimon.views.format import count, duration, ms, percent, plain, rate
 
 _WIDTH = 78
@@ -49,8 +50,10 @@ def _verdict(report: dict[str, Any]) -> list[str]:
     if not findings and not report["steps"]["count"] and not report["phases"]:
         return []  # no step, no verdict
     if not findings:
-        return ["No finding: nothing that the rules know holds this training back."]
+        return [NO_FINDING]
     first = findings[0]
+    if is_minor(first["rule"], first["severity"]):
+        return [ONLY_MINOR]
     return _wrap(f"{rule_title(first['rule'])}: {plain(first['headline'])}")
 
 
@@ -118,7 +121,9 @@ def _finding(finding: dict[str, Any]) -> list[str]:
         lines += _wrap(f"at {plain(place['file'])}:{place['line']} {plain(place['function'])}", "  ")
     if finding["action"]:
         lines += _wrap("Do: " + plain(finding["action"]), "  ")
-    gained = gain(finding["estimated_speedup"], finding["evidence"].get("speedup_at_most"))
+    gained = finding_gain(
+        finding["speedup_at_least"], finding["estimated_speedup"], finding["evidence"].get("speedup_at_most")
+    )
     lines += [f"  {gained}"] if gained else []
     evidence = ", ".join(f"{name} {_value(value)}" for name, value in finding["evidence"].items())
     if evidence:

@@ -30,6 +30,12 @@ def test_verdict_is_never_more_than_two_lines_at_80_columns():
     assert len(verdict_lines(VERDICT, 80, 1)) == 1
 
 
+def test_what_is_not_worth_a_fix_is_no_headline():
+    minor = Finding(rule="input_bound", severity="info", headline="13 % waits", action="", share_of_step=0.13)
+    (row,) = texts(verdict_lines(VERDICT._replace(findings=(minor,)), 80, 2))
+    assert " ".join(row.split()) == "NOTHING FOUND No finding whose fix gains 5 % or more. +1 minor"
+
+
 def test_other_findings_are_counted():
     assert text_of(verdict_lines(VERDICT._replace(findings=(INPUT_BOUND,) * 3), 120, 2)[0]).endswith("+2 more ")
 

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
+from tuimon.diagnosis.rank import is_minor
 from tuimon.records import Exit
 from tuimon.session.state import RunState, run_state
-from tuimon.views.finding_text import rule_title, speedup
+from tuimon.views.finding_text import ONLY_MINOR, rule_title, speedup
 from tuimon.views.format import plain
 from tuimon.views.state_text import state_details, state_name
 from tuimon.views.tui.drawing.lines import Line, Span, cells, clip, clipped, justified, line, wrapped
@@ -89,6 +90,9 @@ def verdict_lines(verdict: Verdict, width: int, height: int) -> list[Line]:
 
 def _finding(findings: Sequence[Finding], width: int, height: int) -> list[Line]:
     first = findings[0]
+    if is_minor(first.rule, first.severity):
+        more = Span(f"  +{len(findings)} minor ", "dim")
+        return [justified(line(" ", (" NOTHING FOUND ", "benign badge"), (f" {ONLY_MINOR}", "benign")), (more,), width)]
     badge = Span(f" {rule_title(first.rule)} ", f"{first.severity} badge")
     more = Span(f"  +{len(findings) - 1} more ", "dim") if len(findings) > 1 else Span(" ")
     room = width - cells((badge, more)) - 2

@@ -1,0 +1,59 @@
+"""How grave a finding is: that follows from what its fix gains."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tuimon.diagnosis.finding import Finding, Severity
+from tuimon.diagnosis.threshold import Threshold
+
+WARNING_GAIN = Threshold(
+    1.05,
+    "times as fast that steps are at least after the fix, from which a finding is a warning",
+    "our choice: a gain of less than 5 % is hardly worth a change",
+)
+CRITICAL_GAIN = Threshold(
+    1.20,
+    "times as fast that steps are at least after the fix, from which a finding is critical",
+    "our choice: a fifth of the cost of a training is worth an interruption",
+)
+#: Gravest first.
+_ORDER: tuple[Severity, ...] = ("critical", "warning", "info", "benign")
+
+
+def graded(finding: Finding) -> Finding:
+    """With the severity that its gain supports.
+
+    The lower end of an estimated gain decides alone. Where no gain is estimated, the share of the step bounds it from
+    above, 1 / (1 - share), and a finding is at most as grave as this bound, and as its rule says. What does harm, or
+    has neither gain nor share, stays as it is.
+    """
+    if finding.severity in ("info", "benign"):
+        return finding
+    least = least_gain(finding)
+    if least is not None:
+        return replace(finding, severity=_of_gain(least))
+    if finding.share_of_step is None:
+        return finding
+    return replace(finding, severity=max(finding.severity, _of_gain(_bound(finding.share_of_step)), key=_ORDER.index))
+
+
+def least_gain(finding: Finding) -> float | None:
+    """The lower end of its estimated gain: step time now / then; None where none is estimated."""
+    return finding.speedup_at_least if finding.speedup_at_least is not None else finding.estimated_speedup
+
+
+def likely_gain(finding: Finding) -> float:
+    """What findings of one severity are ordered by: the lower end of the gain, or the bound on it."""
+    least = least_gain(finding)
+    return least if least is not None else _bound(finding.share_of_step or 0.0)
+
+
+def _of_gain(gain: float) -> Severity:
+    if gain >= CRITICAL_GAIN:
+        return "critical"
+    return "warning" if gain >= WARNING_GAIN else "info"
+
+
+def _bound(share: float) -> float:
+    return 1.0 / max(1e-9, 1.0 - share)
