@@ -27,7 +27,9 @@ def make_ring() -> Optional[RingWriter]:
             refused = make_private(directory)
             if refused is None:
                 _remove_stale(directory)
-                return RingWriter(os.path.join(directory, name))
+                ring = RingWriter(os.path.join(directory, name))
+                ring.keep()
+                return ring
             reasons.append(refused)
         except (OSError, ValueError) as error:  # missing, read-only, full
             reasons.append("%s: %s" % (directory, getattr(error, "strerror", None) or error))

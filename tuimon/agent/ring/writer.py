@@ -179,6 +179,18 @@ class RingWriter:
         self._map[META_OFFSET : META_OFFSET + len(raw)] = raw
         self._map[META_LENGTH_OFFSET : META_LENGTH_OFFSET + U32.size] = U32.pack(len(raw))
 
+    def keep(self) -> None:
+        """Never unmap the ring, in this process and in forked children, so that its hidden descriptor is never closed.
+
+        The program may have closed that (``os.closerange``, as daemons do) and have a file of its own under its number.
+        """
+        try:
+            import ctypes  # torch has imported it
+
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._map))
+        except (ImportError, AttributeError):  # another interpreter than CPython
+            pass
+
     def unlink(self) -> None:
         """Remove the file's name, and say that it was us; a reader that has it open keeps the contents."""
         self._map[CLOSED_OFFSET : CLOSED_OFFSET + U32.size] = U32.pack(1)
