@@ -8,7 +8,6 @@ import atexit
 import os
 import sys
 import time
-from _thread import allocate_lock
 from typing import Any, Callable, Optional
 
 from .gpu_clock import cuda
@@ -19,6 +18,7 @@ from .ring.layout import FETCH_BEGIN, ITER_BEGIN
 from .ring.names import RangeNames
 from .ring.writer import RingWriter
 from .torch_compat import captures, dynamo
+from .turn import Turn
 
 
 def _emit_nothing(kind: int, value: int = 0, flag: int = 0) -> None:
@@ -49,7 +49,6 @@ _writer: Optional[RingWriter] = None
 _boundaries = 0
 _made_ns = 0
 _fork_hooked = False
-_opening = allocate_lock()
 
 #: After this many backward passes, facts that are still unknown are taken to be absent.
 _FACTS_BOUNDARIES = 64
@@ -121,27 +120,41 @@ def writer() -> Optional[RingWriter]:
 
 def open_ring() -> bool:
     """Make the ring of this process and publish its facts; where there is no room for a ring, stop."""
-    global emit, facts_due, _writer, names, _boundaries, _made_ns
-    if not _opening.acquire(False):  # another thread is making it: its first marker is kept, this one is lost
+    turn = _opening.take()
+    if turn is None:  # another thread is making it: its first marker is kept, this one is lost
         return False
     try:
-        if _writer is not None:  # the caller looked up ``emit`` before its argument, a name's id, made the ring
-            return True
-        writer = make_ring()
+        writer = _writer or _made_ring()
         if writer is None:
             stop()
             return False
+        _use_ring(writer)
+        return True
+    finally:
+        _opening.release(turn)
+
+
+_opening = Turn(open_ring)
+
+
+def _made_ring() -> Optional[RingWriter]:
+    writer = make_ring()
+    if writer is not None:
         writer.set_meta(facts.facts())
+        dynamo.skip_with_callees(writer.emit, writer.flush)
+    return writer
+
+
+def _use_ring(writer: RingWriter) -> None:
+    """Write to this ring from now on; ``emit`` comes last, so that what an exception cuts short is done again."""
+    global emit, facts_due, _writer, names, _boundaries, _made_ns
+    if _writer is not writer or names is None:
         _writer = writer
         names = RangeNames(writer)
         _boundaries = 0
         _made_ns = time.monotonic_ns()
-        dynamo.skip_with_callees(writer.emit, writer.flush)
-        emit = writer.emit
         facts_due = True
-        return True
-    finally:
-        _opening.release()
+    emit = writer.emit
 
 
 def open_names() -> Optional[RangeNames]:
@@ -203,11 +216,10 @@ def _emit_first(kind: int, value: int = 0, flag: int = 0) -> None:
 
 def _after_fork() -> None:
     """Let go of the parent's ring in a forked child, and of its events without freeing them."""
-    global facts_due, clock, _writer, names, _opening
+    global facts_due, clock, _writer, names
     resume_clock()
     if clock is not None:
         clock = clock.in_child()
-    _opening = allocate_lock()
     _writer = None
     names = None
     facts_due = False

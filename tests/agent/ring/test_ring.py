@@ -100,22 +100,21 @@ def test_a_slot_torn_for_good_is_skipped_once_others_follow(writer, reader):
     assert reader.dropped == 1
 
 
-def test_interrupted_between_reserving_and_writing(writer, reader):
-    emit_values(writer, [1])
-    for _ in range(3):
-        writer.emit(layout.MARK, -1)  # takes a slot and cannot fill it: what KeyboardInterrupt can do
-    emit_values(writer, [2, 3])
+def test_slots_that_were_never_filled(writer, reader):
+    emit_values(writer, range(6))
+    for number in (2, 3, 4):
+        publish(writer, number, 0)
     got = [values(reader.read()) for _ in range(RingReader.HOLE_READS)]
-    assert got == [[1], [], [2, 3]]
+    assert got == [[0], [], [4, 5]]
     assert reader.dropped == 3
 
 
-def test_an_interrupted_slot_is_an_old_one_after_a_lap(writer, reader):
+def test_a_slot_that_was_never_filled_is_an_old_one_after_a_lap(writer, reader):
     for _ in range(2):
         emit_values(writer, range(SLOTS // 2))
         reader.read()
-    writer.emit(layout.MARK, -1)
-    emit_values(writer, [7])
+    emit_values(writer, [6, 7])
+    publish(writer, SLOTS + 1, 1)
     got = [values(reader.read()) for _ in range(RingReader.HOLE_READS)]
     assert got == [[], [], [7]]
 

@@ -32,11 +32,19 @@ def test_a_full_table_gives_0_and_spoils_nothing(writer, reader):
     assert values(reader.read()) == [5]
 
 
-def test_interning_never_waits_for_another_holder(writer):
+def test_interning_never_waits_for_another_call(writer, monkeypatch):
     """A signal handler may intern while the thread it interrupts is interning."""
-    with writer._interning:
-        assert writer.name_id("inside") == 0
-    assert writer.name_id("inside") == 1
+    plain, inside = writer._intern, []
+
+    def interrupted(name):
+        inside.append(writer.name_id("inside"))
+        return plain(name)
+
+    monkeypatch.setattr(writer, "_intern", interrupted)
+    assert writer.name_id("outside") == 1
+    assert inside == [0]
+    monkeypatch.undo()
+    assert writer.name_id("inside") == 2
 
 
 def test_meta_is_replaced_whole(writer, reader):

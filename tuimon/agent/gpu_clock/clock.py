@@ -19,10 +19,10 @@ The device that it drives (``cuda.CudaDevice``; a simulated one in the tests) ha
 """
 
 import time
-from _thread import allocate_lock
 from typing import Any, Callable, List, Optional
 
 from ..ring.layout import MEMORY_ALLOCATED, MEMORY_OOMS, MEMORY_RESERVED, MEMORY_RETRIES, TORCH_MEMORY
+from ..turn import Turn
 from .budget import Budget
 from .events import Emit, EventChain
 from .steps import NESTED, STEP_BEGINS, StepFollower
@@ -39,7 +39,8 @@ MEMORY_NS = 1_000_000_000
 MAX_RECORD_COST_NS = 30_000
 MAX_POLL_COST_NS = 300_000
 #: Most that a capture that begins in another thread waits for a record.
-RELEASE_TIMEOUT_S = 0.1
+RELEASE_TIMEOUT_NS = 100_000_000
+_RELEASE_POLL_S = 0.0002
 
 _MEMORY_CODES = (MEMORY_ALLOCATED, MEMORY_RESERVED, MEMORY_RETRIES, MEMORY_OOMS)
 
@@ -74,8 +75,8 @@ class GpuClock:
         self._pause = pause
         self._paused_steps = 0  # since the last step that was followed
         self._poll_due = False  # a step has begun
-        # Held around all that touches the device. Whoever finds it held goes away: it is this very thread, interrupted.
-        self._touching = allocate_lock()
+        # Around all that touches the device. Whoever has no turn goes away: it is this very thread, interrupted.
+        self._touching = Turn(self.record_event, self._poll_now)
 
     def event_number(self, kind: int, key: int = 0) -> int:
         """The number for this boundary's event, 0 where it gets none; ``key``: id of the optimizer."""
@@ -95,7 +96,8 @@ class GpuClock:
 
     def record_event(self, number: int) -> None:
         """Record the event with this number, right after its boundary's marker."""
-        if not self.on or not self._touching.acquire(False):
+        turn = self._touching.take() if self.on else None
+        if turn is None:
             return
         try:
             begun_ns = self._now_ns()
@@ -108,7 +110,7 @@ class GpuClock:
         except Exception:  # an error of the device surfaces in the user's own next call
             self.close()
         finally:
-            self._touching.release()
+            self._touching.release(turn)
 
     def close(self) -> None:
         """Turn off for good. Events are not freed: the device may have failed, or belong to another process."""
@@ -121,8 +123,9 @@ class GpuClock:
 
     def wait_for_release(self) -> None:
         """Wait until no other thread touches the device, but briefly: a record may be waiting for the device itself."""
-        if self._touching.acquire(True, RELEASE_TIMEOUT_S):
-            self._touching.release()
+        until_ns = time.monotonic_ns() + RELEASE_TIMEOUT_NS
+        while self._touching.is_taken() and time.monotonic_ns() < until_ns:
+            time.sleep(_RELEASE_POLL_S)
 
     def _record(self, number: int, begun_ns: int) -> None:
         device = self._device
@@ -161,14 +164,15 @@ class GpuClock:
         return False
 
     def _poll_now(self) -> None:
-        if not self._poll_due or not self._touching.acquire(False):
+        turn = self._touching.take() if self._poll_due else None
+        if turn is None:
             return
         try:
             begun_ns = self._now_ns()
             self._poll(begun_ns)
             self._budget.spend(min(self._now_ns() - begun_ns, MAX_POLL_COST_NS))
         finally:
-            self._touching.release()
+            self._touching.release(turn)
 
     def _consider_pause(self, now_ns: int) -> None:
         """Pause until all is paid, or memory is due; the step after the pause is not followed whole."""

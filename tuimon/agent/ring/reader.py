@@ -39,7 +39,7 @@ _SLOTS = (8 * SLOT_MARGIN, 1 << 18)
 _CHUNKS_LIMIT = 96
 #: No writer comes to this sequence: a million a second would take 285 years.
 _SEQUENCE_LIMIT = 1 << 53
-#: A hole has at most this many empty slots.
+#: A hole has at most this many empty slots, or those of a queue that overflowed, with at least as many behind them.
 _HOLE_LIMIT = 64
 _as_marker = partial(tuple.__new__, Marker)
 
@@ -193,12 +193,27 @@ class RingReader:
         return True
 
     def _filled_beyond(self) -> int:
-        """How many slots from the next one on are empty before a filled one; 0 when none is filled."""
+        """How many slots from the next one on are empty before a filled one; 0 when none is found."""
         index = self._next % self._slots
         count = min(_HOLE_LIMIT, self._slots)
         found = _sequences(self._read_slots(index, count) + self._read_slots(0, index + count - self._slots))
         beyond = (width for width, sequence in enumerate(found) if width and sequence == self._next + width)
-        return next(beyond, 0)
+        return next(beyond, 0) or self._filled_far_beyond()
+
+    def _filled_far_beyond(self) -> int:
+        """As ``_filled_beyond`` where a queue overflowed: filled slots follow a long hole, at least as many."""
+        empty, filled = _HOLE_LIMIT - 1, _HOLE_LIMIT
+        while filled < self._slots and not self._is_filled(filled):
+            empty, filled = filled, 2 * filled
+        if filled >= self._slots:
+            return 0
+        while filled - empty > 1:
+            middle = (empty + filled) // 2
+            empty, filled = (empty, middle) if self._is_filled(middle) else (middle, filled)
+        return filled
+
+    def _is_filled(self, ahead: int) -> bool:
+        return self._sequence(self._next + ahead) == self._next + ahead
 
     def _drop(self, count: int) -> None:
         self.dropped += count

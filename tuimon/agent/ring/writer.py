@@ -7,10 +7,11 @@ import mmap
 import os
 import sys
 import time
-from _thread import allocate_lock, get_ident, get_native_id
+from _thread import get_ident, get_native_id
 from collections import deque
 from typing import Any, Callable, Deque, Dict, Tuple
 
+from ..turn import Turn
 from .layout import (
     CLOSED_OFFSET,
     HEADER,
@@ -32,14 +33,18 @@ from .layout import (
 )
 from .paths import start_ticks
 
-#: time_ns, kind, value, flag, thread ident
-Waiting = Tuple[int, int, int, int, int]
+#: sequence, time_ns, kind, value, flag, thread ident
+Waiting = Tuple[int, int, int, int, int, int]
 
 _NAME_LIMIT_BYTES = 1024
 #: A loop is fast when it emits this many markers within FAST_NS; its markers may then wait HOLD_NS to be written.
 FAST_MARKERS = 16
 FAST_NS = 16_000_000
 HOLD_NS = 20_000_000
+#: Most markers that wait, 7 MB: where a signal handler that raises cuts every writing short, the oldest go. They have
+#: their sequences, so the reader counts them as dropped.
+WAITING_LIMIT = 32768
+_WORD = (1 << 64) - 1
 
 
 class RingWriter:
@@ -63,43 +68,37 @@ class RingWriter:
             self._map[0 : len(header)] = header
             os.rename(unborn, path)
         except BaseException:
-            os.unlink(unborn)
+            _remove(unborn)
             raise
         finally:
             os.close(handle)
         self._names: Dict[str, int] = {}
         self._table: Tuple[int, int] = (0, NAMES_OFFSET)  # how many names, and where the next one goes
-        self._interning = allocate_lock()
+        self._interning = Turn(self.name_id)
         self.emit, self.flush = self._make_emit(slot_count)
 
     def _make_emit(self, slot_count: int) -> Tuple[Callable[..., None], Callable[[], None]]:
         # In a training the code for each marker is cold after every kernel: 2.1 us to write a slot, 0.3 when hot. In a
         # fast loop markers therefore wait a few milliseconds in a queue, and are written in one hot run.
+        #
+        # No lock: a signal handler may raise between any two bytecodes, and would leave it locked. A marker has its
+        # sequence, and with it its slot, before it is queued: whoever takes it off the queue writes it, in any order,
+        # and what is never written is a gap that the reader counts.
         held_until = memoryview(self._map)[HELD_UNTIL_OFFSET : HELD_UNTIL_OFFSET + 8].cast("Q")
-        waiting: Deque[Waiting] = deque()
+        waiting: Deque[Waiting] = deque(maxlen=WAITING_LIMIT)
         wait = waiting.append
-        write_all = self._make_write(slot_count)
+        next_sequence = itertools.count(1).__next__
+        write_all = self._make_write(slot_count, waiting)
         now = time.monotonic_ns
         thread = get_ident  # gettid is a system call: made once in a run of writing
-        writing = allocate_lock()
         due_ns = 0  # markers before this moment may wait; 0 in a slow loop
         counted, since_ns = 0, now()  # how many were written, and since when, in a slow loop
 
         def emit(kind: int, value: int = 0, flag: int = 0) -> None:
             time_ns = now()
-            wait((time_ns, kind, value, flag, thread()))
+            wait((next_sequence(), time_ns, kind, value, flag, thread()))
             if time_ns > due_ns:
-                write(time_ns)
-
-        def write(time_ns: int) -> None:
-            # never waits: the holder may be this very thread, interrupted by a signal handler or a finalizer
-            while waiting and writing.acquire(False):
-                try:
-                    pace(write_all(waiting), time_ns)
-                finally:
-                    writing.release()
-                if due_ns:
-                    return  # otherwise check again: another thread may have emitted while we wrote
+                pace(write_all(), time_ns)
 
         def pace(written: int, time_ns: int) -> None:
             nonlocal due_ns, counted, since_ns
@@ -112,31 +111,30 @@ class RingWriter:
             counted, since_ns = 0, time_ns
 
         def flush() -> None:
-            write(now())
+            pace(write_all(), now())
 
         return emit, flush
 
-    def _make_write(self, slot_count: int) -> Callable[[Deque[Waiting]], int]:
+    def _make_write(self, slot_count: int, waiting: Deque[Waiting]) -> Callable[[], int]:
         """A function that writes the waiting markers and returns how many it wrote."""
         words = memoryview(self._map)[SLOTS_OFFSET:].cast("Q")
-        next_sequence = itertools.count(1).__next__
+        take = waiting.popleft
         tids: Dict[int, int] = {}
 
-        def write_all(waiting: Deque[Waiting]) -> int:
+        def write_all() -> int:
             written = 0
             tids[get_ident()] = get_native_id()  # anew: the ident of a thread that is gone is reused
             while waiting:
-                time_ns, kind, value, flag, ident = waiting.popleft()
-                tid = tids.get(ident) or tids.setdefault(ident, _native_id(ident))
-                sequence = next_sequence()
-                at = sequence % slot_count * SLOT_WORDS
                 try:
-                    words[at + 1] = time_ns
-                    words[at + 2] = kind | flag << 16 | tid << 32
-                    words[at + 3] = value
-                    words[at] = sequence  # last: now it may be read
-                except Exception:  # a value out of range: the slot stays empty, the reader skips it
-                    continue
+                    sequence, time_ns, kind, value, flag, ident = take()
+                except IndexError:  # another thread has taken the last
+                    break
+                tid = tids.get(ident) or tids.setdefault(ident, _native_id(ident))
+                at = sequence % slot_count * SLOT_WORDS
+                words[at + 1] = time_ns
+                words[at + 2] = kind | (flag & 0xFFFF) << 16 | tid << 32
+                words[at + 3] = value & _WORD
+                words[at] = sequence  # last: now it may be read
                 written += 1
             return written
 
@@ -147,13 +145,13 @@ class RingWriter:
         known = self._names.get(name)
         if known is not None:
             return known
-        # never waits: the holder may be this very thread, interrupted by a signal handler or a finalizer
-        if not self._interning.acquire(False):
+        turn = self._interning.take()
+        if turn is None:  # never waits: it may be this very thread's, interrupted by a signal handler or a finalizer
             return 0
         try:
             return self._intern(name)
         finally:
-            self._interning.release()
+            self._interning.release(turn)
 
     def _intern(self, name: str) -> int:
         count, at = self._table
@@ -162,10 +160,10 @@ class RingWriter:
         if end > NAMES_OFFSET + NAMES_BYTES or count >= 0xFFFF:
             return 0
         self._map[at:end] = U16.pack(len(raw)) + raw
-        # In this order ids and entries stay consistent whatever interrupts; the count is published last.
+        # In this order ids and entries stay consistent whatever interrupts: at worst a name has two ids.
         self._table = (count + 1, end)
-        self._names[name] = count + 1
         self._map[NAME_COUNT_OFFSET : NAME_COUNT_OFFSET + U32.size] = U32.pack(count + 1)
+        self._names[name] = count + 1
         return count + 1
 
     def set_meta(self, meta: Dict[str, Any]) -> None:
@@ -194,10 +192,14 @@ class RingWriter:
     def unlink(self) -> None:
         """Remove the file's name, and say that it was us; a reader that has it open keeps the contents."""
         self._map[CLOSED_OFFSET : CLOSED_OFFSET + U32.size] = U32.pack(1)
-        try:
-            os.unlink(self.path)
-        except OSError:
-            pass
+        _remove(self.path)
+
+
+def _remove(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        return
 
 
 def _native_id(ident: int) -> int:

@@ -1,0 +1,153 @@
+"""A program, of any Python that the agent supports: raises at every single bytecode of the agent, as a handler may.
+
+Prints as JSON how many bytecodes each call had, and what was wrong after an interruption.
+"""
+
+import json
+import os
+import shutil
+import sys
+import tempfile
+
+import tuimon.agent
+from tuimon.agent import runtime
+from tuimon.agent.ring import layout
+from tuimon.agent.ring.reader import RingReader
+from tuimon.agent.ring.writer import RingWriter
+
+AGENT = os.path.dirname(tuimon.agent.__file__)
+SLOTS = 4096
+
+
+class Interruption(BaseException):
+    """What the signal handler raises."""
+
+
+def interrupted(number, call):
+    """Make the call, and raise at the bytecode with this number; whether it had so many."""
+    left = number
+
+    def trace(frame, event, argument):
+        nonlocal left
+        if not frame.f_code.co_filename.startswith(AGENT):
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            left -= 1
+            if left == 0:
+                raise Interruption
+        return trace
+
+    sys._getframe().f_trace_opcodes = True  # Python 3.12 heeds it only from the next settrace on
+    sys.settrace(trace)
+    try:
+        call()
+    except Interruption:
+        pass
+    finally:
+        sys.settrace(None)
+    return left <= 0
+
+
+def at_every_bytecode(call, check, step=1):
+    """How many bytecodes ``call`` has; ``check`` gives what is wrong after it was interrupted at one of them."""
+    number, wrong = 1, []
+    while interrupted(number, call):
+        wrong += [f"{found} (at bytecode {number})" for found in check()]
+        number += step
+    return number, wrong[:5]
+
+
+class Ring:
+    """A ring and its reader."""
+
+    def __init__(self, writer):
+        self.writer = writer
+        self.reader = RingReader(writer.path)
+        self.reader.read()
+        self.value = 0
+
+    def emit_some(self):
+        for _ in range(20):
+            self.writer.emit(layout.MARK, 7)
+
+    def check(self):
+        """Three more markers must arrive, the last of all, and nothing may be left waiting."""
+        self.value += 10
+        expected = [self.value + i for i in range(3)]
+        for value in expected:
+            self.writer.emit(layout.MARK, value)
+        self.writer.flush()
+        seen = [marker.value for _ in range(RingReader.HOLE_READS + 1) for marker in self.reader.read()]
+        return [] if seen[-3:] == expected else [f"read {seen[-6:]}"]
+
+
+def fresh_ring(folder):
+    """A ring with a path of its own."""
+    fresh_ring.number = getattr(fresh_ring, "number", 0) + 1
+    return Ring(RingWriter(os.path.join(folder, f"{fresh_ring.number}-1.ring"), slot_count=SLOTS))
+
+
+def names(ring):
+    """Interning, and what must hold after it was cut short."""
+    given = {}
+
+    def intern():
+        ring.writer.name_id(f"name {len(given)}")
+
+    def check():
+        name = f"name {len(given)}"
+        given[name] = ring.writer.name_id(name)
+        return [] if ring.reader.name(given[name]) == name else [f"{name} is {given[name]}"]
+
+    return intern, check
+
+
+def first_markers():
+    """The making of a ring at the first marker of a process, cut short."""
+
+    def unopened():
+        runtime.stop()
+        shutil.rmtree(os.environ["TUIMON_RING_DIR"], ignore_errors=True)  # with files whose making was cut short
+        runtime.on = True
+        runtime._open_at_first_marker()
+
+    def begin():
+        runtime.emit(layout.BACKWARD_BEGIN, 1)
+
+    def check():
+        runtime.emit(layout.BACKWARD_BEGIN, 2)
+        ring = runtime.writer()
+        wrong = ["no ring"]
+        if ring is not None:
+            reader = RingReader(ring.path)
+            reader.read()
+            wrong = Ring.check(_Followed(ring, reader))
+            reader.close()
+        unopened()
+        return wrong
+
+    unopened()
+    return begin, check
+
+
+class _Followed(Ring):
+    def __init__(self, writer, reader):
+        self.writer, self.reader, self.value = writer, reader, 0
+
+
+def main():
+    """All calls."""
+    found = {}
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["TUIMON_RING_DIR"] = os.path.join(folder, "rings")
+        ring = fresh_ring(folder)
+        found["emit"] = at_every_bytecode(ring.emit_some, ring.check)
+        found["flush"] = at_every_bytecode(lambda: (ring.emit_some(), ring.writer.flush()), ring.check)
+        found["name_id"] = at_every_bytecode(*names(ring))
+        found["first marker"] = at_every_bytecode(*first_markers(), step=int(sys.argv[1]))
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+"""One call at a time through a piece of code, without a lock that an exception could leave locked."""
+
+import sys
+from _thread import get_ident
+from types import FrameType
+from typing import Any, Callable, List, Optional
+
+
+class Call:
+    """A call that has asked for its turn."""
+
+    __slots__ = ("thread",)
+
+    def __init__(self) -> None:
+        self.thread = get_ident()
+
+
+class Turn:
+    """Lets the first of several overlapping calls through; the others go away at once.
+
+    A signal handler may raise between any two bytecodes: also between the taking of a lock and the ``try`` that would
+    release it, and inside the ``finally`` that does. Here a call that is never released holds nobody up: it has ended
+    when none of the functions is on the stack of its thread any more.
+
+    ::
+
+        call = turn.take()
+        if call is None:
+            return
+        try:
+            ...
+        finally:
+            turn.release(call)
+    """
+
+    def __init__(self, *functions: Callable[..., Any]) -> None:
+        """``functions``: those that call ``take``."""
+        self._codes = [function.__code__ for function in functions]
+        self._calls: List[Call] = []  # appending and removing are atomic: everybody sees them in one order
+
+    def take(self) -> Optional[Call]:
+        """The caller's turn, to be released at its end; None while another call has it."""
+        call = Call()
+        calls = self._calls
+        calls.append(call)
+        if calls[0] is call or self._is_first(call, sys._getframe(1).f_back):
+            return call
+        self.release(call)
+        return None
+
+    def release(self, call: Call) -> None:
+        """The call ends."""
+        try:
+            self._calls.remove(call)
+        except ValueError:  # another thread has found it ended
+            return
+
+    def is_taken(self) -> bool:
+        """Whether a call of another thread has its turn."""
+        own = get_ident()
+        return any(call.thread != own and self._is_running(call, None) for call in list(self._calls))
+
+    def _is_first(self, call: Call, callers: Optional[FrameType]) -> bool:
+        """Whether all calls before this one have ended; those that have are forgotten."""
+        for earlier in list(self._calls):
+            if earlier is call:
+                return True
+            if self._is_running(earlier, callers):
+                return False
+            self.release(earlier)
+        return False  # another thread found this call ended, which it is not: it lasted until its stack was read
+
+    def _is_running(self, call: Call, callers: Optional[FrameType]) -> bool:
+        """Whether a call is on the stack of its thread; ``callers``: of the call that asks, in the same thread."""
+        frame = callers if call.thread == get_ident() else sys._current_frames().get(call.thread)
+        while frame is not None:
+            if frame.f_code in self._codes:
+                return True
+            frame = frame.f_back
+        return False
