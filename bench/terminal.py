@@ -27,6 +27,9 @@ class Terminal:
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
         environment = {**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor"}
         environment.pop("NO_COLOR", None)
+        environment.pop(
+            "PYTHONDONTWRITEBYTECODE", None
+        )  # what is installed has its bytecode; the first start writes it
         self.start_s = time.monotonic()
         self._process = subprocess.Popen(
             command,

@@ -49,6 +49,34 @@ def test_every_module_outside_the_agent_imports_without_torch() -> None:
     assert "torch" not in loaded_by("\n".join(f"import {name}" for name in names))
 
 
+def test_watching_in_lines_loads_neither_a_screen_nor_openssl() -> None:
+    watching = (
+        "import tuimon.cli.run, tuimon.cli.watching\n"
+        "from tuimon.monitor.factory import Options, _sources\n"
+        "from tuimon.sources.process_table import ProcessTable\n"
+        "_sources(ProcessTable(1, None), Options())"
+    )
+    assert not loaded_by(watching) & {"textual", "rich", "asyncio", "ssl", "_hashlib", "difflib", "torch"}
+
+
+def test_the_full_screen_begins_without_openssl_and_without_the_emulator() -> None:
+    start = (
+        "from tuimon.cli.quick_start import without_collections, without_ssl\n"
+        "with without_collections(), without_ssl():\n    import tuimon.cli.run, tuimon.views.tui.app\n"
+    )
+    assert not loaded_by(start) & {"ssl", "_ssl", "_hashlib", "pyte"}
+    assert "ssl" in loaded_by(start + "import ssl")
+
+
+def test_what_is_loaded_is_never_collected_again() -> None:
+    script = (
+        "import gc\nfrom tuimon.cli.quick_start import without_collections\n"
+        "with without_collections():\n    import msgspec\n    assert not gc.isenabled()\n"
+        "assert gc.isenabled() and gc.get_freeze_count() > 10_000"
+    )
+    assert "msgspec" in loaded_by(script)
+
+
 def test_help_loads_no_screen() -> None:
     script = (
         "import sys\nfrom tuimon.__main__ import main\nsys.argv = ['tuimon', '--help']\n"

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
+from tuimon.cli.quick_start import without_collections
 from tuimon.errors import TuimonError
 
 #: Each command is ``tuimon.cli.NAME`` with ``main(argv) -> exit code``; only the one that runs is imported.
@@ -66,7 +67,9 @@ def _run(argv: Sequence[str]) -> int:
 def _dispatch(argv: Sequence[str]) -> int:
     first = argv[0] if argv else ""
     if first in COMMANDS:
-        code: int = import_module(f"tuimon.cli.{first}").main(list(argv[1:]))
+        with without_collections():
+            command = import_module(f"tuimon.cli.{first}")
+        code: int = command.main(list(argv[1:]))
         sys.stdout.flush()
         return code
     if first in ("-h", "--help", "help"):

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tuimon.cli.hand_over import let_go_of_terminal, takes_output
+from tuimon.cli.quick_start import without_collections, without_ssl
 from tuimon.launch.leave_signals import LeaveSignals
 from tuimon.monitor.factory import Options
 from tuimon.monitor.monitor import Monitor
@@ -54,7 +55,8 @@ def watch_full_screen(monitor: Monitor, options: Options, signals: LeaveSignals)
 
     When it loses its terminal, a session with a log is recorded on to the end of the run.
     """
-    from tuimon.views.tui.app import run_app
+    with without_collections(), without_ssl():
+        from tuimon.views.tui.app import run_app
 
     monitor.start()
     try:

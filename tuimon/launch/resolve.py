@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import shutil
 import sys
@@ -73,6 +72,12 @@ def _how_to_run(path: str) -> str:
     return f"Run it with Python: tuimon run python {shown} (or make it executable: chmod +x {shown})"
 
 
+def _close_matches(word: str, words: Sequence[str], cutoff: float = 0.6) -> list[str]:
+    from difflib import get_close_matches  # noqa: PLC0415  (of use after a mistake alone)
+
+    return get_close_matches(word, words, n=3, cutoff=cutoff)
+
+
 def _did_you_mean_script(path: str) -> str:
     folder = os.path.dirname(path) or "."
     if not os.path.isdir(folder):
@@ -81,7 +86,7 @@ def _did_you_mean_script(path: str) -> str:
         names = [name for name in os.listdir(folder) if not name.startswith(".")]
     except OSError:
         names = []
-    close = difflib.get_close_matches(os.path.basename(path), names, n=3)
+    close = _close_matches(os.path.basename(path), names)
     if close:
         where = os.path.dirname(path)
         return f"Did you mean {' or '.join(plain(os.path.join(where, name)) for name in close)}?"
@@ -98,7 +103,7 @@ def _did_you_mean_program(name: str) -> str:
         except OSError:
             continue
     scripts = [entry for entry in os.listdir(".") if entry.endswith(".py")]
-    close = difflib.get_close_matches(name, [*scripts, *programs], n=3, cutoff=0.75)
+    close = _close_matches(name, [*scripts, *programs], cutoff=0.75)
     if close:
         return f"Did you mean {' or '.join(plain(entry) for entry in close)}?"
     return "Give a script (train.py), -m MODULE, or a program that is on PATH."

@@ -3,11 +3,13 @@
 import json
 
 import pytest
+from textual.geometry import Size
 
 from tests.views import streams
 from tests.views.tui.running_app import ALL, running, text, visible
 from tuimon.views.tui.app import TuimonApp
 from tuimon.views.tui.drawing.lines import text_of
+from tuimon.views.tui.drawing.pane import Pane
 from tuimon.views.tui.sheets.sheet import Sheet
 from tuimon.views.tui.terminal_app import Capabilities
 
@@ -18,6 +20,19 @@ async def test_the_first_picture_is_there_without_a_tick():
         await pilot.pause()
         assert "47.1 ms   66 %" in text(app, "phases")
         assert "worker 0" in text(app, "threads")
+
+
+async def test_every_pane_gets_its_place_before_the_first_layout(monkeypatch):
+    sizes = {}
+    resized = Pane.on_resize
+    monkeypatch.setattr(
+        Pane, "on_resize", lambda pane: (sizes.setdefault(pane.id, []).append(pane.size), resized(pane))[1]
+    )
+    app = TuimonApp(streams.input_bound(5), refresh_s=3600, capabilities=Capabilities())
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pilot.pause()
+    full = [name for name, seen in sizes.items() if Size(120, 40) in seen]
+    assert "phases" in sizes and full == []
 
 
 async def test_one_tick_folds_and_shows():

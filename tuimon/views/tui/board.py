@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from textual.app import ComposeResult
+from textual.geometry import Size
 from textual.widget import Widget
 
 from tuimon.views.tui.drawing.canvas import Canvas
@@ -70,10 +71,10 @@ class Board(Widget):
         self._boxes: dict[str, Box] = {}
 
     def compose(self) -> ComposeResult:
-        """All panes, in the order of Tab."""
-        yield from self.panes
-        yield self.keys_line
-        yield TooSmall(id="small")
+        """All panes, in the order of Tab; each in its place before the first layout, so that it is drawn once."""
+        widgets = [*self.panes, self.keys_line, TooSmall(id="small")]
+        self._place(widgets, self.app.size)
+        yield from widgets
 
     def show(self, session: Session, findings: Sequence[Finding]) -> None:
         """Show the session as it is now in all panes."""
@@ -85,15 +86,18 @@ class Board(Widget):
 
     def place_panes(self) -> None:
         """Move the panes to their places, if these changed."""
-        width, height = self.size
+        self._place(self.children, self.size)
+
+    def _place(self, widgets: Sequence[Widget], size: Size) -> None:
+        width, height = size
         if not width:
             return
-        wanted = self._wanted_rows()
-        boxes = lay_out(width, height, self._visible(), wanted, self.zoomed)
+        wanted = self._wanted_rows(size)
+        boxes = lay_out(width, height, self._visible(size), wanted, self.zoomed)
         if boxes == self._boxes:
             return
         self._boxes = boxes
-        for widget in self.children:
+        for widget in widgets:
             if widget.id == "filter":
                 widget.styles.offset, widget.styles.width = (0, height - 1), width
                 continue
@@ -122,11 +126,11 @@ class Board(Widget):
         self.keys_line.show_keys(PROFILE_KEYS if name == "profile" else KEYS)
         self.place_panes()
 
-    def _visible(self) -> set[str]:
+    def _visible(self, size: Size) -> set[str]:
         """The panes that have not been hidden; the loaders only where they have workers and there is room for them."""
         chosen = self._loaders_chosen
         if chosen is None:
-            width, height = self.size
+            width, height = size
             least_width, least_height = _ROOM_FOR_LOADERS
             chosen = self.loaders.has_workers() and width >= least_width and height >= least_height
         return self._shown | {"loaders"} if chosen else self._shown - {"loaders"}
@@ -150,14 +154,14 @@ class Board(Widget):
         """Place the panes for the new size."""
         self.place_panes()
 
-    def _wanted_rows(self) -> WantedRows:
+    def _wanted_rows(self, size: Size) -> WantedRows:
         gpu = self.gpu.state
         # Threads come and go: the table grows with them but does not shrink, so that the panes seldom move.
         self._most_threads = max(self._most_threads, len(self.threads.shown()))
         rows = loader_rows_wanted(self.loaders.state.loaders) if self.loaders.state else 1
         self._most_loaders = max(self._most_loaders, rows)
-        inner_width = right_width(self.size.width) - _FRAME_COLUMNS
-        gpu_rows = gpu_rows_wanted(gpu, inner_width, self.size.height * 3 // 5) if gpu and gpu.gpus else 0
+        inner_width = right_width(size.width) - _FRAME_COLUMNS
+        gpu_rows = gpu_rows_wanted(gpu, inner_width, size.height * 3 // 5) if gpu and gpu.gpus else 0
         # Like the threads: a cause or a process that comes and goes does not move the panes below.
         self._most_gpu = {inner_width: max(gpu_rows, self._most_gpu.get(inner_width, 0))}
         return WantedRows(

@@ -6,7 +6,8 @@ import pytest
 from rich.cells import cell_len
 
 from tuimon.views.tui.drawing.lines import text_of
-from tuimon.views.tui.panes.output_screen import HISTORY_LINES, OutputScreen, folded
+from tuimon.views.tui.panes.emulator import HISTORY_LINES
+from tuimon.views.tui.panes.output_screen import OutputScreen, folded
 
 
 def shown(*chunks, count=50):

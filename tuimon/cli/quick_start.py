@@ -1,0 +1,40 @@
+"""What makes the start quick and the process small: no collections meanwhile, no OpenSSL."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import sys
+from collections.abc import Iterator
+
+
+@contextlib.contextmanager
+def without_collections() -> Iterator[None]:
+    """Load and build without garbage collections, and leave what is there afterwards out of all later ones.
+
+    Nothing that is loaded becomes garbage; walking it again and again was a quarter of the start's CPU (measured).
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        if was_enabled:
+            gc.enable()
+
+
+@contextlib.contextmanager
+def without_ssl() -> Iterator[None]:
+    """Let asyncio load as in a Python built without OpenSSL: 5 MB and 4 ms less, and nobody here opens a connection.
+
+    Whoever imports ssl later gets it.
+    """
+    absent = "ssl" not in sys.modules
+    if absent:
+        sys.modules["ssl"] = None  # type: ignore[assignment]  # None: import raises ImportError
+    try:
+        yield
+    finally:
+        if absent:
+            del sys.modules["ssl"]
