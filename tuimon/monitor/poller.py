@@ -74,13 +74,15 @@ class Poller:
             self.done.set()
 
     def _next(self, due_s: float) -> float:
-        """When to read next: on the schedule, not catching up on missed times; later after failures."""
+        """When to read next: on the schedule, later after failures; of missed times at most one is made up for."""
         now_s = self._clock()
         if self._failures:
             first_s, longest_s = BACKOFF_S
             return now_s + min(first_s * 2.0 ** (self._failures - 1), longest_s)
-        due_s += self.source.period_s
-        return due_s if due_s > now_s - self.source.period_s else now_s
+        period_s = self.source.period_s
+        due_s += period_s
+        # tuimon was stopped, or the machine slept: a read right after this one would be of a window of no length
+        return due_s if due_s > now_s - period_s else now_s + period_s - (now_s - due_s) % period_s
 
     def _read_once(self) -> bool:
         """One read; False when the source has come to its end."""

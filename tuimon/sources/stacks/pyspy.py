@@ -44,6 +44,7 @@ class Ended:
 
     pid: int
     window_s: float
+    until_s: float  # monotonic time of its last sample
     cpu_s: float
     samples: WindowSamples | None
     failed: int = 0
@@ -58,6 +59,7 @@ class Recording:
     pid: int
     started_s: float
     due_s: float  # when to stop it
+    latest_s: float  # when it ends by itself
     child: int
     _output: int
     _messages: int
@@ -85,7 +87,7 @@ class Recording:
             os.close(messages)
             raise
         now_s = time.monotonic()
-        return cls(pid, now_s, now_s + window_s, child, output, messages)
+        return cls(pid, now_s, now_s + window_s, now_s + limit_s, child, output, messages)
 
     def poll(self, now_s: float) -> Ended | None:
         """Stop the window when it is due; what it holds, once it has ended."""
@@ -125,7 +127,9 @@ class Recording:
         message = os.pread(self._messages, _MESSAGE_BYTES, 0).decode("utf-8", "replace")
         speedscope = os.pread(self._output, os.fstat(self._output).st_size, 0)
         self._close()
-        window_s = max((self._stopped_s or now_s) - self.started_s, 0.0)
+        # tuimon itself may have been stopped for hours since
+        until_s = self._stopped_s or min(now_s, self.latest_s)
+        window_s = max(until_s - self.started_s, 0.0)
         interrupted = exit_code == -signal.SIGINT
         if interrupted:
             message = f"py-spy had not started to sample after {window_s:.1f} s\n{message}"
@@ -138,7 +142,8 @@ class Recording:
             except ValueError as error:
                 message = f"py-spy wrote {error}"
         errors = _ERRORS.findall(message)
-        return Ended(self.pid, window_s, cpu_s, samples, int(errors[-1]) if errors else 0, message, interrupted)
+        failed = int(errors[-1]) if errors else 0
+        return Ended(self.pid, window_s, until_s, cpu_s, samples, failed, message, interrupted)
 
     def _close(self) -> None:
         os.close(self._output)

@@ -129,7 +129,7 @@ class StackSource:
         if new:
             yield Frames(t=round(now_s, 3), pid=0, first=first, frames=new)
         yield Stacks(
-            t=round(now_s, 3),
+            t=round(min(now_s, ended.until_s), 3),
             pid=ended.pid,
             window_s=round(ended.window_s, 3),
             rate_hz=round(samples.instants / ended.window_s, 1) if ended.window_s > 0 else 0.0,
@@ -158,7 +158,7 @@ class StackSource:
             self._schedule.restart_short_windows(key)
         self._failures.add_failure(key, pyspy_errors.explain(ended.message, ended.pid), now_s)
         yield Stacks(
-            t=round(now_s, 3),
+            t=round(min(now_s, ended.until_s), 3),
             pid=ended.pid,
             window_s=round(ended.window_s, 3),
             rate_hz=0.0,
