@@ -1,4 +1,4 @@
-"""A pseudo-terminal with tuimon in its foreground."""
+"""A pseudo-terminal with tuimon, or another program, in its foreground."""
 
 from __future__ import annotations
 
@@ -13,22 +13,30 @@ import termios
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.cli.command import TUIMON
 from tests.waiting import until
 
 _BECOME = """
 import fcntl, os, sys, termios
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-os.execv(sys.executable, [sys.executable, "-m", "tuimon", *sys.argv[1:]])
+os.execvp(sys.argv[1], sys.argv[1:])
 """
 
 
+def on_terminal(
+    *words: str, cwd: Path, **env: str
+) -> contextlib.AbstractContextManager[tuple[subprocess.Popen[bytes], int]]:
+    """tuimon as the foreground job of a terminal of its own; gives it and our end of the terminal."""
+    return program_on_terminal([*TUIMON, *words], cwd=cwd, **env)
+
+
 @contextlib.contextmanager
-def on_terminal(*words: str, cwd: Path, **env: str) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-    """tuimon as the foreground job of a terminal of its own; yields it and our end of the terminal."""
+def program_on_terminal(command: list[str], *, cwd: Path, **env: str) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """The same with any program."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, b"\x28\x00\x78\x00\x00\x00\x00\x00")
     process = subprocess.Popen(
-        [sys.executable, "-c", _BECOME, *words],
+        [sys.executable, "-c", _BECOME, *command],
         cwd=cwd,
         env={**os.environ, "TERM": "xterm-256color", "XDG_STATE_HOME": str(cwd / "state"), **env},
         stdin=theirs,

@@ -240,3 +240,17 @@ def test_text_from_outside_is_safe_in_the_session_and_in_the_log(tmp_path: Path)
     assert (session.notices["gpu"].message, session.exit.signal) == ("gpu gone1m", "gpu gone1m")
     written = Path(log.path).read_text(encoding="utf-8")
     assert "gone" in written and not {"\x9b", "\u202e"} & set(written) and "u001b" not in written
+
+
+def test_a_tuimon_that_was_stopped_records_for_how_long(tmp_path: Path) -> None:
+    now = [100.0]
+    monitor = Monitor([], process=Process(), clock=lambda: now[0])
+    monitor.tick()
+    now[0] = 106.9  # busy
+    monitor.tick()
+    assert not monitor.session.notices
+    now[0] = 147.0
+    monitor.tick()
+    notice = monitor.session.notices["tuimon"]
+    assert notice.t == 147.0
+    assert "did not run for 40 s" in notice.message

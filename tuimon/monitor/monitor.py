@@ -27,6 +27,9 @@ QUEUE_LIMIT = 10_000
 #: A tick handles records for at most this long, so that the screen keeps responding while a long log is replayed.
 TICK_S = 0.25
 DIAGNOSE_EVERY_S = 1.0
+#: A pause between two ticks that is longer than this and two windows is recorded: somebody has stopped tuimon, or the
+#: machine was overloaded. Views tick at least once a window.
+PAUSE_S = 5.0
 
 
 class Target(Protocol):
@@ -83,6 +86,8 @@ class Monitor:
         self._replay = replay
         self._records: queue.Queue[Record] = queue.Queue(QUEUE_LIMIT)
         self._pollers = [Poller(source, self._records, clock, lossless=replay) for source in sources]
+        self._window_s = header.interval_s if header is not None else 1.0
+        self._ticked_s: float | None = None
         self._diagnosed_s: float | None = None
         self._stop_by_s: float | None = None  # once the process has ended: deadline of the sources' last read
         self._ended_as: Ended | None = None
@@ -155,6 +160,7 @@ class Monitor:
     def tick(self) -> bool:
         """Handle the records that have come since the last call; returns whether anything changed."""
         now_s = self._clock()
+        self._record_pause(now_s)
         changed = self._drain(now_s + TICK_S)
         if self._ending and self.launched is not None:
             changed = self.launched.end_step(now_s) is not None or changed
@@ -192,6 +198,12 @@ class Monitor:
         self.session.add(record)
         if self.log is not None:
             self.log.add_record(record)
+
+    def _record_pause(self, now_s: float) -> None:
+        pause_s = now_s - self._ticked_s if self._ticked_s is not None else 0.0
+        self._ticked_s = now_s
+        if not self._replay and pause_s > PAUSE_S + 2 * self._window_s:
+            self.add_notice("tuimon", f"it did not run for {pause_s:.0f} s: nothing was sampled meanwhile")
 
     def _drain(self, until_s: float) -> bool:
         received = False
