@@ -183,6 +183,27 @@ def test_no_phases_are_inferred_of_what_does_not_train():
     assert session.phases(100) is None
 
 
+IMPORTING = frames(
+    ("train.py", 10, "main", "import pandas", True),
+    ("<frozen importlib._bootstrap>", 9, "_find_and_load"),
+    ("run.py", 1, "<module>", "import train", True),
+    first=20,
+)
+
+
+def test_what_a_step_imports_is_no_place_and_divides_nothing():
+    session = session_of(LOOP_FRAMES, IMPORTING, steps(1, {"between": 60, "backward": 40}))
+    session.add(stacks(1, ([20, 21], 500), *LOOP_SAMPLES))
+    assert shares(session.phases(100))["data"] == 0.3
+    assert session.hot_lines(100)[0].total == 100
+
+
+def test_a_loop_that_runs_while_its_module_is_imported_has_its_lines():
+    session = session_of(LOOP_FRAMES, IMPORTING, steps(1, {"between": 60, "backward": 40}))
+    session.add(stacks(1, *(([22, 21, *ids], n) for ids, n in LOOP_SAMPLES)))
+    assert session.hot_lines(100)[0].total == 100
+
+
 def test_hot_lines_of_a_phase():
     session = session_of(LOOP_FRAMES, steps(1, {"between": 60, "backward": 40}), stacks(1, *LOOP_SAMPLES))
     (line,) = session.hot_lines(100, "other")

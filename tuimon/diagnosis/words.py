@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.records import Place
 from tuimon.text import code_place, plain
 
@@ -10,6 +11,11 @@ def at(place: Place) -> str:
     """``function() file.py:31`` for people."""
     function = "" if place.function.startswith("<") else f"{plain(place.function)}() "
     return f"{function}{code_place(place.file, place.line)}"
+
+
+def at_hot(hot: HotFunction) -> str:
+    """``step() optim.py:9, called by fit() train.py:31``; without a library that owns the loop, the user's line."""
+    return at(hot.place) if hot.library is None else f"{at(hot.library)}, called by {at(hot.place)}"
 
 
 def percent(ratio: float) -> str:

@@ -45,6 +45,28 @@ def test_an_update_of_half_the_step_is_reported_with_its_line():
     assert "compute_bound_cpu" not in findings  # its "the loop is in order" would be wrong
 
 
+FRAMEWORK = frames(
+    ("/home/me/fit.py", 31, "fit", "trainer.fit(model)", True),
+    ("/v/lib/python3.11/site-packages/keras/src/trainer.py", 200, "fit"),
+    ("/opt/tuimon/agent/hooks.py", 7, "tuimon_backward"),
+    ("/v/lib/python3.11/site-packages/keras/src/optimizer.py", 344, "apply_gradients"),
+    ("/v/lib/python3.11/site-packages/keras/src/optimizer.py", 350, "apply_gradients"),
+    ("/v/lib/python3.11/site-packages/keras/src/progress.py", 12, "update"),
+    ("/v/lib/python3.11/site-packages/torch/_tensor.py", 9, "add_"),
+    ("/v/lib/python3.11/site-packages/torch/nn/modules/module.py", 99, "_call_impl"),
+    first=40,
+)
+
+
+def test_where_a_library_owns_the_loop_its_function_is_named_with_the_users_line():
+    phases = {"data": 5, "forward": 30, "backward": 35, "other": 30}
+    windows = [steps(t, phases, first_index=10 * t) for t in range(1, 9)]
+    samples = ([40, 41, 47], 30), ([40, 41, 42], 35), ([40, 43, 46], 9), ([40, 44], 12), ([40, 45], 5)
+    finding = found(session_of(FRAMEWORK, *windows, stacks(8, *samples)))["side_work"]
+    assert finding.headline.endswith("apply_gradients() optimizer.py:350, called by fit() fit.py:31")
+    assert [(place.file, place.line) for place in finding.where] == [("/home/me/fit.py", 31)]
+
+
 def test_a_usual_update_is_not_reported():
     phases = {"data": 5, "forward": 35, "backward": 40, "optimizer": 20}
     assert "optimizer_bound" not in found(session_of(*(steps(t, phases, first_index=10 * t) for t in range(1, 9))))

@@ -11,6 +11,8 @@ from tuimon.diagnosis.evidence.devices import process_gpus, uses_gpu
 from tuimon.diagnosis.evidence.gpu_counters import IdleBounds
 from tuimon.diagnosis.evidence.gpu_steps import GPU_CLOCK_WAIT_S, GpuSteps, gpu_steps
 from tuimon.diagnosis.evidence.gpu_waits import GpuWaits, gpu_waits
+from tuimon.diagnosis.evidence.libraries import with_library
+from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.evidence.loading import Workers, training_loader, worker_evidence
 from tuimon.diagnosis.evidence.moment import Moment
 from tuimon.diagnosis.evidence.run import RunEvidence
@@ -97,6 +99,10 @@ class Evidence:
     def stacks(self) -> StackEvidence:
         """Its stack samples."""
         return StackEvidence(self.pid, self._moment)
+
+    def hottest_in(self, phase: str) -> HotFunction | None:
+        """The user's function with most samples of the training thread in a phase."""
+        return with_library(self.stacks.hottest_in(phase), self.stacks.main, phase)
 
     # -- threads, loaders and workers
 

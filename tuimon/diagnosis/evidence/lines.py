@@ -16,6 +16,7 @@ class HotFunction(NamedTuple):
     place: Place
     share: float  # of the function
     samples: int
+    library: Place | None = None  # what it is in, where a library that the line calls owns the loop
 
 
 def hottest_function(lines: Iterable[HotLine]) -> HotFunction | None:

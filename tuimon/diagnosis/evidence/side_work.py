@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tuimon.diagnosis.evidence.libraries import with_library
 from tuimon.diagnosis.evidence.lines import HotFunction, hottest_place
 from tuimon.diagnosis.evidence.samples import StackSample, ThreadSamples
 from tuimon.records import Frame, Place
@@ -25,7 +26,13 @@ def evaluation_function(samples: ThreadSamples) -> HotFunction | None:
     placed = []
     for sample in samples.stacks:
         frames = _before_torch(sample)
-        if frames and sample.phase not in _TRAINING and (frames[-1].file, frames[-1].function) not in path:
+        imports = "import" in sample.kinds
+        if (
+            frames
+            and not imports
+            and sample.phase not in _TRAINING
+            and (frames[-1].file, frames[-1].function) not in path
+        ):
             placed.append((_place(frames[-1]), sample.count))
     return hottest_place(placed)
 
@@ -35,8 +42,9 @@ def side_function(samples: ThreadSamples) -> HotFunction | None:
 
     A line within the model would name what training calls as well.
     """
-    side = [(_before_torch(sample), sample.count) for sample in samples.stacks if sample.phase == "other"]
-    return hottest_place((_place(frames[-1]) if frames else None, count) for frames, count in side)
+    side = [(_before_torch(s), s.count) for s in samples.stacks if s.phase == "other" and "import" not in s.kinds]
+    hot = hottest_place((_place(frames[-1]) if frames else None, count) for frames, count in side)
+    return with_library(hot, samples, "other")
 
 
 def model_share(samples: ThreadSamples) -> float:

@@ -49,7 +49,7 @@ def step_time_drift(evidence: Evidence) -> Finding | None:
     if now < DRIFT_RATIO * before or quantiles(late)[0] <= quantiles(early)[2]:
         return None
     phase, grown_ms = most_grown(evidence.phase_history) or (None, None)
-    hot = evidence.stacks.hottest_in(phase) if phase else None
+    hot = evidence.hottest_in(phase) if phase else None
     cause = f", most of it in {phase}" if phase else ""
     return Finding(
         rule="step_time_drift",

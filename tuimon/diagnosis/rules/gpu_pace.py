@@ -21,7 +21,7 @@ from tuimon.diagnosis.needs import GPU_TIMES, GPU_WAITS
 from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.speedup import speedup
 from tuimon.diagnosis.threshold import Threshold
-from tuimon.diagnosis.words import at, percent
+from tuimon.diagnosis.words import at_hot, percent
 
 #: The phases that launch a training's work.
 COMPUTE = ("forward", "backward", "optimizer")
@@ -65,7 +65,7 @@ def launch_bound(evidence: Evidence) -> Finding | None:
         severity="warning",
         headline=(
             f"launches set the pace: {idle_range(at_least, at_most)} of every step the GPU{_used(evidence)} has nothing"
-            f" to do until the CPU comes with more{f': {at(hot.place)}' if hot else ''}"
+            f" to do until the CPU comes with more{f': {at_hot(hot)}' if hot else ''}"
         ),
         action=(
             "put more into each launch: a larger batch; torch.compile(model, mode='reduce-overhead') or CUDA graphs;"
@@ -98,7 +98,7 @@ def _is_followed(evidence: Evidence, gpu: GpuSteps, name: str) -> bool:
 
 def _hottest_launches(evidence: Evidence, followed: list[str]) -> HotFunction | None:
     """The user's line that launches most of the forward pass; what backward and optimizer launch is torch's own."""
-    return evidence.stacks.hottest_in("forward") if "forward" in followed else None
+    return evidence.hottest_in("forward") if "forward" in followed else None
 
 
 def idle_range(at_least: float, at_most: float) -> str:
@@ -123,7 +123,7 @@ def compute_bound(evidence: Evidence) -> Finding | None:
     if not gpu.is_bottleneck:
         return None
     heaviest = max(gpu.phases, key=lambda name: gpu.phases[name].ms)
-    hot = evidence.stacks.hottest_in("forward") if heaviest == "forward" else None
+    hot = evidence.hottest_in("forward") if heaviest == "forward" else None
     headline, action = _busy_words(evidence, gpu, heaviest)
     return Finding(
         rule="compute_bound",
@@ -191,7 +191,7 @@ def queue_full(evidence: Evidence) -> Finding | None:
     if not leads or any(least is None or median is None or least < FULL_LEAD_US for least, median in leads):
         return None
     ahead_ms = max(median for _, median in leads if median is not None) / 1e3
-    hot = evidence.stacks.hottest_in("forward")
+    hot = evidence.hottest_in("forward")
     return Finding(
         rule="queue_full",
         severity="benign",

@@ -13,7 +13,7 @@ from tuimon.diagnosis.needs import SAMPLES, STEPS
 from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.speedup import HALF, speedup
 from tuimon.diagnosis.threshold import Threshold
-from tuimon.diagnosis.words import at, percent
+from tuimon.diagnosis.words import at_hot, percent
 
 SIDE_WORK_SHARE = Threshold(
     0.10,
@@ -79,7 +79,7 @@ def side_work(evidence: Evidence) -> Finding | None:
             f" model{_naming(hot)}"
         ),
         action=(
-            f"do {at(hot.place)} less often, asynchronously, or after the epoch"
+            f"do {at_hot(hot)} less often, asynchronously, or after the epoch"
             if hot
             else "look for logging, metrics or checkpoints in the loop"
         ),
@@ -125,7 +125,7 @@ def optimizer_bound(evidence: Evidence) -> Finding | None:
     share = gpu.share("optimizer") if gpu is not None and gpu.is_bottleneck else optimizer.share
     if share < OPTIMIZER_SHARE:
         return None
-    hot = evidence.stacks.hottest_in("optimizer")
+    hot = evidence.hottest_in("optimizer")
     return Finding(
         rule="optimizer_bound",
         severity="warning",
@@ -152,7 +152,7 @@ def compute_bound_cpu(evidence: Evidence) -> Finding | None:
         return None
     cpu, cores = evidence.threads.cpu_ratio if evidence.threads else None, evidence.run.known_cores
     heaviest = max(compute, key=compute.__getitem__)
-    hot = evidence.stacks.hottest_in(heaviest)
+    hot = evidence.hottest_in(heaviest)
     on = f" on {cpu:.1f} of {cores} cores" if cpu is not None and cores is not None else ""
     return Finding(
         rule="compute_bound_cpu",
@@ -180,7 +180,7 @@ def _faster(run: RunEvidence) -> str:
 
 
 def _naming(hot: HotFunction | None) -> str:
-    return f": {at(hot.place)}" if hot else ""
+    return f": {at_hot(hot)}" if hot else ""
 
 
 RULES = (

@@ -14,7 +14,7 @@ from tuimon.diagnosis.needs import SAMPLES, STEPS
 from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.rules.input_advice import advice, starting_advice
 from tuimon.diagnosis.threshold import TENSORBOARD, TRACEML, Threshold
-from tuimon.diagnosis.words import at, percent
+from tuimon.diagnosis.words import at_hot, percent
 from tuimon.session.rows import LoaderRow, PhaseRow
 
 WARN_SHARE = Threshold(
@@ -76,7 +76,7 @@ def input_bound(evidence: Evidence) -> Finding | None:
     lost = share if on_gpu is None else on_gpu.at_least
     if lost < CLEAR_SHARE and not is_settled(table):
         return None
-    own = evidence.stacks.hottest_in("data")
+    own = evidence.hottest_in("data")
     starting = _starting(evidence)
     if starting is not None:
         cause = _Cause(None, None, f": starting workers takes {starting.start_s or 0.0:.1f} s an epoch")
@@ -126,19 +126,19 @@ def _starting(evidence: Evidence) -> LoaderRow | None:
 
 def _cause(evidence: Evidence, by_hand: bool) -> _Cause:
     """``by_hand``: a loop without a DataLoader."""
-    workers, own, data = evidence.workers, evidence.stacks.hottest_in("data"), evidence.stacks.data_phase
+    workers, own, data = evidence.workers, evidence.hottest_in("data"), evidence.stacks.data_phase
     if own is not None and (data.share_where(lambda sample: sample.calls("_next_index")) or 0.0) >= SAMPLER_SHARE:
-        return _Cause("sampler", own, f": {at(own.place)} draws the indices")
+        return _Cause("sampler", own, f": {at_hot(own)} draws the indices")
     if workers.number:
         return _cause_in_workers(workers, evidence.run.free_cores)
     if workers.gone:
         return _Cause(None, own, ": its workers have just ended")
     thread = producer(data, list(evidence.stacks.other_threads.values())) if by_hand else None
     if thread is not None:
-        return _Cause("slow_thread", thread, f": {at(thread.place)} prepares it in a thread")
+        return _Cause("slow_thread", thread, f": {at_hot(thread)} prepares it in a thread")
     if own is not None and not by_hand and (own_collate_share(evidence.loader, data) or 0.0) >= COLLATE_SHARE:
-        return _Cause("slow_collate", own, f": {at(own.place)} collates batches in the training process")
-    place = f": {at(own.place)} prepares it in the training process" if own else " prepared in the training process"
+        return _Cause("slow_collate", own, f": {at_hot(own)} collates batches in the training process")
+    place = f": {at_hot(own)} prepares it in the training process" if own else " prepared in the training process"
     return _Cause("hand_rolled_loader" if by_hand else "no_workers", own, place)
 
 
@@ -149,15 +149,15 @@ def _cause_in_workers(workers: Workers, free_cores: float) -> _Cause:
     collating, share = workers.hot_in_collate, workers.collate_share or 0.0
     collating = collating._replace(share=share * collating.share) if collating is not None else hot
     if collating is not None and share >= COLLATE_SHARE:
-        return _Cause("slow_collate", collating, f": {at(collating.place)} collates batches in the workers")
+        return _Cause("slow_collate", collating, f": {at_hot(collating)} collates batches in the workers")
     if workers.busy_ratio is None or workers.busy_ratio < SATURATED_BUSY:
-        return _Cause(None, hot, f": {at(hot.place)} is where the workers work" if hot else "")
+        return _Cause(None, hot, f": {at_hot(hot)} is where the workers work" if hot else "")
     if workers.waiting:
         who = "the worker waits" if workers.number == 1 else f"{_all(workers)} wait"
-        clause = f": {who} at {at(hot.place)}" if hot else f": {who} for something else"
+        clause = f": {who} at {at_hot(hot)}" if hot else f": {who} for something else"
         return _Cause("workers_saturated", hot, clause)
     kept = f"{_all(workers)} at {percent(min(1.0, workers.busy_ratio))}"
-    clause = f": {at(hot.place)} keeps {kept}" if hot else f": {kept} busy"
+    clause = f": {at_hot(hot)} keeps {kept}" if hot else f": {kept} busy"
     return _Cause("workers_saturated" if free_cores >= 1 else "slow_item", hot, clause)
 
 

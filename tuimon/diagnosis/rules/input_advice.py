@@ -10,7 +10,7 @@ from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.evidence.loading import Workers, waiting_share
 from tuimon.diagnosis.rules.cores import is_held_up
 from tuimon.diagnosis.speedup import HALF, speedup
-from tuimon.diagnosis.words import at
+from tuimon.diagnosis.words import at_hot
 from tuimon.session.rows import LoaderRow
 
 #: The workers are multiplied by at most this at once: the disk or network behind them may have limits of its own.
@@ -56,7 +56,7 @@ def _fixes(cause: str | None, hot: HotFunction | None, evidence: Evidence, share
     waited = waiting_share(evidence.stacks.data_phase) if workers.number else None
     rest = 1.0 - share * (waited or 1.0)
     taken = is_held_up(evidence)
-    place = at(hot.place) if hot else "items"
+    place = at_hot(hot) if hot else "items"
     cheaper = f"make {place} cheaper{' (vectorise, cache, or move it to the GPU)' if hot else ''}"
     own = hot.share if hot else 0.0
     in_trainer = _Fix(cheaper, 1.0 - share * own, 1.0 - HALF * share * own)

@@ -13,7 +13,7 @@ from tuimon.diagnosis.needs import RANKS
 from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.speedup import speedup
 from tuimon.diagnosis.threshold import TRACEML, Threshold
-from tuimon.diagnosis.words import at, percent
+from tuimon.diagnosis.words import at_hot, percent
 
 WARN_SHARE = Threshold(0.10, "share of the step that the other ranks wait for one, from which it is a warning", TRACEML)
 EXPLAINED = Threshold(
@@ -50,7 +50,7 @@ def straggler_rank(evidence: Evidence) -> Finding | None:
     )
     if share < WARN_SHARE or longer_ms < EXPLAINED * waited_ms:
         return None
-    hot = late.evidence.stacks.hottest_in(phase)
+    hot = late.evidence.hottest_in(phase)
     return Finding(
         rule="straggler_rank",
         severity="warning",
@@ -73,7 +73,7 @@ def _headline(
     late: _Rank, others: list[_Rank], share: float, phase: str, longer_ms: float, hot: HotFunction | None
 ) -> str:
     who = f"rank {others[0].rank} waits" if len(others) == 1 else f"the other {len(others)} ranks wait"
-    place = f" at {at(hot.place)}" if hot else ""
+    place = f" at {at_hot(hot)}" if hot else ""
     return f"{who} {percent(share)} of every step for rank {late.rank}, {longer_ms:.3g} ms longer in {phase}{place}"
 
 

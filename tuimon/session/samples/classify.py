@@ -66,6 +66,8 @@ def _by_lines(sample: CountedStack, loop: LoopLines, too_few: bool) -> Sample:
         return Sample(list(stack), count, boundary)
     if loop.is_on_fetch_line(branch):
         return Sample(list(stack), count, "forward", excluded=True)
+    if loop.is_in_framework(branch, stack):
+        return Sample(list(stack), count, "other")
     phase = loop.phase_of(branch)
     if phase is None:
         return Sample(list(stack), count, "forward", excluded=too_few)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from tuimon.session.samples.frame_table import FrameTable
 from tuimon.session.samples.stack_phase import StackPhase
+from tuimon.torch_code import is_package_file, is_torch
 
 
 class CountedStack(NamedTuple):
@@ -96,6 +97,19 @@ class LoopLines:
         There the old batch is freed as the new one replaces it: by the markers, the forward pass has begun.
         """
         return branch is not None and branch.called is None and branch[:2] in self._fetch_lines
+
+    def is_in_framework(self, branch: Branch | None, stack: Sequence[int]) -> bool:
+        """Whether a sample is in a library that owns the loop, outside every boundary and module.
+
+        Then one line of the user's, ``trainer.fit(model)``, leads to the forward pass and to backward alike, and its
+        number tells nothing; what the library does besides is side work.
+        """
+        if branch is None or branch.called is not None or branch.depth != len(self._path) - 1:
+            return False
+        if not self._forward_line.get(branch.depth) == branch.line == self._frames[self._path[branch.depth]].line:
+            return False
+        files = (self._frames[number].file for number in stack[branch.depth + 1 :])
+        return any(is_package_file(file) and not is_torch(file) for file in files)
 
     def is_before_update(self, branch: Branch | None) -> bool:
         """Whether a sample is between backward and the update, a stretch that markers measure."""

@@ -122,12 +122,22 @@ class ProcessSamples:
     def _hot_lines(self, stacks: Iterable[tuple[list[int], int]]) -> list[HotLine]:
         counts: Counter[Place] = Counter()
         total = 0
+        leave_out_imports = not self._trains_in_import()
         for stack, count in stacks:
+            if leave_out_imports and self._imports(stack):
+                continue  # what a step imports, it imports once
             total += count
             place = self._frames.user_place(stack)
             if place is not None:
                 counts[place] += count
         return [HotLine(place, n / total, n, total) for place, n in counts.most_common(_HOT_LINES)]
+
+    def _imports(self, stack: Sequence[int]) -> bool:
+        return any(self._frames.kind(number) == "import" for number in stack)
+
+    def _trains_in_import(self) -> bool:
+        """Whether the loop itself runs in a module while that is imported: then an import tells nothing."""
+        return any(sample.phase == "backward" and self._imports(sample.stack) for sample in self._samples())
 
     def share_with(self, function_part: str) -> float | None:
         """Share (0..1) of the main thread's samples with such a function in the stack; None without any."""
@@ -150,12 +160,18 @@ class ProcessSamples:
         outside = {"data": 0, "forward": 0, "other": 0}
         everything = optimizer = 0
         closures = False
+        leave_out_imports = not self._trains_in_import()
         for sample in self._samples():
             kinds = {self._frames.kind(n) for n in sample.stack}
             everything += sample.count
             optimizer += sample.count if sample.phase == "optimizer" else 0
             closures = closures or (sample.phase == "forward" and "optimizer" in kinds)
-            if sample.phase in outside and "fetch" not in kinds and not sample.excluded:
+            if (
+                sample.phase in outside
+                and "fetch" not in kinds
+                and not (leave_out_imports and "import" in kinds)
+                and not sample.excluded
+            ):
                 outside[sample.phase] += sample.count
         total = sum(outside.values())
         if not total:

@@ -1,0 +1,47 @@
+"""Which function of a library takes the time, where the library owns the loop."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from tuimon.diagnosis.evidence.lines import HotFunction
+from tuimon.diagnosis.evidence.samples import StackSample, ThreadSamples
+from tuimon.records import Frame, Place
+from tuimon.torch_code import is_package_file, is_torch
+
+
+def with_library(hot: HotFunction | None, samples: ThreadSamples, phase: str) -> HotFunction | None:
+    """A hot line of the user's, with the library's function below it if backward is called from the same line.
+
+    ``trainer.fit(model)`` is the user's line of every phase: then only the library's own function tells one from
+    another. ``samples``: of the training thread.
+    """
+    if hot is None or not any(_is_at(hot.place, stack) for stack in samples.in_phase("backward").stacks):
+        return hot
+    functions: Counter[tuple[str, str]] = Counter()
+    lines: Counter[tuple[str, str, int]] = Counter()
+    for stack in samples.in_phase(phase).stacks:
+        frame = _library_frame(stack) if _is_at(hot.place, stack) else None
+        if frame is not None:
+            functions[frame.file, frame.function] += stack.count
+            lines[frame.file, frame.function, frame.line] += stack.count
+    if not functions:
+        return hot
+    most = max(functions, key=functions.__getitem__)
+    file, function, line = max((key for key in lines if key[:2] == most), key=lines.__getitem__)
+    return hot._replace(library=Place(file, line, function))
+
+
+def _is_at(place: Place, stack: StackSample) -> bool:
+    own = stack.place
+    return own is not None and (own.file, own.line, own.function) == (place.file, place.line, place.function)
+
+
+def _library_frame(stack: StackSample) -> Frame | None:
+    """The innermost frame of an installed package other than torch, below the user's innermost one."""
+    for frame in reversed(stack.frames):
+        if frame.user:
+            return None
+        if is_package_file(frame.file) and not is_torch(frame.file):
+            return frame
+    return None
