@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tests.day.counted import Logged, Rank
-from tests.day.promises import HANDLES_LIMIT, LOG_LIMIT_MB, Promise, growth, number
+from tests.day.promises import HANDLES_LIMIT, LEAST_HOURS, LOG_LIMIT_MB, Promise, growth, number
 from tests.day.rates import INTERVAL_S, RANKS, SPEED, Hourly, simulated_hours, window_hours
 from tests.day.readings import MB, Reading, second_half, slope
 
@@ -51,9 +51,7 @@ def promises(day: Day) -> list[Promise]:
         out += growth(name, slope(late), late[-1][0] - late[0][0] if late else 0.0)
     for name in ("monitor_files", "monitor_threads", "training_files"):
         numbers = [(reading.at_s, getattr(reading, name)) for reading in day.readings]
-        rise = slope(second_half([point for point in numbers if point[1] is not None]))
-        an_hour = None if rise is None else rise / simulated_hours(1.0)
-        out.append(Promise(f"more {name.replace('_', ' ')}", an_hour, HANDLES_LIMIT, "an hour"))
+        out.append(_more(f"more {name.replace('_', ' ')}", [point for point in numbers if point[1] is not None]))
     out += _log(day)
     out.append(Promise("rings left behind", len(day.left_behind), 0))
     out.append(Promise("monitor's CPU, py-spy's with it, ten windows a second", _cpu_percent(day), unit="% of a core"))
@@ -61,6 +59,15 @@ def promises(day: Day) -> list[Promise]:
     out.append(Promise("py-spy windows", day.logged.sampled_windows))
     out.append(Promise("  of them lost", day.logged.lost_samples))
     return out
+
+
+def _more(name: str, points: Sequence[tuple[float, float]]) -> Promise:
+    """Handles or threads: judged like memory."""
+    late = second_half(points)
+    rise = slope(late)
+    long_enough = bool(late) and simulated_hours(late[-1][0] - late[0][0]) >= LEAST_HOURS
+    an_hour = None if rise is None else rise / simulated_hours(1.0)
+    return Promise(name, an_hour, HANDLES_LIMIT if long_enough else None, "an hour")
 
 
 def _log(day: Day) -> list[Promise]:

@@ -98,7 +98,7 @@ class MainRank:
 
     def run(self) -> None:
         steps = HOURLY.steps // HOURLY.epochs
-        while time.time() < self._end_unix_s:
+        while not self._did["epochs"] or time.time() < self._end_unix_s:
             self._epoch(steps, broken_off=self._did["epochs"] % 3 == 2)
         for thread in self._threads:
             thread.join()
