@@ -92,6 +92,16 @@ def test_the_environment_keeps_what_is_the_users(monkeypatch: pytest.MonkeyPatch
     assert with_output["PYTHONUNBUFFERED"] == ""
 
 
+def test_a_folder_for_rings_means_the_same_wherever_the_training_goes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TUIMON_RING_DIR", "rings")
+    assert environment("r", None, markers=True)["TUIMON_RING_DIR"] == str(tmp_path / "rings")
+    monkeypatch.setenv("TUIMON_RING_DIR", "")
+    assert environment("r", None, markers=True)["TUIMON_RING_DIR"] == ""
+
+
 @pytest.mark.parametrize("before", [None, "", INJECT_DIRECTORY])
 def test_an_empty_pythonpath_does_not_become_the_working_directory(
     monkeypatch: pytest.MonkeyPatch, before: str | None

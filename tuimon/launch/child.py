@@ -39,6 +39,8 @@ def environment(run_id: str, output: str | None, *, markers: bool) -> dict[str, 
         user_path = []
     env["PYTHONPATH"] = os.pathsep.join([INJECT_DIRECTORY, *user_path])
     env["TUIMON_RUN"] = run_id
+    if env.get("TUIMON_RING_DIR"):  # the training may change its working directory
+        env["TUIMON_RING_DIR"] = os.path.abspath(env["TUIMON_RING_DIR"])
     for name in ("TUIMON_OUTPUT", "TUIMON_MARKERS", "TUIMON_MONITOR"):  # of an enclosing tuimon run
         env.pop(name, None)
     if not markers:
