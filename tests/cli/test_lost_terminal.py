@@ -263,6 +263,8 @@ def test_stopped_and_continued_the_screen_is_whole_and_the_terminal_given_back(t
             until(lambda: "it trains" in picture(run) and "train.py" in picture(run))
             until(lambda: termios.tcgetattr(run.terminal)[3] & (termios.ICANON | termios.ECHO) == 0)
         until(lambda: len(os.listdir(f"/proc/{run.process.pid}/task")) <= threads)
+        os.write(run.terminal, b"q")
+        until(lambda: "is still running" in picture(run))
         run.process.send_signal(signal.SIGTERM)
         assert ended(run.process, run.terminal) == 128 + signal.SIGTERM
         assert termios.tcgetattr(run.terminal) == run.modes
@@ -287,6 +289,24 @@ def test_attach_goes_on_with_its_log(tmp_path: Path) -> None:
         training.wait()
 
 
+def test_attach_comes_back_to_a_run_whose_tuimon_lost_its_terminal(tmp_path: Path) -> None:
+    with watched(tmp_path) as run:
+        run.hang_up()
+        until(run.goes_on_unseen)
+        with on_terminal("attach", *WORDS, str(run.training), cwd=tmp_path) as (process, terminal):
+            shown = b""
+
+            def shows(text: bytes) -> bool:
+                nonlocal shown
+                shown += drained(terminal)
+                return text in shown
+
+            until(lambda: shows(b"it trains"))  # its output, too
+            os.write(terminal, b"q")
+            assert ended(process, terminal) == 0
+        run.let_end()
+
+
 def test_view_follows_a_log_whose_tuimon_lost_its_terminal(tmp_path: Path) -> None:
     with watched(tmp_path) as run:
         run.hang_up()
@@ -300,6 +320,7 @@ def test_view_follows_a_log_whose_tuimon_lost_its_terminal(tmp_path: Path) -> No
                 return text in shown
 
             until(lambda: shows(b"train.py"))
+            until(lambda: shows(b" LIVE "))
             assert not shows(b"ENDED")
             run.let_end()
             until(lambda: shows(b"ENDED"))

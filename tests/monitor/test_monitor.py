@@ -254,3 +254,25 @@ def test_a_tuimon_that_was_stopped_records_for_how_long(tmp_path: Path) -> None:
     notice = monitor.session.notices["tuimon"]
     assert notice.t == 147.0
     assert "did not run for 40 s" in notice.message
+
+
+def test_a_log_is_followed_until_it_ends_or_is_no_longer_written(tmp_path: Path) -> None:
+    log = LogWriter(str(tmp_path / "x.jsonl"))
+    header = Header(
+        t=50.0, pid=7, mode="run", command=["x"], host="h", wall_unix_s=1000.0, interval_s=1.0, cpu_count=1, versions={}
+    )
+    for record in (header, steps(110.0)):
+        log.add_record(record)
+    log.flush(0.0)
+    monitor = open_log(log.path)
+    monitor.start()
+    ticked_until(monitor, lambda: monitor.session.now_s == 110.0)
+    assert monitor.is_followed(1061.0)
+    assert monitor.is_followed(1076.0)
+    assert not monitor.is_followed(1078.0)
+    log.add_record(Exit(t=111.0, pid=7, exit_code=0))
+    log.flush(1.0)
+    log.close()
+    ticked_until(monitor, lambda: monitor.ended)
+    assert not monitor.is_followed(1061.0)
+    monitor.stop()

@@ -49,6 +49,9 @@ class Playback:
     def exit_code(self):
         return self.session.exit.exit_code if self.session.exit else None
 
+    def is_followed(self, unix_s):
+        return False
+
     def tick(self):
         self.ticks += 1
         if not self.later:

@@ -30,6 +30,9 @@ DIAGNOSE_EVERY_S = 1.0
 #: A pause between two ticks that is longer than this and two windows is recorded: somebody has stopped tuimon, or the
 #: machine was overloaded. Views tick at least once a window.
 PAUSE_S = 5.0
+#: A log without an end whose last record is older than this and two windows is no longer written: windows of a run
+#: that changes little are 10 s long.
+FOLLOWED_S = 15.0
 
 
 class Target(Protocol):
@@ -114,6 +117,14 @@ class Monitor:
         if self._replay:
             return self.session.exit is not None or all(poller.done.is_set() for poller in self._pollers)
         return self._ended_as is not None and self.session.exit is not None
+
+    def is_followed(self, unix_s: float) -> bool:
+        """Whether this replays a log that is still being written at ``unix_s`` (seconds since 1970)."""
+        header = self.session.header
+        if not self._replay or header is None or self.session.exit is not None:
+            return False
+        age_s = unix_s - (header.wall_unix_s + self.session.now_s - header.t)
+        return age_s < FOLLOWED_S + 2 * header.interval_s
 
     @property
     def exit_code(self) -> int | None:

@@ -35,7 +35,8 @@ def allow_tracers() -> None:
 def _tracer(monitor: Optional[str]) -> Optional[int]:
     """Whom to admit: the monitor (PID-STARTTICKS-PIDNAMESPACE) with its descendants; None once it has ended.
 
-    Any process where no monitor is named, as another may follow it (attach), or where it has no pid in our namespace.
+    Any process where it has no pid in our namespace, and where none is named: the full screen may be left, and the
+    ``tuimon attach`` that comes back to its training is no descendant of that tuimon, which may have ended by then.
     """
     if not monitor:
         return _PR_SET_PTRACER_ANY

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import termios
+import time
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
@@ -103,6 +104,7 @@ class TuimonApp(TerminalApp[Leave]):
             self.screen.update()
 
     def _show(self) -> None:
+        self.board.title_line.followed = self.monitor.is_followed(time.time())
         self.board.show(self.monitor.session, self.monitor.findings)
 
     def _check_signals(self) -> None:

@@ -30,12 +30,14 @@ class RunFacts(NamedTuple):
     exit: Exit | None
     paused: bool
     gpu: str | None = None  # "GPU 97 % · tensor 12 %"
+    followed: bool = False  # a log that is still being written
 
 
 class TitleLine(Pane[RunFacts], can_focus=False):
     """One line at the top."""
 
     paused = False
+    followed = False
 
     def collect(self, session: Session, findings: Sequence[Finding]) -> RunFacts:
         """Facts about the run and about ourselves."""
@@ -49,6 +51,7 @@ class TitleLine(Pane[RunFacts], can_focus=False):
             cost=session.cost,
             exit=session.exit,
             paused=self.paused,
+            followed=self.followed,
             gpu=gpu_text(session.gpus(), session.header.interval_s if session.header else 1.0),
         )
 
@@ -110,6 +113,8 @@ def _badges(facts: RunFacts) -> Line:
     if facts.exit is not None:
         failed = facts.exit.exit_code not in (0, None)
         spans += line((" ENDED ", "critical badge" if failed else "benign badge"), " ")
+    if facts.followed:
+        spans += line((" LIVE ", "benign badge"), " ")
     if facts.paused:
         spans += line((" PAUSED ", "warning badge"), " ")
     return tuple(spans)
