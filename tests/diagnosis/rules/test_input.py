@@ -35,6 +35,55 @@ def test_saturated_workers_with_free_cores_need_company():
     assert first.estimated_speedup == pytest.approx(1 / max(0.38, 2 / 7))
 
 
+def test_one_worker_beside_an_idle_trainer_needs_company_on_two_cores():
+    idle = threads(12, (100, "python", 0.05, "waiting"), cpu_ratio=0.05)  # leaves 0.97 of a core
+    first, *_ = run(STARVED, idle, *workers(1, 0.98, ([0, 1], 10), ([0], 30)))
+    assert first.cause == "workers_saturated"
+    assert "num_workers=1 -> 2" in first.action
+    assert first.estimated_speedup == pytest.approx(1.97)
+
+
+def test_what_is_left_of_a_core_bounds_what_one_more_worker_gains():
+    idle = threads(12, (100, "python", 0.4, "waiting"), cpu_ratio=0.4)
+    first, *_ = run({"data": 90, "forward": 10}, idle, *workers(1, 1.0, ([0, 1], 10), ([0], 90)))
+    assert (first.cause, first.estimated_speedup) == ("workers_saturated", pytest.approx(1.6))
+
+
+FETCHES = stacks(12, ([3, 4], 50))
+
+
+def handed_over(fetch_ms, items_ms, ready_none):
+    facts = LoaderFacts(dataset="Rows", kind="map", workers=2, prefetch=2)
+    rows = [LoaderWorker(pid, n, 20, 18 * items_ms, 2 * items_ms, 900.0) for n, pid in enumerate((201, 202))]
+    return Loader(t=12, pid=100, number=1, window_s=1.0, role="train", fetches=100, wait_ns=int(fetch_ms * 1e8),
+                  ready_fetches=100, ready_total=300, ready_none=ready_none, facts=facts, workers=rows)  # fmt: skip
+
+
+def test_batches_that_lie_ready_cost_their_handing_over():
+    tiny = handed_over(3.0, 1.0, ready_none=5)
+    first, *_ = run(STARVED, tiny, FETCHES, *workers(2, 0.1, ([0, 1], 40)))
+    assert (first.cause, first.where[0].line) == ("hand_over", 44)
+    assert first.headline == "62 % of every step waits for data: batches lie ready, but each takes 3 ms to hand over"
+    assert first.action.startswith("num_workers=2 -> 0: making a batch takes 1 ms, handing it over more")
+    assert first.estimated_speedup == pytest.approx(1 / (1 - 0.62 * 2 / 3))
+
+
+def test_batches_dearer_to_make_than_to_hand_over_stay_with_the_workers():
+    first, *_ = run(STARVED, handed_over(3.0, 4.0, ready_none=5), FETCHES, *workers(2, 0.1, ([0, 1], 40)))
+    assert first.cause == "hand_over"
+    assert "num_workers" not in first.action and "larger batches" in first.action
+
+
+def test_without_samples_of_the_fetch_it_may_as_well_draw_indices():
+    first, *_ = run(STARVED, handed_over(3.0, 1.0, ready_none=5), *workers(2, 0.1, ([0, 1], 40)))
+    assert first.cause is None
+
+
+def test_a_batch_that_has_yet_to_be_made_is_no_handing_over():
+    first, *_ = run(STARVED, handed_over(3.0, 1.0, ready_none=80), FETCHES, *workers(2, 0.1, ([0, 1], 40)))
+    assert first.cause is None
+
+
 def test_collate_is_separated_from_items():
     first, *_ = run(STARVED, *workers(2, 0.99, ([0, 6, 7], 30), ([0, 1], 10)))
     assert (first.cause, first.where[0].function) == ("slow_collate", "my_collate")

@@ -24,6 +24,17 @@ RAN_RATIO = Threshold(
     "share of their busy time that workers run or wait for a core, below which they wait for something else",
     "measured in tests/scenarios: 0.02 in remote_images, 1.0 and more in slow_augmentation and padding_in_worker",
 )
+NONE_READY = Threshold(
+    0.5,
+    "share of fetches that find no batch ready, below which making batches is not what they wait for",
+    "our choice: most fetches decide",
+)
+IDLE_WORKERS = Threshold(
+    0.5,
+    "share of time in which the workers make batches, below which these are not what fetches wait for",
+    "our choice: workers that idle most of the time have made each batch long before; a batch that is ready out of turn"
+    " helps nobody while they are busy",
+)
 #: What a training thread does in the data phase while it only waits for its data.
 _WAITS = ("data", "idle", "io", "lock")
 
@@ -39,6 +50,7 @@ class Workers(NamedTuple):
     hot: HotFunction | None
     hot_in_collate: HotFunction | None
     collate_share: float | None  # of the time in which they make batches
+    batch_ms: float | None  # that one of them takes to make a batch
     gone: bool  # there were workers, and none is left
 
     @property
@@ -78,8 +90,22 @@ def worker_evidence(session: Session, pid: int, loader: LoaderRow | None) -> Wor
         hot=hottest_function(merged_lines(s.hot_lines() for s in spots)),
         hot_in_collate=hottest_function(merged_lines(s.hot_lines_under(COLLATE_HOOK) for s in spots)),
         collate_share=_collate_share(loader, spots),
+        batch_ms=_batch_ms(loader),
         gone=not pids and session.had_workers(pid),
     )
+
+
+def lie_ready(loader: LoaderRow | None, workers: Workers) -> bool:
+    """Whether idle workers have batches ready at most fetches: these take the time to hand one over, not to make it."""
+    if loader is None or loader.ready_none_ratio is None or workers.busy_ratio is None:
+        return False
+    return loader.ready_none_ratio < NONE_READY and workers.busy_ratio < IDLE_WORKERS
+
+
+def _batch_ms(loader: LoaderRow | None) -> float | None:
+    rows = loader.worker_rows if loader is not None else ()
+    made = [w.items_ms + w.collate_ms for w in rows if w.items_ms is not None and w.collate_ms is not None]
+    return _mean(made)
 
 
 def _pids(session: Session, pid: int, loader: LoaderRow | None) -> list[int]:

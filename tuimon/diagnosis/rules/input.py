@@ -7,7 +7,16 @@ from typing import NamedTuple
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu_counters import IdleBounds
 from tuimon.diagnosis.evidence.lines import HotFunction
-from tuimon.diagnosis.evidence.loading import QUEUE_SHARE, RAN_RATIO, Workers, own_collate_share, producer
+from tuimon.diagnosis.evidence.loading import (
+    IDLE_WORKERS,
+    NONE_READY,
+    QUEUE_SHARE,
+    RAN_RATIO,
+    Workers,
+    lie_ready,
+    own_collate_share,
+    producer,
+)
 from tuimon.diagnosis.evidence.steps import SETTLED_S, is_settled, mean_step_ms
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.needs import SAMPLES, STEPS
@@ -51,6 +60,13 @@ START_SHARE = Threshold(
 )
 START_EPOCHS = Threshold(
     2, "epochs begun, from which their starts count", "the first epoch starts its workers in any case"
+)
+
+
+ROOM = Threshold(
+    0.5,
+    "of what one worker uses of a core, from which so much free makes one more worthwhile",
+    "our choice: a worker with half a core of its own still makes half of what the others make",
 )
 
 
@@ -111,6 +127,11 @@ def _figures(
         "worker_cpu_ratio": workers.cpu_ratio,
         "worker_busy_ratio": workers.busy_ratio,
         "hot_share": cause.hot.share if cause.hot else None,
+        **(
+            {"fetch_ms": evidence.loader.wait_ms, "batch_ms": workers.batch_ms}
+            if cause.name == "hand_over" and evidence.loader is not None
+            else {}
+        ),
         "epoch_start_s": starting.start_s if starting else None,
         **(on_gpu.as_evidence() if on_gpu is not None else {}),
     }
@@ -127,8 +148,11 @@ def _starting(evidence: Evidence) -> LoaderRow | None:
 def _cause(evidence: Evidence, by_hand: bool) -> _Cause:
     """``by_hand``: a loop without a DataLoader."""
     workers, own, data = evidence.workers, evidence.hottest_in("data"), evidence.stacks.data_phase
-    if own is not None and (data.share_where(lambda sample: sample.calls("_next_index")) or 0.0) >= SAMPLER_SHARE:
+    drawing = data.share_where(lambda sample: sample.calls("_next_index"))
+    if own is not None and drawing is not None and drawing >= SAMPLER_SHARE:
         return _Cause("sampler", own, f": {at_hot(own)} draws the indices")
+    if workers.number and drawing is not None and lie_ready(evidence.loader, workers):
+        return _Cause("hand_over", own, f": batches lie ready, but each takes {_fetch_ms(evidence)} to hand over")
     if workers.number:
         return _cause_in_workers(workers, evidence.run.free_cores)
     if workers.gone:
@@ -158,7 +182,13 @@ def _cause_in_workers(workers: Workers, free_cores: float) -> _Cause:
         return _Cause("workers_saturated", hot, clause)
     kept = f"{_all(workers)} at {percent(min(1.0, workers.busy_ratio))}"
     clause = f": {at_hot(hot)} keeps {kept}" if hot else f": {kept} busy"
-    return _Cause("workers_saturated" if free_cores >= 1 else "slow_item", hot, clause)
+    room = free_cores >= ROOM * min(1.0, workers.ran_ratio or 1.0)
+    return _Cause("workers_saturated" if room else "slow_item", hot, clause)
+
+
+def _fetch_ms(evidence: Evidence) -> str:
+    loader = evidence.loader
+    return f"{loader.wait_ms:.2g} ms" if loader is not None and loader.wait_ms is not None else "long"
 
 
 def _all(workers: Workers) -> str:
@@ -189,6 +219,9 @@ RULES = (
             START_EPOCHS,
             QUEUE_SHARE,
             RAN_RATIO,
+            NONE_READY,
+            IDLE_WORKERS,
+            ROOM,
             SETTLED_S,
         ),
         causes=(
@@ -199,6 +232,7 @@ RULES = (
             "sampler",
             "disk_wait",
             "hand_rolled_loader",
+            "hand_over",
         ),
         contradicts_order=True,
     ),

@@ -77,11 +77,14 @@ def _fixes(cause: str | None, hot: HotFunction | None, evidence: Evidence, share
             return [_then(in_trainer, drawn)]
         case "workers_saturated":
             more = more_workers(workers, evidence.run.free_cores, rest)
-            after = 1.0 if taken and not workers.waiting else max(rest, workers.number / more)
+            after = max(rest, workers.number / capacity(workers, evidence.run.free_cores, more))
+            after = 1.0 if taken and not workers.waiting else after
             company = f"num_workers={workers.number} -> {more} on this {cores}-core machine"
             return [_Fix(company, after, after), in_workers]
         case "slow_item":
             return [_then(in_workers, f": all {cores} cores are busy, more workers will not help")]
+        case "hand_over":
+            return _less_hand_over(evidence, share)
         case "slow_collate":
             collated = ": build the batch in one operation instead of item by item"
             return [_then(in_workers if workers.number else in_trainer, collated)]
@@ -90,6 +93,17 @@ def _fixes(cause: str | None, hot: HotFunction | None, evidence: Evidence, share
             return [_Fix(action, rest, 1.0 - HALF * (1.0 - rest))]
         case _:
             return [in_workers]
+
+
+def _less_hand_over(evidence: Evidence, share: float) -> list[_Fix]:
+    """Without workers a batch costs what making it costs; a batch of twice the size halves what handing over costs."""
+    loader, batch_ms = evidence.loader, evidence.workers.batch_ms
+    larger = _Fix("larger batches: each costs the same to hand over", 1.0 - HALF * share, 1.0 - HALF * HALF * share)
+    if loader is None or batch_ms is None or not loader.wait_ms or batch_ms >= loader.wait_ms:
+        return [larger]
+    after = 1.0 - share * (1.0 - batch_ms / loader.wait_ms)
+    none = f"num_workers={loader.facts.workers} -> 0: making a batch takes {batch_ms:.2g} ms, handing it over more"
+    return [_Fix(none, after, after), larger]
 
 
 def _then(fix: _Fix, more: str) -> _Fix:
@@ -103,6 +117,12 @@ def starting_advice(loader: LoaderRow, share: float) -> Advice:
     action = f"persistent_workers=True keeps {kept} from epoch to epoch{cheaper}"
     gained = speedup(1.0 - share * (loader.start_share or 0.0))
     return Advice(action, gained, gained)
+
+
+def capacity(workers: Workers, free_cores: float, more: int) -> float:
+    """How many of today's workers so many would be worth, if those that are new share the free cores."""
+    each = max(workers.cpu_ratio or 1.0, 0.1) if workers.waiting else 1.0
+    return workers.number + min(float(more - workers.number), max(0.0, free_cores) / each)
 
 
 def more_workers(workers: Workers, free_cores: float, rest: float) -> int:
