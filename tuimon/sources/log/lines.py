@@ -34,6 +34,7 @@ class Lines:
             raise NotALog(f"{plain(path)} is no tuimon log: it is no regular file", RECORD_ONE)
         info = os.fstat(handle)
         self.identity = (info.st_dev, info.st_ino)
+        self._handle = handle
         self._file = _opened(handle)
         self._rest = b""
         self._too_long = False
@@ -79,6 +80,10 @@ class Lines:
         """Whether what follows cannot be decompressed."""
         raw = getattr(self._file, "raw", None)
         return isinstance(raw, ZstFile) and raw.damaged
+
+    def changed_unix_s(self) -> float:
+        """When the file was last written to."""
+        return os.fstat(self._handle).st_mtime
 
     def torn(self) -> bytes:
         """What follows the last line end."""

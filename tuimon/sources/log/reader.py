@@ -41,9 +41,7 @@ def read_log(path: str) -> Iterator[Record]:
         for record in stream.records():
             t = record.t
             yield record
-        last = stream.torn()
-        if last is not None:
-            yield last  # complete except for its line end
+        yield from stream.last_records()
         skipped = stream.count_skipped()
         if skipped:
             yield skipped_notice(skipped, t)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from tuimon.errors import NotALog
 from tuimon.records import Header, Notice, Record
+from tuimon.sources.log.dates import Dates
 from tuimon.sources.log.decode import check_header, decode
 from tuimon.sources.log.lines import Lines
 from tuimon.sources.log.names import part_paths
@@ -39,6 +40,7 @@ class LogStream:
         self.header = self._now.header
         self.skipped = 0  # whole lines that hold no record, or none that is known here
         self._t = self.header.t  # of the latest record
+        self._dates = Dates(self._t, self._written_s)
         self._header_due = True
         self._is_gap = False  # whether files between the latest record and the next are missing
 
@@ -56,28 +58,33 @@ class LogStream:
             # it was begun after the last line of the one before
             yield from self._read()
             missing = following.header.part - self._now.header.part - 1
-            self.skipped = self.count_skipped()
+            self.skipped += self._now.lines.skipped + self._now.lines.damaged
             self._now.lines.close()
             self._now = following
             yield from self._beginning(missing)
 
-    def torn(self) -> Record | None:
-        """The record of a last line that lacks its end."""
+    def last_records(self) -> Iterator[Record]:
+        """There will be no more: the record of a last line that lacks its end, and one that waited for it."""
         last = decode(self._now.lines.torn())
-        return None if isinstance(last, Header) else last
+        records = [] if last is None or isinstance(last, Header) else list(self._dates.passed(last))
+        self._dates.finish()
+        yield from records
 
     def count_skipped(self) -> int:
         """How many lines have been skipped so far."""
-        return self.skipped + self._now.lines.skipped + self._now.lines.damaged
+        return self.skipped + self._now.lines.skipped + self._now.lines.damaged + self._dates.left_out
 
     def close(self) -> None:
         """Close the file."""
         self._now.lines.close()
 
+    def _written_s(self) -> float:
+        """When the file was last written to, by the clock of its records."""
+        return self.header.t + self._now.lines.changed_unix_s() - self.header.wall_unix_s
+
     def _read(self) -> Iterator[Record]:
-        for record in self._now.lines.records():
-            if isinstance(record, Header):
-                continue
+        lines = self._now.lines.records()
+        for record in (passed for line in lines if not isinstance(line, Header) for passed in self._dates.passed(line)):
             if self._is_gap and record.t - self._t > _APART_S:
                 yield _missing_notice(self._t - self.header.t, record.t - self.header.t, record.t)
             self._is_gap = False
