@@ -20,7 +20,7 @@ from tests.fuzz.lines import damaged, seed_logs
 from tests.fuzz.rings import damaged_ring, read_ring
 from tests.fuzz.shown import commands, headless, screens
 from tuimon.records import Header
-from tuimon.sources.log.reader import decode
+from tuimon.sources.log.decode import decode
 from tuimon.sources.plain_records import plain_record
 
 #: CPU time of one output, so that a busy machine makes no hang.

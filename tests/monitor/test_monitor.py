@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.waiting import until
+from tuimon.diagnosis.finding import Finding
 from tuimon.errors import NoSuchProcess
 from tuimon.launch.child import Ended
 from tuimon.monitor.factory import Options, open_attach, open_log
@@ -275,4 +276,20 @@ def test_a_log_is_followed_until_it_ends_or_is_no_longer_written(tmp_path: Path)
     log.close()
     ticked_until(monitor, lambda: monitor.ended)
     assert not monitor.is_followed(1061.0)
+    monitor.stop()
+
+
+def test_a_new_verdict_makes_the_windows_of_the_log_fine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = LogWriter(str(tmp_path / "x.jsonl"))
+    noted: list[float] = []
+    monkeypatch.setattr(log, "note_change", noted.append)
+    clock = [100.0]
+    monitor = Monitor([], log=log, process=Process(), clock=lambda: clock[0])
+    found: list[Finding] = []
+    monkeypatch.setattr(monitor.verdicts, "judge_moment", lambda *_: found)
+    for rules in ([], ["input_bound"], ["input_bound"], ["sync_point", "input_bound"], ["sync_point"], []):
+        clock[0] += 10.0
+        found = [Finding(rule, "warning", "", "") for rule in rules]
+        monitor._diagnose(clock[0])
+    assert noted == [120.0, 140.0, 160.0]
     monitor.stop()

@@ -10,7 +10,7 @@ from typing import Protocol, runtime_checkable
 import msgspec
 
 from tuimon.diagnosis.finding import Finding
-from tuimon.diagnosis.hysteresis import Change
+from tuimon.diagnosis.hysteresis import Change, name_of
 from tuimon.diagnosis.verdicts import Verdicts
 from tuimon.launch.candidates import processes_of_run
 from tuimon.launch.child import Ended, Launched
@@ -287,5 +287,8 @@ class Monitor:
             self.findings = self.verdicts.judge_run(self.session)
             return
         lasting_s = now_s - self._diagnosed_s if self._diagnosed_s is not None else 0.0
+        primary = name_of(next(iter(self.findings), None))
         self.findings = self.verdicts.judge_moment(self.session, lasting_s)
+        if self.log is not None and name_of(next(iter(self.findings), None)) != primary:
+            self.log.note_change(now_s)
         self._diagnosed_s = now_s

@@ -11,6 +11,7 @@ from itertools import accumulate, takewhile
 from tuimon.errors import LogError, NotALog
 from tuimon.records import Notice, Record
 from tuimon.sources.log.claim import MODE, cannot_write, claim, create, file_in, try_write
+from tuimon.sources.log.coarse.held import Coarse
 from tuimon.sources.log.file import RESERVE_BYTES
 from tuimon.sources.log.parts import Parts, line_of
 from tuimon.sources.log.stream import older_parts
@@ -51,6 +52,7 @@ class LogWriter:
         self.path = file_in(path)
         self.lost = 0  # records dropped
         self._sleep = sleep
+        self._coarse = Coarse()
         self._pending: list[Record] = []
         self._broken = False
         self._retry_s = 0.0
@@ -68,8 +70,16 @@ class LogWriter:
             raise
 
     def add_record(self, record: Record) -> None:
-        """Keep a record for the next ``flush``."""
+        """Keep a record for the next ``flush``; those of a steady run are merged over ten seconds."""
         self._parts.facts.keep(record)
+        for each in self._coarse.add_record(record):
+            self._add(each)
+
+    def note_change(self, t: float) -> None:
+        """From ``t`` on windows are to be fine again: something is new that no record shows."""
+        self._coarse.note_change(t)
+
+    def _add(self, record: Record) -> None:
         if len(self._pending) >= PENDING_LIMIT:
             del self._pending[0 if self._begun else 1]  # never the header: without it the rest cannot be read
             self.lost += 1
@@ -77,6 +87,8 @@ class LogWriter:
 
     def flush(self, now_s: float) -> Notice | None:
         """Write the records kept; a Notice when writing fails or works again. ``now_s``: monotonic."""
+        for record in self._coarse.due(now_s):
+            self._add(record)
         if not self._pending or now_s < self._retry_s:
             return None
         try:
@@ -94,6 +106,8 @@ class LogWriter:
         """Write what is left, on a full disk into the room kept for it, and close the file."""
         if self._parts.file.handle < 0:
             return
+        for record in self._coarse.rest():
+            self._add(record)
         for attempt in range(_LAST_TRIES):
             if attempt:
                 self._sleep(_LAST_RETRY_S)

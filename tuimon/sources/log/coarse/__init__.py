@@ -1,0 +1,1 @@
+"""Coarser windows for a run that goes on as it has."""
