@@ -49,6 +49,8 @@ def test_phases_are_divided_by_samples_of_all_of_it():
 
 def test_what_came_after_the_last_step_is_no_part_of_it():
     whole = WholeRun(run())
+    assert whole.step_totals(100).window_s == pytest.approx(120)
+    assert whole.steps(100).per_second == pytest.approx(10)
     data = whole.process_samples(100).hot_lines("data")
     assert data[0].total <= 0.31 * whole.process_samples(100).phase_counts().total()
 

@@ -73,6 +73,7 @@ class StepStats:
         self.open_since_s: float | None = None  # latest window with a step; without, that of the first backward
         self.open_backwards = 0  # since then
         self.run = Totals()
+        self._since_step = Totals()
         self._first: Steps | None = None  # first window with steps: perhaps warm-up
         self._window: Window[Steps] = Window(limit=600)
         self._with_steps: deque[Steps] = deque(maxlen=_LEAST_RECORDS)
@@ -101,8 +102,12 @@ class StepStats:
         if self._first is None and record.count:
             self._first = record
             self.first_step_s = record.t
-        elif self._first is not None:
+        elif self._first is not None and (record.count or record.eval_count):
+            self.run.add_totals(self._since_step)
             self.run.add_window(record)
+            self._since_step = Totals()
+        elif self._first is not None:
+            self._since_step.add_window(record)  # how the run winds down, if no other step follows
 
     def _note_begin(self, record: Steps) -> float:
         """When the loop began, by the windows up to the first with a step; before that window, its end.
