@@ -10,11 +10,12 @@ from tuimon.diagnosis.rank import is_minor
 from tuimon.records import Exit
 from tuimon.session.rows import PhaseTable
 from tuimon.session.state import run_state
+from tuimon.session.unseen import unseen_trainings
 from tuimon.views.finding_text import ONLY_MINOR, rule_title
 from tuimon.views.format import clock, ms, percent, plain, rate
 from tuimon.views.gpu_text import gpu_progress, lead_progress
 from tuimon.views.sampling_text import sampling_text
-from tuimon.views.state_text import state_text
+from tuimon.views.state_text import state_text, unseen_text
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding
@@ -31,6 +32,7 @@ class HeadlessView:
         self._stream = stream
         self._colour = stream is not None and stream.isatty() and "NO_COLOR" not in os.environ
         self._verdict: str | None = None
+        self._unseen: set[int] = set()  # pids of processes that were named
         self._reported: dict[str, str] = {}
 
     def show(self, session: Session, findings: Sequence[Finding]) -> None:
@@ -41,6 +43,10 @@ class HeadlessView:
                 self.write_message(
                     f"{notice.source}: {plain(notice.message)}" + (f" ({plain(notice.hint)})" if notice.hint else "")
                 )
+        for unseen in unseen_trainings(session):
+            if unseen.pid not in self._unseen:
+                self._unseen.add(unseen.pid)
+                self.write_message(unseen_text(unseen))
         since_s = session.now_s - session.start_s if session.start_s is not None else 0.0
         self._write(f"[tuimon {clock(since_s)}] {progress(session)}{self._verdict_part(findings)}")
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from tuimon.diagnosis.words import at
 from tuimon.session.state import RunState, StateName
-from tuimon.views.format import duration, plain
+from tuimon.session.unseen import Unseen
+from tuimon.views.format import duration, number, plain
 
+_COMMAND = 60  # longest command line in a sentence
 _NAMES: dict[StateName, str] = {
     "starting": "starting",
     "training": "training",
@@ -34,3 +36,13 @@ def state_details(state: RunState) -> str:
     if inside and state.doing_for_s:
         inside += f", {duration(state.doing_for_s)}"
     return ": ".join(filter(None, (", ".join(head), inside)))
+
+
+def unseen_text(unseen: Unseen) -> str:
+    """``process 7 (python train.py) uses 3.9 cores and a GPU, but no step of it is seen: started with -I ...``."""
+    uses = [f"{number(unseen.cores)} cores"] if unseen.cores is not None else []
+    uses += ["a GPU"] if unseen.on_gpu else []
+    command = plain(unseen.command)
+    short = command if len(command) <= _COMMAND else command[: _COMMAND - 1] + "…"
+    used = " and ".join(uses)
+    return f"process {unseen.pid} ({short}) uses {used}, but no step of it is seen: {plain(unseen.reason)}"

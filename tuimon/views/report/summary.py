@@ -16,8 +16,9 @@ from tuimon.session.rows import PhaseTable, StepSummary
 from tuimon.session.sampling import Sampling
 from tuimon.session.session import Session
 from tuimon.session.state import RunState, run_state
+from tuimon.session.unseen import Unseen, unseen_trainings
 from tuimon.views.sampling_text import sampling_text
-from tuimon.views.state_text import state_text
+from tuimon.views.state_text import state_text, unseen_text
 
 REPORT_SCHEMA = 1
 
@@ -65,6 +66,7 @@ def report_of(
         "run": _run(session, log),
         "ranks": [_rank(session, trainer) for trainer in session.trainers()],
         "state": _state(run_state(session)),
+        "unseen": [_unseen(each) for each in unseen_trainings(session)],
         "steps": _steps(steps),
         "span": _span(session, pid),
         "phases": _phases(table),
@@ -110,6 +112,18 @@ def _state(state: RunState) -> dict[str, Json]:
         "where": {"file": place.file, "line": place.line, "function": place.function} if place else None,
         "backwards": state.backwards,
         "text": state_text(state),
+    }
+
+
+def _unseen(unseen: Unseen) -> dict[str, Json]:
+    """A process that works like a training and shows no step."""
+    return {
+        "pid": unseen.pid,
+        "command": unseen.command,
+        "cores": _rounded(unseen.cores),
+        "on_gpu": unseen.on_gpu,
+        "reason": unseen.reason,
+        "text": unseen_text(unseen),
     }
 
 

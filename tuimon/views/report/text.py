@@ -60,7 +60,10 @@ def _verdict(report: dict[str, Any]) -> list[str]:
 def _steps(report: dict[str, Any]) -> list[str]:
     steps, phases = report["steps"], report["phases"]
     if not steps["count"] and not phases:
-        return ["No training step was seen.", *_wrap(f"At the end: {plain(report['state']['text'])}.")]
+        lines = ["No training step was seen.", *_wrap(f"At the end: {plain(report['state']['text'])}.")]
+        for unseen in report["unseen"]:
+            lines += _wrap(f"{plain(unseen['text'])}.")
+        return lines
     lines = []
     if steps["count"]:
         lines.append(

@@ -11,9 +11,10 @@ from textual.message import Message
 from tuimon.diagnosis.rank import is_minor
 from tuimon.records import Exit
 from tuimon.session.state import RunState, run_state
+from tuimon.session.unseen import Unseen, unseen_trainings
 from tuimon.views.finding_text import ONLY_MINOR, rule_title, speedup
 from tuimon.views.format import plain
-from tuimon.views.state_text import state_details, state_name
+from tuimon.views.state_text import state_details, state_name, unseen_text
 from tuimon.views.tui.drawing.lines import Line, Span, cells, clip, clipped, justified, line, wrapped
 from tuimon.views.tui.drawing.pane import Pane
 
@@ -30,6 +31,7 @@ class Verdict(NamedTuple):
     inferred: bool
     exit: Exit | None
     focused: bool = False
+    unseen: tuple[Unseen, ...] = ()
 
 
 class VerdictPane(Pane[Verdict]):
@@ -50,6 +52,7 @@ class VerdictPane(Pane[Verdict]):
             inferred=table is not None and table.inferred,
             exit=session.exit,
             focused=self.has_focus,
+            unseen=tuple(unseen_trainings(session)),
         )
 
     def draw(self, state: Verdict, width: int, height: int) -> list[Line]:
@@ -143,6 +146,7 @@ def _nothing_yet(verdict: Verdict) -> list[Line]:
     state = verdict.state
     if state.name != "training":
         badge = f" {state_name(state).upper()} "
-        return [line(" ", (badge, "dim badge"), (f" {state_details(state)}", "text"))]
+        rows = [line(" ", (badge, "dim badge"), (f" {state_details(state)}", "text"))]
+        return rows + [line("   ", (unseen_text(each), "warning")) for each in verdict.unseen]
     basis = "in the stack samples" if verdict.inferred else "in the latest steps"
     return [line(" ", (" NOTHING FOUND ", "benign badge"), (f" no rule sees a bottleneck {basis}", "benign"))]
