@@ -85,9 +85,10 @@ class TerminalOutput:
 
 
 class _ExitEvent(threading.Event):
-    """The event that ends Textual's input thread; counts as set once the terminal is gone.
+    """The event that ends Textual's input thread; sets itself once the terminal is gone.
 
-    A terminal that has hung up is ready to be read at all times, and what is read is nothing.
+    A terminal that has hung up is ready to be read at all times, and what is read is nothing. It stays set: the number
+    of the terminal may soon stand for another file, on which that thread would read for ever.
     """
 
     def __init__(self, handle: int, on_lost: Callable[[], None]) -> None:
@@ -102,6 +103,7 @@ class _ExitEvent(threading.Event):
             return True
         if not self._poll.poll(0):
             return False
+        self.set()
         self._on_lost()
         return True
 
@@ -193,6 +195,8 @@ class TerminalDriver(LinuxDriver):
         After SIGSTOP it was never given back: its modes are not those that we set, and Textual would start a second
         pair of threads and take our modes for those that the shell had.
         """
+        if not self._app.is_running:
+            return
         if self._is_started:
             self.suspend_application_mode()
         self.resume_application_mode()
