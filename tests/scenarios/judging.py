@@ -73,7 +73,13 @@ def judge(scenario: Scenario, outcome: Outcome, fixed: Truth | None) -> Judgemen
         predicted=first.estimated_speedup if first and scenario.rule else None,
         measured=outcome.truth.wall_ms / fixed.wall_ms if fixed else None,
         others_cores=outcome.others_cores,
+        predicted_at_most=_at_most(first),
     )
+
+
+def _at_most(first: Finding | None) -> float | None:
+    most = first.evidence.get("speedup_at_most") if first is not None else None
+    return most if isinstance(most, float) else None
 
 
 class Folded(NamedTuple):
