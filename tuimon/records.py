@@ -380,7 +380,7 @@ class GpuPhase(msgspec.Struct, frozen=True, array_like=True):
 class Lead(msgspec.Struct, frozen=True, array_like=True):
     """How far launches ran ahead at one kind of boundary.
 
-    ``[boundary, count, min_us, median_us, max_us, idle_count, mean_us]``.
+    ``[boundary, count, min_us, median_us, max_us, idle_count, mean_us, at_least_us]``.
 
     ``boundary``: "fetch end", "backward begin", "backward end", "optimizer begin", "optimizer end". ``idle_count``: at
     how many of the ``count`` boundaries the stream was idle. The times are None where the offset of the clocks is not
@@ -394,6 +394,7 @@ class Lead(msgspec.Struct, frozen=True, array_like=True):
     max_us: Signed | None
     idle_count: Count
     mean_us: Signed | None = None  # over all boundaries; what adds up over steps, which the median does not
+    at_least_us: Signed | None = None  # a bound that holds at each of them, also where the times are None
 
 
 class GpuTime(Record, frozen=True, kw_only=True, tag="gpu_time"):

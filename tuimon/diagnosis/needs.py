@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.gpu_steps import MIN_STEPS
+from tuimon.diagnosis.evidence.gpu_steps import has_enough_steps
 from tuimon.diagnosis.evidence.history import COMPARABLE_WINDOWS
 
 
@@ -75,7 +75,7 @@ def _no_gpu_times(evidence: Evidence) -> str | None:
 
 
 def _has_gpu_times(evidence: Evidence) -> bool:
-    return evidence.gpu_time is not None and evidence.gpu_time.steps >= MIN_STEPS
+    return evidence.gpu_time is not None and has_enough_steps(evidence.gpu_time)
 
 
 def _no_gpu_waits(evidence: Evidence) -> str | None:

@@ -8,10 +8,15 @@ from typing import NamedTuple
 
 from tuimon.records import GpuTime, Lead, TorchMemory
 from tuimon.session.rows import GpuTimeRow, LeadRow, TorchMemoryRow
-from tuimon.session.windows import Thinned, Window, new_history, weighted_median
+from tuimon.session.windows import WINDOW_S, Thinned, Window, new_history, weighted_median
 
 #: Most devices of a process that are remembered.
 _DEVICES = 64
+#: Recent is what the last 30 s hold, or the time of so many steps where these take longer, up to twenty minutes.
+_STEPS = 8
+_LONGEST_S = 1200.0
+#: Most records of that time: one every two seconds, of one GPU or in turn of several.
+_RECORDS = 1024
 #: Retries of the allocator are counted from this long after the first step on: before, its caches fill up.
 _SETTLED_S = 10.0
 #: The boundary whose lead goes into the history, and the order in which boundaries are listed.
@@ -69,7 +74,7 @@ class GpuTimeStats:
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
-        self._window: Window[GpuTime] = Window()
+        self._window: Window[GpuTime] = Window(_LONGEST_S, _RECORDS)
         self._histories: dict[int, deque[float | None]] = {}  # by device
         self._run: dict[int, GpuShares] = {}  # by device, without the first window
         self._run_windows: dict[int, Thinned[GpuTime]] = {}  # by device, of the same
@@ -100,7 +105,7 @@ class GpuTimeStats:
             self._retries_before.setdefault(record.device, record.alloc_retries)
 
     def row(self, now_s: float) -> GpuTimeRow | None:
-        """The last 30 s on the GPU on which most steps were timed; None without timed steps."""
+        """Recent steps on the GPU on which most of them were timed; None without timed steps."""
         records = self._recent(now_s)
         return self._row(records, _summed(records)) if records else None
 
@@ -120,11 +125,12 @@ class GpuTimeStats:
             leads=tuple(_lead_rows(records)),
             lead_error_us=next((r.lead_error_us for r in reversed(records) if r.lead_error_us is not None), None),
             history=tuple(self._histories.get(records[0].device, ())),
+            timed_s=shares.total_ns / 1e9,
             bounded=all(record.bounded for record in records),
         )
 
     def shares(self, now_s: float) -> GpuShares | None:
-        """Shares of the phases over the last 30 s; None without any."""
+        """Shares of the phases over recent steps; None without any."""
         records = self._recent(now_s)
         return _summed(records) if records else None
 
@@ -147,13 +153,21 @@ class GpuTimeStats:
         return rows
 
     def _recent(self, now_s: float) -> list[GpuTime]:
-        """The records of the last 30 s of the GPU with most timed steps."""
+        """The records of recent steps of the GPU with most of them."""
         self._window.expire(now_s)
         steps: Counter[int] = Counter()
+        recent: dict[int, list[GpuTime]] = {}
         for record in self._window.records:
-            steps[record.device] += record.steps
+            if record.steps and record.t >= now_s - _span_s(record):
+                steps[record.device] += record.steps
+                recent.setdefault(record.device, []).append(record)
         device, count = next(iter(steps.most_common(1)), (0, 0))
-        return [record for record in self._window.records if record.device == device] if count else []
+        return recent[device] if count else []
+
+
+def _span_s(record: GpuTime) -> float:
+    """For how long a record is recent."""
+    return max(WINDOW_S, min(_LONGEST_S, _STEPS * record.total_ns / record.steps / 1e9))
 
 
 class GpuTimeTable:
@@ -201,9 +215,10 @@ def _lead_row(boundary: str, leads: Sequence[Lead]) -> LeadRow:
     seen = sum(lead.count for lead in leads)
     known = [lead for lead in leads if lead.median_us is not None]
     stream_idle_ratio = sum(lead.idle_count for lead in leads) / seen if seen else 0.0
-    mean_us = _mean_us(leads)
+    mean_us, bounds = _mean_us(leads), [lead.at_least_us for lead in leads]
+    at_least_us = min((bound for bound in bounds if bound is not None), default=None) if None not in bounds else None
     if 2 * sum(lead.count for lead in known) <= seen:
-        return LeadRow(boundary, seen, None, None, None, stream_idle_ratio, mean_us)
+        return LeadRow(boundary, seen, None, None, None, stream_idle_ratio, mean_us, at_least_us)
     return LeadRow(
         boundary=boundary,
         seen=seen,
@@ -212,6 +227,7 @@ def _lead_row(boundary: str, leads: Sequence[Lead]) -> LeadRow:
         max_us=max(lead.max_us for lead in known if lead.max_us is not None),
         stream_idle_ratio=stream_idle_ratio,
         mean_us=mean_us,
+        at_least_us=at_least_us,
     )
 
 

@@ -25,7 +25,7 @@ def test_cost_stays_within_the_budget(step_ns):
     spent_ns = len(gpu.calls) * gpu.cost_ns
     a_burst_ns = BURST_STEPS * 6 * 20_000
     memory_ns = 10_000 * (gpu.now_ns - begun_ns) // SECOND
-    assert spent_ns <= min((gpu.now_ns - begun_ns) / 1000, count * 12_000) + a_burst_ns + memory_ns
+    assert spent_ns <= (gpu.now_ns - begun_ns) / 1000 + a_burst_ns + memory_ns
     assert loop.times()
 
 
@@ -85,7 +85,7 @@ class PausingLoop(FakeLoop):
         return super().boundary(kind, key)
 
 
-@pytest.mark.parametrize("step_ns", [MS, 50 * MS])
+@pytest.mark.parametrize("step_ns", [MS, 10 * MS])
 @pytest.mark.parametrize("boundaries", [STEP, STEP[1:], (*STEP[:3], *STEP)])
 def test_a_clock_that_pauses_keeps_to_its_budget_and_resumes(step_ns, boundaries):
     gpu = FakeGpu(cost_ns=2_000)
@@ -95,10 +95,10 @@ def test_a_clock_that_pauses_keeps_to_its_budget_and_resumes(step_ns, boundaries
     spent_ns = len(gpu.calls) * gpu.cost_ns
     seconds = (gpu.now_ns - begun_ns) / SECOND
     a_burst_ns = BURST_STEPS * 10 * 20_000
-    assert spent_ns <= min(seconds * MS, count * 12_000) + a_burst_ns + 10_000 * seconds
+    assert spent_ns <= seconds * MS + a_burst_ns + 10_000 * seconds
     assert loop.pauses and len(loop.times()) >= BURST_STEPS
     assert timed.count(len(boundaries)) >= BURST_STEPS
-    assert spent_ns >= 0.4 * min(seconds * MS, count * 12_000)  # it does not pause longer than it must
+    assert spent_ns >= 0.4 * seconds * MS  # it does not pause longer than it must
     reported = len([m for m in loop.marked if m.kind == TORCH_MEMORY])
     assert reported >= 2 * int(seconds)
 
@@ -108,3 +108,20 @@ def test_a_loop_without_backwards_has_no_pause():
     loop.steps(3_000, (FETCH_END, OPTIMIZER_BEGIN, OPTIMIZER_END))
     assert not loop.pauses
     assert len(loop.times()) > 50
+
+
+@pytest.mark.parametrize("step_s", [1, 5, 30, 120])
+def test_long_steps_are_all_timed(step_s):
+    loop = FakeLoop(FakeGpu(cost_ns=10_000), step_ns=step_s * SECOND)
+    timed = loop.steps(40)
+    assert timed[2:] == [len(STEP)] * 38
+    assert len(loop.gpu.calls) * loop.gpu.cost_ns < 40 * step_s * SECOND / 1000
+
+
+def test_a_gpu_that_is_behind_is_polled_at_every_boundary(unlimited):
+    """When the clock polled only where a step begins, a lead of half a step had no lower bound."""
+    loop = FakeLoop(FakeGpu(behind_ns=75 * MS), step_ns=100 * MS)
+    loop.steps(20)
+    gaps_us = [time.gap_us for time, _ in list(loop.times().values())[10:]]
+    assert None not in gaps_us
+    assert max(gaps_us) < 100_000 / 2

@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.agent.gpu_clock.fake_gpu import SECOND, STEP, FakeGpu, FakeLoop, FakeStream
+from tests.agent.gpu_clock.fake_gpu import MS, STEP, FakeGpu, FakeLoop, FakeStream
 from tuimon.agent.gpu_clock import clock, steps
 from tuimon.agent.gpu_clock.clock import BURST_STEPS
 from tuimon.agent.ring.layout import (
@@ -40,7 +40,7 @@ def test_an_event_is_recorded_after_its_marker(loop):
 
 
 def test_a_step_is_whole_with_the_first_boundary_of_the_next():
-    loop = FakeLoop(FakeGpu(cost_ns=5_000), step_ns=SECOND)
+    loop = FakeLoop(FakeGpu(cost_ns=5_000), step_ns=10 * MS)
     timed = loop.steps(40)
     first = timed.index(len(STEP))
     burst = timed[first : first + BURST_STEPS + 1]

@@ -153,7 +153,19 @@ def test_a_pending_event_proves_nothing_of_another_stream(loop, unlimited):
     first, second = events.pending[0], events.pending[1]
     events.pending[1] = second._replace(stream=FakeStream(0, 9))
     events.poll()  # the first is not done
-    gpu.now_ns += 10 * SECOND
+    gpu.now_ns += 5 * SECOND
     events.poll()
     assert loop.times()[first.number][0].gap_us is not None
     assert loop.times()[second.number][0].gap_us is None
+
+
+@pytest.mark.parametrize(("seconds", "known"), [(8, True), (9, False)])
+def test_a_gap_that_is_too_long_to_be_told_is_not_told_shorter(loop, unlimited, seconds, known):
+    loop.steps(3)
+    loop.gpu.behind_ns = SECOND
+    loop.steps(2)
+    first = loop.clock._events.pending[0]
+    loop.clock._events.poll()
+    loop.gpu.now_ns += seconds * SECOND
+    loop.clock._events.poll()
+    assert (loop.times()[first.number][0].gap_us is not None) == known

@@ -2,7 +2,7 @@
 
 A hook gets the number of its boundary's event, emits its marker with it, and then has the event recorded: so the
 marker's time is never later than the event's. Steps are timed in bursts, as far as the budget goes; events that are
-done are reported at the beginning of later steps. Nothing ever waits for the GPU.
+done are reported at later boundaries. Nothing ever waits for the GPU.
 
 The device that it drives (``cuda.CudaDevice``; a simulated one in the tests) has these methods, none of which waits:
 
@@ -27,8 +27,12 @@ from .budget import Budget
 from .events import Emit, EventChain
 from .steps import NESTED, STEP_BEGINS, StepFollower
 
-#: How many steps in a row are timed: a loop whose steps alternate is seen whole.
+#: How many steps in a row are timed at least: a loop whose steps alternate is seen whole. Where a step pays for its own
+#: timing, bursts follow each other without a pause.
 BURST_STEPS = 8
+#: Most events that are polled at a boundary within a step. When an event was last found pending, and first found done,
+#: bounds its lead: in a step with launches far ahead, the boundaries are the only occasions to see that.
+BOUNDARY_POLL = 2
 #: The clock does not pause for fewer steps than this.
 SHORTEST_PAUSE_STEPS = 4
 #: How often the allocator's figures are read (by the loop's own time).
@@ -142,6 +146,8 @@ class GpuClock:
         event = self._events.pooled_event()
         device.record(event, stream)
         self._events.add_recorded(number, event, stream_idle, begun_ns)
+        if not self._poll_due:
+            self._events.poll(BOUNDARY_POLL)
 
     def _begin_step(self) -> bool:
         """Whether the step's first boundary is timed: as the first of this step, or as the end of the one before."""

@@ -7,7 +7,7 @@ A count's first event is its own anchor, GPU_ANCHOR before GPU_TIME; a later anc
 from collections import deque
 from typing import Any, Callable, Deque, List, NamedTuple, Optional
 
-from ..ring.layout import FIRST_EVENT, GPU_ANCHOR, GPU_TIME, LAST_EVENT, pack_gpu_anchor, pack_gpu_time
+from ..ring.layout import FIRST_EVENT, GPU_ANCHOR, GPU_TIME, LAST_EVENT, MAX_GAP_US, pack_gpu_anchor, pack_gpu_time
 
 Emit = Callable[[int, int, int], None]
 
@@ -126,4 +126,6 @@ class EventChain:
             gap_us = done.took_us
         elif done.recorded_ns < self._busy_ns and done.stream == self._busy_stream:
             gap_us = (self._now_ns() - self._busy_ns) // 1000 + _EMIT_US
+        if gap_us is not None and gap_us > MAX_GAP_US:
+            gap_us = None
         self._emit(GPU_TIME, pack_gpu_time(elapsed_ns, gap_us, done.stream_idle), done.number)

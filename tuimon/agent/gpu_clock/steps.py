@@ -16,9 +16,10 @@ from ..ring.layout import BACKWARD_BEGIN, BACKWARD_END, FETCH_END, OPTIMIZER_BEG
 #: Places of a boundary: nested in another of its kind or of another thread, inside a step, or where a step begins.
 NESTED, IN_STEP, STEP_BEGINS = 0, 1, 2
 
-#: After this long without the beginning of a step, what is open counts as abandoned, and the loop may move to another
-#: thread.
+#: After this long without the beginning of a step, and after so many times the length of the step before, what is open
+#: counts as abandoned, and the loop may move to another thread.
 STALE_NS = 60_000_000_000
+STALE_STEPS = 4
 #: After this many backwards without an update, the optimizer that was seen is not the loop's, or is compiled by now.
 _MOST_BACKWARDS = 1000
 
@@ -30,6 +31,7 @@ class StepFollower:
         self._now_ns = now_ns
         self._thread: Optional[int] = None
         self._begun_ns = 0  # of the step
+        self._stale_ns = STALE_NS
         self._updated = False  # since the step began
         self._backwards = 0  # ended in this step
         self.backwards = 0  # in the step before, as far as it was followed
@@ -81,7 +83,9 @@ class StepFollower:
         self._updated = False
         self.backwards, self._backwards = self._backwards, 0
         self._backwards_before = -1
-        self._begun_ns = self._now_ns()
+        begun_ns = self._now_ns()
+        self._stale_ns = max(STALE_NS, STALE_STEPS * (begun_ns - self._begun_ns)) if self._begun_ns else STALE_NS
+        self._begun_ns = begun_ns
         return STEP_BEGINS
 
     def _end_backward(self) -> int:
@@ -126,7 +130,7 @@ class StepFollower:
     def _is_stale(self) -> bool:
         """Whether no step has begun for long; then what was open is forgotten."""
         now_ns = self._now_ns()
-        if now_ns - self._begun_ns < STALE_NS:
+        if now_ns - self._begun_ns < self._stale_ns:
             return False
         self._begun_ns = now_ns
         self._depth = 1

@@ -99,6 +99,8 @@ _ELAPSED_BITS = 40
 _ELAPSED_MASK = (1 << _ELAPSED_BITS) - 1
 _GAP_BITS = 23
 _GAP_MASK = (1 << _GAP_BITS) - 1
+#: The longest gap of an EventTime: 8.4 s. A longer one is None, as it bounds nothing.
+MAX_GAP_US = _GAP_MASK - 1
 _IDLE_BIT = 63
 _ANCHOR_BITS = 48
 _ANCHOR_MASK = (1 << _ANCHOR_BITS) - 1
@@ -109,7 +111,8 @@ class EventTime(NamedTuple):
 
     ``elapsed_ns``: on the GPU's clock, since the anchor. ``stream_idle``: just before the event was recorded, a query
     found its stream idle; ``gap_us`` is then how long recording took: the GPU reached the event in that time, or right
-    after. Otherwise the event was last found pending ``gap_us`` before it was found done (None: never polled before).
+    after. Otherwise the event was last found pending ``gap_us`` before it was found done. None: never polled before, or
+    longer ago than MAX_GAP_US.
     """
 
     elapsed_ns: int
@@ -119,7 +122,7 @@ class EventTime(NamedTuple):
 
 def pack_gpu_time(elapsed_ns: int, gap_us: Optional[int], stream_idle: bool) -> int:
     """An EventTime as one 64-bit value; ``elapsed_ns`` is at most 18 minutes, ``gap_us`` at most 8 s."""
-    gap = _GAP_MASK if gap_us is None else min(gap_us, _GAP_MASK - 1)
+    gap = _GAP_MASK if gap_us is None else min(gap_us, MAX_GAP_US)
     elapsed = min(max(0, elapsed_ns), _ELAPSED_MASK)
     return elapsed | gap << _ELAPSED_BITS | (1 << _IDLE_BIT if stream_idle else 0)
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from tuimon.diagnosis.evidence.demand import TrainingThread, training_thread
 from tuimon.diagnosis.evidence.devices import process_gpus, uses_gpu
 from tuimon.diagnosis.evidence.gpu_counters import IdleBounds
-from tuimon.diagnosis.evidence.gpu_steps import GPU_CLOCK_WAIT_S, GpuSteps, gpu_steps
+from tuimon.diagnosis.evidence.gpu_steps import GPU_CLOCK_WAIT_S, GPU_CLOCK_WAIT_STEPS, GpuSteps, gpu_steps
 from tuimon.diagnosis.evidence.gpu_waits import GpuWaits, gpu_waits
 from tuimon.diagnosis.evidence.libraries import with_library
 from tuimon.diagnosis.evidence.lines import HotFunction
@@ -173,7 +173,8 @@ class Evidence:
         """Whether GPU times are still to come: until then, what the CPU waits for may be a GPU at work."""
         if self.process is None or not self.process.markers or self.steps is None or self.steps.first_step_s is None:
             return False
-        if self.run.now_s - self.steps.first_step_s > GPU_CLOCK_WAIT_S or self.uses_gpu is not True:
+        longest_s = max(GPU_CLOCK_WAIT_S, GPU_CLOCK_WAIT_STEPS * (self.steps.median_ms or 0.0) / 1e3)
+        if self.run.now_s - self.steps.first_step_s > longest_s or self.uses_gpu is not True:
             return False
         return self.gpu_steps is None
 

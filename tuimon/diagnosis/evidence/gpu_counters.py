@@ -59,7 +59,7 @@ def idle_by_counters(
     kernels: their time is bounded by the bytes over PCIe, else by ``copying_share``, the share of the phase that copies
     lie in. ``alone``: no other program and no other rank has kernels on the GPU that could hide idle time.
     """
-    known = [(ratio, row) for row in gpus if (ratio := utilisation(row)) is not None]
+    known = [(ratio, row) for row in gpus if (ratio := utilisation(row, table.window_s)) is not None]
     covered = _covered(table)
     if not known or not covered:
         return None

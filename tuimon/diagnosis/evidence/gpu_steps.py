@@ -38,13 +38,23 @@ LEAST_IDLE = Threshold(
 )
 MIN_STEPS = Threshold(
     8,
-    "steps with GPU times, below which these are not used",
+    "steps with GPU times, below which these are not used, unless they are long",
     "our choice: the agent times bursts of eight steps, so one whole burst",
+)
+MIN_TIMED_S = Threshold(
+    1.0,
+    "seconds of steps with GPU times, from which one step is enough",
+    "our choice: eight steps of 125 ms; who waits for minutes for each step shall not wait for eight of them",
 )
 GPU_CLOCK_WAIT_S = Threshold(
     6.0,
     "seconds after the first step by which GPU times have come, or will not",
     "our choice: they come within two seconds; three times that leaves room for a busy machine",
+)
+GPU_CLOCK_WAIT_STEPS = Threshold(
+    3,
+    "steps after the first by which GPU times of long steps have come, or will not",
+    "our choice: one is timed whole, at the next its times are polled; one for a burst that begins late",
 )
 #: The boundary that ends a phase within the computation.
 _ENDS = {"forward": "backward begin", "backward": "backward end", "optimizer": "optimizer end"}
@@ -136,13 +146,13 @@ def gpu_steps(
     gpus: Sequence[GpuRow],
     ranks: int | None = None,
 ) -> GpuSteps | None:
-    """None without GPU times, or with those of fewer than MIN_STEPS steps; ``ranks``: the world size, where known.
+    """None without GPU times of enough steps; ``ranks``: the world size, where known.
 
     Events bound the idle time of each phase; while the training thread waits for the GPU, it does not idle either.
     NVML's utilisation bounds that of the whole step. Where both can be true, what is certain of all phases but one
     narrows that one.
     """
-    if time is None or time.steps < MIN_STEPS or table is None:
+    if time is None or not has_enough_steps(time) or table is None:
         return None
     rows = [row for row in table.rows if row.name != "eval" and row.gpu_ms_per_step is not None]
     phases = {row.name: _gpu_phase(row, table, time, _unwaited_ms(table, waits, row.name)) for row in rows}
@@ -162,6 +172,11 @@ def gpu_steps(
         return GpuSteps(time, *by_events.joined(by_counters), step_ms, phases, Contradiction(by_events, by_counters))
     idle = by_events.joined(by_counters)
     return GpuSteps(time, *idle, step_ms, _narrowed(phases, idle, step_ms))
+
+
+def has_enough_steps(time: GpuTimeRow) -> bool:
+    """Whether enough steps were timed to judge them."""
+    return time.steps >= MIN_STEPS or time.timed_s >= MIN_TIMED_S
 
 
 def _gpu_phase(row: PhaseRow, table: PhaseTable, time: GpuTimeRow, unwaited_ms: float | None) -> GpuPhase:

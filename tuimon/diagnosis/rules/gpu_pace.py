@@ -22,6 +22,7 @@ from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.speedup import speedup
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.diagnosis.words import at_hot, percent
+from tuimon.session.rows import LeadRow
 
 #: The phases that launch a training's work.
 COMPUTE = ("forward", "backward", "optimizer")
@@ -187,22 +188,28 @@ def queue_full(evidence: Evidence) -> Finding | None:
     gpu, waits = evidence.gpu_steps, evidence.gpu_waits
     if gpu is None or not gpu.is_bottleneck or waits is None or waits.share >= FEW_WAITS:
         return None
-    leads = [(lead.min_us, lead.median_us) for lead in gpu.time.leads]
-    if not leads or any(least is None or median is None or least < FULL_LEAD_US for least, median in leads):
+    leads = gpu.time.leads
+    if not leads or any((_least_us(lead) or 0.0) < FULL_LEAD_US for lead in leads):
         return None
-    ahead_ms = max(median for _, median in leads if median is not None) / 1e3
+    medians = [lead.median_us for lead in leads if lead.median_us is not None]
+    ahead_ms = max(medians or [_least_us(lead) or 0.0 for lead in leads]) / 1e3
     hot = evidence.hottest_in("forward")
     return Finding(
         rule="queue_full",
         severity="benign",
         headline=(
-            f"launches run {ahead_ms:.3g} ms ahead and wait for room in the GPU's queue: the time that lines of the"
-            " model seem to take on the CPU is this waiting"
+            f"launches run {'' if medians else 'at least '}{ahead_ms:.3g} ms ahead and wait for room in the GPU's"
+            " queue: the time that lines of the model seem to take on the CPU is this waiting"
         ),
         action="nothing: the CPU is ahead; look at GPU time, not at CPU time, for what is slow",
         where=(hot.place,) if hot else (),
         evidence={"lead_ms": ahead_ms, "gpu_idle_at_most": gpu.idle_at_most},
     )
+
+
+def _least_us(lead: LeadRow) -> float | None:
+    """How far launches run ahead at one kind of boundary at least; None where that is unknown."""
+    return lead.min_us if lead.min_us is not None else lead.at_least_us
 
 
 def _used(evidence: Evidence) -> str:

@@ -66,7 +66,7 @@ class Chain:
         gpu_ns = self.anchor_ns + time.elapsed_ns
         gap_ns = 1000 * (time.gap_us or 0)
         earliest_ns = marked_ns if not gap_ns or time.stream_idle else max(marked_ns, seen_ns - gap_ns - ROUNDING_NS)
-        prompt_ns = marked_ns + gap_ns + LAUNCH_NS if time.stream_idle else None
+        prompt_ns = marked_ns + gap_ns + LAUNCH_NS if time.stream_idle and time.gap_us is not None else None
         self._offset.add_event(gpu_ns, earliest_ns, seen_ns, prompt_ns, FLOAT_ROUNDING * time.elapsed_ns)
         event = SeenEvent(kind, marked_ns, gpu_ns, earliest_ns, seen_ns, time.stream_idle)
         if len(self._waiting) < _WAITING:
@@ -114,11 +114,12 @@ def lead_record(boundary: str, estimates: Iterable[LeadEstimate]) -> Lead:
     stream_idle = sum(estimate.stream_idle for estimate in estimates)
     mean_us, error_us = fmean(e.lead_us for e in estimates), fmean(e.error_us for e in estimates)
     mean = round(mean_us, 1) if _is_certain(mean_us, error_us) else None
+    least_us = max(0.0, round(min(estimate.lead_us - estimate.error_us for estimate in estimates), 1))
     known = [estimate.lead_us for estimate in estimates if estimate.known]
     if 2 * len(known) <= len(estimates):
-        return Lead(boundary, len(estimates), None, None, None, stream_idle, mean)
+        return Lead(boundary, len(estimates), None, None, None, stream_idle, mean, least_us)
     lowest, middle, highest = (round(value, 1) for value in (min(known), median(known), max(known)))
-    return Lead(boundary, len(estimates), lowest, middle, highest, stream_idle, mean)
+    return Lead(boundary, len(estimates), lowest, middle, highest, stream_idle, mean, least_us)
 
 
 def _is_certain(lead_us: float, error_us: float) -> bool:
