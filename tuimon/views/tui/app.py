@@ -18,6 +18,7 @@ from tuimon.launch.leave_signals import LeaveSignals
 from tuimon.views.format import plain
 from tuimon.views.report.write import save
 from tuimon.views.tui.board import PANES, Board
+from tuimon.views.tui.pacing import Pacing
 from tuimon.views.tui.panes.threads_pane import ThreadsPane
 from tuimon.views.tui.panes.verdict_pane import VerdictPane
 from tuimon.views.tui.profile.header import Mode
@@ -77,6 +78,8 @@ class TuimonApp(TerminalApp[Leave]):
         self.board = Board()
         self.board.output.tail = monitor.output
         self._refresh_s = refresh_s
+        header = monitor.session.header
+        self._pacing = Pacing(round((header.interval_s if header else 1.0) / refresh_s))
 
     def compose(self) -> ComposeResult:
         """The board."""
@@ -96,10 +99,13 @@ class TuimonApp(TerminalApp[Leave]):
 
     def tick(self) -> None:
         """Let the monitor fold what has come, then show it."""
-        self.monitor.tick()
+        paused = self.board.title_line.paused
+        is_due = self._pacing.is_due(self.monitor.tick(), paused)
         self.board.output.read_output()
-        if not self.board.title_line.paused:
+        if is_due:
             self._show()
+        elif not paused:
+            self.board.show_output(self.monitor.session, self.monitor.findings)
         if isinstance(self.screen, (Sheet, QuitDialog)):
             self.screen.update()
 

@@ -84,6 +84,11 @@ class Board(Widget):
         for pane in self.panes:
             pane.redraw()
 
+    def show_output(self, session: Session, findings: Sequence[Finding]) -> None:
+        """Show what the run has printed; all other panes stay as they are."""
+        self.output.update_state(session, findings)
+        self.output.redraw()
+
     def place_panes(self) -> None:
         """Move the panes to their places, if these changed."""
         self._place(self.children, self.size)
