@@ -16,7 +16,7 @@ TORCH_STAMP := $(VENV)/.torch-$(shell printf '%s' '$(TORCH)' | cksum | cut -d' '
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-lowest soak-tests soak fuzz lint licences advisories check lock bench scenarios random-loops
+.PHONY: help demo test test-lowest soak-tests soak fuzz lint licences advisories check lock bench scenarios random-loops wild
 .PHONY: gpu-truth gpu-check clean
 
 help:
@@ -32,6 +32,7 @@ help:
 	@echo "make soak    a training day in SOAK_MINUTES (default 30): what grows, what is lost, what is counted wrong"
 	@echo "make fuzz    damaged logs and rings, hostile text, against everything that reads and shows them (about 5 minutes)"
 	@echo "make scenarios  labelled trainings under tuimon: is its verdict right? (about 15 minutes)"
+	@echo "make wild    programs on public frameworks, healthy and slowed: is its verdict right? (about 20 minutes)"
 	@echo "make random-loops N=100 SEED=s  training scripts drawn at random: phases, verdicts, gains against their own truth"
 	@echo "make gpu-truth  recorded GPU trainings under tuimon: are its GPU times and verdicts true? (about a minute)"
 	@echo "make bench   what tuimon costs, as a table (about 20 minutes)"
@@ -100,6 +101,19 @@ bench: $(VENV)/.demo-installed
 
 scenarios: $(VENV)/.test-installed
 	$(BIN)/python -m tests.scenarios
+
+# The frameworks have an environment of their own: make test stays small. torch first: they would bring CUDA along.
+WILD := $(VENV)/wild
+WILD_ARGS ?=
+wild: $(WILD)/.installed
+	$(WILD)/bin/python -m tests.wild $(WILD_ARGS)
+
+$(WILD)/.installed: $(VENV)/bin/python pyproject.toml
+	$(PYTHON) -m venv $(WILD)
+	$(WILD)/bin/python -m pip install --quiet --disable-pip-version-check $(TORCH)
+	$(WILD)/bin/python -m pip freeze | grep '^torch==' > $(WILD)/constraints.txt
+	$(WILD)/bin/python -m pip install --quiet --disable-pip-version-check -c $(WILD)/constraints.txt --editable ".[wild]"
+	@touch $@
 
 SEED ?=
 random-loops: $(VENV)/.test-installed

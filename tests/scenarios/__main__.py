@@ -9,9 +9,10 @@ from pathlib import Path
 
 from tests.scenarios.catalogue import Scenario, catalogue
 from tests.scenarios.judging import Judgement, judge
-from tests.scenarios.running import ScenarioFailed, recall, remember, run, run_fixed
+from tests.scenarios.running import ScenarioFailed, recall
 from tests.scenarios.streams import STREAMS, judged
 from tests.scenarios.table import HEAD, line, totals
+from tests.scenarios.trial import judged_run
 
 #: Stands for all simulated GPU trainings.
 GPU = "gpu"
@@ -54,13 +55,10 @@ def main() -> int:
 
 def _one(scenario: Scenario, seconds: float, folder: Path, gain: bool) -> Judgement | None:
     try:
-        outcome = run(scenario, seconds, folder)
-        fixed = run_fixed(scenario, seconds / 3) if gain and scenario.rule and scenario.fixable else None
+        row = judged_run(scenario, seconds, folder, gain=gain)
     except ScenarioFailed as failed:
         print(f"{scenario.name}: {failed}", file=sys.stderr, flush=True)
         return None
-    remember(scenario, folder, outcome, fixed)
-    row = judge(scenario, outcome, fixed)
     print(line(row), flush=True)
     return row
 

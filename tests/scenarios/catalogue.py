@@ -31,11 +31,12 @@ class Scenario:
 
 def catalogue() -> dict[str, Scenario]:
     """All scenarios by name."""
-    scenarios = (_read(path) for path in sorted(SCRIPTS.glob("*.py")) if path.name != "laps.py")
+    scenarios = (read(path) for path in sorted(SCRIPTS.glob("*.py")) if path.name != "laps.py")
     return {scenario.name: scenario for scenario in scenarios}
 
 
-def _read(path: Path) -> Scenario:
+def read(path: Path) -> Scenario:
+    """The scenario of a script, from its labels."""
     text = path.read_text()
     labels = {match[1]: match[2] or "" for match in _LABEL.finditer(text)}
     rule, _, cause = labels.get("expects", "").partition("/")

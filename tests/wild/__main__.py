@@ -1,0 +1,50 @@
+"""``python -m tests.wild [NAME ...]``: programs on public frameworks, healthy and slowed, as one table."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.scenarios.judging import Judgement
+from tests.scenarios.running import ScenarioFailed
+from tests.scenarios.table import HEAD, line, totals
+from tests.scenarios.trial import judged_run
+from tests.wild.catalogue import catalogue
+
+
+def main() -> int:
+    known = catalogue()
+    parser = argparse.ArgumentParser(prog="python -m tests.wild", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="default: all whose framework is installed")
+    parser.add_argument("--seconds", type=float, default=12, help="of training per program (default %(default)s)")
+    parser.add_argument("--interval", metavar="SECONDS", help="tuimon's option, for all of them")
+    parser.add_argument("--no-gain", action="store_true", help="do not time the programs without their slow work")
+    parser.add_argument("--keep", metavar="DIR", help="keep the logs there")
+    args = parser.parse_args()
+    if unknown := sorted(set(args.names) - set(known)):
+        parser.error(f"unknown: {', '.join(unknown)}")
+    chosen = [known[name] for name in args.names or known]
+    if missing := sorted({program.package for program in chosen if not program.installed}):
+        print(f"not installed: {', '.join(missing)}", file=sys.stderr)
+    chosen = [program for program in chosen if program.installed]
+    options = (f"--interval={args.interval}",) if args.interval else ()
+    rows: list[Judgement] = []
+    print(HEAD, flush=True)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(args.keep or temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        for program in chosen:
+            try:
+                rows.append(judged_run(program, args.seconds, folder, gain=not args.no_gain, options=options))
+            except ScenarioFailed as failed:
+                print(f"{program.name}: {failed}", file=sys.stderr, flush=True)
+                continue
+            print(line(rows[-1]), flush=True)
+    print(totals(rows, expected_rows=len(chosen)))
+    return 0 if len(rows) == len(chosen) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
