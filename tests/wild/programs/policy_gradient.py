@@ -12,7 +12,7 @@ from torch import nn
 class Blurred(gymnasium.ObservationWrapper):
     def observation(self, observation):
         if PLANTED:
-            for _ in range(20):
+            for _ in range(200):
                 observation = np.convolve(observation, np.hanning(3), "same")  # <- cause
                 observation = observation / max(1.0, np.abs(observation).max())  # <- cause
         return np.asarray(observation, "float32")
@@ -41,7 +41,7 @@ def main():
     while True:
         states, rewards = rollout(env, policy, 16)
         for _ in range(4):
-            loss = -(policy(states.repeat(32, 1)).log_softmax(1)[:, 0] * rewards.repeat(32)).mean()
+            loss = -(policy(states.repeat(8, 1)).log_softmax(1)[:, 0] * rewards.repeat(8)).mean()
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()

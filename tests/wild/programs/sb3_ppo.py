@@ -25,7 +25,7 @@ class Pendulum(gymnasium.Env):
 
     def simulate(self, force):
         angle, speed = 0.1, 0.0
-        for _ in range(3000):
+        for _ in range(12000):
             speed += (force - 9.81 * angle) * 1e-4  # <- cause
             angle += speed * 1e-4  # <- cause
         return angle
