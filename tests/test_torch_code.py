@@ -71,10 +71,6 @@ QUESTIONS: dict[Callable[[str, str], bool], tuple[list[str], list[str]]] = {
         ["optim/adam.py step", "optim/optimizer.py wrapper", "optim/_multi_tensor/sgd.py step"],
         ["optim/lr_scheduler.py step", "optim/swa_utils.py step", "optim/optimizer.py zero_grad", "amp/x.py step"],
     ),
-    torch_code.is_optimizer_import: (
-        ["optim/adadelta.py <module>"],
-        ["optim/adam.py step", "nn/functional.py <module>"],
-    ),
     torch_code.is_module_run: (
         [
             "nn/modules/module.py _call_impl",
@@ -211,3 +207,10 @@ def test_parts_of_torch_that_shortened_stacks_keep(torch: str) -> None:
     parts = [torch_code.marked_part(f"{torch}/{file}") for file in files]
     assert parts == ["optim/", "utils/checkpoint.py", "_tensor.py", "", ""]
     assert [torch_code.marked_part(file) for file in (COMPILED, "/home/u/train.py", "")] == ["", "", ""]
+
+
+def test_what_runs_while_a_library_is_imported() -> None:
+    assert torch_code.is_module_body("/v/site-packages/torch/optim/adadelta.py", "<module>")
+    assert torch_code.is_module_body("/v/site-packages/tuimon/agent/watch.py", "exec_module")
+    assert not torch_code.is_module_body("/v/site-packages/torch/optim/adadelta.py", "step")
+    assert not torch_code.is_module_body("/v/site-packages/other/watch.py", "exec_module")

@@ -108,12 +108,12 @@ def is_optimizer_step(file: str, function: str) -> bool:
     return function == "tuimon_scaler_step" and is_agent_file(file)
 
 
-def is_optimizer_import(file: str, function: str) -> bool:
-    """Whether a frame runs while ``torch.optim`` is imported: ``torch/optim/adadelta.py``, ``<module>``.
+def is_module_body(file: str, function: str) -> bool:
+    """Whether a frame of a library runs while that is imported: ``torch/optim/adadelta.py``, ``<module>``.
 
-    It decorates functions by one that is called ``wrapper`` as well.
+    A shortened stack may hold it, or the import of torch that our hook waits for, without Python's import system.
     """
-    return function == "<module>" and "torch/optim/" in file
+    return function == "<module>" or (function == "exec_module" and is_agent_file(file))
 
 
 # ---- modules

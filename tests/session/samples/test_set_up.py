@@ -30,7 +30,22 @@ def test_an_import_is_named_by_the_users_own_line():
 
 
 def test_an_import_of_a_library_is_named_by_its_package():
-    assert doing(stacks(1, ([1, 8], 20))).words == "importing keras"
+    assert doing(stacks(1, ([3, 1, 8], 20))).words == "importing keras"
+    assert doing(stacks(1, ([3, 8, 6], 20))).words == "importing keras"  # of a stack that was shortened
+
+
+def test_of_several_names_the_one_whose_code_runs():
+    more = frames(
+        ("/home/me/train.py", 1, "<module>", "import time, keras", True),
+        ("/opt/tuimon/agent/watch.py", 63, "exec_module"),
+        first=20,
+    )
+    assert doing(more, stacks(1, ([20, 1, 8], 20))).words == "importing keras"
+    assert doing(more, stacks(1, ([20, 21], 20))).words == "importing time, keras"
+
+
+def test_a_program_in_a_package_imports_nothing():
+    assert doing(stacks(1, ([8, 4], 20))).words == "setting up"
 
 
 def test_a_function_of_the_user_with_its_hottest_line_and_since_when():

@@ -24,15 +24,9 @@ def evaluation_function(samples: ThreadSamples) -> HotFunction | None:
         for frame in _before_torch(sample)
     }
     placed = []
-    for sample in samples.stacks:
+    for sample in _without_imports(samples):
         frames = _before_torch(sample)
-        imports = "import" in sample.kinds
-        if (
-            frames
-            and not imports
-            and sample.phase not in _TRAINING
-            and (frames[-1].file, frames[-1].function) not in path
-        ):
+        if frames and sample.phase not in _TRAINING and (frames[-1].file, frames[-1].function) not in path:
             placed.append((_place(frames[-1]), sample.count))
     return hottest_place(placed)
 
@@ -42,7 +36,8 @@ def side_function(samples: ThreadSamples) -> HotFunction | None:
 
     A line within the model would name what training calls as well.
     """
-    side = [(_before_torch(s), s.count) for s in samples.stacks if s.phase == "other" and "import" not in s.kinds]
+    stacks = _without_imports(samples)
+    side = [(_before_torch(sample), sample.count) for sample in stacks if sample.phase == "other"]
     hot = hottest_place((_place(frames[-1]) if frames else None, count) for frames, count in side)
     return with_library(hot, samples, "other")
 
@@ -52,6 +47,17 @@ def model_share(samples: ThreadSamples) -> float:
     side = samples.in_phase("other")
     models = sum(sample.count for sample in side.stacks if "module" in sample.kinds)
     return models / side.total if side.total else 0.0
+
+
+def _without_imports(samples: ThreadSamples) -> list[StackSample]:
+    """Those that import nothing; all of them where the loop itself runs while its module is imported."""
+    if any(stack.phase == "backward" and _imports(stack) for stack in samples.stacks):
+        return list(samples.stacks)
+    return [stack for stack in samples.stacks if not _imports(stack)]
+
+
+def _imports(sample: StackSample) -> bool:
+    return "import" in sample.kinds[1:]  # the root is the program itself
 
 
 def _before_torch(sample: StackSample) -> list[Frame]:

@@ -133,7 +133,7 @@ class ProcessSamples:
         return [HotLine(place, n / total, n, total) for place, n in counts.most_common(_HOT_LINES)]
 
     def _imports(self, stack: Sequence[int]) -> bool:
-        return any(self._frames.kind(number) == "import" for number in stack)
+        return any(self._frames.kind(number) == "import" for number in stack[1:])  # the root is the program itself
 
     def _trains_in_import(self) -> bool:
         """Whether the loop itself runs in a module while that is imported: then an import tells nothing."""
@@ -169,7 +169,7 @@ class ProcessSamples:
             if (
                 sample.phase in outside
                 and "fetch" not in kinds
-                and not (leave_out_imports and "import" in kinds)
+                and not (leave_out_imports and self._imports(sample.stack))
                 and not sample.excluded
             ):
                 outside[sample.phase] += sample.count

@@ -11,9 +11,9 @@ from tuimon.records import Frame, Place, Stacks
 from tuimon.session.samples.activity import Activity, activity_of
 from tuimon.session.samples.frame_table import FrameTable
 from tuimon.session.samples.stack_phase import stack_phase
-from tuimon.torch_code import is_import_system, package_of
+from tuimon.torch_code import is_import_system, is_module_body, package_of
 
-_IMPORT = re.compile(r"\s*(?:from|import)\s+([\w.]+)")
+_IMPORT = re.compile(r"\s*(?:from\s+([\w.]+)|import\s+([\w.]+)(?:\s+as\s+\w+)?\s*(,.*)?)")
 #: What is said of an activity that no phase of a loop explains; of all others "setting up".
 _WORDS: dict[Activity, str] = {
     "compile": "compiling",
@@ -85,13 +85,18 @@ class SetUp:
 
 def imported_by(frames: Sequence[Frame]) -> str | None:
     """The module that the outermost import of a stack (root first) imports; "" where it has no name, None without."""
-    at = next((depth for depth, frame in enumerate(frames) if is_import_system(frame.file)), None)
+    at = next((depth for depth, frame in enumerate(frames) if depth and _imports(frame)), None)
     if at is None:
         return None
-    statement = _IMPORT.match(frames[at - 1].source) if at else None
-    if statement is not None:
-        return statement[1]
-    return next((name for frame in frames[at:] if (name := package_of(frame.file))), "")
+    statement = _IMPORT.match(frames[at - 1].source)
+    if statement is not None and not statement[3]:
+        return statement[1] or statement[2]
+    package = next((name for frame in frames[at:] if (name := package_of(frame.file))), "")
+    return package or (f"{statement[2]}{statement[3].rstrip()}" if statement is not None else "")
+
+
+def _imports(frame: Frame) -> bool:
+    return is_import_system(frame.file) or (not frame.user and is_module_body(frame.file, frame.function))
 
 
 def _function(words: str, place: Place | None) -> tuple[str, str, str]:

@@ -10,8 +10,8 @@ from tuimon.torch_code import (
     is_backward_entry,
     is_fetch,
     is_import_system,
+    is_module_body,
     is_module_run,
-    is_optimizer_import,
     is_optimizer_step,
     may_be_boundary,
 )
@@ -24,9 +24,11 @@ FrameKind = Literal["fetch", "backward", "optimizer", "module", "import", "none"
 def frame_kind(frame: Frame) -> FrameKind:
     """Which boundary of the training loop a frame of torch or of our hooks is; ``import`` for the import system."""
     file, function = frame.file, frame.function
+    if not frame.user and is_module_body(file, function):
+        return "import"
     if not may_be_boundary(file):
         return "none"
-    if is_import_system(file) or is_optimizer_import(file, function):
+    if is_import_system(file):
         return "import"
     if is_fetch(file, function):
         return "fetch"
