@@ -18,9 +18,9 @@ from pathlib import Path
 import psutil
 
 from bench import processes
-from tests.day.counted import logged, made
+from tests.day.counted import Follower, logged, made
 from tests.day.faults import Faults, lively_gpu
-from tests.day.rates import INTERVAL_S, RANKS, Hourly, simulated_hours
+from tests.day.rates import INTERVAL_S, LOG_MAX_BYTES, RANKS, Hourly, simulated_hours
 from tests.day.readings import Reading, read
 from tests.day.shown import FullScreen, Headless, Shown
 from tests.day.table import Day, promises, table
@@ -61,14 +61,15 @@ def live(folder: Path, minutes: float, *, full_screen: bool) -> Day:
     scenario = Scenario(folder / "driver")
     lively_gpu(scenario)
     log, end_unix_s = folder / "day.jsonl", time.time() + minutes * 60
-    command = ["--force", "--interval", str(INTERVAL_S), "--log", str(log), "--"]
+    command = ["--force", "--interval", str(INTERVAL_S), "--log", str(log), "--log-max", str(LOG_MAX_BYTES), "--"]
     command += [sys.executable, "-m", "tests.day.training", str(folder), str(end_unix_s)]
     environment = {**scenario.environment, "TUIMON_RING_DIR": str(folder / "rings"), "CUDA_VISIBLE_DEVICES": "0"}
     environment |= {"RANK": "0", "WORLD_SIZE": str(RANKS), "LOCAL_RANK": "0"}
     shown = (FullScreen if full_screen else Headless)(command, environment, folder)
-    faults = Faults(scenario, Hourly())
+    faults, follower = Faults(scenario, Hourly()), Follower(log)
     try:
-        readings = watch(shown, log, faults, end_unix_s)
+        readings = watch(shown, follower, faults, end_unix_s)
+        follower.finish(time.monotonic() + END_S)
     finally:
         shown.close()
     with open(folder / "readings.json", "w") as file:
@@ -79,13 +80,16 @@ def live(folder: Path, minutes: float, *, full_screen: bool) -> Day:
         readings=readings,
         made=own,
         events=events + faults.counts,
-        logged=logged(read_log(str(log))),
+        logged=follower.sums,
+        kept=logged(read_log(str(log))),
+        files=follower.files,
+        most_log_mb=follower.most_mb,
         left_behind=sorted(path.name for path in (folder / "rings").iterdir()),
         exit_code=shown.poll(),
     )
 
 
-def watch(shown: Shown, log: Path, faults: Faults, end_unix_s: float) -> list[Reading]:
+def watch(shown: Shown, follower: Follower, faults: Faults, end_unix_s: float) -> list[Reading]:
     """A reading a second and a step of the faults ten times a second, until the monitor has ended."""
     began_s, readings, trainer = time.monotonic(), list[Reading](), None
     said_s = 0.0
@@ -96,9 +100,10 @@ def watch(shown: Shown, log: Path, faults: Faults, end_unix_s: float) -> list[Re
             faults.step(shown.pid)
         if readings and at_s < readings[-1].at_s + 1.0:
             continue
+        follower.step()
         trainer = trainer or _trainer(shown.pid)
         try:
-            readings.append(read(at_s, shown.pid, trainer, log))
+            readings.append(read(at_s, shown.pid, trainer, follower.now_mb))
         except psutil.Error:
             break
         if trainer is not None and readings[-1].training_mb is None:

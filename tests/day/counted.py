@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import time
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -11,7 +13,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from tuimon.records import Exit, Frames, Header, Loader, Mark, Notice, Process, Record, Stacks, Steps
+from tests.day.readings import size_mb
+from tuimon.errors import NotALog
+from tuimon.records import Exit, Frames, Header, Mark, Notice, Process, Record, Stacks, Steps
+from tuimon.sources.base import Done
+from tuimon.sources.log.reader import LogSource
 
 #: Records that follow events; all others follow windows.
 _BY_EVENT = (Header, Process, Frames, Mark, Notice, Exit)
@@ -51,47 +57,90 @@ class Logged:
     steps: Counter[int] = field(default_factory=Counter)  # by pid: steps that records tell of
     last_index: dict[int, int] = field(default_factory=dict)  # by pid: the number of the last step
     updates: Counter[int] = field(default_factory=Counter)  # by pid
-    windows: int = 0  # of the longest-lived process
+    windows: Counter[int] = field(default_factory=Counter)  # by pid
     lost_markers: int = 0
     lost_samples: int = 0  # windows of py-spy without samples
     sampled_windows: int = 0
-    epochs: int = 0
     notices: Counter[tuple[str, str, str]] = field(default_factory=Counter)  # (source, level, message without figures)
     event_bytes: int = 0
     window_bytes: int = 0
     by_type: Counter[str] = field(default_factory=Counter)  # bytes
     exit_code: int | None = None
 
-
-def logged(records: Iterable[Record]) -> Logged:
-    """Sums over the records of a log, all its parts in order."""
-    out = Logged()
-    windows = Counter[int]()
-    for record in records:
+    def add(self, record: Record) -> None:
         size = len(msgspec.json.encode(record)) + 1
-        out.by_type[type(record).__name__] += size
+        self.by_type[type(record).__name__] += size
         if isinstance(record, _BY_EVENT):
-            out.event_bytes += size
+            self.event_bytes += size
         else:
-            out.window_bytes += size
+            self.window_bytes += size
         match record:
             case Steps():
-                windows[record.pid] += 1
-                out.steps[record.pid] += record.count
-                out.last_index[record.pid] = record.first_index + record.count
-                out.updates[record.pid] += record.updates
-                out.lost_markers += record.dropped
+                self.windows[record.pid] += 1
+                self.steps[record.pid] += record.count
+                self.last_index[record.pid] = record.first_index + record.count
+                self.updates[record.pid] += record.updates
+                self.lost_markers += record.dropped
             case Stacks():
-                out.sampled_windows += 1
-                out.lost_samples += record.lost
-            case Loader():
-                out.epochs += record.starts if record.role == "train" else 0
+                self.sampled_windows += 1
+                self.lost_samples += record.lost
             case Notice():
-                out.notices[record.source, record.level, _without_figures(record.message)] += 1
+                self.notices[record.source, record.level, _without_figures(record.message)] += 1
             case Exit():
-                out.exit_code = record.exit_code
-    out.windows = max(windows.values(), default=0)
-    return out
+                self.exit_code = record.exit_code
+
+
+def logged(records: Iterable[Record]) -> Logged:
+    """Of a whole log."""
+    sums = Logged()
+    for record in records:
+        sums.add(record)
+    return sums
+
+
+class Follower:
+    """Reads a log while it is written, as ``tuimon view`` does, through all the files that it is split into."""
+
+    def __init__(self, path: Path) -> None:
+        self.sums = Logged()
+        self.files = 0
+        self.now_mb = self.most_mb = 0.0  # of all files together
+        self._path = path
+        self._source: LogSource | None = None
+        self._newest = 0
+        self._ended = False
+
+    def step(self) -> bool:
+        """Take what is new; whether there may be more."""
+        self._look()
+        if self._source is None:
+            with contextlib.suppress(NotALog):  # not begun yet
+                self._source = LogSource(str(self._path), follow=True)
+        if self._source is None or self._ended:
+            return not self._ended
+        try:
+            for record in self._source.read():
+                self.sums.add(record)
+        except Done:
+            self._ended = True
+            self._source.close()
+        return not self._ended
+
+    def finish(self, deadline_s: float) -> None:
+        """Take the rest of a log whose monitor has ended."""
+        while self.step() and time.monotonic() < deadline_s:
+            time.sleep(0.05)
+
+    def _look(self) -> None:
+        """Count the files that have had the log's name; another has another inode."""
+        try:
+            newest = self._path.stat().st_ino
+            self.now_mb = size_mb(self._path)
+        except OSError:  # one went just now
+            return
+        self.most_mb = max(self.most_mb, self.now_mb)
+        self.files += newest != self._newest
+        self._newest = newest
 
 
 def _without_figures(message: str) -> str:

@@ -23,13 +23,13 @@ class Reading(NamedTuple):
     monitor_mb: float
     training_mb: float | None  # rank 0's; None before it has begun
     monitor_cpu_s: float  # own and its ended py-spy children's
-    log_mb: float
+    log_mb: float  # of all its files
     monitor_files: int  # open handles
     monitor_threads: int
     training_files: int | None
 
 
-def read(at_s: float, monitor: int, trainer: int | None, log: Path) -> Reading:
+def read(at_s: float, monitor: int, trainer: int | None, log_mb: float) -> Reading:
     """Raises psutil.NoSuchProcess when the monitor has ended."""
     usage, ours, theirs = processes.usage(monitor), psutil.Process(monitor), _numbers(trainer)
     return Reading(
@@ -37,16 +37,16 @@ def read(at_s: float, monitor: int, trainer: int | None, log: Path) -> Reading:
         processes.rss_bytes(monitor) / MB,
         theirs[0],
         usage.own_s + usage.reaped_s,
-        sum(part.stat().st_size for part in parts(log)) / MB,
+        log_mb,
         ours.num_fds(),
         ours.num_threads(),
         theirs[1],
     )
 
 
-def parts(log: Path) -> list[Path]:
-    """The log and what rotation has put beside it."""
-    return sorted(part for part in log.parent.glob(f"{log.stem}*") if part.is_file())
+def size_mb(log: Path) -> float:
+    """Of the log and the older files that it is split into. Raises OSError when one goes meanwhile."""
+    return sum(part.stat().st_size for part in log.parent.glob(f"{log.stem}*")) / MB
 
 
 def _numbers(pid: int | None) -> tuple[float, int] | tuple[None, None]:

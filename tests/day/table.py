@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tests.day.counted import Logged, Rank
 from tests.day.promises import HANDLES_LIMIT, LEAST_HOURS, LOG_LIMIT_MB, Promise, growth, number
-from tests.day.rates import INTERVAL_S, RANKS, SPEED, Hourly, simulated_hours, window_hours
+from tests.day.rates import INTERVAL_S, LOG_MAX_BYTES, RANKS, SPEED, WORKERS, Hourly, simulated_hours, window_hours
 from tests.day.readings import MB, Reading, second_half, slope
 
 #: Lines of the course of memory.
@@ -23,7 +23,10 @@ class Day:
     readings: Sequence[Reading]
     made: dict[int, Rank]
     events: Counter[str]
-    logged: Logged
+    logged: Logged  # read while it was written
+    kept: Logged  # what is left of it at the end
+    files: int  # that the log was split into
+    most_log_mb: float
     left_behind: Sequence[str]  # rings
     exit_code: int | None  # None: it did not end
 
@@ -41,6 +44,7 @@ def promises(day: Day) -> list[Promise]:
         logged = day.logged.steps[own.pid]
         out.append(Promise(f"steps of rank {rank}", logged, own.steps, exact=True))
         out.append(Promise("number of its last step", day.logged.last_index.get(own.pid), own.steps, exact=True))
+        out.append(Promise("  in what is kept of the log", day.kept.last_index.get(own.pid), own.steps, exact=True))
         out.append(Promise("its updates", day.logged.updates[own.pid], own.updates, exact=True))
     out.append(Promise("ranks that noted what they did", len(day.made), RANKS, exact=True))
     out.append(Promise("markers lost", day.logged.lost_markers, 0))
@@ -79,7 +83,8 @@ def _log(day: Day) -> list[Promise]:
     return [
         Promise("log, per rank and hour", by_window + by_event, LOG_LIMIT_MB, "MB"),
         Promise("  of it by events", by_event, unit="MB"),
-        Promise("log in all", day.readings[-1].log_mb, unit="MB"),
+        Promise("log written in all", sum(day.logged.by_type.values()) / MB, unit="MB"),
+        Promise("log at its largest, with --log-max", day.most_log_mb, LOG_MAX_BYTES / MB, "MB"),
     ]
 
 
@@ -121,13 +126,18 @@ def table(day: Day) -> str:
 
 def _happened(day: Day) -> dict[str, int]:
     main = day.made.get(0)
-    return {**day.events, "steps": main.steps if main else 0, "windows": day.logged.windows}
+    return {
+        **day.events,
+        "steps": main.steps if main else 0,
+        "log files": day.files,
+        "windows": max(day.logged.windows.values(), default=0),
+    }
 
 
 def _asked(hours: float) -> dict[str, float]:
     """How many of each event so many hours hold."""
     day = Hourly()
-    names = {"steps": day.steps, "epochs": day.epochs, "checkpoints": day.epochs, "threads": day.threads,
-             "programs": day.programs, "restarts": day.restarts, "py-spy killed": day.sampler_kills,
-             "windows": 3600}  # fmt: skip
+    names = {"steps": day.steps, "epochs": day.epochs, "checkpoints": day.epochs, "workers": day.epochs * WORKERS,
+             "threads": day.threads, "programs": day.programs, "restarts": day.restarts,
+             "py-spy killed": day.sampler_kills, "log files": 1, "windows": 3600}  # fmt: skip
     return {name: round(per_hour * hours) for name, per_hour in names.items()}

@@ -6,18 +6,22 @@ import json
 import os
 import shutil
 import subprocess
+import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from tests.day.counted import Logged, Rank, logged, made
+from tests.day.counted import Follower, Logged, Rank, logged, made
 from tests.day.faults import kill_sampler
 from tests.day.promises import Promise, growth
 from tests.day.rates import RANKS, SPEED, real_seconds, simulated_hours, window_hours
-from tests.day.readings import Reading, parts, second_half, slope
+from tests.day.readings import Reading, second_half, size_mb, slope
 from tests.day.table import Day, promises, table
+from tests.sources.log.test_log import HEADER
 from tuimon.records import Exit, Notice, PhaseTime, Stacks, Steps
+from tuimon.sources.log.reader import read_log
+from tuimon.sources.log.writer import LogWriter
 
 MINUTES = 30.0
 
@@ -81,7 +85,7 @@ def test_a_log_adds_up() -> None:
         Exit(t=3, pid=10, exit_code=0),
     ]
     sums = logged(records)
-    assert (sums.steps[10], sums.last_index[10], sums.updates[10], sums.windows) == (5, 5, 6, 2)
+    assert (sums.steps[10], sums.last_index[10], sums.updates[10], sums.windows[10]) == (5, 5, 6, 2)
     assert (sums.lost_markers, sums.sampled_windows, sums.lost_samples, sums.exit_code) == (5, 1, 1, 0)
     assert sums.notices == {("stacks", "warning", "process ### is gone"): 2}
     assert sums.event_bytes + sums.window_bytes == sums.by_type.total()
@@ -100,7 +104,7 @@ def a_day(grows_mb_per_s: float = 0.0, files_per_s: float = 0.0, counted: int = 
         exit_code=0,
     )
     ranks = {0: Rank(10, 100, 1, True), 1: Rank(11, 50, 2, False)}
-    return Day(MINUTES, readings, ranks, Counter(epochs=2), sums, [], 0)
+    return Day(MINUTES, readings, ranks, Counter(epochs=2), sums, sums, 24, 6.0, [], 0)
 
 
 def broken(day: Day) -> set[str]:
@@ -126,7 +130,11 @@ def test_a_handle_that_is_left_open_each_hour_is_seen() -> None:
 
 
 def test_a_step_too_few_is_seen() -> None:
-    assert broken(a_day(counted=99)) == {"steps of rank 0", "number of its last step"}
+    assert broken(a_day(counted=99)) == {
+        "steps of rank 0",
+        "number of its last step",
+        "  in what is kept of the log",
+    }
 
 
 def test_only_py_spy_is_killed(tmp_path: Path) -> None:
@@ -145,7 +153,29 @@ def test_only_py_spy_is_killed(tmp_path: Path) -> None:
             other.kill()
 
 
-def test_a_log_and_its_older_parts_are_counted(tmp_path: Path) -> None:
+def test_a_log_and_its_older_files_are_counted(tmp_path: Path) -> None:
     for name in ("day.jsonl", "day.1.jsonl", "other.jsonl"):
-        (tmp_path / name).touch()
-    assert {part.name for part in parts(tmp_path / "day.jsonl")} == {"day.jsonl", "day.1.jsonl"}
+        (tmp_path / name).write_bytes(b"x" * 500_000)
+    assert size_mb(tmp_path / "day.jsonl") == 1.0
+
+
+def test_a_follower_counts_all_steps_of_a_log_of_which_little_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "day.jsonl"
+    follower = Follower(path)
+    assert follower.step()  # not begun
+    writer = LogWriter(str(path), limit_bytes=1 << 20)
+    writer.add_record(HEADER)
+    phases = [PhaseTime("forward" * 100, 10)]
+    for number in range(4000):
+        steps = Steps(t=number / 10, pid=10, window_s=0.1, count=5, first_index=5 * number, total_ns=9, phases=phases)
+        writer.add_record(steps)
+        if number % 200 == 0:
+            writer.flush(number / 10)
+            follower.step()
+    writer.add_record(Exit(t=400, pid=10, exit_code=0))
+    writer.close()
+    follower.finish(time.monotonic() + 30)
+    assert follower.sums.steps == {10: 20_000} and follower.sums.exit_code == 0
+    assert follower.files > 4 and follower.most_mb * 1_000_000 <= 1 << 20
+    kept = logged(read_log(str(path)))
+    assert kept.steps[10] < 20_000 and kept.last_index == {10: 20_000}
