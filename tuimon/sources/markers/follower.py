@@ -199,10 +199,10 @@ class RingFollower:
         return record
 
     def _live_threads(self) -> Collection[int] | None:
-        """The threads of the process; None once it has ended."""
+        """The threads of the process; None once it has ended, and where they cannot be read."""
         if procfs.start_ticks(self.pid) != self.reader.start_ticks:
             return None
-        return frozenset(procfs.thread_ids(self.pid))
+        return frozenset(procfs.thread_ids(self.pid)) or None
 
     def _is_stale(self, now_ns: int) -> bool:
         """Whether markers of a fast loop that has halted may still wait in the writer."""
