@@ -1,4 +1,4 @@
-"""How fast a log grows: bytes an hour for one training process, with workers, with many threads."""
+"""How large a log becomes: megabytes for an hour of one training that goes on as it began, and its parts."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,21 +16,37 @@ from bench.table import Row, Spread
 
 ROOT = Path(__file__).resolve().parent.parent
 SLOW_LOADER = str(ROOT / "demo" / "slow_loader.py")
-PROMISE_MB = 10.0
+#: Megabytes for an hour of one rank: with workers and a GPU, and without either.
+PROMISE_MB, QUIET_PROMISE_MB = 5.0, 2.0
 #: What is told once (frames, processes) is over by then.
 SETTLE_S = 10.0
+#: The first ten minutes of an hour are recorded in fine windows.
+FINE_SHARE = 1 / 6
 
-#: A training beside 200 threads of its own that do a little work each.
-MANY_THREADS = """
-import sys, threading, time, torch
+#: tuimon with its ten minutes of waiting for a steady run cut short: ``argv[1]`` is the seconds instead, and what else
+#: goes on on the machine is no change.
+TUIMON = """
+import sys
+from tuimon.cli.main import run_command_line
+from tuimon.records import Exit, Header
+from tuimon.sources.log.coarse import held
+from tuimon.sources.log.coarse.steadiness import Steadiness
 
-def work(n):
-    while True:
-        time.sleep(0.05)
-        sum(range(200 + n))
+class Undisturbed(Steadiness):
+    def add_record(self, record):
+        self._since_s = record.t if self._since_s is None else self._since_s
+        return isinstance(record, (Header, Exit))
 
-for n in range(200):
-    threading.Thread(target=work, args=(n,), name=f"user-{n}", daemon=True).start()
+    def note_change(self, t):
+        pass
+
+held.Steadiness = lambda: Undisturbed(float(sys.argv[1]))
+sys.exit(run_command_line(sys.argv[2:]))
+"""
+
+#: A training of small steps and nothing else.
+QUIET = """
+import sys, time, torch
 model = torch.nn.Sequential(*[torch.nn.Linear(64, 64) for _ in range(6)])
 optimizer = torch.optim.Adam(model.parameters())
 end = time.monotonic() + float(sys.argv[1])
@@ -41,6 +58,36 @@ while time.monotonic() < end:
     time.sleep(0.01)
 """
 
+#: The same beside 200 threads of its own that do a little work each.
+MANY_THREADS = f"""
+import sys, threading, time
+
+def work(n):
+    while True:
+        time.sleep(0.05)
+        sum(range(200 + n))
+
+for n in range(200):
+    threading.Thread(target=work, args=(n,), name=f"user-{{n}}", daemon=True).start()
+{QUIET}"""
+
+
+class Case(NamedTuple):
+    """A kind of training, and the limit of its log."""
+
+    command: list[str]
+    promise_mb: float = PROMISE_MB
+    gpus: int = 0  # simulated
+
+
+CASES = {
+    "quiet": Case(["-c", QUIET], QUIET_PROMISE_MB),
+    "2 workers": Case([SLOW_LOADER, "--workers", "2", "--seconds"]),
+    "8 workers": Case([SLOW_LOADER, "--workers", "8", "--seconds"]),
+    "200 threads": Case(["-c", MANY_THREADS]),
+    "2 workers, a simulated GPU": Case([SLOW_LOADER, "--workers", "2", "--seconds"], gpus=1),
+}
+
 
 class Grown(NamedTuple):
     """What a log gained in an hour at this rate: in all and by type of record, megabytes (10^6 bytes)."""
@@ -49,40 +96,74 @@ class Grown(NamedTuple):
     by_type: dict[str, float]
 
 
+class Hour(NamedTuple):
+    """What a log gains in fine and in coarse windows, and by how much compression shrinks all of it."""
+
+    fine: Grown
+    coarse: Grown
+    compression: float
+
+    @property
+    def mb(self) -> float:
+        """Of the first hour of a steady run."""
+        return FINE_SHARE * self.fine.mb_per_hour + (1 - FINE_SHARE) * self.coarse.mb_per_hour
+
+
 def measure(window_s: float, say: Say) -> list[Row]:
-    """A row for each kind of training; the fattest records are said beside it."""
-    seconds = str(SETTLE_S + window_s)
-    cases = {
-        "2 workers": [SLOW_LOADER, "--workers", "2", "--seconds", seconds],
-        "8 workers": [SLOW_LOADER, "--workers", "8", "--seconds", seconds],
-        "200 threads": ["-c", MANY_THREADS, seconds],
-    }
+    """A row for each kind of training; its parts are said beside it. Half of ``window_s`` is recorded finely."""
     rows: list[Row] = []
-    for name, command in cases.items():
-        say(f"the log of one training, {name}: {float(seconds):.0f} s")
-        grown = watch(command)
-        if grown is not None:
-            fattest = sorted(grown.by_type.items(), key=lambda entry: -entry[1])[:4]
-            say("  " + ", ".join(f"{kind} {mb:.2f}" for kind, mb in fattest) + " MB an hour")
-        measured = Spread.of([grown.mb_per_hour]) if grown else None
-        rows.append(Row(f"log, one training, {name}", PROMISE_MB, measured, unit="MB an hour"))
+    for name, case in CASES.items():
+        say(f"the log of one training, {name}: {2 * SETTLE_S + window_s:.0f} s")
+        hour = watch(case, window_s)
+        if hour is not None:
+            say(_parts("the first ten minutes", hour.fine))
+            say(_parts("from then on", hour.coarse))
+            say(f"  compressed (.zst): {hour.compression:.1f} times smaller")
+        measured = Spread.of([hour.mb]) if hour else None
+        rows.append(Row(f"log of the first hour, {name}", case.promise_mb, measured, unit="MB"))
     return rows
 
 
-def watch(command: list[str]) -> Grown | None:
-    """Run it under ``tuimon run --headless``; None when that leaves no log."""
+def _parts(when: str, grown: Grown) -> str:
+    fattest = sorted(grown.by_type.items(), key=lambda entry: -entry[1])[:4]
+    kinds = ", ".join(f"{kind} {mb:.2f}" for kind, mb in fattest)
+    return f"  {when}: {grown.mb_per_hour:.2f} MB an hour ({kinds})"
+
+
+def watch(case: Case, window_s: float) -> Hour | None:
+    """Run it under ``tuimon run --headless``; None when that leaves no log with both kinds of windows."""
     with tempfile.TemporaryDirectory(prefix="tuimon-bench-") as folder:
         log = Path(folder, "run.jsonl")
-        run = [sys.executable, "-m", "tuimon", "run", "--headless", "--log", str(log), "--", sys.executable, *command]
-        subprocess.run(run, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
-        return grown(log.read_bytes().splitlines()) if log.exists() else None
+        steady_s, seconds = str(SETTLE_S + window_s / 2), str(2 * SETTLE_S + window_s)
+        run = [sys.executable, "-c", TUIMON, steady_s, "run", "--headless", "--log", str(log), "--"]
+        run += [sys.executable, *case.command, seconds]
+        if case.gpus:
+            run = [sys.executable, "-m", "tests.fake_nvml", str(case.gpus), *run]
+        subprocess.run(run, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+        if not log.exists():
+            return None
+        lines = log.read_bytes().splitlines()
+        fine, coarse = split(lines)
+        before, after = grown(fine, SETTLE_S), grown(coarse)
+        compression = compressed(lines)
+        return Hour(before, after, compression) if before is not None and after is not None else None
 
 
-def grown(lines: list[bytes]) -> Grown | None:
-    """From the lines of a log: its rate after the start; None where it covers no time."""
+def split(lines: Sequence[bytes]) -> tuple[list[bytes], list[bytes]]:
+    """The lines before windows have grown, and those from then on up to the end of the training."""
+    read = [(json.loads(line), line) for line in lines]
+    steps = [(record["t"], record["window_s"]) for record, _ in read if record["type"] == "steps"]
+    at_s = next((t - length for t, length in steps if length > 5), float("inf"))
+    end_s = max((t for t, length in steps if length > 5), default=float("inf"))
+    fine = [line for record, line in read if record["t"] <= at_s]
+    return fine, [line for record, line in read if at_s < record["t"] <= end_s]
+
+
+def grown(lines: Sequence[bytes], settle_s: float = 0.0) -> Grown | None:
+    """From the lines of a log: its rate after ``settle_s``; None where it covers no time."""
     sizes: Counter[str] = Counter()
     read = [(json.loads(line), len(line) + 1) for line in lines]
-    begin_s = min((record["t"] for record, _ in read), default=0.0) + SETTLE_S
+    begin_s = min((record["t"] - record.get("window_s", 0.0) for record, _ in read), default=0.0) + settle_s
     end_s = max((record["t"] for record, _ in read), default=0.0)
     if end_s <= begin_s:
         return None
@@ -91,3 +172,19 @@ def grown(lines: list[bytes]) -> Grown | None:
             sizes[record["type"]] += size
     per_hour = 3600 / (end_s - begin_s) / 1e6
     return Grown(sizes.total() * per_hour, {kind: size * per_hour for kind, size in sizes.items()})
+
+
+def compressed(lines: Sequence[bytes]) -> float:
+    """How many times smaller these lines are in a compressed log, flushed every second."""
+    from tuimon.sources.log.zst import Compressed
+
+    encoder, size, second, batch = Compressed(), 0, 0, b""
+    for line in lines:
+        batch += line + b"\n"
+        if int(json.loads(line)["t"]) != second:
+            second = int(json.loads(line)["t"])
+            size += len(encoder.encode(batch))
+            encoder.keep()
+            batch = b""
+    size += len(encoder.encode(batch)) + len(encoder.end())
+    return sum(len(line) + 1 for line in lines) / size if size else 1.0

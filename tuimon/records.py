@@ -321,7 +321,11 @@ class Throttle(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Gpu(Record, frozen=True, kw_only=True, tag="gpu"):
-    """Counters of one GPU, or of one MIG instance (NVML); None where it does not support one."""
+    """Counters of one GPU, or of one MIG instance (NVML); None where it does not support one.
+
+    A log has what does not change (memory in all, limits of power and clock, capability, parent) in the first record of
+    a file, and again where it has changed.
+    """
 
     index: Index  # in PCI order; a MIG instance has that of its GPU
     uuid: str

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from bench.log_rate import SETTLE_S, grown
+from bench.log_rate import SETTLE_S, Hour, compressed, grown, split
 
 
 def line(kind: str, t: float, length: int) -> bytes:
@@ -17,7 +17,7 @@ def line(kind: str, t: float, length: int) -> bytes:
 def test_what_is_written_at_the_start_is_left_out() -> None:
     start = [line("header", 0.0, 5000), line("frames", SETTLE_S, 9000)]
     then = [line(kind, SETTLE_S + second, 1000) for second in range(1, 37) for kind in ("steps", "threads")]
-    found = grown([*start, *then])
+    found = grown([*start, *then], SETTLE_S)
     assert found is not None
     assert found.mb_per_hour == pytest.approx(7.2)
     assert found.by_type == pytest.approx({"steps": 3.6, "threads": 3.6})
@@ -25,4 +25,22 @@ def test_what_is_written_at_the_start_is_left_out() -> None:
 
 def test_a_log_that_covers_no_time_has_no_rate() -> None:
     assert grown([]) is None
-    assert grown([line("header", 0.0, 500), line("steps", SETTLE_S / 2, 500)]) is None
+    assert grown([line("header", 0.0, 500), line("steps", SETTLE_S / 2, 500)], SETTLE_S) is None
+
+
+def test_an_hour_has_ten_fine_minutes() -> None:
+    steps = [{"type": "steps", "t": float(t), "window_s": 1.0} for t in range(1, 31)]
+    steps += [{"type": "steps", "t": float(t), "window_s": 10.0} for t in range(40, 71, 10)]
+    fine, coarse = split([json.dumps(step).encode() for step in steps])
+    assert (len(fine), len(coarse)) == (30, 4)
+    before, after = grown(fine), grown(coarse)
+    assert before is not None
+    assert after is not None
+    assert before.mb_per_hour == pytest.approx(10 * after.mb_per_hour, rel=0.05)
+    assert Hour(before, after, 1.0).mb == pytest.approx((before.mb_per_hour + 5 * after.mb_per_hour) / 6)
+
+
+def test_compression_counts_every_flush() -> None:
+    lines = [line("steps", float(t), 200) for t in range(100)]
+    assert 2 < compressed(lines) < 100
+    assert compressed(lines[:1]) < compressed(lines)

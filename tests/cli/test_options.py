@@ -57,7 +57,7 @@ def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]
         (["run", "--interval", "0", "train.py"], "--interval goes from 0.1"),
         (["run", "--interval", "soon", "train.py"], "is no number"),
         (["run", "--log", "x", "--log-max", "much", "train.py"], "is no size such as 50MB"),
-        (["run", "--log", "x", "--log-max", "100KB", "train.py"], "--log-max goes from 1MiB"),
+        (["run", "--log", "x", "--log-max", "100KB", "train.py"], "--log-max goes from 1MB"),
         (["run", "--log-max", "50MB", "train.py"], "--log-max limits a log, and there is none"),
         (["run", "no-such-script.py"], "there is no script"),
         (["attach", "--duration", "-1", "1"], "--duration"),
@@ -85,7 +85,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("text", "size"),
     [
-        ("1048576", 1 << 20),
+        ("1000000", 1_000_000),
         ("50MB", 50_000_000),
         ("50 mb", 50_000_000),
         ("50M", 50_000_000),

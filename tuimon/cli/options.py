@@ -119,7 +119,7 @@ def _size(text: str) -> int:
         raise argparse.ArgumentTypeError(f"{text!r} is no size such as 50MB, 1GiB or 50000000")
     size = int(float(match[1]) * _UNITS[match[2].lower()])
     if not LEAST_LIMIT_BYTES <= size <= _GREATEST_SIZE:
-        raise argparse.ArgumentTypeError("--log-max goes from 1MiB, some minutes of a log, to 1 PiB")
+        raise argparse.ArgumentTypeError("--log-max goes from 1MB, some minutes of a log, to 1PiB")
     return size
 
 

@@ -19,6 +19,9 @@ _XIDS = 32
 #: Most GPUs and MIG instances that are remembered.
 _DEVICES = 256
 
+#: What does not change, and is sent only now and then.
+_SELDOM = ("memory_total_bytes", "power_limit_w", "sm_clock_max_mhz", "compute_capability", "parent_uuid")
+
 History = deque[float | None]
 
 
@@ -37,8 +40,9 @@ class _Device:
     window: Window[Gpu] = field(default_factory=Window)
 
     def add_window(self, record: Gpu) -> None:
-        if record.compute_capability is None:  # sent only now and then
-            record = structs.replace(record, compute_capability=self.latest.compute_capability)
+        seldom = {name: getattr(self.latest, name) for name in _SELDOM if getattr(record, name) is None}
+        if any(value is not None for value in seldom.values()):
+            record = structs.replace(record, **seldom)
         self.latest = record
         self.util.append(record.util_ratio)
         self.sm.append(record.sm_ratio)

@@ -18,6 +18,7 @@ from tuimon.records import (
     Exit,
     Frame,
     Frames,
+    Gpu,
     Header,
     Loader,
     LoaderFacts,
@@ -33,6 +34,7 @@ from tuimon.records import (
 )
 from tuimon.session.session import Session
 from tuimon.sources.base import Done
+from tuimon.sources.log.coarse import steadiness
 from tuimon.sources.log.names import log_of_part, part_path
 from tuimon.sources.log.parts import LEAST_LIMIT_BYTES
 from tuimon.sources.log.reader import LogSource, find_log, read_log
@@ -45,6 +47,12 @@ FACTS = LoaderFacts(dataset="Photos", kind="map", workers=2)
 PLACE = RangePlace("augment", "train.py", "main", 3, 9)
 TRAINER = Process(t=2.0, pid=PID, ppid=1, start_unix_s=1e9, command=["train.py"], role="trainer", markers=True)
 END = Exit(t=1e6, pid=PID, exit_code=0)
+
+
+@pytest.fixture(autouse=True)
+def fine_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long the run goes on as it began."""
+    monkeypatch.setattr(steadiness, "STEADY_AFTER_S", 1e9)
 
 
 def beginning() -> list[Record]:
@@ -252,6 +260,8 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from tests.sources.log.test_parts import LIMIT, begun, record_run
+from tuimon.sources.log.coarse import steadiness
+steadiness.STEADY_AFTER_S = 1e9
 step = sys.argv[2]
 real = getattr(os, step)
 def killed(*args, **kwargs):
@@ -302,3 +312,33 @@ def test_a_folder_of_parts_is_one_log(tmp_path: Path) -> None:
     log.close()
     os.utime(tmp_path / "run.1.jsonl", (2e9, 2e9))
     assert find_log(str(tmp_path)) == log.path
+
+
+def test_what_does_not_change_of_a_gpu_is_told_once_a_file(tmp_path: Path) -> None:
+    first = Gpu(
+        t=2.0,
+        pid=0,
+        index=0,
+        uuid="GPU-1",
+        name="Fake",
+        util_ratio=0.5,
+        memory_total_bytes=10**9,
+        power_limit_w=700.0,
+        sm_clock_max_mhz=1980,
+        compute_capability=9.0,
+    )
+    later = [msgspec.structs.replace(first, t=float(t), compute_capability=None) for t in range(3, 20)]
+    lowered = [msgspec.structs.replace(gpu, t=gpu.t + 20, power_limit_w=500.0) for gpu in later]
+    log = LogWriter(str(tmp_path / "run.jsonl"))
+    for record in (HEADER, first, *later, *lowered):
+        log.add_record(record)
+    log.flush(0.0)
+    log.close()
+    told = [r for r in read_log(log.path) if isinstance(r, Gpu)]
+    assert [r.t for r in told if r.power_limit_w is not None] == [2.0, 23.0]
+    session = Session()
+    for made, record in zip((HEADER, first, *later, *lowered), read_log(log.path), strict=True):
+        session.add(record)
+        if isinstance(made, Gpu):
+            (row,) = session.gpus()
+            assert row.latest == msgspec.structs.replace(made, compute_capability=9.0)

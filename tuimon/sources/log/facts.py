@@ -10,6 +10,7 @@ from msgspec import structs
 from tuimon.records import (
     Frame,
     Frames,
+    Gpu,
     Header,
     Loader,
     LoaderFacts,
@@ -31,6 +32,10 @@ _FRAMES = 50_000
 _ROWS = 1000
 
 
+#: What does not change of a GPU, or seldom; where it is None, the Session goes by the record before.
+GPU_FACTS = ("memory_total_bytes", "power_limit_w", "sm_clock_max_mhz", "compute_capability", "parent_uuid")
+
+
 class _Told:
     """What the file that is being written has told so far."""
 
@@ -39,6 +44,7 @@ class _Told:
         self.places: dict[int, set[RangePlace]] = {}
         self.names: dict[int, set[tuple[int, str]]] = {}
         self.loaders: dict[tuple[int, int], LoaderFacts] = {}
+        self.gpus: dict[str, tuple[object, ...]] = {}
 
 
 class Facts:
@@ -52,6 +58,7 @@ class Facts:
         self._places: dict[int, dict[RangePlace, None]] = {}
         self._names: dict[int, dict[int, str]] = {}
         self._loaders: dict[tuple[int, int], LoaderFacts] = {}
+        self._capabilities: dict[str, float] = {}
         self._told = _Told()
 
     def keep(self, record: Record) -> None:
@@ -71,6 +78,8 @@ class Facts:
                 _add(self._names.setdefault(record.pid, {}), dict(record.parked))
             case Loader() if record.facts is not None:
                 self._loaders[record.pid, record.number] = record.facts
+            case Gpu() if record.compute_capability is not None:  # sent only now and then
+                self._capabilities[record.uuid] = record.compute_capability
             case Notice():
                 self._notices.pop(record.source, None)
                 if record.level != "ok":
@@ -89,6 +98,8 @@ class Facts:
                 return [self._with_places(record)]
             case Loader():
                 return [self._with_facts(record)]
+            case Gpu():
+                return [self._with_gpu_facts(record)]
             case _:
                 pass
         return [record]
@@ -149,6 +160,14 @@ class Facts:
         else:
             self._told.loaders[key] = facts
         return structs.replace(record, facts=facts) if facts != record.facts else record
+
+    def _with_gpu_facts(self, record: Gpu) -> Gpu:
+        capability = self._capabilities.get(record.uuid)
+        facts = tuple(getattr(record, name) for name in GPU_FACTS if name != "compute_capability")
+        if self._told.gpus.get(record.uuid) == (*facts, capability):
+            return structs.replace(record, **dict.fromkeys(GPU_FACTS))
+        self._told.gpus[record.uuid] = (*facts, capability)
+        return structs.replace(record, compute_capability=capability)
 
 
 def _add(known: dict[_K, _V], rows: dict[_K, _V]) -> None:

@@ -19,7 +19,8 @@ _SHARE_MARGIN = 0.1
 _SILENT_FACTOR, _SILENT_S = 2.0, 3.0
 #: What is compared with the past is no part of it for so long: three times what the sums are over.
 _LATEST_S = 30.0
-#: The past is kept in so many blocks.
+#: What is compared with is of the last ten minutes, in so many blocks.
+_PAST_S = 600.0
 _BLOCKS = 10
 #: Most things that are remembered as known, the latest.
 _KNOWN = 1000
@@ -28,8 +29,7 @@ _KNOWN = 1000
 class _Extremes:
     """The least and the greatest value of the last while, without the latest: a slope is compared with what it left."""
 
-    def __init__(self, span_s: float) -> None:
-        self._block_s = span_s / _BLOCKS
+    def __init__(self) -> None:
         self._blocks: deque[tuple[float, float, float]] = deque(maxlen=_BLOCKS + 1)  # begin, least, greatest
         self._latest: deque[tuple[float, float]] = deque()  # not in a block yet
 
@@ -45,7 +45,7 @@ class _Extremes:
         return value > most * factor + margin or value < least / factor - margin
 
     def _age(self, t: float, value: float) -> None:
-        if self._blocks and t < self._blocks[-1][0] + self._block_s:
+        if self._blocks and t < self._blocks[-1][0] + _PAST_S / _BLOCKS:
             begin_s, low, high = self._blocks[-1]
             self._blocks[-1] = begin_s, min(low, value), max(high, value)
         else:
@@ -55,11 +55,10 @@ class _Extremes:
 class _Steps:
     """The steps of one process: what is compared are sums over as much time as a merged record is of."""
 
-    def __init__(self, span_s: float) -> None:
-        self._span_s = span_s
+    def __init__(self) -> None:
         self._latest: deque[Steps] = deque()
-        self._mean_ns = _Extremes(span_s)
-        self._silent_s = _Extremes(span_s)
+        self._mean_ns = _Extremes()
+        self._silent_s = _Extremes()
         self._shares: dict[str, _Extremes] = {}
         self._last_step_s: float | None = None
         self._begun_s: float | None = None  # when shares were compared first
@@ -85,7 +84,7 @@ class _Steps:
                 sums[phase.name] += phase.total_ns
         for name in sums.keys() | self._shares.keys():
             if name not in self._shares:
-                self._shares[name] = extremes = _Extremes(self._span_s)
+                self._shares[name] = extremes = _Extremes()
                 if self._begun_s is not None:  # it had no share before
                     extremes.is_new(self._begun_s, 0.0, 1.0)
             extremes = self._shares[name]
@@ -128,7 +127,7 @@ class Steadiness:
             case Steps():
                 if record.pid not in self._steps and len(self._steps) >= _KNOWN:
                     del self._steps[next(iter(self._steps))]
-                steps = self._steps.setdefault(record.pid, _Steps(self._after_s))
+                steps = self._steps.setdefault(record.pid, _Steps())
                 return steps.add_window(record)
             case Process():
                 return self._is_new_process(record)
