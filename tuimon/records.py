@@ -61,6 +61,10 @@ class Header(Record, frozen=True, kw_only=True, tag="header", omit_defaults=Fals
     repeated: Count = 0  # how many records follow that earlier files hold as well
 
 
+#: The ``markers_reason`` of a process that may yet have markers.
+NO_TORCH_YET = "no torch imported yet"
+
+
 class Process(Record, frozen=True, kw_only=True, tag="process"):
     """A process of the run appeared, changed or ended: all facts about it, not only what changed."""
 

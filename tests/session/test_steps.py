@@ -153,6 +153,14 @@ def test_what_the_first_backward_shows_is_of_the_loop_though_no_whole_step_holds
     assert session.hot_lines(100)[0].total == 100
 
 
+def test_nothing_is_inferred_while_markers_may_yet_come():
+    waiting = process(markers=False, markers_reason="no torch imported yet")
+    session = session_of(header(), waiting, LOOP_FRAMES, stacks(2, *LOOP_SAMPLES), stacks(4, *LOOP_SAMPLES))
+    assert session.phases(100) is None
+    session.add(stacks(6, *LOOP_SAMPLES))  # longer than two intervals: these hooks do not work
+    assert session.phases(100).inferred
+
+
 def test_nothing_is_inferred_before_a_whole_step_was_seen():
     set_up = session_of(header(), process(markers=False), LOOP_FRAMES)
     set_up.add(structs.replace(stacks(1, ([4, 5], 40)), cycles=1))  # one backward may be a trial, or a long step

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tuimon.records import Process, Threads
+from tuimon.records import NO_TORCH_YET, Process, Threads
 from tuimon.session.rows import (
     GpuRow,
     GpuTimeRow,
@@ -23,6 +23,9 @@ from tuimon.session.steps import SplitShares, StepStats
 from tuimon.session.tables import Tables
 from tuimon.session.windows import Span
 from tuimon.torch_code import LOAD_HOOK
+
+#: Seconds that the first markers may come later than two intervals: our choice, a busy machine's delay.
+_MARKERS_WAIT_S = 2.0
 
 
 class Session(Tables):
@@ -131,9 +134,18 @@ class Session(Tables):
         process = self.process(pid)
         return process is not None and process.markers
 
+    def _may_yet_have_markers(self, pid: int, sampled: ProcessSamples) -> bool:
+        """Whether markers of what samples show are still to come: the first take up to two intervals."""
+        process, interval_s = self.process(pid), self.header.interval_s if self.header else 1.0
+        if process is None or process.markers_reason != NO_TORCH_YET:
+            return False
+        return self.now_s - sampled.begin_s < 2 * interval_s + _MARKERS_WAIT_S
+
     def _inferred(self, pid: int, sampled: ProcessSamples | None) -> PhaseTable | None:
         """Phases from stack samples, where there are no markers to wait for."""
         if sampled is None or self._has_markers(pid) or not sampled.has_whole_step:
+            return None
+        if self._may_yet_have_markers(pid, sampled):
             return None
         return inferred_phases(pid, sampled.phase_counts())
 

@@ -39,14 +39,15 @@ def test_faster_steps_are_no_drift():
     assert "step_time_drift" not in drifting([60] * 90 + [10] * 90)
 
 
-def standing(open_for_s, cpu_ratio=0.0, exit_record=None, longest_ms=100.0):
+def standing(open_for_s, cpu_ratio=0.0, exit_record=None, longest_ms=100.0, place=PLACE, stacks_seen=1):
     session = Session()
-    records = [header(), process(), PLACE]
+    records = [header(), process(), place]
     records += [steps(t, {"forward": 50, "backward": longest_ms - 50}, first_index=10 * t) for t in range(1, 9)]
     end = 9.0 + open_for_s
     records.append(steps(end, {}, count=0, first_index=90, open_phase="backward", open_for_s=open_for_s))
     records.append(threads(end, (100, "python", cpu_ratio, "waiting"), cpu_ratio=cpu_ratio))
-    records += [stacks(t, ([0], 20)) for t in range(9, int(end) + 1)]
+    each = 20 // stacks_seen
+    records += [stacks(t, *(([n], each) for n in range(stacks_seen))) for t in range(9, int(end) + 1)]
     for record in records + ([exit_record] if exit_record else []):
         session.add(record)
     return diagnose(session)
@@ -65,5 +66,25 @@ def test_a_long_step_that_computes_or_is_no_surprise_does_not_hang(more):
     assert "hang" not in {finding.rule for finding in standing(120.0, **more)}
 
 
-def test_half_a_minute_is_no_hang():
-    assert "hang" not in {finding.rule for finding in standing(30.0)}
+def test_it_is_said_after_ten_seconds_and_not_before():
+    assert "hang" in {finding.rule for finding in standing(11.0)}
+    assert "hang" not in {finding.rule for finding in standing(9.0)}
+
+
+@pytest.mark.parametrize(
+    "waiting",
+    [
+        frames(("train.py", 9, "save", "torch.save(model, path)", True)),
+        frames(("train.py", 9, "pause", "time.sleep(60)", True)),
+        frames(("train.py", 9, "ask", "if input('go on?') == 'y':", True)),
+        frames(("/usr/lib/python3.11/cmd.py", 126, "cmdloop")),
+    ],
+)
+def test_files_sleeps_and_prompts_are_given_a_minute(waiting):
+    assert "hang" not in {finding.rule for finding in standing(30.0, place=waiting)}
+    assert "hang" in {finding.rule for finding in standing(70.0, place=waiting)}
+
+
+def test_a_stack_that_changes_is_no_standstill():
+    polling = frames(("q.py", 5, "poll", "ready()", True), ("q.py", 6, "poll", "flag.check()", True))
+    assert "hang" not in {finding.rule for finding in standing(30.0, place=polling, stacks_seen=2)}

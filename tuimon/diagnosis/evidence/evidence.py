@@ -18,8 +18,10 @@ from tuimon.diagnosis.evidence.moment import Moment
 from tuimon.diagnosis.evidence.run import RunEvidence
 from tuimon.diagnosis.evidence.samples import StackEvidence
 from tuimon.diagnosis.evidence.steps import StepEvidence, phase_row, step_evidence
-from tuimon.records import Place, Process, Threads
+from tuimon.records import Frame, Place, Process, Threads
 from tuimon.session.rows import GpuRow, GpuTimeRow, LoaderRow, PhaseRow, PhaseTable, ThreadRow, TorchMemoryRow
+from tuimon.session.samples.activity import waits_outside
+from tuimon.session.samples.process_samples import ProcessSamples
 from tuimon.session.session import Session
 
 
@@ -28,7 +30,8 @@ class Standstill(NamedTuple):
 
     longest_step_ms: float | None  # of the run
     worker_cpu_ratios: tuple[float, ...]  # live ones
-    same_stack_s: float | None  # for how long the training thread has shown one and the same stack
+    is_still: bool | None  # whether the training thread shows one and the same stack; None while that is not sampled
+    waits_outside: bool  # for a disk, a file, the network, a sleep, or somebody at a prompt
     place: Place | None  # where it is
 
 
@@ -87,13 +90,20 @@ class Evidence:
         """Signs of a hang."""
         session = self._moment.session
         stats, sampled = session.step_stats(self.pid), session.process_samples(self.pid)
+        begun_s = session.now_s - (self.steps.open_for_s or 0.0) if self.steps is not None else session.now_s
         workers = (session.process_threads(worker.pid) for worker in self.child_workers)
         return Standstill(
             longest_step_ms=stats.run.quantile_ms(1.0) if stats is not None else None,
             worker_cpu_ratios=tuple(w.cpu_ratio for w in workers if w is not None and w.cpu_ratio is not None),
-            same_stack_s=session.same_stack_s(self.pid, self.pid),
+            is_still=sampled.threads.is_still(self.pid, begun_s) if sampled is not None else None,
+            waits_outside=session.disk_ratio(self.pid) == 1.0 or waits_outside(self._latest_stack(sampled)),
             place=sampled.threads.place_of(self.pid) if sampled is not None else None,
         )
+
+    def _latest_stack(self, sampled: ProcessSamples | None) -> list[Frame]:
+        """Where the training thread mostly was in the latest window, root first."""
+        latest = sampled.threads.stack_of(self.pid) if sampled is not None else None
+        return [self._moment.session.frames[number] for number in latest[0]] if latest is not None else []
 
     @cached_property
     def stacks(self) -> StackEvidence:

@@ -19,19 +19,20 @@ DRIFT_RATIO = Threshold(
     " keeps noise out",
 )
 HANG_S = Threshold(
+    10.0,
+    "seconds in one phase, with every thread idle, from which a training may hang",
+    "our choice: evaluation, compilation and the start of workers use the CPU, and what waits for a disk, the network"
+    " or a person is given longer",
+)
+PATIENT_S = Threshold(
     60.0,
-    "seconds in one phase from which a training may hang",
-    "our choice: longer than evaluation starts, checkpoints and compilations usually pause a loop",
+    "seconds in one phase from which a training may hang that waits for a file, the network or a prompt",
+    "our choice: longer than checkpoints and downloads usually pause a loop",
 )
 HANG_RATIO = Threshold(
     10.0,
     "times the longest step so far that a step must be open to count as a hang",
     "our choice: it excuses loops that were this slow before; a hang is reported that much later",
-)
-STILL_S = Threshold(
-    30.0,
-    "seconds of one and the same stack from which the training thread stands still",
-    "our choice: half of HANG_S, as sampling may have begun later than the hang",
 )
 IDLE_CPU = Threshold(
     0.05,
@@ -76,7 +77,7 @@ def hang(evidence: Evidence) -> Finding | None:
         return None
     if max((threads.cpu_ratio, *still.worker_cpu_ratios)) > IDLE_CPU:
         return None
-    if still.same_stack_s is not None and still.same_stack_s < STILL_S:
+    if still.is_still is False or (still.waits_outside and steps.open_for_s < PATIENT_S):
         return None
     place = still.place
     return Finding(
@@ -108,11 +109,12 @@ RULES = (
         judge=hang,
         explanation=(
             "The training has been in one phase for far longer than any step took before, and neither it nor its"
-            " workers use the CPU, in the same stack for half a minute: a lock, a dead rank or worker, or storage that"
-            " does not answer. It abstains without markers or thread figures, and once the run has ended."
+            " workers use the CPU, and its stack does not change: a lock, a dead rank or worker, or storage that does"
+            " not answer. What waits for a file, the network, a sleep or a prompt is given a minute. It abstains"
+            " without markers or thread figures, and once the run has ended."
         ),
         needs=(BOUNDARIES,),
-        thresholds=(HANG_S, HANG_RATIO, STILL_S, IDLE_CPU),
+        thresholds=(HANG_S, PATIENT_S, HANG_RATIO, IDLE_CPU),
         of_moment=True,
         is_harm=True,
         before_steps=True,

@@ -33,6 +33,10 @@ _INSPECTED_FRAMES = 12
 _PLACES_HELD = 4096
 
 
+#: A debugger or an interactive console.
+_PROMPT = re.compile(r"(^|/)(?:pdb|bdb|cmd|code|codeop)\.py$|/(?:ipdb|pudb|IPython|ptpython|debugpy|pydevd)\w*/")
+
+
 class _Rule(NamedTuple):
     activity: Activity
     matches: Callable[[str, str], bool]  # a frame's file and function
@@ -121,6 +125,13 @@ def activity_of(stack: Sequence[Frame]) -> Activity:
         if work is not None:
             return work
     return "python"
+
+
+def waits_outside(stack: Sequence[Frame]) -> bool:
+    """Whether a stack (root first) waits for a file, the network, a sleep, or somebody at a prompt."""
+    if activity_of(stack) in ("io", "sleep"):
+        return True
+    return any(_PROMPT.search(frame.file) for frame in stack) or (bool(stack) and "input(" in stack[-1].source)
 
 
 @lru_cache(_PLACES_HELD)

@@ -93,6 +93,11 @@ class ProcessSamples:
             self._cycles = None if record.cycles is None else self._cycles + record.cycles
 
     @property
+    def begin_s(self) -> float:
+        """When the loop began, as far as is known."""
+        return self._steps_begin_s
+
+    @property
     def has_whole_step(self) -> bool:
         """Whether samples have shown a whole step: what is inferred of a loop before that is of its set-up."""
         return self._trained and (self._cycles is None or self._cycles >= _WHOLE_STEP)

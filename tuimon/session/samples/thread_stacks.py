@@ -64,6 +64,12 @@ class ThreadStacks:
         unmoved = self._unmoved.get(tid)
         return self._latest.t - unmoved[1] if unmoved else 0.0
 
+    def is_still(self, tid: int, since_s: float) -> bool | None:
+        """Whether a thread has shown one stack since then; None while no window has begun since, or without samples."""
+        if self._latest is None or not self._stacks_of(tid) or self._latest.t - self._latest.window_s < since_s:
+            return None
+        return tid in self._unmoved
+
     def _stacks_of(self, tid: int) -> list[StackCount]:
         return [stack for stack in self._latest.stacks if stack.tid == tid] if self._latest is not None else []
 

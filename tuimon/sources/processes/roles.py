@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tuimon.records import ProcessRole
+from tuimon.records import NO_TORCH_YET, ProcessRole
 from tuimon.sources.processes.facts import ProcessFacts
 
 #: torch names the main thread of a DataLoader worker so.
@@ -85,7 +85,7 @@ def why_no_markers(process: ProcessFacts, role: ProcessRole, launched: bool, no_
         return "switched off (--no-markers)"
     if variables is not None and not variables.has_run_id:
         return "started with an environment of its own, without tuimon's PYTHONPATH"
-    return "no torch imported yet"
+    return NO_TORCH_YET
 
 
 def _ignores_environment(command: tuple[str, ...]) -> bool:
