@@ -132,3 +132,47 @@ def test_the_same_batches_and_messages(tmp_path, context):
     assert ours.stdout == plain.stdout
     assert "_tuimon" not in ours.stderr and f"{AGENT}/" not in ours.stderr
     assert ("local object" in plain.stderr) == ("local object" in ours.stderr) == (context == "fork")
+
+
+COPIED = """
+import copy, pickle, sys, time
+from torch.utils.data import DataLoader, Dataset
+
+
+class Slow(Dataset):
+    def __len__(self):
+        return 12
+
+    def __getitem__(self, index):
+        time.sleep(0.002)  # so that it stays timed
+        return float(index)
+
+
+def collate(items):
+    return sum(items)
+
+
+batches = iter(DataLoader(Slow(), 2, collate_fn=collate))
+first = [next(batches) for _ in range(3)]
+fetcher = batches._dataset_fetcher
+copied, unpickled = copy.deepcopy(fetcher), pickle.loads(pickle.dumps(fetcher))
+print(first, sorted(vars(fetcher)), sorted(vars(copied)), fetcher.collate_fn is collate, copied.collate_fn is collate)
+print(copied.fetch([1, 2]), unpickled.fetch([3, 4]), next(batches), "tuimon" in repr(pickle.dumps(fetcher)))
+fetcher.collate_fn = max
+print(next(batches), hasattr(type(fetcher), "collate_fn"), hasattr(fetcher, "collate_fn"))
+del fetcher.collate_fn
+print(hasattr(fetcher, "collate_fn"))
+worker = sys.modules.get("_tuimon_agent.loading.worker")
+print(worker is not None and any(worker._timers.values()), file=sys.stderr)
+"""
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="not timed before 3.11")
+def test_a_fetcher_in_use_is_copied_as_without_us(tmp_path):
+    script = tmp_path / "copied.py"
+    script.write_text(COPIED)
+    plain = python(str(script), env=environment(None))
+    ours = python(str(script), env=environment(tmp_path / "rings"))
+    assert (plain.returncode, plain.stderr) == (0, "False\n"), plain.stderr
+    assert ours.stdout == plain.stdout
+    assert ours.stderr == "True\n"

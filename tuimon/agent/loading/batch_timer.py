@@ -30,7 +30,7 @@ class BatchTimer:
     def __init__(self, slot: LoadingSlot, hand_over: Optional[HandOver] = None) -> None:
         self.slot = slot
         self._write = slot.write
-        self._state = WAITING
+        self.state = WAITING
         self._since_ns = monotonic_ns()
         self._write_due_ns = self._since_ns + _HOLD_NS
         self._batches = 0
@@ -48,13 +48,13 @@ class BatchTimer:
         """
         now_ns = monotonic_ns()
         spent_ns = now_ns - self._since_ns
-        if self._state or self._hand_over is None:
-            self._totals_ns[self._state] += spent_ns
+        if self.state or self._hand_over is None:
+            self._totals_ns[self.state] += spent_ns
         else:
             handed_ns = self._hand_over.busy_ns(self._since_ns, now_ns)
             self._totals_ns[_HAND_OVER] += handed_ns
             self._totals_ns[WAITING] += spent_ns - handed_ns
-        self._state = state
+        self.state = state
         self._since_ns = now_ns
         self._batches += batches
         if state == WAITING or spent_ns > _LONG_NS or now_ns > self._write_due_ns:
@@ -73,4 +73,4 @@ class BatchTimer:
     def _before_put(self) -> None:
         """Close the waiting before something is put that is no batch, between epochs: it was not for a hand-over."""
         if monotonic_ns() - self._since_ns > _LONG_NS:
-            self.enter(self._state)
+            self.enter(self.state)

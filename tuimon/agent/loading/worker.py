@@ -2,13 +2,15 @@
 
 One wrapper around a fetcher's ``fetch``, once a batch, and one around its ``collate_fn``; each process writes running
 totals into a slot of the trainer's ring (``ring/loading_slots.py``). Forked workers inherit the wrapper, spawned ones
-get it when they import torch. Nothing that is pickled is changed, and no frame of ours stands in a traceback.
+get it when they import torch. Nothing that is pickled or copied is changed, the fetchers' own attributes neither, and
+no frame of ours stands in a traceback.
 """
 
 import os
 import sys
+import weakref
 import zlib
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, Callable, Dict, Optional
 
 from ..ring.loading_slots import COLLATE, IN_PROCESS, ITEMS, WAITING, claim
@@ -26,6 +28,9 @@ _hand_over: Optional[handover.HandOver] = None  # of its queue
 _in_process: Dict[int, Optional[BatchTimer]] = {}  # of a trainer's loaders without workers, by loader; None: too quick
 _attempts = 0
 _fork_hooked = False
+#: Fetchers by their id, until they are gone: None, where they are not timed.
+_timers: Dict[int, Optional[BatchTimer]] = {}
+_fetchers: Dict[int, Any] = {}  # weak references that clear both
 
 
 def wrapped_fetch(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -34,8 +39,8 @@ def wrapped_fetch(original: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(original)
     def tuimon_load(self: Any, possibly_batched_index: Any) -> Any:
         try:
-            timer = self._tuimon_timer
-        except AttributeError:
+            timer = _timers[id(self)]
+        except KeyError:
             timer = timer_of_worker(self)
         if timer is not None:
             timer.enter(ITEMS)
@@ -71,12 +76,16 @@ def hook_fetchers(fetch: Any) -> None:
     for name in ("_MapDatasetFetcher", "_IterableDatasetFetcher"):
         fetcher_class = getattr(fetch, name)
         rebinding.rebind(fetcher_class, "fetch", wrapped_fetch(fetcher_class.__dict__["fetch"]))
+        if "collate_fn" not in fetcher_class.__dict__:
+            fetcher_class.collate_fn = _Collate()
+            rebinding.on_undo(partial(delattr, fetcher_class, "collate_fn"))
+    dynamo.skip_with_callees(_Collate.__get__)
 
 
 def leave_untimed(fetcher: Any) -> None:
     """Never time this fetcher: it belongs to a loader inside a worker's data set."""
     if fetcher is not None:
-        fetcher._tuimon_timer = None
+        _attach(fetcher, None)
 
 
 def time_in_process(fetcher: Any, loader: int, dataset: str) -> None:
@@ -122,25 +131,48 @@ def _claim_as_worker(info: Any) -> Optional[BatchTimer]:
 
 
 def _attach(fetcher: Any, timer: Optional[BatchTimer]) -> None:
+    key = id(fetcher)
+
+    def forget(reference: Any) -> None:
+        if _fetchers.get(key) is reference:
+            _timers.pop(key, None)
+            del _fetchers[key]
+
     try:
-        if timer is not None:
-            fetcher.collate_fn = _timed_collate(fetcher.collate_fn, timer)
-        fetcher._tuimon_timer = timer
-    except Exception:
+        _fetchers[key] = weakref.ref(fetcher, forget)
+        _timers[key] = timer
+    except Exception:  # cannot be referenced weakly
         return
 
 
 def _stop_timing(fetcher: Any, timer: BatchTimer) -> None:
     """Stop for a loader without workers whose batches are quick: in a step of 0.4 ms the timing costs 1 %."""
     try:
-        fetcher._tuimon_timer = None
-        fetcher.collate_fn = getattr(fetcher.collate_fn, "tuimon_original", fetcher.collate_fn)
+        _timers[id(fetcher)] = None
         for loader, attached in _in_process.items():
             if attached is timer:
                 _in_process[loader] = None
         timer.slot.free()
     except Exception:
         return
+
+
+class _Collate:
+    """A fetcher's ``collate_fn``: the plain attribute, but timed where the fetch under way reads it."""
+
+    def __get__(self, fetcher: Any, owner: Any = None) -> Any:
+        plain = getattr(fetcher, "__dict__", {})
+        if "collate_fn" not in plain:
+            raise AttributeError("collate_fn")
+        timer = _timers.get(id(fetcher))
+        collate = plain["collate_fn"]
+        return collate if timer is None or timer.state != ITEMS else _timed_collate(collate, timer)
+
+    def __set__(self, fetcher: Any, collate: Any) -> None:
+        fetcher.__dict__["collate_fn"] = collate
+
+    def __delete__(self, fetcher: Any) -> None:
+        del fetcher.__dict__["collate_fn"]
 
 
 def _timed_collate(collate: Callable[[Any], Any], timer: BatchTimer) -> Callable[[Any], Any]:
@@ -152,7 +184,6 @@ def _timed_collate(collate: Callable[[Any], Any], timer: BatchTimer) -> Callable
             hide_frame(error)
             raise
 
-    tuimon_collate.tuimon_original = collate  # type: ignore[attr-defined]  # a function's own attribute
     dynamo.skip(tuimon_collate)
     return tuimon_collate
 
