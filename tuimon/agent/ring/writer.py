@@ -131,9 +131,12 @@ class RingWriter:
                     break
                 tid = tids.get(ident) or tids.setdefault(ident, _native_id(ident))
                 at = sequence % slot_count * SLOT_WORDS
-                words[at + 1] = time_ns
-                words[at + 2] = kind | (flag & 0xFFFF) << 16 | tid << 32
-                words[at + 3] = value & _WORD
+                try:
+                    words[at + 1] = time_ns
+                    words[at + 2] = kind | (flag & 0xFFFF) << 16 | tid << 32
+                    words[at + 3] = value & _WORD
+                except (TypeError, ValueError):  # no number: the slot stays empty, the reader skips it
+                    continue
                 words[at] = sequence  # last: now it may be read
                 written += 1
             return written
