@@ -49,7 +49,7 @@ def parts(effort: Effort) -> dict[str, Callable[[], list[Row]]]:
         "sampler": lambda: sampler.measure(2 * effort.window_s, say),
         "steps": lambda: overhead.measure(loops, [overhead.TUIMON], rounds=effort.rounds, **how),
         "peers": lambda: overhead.measure(
-            ["0.4ms", "10ms"], overhead.peers(), rounds=peer_rounds, **{**how, "turns": 1}
+            ["0.3ms", "10ms"], overhead.peers(), rounds=peer_rounds, **{**how, "turns": 1}
         ),
     }
 

@@ -8,11 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from bench.overhead import PROMISES, Say, loop_text
+from bench.overhead import HOOKS_PROMISES, Say, loop_text
 from bench.table import Row, Spread
 
 SCRIPT = Path(__file__).with_name("toggled.py")
-LOOPS = ("0.4ms", "0.4ms-loader", "10ms-loader")
+LOOPS = ("0.3ms", "0.3ms-loader", "0.3ms-workers", "1.5ms", "5ms", "10ms-loader")
 
 
 def measure(pairs: int, block_s: float, say: Say) -> list[Row]:
@@ -28,7 +28,7 @@ def measure(pairs: int, block_s: float, say: Say) -> list[Row]:
     )
     if done.returncode:
         words = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-        return [Row("hooks alone", PROMISES[LOOPS[0]], None, unit="x", why_absent=words[-1])]
+        return [Row("hooks alone", HOOKS_PROMISES[LOOPS[0]], None, unit="x", why_absent=words[-1])]
     found = json.loads(done.stdout)
     return [_row(loop, found[loop]) for loop in LOOPS]
 
@@ -36,7 +36,7 @@ def measure(pairs: int, block_s: float, say: Say) -> list[Row]:
 def _row(loop: str, found: dict[str, list[float]]) -> Row:
     return Row(
         what=f"hooks alone: {loop_text(loop, found['off_ns'])}",
-        promise=PROMISES[loop],
+        promise=HOOKS_PROMISES[loop],
         measured=Spread.of(found["hooked"]),
         noise=Spread.of(found["plain"]),
         unit="x",

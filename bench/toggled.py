@@ -62,6 +62,7 @@ def main() -> None:
     parser.add_argument("loops", nargs="+", choices=list(LOOPS), metavar="LOOP")
     args = parser.parse_args()
     torch.set_num_threads(1)
+    install.uninstall()  # importing tuimon hooks a torch that is there
     found = {name: ratios(Loop(*LOOPS[name]), args.pairs, args.block) for name in args.loops}
     print(json.dumps(found))
 

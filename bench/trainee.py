@@ -45,7 +45,7 @@ class Trainee:
                 self._filled(variant.command), stdin=subprocess.DEVNULL, stdout=said, stderr=said, cwd=self._folder.name
             )
         try:
-            self.block("0.4ms", 0.2)
+            self.block("0.3ms", 0.2)
         except RuntimeError:
             self.close()
             raise

@@ -148,6 +148,9 @@ class Steps(Record, frozen=True, kw_only=True, tag="steps"):
     count: Count  # steps
     first_index: Count  # number of the first of these steps, from 0 at the start of the marker stream
     total_ns: Count  # length of all these steps
+    # How many of them were timed boundary by boundary: of these are the lengths below and the slowest. The others were
+    # counted, in a fast loop, and their phases are estimated from those that were timed. None: all.
+    timed: Count | None = None
     min_ns: Count | None = None
     median_ns: Count | None = None
     p95_ns: Count | None = None

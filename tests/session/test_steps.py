@@ -301,3 +301,12 @@ def test_samples_do_not_move_the_first_step_that_markers_told():
     assert session.hot_lines(100) == []
     session.add(stacks(2.5, ([1, 2], 10)))
     assert [line.place.line for line in session.hot_lines(100)] == [11]
+
+
+def test_how_many_steps_were_timed():
+    windows = [steps(t, {"forward": 0.4}, count=100, first_index=100 * t, timed=20) for t in range(1, 5)]
+    plain = [steps(t, {"forward": 0.4}, count=100, first_index=100 * t) for t in range(1, 5)]
+    assert session_of(header(), *windows).steps(100).timed_ratio == 0.2
+    assert session_of(header(), *plain).steps(100).timed_ratio == 1.0
+    mixed = session_of(header(), *plain, steps(5, {"forward": 0.4}, count=100, first_index=500, timed=0))
+    assert mixed.run_steps(100).timed_ratio == pytest.approx(0.75, abs=0.06)

@@ -101,3 +101,10 @@ def test_places() -> None:
     assert people.place("/a/b/train.py", 44) == "train.py:44"
     assert people.place("/a/\x1b[31mx.py", 0) == "x.py"
     assert people.place("/a/a_long_name.py", 44, width=8) == "a_long_…"
+
+
+@pytest.mark.parametrize(
+    ("ratio", "text"), [(1.0, ""), (0.995, ""), (0.8, "80 % of the steps timed"), (1 / 13, "1 of 13 steps timed")]
+)
+def test_how_many_steps_were_timed(ratio: float, text: str) -> None:
+    assert people.timed_steps(ratio) == text

@@ -130,3 +130,11 @@ def test_the_summary() -> None:
 def test_how_it_ended() -> None:
     assert how_it_ended(Exit(t=0.0, pid=1, exit_code=137, signal="SIGKILL")) == "killed by SIGKILL"
     assert how_it_ended(Exit(t=0.0, pid=1, exit_code=None)) == "the process has ended"
+
+
+def test_a_fast_loop_of_which_some_steps_are_timed() -> None:
+    windows = [
+        records.steps(t, {"forward": 0.4}, count=1000, first_index=1000 * t, timed=125, open_phase="forward")
+        for t in range(1, 5)
+    ]
+    assert "(1 of 8 steps timed)" in progress(records.session_of(records.header(), *windows))

@@ -4,14 +4,16 @@
 names. None of them appears in a traceback that the user sees (Python 3.11 and later).
 """
 
+from _thread import get_ident
 from functools import wraps
 from typing import Any
 
-from . import runtime
+from . import rests, runtime
 from .gpu_clock.clock import GpuClock
 from .gpu_clock.cuda import WaitingClock
 from .loading import epochs, loader_facts, worker
 from .loading.batch_timer import BatchTimer
+from .rests import rest
 from .ring.layout import (
     BACKWARD_BEGIN,
     BACKWARD_END,
@@ -37,6 +39,11 @@ def hide_from_dynamo() -> None:
         runtime.publish_facts,
         runtime.emit_timed,
         runtime.resume_clock,
+        rests.consider,
+        rests.end,
+        rests.wake,
+        _end_failed_fetch,
+        _end_failed_backward,
         WaitingClock.event_number,
         GpuClock.event_number,
         GpuClock.record_event,
@@ -52,10 +59,17 @@ def hook_fetch(dataloader: Any) -> None:
     def tuimon_fetch(self: Any) -> Any:
         try:
             number = self._tuimon_iterator
-            ready = loader_facts.ready_batches(self) if self._num_workers else 0
         except AttributeError:
             number = loader_facts.iterator_id(self)
-            ready = 0
+        if number == rest.fetching and rest.fetches:
+            rest.fetches -= 1
+            try:
+                return original(self)
+            except BaseException as error:
+                _end_failed_fetch(number, error)
+                hide_frame(error)
+                raise
+        ready = loader_facts.ready_batches(self)
         runtime.emit(FETCH_BEGIN, number, ready)
         try:
             batch = original(self)
@@ -82,6 +96,14 @@ def hook_backward(autograd: Any) -> None:
     def tuimon_backward(t_outputs: Any, *args: Any, **kwargs: Any) -> Any:
         if runtime.is_compiling():
             return original(t_outputs, *args, **kwargs)
+        if rest.backwards and get_ident() == rest.thread:
+            rest.backwards -= 1
+            try:
+                return original(t_outputs, *args, **kwargs)
+            except BaseException as error:
+                _end_failed_backward()
+                hide_frame(error)
+                raise
         if runtime.paused_backwards:
             runtime.paused_backwards -= 1
             if runtime.paused_backwards <= 0:
@@ -140,6 +162,22 @@ def hook_scaler(grad_scaler: Any) -> None:
     rebinding.rebind(scaler_class, "step", tuimon_scaler_step)
 
 
+def _end_failed_backward() -> None:
+    """A backward that raises is marked, and ends the rest."""
+    if rest.begun is not None:  # else what ended the rest meanwhile has counted the backward
+        rest.backwards += 1
+        runtime.emit(BACKWARD_BEGIN)
+    runtime.emit(BACKWARD_END)
+
+
+def _end_failed_fetch(number: int, error: BaseException) -> None:
+    """A fetch without a batch is marked, and ends the rest."""
+    if rest.begun is not None:  # else what ended the rest meanwhile has counted the fetch
+        rest.fetches += 1
+        runtime.emit(FETCH_BEGIN, number)
+    runtime.emit(FETCH_END, number, EXHAUSTED if isinstance(error, StopIteration) else FETCH_FAILED)
+
+
 def hook_captures(graphs: Any) -> None:
     """Stop the GPU clock during captures. ``graphs``: ``torch.cuda.graphs`` or ``torch.accelerator.graphs``."""
     if runtime.clock is not None:
@@ -149,12 +187,21 @@ def hook_captures(graphs: Any) -> None:
 def _step_begins(optimizer: Any, args: Any, kwargs: Any) -> None:
     if runtime.is_compiling():
         return
+    if rest.updates and get_ident() == rest.thread:
+        rest.updates -= 1
+        return
     (runtime.emit if runtime.clock is None else runtime.emit_timed)(OPTIMIZER_BEGIN, id(optimizer))
 
 
 def _step_ends(optimizer: Any, args: Any, kwargs: Any) -> None:
     if runtime.is_compiling():
         return
+    if rest.ends:
+        rest.ends -= 1
+        return
     (runtime.emit if runtime.clock is None else runtime.emit_timed)(OPTIMIZER_END, id(optimizer))
     if runtime.facts_due:
         runtime.publish_facts(optimizer)
+    rest.due -= 1
+    if rest.due <= 0:
+        rests.consider()

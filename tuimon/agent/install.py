@@ -12,7 +12,9 @@ WhenImported = Callable[[str, Callable[[Any], None]], None]
 
 
 def install(torch: Any, when_imported: WhenImported) -> None:
-    """Make the ring and place the hooks; no ring, no hooks. A hook that fails stops no other."""
+    """Make the ring and place the hooks, once; no ring, no hooks. A hook that fails stops no other."""
+    if runtime.on:
+        return
     gc_pauses.install(runtime)  # before the ring, whose facts say whether pauses are recorded
     runtime.start(torch)
     if not runtime.on:

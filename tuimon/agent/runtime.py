@@ -25,6 +25,10 @@ def _emit_nothing(kind: int, value: int = 0, flag: int = 0) -> None:
     """No ring: markers go nowhere."""
 
 
+def _nothing() -> None:
+    """No rest to end."""
+
+
 def _never() -> bool:
     return False
 
@@ -41,6 +45,9 @@ facts_due = False
 clock: Any = None
 #: Backward passes until the paused GPU clock goes on (``resume_clock``); 0: it is not paused.
 paused_backwards = 0
+#: End the rest of the markers, and forget that of the parent (``rests``).
+end_rest: Callable[[], None] = _nothing
+forget_rest: Callable[[], None] = _nothing
 #: The names of user ranges in this process's ring.
 names: Optional[RangeNames] = None
 
@@ -75,6 +82,11 @@ def wait_for_gpu_clock() -> None:
         clock.wait_for_release()
 
 
+def has_clock() -> bool:
+    """Whether a GPU clock needs the boundaries, now or after its pause; one that waits for CUDA needs them seldom."""
+    return paused_backwards > 0 or not (clock is None or isinstance(clock, cuda.WaitingClock))
+
+
 def start(torch: Any) -> None:
     """Make the ring now that torch has been imported, or get ready to make it at the first marker of a training."""
     global on, is_compiling, clock, _fork_hooked
@@ -99,6 +111,7 @@ def start(torch: Any) -> None:
 def stop() -> None:
     """Write no more markers from this process."""
     global on, emit, facts_due, clock, _writer, names
+    end_rest()
     on = False
     resume_clock()
     timing, clock = clock, None
@@ -217,6 +230,7 @@ def _emit_first(kind: int, value: int = 0, flag: int = 0) -> None:
 def _after_fork() -> None:
     """Let go of the parent's ring in a forked child, and of its events without freeing them."""
     global facts_due, clock, _writer, names
+    forget_rest()
     resume_clock()
     if clock is not None:
         clock = clock.in_child()
@@ -231,6 +245,7 @@ def _after_fork() -> None:
 def _at_exit() -> None:
     if _writer is None or _writer.pid != os.getpid():
         return
+    end_rest()
     _writer.flush()
     # the monitor may not have found the ring of a short run under ``tuimon run`` yet: it will read and remove it
     if not os.environ.get("TUIMON_RUN") or time.monotonic_ns() - _made_ns > YOUNG_S * 1e9:

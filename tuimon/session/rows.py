@@ -57,6 +57,7 @@ class StepSummary(NamedTuple):
     open_phase: str | None  # phase the trainer is in
     open_for_s: float | None
     dropped: int  # markers lost
+    timed_ratio: float = 1.0  # of the steps; the others were only counted
     estimated: bool = False  # ``per_second`` is estimated from stack samples (no markers); the rest is unknown
 
 

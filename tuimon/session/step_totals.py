@@ -19,6 +19,7 @@ class Totals:
 
     window_s: float = 0.0
     count: int = 0
+    timed: int = 0  # steps that were timed boundary by boundary
     total_ns: int = 0
     eval_count: int = 0
     gc_ns: int | None = None  # None: not measured
@@ -32,6 +33,7 @@ class Totals:
         """Add one window."""
         self.window_s += record.window_s
         self.count += record.count
+        self.timed += record.count if record.timed is None else min(record.timed, record.count)
         self.total_ns += record.total_ns
         self.eval_count += record.eval_count
         self.gc_ns = _sum(self.gc_ns, record.gc_ns)
@@ -49,6 +51,7 @@ class Totals:
         """Add other sums."""
         self.window_s += other.window_s
         self.count += other.count
+        self.timed += other.timed
         self.total_ns += other.total_ns
         self.eval_count += other.eval_count
         self.gc_ns = _sum(self.gc_ns, other.gc_ns)

@@ -210,6 +210,7 @@ class StepStats:
             open_phase=latest.open_phase if latest else None,
             open_for_s=latest.open_for_s if latest else None,
             dropped=self.dropped,
+            timed_ratio=totals.timed / totals.count if totals.count else 1.0,
         )
 
     def table(self, totals: Totals, split: SplitShares | None, gpu: GpuShares | None = None) -> PhaseTable | None:

@@ -113,6 +113,13 @@ def count(value: int | None) -> str:
     return ABSENT if value is None else f"{value:,}".replace(",", " ")
 
 
+def timed_steps(ratio: float) -> str:
+    """How many steps were timed, the others only counted: ``1 of 13 steps timed``; nothing where all were."""
+    if ratio > 0.99:
+        return ""
+    return f"1 of {round(1 / ratio)} steps timed" if 0 < ratio < 0.6 else f"{percent(ratio)} of the steps timed"
+
+
 def watt(value_w: float | None) -> str:
     """Power as ``310 W``."""
     return ABSENT if value_w is None else f"{value_w:.0f} W"

@@ -12,7 +12,7 @@ from tuimon.session.rows import PhaseTable
 from tuimon.session.state import run_state
 from tuimon.session.unseen import unseen_trainings
 from tuimon.views.finding_text import ONLY_MINOR, rule_title
-from tuimon.views.format import clock, ms, percent, plain, rate
+from tuimon.views.format import clock, ms, percent, plain, rate, timed_steps
 from tuimon.views.gpu_text import gpu_progress, lead_progress
 from tuimon.views.sampling_text import sampling_text
 from tuimon.views.state_text import state_text, unseen_text
@@ -103,6 +103,8 @@ def progress(session: Session) -> str:
         parts += [rate(steps.per_second), f"{ms(steps.median_ms)} (p95 {ms(steps.p95_ms, unit=False)})"]
     if table is not None and table.rows:
         parts.append(phases_text(table))
+        if steps is not None and (timed := timed_steps(steps.timed_ratio)):
+            parts.append(f"({timed})")
     state = run_state(session)
     if state.name != "training":
         parts.append(state_text(state))

@@ -52,6 +52,7 @@ GPU_ANCHOR = 20  # GPU_TIME counts from the event with this number (flag) from n
 TORCH_MEMORY = 22  # torch's CUDA allocator; flag: device << 4 | one of MEMORY_*; value: bytes or a count
 ITER_BEGIN = 32  # iter(loader): its workers are started, or restarted
 ITER_END = 33  # value: id of the iterator, 0 where there is none
+REST = 36  # boundaries have passed without markers; flag: markers of the period that repeats, value: ``pack_rest``
 GC_PAUSE = 40  # the garbage collector stopped all threads until now; flag: generation, value: duration in ns
 
 #: Kinds that cut the loop of a thread into stretches.
@@ -142,6 +143,25 @@ def unpack_gpu_anchor(value: int) -> Tuple[int, Optional[int]]:
     """Device, and time since the previous anchor; None where a new count begins."""
     elapsed_ns = value & _ANCHOR_MASK
     return value >> _ANCHOR_BITS, None if elapsed_ns == _ANCHOR_MASK else elapsed_ns
+
+
+class Passed(NamedTuple):
+    """The value of a REST marker: how many boundaries passed, pairs of fetches and backwards counted as one."""
+
+    fetches: int
+    backwards: int
+    optimizer_begins: int
+    optimizer_ends: int
+
+
+def pack_rest(fetches: int, backwards: int, optimizer_begins: int, optimizer_ends: int) -> int:
+    """A REST marker's value; each number is below 65536."""
+    return fetches | backwards << 16 | optimizer_begins << 32 | optimizer_ends << 48
+
+
+def unpack_rest(value: int) -> Passed:
+    """What has passed in a rest."""
+    return Passed(value & 0xFFFF, value >> 16 & 0xFFFF, value >> 32 & 0xFFFF, value >> 48 & 0xFFFF)
 
 
 class Marker(NamedTuple):

@@ -9,7 +9,7 @@ import sys
 import time
 from _thread import get_ident, get_native_id
 from collections import deque
-from typing import Any, Callable, Deque, Dict, Tuple
+from typing import Any, Callable, Deque, Dict, List, Tuple
 
 from ..turn import Turn
 from .layout import (
@@ -75,6 +75,12 @@ class RingWriter:
         self._names: Dict[str, int] = {}
         self._table: Tuple[int, int] = (0, NAMES_OFFSET)  # how many names, and where the next one goes
         self._interning = Turn(self.name_id)
+        self._slot_count = slot_count
+        self._latest = 0  # sequence of the latest marker that was written
+        self._words = memoryview(self._map)[SLOTS_OFFSET:].cast("Q")
+        #: ``emit_of(thread, kind, value, flag)`` emits for another thread; ``hold`` has markers wait from now on.
+        self.emit_of: Callable[..., None]
+        self.hold: Callable[[], None]
         self.emit, self.flush = self._make_emit(slot_count)
 
     def _make_emit(self, slot_count: int) -> Tuple[Callable[..., None], Callable[[], None]]:
@@ -113,16 +119,27 @@ class RingWriter:
         def flush() -> None:
             pace(write_all(), now())
 
+        def emit_of(ident: int, kind: int, value: int, flag: int) -> None:
+            wait((next_sequence(), now(), kind, value, flag, ident))
+
+        def hold() -> None:
+            nonlocal due_ns, counted, since_ns
+            since_ns = now()
+            due_ns = since_ns + HOLD_NS
+            counted = FAST_MARKERS
+            held_until[0] = due_ns
+
+        self.emit_of, self.hold = emit_of, hold
         return emit, flush
 
     def _make_write(self, slot_count: int, waiting: Deque[Waiting]) -> Callable[[], int]:
         """A function that writes the waiting markers and returns how many it wrote."""
-        words = memoryview(self._map)[SLOTS_OFFSET:].cast("Q")
+        words = self._words
         take = waiting.popleft
         tids: Dict[int, int] = {}
 
         def write_all() -> int:
-            written = 0
+            written = sequence = 0
             tids[get_ident()] = get_native_id()  # anew: the ident of a thread that is gone is reused
             while waiting:
                 try:
@@ -139,9 +156,24 @@ class RingWriter:
                     continue
                 words[at] = sequence  # last: now it may be read
                 written += 1
+            self._latest = max(self._latest, sequence)
             return written
 
         return write_all
+
+    def latest(self, count: int) -> List[Tuple[int, int, int, int, int]]:
+        """The latest markers (time, kind, flag, thread, value) that were written, at most so many; less at a lap."""
+        end = self._latest % self._slot_count + 1
+        begin = max(0, end - min(count, self._latest))
+        columns = self._words[begin * SLOT_WORDS : end * SLOT_WORDS].tolist()
+        return [
+            (time_ns, word & 0xFFFF, word >> 16 & 0xFFFF, word >> 32, value)
+            for time_ns, word, value in zip(columns[1::4], columns[2::4], columns[3::4])
+        ]
+
+    def drawn(self) -> float:
+        """A random number from 0 to 1 that is not of the program's own generators."""
+        return (self._latest * 2654435761 + time.monotonic_ns()) * 2654435761 % 65536 / 65536
 
     def name_id(self, name: str) -> int:
         """Id of an interned string; 0 when the table is full, or being written by another thread just now."""

@@ -16,6 +16,7 @@ class Step:
     updates: int = 0
     fetched: bool = False  # holds a fetch that trained
     whole: bool = True  # False for what was under way when the marker stream began
+    timed: bool = True  # False: some of its boundaries passed in a rest, so its phases are estimated
     after_fetch: bool = False  # the boundary at its end is a fetch
 
     def add_time(self, label: str, duration_ns: int) -> None:
@@ -32,4 +33,5 @@ class Step:
         self.updates += later.updates
         self.fetched |= later.fetched
         self.whole &= later.whole
+        self.timed &= later.timed
         self.after_fetch = later.after_fetch

@@ -45,6 +45,7 @@ class StepFinder:
 
     def __init__(self) -> None:
         self.drive = Drive.UNKNOWN
+        self.is_timed = True  # False while boundaries are added that passed in a rest
         self.cuts = 0  # pieces that have ended
         self.total_updates = 0
         self.total_backwards = 0
@@ -70,6 +71,8 @@ class StepFinder:
     def add_time(self, label: str, duration_ns: int) -> None:
         """This much time was spent in one phase."""
         self._open.add_time(label, duration_ns)
+        if not self.is_timed:
+            self._open.timed = False
         self._evaluation.add_time(label, duration_ns)
 
     def begin_iter(self, time_ns: int) -> None:

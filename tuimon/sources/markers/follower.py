@@ -103,9 +103,7 @@ class RingFollower:
                 continue
             marker = waiting.popleft()
             if marker.kind in _BOUNDARIES:
-                loop = self._loops.of(marker.tid)
-                stretch = loop.machine.feed_marker(marker)
-                loop.ranges.add_stretch(stretch)
+                stretch = self._loops.of(marker.tid).feed_boundary(marker)
                 self._loaders.add_stretch(stretch)
                 if gpu.active or layout.has_event(marker.flag):
                     gpu.add_stretch(stretch)
@@ -123,6 +121,9 @@ class RingFollower:
         loop = self._loops.of(tid)
         if kind in layout.RANGES:
             loop.ranges.feed_marker(time_ns, kind, flag, value)
+        elif kind == layout.REST:
+            for stretch in loop.feed_rest(marker):
+                self._loaders.add_stretch(stretch)
         elif kind == layout.MARK:
             if len(self._marks) < _MARKS_PER_WINDOW:
                 self._marks.append((time_ns, self.reader.name(value).split(layout.PLACE_SEPARATOR, 1)[0]))
@@ -162,7 +163,8 @@ class RingFollower:
         steps, eval_ns, eval_count = loop.machine.steps.take_ended()
         gc_ns, gc_count, gc_longest_ns = self._gc.take_pauses()
         backwards, updates = loop.take_counts()
-        lengths = sorted(step.total_ns for step in steps)
+        timed = [step for step in steps if step.timed]
+        lengths = sorted(step.total_ns for step in timed)
         first = steps[0] if steps and not self._has_step else None
         first_backward_ns = loop.machine.first_backward_ns if not self._has_backward else None
         self._has_step = self._has_step or first is not None
@@ -173,7 +175,8 @@ class RingFollower:
             window_s=window_s,
             count=len(steps),
             first_index=self.steps,
-            total_ns=sum(lengths),
+            total_ns=sum(step.total_ns for step in steps),
+            timed=len(timed) if len(timed) < len(steps) else None,
             min_ns=lengths[0] if lengths else None,
             median_ns=quantile(lengths, 0.5),
             p95_ns=quantile(lengths, 0.95),
@@ -209,9 +212,9 @@ class RingFollower:
         return self.reader.holds_back() and now_ns - self._latest_ns > _STALE_NS
 
     def _slowest(self, steps: list[Step]) -> SlowStep | None:
-        if not steps:
+        at = max((i for i, step in enumerate(steps) if step.timed), key=lambda i: steps[i].total_ns, default=None)
+        if at is None:
             return None
-        at = max(range(len(steps)), key=lambda i: steps[i].total_ns)
         return SlowStep(self.steps + at, steps[at].total_ns, _phase_times(steps[at : at + 1], 0))
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 
 from tuimon.agent.ring.layout import Marker
-from tuimon.sources.loop.machine import LoopMachine
+from tuimon.sources.loop.machine import LoopMachine, Stretch
+from tuimon.sources.loop.rests import RestFiller
 from tuimon.sources.markers.ranges import RangeTracker
 from tuimon.sources.source_blocks import SourceBlocks
 
@@ -20,6 +21,7 @@ class ThreadLoop:
     def __init__(self, name_of: Callable[[int], str], blocks: SourceBlocks) -> None:
         self.machine = LoopMachine()
         self.ranges = RangeTracker(name_of, blocks)
+        self._rests = RestFiller()
         self.has_trained = False  # records cover it, or did once
         self.ended = False  # its thread
         self._passed = 0  # steps that ended while another thread was the training thread
@@ -35,6 +37,27 @@ class ThreadLoop:
     def trains(self) -> bool:
         """Whether it has made an update, or a backward."""
         return self.weight > (0, 0)
+
+    def feed_boundary(self, marker: Marker) -> Stretch:
+        """The stretch that ends with this boundary of the thread."""
+        self._rests.add(marker)
+        stretch = self.machine.feed_marker(marker)
+        self.machine.steps.is_timed = True
+        self.ranges.add_stretch(stretch)
+        return stretch
+
+    def feed_rest(self, marker: Marker) -> Iterator[Stretch]:
+        """The stretches that ended in a rest of the markers."""
+        self.machine.steps.is_timed = False
+        for passed in self._rests.fill(marker):
+            stretch = self.machine.feed_marker(passed)
+            self.ranges.add_stretch(stretch)
+            yield stretch
+
+    def lose_markers(self) -> None:
+        """Markers were overwritten before they were read."""
+        self.machine.lose_markers()
+        self._rests.lose_markers()
 
     def take_counts(self) -> tuple[int, int]:
         """Backwards and updates since the last call."""
@@ -104,7 +127,7 @@ class ThreadLoops:
     def lose_markers(self) -> None:
         """Markers of any thread were overwritten before they were read."""
         for loop in self._loops.values():
-            loop.machine.lose_markers()
+            loop.lose_markers()
 
     def open_fetches(self) -> Iterator[Marker]:
         """The begin markers of fetches under way."""

@@ -145,12 +145,15 @@ def _rank(session: Session, pid: int) -> dict[str, Json]:
 
 
 def _steps(steps: StepSummary | None) -> dict[str, Json]:
+    """``timed_share`` only where not all steps were timed (fast loops)."""
+    timed = {"timed_share": _rounded(steps.timed_ratio)} if steps and steps.timed_ratio < 1 else {}
     return {
         "count": steps.total if steps else 0,
         "median_ms": _rounded(steps.median_ms) if steps else None,
         "p95_ms": _rounded(steps.p95_ms) if steps else None,
         "per_second": _rounded(steps.per_second) if steps else None,
         "dropped_markers": steps.dropped if steps else 0,
+        **timed,
     }
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from tuimon.diagnosis.rank import is_minor
 from tuimon.views.finding_text import NO_FINDING, ONLY_MINOR, finding_gain, rule_title, rules_by_reason
-from tuimon.views.format import count, duration, ms, percent, plain, rate
+from tuimon.views.format import count, duration, ms, percent, plain, rate, timed_steps
 
 _WIDTH = 78
 _BAR = 24
@@ -70,6 +70,8 @@ def _steps(report: dict[str, Any]) -> list[str]:
             f"{count(steps['count'])} steps, {rate(steps['per_second'])}, "
             f"median {ms(steps['median_ms'])}, p95 {ms(steps['p95_ms'])}"
         )
+        if timed := timed_steps(steps.get("timed_share", 1.0)):
+            lines += _wrap(f"{timed.capitalize()}, as timing takes its share of a fast step; all are counted")
     if report["span"]:
         span = report["span"]
         steps_text = f"steps {count(span['first_step'])} to {count(span['last_step'])}, {duration(span['seconds'])}"

@@ -9,7 +9,7 @@ from rich.cells import cell_len
 
 from tuimon.session.rows import GpuTimeRow, HotLine, PhaseTable, StepSummary
 from tuimon.session.steps import STACKED
-from tuimon.views.format import advice, code, duration, ms, percent, place
+from tuimon.views.format import advice, code, duration, ms, percent, place, timed_steps
 from tuimon.views.tui.drawing.charts import ceiling, stacked
 from tuimon.views.tui.drawing.lines import Line, Span, clip, clipped, column, justified, line
 from tuimon.views.tui.drawing.pane import Pane
@@ -169,6 +169,8 @@ def _notes(session: Session, steps: StepSummary | None) -> tuple[str, ...]:
     notes = []
     if steps is not None and steps.dropped:
         notes.append(f"{steps.dropped} markers lost: figures rest on the rest")
+    if steps is not None and (timed := timed_steps(steps.timed_ratio)):
+        notes.append(f"{timed}, all counted")
     notice = session.notices.get("markers")
     if notice is not None and notice.level != "ok":
         notes.append(advice(notice.message, notice.hint))

@@ -1,0 +1,130 @@
+"""What the monitor makes of a rest: the count is exact, shares are unbiased, the wall time is the rest's own."""
+
+import random
+
+import pytest
+
+from tuimon.agent.ring import layout
+from tuimon.agent.ring.layout import Marker
+from tuimon.sources.loop.rests import RestFiller
+from tuimon.sources.markers.thread_loops import ThreadLoop
+from tuimon.sources.source_blocks import SourceBlocks
+
+US = 1000
+#: One step: kind of marker, and the time that follows it.
+BATCHES = [
+    (layout.FETCH_BEGIN, 30),
+    (layout.FETCH_END, 60),
+    (layout.BACKWARD_BEGIN, 120),
+    (layout.BACKWARD_END, 15),
+    (layout.OPTIMIZER_BEGIN, 40),
+    (layout.OPTIMIZER_END, 25),
+]
+BARE = BATCHES[2:]
+
+
+class Simulated:
+    """A loop that trains, and the agent beside it: bursts of 8 steps, rests of random length."""
+
+    def __init__(self, step, side_work_every, side_work_us, seed=1):
+        self.random = random.Random(seed)
+        self.step, self.every, self.side_us = step, side_work_every, side_work_us
+        self.now_ns = 0
+        self.made = 0
+        self.side_ns = 0
+        self.loop = ThreadLoop(str, SourceBlocks())
+
+    def pass_boundary(self, at):
+        """Returns its marker; the time after it passes."""
+        kind, us = self.step[at]
+        marker = Marker(self.now_ns, kind, 0, 1, 5)
+        self.now_ns += round(us * US * self.random.uniform(0.9, 1.2))
+        if kind == layout.OPTIMIZER_END:
+            self.made += 1
+            if self.made % self.every == 0:
+                self.side_ns += self.side_us * US
+                self.now_ns += self.side_us * US
+        return marker
+
+    def burst(self, steps):
+        for _ in range(steps):
+            for at in range(len(self.step)):
+                self.loop.feed_boundary(self.pass_boundary(at))
+
+    def rest(self, steps):
+        """Up to the last optimizer's end, which has a marker again."""
+        for number in range(steps):
+            for at in range(len(self.step)):
+                marker = self.pass_boundary(at)
+                if (number, at) == (steps - 1, len(self.step) - 1):
+                    fetches = steps if self.step is BATCHES else 0
+                    passed = layout.pack_rest(fetches, steps, steps, steps - 1)
+                    told = Marker(marker.time_ns, layout.REST, len(self.step), 1, passed)
+                    list(self.loop.feed_rest(told))
+                    self.loop.feed_boundary(marker)
+
+    def run(self, steps):
+        """The steps that end from now on."""
+        self.burst(40)
+        while self.made < steps:
+            self.rest(self.random.randint(40, 120))
+            self.burst(8)
+        self.loop.machine.steps.finish()
+        return self.loop.machine.steps.take_ended().steps
+
+
+@pytest.mark.parametrize("step", [BATCHES, BARE])
+@pytest.mark.parametrize("every", [50, 100, 128])
+def test_rare_side_work_is_neither_missed_nor_counted_twice(step, every):
+    simulated = Simulated(step, every, side_work_us=20_000)
+    early = simulated.run(5_000)  # until a burst has seen side work, nobody knows where in a rest it is
+    begun_ns, made, side_ns = simulated.now_ns, simulated.made, simulated.side_ns
+    steps = simulated.run(30_000)
+    assert len(early) + len(steps) == simulated.made - (step is BARE)  # the first began before the first marker
+    total_ns = sum(each.total_ns for each in steps)
+    assert total_ns == pytest.approx(simulated.now_ns - begun_ns, rel=0.001)
+    timed = sum(each.timed for each in steps)
+    assert 0.05 < timed / len(steps) < 0.15
+    # without a DataLoader side work lies between an update and the next backward, with whatever else is there
+    label = "other" if step is BATCHES else "between"
+    usual_us = 25 + 15 if step is BATCHES else 25
+    expected = simulated.side_ns - side_ns + usual_us * US * 1.05 * (simulated.made - made)
+    found = sum(each.phases.get(label, 0) for each in steps)
+    assert found == pytest.approx(expected, rel=0.03)
+
+
+def test_a_usual_rest_keeps_the_shares_of_the_timed_steps():
+    steps = Simulated(BATCHES, 10**9, 0).run(5_000)
+    for label, us in {"data": 30, "forward": 60, "backward": 120, "optimizer": 40, "other": 40}.items():
+        share = sum(each.phases[label] for each in steps) / sum(each.total_ns for each in steps)
+        assert share == pytest.approx(us / 290, rel=0.02)
+
+
+def test_a_slow_step_in_a_rest_is_in_its_wall_time():
+    simulated = Simulated(BATCHES, 61, 500_000)
+    simulated.burst(40)
+    simulated.rest(60)
+    simulated.burst(2)
+    simulated.loop.machine.steps.finish()
+    steps = simulated.loop.machine.steps.take_ended().steps
+    resting = [each for each in steps if not each.timed]
+    assert len(steps) == 102 and len(resting) == 61  # one has begun before the rest
+    assert sum(each.total_ns for each in resting) > 500_000 * US
+
+
+def told(fetches, backwards, begins, ends, flag=6):
+    return Marker(10**9, layout.REST, flag, 1, layout.pack_rest(fetches, backwards, begins, ends))
+
+
+@pytest.mark.parametrize(
+    "rest", [told(0xFFFF, 0xFFFF, 0xFFFF, 0xFFFF), told(1, 0xFFFF, 1, 1), told(9, 9, 9, 9, flag=7), told(9, 9, 9, 9, 0)]
+)
+def test_a_damaged_rest_is_none(rest):
+    filler = RestFiller()
+    for at, (kind, _) in enumerate(BATCHES):
+        filler.add(Marker(at, kind, 0, 1, 5))
+    assert filler.fill(rest) == []
+
+
+def test_a_ring_found_in_mid_rest_says_nothing_of_it():
+    assert RestFiller().fill(told(9, 9, 9, 9)) == []

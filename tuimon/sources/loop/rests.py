@@ -1,0 +1,132 @@
+"""What has passed while the markers of a fast loop rested (``tuimon.agent.rests``): the same boundaries, untimed.
+
+The agent begins a rest only where the markers repeat a period, and counts the boundaries of the rest. So the same
+machine that cuts timed steps is fed the markers of the rest as well: their kinds and their number are known, and how
+long all of them took together. Their times in between are estimated from the timed periods of the same loop.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from statistics import median
+
+from tuimon.agent.ring import layout
+from tuimon.agent.ring.layout import Marker, Passed
+
+#: Markers kept since the latest rest; the agent's bursts have fewer.
+_MARKERS = 512
+#: Timed gaps kept of each place in the period.
+_GAPS = 32
+#: A gap is a long one from this many times the usual on ...
+_LONG = 2
+#: ... and what long gaps had beyond the usual is remembered over some dozens of rests.
+_DECAY = 0.99
+
+#: A rest of more periods is damaged: the agent's have 192 at most.
+_PERIODS = 256
+
+
+class RestFiller:
+    """Takes the boundaries of one thread, and gives those of its rests."""
+
+    def __init__(self) -> None:
+        self._markers: deque[Marker] = deque(maxlen=_MARKERS)
+        self._kinds: tuple[int, ...] = ()
+        self._gaps: list[deque[int]] = []  # ns from the marker before to that at this place in the period
+        self._beyond: list[float] = []  # ns that long gaps at this place had beyond the usual
+
+    def add(self, marker: Marker) -> None:
+        """A boundary with a marker."""
+        self._markers.append(marker)
+
+    def lose_markers(self) -> None:
+        """Markers were overwritten before they were read."""
+        self._markers.clear()
+
+    def fill(self, rest: Marker) -> list[Marker]:
+        """The boundaries of a rest, in order; none where the period is not known, as the ring was found late."""
+        markers, length = list(self._markers), rest.flag
+        self._markers.clear()
+        if not 0 < length < len(markers):
+            return []
+        period = markers[-length:]
+        self._learn(markers, tuple(marker.kind for marker in period))
+        passed = _in_order(period, layout.unpack_rest(rest.value))
+        times = self._times(markers[-1].time_ns, rest.time_ns, len(passed))
+        return [
+            Marker(time_ns, m.kind, layout.NO_EVENT, m.tid, m.value) for time_ns, m in zip(times, passed, strict=True)
+        ]
+
+    def _learn(self, markers: Sequence[Marker], kinds: tuple[int, ...]) -> None:
+        """Take the gaps of a burst's whole periods."""
+        length = len(kinds)
+        if kinds != self._kinds:
+            self._kinds = kinds
+            self._gaps = [deque(maxlen=_GAPS) for _ in kinds]
+            self._beyond = [0.0] * length
+        gaps: list[tuple[int, int]] = []
+        for back, (marker, before) in enumerate(pairwise(reversed(markers))):
+            place = length - 1 - back % length
+            if marker.kind != kinds[place]:
+                break
+            gaps.append((place, max(0, marker.time_ns - before.time_ns)))
+        for place, gap_ns in gaps:
+            self._gaps[place].append(gap_ns)
+        self._beyond = [ns * _DECAY for ns in self._beyond]
+        usual = self._usual()
+        for place, gap_ns in gaps:
+            if gap_ns > _LONG * usual[place]:
+                self._beyond[place] += gap_ns - usual[place]
+
+    def _usual(self) -> list[float]:
+        return [median(gaps) if gaps else 0.0 for gaps in self._gaps]
+
+    def _times(self, begin_ns: int, end_ns: int, count: int) -> Iterator[int]:
+        """Times for so many boundaries in the rest, and room for the way to the next.
+
+        What the rest took beyond as many usual periods goes to where timed periods took longer than usual: to side
+        work that comes every hundred steps. Where none has, and where the rest took less, all gaps change alike.
+        """
+        usual, length = self._usual(), len(self._kinds)
+        places = Counter(at % length for at in range(count + 1))
+        expected_ns = sum(usual[place] * times for place, times in places.items())
+        beyond_ns = max(0.0, end_ns - begin_ns - expected_ns)
+        weights = [ns if places[place] else 0.0 for place, ns in enumerate(self._beyond)]
+        if sum(weights) > 0 and beyond_ns > 0:
+            gaps = [
+                usual[place] + (beyond_ns * weights[place] / sum(weights) / places[place] if places[place] else 0.0)
+                for place in range(length)
+            ]
+        else:
+            scale = (end_ns - begin_ns) / expected_ns if expected_ns > 0 else 0.0
+            gaps = [ns * scale for ns in usual]
+        at_ns = float(begin_ns)
+        for at in range(count):
+            at_ns += gaps[at % length]
+            yield min(int(at_ns), end_ns)
+
+
+def _in_order(period: Sequence[Marker], passed: Passed) -> list[Marker]:
+    """The boundaries that passed: as many whole periods as all counts allow, and what has begun of another."""
+    counts = {
+        layout.FETCH_BEGIN: passed.fetches,
+        layout.BACKWARD_BEGIN: passed.backwards,
+        layout.OPTIMIZER_BEGIN: passed.optimizer_begins,
+        layout.OPTIMIZER_END: passed.optimizer_ends,
+    }
+    each = Counter(marker.kind for marker in period if marker.kind in counts)
+    whole = min((counts[kind] // number for kind, number in each.items()), default=0)
+    left = {kind: counts[kind] - whole * number for kind, number in each.items()}
+    if whole > _PERIODS or sum(left.values()) > _PERIODS * len(period):
+        return []
+    begun: list[Marker] = []
+    while any(left.values()):  # once, unless the loop has changed its ways within the rest
+        for begin, end in zip(period, [*period[1:], period[0]], strict=True):
+            if left.get(begin.kind):
+                left[begin.kind] -= 1
+                begun.append(begin)
+                if end.kind not in left:
+                    begun.append(end)
+    return [*list(period) * whole, *begun]
