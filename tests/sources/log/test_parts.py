@@ -342,3 +342,30 @@ def test_what_does_not_change_of_a_gpu_is_told_once_a_file(tmp_path: Path) -> No
         if isinstance(made, Gpu):
             (row,) = session.gpus()
             assert row.latest == msgspec.structs.replace(made, compute_capability=9.0)
+
+
+def test_facts_never_fill_a_file(tmp_path: Path) -> None:
+    log = begun(tmp_path / "run.jsonl")
+    live = [msgspec.structs.replace(TRAINER, pid=1000 + n, command=["x" * 3000]) for n in range(100)]
+    ended = [msgspec.structs.replace(TRAINER, pid=2000 + n, command=["y" * 3000], ended=True) for n in range(100)]
+    for record in (*ended, *live):
+        log.add_record(record)
+    record_run(log, 600)
+    log.close()
+    assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= LIMIT
+    told = [r.pid for r in read_log(str(tmp_path / "run.jsonl")) if isinstance(r, Process)]
+    assert 20 < len(told) < 100
+    assert all(pid >= 1000 and pid < 2000 for pid in told)
+    steps = [r for r in read_log(log.path) if isinstance(r, Steps)]
+    assert steps[-1].first_index == 3 * 600
+    assert len(steps) > 100
+
+
+def test_a_command_line_longer_than_a_file_is_written_once_a_file(tmp_path: Path) -> None:
+    log = LogWriter(str(tmp_path / "run.jsonl"), limit_bytes=LIMIT)
+    log.add_record(msgspec.structs.replace(HEADER, command=["x" * (LIMIT // 2)]))
+    record_run(log, 600)
+    log.close()
+    assert len(files(tmp_path)) <= 2
+    steps = [r for r in read_log(log.path) if isinstance(r, Steps)]
+    assert len(steps) > 200

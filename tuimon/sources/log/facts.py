@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import TypeVar
 
+import msgspec
 from msgspec import structs
 
 from tuimon.records import (
@@ -104,12 +106,18 @@ class Facts:
                 pass
         return [record]
 
-    def begin_file(self, part: int) -> Sequence[Record]:
-        """What the next file begins with."""
+    def begin_file(self, part: int, most_bytes: int) -> Sequence[Record]:
+        """What the next file begins with: the header, then facts of at most so many bytes, processes that ended first.
+
+        Of what has no room, processes that have ended are left out before others, and the oldest first.
+        """
         self.tell_again()
         if self._header is None:
             return []
-        told: list[Record] = [*self._processes.values(), *self._notices.values()]
+        processes = sorted(self._processes.values(), key=lambda process: not process.ended)
+        newest_first = [*processes, *self._notices.values()][::-1]
+        sizes = accumulate(len(msgspec.json.encode(record)) + 1 for record in newest_first)
+        told = newest_first[: sum(size <= most_bytes for size in sizes)][::-1]
         return [structs.replace(self._header, part=part, repeated=len(told)), *told]
 
     def tell_again(self) -> None:

@@ -46,6 +46,7 @@ class Parts:
         self._limit_bytes = limit_bytes
         self._encoder = self._new_encoder()
         self._number = 0
+        self._begun_bytes = 0  # of the newest file: what it began with
         self._set_aside: list[_Part] = []
 
     def append(self, records: Sequence[Record]) -> None:
@@ -94,7 +95,8 @@ class Parts:
 
     def _is_full(self) -> bool:
         part_bytes = self._part_bytes
-        return part_bytes is not None and self.file.regular and self.file.size >= part_bytes
+        # a command line may be longer than a file of a small limit: as much again fits behind it
+        return part_bytes is not None and self.file.regular and self.file.size >= max(part_bytes, 2 * self._begun_bytes)
 
     def _begin_next(self) -> None:
         """Begin a file with all facts under a name of its own, then let it take the place of the full one.
@@ -109,7 +111,7 @@ class Parts:
         encoder = self._new_encoder()
         try:
             lock(file.handle)
-            told = self.facts.begin_file(self._number + 1)
+            told = self.facts.begin_file(self._number + 1, (self._part_bytes or 0) // 2)
             file.append(encoder.encode(b"".join(map(line_of, told))), len(told))
             encoder.keep()
             aside = self._exchange(fresh)
@@ -123,6 +125,7 @@ class Parts:
         self._set_aside.append(_Part(aside, self.file.identity, self.file.size))
         self.file, self._encoder = file, encoder
         self._number += 1
+        self._begun_bytes = file.size
 
     def _exchange(self, fresh: str) -> str:
         """Let a file take the log's name; returns the name that the full one has from now on. Raises OSError."""
