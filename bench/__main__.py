@@ -15,8 +15,8 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from bench import accuracy, first_frame, hooks_in_process, log_rate, monitor_cost, overhead, ring_cost, sampler
-from bench.table import Row, render
+from bench import accuracy, first_frame, hooks_in_process, log_rate, monitor_cost, overhead, peers, ring_cost, sampler
+from bench.table import Row, render, render_markdown
 
 PARTS = ("ring", "hooks", "frame", "monitor", "log", "sampler", "accuracy", "steps", "peers")
 
@@ -48,9 +48,7 @@ def parts(effort: Effort) -> dict[str, Callable[[], list[Row]]]:
         "accuracy": lambda: accuracy.measure(2 * effort.window_s, say),
         "sampler": lambda: sampler.measure(2 * effort.window_s, say),
         "steps": lambda: overhead.measure(loops, [overhead.TUIMON], rounds=effort.rounds, **how),
-        "peers": lambda: overhead.measure(
-            ["0.3ms", "10ms"], overhead.peers(), rounds=peer_rounds, **{**how, "turns": 1}
-        ),
+        "peers": lambda: peers.measure(["0.3ms", "10ms"], rounds=peer_rounds, **{**how, "turns": 1}),
     }
 
 
@@ -83,6 +81,7 @@ def main() -> int:
     )
     parser.add_argument("--quick", action="store_true", help="about a minute and a half, with more noise")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, metavar="PART", help=", ".join(PARTS))
+    parser.add_argument("--markdown", action="store_true", help="a Markdown table, for a README")
     args = parser.parse_args()
     where, start_s = machine(), time.monotonic()
     rows: list[Row] = []
@@ -90,7 +89,7 @@ def main() -> int:
         if name in args.only:
             rows += measure()
     print(where)
-    print(render(rows))
+    print(render_markdown(rows) if args.markdown else render(rows))
     print("x: median step time against plain, [quartiles over blocks]; noise: plain against plain in the same run")
     say(f"measured in {time.monotonic() - start_s:.0f} s")
     return 0

@@ -9,7 +9,7 @@ from bench.overhead import Say
 from bench.table import Row, Spread
 from bench.terminal import Terminal
 
-PROMISE_S = 0.5
+PROMISE_S = 0.4
 #: drawn in the first line of the app; the terminal's set-up alone does not contain it
 TITLE = b"tuimon"
 

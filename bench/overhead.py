@@ -7,10 +7,7 @@ processes of the same program differ in speed by themselves, by some percent: he
 
 from __future__ import annotations
 
-import shutil
-import sys
 from collections.abc import Callable
-from pathlib import Path
 
 from bench.table import Row, Spread
 from bench.trainee import PLAIN_COMMAND, Trainee, Variant
@@ -30,20 +27,6 @@ TUIMON = Variant(
 SETTLE_S = 0.4
 
 Say = Callable[[str], None]
-
-
-def peers() -> list[Variant]:
-    """Other tools that can watch a whole run, those that are installed beside this Python."""
-    found = [Variant("torch.profiler", (*PLAIN_COMMAND, "--torch-profiler"))]
-    beside_python = str(Path(sys.executable).parent)
-    if py_spy := shutil.which("py-spy", path=beside_python):
-        record = (py_spy, "record", "--rate", "100", "--duration", "3600", "--pid", "{pid}")
-        output = ("--output", "{folder}/py-spy.svg")
-        found.append(Variant("py-spy 100 Hz", beside=(*record, *output)))
-        found.append(Variant("py-spy 100 Hz, nonblocking", beside=(*record, "--nonblocking", *output)))
-    if traceml := shutil.which("traceml", path=beside_python):
-        found.append(Variant("traceml run", (traceml, "run", "{steps}", "--args", "{requests}", "{answers}")))
-    return found
 
 
 def measure(

@@ -87,3 +87,13 @@ def render(rows: Sequence[Row]) -> str:
     widths = [max(len(line[column]) for line in lines) for column in range(len(HEADINGS))]
     texts = ["  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)) for line in lines]
     return "\n".join(text.rstrip() for text in [texts[0], "-" * (sum(widths) + 8), *texts[1:]])
+
+
+def render_markdown(rows: Sequence[Row]) -> str:
+    """The same as a Markdown table; what belongs to the row above begins with an ellipsis."""
+    texts = [HEADINGS, ("---",) * len(HEADINGS), *(cells(row) for row in rows)]
+    return "\n".join("| " + " | ".join(_markdown(text) for text in line) + " |" for line in texts)
+
+
+def _markdown(text: str) -> str:
+    return ("... " + text.strip() if text.startswith("  ") else text).replace("|", "\\|")

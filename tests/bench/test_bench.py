@@ -8,8 +8,9 @@ import sys
 
 import pytest
 
-from bench import processes, table
+from bench import monitor_cost, peers, processes, table
 from bench.table import Row, Spread
+from tests import waiting
 
 RATIO = Spread(1.01, 1.0, 1.02, 9)
 
@@ -75,3 +76,46 @@ def test_what_is_gone_has_no_children_and_no_command_line() -> None:
     child.wait()
     assert processes.descendants(child.pid) == []
     assert processes.command_line(child.pid) == []
+
+
+def test_markdown_names_what_belongs_to_the_row_above() -> None:
+    rows = [
+        Row("monitor's CPU", 5.0, Spread.of([2.31]), unit="% of a core"),
+        Row("  py-spy | beside it", None, None, why_absent="not installed"),
+    ]
+    assert table.render_markdown(rows).splitlines() == [
+        "| what | promise | measured | noise |  |",
+        "| --- | --- | --- | --- | --- |",
+        "| monitor's CPU | <= 5 % of a core | 2.31 % of a core | – | ok |",
+        "| ... py-spy \\| beside it | – | – | – | not installed |",
+    ]
+
+
+def test_what_is_not_installed_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
+    monkeypatch.setattr(sys, "executable", f"{tmp_path}/python")
+    found, missing = peers.variants()
+    assert [variant.name for variant in found] == ["torch.profiler"]
+    assert "TraceML" in missing and "memray, aggregated" in missing and "scalene, CPU" in missing
+
+
+def test_py_spy_is_no_part_of_the_training_and_of_the_monitor(tmp_path: object) -> None:
+    training = f"{tmp_path}/training.py"
+    with open(training, "w") as file:
+        file.write("import subprocess, sys\nsubprocess.run([sys.executable, '-c', 'input()'])\n")
+    case = monitor_cost.Case("a training", (training,))
+    monitor = (
+        "import subprocess, sys\n"
+        "subprocess.Popen([sys.executable, sys.argv[1]], stdin=0)\n"
+        "beside = subprocess.Popen([sys.executable, '-c', 'input()'], stdin=0)\n"
+        "print(beside.pid, flush=True)\nbeside.wait()\n"
+    )
+    command = [sys.executable, "-c", monitor, training]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stdin is not None
+        beside = int(process.stdout.readline())
+        waiting.until(lambda: len(processes.descendants(process.pid)) == 3)
+        assert monitor_cost.watchers(process.pid, case) == [beside]
+        process.stdin.write("\n\n\n")
+        process.stdin.close()
+        for pid in processes.descendants(process.pid):
+            os.kill(pid, 9)

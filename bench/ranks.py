@@ -1,0 +1,57 @@
+"""Many small training processes: ``ranks.py RANKS THREADS SECONDS``, each taking ten steps a second.
+
+The ranks are forked after torch has been imported, and share its memory: 64 of them fit a small machine.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+
+import torch
+
+STEP_S = 0.1
+
+
+def wait(depth: int) -> None:
+    """Idle at the bottom of a stack of usual depth."""
+    if depth:
+        wait(depth - 1)
+    else:
+        threading.Event().wait()
+
+
+def train(threads: int, seconds: float) -> None:
+    """Step until the time is over, with idle threads beside it."""
+    for _ in range(threads - 1):
+        threading.Thread(target=wait, args=(10,), daemon=True).start()
+    model = torch.nn.Linear(8, 8)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+    until_s = time.monotonic() + seconds
+    while time.monotonic() < until_s:
+        time.sleep(STEP_S)
+        optimizer.zero_grad()
+        model(torch.ones(4, 8)).square().mean().backward()
+        optimizer.step()
+
+
+def main() -> None:
+    """The first rank forks the others."""
+    ranks, threads, seconds = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
+    torch.set_num_threads(1)
+    others = []
+    for _ in range(ranks - 1):
+        pid = os.fork()
+        if not pid:
+            train(threads, seconds)
+            os._exit(0)
+        others.append(pid)
+    train(threads, seconds)
+    for pid in others:
+        os.waitpid(pid, 0)
+
+
+if __name__ == "__main__":
+    main()
