@@ -6,9 +6,9 @@ import pytest
 
 from tests.gpu_simulator.sessions import records, simulated
 from tests.session.test_gpu_time import gpu_time, session
+from tests.views.traces import trace_events
 from tuimon.records import GpuTime
 from tuimon.session.session import Session
-from tuimon.views.export.perfetto import perfetto
 from tuimon.views.headless import progress
 from tuimon.views.report.summary import report_of
 from tuimon.views.report.text import text_report
@@ -54,11 +54,11 @@ def test_nothing_is_named_where_nothing_was_timed():
 
 
 def test_perfetto_has_tracks_of_lead_and_idleness():
-    events = perfetto(records("data_starved"))["traceEvents"]
+    events = trace_events(records("data_starved"))
     tracks = {}
     for event in events:
         tracks.setdefault(event["name"], []).append(event.get("args"))
     assert all(args["backward begin"] == pytest.approx(4.45, abs=0.1) for args in tracks["launches run ahead, ms"])
     assert all(0.4 < args["ratio"] < 0.9 for args in tracks["GPU idle, certain"])
     assert all(sum(args.values()) == pytest.approx(1) for args in tracks["GPU time by phase"])
-    assert "launches run ahead, ms" not in {event["name"] for event in perfetto(records("transfer"))["traceEvents"]}
+    assert "launches run ahead, ms" not in {event["name"] for event in trace_events(records("transfer"))}

@@ -94,10 +94,10 @@ def _writer(to: str, path: str, selection: Selection) -> Callable[[TextIO], obje
         first = next(records)
         return lambda out: write_csv(_between([first], records, selection), out)
     if to == "perfetto":
-        from tuimon.views.export.perfetto import perfetto
+        from tuimon.views.export.perfetto import write_perfetto
 
-        content = perfetto(_between([], records, selection))
-        return lambda out: out.write(json_text(content))
+        first = next(records)
+        return lambda out: write_perfetto(_between([first], records, selection), out)
     if to == "collapsed":
         from tuimon.views.export.collapsed import collapsed
 

@@ -3,15 +3,18 @@
 import csv
 import io
 import json
+import os
+import tracemalloc
 
 import pytest
 
 from tests.session.records import header, process, stacks, steps, threads
 from tests.session.test_steps import LOOP_FRAMES, LOOP_SAMPLES
+from tests.views.traces import trace_events
 from tuimon.records import Exit, Gpu, Mark, RangePlace
 from tuimon.views.export.collapsed import collapsed
 from tuimon.views.export.csv_table import COLUMNS, write_csv
-from tuimon.views.export.perfetto import perfetto
+from tuimon.views.export.perfetto import write_perfetto
 from tuimon.views.export.speedscope import speedscope
 from tuimon.views.export.stack_samples import Selection, contents
 
@@ -97,7 +100,7 @@ def test_csv_has_a_row_a_window_and_leaves_the_unmeasured_empty():
 
 
 def test_perfetto_events():
-    events = json.loads(json.dumps(perfetto(LOG)))["traceEvents"]
+    events = trace_events(LOG)
     assert {event["ph"] for event in events} == {"M", "C", "i"}
     assert all({"name", "pid"} <= event.keys() for event in events)
     phases = [event["args"] for event in events if event["name"] == "ms per step"]
@@ -134,3 +137,20 @@ def test_a_user_range_may_be_chosen(part, samples):
     assert sum(int(line.rpartition(" ")[2]) for line in collapsed(log, Selection(phase=part))) == samples
     assert contents(log).has_part(part) == bool(samples)
     assert contents(log).ranges == ("backward", "load", "load/read")
+
+
+def test_perfetto_holds_no_more_of_a_long_run_than_of_a_short_one():
+    def run(seconds):
+        yield header()
+        yield from (steps(float(t), {"backward": 1.0}) for t in range(1, seconds))
+
+    def held(seconds):
+        tracemalloc.start()
+        with open(os.devnull, "w") as out:
+            write_perfetto(run(seconds), out)
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        return most
+
+    held(100)
+    assert held(3000) < held(300) + 100_000

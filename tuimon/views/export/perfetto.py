@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, TextIO
 
 from tuimon.records import Exit, Gpu, GpuTime, Mark, Process, Record, Steps, Threads
+from tuimon.views.json_text import json_text
 
 _Event = dict[str, Any]  # Any: JSON
 
 
-def perfetto(records: Iterable[Record]) -> dict[str, Any]:  # Any: JSON
-    """The whole file as JSON values; times are microseconds of the monotonic clock."""
-    events: list[_Event] = []
+def write_perfetto(records: Iterable[Record], out: TextIO) -> None:
+    """Write the file, event by event: a log of a day has millions. Times are microseconds of the monotonic clock."""
+    separator = '{"displayTimeUnit":"ms","traceEvents":['
     for record in records:
-        events.extend(_events(record))
-    return {"displayTimeUnit": "ms", "traceEvents": events}
+        for event in _events(record):
+            out.write(separator + json_text(event).rstrip("\n"))
+            separator = ","
+    out.write("]}\n" if separator == "," else separator + "]}\n")
 
 
 def _events(record: Record) -> Iterator[_Event]:
