@@ -69,21 +69,21 @@ def test_while_the_cpu_waits_for_a_copy_the_gpu_may():
 
 def test_utilisation_bounds_the_whole_step_and_by_it_each_phase():
     found = judged(util=0.8, **NO_COPIES)
-    assert bounds(found) == (15, 23)
-    assert (bounds(found, "forward"), bounds(found, "backward")) == ((5, 23), (0, 10))
-    assert bounds(judged(util=0.5, **NO_COPIES), "forward") == (35, 50)
+    assert bounds(found) == (17, 21)
+    assert (bounds(found, "forward"), bounds(found, "backward")) == ((7, 21), (0, 10))
+    assert bounds(judged(util=0.5, **NO_COPIES), "forward") == (37, 50)
 
 
 def test_copies_are_no_kernels():
     slow = {"pcie_rx_bytes_per_s": 1e8, "pcie_tx_bytes_per_s": 1e8}
     assert judged(util=0.5, **slow).idle == pytest.approx(judged(util=0.5, **NO_COPIES).idle - 0.1)
     assert judged(util=0.5).idle == 0  # bytes are not counted: all of forward may be copies
-    assert judged(util=0.2).idle == pytest.approx(1 - 0.23 - 0.02 - 0.6)
+    assert judged(util=0.2).idle == pytest.approx(1 - 0.21 - 0.02 - 0.6)
 
 
 def test_who_else_uses_the_gpu_may_hide_its_idle_time():
     strangers = [GpuProcess(PID, 1, 0.5), GpuProcess(9, 1, 0.5)]
-    assert bounds(judged(util=0.95)) == (0, 8)
+    assert bounds(judged(util=0.95)) == (0, 6)
     assert bounds(judged(util=0.95, processes=strangers)) == (0, 60)
     assert bounds(judged(util=0.95, world_size=8)) == (0, 60)
 
@@ -91,15 +91,15 @@ def test_who_else_uses_the_gpu_may_hide_its_idle_time():
 def test_utilisation_is_of_all_time_not_of_steps_alone():
     """Steps cover half of the time: the GPU may have idled in the other half, or been busy in it."""
     assert bounds(judged(util=0.5, count=5, **NO_COPIES)) == (0, 60)
-    assert bounds(judged(util=0.95, count=5)) == (0, 16)
+    assert bounds(judged(util=0.95, count=5)) == (0, 12)
 
 
-@pytest.mark.parametrize(("util", "expected"), [(0.3, (0, 100)), (0.32, (0, 100))])
-def test_contradictions_are_kept_and_lower_the_certainty(util, expected):
+@pytest.mark.parametrize("util", [0.1, 0.32])
+def test_contradictions_are_kept_and_lower_the_certainty(util):
     busy = {"forward": (60, 0, 0), "backward": (30, 0, 0), "optimizer": (10, 0, 0)}
     found = judged(on_gpu=busy, util=util, **NO_COPIES)
     assert found.contradiction.by_events == (0, 0)
-    assert found.contradiction.by_counters.at_least == pytest.approx(0.95 - util)
+    assert found.contradiction.by_counters.at_least == pytest.approx(0.97 - util)
     assert found.idle == 0
     assert found.idle_at_most >= 0.65
     assert not found.is_bottleneck
@@ -140,4 +140,4 @@ def test_of_long_steps_utilisation_is_of_as_long_a_time():
         session.add(gpu_time(t, on_gpu, LEADS, steps=1))
     found = evidence_of(session, PID).gpu_steps
     assert found.idle == pytest.approx(0.45, abs=0.02)
-    assert found.idle_at_most == pytest.approx(0.53, abs=0.02)
+    assert found.idle_at_most == pytest.approx(0.51, abs=0.02)

@@ -10,9 +10,9 @@ from tuimon.diagnosis.threshold import Threshold
 from tuimon.session.rows import GpuRow, PhaseTable
 
 UTILISATION_ERROR = Threshold(
-    0.03,
-    "what NVML's utilisation may be off by",
-    "our choice: it is reported in whole percent over 1/6 to 1 s:"
+    0.01,
+    "what the mean of NVML's utilisation may be off by",
+    "our choice: each figure is in whole percent, of the 1/6 to 1 s before it:"
     " https://docs.nvidia.com/deploy/nvml-api/structnvmlUtilization__t.html",
 )
 GAPS = Threshold(
