@@ -436,6 +436,7 @@ class TorchMemory(Record, frozen=True, kw_only=True, tag="torch_memory"):
     reserved_bytes: Count | None = None  # kept by the allocator, with what is free for new tensors
     alloc_retries: Count | None = None  # allocations that had to free cached memory first, since the process began
     ooms: Count | None = None  # out-of-memory errors since the process began
+    device_frees: Count | None = None  # calls of cudaFree and its like since the process began: each waits for the GPU
 
 
 class MachineMemory(Record, frozen=True, kw_only=True, tag="machine_memory"):

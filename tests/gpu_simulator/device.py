@@ -35,7 +35,7 @@ class SimulatedDevice:
         self.graph_capture = False
         self.lost = False  # events never get done: the device hangs
         self.slow_record_ns = 0  # so long at most the thread loses its core, or the GIL, while it records
-        self.allocator: tuple[int, int, int, int] = (3 << 30, 5 << 30, 0, 0)
+        self.allocator: tuple[int, ...] = (3 << 30, 5 << 30, 0, 0)
         self.events = 0
         self.random = random.Random(5)
 
@@ -81,8 +81,8 @@ class SimulatedDevice:
         elapsed_ns = event.gpu.clock_ns(event.reached_ns) - anchor.gpu.clock_ns(anchor.reached_ns)
         return as_float32(elapsed_ns / 1e6)
 
-    def memory(self) -> tuple[int, int, int, int]:
-        """Bytes allocated and reserved by torch, its retries and failures."""
+    def memory(self) -> tuple[int, ...]:
+        """Bytes allocated and reserved by torch, its retries and failures, and its calls of cudaFree."""
         self.cpu.work(5 * US)
         return self.allocator
 

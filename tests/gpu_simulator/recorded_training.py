@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from functools import cache
 
@@ -71,12 +72,23 @@ class RecordedTraining(Training):
         self.device = RecordedDevice(self.cpu, self.gpus, recorded)
         self.clock = GpuClock(self.device, self.emit, lambda: self.cpu.now_ns)
         self._marks = recorded.marks()
+        self._frees = sorted(
+            wait.begin_ns - self.timeline.begin_ns for wait in self.timeline.waits if wait.kind == "free"
+        )
+        self._begun_ns = self.cpu.now_ns
 
     def repeat(self, seconds: float) -> list[Record]:
         """Go on for so long; returns the records of it."""
         return self.run(lambda _: self._next_mark(), seconds)
 
+    def _count_frees(self) -> None:
+        """What torch's allocator would count by now."""
+        periods, rest_ns = divmod(self.cpu.now_ns - self._begun_ns, self.timeline.period_ns)
+        frees = periods * len(self._frees) + bisect_right(self._frees, rest_ns)
+        self.device.allocator = (3 << 30, 5 << 30, 0, 0, frees)
+
     def _next_mark(self) -> None:
+        self._count_frees()
         mark = next(self._marks)
         self.cpu.wait_until(mark.time_ns)
         if mark.kind in _UNTIMED:

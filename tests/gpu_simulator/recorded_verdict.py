@@ -59,7 +59,7 @@ class Verdict(NamedTuple):
     held_up: float
     device_idle: float
     findings: list[Finding]
-    expected: tuple[str, ...]
+    expected: tuple[str, ...]  # rules, or one with its cause
 
     @property
     def first(self) -> str:
@@ -70,7 +70,7 @@ class Verdict(NamedTuple):
     @property
     def is_right(self) -> bool:
         """Whether the first finding names what the stream waits for most."""
-        return self.first.partition("/")[0] in self.expected
+        return self.first in self.expected or self.first.partition("/")[0] in self.expected
 
     @property
     def calls_it_busy(self) -> bool:
@@ -116,8 +116,15 @@ def verdict(name: str, *, counters: bool = True) -> Verdict:
         truth.share("held_up"),
         truth.share("device_idle"),
         diagnose(folded),
-        _RIGHT[_cause(truth)],
+        ("launch_bound/allocator",) if _is_allocator(truth) else _RIGHT[_cause(truth)],
     )
+
+
+def _is_allocator(truth: TimelineTruth) -> bool:
+    """Whether calls that give memory back take most of the time."""
+    timeline = truth.timeline
+    freeing_ns = sum(wait.end_ns - wait.begin_ns for wait in timeline.waits if wait.kind == "free")
+    return freeing_ns > timeline.period_ns / 2
 
 
 def _cause(truth: TimelineTruth) -> str:

@@ -81,6 +81,7 @@ class GpuTimeStats:
         self._first: GpuTime | None = None
         self._memory: dict[int, TorchMemory] = {}
         self._retries_before: dict[int, int] = {}
+        self._frees_before: dict[int, tuple[float, int]] = {}  # when, and how many
 
     def add_window(self, record: GpuTime) -> None:
         """Fold a window."""
@@ -103,6 +104,8 @@ class GpuTimeStats:
         settled = first_step_s is not None and record.t >= first_step_s + _SETTLED_S
         if settled and record.alloc_retries is not None:
             self._retries_before.setdefault(record.device, record.alloc_retries)
+        if settled and record.device_frees is not None:
+            self._frees_before.setdefault(record.device, (record.t, record.device_frees))
 
     def row(self, now_s: float) -> GpuTimeRow | None:
         """Recent steps on the GPU on which most of them were timed; None without timed steps."""
@@ -149,8 +152,15 @@ class GpuTimeStats:
         for device in devices:
             last, before = self._memory[device], self._retries_before.get(device)
             retries = last.alloc_retries - before if before is not None and last.alloc_retries is not None else None
-            rows.append(TorchMemoryRow(device, uuids.get(device), last.allocated_bytes, last.reserved_bytes, retries))
+            held = (last.allocated_bytes, last.reserved_bytes)
+            rows.append(TorchMemoryRow(device, uuids.get(device), *held, retries, self._frees_per_s(last)))
         return rows
+
+    def _frees_per_s(self, last: TorchMemory) -> float | None:
+        since_s, before = self._frees_before.get(last.device, (last.t, 0))
+        if last.device_frees is None or last.t <= since_s:
+            return None
+        return (last.device_frees - before) / (last.t - since_s)
 
     def _recent(self, now_s: float) -> list[GpuTime]:
         """The records of recent steps of the GPU with most of them."""

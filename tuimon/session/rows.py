@@ -86,6 +86,7 @@ class TorchMemoryRow(NamedTuple):
     allocated_bytes: int | None
     reserved_bytes: int | None
     retries: int | None  # since 10 s after the first step
+    frees_per_s: float | None = None  # calls of cudaFree and its like, in the same time
 
 
 class LeadRow(NamedTuple):

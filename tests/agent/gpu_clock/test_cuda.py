@@ -118,7 +118,7 @@ def test_events():
 
 def test_memory():
     _, of = device({0: 1000})
-    assert of.memory() == (500, 1000, 3, 1)
+    assert of.memory() == (500, 1000, 3, 1, None)
 
 
 def test_no_context_is_made_where_there_is_none():

@@ -14,14 +14,21 @@ The device that it drives (``cuda.CudaDevice``; a simulated one in the tests) ha
     record(event, stream)
     is_done(event)         whether the device has reached it
     elapsed_ms(a, b)       float32; both are done
-    memory()               of the current device, by torch's allocator: bytes allocated, reserved; retries, failures.
-                           Or None
+    memory()               of the current device, by torch's allocator: bytes allocated, reserved; retries, failures,
+                           frees by the driver (None where torch does not count them). Or None
 """
 
 import time
 from typing import Any, Callable, List, Optional
 
-from ..ring.layout import MEMORY_ALLOCATED, MEMORY_OOMS, MEMORY_RESERVED, MEMORY_RETRIES, TORCH_MEMORY
+from ..ring.layout import (
+    MEMORY_ALLOCATED,
+    MEMORY_FREES,
+    MEMORY_OOMS,
+    MEMORY_RESERVED,
+    MEMORY_RETRIES,
+    TORCH_MEMORY,
+)
 from ..turn import Turn
 from .budget import Budget
 from .events import Emit, EventChain
@@ -46,7 +53,7 @@ MAX_POLL_COST_NS = 300_000
 RELEASE_TIMEOUT_NS = 100_000_000
 _RELEASE_POLL_S = 0.0002
 
-_MEMORY_CODES = (MEMORY_ALLOCATED, MEMORY_RESERVED, MEMORY_RETRIES, MEMORY_OOMS)
+_MEMORY_CODES = (MEMORY_ALLOCATED, MEMORY_RESERVED, MEMORY_RETRIES, MEMORY_OOMS, MEMORY_FREES)
 
 #: Events that must never be freed: of a device that failed, or of the process that this one was forked from.
 _abandoned: List[Any] = []
@@ -205,4 +212,5 @@ class GpuClock:
         if figures is None or stream is None:
             return
         for code, figure in zip(_MEMORY_CODES, figures):
-            self._emit(TORCH_MEMORY, figure, stream.device_index << 4 | code)
+            if figure is not None:
+                self._emit(TORCH_MEMORY, figure, stream.device_index << 4 | code)

@@ -31,6 +31,9 @@ class Memory(NamedTuple):
     reserved_bytes: int
     retries: int
     ooms: int
+    frees: Optional[int] = (
+        None  # calls of cudaFree and its like, each of which waits for the GPU; newer torch counts them
+    )
 
 
 class CudaDevice:
@@ -114,7 +117,8 @@ class CudaDevice:
         try:
             stats = self._native._cuda_memoryStats(index)
             allocated, reserved = (stats[name]["all"]["current"] for name in ("allocated_bytes", "reserved_bytes"))
-            return Memory(allocated, reserved, stats["num_alloc_retries"], stats["num_ooms"])
+            retries, ooms = stats["num_alloc_retries"], stats["num_ooms"]
+            return Memory(allocated, reserved, retries, ooms, stats.get("num_device_free"))
         except Exception:  # a pluggable allocator counts nothing and raises
             return None
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from tuimon.diagnosis.evidence.demand import TrainingThread, training_thread
 from tuimon.diagnosis.evidence.devices import process_gpus, uses_gpu
+from tuimon.diagnosis.evidence.gpu_allocator import AllocatorWaits, allocator_waits
 from tuimon.diagnosis.evidence.gpu_counters import IdleBounds
 from tuimon.diagnosis.evidence.gpu_steps import GPU_CLOCK_WAIT_S, GPU_CLOCK_WAIT_STEPS, GpuSteps, gpu_steps
 from tuimon.diagnosis.evidence.gpu_waits import GpuWaits, gpu_waits
@@ -173,6 +174,14 @@ class Evidence:
         """Its steps on the GPU's clock; None with too few GPU times."""
         ranks = self.process.world_size if self.process is not None else None
         return gpu_steps(self.gpu_time, self.phases, self.gpu_waits, self.gpus, ranks)
+
+    @cached_property
+    def allocator_waits(self) -> AllocatorWaits | None:
+        """Whether torch's allocator holds the GPU up; None where it does not, or that is not known."""
+        gpu = self.gpu_steps
+        if gpu is None:
+            return None
+        return allocator_waits(self.torch_memory, self.stacks.main, gpu.step_ms, gpu.time.device)
 
     def gpu_idle_during(self, phase: PhaseRow) -> IdleBounds | None:
         """How much of a phase the GPU idles; None without GPU times."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tuimon.diagnosis.evidence.devices import least_utilisation
 from tuimon.diagnosis.evidence.evidence import Evidence
+from tuimon.diagnosis.evidence.gpu_allocator import FREES_A_STEP, advice
 from tuimon.diagnosis.evidence.gpu_counters import GAPS, SLOW_COPY, UTILISATION_ERROR
 from tuimon.diagnosis.evidence.gpu_steps import (
     BUSY_IDLE,
@@ -26,6 +27,10 @@ from tuimon.session.rows import LeadRow
 
 #: The phases that launch a training's work.
 COMPUTE = ("forward", "backward", "optimizer")
+LARGER_LAUNCHES = (
+    "put more into each launch: a larger batch; torch.compile(model, mode='reduce-overhead') or CUDA graphs;"
+    " a fused optimizer (fused=True); fewer small operations in Python"
+)
 LAUNCH_SHARE = Threshold(
     0.20,
     "share of the GPU's time in forward, backward and optimizer that may idle for want of launches, as a warning",
@@ -60,18 +65,20 @@ def launch_bound(evidence: Evidence) -> Finding | None:
         return None
     at_least = min(at_most, gpu.idle_in(*COMPUTE).at_least)
     lead = gpu.lead("backward end")
-    hot = _hottest_launches(evidence, followed)
+    allocator = evidence.allocator_waits
+    hot = _hottest_launches(evidence, followed) if allocator is None else allocator.hot
+    place = f": {at_hot(hot)}" if hot else ""
+    idle = f"{idle_range(at_least, at_most)} of every step the GPU{_used(evidence)} has nothing to do"
     return Finding(
         rule="launch_bound",
         severity="warning",
+        cause=None if allocator is None else "allocator",
         headline=(
-            f"launches set the pace: {idle_range(at_least, at_most)} of every step the GPU{_used(evidence)} has nothing"
-            f" to do until the CPU comes with more{f': {at_hot(hot)}' if hot else ''}"
+            f"launches set the pace: {idle} until the CPU comes with more{place}"
+            if allocator is None
+            else f"torch's allocator waits for the GPU to give memory back: {idle} meanwhile{place}"
         ),
-        action=(
-            "put more into each launch: a larger batch; torch.compile(model, mode='reduce-overhead') or CUDA graphs;"
-            " a fused optimizer (fused=True); fewer small operations in Python"
-        ),
+        action=LARGER_LAUNCHES if allocator is None else advice(allocator, [at_hot(hot)] if hot else []),
         share_of_step=at_most,
         where=(hot.place,) if hot else (),
         evidence={
@@ -82,6 +89,7 @@ def launch_bound(evidence: Evidence) -> Finding | None:
             "gpu_ms_per_step": gpu.step_ms,
             "gpu_util": least_utilisation(evidence.gpus),
             "speedup_at_most": _speedup_without(at_most),
+            **({"device_frees_per_step": allocator.frees_per_step} if allocator is not None else {}),
         },
         estimated_speedup=_speedup_without(at_least),
     )
@@ -233,10 +241,11 @@ RULES = (
             "The GPU is done before the CPU comes with more work: small kernels, or too much Python between them. It"
             " rests on GPU times: forward, backward or optimizer end with launches hardly ahead, and take the same time"
             " on the GPU as on the CPU. What the GPU idles there lies between bounds: at most the time in which the CPU"
-            " is still launching, and what NVML's utilisation leaves."
+            " is still launching, and what NVML's utilisation leaves. Where torch's allocator gives memory back to the"
+            " driver in every step, which waits for the GPU, that is the cause: allocator."
         ),
         needs=(GPU_TIMES,),
-        thresholds=(LAUNCH_SHARE, SAME_LENGTH, LEAST_IDLE, *_IDLE_BOUNDS),
+        thresholds=(LAUNCH_SHARE, SAME_LENGTH, LEAST_IDLE, FREES_A_STEP, *_IDLE_BOUNDS),
         contradicts_order=True,
     ),
     Rule(

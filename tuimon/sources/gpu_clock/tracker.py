@@ -150,6 +150,7 @@ class GpuTracker:
             reserved_bytes=figures.get(layout.MEMORY_RESERVED),
             alloc_retries=figures.get(layout.MEMORY_RETRIES),
             ooms=figures.get(layout.MEMORY_OOMS),
+            device_frees=figures.get(layout.MEMORY_FREES),
         )
 
     def _event(self, seen_ns: int, number: int, value: int) -> None:

@@ -1,0 +1,53 @@
+"""Whether torch's allocator holds the GPU up: each time it gives memory back to the driver, that waits for the GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Literal, NamedTuple
+
+from tuimon.diagnosis.evidence.lines import HotFunction, hottest_place
+from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, ThreadSamples
+from tuimon.diagnosis.threshold import Threshold
+from tuimon.session.rows import TorchMemoryRow
+
+FREES_A_STEP = Threshold(
+    1.0,
+    "calls of cudaFree a step, from which the allocator empties the GPU's queue in every step",
+    "our choice: once its cache has filled, a training frees nothing; each cudaFree waits for all work of the GPU:"
+    " https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#implicit-synchronization",
+)
+
+
+class AllocatorWaits(NamedTuple):
+    """Why the allocator gives memory back, and the line that makes it do so, where there is one."""
+
+    why: Literal["empty_cache", "no_cache", "fragmentation"]
+    frees_per_step: float | None  # None where they are not counted
+    hot: HotFunction | None
+
+
+def allocator_waits(
+    memory: Iterable[TorchMemoryRow], samples: ThreadSamples, step_ms: float, device: int
+) -> AllocatorWaits | None:
+    """None where memory is given back in few steps, or that is not known."""
+    row = next((row for row in memory if row.device == device), None)
+    emptying = [sample for sample in samples.stacks if sample.calls("empty_cache")]
+    hot = hottest_place((sample.place, sample.count) for sample in emptying)
+    frees = row.frees_per_s * step_ms / 1e3 if row is not None and row.frees_per_s is not None else None
+    if hot is not None and sum(sample.count for sample in emptying) >= MIN_SAMPLES:
+        return AllocatorWaits("empty_cache", frees, hot)
+    if row is not None and row.allocated_bytes == 0:  # with caching, the model alone would be counted
+        return AllocatorWaits("no_cache", None, None)
+    return AllocatorWaits("fragmentation", frees, hot) if frees is not None and frees >= FREES_A_STEP else None
+
+
+def advice(waits: AllocatorWaits, places: Sequence[str]) -> str:
+    """What to do about it; ``places``: the line that empties the cache, for people."""
+    if waits.why == "empty_cache":
+        return f"leave out torch.cuda.empty_cache() at {places[0]}: freed memory is reused without it"
+    if waits.why == "no_cache":
+        return "unset PYTORCH_NO_CUDA_MEMORY_CACHING, so that freed memory is reused and not given back to the driver"
+    return (
+        "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, batches of like length, or a smaller batch: memory is"
+        " fragmented, or nearly full"
+    )
