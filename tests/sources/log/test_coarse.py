@@ -190,6 +190,14 @@ def test_quantiles_come_from_the_merged_histogram() -> None:
     assert one.min_ns <= one.median_ns <= one.p95_ns <= one.slowest.total_ns
 
 
+def test_steps_that_were_only_counted_stay_counted() -> None:
+    all_timed, few = (steps_at(t, random.Random(4), int(10 * t)) for t in (1.0, 2.0))
+    few = structs.replace(few, timed=2)
+    assert merged([all_timed, all_timed]).timed is None
+    assert merged([all_timed, few]).timed == all_timed.count + 2
+    assert totals_of([merged([all_timed, few])]).timed == totals_of([all_timed, few]).timed
+
+
 def test_the_report_of_a_merged_log_is_that_of_the_fine_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = [*run_of(400), Exit(t=401.0, pid=PID, exit_code=0)]
     reports = []

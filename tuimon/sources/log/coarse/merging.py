@@ -34,6 +34,7 @@ RULES: dict[type[Record], dict[str, Rule]] = {
         **dict.fromkeys(("open_phase", "open_for_s"), rules.last),
         "window_s": rules.seconds,
         "first_index": rules.first,
+        "timed": rows.timed,
         "min_ns": rules.least,
         "median_ns": rows.quantile(0.5),
         "p95_ns": rows.quantile(0.95),

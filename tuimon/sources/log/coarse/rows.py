@@ -30,6 +30,13 @@ from tuimon.records import (
 from tuimon.sources.log.coarse.rules import Rule, known
 
 
+def timed(_name: str, records: Sequence[Steps]) -> int | None:
+    """How many steps were timed boundary by boundary; None where all were."""
+    if all(record.timed is None for record in records):
+        return None
+    return sum(record.count if record.timed is None else min(record.timed, record.count) for record in records)
+
+
 def histogram(_name: str, records: Sequence[Steps]) -> list[tuple[int, int]]:
     """Steps by bucket of their length."""
     counts: Counter[int] = Counter()
