@@ -55,13 +55,14 @@ def _folder(keep: str | None) -> Iterator[Path]:
 
 def live(folder: Path, minutes: float, *, full_screen: bool) -> Day:
     """Run it, a line a minute on stderr."""
-    (folder / "made.jsonl").unlink(missing_ok=True)
+    for earlier in (folder / "made.jsonl", *folder.glob("day*.jsonl")):
+        earlier.unlink(missing_ok=True)
     (folder / "rings").mkdir(mode=0o700, exist_ok=True)
     (folder / "driver").mkdir(exist_ok=True)
     scenario = Scenario(folder / "driver")
     lively_gpu(scenario)
     log, end_unix_s = folder / "day.jsonl", time.time() + minutes * 60
-    command = ["--force", "--interval", str(INTERVAL_S), "--log", str(log), "--log-max", str(LOG_MAX_BYTES), "--"]
+    command = ["--interval", str(INTERVAL_S), "--log", str(log), "--log-max", str(LOG_MAX_BYTES), "--"]
     command += [sys.executable, "-m", "tests.day.training", str(folder), str(end_unix_s)]
     environment = {**scenario.environment, "TUIMON_RING_DIR": str(folder / "rings"), "CUDA_VISIBLE_DEVICES": "0"}
     environment |= {"RANK": "0", "WORLD_SIZE": str(RANKS), "LOCAL_RANK": "0"}

@@ -99,24 +99,29 @@ class MainRank:
     def run(self) -> None:
         steps = HOURLY.steps // HOURLY.epochs
         while not self._did["epochs"] or time.time() < self._end_unix_s:
-            self._epoch(steps, broken_off=self._did["epochs"] % 3 == 2)
+            self._epoch(steps, broken_off=self._did["epochs"] % 3 == 2, paced=self._did["epochs"] % 4 != 1)
         for thread in self._threads:
             thread.join()
         note(self._folder, 0, {"updates": self._net.steps, **self._did})
 
-    def _epoch(self, steps: int, *, broken_off: bool) -> None:
-        """So many steps, or, as with a limit of batches, nearly so many: then workers are ended early."""
-        loader = DataLoader(Numbers(steps * 2), batch_size=2, num_workers=WORKERS, shuffle=True)
+    def _epoch(self, steps: int, *, broken_off: bool, paced: bool) -> None:
+        """So many steps, or, as with a limit of batches, nearly so many: then workers are ended early.
+
+        Not paced, they are as fast as they go without workers, which tiny batches would wait for.
+        """
+        workers = WORKERS if paced else 0
+        loader = DataLoader(Numbers(steps * 2), batch_size=2, num_workers=workers, shuffle=True)
         for number, batch in enumerate(loader, 1):
             self._net.step(batch)
-            self._pace.wait()
+            if paced:
+                self._pace.wait()
             self._beside()
             if time.time() >= self._end_unix_s or (broken_off and number >= steps - 20):
                 break
         self._net.evaluate(DataLoader(Numbers(40), batch_size=2))
         self._net.save(self._folder / "checkpoint.pt")
         self._did["epochs"] += 1
-        self._did["workers"] += WORKERS
+        self._did["workers"] += workers
         self._did["checkpoints"] += 1
         print(f"epoch {self._did['epochs']} done, {self._net.steps} steps", flush=True)
 
