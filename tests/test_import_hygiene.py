@@ -68,6 +68,10 @@ def test_the_full_screen_begins_without_openssl_and_without_the_emulator() -> No
     assert "ssl" in loaded_by(start + "import ssl")
 
 
+def test_a_version_is_read_without_a_parser_of_mail() -> None:
+    assert not loaded_by("from tuimon.monitor.versions import version_of\nversion_of('py-spy')") & {"email", "zipfile"}
+
+
 def test_what_is_loaded_is_never_collected_again() -> None:
     script = (
         "import gc\nfrom tuimon.cli.quick_start import without_collections\n"
