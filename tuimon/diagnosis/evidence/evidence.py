@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
@@ -34,6 +35,7 @@ class Standstill(NamedTuple):
     is_still: bool | None  # whether the training thread shows one and the same stack; None while that is not sampled
     waits_outside: bool  # for a disk, a file, the network, a sleep, or somebody at a prompt
     place: Place | None  # where it is
+    others: tuple[Place, ...]  # the user's lines that its other Python threads and its workers are at
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,18 @@ class Evidence:
             is_still=sampled.threads.is_still(self.pid, begun_s) if sampled is not None else None,
             waits_outside=session.disk_ratio(self.pid) == 1.0 or waits_outside(self._latest_stack(sampled)),
             place=sampled.threads.place_of(self.pid) if sampled is not None else None,
+            others=tuple(self._other_places()),
         )
+
+    def _other_places(self) -> Iterator[Place]:
+        session = self._moment.session
+        for pid in (self.pid, *(worker.pid for worker in self.child_workers)):
+            sampled = session.process_samples(pid)
+            for tid in sampled.tids() if sampled is not None else ():
+                latest = sampled.threads.stack_of(tid) if sampled is not None and tid != self.pid else None
+                place = session.frames.user_place(latest[0]) if latest is not None else None
+                if place is not None:
+                    yield place
 
     def _latest_stack(self, sampled: ProcessSamples | None) -> list[Frame]:
         """Where the training thread mostly was in the latest window, root first."""

@@ -11,6 +11,7 @@ from tuimon.diagnosis.needs import BOUNDARIES, STEP_TIMES
 from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.diagnosis.words import at, percent
+from tuimon.records import BETWEEN, Place
 
 DRIFT_RATIO = Threshold(
     1.15,
@@ -39,6 +40,10 @@ IDLE_CPU = Threshold(
     "CPU of the trainer and of each worker up to which nothing moves",
     "our choice: room for heartbeat and watchdog threads, far below any work",
 )
+
+
+#: How many other threads a hang names: who holds what the training waits for is among the first.
+MOST_OTHERS = 2
 
 
 def step_time_drift(evidence: Evidence) -> Finding | None:
@@ -79,22 +84,29 @@ def hang(evidence: Evidence) -> Finding | None:
         return None
     if still.is_still is False or (still.waits_outside and steps.open_for_s < PATIENT_S):
         return None
-    place = still.place
+    place, others = still.place, still.others[:MOST_OTHERS]
     return Finding(
         rule="hang",
         severity="critical",
         headline=(
-            f"nothing has moved for {steps.open_for_s:.0f} s in {steps.open_phase}{f': {at(place)}' if place else ''};"
+            f"nothing has moved for {steps.open_for_s:.0f} s{_standing(steps.open_phase, place, others)};"
             f" the longest step before took {_seconds(still.longest_step_ms)}"
         ),
         action="look at that line: a lock, a queue, a dead rank or worker, storage that does not answer",
-        where=(place,) if place else (),
+        where=tuple(dict.fromkeys((*((place,) if place else ()), *others))),
         evidence={
             "open_for_s": steps.open_for_s,
             "open_phase": steps.open_phase,
             "longest_step_ms": still.longest_step_ms,
         },
     )
+
+
+def _standing(phase: str | None, place: Place | None, others: tuple[Place, ...]) -> str:
+    """Where all threads stand: ``in backward: gather() train.py:9, and a thread at put() q.py:7``."""
+    inside = f" in {phase}" if phase not in (None, BETWEEN) else ""
+    at_once = ", and a thread at ".join(at(each) for each in (*((place,) if place else ()), *others))
+    return f"{inside}: {at_once}" if at_once else inside
 
 
 def _seconds(ms: float) -> str:
