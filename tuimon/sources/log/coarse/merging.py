@@ -92,7 +92,9 @@ RULES: dict[type[Record], dict[str, Rule]] = {
         "leads": rows.leads,
         "lead_error_us": rules.last_known,
     },
-    TorchMemory: dict.fromkeys(("device", "allocated_bytes", "reserved_bytes", "alloc_retries", "ooms"), rules.last),
+    TorchMemory: dict.fromkeys(
+        ("device", "allocated_bytes", "reserved_bytes", "alloc_retries", "ooms", "device_frees"), rules.last
+    ),
     MachineMemory: {
         **dict.fromkeys(("total_bytes", "available_bytes", "limit_bytes", "limit_used_bytes"), rules.last),
         **dict.fromkeys(("swap_in_bytes_per_s", "swap_out_bytes_per_s", "stalled_ratio"), rules.mean),
