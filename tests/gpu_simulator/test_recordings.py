@@ -8,6 +8,7 @@ from tests.gpu_simulator.comparison import event_errors_us, shares, timed
 from tests.gpu_simulator.recorded_timeline import Timeline
 from tests.gpu_simulator.recorded_training import RecordedTraining, recorded, seconds_for
 from tests.gpu_simulator.recorded_truth import TimelineTruth
+from tests.gpu_simulator.recorded_verdict import verdict
 from tests.gpu_simulator.recording import load
 
 #: Device idle, waiting for data, otherwise starved, held up by another stream: % of the step, by the recorded work
@@ -19,8 +20,12 @@ RECORDED = {
     "linear_small": (63, 0, 62, 1),
     "resnet18_mallocs": (93, 0, 93, 0),
     "ddp_resnet_checkpoint": (0.5, 0, 0, 62),
+    "ddp_df_index": (42, 0, 43, 20),
+    "resnet_param": (56, 51, 4, 0),
 }
 SECONDS = 30.0
+#: Not every step is timed: those that are may differ by so much from all, as a share of the step.
+OF_STEPS = 0.01
 #: Recording itself: the GPU comes to an event so much later than the CPU to its boundary, at least.
 RECORDING_US = 15
 
@@ -31,7 +36,7 @@ def test_the_repeated_timeline_is_what_was_recorded(name):
     data = truth.share("starved", "data") if "data" in truth.phases else 0.0
     starved = truth.share("starved") - data
     found = [100 * share for share in (truth.share("device_idle"), data, starved, truth.share("held_up"))]
-    assert found == pytest.approx(RECORDED[name], abs=4)
+    assert found == pytest.approx(RECORDED[name], abs=5)  # points: the seam between two periods
 
 
 @pytest.mark.parametrize("name", RECORDED)
@@ -64,6 +69,18 @@ def test_leads_of_a_recorded_training_are_right_whatever_the_drift(name, drift_p
     errors = event_errors_us(training, seen)
     assert len(errors) >= 4
     assert all(error <= width + RECORDING_US for error, width in errors)
+
+
+@pytest.mark.parametrize("counters", [True, False])
+@pytest.mark.parametrize("name", RECORDED)
+def test_bounds_of_idle_time_hold_and_nothing_that_waits_is_praised(name, counters):
+    found = verdict(name, counters=counters)
+    for phase in found.phases:
+        assert phase.at_least is not None and phase.at_most is not None
+        assert phase.at_least - OF_STEPS <= phase.starved <= phase.at_most + OF_STEPS, phase
+    assert found.at_least - OF_STEPS <= found.starved <= found.at_most + OF_STEPS
+    assert not (found.waits and found.calls_it_busy)
+    assert found.is_right, found.first
 
 
 def test_a_recorded_queue_far_ahead_gives_no_step_up():

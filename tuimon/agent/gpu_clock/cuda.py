@@ -31,9 +31,7 @@ class Memory(NamedTuple):
     reserved_bytes: int
     retries: int
     ooms: int
-    frees: Optional[int] = (
-        None  # calls of cudaFree and its like, each of which waits for the GPU; newer torch counts them
-    )
+    frees: Optional[int] = None  # by cudaFree and its like, which wait for the GPU; newer torch counts them
 
 
 class CudaDevice:
