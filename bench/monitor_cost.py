@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,26 +27,28 @@ CPU_PROMISE_PERCENT = {"TUI": 5.0, "headless": 2.0}
 SAMPLING_PROMISE_PERCENT = {"TUI": 4.0, "headless": 3.0}
 RSS_PROMISE_MB = {"TUI": 55.0, "headless": 32.0}
 SETTLE_S = 8.0
+#: torch is imported within it even on a machine that is much in use.
+UP_WITHIN_S = 60.0
 
 
 class Case(NamedTuple):
-    """A run to watch: its name, its command, the seconds that it takes to come up."""
+    """A run to watch: its name, its command, how many processes it has once it is up."""
 
     name: str
     command: tuple[str, ...]
-    settle_s: float = SETTLE_S
+    processes: int = 1
 
 
 def _ranks(count: int, threads: int) -> tuple[str, ...]:
     return (str(BENCH / "ranks.py"), str(count), str(threads))
 
 
-LOADER = Case("slow_loader.py, 2 workers", (str(SCRIPT), "--workers", "2", "--seconds"))
+LOADER = Case("slow_loader.py, 2 workers", (str(SCRIPT), "--workers", "2", "--seconds"), 3)
 #: The same figures whatever is watched.
 CASES = (
-    Case("8 ranks", _ranks(8, 2), 12.0),
-    Case("64 ranks", _ranks(64, 2), 25.0),
-    Case("1 rank of 200 threads", _ranks(1, 200), 12.0),
+    Case("8 ranks", _ranks(8, 2), 8),
+    Case("64 ranks", _ranks(64, 2), 64),
+    Case("1 rank of 200 threads", _ranks(1, 200), 1),
 )
 
 
@@ -69,7 +73,7 @@ def measure(window_s: float, say: Say, cases: tuple[Case, ...] = (LOADER, *CASES
     rows: list[Row] = []
     for case in cases:
         for mode in ("headless", "TUI"):
-            say(f"what the monitor uses, {mode}, {case.name}: {case.settle_s + window_s:.0f} s")
+            say(f"what the monitor uses, {mode}, {case.name}: {SETTLE_S + window_s:.0f} s from when it is up")
             with tempfile.TemporaryDirectory(prefix="tuimon-bench-") as folder:
                 watch = watch_terminal if mode == "TUI" else watch_headless
                 try:
@@ -90,29 +94,37 @@ def _command(folder: str, case: Case, seconds: float, *options: str) -> list[str
 def watch_headless(folder: str, case: Case, window_s: float) -> Reading:
     """Measure ``tuimon run --headless``. Raises psutil.NoSuchProcess when it ends early."""
     process = subprocess.Popen(
-        _command(folder, case, case.settle_s + window_s + 5, "--headless"),
+        _command(folder, case, UP_WITHIN_S + SETTLE_S + window_s, "--headless"),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
     try:
-        time.sleep(case.settle_s)
+        _settle(process.pid, case, time.sleep)
         return _window(process.pid, case, window_s, time.sleep)
     finally:
+        processes.send([process.pid, *processes.descendants(process.pid)], signal.SIGKILL)
         process.wait()
 
 
 def watch_terminal(folder: str, case: Case, window_s: float) -> Reading:
     """Measure ``tuimon run`` with its screen drawn. Raises psutil.NoSuchProcess when it ends early."""
-    terminal = Terminal(_command(folder, case, case.settle_s + window_s + 60), cwd=folder)
+    terminal = Terminal(_command(folder, case, UP_WITHIN_S + SETTLE_S + window_s), cwd=folder)
     try:
-        terminal.drain_for(case.settle_s)
+        _settle(terminal.pid, case, terminal.drain_for)
         return _window(terminal.pid, case, window_s, terminal.drain_for)
     finally:
         terminal.close()
 
 
-def _window(monitor: int, case: Case, window_s: float, pass_time: object) -> Reading:
-    assert callable(pass_time)
+def _settle(monitor: int, case: Case, pass_time: Callable[[float], object]) -> None:
+    """Wait until all processes of the run are there, and the first windows of the sampler are over."""
+    until_s = time.monotonic() + UP_WITHIN_S
+    while len(_training(monitor, case)) < case.processes and time.monotonic() < until_s:
+        pass_time(0.5)
+    pass_time(SETTLE_S)
+
+
+def _window(monitor: int, case: Case, window_s: float, pass_time: Callable[[float], object]) -> Reading:
     before, start_s = spent(monitor, case), time.monotonic()
     rss = children_rss = 0
     while time.monotonic() - start_s < window_s:
@@ -140,10 +152,14 @@ def spent(monitor: int, case: Case) -> Spent:
 
 def watchers(monitor: int, case: Case) -> list[int]:
     """Descendants of the monitor that are not the training or below it."""
-    family = processes.descendants(monitor)
-    trained = {pid for pid in family if case.command[0] in processes.command_line(pid)}
-    trained |= {below for pid in list(trained) for below in processes.descendants(pid)}
-    return [pid for pid in family if pid not in trained]
+    training = _training(monitor, case)
+    return [pid for pid in processes.descendants(monitor) if pid not in training]
+
+
+def _training(monitor: int, case: Case) -> set[int]:
+    """The processes of the run: those with its script in their command line, and all below them."""
+    scripts = [pid for pid in processes.descendants(monitor) if case.command[0] in processes.command_line(pid)]
+    return {*scripts, *(below for pid in scripts for below in processes.descendants(pid))}
 
 
 def _rss_of(pid: int) -> int:
