@@ -29,10 +29,10 @@ MARKER_NS = 2000
 _BEGIN_SHARE = 0.008
 _END_SHARE = 0.005
 #: What markers may cost on average while there are rests.
-_BUDGET_SHARE = 0.003
+_BUDGET_SHARE = 0.002
 #: Periods of a burst, and of a rest at most: with the shortest steps some tens of milliseconds.
 BURST = 8
-_LONGEST = 128
+_LONGEST = 256
 #: Nor do steps rest for longer than this.
 _LONGEST_NS = 100_000_000
 #: Fewer periods of rest than this are not worth its begin and end.

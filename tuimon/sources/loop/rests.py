@@ -24,7 +24,7 @@ _LONG = 2
 #: ... and what long gaps had beyond the usual is remembered over some dozens of rests.
 _DECAY = 0.99
 
-#: A rest of more periods is damaged: the agent's have 192 at most.
+#: A rest of more periods is damaged: the agent's have no more.
 _PERIODS = 256
 
 
