@@ -84,7 +84,9 @@ def listens(port: int) -> bool:
 
 def sessions(pid: int) -> list[psutil.Process]:
     """The processes of sshd that hold its connections."""
-    return [child for child in psutil.Process(pid).children(recursive=True) if child.name().startswith("sshd")]
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return [child for child in psutil.Process(pid).children(recursive=True) if child.name().startswith("sshd")]
+    return []
 
 
 def recorded(path: Path) -> list[Record]:
