@@ -2,7 +2,7 @@
 
 import pytest
 
-from tuimon.views.finding_text import finding_gain, gain, rule_title, rules_by_reason, speedup
+from tuimon.views.finding_text import finding_gain, fix_text, gain, rule_title, rules_by_reason, speedup
 
 
 @pytest.mark.parametrize(
@@ -23,6 +23,19 @@ def test_the_gain_of_a_finding_goes_from_its_lower_end_to_its_estimate_or_bound(
     assert finding_gain(1.5, 2.8, None) == "Gain: steps 1.5 to 2.8 times as fast"
     assert finding_gain(None, 2.8, None) == "Gain: steps up to 2.8 times as fast"
     assert finding_gain(None, None, 2.8) == "Gain: not certain; steps at most 2.8 times as fast"
+
+
+@pytest.mark.parametrize(
+    ("gains", "text"),
+    [
+        ((4.5, 2.25, 4.5), "cache it: 2.2 to 4.5 times as fast"),
+        ((1.3, 1.3, 1.3), "cache it: 1.3 times as fast"),
+        ((1.3, 1.3, None), "cache it: 1.3 times as fast"),
+        ((None, None, None), "cache it"),
+    ],
+)
+def test_a_fix_comes_with_its_gain_where_that_is_known(gains, text):
+    assert fix_text("cache it", *gains) == text
 
 
 def test_rule_title_and_speedup():

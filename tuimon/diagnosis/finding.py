@@ -1,23 +1,38 @@
-"""A Finding: the verdict of one rule on a training."""
+"""A Finding: the verdict of one rule on a training, and the fixes for it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from tuimon.records import Place
 
 Severity = Literal["critical", "warning", "info", "benign"]
+#: The ends of a fix's gain are at most this factor apart: our choice; what is less certain is no estimate.
+WIDEST_RANGE = 2.0
+
+
+class Fix(NamedTuple):
+    """What to do, and what that gains: step time now / then, as estimated, at least and at most.
+
+    All three are None where no estimate is possible, ``high`` alone where no bound within ``WIDEST_RANGE`` is known.
+    """
+
+    action: str
+    estimated_speedup: float | None = None
+    low: float | None = None
+    high: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
     """One verdict.
 
-    ``headline`` is one sentence for the verdict line; ``share_of_step`` is 0..1 of the step's wall time;
-    ``estimated_speedup`` is step time now / step time without the cause, never above what the evidence bears;
-    ``speedup_at_least`` is the lower end of that, where the two differ. ``critical`` and ``warning`` are what a rule
-    proposes: ``diagnosis.severity`` makes them follow from the gain.
+    ``headline`` is one sentence for the verdict line; ``share_of_step`` is 0..1 of the step's wall time. ``action``,
+    ``estimated_speedup`` and ``speedup_at_least`` are of the best fix: step time now / step time without the cause,
+    never above what the evidence bears, and the lower end of that, where the two differ. ``other_fixes`` follow, best
+    first. ``critical`` and ``warning`` are what a rule proposes: ``diagnosis.severity`` makes them follow from the
+    gain.
     """
 
     rule: str
@@ -30,3 +45,21 @@ class Finding:
     evidence: dict[str, float | int | str | None] = field(default_factory=dict)
     estimated_speedup: float | None = None
     speedup_at_least: float | None = None
+    other_fixes: tuple[Fix, ...] = ()
+
+    @property
+    def fixes(self) -> tuple[Fix, ...]:
+        """All fixes, best first; none where there is nothing to do."""
+        if not self.action:
+            return self.other_fixes
+        estimated, low = self.estimated_speedup, self.speedup_at_least
+        low = estimated if low is None else low
+        return (Fix(self.action, estimated, low, self._at_most(low)), *self.other_fixes)
+
+    def _at_most(self, low: float | None) -> float | None:
+        """The upper end of the best fix's gain: the evidence's bound, where that is close enough, or the estimate."""
+        if low is None or self.estimated_speedup is None:
+            return None
+        bound = self.evidence.get("speedup_at_most")
+        high = bound if isinstance(bound, (int, float)) else self.estimated_speedup
+        return max(high, self.estimated_speedup) if high <= WIDEST_RANGE * low else None

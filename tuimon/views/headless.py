@@ -11,7 +11,7 @@ from tuimon.records import Exit
 from tuimon.session.rows import PhaseTable
 from tuimon.session.state import run_state
 from tuimon.session.unseen import unseen_trainings
-from tuimon.views.finding_text import ONLY_MINOR, rule_title
+from tuimon.views.finding_text import ONLY_MINOR, fix_text, rule_title
 from tuimon.views.format import clock, ms, percent, plain, rate, timed_steps
 from tuimon.views.gpu_text import gpu_progress, lead_progress
 from tuimon.views.sampling_text import sampling_text
@@ -142,6 +142,7 @@ def summary_lines(session: Session, findings: Sequence[Finding]) -> list[str]:
         lines.append(f"{rule_title(first.rule)}: {plain(first.headline)}")
         if first.action:
             lines.append(plain(first.action))
+        lines += [f"or {fix_text(*fix)}" for fix in first.other_fixes]
     return lines
 
 

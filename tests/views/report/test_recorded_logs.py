@@ -65,6 +65,21 @@ def test_severity_follows_the_gain_and_the_first_finding_gains_most(report: dict
         assert report["findings"][0]["severity"] in gains
 
 
+def test_fixes_are_ranges_whose_best_is_that_of_the_finding(report: dict[str, Any]) -> None:
+    for finding in report["findings"]:
+        assert finding["fixes"] or not finding["action"]
+        if finding["fixes"]:
+            best = finding["fixes"][0]
+            assert best["action"] == finding["action"]
+            assert (best["estimated_speedup"], best["low"]) == (
+                finding["estimated_speedup"],
+                finding["speedup_at_least"],
+            )
+        for fix in finding["fixes"]:
+            if fix["high"] is not None:
+                assert 1.0 <= fix["low"] <= fix["estimated_speedup"] <= fix["high"] <= 2.0 * fix["low"]
+
+
 def test_phases_are_of_the_span_that_the_report_names(report: dict[str, Any]) -> None:
     span = report["span"]
     assert 0 <= span["first_step"] <= span["last_step"] == report["steps"]["count"] - 1

@@ -58,6 +58,7 @@ def test_json_is_the_contract(log: str, capsys: pytest.CaptureFixture[str]) -> N
     assert first["rule"] == "input_bound"
     assert first["severity"] in ("critical", "warning", "info", "benign")
     assert {"share_of_step", "cause", "where", "evidence", "action", "estimated_speedup"} <= first.keys()
+    assert first["fixes"][0].keys() == {"action", "estimated_speedup", "low", "high"}
     assert report["run"]["exit_code"] == 0
     assert report["ranks"][0]["pid"] == 100
 

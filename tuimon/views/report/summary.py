@@ -224,6 +224,7 @@ def _finding(finding: Finding) -> dict[str, Json]:
         "cause": finding.cause,
         "where": [{"file": place.file, "line": place.line, "function": place.function} for place in finding.where],
         "evidence": dict(finding.evidence),
+        "fixes": [fix._asdict() for fix in finding.fixes],
         "action": finding.action,
         "estimated_speedup": finding.estimated_speedup,
         "speedup_at_least": least_gain(finding),

@@ -6,7 +6,7 @@ import textwrap
 from typing import Any
 
 from tuimon.diagnosis.rank import is_minor
-from tuimon.views.finding_text import NO_FINDING, ONLY_MINOR, finding_gain, rule_title, rules_by_reason
+from tuimon.views.finding_text import NO_FINDING, ONLY_MINOR, finding_gain, fix_text, rule_title, rules_by_reason
 from tuimon.views.format import count, duration, ms, percent, plain, rate, timed_steps
 
 _WIDTH = 78
@@ -130,6 +130,8 @@ def _finding(finding: dict[str, Any]) -> list[str]:
         finding["speedup_at_least"], finding["estimated_speedup"], finding["evidence"].get("speedup_at_most")
     )
     lines += [f"  {gained}"] if gained else []
+    for fix in finding["fixes"][1:]:
+        lines += _wrap(f"Or: {fix_text(*fix.values())}", "  ")
     evidence = ", ".join(f"{name} {_value(value)}" for name, value in finding["evidence"].items())
     if evidence:
         lines += _wrap("Evidence: " + plain(evidence), "  ")

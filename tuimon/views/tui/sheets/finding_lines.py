@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tuimon.records import Place
 from tuimon.views.evidence_text import evidence_text
-from tuimon.views.finding_text import rule_title, rules_by_reason, speedup
+from tuimon.views.finding_text import fix_text, rule_title, rules_by_reason, speedup
 from tuimon.views.format import count, duration, percent, place, plain
 from tuimon.views.tui.drawing.lines import Line, column, hanging, line, paragraph
 from tuimon.views.tui.sheets.code_around import Code, code_lines
@@ -38,6 +38,8 @@ def findings_lines(findings: Sequence[Finding], width: int, code_of: Callable[[P
         rows += paragraph(plain(finding.headline), width, finding.severity, indent=1)
         rows += paragraph(f"→ {plain(finding.action)}", width, "strong", indent=1) if finding.action else []
         rows += _figures(finding)
+        for fix in finding.other_fixes:
+            rows += paragraph(f"→ or {fix_text(*fix)}", width, "text", indent=1)
         for where in finding.where:
             rows += _where(where, code_of(where) if where is finding.where[0] else ())
         rows += [_fact(*evidence_text(name, value)) for name, value in finding.evidence.items()]

@@ -1,0 +1,35 @@
+"""Every view that shows a finding whole has a line for each of its fixes."""
+
+from dataclasses import replace
+
+from tests.views import streams
+from tests.views.tui.texts import texts
+from tuimon.diagnosis.finding import Fix
+from tuimon.session.session import Session
+from tuimon.views.headless import summary_lines
+from tuimon.views.report.html import as_html
+from tuimon.views.report.summary import Page, report_of
+from tuimon.views.report.text import text_report
+from tuimon.views.tui.sheets.finding_lines import findings_lines
+
+FINDING = replace(streams.INPUT_BOUND, other_fixes=(Fix("halve [b]the image", 1.5, 1.0, 1.5), Fix("buy a disk")))
+HALVE = "halve [b]the image: 1.0 to 1.5 times as fast"
+
+
+def test_reports():
+    session = Session()
+    report = report_of(session, [FINDING], "run.jsonl")
+    assert [fix["low"] for fix in report["findings"][0]["fixes"]] == [2.13, 1.0, None]
+    text = text_report(report)
+    assert f"  Or: {HALVE}\n  Or: buy a disk\n" in text
+    page = as_html([Page(report, session)])
+    assert f"<b>Or:</b> {HALVE}" in page and "<b>Or:</b> buy a disk" in page
+
+
+def test_the_sheet_of_findings():
+    rows = texts(findings_lines([FINDING], 100))
+    assert [row for row in rows if "→ or" in row] == [f" → or {HALVE}", " → or buy a disk"]
+
+
+def test_the_summary_of_a_headless_run():
+    assert summary_lines(Session(), [FINDING])[-2:] == [f"or {HALVE}", "or buy a disk"]
