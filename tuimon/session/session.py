@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from tuimon.records import NO_TORCH_YET, Process, Threads
@@ -94,6 +95,17 @@ class Session(Tables):
         sampled = self._process_samples.get(pid)
         return sampled.over(self.steady_span(pid)) if sampled is not None else None
 
+    def both_ends(self, pid: int) -> tuple[ProcessSamples, ProcessSamples] | None:
+        """As ``run_samples``, of the first and the last quarter of the steady span; None without samples."""
+        sampled, span = self._process_samples.get(pid), self.steady_span(pid)
+        quarter_s = (span.end_s - span.begin_s) / 4
+        if sampled is None or math.isinf(quarter_s):
+            return None
+        return (
+            sampled.over(span._replace(end_s=span.begin_s + quarter_s)),
+            sampled.over(span._replace(begin_s=span.end_s - quarter_s)),
+        )
+
     def step_totals(self, pid: int) -> Totals:
         """Sums over the steps of the last 30 s; without markers empty."""
         stats = self._steps.get(pid)
@@ -116,6 +128,11 @@ class Session(Tables):
         """Mean step time in ms, one value a window, oldest first; None where no step ended."""
         stats = self._steps.get(pid)
         return list(stats.history) if stats else []
+
+    def work_history(self, pid: int) -> list[float | None]:
+        """``step_history`` less what its threads waited for a core."""
+        stats = self._steps.get(pid)
+        return stats.work_history() if stats else []
 
     def phase_history(self, pid: int, last: int) -> list[tuple[float, ...] | None]:
         """The ``last`` values of ``step_history``, each split into the parts of ``steps.STACKED``."""

@@ -6,7 +6,6 @@ import struct
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import islice
 
 from msgspec import structs
 
@@ -19,7 +18,7 @@ from tuimon.session.windows import Span, Window, new_history
 #: The parts of a step, as the history of phases lists them.
 STACKED = ("data", "forward", "backward", "optimizer", "other")
 #: A row of the history of phases, packed: 64 trainers hold half an hour each.
-_ROW = struct.Struct(f"{len(STACKED) + 1}d")
+_ROW = struct.Struct(f"{len(STACKED) + 2}d")
 #: Where steps are longer than the window: how many records with a step the recent figures cover at least.
 _LEAST_RECORDS = 3
 #: A first window whose steps are longer than those of the rest of the run by this factor is warm-up, and left out.
@@ -59,7 +58,7 @@ class StepStats:
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self.history: deque[float | None] = new_history()  # mean ms of a window's steps
-        self._phase_history: deque[bytes | None] = new_history()  # ms of STACKED and between, as ``_ROW``
+        self._phase_history: deque[bytes | None] = new_history()  # ms of STACKED, between, waits for a core
         self.total = 0
         self.dropped = 0
         self.backwards = 0
@@ -80,8 +79,8 @@ class StepStats:
         self._recent: Totals | None = None  # as of the latest record, once queried
         self._whole_run: Totals | None = None
 
-    def add_window(self, record: Steps) -> None:
-        """Fold a window."""
+    def add_window(self, record: Steps, waited_ratio: float | None = None) -> None:
+        """Fold a window, in this share (0..1) of which its threads waited for a core."""
         self._recent = self._whole_run = None
         if self._first is None:
             record = _without_set_up(record, self._note_begin(record))
@@ -93,7 +92,7 @@ class StepStats:
         self.updates += record.updates
         self._note_open_step(record)
         self.history.append(record.total_ns / record.count / 1e6 if record.count else None)
-        self._phase_history.append(_stacked(record))
+        self._phase_history.append(_stacked(record, waited_ratio or 0.0))
         if record.count:
             self._with_steps.append(record)
             self._last_step_s = record.t
@@ -182,9 +181,8 @@ class StepStats:
     @property
     def steady_index(self) -> int:
         """The number of the first step that ``whole_run`` covers."""
-        if self._first is None:
-            return 0
-        return self._first.first_index + (self._first.count if self._first_was_warmup() else 0)
+        first = self._first
+        return 0 if first is None else first.first_index + (first.count if self._first_was_warmup() else 0)
 
     def _first_was_warmup(self) -> bool:
         first = self._first
@@ -194,10 +192,15 @@ class StepStats:
 
     def phase_history(self, split: SplitShares | None, last: int) -> list[tuple[float, ...] | None]:
         """Mean steps of the ``last`` windows, split into STACKED, in ms; ``between`` is divided as in ``table``."""
-        shares = split.with_optimizer(self.recent()).shares if split is not None else {"forward": 1.0}
+        shares = {"forward": 1.0} if split is None else split.with_optimizer(self.recent()).shares
         parts = [shares.get(name, 0.0) for name in STACKED]
-        rows = islice(self._phase_history, max(0, len(self._phase_history) - last), None)
+        rows = list(self._phase_history)[max(0, len(self._phase_history) - last) :]
         return [None if row is None else _split(_ROW.unpack(row), parts) for row in rows]
+
+    def work_history(self) -> list[float | None]:
+        """``history`` less what its threads waited for a core: others may come and go there."""
+        rows = zip(self.history, self._phase_history, strict=True)
+        return [None if ms is None or row is None else max(0.0, ms - _ROW.unpack(row)[-1]) for ms, row in rows]
 
     def summary(self, totals: Totals) -> StepSummary:
         """Rate and step times over ``totals``, and the phase the trainer is in."""
@@ -260,15 +263,16 @@ def _gpu_ms(share: GpuShare | None, step_ms: float) -> tuple[float | None, float
 
 def _split(row: tuple[float, ...], parts: list[float]) -> tuple[float, ...]:
     """STACKED, each with its part of the time between."""
-    return tuple(ms + row[-1] * part for ms, part in zip(row, parts, strict=False))
+    return tuple(ms + row[len(STACKED)] * part for ms, part in zip(row, parts, strict=False))
 
 
-def _stacked(record: Steps) -> bytes | None:
-    """A window's mean step, split into STACKED and between, in ms, packed; None without a step."""
+def _stacked(record: Steps, waited_ratio: float) -> bytes | None:
+    """A window's mean step as a ``_ROW``, in ms; None without a step."""
     if not record.count:
         return None
     total_ns = {phase.name: phase.total_ns for phase in record.phases}
-    return _ROW.pack(*(total_ns.get(name, 0) / record.count / 1e6 for name in (*STACKED, BETWEEN)))
+    total_ns["waited"] = int(waited_ratio * record.total_ns)
+    return _ROW.pack(*(total_ns.get(name, 0) / record.count / 1e6 for name in (*STACKED, BETWEEN, "waited")))
 
 
 def _eval_row(totals: Totals) -> list[PhaseRow]:

@@ -142,7 +142,7 @@ class Tables:
     def _fold_steps(self, record: Steps) -> None:
         stats = self._steps.setdefault(record.pid, StepStats(record.pid))
         begun = stats.begin_s is not None
-        stats.add_window(record)
+        stats.add_window(record, self._threads.waited_ratio(record.pid))
         if record.range_places:
             self._samples_of(record.pid).add_range_places(record.range_places)
         if not begun and stats.begin_s is not None:

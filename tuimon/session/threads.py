@@ -31,6 +31,9 @@ _ROLES: tuple[tuple[re.Pattern[str], str], ...] = (
 )
 #: What an interpreter calls its own threads unless torch does.
 _PYTHON = re.compile(r"python[\d.]*$")
+#: CPU and waiting for it from which a thread counts as one that wants to run: our choice, between a helper thread's
+#: few percent and a computing one's 100 %.
+WANTS_TO_RUN = 0.30
 #: Threads of one intra-op pool share out each loop: each of them uses more CPU than this (1.0 = one core) ...
 _POOL_CPU_RATIO = 0.02
 #: ... and the busiest no more than so many times as much as the idlest.
@@ -69,6 +72,16 @@ class ThreadTable:
     def of(self, pid: int) -> Threads | None:
         """The latest window of a process."""
         return self._latest.get(pid)
+
+    def waited_ratio(self, pid: int) -> float | None:
+        """Share (0..1) of its latest window that a process waited for a core: of the thread that waited longest.
+
+        Of those that compute: the training waits for each of them. None where the kernel does not report it.
+        """
+        latest = self._latest.get(pid)
+        computing = (t for t in (latest.threads if latest else ()) if t.cpu_ratio is not None)
+        waits = [t.delay_ratio for t in computing if t.delay_ratio is not None and _wants_to_run(t)]
+        return max(waits, default=None)
 
     def rows(self, order: list[int], sampled: Mapping[int, ProcessSamples], gil: GilTable) -> Iterator[ThreadRow]:
         """All threads, processes in ``order`` first; when the run is over, as they were in its last moment."""
@@ -137,6 +150,10 @@ class ThreadTable:
             if pattern.search(thread.name) or (python_name and pattern.search(python_name)):
                 return role
         return "native" if python_name is None else "thread"
+
+
+def _wants_to_run(thread: ThreadCpu) -> bool:
+    return (thread.cpu_ratio or 0.0) + (thread.delay_ratio or 0.0) >= WANTS_TO_RUN
 
 
 def _program(process: Process) -> str:

@@ -6,10 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from tuimon.records import ThreadCpu, Threads
-
-#: CPU and waiting for it from which a thread counts as one that wants to run: our choice, between a helper thread's
-#: few percent and a computing one's 100 %. It only counts threads in the headline.
-_WANTS_TO_RUN = 0.30
+from tuimon.session.threads import WANTS_TO_RUN
 
 
 class Demand(NamedTuple):
@@ -45,7 +42,7 @@ def core_demand(processes: Iterable[Threads], cores: int | None) -> Demand | Non
             measured = True
             cpu += row.cpu_ratio * row.count
             delay += row.delay_ratio * row.count
-            if row.cpu_ratio + row.delay_ratio >= _WANTS_TO_RUN:
+            if row.cpu_ratio + row.delay_ratio >= WANTS_TO_RUN:
                 busy[process.pid] = busy.get(process.pid, 0) + row.count
     if not measured or cores is None:
         return None

@@ -13,6 +13,7 @@ from tuimon.diagnosis.evidence.gpu_allocator import AllocatorWaits, allocator_wa
 from tuimon.diagnosis.evidence.gpu_counters import IdleBounds
 from tuimon.diagnosis.evidence.gpu_steps import GPU_CLOCK_WAIT_S, GPU_CLOCK_WAIT_STEPS, GpuSteps, gpu_steps
 from tuimon.diagnosis.evidence.gpu_waits import GpuWaits, gpu_waits
+from tuimon.diagnosis.evidence.history import GrownPhase, grown_line, most_grown
 from tuimon.diagnosis.evidence.libraries import with_library
 from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.evidence.loading import Workers, training_loader, worker_evidence
@@ -84,9 +85,24 @@ class Evidence:
         return tuple(self._moment.session.step_history(self.pid))
 
     @cached_property
+    def work_history(self) -> tuple[float | None, ...]:
+        """``step_history`` less what its threads waited for a core."""
+        return tuple(self._moment.session.work_history(self.pid))
+
+    @cached_property
     def phase_history(self) -> tuple[tuple[float, ...] | None, ...]:
         """``step_history`` split into the parts of ``steps.STACKED``."""
         return tuple(self._moment.session.phase_history(self.pid, len(self.step_history)))
+
+    @cached_property
+    def grown(self) -> tuple[GrownPhase, Place | None] | None:
+        """The phase that has grown most since the beginning of the run, and the line in it; None in too short a run."""
+        phase, ends = most_grown(self.phase_history), self._moment.session.both_ends(self.pid)
+        if phase is None:
+            return None
+        early, late = (end.hot_lines(phase.name) for end in ends) if ends is not None else ([], [])
+        hot = self.hottest_in(phase.name)
+        return phase, grown_line(early, late, phase) or (hot.place if hot else None)
 
     @cached_property
     def standstill(self) -> Standstill:

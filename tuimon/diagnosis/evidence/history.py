@@ -4,35 +4,66 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import median
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
+from tuimon.records import Place
+from tuimon.session.rows import HotLine
 from tuimon.session.steps import STACKED
 
-#: Windows compared, about a minute each way: the first after warm-up, and the latest.
-SPAN_WINDOWS = 60
-WARMUP_WINDOWS = 10
-#: Windows below which a run is too short to compare its end with its beginning.
-COMPARABLE_WINDOWS = WARMUP_WINDOWS + 3 * SPAN_WINDOWS // 2
+#: Windows with a step that are left out at the beginning: caches and the loaders' queues fill.
+WARMUP_WINDOWS = 2
+#: Windows with a step below which a run is too short to compare its end with its beginning.
+COMPARABLE_WINDOWS = WARMUP_WINDOWS + 16
 
 T = TypeVar("T")
 
 
-def early_windows(history: Sequence[T | None]) -> list[T]:
-    """What was measured in the first windows after warm-up."""
-    return [value for value in history[WARMUP_WINDOWS : WARMUP_WINDOWS + SPAN_WINDOWS] if value is not None]
+class GrownPhase(NamedTuple):
+    """The phase whose time a step has grown most, in ms per step."""
+
+    name: str
+    before_ms: float
+    now_ms: float
 
 
-def late_windows(history: Sequence[T | None]) -> list[T]:
-    """What was measured in the latest windows; none of them among the early ones."""
-    return [value for value in history[WARMUP_WINDOWS + SPAN_WINDOWS :][-SPAN_WINDOWS:] if value is not None]
+def steady_windows(history: Sequence[T | None]) -> list[T]:
+    """What was measured in the windows with a step, after warm-up."""
+    return [value for value in history if value is not None][WARMUP_WINDOWS:]
 
 
-def most_grown(phase_history: Sequence[tuple[float, ...] | None]) -> tuple[str, float] | None:
-    """The phase whose time a step has grown most, and by how many ms; None without both ends of the run."""
-    early = early_windows(phase_history)
-    late = [parts for parts in phase_history[-SPAN_WINDOWS:] if parts is not None]
+def first_and_last(values: Sequence[T]) -> tuple[Sequence[T], Sequence[T]]:
+    """The first and the last quarter."""
+    quarter = len(values) // 4
+    return values[:quarter], values[len(values) - quarter :]
+
+
+def most_grown(phase_history: Sequence[tuple[float, ...] | None]) -> GrownPhase | None:
+    """The phase that has grown most from the first to the last quarter of the run; None without these."""
+    early, late = first_and_last(steady_windows(phase_history))
+    if not early:
+        return None
+    before = [median(parts) for parts in zip(*early, strict=True)]
+    now = [median(parts) for parts in zip(*late, strict=True)]
+    most = max(range(len(now)), key=lambda part: now[part] - before[part])
+    return GrownPhase(STACKED[most], before[most], now[most])
+
+
+def grown_line(early: Sequence[HotLine], late: Sequence[HotLine], phase: GrownPhase) -> Place | None:
+    """The line that a step spends more time at than before, more than at any other; None without samples of both ends.
+
+    ``early`` and ``late``: the lines of that phase. Most of the function's growth is at a line whose number may be any
+    of a loop's, so functions are compared first.
+    """
     if not early or not late:
         return None
-    grown = [median(x) - median(y) for x, y in zip(zip(*late, strict=True), zip(*early, strict=True), strict=True)]
-    most = max(range(len(grown)), key=grown.__getitem__)
-    return STACKED[most], grown[most]
+    grown: dict[Place, float] = {}
+    for lines, ms in ((early, -phase.before_ms), (late, phase.now_ms)):
+        for line in lines:
+            grown[line.place] = grown.get(line.place, 0.0) + line.share * ms
+    functions: dict[tuple[str, str], float] = {}
+    for place, ms in grown.items():
+        functions[place.file, place.function] = functions.get((place.file, place.function), 0.0) + ms
+    most = max(functions, key=functions.__getitem__)
+    if functions[most] <= 0.0:
+        return None
+    return max((p for p in grown if (p.file, p.function) == most), key=grown.__getitem__)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from statistics import median, quantiles
 
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.history import SPAN_WINDOWS, early_windows, late_windows, most_grown
+from tuimon.diagnosis.evidence.history import COMPARABLE_WINDOWS, WARMUP_WINDOWS, first_and_last, steady_windows
+from tuimon.diagnosis.evidence.trend import GROWTH_SIGMAS, grows
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.needs import BOUNDARIES, STEP_TIMES
 from tuimon.diagnosis.rule import Rule
@@ -16,7 +18,7 @@ from tuimon.records import BETWEEN, Place
 DRIFT_RATIO = Threshold(
     1.15,
     "growth of the median step time from which it is a drift",
-    "our choice: 15 % over a run is worth a search; the middle halves of both minutes must not overlap either, which"
+    "our choice: 15 % over a run is worth a search; the middle halves of both ends must not overlap either, which"
     " keeps noise out",
 )
 HANG_S = Threshold(
@@ -47,27 +49,46 @@ MOST_OTHERS = 2
 
 
 def step_time_drift(evidence: Evidence) -> Finding | None:
-    """Steps take longer than they did at the beginning."""
-    early, late = early_windows(evidence.step_history), late_windows(evidence.step_history)
-    if min(len(early), len(late)) < SPAN_WINDOWS // 2:
+    """Steps grow longer and longer, by their own work: not in one jump, and not because others take the cores."""
+    if not is_drift(evidence.step_history) or not is_drift(evidence.work_history) or evidence.grown is None:
         return None
+    early, late = first_and_last(steady_windows(evidence.step_history))
     before, now = median(early), median(late)
-    if now < DRIFT_RATIO * before or quantiles(late)[0] <= quantiles(early)[2]:
-        return None
-    phase, grown_ms = most_grown(evidence.phase_history) or (None, None)
-    hot = evidence.hottest_in(phase) if phase else None
-    cause = f", most of it in {phase}" if phase else ""
+    phase, place = evidence.grown
     return Finding(
         rule="step_time_drift",
         severity="warning",
-        headline=f"steps take {percent(now / before - 1)} longer than at first: {before:.3g} -> {now:.3g} ms{cause}",
+        headline=(
+            f"steps take {_longer(before, now)} at first: {before:.3g} -> {now:.3g} ms,"
+            f" most of it in {phase.name}{f': {at(place)}' if place else ''}"
+        ),
         action="look for what grows with the steps: lists of losses, kept graphs (detach), logs",
         share_of_step=1.0 - before / now,
-        where=(hot.place,) if hot else (),
-        evidence={"first_ms": before, "now_ms": now, "grown_phase": phase, "grown_ms": grown_ms},
+        where=(place,) if place else (),
+        evidence={
+            "first_ms": before,
+            "now_ms": now,
+            "grown_phase": phase.name,
+            "grown_ms": phase.now_ms - phase.before_ms,
+        },
         estimated_speedup=now / before,
         speedup_at_least=quantiles(late)[0] / quantiles(early)[2],
     )
+
+
+def is_drift(history: Sequence[float | None]) -> bool:
+    """Whether the mean steps of windows, in ms, grow steadily, and by enough; None where no step ended."""
+    windows = steady_windows(history)
+    if len(windows) < COMPARABLE_WINDOWS - WARMUP_WINDOWS:
+        return False
+    early, late = first_and_last(windows)
+    if median(late) < DRIFT_RATIO * median(early) or quantiles(late)[0] <= quantiles(early)[2]:
+        return False
+    return grows(windows)
+
+
+def _longer(before: float, now: float) -> str:
+    return f"{now / before:.1f} times as long as" if now >= 2 * before else f"{percent(now / before - 1)} longer than"
 
 
 def hang(evidence: Evidence) -> Finding | None:
@@ -138,10 +159,12 @@ RULES = (
         order=130,
         judge=step_time_drift,
         explanation=(
-            "Steps take longer than at the beginning: something grows with them. It compares the median step time of"
-            " the latest minute with that of the first one after warm-up, and names the phase that has grown most."
+            "Steps take longer and longer: something grows with them. It rests on a rank test (Mann-Kendall) over the"
+            " mean step times of at least 16 windows, without what the threads waited for a core, and compares the last"
+            " quarter of the run with the first. It names the phase and the line that have grown most. A single jump"
+            " is no drift, nor is what falls back at each epoch, once two of these have ended."
         ),
         needs=(STEP_TIMES,),
-        thresholds=(DRIFT_RATIO,),
+        thresholds=(DRIFT_RATIO, GROWTH_SIGMAS),
     ),
 )

@@ -1,0 +1,152 @@
+"""Steps that grow longer, and courses that only look so."""
+
+import math
+import random
+
+import pytest
+
+from tests.session.records import frames, header, process, stacks, steps
+from tuimon.diagnosis import diagnose
+from tuimon.diagnosis.rules.course import is_drift
+from tuimon.records import ThreadCpu, Threads
+from tuimon.session.session import Session
+
+SEEDS = 200
+WINDOWS = 300
+
+
+def noise(rng, sigma):
+    return math.exp(rng.gauss(0, sigma))
+
+
+def heavy_noise(rng):
+    return [100 * noise(rng, 0.5) for _ in range(WINDOWS)]
+
+
+def noise_with_memory(rng):
+    level, course = 0.0, []
+    for _ in range(WINDOWS):
+        level = 0.7 * level + rng.gauss(0, 0.14)
+        course.append(100 * math.exp(level))
+    return course
+
+
+def slow_or_fast_start(rng):
+    begun, ratio = rng.randint(1, 40), rng.choice((3.0, 0.5))
+    return [100 * noise(rng, 0.1) * (ratio if t < begun else 1) for t in range(WINDOWS)]
+
+
+def sawtooth_per_epoch(rng):
+    epoch, growth = rng.randint(4, 16), rng.uniform(0.2, 1.5)
+    return [100 * noise(rng, 0.05) * (1 + growth * (t % epoch) / epoch) for t in range(WINDOWS)]
+
+
+def one_slow_step(rng):
+    slow = rng.randrange(WINDOWS)
+    return [100 * noise(rng, 0.1) * (100 if t == slow else 1) for t in range(WINDOWS)]
+
+
+def one_jump(rng):
+    jump = rng.randint(5, 250)
+    return [100 * noise(rng, 0.1) * (2 if t > jump else 1) for t in range(WINDOWS)]
+
+
+def regular_side_work(rng):
+    every = rng.randint(3, 40)
+    return [100 * noise(rng, 0.1) * (5 if t % every == 0 else 1) for t in range(WINDOWS)]
+
+
+@pytest.mark.parametrize(
+    "course",
+    [
+        heavy_noise,
+        noise_with_memory,
+        slow_or_fast_start,
+        sawtooth_per_epoch,
+        one_slow_step,
+        one_jump,
+        regular_side_work,
+    ],
+)
+def test_false_alarms_are_rare_however_often_it_is_judged(course):
+    alarms = 0
+    for seed in range(SEEDS):
+        windows = course(random.Random(seed))
+        alarms += any(is_drift(windows[:t]) for t in range(10, WINDOWS, 2))
+    assert alarms <= SEEDS / 100
+
+
+def test_a_long_sawtooth_is_none_once_two_epochs_have_ended():
+    for epoch in (40, 60, 100):
+        windows = [100 * (1 + t % epoch / epoch) for t in range(WINDOWS * 2)]
+        assert not any(is_drift(windows[:t]) for t in range(2 * epoch, len(windows)))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_tenfold_growth_is_seen_within_its_25_seconds(seed):
+    rng = random.Random(seed)
+    assert is_drift([100 * (1 + 9 * t / 25) * noise(rng, 0.05) for t in range(25)])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_doubling_within_ten_minutes_is_seen(seed):
+    rng = random.Random(seed)
+    assert is_drift([100 * (1 + t / 600) * noise(rng, 0.2) for t in range(600)])
+
+
+def test_windows_without_a_step_count_for_nothing():
+    assert is_drift([value for t in range(30) for value in (100 * (1 + t / 10), None)])
+    assert not is_drift([value for t in range(12) for value in (100 * (1 + t / 10), None)])
+
+
+# ---- whole sessions
+
+LOOP = frames(
+    ("train.py", 9, "main", "loss.backward()", True),
+    ("/lib/site-packages/torch/autograd/__init__.py", 9, "backward"),
+    ("train.py", 12, "log", "history.append(norms(history))", True),
+    ("train.py", 30, "save", "torch.save(model, path)", True),
+    ("train.py", 14, "main", "log(loss)", True),
+    ("train.py", 15, "main", "save()", True),
+)
+
+
+def drift_of(lengths_ms, delays=None, samples=()):
+    session = Session()
+    for record in (header(), process(), LOOP):
+        session.add(record)
+    for t, ms in enumerate(lengths_ms, 1):
+        delay = delays[t - 1] if delays else 0.0
+        row = ThreadCpu(100, "python", 1.0 - delay, "running", delay)
+        session.add(Threads(t=t, pid=100, window_s=1.0, cpu_ratio=1.0, rss_bytes=1, threads=[row]))
+        phases = {"data": 5, "forward": 40, "backward": 45, "other": ms}
+        session.add(steps(t + 0.1, phases, first_index=10 * (t - 1)))
+        if samples:
+            session.add(stacks(t + 0.2, *samples[t - 1]))
+    return {finding.rule: finding for finding in diagnose(session)}.get("step_time_drift")
+
+
+def test_the_phase_that_grows_is_named_with_what_is_to_gain():
+    drift = drift_of([10 + 20 * t for t in range(25)])
+    assert drift.evidence["grown_phase"] == "other"
+    assert drift.evidence["first_ms"] == pytest.approx(190, rel=0.1)
+    assert drift.estimated_speedup == pytest.approx(drift.evidence["now_ms"] / drift.evidence["first_ms"])
+    assert "times as long as at first" in drift.headline
+
+
+def test_the_line_that_grows_is_named_though_another_takes_more():
+    lengths = [100 + 8 * t for t in range(30)]
+    samples = []
+    for ms in lengths:
+        grown = round((ms - 90) / 10)
+        samples.append((([0, 1], 9), ([4, 2], grown), ([5, 3], 20)))
+    drift = drift_of(lengths, samples=samples)
+    assert (drift.where[0].function, drift.where[0].line) == ("log", 12)
+    assert "most of it in other: log() train.py:12" in drift.headline
+
+
+def test_waits_for_a_core_that_grow_are_a_neighbours():
+    delays = [t / 40 for t in range(30)]
+    lengths = [100 / (1 - delay) - 90 for delay in delays]
+    assert drift_of(lengths, delays) is None
+    assert drift_of(lengths) is not None
