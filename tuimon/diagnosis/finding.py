@@ -53,7 +53,7 @@ class Finding:
         if not self.action:
             return self.other_fixes
         estimated, low = self.estimated_speedup, self.speedup_at_least
-        low = estimated if low is None else low
+        low = estimated if low is None or estimated is None else low
         return (Fix(self.action, estimated, low, self._at_most(low)), *self.other_fixes)
 
     def _at_most(self, low: float | None) -> float | None:

@@ -54,7 +54,7 @@ def _merge_cores(by_rule: _ByRule) -> None:
     data, cores = by_rule.get("input_bound"), by_rule.get("cpu_oversubscribed")
     if data is not None and cores is not None and data.evidence.get("workers"):
         evidence = {**data.evidence, "cores_waited_for": cores.evidence["cores_waited_for"]}
-        by_rule["input_bound"] = replace(data, evidence=evidence, action=f"{data.action}; {cores.action}")
+        by_rule["input_bound"] = replace(data, evidence=evidence, other_fixes=(*data.other_fixes, *cores.fixes))
         del by_rule["cpu_oversubscribed"]
     if "cpu_oversubscribed" in by_rule:
         _drop_benign(by_rule, "neighbour")

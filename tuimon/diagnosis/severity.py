@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tuimon.diagnosis.finding import Finding, Severity
+from tuimon.diagnosis.finding import WIDEST_RANGE, Finding, Severity
 from tuimon.diagnosis.threshold import Threshold
 
 WARNING_GAIN = Threshold(
@@ -22,7 +22,7 @@ _ORDER: tuple[Severity, ...] = ("critical", "warning", "info", "benign")
 
 
 def graded(finding: Finding) -> Finding:
-    """With the severity that its gain supports.
+    """With the severity that its gain supports, and no more than ``WIDEST_RANGE`` times its lower end as its estimate.
 
     The lower end of an estimated gain decides alone. Where no gain is estimated, the share of the step bounds it from
     above, 1 / (1 - share), and a finding is at most as grave as this bound, and as its rule says. What does harm, or
@@ -32,7 +32,9 @@ def graded(finding: Finding) -> Finding:
         return finding
     least = least_gain(finding)
     if least is not None:
-        return replace(finding, severity=_of_gain(least))
+        gain = finding.estimated_speedup
+        gain = gain if gain is None else min(gain, WIDEST_RANGE * least)
+        return replace(finding, severity=_of_gain(least), estimated_speedup=gain)
     if finding.share_of_step is None:
         return finding
     return replace(finding, severity=max(finding.severity, _of_gain(_bound(finding.share_of_step)), key=_ORDER.index))

@@ -4,6 +4,7 @@ import pytest
 
 from tests.session.records import header, process, steps, threads
 from tuimon.diagnosis import diagnose
+from tuimon.diagnosis.finding import Fix
 from tuimon.session.session import Session
 
 PHASES = {"forward": 40, "backward": 50, "optimizer": 10}
@@ -71,7 +72,9 @@ def test_too_many_workers_are_reported_with_the_data_they_bring_late():
     found = run(busy(100, 1, 0.2, 0.2), *helpers, phases=starved)
     assert "cpu_oversubscribed" not in found
     assert found["input_bound"].evidence["cores_waited_for"] == pytest.approx(2.2)
-    assert "use fewer workers: 1 on 2 cores" in found["input_bound"].action
+    best, *_, fewer = found["input_bound"].fixes
+    assert best.action.startswith("make items cheaper") and best.estimated_speedup == pytest.approx(1 / 0.4)
+    assert fewer == Fix("use fewer workers: 1 on 2 cores")
 
 
 def test_an_update_that_is_slow_for_want_of_cores_is_not_blamed():

@@ -7,6 +7,7 @@ from tests.diagnosis.cpu import HEALTHY, SIDE, run
 from tests.diagnosis.gpu import PID, SAVE, USUAL, findings, gpu_time
 from tests.session.records import frames, header, process, stacks, steps, threads
 from tuimon.diagnosis import diagnose
+from tuimon.diagnosis.finding import Fix
 from tuimon.records import Gpu
 from tuimon.session.session import Session
 
@@ -40,7 +41,9 @@ def test_an_update_of_half_the_step_is_reported_with_its_line():
     windows = [steps(t, phases, first_index=10 * t) for t in range(1, 9)]
     findings = found(session_of(*windows, stacks(8, *TRAINING)))
     finding = findings["optimizer_bound"]
-    assert (finding.severity, finding.where[0].line, finding.estimated_speedup) == ("warning", 13, None)
+    assert (finding.severity, finding.where[0].line, finding.estimated_speedup) == ("critical", 13, 2.0)
+    assert finding.fixes[0][1:] == pytest.approx((2.0, 4 / 3, 2.0))
+    assert finding.fixes[1] == Fix("an update every second batch (accumulated gradients)", *[pytest.approx(4 / 3)] * 3)
     assert finding.headline == "50 % of every step is the optimizer's update: main() train.py:13"
     assert "compute_bound_cpu" not in findings  # its "the loop is in order" would be wrong
 

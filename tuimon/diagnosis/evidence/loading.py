@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tuimon.diagnosis.evidence.lines import HotFunction, hottest_function, merged_lines
-from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, ThreadSamples, thread_samples
+from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, StackSample, ThreadSamples, thread_samples
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.session.rows import HotLine, LoaderRow
 from tuimon.session.samples.process_samples import ProcessSamples
@@ -34,6 +34,11 @@ IDLE_WORKERS = Threshold(
     "share of time in which the workers make batches, below which these are not what fetches wait for",
     "our choice: workers that idle most of the time have made each batch long before; a batch that is ready out of turn"
     " helps nobody while they are busy",
+)
+OWN_SHARE = Threshold(
+    0.5,
+    "share of the data phase's samples in the DataLoader's own code, from which whole batches at once are the fix",
+    "our choice: most of it; else the user's hottest line is",
 )
 #: What a training thread does in the data phase while it only waits for its data.
 _WAITS = ("data", "idle", "io", "lock")
@@ -145,6 +150,12 @@ def waiting_share(data: ThreadSamples) -> float | None:
     The rest is its own work there (receiving a batch from a worker takes time too), which faster data does not shorten.
     """
     return data.share_where(lambda sample: sample.activity in _WAITS)
+
+
+def is_loaders_own(sample: StackSample) -> bool:
+    """Whether the DataLoader is at its own work, such as indexing or default collate: no user code runs below it."""
+    kinds = sample.kinds
+    return "fetch" in kinds and not any(frame.user for frame in sample.frames[kinds.index("fetch") :])
 
 
 def producer(data: ThreadSamples, others: Sequence[ThreadSamples]) -> HotFunction | None:

@@ -11,7 +11,7 @@ from tuimon.diagnosis.evidence.samples import MIN_SAMPLES
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.needs import RANKS, SAMPLES
 from tuimon.diagnosis.rule import Rule
-from tuimon.diagnosis.speedup import HALF, speedup
+from tuimon.diagnosis.speedup import halving, removing, speedup
 from tuimon.diagnosis.threshold import TENSORBOARD, Threshold
 from tuimon.diagnosis.words import at, percent
 
@@ -54,14 +54,16 @@ def comm_bound(evidence: Evidence) -> Finding | None:
     if share < COMM_SHARE:
         return None
     whole = len(measured) == process.world_size and not least.estimated
+    best = removing(
+        "talk less often or less: gradient accumulation with no_sync(), a larger batch per rank,"
+        " gradient_as_bucket_view, a bf16 compression hook; NCCL instead of gloo where there are GPUs",
+        share if whole else 0.0,
+    )
     return Finding(
         rule="comm_bound",
         severity="warning",
         headline=_headline(least, process.world_size or 1),
-        action=(
-            "talk less often or less: gradient accumulation with no_sync(), a larger batch per rank,"
-            " gradient_as_bucket_view, a bf16 compression hook; NCCL instead of gloo where there are GPUs"
-        ),
+        action=best.action,
         share_of_step=share,
         where=(hot.place,) if hot else (),
         evidence={
@@ -71,8 +73,9 @@ def comm_bound(evidence: Evidence) -> Finding | None:
             "world_size": process.world_size,
             **({"speedup_at_most": speedup(1.0 - share)} if least.estimated else {}),
         },
-        estimated_speedup=speedup(1.0 - share) if whole else None,
-        speedup_at_least=speedup(1.0 - HALF * share) if whole else None,
+        estimated_speedup=best.estimated_speedup,
+        speedup_at_least=best.low,
+        other_fixes=halving("an exchange every second batch: no_sync() in the other", share if whole else 0.0),
     )
 
 

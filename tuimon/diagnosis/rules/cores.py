@@ -47,7 +47,11 @@ WORRYING_CPU = Threshold(
 
 
 def cpu_oversubscribed(evidence: Evidence) -> Finding | None:
-    """The run has more threads that want to run than there are cores."""
+    """The run has more threads that want to run than there are cores.
+
+    Fewer threads do the same work on the same cores: what they gain is what sharing costs (waiting at barriers, caches
+    that others have emptied), which is not measured, so no gain is estimated.
+    """
     demand = evidence.run.demand
     if demand is None or demand.wanted < WANTED_RATIO * demand.cores:
         return None

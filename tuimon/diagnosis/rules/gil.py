@@ -8,7 +8,7 @@ from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, ThreadSamples
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.needs import SAMPLES
 from tuimon.diagnosis.rule import Rule
-from tuimon.diagnosis.speedup import HALF, speedup
+from tuimon.diagnosis.speedup import halving, removing
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.diagnosis.words import at, percent
 from tuimon.session.rows import ThreadRow
@@ -26,7 +26,7 @@ def gil_contention(evidence: Evidence) -> Finding | None:
     """Other threads of the training process hold the GIL while the training thread could run.
 
     The share is the smaller of two: time in which others hold the GIL, and time of the training thread that neither
-    CPU nor the run queue nor a wait of its own explains.
+    CPU nor the run queue nor a wait of its own explains. Without that work a step takes 1 - share of its time.
     """
     if evidence.uses_gpu is not False:
         return None
@@ -45,6 +45,7 @@ def gil_contention(evidence: Evidence) -> Finding | None:
     culprit = max(others, key=lambda other: other[0])[1]
     hot = hottest_place((sample.place, sample.count) for sample in _samples(evidence, culprit).stacks)
     place = hot.place if hot else culprit.place
+    best = removing("move that work to a process, or to code that releases the GIL (NumPy, torch, C)", share)
     return Finding(
         rule="gil_contention",
         severity="warning",
@@ -52,12 +53,13 @@ def gil_contention(evidence: Evidence) -> Finding | None:
             f"the training thread waits about {percent(share)} of the time for the GIL,"
             f" which {at(place) if place else culprit.name} holds in a thread"
         ),
-        action="move that work to a process, or to code that releases the GIL (NumPy, torch, C)",
+        action=best.action,
         share_of_step=share,
         where=(place,) if place else (),
         evidence={"others_hold_gil": held, "training_holds_gil": main.gil_ratio, "unexplained": unexplained},
-        estimated_speedup=speedup(1.0 - share),
-        speedup_at_least=speedup(1.0 - HALF * share),
+        estimated_speedup=best.estimated_speedup,
+        speedup_at_least=best.low,
+        other_fixes=halving("do half as much of it", share),
     )
 
 

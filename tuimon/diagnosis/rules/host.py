@@ -11,7 +11,7 @@ from tuimon.diagnosis.evidence.steps import SETTLED_S, is_settled, mean_step_ms
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.needs import SAMPLES, STEPS
 from tuimon.diagnosis.rule import Rule
-from tuimon.diagnosis.speedup import HALF, speedup
+from tuimon.diagnosis.speedup import HALF, halving, removing, speedup
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.diagnosis.words import at_hot, percent
 
@@ -71,6 +71,15 @@ def side_work(evidence: Evidence) -> Finding | None:
     hot_share = hot.share if hot else 1.0
     lost = (share if on_gpu is None else on_gpu.at_least) * hot_share
     certain = max(0.0, lost - (other.error or 0.0))
+    best = removing(
+        (
+            f"do {at_hot(hot)} less often, asynchronously, or after the epoch"
+            if hot
+            else "look for logging, metrics or checkpoints in the loop"
+        ),
+        lost,
+        certain,
+    )
     return Finding(
         rule="side_work",
         severity="warning",
@@ -78,11 +87,7 @@ def side_work(evidence: Evidence) -> Finding | None:
             f"{percent(share)} of every step {'is' if on_gpu is None else 'the GPU waits for'} side work outside the"
             f" model{_naming(hot)}"
         ),
-        action=(
-            f"do {at_hot(hot)} less often, asynchronously, or after the epoch"
-            if hot
-            else "look for logging, metrics or checkpoints in the loop"
-        ),
+        action=best.action,
         share_of_step=share,
         where=(hot.place,) if hot else (),
         evidence={
@@ -92,31 +97,35 @@ def side_work(evidence: Evidence) -> Finding | None:
             **(on_gpu.as_evidence() if on_gpu is not None else {}),
             **({"speedup_at_most": speedup(1.0 - share * hot_share)} if on_gpu is not None else {}),
         },
-        estimated_speedup=speedup(1.0 - lost),
-        speedup_at_least=1.0 / (1.0 - HALF * certain),
+        estimated_speedup=best.estimated_speedup,
+        speedup_at_least=best.low or 1.0 / (1.0 - HALF * certain),  # none on a GPU that may not idle meanwhile
+        other_fixes=halving(f"do {at_hot(hot) if hot else 'it'} half as often", lost, certain),
     )
 
 
 def _evaluation(evidence: Evidence, share: float, ms_per_batch: float | None) -> Finding:
     hot = evaluation_function(evidence.stacks.main)
+    best = removing("evaluate less often, or on a part of the data", share)
     return Finding(
         rule="side_work",
         severity="warning",
         cause="evaluation",
         headline=f"{percent(share)} of the time goes to evaluation, not training{_naming(hot)}",
-        action="evaluate less often, or on a part of the data",
+        action=best.action,
         share_of_step=share,
         where=(hot.place,) if hot else (),
         evidence={"eval_share": share, "eval_ms_per_batch": ms_per_batch, "hot_share": hot.share if hot else None},
-        estimated_speedup=speedup(1.0 - share),
-        speedup_at_least=speedup(1.0 - HALF * share),
+        estimated_speedup=best.estimated_speedup,
+        speedup_at_least=best.low,
+        other_fixes=halving("evaluate half as often, or on half of the data", share),
     )
 
 
 def optimizer_bound(evidence: Evidence) -> Finding | None:
     """The update takes an unusual part of the step: many small parameters, or a dense update of few touched rows.
 
-    How much a cheaper update would leave is not measured, so no gain is estimated.
+    An update every few batches leaves ever less of it, 1 / (1 - share), every second batch half; with a GPU that is
+    not the bottleneck it may hide the update, so no gain is estimated.
     """
     table, optimizer = evidence.phases, evidence.phase("optimizer")
     if table is None or optimizer is None or evidence.awaits_gpu_times:
@@ -126,17 +135,23 @@ def optimizer_bound(evidence: Evidence) -> Finding | None:
     if share < OPTIMIZER_SHARE:
         return None
     hot = evidence.hottest_in("optimizer")
+    gained = share if evidence.uses_gpu is False or (gpu is not None and gpu.is_bottleneck) else 0.0
+    best = removing(
+        "a fused or foreach optimizer, sparse gradients for large embeddings (sparse=True, SparseAdam),"
+        " or an update every few batches",
+        gained,
+    )
     return Finding(
         rule="optimizer_bound",
         severity="warning",
         headline=f"{percent(share)} of every step is the optimizer's update{_naming(hot)}",
-        action=(
-            "a fused or foreach optimizer, sparse gradients for large embeddings (sparse=True, SparseAdam),"
-            " or an update every few batches"
-        ),
+        action=best.action,
         share_of_step=share,
         where=(hot.place,) if hot else (),
         evidence={"optimizer_ms_per_step": optimizer.ms_per_step, "step_ms": mean_step_ms(table)},
+        estimated_speedup=best.estimated_speedup,
+        speedup_at_least=best.low,
+        other_fixes=halving("an update every second batch (accumulated gradients)", gained),
     )
 
 

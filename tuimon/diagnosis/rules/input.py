@@ -10,6 +10,7 @@ from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.evidence.loading import (
     IDLE_WORKERS,
     NONE_READY,
+    OWN_SHARE,
     QUEUE_SHARE,
     RAN_RATIO,
     Workers,
@@ -21,7 +22,7 @@ from tuimon.diagnosis.evidence.steps import SETTLED_S, is_settled, mean_step_ms
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.needs import SAMPLES, STEPS
 from tuimon.diagnosis.rule import Rule
-from tuimon.diagnosis.rules.input_advice import advice, starting_advice
+from tuimon.diagnosis.rules.input_advice import fixes_for, persistent_workers
 from tuimon.diagnosis.threshold import TENSORBOARD, TRACEML, Threshold
 from tuimon.diagnosis.words import at_hot, percent
 from tuimon.session.rows import LoaderRow, PhaseRow
@@ -96,23 +97,24 @@ def input_bound(evidence: Evidence) -> Finding | None:
     starting = _starting(evidence)
     if starting is not None:
         cause = _Cause(None, None, f": starting workers takes {starting.start_s or 0.0:.1f} s an epoch")
-        advised = starting_advice(starting, lost)
+        best, *others = [persistent_workers(starting, lost)]
     else:
         cause = _cause(evidence, data.estimated and not table.inferred)
-        advised = advice(cause.name, cause.hot, evidence, lost, data.error or 0.0)
+        best, *others = fixes_for(cause.name, cause.hot, evidence, lost, data.error or 0.0)
     return Finding(
         rule="input_bound",
         severity="warning",
         headline=(
             f"{percent(share)} of every step {'waits' if on_gpu is None else 'the GPU waits'} for data{cause.clause}"
         ),
-        action=advised.action,
+        action=best.action,
         cause="hand_rolled_loader" if cause.name == "slow_thread" else cause.name,
         share_of_step=share,
         where=tuple(dict.fromkeys(f.place for f in (cause.hot, own) if f is not None)),
         evidence=_figures(evidence, data, cause, starting, on_gpu),
-        estimated_speedup=advised.speedup,
-        speedup_at_least=advised.at_least,
+        estimated_speedup=best.estimated_speedup,
+        speedup_at_least=best.low,
+        other_fixes=tuple(fix for fix in others if fix.estimated_speedup is not None),
     )
 
 
@@ -221,6 +223,7 @@ RULES = (
             RAN_RATIO,
             NONE_READY,
             IDLE_WORKERS,
+            OWN_SHARE,
             ROOM,
             SETTLED_S,
         ),

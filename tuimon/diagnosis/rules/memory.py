@@ -10,7 +10,7 @@ from tuimon.diagnosis.evidence.steps import SETTLED_S
 from tuimon.diagnosis.finding import Finding, Severity
 from tuimon.diagnosis.needs import COLLECTIONS, MACHINE_MEMORY
 from tuimon.diagnosis.rule import Rule
-from tuimon.diagnosis.speedup import speedup
+from tuimon.diagnosis.speedup import halving, speedup
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.diagnosis.words import at, percent
 from tuimon.records import MachineMemory
@@ -193,6 +193,7 @@ def gc_pauses(evidence: Evidence) -> Finding | None:
             "gc_ms_per_step": collections.total_ns / steps.recent / 1e6,
         },
         estimated_speedup=speedup(1.0 - share) if share >= GC_SHARE else None,
+        other_fixes=halving(f"call {at(call.place)} half as often", share) if call and share >= GC_SHARE else (),
     )
 
 
