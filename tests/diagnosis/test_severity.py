@@ -2,7 +2,7 @@
 
 import pytest
 
-from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.severity import graded
 
 
@@ -36,3 +36,11 @@ def test_without_an_estimate_the_share_bounds_it(proposed, share, expected):
 @pytest.mark.parametrize("proposed", ["info", "benign"])
 def test_what_is_no_fault_stays_none(proposed):
     assert severity(proposed, estimated_speedup=3.0) == proposed
+
+
+def test_further_fixes_are_listed_where_they_may_be_worth_a_change():
+    little, worth, unknown = Fix("a", 1.04, 1.04, 1.04), Fix("b", 1.06, 1.02, 1.06), Fix("c")
+    found = graded(
+        Finding(rule="side_work", severity="warning", headline="", action="", other_fixes=(little, worth, unknown))
+    )
+    assert found.fixes == (worth, unknown)

@@ -26,8 +26,10 @@ def graded(finding: Finding) -> Finding:
 
     The lower end of an estimated gain decides alone. Where no gain is estimated, the share of the step bounds it from
     above, 1 / (1 - share), and a finding is at most as grave as this bound, and as its rule says. What does harm, or
-    has neither gain nor share, stays as it is.
+    has neither gain nor share, stays as it is. Further fixes that gain less than a warning's are left out.
     """
+    others = tuple(fix for fix in finding.other_fixes if (fix.estimated_speedup or WARNING_GAIN) >= WARNING_GAIN)
+    finding = replace(finding, other_fixes=others)
     if finding.severity in ("info", "benign"):
         return finding
     least = least_gain(finding)

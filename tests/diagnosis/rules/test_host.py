@@ -82,6 +82,7 @@ def test_evaluation_is_found_in_the_function_that_training_never_passes():
     assert (finding.cause, finding.where[0].line, finding.severity) == ("evaluation", 30, "critical")
     assert finding.share_of_step == pytest.approx(0.6)
     assert finding.estimated_speedup == pytest.approx(2.5)
+    assert finding.fixes[1] == Fix("evaluate half as often, or on half of the data", *[pytest.approx(1 / 0.7)] * 3)
 
 
 def test_side_work_in_the_model_is_reported_at_the_line_that_calls_it():
@@ -123,6 +124,7 @@ def test_side_work_names_its_line():
     first, *_ = run(SIDE, backward, stacks(12, ([50, 51], 40), ([5], 30)))
     assert (first.rule, first.where[0].line) == ("side_work", 50)
     assert first.estimated_speedup == pytest.approx(1 / 0.75)
+    assert first.fixes[1] == Fix("do main() train.py:50 half as often", *[pytest.approx(1 / 0.875)] * 3)
 
 
 def test_a_healthy_cpu_training_has_nothing_else_reported():
@@ -140,6 +142,18 @@ def test_a_gpu_that_stands_idle_beside_a_cpu_training_is_named():
     (only,) = run(HEALTHY, Gpu(t=1, pid=0, index=0, uuid="GPU-a", name="A GPU", pids=[]))
     assert only.rule == "compute_bound_cpu"
     assert "GPU 0 of this machine (A GPU) is not used" in only.action
+
+
+@pytest.mark.parametrize(("idle_ms", "gain"), [(0, 2.5), (40, None)])
+def test_a_long_update_is_promised_a_gain_where_the_device_that_sets_the_pace_takes_it(idle_ms, gain):
+    phases = {"data": 5, "forward": 15, "backward": 20, "optimizer": 60}
+    busy = {"forward": (15, 0, 0), "backward": (25, 0, 0), "optimizer": (60, idle_ms, idle_ms)}
+    lead = 9000.0 if gain else 0.0
+    leads = dict.fromkeys(("backward begin", "backward end", "optimizer end"), (lead, 0.0 if gain else 1.0))
+    more = [r for t in range(5000, 5008) for r in (steps(t, phases), gpu_time(t, busy, leads))]
+    finding = findings("gpu_bound", *USUAL, more=more)["optimizer_bound"]
+    assert finding.estimated_speedup == (pytest.approx(gain) if gain else None)
+    assert len(finding.fixes) == (2 if gain else 1)
 
 
 def test_side_work_counts_as_far_as_the_gpu_idles():

@@ -95,6 +95,8 @@ def test_batches_that_lie_ready_cost_their_handing_over():
     assert first.headline == "62 % of every step waits for data: batches lie ready, but each takes 3 ms to hand over"
     assert first.action.startswith("num_workers=2 -> 0: making a batch takes 1 ms, handing it over more")
     assert first.estimated_speedup == pytest.approx(1 / (1 - 0.62 * 2 / 3))
+    larger = ("larger batches: each costs the same to hand over", *map(pytest.approx, (1 / 0.69, 1 / 0.845, 1 / 0.69)))
+    assert first.fixes[1] == larger
 
 
 def test_batches_dearer_to_make_than_to_hand_over_stay_with_the_workers():
