@@ -6,15 +6,17 @@ import ast
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.random_loops.judging import accepted_parts, gains_of
+from tests.random_loops.judging import accepted_parts, gains_of, predicted_gain
 from tests.random_loops.plan import SHAPES, draw
 from tests.random_loops.running import run, write
 from tests.random_loops.script import script_of
 from tests.random_loops.table import HEAD, line, totals
+from tuimon.diagnosis.finding import Finding, Fix
 
 #: The first seed of each shape, with no long set-up.
 OF_SHAPE = {
@@ -57,3 +59,11 @@ def test_one_under_tuimon(tmp_path: Path) -> None:
     assert row.steps_counted == row.steps, report
     assert not row.early, report
     assert row.share_error is not None and row.share_error < 0.15, report
+
+
+def test_the_gain_that_is_measured_is_that_of_the_line_and_not_of_more_workers() -> None:
+    cheaper = Fix("make augment() data.py:31 cheaper", 4.0, 2.0, 4.0)
+    found = Finding("input_bound", "critical", "", "num_workers=0 -> 1", estimated_speedup=1.3, other_fixes=(cheaper,))
+    assert predicted_gain(found) == 4.0
+    assert predicted_gain(replace(found, other_fixes=())) == 1.3
+    assert predicted_gain(replace(found, action="", other_fixes=())) is None
