@@ -2,11 +2,14 @@
 
 import pytest
 
-from tests.diagnosis.cpu import STARVED, run, workers
+from tests.diagnosis.cpu import AUGMENT, STARVED, run, workers
 from tests.diagnosis.gpu import FETCH, IN_FETCH, USUAL, findings, gpu_time, session_of
-from tests.session.records import frames, process, stacks, steps, threads
+from tests.session.records import frames, header, process, stacks, steps, threads
 from tuimon.diagnosis import diagnose
+from tuimon.diagnosis.evidence.evidence import evidence_of
+from tuimon.diagnosis.rules.input_advice import fixes_for
 from tuimon.records import Loader, LoaderFacts, LoaderWorker, StackCount, Stacks
+from tuimon.session.session import Session
 
 FETCHING = ([FETCH, IN_FETCH], 300)
 
@@ -222,6 +225,22 @@ def test_more_workers_come_before_a_line_that_may_cost_nothing():
     assert more == ("num_workers=2 -> 8 on this 2-core machine", *[pytest.approx(4)] * 3)
     assert free[1:] == pytest.approx((25, 12.5, 25))
     assert half[1:] == pytest.approx((2, 2, 2))
+
+
+def test_how_many_more_workers_may_depend_on_what_is_not_certain():
+    session = Session()
+    idle = threads(12, (100, "python", 0.1, "waiting"), cpu_ratio=0.1)
+    remote = frames(("data.py", 95, "download", "time.sleep(0.01)", True), first=30)
+    for record in (header(), process(), AUGMENT, remote, *(steps(t, STARVED) for t in range(1, 13)), idle):
+        session.add(record)
+    for record in workers(2, 0.03, ([0, 30], 40)):
+        session.add(record)
+    evidence = evidence_of(session, 100)
+    sure, unsure = (
+        fixes_for("workers_saturated", evidence.workers.hot, evidence, 0.62, error)[0] for error in (0.0, 0.2)
+    )
+    assert sure == ("num_workers=2 -> 6 on this 2-core machine", *[pytest.approx(1 / 0.38)] * 3)
+    assert unsure == (sure.action, *map(pytest.approx, (1 / 0.38, 1 / 0.58, 1 / 0.38)))
 
 
 def test_a_thread_that_is_waited_for_is_named():

@@ -37,10 +37,8 @@ def fixes_for(
     with a wait of 62 % and 8 cores, ``no_workers`` leaves max(0.38, 0.62 / 7, cores used now / 8) of the step:
     1 / 0.38 = 2.6x. The best is what surely leaves least: more workers before a line that may cost nothing.
     """
-    certain = {left.action: left for left in _ways(cause, hot, evidence, max(0.0, share - error))}
-    ways = [
-        (left, certain.get(left.action, _Left(left.action, 1.0, 1.0))) for left in _ways(cause, hot, evidence, share)
-    ]
+    certain = _ways(cause, hot, evidence, max(0.0, share - error))
+    ways = zip(_ways(cause, hot, evidence, share), certain, strict=True)
     return [_fix(left, sure) for left, sure in sorted(ways, key=lambda way: way[1].at_most)]
 
 
@@ -54,6 +52,7 @@ def _fix(left: _Left, sure: _Left) -> Fix:
 
 
 def _ways(cause: str | None, hot: HotFunction | None, evidence: Evidence, share: float) -> list[_Left]:
+    """The same fixes in the same order whatever the share."""
     cores, workers = evidence.run.cores, evidence.workers
     waited = waiting_share(evidence.stacks.data_phase) if workers.number else None
     rest = 1.0 - share * (waited or 1.0)
@@ -99,7 +98,7 @@ def _cheaper(hot: HotFunction | None, after: float, halved: float) -> list[_Left
     """A line as if it cost nothing, and as if it took half; ``halved``: the share of the step left with half of it."""
     place = at_hot(hot) if hot else "items"
     free = _Left(f"make {place} cheaper{' (vectorise, cache, or move it to the GPU)' if hot else ''}", after, halved)
-    return [free, _Left(f"make {place} twice as fast", halved, halved)] if halved < 1.0 else [free]
+    return [free, _Left(f"make {place} twice as fast", halved, halved)]
 
 
 def _whole_batches(evidence: Evidence, share: float) -> list[_Left]:
