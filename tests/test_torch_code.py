@@ -214,3 +214,18 @@ def test_what_runs_while_a_library_is_imported() -> None:
     assert torch_code.is_module_body("/v/site-packages/tuimon/agent/watch.py", "exec_module")
     assert not torch_code.is_module_body("/v/site-packages/torch/optim/adadelta.py", "step")
     assert not torch_code.is_module_body("/v/site-packages/other/watch.py", "exec_module")
+
+
+def test_what_makes_the_data_of_reinforcement_learning():
+    packages = "/venv/lib/python3.11/site-packages"
+    algorithm = f"{packages}/stable_baselines3/common/on_policy_algorithm.py"
+    assert torch_code.is_collector(algorithm, "collect_rollouts") and not torch_code.is_collector(algorithm, "learn")
+    assert torch_code.is_rollout_entry(f"{packages}/transformers/generation/utils.py", "generate")
+    assert torch_code.is_environment(f"{packages}/stable_baselines3/common/vec_env/dummy_vec_env.py", "step_wait")
+    assert torch_code.is_environment(f"{packages}/gymnasium/wrappers/common.py", "step")
+    assert not torch_code.is_environment(f"{packages}/torch/optim/adam.py", "step")
+    assert torch_code.is_generation("/home/u/gpt.py", "generate")
+    for line in ("state, reward, done, _ = world.step(action)", "out = self.envs.step(actions)"):
+        assert torch_code.steps_environment(line)
+    for line in ("optimizer.step()", "loss, norm = meter.step(loss)", "scheduler.step(metric)"):
+        assert not torch_code.steps_environment(line)

@@ -116,6 +116,54 @@ def is_module_body(file: str, function: str) -> bool:
     return function == "<module>" or (function == "exec_module" and is_agent_file(file))
 
 
+# ---- where reinforcement learning gets its data
+
+_ENVIRONMENT_FILE = re.compile(
+    r"-packages/(?:gymnasium|gym|pettingzoo|dm_env|dm_control|brax|envpool|procgen|minigrid|ale_py)/"
+    r"|/stable_baselines3/common/(?:vec_env/|monitor\.py)|/torchrl/envs/|/tianshou/env/|/ray/rllib/env/"
+)
+_ENVIRONMENT_FUNCTIONS = re.compile(r"_?(?:step|reset)(?:_wait|_async|_and_maybe_reset)?$")
+#: ``env.step(action)``, or a step whose result is three values and more: no optimizer, scheduler or logger gives these.
+_STEPS_ENVIRONMENT = re.compile(
+    r"\benvs?\w*\.step\(|^\s*(?:[\w.*\[\]]+\s*,\s*){2,}[\w.*\[\]]*\s*=\s*[\w.\[\]]+\.step\("
+)
+_GENERATION_FILE = re.compile(r"/(?:transformers/generation|trl|vllm)/")
+
+
+_COLLECTOR_FILE = re.compile(r"/stable_baselines3/common/o(?:n|ff)_policy_algorithm\.py$|/torchrl/collectors/")
+_COLLECTOR_FUNCTIONS = frozenset({"collect_rollouts", "rollout", "iterator", "next"})
+
+
+def is_collector(file: str, function: str) -> bool:
+    """Whether a frame of a library makes data with a policy: ``…/on_policy_algorithm.py``, ``collect_rollouts``."""
+    return function in _COLLECTOR_FUNCTIONS and _COLLECTOR_FILE.search(file) is not None
+
+
+def is_rollout_entry(file: str, function: str) -> bool:
+    """Whether a frame of a library is all that shows, in a shortened stack, that data is made below it."""
+    return is_collector(file, function) or (function == "generate" and _GENERATION_FILE.search(file) is not None)
+
+
+def is_environment(file: str, function: str) -> bool:
+    """Whether a frame steps or resets an environment: ``/…/site-packages/gymnasium/core.py``, ``step``."""
+    return _ENVIRONMENT_FUNCTIONS.match(function) is not None and _ENVIRONMENT_FILE.search(file) is not None
+
+
+def steps_environment(source: str) -> bool:
+    """Whether a line of the user's calls an environment's ``step``: ``state, reward, done = world.step(action)``."""
+    return _STEPS_ENVIRONMENT.search(source) is not None
+
+
+def is_generation(file: str, function: str) -> bool:
+    """Whether a frame generates with a language model: ``/…/transformers/generation/utils.py``, ``generate``."""
+    return function == "generate" and (is_user_file(file) or _GENERATION_FILE.search(file) is not None)
+
+
+def makes_data(file: str, function: str) -> bool:
+    """Whether a frame makes training data: an environment's, a collector's, or one that generates."""
+    return is_environment(file, function) or is_collector(file, function) or is_generation(file, function)
+
+
 # ---- modules
 
 _MODULE_FILE = "torch/nn/modules/module.py"

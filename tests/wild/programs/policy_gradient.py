@@ -1,5 +1,5 @@
 """REINFORCE by hand on gymnasium's CartPole: the environment is wrapped by slow preprocessing."""
-# expects: input_bound
+# expects: input_bound/rollout
 # package: gymnasium
 
 import gymnasium

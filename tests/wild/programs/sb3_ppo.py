@@ -1,5 +1,5 @@
 """stable-baselines3's PPO: the environment simulates its physics in plain Python."""
-# expects: input_bound
+# expects: input_bound/rollout
 # package: stable_baselines3
 
 import gymnasium

@@ -18,6 +18,7 @@ from tuimon.diagnosis.evidence.libraries import with_library
 from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.evidence.loading import Workers, training_loader, worker_evidence
 from tuimon.diagnosis.evidence.moment import Moment
+from tuimon.diagnosis.evidence.rollout import Rollout, rollout_shares
 from tuimon.diagnosis.evidence.run import RunEvidence
 from tuimon.diagnosis.evidence.samples import StackEvidence
 from tuimon.diagnosis.evidence.steps import StepEvidence, phase_row, step_evidence
@@ -139,6 +140,11 @@ class Evidence:
     def stacks(self) -> StackEvidence:
         """Its stack samples."""
         return StackEvidence(self.pid, self._moment)
+
+    @cached_property
+    def rollout(self) -> Rollout | None:
+        """What makes the data, where the training does that itself by an environment or its model; else None."""
+        return rollout_shares(self.stacks.data_phase)
 
     def hottest_in(self, phase: str) -> HotFunction | None:
         """The user's function with most samples of the training thread in a phase."""

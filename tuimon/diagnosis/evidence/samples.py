@@ -53,6 +53,11 @@ class StackSample:
         return self._table.user_place(self._ids)
 
     @cached_property
+    def makes_data(self) -> bool:
+        """Whether an environment is stepped in it, or a model generates."""
+        return self._table.maker_depth(self._ids) is not None
+
+    @cached_property
     def activity(self) -> Activity:
         """What the thread was doing."""
         return activity_of(self.frames)

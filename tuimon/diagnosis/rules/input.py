@@ -18,6 +18,7 @@ from tuimon.diagnosis.evidence.loading import (
     own_collate_share,
     producer,
 )
+from tuimon.diagnosis.evidence.rollout import ROLLOUT_SHARE
 from tuimon.diagnosis.evidence.steps import SETTLED_S, is_settled, mean_step_ms
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.needs import SAMPLES, STEPS
@@ -103,7 +104,9 @@ def input_bound(evidence: Evidence) -> Finding | None:
         best, *others = fixes_for(cause.name, cause.hot, evidence, lost, data.error or 0.0)
     return Finding(
         rule="input_bound",
-        severity="warning",
+        severity="info"
+        if cause.name == "rollout" and evidence.rollout and evidence.rollout.is_by_policy
+        else "warning",
         headline=(
             f"{percent(share)} of every step {'waits' if on_gpu is None else 'the GPU waits'} for data{cause.clause}"
         ),
@@ -134,6 +137,11 @@ def _figures(
             if cause.name == "hand_over" and evidence.loader is not None
             else {}
         ),
+        **(
+            {f"{part}_share": of_data for part, of_data in evidence.rollout._asdict().items()}
+            if cause.name == "rollout" and evidence.rollout is not None
+            else {}
+        ),
         "epoch_start_s": starting.start_s if starting else None,
         **(on_gpu.as_evidence() if on_gpu is not None else {}),
     }
@@ -151,6 +159,8 @@ def _cause(evidence: Evidence, by_hand: bool) -> _Cause:
     """``by_hand``: a loop without a DataLoader."""
     workers, own, data = evidence.workers, evidence.hottest_in("data"), evidence.stacks.data_phase
     drawing = data.share_where(lambda sample: sample.calls("_next_index"))
+    if evidence.rollout is not None:
+        return _Cause("rollout", own, f": {at_hot(own)} {evidence.rollout.maker}" if own else " made by rollouts")
     if own is not None and drawing is not None and drawing >= SAMPLER_SHARE:
         return _Cause("sampler", own, f": {at_hot(own)} draws the indices")
     if workers.number and drawing is not None and lie_ready(evidence.loader, workers):
@@ -207,7 +217,8 @@ RULES = (
             "The step waits for its data. It rests on the share of the step inside the loader's __next__ (markers), or"
             " on samples before the first forward line in a loop without a DataLoader; with GPU times, only what the"
             " GPU idles of it counts, as launches that run ahead cover the rest. The cause follows from what the"
-            " workers' CPU, markers and samples show."
+            " workers' CPU, markers and samples show. Data that comes from an environment or from the model itself is a"
+            " rollout; where the model takes most of that, it is only mentioned."
         ),
         needs=(STEPS, SAMPLES),
         thresholds=(
@@ -215,6 +226,7 @@ RULES = (
             CLEAR_SHARE,
             SATURATED_BUSY,
             COLLATE_SHARE,
+            ROLLOUT_SHARE,
             SAMPLER_SHARE,
             DISK_SHARE,
             START_SHARE,
@@ -236,6 +248,7 @@ RULES = (
             "disk_wait",
             "hand_rolled_loader",
             "hand_over",
+            "rollout",
         ),
         contradicts_order=True,
     ),

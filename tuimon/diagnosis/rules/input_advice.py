@@ -26,6 +26,10 @@ class _Left(NamedTuple):
     at_most: float
 
 
+#: What larger batches of the policy gain is not measured.
+_MORE_AT_ONCE = _Left("run the model for more environments or prompts at once: each call costs much the same", 1.0, 1.0)
+
+
 def fixes_for(
     cause: str | None, hot: HotFunction | None, evidence: Evidence, share: float, error: float = 0.0
 ) -> list[Fix]:
@@ -87,6 +91,9 @@ def _ways(cause: str | None, hot: HotFunction | None, evidence: Evidence, share:
             collated = ": build the batch in one operation instead of item by item"
             by_loader = [] if workers.number else _whole_batches(evidence, share)
             return by_loader or _then(in_workers if workers.number else in_trainer, collated)
+        case "rollout":
+            by_policy = evidence.rollout is not None and evidence.rollout.is_by_policy
+            return [_MORE_AT_ONCE] if by_policy else [*in_trainer, *_side_by_side(evidence, share, taken)]
         case "disk_wait":
             action = "read fewer, larger files, cache the data set in memory or on a faster disk"
             return [_Left(action, rest, 1.0 - HALF * (1.0 - rest))]
@@ -115,6 +122,16 @@ def _whole_batches(evidence: Evidence, share: float) -> list[_Left]:
         _Left("make whole batches at once (__getitems__ in the data set, a vectorised collate_fn)", after, halved),
         _Left("batches that take half as long to make", halved, halved),
     ]
+
+
+def _side_by_side(evidence: Evidence, share: float, taken: bool) -> list[_Left]:
+    """Environments in processes of their own, on all cores but the trainer's; nothing where there are no such cores."""
+    made, spare = evidence.rollout, evidence.run.cores - 1
+    if made is None or not made.environment or spare < 2 or taken:
+        return []
+    after = 1.0 - share * made.environment * (1.0 - 1.0 / spare)
+    action = f"step {spare} environments at once, each in a process of its own (a vectorised environment)"
+    return [_Left(action, after, 1.0 - HALF * (1.0 - after))]
 
 
 def _less_hand_over(evidence: Evidence, share: float) -> list[_Left]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from tuimon.session.samples.frame_table import FrameTable
 from tuimon.session.samples.loop_lines import CountedStack, LoopLines
 from tuimon.session.samples.range_join import RANGE, RangeJoin
+from tuimon.session.samples.rollouts import Rollouts
 from tuimon.session.samples.stack_phase import stack_phase
 
 #: With no run of a module among the samples, the user's lines before the backward call are the forward pass themselves
@@ -42,14 +43,21 @@ def classify_samples(
 ) -> list[Sample]:
     """The samples of one training thread (stack of frame ids, root first -> count) with their phases and ranges."""
     counted = [CountedStack(stack, n, stack_phase([frames.kind(id_) for id_ in stack])) for stack, n in stacks.items()]
-    loop = LoopLines(counted, frames)
+    loop, rollouts = LoopLines(counted, frames), Rollouts(counted, frames)
     too_few = sum(sample.times for sample in counted if sample.boundary == "rest") < ENOUGH_SAMPLES
     whole, torn = _by_root(counted, frames)
-    samples = [_by_lines(sample, loop, too_few) for sample in whole]
+    samples = [_in_rollout(sample, rollouts) or _by_lines(sample, loop, too_few) for sample in whole]
     samples += _like_whole_ones(torn, samples, frames)
     if join is None or not join.paths:
         return samples
     return [replace(sample, ranges=join.ranges_of(sample.stack, frames)) for sample in samples]
+
+
+def _in_rollout(sample: CountedStack, rollouts: Rollouts) -> Sample | None:
+    """A sample of a rollout, which makes the data; None if it is none."""
+    if sample.boundary in ("backward", "optimizer") or not rollouts.holds(sample.stack):
+        return None
+    return Sample(list(sample.stack), sample.times, "data")
 
 
 def _by_lines(sample: CountedStack, loop: LoopLines, too_few: bool) -> Sample:

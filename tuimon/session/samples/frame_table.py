@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tuimon.records import Frame, Place
 from tuimon.session.samples.stack_phase import FrameKind, frame_kind
-from tuimon.torch_code import innermost_package, is_worker_loop
+from tuimon.torch_code import innermost_package, is_worker_loop, makes_data, steps_environment
 
 #: How many frames of a log are held; what lies beyond has no name.
 _FRAMES_LIMIT = 50_000
@@ -18,6 +20,8 @@ class FrameTable:
     def __init__(self) -> None:
         self._frames: dict[int, Frame] = {}
         self._kinds: dict[int, FrameKind] = {}
+        self._makers: set[int] = set()  # frames that make data: collectors, environments, generation
+        self._steps: set[int] = set()  # frames of a ``step``: whether it is an environment's, its caller shows
 
     def add_frames(self, first: int, frames: list[Frame]) -> None:
         """Add frames, with ids from ``first`` on."""
@@ -25,6 +29,10 @@ class FrameTable:
             if len(self._frames) < _FRAMES_LIMIT:
                 self._frames[id_] = frame
                 self._kinds[id_] = frame_kind(frame)
+                if makes_data(frame.file, frame.function):
+                    self._makers.add(id_)
+                elif frame.function == "step":
+                    self._steps.add(id_)
 
     def __getitem__(self, id_: int) -> Frame:
         return self._frames.get(id_, _UNKNOWN)
@@ -32,6 +40,17 @@ class FrameTable:
     def kind(self, id_: int) -> FrameKind:
         """Which boundary of the training loop this frame is, if any."""
         return self._kinds.get(id_, "none")
+
+    def maker_depth(self, stack: Sequence[int]) -> int | None:
+        """Which frame of a stack, if any, is the outermost that steps an environment or generates."""
+        if self._makers.isdisjoint(stack) and self._steps.isdisjoint(stack):
+            return None
+        for depth, number in enumerate(stack):
+            if number in self._makers:
+                return depth
+            if number in self._steps and depth and steps_environment(self[stack[depth - 1]].source):
+                return depth
+        return None
 
     def user_place(self, stack: list[int]) -> Place | None:
         """The innermost user line of a stack (ids root first); None where it holds none.

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from tuimon.proc.target_files import TargetFiles
 from tuimon.records import Frame
 from tuimon.sources.source_text import SourceText
-from tuimon.torch_code import is_call_wrapper, is_user_file, marked_part
+from tuimon.torch_code import is_call_wrapper, is_rollout_entry, is_user_file, marked_part
 
 #: How many distinct frames one run may list, over all its processes.
 FRAME_LIMIT = 20_000
@@ -27,7 +27,7 @@ class FrameTraits(NamedTuple):
     """What decides whether a shortened stack keeps a frame."""
 
     user: bool
-    part: str  # the part of torch, or our hooks, that shows the phase; "" for all other code
+    part: str  # the part of torch, our hooks, or a library's rollout, that shows the phase; "" for all other code
     wrapper: bool  # says nothing beside the frame that it calls
 
 
@@ -55,6 +55,8 @@ class FrameIds:
             if len(self._traits) > self._limit:
                 self._traits.clear()
             traits = self._traits[file] = FrameTraits(is_user_file(file), marked_part(file), False)
+        if is_rollout_entry(file, function):
+            return traits._replace(part="rollout")
         return traits._replace(wrapper=True) if is_call_wrapper(file, function) else traits
 
     def id_of(self, frame: RawFrame, files: TargetFiles) -> int:

@@ -1,0 +1,82 @@
+"""Data that comes from an environment or from the model itself, on literal sessions."""
+
+import pytest
+
+from tests.session.records import frames, header, process, stacks, steps
+from tuimon.diagnosis import diagnose
+from tuimon.session.session import Session
+
+PACKAGES = "/lib/site-packages"
+LOOP = frames(
+    ("train.py", 42, "main", "states = rollout(env, policy, 16)", True),  # 0
+    ("train.py", 25, "rollout", "state, reward, done = world.step(action)", True),
+    ("world.py", 7, "step", "self.angle = simulate(action)", True),
+    ("train.py", 23, "rollout", "action = policy(torch.from_numpy(state))", True),
+    (f"{PACKAGES}/torch/nn/modules/module.py", 1700, "_call_impl"),
+    ("train.py", 45, "main", "loss = cost(policy(states))", True),  # 5
+    ("train.py", 46, "main", "loss.backward()", True),
+    (f"{PACKAGES}/torch/autograd/__init__.py", 9, "backward"),
+    ("train.py", 47, "main", "optimizer.step()", True),
+    (f"{PACKAGES}/torch/optim/adam.py", 9, "step"),
+    ("train.py", 43, "main", "tokens = model.generate(prompts)", True),  # 10
+    (f"{PACKAGES}/transformers/generation/utils.py", 2000, "generate"),
+    ("train.py", 48, "main", "print(model.generate(prompts))", True),
+    ("train.py", 30, "main", "state, reward, done, cut, _ = env.step(action)", True),
+    (f"{PACKAGES}/gymnasium/core.py", 327, "step"),
+    ("train.py", 28, "main", "action = policy(state).argmax()", True),  # 15
+    ("train.py", 49, "main", "loss, norm = meter.step(loss)", True),
+    ("meter.py", 5, "step", "self.total += loss", True),
+    ("train.py", 24, "rollout", "states.append(state)", True),
+    ("train.py", 50, "main", "evaluate(env, policy)", True),
+    ("train.py", 60, "evaluate", "state, reward, done, cut, _ = env.step(act(state))", True),  # 20
+)
+TRAINING = (([5, 4], 20), ([6, 7], 20), ([8, 9], 5))
+ENVIRONMENT = ([0, 1, 2], 60)
+POLICY = ([0, 3, 4], 20)
+COPY = ([0, 3], 5)
+
+
+def found(*counted, cpu_count=2):
+    session = Session()
+    for record in (header(cpu_count=cpu_count), process(), LOOP):
+        session.add(record)
+    for t in range(1, 13):
+        session.add(steps(t, {"between": 75, "backward": 20, "optimizer": 5}, first_index=10 * t))
+        session.add(stacks(t, *TRAINING, *counted))
+    return {finding.rule: finding for finding in diagnose(session)}
+
+
+def test_a_function_that_steps_an_environment_makes_the_data_with_all_that_it_does():
+    bound = found(ENVIRONMENT, POLICY, COPY, ([0, 18], 15))["input_bound"]
+    assert (bound.cause, bound.where[0].file, bound.where[0].line) == ("rollout", "world.py", 7)
+    assert "step() world.py:7 steps the environment" in bound.headline
+    shares = [bound.evidence[f"{part}_share"] for part in ("environment", "policy", "copy")]
+    assert shares == pytest.approx([0.60, 0.20, 0.05])
+    assert bound.share_of_step == pytest.approx(0.75 * 100 / 120, abs=0.01)  # forward has the other 20 samples
+
+
+def test_more_environments_help_where_there_are_cores_for_them():
+    few, many = found(ENVIRONMENT)["input_bound"], found(ENVIRONMENT, cpu_count=8)["input_bound"]
+    assert not any("environments at once" in fix.action for fix in few.fixes)
+    assert any("step 7 environments at once" in fix.action for fix in many.fixes)
+
+
+def test_a_loop_that_steps_the_environment_itself_and_asks_the_policy_before():
+    bound = found(([13, 14], 60), ([15, 4], 20))["input_bound"]
+    assert bound.cause == "rollout"
+    assert bound.evidence["policy_share"] == pytest.approx(0.25)
+    assert "side_work" not in found(([13, 14], 60), ([15, 4], 20))
+
+
+def test_what_the_model_generates_before_backward_is_data_and_after_it_is_side_work():
+    before, after = found(([10, 11, 4], 80)), found(([12, 11, 4], 80))
+    assert before["input_bound"].cause == "rollout"
+    assert "runs the model to generate the data" in before["input_bound"].headline
+    assert before["input_bound"].severity == "info"  # generating is the training's own work
+    assert before["input_bound"].estimated_speedup is None
+    assert "input_bound" not in after and "side_work" in after
+
+
+def test_other_things_have_steps_too_and_evaluation_is_none():
+    assert "input_bound" not in found(([16, 17], 80))
+    assert "input_bound" not in found(([19, 20, 14], 80))

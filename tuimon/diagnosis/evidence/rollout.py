@@ -1,0 +1,67 @@
+"""Data that the training makes itself: by stepping an environment, or by generating with the model."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import NamedTuple
+
+from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, StackSample, ThreadSamples
+from tuimon.diagnosis.threshold import Threshold
+from tuimon.torch_code import is_environment, is_generation, steps_environment
+
+ROLLOUT_SHARE = Threshold(
+    0.50,
+    "share of the wait for data in which an environment is stepped or the policy is run, from which that is the cause",
+    "as for collate",
+)
+#: Functions, or the user's source, that bring data from one kind of memory or array to another.
+_COPIES = re.compile(
+    r"\b(?:from_numpy|as_tensor|obs_as_tensor|to_torch)\b|\.(?:to|cpu|cuda|numpy)\(|torch\.(?:tensor|stack)\("
+)
+
+
+class Rollout(NamedTuple):
+    """Of the training thread's samples in the data phase: shares (0..1) of what makes the data."""
+
+    environment: float
+    policy: float  # the model, outside the environment
+    copy: float  # to and from tensors
+
+    @property
+    def is_by_policy(self) -> bool:
+        """Whether the model takes more of it than the environment: that is the training's own work."""
+        return self.policy > self.environment
+
+    @property
+    def maker(self) -> str:
+        """What takes most of it, as the rest of a headline."""
+        return "runs the model to generate the data" if self.is_by_policy else "steps the environment"
+
+
+def rollout_shares(data: ThreadSamples) -> Rollout | None:
+    """What makes the data, in the data phase; None where no rollout does, or with too few samples."""
+    if data.total < MIN_SAMPLES or not any(sample.makes_data for sample in data.stacks):
+        return None
+    counts: Counter[str] = Counter()
+    for sample in data.stacks:
+        counts[_kind(sample)] += sample.count
+    shares = Rollout(*(counts[kind] / data.total for kind in Rollout._fields))
+    return shares if sum(shares) >= ROLLOUT_SHARE else None
+
+
+def _steps_environment(sample: StackSample) -> bool:
+    callers = ["", *(frame.source for frame in sample.frames)]
+    return any(
+        is_environment(frame.file, frame.function) or (frame.function == "step" and steps_environment(caller))
+        for frame, caller in zip(sample.frames, callers, strict=False)
+    )
+
+
+def _kind(sample: StackSample) -> str:
+    if _steps_environment(sample):
+        return "environment"
+    if "module" in sample.kinds or any(is_generation(frame.file, frame.function) for frame in sample.frames):
+        return "policy"
+    leaf = sample.frames[-1] if sample.frames else None
+    return "copy" if leaf is not None and _COPIES.search(leaf.source or leaf.function) else ""

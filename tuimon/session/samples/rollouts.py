@@ -1,0 +1,84 @@
+"""Rollouts: training data made between updates, by stepping an environment or by generating with the model."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from tuimon.session.samples.frame_table import FrameTable
+from tuimon.session.samples.loop_lines import CountedStack
+from tuimon.torch_code import is_generation
+
+_Function = tuple[str, str]
+#: Functions that step an environment, or generate, to measure the model or to show what it does.
+_EVALUATES = re.compile(r"(?i)eval|valid|test|demo|sample|print|log")
+
+
+class Rollouts:
+    """Finds the samples in which data is made, given the samples of one training thread.
+
+    The functions that backward and the update are called through are the path of training. Where a stack that steps an
+    environment leaves this path, the function it calls is a rollout, with all that it does besides: the policy, the
+    buffer, the copies. Here that is ``rollout``::
+
+        44  states, rewards = rollout(env, policy, 16)
+        45  loss = cost(policy(states), rewards)
+        46  loss.backward()
+
+    Where the loop itself steps the environment, its lines up to there are the rollout, if backward comes later.
+    """
+
+    def __init__(self, samples: Sequence[CountedStack], frames: FrameTable) -> None:
+        self._frames = frames
+        self._backward_line: dict[_Function, int] = {}  # of the functions on the path, their first line in backward
+        self._functions: set[_Function] = set()
+        self._last_line: dict[_Function, int] = {}  # of functions on the path that make the data themselves
+        made = [sample.stack for sample in samples if frames.maker_depth(sample.stack) is not None]
+        if not made:
+            return
+        for stack, _, boundary in samples:
+            if boundary in ("backward", "optimizer"):
+                self._note_path(stack)
+        for stack in made:
+            self._note_rollout(stack)
+
+    def holds(self, stack: Sequence[int]) -> bool:
+        """Whether a stack, in neither backward nor an update, is part of a rollout."""
+        if not self._functions and not self._last_line:
+            return False
+        functions = [self._function(number) for number in stack]
+        if not self._functions.isdisjoint(functions):
+            return True
+        depth = self._leaves_path(stack)
+        return depth > 0 and self._frames[stack[depth - 1]].line <= self._last_line.get(functions[depth - 1], 0)
+
+    def _note_path(self, stack: Sequence[int]) -> None:
+        for number in stack:
+            if self._frames.kind(number) in ("backward", "optimizer"):
+                return
+            line, function = self._frames[number].line, self._function(number)
+            self._backward_line[function] = min(line, self._backward_line.get(function, line))
+
+    def _note_rollout(self, stack: Sequence[int]) -> None:
+        depth, making = self._leaves_path(stack), self._frames.maker_depth(stack)
+        if making is None or not 0 < depth <= making:
+            return
+        if any(_EVALUATES.search(self._frames[number].function) for number in stack[depth:making]):
+            return
+        caller = self._function(stack[depth - 1])
+        line, backward_line = self._frames[stack[depth - 1]].line, self._backward_line[caller]
+        made = self._frames[stack[making]]
+        if is_generation(made.file, made.function) and line > backward_line:
+            return  # what is generated after the update shows how the model does
+        self._functions.add(self._function(stack[depth]))
+        if depth == making and line < backward_line:
+            self._last_line[caller] = max(line, self._last_line.get(caller, 0))
+
+    def _leaves_path(self, stack: Sequence[int]) -> int:
+        """The first frame that is not of a function on the path of training."""
+        functions = (self._function(number) for number in stack)
+        return next((i for i, f in enumerate(functions) if f not in self._backward_line), len(stack))
+
+    def _function(self, number: int) -> _Function:
+        frame = self._frames[number]
+        return frame.file, frame.function
