@@ -1,0 +1,59 @@
+"""The fixes of the input rule on literal sessions: each with a gain of its own, the surest first."""
+
+import pytest
+
+from tests.diagnosis.cpu import AUGMENT, STARVED, run, workers
+from tests.session.records import frames, header, process, stacks, steps, threads
+from tuimon.diagnosis.evidence.evidence import evidence_of
+from tuimon.diagnosis.rules.input_advice import fixes_for
+from tuimon.session.session import Session
+
+
+def test_each_fix_has_a_gain_of_its_own_and_the_surest_comes_first():
+    first, *_ = run({"data": 80, "forward": 20}, stacks(12, ([3, 4, 1], 60)))
+    free, half, loader = first.fixes
+    assert free.action.startswith("make augment() data.py:31 cheaper")
+    assert free[1:] == pytest.approx((5, 2.5, 5))  # not below 2.5: that it took half is a fix of its own
+    assert half == ("make augment() data.py:31 twice as fast", *[pytest.approx(1 / 0.6)] * 3)
+    assert loader == ("num_workers=0 -> 1, so that loading overlaps with training", *[pytest.approx(1.25)] * 3)
+    assert (first.action, first.estimated_speedup) == free[:2]
+
+
+def test_the_loaders_own_work_is_bounded_by_the_wait_it_causes():
+    own = frames(("/lib/site-packages/torch/utils/data/_utils/fetch.py", 52, "fetch"), first=30)
+    first, *_ = run({"data": 80, "forward": 20}, own, stacks(12, ([3, 4, 30, 6], 45), ([3, 4, 30, 1], 15)))
+    assert first.cause == "slow_collate" and first.action.startswith("make whole batches at once")
+    first, *_ = run({"data": 80, "forward": 20}, own, stacks(12, ([3, 4, 30], 45), ([3, 4, 30, 1], 15)))
+    assert first.cause == "no_workers"
+    assert first.action == "make whole batches at once (__getitems__ in the data set, a vectorised collate_fn)"
+    assert first.fixes[0][1:] == pytest.approx((1 / 0.4, 1 / 0.7, 1 / 0.4))  # three quarters of 80 %
+    assert [fix.action.split(",")[0] for fix in first.fixes[1:]] == [
+        "batches that take half as long to make",
+        "num_workers=0 -> 1",
+    ]
+
+
+def test_more_workers_come_before_a_line_that_may_cost_nothing():
+    remote = frames(("data.py", 95, "download", "time.sleep(0.01)", True), first=30)
+    idle = threads(12, (100, "python", 0.1, "waiting"), cpu_ratio=0.1)
+    first, *_ = run({"data": 96, "forward": 4}, remote, idle, *workers(2, 0.03, ([0, 30], 40)))
+    more, free, half = first.fixes
+    assert more == ("num_workers=2 -> 8 on this 2-core machine", *[pytest.approx(4)] * 3)
+    assert free[1:] == pytest.approx((25, 12.5, 25))
+    assert half[1:] == pytest.approx((2, 2, 2))
+
+
+def test_how_many_more_workers_may_depend_on_what_is_not_certain():
+    session = Session()
+    idle = threads(12, (100, "python", 0.1, "waiting"), cpu_ratio=0.1)
+    remote = frames(("data.py", 95, "download", "time.sleep(0.01)", True), first=30)
+    for record in (header(), process(), AUGMENT, remote, *(steps(t, STARVED) for t in range(1, 13)), idle):
+        session.add(record)
+    for record in workers(2, 0.03, ([0, 30], 40)):
+        session.add(record)
+    evidence = evidence_of(session, 100)
+    sure, unsure = (
+        fixes_for("workers_saturated", evidence.workers.hot, evidence, 0.62, error)[0] for error in (0.0, 0.2)
+    )
+    assert sure == ("num_workers=2 -> 6 on this 2-core machine", *[pytest.approx(1 / 0.38)] * 3)
+    assert unsure == (sure.action, *map(pytest.approx, (1 / 0.38, 1 / 0.58, 1 / 0.38)))
