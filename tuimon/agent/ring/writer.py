@@ -76,7 +76,7 @@ class RingWriter:
         self._table: Tuple[int, int] = (0, NAMES_OFFSET)  # how many names, and where the next one goes
         self._interning = Turn(self.name_id)
         self._slot_count = slot_count
-        self._latest = 0  # sequence of the latest marker that was written
+        self._latest = [0]  # sequence of the latest marker that was written; in a list: no closure holds ``self``
         self._words = memoryview(self._map)[SLOTS_OFFSET:].cast("Q")
         #: ``emit_of(thread, kind, value, flag)`` emits for another thread; ``hold`` has markers wait from now on.
         self.emit_of: Callable[..., None]
@@ -134,7 +134,7 @@ class RingWriter:
 
     def _make_write(self, slot_count: int, waiting: Deque[Waiting]) -> Callable[[], int]:
         """A function that writes the waiting markers and returns how many it wrote."""
-        words = self._words
+        words, latest = self._words, self._latest
         take = waiting.popleft
         tids: Dict[int, int] = {}
 
@@ -156,15 +156,16 @@ class RingWriter:
                     continue
                 words[at] = sequence  # last: now it may be read
                 written += 1
-            self._latest = max(self._latest, sequence)
+            latest[0] = max(latest[0], sequence)
             return written
 
         return write_all
 
     def latest(self, count: int) -> List[Tuple[int, int, int, int, int]]:
         """The latest markers (time, kind, flag, thread, value) that were written, at most so many; less at a lap."""
-        end = self._latest % self._slot_count + 1
-        begin = max(0, end - min(count, self._latest))
+        latest = self._latest[0]
+        end = latest % self._slot_count + 1
+        begin = max(0, end - min(count, latest))
         columns = self._words[begin * SLOT_WORDS : end * SLOT_WORDS].tolist()
         return [
             (time_ns, word & 0xFFFF, word >> 16 & 0xFFFF, word >> 32, value)
@@ -173,7 +174,7 @@ class RingWriter:
 
     def drawn(self) -> float:
         """A random number from 0 to 1 that is not of the program's own generators."""
-        return (self._latest * 2654435761 + time.monotonic_ns()) * 2654435761 % 65536 / 65536
+        return (self._latest[0] * 2654435761 + time.monotonic_ns()) * 2654435761 % 65536 / 65536
 
     def name_id(self, name: str) -> int:
         """Id of an interned string; 0 when the table is full, or being written by another thread just now."""
