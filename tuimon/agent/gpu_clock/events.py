@@ -46,7 +46,6 @@ class EventChain:
         self._now_ns = now_ns
         self._stream: Any = None
         self._free: List[Any] = []
-        self._made = 0
         self._number = LAST_EVENT
         self._anchor: Any = None
         # The last time that an event was found pending: events recorded before then in the same stream were, too.
@@ -59,22 +58,19 @@ class EventChain:
             self.pending.clear()
             self._free.clear()
             self._anchor = None
-            self._made = 0
         self._stream = stream
 
     def next_number(self) -> int:
-        """A number for an event; 0 when all events of the pool are pending."""
-        if not self._free and self._made >= POOL:
+        """A number for an event; 0 when there are POOL events, the anchor among them, and none is free."""
+        used = len(self.pending) + (self._anchor is not None)  # an event lost to an interruption counts no more
+        if not self._free and used >= POOL:
             return 0
         self._number = FIRST_EVENT if self._number >= LAST_EVENT else self._number + 1
         return self._number
 
     def pooled_event(self) -> Any:
         """An event to record."""
-        if self._free:
-            return self._free.pop()
-        self._made += 1
-        return self._device.new_event()
+        return self._free.pop() if self._free else self._device.new_event()
 
     def add_recorded(self, number: int, event: Any, stream_idle: bool, recorded_ns: int) -> None:
         """Follow an event that was recorded after ``recorded_ns``, and whether its stream was idle just before."""
