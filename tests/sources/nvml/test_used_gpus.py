@@ -42,6 +42,11 @@ def test_until_a_process_with_torch_is_known_the_environment_of_the_run_counts(t
     nvml.close()
 
 
+def test_gpus_stay_in_use_when_the_run_has_ended_and_reports_no_more(nvml: FakeNvml) -> None:
+    assert chosen(nvml, 1.0, cuda_visible_devices="0") == [0]
+    assert chosen(nvml, 10.0) == [0]
+
+
 def test_no_variable_chooses_nothing(nvml: FakeNvml) -> None:
     assert chosen(nvml, 1.0) == []
     assert chosen(nvml, 10.0, cuda_visible_devices=None) == []

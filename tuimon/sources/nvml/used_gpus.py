@@ -34,11 +34,11 @@ class UsedGpus:
 
     def update(self, found: Sequence[Gpu], gpus: Sequence[VisibleGpu | None]) -> list[Gpu]:
         """Update from new records; returns them with ``chosen`` set. ``gpus``: by index, None if one never answered."""
-        pids = set(self._table.pids())
-        if pids:  # once the run has ended, the GPUs that it used stay so
-            facts = list(self._table.facts.values())
+        facts = list(self._table.facts.values())
+        if facts or not (self._reported or self._named):  # once the run has ended, the GPUs that it used stay so
             self._reported = {bare_uuid(uuid) for each in facts for uuid in each.gpu_uuids}
             self._named = set() if self._reported else self._by_variable(facts, gpus)
+        pids = set(self._table.pids())
         self._computing -= {bare_uuid(gpu.uuid) for gpu in found}
         self._computing |= {bare_uuid(gpu.uuid) for gpu in found if pids.intersection(gpu.pids)}
         return [self._marked(gpu) for gpu in found]

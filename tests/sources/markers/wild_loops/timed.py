@@ -87,6 +87,10 @@ def slow_starter(batches: int, **more) -> DataLoader:
     return DataLoader(data, batch_size=4, num_workers=1, sampler=SlowSampler(data), **more)
 
 
+#: How long epochs took to end (which may wait for workers) since the latest step.
+ends_s: list[float] = []
+
+
 def started(batches, phase: str | None = "data"):
     """An iterator; how long it took to make is time of this phase."""
     start = time.perf_counter()
@@ -97,13 +101,15 @@ def started(batches, phase: str | None = "data"):
 
 
 def waited(batches):
-    """The batches of a loader; how long each took to come is data time."""
+    """The batches of a loader; how long each took to come is data time, and how long the end, once a step follows."""
     batches = iter(batches)
     while True:
         start = time.perf_counter()
         try:
             batch = next(batches)
         except StopIteration:
+            ends_s.append(time.perf_counter() - start)
             return
-        truth["data"] += time.perf_counter() - start
+        truth["data"] += time.perf_counter() - start + sum(ends_s)
+        ends_s.clear()
         yield batch
