@@ -145,6 +145,13 @@ def test_the_line_that_grows_is_named_though_another_takes_more():
     assert "most of it in other: log() train.py:12" in drift.headline
 
 
+def test_work_that_grows_is_seen_through_a_neighbour_that_comes_and_goes():
+    delays = [0.0 if t % 3 else 0.8 for t in range(30)]
+    lengths = [(100 + 10 * t) / (1 - delay) - 90 for t, delay in enumerate(delays)]
+    assert not is_drift([ms + 90 for ms in lengths])
+    assert drift_of(lengths, delays) is not None
+
+
 def test_waits_for_a_core_that_grow_are_a_neighbours():
     delays = [t / 40 for t in range(30)]
     lengths = [100 / (1 - delay) - 90 for delay in delays]

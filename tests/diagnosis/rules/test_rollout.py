@@ -36,13 +36,13 @@ POLICY = ([0, 3, 4], 20)
 COPY = ([0, 3], 5)
 
 
-def found(*counted, cpu_count=2):
+def found(*counted, cpu_count=2, training=TRAINING):
     session = Session()
     for record in (header(cpu_count=cpu_count), process(), LOOP):
         session.add(record)
     for t in range(1, 13):
         session.add(steps(t, {"between": 75, "backward": 20, "optimizer": 5}, first_index=10 * t))
-        session.add(stacks(t, *TRAINING, *counted))
+        session.add(stacks(t, *training, *counted))
     return {finding.rule: finding for finding in diagnose(session)}
 
 
@@ -53,6 +53,11 @@ def test_a_function_that_steps_an_environment_makes_the_data_with_all_that_it_do
     shares = [bound.evidence[f"{part}_share"] for part in ("environment", "policy", "copy")]
     assert shares == pytest.approx([0.60, 0.20, 0.05])
     assert bound.share_of_step == pytest.approx(0.75 * 100 / 120, abs=0.01)  # forward has the other 20 samples
+
+
+def test_updates_too_short_to_be_sampled_leave_the_environment_known():
+    bound = found(ENVIRONMENT, POLICY, training=())["input_bound"]
+    assert (bound.cause, bound.where[0].line) == ("rollout", 7)
 
 
 def test_more_environments_help_where_there_are_cores_for_them():

@@ -50,10 +50,12 @@ MOST_OTHERS = 2
 
 def step_time_drift(evidence: Evidence) -> Finding | None:
     """Steps grow longer and longer, by their own work: not in one jump, and not because others take the cores."""
-    if not is_drift(evidence.step_history) or not is_drift(evidence.work_history) or evidence.grown is None:
+    if not is_drift(evidence.work_history) or evidence.grown is None:
         return None
     early, late = first_and_last(steady_windows(evidence.step_history))
     before, now = median(early), median(late)
+    if now < DRIFT_RATIO * before:
+        return None
     phase, place = evidence.grown
     return Finding(
         rule="step_time_drift",
@@ -72,7 +74,7 @@ def step_time_drift(evidence: Evidence) -> Finding | None:
             "grown_ms": phase.now_ms - phase.before_ms,
         },
         estimated_speedup=now / before,
-        speedup_at_least=quantiles(late)[0] / quantiles(early)[2],
+        speedup_at_least=max(1.0, quantiles(late)[0] / quantiles(early)[2]),
     )
 
 

@@ -61,7 +61,14 @@ class Rollouts:
 
     def _note_rollout(self, stack: Sequence[int]) -> None:
         depth, making = self._leaves_path(stack), self._frames.maker_depth(stack)
-        if making is None or not 0 < depth <= making:
+        if making is None:
+            return
+        if not self._backward_line:  # updates are too short to be sampled: what makes the data is known nevertheless
+            made = self._frames[stack[making]]
+            if not is_generation(made.file, made.function):
+                self._functions.add(self._function(stack[making]))
+            return
+        if not 0 < depth <= making:
             return
         if any(_EVALUATES.search(self._frames[number].function) for number in stack[depth:making]):
             return
