@@ -153,6 +153,15 @@ def test_the_log_goes_on_to_the_end_of_the_run(tmp_path: Path, lose: Callable[[W
         run.let_end()
 
 
+def test_a_terminal_that_is_lost_after_the_end_adds_nothing_to_the_log(tmp_path: Path) -> None:
+    with watched(tmp_path) as run:
+        (tmp_path / "go").touch()
+        until(lambda: any(isinstance(record, Exit) for record in run.records()))
+        run.hang_up()
+        assert run.process.wait(60) == 5
+        assert isinstance(run.records()[-1], Exit)
+
+
 def test_a_lost_terminal_is_noticed_where_sighup_is_ignored(tmp_path: Path) -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:

@@ -63,7 +63,7 @@ def watch_full_screen(monitor: Monitor, options: Options, signals: LeaveSignals)
         leave = run_app(monitor, options.refresh_s, signals)
         if leave.terminal_lost or not takes_output():
             let_go_of_terminal()
-        if leave.terminal_lost and (monitor.log is not None or monitor.ending is not None):
+        if leave.terminal_lost and not monitor.ended and (monitor.log is not None or monitor.ending is not None):
             _watch_unseen(monitor, options, signals)
     finally:
         monitor.stop()
