@@ -91,7 +91,9 @@ def consider() -> None:
     if writer is None or runtime.emit != writer.emit or runtime.has_clock():
         return
     writer.flush()
-    period = _period(writer.latest(_PERIOD_LIMIT * _REPEATS), _latest)
+    # the known period first: to look for any takes 150 us
+    period = _latest and _period(writer.latest(_latest.length * _REPEATS + 1), _latest)
+    period = period or _period(writer.latest(_PERIOD_LIMIT * _REPEATS), _latest)
     if period is None:
         return
     share = period.length * MARKER_NS / max(1, period.duration_ns)
