@@ -44,7 +44,17 @@ def test_the_verdict_is_right(name, tmp_path):
     assert row.share_error < 0.15, report
 
 
-@pytest.mark.parametrize("stream", STREAMS, ids=lambda stream: stream.name)
+@pytest.mark.parametrize(
+    "stream",
+    [
+        pytest.param(
+            stream,
+            id=stream.name,
+            marks=[pytest.mark.xfail(reason=stream.wrong_because, strict=True)] if stream.wrong_because else [],
+        )
+        for stream in STREAMS
+    ],
+)
 def test_the_verdict_on_a_simulated_gpu_training_is_right(stream, tmp_path):
     row = judged(stream, tmp_path, 12.0)
     report = "\n".join((HEAD, line(row), row.headline, totals([row], expected_rows=1)))
