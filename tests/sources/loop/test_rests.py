@@ -122,7 +122,7 @@ def told(fetches, backwards, begins, ends, flag=6):
 def test_a_damaged_rest_is_none(rest):
     filler = RestFiller()
     for at, (kind, _) in enumerate(BATCHES):
-        filler.add(Marker(at, kind, 0, 1, 5))
+        filler.add_marker(Marker(at, kind, 0, 1, 5))
     assert filler.fill(rest) == []
 
 

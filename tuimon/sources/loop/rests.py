@@ -37,7 +37,7 @@ class RestFiller:
         self._gaps: list[deque[int]] = []  # ns from the marker before to that at this place in the period
         self._beyond: list[float] = []  # ns that long gaps at this place had beyond the usual
 
-    def add(self, marker: Marker) -> None:
+    def add_marker(self, marker: Marker) -> None:
         """A boundary with a marker."""
         self._markers.append(marker)
 

@@ -40,7 +40,7 @@ class ThreadLoop:
 
     def feed_boundary(self, marker: Marker) -> Stretch:
         """The stretch that ends with this boundary of the thread."""
-        self._rests.add(marker)
+        self._rests.add_marker(marker)
         stretch = self.machine.feed_marker(marker)
         self.machine.steps.is_timed = True
         self.ranges.add_stretch(stretch)
