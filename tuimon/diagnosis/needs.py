@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.gpu_steps import has_enough_steps
+from tuimon.diagnosis.evidence.gpu.steps import has_enough_steps
 from tuimon.diagnosis.evidence.history import COMPARABLE_WINDOWS
 
 

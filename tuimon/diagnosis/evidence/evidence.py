@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 from tuimon.diagnosis.evidence.demand import TrainingThread, training_thread
 from tuimon.diagnosis.evidence.devices import process_gpus, uses_gpu
-from tuimon.diagnosis.evidence.gpu_allocator import AllocatorWaits, allocator_waits
-from tuimon.diagnosis.evidence.gpu_counters import IdleBounds
-from tuimon.diagnosis.evidence.gpu_steps import GPU_CLOCK_WAIT_S, GPU_CLOCK_WAIT_STEPS, GpuSteps, gpu_steps
-from tuimon.diagnosis.evidence.gpu_waits import GpuWaits, gpu_waits
+from tuimon.diagnosis.evidence.gpu.allocator import AllocatorWaits, allocator_waits
+from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
+from tuimon.diagnosis.evidence.gpu.steps import GPU_CLOCK_WAIT_S, GPU_CLOCK_WAIT_STEPS, GpuSteps, gpu_steps
+from tuimon.diagnosis.evidence.gpu.waits import GpuWaits, gpu_waits
 from tuimon.diagnosis.evidence.history import GrownPhase, grown_line, most_grown
 from tuimon.diagnosis.evidence.libraries import with_library
 from tuimon.diagnosis.evidence.lines import HotFunction

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tuimon.diagnosis.evidence.devices import least_utilisation
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.gpu_allocator import FREES_A_STEP, advice
-from tuimon.diagnosis.evidence.gpu_counters import GAPS, SLOW_COPY, UTILISATION_ERROR
-from tuimon.diagnosis.evidence.gpu_steps import (
+from tuimon.diagnosis.evidence.gpu.allocator import FREES_A_STEP, advice
+from tuimon.diagnosis.evidence.gpu.counters import GAPS, SLOW_COPY, UTILISATION_ERROR
+from tuimon.diagnosis.evidence.gpu.steps import (
     BUSY_IDLE,
     IDLE_STREAM_RATIO,
     LEAST_IDLE,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.gpu_steps import BUSY_IDLE, LEAST_IDLE, GpuSteps
+from tuimon.diagnosis.evidence.gpu.steps import BUSY_IDLE, LEAST_IDLE, GpuSteps
 from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.needs import GPU_TIMES, GPU_WAITS

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.gpu_steps import GPU_CLOCK_WAIT_S
+from tuimon.diagnosis.evidence.gpu.steps import GPU_CLOCK_WAIT_S
 from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.evidence.run import RunEvidence
 from tuimon.diagnosis.evidence.side_work import evaluation_function, model_share, side_function

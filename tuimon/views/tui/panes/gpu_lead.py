@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tuimon.diagnosis.evidence.gpu_steps import BUSY_IDLE, IDLE_STREAM_RATIO, SMALL_LEAD_US
+from tuimon.diagnosis.evidence.gpu.steps import BUSY_IDLE, IDLE_STREAM_RATIO, SMALL_LEAD_US
 from tuimon.session.rows import GpuTimeRow, LeadRow
 from tuimon.views.format import ms, percent
 from tuimon.views.tui.drawing.charts import ceiling, chart, layers
