@@ -8,13 +8,18 @@ import random
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 
 from tests.fuzz.hostile import hostile_text
-from tuimon.agent.ring import layout
+from tuimon.agent.control import commands, orders
+from tuimon.agent.control.task import Task
+from tuimon.agent.ring import control_words, layout
 from tuimon.agent.ring.loading_slots import SLOT as LOADING_SLOT
 from tuimon.agent.ring.reader import RingError, RingReader
 from tuimon.proc.ring_facts import ring_facts
 from tuimon.records import Process, Record
+from tuimon.sources.control.channel import Channel
+from tuimon.sources.control.errors import ControlError
 from tuimon.sources.markers.follower import RingFollower
 
 _SLOT = layout.struct.Struct("<QQHHIQ")
@@ -22,6 +27,7 @@ _EXTREMES = (0, 1, 2, 7, 2**16, 2**31, 2**32 - 1, 2**40, 2**48 - 1, 2**63 - 1, 2
 _KINDS = (*sorted(layout.BOUNDARIES), *sorted(layout.RANGES), layout.MARK, layout.WORKER, layout.GPU_TIME,
           layout.GPU_ANCHOR, layout.TORCH_MEMORY, layout.GC_PAUSE)  # fmt: skip
 _MS = 1_000_000
+_CONTROL_END = control_words.CONTROL_OFFSET + control_words.CONTROL_BYTES
 
 
 def damaged_ring(path: str, rng: random.Random) -> None:
@@ -30,7 +36,7 @@ def damaged_ring(path: str, rng: random.Random) -> None:
     data = bytearray(_ring(slots, rng))
     for _ in range(rng.choice((0, 1, 1, 2, 4, 16))):
         _damage(data, slots, rng)
-    with open(path, "wb") as file:
+    with open(path, "wb", opener=partial(os.open, mode=0o600)) as file:
         file.write(data)
 
 
@@ -42,6 +48,7 @@ def read_ring(path: str, rng: random.Random) -> list[Record]:
         return []
     records: list[Record] = []
     try:
+        give_orders(reader, path, rng)
         now_ns = time.monotonic_ns()
         facts = ring_facts(reader.meta())
         records.append(
@@ -64,6 +71,49 @@ def read_ring(path: str, rng: random.Random) -> list[Record]:
     return records
 
 
+def give_orders(reader: RingReader, path: str, rng: random.Random) -> None:
+    """Give orders through the damaged words, and have an agent whose ring has them attend to what it finds there."""
+    with suppress(ControlError), Channel(reader) as channel:
+        for command in control_words.Command:
+            with suppress(ControlError):
+                request = channel.order(command, rng.choice(_EXTREMES))
+                for _ in range(3):
+                    request.poll()
+                    _attend(path, rng)
+                request.cancel()
+                request.result()
+
+
+def _attend(path: str, rng: random.Random) -> None:
+    """What the hook does in a training; no command is carried out: here is nothing to withdraw."""
+    with open(path, "r+b") as file:
+        data = bytearray(file.read())
+        words = memoryview(data)[control_words.CONTROL_OFFSET : _CONTROL_END].cast("Q")
+        orders.orders.words, orders.orders.name_id = words, lambda text: 1
+        orders.orders.bell = words[control_words.BELL_WORD : control_words.BELL_WORD + 1]
+        orders.orders.heard = orders.orders.rung = rng.choice(_EXTREMES)
+        was = commands.module_of
+        commands.module_of = lambda command: _Echo()
+        try:
+            orders.attend()
+        finally:
+            commands.module_of = was
+            orders.forget()
+        file.seek(0)
+        file.write(data)
+
+
+class _Echo:
+    """A command that says what it was asked for."""
+
+    NEEDS_STEPS = True
+
+    def begin(self, task: Task) -> None:
+        task.report(task.argument)
+
+    step = end = begin
+
+
 def _ring(slots: int, rng: random.Random) -> bytes:
     start_ns = time.monotonic_ns() - slots * 2 * _MS
     data = bytearray(layout.SLOTS_OFFSET + slots * layout.SLOT_BYTES)
@@ -72,6 +122,7 @@ def _ring(slots: int, rng: random.Random) -> bytes:
     _write_meta(data, rng)
     _write_names(data, rng)
     _write_loading(data, rng, start_ns)
+    _write_control(data, rng)
     last = rng.choice((slots // 2, slots, slots + slots // 2, 3 * slots))
     markers = _markers(rng)
     for sequence in range(1, last + 1):
@@ -142,6 +193,21 @@ def _write_loading(data: bytearray, rng: random.Random, now_ns: int) -> None:
         LOADING_SLOT.pack_into(data, at, 1, 12345, os.getpid(), 1, rng.choice((0, 0xFFFF)), 2, 0, 0, *values, 1)
 
 
+def _write_control(data: bytearray, rng: random.Random) -> None:
+    """The words of an agent that takes orders, with one taken, one open; now and then of nothing."""
+    words = [0] * control_words.CONTROL_WORDS
+    words[:3] = [control_words.CONTROL_VERSION, 0b1111, 7]
+    for command in control_words.Command:
+        number, argument = rng.choice((1, 5, 2**40)), rng.choice((0, 1, 5, *_EXTREMES))
+        order = (number, argument, control_words.check_of(command, number, argument), time.monotonic_ns())
+        answer = (number - rng.randint(0, 1), rng.choice((0, 1, 2, 3, 4, 5, 9)), 3, rng.choice((0, 1, 4, 99)))
+        at = control_words.slot_word(command)
+        words[at : at + 8] = [*order, *answer]
+    for _ in range(rng.choice((0, 0, 1, 4, 40))):
+        words[rng.randrange(len(words))] = rng.choice((*_EXTREMES, rng.getrandbits(64)))
+    data[control_words.CONTROL_OFFSET : _CONTROL_END] = b"".join(map(layout.U64.pack, words))
+
+
 def _damage(data: bytearray, slots: int, rng: random.Random) -> None:
     """Change one thing: a number of the header, of the tables or of a slot, bytes anywhere, the length."""
     if len(data) < layout.SLOTS_OFFSET + slots * layout.SLOT_BYTES:
@@ -160,7 +226,16 @@ def _damage(data: bytearray, slots: int, rng: random.Random) -> None:
         one, other = (layout.SLOTS_OFFSET + rng.randrange(slots) * layout.SLOT_BYTES for _ in range(2))
         data[one : one + 32], data[other : other + 32] = data[other : other + 32], data[one : one + 32]
     elif pick < 0.97:
-        begin = rng.choice((0, layout.META_OFFSET, layout.NAMES_OFFSET, layout.LOADING_OFFSET, layout.SLOTS_OFFSET))
+        begin = rng.choice(
+            (
+                0,
+                control_words.CONTROL_OFFSET,
+                layout.META_OFFSET,
+                layout.NAMES_OFFSET,
+                layout.LOADING_OFFSET,
+                layout.SLOTS_OFFSET,
+            )
+        )
         for _ in range(rng.randint(1, 8)):
             with suppress(IndexError):
                 data[begin + rng.randrange(256)] = rng.randrange(256)

@@ -9,6 +9,7 @@ from functools import wraps
 from typing import Any
 
 from . import rests, runtime
+from .control.orders import attend, orders
 from .gpu_clock.clock import GpuClock
 from .gpu_clock.cuda import WaitingClock
 from .loading import epochs, loader_facts, worker
@@ -42,6 +43,7 @@ def hide_from_dynamo() -> None:
         rests.consider,
         rests.end,
         rests.wake,
+        attend,
         _end_failed_fetch,
         _end_failed_backward,
         WaitingClock.event_number,
@@ -118,6 +120,8 @@ def hook_backward(autograd: Any) -> None:
         (runtime.emit if runtime.clock is None else runtime.emit_timed)(BACKWARD_END)
         if runtime.facts_due:
             runtime.publish_facts()
+        if orders.bell[0] != orders.heard:
+            attend()
         return result
 
     dynamo.skip(tuimon_backward)

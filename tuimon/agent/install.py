@@ -40,3 +40,6 @@ def uninstall() -> None:
     runtime.stop()
     gc_pauses.uninstall()
     rebinding.undo_all()
+
+
+runtime.withdraw = uninstall

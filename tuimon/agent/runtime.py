@@ -29,6 +29,10 @@ def _nothing() -> None:
     """No rest to end."""
 
 
+def _ignore(writer: Any) -> None:
+    """Nobody takes orders."""
+
+
 def _never() -> bool:
     return False
 
@@ -48,6 +52,12 @@ paused_backwards = 0
 #: End the rest of the markers, and forget that of the parent (``rests``).
 end_rest: Callable[[], None] = _nothing
 forget_rest: Callable[[], None] = _nothing
+#: Take orders from a ring, forget those of the parent, end all (``control/orders.py``).
+listen: Callable[[Any], None] = _ignore
+forget_orders: Callable[[], None] = _nothing
+end_orders: Callable[[], None] = _nothing
+#: Undo all hooks (``install``).
+withdraw: Callable[[], None] = _nothing
 #: The names of user ranges in this process's ring.
 names: Optional[RangeNames] = None
 
@@ -111,6 +121,7 @@ def start(torch: Any) -> None:
 def stop() -> None:
     """Write no more markers from this process."""
     global on, emit, facts_due, clock, _writer, names
+    end_orders()
     end_rest()
     on = False
     resume_clock()
@@ -167,6 +178,7 @@ def _use_ring(writer: RingWriter) -> None:
         _boundaries = 0
         _made_ns = time.monotonic_ns()
         facts_due = True
+        listen(writer)
     emit = writer.emit
 
 
@@ -231,6 +243,7 @@ def _after_fork() -> None:
     """Let go of the parent's ring in a forked child, and of its events without freeing them."""
     global facts_due, clock, _writer, names
     forget_rest()
+    forget_orders()
     resume_clock()
     if clock is not None:
         clock = clock.in_child()
@@ -245,6 +258,7 @@ def _after_fork() -> None:
 def _at_exit() -> None:
     if _writer is None or _writer.pid != os.getpid():
         return
+    end_orders()
     end_rest()
     _writer.flush()
     # the monitor may not have found the ring of a short run under ``tuimon run`` yet: it will read and remove it

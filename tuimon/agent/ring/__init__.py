@@ -3,6 +3,7 @@
 Layout of the file (little endian; all offsets in bytes)::
 
     0        header   magic, version, slot count, pid, start ticks, creation time, count of names, meta length
+    1024     control  the monitor's orders and the agent's answers (control_words.py)
     4096     meta     JSON about the process (rank, versions, run id, output file), replaced as a whole
     12288    names    table of interned strings: u16 length + UTF-8, in the order of their ids
     143360   loading  256 slots of 128 bytes, one for each process that makes batches, written by it (loading_slots.py)

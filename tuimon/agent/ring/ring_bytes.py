@@ -1,8 +1,9 @@
-"""The bytes of a ring file, for its reader.
+"""The bytes of a ring file, for the monitor.
 
 Read, not mapped: of a file that somebody cuts short a read returns less, and a map kills whoever touches it (SIGBUS).
 """
 
+import fcntl
 import os
 import stat
 import struct
@@ -18,13 +19,16 @@ class RingError(Exception):
 class RingBytes:
     """An open ring file of this user; it outlives its name."""
 
-    def __init__(self, path: str, through: Optional[str] = None) -> None:
+    def __init__(self, path: str, through: Optional[str] = None, writable: bool = False) -> None:
         """``through``: opened in place of ``path``, a descriptor in /proc of a file without a name any more.
 
         Raises RingError when it cannot be a ring, OSError when it is not there.
         """
         # a pipe must not hold us up, and a symbolic link is not ours; those of /proc are the kernel's
-        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | (0 if through else os.O_NOFOLLOW)
+        self.path, self.through = path, through
+        flags = (
+            (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC | os.O_NONBLOCK | (0 if through else os.O_NOFOLLOW)
+        )
         self._handle = os.open(through or path, flags)
         try:
             info = os.fstat(self._handle)
@@ -34,6 +38,8 @@ class RingBytes:
                 raise RingError("%s is no file" % path)
             if info.st_size < SLOTS_OFFSET + SLOT_BYTES:
                 raise RingError("%s is too short for a ring" % path)
+            if writable and info.st_mode & 0o077:
+                raise RingError("%s is open to other users (mode %o)" % (path, stat.S_IMODE(info.st_mode)))
         except BaseException:
             os.close(self._handle)
             raise
@@ -47,6 +53,24 @@ class RingBytes:
     def read(self, offset: int, length: int) -> bytes:
         """At most ``length`` bytes; fewer where the file was cut short."""
         return os.pread(self._handle, length, offset)
+
+    def write(self, offset: int, data: bytes) -> None:
+        """Replace bytes, of a file that is as long as ever. Raises OSError."""
+        if self.is_cut():
+            raise OSError("the ring was cut short")
+        os.pwrite(self._handle, data, offset)
+
+    def try_lock(self, offset: int, length: int) -> bool:
+        """Lock bytes against other monitors; False while one has them. Closing any handle of the file unlocks."""
+        try:
+            fcntl.lockf(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB, length, offset)
+        except OSError:
+            return False
+        return True
+
+    def unlock(self, offset: int, length: int) -> None:
+        """Let other monitors have the bytes."""
+        fcntl.lockf(self._handle, fcntl.LOCK_UN, length, offset)
 
     def number(self, offset: int, form: struct.Struct = U64) -> int:
         """The integer at ``offset``; 0 where the file was cut short."""

@@ -12,6 +12,7 @@ from collections import deque
 from typing import Any, Callable, Deque, Dict, List, Tuple
 
 from ..turn import Turn
+from .control_words import CONTROL_BYTES, CONTROL_OFFSET
 from .layout import (
     CLOSED_OFFSET,
     HEADER,
@@ -171,6 +172,10 @@ class RingWriter:
             (time_ns, word & 0xFFFF, word >> 16 & 0xFFFF, word >> 32, value)
             for time_ns, word, value in zip(columns[1::4], columns[2::4], columns[3::4])
         ]
+
+    def control_words(self) -> memoryview:
+        """The words through which a monitor asks for something (``control_words.py``)."""
+        return memoryview(self._map)[CONTROL_OFFSET : CONTROL_OFFSET + CONTROL_BYTES].cast("Q")
 
     def drawn(self) -> float:
         """A random number from 0 to 1 that is not of the program's own generators."""

@@ -1,0 +1,87 @@
+"""A ring whose agent takes orders in this process, and the monitor's channel to it."""
+
+import time
+
+import pytest
+
+from tests.agent.ring.markers import SLOTS
+from tuimon.agent.control import commands, orders
+from tuimon.agent.ring.control_words import Command
+from tuimon.agent.ring.reader import RingReader
+from tuimon.agent.ring.writer import RingWriter
+from tuimon.sources.control.channel import Channel
+
+
+class Recorded:
+    """A command that writes down what it is called for, and does what the test sets."""
+
+    NEEDS_STEPS = True
+
+    def __init__(self):
+        self.calls = []
+        self.begin_with = self.step_with = lambda task: None
+
+    def begin(self, task):
+        self.calls.append(("begin", task.argument))
+        self.begin_with(task)
+
+    def step(self, task):
+        self.calls.append(("step", task.argument))
+        self.step_with(task)
+
+    def end(self, task):
+        self.calls.append(("end", task.argument))
+
+
+class Clock:
+    """The clock of a monitor: that of the machine, until the monitor is stopped."""
+
+    def __init__(self):
+        self.behind_ns = 0
+
+    def __call__(self):
+        return time.monotonic_ns() - self.behind_ns
+
+
+@pytest.fixture
+def command(monkeypatch):
+    """Takes the place of every command."""
+    recorded = Recorded()
+    monkeypatch.setattr(commands, "KNOWN", tuple(Command))
+    monkeypatch.setattr(commands, "KNOWN_BITS", 0b1111)
+    monkeypatch.setattr(commands, "module_of", lambda number: recorded)
+    return recorded
+
+
+@pytest.fixture
+def writer(tmp_path):
+    return RingWriter(str(tmp_path / "1-1.ring"), slot_count=SLOTS)
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def channel(writer, command, clock):
+    orders.forget()
+    orders.listen(writer)
+    reader = RingReader(writer.path)
+    with Channel(reader, clock_ns=clock) as channel:
+        yield channel
+    reader.close()
+    orders.forget()
+
+
+@pytest.fixture
+def step(channel):
+    """What the hook around backward does."""
+
+    def step():
+        if orders.orders.bell[0] != orders.orders.heard:
+            orders.attend()
+            return True
+        return False
+
+    return step

@@ -1,0 +1,63 @@
+"""Hooks that are withdrawn from a training that goes on."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.agent.folders import file_names
+from tests.agent.programs import environment
+from tuimon.agent.ring.control_words import Command, State
+from tuimon.sources.control.channel import open_channel
+from tuimon.sources.control.errors import NoAgent
+
+TRAINING = """
+import json, sys, torch
+from torch.utils.data import DataLoader
+watched = [torch.autograd._engine_run_backward, torch.utils.data.dataloader._BaseDataLoaderIter.__next__]
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+begun = False
+def ours(function):
+    return function.__code__.co_name.startswith("tuimon")
+
+while ours(torch.autograd._engine_run_backward):
+    for batch in DataLoader(torch.ones(64, 4), batch_size=4):
+        model(batch).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    if not begun:
+        begun = True
+        print("begun", flush=True)
+from torch.optim import optimizer as hooks
+now = [torch.autograd._engine_run_backward, torch.utils.data.dataloader._BaseDataLoaderIter.__next__]
+print(json.dumps([[ours(each) for each in watched], [ours(each) for each in now],
+                  len(hooks._global_optimizer_pre_hooks), len(hooks._global_optimizer_post_hooks)]))
+"""
+
+
+@pytest.mark.torch
+def test_withdrawn_from_a_running_training(tmp_path, monkeypatch):
+    rings = tmp_path / "rings"
+    monkeypatch.setenv("TUIMON_RING_DIR", str(rings))
+    with subprocess.Popen(
+        [sys.executable, "-c", TRAINING], env=environment(rings), stdout=subprocess.PIPE, text=True
+    ) as training:
+        try:
+            assert training.stdout.readline() == "begun\n"
+            with open_channel(training.pid) as channel:
+                answer = channel.ask(Command.WITHDRAW, timeout_s=60)
+            before, after, pre_hooks, post_hooks = json.loads(training.stdout.read())
+        finally:
+            training.kill()
+    assert answer.state == State.DONE and training.returncode == 0
+    assert all(before) and not any(after) and (pre_hooks, post_hooks) == (0, 0)
+    assert file_names(rings) == []
+
+
+def test_a_process_without_an_agent(tmp_path, monkeypatch):
+    monkeypatch.setenv("TUIMON_RING_DIR", str(tmp_path / "rings"))
+    with pytest.raises(NoAgent, match="no agent of tuimon"):
+        open_channel(os.getpid())

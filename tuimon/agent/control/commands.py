@@ -1,0 +1,19 @@
+"""The commands that this agent knows: each is a module of this folder, imported when it is first asked for."""
+
+import importlib
+from typing import Any, Dict, Tuple
+
+from ..ring.control_words import Command
+
+_MODULES: Dict[int, str] = {
+    Command.WITHDRAW: "withdraw",
+}
+
+#: The numbers of all commands that are known, and the same as bits.
+KNOWN: Tuple[int, ...] = tuple(_MODULES)
+KNOWN_BITS = sum(1 << number for number in KNOWN)
+
+
+def module_of(command: int) -> Any:
+    """The module of a known command."""
+    return importlib.import_module("." + _MODULES[command], __package__)

@@ -1,0 +1,157 @@
+"""Takes the monitor's orders from the ring's header, at the end of a backward pass."""
+
+import time
+from typing import Any, Dict, List
+
+from .. import runtime
+from ..rests import rest
+from ..ring.control_words import (
+    BELL_WORD,
+    COMMANDS_WORD,
+    CONTROL_VERSION,
+    VERSION_WORD,
+    is_alive,
+    is_whole,
+    order_in,
+)
+from ..turn import Turn
+from . import commands
+from .task import Task
+
+#: No sequence that a bell can have: the next hook comes here again.
+_NEVER = -1
+#: Updates until the next try for a rest of the markers, far beyond the next backward pass.
+_NO_REST = 1 << 30
+_NO_BELL = (0,)
+
+
+class Orders:
+    """The bell of this process's ring, and the last one that was heard: hooks compare the two."""
+
+    __slots__ = ("bell", "heard", "name_id", "rung", "taken", "tasks", "words")
+
+    def __init__(self) -> None:
+        self.bell: Any = _NO_BELL
+        self.heard = 0
+        self.rung = 0  # the bell at which orders were last looked for
+        self.words: Any = None
+        self.name_id: Any = None
+        self.taken: Dict[int, int] = {}  # command -> number of its latest order
+        self.tasks: Dict[int, Task] = {}  # command -> task that is not over
+
+
+orders = Orders()
+
+
+def listen(writer: Any) -> None:
+    """Take orders from this ring from now on."""
+    words = writer.control_words()
+    if orders.words is not None and orders.words.obj is words.obj:
+        return
+    orders.words = words
+    orders.name_id = writer.name_id
+    orders.taken = {}
+    orders.tasks = {}
+    words[COMMANDS_WORD] = commands.KNOWN_BITS
+    words[VERSION_WORD] = CONTROL_VERSION  # last: from now on orders are taken
+    orders.rung = orders.heard = 0
+    orders.bell = words[BELL_WORD : BELL_WORD + 1]
+
+
+def forget() -> None:
+    """Take no more orders: there is no ring, or, in a forked child, the ring is the parent's."""
+    orders.bell = _NO_BELL
+    orders.heard = orders.rung = 0
+    orders.words = orders.name_id = None
+    orders.tasks = {}
+
+
+def close() -> None:
+    """End all tasks, as the hooks are being withdrawn or the process ends."""
+    for command, task in list(orders.tasks.items()):
+        _stop(command, task)
+    forget()
+
+
+def attend() -> None:
+    """Take new orders and go on with those that need every step; call at the end of a backward pass."""
+    turn = _attending.take()
+    if turn is None:  # another thread does it
+        return
+    try:
+        _attend()
+    finally:
+        _attending.release(turn)
+
+
+_attending = Turn(attend)
+
+
+def _attend() -> None:
+    for command, task in list(orders.tasks.items()):
+        if task.is_over:
+            orders.tasks.pop(command, None)
+        elif not task.is_wanted():
+            _stop(command, task)
+        elif commands.module_of(command).NEEDS_STEPS:
+            _call(task, "step")
+    bell = orders.bell[0]
+    if bell != orders.rung:
+        orders.rung = bell
+        for command in commands.KNOWN:
+            if orders.words is not None:  # else an order was to withdraw
+                _take(command)
+    if orders.words is None:
+        return
+    orders.heard = _NEVER if _needs_steps() else bell
+    if orders.heard == _NEVER:
+        rest.due = _NO_REST
+    elif rest.due > _NO_REST // 2:
+        rest.due = 1
+
+
+def _needs_steps() -> bool:
+    open_tasks: List[Task] = [task for task in orders.tasks.values() if not task.is_over]
+    return any(commands.module_of(task.command).NEEDS_STEPS for task in open_tasks)
+
+
+def _take(command: int) -> None:
+    """Begin the order in the slot of a command, if it is a new one, whole, of a monitor that lives."""
+    order = order_in(orders.words, command)
+    if order.number == orders.taken.get(command, 0) or not is_whole(order, command):
+        return
+    orders.taken[command] = order.number
+    earlier = orders.tasks.get(command)
+    if earlier is not None:
+        _stop(command, earlier)
+    task = Task(orders.words, orders.name_id, command, order.number, order.argument)
+    if not is_alive(order.alive_ns, time.monotonic_ns()):
+        task.stop()
+    elif order.argument == 0:
+        task.finish(0)
+    else:
+        orders.tasks[command] = task
+        task.report(0)
+        _call(task, "begin")
+
+
+def _stop(command: int, task: Task) -> None:
+    orders.tasks.pop(command, None)
+    if not task.is_over:
+        _call(task, "end")
+        task.stop()
+
+
+def _call(task: Task, name: str) -> None:
+    """Call a function of the task's command; what it raises becomes the answer."""
+    try:
+        getattr(commands.module_of(task.command), name)(task)
+    except Exception as error:
+        task.fail("%s: %s" % (type(error).__name__, error))
+    if task.is_over:
+        orders.tasks.pop(task.command, None)
+
+
+runtime.listen = listen
+runtime.forget_orders = forget
+runtime.end_orders = close

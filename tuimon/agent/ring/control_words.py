@@ -1,0 +1,105 @@
+"""The control words of a ring: the monitor's orders, and what the agent answers.
+
+They lie in the free part of the ring's header. Offsets in bytes::
+
+    1024  version u64    of these words; 0: this agent takes no orders
+    1032  commands u64   bit n: the agent knows command n
+    1040  bell u64       the monitor changes it after every order; the agent reads it once a step, and nothing else
+    1088  for each of 16 commands:
+          order   number u64 | argument u64 | check u64 | alive_ns u64   written by the monitor
+          answer  number u64 | state u64 | value u64 | text u64          written by the agent
+
+An order's number differs from that of the order before it. Its argument is a number, 0 to end what an earlier order
+began. ``alive_ns`` is the monitor's heartbeat (monotonic clock). An answer's ``text`` is the id of an interned string.
+No word names a file or code. A rings' file is open to its own user alone; so are its words.
+"""
+
+from enum import IntEnum
+from typing import NamedTuple, Sequence
+
+CONTROL_OFFSET = 1024
+CONTROL_VERSION = 1
+#: Index of the first word of each part, in words of 8 bytes from CONTROL_OFFSET on.
+VERSION_WORD, COMMANDS_WORD, BELL_WORD, FIRST_SLOT_WORD = 0, 1, 2, 8
+SLOT_WORDS, ANSWER_WORD = 8, 4
+SLOT_COUNT = 16
+CONTROL_WORDS = FIRST_SLOT_WORD + SLOT_COUNT * SLOT_WORDS
+CONTROL_BYTES = 8 * CONTROL_WORDS
+#: A monitor writes its heartbeat at least this often while its order is not over (ns).
+BEAT_NS = 500_000_000
+#: A monitor without a heartbeat for this long is gone: it was killed, stopped, or its machine slept (ns).
+GONE_NS = 5_000_000_000
+
+_MASK = (1 << 64) - 1
+#: Numbers of orders stay below this.
+NUMBER_LIMIT = 1 << 53
+
+
+class Command(IntEnum):
+    """What can be asked of the agent; the number of its slot."""
+
+    SAMPLE = 0  # sample stacks inside the process; argument: times a second
+    TRACE = 1  # trace whole steps with torch.profiler; argument: how many
+    MEMORY = 2  # record the allocator's history; argument: for how many steps
+    WITHDRAW = 3  # undo all hooks
+
+
+class State(IntEnum):
+    """How far an order has come."""
+
+    NONE = 0
+    WORKING = 1
+    DONE = 2
+    REFUSED = 3  # it cannot be done here: ``text`` says why
+    FAILED = 4  # it was begun and went wrong: ``text`` says how
+    STOPPED = 5  # the monitor is gone, another order has replaced it, or the process ends
+
+
+class Order(NamedTuple):
+    """What the monitor asks for."""
+
+    number: int
+    argument: int
+    check: int
+    alive_ns: int
+
+
+class Answer(NamedTuple):
+    """What the agent says of the order with the same number; ``value`` counts what the command counts."""
+
+    number: int
+    state: int
+    value: int
+    text: int
+
+
+def slot_word(command: int) -> int:
+    """Index of the first word of a command's order; its answer is ANSWER_WORD further on."""
+    return FIRST_SLOT_WORD + command * SLOT_WORDS
+
+
+def check_of(command: int, number: int, argument: int) -> int:
+    """The check word of an order: an order that is half written, or damaged, has another."""
+    return (number * 0x9E3779B97F4A7C15 ^ argument * 0xC2B2AE3D27D4EB4F ^ (command + 1) * 0x165667B19E3779F9) & _MASK
+
+
+def is_alive(alive_ns: int, now_ns: int) -> bool:
+    """Whether a heartbeat is recent; one from the future is damaged."""
+    return -GONE_NS < now_ns - alive_ns < GONE_NS
+
+
+def order_in(words: Sequence[int], command: int) -> Order:
+    """The order in the slot of a command."""
+    at = slot_word(command)
+    return Order(*words[at : at + ANSWER_WORD])
+
+
+def answer_in(words: Sequence[int], command: int) -> Answer:
+    """The answer in the slot of a command."""
+    at = slot_word(command) + ANSWER_WORD
+    return Answer(*words[at : at + ANSWER_WORD])
+
+
+def is_whole(order: Order, command: int) -> bool:
+    """Whether an order is one that a monitor has written."""
+    return 0 < order.number < NUMBER_LIMIT and order.check == check_of(command, order.number, order.argument)

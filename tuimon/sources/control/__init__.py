@@ -1,0 +1,1 @@
+"""Orders to the agent inside a training, and what it answers."""

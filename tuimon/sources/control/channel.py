@@ -1,0 +1,255 @@
+"""The monitor's side of the control words: gives an order, keeps it alive, reads the answers.
+
+::
+
+    with open_channel(pid) as channel:
+        request = channel.order(Command.TRACE, steps)    # ControlError when that cannot be
+        while not request.is_over:
+            request.poll()                               # at least twice a second: it is the heartbeat as well
+        ...
+        channel.ask(Command.WITHDRAW)                    # or in one call: waits for the end, raises Refused ...
+"""
+
+from __future__ import annotations
+
+import time
+from array import array
+from collections.abc import Callable
+from types import TracebackType
+
+from tuimon.agent.ring import layout, paths
+from tuimon.agent.ring.control_words import (
+    BELL_WORD,
+    COMMANDS_WORD,
+    CONTROL_BYTES,
+    CONTROL_OFFSET,
+    CONTROL_VERSION,
+    NUMBER_LIMIT,
+    VERSION_WORD,
+    Answer,
+    Command,
+    Order,
+    State,
+    answer_in,
+    check_of,
+    is_alive,
+    is_whole,
+    order_in,
+    slot_word,
+)
+from tuimon.agent.ring.reader import RingError, RingReader
+from tuimon.agent.ring.ring_bytes import RingBytes
+from tuimon.sources.control.errors import Busy, Failed, NoAgent, NoAnswer, Refused, TooOld
+from tuimon.text import plain
+
+#: What people read of each command.
+WORK = {
+    Command.SAMPLE: "stack samples inside the process",
+    Command.TRACE: "a trace of its steps",
+    Command.MEMORY: "the allocator's history",
+    Command.WITHDRAW: "the removal of the hooks",
+}
+#: An order that no backward pass has taken for this long: the training may be stuck, or does something else (s).
+ANSWER_S = 10.0
+#: Between two polls of ``ask``.
+_POLL_S = 0.05
+
+
+def open_channel(pid: int) -> Channel:
+    """The channel to the agent in a live process. Raises ControlError."""
+    try:
+        path = paths.ring_path(pid)
+        reader = RingReader(path)
+    except (OSError, ValueError, IndexError) as error:
+        raise NoAgent(
+            f"there is no agent of tuimon in process {pid}",
+            "start the training with tuimon run, or attach with --inject",
+        ) from error
+    except RingError as error:
+        raise TooOld(f"{plain(str(error))}: the training was started by another version of tuimon") from error
+    try:
+        return Channel(reader)
+    finally:
+        reader.close()
+
+
+class Channel:
+    """Gives orders to the agent of one ring."""
+
+    def __init__(
+        self, reader: RingReader, through: str | None = None, clock_ns: Callable[[], int] = time.monotonic_ns
+    ) -> None:
+        """``through``: a descriptor in /proc of a ring without a name. Raises ControlError."""
+        self.pid = reader.pid
+        self._ticks = reader.start_ticks
+        self._clock_ns = clock_ns
+        try:
+            self._bytes = RingBytes(reader.path, through, writable=True)
+        except (OSError, RingError) as error:
+            raise NoAgent(f"the ring of process {self.pid} cannot be written: {plain(str(error))}") from error
+        if self._bytes.number(layout.CREATED_OFFSET) != reader.created_ns:
+            self.close()
+            raise NoAgent(f"process {self.pid} has just replaced its ring", "try again")
+        words = self.words()
+        if words[VERSION_WORD] != CONTROL_VERSION:
+            self.close()
+            raise TooOld(
+                f"the agent in process {self.pid} takes no orders: it is of another version of tuimon",
+                "restart the training with this one",
+            )
+        self._known = words[COMMANDS_WORD]
+
+    def __enter__(self) -> Channel:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the ring. An order that is not over is taken back by the agent when its heartbeat stops."""
+        self._bytes.close()
+
+    def knows(self, command: Command) -> bool:
+        """Whether the agent knows this command."""
+        return bool(self._known >> command & 1)
+
+    def lives(self) -> bool:
+        """Whether the process still runs."""
+        return paths.is_running(self.pid, self._ticks)
+
+    def order(self, command: Command, argument: int = 1) -> Request:
+        """Give an order. Raises ControlError: TooOld where the agent does not know it, Busy, NoAgent."""
+        if not 0 <= argument < 1 << 64:
+            raise ValueError(f"{argument} is no argument of an order")
+        if not self.knows(command):
+            raise TooOld(f"the agent in process {self.pid} is of an older tuimon and does not know {WORK[command]}")
+        if not self._bytes.try_lock(CONTROL_OFFSET, CONTROL_BYTES):
+            raise Busy(f"another tuimon is giving an order to process {self.pid}", "try again")
+        try:
+            return self._order(command, argument)
+        except OSError as error:
+            raise NoAgent(f"the ring of process {self.pid} cannot be written: {error}") from error
+        finally:
+            self._bytes.unlock(CONTROL_OFFSET, CONTROL_BYTES)
+
+    def ask(self, command: Command, argument: int = 1, timeout_s: float = ANSWER_S) -> Answer:
+        """Give an order and wait for its end; ``timeout_s`` is how long nothing may happen. Raises ControlError."""
+        request = self.order(command, argument)
+        since_s, seen = time.monotonic(), None
+        while not request.is_over:
+            answer = request.poll()
+            if answer != seen:
+                since_s, seen = time.monotonic(), answer
+            elif time.monotonic() - since_s > timeout_s:
+                raise request.no_answer()
+            time.sleep(_POLL_S)
+        return request.result()
+
+    def words(self) -> list[int]:
+        """All control words as they are; zeros where the file was cut short."""
+        raw = self._bytes.read(CONTROL_OFFSET, CONTROL_BYTES).ljust(CONTROL_BYTES, b"\0")
+        return array("Q", raw).tolist()
+
+    def text(self, number: int) -> str:
+        """The interned string with this id, made safe to show; empty for 0 and where there is none."""
+        if not 0 < number <= 0xFFFF:
+            return ""
+        try:
+            reader = RingReader(self._bytes.path, self._bytes.through)
+        except (OSError, RingError):
+            return ""
+        try:
+            return plain(reader.name(number))
+        finally:
+            reader.close()
+
+    def beat(self, command: Command) -> None:
+        """Show the agent that this monitor lives. Raises OSError."""
+        at = CONTROL_OFFSET + 8 * (slot_word(command) + Order._fields.index("alive_ns"))
+        self._bytes.write(at, layout.U64.pack(self._clock_ns()))
+
+    def _order(self, command: Command, argument: int) -> Request:
+        words = self.words()
+        latest, answer = order_in(words, command), answer_in(words, command)
+        is_open = answer.number != latest.number or answer.state == State.WORKING
+        if argument and is_open and is_whole(latest, command) and is_alive(latest.alive_ns, self._clock_ns()):
+            raise Busy(f"another tuimon has asked process {self.pid} for {WORK[command]}", "wait for its end")
+        number = max(latest.number, answer.number) % (NUMBER_LIMIT - 1) + 1
+        order = array("Q", (number, argument, check_of(command, number, argument), self._clock_ns()))
+        self._bytes.write(CONTROL_OFFSET + 8 * slot_word(command), order.tobytes())
+        bell = layout.U64.pack((words[BELL_WORD] + 1) % (1 << 64))
+        self._bytes.write(CONTROL_OFFSET + 8 * BELL_WORD, bell)  # last: now the agent looks
+        return Request(self, command, number)
+
+
+class Request:
+    """An order that was given: poll it at least twice a second, or the agent takes its monitor for dead."""
+
+    def __init__(self, channel: Channel, command: Command, number: int) -> None:
+        self.command = command
+        self.answer: Answer | None = None  # the latest; None: the training has not taken the order yet
+        self.is_over = False
+        self._channel = channel
+        self._number = number
+        self._lost = ""  # why there will be no answer
+
+    def poll(self) -> Answer | None:
+        """Beat, and read how far the agent has come; None until it has taken the order."""
+        if self.is_over:
+            return self.answer
+        words = self._channel.words()
+        answer = answer_in(words, self.command)
+        if answer.number == self._number and answer == answer_in(self._channel.words(), self.command):
+            self.answer = answer
+            self.is_over = answer.state not in (State.NONE, State.WORKING)
+        if not self.is_over:
+            self._go_on(order_in(words, self.command))
+        return self.answer
+
+    def cancel(self) -> None:
+        """Take the order back; what it has begun is undone at the training's next step. Raises nothing."""
+        if self.is_over:
+            return
+        self.is_over = True
+        self._lost = "it was taken back"
+        try:
+            self._channel.order(self.command, 0)
+        except (Busy, NoAgent):  # it ends when the heartbeat stops
+            return
+
+    def result(self) -> Answer:
+        """The answer to an order that was carried out. Raises Refused, Failed."""
+        answer, work, pid = self.answer, WORK[self.command], self._channel.pid
+        if answer is None or self._lost:
+            raise Failed(f"no {work} from process {pid}: {self._lost or 'there is no answer yet'}")
+        reason = self._channel.text(answer.text) or "no reason given"
+        if answer.state == State.REFUSED:
+            raise Refused(f"process {pid} refuses {work}: {reason}")
+        if answer.state == State.STOPPED:
+            raise Failed(f"{work}: stopped before the end, as process {pid} ends or had no heartbeat of this monitor")
+        if answer.state != State.DONE:
+            raise Failed(f"{work} went wrong in process {pid}: {reason}")
+        return answer
+
+    def no_answer(self) -> NoAnswer:
+        """What to raise, or show, when nothing has happened for too long."""
+        pid, work = self._channel.pid, WORK[self.command]
+        if self.answer is None:
+            return NoAnswer(
+                f"process {pid} has not come to {work}: no backward pass has ended since it was asked",
+                "it may be in set-up, in a long evaluation, or stuck; the request ends with this tuimon",
+            )
+        return NoAnswer(f"process {pid} has begun {work} and has made no step since", "it may be stuck")
+
+    def _go_on(self, order: Order) -> None:
+        if order.number != self._number:
+            self.is_over, self._lost = True, "another tuimon has asked for it as well"
+        elif not self._channel.lives():
+            self.is_over, self._lost = True, "it has ended"
+        else:
+            try:
+                self._channel.beat(self.command)
+            except OSError as error:
+                self.is_over, self._lost = True, plain(str(error))
