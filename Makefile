@@ -34,6 +34,7 @@ help:
 	@echo "make scenarios  labelled trainings under tuimon: is its verdict right? (about 15 minutes)"
 	@echo "make wild    programs on public frameworks, healthy and slowed: is its verdict right? (about 20 minutes)"
 	@echo "make random-loops N=100 SEED=s  training scripts drawn at random: phases, verdicts, gains against their own truth"
+	@echo "             (both with ATTACH=1: attach to a second run of each, is its verdict the same?)"
 	@echo "make gpu-truth  recorded GPU trainings under tuimon: are its GPU times and verdicts true? (about a minute)"
 	@echo "make bench   what tuimon costs, as a table (about 20 minutes)"
 	@echo "make gpu-check  on a machine with an NVIDIA GPU: tests, cost, truth of GPU times, logs (about 8 minutes)"
@@ -106,7 +107,7 @@ scenarios: $(VENV)/.test-installed
 WILD := $(VENV)/wild
 WILD_ARGS ?=
 wild: $(WILD)/.installed
-	$(WILD)/bin/python -m tests.wild $(WILD_ARGS)
+	$(WILD)/bin/python -m tests.wild $(WILD_ARGS) $(if $(ATTACH),--attach)
 
 $(WILD)/.installed: $(VENV)/bin/python pyproject.toml
 	$(PYTHON) -m venv $(WILD)
@@ -116,8 +117,9 @@ $(WILD)/.installed: $(VENV)/bin/python pyproject.toml
 	@touch $@
 
 SEED ?=
+ATTACH ?=
 random-loops: $(VENV)/.test-installed
-	$(BIN)/python -m tests.random_loops -n $(N) $(if $(SEED),--seed $(SEED))
+	$(BIN)/python -m tests.random_loops -n $(N) $(if $(SEED),--seed $(SEED)) $(if $(ATTACH),--attach)
 
 gpu-truth: $(VENV)/.test-installed
 	$(BIN)/python -m tests.gpu_simulator

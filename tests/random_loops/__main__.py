@@ -22,6 +22,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=12, help="of training per script (default %(default)s)")
     parser.add_argument("--no-gain", action="store_true", help="do not run the scripts without their pieces")
     parser.add_argument("--interval", metavar="SECONDS", help="tuimon's option, for all of them")
+    parser.add_argument("--attach", action="store_true", help="attach to a second run of each: the same verdict?")
     parser.add_argument("--keep", metavar="DIR", help="keep scripts and logs there")
     args = parser.parse_args()
     seed = random.SystemRandom().randrange(1_000_000) * 1000 if args.seed is None else args.seed
@@ -31,7 +32,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as temporary:
         for number in range(seed, seed + args.n):
             try:
-                rows.append(run(draw(number), args.seconds, Path(args.keep or temporary), options, not args.no_gain))
+                folder = Path(args.keep or temporary)
+                rows.append(run(draw(number), args.seconds, folder, options, not args.no_gain, args.attach))
             except ScenarioFailed as failed:
                 print(f"{number}: {failed}", file=sys.stderr, flush=True)
                 continue

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from tests.random_loops.plan import INPUT_PLACES, Plan
 from tests.random_loops.works import CAUSE
-from tests.scenarios.judging import fold, is_excused, name_of, share_error
+from tests.scenarios.judging import fold, is_excused, name_of, share_error, steps_counted
 from tests.scenarios.running import Outcome
+from tests.scenarios.verdict import Verdict, verdict_of
 from tuimon.diagnosis.finding import Finding
 
 #: A part of the step that is worth less than this to the user is nothing to warn of (a warning's fix gains 5 %) ...
@@ -17,8 +18,7 @@ HEALTHY_GAIN = 1.05
 TOLD_GAIN = 1.12
 #: Parts whose gains lie so close together are as good as equal.
 NEARLY = 1.15
-#: Rules that may speak of a run without a step, and those that name a part of the step here.
-BEFORE_STEPS = ("hang", "memory_pressure", "neighbour", "warmup")
+#: Rules that name a part of the step here.
 PART_OF_RULE = {"input_bound": "data", "side_work": "side", "optimizer_bound": "optimizer", "gc_pauses": "side"}
 LOUD = ("critical", "warning")
 
@@ -45,6 +45,8 @@ class Judged:
     predicted: float | None
     measured: float | None
     others_cores: float
+    verdict: Verdict
+    attached: Verdict | None  # of attach in the middle of another run
 
     @property
     def healthy(self) -> bool:
@@ -59,7 +61,9 @@ class Judged:
         return self.predicted / self.measured - 1
 
 
-def judge(plan: Plan, script: Path, outcome: Outcome, without_ms: dict[str, float]) -> Judged:
+def judge(
+    plan: Plan, script: Path, outcome: Outcome, without_ms: dict[str, float], attached: Verdict | None = None
+) -> Judged:
     """``without_ms``: the step's time without a piece, by the piece's name."""
     truth, folded = outcome.truth, fold(outcome.log)
     first = folded.findings[0] if folded.findings else None
@@ -70,8 +74,6 @@ def judge(plan: Plan, script: Path, outcome: Outcome, without_ms: dict[str, floa
     lines = _lines_of(script, pieces)
     named = first.where[0] if first is not None and first.where else None
     is_right = lambda finding: _is_right(finding, accepted, silent, outcome)  # noqa: E731
-    pid = folded.session.trainer()
-    counted = folded.session.run_steps(pid) if pid is not None else None
     return Judged(
         plan=plan,
         gains=gains,
@@ -86,13 +88,15 @@ def judge(plan: Plan, script: Path, outcome: Outcome, without_ms: dict[str, floa
         else None,
         share_error=share_error(folded.session, truth),
         steps=truth.steps,
-        steps_counted=counted.total if counted else None,
+        steps_counted=steps_counted(folded.session),
         verdict_s=folded.settled_after(is_right),
-        early=tuple(sorted({name_of(f) for f in folded.early if f.rule not in BEFORE_STEPS})),
+        early=folded.early_names,
         false_alarms=tuple(name_of(f) for f in folded.findings if _is_false(f, gains, outcome)),
         predicted=predicted_gain(first) if first is not None and accepted else None,
         measured=max((truth.wall_ms / without_ms[p] for p in pieces if p in without_ms), default=None),
         others_cores=outcome.others_cores,
+        verdict=verdict_of(folded.findings),
+        attached=attached,
     )
 
 

@@ -10,6 +10,7 @@ from tests.random_loops.judging import Judged, accepted_parts, gains_of, judge
 from tests.random_loops.plan import Plan
 from tests.random_loops.script import script_of, slow_library
 from tests.scenarios import running
+from tests.scenarios.attaching import attached_verdict
 from tests.scenarios.catalogue import Scenario
 
 STOPWATCH = Path(__file__).with_name("stopwatch.py")
@@ -27,11 +28,17 @@ def write(plan: Plan, folder: Path) -> Path:
     return script
 
 
-def run(plan: Plan, seconds: float, folder: Path, options: tuple[str, ...] = (), gain: bool = True) -> Judged:
-    """Run it under tuimon, then without its largest pieces, and judge. Raises ScenarioFailed."""
+def run(
+    plan: Plan, seconds: float, folder: Path, options: tuple[str, ...] = (), gain: bool = True, attach: bool = False
+) -> Judged:
+    """Run it under tuimon, attach to another run of it, run it without its largest pieces, and judge.
+
+    Raises ScenarioFailed.
+    """
     script = write(plan, folder)
     scenario = Scenario(plan.name, script, None, None, frozenset(), 0, False)
     outcome = running.run(scenario, seconds, folder, options)
+    attached = attached_verdict(scenario, seconds, folder, options) if attach else None
     without_ms: dict[str, float] = {}
     if gain and accepted_parts(gains_of(outcome.truth.shares, outcome.truth.pieces)):
         for piece in plan.pieces:
@@ -40,4 +47,4 @@ def run(plan: Plan, seconds: float, folder: Path, options: tuple[str, ...] = (),
                     [sys.executable, str(script), f"--seconds={seconds / 3:g}", f"--without={piece.name}"]
                 )
                 without_ms[piece.name] = truth.wall_ms
-    return judge(plan, script, outcome, without_ms)
+    return judge(plan, script, outcome, without_ms, attached)

@@ -43,6 +43,7 @@ class Stopwatch:
             self._parts.clear()
             self._pieces.clear()
         if self._end is None:
+            print("training", flush=True)  # from now on one may attach to it
             self._end = time.perf_counter() + self._seconds
         return time.perf_counter() < self._end or self.steps <= self.WARM_UP + 1
 

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from statistics import median, quantiles
 
 from tests.random_loops.judging import Judged
+from tests.scenarios.verdict import attached_text, attached_totals
 
 _COLUMNS = (
     ("loop", 9), ("shape", 10), ("truth", 22), ("got", 28), ("place", 17), ("share err", 9), ("steps", 13),
     ("verdict", 7), ("gain", 13), ("false alarms, early findings", 28),
+    ("attached", 40),
 )  # fmt: skip
 HEAD = "  ".join(f"{name:<{width}}" for name, width in _COLUMNS).rstrip()
 GAIN_ERROR = 0.25
@@ -30,6 +32,7 @@ def line(row: Judged) -> str:
         "-" if row.verdict_s is None else f"{row.verdict_s:.0f} s",
         f"{_times(row.predicted)} {_times(row.measured)}" + (" !" if off else ""),
         ", ".join((*row.false_alarms, *(f"early {name}" for name in row.early))) or "-",
+        attached_text(row.verdict, row.attached),
     )
     return "  ".join(f"{cell:<{width}}" for cell, (_, width) in zip(cells, _COLUMNS, strict=True)).rstrip()
 
@@ -53,6 +56,7 @@ def totals(rows: Sequence[Judged]) -> str:
             f"phase error     median {100 * median(errors):.1f}, p95 {100 * _p95(errors):.1f} points" if errors else "",
             f"time to verdict median {median(times):.0f} s of {len(times)}" if times else "",
             f"gain within {100 * GAIN_ERROR:.0f} %  {sum(gain <= GAIN_ERROR for gain in gains)} of {len(gains)}",
+            attached_totals([(row.verdict, row.attached) for row in rows]),
         )
     )
 

@@ -9,7 +9,9 @@ from typing import NamedTuple
 
 from tests.scenarios.catalogue import Scenario
 from tests.scenarios.running import Outcome, Truth
+from tests.scenarios.verdict import NOTHING, Verdict, verdict_of
 from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.rulebook import BY_NAME
 from tuimon.diagnosis.verdicts import Verdicts
 from tuimon.records import Steps
 from tuimon.session.session import Session
@@ -41,6 +43,10 @@ class Judgement:
     measured: float | None
     others_cores: float
     predicted_at_most: float | None = None  # where the evidence leaves a range
+    steps: int = 0  # that the script made
+    steps_counted: int | None = None
+    early: tuple[str, ...] = ()  # findings before the first step
+    verdict: Verdict = NOTHING
 
     @property
     def gain_error(self) -> float | None:
@@ -74,6 +80,10 @@ def judge(scenario: Scenario, outcome: Outcome, fixed: Truth | None) -> Judgemen
         measured=outcome.truth.wall_ms / fixed.wall_ms if fixed else None,
         others_cores=outcome.others_cores,
         predicted_at_most=_at_most(first),
+        steps=outcome.truth.steps,
+        steps_counted=steps_counted(folded.session),
+        early=folded.early_names,
+        verdict=verdict_of(findings),
     )
 
 
@@ -94,6 +104,11 @@ class Folded(NamedTuple):
     def findings(self) -> Sequence[Finding]:
         """Those of the end, over the whole run."""
         return self.verdicts.judge_run(self.session)
+
+    @property
+    def early_names(self) -> tuple[str, ...]:
+        """What was found before the first step, but for what a run without a step may show."""
+        return tuple(sorted({name_of(finding) for finding in self.early if not BY_NAME[finding.rule].before_steps}))
 
     def settled_after(self, is_right: Callable[[Finding | None], bool]) -> float | None:
         """Seconds from the first step until nothing wrong is reported any more; None where the end is wrong too."""
@@ -127,6 +142,13 @@ def fold(log: Path) -> Folded:
                 moments.append((record.t - first_s, findings[0] if findings else None))
     ending_s = (last_s or 0.0) - (first_s or 0.0)
     return Folded(session, verdicts, early, [(s, finding) for s, finding in moments if s <= ending_s])
+
+
+def steps_counted(session: Session) -> int | None:
+    """How many steps tuimon saw; None without markers."""
+    pid = session.trainer()
+    counted = session.run_steps(pid) if pid is not None else None
+    return counted.total if counted is not None else None
 
 
 def name_of(finding: Finding | None) -> str:

@@ -82,9 +82,14 @@ def measure(command: list[str]) -> Truth:
     done = subprocess.run(
         command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_DEADLINE_S, check=False
     )
-    reported = [line for line in done.stdout.splitlines() if line.startswith('{"steps"')]
-    if done.returncode or not reported:
-        raise ScenarioFailed(f"exit code {done.returncode}\n{done.stdout[-1000:]}\n{done.stderr[-3000:]}")
+    return truth_of(done.returncode, done.stdout, done.stderr)
+
+
+def truth_of(exit_code: int, output: str, errors: str = "") -> Truth:
+    """What a script that has ended printed. Raises ScenarioFailed."""
+    reported = [line for line in output.splitlines() if line.startswith('{"steps"')]
+    if exit_code or not reported:
+        raise ScenarioFailed(f"exit code {exit_code}\n{output[-1000:]}\n{errors[-3000:]}")
     return Truth(**json.loads(reported[0]))
 
 

@@ -9,7 +9,7 @@ from tests.scenarios.judging import Judgement
 
 _COLUMNS = (
     ("scenario", 28), ("expected", 30), ("got", 32), ("place", 32), ("share err", 9), ("verdict", 7),
-    ("predicted", 10), ("measured", 8), ("others", 6), ("false alarms", 12),
+    ("predicted", 10), ("measured", 8), ("others", 6), ("steps", 13), ("false alarms, early findings", 28),
 )  # fmt: skip
 HEAD = "  ".join(f"{name:<{width}}" for name, width in _COLUMNS).rstrip()
 #: A predicted speed-up may be off by this much.
@@ -31,7 +31,8 @@ def line(row: Judgement) -> str:
         _times(row.predicted) + _gain_mark(row),
         _times(row.measured),
         f"{row.others_cores:.1f}",
-        ", ".join(row.false_alarms) or "-",
+        f"{row.steps_counted} of {row.steps}" + ("" if row.steps_counted == row.steps else " !"),
+        ", ".join((*row.false_alarms, *(f"early {name}" for name in row.early))) or "-",
     )
     return "  ".join(f"{cell:<{width}}" for cell, (_, width) in zip(cells, _COLUMNS, strict=True)).rstrip()
 
@@ -49,6 +50,8 @@ def totals(rows: Sequence[Judgement], expected_rows: int) -> str:
             f"primary right   {sum(row.right for row in rows)} of {expected_rows}",
             f"place right     {sum(bool(row.place_right) for row in placed)} of {len(placed)}",
             f"false alarms    {sum(bool(row.false_alarms) for row in healthy)} of {len(healthy)} healthy runs",
+            f"early findings  in {sum(bool(row.early) for row in rows)} of {len(rows)} runs",
+            f"steps exact     {sum(row.steps_counted == row.steps for row in rows)} of {len(rows)}",
             f"share error     median {100 * median(errors):.1f} points" if errors else "share error     -",
             f"time to verdict median {median(times):.0f} s of {len(times)}" if times else "time to verdict -",
             f"gain within {100 * GAIN_ERROR:.0f} %  {sum(g <= GAIN_ERROR for g in gains)} of {len(gains)}",

@@ -7,10 +7,12 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tests.scenarios.attaching import attached_verdict
 from tests.scenarios.judging import Judgement
 from tests.scenarios.running import ScenarioFailed
 from tests.scenarios.table import HEAD, line, totals
 from tests.scenarios.trial import judged_run
+from tests.scenarios.verdict import Verdict, attached_text, attached_totals
 from tests.wild.catalogue import catalogue
 
 
@@ -21,6 +23,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=12, help="of training per program (default %(default)s)")
     parser.add_argument("--interval", metavar="SECONDS", help="tuimon's option, for all of them")
     parser.add_argument("--no-gain", action="store_true", help="do not time the programs without their slow work")
+    parser.add_argument("--attach", action="store_true", help="attach to a second run of each: the same verdict?")
     parser.add_argument("--keep", metavar="DIR", help="keep the logs there")
     args = parser.parse_args()
     if unknown := sorted(set(args.names) - set(known)):
@@ -31,18 +34,22 @@ def main() -> int:
     chosen = [program for program in chosen if program.installed]
     options = (f"--interval={args.interval}",) if args.interval else ()
     rows: list[Judgement] = []
-    print(HEAD, flush=True)
+    attached: list[Verdict | None] = []
+    print(f"{HEAD}  attached", flush=True)
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(args.keep or temporary)
         folder.mkdir(parents=True, exist_ok=True)
         for program in chosen:
             try:
                 rows.append(judged_run(program, args.seconds, folder, gain=not args.no_gain, options=options))
+                attached.append(attached_verdict(program, args.seconds, folder, options) if args.attach else None)
             except ScenarioFailed as failed:
+                del rows[len(attached) :]
                 print(f"{program.name}: {failed}", file=sys.stderr, flush=True)
                 continue
-            print(line(rows[-1]), flush=True)
+            print(f"{line(rows[-1])}  {attached_text(rows[-1].verdict, attached[-1])}", flush=True)
     print(totals(rows, expected_rows=len(chosen)))
+    print(attached_totals([(row.verdict, of) for row, of in zip(rows, attached, strict=True)]))
     return 0 if len(rows) == len(chosen) else 1
 
 

@@ -13,7 +13,7 @@ CLASSES = 10
 
 def add_to(matrix, guesses, labels):
     for _ in range(12):
-        for guess, label in zip(guesses, labels, strict=True):
+        for guess, label in zip(guesses, labels, strict=True):  # <- cause
             matrix[label.item()][guess.item()] += 1  # <- cause
 
 

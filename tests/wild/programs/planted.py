@@ -31,6 +31,8 @@ class Clock:
     def step(self):
         """A step has ended; whether there is time for another."""
         self.steps += 1
+        if self.steps == 1:
+            print("training", flush=True)  # from now on one may attach to it
         self._last = time.perf_counter()
         if self.steps == self.WARM_UP:
             self._begin = self._last
