@@ -12,11 +12,12 @@ from tuimon.session.rows import HotLine
 from tuimon.session.samples.classify import Sample, classify_samples
 from tuimon.session.samples.frame_table import FrameTable
 from tuimon.session.samples.range_join import RangeJoin
+from tuimon.session.samples.run_samples import RunSamples
 from tuimon.session.samples.set_up import SetUp
 from tuimon.session.samples.stack_phase import stack_phase
 from tuimon.session.samples.thread_stacks import ThreadStacks
 from tuimon.session.steps import SplitShares
-from tuimon.session.windows import Span, Thinned, Window
+from tuimon.session.windows import Span, Window
 
 #: How many lines ``hot_lines`` lists.
 _HOT_LINES = 20
@@ -31,7 +32,7 @@ class ProcessSamples:
         self.pid = pid
         self._frames = frames
         self._window: Window[Stacks] = Window(30.0, limit=120)
-        self._run: Thinned[Stacks] = Thinned()
+        self._run = RunSamples()
         self._steps_begin_s = -math.inf
         self._trained = False  # whether a sample has shown backward or an update: without markers, steps begin there
         self._cycles: int | None = 0  # passes through backward that samples have counted; None: too fast to count
@@ -60,9 +61,9 @@ class ProcessSamples:
             self._window.append(record)
 
     def over(self, span: Span) -> ProcessSamples:
-        """The same of a stretch of the run, by windows that are evenly spread over it."""
+        """The same of a stretch of the run."""
         out = copy(self)
-        out._window = Window(math.inf, limit=len(self._run.records) + 1)
+        out._window = Window(math.inf, limit=len(self._run) + 1)
         for record in self._run.between(span._replace(begin_s=max(span.begin_s, self._steps_begin_s))):
             out._window.append(record)
         out._classified_t = None
@@ -74,6 +75,7 @@ class ProcessSamples:
         kept = [record for record in self._window.records if record.t - record.window_s >= t]
         self._window.records.clear()
         self._window.records.extend(kept)
+        self._run.leave_out_before(t)
         self._classified_t = None
 
     def add_range_places(self, places: Sequence[RangePlace]) -> None:
