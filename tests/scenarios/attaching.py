@@ -19,7 +19,7 @@ TRAINING = "training"
 BEFORE_S = 8.0
 #: Seconds that tuimon may take to come.
 _COMING_S = 3.0
-_DEADLINE_S = 90
+_DEADLINE_S = 300
 
 
 def attached_verdict(scenario: Scenario, seconds: float, folder: Path, options: Sequence[str] = ()) -> Verdict:

@@ -1,6 +1,7 @@
 """What a training does while it makes no steps, on literal sessions."""
 
 from tests.session.records import frames, header, process, session_of, stacks, steps
+from tuimon.records import Exit
 from tuimon.session.state import RunState, run_state
 
 LOADING = frames(("/home/me/prep.py", 40, "load", "for line in text:", True))
@@ -12,6 +13,12 @@ def test_before_the_first_step_it_starts_whatever_it_does():
     state = run_state(session)
     assert state[:4] == ("starting", 3.0, "setting up", 2.0)
     assert (state.place.function, state.place.line) == ("load", 40)
+
+
+def test_a_run_that_has_ended_before_any_step_starts_no_more():
+    session = session_of(header(), process(), LOADING, stacks(2, ([0], 30)), Exit(t=3.0, pid=100, exit_code=0))
+    state = run_state(session)
+    assert (state.name, state.for_s, state.doing) == ("ended", 3.0, "setting up")
 
 
 def test_a_step_that_is_open_shows_its_inside():

@@ -1,4 +1,4 @@
-"""What a training does while it makes no steps: it starts, one step is open for long, or something lies between two."""
+"""What a training does while it makes no steps: it starts, has ended before any, or one step or a pause is long."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tuimon.session.steps import StepStats
 if TYPE_CHECKING:
     from tuimon.session.session import Session
 
-StateName = Literal["starting", "training", "step_open", "between_steps"]
+StateName = Literal["starting", "ended", "training", "step_open", "between_steps"]
 
 #: Seconds without the end of a step from which that is said: our choice, so that slow loops do not flicker.
 LONG_S = 3.0
@@ -30,7 +30,7 @@ class RunState(NamedTuple):
 
 
 def run_state(session: Session) -> RunState:
-    """Of the process in focus: before its first whole step it starts, whatever it does."""
+    """Of the process in focus: before its first whole step it starts, whatever it does, until the run has ended."""
     pid = session.trainer()
     stats = session.step_stats(pid) if pid is not None else None
     if pid is not None and stats is not None and (stats.total or stats.open_backwards):
@@ -40,9 +40,10 @@ def run_state(session: Session) -> RunState:
     for_s = session.now_s - session.start_s if session.start_s is not None else None
     sampled = session.process_samples(pid) if pid is not None else None
     doing = sampled.set_up.doing if sampled is not None else None
+    name: StateName = "starting" if session.exit is None else "ended"
     if doing is None:
-        return RunState("starting", for_s)
-    return RunState("starting", for_s, doing.words, session.now_s - doing.since_s, doing.place)
+        return RunState(name, for_s)
+    return RunState(name, for_s, doing.words, session.now_s - doing.since_s, doing.place)
 
 
 def _in_steps(session: Session, pid: int, stats: StepStats) -> RunState:

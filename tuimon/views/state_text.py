@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tuimon.diagnosis.words import at
 from tuimon.session.state import RunState, StateName
 from tuimon.session.unseen import Unseen
@@ -10,6 +12,7 @@ from tuimon.views.format import duration, number, plain
 _COMMAND = 60  # longest command line in a sentence
 _NAMES: dict[StateName, str] = {
     "starting": "starting",
+    "ended": "ended",
     "training": "training",
     "step_open": "one step open",
     "between_steps": "no step",
@@ -21,14 +24,22 @@ def state_text(state: RunState) -> str:
     return f"{state_name(state)} {state_details(state)}".rstrip()
 
 
+def last_state_text(state: dict[str, Any]) -> str:
+    """Of a report without a step: ``It ended after 14s: importing transformers, 12s.``; of a log that goes on: ``At the
+    end: starting for 14s.``
+    """
+    return f"{'It' if state['name'] == 'ended' else 'At the end:'} {state['text']}."
+
+
 def state_name(state: RunState) -> str:
     """``starting``, ``one step open``."""
     return _NAMES[state.name]
 
 
 def state_details(state: RunState) -> str:
-    """``for 14s: importing transformers, 12s``."""
-    head = [f"for {duration(state.for_s)}"] if state.for_s is not None else []
+    """``for 14s: importing transformers, 12s``; of a run that has ended before any step, ``after 14s: ...``."""
+    since = "after" if state.name == "ended" else "for"
+    head = [f"{since} {duration(state.for_s)}"] if state.for_s is not None else []
     if state.backwards:
         head.append(f"{state.backwards} {'backward' if state.backwards == 1 else 'backwards'}")
     place = at(state.place) if state.place is not None else ""

@@ -86,9 +86,9 @@ def test_a_run_without_steps() -> None:
     assert report["steps"]["count"] == 0
     assert report["steps"]["median_ms"] is None
     text = text_report(report)
-    assert "No training step was seen.\nAt the end: starting for 1.0s." in text
+    assert "No training step was seen.\nIt ended after 1.0s." in text
     assert "No finding" not in text  # without a step there is nothing to find one in
-    assert report["state"]["name"] == "starting"
+    assert report["state"]["name"] == "ended"
     assert "ended with exit code 3" in text
 
 

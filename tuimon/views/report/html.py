@@ -18,6 +18,7 @@ from tuimon.views.finding_text import NO_FINDING, ONLY_MINOR, finding_gain, fix_
 from tuimon.views.report.html_flame import boxes_of, main_tree
 from tuimon.views.report.html_svg import bars, curve, decimated, top_of
 from tuimon.views.report.summary import Json, Page
+from tuimon.views.state_text import last_state_text
 
 TEMPLATE = "report.html.j2"
 _WINDOWS = 1800  # the Session keeps no longer history
@@ -84,7 +85,7 @@ def _section(page: Page) -> dict[str, Any]:  # Any: what the template is given, 
 def _verdict(report: dict[str, Json]) -> str:
     if not report["findings"]:
         started = report["steps"]["count"] or report["phases"]
-        return NO_FINDING if started else f"No training step was seen. At the end: {report['state']['text']}."
+        return NO_FINDING if started else f"No training step was seen. {last_state_text(report['state'])}"
     first = report["findings"][0]
     return ONLY_MINOR if is_minor(first["rule"], first["severity"]) else str(first["headline"])
 

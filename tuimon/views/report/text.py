@@ -8,6 +8,7 @@ from typing import Any
 from tuimon.diagnosis.rank import is_minor
 from tuimon.views.finding_text import NO_FINDING, ONLY_MINOR, finding_gain, fix_text, rule_title, rules_by_reason
 from tuimon.views.format import count, duration, ms, percent, plain, rate, timed_steps
+from tuimon.views.state_text import last_state_text
 
 _WIDTH = 78
 _BAR = 24
@@ -60,7 +61,7 @@ def _verdict(report: dict[str, Any]) -> list[str]:
 def _steps(report: dict[str, Any]) -> list[str]:
     steps, phases = report["steps"], report["phases"]
     if not steps["count"] and not phases:
-        lines = ["No training step was seen.", *_wrap(f"At the end: {plain(report['state']['text'])}.")]
+        lines = ["No training step was seen.", *_wrap(plain(last_state_text(report["state"])))]
         for unseen in report["unseen"]:
             lines += _wrap(f"{plain(unseen['text'])}.")
         return lines
