@@ -164,7 +164,7 @@ class Session(Tables):
             return None
         if self._may_yet_have_markers(pid, sampled):
             return None
-        return inferred_phases(pid, sampled.phase_counts())
+        return inferred_phases(pid, sampled.phase_counts(), sampled.unsure_count())
 
     def _estimated_steps(self, pid: int) -> StepSummary | None:
         per_second = self._sampler.steps_per_second(pid, self.now_s)

@@ -34,6 +34,7 @@ class SplitShares:
     shares: dict[str, float]
     samples: int
     optimizer: float | None = None  # its share of all samples, where closures run inside it
+    unsure: float = 0.0  # of "forward", the part that may be "data"
 
     def with_optimizer(self, totals: Totals) -> SplitShares:
         """The shares with the optimizer's own work between two of its closures: its samples, less what markers show."""
@@ -44,12 +45,13 @@ class SplitShares:
         own_ns = self.optimizer * whole_ns - totals.phases.get("optimizer", 0)
         part = min(1.0, max(0.0, own_ns / between_ns))
         shares = {name: share * (1.0 - part) for name, share in self.shares.items()}
-        return SplitShares({**shares, "optimizer": part}, self.samples)
+        return SplitShares({**shares, "optimizer": part}, self.samples, unsure=self.unsure * (1.0 - part))
 
     def error(self, name: str) -> float:
-        """Half width of the 95 % interval of a share (binomial, normal approximation, never below 1/n)."""
+        """Half width of the 95 % interval of a share (binomial, normal approximation, never below 1/n), or more."""
         p = self.shares.get(name, 0.0)
-        return max(1.96 * (p * (1 - p) / self.samples) ** 0.5, 1.0 / self.samples) if self.samples else 1.0
+        unsure = self.unsure if name in ("data", "forward") else 0.0
+        return max(1.96 * (p * (1 - p) / self.samples) ** 0.5, 1.0 / self.samples, unsure) if self.samples else 1.0
 
 
 class StepStats:
@@ -238,7 +240,7 @@ class StepStats:
                 continue
             part = split.shares.get(name, 0.0)
             ns = measured.get(name, 0) + between_ns * part
-            estimated = between_ns * part > 0.01 * whole_ns
+            estimated = between_ns * max(part, split.unsure if name == "data" else 0.0) > 0.01 * whole_ns
             error = split.error(name) * between_ns / whole_ns if estimated else None
             on_gpu = _gpu_ms(gpu.of(name) if gpu else None, whole_ns / totals.count / 1e6)
             rows.append(PhaseRow(name, ns / whole_ns, ns / totals.count / 1e6, estimated, error, *on_gpu))

@@ -3,7 +3,7 @@
 import pytest
 
 from tuimon.records import Frame
-from tuimon.session.samples.classify import ENOUGH_SAMPLES, classify_samples
+from tuimon.session.samples.classify import ENOUGH_SAMPLES, Sample, classify_samples
 from tuimon.session.samples.frame_table import FrameTable
 
 TORCH = "/v/lib/python3.11/site-packages/torch"
@@ -17,16 +17,15 @@ BELOW = {
 LOOP = [(44, "fetch"), (46, "module"), (47, "backward"), (49, "update")]
 
 
-def phase(line: int, below: str | None, loop: list[tuple[int, str]], count: int = 1) -> tuple[str, bool]:
-    """The phase of a sample at a line of the loop, and whether it is excluded."""
+def sample(line: int, below: str | None, loop: list[tuple[int, str]], count: int = 1) -> Sample:
+    """A sample at a line of the loop."""
     frames, stacks = FrameTable(), {}
     for at, called in [*loop, (line, below)]:
         stack = [Frame("train.py", at, "main", "", True), *([BELOW[called]] if called else [])]
         first = 2 * len(stacks)
         frames.add_frames(first, stack)
         stacks[tuple(range(first, first + len(stack)))] = count
-    last = classify_samples(stacks, frames)[-1]
-    return last.phase, last.excluded
+    return classify_samples(stacks, frames)[-1]
 
 
 @pytest.mark.parametrize(
@@ -46,10 +45,13 @@ def phase(line: int, below: str | None, loop: list[tuple[int, str]], count: int 
     ],
 )
 def test_each_line_of_the_loop(line: int, below: str | None, found: tuple[str, bool]) -> None:
-    assert phase(line, below, LOOP) == found
+    last = sample(line, below, LOOP)
+    assert (last.phase, last.excluded) == found
+    assert not last.unsure
 
 
-def test_without_modules_lines_before_backward_are_forward_once_there_are_enough_samples() -> None:
+def test_without_modules_lines_before_backward_are_surely_forward_once_there_are_enough_samples() -> None:
     loop = [(44, "fetch"), (47, "backward"), (49, "update")]
-    assert phase(46, None, loop) == ("forward", True)
-    assert phase(46, None, loop, count=ENOUGH_SAMPLES) == ("forward", False)
+    few, many = sample(46, None, loop), sample(46, None, loop, count=ENOUGH_SAMPLES)
+    assert (few.phase, few.unsure) == ("forward", True)
+    assert (many.phase, many.unsure) == ("forward", False)

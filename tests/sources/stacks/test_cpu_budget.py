@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from tuimon.sources.stacks.cpu_budget import CostModel, TokenBucket, plan_window, split_budget
-from tuimon.sources.stacks.window_schedule import PlannedWindow, ProcessKey, WindowSchedule
+from tuimon.sources.stacks.window_schedule import FIRST_WINDOWS_S, PlannedWindow, ProcessKey, WindowSchedule
 
 
 def test_the_cost_of_a_window_is_learnt() -> None:
@@ -157,3 +157,29 @@ def test_an_allowance_holds_the_budget_whatever_a_window_costs() -> None:
             bucket.spend(0.25)
             spent_s += 0.25
     assert spent_s / 600 == pytest.approx(0.03, rel=0.05)
+
+
+def due(schedule: WindowSchedule, now_s: float) -> list[PlannedWindow]:
+    return list(schedule.due_windows([NO_PID], [], lambda pid: (pid, 1), (), now_s))
+
+
+def test_what_set_up_has_cost_leaves_no_gap_in_the_first_steps() -> None:
+    schedule = WindowSchedule(0.03, 100.0, 0.0)
+    (first,) = due(schedule, 0.0)
+    first.bucket.spend(1.0)  # a machine so busy that samples cost far more than expected
+    assert not due(schedule, 20.0)
+    schedule.begin_training((NO_PID, 1), 20.0)
+    (window,) = due(schedule, 20.0)
+    assert window.plan.window_s == FIRST_WINDOWS_S[0]
+
+
+def test_trainings_that_begin_all_the_time_keep_to_the_budget() -> None:
+    schedule = WindowSchedule(0.03, 100.0, 0.0)
+    spent_s = 0.0
+    for now_s in range(600):
+        if now_s % 5 == 0:
+            schedule.begin_training((NO_PID, 1), float(now_s))
+        for window in due(schedule, float(now_s)):
+            window.bucket.spend(0.5 - window.cpu_s)
+            spent_s += 0.5
+    assert spent_s / 600 < 0.036

@@ -13,8 +13,8 @@ from tuimon.session.samples.rollouts import Rollouts
 from tuimon.session.samples.stack_phase import stack_phase
 
 #: With no run of a module among the samples, the user's lines before the backward call are the forward pass themselves
-#: (a model without modules) once this many samples are outside every boundary; fewer are excluded. A forward pass in
-#: modules that takes 2 % of them has none among 150 in 5 of 100 cases: 0.98**150.
+#: (a model without modules) once this many samples are outside every boundary; with fewer they may be data as well. A
+#: forward pass in modules that takes 2 % of them has none among 150 in 5 of 100 cases: 0.98**150.
 ENOUGH_SAMPLES = 150
 #: A root that at least this share (0..1) of a thread's samples has is the thread's; a stack with another root was read
 #: while it changed, and is torn.
@@ -28,7 +28,8 @@ class Sample:
     stack: list[int]
     count: int
     phase: str
-    excluded: bool = False  # from dividing what markers leave open: they measure its phase, or nothing shows it yet
+    excluded: bool = False  # from dividing what markers leave open: they measure its phase
+    unsure: bool = False  # "forward" may be "data": nothing shows yet which
     ranges: tuple[str, ...] = ()  # paths of the user's ranges that it lies in, outer ones first
 
     def lies_in(self, part: str | None) -> bool:
@@ -78,7 +79,7 @@ def _by_lines(sample: CountedStack, loop: LoopLines, too_few: bool) -> Sample:
         return Sample(list(stack), count, "other")
     phase = loop.phase_of(branch)
     if phase is None:
-        return Sample(list(stack), count, "forward", excluded=too_few)
+        return Sample(list(stack), count, "forward", unsure=too_few)
     return Sample(list(stack), count, phase, excluded=loop.is_before_update(branch))
 
 

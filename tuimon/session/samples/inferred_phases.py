@@ -10,20 +10,23 @@ _PHASES = ("data", "forward", "backward", "optimizer", "other")
 _WINDOW_S = 30.0
 
 
-def inferred_phases(pid: int, counts: Counter[str]) -> PhaseTable | None:
-    """Shares of the samples by phase, with their error; None while no sample shows training."""
+def inferred_phases(pid: int, counts: Counter[str], unsure: int = 0) -> PhaseTable | None:
+    """Shares of the samples by phase, with their error; None while no sample shows training.
+
+    ``unsure``: how many of those in the forward pass may be data.
+    """
     total = counts.total()
     if not total or not (counts["backward"] or counts["optimizer"]):
         return None
     inside = total - counts["eval"]  # evaluation is no part of a step
-    rows = [_row(name, counts[name], inside) for name in _PHASES]
+    rows = [_row(name, counts[name], inside, unsure if name in ("data", "forward") else 0) for name in _PHASES]
     if counts["eval"]:
         rows.append(_row("eval", counts["eval"], total))
     return PhaseTable(pid, _WINDOW_S, 0, True, tuple(rows))
 
 
-def _row(name: str, count: int, total: int) -> PhaseRow:
+def _row(name: str, count: int, total: int, unsure: int = 0) -> PhaseRow:
     """A share with half the width of its 95 % interval (normal approximation), at least one sample's share."""
     share = count / total
-    error = max(1.96 * (share * (1 - share) / total) ** 0.5, 1.0 / total)
+    error = max(1.96 * (share * (1 - share) / total) ** 0.5, 1.0 / total, unsure / total)
     return PhaseRow(name, share, None, estimated=True, error=error)

@@ -155,6 +155,10 @@ class ProcessSamples:
                 hits += sample.count
         return hits / total if total else None
 
+    def unsure_count(self) -> int:
+        """How many of the samples in the forward pass may be data: nothing shows yet which."""
+        return sum(sample.count for sample in self._samples() if sample.unsure)
+
     def phase_counts(self) -> Counter[str]:
         """Samples of the main thread by phase, which frames and the lines of the loop show."""
         counts: Counter[str] = Counter()
@@ -165,7 +169,7 @@ class ProcessSamples:
     def between_shares(self) -> SplitShares | None:
         """How the samples outside fetch, backward and optimizer divide; None without any."""
         outside = {"data": 0, "forward": 0, "other": 0}
-        everything = optimizer = 0
+        everything = optimizer = unsure = 0
         closures = False
         leave_out_imports = not self._trains_in_import()
         for sample in self._samples():
@@ -180,11 +184,12 @@ class ProcessSamples:
                 and not sample.excluded
             ):
                 outside[sample.phase] += sample.count
+                unsure += sample.count if sample.unsure else 0
         total = sum(outside.values())
         if not total:
             return None
         shares = {name: n / total for name, n in outside.items()}
-        return SplitShares(shares, total, optimizer / everything if closures else None)
+        return SplitShares(shares, total, optimizer / everything if closures else None, unsure / total)
 
     # ---- any thread
 

@@ -149,6 +149,10 @@ class TokenBucket:
         """Take CPU seconds out; a negative number puts back what a window did not use."""
         self._balance_s -= cpu_s
 
+    def refill(self) -> None:
+        """Forget what was spent: the bucket is as full as at the beginning."""
+        self._balance_s = self.ratio * self._HOLDS_S
+
     def allows_window(self, now_s: float, continuous: bool = False) -> bool:
         """Whether another window may begin.
 

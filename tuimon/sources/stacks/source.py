@@ -217,7 +217,7 @@ class StackSource:
         """End the window of a process that begins to train: what it has sampled is imports and set-up."""
         training = self._table.trainers()
         for pid in training - self._training:
-            self._schedule.restart_short_windows(self._key(pid))
+            self._schedule.begin_training(self._key(pid), now_s)
             if pid in self._running:
                 # a py-spy that has only just started would die of the SIGINT, without its file
                 recording = self._running[pid].recording

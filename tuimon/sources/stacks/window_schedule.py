@@ -20,6 +20,9 @@ _ROTATION_S = 4.0
 _UNMEASURED_S = 8.0
 #: A first window may use this many seconds' worth of its group's budget.
 _FIRST_BURST_S = 10.0
+#: A process that begins to train is paid for anew, but not more often than this many seconds: what its set-up has cost
+#: must leave no gap in its first steps, and a search that starts a training every few seconds keeps to the budget.
+_PAID_ANEW_S = 60.0
 
 #: A process: its pid and its start.
 ProcessKey = tuple[int, int | None]
@@ -67,6 +70,7 @@ class WindowSchedule:
         self._workers = _Group(TokenBucket(0.0, now_s), first_windows=1)
         self._costs: dict[ProcessKey, CostModel] = {}
         self._windows: dict[ProcessKey, int] = {}  # how many each process has had, since it trains
+        self._paid_anew_s = -math.inf
         self.gil_ratio = shares.gil
 
     def add_cost(self, key: ProcessKey, samples: int, cpu_s: float) -> None:
@@ -76,6 +80,13 @@ class WindowSchedule:
     def restart_short_windows(self, key: ProcessKey) -> None:
         """Let this process begin with short windows again."""
         self._windows.pop(key, None)
+
+    def begin_training(self, key: ProcessKey, now_s: float) -> None:
+        """This process has begun to train: short windows again, and none has to wait for what its set-up has cost."""
+        self.restart_short_windows(key)
+        if now_s - self._paid_anew_s >= _PAID_ANEW_S:
+            self._paid_anew_s = now_s
+            self._focus.bucket.refill()
 
     def due_windows(
         self,
