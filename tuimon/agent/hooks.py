@@ -25,7 +25,7 @@ from .ring.layout import (
     OPTIMIZER_BEGIN,
     OPTIMIZER_END,
 )
-from .torch_compat import captures, dynamo, rebinding
+from .torch_compat import captures, dynamo, rebinding, step_hooks
 from .torch_compat.tracebacks import hide_frame
 
 
@@ -136,10 +136,7 @@ def hook_optimizer(optimizer: Any) -> None:
     The post hook does not run when a step raises. Markers carry the id of the optimizer: where a step begins while one
     of the same optimizer is open, the first was abandoned.
     """
-    before = optimizer.register_optimizer_step_pre_hook(_step_begins)
-    rebinding.on_undo(before.remove)
-    after = optimizer.register_optimizer_step_post_hook(_step_ends)
-    rebinding.on_undo(after.remove)
+    step_hooks.add(optimizer, _step_begins, _step_ends)
     dynamo.skip_with_callees(_step_begins, _step_ends)
 
 

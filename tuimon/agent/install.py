@@ -3,9 +3,10 @@
 from typing import Any, Callable
 
 from . import api, hooks, runtime
-from .loading import worker
+from .loading import loader_facts, worker
 from .process import gc_pauses
 from .ranges import nvtx, range_markers
+from .rests import rest
 from .torch_compat import dynamo, rebinding
 
 WhenImported = Callable[[str, Callable[[Any], None]], None]
@@ -20,6 +21,7 @@ def install(torch: Any, when_imported: WhenImported) -> None:
     if not runtime.on:
         gc_pauses.uninstall()
         return
+    rebinding.on_undo(loader_facts.forget)
     api.connect(runtime, range_markers)
     hooks.hide_from_dynamo()
     range_markers.hide_from_dynamo()
@@ -38,6 +40,7 @@ def install(torch: Any, when_imported: WhenImported) -> None:
 def uninstall() -> None:
     """Undo everything."""
     runtime.stop()
+    rest.leave_ring()
     gc_pauses.uninstall()
     rebinding.undo_all()
 

@@ -47,6 +47,13 @@ _PATIENCE = 64
 _OF_NO_LOOP = frozenset((GC_PAUSE, MARK))
 
 
+class _NoRing:
+    """Stands in for a writer."""
+
+    def emit(self, kind: int, value: int = 0, flag: int = 0) -> None:
+        """Nowhere to write."""
+
+
 class Rest:
     """What may still pass without a marker; all 0, and ``fetching`` -1, while there is no rest."""
 
@@ -58,7 +65,11 @@ class Rest:
         self.thread = 0
         self.due = _PATIENCE  # updates until the next try
         self.begun: Optional[_Begun] = None
-        self.writer: Any = None
+        self.leave_ring()
+
+    def leave_ring(self) -> None:
+        """Hold no ring any more."""
+        self.writer: Any = _NoRing()
 
 
 class Period(NamedTuple):

@@ -22,12 +22,18 @@ class ImportWatch:
     def when_imported(self, name: str, then: "Callable[[Any], None]") -> None:
         """Call ``then(module)`` once the module has been imported: now, if it has been."""
         module = sys.modules.get(name)
-        if module is not None and not _is_importing(module):
+        if module is not None and not is_importing(module):
             _call(then, module)
             return
         self._awaited[name] = then
         if self not in sys.meta_path:
             sys.meta_path.insert(0, self)
+
+    def forget(self) -> None:
+        """Await nothing any more."""
+        self._awaited.clear()
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
 
     def find_spec(self, name: str, path: "Any" = None, target: "Any" = None) -> "Any":
         """The spec found by the finders after this one, its loader watched; None for modules not awaited."""
@@ -86,16 +92,26 @@ def arm() -> None:
     if os.environ.get("TUIMON_MARKERS") == "0" or _armed:
         return
     _armed.append(ImportWatch())
-    _armed[0].when_imported("torch", _instrument)
+    _armed[0].when_imported("torch", instrument)
 
 
 _armed: "list[ImportWatch]" = []
 
 
-def _instrument(torch: "Any") -> None:
+def instrument(torch: "Any") -> None:
+    """Place the hooks in this torch now, and in what is imported later until they are undone."""
     from . import install
+    from .torch_compat import rebinding
 
+    if not _armed:
+        _armed.append(ImportWatch())
+    rebinding.on_undo(_armed[0].forget)
     install.install(torch, _armed[0].when_imported)
+
+
+def is_importing(module: "Any") -> bool:
+    """Whether a module is still being imported."""
+    return bool(getattr(getattr(module, "__spec__", None), "_initializing", False))
 
 
 def _call(then: "Callable[[Any], None]", module: "Any") -> None:
@@ -103,7 +119,3 @@ def _call(then: "Callable[[Any], None]", module: "Any") -> None:
         then(module)
     except Exception:  # an import must not fail for us
         return
-
-
-def _is_importing(module: "Any") -> bool:
-    return bool(getattr(getattr(module, "__spec__", None), "_initializing", False))

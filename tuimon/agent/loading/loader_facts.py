@@ -25,6 +25,8 @@ _alike: Dict[str, List[Tuple[Callable[[], Any], int]]] = {}
 #: Sampler -> id of the writer of the ring that has the facts, their name id, the data set's name.
 _interned: "weakref.WeakKeyDictionary[Any, Tuple[Optional[int], int, str]]" = weakref.WeakKeyDictionary()
 _loader_count = 0
+#: The iterators that have an id, by it.
+_numbered_iterators: "weakref.WeakValueDictionary[int, Any]" = weakref.WeakValueDictionary()
 
 
 def iterator_id(iterator: Any) -> int:
@@ -35,10 +37,22 @@ def iterator_id(iterator: Any) -> int:
         if loader is None:  # no ring yet: try again at the next fetch
             return number
         number |= loader << LOADER_SHIFT
+        _numbered_iterators[number] = iterator
         iterator._tuimon_iterator = number
     except Exception:
         return 0
     return number
+
+
+def forget() -> None:
+    """Take the ids off the iterators; the next ring will know none of the loaders."""
+    global _loader_count
+    for iterator in list(_numbered_iterators.values()):
+        iterator.__dict__.pop("_tuimon_iterator", None)
+    _numbered_iterators.clear()
+    _interned.clear()
+    _alike.clear()
+    _loader_count = 0
 
 
 def ready_batches(iterator: Any) -> int:

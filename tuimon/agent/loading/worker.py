@@ -80,6 +80,16 @@ def hook_fetchers(fetch: Any) -> None:
             fetcher_class.collate_fn = _Collate()
             rebinding.on_undo(partial(delattr, fetcher_class, "collate_fn"))
     dynamo.skip_with_callees(_Collate.__get__)
+    rebinding.on_undo(_forget_timers)
+
+
+def _forget_timers() -> None:
+    """Leave the slots: the next ring has others."""
+    _timers.clear()
+    _fetchers.clear()
+    for timer in filter(None, _in_process.values()):
+        timer.slot.free()
+    _in_process.clear()
 
 
 def leave_untimed(fetcher: Any) -> None:

@@ -11,9 +11,19 @@ _NAME = "tuimon-no-ring"
 _LINK = "/memfd:%s (deleted)" % _NAME
 _REASON_BYTES = 1024
 
+#: What this process has left last.
+_own: Optional[str] = None
+
+
+def own_reason() -> Optional[str]:
+    """Why this process has no ring, if it has tried."""
+    return _own
+
 
 def leave_reason(reason: str) -> None:
     """Leave the reason, for as long as this process lives; where there is no memfd, none."""
+    global _own
+    _own = reason
     try:
         handle = os.memfd_create(_NAME)
         os.write(handle, reason.encode("utf-8", "replace")[:_REASON_BYTES])

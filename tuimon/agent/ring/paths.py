@@ -9,8 +9,19 @@ from ..private import refusal
 PID_LIMIT = 1 << 22
 
 
+#: The folders to use in place of those found here; empty: none were given.
+_given: List[str] = []
+
+
+def use_directories(directories: List[str]) -> None:
+    """Use these folders for rings from now on: where the monitor that injected us looks for them."""
+    _given[:] = directories
+
+
 def ring_directories() -> List[str]:
     """The folders that may hold this user's rings, the preferred one first; ``TUIMON_RING_DIR`` replaces them all."""
+    if _given:
+        return list(_given)
     override = os.environ.get("TUIMON_RING_DIR")
     if override:
         return [override]

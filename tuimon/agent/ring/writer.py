@@ -55,6 +55,7 @@ class RingWriter:
         """Create the file and reserve its space: no write raises SIGBUS later. Raises OSError when there is none."""
         self.path = path
         self.pid = os.getpid()
+        self._kept = False
         ticks = start_ticks(self.pid)
         size = SLOTS_OFFSET + slot_count * SLOT_BYTES
         unborn = "%s.%d" % (path, time.monotonic_ns())  # a reader sees the file whole or not at all
@@ -65,6 +66,8 @@ class RingWriter:
             # Held by the map's own duplicate of the descriptor until this process is gone (see files.py).
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._map = mmap.mmap(handle, size)
+            info = os.fstat(handle)
+            self._file = (info.st_dev, info.st_ino)
             header = HEADER.pack(MAGIC, VERSION, slot_count, self.pid, ticks, time.monotonic_ns())
             self._map[0 : len(header)] = header
             os.rename(unborn, path)
@@ -227,7 +230,19 @@ class RingWriter:
             import ctypes  # torch has imported it
 
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._map))
+            self._kept = True
         except (ImportError, AttributeError):  # another interpreter than CPython
+            pass
+
+    def give_back(self) -> None:
+        """Undo ``keep``, if the hidden descriptor is still the ring's: the ring goes with its last reference."""
+        try:
+            import ctypes
+
+            if self._kept and _is_open(self._file):
+                self._kept = False
+                ctypes.pythonapi.Py_DecRef(ctypes.py_object(self._map))
+        except (ImportError, AttributeError, OSError):
             pass
 
     def unlink(self) -> None:
@@ -241,6 +256,18 @@ def _remove(path: str) -> None:
         os.unlink(path)
     except OSError:
         return
+
+
+def _is_open(file: Tuple[int, int]) -> bool:
+    """Whether a descriptor of this process is of this file (device and inode)."""
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            info = os.fstat(int(name))
+        except OSError:  # the listing's own
+            continue
+        if (info.st_dev, info.st_ino) == file:
+            return True
+    return False
 
 
 def _native_id(ident: int) -> int:

@@ -1,0 +1,349 @@
+"""The agent in a training that runs already: installed late, withdrawn, and nothing left of it."""
+
+import gc
+import os
+import sys
+import threading
+
+import pytest
+
+from tests.agent.batches import Batches
+from tuimon.agent import install, late, runtime
+from tuimon.agent.ring.layout import (
+    BACKWARD_BEGIN,
+    BACKWARD_END,
+    FETCH_BEGIN,
+    FETCH_END,
+    GC_PAUSE,
+    OPTIMIZER_BEGIN,
+    OPTIMIZER_END,
+    RANGE_POP,
+    RANGE_PUSH,
+)
+from tuimon.agent.ring.reader import RingReader
+from tuimon.agent.torch_compat import step_hooks
+
+torch = pytest.importorskip("torch")
+from torch.utils.data import DataLoader  # noqa: E402
+
+FETCH = [FETCH_BEGIN, FETCH_END]
+UPDATE = [BACKWARD_BEGIN, BACKWARD_END, OPTIMIZER_BEGIN, OPTIMIZER_END]
+
+
+@pytest.fixture
+def rings(tmp_path):
+    """Folders for rings, and a process without hooks, before and after."""
+    install.uninstall()
+    yield [str(tmp_path / "rings")]
+    late.withdraw()
+
+
+def markers():
+    """Kinds of the markers in this process's ring."""
+    reader = RingReader(runtime.writer().path)
+    try:
+        read = [marker.kind for _ in range(RingReader.HOLE_READS) for marker in reader.read()]
+        return [kind for kind in read if kind != GC_PAUSE]
+    finally:
+        reader.close()
+
+
+def state():
+    """All that the hooks take hold of in torch and Python."""
+    data, fetch = torch.utils.data.dataloader, torch.utils.data._utils.fetch
+    optimizer = sys.modules["torch.optim.optimizer"]  # torch.optim hides it
+    owners = (
+        data._BaseDataLoaderIter,
+        data._MultiProcessingDataLoaderIter,
+        fetch._MapDatasetFetcher,
+        fetch._IterableDatasetFetcher,
+        torch.autograd,
+        torch.autograd.graph,
+        torch.amp.GradScaler,
+        torch.cuda.nvtx,
+        torch.cuda.graphs.CUDAGraph if hasattr(torch.cuda.graphs, "CUDAGraph") else torch.cuda.graphs,
+        optimizer,
+        torch.optim.SGD,
+    )
+    found = {(owner, name): value for owner in owners for name, value in vars(owner).items()}
+    found["pre"] = tuple(optimizer._global_optimizer_pre_hooks.items())
+    found["post"] = tuple(optimizer._global_optimizer_post_hooks.items())
+    return found | {"gc": tuple(gc.callbacks), "meta_path": tuple(sys.meta_path)}
+
+
+def changed(before, after):
+    return sorted(str(key) for key in before.keys() | after.keys() if before.get(key) is not after.get(key))
+
+
+def same(before, after):
+    """Whether both hold the same objects."""
+    plain = [key for key in before if isinstance(key, str)]
+    return not [name for name in changed(before, after) if name not in plain] and all(
+        len(before[key]) == len(after[key])
+        and all(a is b or a == b for a, b in zip(before[key], after[key], strict=True))
+        for key in plain
+    )
+
+
+def test_what_exists_already_is_covered(rings, weight):
+    """A live iterator, an optimizer whose ``step`` is kept in a local and wrapped by a scheduler, NVTX by name."""
+    from torch.cuda.nvtx import range_push
+
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+    step, batches = optimizer.step, iter(DataLoader(Batches(6)))
+
+    def train(batch):
+        (weight * batch).sum().backward()
+        step()
+        scheduler.step()
+        try:
+            range_push("user")
+        except RuntimeError:  # a torch without CUDA has no NVTX
+            return
+
+    train(next(batches))
+    assert late.install_now(rings) == {"status": late.INSTALLED}
+    for _ in range(2):
+        train(next(batches))
+    seen = markers()
+    assert [kind for kind in seen if kind not in (RANGE_PUSH, RANGE_POP)] == [*FETCH, *UPDATE] * 2
+
+
+def test_a_second_attach_finds_the_agent(rings):
+    assert late.install_now(rings)["status"] == late.INSTALLED
+    ring, hooked = runtime.writer(), state()
+    assert late.install_now(rings) == {"status": late.PRESENT}
+    assert runtime.writer() is ring and same(hooked, state())
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_withdrawn_is_as_it_was(rings, weight, workers):
+    optimizer, batches = torch.optim.SGD([weight], lr=0.1), iter(DataLoader(Batches(8), num_workers=workers))
+    next(batches)
+    before, iterator = state(), dict(vars(batches))
+    late.install_now(rings)
+    assert not same(before, state())
+    for _ in range(2):
+        (weight * next(batches)).sum().backward()
+        optimizer.step()
+    assert "_tuimon_iterator" in vars(batches)
+    late.withdraw()
+    assert same(before, state()), changed(before, state())
+    assert vars(batches).keys() == iterator.keys()
+    assert len([1 for _ in batches]) == 5
+
+
+def test_the_ring_goes_with_the_hooks(rings, weight):
+    late.install_now(rings)
+    (weight * 2).sum().backward()
+    path = runtime.writer().path
+    assert path in mapped() and path in opened()
+    late.withdraw()
+    gc.collect()
+    assert path not in mapped() and path not in opened()
+    assert not os.path.exists(path)
+
+
+def mapped():
+    """The files that this process has mapped, as one text."""
+    with open("/proc/self/maps") as maps:
+        return maps.read()
+
+
+def opened():
+    """The files that this process has open, as one text."""
+    numbers = os.listdir("/proc/self/fd")
+    return " ".join(os.readlink(f"/proc/self/fd/{n}") for n in numbers if os.path.lexists(f"/proc/self/fd/{n}"))
+
+
+def test_a_descriptor_that_is_another_files_by_now_is_left_open(rings):
+    """A daemon closes all descriptors; then the ring's number may be one of the user's."""
+    late.install_now(rings)
+    ring = runtime.writer()
+    number = next(n for n in os.listdir("/proc/self/fd") if is_open_under(n, ring.path))
+    kept = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(kept, int(number))
+    late.withdraw()
+    del ring
+    gc.collect()
+    assert os.readlink(f"/proc/self/fd/{number}") == os.devnull
+    os.close(int(number))
+    os.close(kept)
+
+
+def is_open_under(number, path):
+    try:
+        return os.readlink(f"/proc/self/fd/{number}") == path
+    except OSError:
+        return False
+
+
+def test_again_after_a_withdrawal(rings, weight):
+    batches = iter(DataLoader(Batches(6)))
+    seen = []
+    for _ in range(2):
+        assert late.install_now(rings)["status"] == late.INSTALLED
+        (weight * next(batches)).sum().backward()
+        reader = RingReader(runtime.writer().path)
+        read = [marker for _ in range(RingReader.HOLE_READS) for marker in reader.read()]
+        found = [marker for marker in read if marker.kind != GC_PAUSE]
+        seen.append([marker.kind for marker in found])
+        assert '"dataset":"Batches"' in reader.name(found[0].value >> 16)  # of this ring, not the one before
+        reader.close()
+        late.withdraw()
+    assert seen == [[*FETCH, BACKWARD_BEGIN, BACKWARD_END]] * 2
+
+
+def test_without_torch_nothing_is_changed(rings, monkeypatch):
+    monkeypatch.delitem(sys.modules, "torch")
+    assert late.install_now(rings) == {"status": late.NO_TORCH}
+    assert not runtime.on
+
+
+def test_no_room_for_a_ring(tmp_path, rings):
+    before = state()
+    (tmp_path / "file").write_text("")
+    answer = late.install_now([str(tmp_path / "file" / "rings")])
+    assert answer["status"] == late.NO_RING and "Not a directory" in answer["reason"]
+    assert same(before, state())
+
+
+# -- at the worst moment
+
+
+class Everywhere(torch.autograd.Function):
+    """Calls ``at`` from inside a backward."""
+
+    @staticmethod
+    def forward(ctx, value, at):
+        ctx.at = at
+        return value * 1
+
+    @staticmethod
+    def backward(ctx, slope):
+        ctx.at()
+        return slope, None
+
+
+class Calling:
+    """A data set that calls something at one of its items."""
+
+    def __init__(self, at):
+        self.at = at
+
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        if index == 3:
+            self.at()
+        return torch.tensor(float(index))
+
+
+PLACES = ("fetch", "backward", "before the step", "after the step")
+
+
+def trained(place, action):
+    """Weights after eight steps, ``action`` called once at a place of one of them; and the user's own hook's calls."""
+    calls, due = [], [True]
+
+    def at():
+        if due and len(calls) >= 2:
+            due.pop()
+            action()
+
+    weight = torch.nn.Parameter(torch.ones(3))
+    optimizer = torch.optim.SGD([weight], lr=0.1, momentum=0.9)
+    module = sys.modules["torch.optim.optimizer"]  # torch.optim hides it
+
+    def after(*_):
+        calls.append(1)
+        if place == "after the step":
+            at()
+
+    handles = [
+        module.register_optimizer_step_pre_hook(lambda *_: at() if place == "before the step" else None),
+        module.register_optimizer_step_post_hook(after),
+        module.register_optimizer_step_pre_hook(lambda *_: None),
+        module.register_optimizer_step_post_hook(lambda *_: None),
+    ]
+    try:
+        for batch in DataLoader(Calling(at if place == "fetch" else lambda: None)):
+            optimizer.zero_grad()
+            Everywhere.apply((weight * batch).sum(), at if place == "backward" else lambda: None).backward()
+            optimizer.step()
+    finally:
+        for handle in handles:
+            handle.remove()
+    assert not due
+    return weight.detach().clone(), len(calls)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_withdrawn_in_the_midst_of_a_step(rings, place):
+    """Also where torch is going through its step hooks, of which some are the user's."""
+    expected = trained(place, lambda: None)
+    late.install_now(rings)
+    got = trained(place, late.withdraw)
+    assert torch.equal(got[0], expected[0]) and got[1] == expected[1]
+    assert not runtime.on
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_installed_in_the_midst_of_a_step(rings, place):
+    answers = []
+    expected = trained(place, lambda: None)
+    got = trained(place, lambda: answers.append(late.install_now(rings)["status"]))
+    assert torch.equal(got[0], expected[0]) and got[1] == expected[1]
+    assert answers == [late.RETRY if "step" in place else late.INSTALLED]
+
+
+def test_with_no_hooks_but_ours_a_step_is_no_hindrance(rings, weight):
+    """LBFGS and Lightning compute inside the optimizer's step."""
+    optimizer, seen = torch.optim.LBFGS([weight], max_iter=3), []
+
+    def closure():
+        seen.append((step_hooks.must_wait(), late.install_now(rings)["status"]))
+        optimizer.zero_grad()
+        loss = weight.pow(2).sum()
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+    assert seen[0] == (False, late.INSTALLED)
+    optimizer.step(lambda: (late.withdraw(), closure())[1] if runtime.on else closure())
+
+
+def test_from_another_thread_while_it_trains(rings):
+    """Installed and withdrawn again and again beside a loop: the weights come out as without."""
+
+    def train(steps):
+        torch.manual_seed(0)
+        model = torch.nn.Linear(4, 2)
+        optimizer = torch.optim.AdamW(model.parameters())
+        done = 0
+        while done < steps:
+            for batch in DataLoader(Batches(7)):
+                optimizer.zero_grad()
+                model(torch.full((2, 4), float(batch))).pow(2).sum().backward()
+                optimizer.step()
+                done += 1
+        return [parameter.detach().clone() for parameter in model.parameters()]
+
+    expected, statuses, over = train(700), [], threading.Event()
+
+    def toggle():
+        while not over.is_set():
+            statuses.append(late.install_now(rings)["status"])
+            late.withdraw()
+
+    thread = threading.Thread(target=toggle)
+    thread.start()
+    try:
+        got = train(700)
+    finally:
+        over.set()
+        thread.join()
+    assert all(torch.equal(a, b) for a, b in zip(expected, got, strict=True))
+    assert set(statuses) == {late.INSTALLED}

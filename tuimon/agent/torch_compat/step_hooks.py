@@ -1,0 +1,68 @@
+"""torch's global step hooks, which may have to be added and removed while optimizers step.
+
+torch goes through them in an ordered dict, where an entry that comes or goes raises in the user's ``step``. Only around
+the last entry is that allowed: so hooks of ours that are alone come and go at any time, beside others they wait.
+"""
+
+import sys
+from functools import partial
+from typing import Any, Callable, Dict, List
+
+from . import rebinding
+
+
+def add(optimizer: Any, before: Callable[..., None], after: Callable[..., None]) -> None:
+    """Have torch (``torch.optim.optimizer``) call these around every optimizer's step, until all is undone."""
+    for register, hook in (
+        (optimizer.register_optimizer_step_pre_hook, before),
+        (optimizer.register_optimizer_step_post_hook, after),
+    ):
+        handle = register(hook)
+        rebinding.on_undo(partial(_remove, optimizer, handle))
+
+
+def must_wait() -> bool:
+    """Whether a hook may not be added at this moment."""
+    optimizer = sys.modules.get("torch.optim.optimizer")
+    return any(_all_hooks(optimizer)) and _is_stepping(optimizer)
+
+
+def sweep() -> None:
+    """Remove what had to stay, if that can be done now."""
+    optimizer = sys.modules.get("torch.optim.optimizer")
+    if not _is_stepping(optimizer):
+        for hooks in _all_hooks(optimizer):
+            for number in [number for number, hook in hooks.items() if hook is _nothing]:
+                del hooks[number]
+
+
+def _all_hooks(optimizer: Any) -> List[Dict[int, Any]]:
+    names = ("_global_optimizer_pre_hooks", "_global_optimizer_post_hooks")
+    return [getattr(optimizer, name, None) or {} for name in names]
+
+
+def _remove(optimizer: Any, handle: Any) -> None:
+    """Remove a hook; where that would raise in a step, it stays and does nothing."""
+    reference = getattr(handle, "hooks_dict_ref", None)
+    hooks = reference() if reference is not None else None
+    if hooks is not None and len(hooks) > 1 and _is_stepping(optimizer):
+        hooks[handle.id] = _nothing  # the dict does not count a new value as a change
+    else:
+        handle.remove()
+
+
+def _is_stepping(optimizer: Any) -> bool:
+    """Whether a thread is inside an optimizer's step."""
+    file = getattr(optimizer, "__file__", None)
+    frames: List[Any] = list(sys._current_frames().values())
+    while frames:
+        frame = frames.pop()
+        if frame.f_code.co_filename == file:
+            return True
+        if frame.f_back is not None:
+            frames.append(frame.f_back)
+    return False
+
+
+def _nothing(optimizer: Any, args: Any, kwargs: Any) -> None:
+    """A hook that was removed."""
