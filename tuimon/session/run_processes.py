@@ -75,6 +75,11 @@ class RunProcesses:
             return [p for p in own if p.t >= parent.t - LAST_MOMENT_S]
         return [p for p in own if not p.ended]
 
+    def workers_since(self, trainer: int, t: float) -> list[Process]:
+        """DataLoader workers of a trainer that live, or that ended after ``t``."""
+        own = (p for p in self.known.values() if p.ppid == trainer and p.role == "worker")
+        return [p for p in own if not p.ended or p.t >= t]
+
     def had_workers(self, trainer: int) -> bool:
         """Whether a process ever had DataLoader workers."""
         return trainer in self._worker_counts

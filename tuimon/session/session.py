@@ -22,7 +22,7 @@ from tuimon.session.sampling import Sampling
 from tuimon.session.step_totals import Totals
 from tuimon.session.steps import SplitShares, StepStats
 from tuimon.session.tables import Tables
-from tuimon.session.windows import Span
+from tuimon.session.windows import WINDOW_S, Span
 from tuimon.torch_code import LOAD_HOOK
 
 #: Seconds that the first markers may come later than two intervals: our choice, a busy machine's delay.
@@ -55,6 +55,10 @@ class Session(Tables):
     def workers(self, pid: int) -> list[Process]:
         """Live DataLoader workers of a process."""
         return self._processes.workers(pid)
+
+    def recent_workers(self, pid: int) -> list[Process]:
+        """DataLoader workers of a process that lived in the last 30 s: some loaders start new ones for every epoch."""
+        return self._processes.workers_since(pid, self.now_s - WINDOW_S)
 
     def had_workers(self, pid: int) -> bool:
         """Whether a process ever had DataLoader workers."""

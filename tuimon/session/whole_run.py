@@ -74,6 +74,10 @@ class WholeRun(Session):
         last_s = max((process.t for process in own), default=0.0)
         return [process for process in own if process.t >= last_s - LAST_MOMENT_S]
 
+    def recent_workers(self, pid: int) -> list[Process]:
+        """Those that lived in the steady span."""
+        return self._processes.workers_since(pid, self._span.begin_s)
+
     def process_threads(self, pid: int) -> Threads | None:
         """Means over the time that it lived for in the steady span."""
         means = self._threads.means_of(pid)

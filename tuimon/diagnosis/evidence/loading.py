@@ -9,6 +9,7 @@ from typing import NamedTuple
 from tuimon.diagnosis.evidence.lines import HotFunction, hottest_function, merged_lines
 from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, StackSample, ThreadSamples, thread_samples
 from tuimon.diagnosis.threshold import Threshold
+from tuimon.records import Process
 from tuimon.session.rows import HotLine, LoaderRow
 from tuimon.session.samples.process_samples import ProcessSamples
 from tuimon.session.session import Session
@@ -72,22 +73,21 @@ def training_loader(loaders: Sequence[LoaderRow]) -> LoaderRow | None:
 
 
 def worker_evidence(session: Session, pid: int, loader: LoaderRow | None) -> Workers:
-    """The live workers of a process."""
-    pids = _pids(session, pid, loader)
+    """The workers of a process: those that live, and what was measured of those that lived lately."""
+    live = _pids(session.workers(pid), pid, loader)
+    pids = list(dict.fromkeys([*live, *(worker.pid for worker in session.recent_workers(pid))]))
     threads = [t for p in pids if (t := session.process_threads(p)) is not None]
     cpu = [t.cpu_ratio for t in threads if t.cpu_ratio is not None]
     mains = [row for t in threads for row in t.threads if row.tid == t.pid]
     delays = [row.delay_ratio or 0.0 for row in mains]
     disk = [ratio for p in pids if (ratio := session.disk_ratio(p)) is not None]
     spots = [s for p in pids if (s := session.process_samples(p)) is not None]
-    by_markers = (
-        _mean([w.busy_ratio for w in loader.worker_rows if not w.ended]) if loader and loader.facts.workers else None
-    )
+    by_markers = _mean([w.busy_ratio for w in loader.worker_rows]) if loader and loader.facts.workers else None
     counted = (sum(cpu) + sum(delays)) / len(cpu) if cpu else None
     sampled = _busy_share([thread_samples(s, s.pid, session.frames) for s in spots])
     known = [ratio for ratio in (counted, sampled) if ratio is not None]
     return Workers(
-        number=max(len(pids), loader.facts.workers if loader is not None else 0),
+        number=loader.facts.workers if loader is not None and loader.facts.workers else len(live),
         cpu_ratio=sum(cpu) / len(cpu) if cpu else None,
         ran_ratio=counted,
         busy_ratio=by_markers if by_markers is not None else max(known, default=None),
@@ -96,7 +96,7 @@ def worker_evidence(session: Session, pid: int, loader: LoaderRow | None) -> Wor
         hot_in_collate=hottest_function(merged_lines(s.hot_lines_under(COLLATE_HOOK) for s in spots)),
         collate_share=_collate_share(loader, spots),
         batch_ms=_batch_ms(loader),
-        gone=not pids and session.had_workers(pid),
+        gone=not live and session.had_workers(pid),
     )
 
 
@@ -113,12 +113,12 @@ def _batch_ms(loader: LoaderRow | None) -> float | None:
     return _mean(made)
 
 
-def _pids(session: Session, pid: int, loader: LoaderRow | None) -> list[int]:
+def _pids(workers: Sequence[Process], pid: int, loader: LoaderRow | None) -> list[int]:
     """The workers by descent, and those that the loader names: a fork server's are no children of the trainer."""
     named = (
         [w.pid for w in loader.worker_rows if w.pid not in (None, pid) and not w.ended] if loader is not None else []
     )
-    return list(dict.fromkeys([*(p.pid for p in session.workers(pid)), *named]))
+    return list(dict.fromkeys([*(worker.pid for worker in workers), *named]))
 
 
 def own_collate_share(loader: LoaderRow | None, data: ThreadSamples) -> float | None:

@@ -1,0 +1,57 @@
+"""DataLoader workers that are started anew for every epoch, on literal sessions."""
+
+import pytest
+
+from tests.diagnosis.cpu import AUGMENT, NO_GPU, STARVED
+from tests.session.records import header, process, stacks, steps
+from tuimon.diagnosis import diagnose
+from tuimon.diagnosis.evidence.loading import training_loader, worker_evidence
+from tuimon.diagnosis.judging import diagnose_run
+from tuimon.records import Exit, Loader, LoaderFacts, LoaderWorker
+from tuimon.session.session import Session
+from tuimon.session.whole_run import WholeRun
+
+FACTS = LoaderFacts(dataset="Rows", kind="iterable", workers=1, prefetch=2)
+
+
+def epochs(number=20):
+    """An epoch a second, each with a worker of its own, of which py-spy takes a few samples."""
+    session = Session()
+    for record in (header(), process(), NO_GPU, AUGMENT):
+        session.add(record)
+    for t in range(1, number + 1):
+        pid = 200 + t
+        made = LoaderWorker(pid, 0, 10, items_ms=880.0, collate_ms=20.0, wait_ms=100.0)
+        session.add(steps(t, STARVED, first_index=10 * (t - 1)))
+        session.add(process(pid, "worker", ppid=100, t=t - 0.9))
+        session.add(Loader(t=t, pid=100, number=1, window_s=1.0, role="train", fetches=10, wait_ns=62 * 10**7,
+                           facts=FACTS, workers=[made]))  # fmt: skip
+        session.add(stacks(t, ([0, 1], 4), ([0], 1), pid=pid))
+        session.add(process(pid, "worker", ppid=100, t=t - 0.05, ended=True))
+    return session
+
+
+def test_samples_of_workers_that_come_and_go_add_up():
+    session = epochs()
+    loader = training_loader(session.loaders(100))
+    workers = worker_evidence(session, 100, loader)
+    assert workers.number == 1
+    assert workers.busy_ratio == pytest.approx(0.9)
+    assert (workers.hot.place.line, workers.hot.samples) == (31, 80)
+
+
+def test_they_are_known_at_the_end_of_a_run_too():
+    session = epochs(60)
+    session.add(process(t=60.5, ended=True))
+    session.add(Exit(t=60.5, pid=100, exit_code=0))
+    whole = WholeRun(session)
+    workers = worker_evidence(whole, 100, training_loader(whole.loaders(100)))
+    assert (workers.number, workers.busy_ratio) == (1, pytest.approx(0.9))
+    assert workers.hot.samples >= 200  # of all epochs, not of the last ones
+
+
+def test_the_verdict_names_their_line():
+    for findings in (diagnose(epochs()), diagnose_run(epochs(), [])):
+        first = findings[0]
+        assert (first.rule, first.severity, first.where[0].line) == ("input_bound", "critical", 31)
+        assert "the worker at 90 %" in first.headline
