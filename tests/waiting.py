@@ -9,13 +9,20 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
+#: Seconds between two polls of a condition.
+POLL_S = 0.02
+
+
 def until(condition: Callable[[], T], seconds: float = 30.0) -> T:
-    """The first true value of ``condition``; fails after a generous deadline."""
-    deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline, "it did not come to pass"
-        time.sleep(0.02)
-    return found
+    """The first true value of ``condition``; fails after a generous deadline.
+
+    The deadline is counted in polls: on a busy machine it comes later, as what it waits for does.
+    """
+    for _ in range(round(seconds / POLL_S)):
+        if found := condition():
+            return found
+        time.sleep(POLL_S)
+    raise AssertionError("it did not come to pass")
 
 
 def alive(pid: int) -> bool:

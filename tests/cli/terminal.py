@@ -15,6 +15,7 @@ from pathlib import Path
 
 from tests.cli.command import TUIMON
 from tests.waiting import until
+from tuimon.sources.stacks.pyspy import find
 
 _BECOME = """
 import fcntl, os, sys, termios
@@ -65,7 +66,26 @@ def drained(terminal: int) -> bytes:
 
 
 def ended(process: subprocess.Popen[bytes], terminal: int) -> int:
-    """Its exit code; the terminal is read meanwhile, or it would block."""
-    until(lambda: (drained(terminal), process.poll() is not None)[1])
+    """Its exit code; the terminal is read meanwhile, or it would block. Says what a process does that has not ended."""
+    shown = bytearray()
+
+    def is_over() -> bool:
+        shown.extend(drained(terminal))
+        return process.poll() is not None
+
+    try:
+        until(is_over)
+    except AssertionError:
+        raise AssertionError(f"it did not end: {_doing(process.pid)}; last shown: {bytes(shown[-3000:])!r}") from None
     assert process.returncode is not None
     return process.returncode
+
+
+def _doing(pid: int) -> str:
+    """Where the threads of a Python process are, and its state."""
+    pyspy = find()
+    status = Path(f"/proc/{pid}/status").read_text().splitlines()[2]
+    if pyspy is None:
+        return status
+    dump = subprocess.run([pyspy, "dump", "--pid", str(pid)], capture_output=True, text=True, check=False)
+    return f"{status}\n{dump.stdout}{dump.stderr}"
