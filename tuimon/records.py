@@ -437,6 +437,7 @@ class TorchMemory(Record, frozen=True, kw_only=True, tag="torch_memory"):
     alloc_retries: Count | None = None  # allocations that had to free cached memory first, since the process began
     ooms: Count | None = None  # out-of-memory errors since the process began
     device_frees: Count | None = None  # calls of cudaFree and its like since the process began: each waits for the GPU
+    pinned_bytes: Count | None = None  # of the host's memory, pinned by torch: in tensors, or kept for new ones
 
 
 class MachineMemory(Record, frozen=True, kw_only=True, tag="machine_memory"):

@@ -186,6 +186,13 @@ def is_module_call(file: str, function: str) -> bool:
     return function in _MODULE_CALLS and file.endswith(_MODULE_FILE)
 
 
+def copies_nothing(file: str, function: str) -> bool:
+    """Whether a frame runs what copies nothing between host and GPU: a layer, the autograd engine, an optimizer."""
+    if "torch/nn/modules/" in file and function.endswith("_forward"):  # convolutions, embedding bags, attention
+        return True
+    return is_module_run(file, function) or is_backward_entry(file, function) or "torch/optim/" in file
+
+
 def is_call_wrapper(file: str, function: str) -> bool:
     """Whether a frame is the outer of the two that torch 2 puts around each ``forward``: ``_wrapped_call_impl``.
 

@@ -82,7 +82,7 @@ class SimulatedDevice:
         return as_float32(elapsed_ns / 1e6)
 
     def memory(self) -> tuple[int, ...]:
-        """Bytes allocated and reserved by torch, its retries and failures, and its calls of cudaFree."""
+        """Bytes allocated, reserved; retries, failures; where they are counted, calls of cudaFree and pinned bytes."""
         self.cpu.work(5 * US)
         return self.allocator
 

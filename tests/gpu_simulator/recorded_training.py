@@ -16,6 +16,8 @@ from tuimon.agent.ring import layout
 from tuimon.records import Record
 
 _UNTIMED = (layout.FETCH_BEGIN,)
+#: What torch has pinned where a training copies from pinned memory: a few batches.
+_PINNED_BYTES = 64 << 20
 
 
 class RecordedStream:
@@ -85,7 +87,7 @@ class RecordedTraining(Training):
         """What torch's allocator would count by now."""
         periods, rest_ns = divmod(self.cpu.now_ns - self._begun_ns, self.timeline.period_ns)
         frees = periods * len(self._frees) + bisect_right(self._frees, rest_ns)
-        self.device.allocator = (3 << 30, 5 << 30, 0, 0, frees)
+        self.device.allocator = (3 << 30, 5 << 30, 0, 0, frees, _PINNED_BYTES * self.timeline.recording.pinned)
 
     def _next_mark(self) -> None:
         self._count_frees()

@@ -63,6 +63,7 @@ class Recording(NamedTuple):
     name: str
     gpu: str
     world_size: int | None
+    pinned: bool  # it copies from pinned memory
     skip_first_steps: int
     marks: tuple[Mark, ...]
     works: tuple[Work, ...]
@@ -83,6 +84,7 @@ def load(name: str) -> Recording:
         name=data["name"],
         gpu=data["gpu"],
         world_size=data["world_size"],
+        pinned=data["pinned"],
         skip_first_steps=data["skip_first_steps"],
         marks=tuple(Mark(time * unit_ns, _KINDS[kind], value) for time, kind, value in data["boundaries"]),
         works=tuple(_works(data["works"], unit_ns)),

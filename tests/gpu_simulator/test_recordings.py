@@ -83,6 +83,11 @@ def test_bounds_of_idle_time_hold_and_nothing_that_waits_is_praised(name, counte
     assert found.is_right, found.first
 
 
+@pytest.mark.parametrize("name", ["resnet50_nw0_a", "resnet50_nw4_a", "resnet18_mallocs"])
+def test_bounds_are_narrow_where_one_rank_copies_no_pinned_memory(name):
+    assert verdict(name).width <= 0.15
+
+
 def test_a_recorded_queue_far_ahead_gives_no_step_up():
     _, records = recorded("ddp_resnet_checkpoint", SECONDS)
     assert shares(records).steps > 100

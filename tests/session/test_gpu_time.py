@@ -144,3 +144,9 @@ def test_retries_are_counted_from_when_the_training_is_steady():
     assert found.torch_memory(100)[0].retries == 0
     found.add(memory(20.0, 13))
     assert found.torch_memory(100)[0].retries == 4
+
+
+def test_pinned_memory_is_the_most_there_was():
+    found = session(memory(1.0, pinned_bytes=1 << 20), memory(2.0, pinned_bytes=0))
+    assert found.torch_memory(100)[0].pinned_bytes == 1 << 20
+    assert session(memory(1.0)).torch_memory(100)[0].pinned_bytes is None

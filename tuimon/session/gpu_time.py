@@ -82,6 +82,7 @@ class GpuTimeStats:
         self._memory: dict[int, TorchMemory] = {}
         self._retries_before: dict[int, int] = {}
         self._frees_before: dict[int, tuple[float, int]] = {}  # when, and how many
+        self._pinned_bytes: dict[int, int] = {}  # the most
 
     def add_window(self, record: GpuTime) -> None:
         """Fold a window."""
@@ -101,6 +102,8 @@ class GpuTimeStats:
         if record.device not in self._memory and len(self._memory) >= _DEVICES:
             return
         self._memory[record.device] = record
+        if record.pinned_bytes is not None:
+            self._pinned_bytes[record.device] = max(self._pinned_bytes.get(record.device, 0), record.pinned_bytes)
         settled = first_step_s is not None and record.t >= first_step_s + _SETTLED_S
         if settled and record.alloc_retries is not None:
             self._retries_before.setdefault(record.device, record.alloc_retries)
@@ -153,7 +156,8 @@ class GpuTimeStats:
             last, before = self._memory[device], self._retries_before.get(device)
             retries = last.alloc_retries - before if before is not None and last.alloc_retries is not None else None
             held = (last.allocated_bytes, last.reserved_bytes)
-            rows.append(TorchMemoryRow(device, uuids.get(device), *held, retries, self._frees_per_s(last)))
+            frees_per_s, pinned = self._frees_per_s(last), self._pinned_bytes.get(device)
+            rows.append(TorchMemoryRow(device, uuids.get(device), *held, retries, frees_per_s, pinned))
         return rows
 
     def _frees_per_s(self, last: TorchMemory) -> float | None:

@@ -87,6 +87,7 @@ class TorchMemoryRow(NamedTuple):
     reserved_bytes: int | None
     retries: int | None  # since 10 s after the first step
     frees_per_s: float | None = None  # calls of cudaFree and its like, in the same time
+    pinned_bytes: int | None = None  # of the host's memory, the most in the whole run
 
 
 class LeadRow(NamedTuple):

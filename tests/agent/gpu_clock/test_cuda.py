@@ -118,7 +118,14 @@ def test_events():
 
 def test_memory():
     _, of = device({0: 1000})
-    assert of.memory() == (500, 1000, 3, 1, None)
+    assert of.memory() == (500, 1000, 3, 1, None, None)
+
+
+def test_pinned_memory_by_the_largest_of_its_figures():
+    cuda, of = device({0: 1000})
+    figures = {"allocated_bytes": {"current": 64}, "active_bytes": {"current": 8}, "num_host_alloc": 5}
+    cuda.torch._C._cuda_hostMemoryStats = lambda: figures
+    assert of.memory().pinned_bytes == 64
 
 
 def test_no_context_is_made_where_there_is_none():

@@ -32,6 +32,7 @@ class Memory(NamedTuple):
     retries: int
     ooms: int
     frees: Optional[int] = None  # by cudaFree and its like, which wait for the GPU; newer torch counts them
+    pinned_bytes: Optional[int] = None  # of the host, in use or kept for reuse, in newer torch
 
 
 class CudaDevice:
@@ -116,8 +117,16 @@ class CudaDevice:
             stats = self._native._cuda_memoryStats(index)
             allocated, reserved = (stats[name]["all"]["current"] for name in ("allocated_bytes", "reserved_bytes"))
             retries, ooms = stats["num_alloc_retries"], stats["num_ooms"]
-            return Memory(allocated, reserved, retries, ooms, stats.get("num_device_free"))
+            return Memory(allocated, reserved, retries, ooms, stats.get("num_device_free"), self._pinned_bytes())
         except Exception:  # a pluggable allocator counts nothing and raises
+            return None
+
+    def _pinned_bytes(self) -> Optional[int]:
+        """What torch has pinned of the host's memory; its figures have changed their names, so the largest."""
+        try:
+            figures = self._native._cuda_hostMemoryStats()
+            return max(int(figure["current"]) for name, figure in figures.items() if name.endswith("bytes"))
+        except Exception:  # torch before 2.6
             return None
 
     def _new_stream(self, data: Any, index: int) -> CudaStream:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from tuimon.diagnosis.evidence.demand import TrainingThread, training_thread
 from tuimon.diagnosis.evidence.devices import process_gpus, uses_gpu
 from tuimon.diagnosis.evidence.gpu.allocator import AllocatorWaits, allocator_waits
+from tuimon.diagnosis.evidence.gpu.copies import copying_at_most
 from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
 from tuimon.diagnosis.evidence.gpu.steps import GPU_CLOCK_WAIT_S, GPU_CLOCK_WAIT_STEPS, GpuSteps, gpu_steps
 from tuimon.diagnosis.evidence.gpu.waits import GpuWaits, gpu_waits
@@ -208,7 +209,8 @@ class Evidence:
     def gpu_steps(self) -> GpuSteps | None:
         """Its steps on the GPU's clock; None with too few GPU times."""
         ranks = self.process.world_size if self.process is not None else None
-        return gpu_steps(self.gpu_time, self.phases, self.gpu_waits, self.gpus, ranks)
+        copying = copying_at_most(self.stacks.main, self.torch_memory)
+        return gpu_steps(self.gpu_time, self.phases, self.gpu_waits, self.gpus, ranks, copying)
 
     @cached_property
     def allocator_waits(self) -> AllocatorWaits | None:

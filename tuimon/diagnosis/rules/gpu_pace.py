@@ -5,7 +5,8 @@ from __future__ import annotations
 from tuimon.diagnosis.evidence.devices import least_utilisation
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.allocator import FREES_A_STEP, advice
-from tuimon.diagnosis.evidence.gpu.counters import GAPS, SLOW_COPY, UTILISATION_ERROR
+from tuimon.diagnosis.evidence.gpu.copies import SMALL_PINNED_BYTES
+from tuimon.diagnosis.evidence.gpu.counters import DEVICE_COPIES, GAPS, SLOW_COPY, UTILISATION_ERROR
 from tuimon.diagnosis.evidence.gpu.steps import (
     BUSY_IDLE,
     IDLE_STREAM_RATIO,
@@ -230,7 +231,8 @@ def _speedup_without(share: float) -> float | None:
     return speedup(1.0 - share) if LEAST_IDLE <= share < 1.0 - LEAST_IDLE else None
 
 
-_IDLE_BOUNDS = (BUSY_IDLE, MIN_STEPS, SMALL_LEAD_US, IDLE_STREAM_RATIO, SOME_WAITS, UTILISATION_ERROR, GAPS, SLOW_COPY)
+_COUNTERS = (UTILISATION_ERROR, GAPS, DEVICE_COPIES, SLOW_COPY, SMALL_PINNED_BYTES)
+_IDLE_BOUNDS = (BUSY_IDLE, MIN_STEPS, SMALL_LEAD_US, IDLE_STREAM_RATIO, SOME_WAITS, *_COUNTERS)
 RULES = (
     Rule(
         name="launch_bound",

@@ -151,6 +151,7 @@ class GpuTracker:
             alloc_retries=figures.get(layout.MEMORY_RETRIES),
             ooms=figures.get(layout.MEMORY_OOMS),
             device_frees=figures.get(layout.MEMORY_FREES),
+            pinned_bytes=figures.get(layout.MEMORY_PINNED),
         )
 
     def _event(self, seen_ns: int, number: int, value: int) -> None:

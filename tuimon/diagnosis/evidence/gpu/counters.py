@@ -20,12 +20,24 @@ GAPS = Threshold(
     "share of the time that lies between works that follow each other, which utilisation may count as idle",
     "measured in tests/gpu_simulator: 0.1 to 1.7 % of recorded trainings on V100, RTX 2080 Ti and MI300X",
 )
+DEVICE_COPIES = Threshold(
+    0.03,
+    "share of the time in copies within the GPU's own memory, which no counter shows",
+    "measured in tests/gpu_simulator: 0 to 2.9 % of recorded trainings on V100, A100 and MI300X",
+)
 SLOW_COPY = Threshold(
     2e9,
     "bytes a second, below which no copy over PCIe goes",
     "our choice, half of what pageable memory reaches on PCIe 3 (4 GB/s:"
     " https://developer.nvidia.com/blog/how-optimize-data-transfers-cuda-cc/)",
 )
+
+
+class Copies(NamedTuple):
+    """What copies between host and GPU take at most: they are no kernels, so utilisation does not count them."""
+
+    in_phase: float  # share of the steps in the phase that copies lie in
+    sampled: float | None = None  # share of all time, from samples; None where they do not tell
 
 
 class IdleBounds(NamedTuple):
@@ -50,14 +62,11 @@ class IdleBounds(NamedTuple):
         return IdleBounds(min(self.at_least, other.at_least), max(self.at_most, other.at_most))
 
 
-def idle_by_counters(
-    gpus: Sequence[GpuRow], table: PhaseTable, copying_share: float, *, alone: bool
-) -> IdleBounds | None:
+def idle_by_counters(gpus: Sequence[GpuRow], table: PhaseTable, copies: Copies, *, alone: bool) -> IdleBounds | None:
     """Bounds of the time without work, from the share of time in which a kernel ran; None where it is not measured.
 
-    Utilisation is of all time, also of that outside steps, in which the GPU may have been idle or busy. Copies are no
-    kernels: their time is bounded by the bytes over PCIe, else by ``copying_share``, the share of the phase that copies
-    lie in. ``alone``: no other program and no other rank has kernels on the GPU that could hide idle time.
+    Utilisation is of all time, also of that outside steps, in which the GPU may have been idle or busy. ``alone``: no
+    other program and no other rank has kernels on the GPU that could hide idle time.
     """
     known = [(ratio, row) for row in gpus if (ratio := utilisation(row, table.window_s)) is not None]
     covered = _covered(table)
@@ -65,8 +74,8 @@ def idle_by_counters(
         return None
     most = max(ratio for ratio, _ in known) + UTILISATION_ERROR
     least = min(ratio for ratio, _ in known) - UTILISATION_ERROR
-    copies = max(copy if (copy := _copying(row)) is not None else copying_share for _, row in known)
-    at_least = 1.0 - min(1.0, most / covered) - copies - GAPS
+    copying = max(_copying(row, copies, covered) for _, row in known) + DEVICE_COPIES
+    at_least = 1.0 - min(1.0, most / covered) - copying - GAPS
     at_most = 1.0 - max(0.0, (least - (1.0 - covered)) / covered) if alone else 1.0
     return IdleBounds(max(0.0, at_least), min(1.0, at_most))
 
@@ -77,8 +86,11 @@ def _covered(table: PhaseTable) -> float:
     return min(1.0, table.steps * sum(lengths) / 1e3 / table.window_s) if table.window_s > 0 else 0.0
 
 
-def _copying(row: GpuRow) -> float | None:
-    """Share of time that copies over PCIe take at most; None where bytes are not counted."""
+def _copying(row: GpuRow, copies: Copies, covered: float) -> float:
+    """Share of the steps in copies between host and GPU at most: by bytes over PCIe, by samples, else by the phase."""
     rates = (row.latest.pcie_rx_bytes_per_s, row.latest.pcie_tx_bytes_per_s)
-    known = [rate for rate in rates if rate is not None]
-    return min(1.0, sum(known) / SLOW_COPY) if known else None
+    bytes_per_s = [rate for rate in rates if rate is not None]
+    bounds = [sum(bytes_per_s) / SLOW_COPY / covered] if bytes_per_s else []
+    if copies.sampled is not None:
+        bounds.append(copies.sampled / covered)
+    return min(1.0, *(bounds or [copies.in_phase]))

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from tuimon.diagnosis.evidence.gpu.counters import IdleBounds, idle_by_counters
+from tuimon.diagnosis.evidence.gpu.counters import Copies, IdleBounds, idle_by_counters
 from tuimon.diagnosis.evidence.gpu.waits import GpuWaits
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.session.rows import GpuRow, GpuTimeRow, LeadRow, PhaseRow, PhaseTable
@@ -145,8 +145,12 @@ def gpu_steps(
     waits: GpuWaits | None,
     gpus: Sequence[GpuRow],
     ranks: int | None = None,
+    copying: float | None = None,
 ) -> GpuSteps | None:
-    """None without GPU times of enough steps; ``ranks``: the world size, where known.
+    """None without GPU times of enough steps.
+
+    ``ranks``: the world size, where known. ``copying``: the share of all time in copies between host and GPU at most,
+    where known.
 
     Events bound the idle time of each phase; while the training thread waits for the GPU, it does not idle either.
     NVML's utilisation bounds that of the whole step. Where both can be true, what is certain of all phases but one
@@ -164,8 +168,8 @@ def gpu_steps(
         sum(phase.idle_ms_at_most for phase in phases.values()) / step_ms,
     )
     alone = (ranks or 1) < 2 and not any(row.others for row in gpus)
-    copying = phases["forward"].ms / step_ms if "forward" in phases else 1.0
-    by_counters = idle_by_counters(gpus, table, copying, alone=alone)
+    in_forward = phases["forward"].ms / step_ms if "forward" in phases else 1.0
+    by_counters = idle_by_counters(gpus, table, Copies(in_forward, copying), alone=alone)
     if by_counters is None:
         return GpuSteps(time, *by_events, step_ms, phases)
     if not by_events.meets(by_counters):

@@ -93,7 +93,8 @@ RULES: dict[type[Record], dict[str, Rule]] = {
         "lead_error_us": rules.last_known,
     },
     TorchMemory: dict.fromkeys(
-        ("device", "allocated_bytes", "reserved_bytes", "alloc_retries", "ooms", "device_frees"), rules.last
+        ("device", "allocated_bytes", "reserved_bytes", "alloc_retries", "ooms", "device_frees", "pinned_bytes"),
+        rules.last,
     ),
     MachineMemory: {
         **dict.fromkeys(("total_bytes", "available_bytes", "limit_bytes", "limit_used_bytes"), rules.last),

@@ -1,0 +1,61 @@
+"""How long copies take at most, where no memory is pinned."""
+
+import pytest
+
+from tests.diagnosis.gpu import BACKWARD, FORWARD, IN_BACKWARD, IN_STEP, LINES, MODULE, PID, SAVE, STEP, TO_DEVICE
+from tests.session.records import frames, process, session_of, stacks, steps
+from tuimon.diagnosis.evidence.evidence import evidence_of
+from tuimon.diagnosis.evidence.gpu.copies import copying_at_most
+from tuimon.records import Frames, TorchMemory
+
+MORE = frames(
+    ("/lib/site-packages/torch/nn/modules/conv.py", 549, "Conv2d._conv_forward"),
+    ("/home/me/model.py", 20, "forward", "h = h.to(self.second)", True),
+    ("/lib/site-packages/torch/nn/modules/module.py", 1300, "Module.to.<locals>.convert"),
+    first=len(LINES.frames),
+)
+CONVOLUTION, IN_MODEL, CONVERT = range(len(LINES.frames), len(LINES.frames) + 3)
+COMPUTES = (
+    ([FORWARD, MODULE], 300),
+    ([BACKWARD, IN_BACKWARD], 500),
+    ([STEP, IN_STEP], 100),
+    ([FORWARD, CONVOLUTION], 60),
+)
+
+
+def at_most(*counted, pinned=0):
+    memory = TorchMemory(t=1.0, pid=PID, device=0, allocated_bytes=1, reserved_bytes=2, pinned_bytes=pinned)
+    lines = Frames(t=1.0, pid=PID, first=MORE.first, frames=MORE.frames)
+    window = steps(1.0, {"forward": 50, "backward": 50}, pid=PID)
+    session = session_of(process(PID), LINES, lines, window, memory, stacks(1.0, *counted, pid=PID))
+    evidence = evidence_of(session, PID)
+    return copying_at_most(evidence.stacks.main, evidence.torch_memory)
+
+
+def test_layers_backward_and_updates_copy_nothing():
+    assert at_most(*COMPUTES) < 0.005
+
+
+@pytest.mark.parametrize("line", [TO_DEVICE, SAVE, FORWARD])
+def test_every_other_line_may_copy(line):
+    found = at_most(*COMPUTES[:2], ([line], 200))
+    assert 0.2 < found < 0.24
+
+
+def test_what_the_model_copies_may_come_back_in_backward():
+    outside, inside = (at_most(*COMPUTES[:2], (where, 200)) for where in ([IN_MODEL], [FORWARD, MODULE, IN_MODEL]))
+    assert inside == pytest.approx(2 * outside, rel=0.05)
+
+
+def test_moving_a_model_is_a_copy():
+    assert at_most(*COMPUTES[:2], ([FORWARD, CONVERT], 200)) > 0.2
+
+
+def test_nobody_waits_for_copies_of_pinned_memory():
+    assert at_most(*COMPUTES, pinned=64 << 20) is None
+    assert at_most(*COMPUTES, pinned=None) is None
+    assert at_most(*COMPUTES, pinned=512) == at_most(*COMPUTES)
+
+
+def test_too_few_samples():
+    assert at_most(([FORWARD, MODULE], 20)) is None
