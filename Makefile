@@ -17,7 +17,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-lowest soak-tests soak fuzz lint licences advisories check lock bench scenarios random-loops wild
-.PHONY: gpu-truth gpu-check clean
+.PHONY: gain-truth gpu-truth gpu-check clean
 
 help:
 	@echo "make demo    a training that waits for its data, under tuimon, for about a minute"
@@ -35,6 +35,7 @@ help:
 	@echo "make wild    programs on public frameworks, healthy and slowed: is its verdict right? (about 20 minutes)"
 	@echo "make random-loops N=100 SEED=s  training scripts drawn at random: phases, verdicts, gains against their own truth"
 	@echo "             (both with ATTACH=1: attach to a second run of each, is its verdict the same?)"
+	@echo "make gain-truth N=20 SEED=s  fixes of random training scripts: what they gain, predicted and measured"
 	@echo "make gpu-truth  recorded GPU trainings under tuimon: are its GPU times and verdicts true? (about a minute)"
 	@echo "make bench   what tuimon costs, as a table (about 20 minutes)"
 	@echo "make gpu-check  on a machine with an NVIDIA GPU: tests, cost, truth of GPU times, logs (about 8 minutes)"
@@ -120,6 +121,9 @@ SEED ?=
 ATTACH ?=
 random-loops: $(VENV)/.test-installed
 	$(BIN)/python -m tests.random_loops -n $(N) $(if $(SEED),--seed $(SEED)) $(if $(ATTACH),--attach)
+
+gain-truth: $(VENV)/.test-installed
+	$(BIN)/python -m tests.gain_truth -n $(N) $(if $(SEED),--seed $(SEED))
 
 gpu-truth: $(VENV)/.test-installed
 	$(BIN)/python -m tests.gpu_simulator

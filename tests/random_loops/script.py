@@ -16,6 +16,7 @@ _MODELS = {
     " nn.TransformerEncoder(nn.TransformerEncoderLayer({width} // 16, 2, 64, batch_first=True), {depth},"
     " enable_nested_tensor=False), nn.Flatten())",
     "recurrent": "Recurrent({width}, {depth})",
+    "waiting": "nn.Sequential(nn.Linear({width}, {width}), Waiting({depth}))",
 }
 _RECURRENT = [
     "class Recurrent(nn.Module):",
@@ -26,6 +27,17 @@ _RECURRENT = [
     "",
     "    def forward(self, x):",
     "        return self.head(self.cell(x.unflatten(1, (-1, 16)))[0][:, -1])",
+]
+#: A model that takes its time without a core, as one on a device of its own does.
+_WAITING = [
+    "class Waiting(nn.Module):",
+    "    def __init__(self, depth):",
+    "        super().__init__()",
+    "        self.seconds = 1e-3 * depth * depth",
+    "",
+    "    def forward(self, x):",
+    "        time.sleep(self.seconds)",
+    "        return x",
 ]
 _SLOW_IMPORT = "slow_library"
 
@@ -51,6 +63,7 @@ def script_of(plan: Plan) -> str:
     blocks = [
         *functions,
         *([_RECURRENT] if plan.model == "recurrent" else []),
+        *([_WAITING] if plan.model == "waiting" else []),
         *_data(plan, names),
         ["def make_model():", f"    return {model}"],
         *_setup(plan),

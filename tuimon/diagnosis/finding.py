@@ -12,6 +12,20 @@ Severity = Literal["critical", "warning", "info", "benign"]
 WIDEST_RANGE = 2.0
 
 
+class Change(NamedTuple):
+    """What a fix changes of the step: a parameter, and what it becomes.
+
+    Of ``items`` (making batches), ``fetch`` (the training thread's own work for one) and work beside the training it is
+    the share of the time that is left; of ``workers`` their number; of ``persistent`` (workers) 1.
+    """
+
+    what: Literal[
+        "items", "fetch", "workers", "persistent",
+        "side_work", "evaluation", "optimizer", "collections", "gil", "communication",
+    ]  # fmt: skip
+    to: float
+
+
 class Fix(NamedTuple):
     """What to do, and what that gains: step time now / then, as estimated, at least and at most.
 
@@ -22,6 +36,7 @@ class Fix(NamedTuple):
     estimated_speedup: float | None = None
     low: float | None = None
     high: float | None = None
+    change: Change | None = None  # None: no parameter of the step
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +61,7 @@ class Finding:
     estimated_speedup: float | None = None
     speedup_at_least: float | None = None
     other_fixes: tuple[Fix, ...] = ()
+    change: Change | None = None  # of the best fix
 
     @property
     def fixes(self) -> tuple[Fix, ...]:
@@ -54,7 +70,7 @@ class Finding:
             return self.other_fixes
         estimated, low = self.estimated_speedup, self.speedup_at_least
         low = estimated if low is None or estimated is None else low
-        return (Fix(self.action, estimated, low, self._at_most(low)), *self.other_fixes)
+        return (Fix(self.action, estimated, low, self._at_most(low), self.change), *self.other_fixes)
 
     def _at_most(self, low: float | None) -> float | None:
         """The upper end of the best fix's gain: the evidence's bound, where that is close enough, or the estimate."""

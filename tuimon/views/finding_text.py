@@ -23,7 +23,7 @@ ONLY_MINOR = "No finding whose fix gains 5 % or more."
 
 def finding_gain(least: float | None, estimated: float | None, at_most: float | None) -> str:
     """As ``gain``, from the lower end of an estimate, the estimate, and a bound where there is one."""
-    return gain(least or estimated, at_most or estimated)
+    return gain(least or estimated, at_most or estimated) if estimated or at_most else ""
 
 
 def gain(estimated: float | None, at_most: float | None) -> str:

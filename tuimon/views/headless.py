@@ -142,7 +142,7 @@ def summary_lines(session: Session, findings: Sequence[Finding]) -> list[str]:
         lines.append(f"{rule_title(first.rule)}: {plain(first.headline)}")
         if first.action:
             lines.append(plain(first.action))
-        lines += [f"or {fix_text(*fix)}" for fix in first.other_fixes]
+        lines += [f"or {fix_text(*fix[:4])}" for fix in first.other_fixes]
     return lines
 
 

@@ -32,7 +32,7 @@ def test_a_thread_that_computes_in_python_holds_up_the_training():
     finding = found(0.2, 0.8)["gil_contention"]
     assert (finding.severity, finding.where[0].line) == ("critical", 16)
     assert finding.share_of_step == pytest.approx(0.8)
-    assert [fix[1:] for fix in finding.fixes] == [pytest.approx((5, 2.5, 5)), pytest.approx((1 / 0.6,) * 3)]
+    assert [fix[1:4] for fix in finding.fixes] == [pytest.approx((5, 2.5, 5)), pytest.approx((1 / 0.6,) * 3)]
     assert finding.headline == (
         "the training thread waits about 80 % of the time for the GIL, which run() stats.py:16 holds in a thread"
     )

@@ -24,20 +24,20 @@ def test_saturated_workers_without_a_free_core_need_a_cheaper_item():
     assert first.share_of_step == pytest.approx(0.62)
     assert [(place.file, place.line) for place in first.where] == [("data.py", 31), ("train.py", 44)]
     assert first.headline == "62 % of every step waits for data: augment() data.py:31 keeps both workers at 99 %"
-    assert first.estimated_speedup == pytest.approx(1 / 0.38)  # no faster than without any wait
+    assert first.estimated_speedup == pytest.approx(1 / 0.38, rel=0.05)  # no faster than without any wait
 
 
 def test_a_cheaper_item_gains_no_more_than_the_item_takes():
-    first, *_ = run(STARVED, *workers(2, 0.99, ([0, 1], 10), ([0], 10)))
-    assert first.estimated_speedup == pytest.approx(2)
+    first, *_ = run(STARVED, *workers(2, 0.99, ([0, 1], 10), ([0], 10)), cpu_count=8)
+    assert gain_of("cheaper", first) == pytest.approx(2, rel=0.05)
 
 
 def test_saturated_workers_with_free_cores_need_company():
     busy = threads(12, (100, "python", 0.4, "waiting"), cpu_ratio=0.4)
     first, *_ = run(STARVED, busy, *workers(2, 0.99, ([0, 1], 40)), cpu_count=8)
     assert first.cause == "workers_saturated"
-    assert "num_workers=2 -> 7" in first.action
-    assert first.estimated_speedup == pytest.approx(1 / max(0.38, 2 / 7))
+    assert "num_workers=2 -> 6" in first.action  # as many as keep up with the rest of the step
+    assert first.estimated_speedup == pytest.approx(1 / 0.38, rel=0.05)
 
 
 def test_one_worker_beside_an_idle_trainer_needs_company_on_two_cores():
@@ -45,13 +45,14 @@ def test_one_worker_beside_an_idle_trainer_needs_company_on_two_cores():
     first, *_ = run(STARVED, idle, *workers(1, 0.98, ([0, 1], 10), ([0], 30)))
     assert first.cause == "workers_saturated"
     assert "num_workers=1 -> 2" in first.action
-    assert first.estimated_speedup == pytest.approx(1.97)
+    assert first.estimated_speedup == pytest.approx(2, rel=0.05)
 
 
 def test_what_is_left_of_a_core_bounds_what_one_more_worker_gains():
     idle = threads(12, (100, "python", 0.4, "waiting"), cpu_ratio=0.4)
-    first, *_ = run({"data": 90, "forward": 10}, idle, *workers(1, 1.0, ([0, 1], 10), ([0], 90)))
-    assert (first.cause, first.estimated_speedup) == ("workers_saturated", pytest.approx(1.6))
+    first, *_ = run({"data": 60, "forward": 40}, idle, *workers(1, 1.0, ([0, 1], 10), ([0], 90)))
+    assert first.cause == "workers_saturated"
+    assert first.estimated_speedup == pytest.approx(2 / 1.4, rel=0.05)  # two cores for 1.4 cores' work in a step
 
 
 FETCHES = stacks(12, ([3, 4], 50))
@@ -70,9 +71,9 @@ def test_batches_that_lie_ready_cost_their_handing_over():
     assert (first.cause, first.where[0].line) == ("hand_over", 44)
     assert first.headline == "62 % of every step waits for data: batches lie ready, but each takes 3 ms to hand over"
     assert first.action.startswith("num_workers=2 -> 0: making a batch takes 1 ms, handing it over more")
-    assert first.estimated_speedup == pytest.approx(1 / (1 - 0.62 * 2 / 3))
-    larger = ("larger batches: each costs the same to hand over", *map(pytest.approx, (1 / 0.69, 1 / 0.845, 1 / 0.69)))
-    assert first.fixes[1] == larger
+    assert first.estimated_speedup == pytest.approx(1 / (1 - 0.62 * 2 / 3), rel=0.05)
+    assert first.fixes[1].action == "larger batches: each costs the same to hand over"
+    assert first.fixes[1][1:4] == pytest.approx((1 / 0.69,) * 3, rel=0.05)
 
 
 def test_batches_dearer_to_make_than_to_hand_over_stay_with_the_workers():
@@ -104,12 +105,13 @@ def test_workers_in_disk_wait():
 def test_no_workers_names_the_line_in_the_trainer():
     first, *_ = run(STARVED, stacks(12, ([3, 4, 1], 60)), cpu_count=8)
     assert (first.cause, first.where[0].line) == ("no_workers", 31)
-    assert first.estimated_speedup == pytest.approx(1 / 0.38)
+    assert first.estimated_speedup == pytest.approx(1 / 0.38, rel=0.05)
 
 
 def test_workers_do_not_make_cores():
     first, *_ = run(STARVED, threads(12, (100, "python", 1.0, "running"), cpu_ratio=1.8))
-    assert (first.cause, gain_of("num_workers=0 -> 1", first)) == ("no_workers", pytest.approx(1 / 0.9))
+    assert first.cause == "no_workers"
+    assert gain_of("num_workers=0 -> 2", first) == pytest.approx(1.43, rel=0.02)  # 1.4 cores' work on two
 
 
 def test_workers_that_have_just_ended_were_there():
@@ -117,10 +119,10 @@ def test_workers_that_have_just_ended_were_there():
     assert first.cause is None
 
 
-def test_a_loader_is_not_promised_more_than_the_overlap_gives():
+def test_a_loader_is_not_promised_more_than_the_cores_give():
     first, *_ = run({"data": 90, "forward": 10}, cpu_count=2)
     assert first.cause == "no_workers"
-    assert gain_of("num_workers=0 -> 1", first) == pytest.approx(1 / 0.9)
+    assert gain_of("num_workers=0 -> 2", first) == pytest.approx(2, rel=0.02)
 
 
 def test_too_few_samples_make_no_verdict():
@@ -160,7 +162,7 @@ def test_collate_is_measured_by_markers_and_named_below_them():
     )
     first, *_ = run(STARVED, own, loader(200, 790, 10, 1), *workers(1, 0.99, ([0, 1], 10), ([0, 30, 31], 40)))
     assert (first.cause, first.where[0].function) == ("slow_collate", "join")
-    assert first.estimated_speedup == pytest.approx(1 / 0.38)
+    assert first.estimated_speedup == pytest.approx(1 / 0.38, rel=0.05)
 
 
 def test_collate_in_the_training_process():
@@ -187,7 +189,7 @@ def test_workers_that_wait_for_the_network_are_too_few_on_any_machine():
     assert (first.cause, first.where[0].line) == ("workers_saturated", 95)
     assert "both workers wait at download() data.py:95" in first.headline
     assert "num_workers=2 -> 6" in first.action  # as many as keep up with the rest of the step
-    assert first.estimated_speedup == pytest.approx(1 / 0.38)
+    assert first.estimated_speedup == pytest.approx(1 / 0.38, rel=0.05)
 
 
 def test_a_thread_that_is_waited_for_is_named():
@@ -225,8 +227,8 @@ def test_taking_batches_over_stays_however_fast_they_come():
         first=30,
     )
     samples = stacks(12, ([3, 4, 30, 31], 75), ([3, 4, 30, 32], 25))
-    first, *_ = run(STARVED, takes, samples, *workers(2, 0.99, ([0, 1], 40)))
-    assert first.estimated_speedup == pytest.approx(1 / (1 - 0.62 * 0.75))
+    first, *_ = run(STARVED, takes, samples, *workers(2, 0.99, ([0, 1], 40)), cpu_count=8)
+    assert gain_of("cheaper", first) == pytest.approx(1 / (1 - 0.62 * 0.75), rel=0.02)
 
 
 def test_the_first_moments_bear_no_verdict_that_is_not_plain():

@@ -11,12 +11,13 @@ from tuimon.session.session import Session
 
 def test_each_fix_has_a_gain_of_its_own_and_the_surest_comes_first():
     first, *_ = run({"data": 80, "forward": 20}, stacks(12, ([3, 4, 1], 60)))
-    free, half, loader = first.fixes
+    loader, free, half = first.fixes
+    assert loader.action == "num_workers=0 -> 2, so that loading overlaps with training"
+    assert loader[1:4] == pytest.approx((2, 2, 2), rel=0.02)  # on two cores
     assert free.action.startswith("make augment() data.py:31 cheaper")
-    assert free[1:] == pytest.approx((5, 2.5, 5))  # not below 2.5: that it took half is a fix of its own
-    assert half == ("make augment() data.py:31 twice as fast", *[pytest.approx(1 / 0.6)] * 3)
-    assert loader == ("num_workers=0 -> 1, so that loading overlaps with training", *[pytest.approx(1.25)] * 3)
-    assert (first.action, first.estimated_speedup) == free[:2]
+    assert free[1:4] == pytest.approx((5, 2.5, 5))  # not below 2.5: that it took half is a fix of its own
+    assert half[:4] == ("make augment() data.py:31 twice as fast", *[pytest.approx(1 / 0.6)] * 3)
+    assert (first.action, first.estimated_speedup) == loader[:2]
 
 
 def test_the_loaders_own_work_is_bounded_by_the_wait_it_causes():
@@ -25,12 +26,11 @@ def test_the_loaders_own_work_is_bounded_by_the_wait_it_causes():
     assert first.cause == "slow_collate" and first.action.startswith("make whole batches at once")
     first, *_ = run({"data": 80, "forward": 20}, own, stacks(12, ([3, 4, 30], 45), ([3, 4, 30, 1], 15)))
     assert first.cause == "no_workers"
-    assert first.action == "make whole batches at once (__getitems__ in the data set, a vectorised collate_fn)"
-    assert first.fixes[0][1:] == pytest.approx((1 / 0.4, 1 / 0.7, 1 / 0.4))  # three quarters of 80 %
-    assert [fix.action.split(",")[0] for fix in first.fixes[1:]] == [
-        "batches that take half as long to make",
-        "num_workers=0 -> 1",
-    ]
+    loader, at_once, half = first.fixes
+    assert loader.action.startswith("num_workers=0 -> 2")
+    assert at_once.action == "make whole batches at once (__getitems__ in the data set, a vectorised collate_fn)"
+    assert at_once[1:4] == pytest.approx((1 / 0.4, 1 / 0.7, 1 / 0.4))  # three quarters of 80 %
+    assert half.action == "batches that take half as long to make"
 
 
 def test_more_workers_come_before_a_line_that_may_cost_nothing():
@@ -38,9 +38,9 @@ def test_more_workers_come_before_a_line_that_may_cost_nothing():
     idle = threads(12, (100, "python", 0.1, "waiting"), cpu_ratio=0.1)
     first, *_ = run({"data": 96, "forward": 4}, remote, idle, *workers(2, 0.03, ([0, 30], 40)))
     more, free, half = first.fixes
-    assert more == ("num_workers=2 -> 8 on this 2-core machine", *[pytest.approx(4)] * 3)
-    assert free[1:] == pytest.approx((25, 12.5, 25))
-    assert half[1:] == pytest.approx((2, 2, 2))
+    assert more[:4] == ("num_workers=2 -> 8 on this 2-core machine", *[pytest.approx(4, rel=0.02)] * 3)
+    assert free[1:4] == pytest.approx((100 / 4.4, 50 / 4.4, 100 / 4.4), rel=0.02)  # a batch has to be taken over
+    assert half[1:4] == pytest.approx((2, 2, 2), rel=0.02)
 
 
 def test_how_many_more_workers_may_depend_on_what_is_not_certain():
@@ -55,5 +55,5 @@ def test_how_many_more_workers_may_depend_on_what_is_not_certain():
     sure, unsure = (
         fixes_for("workers_saturated", evidence.workers.hot, evidence, 0.62, error)[0] for error in (0.0, 0.2)
     )
-    assert sure == ("num_workers=2 -> 6 on this 2-core machine", *[pytest.approx(1 / 0.38)] * 3)
-    assert unsure == (sure.action, *map(pytest.approx, (1 / 0.38, 1 / 0.58, 1 / 0.38)))
+    assert sure[:4] == ("num_workers=2 -> 6 on this 2-core machine", *[pytest.approx(1 / 0.38, rel=0.02)] * 3)
+    assert unsure[1:4] == pytest.approx((1 / 0.38, 1 / 0.58, 1 / 0.38), rel=0.02)

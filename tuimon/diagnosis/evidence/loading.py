@@ -144,12 +144,12 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return sum(known) / len(known) if known else None
 
 
-def waiting_share(data: ThreadSamples) -> float | None:
-    """Share of the training thread's samples in the data phase in which it only waits; None with too few.
+def working_share(data: ThreadSamples) -> float | None:
+    """Share of the training thread's samples in the data phase in which it works itself; None with too few.
 
-    The rest is its own work there (receiving a batch from a worker takes time too), which faster data does not shorten.
+    Receiving a batch from a worker takes time too, which faster data does not shorten. In the rest it only waits.
     """
-    return data.share_where(lambda sample: sample.activity in _WAITS)
+    return data.share_where(lambda sample: sample.activity not in _WAITS and sample.kinds[-1:] != ["fetch"])
 
 
 def is_loaders_own(sample: StackSample) -> bool:

@@ -11,7 +11,8 @@ from tuimon.diagnosis.evidence.samples import MIN_SAMPLES
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.needs import RANKS, SAMPLES
 from tuimon.diagnosis.rule import Rule
-from tuimon.diagnosis.speedup import halving, removing, speedup
+from tuimon.diagnosis.speedup import speedup
+from tuimon.diagnosis.step_model.measured import host_model
 from tuimon.diagnosis.threshold import TENSORBOARD, Threshold
 from tuimon.diagnosis.words import at, percent
 
@@ -54,10 +55,13 @@ def comm_bound(evidence: Evidence) -> Finding | None:
     if share < COMM_SHARE:
         return None
     whole = len(measured) == process.world_size and not least.estimated
-    best = removing(
+    model = host_model(evidence)
+    best, *others = model.less(
         "talk less often or less: gradient accumulation with no_sync(), a larger batch per rank,"
         " gradient_as_bucket_view, a bf16 compression hook; NCCL instead of gloo where there are GPUs",
-        share if whole else 0.0,
+        "an exchange every second batch: no_sync() in the other",
+        "communication",
+        model.own_part(share if whole else 0.0),
     )
     return Finding(
         rule="comm_bound",
@@ -75,7 +79,8 @@ def comm_bound(evidence: Evidence) -> Finding | None:
         },
         estimated_speedup=best.estimated_speedup,
         speedup_at_least=best.low,
-        other_fixes=halving("an exchange every second batch: no_sync() in the other", share if whole else 0.0),
+        change=best.change,
+        other_fixes=tuple(others),
     )
 
 

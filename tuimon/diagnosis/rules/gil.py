@@ -8,7 +8,8 @@ from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, ThreadSamples
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.needs import SAMPLES
 from tuimon.diagnosis.rule import Rule
-from tuimon.diagnosis.speedup import halving, removing
+from tuimon.diagnosis.step_model.measured import host_model
+from tuimon.diagnosis.step_model.model import Part
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.diagnosis.words import at, percent
 from tuimon.session.rows import ThreadRow
@@ -45,7 +46,13 @@ def gil_contention(evidence: Evidence) -> Finding | None:
     culprit = max(others, key=lambda other: other[0])[1]
     hot = hottest_place((sample.place, sample.count) for sample in _samples(evidence, culprit).stacks)
     place = hot.place if hot else culprit.place
-    best = removing("move that work to a process, or to code that releases the GIL (NumPy, torch, C)", share)
+    model = host_model(evidence)
+    best, *more = model.less(
+        "move that work to a process, or to code that releases the GIL (NumPy, torch, C)",
+        "do half as much of it",
+        "gil",
+        Part(share),
+    )
     return Finding(
         rule="gil_contention",
         severity="warning",
@@ -59,7 +66,8 @@ def gil_contention(evidence: Evidence) -> Finding | None:
         evidence={"others_hold_gil": held, "training_holds_gil": main.gil_ratio, "unexplained": unexplained},
         estimated_speedup=best.estimated_speedup,
         speedup_at_least=best.low,
-        other_fixes=halving("do half as much of it", share),
+        change=best.change,
+        other_fixes=tuple(more),
     )
 
 

@@ -11,7 +11,8 @@ from tuimon.diagnosis.evidence.steps import SETTLED_S, is_settled, mean_step_ms
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.needs import SAMPLES, STEPS
 from tuimon.diagnosis.rule import Rule
-from tuimon.diagnosis.speedup import HALF, halving, removing, speedup
+from tuimon.diagnosis.speedup import speedup
+from tuimon.diagnosis.step_model.measured import host_model
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.diagnosis.words import at_hot, percent
 
@@ -70,15 +71,16 @@ def side_work(evidence: Evidence) -> Finding | None:
     hot = side_function(evidence.stacks.main)
     hot_share = hot.share if hot else 1.0
     lost = (share if on_gpu is None else on_gpu.at_least) * hot_share
-    certain = max(0.0, lost - (other.error or 0.0))
-    best = removing(
+    model = host_model(evidence)
+    best, *others = model.less(
         (
             f"do {at_hot(hot)} less often, asynchronously, or after the epoch"
             if hot
             else "look for logging, metrics or checkpoints in the loop"
         ),
-        lost,
-        certain,
+        f"do {at_hot(hot) if hot else 'it'} half as often",
+        "side_work",
+        model.own_part(lost, other.error or 0.0),
     )
     return Finding(
         rule="side_work",
@@ -98,14 +100,21 @@ def side_work(evidence: Evidence) -> Finding | None:
             **({"speedup_at_most": speedup(1.0 - share * hot_share)} if on_gpu is not None else {}),
         },
         estimated_speedup=best.estimated_speedup,
-        speedup_at_least=best.low or 1.0 / (1.0 - HALF * certain),  # none on a GPU that may not idle meanwhile
-        other_fixes=halving(f"do {at_hot(hot) if hot else 'it'} half as often", lost, certain),
+        speedup_at_least=best.low or 1.0,  # nothing where the data comes no sooner, or the GPU may not idle meanwhile
+        change=best.change,
+        other_fixes=tuple(others),
     )
 
 
 def _evaluation(evidence: Evidence, share: float, ms_per_batch: float | None) -> Finding:
     hot = evaluation_function(evidence.stacks.main)
-    best = removing("evaluate less often, or on a part of the data", share)
+    model = host_model(evidence)
+    best, *others = model.less(
+        "evaluate less often, or on a part of the data",
+        "evaluate half as often, or on half of the data",
+        "evaluation",
+        model.own_part(share * model.whole_ms / model.step_ms),
+    )
     return Finding(
         rule="side_work",
         severity="warning",
@@ -116,8 +125,9 @@ def _evaluation(evidence: Evidence, share: float, ms_per_batch: float | None) ->
         where=(hot.place,) if hot else (),
         evidence={"eval_share": share, "eval_ms_per_batch": ms_per_batch, "hot_share": hot.share if hot else None},
         estimated_speedup=best.estimated_speedup,
-        speedup_at_least=best.low,
-        other_fixes=halving("evaluate half as often, or on half of the data", share),
+        speedup_at_least=best.low or 1.0,
+        change=best.change,
+        other_fixes=tuple(others),
     )
 
 
@@ -136,10 +146,13 @@ def optimizer_bound(evidence: Evidence) -> Finding | None:
         return None
     hot = evidence.hottest_in("optimizer")
     gained = share if evidence.uses_gpu is False or (gpu is not None and gpu.is_bottleneck) else 0.0
-    best = removing(
+    model = host_model(evidence)
+    best, *others = model.less(
         "a fused or foreach optimizer, sparse gradients for large embeddings (sparse=True, SparseAdam),"
         " or an update every few batches",
-        gained,
+        "an update every second batch (accumulated gradients)",
+        "optimizer",
+        model.own_part(gained),
     )
     return Finding(
         rule="optimizer_bound",
@@ -151,7 +164,8 @@ def optimizer_bound(evidence: Evidence) -> Finding | None:
         evidence={"optimizer_ms_per_step": optimizer.ms_per_step, "step_ms": mean_step_ms(table)},
         estimated_speedup=best.estimated_speedup,
         speedup_at_least=best.low,
-        other_fixes=halving("an update every second batch (accumulated gradients)", gained),
+        change=best.change,
+        other_fixes=tuple(others),
     )
 
 

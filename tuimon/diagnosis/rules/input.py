@@ -98,7 +98,7 @@ def input_bound(evidence: Evidence) -> Finding | None:
     starting = _starting(evidence)
     if starting is not None:
         cause = _Cause(None, None, f": starting workers takes {starting.start_s or 0.0:.1f} s an epoch")
-        best, *others = [persistent_workers(starting, lost)]
+        best, *others = [persistent_workers(evidence, starting, lost)]
     else:
         cause = _cause(evidence, data.estimated and not table.inferred)
         best, *others = fixes_for(cause.name, cause.hot, evidence, lost, data.error or 0.0)
@@ -116,7 +116,8 @@ def input_bound(evidence: Evidence) -> Finding | None:
         where=tuple(dict.fromkeys(f.place for f in (cause.hot, own) if f is not None)),
         evidence=_figures(evidence, data, cause, starting, on_gpu),
         estimated_speedup=best.estimated_speedup,
-        speedup_at_least=best.low,
+        speedup_at_least=best.low or (1.0 if best.change is not None else None),
+        change=best.change,
         other_fixes=tuple(fix for fix in others if fix.estimated_speedup is not None),
     )
 

@@ -7,10 +7,11 @@ from typing import NamedTuple
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.run import RunEvidence
 from tuimon.diagnosis.evidence.steps import SETTLED_S
-from tuimon.diagnosis.finding import Finding, Severity
+from tuimon.diagnosis.finding import Change, Finding, Fix, Severity
 from tuimon.diagnosis.needs import COLLECTIONS, MACHINE_MEMORY
 from tuimon.diagnosis.rule import Rule
-from tuimon.diagnosis.speedup import halving, speedup
+from tuimon.diagnosis.step_model.measured import host_model
+from tuimon.diagnosis.step_model.model import Part
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.diagnosis.words import at, percent
 from tuimon.records import MachineMemory
@@ -171,6 +172,7 @@ def gc_pauses(evidence: Evidence) -> Finding | None:
     call = _explicit_collection(evidence)
     every_s = steps.window_s / collections.pauses
     longest_ms = collections.longest_ns / 1e6
+    best, *others = _fewer_collections(evidence, call, share if share >= GC_SHARE else 0.0)
     return Finding(
         rule="gc_pauses",
         severity="warning",
@@ -178,12 +180,7 @@ def gc_pauses(evidence: Evidence) -> Finding | None:
             f"the garbage collector stops the training for {_share(share)} of the time:"
             f" every {_seconds(every_s)}, for up to {longest_ms:.3g} ms{f', at {at(call.place)}' if call else ''}"
         ),
-        action=(
-            f"call {at(call.place)} less often, or not at all"
-            if call
-            else "gc.freeze() once model and data are set up, so that they are not looked through again; or"
-            " gc.disable() and a gc.collect() between epochs; keep large data in arrays instead of many objects"
-        ),
+        action=best.action,
         share_of_step=share,
         where=(call.place,) if call else (),
         evidence={
@@ -192,9 +189,22 @@ def gc_pauses(evidence: Evidence) -> Finding | None:
             "longest_ms": longest_ms,
             "gc_ms_per_step": collections.total_ns / steps.recent / 1e6,
         },
-        estimated_speedup=speedup(1.0 - share) if share >= GC_SHARE else None,
-        other_fixes=halving(f"call {at(call.place)} half as often", share) if call and share >= GC_SHARE else (),
+        estimated_speedup=best.estimated_speedup,  # none of them is left
+        change=best.change,
+        other_fixes=tuple(others),
     )
+
+
+def _fewer_collections(evidence: Evidence, call: HotLine | None, share: float) -> tuple[Fix, ...]:
+    model = host_model(evidence)
+    if call is not None:
+        often, half = f"call {at(call.place)} less often, or not at all", f"call {at(call.place)} half as often"
+        return model.less(often, half, "collections", Part(share))
+    none = (
+        "gc.freeze() once model and data are set up, so that they are not looked through again; or"
+        " gc.disable() and a gc.collect() between epochs; keep large data in arrays instead of many objects"
+    )
+    return (model.fix(none, Change("collections", 0.0), Part(share)),)
 
 
 def _explicit_collection(evidence: Evidence) -> HotLine | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from tuimon.diagnosis import unjudged
-from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.hysteresis import Change
 from tuimon.diagnosis.severity import least_gain
 from tuimon.diagnosis.verdicts import Verdicts
@@ -224,11 +224,16 @@ def _finding(finding: Finding) -> dict[str, Json]:
         "cause": finding.cause,
         "where": [{"file": place.file, "line": place.line, "function": place.function} for place in finding.where],
         "evidence": dict(finding.evidence),
-        "fixes": [fix._asdict() for fix in finding.fixes],
+        "fixes": [_fix(fix) for fix in finding.fixes],
         "action": finding.action,
         "estimated_speedup": finding.estimated_speedup,
         "speedup_at_least": least_gain(finding),
     }
+
+
+def _fix(fix: Fix) -> dict[str, Json]:
+    gains = {"estimated_speedup": fix.estimated_speedup, "low": fix.low, "high": fix.high}
+    return {"action": fix.action, **gains}
 
 
 def _change(session: Session, change: Change) -> dict[str, Json]:

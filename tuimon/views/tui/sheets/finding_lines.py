@@ -39,7 +39,7 @@ def findings_lines(findings: Sequence[Finding], width: int, code_of: Callable[[P
         rows += paragraph(f"→ {plain(finding.action)}", width, "strong", indent=1) if finding.action else []
         rows += _figures(finding)
         for fix in finding.other_fixes:
-            rows += paragraph(f"→ or {fix_text(*fix)}", width, "text", indent=1)
+            rows += paragraph(f"→ or {fix_text(*fix[:4])}", width, "text", indent=1)
         for where in finding.where:
             rows += _where(where, code_of(where) if where is finding.where[0] else ())
         rows += [_fact(*evidence_text(name, value)) for name, value in finding.evidence.items()]

@@ -1,0 +1,86 @@
+"""What fixes gain: a parameter changed, and the step simulated with it."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.diagnosis.step_model.test_simulation import step
+from tuimon.diagnosis.finding import Change, Fix
+from tuimon.diagnosis.step_model.model import Part, StepModel
+
+ALONE = step(workers=0, own_ms=50.0, batch_ms=50.0)
+
+
+def model(likely, certain=None):
+    return StepModel(likely, certain or likely, 100.0, 100.0)
+
+
+@pytest.mark.parametrize(
+    ("share", "error", "gains"),
+    [
+        (0.5, 0.0, (2.0, 4 / 3, 2.0)),
+        (0.9, 0.0, (10.0, 5.0, 10.0)),  # half of it gone, 1.8 times, is too far from 10
+        (0.5, 0.3, (2.0, 1 / 0.9, 2.0)),
+        (0.6, 0.6, (2.0, 1.0, 2.0)),  # may be nothing: not promised 2.5 times
+    ],
+)
+def test_work_that_goes_is_all_of_it_at_best_and_half_of_what_is_certain_at_least(share, error, gains):
+    busy = model(step(workers=0, own_ms=100.0, batch_ms=0.0))
+    free, half = busy.less("leave it out", "do half of it", "side_work", busy.own_part(share, error))
+    assert free[1:4] == pytest.approx(gains)
+    assert free.low <= free.estimated_speedup == free.high <= 2.0 * free.low
+    assert 1.0 <= half.low <= half.high <= 2.0 * half.low
+
+
+def test_nothing_that_goes_gains_nothing_known():
+    assert model(ALONE).less("leave it out", "half", "side_work", Part(0.0)) == (
+        Fix("leave it out", change=Change("side_work", 0.0)),
+    )
+    assert model(ALONE).fix("look at it", None) == Fix("look at it")
+
+
+@pytest.mark.parametrize(
+    ("change", "part", "gained"),
+    [
+        (Change("items", 0.0), Part(), 2.0),
+        (Change("items", 0.5), Part(0.5), 1 / 0.875),
+        (Change("fetch", 0.0), Part(0.5), 1 / 0.75),
+        (Change("workers", 1), Part(), 2.0),
+        (Change("gil", 0.0), Part(0.2), 1 / 0.8),
+        (Change("evaluation", 0.5), Part(0.4), 1 / 0.9),
+    ],
+)
+def test_each_change_has_a_gain_of_its_own(change, part, gained):
+    assert model(ALONE).fix("do it", change, part).estimated_speedup == pytest.approx(gained, rel=0.01)
+
+
+def test_side_work_costs_nothing_while_the_data_is_late_anyway():
+    late = model(step(workers=1, own_ms=40.0, batch_ms=100.0))
+    assert late.fix("less often", Change("side_work", 0.0), Part(0.5)).estimated_speedup is None
+    soon = model(step(workers=4, own_ms=40.0, batch_ms=100.0))
+    assert soon.fix("less often", Change("side_work", 0.0), Part(0.5)).estimated_speedup == pytest.approx(1.6, rel=0.01)
+
+
+def test_no_more_workers_than_gain_something():
+    slow = step(workers=1, own_ms=10.0, batch_ms=28.0)
+    assert model(slow).best_number((2, 3, 4, 8)) == 3
+    assert model(replace(slow, cores=1.0)).best_number((2, 3, 4, 8)) is None  # they would only share it
+    assert model(replace(slow, cores=1.0, batch_running=0.0)).best_number((2, 3, 4, 8)) == 3  # they only wait
+
+
+def test_batches_that_cost_more_to_hand_over_than_to_make_are_made_where_they_are_needed():
+    tiny = model(step(workers=4, own_ms=1.0, batch_ms=0.5, hand_over_ms=2.0))
+    assert tiny.fix("no workers", Change("workers", 0)).estimated_speedup == pytest.approx(2.0, rel=0.01)
+
+
+def test_a_gain_that_may_be_none_is_not_promised():
+    fix = model(ALONE, certain=step(workers=0, own_ms=90.0, batch_ms=10.0)).fix("cheaper", Change("items", 0.0))
+    assert (fix.estimated_speedup, fix.low) == pytest.approx((2.0, 1 / 0.95))
+
+
+def test_no_finding_promises_more_than_twice_what_is_certain():
+    """A range is never wider."""
+    unsure = model(ALONE, certain=step(workers=0, own_ms=99.0, batch_ms=1.0))
+    for to in (0.0, 0.5):
+        fix = unsure.fix("cheaper", Change("items", to))
+        assert fix.high <= 2.0 * fix.low

@@ -1,0 +1,62 @@
+"""The step simulated: who is the bottleneck sets the pace, and all share the cores."""
+
+import itertools
+
+import pytest
+
+from tuimon.diagnosis.step_model.simulation import step_ms
+from tuimon.diagnosis.step_model.step import Step
+
+
+def step(**parameters):
+    """One worker that needs 10 ms a batch, beside 4 ms of the training thread, on many cores."""
+    usual = {
+        "own_ms": 4.0, "own_running": 1.0, "own_threads": 1.0, "fetches": 1, "hand_over_ms": 0.0, "starts_ms": 0.0,
+        "workers": 1, "prefetch": 2, "batch_ms": 10.0, "batch_running": 1.0, "cores": 8.0,
+    }  # fmt: skip
+    return Step(**{**usual, **parameters})
+
+
+@pytest.mark.parametrize(
+    ("parameters", "ms"),
+    [
+        ({}, 10.0),  # the worker sets the pace
+        ({"workers": 2}, 5.0),
+        ({"workers": 3}, 4.0),  # now the training thread does
+        ({"workers": 0}, 14.0),  # which makes its batches itself, and has nothing handed over
+        ({"workers": 0, "hand_over_ms": 3.0, "fetches": 2}, 24.0),
+        ({"workers": 4, "hand_over_ms": 3.0}, 7.0),
+        ({"workers": 2, "fetches": 4}, 20.0),
+        ({"workers": 4, "starts_ms": 2.0}, 6.0),
+        ({"workers": 32, "batch_ms": 320.0, "cores": 64.0}, 10.0),  # more than are simulated one by one
+        ({"workers": 4, "batch_ms": 0.0}, 4.0),
+        ({"own_ms": 0.0}, 10.0),
+    ],
+)
+def test_the_bottleneck_sets_the_pace(parameters, ms):
+    assert step_ms(step(**parameters)) == pytest.approx(ms, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "ms"),
+    [
+        ({"cores": 1.0}, 14.0),  # all that runs, one after the other
+        ({"cores": 1.0, "batch_running": 0.0}, 10.0),  # what waits needs no core
+        ({"cores": 2.0, "workers": 4}, 7.0),
+        ({"cores": 2.0, "workers": 0, "own_threads": 4.0}, 18.0),
+        ({"cores": 4.0, "workers": 64, "batch_ms": 60.0}, 16.0),
+    ],
+)
+def test_what_runs_shares_the_cores(parameters, ms):
+    assert step_ms(step(**parameters)) == pytest.approx(ms, rel=0.03)
+
+
+def test_the_same_step_takes_the_same_time_and_never_less_than_its_bottleneck():
+    """Over many steps: at least as long as each part alone, at most as long as all one after the other."""
+    for workers, own, batch, cores, running in itertools.product((0, 1, 3, 9), (0.5, 20), (1, 30), (1, 3), (0.1, 1)):
+        one = step(workers=workers, own_ms=own, batch_ms=batch, cores=cores, batch_running=running, hand_over_ms=0.2)
+        taken = step_ms(one)
+        step_ms.cache_clear()
+        assert step_ms(one) == taken
+        least = max(own, batch / max(1, workers), (own + batch * running) / cores)
+        assert 0.9 * least <= taken <= 1.01 * (own + 0.2 + batch)

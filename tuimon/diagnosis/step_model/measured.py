@@ -1,0 +1,167 @@
+"""The parameters of the step as they were measured."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+from tuimon.diagnosis.evidence.evidence import Evidence
+from tuimon.diagnosis.evidence.loading import lie_ready, working_share
+from tuimon.diagnosis.evidence.samples import ThreadSamples
+from tuimon.diagnosis.evidence.steps import mean_step_ms
+from tuimon.diagnosis.step_model.model import StepModel
+from tuimon.diagnosis.step_model.simulation import step_ms
+from tuimon.diagnosis.step_model.step import Step
+from tuimon.diagnosis.threshold import Threshold
+from tuimon.session.rows import LoaderRow
+
+HAND_OVER_MS = Threshold(
+    0.4,
+    "ms that a batch from a worker is taken to cost the training thread where there are no workers yet",
+    "measured with tests/gain_truth: 0.2 to 0.6 ms for batches of some KB",
+)
+#: What a thread does while it needs no core.
+_WAITS = ("data", "idle", "io", "lock", "ranks", "sleep", "sync")
+#: Of a time that contention for cores has stretched, at least this part is the thread's own.
+_OWN_PART = 0.1
+
+
+class _Fetch(NamedTuple):
+    """A batch, as it is made and fetched; ms."""
+
+    made_ms: float
+    running: float  # share of that on a core
+    hand_over_ms: float
+
+
+def host_model(evidence: Evidence) -> StepModel:
+    """The model for what the training thread does beside its data."""
+    data = evidence.phase("data")
+    return measured_model(evidence, data.share if data is not None else 0.0)
+
+
+def measured_model(evidence: Evidence, waiting: float, error: float = 0.0) -> StepModel:
+    """The model of a training that has phases; the share ``waiting`` of its step waits for data, known to ``error``.
+
+    Where a GPU's work covers some of the data phase, that is no waiting.
+    """
+    mean_ms = (mean_step_ms(evidence.phases) if evidence.phases is not None else None) or 1.0
+    evaluation = evidence.phase("eval")
+    whole_ms = mean_ms / (1.0 - min(0.99, evaluation.share if evaluation is not None else 0.0))
+    likely = _explained(_measured_step(evidence, mean_ms * waiting, whole_ms), whole_ms)
+    certain = likely
+    if error:
+        certain = _measured_step(evidence, mean_ms * max(0.0, waiting - error), whole_ms)
+    return StepModel(likely, certain, mean_ms, whole_ms)
+
+
+def _measured_step(evidence: Evidence, data_ms: float, whole_ms: float) -> Step:
+    """Times are parts of a step where none are known."""
+    data = evidence.phase("data")
+    loader, workers = evidence.loader, evidence.workers
+    starts_ms = data_ms * _start_share(loader)
+    fetches = _fetches(loader, data.ms_per_step if data is not None else None)
+    fetch_ms = (data_ms - starts_ms) / fetches
+    fetch = (
+        _from_workers(evidence, fetch_ms, (whole_ms - starts_ms) / fetches)
+        if workers.number
+        else _by_trainer(evidence, fetch_ms)
+    )
+    own_ms = whole_ms - data_ms
+    on_core_ms = _running_ms(evidence, whole_ms) - fetches * _fetching_ms(fetch, workers.number)
+    if workers.number and _is_crowded(evidence):
+        own_ms = max(_OWN_PART * own_ms, own_ms - (evidence.training_thread.delay_ratio or 0.0) * whole_ms)
+    return Step(
+        own_ms=own_ms,
+        own_running=min(1.0, max(0.0, on_core_ms / own_ms)) if own_ms > 0 else 0.0,
+        own_threads=_own_threads(evidence, whole_ms, on_core_ms),
+        fetches=fetches,
+        hand_over_ms=fetch.hand_over_ms,
+        starts_ms=starts_ms,
+        workers=workers.number,
+        prefetch=(loader.facts.prefetch if loader is not None else None) or 2,
+        batch_ms=fetch.made_ms,
+        batch_running=fetch.running,
+        cores=float(evidence.run.cores),
+    )
+
+
+def _explained(step: Step, whole_ms: float) -> Step:
+    """With what the step takes longer than its parts explain as a wait of the training thread that no fix shortens."""
+    missing_ms = whole_ms - step_ms(step)
+    if missing_ms <= 0.0:
+        return step
+    own_ms = step.own_ms + missing_ms
+    return replace(step, own_ms=own_ms, own_running=step.own_running * step.own_ms / own_ms)
+
+
+def _start_share(loader: LoaderRow | None) -> float:
+    """Of the wait for data, starting workers for a new epoch."""
+    if loader is None or loader.facts.persistent or not loader.facts.workers or loader.starts < 2:
+        return 0.0
+    return min(1.0, loader.start_share or 0.0)
+
+
+def _fetches(loader: LoaderRow | None, data_ms: float | None) -> int:
+    """Batches a step; 1 without a DataLoader."""
+    if loader is None or not loader.wait_ms or not data_ms:
+        return 1
+    return max(1, round(data_ms / loader.wait_ms))
+
+
+def _by_trainer(evidence: Evidence, fetch_ms: float) -> _Fetch:
+    known = mean_step_ms(evidence.phases) if evidence.phases is not None else None
+    return _Fetch(fetch_ms, 1.0 - _waiting(evidence.stacks.data_phase), HAND_OVER_MS if known else 0.0)
+
+
+def _from_workers(evidence: Evidence, fetch_ms: float, each_ms: float) -> _Fetch:
+    """``each_ms``: the time from one batch to the next.
+
+    Workers that are never ahead make a batch each in the time of so many fetches. What the training thread does not
+    wait in a fetch, it works there.
+    """
+    workers, loader = evidence.workers, evidence.loader
+    busy = workers.busy_ratio if workers.busy_ratio is not None else 1.0
+    made_ms = workers.batch_ms if workers.batch_ms is not None else busy * workers.number * each_ms
+    hand_over_ms = fetch_ms
+    if not lie_ready(loader, workers):
+        working = working_share(evidence.stacks.data_phase)
+        hand_over_ms = fetch_ms * working if working is not None else min(fetch_ms, HAND_OVER_MS)
+        made_ms = max(made_ms, busy * workers.number * each_ms)
+    running = min(1.0, (workers.cpu_ratio if workers.cpu_ratio is not None else busy) / busy) if busy else 1.0
+    if _is_crowded(evidence) and workers.ran_ratio is not None and workers.cpu_ratio is not None and busy:
+        delayed = min(1.0 - _OWN_PART, (workers.ran_ratio - workers.cpu_ratio) / busy)
+        made_ms, running = made_ms * (1.0 - delayed), min(1.0, running / (1.0 - delayed))
+    return _Fetch(made_ms, running, hand_over_ms)
+
+
+def _is_crowded(evidence: Evidence) -> bool:
+    """Whether the run's own threads want more cores than there are: what they wait for one is simulated, then."""
+    demand = evidence.run.demand
+    return demand is not None and demand.wanted > demand.cores and sum(demand.busy_threads.values()) > demand.cores
+
+
+def _running_ms(evidence: Evidence, whole_ms: float) -> float:
+    """Of a step the training thread is on a core; where that is unknown, as far as others leave it cores."""
+    ratio = evidence.training_thread.cpu_ratio
+    if ratio is None:
+        ratio = min(1.0, max(0.0, evidence.run.cores - evidence.run.used_cores))
+    return whole_ms * ratio
+
+
+def _fetching_ms(fetch: _Fetch, workers: int) -> float:
+    return fetch.hand_over_ms if workers else fetch.made_ms * fetch.running
+
+
+def _own_threads(evidence: Evidence, whole_ms: float, on_core_ms: float) -> float:
+    """Cores that the training process uses while its training thread is at its own work."""
+    main, process = evidence.training_thread.cpu_ratio, evidence.threads
+    if main is None or process is None or process.cpu_ratio is None or on_core_ms <= 0:
+        return 1.0
+    beside_ms = max(0.0, process.cpu_ratio - main) * whole_ms
+    return min(float(evidence.run.cores), 1.0 + beside_ms / on_core_ms)
+
+
+def _waiting(samples: ThreadSamples) -> float:
+    """Share of samples that need no core; 0 with too few."""
+    return samples.share_where(lambda sample: sample.activity in _WAITS) or 0.0

@@ -1,0 +1,116 @@
+"""The step as it was measured, and what each change of it gains."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Literal, NamedTuple
+
+from tuimon.diagnosis.finding import WIDEST_RANGE, Change, Fix
+from tuimon.diagnosis.step_model.simulation import step_ms
+from tuimon.diagnosis.step_model.step import Step
+from tuimon.diagnosis.threshold import Threshold
+
+SAME_GAIN = Threshold(
+    1.03,
+    "times as fast with more workers, up to which fewer are as good",
+    "our choice: each worker takes memory and a core; 3 % is less than what is worth a change",
+)
+HALF = Threshold(
+    0.5,
+    "part of the time of a line, or of work beside the training, that a fix removes at least",
+    "our choice: as if it took half; a line that is made cheaper or called less often seldom costs nothing",
+)
+#: Below this factor a fix gains nothing.
+_NOTHING = 1.005
+
+Work = Literal["side_work", "evaluation", "optimizer", "collections", "gil", "communication"]
+
+
+class Part(NamedTuple):
+    """The part (0..1) of what a fix changes that it concerns, and how far off that may be."""
+
+    share: float = 1.0
+    error: float = 0.0
+
+
+WHOLE = Part()
+
+
+class StepModel(NamedTuple):
+    """A step as it is likely to be, and one in which no more than what is certain can be gained."""
+
+    likely: Step
+    certain: Step
+    step_ms: float  # as measured, without evaluation
+    whole_ms: float  # with its part of the evaluation
+
+    def fix(self, action: str, change: Change | None, part: Part = WHOLE) -> Fix:
+        """A fix with its gain; without one where nothing is gained.
+
+        Work that is to go is all of it at best, and half of it at least, as it seldom costs nothing. Where the range
+        were wider than ``WIDEST_RANGE``, its lower end is so much below the estimate: removing 90 % gains 5 to 10
+        times, and that it took half, 1.8 times, is a fix of its own.
+        """
+        gained = gain(self.likely, change, part.share) if change is not None else 1.0
+        if change is None or gained < _NOTHING:
+            return Fix(action, change=change)
+        low = self.surely(change, part)
+        if change.to == 0.0 and change.what != "workers":
+            low = max(low, gain(self.certain, change, max(0.0, part.share - part.error)) / WIDEST_RANGE)
+        low = min(gained, max(1.0, low))
+        gained = min(gained, WIDEST_RANGE * low)
+        return Fix(action, gained, low, gained, change)
+
+    def surely(self, change: Change | None, part: Part = WHOLE) -> float:
+        """What a change gains at least, as if work that is to go took half: what fixes are ordered by."""
+        if change is None:
+            return 1.0
+        if change.to == 0.0 and change.what != "workers":
+            change = change._replace(to=HALF)
+        return gain(self.certain, change, max(0.0, part.share - part.error))
+
+    def less(self, action: str, half: str, what: Work, part: Part) -> tuple[Fix, ...]:
+        """The fixes that do work of the training thread less often: ``action`` not at all, ``half`` half as often."""
+        halved = self.fix(half, Change(what, HALF), part)
+        return (self.fix(action, Change(what, 0.0), part), *([halved] if halved.estimated_speedup else []))
+
+    def own_part(self, share: float, error: float = 0.0) -> Part:
+        """What is this share of the step, as a part of the training thread's own work."""
+        scale = self.step_ms / self.likely.own_ms if self.likely.own_ms > 0 else 0.0
+        return Part(min(1.0, share * scale), error * scale)
+
+    def best_number(self, numbers: Iterable[int]) -> int | None:
+        """The fewest workers that gain as much as any of these numbers of them; None where none gains anything."""
+        gains = {number: gain(self.likely, Change("workers", number)) for number in sorted(set(numbers))}
+        most = max(gains.values(), default=0.0)
+        if most < SAME_GAIN:
+            return None
+        return next(number for number, gained in gains.items() if gained * SAME_GAIN >= most)
+
+
+def gain(step: Step, change: Change, part: float = 1.0) -> float:
+    """Times as fast with a change; ``part``: of what it changes, the share that it concerns."""
+    changed_ms = step_ms(changed(step, change, part))
+    return step_ms(step) / changed_ms if changed_ms > 0 else float("inf")
+
+
+def changed(step: Step, change: Change, part: float = 1.0) -> Step:
+    """The step with one parameter changed."""
+    left = 1.0 - min(1.0, max(0.0, part)) * (1.0 - change.to)
+    match change.what:
+        case "items":
+            return replace(step, batch_ms=step.batch_ms * left)
+        case "fetch":
+            if step.workers:
+                return replace(step, hand_over_ms=step.hand_over_ms * left)
+            return replace(step, batch_ms=step.batch_ms * left)
+        case "workers":
+            return replace(step, workers=int(change.to))
+        case "persistent":
+            return replace(step, starts_ms=0.0)
+        case "collections" | "gil":  # all of the training thread's work
+            made_ms = step.batch_ms if step.workers else step.batch_ms * left
+            return replace(step, own_ms=step.own_ms * left, hand_over_ms=step.hand_over_ms * left, batch_ms=made_ms)
+        case _:
+            return replace(step, own_ms=step.own_ms * left)

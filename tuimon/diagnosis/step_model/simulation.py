@@ -1,0 +1,130 @@
+"""Steps simulated event by event: workers make batches, the training thread fetches them in order, all share the cores.
+
+Worked example: one worker needs 10 ms for a batch, the training thread 4 ms for the rest of a step. While the thread
+is at one batch the worker makes the next, so a step takes 10 ms. Two workers make one every 5 ms; three, one every
+3.3 ms, but then the thread's own 4 ms decide. On a single core a step takes 14 ms whatever their number.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from functools import lru_cache
+from itertools import count
+from typing import NamedTuple
+
+from tuimon.diagnosis.step_model.step import Step
+
+#: Most workers that are simulated one by one: more of them are taken for so many that are faster and use more cores.
+_MOST_WORKERS = 6
+#: Batches that lie ready at most, and about how many are counted once the queue has filled. That bounds the work: at
+#: most some 60 batches of 7 tasks.
+_MOST_AHEAD = 24
+_BATCHES = 24
+#: Below so many ms two events are one.
+_AT_ONCE = 1e-9
+
+
+class _Piece(NamedTuple):
+    """What a task does next: it takes this long, and wants so many cores; with none it only waits."""
+
+    ms: float
+    cores: float
+
+
+#: Until something happens elsewhere.
+_BLOCKED = _Piece(math.inf, 0.0)
+
+
+@lru_cache(maxsize=64)
+def step_ms(step: Step) -> float:
+    """How long steps take."""
+    if not step.workers:
+        return sum(_alone(piece, step.cores) for piece in _own_pieces(step)) + step.fetches * step.batch_ms
+    return _Simulation(step).mean_ms()
+
+
+def _own_pieces(step: Step) -> tuple[_Piece, ...]:
+    running_ms = step.own_ms * step.own_running
+    return _pieces((running_ms, step.own_threads), (step.own_ms - running_ms + step.starts_ms, 0.0))
+
+
+def _pieces(*pieces: tuple[float, float]) -> tuple[_Piece, ...]:
+    """Without those that take no time."""
+    return tuple(_Piece(*piece) for piece in pieces if piece[0] > _AT_ONCE)
+
+
+def _alone(piece: _Piece, cores: float) -> float:
+    return piece.ms * max(1.0, piece.cores / cores)
+
+
+class _Simulation:
+    """The training thread and its workers, until enough steps have ended."""
+
+    def __init__(self, step: Step) -> None:
+        self._step = step
+        self._workers = min(step.workers, _MOST_WORKERS)
+        self._each = step.workers / self._workers  # workers that a simulated one stands for
+        self._ahead = max(self._workers, min(step.workers * max(1, step.prefetch), _MOST_AHEAD))
+        # batches of workers that began together come together: whole rounds are counted
+        self._counted = self._workers * math.ceil(_BATCHES / step.fetches / self._workers)
+        self._number = self._counted + math.ceil((self._ahead + self._workers) / step.fetches)
+        self._made: set[int] = set()
+        self._fetched = 0
+        self._now = 0.0
+        self._ends: list[float] = []  # of steps
+
+    def mean_ms(self) -> float:
+        """Of the later steps."""
+        tasks = [self._trainer(), *(self._worker(first) for first in range(self._workers))]
+        pieces = [next(task) for task in tasks]
+        while len(self._ends) < self._number:
+            self._unblock(tasks, pieces)
+            span, speed = self._until_next(pieces)
+            self._now += span
+            for task, (ms, cores) in enumerate(pieces):
+                left = ms - (span * speed if cores else span)
+                if ms is not math.inf:
+                    pieces[task] = next(tasks[task]) if left <= _AT_ONCE else _Piece(left, cores)
+        return (self._ends[-1] - self._ends[-1 - self._counted]) / self._counted
+
+    def _unblock(self, tasks: list[Iterator[_Piece]], pieces: list[_Piece]) -> None:
+        """A batch that is ready, or wanted, lets others go on, and these others again, until all that can do."""
+        goes_on = True
+        while goes_on and len(self._ends) < self._number:
+            goes_on = False
+            for task, piece in enumerate(pieces):
+                if piece is _BLOCKED:
+                    before = self._fetched, len(self._made)
+                    pieces[task] = next(tasks[task])
+                    goes_on = goes_on or (self._fetched, len(self._made)) != before
+
+    def _until_next(self, pieces: list[_Piece]) -> tuple[float, float]:
+        """Time until the first of these pieces ends, and how fast those go on that want a core."""
+        wanted = sum(piece.cores for piece in pieces)
+        speed = self._step.cores / wanted if wanted > self._step.cores else 1.0
+        return min(piece.ms / speed if piece.cores else piece.ms for piece in pieces), speed
+
+    def _trainer(self) -> Iterator[_Piece]:
+        own, taking_over = _own_pieces(self._step), _pieces((self._step.hand_over_ms, 1.0))
+        while True:
+            for _ in range(self._step.fetches):
+                while self._fetched not in self._made:
+                    yield _BLOCKED
+                self._made.discard(self._fetched)
+                yield from taking_over
+                self._fetched += 1
+            yield from own
+            self._ends.append(self._now)
+
+    def _worker(self, first: int) -> Iterator[_Piece]:
+        """Each begins a part of a batch after the one before: those that run at once do not stay in step for long."""
+        batch_ms = self._step.batch_ms / self._each
+        yield from _pieces((batch_ms * first / self._workers, 0.0))
+        running_ms = batch_ms * self._step.batch_running
+        pieces = _pieces((running_ms, self._each), (batch_ms - running_ms, 0.0))
+        for batch in count(first, self._workers):
+            while batch >= self._fetched + self._ahead:
+                yield _BLOCKED
+            yield from pieces
+            self._made.add(batch)

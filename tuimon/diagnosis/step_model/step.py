@@ -1,0 +1,26 @@
+"""The parameters of a step: what the training thread does, who makes its batches, and on how many cores."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of a loop; times in ms, or in any other unit where no time is known.
+
+    What runs takes longer where more wants to run than there are cores; what waits (for a disk, the network, a device)
+    does not. Without workers the training thread makes its batches itself, and nothing is handed over.
+    """
+
+    own_ms: float  # of the training thread, without its fetches
+    own_running: float  # share of that on a core
+    own_threads: float  # cores that it uses then
+    fetches: int  # batches a step
+    hand_over_ms: float  # what a batch from a worker costs the training thread, though it lies ready
+    starts_ms: float  # starting workers for a new epoch, per step
+    workers: int
+    prefetch: int  # batches that a worker makes ahead
+    batch_ms: float  # making one
+    batch_running: float  # share of that on a core
+    cores: float
