@@ -256,7 +256,7 @@ class StackCount(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Stacks(Record, frozen=True, kw_only=True, tag="stacks"):
-    """Stack samples of one process over a window (py-spy, nonblocking)."""
+    """Stack samples of one process over a window (py-spy, nonblocking; or by the agent inside it)."""
 
     window_s: Seconds
     rate_hz: Amount  # achieved, not requested
@@ -264,10 +264,11 @@ class Stacks(Record, frozen=True, kw_only=True, tag="stacks"):
     stacks: Annotated[list[StackCount], _LISTED]
     folded: Count = 0  # samples of rare stacks that are not listed, summed over threads
     failed: Count = 0  # samples that py-spy could not read
-    cost_cpu_s: Amount = 0.0  # CPU time of the py-spy process
+    cost_cpu_s: Amount = 0.0  # CPU time of the py-spy process, or of the agent's thread
     lost: bool = False  # whether py-spy failed, was killed or hung: then the window holds no samples
     parked: list[tuple[Count, str]] = msgspec.field(default_factory=list)  # idle Python threads: (tid, name), each once
     cycles: Count | None = None  # how often the main thread entered backward, where samples are dense enough to count
+    in_process: bool = False  # taken by the agent, where py-spy may not read the process
 
 
 class GilCount(msgspec.Struct, frozen=True, array_like=True):

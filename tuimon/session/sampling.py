@@ -33,6 +33,7 @@ class SamplerRow(NamedTuple):
     samples: int
     failed: int  # samples that py-spy could not read
     lost: int  # windows whose samples were all lost
+    in_process: bool = False  # the latest window was sampled by the agent inside
 
 
 class Sampling(NamedTuple):
@@ -44,6 +45,7 @@ class Sampling(NamedTuple):
     failed: int
     lost: int
     cpu_ratio: float | None  # 1.0 = one core; None until measured
+    in_process: bool = False  # whether any of them is sampled by its agent: Python frames only
 
 
 class _Process:
@@ -55,6 +57,7 @@ class _Process:
         self.first_cycle_s = math.inf  # time of the first window with a step; before it is set-up
         self.samples = self.failed = self.lost = 0
         self.sampled_s = 0.0
+        self.in_process = False
 
     def add_window(self, record: Stacks) -> None:
         if self.first_s is None:
@@ -65,6 +68,7 @@ class _Process:
         self.samples += record.samples
         self.failed += record.failed
         self.lost += record.lost
+        self.in_process = record.in_process if not record.lost else self.in_process
         self.sampled_s += 0.0 if record.lost else record.window_s
 
     def run_row(self, pid: int) -> SamplerRow:
@@ -72,13 +76,14 @@ class _Process:
         rate_hz = self.samples / self.sampled_s if self.sampled_s > 0 else None
         span_s = self.windows.records[-1].t - self.first_s if self.first_s is not None else 0.0
         coverage = min(self.sampled_s / span_s, 1.0) if span_s > 0 else None
-        return SamplerRow(pid, rate_hz, coverage, self.samples, self.failed, self.lost)
+        return SamplerRow(pid, rate_hz, coverage, self.samples, self.failed, self.lost, self.in_process)
 
     def row(self, pid: int, now_s: float) -> SamplerRow:
         records = [record for record in self.windows.records if not record.lost and record.t > now_s - SPAN_S]
         sampled_s = sum(record.window_s for record in records)
         rate_hz = sum(record.samples for record in records) / sampled_s if sampled_s > 0 else None
-        return SamplerRow(pid, rate_hz, self._coverage(now_s), self.samples, self.failed, self.lost)
+        coverage = self._coverage(now_s)
+        return SamplerRow(pid, rate_hz, coverage, self.samples, self.failed, self.lost, self.in_process)
 
     def _coverage(self, now_s: float) -> float | None:
         records = self.windows.records
@@ -148,6 +153,7 @@ def _summary(rows: tuple[SamplerRow, ...], trainers: int, cpu_ratio: float | Non
         failed=sum(row.failed for row in rows),
         lost=sum(row.lost for row in rows),
         cpu_ratio=cpu_ratio,
+        in_process=any(row.in_process for row in rows),
     )
 
 

@@ -12,12 +12,14 @@ class Problem(NamedTuple):
     """Why a source shows nothing, and the next step.
 
     ``passing``: it may go away by waiting. ``expected``: no reason to worry, as on a machine without a GPU.
+    ``denied``: another process may not look in there; one that is asked can say it itself.
     """
 
     message: str
     hint: str | None = None
     passing: bool = False
     expected: bool = False
+    denied: bool = False
 
 
 class NoticeSource:

@@ -8,7 +8,7 @@ from tuimon.views.format import percent
 
 def sampling_text(sampling: Sampling) -> str:
     """The figures that are known; failures only where there were any."""
-    parts = []
+    parts = ["in-process"] if sampling.in_process else []
     if sampling.rate_hz is not None:
         parts.append(f"{sampling.rate_hz:.{0 if sampling.rate_hz >= 9.95 else 1}f} Hz")
     if sampling.coverage_ratio is not None:

@@ -6,6 +6,7 @@ from typing import Any, Dict, Tuple
 from ..ring.control_words import Command
 
 _MODULES: Dict[int, str] = {
+    Command.SAMPLE: "sample",
     Command.WITHDRAW: "withdraw",
 }
 

@@ -1,7 +1,7 @@
 """Takes the monitor's orders from the ring's header, at the end of a backward pass."""
 
 import time
-from typing import Any, Dict, List
+from typing import Any, Dict
 
 from .. import runtime
 from ..rests import rest
@@ -87,13 +87,19 @@ def attend() -> None:
 _attending = Turn(attend)
 
 
+def call_again(task: Task) -> None:
+    """Have ``step`` called for this task at the next backward pass, and at those after it while it ``needs_steps``."""
+    task.needs_steps = True
+    orders.heard = _NEVER
+
+
 def _attend() -> None:
     for command, task in list(orders.tasks.items()):
         if task.is_over:
             orders.tasks.pop(command, None)
         elif not task.is_wanted():
             _stop(command, task)
-        elif commands.module_of(command).NEEDS_STEPS:
+        elif task.needs_steps:
             _call(task, "step")
     bell = orders.bell[0]
     if bell != orders.rung:
@@ -111,8 +117,7 @@ def _attend() -> None:
 
 
 def _needs_steps() -> bool:
-    open_tasks: List[Task] = [task for task in orders.tasks.values() if not task.is_over]
-    return any(commands.module_of(task.command).NEEDS_STEPS for task in open_tasks)
+    return any(task.needs_steps and not task.is_over for task in list(orders.tasks.values()))
 
 
 def _take(command: int) -> None:
@@ -132,6 +137,7 @@ def _take(command: int) -> None:
     else:
         orders.tasks[command] = task
         task.report(0)
+        task.needs_steps = commands.module_of(command).NEEDS_STEPS
         _call(task, "begin")
 
 

@@ -9,7 +9,7 @@ from ..ring.control_words import ANSWER_WORD, State, is_alive, order_in, slot_wo
 class Task:
     """An order that has been taken. Its answers go into the ring; it belongs to the thread that reports."""
 
-    __slots__ = ("_name_id", "_words", "argument", "command", "is_over", "number", "value")
+    __slots__ = ("_name_id", "_words", "argument", "command", "is_over", "needs_steps", "number", "value")
 
     def __init__(self, words: Any, name_id: Callable[[str], int], command: int, number: int, argument: int) -> None:
         """``words``: the control words of this process's ring; ``name_id`` interns a string there."""
@@ -19,6 +19,7 @@ class Task:
         self.number = number
         self.argument = argument
         self.value = 0
+        self.needs_steps = False  # whether its command's ``step`` is called
         self.is_over = False
 
     def is_wanted(self) -> bool:

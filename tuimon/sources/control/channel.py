@@ -81,6 +81,7 @@ class Channel:
     ) -> None:
         """``through``: a descriptor in /proc of a ring without a name. Raises ControlError."""
         self.pid = reader.pid
+        self.path = reader.path
         self._ticks = reader.start_ticks
         self._clock_ns = clock_ns
         try:
@@ -119,7 +120,7 @@ class Channel:
         """Whether the process still runs."""
         return paths.is_running(self.pid, self._ticks)
 
-    def order(self, command: Command, argument: int = 1) -> Request:
+    def order(self, command: Command, argument: int = 1, instead_of: Request | None = None) -> Request:
         """Give an order. Raises ControlError: TooOld where the agent does not know it, Busy, NoAgent."""
         if not 0 <= argument < 1 << 64:
             raise ValueError(f"{argument} is no argument of an order")
@@ -128,7 +129,7 @@ class Channel:
         if not self._bytes.try_lock(CONTROL_OFFSET, CONTROL_BYTES):
             raise Busy(f"another tuimon is giving an order to process {self.pid}", "try again")
         try:
-            return self._order(command, argument)
+            return self._order(command, argument, instead_of)
         except OSError as error:
             raise NoAgent(f"the ring of process {self.pid} cannot be written: {error}") from error
         finally:
@@ -170,11 +171,18 @@ class Channel:
         at = CONTROL_OFFSET + 8 * (slot_word(command) + Order._fields.index("alive_ns"))
         self._bytes.write(at, layout.U64.pack(self._clock_ns()))
 
-    def _order(self, command: Command, argument: int) -> Request:
+    def _order(self, command: Command, argument: int, instead_of: Request | None) -> Request:
         words = self.words()
         latest, answer = order_in(words, command), answer_in(words, command)
         is_open = answer.number != latest.number or answer.state == State.WORKING
-        if argument and is_open and is_whole(latest, command) and is_alive(latest.alive_ns, self._clock_ns()):
+        is_ours = instead_of is not None and instead_of.number == latest.number
+        if (
+            argument
+            and is_open
+            and not is_ours
+            and is_whole(latest, command)
+            and is_alive(latest.alive_ns, self._clock_ns())
+        ):
             raise Busy(f"another tuimon has asked process {self.pid} for {WORK[command]}", "wait for its end")
         number = max(latest.number, answer.number) % (NUMBER_LIMIT - 1) + 1
         order = array("Q", (number, argument, check_of(command, number, argument), self._clock_ns()))
@@ -192,7 +200,7 @@ class Request:
         self.answer: Answer | None = None  # the latest; None: the training has not taken the order yet
         self.is_over = False
         self._channel = channel
-        self._number = number
+        self.number = number
         self._lost = ""  # why there will be no answer
 
     def poll(self) -> Answer | None:
@@ -201,7 +209,7 @@ class Request:
             return self.answer
         words = self._channel.words()
         answer = answer_in(words, self.command)
-        if answer.number == self._number and answer == answer_in(self._channel.words(), self.command):
+        if answer.number == self.number and answer == answer_in(self._channel.words(), self.command):
             self.answer = answer
             self.is_over = answer.state not in (State.NONE, State.WORKING)
         if not self.is_over:
@@ -244,7 +252,7 @@ class Request:
         return NoAnswer(f"process {pid} has begun {work} and has made no step since", "it may be stuck")
 
     def _go_on(self, order: Order) -> None:
-        if order.number != self._number:
+        if order.number != self.number:
             self.is_over, self._lost = True, "another tuimon has asked for it as well"
         elif not self._channel.lives():
             self.is_over, self._lost = True, "it has ended"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Set
 from typing import NamedTuple
 
 from tuimon.records import Notice
@@ -79,20 +79,61 @@ class SamplingFailures:
         """Whether it is too early to search for py-spy again."""
         return self.waits(_NO_PROCESS, now_s)
 
-    def notices(self, now_s: float) -> Iterable[Notice]:
-        """A problem when it is new, an "ok" when the last one is over."""
-        worth_reporting = [
-            failure.problem
-            for failure in self._failures.values()
-            if not failure.problem.passing or failure.times >= _REPORTED_FROM
+    def denied(self, key: ProcessKey) -> bool:
+        """Whether py-spy may not read this process, or there is none."""
+        failure = self._failures.get(key) or self._failures.get(_NO_PROCESS)
+        return failure is not None and failure.problem.denied and _is_reported(failure)
+
+    def notices(
+        self,
+        now_s: float,
+        in_process: Set[ProcessKey] = frozenset(),
+        others: Mapping[ProcessKey, Problem] | None = None,
+    ) -> Iterable[Notice]:
+        """A problem when it is new, an "ok" when the last one is over.
+
+        ``in_process``: sampled by their agent in place of py-spy; ``others``: why another process is not.
+        """
+        problems = [
+            _sampled_inside(failure.problem)
+            if key in in_process
+            else _explained(failure.problem, (others or {}).get(key))
+            for key, failure in self._failures.items()
+            if _is_reported(failure)
         ]
-        problem = worth_reporting[0] if worth_reporting else None
-        if self._reported in worth_reporting or problem == self._reported:
+        if self._reported in problems:
+            return
+        problem = problems[0] if problems else None
+        if problem == self._reported:
             return
         self._reported = problem
         if problem is None:
             yield Notice(t=now_s, pid=0, source=self._source, level="ok", message="stack samples are being taken")
         else:
             yield Notice(
-                t=now_s, pid=0, source=self._source, level="warning", message=problem.message, hint=problem.hint
+                t=now_s,
+                pid=0,
+                source=self._source,
+                level="info" if problem.expected else "warning",
+                message=problem.message,
+                hint=problem.hint,
             )
+
+
+def _is_reported(failure: _Failure) -> bool:
+    return not failure.problem.passing or failure.times >= _REPORTED_FROM
+
+
+def _sampled_inside(problem: Problem) -> Problem:
+    cause = problem.message.removeprefix("no stack samples: ")
+    return Problem(
+        f"stacks are sampled in-process, by the training itself: Python frames only, no DataLoader workers, not who "
+        f"holds the GIL; {cause}",
+        problem.hint,
+        expected=True,
+    )
+
+
+def _explained(problem: Problem, inside: Problem | None) -> Problem:
+    """The problem, with why the agent does not sample in py-spy's place."""
+    return problem if inside is None else problem._replace(message=f"{problem.message}; {inside.message}")

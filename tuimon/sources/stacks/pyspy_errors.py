@@ -15,6 +15,7 @@ _UPGRADE = "Upgrade py-spy where tuimon is installed: python -m pip install --up
 NO_BINARY = Problem(
     "no stack samples: py-spy was not found beside tuimon nor on PATH",
     "Install it where tuimon is installed: python -m pip install py-spy",
+    denied=True,
 )
 
 
@@ -22,7 +23,7 @@ def explain(message: str, pid: int) -> Problem:
     """Translate the output of a py-spy that failed on ``pid``."""
     text = message.lower()
     if "permission denied" in text or "operation not permitted" in text:
-        return _denied(pid)
+        return _denied(pid)._replace(denied=_owner(pid) == os.geteuid())
     if is_free_threaded(pid):
         program = plain(processes.program_name(pid))
         message = f"no stack samples: py-spy cannot read free-threaded Python ({program})"

@@ -12,6 +12,7 @@ from tuimon.proc.target_files import TargetFiles
 from tuimon.records import Frames, Record, Stacks
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.stacks import pyspy, pyspy_errors
+from tuimon.sources.stacks.agent_samplers import AgentSamplers
 from tuimon.sources.stacks.cpu_budget import FASTEST_HZ, TokenBucket
 from tuimon.sources.stacks.failures import SamplingFailures
 from tuimon.sources.stacks.frame_ids import FrameIds
@@ -62,6 +63,7 @@ class StackSource:
         self._ids = FrameIds()
         self._schedule = WindowSchedule(max_cpu_ratio, min(rate_hz or FASTEST_HZ, FASTEST_HZ), clock())
         self._gil = GilSampler()
+        self._agents = AgentSamplers(min(rate_hz or FASTEST_HZ, FASTEST_HZ))
         self._running: dict[int, _Running] = {}
         self._ending: dict[int, _Running] = {}  # windows whose files are being written
         self._failures = SamplingFailures(self.name)
@@ -76,7 +78,8 @@ class StackSource:
         self._table.sampler_cpu_s += gil_cpu_s
         out.extend(gil_records)
         self._begin_windows(now_s)
-        out.extend(self._failures.notices(now_s))
+        out.extend(self._in_process_windows(now_s))
+        out.extend(self._failures.notices(now_s, self._agents.delivering, self._agents.problems))
         self.period_s = self._sleep_s(now_s)
         return out
 
@@ -85,7 +88,8 @@ class StackSource:
         self._schedule.budget_ratio = max_cpu_ratio
 
     def close(self) -> None:
-        """End all py-spy children."""
+        """End all py-spy children, and sampling by agents."""
+        self._agents.close()
         self._table.sampler_cpu_s += self._gil.kill()
         for running in (*self._running.values(), *self._ending.values()):
             self._table.sampler_cpu_s += running.recording.kill()
@@ -115,12 +119,26 @@ class StackSource:
             return self._failed_window(ended, running.key, now_s)
         self._failures.clear(running.key)
         self._schedule.add_cost(running.key, samples.instants, ended.cpu_s)
-        return self._sampled_window(ended, samples, running, now_s)
+        return self._sampled_window(ended, samples, running.key, running.files, now_s)
+
+    def _in_process_windows(self, now_s: float) -> Iterable[Record]:
+        """Of training processes that py-spy may not read: their agents are asked."""
+        self._agents.choose([self._key(pid) for pid in self._training if self._failures.denied(self._key(pid))], now_s)
+        for key, ended in self._agents.windows(self._schedule.budget_ratio, now_s):
+            self._table.sampler_cpu_s += ended.cpu_s
+            if ended.samples is not None:
+                yield from self._sampled_window(ended, ended.samples, key, self._files(key), now_s, in_process=True)
 
     def _sampled_window(
-        self, ended: pyspy.Ended, samples: WindowSamples, running: _Running, now_s: float
+        self,
+        ended: pyspy.Ended,
+        samples: WindowSamples,
+        key: ProcessKey,
+        files: TargetFiles,
+        now_s: float,
+        in_process: bool = False,
     ) -> Iterable[Record]:
-        window = WindowStacks(self._ids, running.files)
+        window = WindowStacks(self._ids, files)
         for thread in samples.threads:
             window.add_thread(
                 thread.tid, thread.name[:_THREAD_NAME_CHARS], thread.stacks, is_main=thread.tid == ended.pid
@@ -138,8 +156,9 @@ class StackSource:
             folded=window.folded,
             failed=ended.failed,
             cost_cpu_s=round(ended.cpu_s, 4),
-            parked=self._newly_parked(running.key, window.parked, {thread.tid for thread in samples.threads}),
+            parked=self._newly_parked(key, window.parked, {thread.tid for thread in samples.threads}),
             cycles=samples.cycles,
+            in_process=in_process,
         )
 
     def _newly_parked(self, key: ProcessKey, parked: list[tuple[int, str]], live: set[int]) -> list[tuple[int, str]]:
@@ -157,6 +176,8 @@ class StackSource:
         if not ended.interrupted:  # a py-spy that our SIGINT came too early for needs a longer window, not a short one
             self._schedule.restart_short_windows(key)
         self._failures.add_failure(key, pyspy_errors.explain(ended.message, ended.pid), now_s)
+        if key in self._agents.delivering:  # no samples are lost: py-spy is only tried again
+            return
         yield Stacks(
             t=round(min(now_s, ended.until_s), 3),
             pid=ended.pid,

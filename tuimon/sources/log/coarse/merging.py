@@ -61,6 +61,7 @@ RULES: dict[type[Record], dict[str, Rule]] = {
         "rate_hz": rows.rate,
         "stacks": rows.stacks,
         "lost": rules.last,
+        "in_process": rules.last,
         "parked": rules.distinct,
     },
     Gil: {"samples": rules.total, "threads": rows.gil},
@@ -115,7 +116,7 @@ def subject(record: Record) -> tuple[object, ...] | None:
         case Loader():
             return Loader, record.pid, record.number, record.role
         case Stacks():
-            return Stacks, record.pid, record.lost, record.cycles is None
+            return Stacks, record.pid, record.lost, record.in_process, record.cycles is None
         case Gpu():
             return Gpu, record.uuid, record.chosen
         case GpuTime():

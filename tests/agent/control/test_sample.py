@@ -1,0 +1,136 @@
+"""Stack samples that the agent takes inside the process."""
+
+import json
+import os
+import sys
+import threading
+
+import pytest
+
+from tests.waiting import until
+from tuimon.agent import runtime
+from tuimon.agent.control import orders, sample, stack_sampler
+from tuimon.agent.control.stack_sampler import Window
+from tuimon.agent.ring import side_files, stack_file
+from tuimon.agent.ring.control_words import Command, State
+from tuimon.sources.control.channel import open_channel
+from tuimon.sources.control.errors import Refused
+from tuimon.sources.stacks.pyspy_output import parse_speedscope
+
+FAST = stack_file.pack_sampling(20, 200)
+
+
+@pytest.fixture
+def channel(monkeypatch, tmp_path):
+    """The agent of this process, on a ring of its own, and a channel to it."""
+    monkeypatch.setenv("TUIMON_RING_DIR", str(tmp_path / "rings"))
+    runtime.stop()
+    orders.forget()
+    monkeypatch.setattr(runtime, "on", True)
+    assert runtime.open_ring()
+    with open_channel(os.getpid()) as channel:
+        yield channel
+    runtime.stop()
+
+
+def test_windows_of_all_threads_and_their_end(channel):
+    parked, threads_before = threading.Event(), threading.active_count()
+    waiter = threading.Thread(target=parked.wait, name="waits here")
+    waiter.start()
+    try:
+        request = channel.order(Command.SAMPLE, FAST)
+        orders.attend()
+        until(lambda: request.poll().value >= 2)
+        assert threading.active_count() == threads_before + 1
+        with open(side_files.side_file(channel.path, side_files.STACKS), "rb") as file:
+            raw = file.read()
+        window = json.loads(raw)
+        samples = parse_speedscope(raw, os.getpid())
+    finally:
+        request.cancel()
+        orders.attend()
+        parked.set()
+        waiter.join()
+    assert window["order"] == request.number and window["window"] >= 1 and samples.instants == window["instants"] > 0
+    main, other = samples.threads[0], next(thread for thread in samples.threads if thread.name == "waits here")
+    assert main.tid == os.getpid() and main.name == "MainThread" and other.tid == waiter.native_id
+    here = test_windows_of_all_threads_and_their_end.__name__
+    assert all(here in {frame.function for frame in stack} for stack in main.stacks)
+    (stack,) = other.stacks
+    assert stack[-1].function == "wait" and stack[-1].file == threading.__file__
+    assert not any("stack_sampler" in frame.file for thread in samples.threads for s in thread.stacks for frame in s)
+    assert not os.path.exists(side_files.side_file(channel.path, side_files.STACKS))
+
+
+def test_a_place_is_the_line_that_runs():
+    window = Window()
+
+    def inner():
+        window.sample(0)
+        here.append(sys._getframe().f_lineno - 1)
+
+    here: list[int] = []
+    inner()
+    content = window.content()
+    (profile,) = [each for each in content["profiles"] if f"Thread {threading.get_native_id()} " in each["name"]]
+    frames = [content["shared"]["frames"][at] for at in profile["samples"][0]]
+    names = [(frame["name"], frame["line"]) for frame in frames]
+    assert ("inner", here[0]) in names and names[-1][0] == "sample"
+
+
+def test_a_deep_stack_is_cut_at_its_root_and_counted():
+    window = Window()
+
+    def deeper(depth):
+        return deeper(depth - 1) if depth else window.sample(0)
+
+    deeper(stack_file.MAX_DEPTH)
+    content = window.content()
+    assert (
+        content["cut"] >= 1 and max(len(s) for p in content["profiles"] for s in p["samples"]) == stack_file.MAX_DEPTH
+    )
+
+
+def test_it_ends_with_its_monitor(channel, monkeypatch):
+    request = channel.order(Command.SAMPLE, FAST)
+    orders.attend()
+    until(lambda: request.poll().value)
+    monkeypatch.setattr(stack_sampler.Task, "is_wanted", lambda task: False)
+    until(lambda: sample._sampler._ended.locked() is False)
+    assert request.poll().state == State.STOPPED
+    assert not os.path.exists(side_files.side_file(channel.path, side_files.STACKS))
+
+
+def test_what_is_out_of_bounds_is_not_begun(channel):
+    request = channel.order(Command.SAMPLE, stack_file.pack_sampling(1000, 200))
+    orders.attend()
+    assert request.poll().state == State.FAILED
+
+
+def test_without_a_gil_it_is_refused(channel, monkeypatch):
+    monkeypatch.setattr(sys, "_is_gil_enabled", lambda: False, raising=False)
+    request = channel.order(Command.SAMPLE, FAST)
+    orders.attend()
+    request.poll()
+    with pytest.raises(Refused, match="has no GIL"):
+        request.result()
+
+
+def test_a_forked_child_finds_no_thread_and_its_parent_goes_on(channel):
+    request = channel.order(Command.SAMPLE, FAST)
+    orders.attend()
+    until(lambda: request.poll().value)
+    tid = sample._sampler._tid
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if sample._sampler is None and len(os.listdir("/proc/self/task")) == 1 else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert not os.path.exists(f"/proc/self/task/{tid}")
+    assert orders.orders.bell[0] != orders.orders.heard
+    orders.attend()
+    assert orders.orders.bell[0] == orders.orders.heard
+    assert sample._sampler._tid != tid
+    before = request.poll().value
+    until(lambda: sample._sampler._tid and request.poll().value != before)
+    request.cancel()
+    orders.attend()

@@ -1,0 +1,138 @@
+"""Stack samples by the agent, where py-spy may not read the process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.agent.programs import ROOT, environment
+from tests.sources.stacks import denied
+from tests.waiting import until
+from tuimon.records import Notice, Record, Stacks
+from tuimon.session.session import Session
+from tuimon.sources.log.reader import read_log
+from tuimon.sources.notices import Problem
+from tuimon.sources.stacks import in_process
+from tuimon.sources.stacks.failures import SamplingFailures
+from tuimon.views.sampling_text import sampling_text
+
+TRAINING = """
+import torch
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+
+def draw_batch():
+    return torch.tensor([[float(len(str(number))) for number in range(500)][:4]])
+
+while True:
+    loss = model(draw_batch()).sum()
+    loss.backward()
+    optimizer.step()
+"""
+KEY = (4242, 7)
+DENIED = Problem("no stack samples: ptrace of process 4242 is denied", "a hint", denied=True)
+
+
+@pytest.fixture
+def training(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    (tmp_path / "train.py").write_text(TRAINING)
+    process = subprocess.Popen([sys.executable, str(tmp_path / "train.py")], env=environment(tmp_path / "rings"))
+    until(lambda: list((tmp_path / "rings").glob(f"{process.pid}-*.ring")), seconds=60)
+    yield process
+    process.kill()
+    process.wait()
+
+
+def attached(pid: int, folder: Path, *launcher: str) -> Iterator[list[Record]]:
+    """The records of an attached monitor so far, again and again; at the end it is told to leave."""
+    log = folder / "log.jsonl"
+    command = [sys.executable, "-m", "tuimon", "attach", "--headless", "--no-gpu", "--log", str(log), "--force"]
+    env = {**os.environ, "TUIMON_RING_DIR": str(folder / "rings"), "PYTHONPATH": str(ROOT)}
+    monitor = subprocess.Popen([*launcher, *command, str(pid)], env=env, stderr=subprocess.DEVNULL)
+    try:
+        while monitor.poll() is None:
+            yield list(read_log(str(log))) if log.exists() and log.stat().st_size else []
+        assert monitor.returncode != denied.UNAVAILABLE or pytest.skip("this kernel has no Landlock")
+    finally:
+        monitor.send_signal(signal.SIGINT)
+        monitor.wait()
+
+
+def windows(records: list[Record]) -> list[Stacks]:
+    return [record for record in records if isinstance(record, Stacks) and record.samples]
+
+
+@pytest.mark.torch
+def test_a_process_that_py_spy_may_not_read_is_sampled_by_its_agent(
+    training: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
+    monitor = attached(training.pid, tmp_path, sys.executable, denied.__file__)
+    records = until(lambda: len(windows(found := next(monitor))) > 2 and found, seconds=90)
+    monitor.close()
+    assert all(window.in_process and window.pid == training.pid for window in windows(records))
+    session = Session()
+    for record in records:
+        session.add(record)
+    sampling = session.sampling()
+    assert sampling is not None and sampling_text(sampling).startswith("in-process · ")
+    lines = {line.place.function for line in session.hot_lines(training.pid)}
+    assert "draw_batch" in lines or "<listcomp>" in lines
+    notice = [record for record in records if isinstance(record, Notice) and record.source == "stacks"][-1]
+    assert notice.level == "info" and notice.message.startswith("stacks are sampled in-process")
+    assert "denied" in notice.message and "Python frames only" in notice.message
+    until(lambda: not list((tmp_path / "rings").glob("*.stacks")))
+    assert training.poll() is None
+
+
+@pytest.mark.torch
+def test_where_py_spy_works_the_agent_is_never_asked(training: subprocess.Popen[bytes], tmp_path: Path) -> None:
+    monitor = attached(training.pid, tmp_path)
+    records = until(lambda: len(windows(found := next(monitor))) > 2 and found, seconds=90)
+    monitor.close()
+    assert not any(window.in_process for window in windows(records))
+
+
+def test_the_rate_is_what_the_budget_allows() -> None:
+    assert in_process.affordable_rate(0.0001, 0.005, 100) == (10, 2.0)
+    assert in_process.affordable_rate(0.001, 0.005, 100) == (5, 4.0)
+    assert in_process.affordable_rate(0.1, 0.005, 100) == (1, 20.0)
+    assert in_process.affordable_rate(0.0001, 0.005, 2) == (2, 10.0)
+
+
+def test_one_notice_says_how_it_is_sampled_and_why() -> None:
+    failures = SamplingFailures("stacks")
+    failures.add_failure(KEY, DENIED, 1.0)
+    assert failures.denied(KEY)
+    (first,) = failures.notices(1.0)
+    assert (first.level, first.message) == ("warning", DENIED.message)
+    (inside,) = failures.notices(2.0, in_process={KEY})
+    assert inside.level == "info" and inside.hint == "a hint"
+    assert inside.message.startswith("stacks are sampled in-process") and inside.message.endswith("4242 is denied")
+    assert list(failures.notices(3.0, in_process={KEY})) == []
+    (worse,) = failures.notices(4.0, others={KEY: Problem("it may be stuck")})
+    assert worse.level == "warning" and worse.message == f"{DENIED.message}; it may be stuck"
+    failures.clear(KEY)
+    (over,) = failures.notices(5.0)
+    assert over.level == "ok" and not failures.denied(KEY)
+
+
+@pytest.mark.parametrize("raw", [b"", b"{}", b"[", b'{"order": 1e999}', b"\xff" * 50])
+def test_a_damaged_window_is_no_window(raw: bytes, tmp_path: Path) -> None:
+    sampler = object.__new__(in_process.InProcessSampler)
+    sampler.pid, sampler._rate, sampler._file = 4242, in_process.Rate(10, 2.0), str(tmp_path / "1-1.ring.stacks")
+    Path(sampler._file).write_bytes(raw)
+    ended = sampler._read(5.0)
+    assert ended is not None and ended.samples is None
+
+
+def test_in_process_windows_are_told_apart_in_the_log() -> None:
+    record = Stacks(t=1.0, pid=1, window_s=1.0, rate_hz=10.0, samples=10, stacks=[], in_process=True)
+    assert b'"in_process":true' in msgspec.json.encode(record)
+    assert b"in_process" not in msgspec.json.encode(msgspec.structs.replace(record, in_process=False))

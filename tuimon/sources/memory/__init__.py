@@ -1,0 +1,1 @@
+"""What of the memory of torch lives, by line: asked of the agent, recorded."""

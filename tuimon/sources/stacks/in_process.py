@@ -1,0 +1,141 @@
+"""Stack samples that the agent takes inside a training, where py-spy may not read it: Python frames only."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+from tuimon.agent.ring.control_words import Command, State
+from tuimon.agent.ring.side_files import STACKS, remove_file, side_file
+from tuimon.agent.ring.stack_file import pack_sampling
+from tuimon.sources.control.channel import ANSWER_S, Channel, Request, open_channel
+from tuimon.sources.control.errors import ControlError
+from tuimon.sources.control.side_files import read_side_file
+from tuimon.sources.notices import Problem
+from tuimon.sources.stacks.pyspy import Ended
+from tuimon.sources.stacks.pyspy_output import parse_speedscope
+
+#: Highest rate, and what the sampling thread may use of a core: it takes the GIL from the training.
+FASTEST_HZ = 10
+CPU_RATIO = 0.005
+#: Samples of a window, and its length in s: at most what the agent allows.
+_SAMPLES = 20
+_WINDOW_S = (2.0, 20.0)
+#: CPU seconds of a sample before any is measured: 10 threads of 30 frames.
+_PRIOR_SAMPLE_S = 0.00015
+#: The rate changes when what can be afforded differs by more than this factor.
+_RATE_FACTOR = 1.3
+#: A window that is this late (s): the sampling thread does not get the GIL, or the process is stopped.
+_LATE_S = 5.0
+
+
+class _Window(msgspec.Struct):
+    """What the stack file says beside the stacks."""
+
+    order: int
+    window: int
+    begin_ns: int
+    end_ns: int
+    cpu_ns: int
+    instants: int
+    cut: int = 0
+
+
+_window = msgspec.json.Decoder(_Window)
+
+
+class Rate(NamedTuple):
+    """How a process is sampled."""
+
+    hz: int
+    window_s: float
+
+
+def affordable_rate(sample_s: float, cpu_ratio: float, limit_hz: float) -> Rate:
+    """The rate at which samples of so many CPU seconds use this share of a core, and a window of about 20 samples."""
+    hz = max(1, int(min(cpu_ratio / max(sample_s, 1e-6), limit_hz, FASTEST_HZ)))
+    return Rate(hz, min(max(_SAMPLES / hz, _WINDOW_S[0]), _WINDOW_S[1]))
+
+
+class InProcessSampler:
+    """Samples one process through its agent, from ``poll`` to ``poll``, until ``close``."""
+
+    def __init__(self, pid: int, limit_hz: float, now_s: float) -> None:
+        """Begin. Raises ControlError."""
+        self.pid = pid
+        self._limit_hz = limit_hz
+        self._sample_s = _PRIOR_SAMPLE_S
+        self._rate = affordable_rate(self._sample_s, CPU_RATIO, limit_hz)
+        self._channel: Channel = open_channel(pid)
+        self._file = side_file(self._channel.path, STACKS)
+        try:
+            self._request = self._order(None)
+        except ControlError:
+            self._channel.close()
+            raise
+        self._windows = 0  # of this order, that were read
+        self._since_s = now_s  # the latest window, or the order
+
+    def poll(self, now_s: float, cpu_ratio: float) -> Ended | None:
+        """The latest window, if a new one has ended; ``cpu_ratio``: what may be used of a core. Raises ControlError."""
+        answer = self._request.poll()
+        if self._request.is_over:
+            self._request.result()
+        if answer is None or answer.value <= self._windows:
+            return None
+        self._windows, self._since_s = answer.value, now_s
+        ended = self._read(now_s)
+        if ended is not None and ended.samples is not None:
+            self._sample_s = max(ended.cpu_s / max(ended.samples.instants, 1), 1e-6)
+            self._adapt(min(cpu_ratio, CPU_RATIO))
+        return ended
+
+    def delay(self, now_s: float) -> Problem | None:
+        """What is the matter when no window has come for long; None while all goes well."""
+        waited_s = now_s - self._since_s
+        if self._request.answer is None or self._request.answer.state != State.WORKING:
+            if waited_s < ANSWER_S:
+                return None
+            error = self._request.no_answer()
+            return Problem(f"no stack samples yet: {error.message}", error.hint, passing=True)
+        if waited_s < 2 * self._rate.window_s + _LATE_S:
+            return None
+        return Problem(
+            f"no stack samples from inside process {self.pid} for {waited_s:.0f} s",
+            "one of its threads has held the GIL since, or it is stopped",
+            passing=True,
+        )
+
+    def close(self) -> None:
+        """Have the agent end it."""
+        self._request.cancel()
+        if not self._channel.lives():
+            remove_file(self._file)
+        self._channel.close()
+
+    def _order(self, instead_of: Request | None) -> Request:
+        argument = pack_sampling(self._rate.hz, int(self._rate.window_s * 1000))
+        return self._channel.order(Command.SAMPLE, argument, instead_of)
+
+    def _adapt(self, cpu_ratio: float) -> None:
+        rate = affordable_rate(self._sample_s, cpu_ratio, self._limit_hz)
+        if max(rate.hz, self._rate.hz) > _RATE_FACTOR * min(rate.hz, self._rate.hz):
+            self._rate = rate
+            self._request = self._order(self._request)
+            self._windows = 0
+
+    def _read(self, now_s: float) -> Ended | None:
+        """The window in the stack file; None when it is not of our order."""
+        raw = read_side_file(self._file)
+        try:
+            window = _window.decode(raw)
+            samples = parse_speedscope(raw, self.pid)
+        except (msgspec.MsgspecError, UnicodeDecodeError, ValueError):
+            return Ended(self.pid, self._rate.window_s, now_s, 0.0, None, message="a damaged window")
+        if window.order != self._request.number:
+            return None
+        window_s = (window.end_ns - window.begin_ns) / 1e9
+        if not 0 < window_s < 3600 or not 0 <= window.cpu_ns <= 3600 * 10**9 or not 0 <= window.cut < 1 << 31:
+            return Ended(self.pid, self._rate.window_s, now_s, 0.0, None, message="a damaged window")
+        return Ended(self.pid, window_s, min(now_s, window.end_ns / 1e9), window.cpu_ns / 1e9, samples, window.cut)
