@@ -10,7 +10,9 @@ TuimonError
 │   ├── NotPython
 │   └── NotYours
 ├── LogError              a log that cannot be written                          exit 1
-└── NotALog               a file that is no tuimon log, or of a newer schema    exit 1
+├── NotALog               a file that is no tuimon log, or of a newer schema    exit 1
+├── NotATrace             a file that is no trace of torch.profiler             exit 1
+└── TraceError            no trace could be taken                               exit 1
 """
 
 from __future__ import annotations
@@ -67,3 +69,11 @@ class LogError(TuimonError):
 
 class NotALog(TuimonError):
     """The file is not a tuimon log that this version can read."""
+
+
+class NotATrace(TuimonError):
+    """The file is no trace of torch.profiler."""
+
+
+class TraceError(TuimonError):
+    """No trace of the training could be taken."""

@@ -1,0 +1,206 @@
+"""Reading trace files: what torch writes, what others write, and what nobody should have written."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import json
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.trace import kineto_file
+from tests.trace.kineto_file import call, copy, event, kernel, write
+from tuimon.errors import NotATrace
+from tuimon.trace import chunks, reader
+from tuimon.trace.events import Kind
+from tuimon.trace.reader import Trace, read_trace
+from tuimon.trace.summary import summarize
+
+_TORCH = """
+import sys, torch
+from torch.profiler import profile, record_function, ProfilerActivity
+model = torch.nn.Linear(8, 8)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+with profile(activities=[ProfilerActivity.CPU]) as traced:
+    for number in range(3):
+        with record_function("ProfilerStep#%d" % number):
+            model(torch.ones(4, 8)).sum().backward()
+            optimizer.step()
+traced.export_chrome_trace(sys.argv[1])
+"""
+
+
+def small() -> list[dict]:
+    return [
+        event("tuimon_step", "step 7", 0, 10_000),
+        event("cpu_op", "aten::linear", 1000, 5000, **{"External id": 3}),
+        call("cudaLaunchKernel", 2000, 3000, 5),
+        kernel("gemm", 6000, 9000, 5),
+        copy("Memcpy HtoD (Pinned -> Device)", 9100, 9200, 6),
+        {"ph": "s", "id": 5, "cat": "ac2g", "name": "ac2g", "pid": 1, "tid": 1, "ts": 0},
+        {"ph": "M", "name": "thread_name", "pid": 0, "tid": 7, "ts": 0, "args": {"name": "stream 7 "}},
+    ]
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("name", ["trace.json", "trace.json.gz"])
+def test_what_torch_exports(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    subprocess.run([sys.executable, "-c", _TORCH, str(path)], check=True, capture_output=True)
+    trace = read_trace(str(path))
+    summary = summarize(trace)
+    rows = {row.name: row for row in summary.operators}
+    assert (trace.ended_early, trace.unreadable, trace.dropped) == (None, 0, 0)
+    assert summary.steps == 3
+    assert rows["aten::linear"].count == 3
+    assert rows["aten::linear"].phase == "forward"
+    assert rows["autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"].phase == "backward"
+    assert {row.name for row in summary.phases} >= {"forward", "backward", "optimizer"}
+    assert 0 < sum(row.self_ns for row in summary.operators) <= summary.span_ns
+
+
+def check_small(trace: Trace) -> None:
+    assert [trace.events.name_of(i) for i in range(4)] == [
+        "aten::linear", "cudaLaunchKernel", "gemm", "Memcpy HtoD (Pinned -> Device)",
+    ]  # fmt: skip
+    assert [trace.events.length_ns(i) for i in range(4)] == [4000, 1000, 3000, 100]
+    assert (trace.events.amount[2], trace.events.threads[2], trace.events.amount[3]) == (80, 256, 1 << 20)
+    assert [step.name for step in trace.steps.all] == ["step 7"]
+    assert trace.multiprocessors == {0: 80}
+
+
+@pytest.mark.parametrize("name", ["trace.json", "trace.json.gz"])
+def test_kinetos_layout(tmp_path: Path, name: str) -> None:
+    trace = read_trace(write(tmp_path / name, small()))
+    check_small(trace)
+    assert trace.tracks[trace.events.track[2]].name == "stream 7"
+    assert trace.ended_early is None
+
+
+def test_other_layouts_of_the_same_json(tmp_path: Path) -> None:
+    file = json.loads(kineto_file.contents(small()))
+    path = tmp_path / "trace.json"
+    for text in (json.dumps(file), json.dumps(file, indent=1), json.dumps(file, separators=(",", ":"))):
+        path.write_text(text)
+        check_small(read_trace(str(path)))
+    path.write_text(json.dumps(file["traceEvents"]))  # an array alone is a Chrome trace too
+    assert len(read_trace(str(path)).events) == 4
+
+
+def test_braces_in_names_do_not_divide_events(tmp_path: Path) -> None:
+    name = "void f<{lambda(int)#1}, {lambda(float)#2}>"
+    events = [kernel(name, i * 10, i * 10 + 5, i) for i in range(2000)]
+    trace = read_trace(write(tmp_path / "trace.json", events))
+    assert (len(trace.events), trace.unreadable, trace.ended_early) == (2000, 0, None)
+    assert trace.events.names == [name]
+
+
+def test_a_file_of_many_chunks_is_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chunks, "_CHUNK_BYTES", 4096)
+    trace = read_trace(write(tmp_path / "t.json.gz", [event("cpu_op", f"op{i}", i, i + 1) for i in range(500)]))
+    assert [trace.events.name_of(i) for i in range(500)] == [f"op{i}" for i in range(500)]
+
+
+@pytest.mark.parametrize("share", [0.3, 0.7, 0.999])
+@pytest.mark.parametrize("name", ["trace.json", "trace.json.gz"])
+def test_a_file_that_is_cut_off_is_read_as_far_as_it_goes(tmp_path: Path, name: str, share: float) -> None:
+    shuffled = random.Random(4)
+    events = [event("cpu_op", f"op{shuffled.random()}", i, i + 1) for i in range(20_000)]
+    path = Path(write(tmp_path / name, events))
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(len(whole) * share)])
+    trace = read_trace(str(path))
+    assert trace.ended_early == "it is cut off"
+    assert 20_000 * share * 0.5 < len(trace.events) < 20_000
+    assert trace.unreadable == 0
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{}", b"\0" * 5000, b"\x1f\x8b", b"\x1f\x8b" + b"x" * 400, b'{"traceEvents": 3}', b"<html>", b"[" * 100_000],
+)
+def test_what_is_no_trace_is_refused_or_empty(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "trace.json"
+    path.write_bytes(content)
+    try:
+        assert len(read_trace(str(path)).events) == 0
+    except NotATrace as error:
+        assert "no trace" in error.message
+
+
+def test_no_pipe_and_no_folder_is_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", tmp_path):
+        with pytest.raises(NotATrace):
+            read_trace(str(path))
+
+
+def test_a_small_file_that_unpacks_to_much_ends_at_the_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chunks, "_FILE_BYTES", 30 << 20)
+    path = tmp_path / "bomb.json.gz"
+    path.write_bytes(gzip.compress(b'{"traceEvents": [' + b" " * (100 << 20)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(chunks, "_EVENT_BYTES", 1 << 20)
+        trace = read_trace(str(path))
+    assert (len(trace.events), trace.ended_early) == (0, "it is damaged")
+
+
+def test_events_beyond_the_limit_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "EVENTS_LIMIT", 100)
+    monkeypatch.setattr(reader, "_NAMES_LIMIT", 10)
+    monkeypatch.setattr(reader, "_TRACKS_LIMIT", 5)
+    events = [event("cpu_op", f"op{i}", i, i + 1, tid=i) for i in range(150)]
+    trace = read_trace(write(tmp_path / "trace.json", events))
+    assert (len(trace.events), trace.dropped) == (100, 50)
+    assert len(trace.events.names) == 11
+    assert trace.events.names[-1] == "…"
+    assert len(trace.tracks) == 5
+
+
+_ODD = [
+    None, True, -1, 2**70, 1e300, "", "\x1b[31mred\n", "7", [], [1, 2, 3], [2**40] * 3, {}, {"name": 3}, "x" * 5000,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_odd_fields_harm_nothing(tmp_path: Path, seed: int) -> None:
+    choose = random.Random(seed)
+    events = small() * 3
+    for _ in range(20):
+        at = choose.randrange(len(events))
+        changed = json.loads(json.dumps(events[at]))
+        inside = changed.get("args") if choose.random() < 0.5 else changed
+        if isinstance(inside, dict) and inside:
+            inside[choose.choice(sorted(inside))] = choose.choice(_ODD)
+        events[at] = changed
+    trace = read_trace(write(tmp_path / "trace.json", events, tuimon=choose.choice(_ODD)))
+    summary = summarize(trace)
+    shown = [row.name for row in (*summary.operators, *summary.kernels)] + trace.events.names
+    assert all("\x1b" not in name and "\n" not in name and len(name) <= 400 for name in shown)
+    assert all(trace.events.length_ns(i) >= 0 for i in range(len(trace.events)))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_damaged_bytes_harm_nothing(tmp_path: Path, seed: int) -> None:
+    choose = random.Random(seed)
+    path = Path(write(tmp_path / choose.choice(("trace.json", "trace.json.gz")), small() * 40))
+    data = bytearray(path.read_bytes())
+    for _ in range(choose.randrange(1, 30)):
+        data[choose.randrange(len(data))] = choose.randrange(256)
+    path.write_bytes(data)
+    with contextlib.suppress(NotATrace):
+        summarize(read_trace(str(path)))
+
+
+def test_times_keep_their_nanoseconds(tmp_path: Path) -> None:
+    trace = read_trace(
+        write(tmp_path / "t.json", [event("cpu_op", "a", 0, 17), event("cpu_op", "b", 123_456_789, 123_456_790)])
+    )
+    assert list(trace.events.begin_ns) == [0, 123_456_789]
+    assert list(trace.events.end_ns) == [17, 123_456_790]
+    assert trace.events.kind[0] == Kind.OPERATOR

@@ -1,0 +1,129 @@
+"""The events of a trace in columns: 60 bytes an event, where objects would take ten times that."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+
+class Kind(IntEnum):
+    """What an event is; from KERNEL on it ran on a GPU."""
+
+    OPERATOR = 0  # of torch: aten::mm
+    ANNOTATION = 1  # record_function: ProfilerStep#3, Optimizer.step#AdamW.step
+    PYTHON = 2  # a Python function
+    RUNTIME = 3  # a call of the CUDA or HIP runtime or driver
+    KERNEL = 4
+    MEMCPY = 5
+    MEMSET = 6
+
+
+class Track(NamedTuple):
+    """Where events run: a thread, or a stream of a GPU. ``device`` is None for threads."""
+
+    name: str
+    process: str
+    thread: str
+    device: int | None = None
+
+
+class Stretch(NamedTuple):
+    """A step or a phase: what lies between two moments, in ns from the trace's beginning."""
+
+    name: str
+    begin_ns: int
+    end_ns: int
+
+    @property
+    def length_ns(self) -> int:
+        """How long it is."""
+        return self.end_ns - self.begin_ns
+
+
+class Events:
+    """Events by their beginning. Of an index ``i``, each column holds one fact.
+
+    ``amount``: bytes of a copy, blocks of a kernel, 0 where unknown. ``threads``: of a kernel's block.
+    ``correlation``: the same for a runtime call and what it put on the GPU; 0 for none.
+    """
+
+    __slots__ = ("amount", "begin_ns", "correlation", "end_ns", "kind", "name", "names", "threads", "track")
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self.begin_ns, self.end_ns = array("q"), array("q")
+        self.kind, self.name, self.track = array("b"), array("i"), array("i")
+        self.correlation, self.amount, self.threads = array("q"), array("q"), array("i")
+
+    def __len__(self) -> int:
+        return len(self.begin_ns)
+
+    def add_event(self, kind: int, name: int, track: int, begin_ns: int, end_ns: int) -> None:
+        """Add an event that is no GPU work and no call."""
+        self.add_work(kind, name, track, begin_ns, end_ns, 0, 0, 0)
+
+    def add_work(
+        self, kind: int, name: int, track: int, begin_ns: int, end_ns: int, correlation: int, amount: int, threads: int
+    ) -> None:
+        """Add an event."""
+        self.kind.append(kind)
+        self.name.append(name)
+        self.track.append(track)
+        self.begin_ns.append(begin_ns)
+        self.end_ns.append(end_ns)
+        self.correlation.append(correlation)
+        self.amount.append(amount)
+        self.threads.append(threads)
+
+    def name_of(self, index: int) -> str:
+        """The event's name."""
+        return self.names[self.name[index]]
+
+    def length_ns(self, index: int) -> int:
+        """How long it took."""
+        return self.end_ns[index] - self.begin_ns[index]
+
+    def is_on_gpu(self, index: int) -> bool:
+        """Whether it ran on a GPU."""
+        return self.kind[index] >= Kind.KERNEL
+
+    def begun_in(self, stretch: Stretch) -> range:
+        """The indices of the events that began in a stretch."""
+        return range(bisect_left(self.begin_ns, stretch.begin_ns), bisect_left(self.begin_ns, stretch.end_ns))
+
+    def sort(self) -> None:
+        """By beginning; of those that begin together the longer first, which encloses the other."""
+        order = sorted(range(len(self)), key=lambda i: (self.begin_ns[i], -self.end_ns[i]))
+        for column in ("begin_ns", "end_ns", "kind", "name", "track", "correlation", "amount", "threads"):
+            values = getattr(self, column)
+            setattr(self, column, array(values.typecode, [values[i] for i in order]))
+
+
+class Stretches:
+    """Steps, or phases: looks up in which of them a moment lies. They do not overlap."""
+
+    def __init__(self, stretches: Sequence[Stretch] = ()) -> None:
+        self.all: list[Stretch] = []
+        for stretch in sorted(stretches, key=lambda each: each.begin_ns):
+            if stretch.end_ns <= stretch.begin_ns:
+                continue
+            begin_ns = max(stretch.begin_ns, self.all[-1].end_ns) if self.all else stretch.begin_ns
+            if begin_ns < stretch.end_ns:
+                self.all.append(stretch._replace(begin_ns=begin_ns))
+        self._begins = [stretch.begin_ns for stretch in self.all]
+
+    def __bool__(self) -> bool:
+        return bool(self.all)
+
+    def index_at(self, moment_ns: int) -> int | None:
+        """The number of the stretch that holds a moment; None between them."""
+        at = bisect_right(self._begins, moment_ns) - 1
+        return at if at >= 0 and moment_ns < self.all[at].end_ns else None
+
+    def name_at(self, moment_ns: int) -> str:
+        """The name of the stretch that holds a moment; "" between them."""
+        at = self.index_at(moment_ns)
+        return self.all[at].name if at is not None else ""

@@ -1,0 +1,218 @@
+"""Reads a trace file into a Trace, within bounds on time and memory whatever it holds."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import BinaryIO
+
+from tuimon.errors import NotATrace
+from tuimon.text import plain
+from tuimon.trace.chunks import TraceFile
+from tuimon.trace.events import Events, Kind, Stretch, Stretches, Track
+from tuimon.trace.raw import RawArgs, RawEvent, RawHead, TakenBy, decode_events, decode_head
+
+#: Most events that are kept: 25 MB. Steps of a large model have ten to twenty thousand each.
+EVENTS_LIMIT = 400_000
+_NAMES_LIMIT = 50_000
+_NAME_CHARACTERS = 400
+_TRACKS_LIMIT = 2_000
+_STRETCHES_LIMIT = 20_000
+#: Categories of events that tuimon adds to a file: the steps and phases that its markers tell.
+STEP, PHASE = "tuimon_step", "tuimon_phase"
+#: Kineto's categories, and the spelling of older versions.
+_KINDS = {
+    "cpu_op": Kind.OPERATOR,
+    "operator": Kind.OPERATOR,
+    "user_annotation": Kind.ANNOTATION,
+    "python_function": Kind.PYTHON,
+    "runtime": Kind.RUNTIME,
+    "cuda_runtime": Kind.RUNTIME,
+    "cuda_driver": Kind.RUNTIME,
+    "kernel": Kind.KERNEL,
+    "gpu_memcpy": Kind.MEMCPY,
+    "memcpy": Kind.MEMCPY,
+    "gpu_memset": Kind.MEMSET,
+    "memset": Kind.MEMSET,
+}
+_INT32 = 2**31 - 1
+_INT64 = 2**62
+
+
+@dataclass(slots=True)
+class Trace:
+    """A trace in memory; times in ns from its first event."""
+
+    events: Events = field(default_factory=Events)
+    tracks: list[Track] = field(default_factory=list)
+    steps: Stretches = field(default_factory=Stretches)
+    phases: Stretches = field(default_factory=Stretches)  # as markers tell them; none in files of other programs
+    multiprocessors: dict[int, int] = field(default_factory=dict)  # of each GPU
+    device_names: dict[int, str] = field(default_factory=dict)
+    taken: TakenBy | None = None
+    dropped: int = 0  # events beyond the limit
+    unreadable: int = 0  # events that are damaged
+    ended_early: str | None = None  # why the file was not read to its end
+
+
+def read_trace(path: str) -> Trace:
+    """The trace in a file. Raises NotATrace, OSError."""
+    # a pipe would hold us up; what is no file has no end
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise NotATrace(f"{plain(path)} is no file")
+    with open(handle, "rb") as file:
+        return read_open_trace(file, path)
+
+
+def read_open_trace(file: BinaryIO, name: str) -> Trace:
+    """The trace in an open file. Raises NotATrace, OSError."""
+    source = TraceFile(file, name)
+    builder = _Builder(decode_head(source.head))
+    for chunk in source.chunks():
+        builder.add_events(decode_events(chunk))
+    return builder.trace(source.ended_early)
+
+
+class _Builder:
+    """Collects events as they are read."""
+
+    def __init__(self, head: RawHead) -> None:
+        self._trace = Trace(taken=head.tuimon)
+        for properties in head.deviceProperties:
+            self._trace.multiprocessors[properties.id] = properties.numSms
+            self._trace.device_names[properties.id] = plain(properties.name)
+        self._names: dict[object, int] = {}
+        self._tracks: dict[tuple[object, object], int] = {}
+        self._thread_names: dict[tuple[object, object], str] = {}
+        self._stretches: dict[str, list[Stretch]] = {STEP: [], PHASE: []}
+        self._profiler_steps: list[Stretch] = []
+        self._base_us: float | None = None
+
+    def add_events(self, events: Iterable[RawEvent | None]) -> None:
+        """Add the events of a chunk."""
+        for event in events:
+            if event is None:
+                self._trace.unreadable += 1
+            elif event.ph == "X":
+                self._add_event(event)
+            elif event.ph == "M" and event.name == "thread_name" and len(self._thread_names) < _TRACKS_LIMIT:
+                name = event.args.name if event.args is not None else None
+                if isinstance(name, str):
+                    self._thread_names[event.pid, event.tid] = plain(name[:_NAME_CHARACTERS]).strip()
+
+    def trace(self, ended_early: str | None) -> Trace:
+        """What was read."""
+        trace, events = self._trace, self._trace.events
+        first_ns = min(events.begin_ns, default=0)
+        steps = self._stretches[STEP] or self._profiler_steps
+        first_ns = min([first_ns, *(step.begin_ns for step in steps)]) if len(events) else first_ns
+        for column in (events.begin_ns, events.end_ns):
+            for i in range(len(column)):
+                column[i] -= first_ns
+        events.sort()
+        trace.steps = Stretches([_moved(step, first_ns) for step in steps])
+        trace.phases = Stretches([_moved(phase, first_ns) for phase in self._stretches[PHASE]])
+        trace.tracks = [self._named(key, track) for key, track in zip(self._tracks, trace.tracks, strict=True)]
+        trace.ended_early = ended_early
+        return trace
+
+    def _add_event(self, event: RawEvent) -> None:
+        begin_ns, end_ns = self._times_ns(event)
+        if event.cat in self._stretches:
+            if len(self._stretches[event.cat]) < _STRETCHES_LIMIT:
+                name = plain(str(event.name)[:_NAME_CHARACTERS])
+                self._stretches[event.cat].append(Stretch(name, begin_ns, end_ns))
+            return
+        kind = _kind(event.cat)
+        if kind is None:
+            return
+        if len(self._trace.events) >= EVENTS_LIMIT:
+            self._trace.dropped += 1
+            return
+        args = event.args or _NO_ARGS
+        device = _integer(args.device, _INT32) if kind >= Kind.KERNEL else None
+        named = self._name(event.name)
+        track = self._track(event, device)
+        if kind == Kind.ANNOTATION and str(event.name).startswith("ProfilerStep"):
+            self._note_step(str(event.name), begin_ns, end_ns)
+        if kind < Kind.RUNTIME:
+            self._trace.events.add_event(kind, named, track, begin_ns, end_ns)
+            return
+        correlation = _integer(args.correlation, _INT64) or 0
+        amount = _product(args.grid) if kind == Kind.KERNEL else _integer(args.bytes, _INT64) or 0
+        threads = min(_product(args.block), _INT32) if kind == Kind.KERNEL else 0
+        self._trace.events.add_work(kind, named, track, begin_ns, end_ns, correlation, amount, threads)
+
+    def _times_ns(self, event: RawEvent) -> tuple[int, int]:
+        """Near 0, so that a difference of large floats keeps its nanoseconds."""
+        if self._base_us is None:
+            self._base_us = event.ts
+        begin_ns = round((event.ts - self._base_us) * 1000)
+        return begin_ns, begin_ns + round((event.dur or 0.0) * 1000)
+
+    def _note_step(self, name: str, begin_ns: int, end_ns: int) -> None:
+        if len(self._profiler_steps) < _STRETCHES_LIMIT:
+            number = plain(name.partition("#")[2][:20])
+            self._profiler_steps.append(Stretch(f"step {number}".strip(), begin_ns, end_ns))
+
+    def _name(self, name: object) -> int:
+        found = self._names.get(name)
+        if found is None:
+            names = self._trace.events.names
+            text = plain(str(name)[:_NAME_CHARACTERS]) if len(names) < _NAMES_LIMIT else "…"
+            if len(names) > _NAMES_LIMIT:
+                return _NAMES_LIMIT
+            found = self._names[name] = len(names)
+            names.append(text)
+        return found
+
+    def _track(self, event: RawEvent, device: int | None) -> int:
+        key = (event.pid, event.tid)
+        found = self._tracks.get(key)
+        if found is None:
+            tracks = self._trace.tracks
+            if len(tracks) >= _TRACKS_LIMIT:
+                return len(tracks) - 1
+            found = self._tracks[key] = len(tracks)
+            tracks.append(Track("", plain(str(event.pid)[:40]), plain(str(event.tid)[:40]), device))
+        return found
+
+    def _named(self, key: tuple[object, object], track: Track) -> Track:
+        kind = "stream" if track.device is not None else "thread"
+        return track._replace(name=self._thread_names.get(key) or f"{kind} {track.thread}")
+
+
+_NO_ARGS = RawArgs()
+
+
+def _kind(category: str) -> Kind | None:
+    found = _KINDS.get(category) or _KINDS.get(category.lower())
+    if found is None and category.endswith(("_runtime", "_driver")):  # hip, xpu, ...
+        return Kind.RUNTIME
+    return found
+
+
+def _moved(stretch: Stretch, first_ns: int) -> Stretch:
+    return Stretch(stretch.name, stretch.begin_ns - first_ns, stretch.end_ns - first_ns)
+
+
+def _integer(value: object, limit: int) -> int | None:
+    """A whole number of at most ``limit``; None for anything else."""
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 19:
+        value = int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= limit else None
+
+
+def _product(sizes: object) -> int:
+    """Of the three sizes of a grid or block; 0 where they are not."""
+    if not isinstance(sizes, list) or len(sizes) != 3:
+        return 0
+    numbers = [_integer(size, 2**31) for size in sizes]
+    product = 1
+    for number in numbers:
+        product *= number or 0
+    return min(product, _INT64)

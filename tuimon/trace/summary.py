@@ -1,0 +1,122 @@
+"""All that a trace says, computed once."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tuimon.trace.events import Kind, Stretch, Stretches
+from tuimon.trace.gaps import Gap, GapFinder
+from tuimon.trace.gpu import Gpu, gpus_of
+from tuimon.trace.nesting import Nesting
+from tuimon.trace.phases import phases_of, whole
+from tuimon.trace.raw import Estimate
+from tuimon.trace.reader import Trace
+from tuimon.trace.tables import (
+    CopyRow,
+    KernelRow,
+    LaunchRow,
+    OperatorRow,
+    WaitRow,
+    copy_rows,
+    kernel_rows,
+    launch_rows,
+    operator_rows,
+    wait_rows,
+)
+
+
+class PhaseRow(NamedTuple):
+    """A phase, all steps together; the GPU's figures are None without one.
+
+    ``gpu_ns``: from when the main stream reached its beginning to when it reached its end. ``gpu_idle_ns``: how much of
+    that the main stream ran nothing. ``estimate``: what tuimon had measured of a step before the trace.
+    """
+
+    name: str
+    cpu_ns: int
+    gpu_ns: int | None
+    gpu_idle_ns: int | None
+    estimate: Estimate | None
+
+
+class GpuRow(NamedTuple):
+    """One GPU over the steps."""
+
+    device: int
+    name: str
+    span_ns: int  # from when its main stream reached the first step's beginning to when it reached the last one's end
+    busy_ns: int  # any stream ran something
+    kernels: int
+    launch_ns: int  # CPU time in the calls that launched
+
+
+class Summary(NamedTuple):
+    """The tables of a trace; all figures are sums over ``steps`` steps."""
+
+    steps: int
+    has_steps: bool  # False: the file tells no steps, all of it counts as one
+    span_ns: int
+    phases: list[PhaseRow]
+    gpus: list[GpuRow]
+    operators: list[OperatorRow]
+    kernels: list[KernelRow]
+    waits: list[WaitRow]
+    copies: list[CopyRow]
+    launches: list[LaunchRow]
+
+
+def summarize(trace: Trace) -> Summary:
+    """The summary of a trace."""
+    events, span, phases = trace.events, whole(trace), phases_of(trace)
+    nesting = Nesting(events)
+    gpus = gpus_of(trace, span)
+    gaps: list[Gap] = []
+    for gpu in gpus:
+        gaps += GapFinder(events, nesting, phases, gpu).gaps(span)
+    return Summary(
+        steps=len(trace.steps.all) or 1,
+        has_steps=bool(trace.steps),
+        span_ns=span.length_ns,
+        phases=_phase_rows(trace, phases, span, gpus),
+        gpus=[_gpu_row(trace, gpu, span) for gpu in gpus],
+        operators=operator_rows(events, nesting, phases, span, gpus),
+        kernels=kernel_rows(events, phases, gpus),
+        waits=wait_rows(events, gaps),
+        copies=copy_rows(events, phases, gpus),
+        launches=launch_rows(events, gpus),
+    )
+
+
+def _phase_rows(trace: Trace, phases: Stretches, span: Stretch, gpus: list[Gpu]) -> list[PhaseRow]:
+    """In the order in which they first come."""
+    estimates = {row.phase: row for row in (trace.taken.estimates if trace.taken is not None else ())}
+    gpu = max(gpus, key=lambda each: len(each.works), default=None)
+    sums: dict[str, list[int]] = {}
+    for stretch in phases.all:
+        if not stretch.name or not span.begin_ns <= stretch.begin_ns < span.end_ns:
+            continue
+        row = sums.setdefault(stretch.name, [0, 0, 0])
+        row[0] += stretch.length_ns
+        if gpu is not None:
+            begin_ns, end_ns = gpu.reached_ns(stretch.begin_ns), gpu.reached_ns(stretch.end_ns)
+            row[1] += end_ns - begin_ns
+            row[2] += end_ns - begin_ns - gpu.main_busy.within_ns(begin_ns, end_ns)
+    known = gpu is not None
+    return [
+        PhaseRow(name, cpu, on_gpu if known else None, idle if known else None, estimates.get(name))
+        for name, (cpu, on_gpu, idle) in sums.items()
+    ]
+
+
+def _gpu_row(trace: Trace, gpu: Gpu, span: Stretch) -> GpuRow:
+    events = trace.events
+    begin_ns, end_ns = gpu.reached_ns(span.begin_ns), gpu.reached_ns(span.end_ns)
+    launches = {events.correlation[i] for i in gpu.works} & gpu.launches.keys()
+    return GpuRow(
+        device=gpu.device,
+        name=gpu.name,
+        span_ns=end_ns - begin_ns,
+        busy_ns=gpu.busy.within_ns(begin_ns, end_ns),
+        kernels=sum(events.kind[i] == Kind.KERNEL for i in gpu.works),
+        launch_ns=sum(gpu.launches[each].end_ns - gpu.launches[each].begin_ns for each in launches),
+    )
