@@ -37,19 +37,20 @@ class Tried:
         return f"{what} {'half' if to else 'free'}" if to < 1 else what
 
     @property
+    def predicted(self) -> float:
+        """As estimated; a fix without a gain is said to gain nothing."""
+        return self.fix.estimated_speedup or 1.0
+
+    @property
     def is_close(self) -> bool | None:
         """Whether the estimate is within ``CLOSE`` of what was measured; None where there are not both."""
-        if self.measured is None or self.fix.estimated_speedup is None:
-            return None
-        return abs(self.fix.estimated_speedup / self.measured - 1.0) <= CLOSE
+        return None if self.measured is None else abs(self.predicted / self.measured - 1.0) <= CLOSE
 
     @property
     def is_in_range(self) -> bool | None:
         """Whether the range, widened by ``CLOSE``, holds what was measured."""
-        low, high = self.fix.low, self.fix.high
-        if self.measured is None or low is None:
-            return None
-        return low * (1 - CLOSE) <= self.measured <= (high or low * 2) * (1 + CLOSE)
+        low, high = self.fix.low or self.predicted, self.fix.high or self.predicted
+        return None if self.measured is None else low * (1 - CLOSE) <= self.measured <= high * (1 + CLOSE)
 
 
 def tried(plan: Plan, folder: Path, seconds: float, each_s: float) -> list[Tried]:
@@ -61,5 +62,5 @@ def tried(plan: Plan, folder: Path, seconds: float, each_s: float) -> list[Tried
     return [
         Tried(plan.seed, name_of(finding), finding.severity, change or "", fix, gains.get(change or ""))
         for finding, fix, change in fixes
-        if fix.estimated_speedup is not None
+        if fix.estimated_speedup is not None or change is not None
     ]

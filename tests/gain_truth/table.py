@@ -26,7 +26,7 @@ def line(row: Tried) -> str:
         row.finding,
         row.severity,
         row.change or "-",
-        _times(fix.estimated_speedup),
+        _times(row.predicted),
         f"{_times(fix.low)}-{_times(fix.high)}",
         _times(row.measured),
         close,

@@ -8,7 +8,7 @@ from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.needs import GPU_TIMES, GPU_WAITS
 from tuimon.diagnosis.rule import Rule
-from tuimon.diagnosis.speedup import speedup
+from tuimon.diagnosis.speedup import likely, speedup
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.diagnosis.words import at, percent
 
@@ -70,7 +70,8 @@ def transfer_bound(evidence: Evidence) -> Finding | None:
             "pinned": None if pinned is None else int(pinned),
             "speedup_at_most": speedup(1.0 - share),
         },
-        estimated_speedup=speedup(after),
+        estimated_speedup=likely(speedup(after), speedup(1.0 - share)),
+        speedup_at_least=speedup(after),
     )
 
 

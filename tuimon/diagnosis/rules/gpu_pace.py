@@ -6,11 +6,10 @@ from tuimon.diagnosis.evidence.devices import least_utilisation
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.allocator import FREES_A_STEP, advice
 from tuimon.diagnosis.evidence.gpu.copies import SMALL_PINNED_BYTES
-from tuimon.diagnosis.evidence.gpu.counters import DEVICE_COPIES, GAPS, SLOW_COPY, UTILISATION_ERROR
+from tuimon.diagnosis.evidence.gpu.counters import DEVICE_COPIES, GAPS, LEAST_IDLE, SLOW_COPY, UTILISATION_ERROR
 from tuimon.diagnosis.evidence.gpu.steps import (
     BUSY_IDLE,
     IDLE_STREAM_RATIO,
-    LEAST_IDLE,
     MIN_STEPS,
     SMALL_LEAD_US,
     SOME_WAITS,
@@ -21,7 +20,7 @@ from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.needs import GPU_TIMES, GPU_WAITS
 from tuimon.diagnosis.rule import Rule
-from tuimon.diagnosis.speedup import speedup
+from tuimon.diagnosis.speedup import likely, speedup
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.diagnosis.words import at_hot, percent
 from tuimon.session.rows import LeadRow
@@ -92,7 +91,8 @@ def launch_bound(evidence: Evidence) -> Finding | None:
             "speedup_at_most": _speedup_without(at_most),
             **({"device_frees_per_step": allocator.frees_per_step} if allocator is not None else {}),
         },
-        estimated_speedup=_speedup_without(at_least),
+        estimated_speedup=likely(_speedup_without(at_least), _speedup_without(at_most)),
+        speedup_at_least=_speedup_without(at_least),
     )
 
 

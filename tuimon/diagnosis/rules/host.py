@@ -70,7 +70,7 @@ def side_work(evidence: Evidence) -> Finding | None:
         return None
     hot = side_function(evidence.stacks.main)
     hot_share = hot.share if hot else 1.0
-    lost = (share if on_gpu is None else on_gpu.at_least) * hot_share
+    lost, unsure = (share, 0.0) if on_gpu is None else on_gpu.middle
     model = host_model(evidence)
     best, *others = model.less(
         (
@@ -80,7 +80,7 @@ def side_work(evidence: Evidence) -> Finding | None:
         ),
         f"do {at_hot(hot) if hot else 'it'} half as often",
         "side_work",
-        model.own_part(lost, other.error or 0.0),
+        model.own_part(lost * hot_share, (unsure + (other.error or 0.0)) * hot_share),
     )
     return Finding(
         rule="side_work",

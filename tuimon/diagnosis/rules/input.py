@@ -91,9 +91,9 @@ def input_bound(evidence: Evidence) -> Finding | None:
         return None
     if data.error is not None and data.share - data.error < WARN_SHARE / 2:
         return None  # too few samples
-    lost = share if on_gpu is None else on_gpu.at_least
-    if lost < CLEAR_SHARE and not is_settled(table):
+    if (share if on_gpu is None else on_gpu.at_least) < CLEAR_SHARE and not is_settled(table):
         return None
+    lost, unsure = (share, 0.0) if on_gpu is None else on_gpu.middle
     own = evidence.hottest_in("data")
     starting = _starting(evidence)
     if starting is not None:
@@ -101,7 +101,7 @@ def input_bound(evidence: Evidence) -> Finding | None:
         best, *others = [persistent_workers(evidence, starting, lost)]
     else:
         cause = _cause(evidence, data.estimated and not table.inferred)
-        best, *others = fixes_for(cause.name, cause.hot, evidence, lost, data.error or 0.0)
+        best, *others = fixes_for(cause.name, cause.hot, evidence, lost, unsure + (data.error or 0.0))
     return Finding(
         rule="input_bound",
         severity="info"

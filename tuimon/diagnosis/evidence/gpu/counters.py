@@ -33,6 +33,13 @@ SLOW_COPY = Threshold(
 )
 
 
+LEAST_IDLE = Threshold(
+    0.01,
+    "share of the step that idles, below which no gain is estimated from it",
+    "our choice: less is within the error of its bound",
+)
+
+
 class Copies(NamedTuple):
     """What copies between host and GPU take at most: they are no kernels, so utilisation does not count them."""
 
@@ -49,6 +56,13 @@ class IdleBounds(NamedTuple):
     def as_evidence(self) -> dict[str, float]:
         """As findings report them."""
         return {"gpu_idle_at_least": self.at_least, "gpu_idle_at_most": self.at_most}
+
+    @property
+    def middle(self) -> tuple[float, float]:
+        """The middle, and how far the ends are from it; (0, 0) where next to nothing is certain."""
+        if self.at_least < LEAST_IDLE:
+            return 0.0, 0.0
+        return (self.at_least + self.at_most) / 2, (self.at_most - self.at_least) / 2
 
     def meets(self, other: IdleBounds) -> bool:
         """Whether both can be true."""

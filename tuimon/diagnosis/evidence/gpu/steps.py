@@ -31,11 +31,6 @@ SOME_WAITS = Threshold(
     "share of samples in a phase that wait for the GPU, from which something synchronises there",
     "our choice: below it a wait is a stray sample; the bound on idle time then stays tighter",
 )
-LEAST_IDLE = Threshold(
-    0.01,
-    "share of the step that idles, below which no gain is estimated from it",
-    "our choice: less is within the error of its bound",
-)
 MIN_STEPS = Threshold(
     8,
     "steps with GPU times, below which these are not used, unless they are long",
