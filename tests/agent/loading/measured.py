@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-import subprocess
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -13,6 +13,7 @@ from unittest import mock
 
 from tests.agent.programs import environment
 from tests.waiting import until
+from tests.warm_torch import WarmProgram
 from tuimon.agent.ring.reader import RingReader
 from tuimon.records import Loader
 from tuimon.sources.markers.follower import RingFollower
@@ -106,22 +107,20 @@ def ring_after(folder: Path, main: str, parts: str = "") -> Iterator[RingReader]
         f"{PARTS}\n{parts}\nif __name__ == '__main__':\n" + "".join(f"    {row}\n" for row in main.splitlines())
     )
     rings = folder / "rings"
-    process = subprocess.Popen(
-        [sys.executable, str(script)],
-        env=environment(rings),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdin and process.stdout
+    stays_read, stays = os.pipe()
+    out, out_write = os.pipe()
+    program = WarmProgram([str(script)], environment(rings), None, [stays_read, out_write, 2])
+    for handle in (stays_read, out_write):
+        os.close(handle)
     try:
-        assert process.stdout.readline() == "done\n"
-        reader = RingReader(str(until(lambda: list(rings.glob(f"{process.pid}-*.ring")))[0]))
+        with open(out) as shown:
+            assert shown.readline() == "done\n"
+        reader = RingReader(str(until(lambda: list(rings.glob(f"{program.pid}-*.ring")))[0]))
         yield reader
         reader.close()
     finally:
-        process.kill()
-        process.communicate()
+        program.kill()
+        os.close(stays)
 
 
 def loaders(reader: RingReader, window_s: float = 60.0) -> list[Loader]:
