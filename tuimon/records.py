@@ -441,6 +441,39 @@ class TorchMemory(Record, frozen=True, kw_only=True, tag="torch_memory"):
     pinned_bytes: Count | None = None  # of the host's memory, pinned by torch: in tensors, or kept for new ones
 
 
+class MemoryLine(msgspec.Struct, frozen=True, array_like=True):
+    """What one line allocated and nobody has freed: ``[file, line, function, source, user, bytes, blocks, growth]``.
+
+    ``growth_bytes``: what each step left behind, 0 where most left nothing; None of a single step.
+    """
+
+    file: str
+    line: Count
+    function: str
+    source: str
+    user: bool
+    live_bytes: Count
+    blocks: Count
+    growth_bytes: Count | None = None
+
+
+class MemoryHistory(Record, frozen=True, kw_only=True, tag="memory_history"):
+    """What torch's allocator handed out over some steps and has not got back, by line, most bytes first.
+
+    What was allocated before is in none of the figures.
+    """
+
+    trigger: Literal["asked", "oom"]
+    device: str  # "cpu", "cuda:0"
+    steps: Count  # from backward to backward; 0 of an error, which has all since the first backward pass
+    live_bytes: Count
+    most_bytes: Count  # at a time
+    lines: Annotated[list[MemoryLine], _LISTED]
+    folded_bytes: Count = 0  # of lines that are not listed
+    wanted_bytes: Count | None = None  # what could not be had
+    pause_ms: Amount | None = None  # how long the training waited for the figures
+
+
 class MachineMemory(Record, frozen=True, kw_only=True, tag="machine_memory"):
     """Memory of the machine and of the run's control group; None where unknown, or without a limit."""
 
@@ -495,6 +528,7 @@ AnyRecord = Union[  # noqa: UP007  (msgspec needs the runtime union on 3.10)
     Gpu,
     GpuTime,
     TorchMemory,
+    MemoryHistory,
     MachineMemory,
     Notice,
     Cost,

@@ -154,3 +154,9 @@ def test_a_stopped_process_still_hears_the_end(tmp_path: Path) -> None:
     os.kill(launched.pid, signal.SIGSTOP)
     launched.end_step(0.0)
     assert until(launched.poll) == Ended(130, "SIGINT")
+
+
+def test_memory_is_watched_only_where_it_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TUIMON_MEMORY", "1")  # of an enclosing run
+    assert "TUIMON_MEMORY" not in environment("r", None, markers=True)
+    assert environment("r", None, markers=True, memory=True)["TUIMON_MEMORY"] == "1"

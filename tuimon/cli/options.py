@@ -65,6 +65,11 @@ def add_watching(parser: argparse.ArgumentParser) -> None:
         metavar="PERCENT",
         help="CPU that sampling stacks may use, of one core (3; headless: 2)",
     )
+    parser.add_argument(
+        "--memory",
+        action="store_true",
+        help="record once which lines allocate what is not freed; with run, also at an out-of-memory error of CUDA",
+    )
     parser.add_argument("--no-stacks", action="store_true", help="do not sample stacks")
     parser.add_argument("--no-gpu", action="store_true", help="do not ask NVML for GPU counters")
     parser.add_argument("--no-markers", action="store_true", help="no hooks in the training process")
@@ -85,6 +90,7 @@ def options_of(parsed: argparse.Namespace) -> Options:
         stacks=not parsed.no_stacks,
         gpu=not parsed.no_gpu,
         markers=not parsed.no_markers,
+        memory=parsed.memory,
     )
 
 

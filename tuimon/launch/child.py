@@ -31,7 +31,7 @@ def new_run_id() -> str:
     return os.urandom(6).hex()  # as secrets.token_hex, which loads all of OpenSSL: 4 MB
 
 
-def environment(run_id: str, output: str | None, *, markers: bool) -> dict[str, str]:
+def environment(run_id: str, output: str | None, *, markers: bool, memory: bool = False) -> dict[str, str]:
     """The environment of a launched run: the user's own, and what makes its Pythons write markers."""
     env = dict(os.environ)
     user_path = [part for part in env.get("PYTHONPATH", "").split(os.pathsep) if part != INJECT_DIRECTORY]
@@ -41,10 +41,12 @@ def environment(run_id: str, output: str | None, *, markers: bool) -> dict[str, 
     env["TUIMON_RUN"] = run_id
     if env.get("TUIMON_RING_DIR"):  # the training may change its working directory
         env["TUIMON_RING_DIR"] = os.path.abspath(env["TUIMON_RING_DIR"])
-    for name in ("TUIMON_OUTPUT", "TUIMON_MARKERS", "TUIMON_MONITOR"):  # of an enclosing tuimon run
+    for name in ("TUIMON_OUTPUT", "TUIMON_MARKERS", "TUIMON_MONITOR", "TUIMON_MEMORY"):  # of an enclosing tuimon run
         env.pop(name, None)
     if not markers:
         env["TUIMON_MARKERS"] = "0"
+    if memory:
+        env["TUIMON_MEMORY"] = "1"
     if output is None:  # headless: we watch it to its end; the full screen may be left, and another tuimon attach
         with contextlib.suppress(OSError):
             env["TUIMON_MONITOR"] = _own_name()
@@ -68,13 +70,21 @@ class Launched:
     to that file; without, it inherits our standard streams and process group.
     """
 
-    def __init__(self, argv: Sequence[str], run_id: str, *, output: str | None = None, markers: bool = True) -> None:
+    def __init__(
+        self,
+        argv: Sequence[str],
+        run_id: str,
+        *,
+        output: str | None = None,
+        markers: bool = True,
+        memory: bool = False,
+    ) -> None:
         """Start it. Raises LaunchError when the operating system refuses."""
         self.argv = list(argv)
         self.run_id = run_id
         self.output = output
         self._ended: Ended | None = None
-        env = environment(run_id, output, markers=markers)
+        env = environment(run_id, output, markers=markers, memory=memory)
         try:
             self._process = self._start(env)
         except OSError as error:

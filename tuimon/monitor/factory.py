@@ -40,6 +40,7 @@ class Options:
     stacks: bool = True
     gpu: bool = True
     markers: bool = True
+    memory: bool = False  # watch for errors for want of memory, and record the allocator's history once
 
     @property
     def window_s(self) -> float:
@@ -63,7 +64,7 @@ def open_run(command: Sequence[str], options: Options) -> Monitor:
     run_id = new_run_id()
     try:
         output = None if options.headless else output_path(run_id)
-        launched = Launched(command, run_id, output=output, markers=options.markers)
+        launched = Launched(command, run_id, output=output, markers=options.markers, memory=options.memory)
     except LaunchError:
         if log is not None:
             log.discard()
@@ -111,8 +112,10 @@ def _sources(table: ProcessTable, options: Options) -> list[Source]:
     switched_off: list[Notice] = []
     if options.markers:
         from tuimon.sources.markers.source import MarkerSource  # noqa: PLC0415
+        from tuimon.sources.memory.source import MemorySource  # noqa: PLC0415
 
         sources.append(MarkerSource(table, options.window_s))
+        sources.append(MemorySource(table, options.memory))
     else:
         switched_off.append(_off("markers"))
     if options.stacks:

@@ -62,6 +62,15 @@ class StackSampler(Protocol):
         ...
 
 
+@runtime_checkable
+class MemoryRecorder(Protocol):
+    """A source that records the allocator's history on request."""
+
+    def record_memory(self) -> None:
+        """Record the next steps."""
+        ...
+
+
 class Monitor:
     """Monitors one run, from ``start`` to ``stop``; only the sources read on threads of their own."""
 
@@ -163,6 +172,13 @@ class Monitor:
         for poller in self._pollers:
             if isinstance(poller.source, StackSampler):
                 poller.source.limit_cpu(max_cpu_ratio)
+
+    def record_memory(self) -> bool:
+        """Ask for the allocator's history of the next steps; False where no source can give it."""
+        recorders = [poller.source for poller in self._pollers if isinstance(poller.source, MemoryRecorder)]
+        for recorder in recorders:
+            recorder.record_memory()
+        return bool(recorders)
 
     def begin_end(self) -> None:
         """Begin to end the launched run; every ``tick`` takes it further."""

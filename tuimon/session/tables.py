@@ -14,6 +14,7 @@ from tuimon.records import (
     Header,
     Loader,
     MachineMemory,
+    MemoryHistory,
     Notice,
     Process,
     Record,
@@ -51,6 +52,7 @@ class Tables:
         self.notices: dict[str, Notice] = {}  # the latest of each source, unless it was "ok"
         self.frames = FrameTable()
         self.machine = MachineTable()
+        self.memory_history: dict[int, MemoryHistory] = {}  # the latest of each process
         self._pids: set[int] = set()  # the processes with any record, but for those that were forgotten
         self._steps: dict[int, StepStats] = {}
         self._process_samples: dict[int, ProcessSamples] = {}
@@ -73,6 +75,7 @@ class Tables:
             Gpu: self._devices.add_gpu,
             GpuTime: self._fold_gpu_time,
             TorchMemory: self._fold_gpu_time,
+            MemoryHistory: self._fold_memory_history,
             MachineMemory: self.machine.add_memory,
             Notice: self._fold_notice,
             Cost: self._fold_cost,
@@ -128,6 +131,7 @@ class Tables:
         self._pids.discard(pid)
         self._steps.pop(pid, None)
         self._process_samples.pop(pid, None)
+        self.memory_history.pop(pid, None)
         for table in (
             self._processes,
             self._threads,
@@ -138,6 +142,9 @@ class Tables:
             self.machine,
         ):
             table.forget(pid)
+
+    def _fold_memory_history(self, record: MemoryHistory) -> None:
+        self.memory_history[record.pid] = record
 
     def _fold_steps(self, record: Steps) -> None:
         stats = self._steps.setdefault(record.pid, StepStats(record.pid))

@@ -14,6 +14,7 @@ from tuimon.session.unseen import unseen_trainings
 from tuimon.views.finding_text import ONLY_MINOR, fix_text, rule_title
 from tuimon.views.format import clock, ms, percent, plain, rate, timed_steps
 from tuimon.views.gpu_text import gpu_progress, lead_progress
+from tuimon.views.memory_text import memory_lines
 from tuimon.views.sampling_text import sampling_text
 from tuimon.views.state_text import state_text, unseen_text
 
@@ -34,6 +35,7 @@ class HeadlessView:
         self._verdict: str | None = None
         self._unseen: set[int] = set()  # pids of processes that were named
         self._reported: dict[str, str] = {}
+        self._histories: dict[int, float] = {}  # times of the memory histories that were shown
 
     def show(self, session: Session, findings: Sequence[Finding]) -> None:
         """One line: where the run is; before it, notices of the sources that are new."""
@@ -43,6 +45,11 @@ class HeadlessView:
                 self.write_message(
                     f"{notice.source}: {plain(notice.message)}" + (f" ({plain(notice.hint)})" if notice.hint else "")
                 )
+        for pid, history in list(session.memory_history.items()):
+            if self._histories.get(pid) != history.t:
+                self._histories[pid] = history.t
+                for text in memory_lines(history):
+                    self.write_message(f"memory: {text}")
         for unseen in unseen_trainings(session):
             if unseen.pid not in self._unseen:
                 self._unseen.add(unseen.pid)

@@ -1,15 +1,17 @@
 """A ring whose agent takes orders in this process, and the monitor's channel to it."""
 
+import os
 import time
 
 import pytest
 
 from tests.agent.ring.markers import SLOTS
+from tuimon.agent import runtime
 from tuimon.agent.control import commands, orders
 from tuimon.agent.ring.control_words import Command
 from tuimon.agent.ring.reader import RingReader
 from tuimon.agent.ring.writer import RingWriter
-from tuimon.sources.control.channel import Channel
+from tuimon.sources.control.channel import Channel, open_channel
 
 
 class Recorded:
@@ -85,3 +87,16 @@ def step(channel):
         return False
 
     return step
+
+
+@pytest.fixture
+def own_channel(monkeypatch, tmp_path):
+    """The agent of this process, on a ring of its own, and a channel to it."""
+    monkeypatch.setenv("TUIMON_RING_DIR", str(tmp_path / "rings"))
+    runtime.stop()
+    orders.forget()
+    monkeypatch.setattr(runtime, "on", True)
+    assert runtime.open_ring()
+    with open_channel(os.getpid()) as channel:
+        yield channel
+    runtime.stop()

@@ -8,41 +8,26 @@ import threading
 import pytest
 
 from tests.waiting import until
-from tuimon.agent import runtime
 from tuimon.agent.control import orders, sample, stack_sampler
 from tuimon.agent.control.stack_sampler import Window
 from tuimon.agent.ring import side_files, stack_file
 from tuimon.agent.ring.control_words import Command, State
-from tuimon.sources.control.channel import open_channel
 from tuimon.sources.control.errors import Refused
 from tuimon.sources.stacks.pyspy_output import parse_speedscope
 
 FAST = stack_file.pack_sampling(20, 200)
 
 
-@pytest.fixture
-def channel(monkeypatch, tmp_path):
-    """The agent of this process, on a ring of its own, and a channel to it."""
-    monkeypatch.setenv("TUIMON_RING_DIR", str(tmp_path / "rings"))
-    runtime.stop()
-    orders.forget()
-    monkeypatch.setattr(runtime, "on", True)
-    assert runtime.open_ring()
-    with open_channel(os.getpid()) as channel:
-        yield channel
-    runtime.stop()
-
-
-def test_windows_of_all_threads_and_their_end(channel):
+def test_windows_of_all_threads_and_their_end(own_channel):
     parked, threads_before = threading.Event(), threading.active_count()
     waiter = threading.Thread(target=parked.wait, name="waits here")
     waiter.start()
     try:
-        request = channel.order(Command.SAMPLE, FAST)
+        request = own_channel.order(Command.SAMPLE, FAST)
         orders.attend()
         until(lambda: request.poll().value >= 2)
         assert threading.active_count() == threads_before + 1
-        with open(side_files.side_file(channel.path, side_files.STACKS), "rb") as file:
+        with open(side_files.side_file(own_channel.path, side_files.STACKS), "rb") as file:
             raw = file.read()
         window = json.loads(raw)
         samples = parse_speedscope(raw, os.getpid())
@@ -59,7 +44,7 @@ def test_windows_of_all_threads_and_their_end(channel):
     (stack,) = other.stacks
     assert stack[-1].function == "wait" and stack[-1].file == threading.__file__
     assert not any("stack_sampler" in frame.file for thread in samples.threads for s in thread.stacks for frame in s)
-    assert not os.path.exists(side_files.side_file(channel.path, side_files.STACKS))
+    assert not os.path.exists(side_files.side_file(own_channel.path, side_files.STACKS))
 
 
 def test_a_place_is_the_line_that_runs():
@@ -91,33 +76,33 @@ def test_a_deep_stack_is_cut_at_its_root_and_counted():
     )
 
 
-def test_it_ends_with_its_monitor(channel, monkeypatch):
-    request = channel.order(Command.SAMPLE, FAST)
+def test_it_ends_with_its_monitor(own_channel, monkeypatch):
+    request = own_channel.order(Command.SAMPLE, FAST)
     orders.attend()
     until(lambda: request.poll().value)
     monkeypatch.setattr(stack_sampler.Task, "is_wanted", lambda task: False)
     until(lambda: sample._sampler._ended.locked() is False)
     assert request.poll().state == State.STOPPED
-    assert not os.path.exists(side_files.side_file(channel.path, side_files.STACKS))
+    assert not os.path.exists(side_files.side_file(own_channel.path, side_files.STACKS))
 
 
-def test_what_is_out_of_bounds_is_not_begun(channel):
-    request = channel.order(Command.SAMPLE, stack_file.pack_sampling(1000, 200))
+def test_what_is_out_of_bounds_is_not_begun(own_channel):
+    request = own_channel.order(Command.SAMPLE, stack_file.pack_sampling(1000, 200))
     orders.attend()
     assert request.poll().state == State.FAILED
 
 
-def test_without_a_gil_it_is_refused(channel, monkeypatch):
+def test_without_a_gil_it_is_refused(own_channel, monkeypatch):
     monkeypatch.setattr(sys, "_is_gil_enabled", lambda: False, raising=False)
-    request = channel.order(Command.SAMPLE, FAST)
+    request = own_channel.order(Command.SAMPLE, FAST)
     orders.attend()
     request.poll()
     with pytest.raises(Refused, match="has no GIL"):
         request.result()
 
 
-def test_a_forked_child_finds_no_thread_and_its_parent_goes_on(channel):
-    request = channel.order(Command.SAMPLE, FAST)
+def test_a_forked_child_finds_no_thread_and_its_parent_goes_on(own_channel):
+    request = own_channel.order(Command.SAMPLE, FAST)
     orders.attend()
     until(lambda: request.poll().value)
     tid = sample._sampler._tid

@@ -1,5 +1,6 @@
 """Takes the monitor's orders from the ring's header, at the end of a backward pass."""
 
+import os
 import time
 from typing import Any, Dict
 
@@ -28,7 +29,7 @@ _NO_BELL = (0,)
 class Orders:
     """The bell of this process's ring, and the last one that was heard: hooks compare the two."""
 
-    __slots__ = ("bell", "heard", "name_id", "rung", "taken", "tasks", "words")
+    __slots__ = ("bell", "heard", "name_id", "rung", "taken", "tasks", "watch_memory", "words")
 
     def __init__(self) -> None:
         self.bell: Any = _NO_BELL
@@ -38,6 +39,7 @@ class Orders:
         self.name_id: Any = None
         self.taken: Dict[int, int] = {}  # command -> number of its latest order
         self.tasks: Dict[int, Task] = {}  # command -> task that is not over
+        self.watch_memory = False  # errors for want of memory are to be watched from the next backward pass on
 
 
 orders = Orders()
@@ -54,7 +56,9 @@ def listen(writer: Any) -> None:
     orders.tasks = {}
     words[COMMANDS_WORD] = commands.KNOWN_BITS
     words[VERSION_WORD] = CONTROL_VERSION  # last: from now on orders are taken
-    orders.rung = orders.heard = 0
+    orders.watch_memory = os.environ.get("TUIMON_MEMORY") == "1"
+    orders.rung = 0
+    orders.heard = _NEVER if orders.watch_memory else 0
     orders.bell = words[BELL_WORD : BELL_WORD + 1]
 
 
@@ -94,6 +98,9 @@ def call_again(task: Task) -> None:
 
 
 def _attend() -> None:
+    if orders.watch_memory:
+        orders.watch_memory = False
+        commands.watch_memory()
     for command, task in list(orders.tasks.items()):
         if task.is_over:
             orders.tasks.pop(command, None)

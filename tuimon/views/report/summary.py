@@ -11,12 +11,13 @@ from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.hysteresis import Change
 from tuimon.diagnosis.severity import least_gain
 from tuimon.diagnosis.verdicts import Verdicts
-from tuimon.records import Header, Record
+from tuimon.records import Header, MemoryHistory, Record
 from tuimon.session.rows import PhaseTable, StepSummary
 from tuimon.session.sampling import Sampling
 from tuimon.session.session import Session
 from tuimon.session.state import RunState, run_state
 from tuimon.session.unseen import Unseen, unseen_trainings
+from tuimon.views.memory_text import memory_lines
 from tuimon.views.sampling_text import sampling_text
 from tuimon.views.state_text import state_text, unseen_text
 
@@ -72,9 +73,33 @@ def report_of(
         "phases": _phases(table),
         "ranges": _ranges(table),
         "sampling": _sampling(session.run_sampling()),
+        **({"memory": [_memory(each) for each in session.memory_history.values()]} if session.memory_history else {}),
         "findings": [_finding(finding) for finding in findings],
         "changes": [_change(session, change) for change in changes],
         "unjudged": [{"rule": rule, "reason": reason} for rule, reason in unjudged(session)],
+    }
+
+
+def _memory(history: MemoryHistory) -> dict[str, Json]:
+    return {
+        "pid": history.pid,
+        "trigger": history.trigger,
+        "device": history.device,
+        "steps": history.steps,
+        "live_bytes": history.live_bytes,
+        "most_bytes": history.most_bytes,
+        "text": memory_lines(history),
+        "lines": [
+            {
+                "file": line.file,
+                "line": line.line,
+                "function": line.function,
+                "live_bytes": line.live_bytes,
+                "blocks": line.blocks,
+                "growth_bytes_per_step": line.growth_bytes,
+            }
+            for line in history.lines
+        ],
     }
 
 

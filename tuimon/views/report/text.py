@@ -21,11 +21,17 @@ def text_report(report: dict[str, Any]) -> str:  # Any: the JSON of views.report
         parts.append(_ranges(report["ranges"]))
     parts += [_finding(finding) for finding in report["findings"]]
     parts += [_changes(report["changes"]), _unjudged(report["unjudged"])]
+    parts += [_memory(history) for history in report.get("memory", ())]
     if report["sampling"]:
         parts.append(_wrap(f"Stack samples: {report['sampling']['text']}"))
     if report["run"]["notices"]:
         parts.append(_notices(report["run"]["notices"]))
     return "\n\n".join("\n".join(lines) for lines in parts if lines) + "\n"
+
+
+def _memory(history: dict[str, Any]) -> list[str]:
+    head, *rows = history["text"]
+    return _wrap(f"Memory of torch, {head}") + [text for row in rows for text in _wrap(row.strip(), "  ")]
 
 
 def _head(run: dict[str, Any]) -> list[str]:

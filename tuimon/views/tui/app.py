@@ -25,6 +25,7 @@ from tuimon.views.tui.profile.header import Mode
 from tuimon.views.tui.profile.profile_pane import ProfilePane
 from tuimon.views.tui.sheets.findings_sheet import FindingsSheet
 from tuimon.views.tui.sheets.help import help_lines
+from tuimon.views.tui.sheets.memory_sheet import MemorySheet
 from tuimon.views.tui.sheets.quit_dialog import Choice, QuitDialog
 from tuimon.views.tui.sheets.sheet import Sheet
 from tuimon.views.tui.sheets.thread_sheet import ThreadSheet
@@ -60,6 +61,7 @@ class TuimonApp(TerminalApp[Leave]):
         Binding("h", "profile('lines')", show=False),
         Binding("c", "profile('tree')", show=False),
         Binding("i", "profile('icicle')", show=False),
+        Binding("m", "memory", show=False),
         Binding("d", "theme", show=False),
         Binding("e", "export", show=False),
         *(Binding(str(digit), f"toggle_pane('{name}')", show=False) for digit, name in enumerate(PANES, 1)),
@@ -159,6 +161,10 @@ class TuimonApp(TerminalApp[Leave]):
     def action_findings(self) -> None:
         """All findings whole, what changed, what could not be judged."""
         self.push_screen(FindingsSheet(self.monitor))
+
+    def action_memory(self) -> None:
+        """Which lines allocate what nobody frees."""
+        self.push_screen(MemorySheet(self.monitor))
 
     def on_verdict_pane_opened(self, message: VerdictPane.Opened) -> None:
         """Enter on the verdict opens all findings."""

@@ -23,6 +23,7 @@ SECTIONS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
             ("f  t", "key", "there: only one phase or range; this thread, all like it, its process, the whole run"),
             ("T", "key", "threads by process; Enter, left and right fold"),
             ("D", "key", "in a thread's sheet: a dump of all stacks of its process"),
+            ("m", "key", "memory of torch: which lines allocate what nobody frees (R records 5 steps)"),
             ("space  p", "key", "freeze the picture; measuring goes on"),
             ("d", "key", "dark or light"),
             (

@@ -1,0 +1,229 @@
+"""What of torch's memory lives, by line."""
+
+import json
+import sys
+import types
+
+import pytest
+
+from tuimon.agent.control import memory, oom, orders
+from tuimon.agent.control.memory_blocks import Blocks
+from tuimon.agent.ring import side_files
+from tuimon.agent.ring.control_words import Command, State
+from tuimon.sources.control.errors import Refused
+
+HERE = (("train.py", 7, "log"), ("train.py", 20, "main"))
+THERE = (("train.py", 12, "main"),)
+
+
+def read(path):
+    with open(side_files.side_file(path, side_files.MEMORY)) as file:
+        return json.load(file)
+
+
+def named(content):
+    """Bytes, blocks and growth by stack."""
+    return {
+        tuple(tuple(content["lines"][at]) for at in stack["frames"]): (stack["bytes"], stack["blocks"], stack["growth"])
+        for stack in content["stacks"]
+    }
+
+
+def test_what_each_step_leaves_behind_grows():
+    blocks = Blocks([10, 20, 30, 40])
+    for step in range(4):
+        blocks.allocate(10 * step + 1, 100 + step, 8, HERE)
+        blocks.allocate(10 * step + 2, 5, 50, THERE)  # freed in every step but the last
+        if step < 3:
+            blocks.free(5)
+    content = blocks.content()
+    assert named(content) == {HERE: (32, 4, 8), THERE: (50, 1, 0)}
+    assert (content["live_bytes"], content["most_bytes"]) == (82, 82)
+
+
+def test_what_one_step_leaves_for_good_is_no_growth():
+    blocks = Blocks([10, 20, 30, 40])
+    blocks.allocate(1, 1, 1000, HERE)
+    assert named(blocks.content()) == {HERE: (1000, 1, 0)}
+
+
+def test_of_one_step_no_growth_is_known_and_frees_from_before_count_for_nothing():
+    blocks = Blocks([10])
+    blocks.free(77)
+    blocks.allocate(1, 1, 10, HERE)
+    assert named(blocks.content()) == {HERE: (10, 1, None)}
+
+
+def test_stacks_beyond_the_limit_are_summed_up():
+    blocks = Blocks([10])
+    for number in range(400):
+        blocks.allocate(1, number, 1 + number, (("train.py", number, "f"),))
+    content = blocks.content()
+    assert len(content["stacks"]) == 300 and content["folded_bytes"] == sum(range(1, 101))
+    assert content["live_bytes"] == sum(range(1, 401))
+
+
+class Training:
+    """Steps that leave a tensor behind; as the hook does, each ends with a look at the bell."""
+
+    def __init__(self):
+        self.torch = pytest.importorskip("torch")
+        self.kept = []
+        self.weight = self.torch.nn.Parameter(self.torch.ones(256))
+
+    def step(self):
+        loss = (self.weight * self.torch.ones(256)).sum()
+        loss.backward()
+        if orders.orders.bell[0] != orders.orders.heard:
+            orders.attend()
+        self.leak()
+        self.weight.grad = None
+
+    def leak(self):
+        self.kept.append(self.torch.zeros(1024))
+
+
+@pytest.mark.torch
+def test_a_leak_is_found_by_its_line(own_channel, capfd):
+    training = Training()
+    training.step()
+    request = own_channel.order(Command.MEMORY, 5)
+    for _ in range(6):
+        assert not request.is_over
+        training.step()
+        request.poll()
+    assert request.result().value == 5 and not training.torch.autograd._profiler_enabled()
+    content = read(own_channel.path)
+    (leak,) = [(stack, found) for stack, found in named(content).items() if stack[0] == (__file__, LEAK_LINE, "leak")]
+    assert leak[1] == (5 * 4096, 5, 4096)
+    assert (content["trigger"], content["device"], content["steps"]) == ("asked", "cpu", 5)
+    assert any(function == "step" for _, _, function in leak[0])
+    capfd.readouterr()  # torch's profiler says on stderr that it has begun
+
+
+LEAK_LINE = Training.leak.__code__.co_firstlineno + 1
+
+
+@pytest.mark.torch
+def test_it_is_stopped_in_the_middle_when_nobody_wants_it(own_channel, capfd):
+    training = Training()
+    request = own_channel.order(Command.MEMORY, 5)
+    training.step()
+    assert training.torch.autograd._profiler_enabled()
+    request.cancel()
+    training.step()
+    assert not training.torch.autograd._profiler_enabled()
+    assert orders.orders.bell[0] == orders.orders.heard
+    capfd.readouterr()
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("case", ["profiler", "setprofile", "steps"])
+def test_refusals(own_channel, case, capfd):
+    training = Training()
+    request = own_channel.order(Command.MEMORY, 500 if case == "steps" else 5)
+    if case == "profiler":
+        with training.torch.profiler.profile(activities=[training.torch.profiler.ProfilerActivity.CPU]):
+            orders.attend()
+            assert training.torch.autograd._profiler_enabled()
+    else:
+        if case == "setprofile":
+            sys.setprofile(lambda *_: None)
+        try:
+            orders.attend()
+        finally:
+            sys.setprofile(None)
+    request.poll()
+    reason = {"profiler": "a profiler is on already", "setprofile": "sys.setprofile", "steps": "at most 20 steps"}
+    with pytest.raises(Refused, match=reason[case]):
+        request.result()
+    capfd.readouterr()
+
+
+class FakeCuda:
+    """The part of torch's CUDA allocator that records: its calls, and a trace that the test supplies."""
+
+    def __init__(self, trace):
+        self.calls = []
+        self._trace = trace
+        self.memory = types.SimpleNamespace(_record_memory_history=self._record, _snapshot=self._snapshot)
+
+    def is_initialized(self):
+        return True
+
+    def current_device(self):
+        return 1
+
+    def _record(self, enabled, **options):
+        self.calls.append((enabled, options.get("stacks")))
+
+    def _snapshot(self):
+        return {"segments": [], "device_traces": [[], self._trace]}
+
+
+def fake_torch(trace):
+    observers = []
+    internals = types.SimpleNamespace(
+        _cuda_isHistoryEnabled=lambda: False, _cuda_attachOutOfMemoryObserver=observers.append
+    )
+    return types.SimpleNamespace(cuda=FakeCuda(trace), _C=internals, observers=observers)
+
+
+TRACE = [
+    {"action": "alloc", "addr": 1, "size": 512, "time_us": 1,
+     "frames": [{"filename": "train.py", "line": 7, "name": "log"}]},
+    {"action": "alloc", "addr": 2, "size": 1024, "time_us": 2, "frames": []},
+    {"action": "free_requested", "addr": 2, "size": 1024, "time_us": 3, "frames": []},
+    {"action": "free_completed", "addr": 2, "size": 1024, "time_us": 3, "frames": []},
+    {"action": "segment_alloc", "addr": 0, "size": 2 << 20, "time_us": 1, "frames": []},
+]  # fmt: skip
+
+
+def test_cuda_records_its_own_history(own_channel, monkeypatch):
+    torch = fake_torch(TRACE)
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    request = own_channel.order(Command.MEMORY, 2)
+    for _ in range(3):
+        orders.attend()
+    assert request.poll().state == State.DONE
+    assert torch.cuda.calls == [("all", "python"), (None, None)]
+    content = read(own_channel.path)
+    assert content["device"] == "cuda:1" and content["most_bytes"] == 1536
+    assert named(content) == {(("train.py", 7, "log"),): (512, 1, 512)}
+
+
+def test_the_programs_own_history_is_left_alone(own_channel, monkeypatch):
+    torch = fake_torch(TRACE)
+    torch._C._cuda_isHistoryEnabled = lambda: True
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    request = own_channel.order(Command.MEMORY, 2)
+    orders.attend()
+    request.poll()
+    with pytest.raises(Refused, match="records the allocator's history itself"):
+        request.result()
+    assert torch.cuda.calls == []
+
+
+def test_an_error_for_want_of_memory_leaves_what_lived(own_channel, monkeypatch):
+    torch = fake_torch(TRACE)
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    monkeypatch.setattr(oom, "_watched", False)
+    orders.orders.watch_memory = True
+    orders.attend()
+    assert torch.cuda.calls == [("all", "python")]
+    (observer,) = torch.observers
+    observer(1, 4096, 1 << 30, 0)
+    content = read(own_channel.path)
+    assert (content["trigger"], content["device"], content["wanted_bytes"]) == ("oom", "cuda:1", 4096)
+    assert content["live_bytes"] == 512
+    torch.cuda.memory._snapshot = None
+    observer(1, 4096, 1 << 30, 0)  # what goes wrong here is not the program's error
+
+
+def test_without_the_option_nothing_is_watched(own_channel, monkeypatch):
+    torch = fake_torch(TRACE)
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    assert orders.orders.bell[0] == orders.orders.heard
+    orders.attend()
+    assert torch.cuda.calls == [] and torch.observers == []
+    assert memory._recording is None

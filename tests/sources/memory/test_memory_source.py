@@ -1,0 +1,199 @@
+"""Memory history: from the agent's file to the record, and what is said when there is none."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from tuimon.agent.ring.control_words import Answer, Command, State
+from tuimon.agent.ring.side_files import MEMORY, side_file
+from tuimon.proc.target_files import TargetFiles
+from tuimon.records import MemoryHistory, Notice, Record
+from tuimon.sources.control.errors import NoAgent, NoAnswer, Refused
+from tuimon.sources.memory import source as memory_source
+from tuimon.sources.memory.history import read_history
+from tuimon.sources.memory.source import STEPS, MemorySource
+from tuimon.sources.process_table import ProcessTable
+from tuimon.sources.source_text import SourceText
+
+USER, TORCH = "/home/me/train.py", "/usr/lib/python3/site-packages/torch/nn/modules/linear.py"
+CONTENT = {
+    "trigger": "asked", "device": "cpu", "steps": 5, "live_bytes": 6000, "most_bytes": 7000, "folded_bytes": 10,
+    "pause_ns": 2_000_000, "order": 1, "time_ns": 5,
+    "lines": [[TORCH, 134, "forward"], [USER, 7, "log"], [USER, 20, "main"]],
+    "stacks": [
+        {"frames": [0, 2], "bytes": 1000, "blocks": 1, "growth": 0},
+        {"frames": [1, 2], "bytes": 3000, "blocks": 3, "growth": 600},
+        {"frames": [0, 1, 2], "bytes": 1500, "blocks": 2, "growth": 300},
+        {"frames": [], "bytes": 500, "blocks": 1, "growth": None},
+    ],
+}  # fmt: skip
+
+
+def history(content: object) -> MemoryHistory:
+    return read_history(json.dumps(content).encode(), 4242, 7.0, SourceText(), TargetFiles(None))
+
+
+def test_stacks_are_summed_by_the_innermost_line_of_the_user() -> None:
+    record = history(CONTENT)
+    lines = [(line.file, line.line, line.live_bytes, line.blocks, line.growth_bytes) for line in record.lines]
+    assert lines == [(USER, 7, 4500, 5, 900), (USER, 20, 1000, 1, 0), ("", 0, 500, 1, None)]
+    assert (record.live_bytes, record.most_bytes, record.folded_bytes, record.pause_ms) == (6000, 7000, 10, 2.0)
+
+
+def test_many_lines_are_folded() -> None:
+    lines = [[USER, number, "f"] for number in range(1, 101)]
+    stacks = [{"frames": [at], "bytes": 100, "blocks": 1, "growth": 0} for at in range(100)]
+    record = history({**CONTENT, "lines": lines, "stacks": stacks, "folded_bytes": 0})
+    assert len(record.lines) == 40 and record.folded_bytes == 6000
+
+
+def test_damaged_figures_are_no_record() -> None:
+    rng = random.Random(5)
+    raw = json.dumps(CONTENT).encode()
+    for _ in range(2000):
+        damaged = bytearray(raw)
+        for _ in range(rng.randint(1, 6)):
+            damaged[rng.randrange(len(damaged))] = rng.randrange(256)
+        try:
+            record = read_history(bytes(damaged), 4242, 7.0, SourceText(), TargetFiles(None))
+        except ValueError:
+            continue
+        assert all(line.live_bytes >= 0 for line in record.lines)
+    for key, value in (("live_bytes", -1), ("steps", 10**30), ("lines", [["a", -1, "f"]]), ("trigger", "x")):
+        with pytest.raises(ValueError, match="damaged"):
+            history({**CONTENT, key: value})
+
+
+class FakeChannel:
+    """An agent that answers what the test sets."""
+
+    def __init__(self, folder: Path) -> None:
+        self.pid = os.getpid()
+        self.path = str(folder / "1-1.ring")
+        self.is_closed = self.is_cancelled = self.is_over = False
+        self.answer: Answer | None = None
+        self.orders: list[tuple[Command, int]] = []
+        self.failure: Exception | None = None
+
+    def order(self, command: Command, argument: int) -> FakeChannel:
+        self.orders.append((command, argument))
+        return self
+
+    def poll(self) -> Answer | None:
+        self.is_over = self.answer is not None and self.answer.state != State.WORKING
+        return self.answer
+
+    def result(self) -> Answer | None:
+        if self.failure:
+            raise self.failure
+        return self.answer
+
+    def no_answer(self) -> NoAnswer:
+        return NoAnswer("no backward pass has ended")
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+@pytest.fixture
+def channel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeChannel:
+    channel = FakeChannel(tmp_path)
+    monkeypatch.setattr(memory_source, "open_channel", lambda pid: channel)
+    return channel
+
+
+class Clock:
+    """Seconds that the test sets."""
+
+    now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def training() -> ProcessTable:
+    table = ProcessTable(os.getpid(), None)
+    table.mark_trainer(os.getpid())
+    return table
+
+
+def notice(records: list[Record]) -> Notice:
+    found = [record for record in records if isinstance(record, Notice)]
+    assert len(found) == 1
+    return found[0]
+
+
+def test_a_recording_from_the_key_to_the_record(channel: FakeChannel) -> None:
+    source = MemorySource(training(), clock=Clock())
+    assert list(source.read()) == [] and channel.orders == []
+    source.record_memory()
+    assert "being recorded" in notice(list(source.read())).message
+    assert channel.orders == [(Command.MEMORY, STEPS)]
+    Path(side_file(channel.path, MEMORY)).write_text(json.dumps(CONTENT))
+    channel.answer = Answer(1, State.DONE, 5, 0)
+    record, over = source.read()
+    assert isinstance(record, MemoryHistory) and record.pid == os.getpid() and record.live_bytes == 6000
+    assert isinstance(over, Notice) and over.level == "ok" and channel.is_closed
+    assert not os.path.exists(side_file(channel.path, MEMORY)) and list(source.read()) == []
+
+
+def test_what_is_refused_is_said(channel: FakeChannel) -> None:
+    source = MemorySource(training(), clock=Clock())
+    source.record_memory()
+    channel.answer, channel.failure = Answer(1, State.REFUSED, 0, 1), Refused("a profiler is on already")
+    *_, said = source.read()
+    assert isinstance(said, Notice) and said.level == "warning" and "profiler is on" in said.message
+    assert channel.is_closed
+
+
+def test_a_training_that_is_stuck_is_said_to_be(channel: FakeChannel) -> None:
+    clock = Clock()
+    source = MemorySource(training(), clock=clock)
+    source.record_memory()
+    list(source.read())
+    clock.now_s += 9
+    assert list(source.read()) == []
+    clock.now_s += 2
+    assert "no backward pass" in notice(list(source.read())).message
+    assert channel.is_cancelled and channel.is_closed
+
+
+def test_without_a_training_or_an_agent(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = MemorySource(ProcessTable(os.getpid(), None), clock=Clock())
+    source.record_memory()
+    assert notice(list(source.read())).message == "no process trains yet"
+
+    def refuse(pid: int) -> None:
+        raise NoAgent("there is no agent")
+
+    monkeypatch.setattr(memory_source, "open_channel", refuse)
+    source = MemorySource(training(), clock=Clock())
+    source.record_memory()
+    assert notice(list(source.read())).message == "there is no agent"
+
+
+def test_with_the_option_it_records_once_and_finds_what_an_error_left(
+    channel: FakeChannel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(memory_source, "ring_path", lambda pid: channel.path)
+    table = training()
+    source = MemorySource(table, always=True, clock=clock)
+    assert list(source.read()) == []
+    path = Path(side_file(channel.path, MEMORY))
+    path.write_text(json.dumps({**CONTENT, "trigger": "oom", "wanted_bytes": 1 << 30}))
+    (record,) = source.read()
+    assert isinstance(record, MemoryHistory) and record.trigger == "oom" and record.wanted_bytes == 1 << 30
+    clock.now_s += 60
+    assert "being recorded" in notice(list(source.read())).message
+    source.close()
+    clock.now_s += 60
+    assert list(source.read()) == []

@@ -1,0 +1,34 @@
+"""At an out-of-memory error of CUDA: what lives, by line, where the user has asked for it before (``--memory``)."""
+
+import sys
+from typing import Any
+
+from .memory import write
+from .memory_cuda import CudaRecording
+
+_watched = False
+
+
+def watch() -> None:
+    """Have the allocator keep its history from now on, and leave a file at each error; without CUDA, do nothing."""
+    global _watched
+    torch: Any = sys.modules.get("torch")
+    cuda = getattr(torch, "cuda", None)
+    if _watched or cuda is None or not cuda.is_initialized():
+        return
+    recording = CudaRecording(torch)
+    if recording.refusal(1) is not None:
+        return
+
+    def tuimon_out_of_memory(device: int, wanted: int, device_total: int, device_free: int) -> None:
+        try:
+            recording.device = "cuda:%d" % device
+            content = recording.blocks_now([]).content()
+            content.update(wanted_bytes=wanted, pause_ns=0)
+            write("oom", recording.device, 0, content)
+        except Exception:  # the program's own error is to come through
+            return
+
+    torch._C._cuda_attachOutOfMemoryObserver(tuimon_out_of_memory)
+    recording.begin()
+    _watched = True

@@ -1,0 +1,153 @@
+"""Memory history: asks the agent of the first training process for it, and finds what errors have left."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable
+from typing import Literal
+
+from tuimon.agent.ring.control_words import Command
+from tuimon.agent.ring.paths import ring_path
+from tuimon.agent.ring.side_files import MEMORY, remove_file, side_file
+from tuimon.proc.processes import start_unix_s
+from tuimon.proc.target_files import OURS, TargetFiles
+from tuimon.records import Notice, Record
+from tuimon.sources.control.channel import ANSWER_S, Channel, Request, open_channel
+from tuimon.sources.control.errors import ControlError
+from tuimon.sources.control.side_files import read_side_file
+from tuimon.sources.memory.history import read_history
+from tuimon.sources.process_table import ProcessTable
+from tuimon.sources.source_text import SourceText
+
+#: Steps of a recording: what each of them leaves behind shows, and the profiler's cost on a CPU stays short.
+STEPS = 5
+#: With ``--memory`` the first recording comes this long after a process was found to train: beyond its first steps.
+_FIRST_S = 10.0
+
+
+class _Open:
+    """A recording that has been asked for."""
+
+    def __init__(self, channel: Channel, request: Request, now_s: float) -> None:
+        self.channel = channel
+        self.request = request
+        self.since_s = now_s
+        self.seen = -1
+
+
+class MemorySource:
+    """Records the history when ``record_memory`` is called; with ``always`` also by itself, and at errors."""
+
+    name = "memory"
+    period_s = 0.25
+
+    def __init__(self, table: ProcessTable, always: bool = False, clock: Callable[[], float] = time.monotonic) -> None:
+        self._table = table
+        self._always = always
+        self._clock = clock
+        self._asked = False
+        self._open: _Open | None = None
+        self._first_s: float | None = None  # when to record by itself
+        self._files: dict[int, str] = {}  # of training processes, by pid; they outlive their process
+        self._source = SourceText()
+
+    def record_memory(self) -> None:
+        """Record the next steps; may be called on any thread."""
+        self._asked = True
+
+    def read(self) -> Iterable[Record]:
+        """A record when a recording has ended, a notice when it could not be."""
+        now_s = self._clock()
+        trainers = sorted(self._table.trainers(), key=self._rank)
+        if self._always:
+            yield from self._after_errors(trainers, now_s)
+            if trainers and self._first_s is None:
+                self._first_s = now_s + _FIRST_S
+            if self._first_s is not None and now_s >= self._first_s:
+                self._first_s, self._asked = float("inf"), True
+        if self._asked and self._open is None:
+            self._asked = False
+            yield from self._begin(trainers[0] if trainers else None, now_s)
+        if self._open is not None:
+            yield from self._go_on(self._open, now_s)
+
+    def close(self) -> None:
+        """Take back what was asked for."""
+        if self._open is not None:
+            self._open.request.cancel()
+            self._open.channel.close()
+            self._open = None
+
+    def _begin(self, pid: int | None, now_s: float) -> Iterable[Record]:
+        if pid is None:
+            yield self._notice("warning", "no process trains yet", "try again once there are steps")
+            return
+        try:
+            channel = open_channel(pid)
+        except ControlError as error:
+            yield self._notice("warning", error.message, error.hint)
+            return
+        try:
+            self._open = _Open(channel, channel.order(Command.MEMORY, STEPS), now_s)
+            yield self._notice("info", f"the next {STEPS} steps of process {pid} are being recorded")
+        except ControlError as error:
+            channel.close()
+            yield self._notice("warning", error.message, error.hint)
+
+    def _go_on(self, asked: _Open, now_s: float) -> Iterable[Record]:
+        answer = asked.request.poll()
+        value = -1 if answer is None else answer.value
+        if value != asked.seen:
+            asked.seen, asked.since_s = value, now_s
+        error: ControlError | None = None
+        if asked.request.is_over:
+            try:
+                asked.request.result()
+                yield from self._result(asked.channel, now_s)
+            except ControlError as failed:
+                error = failed
+        elif now_s - asked.since_s > ANSWER_S:
+            error = asked.request.no_answer()
+        else:
+            return
+        self.close()
+        if error is not None:
+            yield self._notice("warning", error.message, error.hint)
+
+    def _result(self, channel: Channel, now_s: float) -> Iterable[Record]:
+        path = side_file(channel.path, MEMORY)
+        yield from self._records(path, channel.pid, now_s)
+        yield self._notice("ok", "recorded")
+
+    def _after_errors(self, trainers: list[int], now_s: float) -> Iterable[Record]:
+        """What errors for want of memory have left, also of processes that have ended by them."""
+        for pid in trainers:
+            if pid not in self._files:
+                try:
+                    self._files[pid] = side_file(ring_path(pid), MEMORY)
+                except (OSError, ValueError, IndexError):
+                    continue
+        recording = self._open.channel.pid if self._open is not None else None
+        for pid, path in list(self._files.items()):
+            if pid != recording and os.path.exists(path):
+                yield from self._records(path, pid, now_s)
+            elif pid not in trainers:
+                del self._files[pid]
+
+    def _records(self, path: str, pid: int, now_s: float) -> Iterable[Record]:
+        raw = read_side_file(path)
+        remove_file(path)
+        ticks = self._table.start_ticks(pid)
+        files = TargetFiles(pid, None if ticks is None else start_unix_s(ticks), ended=OURS)
+        try:
+            yield read_history(raw, pid, round(now_s, 3), self._source, files)
+        except ValueError as error:
+            yield self._notice("warning", str(error))
+
+    def _rank(self, pid: int) -> tuple[int, int]:
+        facts = self._table.facts.get(pid)
+        return (1 << 30 if facts is None or facts.rank is None else facts.rank, pid)
+
+    def _notice(self, level: Literal["ok", "info", "warning"], message: str, hint: str | None = None) -> Notice:
+        return Notice(t=self._clock(), pid=0, source=self.name, level=level, message=message, hint=hint)

@@ -1,0 +1,72 @@
+"""The sheet of torch's memory: what lives of the recorded steps, by line, largest first."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.binding import Binding, BindingType
+
+from tuimon.monitor.monitor import Monitor
+from tuimon.records import MemoryHistory, MemoryLine, Notice
+from tuimon.views.format import advice, place, plain, size
+from tuimon.views.memory_text import head_text, limits_text
+from tuimon.views.tui.drawing.lines import Line, column, line, paragraph
+from tuimon.views.tui.sheets.sheet import Sheet
+
+_HINT = "records 5 steps of the first training process: which lines allocate what nobody frees"
+_NUMBER = 10
+
+
+def memory_lines(history: MemoryHistory | None, notice: Notice | None, width: int) -> list[Line]:
+    """The figures, or why there are none."""
+    lines: list[Line] = [(), line(("R", "key bold"), (f" {_HINT}", "dim"))]
+    if notice is not None:
+        lines += [(), *paragraph(plain(advice(notice.message, notice.hint)), width, "warning")]
+    if history is None:
+        return [*lines, (), line(("nothing has been recorded yet", "dim"))]
+    lines += [(), *paragraph(head_text(history), width, "strong"), ()]
+    lines.append(line((f"{'lives':>{_NUMBER}}{'blocks':>{_NUMBER}}{'a step':>{_NUMBER}}  line", "dim")))
+    spot = min(max((len(place(each.file, each.line)) for each in history.lines), default=0), width // 3) + 2
+    lines += [_row(each, spot) for each in history.lines]
+    if history.folded_bytes:
+        lines.append(line((f"{size(history.folded_bytes):>{_NUMBER}}  in other lines", "dim")))
+    for note in limits_text(history):
+        lines += [(), *paragraph(note, width, "dim")]
+    return lines
+
+
+def _row(each: MemoryLine, spot: int) -> Line:
+    growth = "–" if each.growth_bytes is None else f"+{size(each.growth_bytes)}" if each.growth_bytes else "0"
+    role, name = ("key", "strong") if each.user else ("dim", "dim")
+    return line(
+        (f"{size(each.live_bytes):>{_NUMBER}}", "strong"),
+        (f"{each.blocks:>{_NUMBER}}", "text"),
+        (f"{growth:>{_NUMBER}}", "warning" if each.growth_bytes else "dim"),
+        ("  ", ""),
+        (column(place(each.file, each.line) if each.file else "not known", spot), role),
+        (f"{plain(each.function)}()" if each.function else "", name),
+        (f"  {plain(each.source).strip()}", "text"),
+    )
+
+
+class MemorySheet(Sheet):
+    """What the latest recording has found, live. ``R`` asks for another."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("R,m", "record", show=False)]
+
+    def __init__(self, monitor: Monitor) -> None:
+        super().__init__("Memory of torch, by line", self._lines)
+        self._monitor = monitor
+
+    def action_record(self) -> None:
+        """Ask for a recording."""
+        if not self._monitor.record_memory():
+            self.notify("nothing to record: this is no live run, or --no-markers is set", markup=False)
+        self.update()
+
+    def _lines(self, width: int) -> list[Line]:
+        session = self._monitor.session
+        histories = session.memory_history
+        pids = [pid for pid in session.trainers() if pid in histories] or list(histories)[-1:]
+        latest = max((histories[pid] for pid in pids), key=lambda history: history.t, default=None)
+        return memory_lines(latest, session.notices.get("memory"), width)
