@@ -1,6 +1,13 @@
 import pytest
 
+from tests.gpu_simulator import hardware
 from tuimon.sources.gpu_clock import leads
+
+
+@pytest.fixture(params=["quick", "slow"])
+def ends(request, monkeypatch):
+    """GPUs at both ends of what was recorded, one after the other."""
+    monkeypatch.setattr(hardware, "current", {"quick": hardware.QUICK, "slow": hardware.SLOW}[request.param])
 
 
 @pytest.fixture

@@ -51,7 +51,7 @@ class SimulatedDevice:
 
     def is_idle(self, stream: StreamHandle) -> bool:
         """Whether a stream has nothing left to do."""
-        self.cpu.work(self.random.uniform(1 * US, 2 * US))
+        self._query()
         return self._stream(stream).drained
 
     def new_event(self) -> Event:
@@ -65,12 +65,13 @@ class SimulatedDevice:
         assert not self.graph_capture, "an event in a graph"
         self.cpu.work(self.random.uniform(0, self.slow_record_ns))
         event.gpu = self.gpus[stream.device_index]
-        event.reached_ns = self._stream(stream).record(round(self.random.uniform(2 * US, 4 * US)))
+        cost_ns = self.random.uniform(*event.gpu.hardware.record_ns)
+        event.reached_ns = self._stream(stream).record(round(cost_ns))
 
     def is_done(self, event: Event) -> bool:
         """Whether the GPU has come to the event."""
         assert not self.graph_capture, "an event queried during capture"
-        self.cpu.work(self.random.uniform(1 * US, 2 * US))
+        self._query()
         return not self.lost and event.reached_ns <= self.cpu.now_ns
 
     def elapsed_ms(self, anchor: Event, event: Event) -> float:
@@ -85,6 +86,9 @@ class SimulatedDevice:
         """Bytes allocated, reserved; retries, failures; where they are counted, calls of cudaFree and pinned bytes."""
         self.cpu.work(5 * US)
         return self.allocator
+
+    def _query(self) -> None:
+        self.cpu.work(self.random.uniform(*self.gpus[0].hardware.query_ns))
 
     def _stream(self, handle: StreamHandle):
         return self.gpus[handle.device_index].stream(handle.number)

@@ -67,6 +67,29 @@ def transfer(run: Training) -> None:
     run.cpu.work(0.2 * MS, 0.1)
 
 
+def frees(run: Training) -> None:
+    """The allocator gives memory back in every step, which waits for all work of the GPU."""
+    run.fetch(0.5 * MS, 0.1)
+    for _ in range(3):
+        run.kernels(20, 60 * US)
+        run.gpus[0].free(0.7 * MS)
+    run.backward(lambda: (run.kernels(30, 80 * US), run.gpus[0].free(1 * MS), run.kernels(30, 80 * US)))
+    run.step(lambda: run.kernels(15, 50 * US))
+
+
+def blocking_copy(run: Training) -> None:
+    """In forward the CPU waits for a copy on another stream, which waits for what the one before that computes."""
+    run.fetch(0.5 * MS, 0.1)
+    side = run.gpus[0].stream(1)
+    run.kernels(20, 60 * US)
+    side.wait(run.stream.record())
+    side.launch(6 * MS)
+    side.copy(50 * US)
+    run.kernels(20, 60 * US)
+    run.backward(lambda: run.kernels(60, 80 * US))
+    run.step(lambda: run.kernels(15, 50 * US))
+
+
 LOOPS = {
     "gpu_bound": gpu_bound,
     "launch_bound": launch_bound,
@@ -74,4 +97,6 @@ LOOPS = {
     "sync_item": sync_item,
     "queue_full": queue_full,
     "transfer": transfer,
+    "frees": frees,
+    "blocking_copy": blocking_copy,
 }

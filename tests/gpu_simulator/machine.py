@@ -11,16 +11,13 @@ import struct
 from collections import deque
 from dataclasses import dataclass, field
 
-US = 1_000
+from tests.gpu_simulator import hardware
+from tests.gpu_simulator.hardware import US, Hardware
+
 MS = 1_000_000
 SECOND = 1_000_000_000
-
-#: So many launches may wait in a stream; one more makes the launch call itself wait.
-QUEUE_LIMIT = 1024
-#: From the end of a launch call to the work's beginning on an idle GPU.
-LATENCY_NS = 3 * US
-#: What an event on a stream takes there.
-EVENT_NS = 500
+#: Share of launches that take longer to start.
+_LATE = 0.05
 
 
 class Cpu:
@@ -43,7 +40,10 @@ class Cpu:
 
 @dataclass(eq=False, slots=True)
 class Stream:
-    """Work in order; ``busy_ns`` is the length of all work launched so far, events left out."""
+    """Work in order; ``busy_ns`` is the length of all work launched so far, events left out.
+
+    From one queued work to the next the GPU takes a moment, in which it has something to do: that is no idle time.
+    """
 
     gpu: Gpu
     number: int
@@ -57,19 +57,22 @@ class Stream:
         self.busy_ns += duration_ns
 
     def _push(self, duration_ns: int, cost_ns: int) -> int:
-        cpu, ends = self.gpu.cpu, self.ends
+        cpu, ends, kind = self.gpu.cpu, self.ends, self.gpu.hardware
         cpu.now_ns += cost_ns
         while ends and ends[0] <= cpu.now_ns:
             ends.popleft()
-        if len(ends) >= QUEUE_LIMIT:
-            cpu.now_ns = ends.popleft()
-        self.end_ns = max(self.end_ns, cpu.now_ns + LATENCY_NS) + duration_ns
+        if len(ends) >= kind.queue_limit:
+            for _ in range(kind.room):
+                cpu.now_ns = ends.popleft()
+        starved_until_ns = cpu.now_ns + self.gpu.latency_ns()
+        self.busy_ns += min(kind.gap_ns, max(0, self.end_ns + kind.gap_ns - starved_until_ns))
+        self.end_ns = max(self.end_ns + kind.gap_ns, starved_until_ns) + duration_ns
         ends.append(self.end_ns)
         return self.end_ns
 
     def record(self, cost_ns: int = 3 * US) -> int:
         """An event; returns when the GPU comes to it."""
-        return self._push(EVENT_NS, cost_ns)
+        return self._push(self.gpu.hardware.event_ns, cost_ns)
 
     def wait(self, event_ns: int) -> None:
         """What is launched from now on starts after an event of another stream."""
@@ -79,7 +82,12 @@ class Stream:
     def synchronise(self) -> None:
         """The CPU waits until all is done, spinning: what ``item()`` and copies from pageable memory do."""
         self.gpu.cpu.wait_until(self.end_ns)
-        self.gpu.cpu.work(5 * US)
+        self.gpu.cpu.work(self.gpu.hardware.return_ns)
+
+    def copy(self, duration_ns: int, cost_ns: int = 10 * US) -> None:
+        """A copy from pageable memory: the call returns when the GPU has done it."""
+        self.launch(duration_ns, cost_ns)
+        self.synchronise()
 
     def reached_ns(self) -> int:
         """When the GPU has done all that was launched until now."""
@@ -100,6 +108,18 @@ class Gpu:
     drift_ppm: float = 0.0
     epoch_ns: int = 77_000_000_000
     streams: dict[int, Stream] = field(default_factory=dict)
+    hardware: Hardware = field(default_factory=lambda: hardware.current)
+    random: random.Random = field(default_factory=lambda: random.Random(3))
+
+    def latency_ns(self) -> int:
+        """From the end of a launch call to the work's beginning on this GPU when it is idle."""
+        late = self.hardware.late_latency_ns != self.hardware.latency_ns and self.random.random() < _LATE
+        return self.hardware.late_latency_ns if late else self.hardware.latency_ns
+
+    def free(self, duration_ns: int) -> None:
+        """``cudaFree``, as an allocator without room calls it: it waits for all work of the GPU."""
+        self.cpu.wait_until(max((stream.end_ns for stream in self.streams.values()), default=0))
+        self.cpu.work(duration_ns)
 
     def stream(self, number: int = 0) -> Stream:
         """A stream; 0 is the default one."""

@@ -6,8 +6,9 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from functools import cache
 
+from tests.gpu_simulator import hardware
 from tests.gpu_simulator.device import SimulatedDevice, StreamHandle
-from tests.gpu_simulator.machine import EVENT_NS, SECOND, Cpu, Gpu
+from tests.gpu_simulator.machine import SECOND, Cpu, Gpu
 from tests.gpu_simulator.recorded_timeline import Timeline
 from tests.gpu_simulator.recording import Mark, load
 from tests.gpu_simulator.training import Training
@@ -38,7 +39,7 @@ class RecordedStream:
         called_ns = self._cpu.now_ns
         self._cpu.work(cost_ns)
         reached_ns = self._timeline.reached_ns(called_ns - self._moved_ns) + self._moved_ns
-        return max(reached_ns, self._cpu.now_ns) + EVENT_NS
+        return max(reached_ns, self._cpu.now_ns) + hardware.current.event_ns
 
     def reached_ns(self) -> int:
         """When the GPU has done all that was launched until now."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from functools import cache
 
+from tests.gpu_simulator import hardware
+from tests.gpu_simulator.hardware import Hardware
 from tests.gpu_simulator.loops import LOOPS
 from tests.gpu_simulator.training import PID, Training
 from tests.session.records import header, process
@@ -13,9 +15,13 @@ from tuimon.records import Record
 UUID = "GPU-00000000-0000-0000-0000-000000000001"
 
 
-@cache
 def simulated(kind: str, seconds: float = 30.0) -> tuple[Training, tuple[Record, ...]]:
     """A loop of ``loops.LOOPS`` after it has run for so long, and its records."""
+    return _simulated(kind, seconds, hardware.current)
+
+
+@cache
+def _simulated(kind: str, seconds: float, of: Hardware) -> tuple[Training, tuple[Record, ...]]:
     training = Training(drift_ppm=20.0)
     begun_s = training.cpu.now_ns / 1e9
     first = [header(pid=PID, t=begun_s), process(pid=PID, t=begun_s, torch="2.13.0+cu130", gpu_uuids=[UUID])]

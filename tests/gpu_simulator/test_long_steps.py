@@ -10,6 +10,8 @@ from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.session.session import Session
 
+pytestmark = pytest.mark.usefixtures("ends")
+
 
 def judged(turn, step_s, steps):
     """The session after so many steps, from the first update on, and the training."""

@@ -13,6 +13,8 @@ from tuimon.agent.ring.writer import RingWriter
 from tuimon.records import Steps
 from tuimon.sources.markers.follower import RingFollower
 
+pytestmark = pytest.mark.usefixtures("ends")
+
 
 class TrainingOnRing(Training):
     """Writes its markers to a file."""
