@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.random_loops.judging import Judged
 from tests.random_loops.plan import draw
-from tests.random_loops.running import run
+from tests.random_loops.running import again, run
 from tests.random_loops.table import HEAD, line, totals
 from tests.scenarios.running import ScenarioFailed
 
@@ -24,6 +24,7 @@ def main() -> int:
     parser.add_argument("--interval", metavar="SECONDS", help="tuimon's option, for all of them")
     parser.add_argument("--attach", action="store_true", help="attach to a second run of each: the same verdict?")
     parser.add_argument("--keep", metavar="DIR", help="keep scripts and logs there")
+    parser.add_argument("--again", metavar="DIR", help="judge the logs kept there once more, running nothing")
     args = parser.parse_args()
     seed = random.SystemRandom().randrange(1_000_000) * 1000 if args.seed is None else args.seed
     options = (f"--interval={args.interval}",) if args.interval else ()
@@ -31,6 +32,9 @@ def main() -> int:
     print(f"seeds {seed} to {seed + args.n - 1}\n\n{HEAD}", flush=True)
     with tempfile.TemporaryDirectory() as temporary:
         for number in range(seed, seed + args.n):
+            if args.again:
+                rows += filter(None, (again(draw(number), Path(args.again)),))
+                continue
             try:
                 folder = Path(args.keep or temporary)
                 rows.append(run(draw(number), args.seconds, folder, options, not args.no_gain, args.attach))
@@ -38,6 +42,8 @@ def main() -> int:
                 print(f"{number}: {failed}", file=sys.stderr, flush=True)
                 continue
             print(line(rows[-1]), flush=True)
+    if args.again:
+        print("\n".join(map(line, rows)))
     print(totals(rows))
     return 0 if len(rows) == args.n else 1
 

@@ -66,7 +66,8 @@ def judge(
 ) -> Judged:
     """``without_ms``: the step's time without a piece, by the piece's name."""
     truth, folded = outcome.truth, fold(outcome.log)
-    first = folded.findings[0] if folded.findings else None
+    findings = folded.of_training(outcome)
+    first = findings[0] if findings else None
     gains = gains_of(truth.shares, truth.pieces)
     accepted = accepted_parts(gains)
     silent = max(gains.values()) < TOLD_GAIN
@@ -91,11 +92,11 @@ def judge(
         steps_counted=steps_counted(folded.session),
         verdict_s=folded.settled_after(is_right),
         early=folded.early_names,
-        false_alarms=tuple(name_of(f) for f in folded.findings if _is_false(f, gains, outcome)),
+        false_alarms=tuple(name_of(f) for f in findings if _is_false(f, gains, outcome)),
         predicted=predicted_gain(first) if first is not None and accepted else None,
         measured=max((truth.wall_ms / without_ms[p] for p in pieces if p in without_ms), default=None),
         others_cores=outcome.others_cores,
-        verdict=verdict_of(folded.findings),
+        verdict=verdict_of(findings),
         attached=attached,
     )
 

@@ -36,8 +36,9 @@ def run(
     Raises ScenarioFailed.
     """
     script = write(plan, folder)
-    scenario = Scenario(plan.name, script, None, None, frozenset(), 0, False)
+    scenario = _scenario(plan, folder)
     outcome = running.run(scenario, seconds, folder, options)
+    running.remember(scenario, folder, outcome, None)
     attached = attached_verdict(scenario, seconds, folder, options) if attach else None
     without_ms: dict[str, float] = {}
     if gain and accepted_parts(gains_of(outcome.truth.shares, outcome.truth.pieces)):
@@ -48,3 +49,13 @@ def run(
                 )
                 without_ms[piece.name] = truth.wall_ms
     return judge(plan, script, outcome, without_ms, attached)
+
+
+def again(plan: Plan, folder: Path) -> Judged | None:
+    """Judge once more what was kept of a run; its gains are not. None where nothing was kept."""
+    kept = running.recall(_scenario(plan, folder), folder)
+    return judge(plan, _scenario(plan, folder).path, kept[0], {}) if kept is not None else None
+
+
+def _scenario(plan: Plan, folder: Path) -> Scenario:
+    return Scenario(plan.name, folder / plan.name / f"{plan.name}.py", None, None, frozenset(), 0, False)

@@ -63,7 +63,7 @@ class Judgement:
 def judge(scenario: Scenario, outcome: Outcome, fixed: Truth | None) -> Judgement:
     """Fold the log as a live run is, once a second, and compare."""
     folded = fold(outcome.log)
-    findings = folded.findings
+    findings = folded.of_training(outcome)
     first = findings[0] if findings else None
     named = {p.line for p in first.where[:1] if p.file.endswith(f"/{scenario.path.name}")} if first else set()
     return Judgement(
@@ -104,6 +104,10 @@ class Folded(NamedTuple):
     def findings(self) -> Sequence[Finding]:
         """Those of the end, over the whole run."""
         return self.verdicts.judge_run(self.session)
+
+    def of_training(self, outcome: Outcome) -> list[Finding]:
+        """Those of the end, without what is said of other programs that were there."""
+        return [finding for finding in self.findings if not is_excused(finding, outcome)]
 
     @property
     def early_names(self) -> tuple[str, ...]:

@@ -27,8 +27,8 @@ NOTHING = Verdict("-", "", "")
 
 
 def verdict_of(findings: Sequence[Finding]) -> Verdict:
-    """Of a finished run."""
-    first = findings[0] if findings else None
+    """Of a finished run, whatever else ran on the machine."""
+    first = next((finding for finding in findings if finding.rule != "neighbour"), None)
     if first is None:
         return NOTHING
     place = first.where[0] if first.where and first.severity in ("critical", "warning") else None
