@@ -18,6 +18,14 @@ def at_hot(hot: HotFunction) -> str:
     return at(hot.place) if hot.library is None else f"{at(hot.library)}, called by {at(hot.place)}"
 
 
+def after(seconds: float) -> str:
+    """``42 s``, ``2 min 30 s``, ``3 h 5 min``: how far into a run."""
+    minutes, rest_s = divmod(round(seconds), 60)
+    if minutes >= 60:
+        return f"{minutes // 60} h {minutes % 60} min"
+    return f"{minutes} min {rest_s} s" if minutes else f"{rest_s} s"
+
+
 def percent(ratio: float) -> str:
     """``62 %``, in whole percent: findings state shares of some weight."""
     return f"{100 * ratio:.0f} %"

@@ -19,8 +19,9 @@ from tuimon.session.rows import (
 from tuimon.session.samples.inferred_phases import inferred_phases
 from tuimon.session.samples.process_samples import ProcessSamples
 from tuimon.session.sampling import Sampling
+from tuimon.session.split_shares import SplitShares
 from tuimon.session.step_totals import Totals
-from tuimon.session.steps import SplitShares, StepStats
+from tuimon.session.steps import StepStats, WindowBegin
 from tuimon.session.tables import Tables
 from tuimon.session.windows import WINDOW_S, Span
 from tuimon.torch_code import LOAD_HOOK
@@ -99,6 +100,13 @@ class Session(Tables):
         sampled = self._process_samples.get(pid)
         return sampled.over(self.steady_span(pid)) if sampled is not None else None
 
+    def before_and_since(self, pid: int, t: float) -> tuple[ProcessSamples, ProcessSamples] | None:
+        """As ``run_samples``, of the steady span up to a moment, and from then on; None without samples."""
+        sampled, span = self._process_samples.get(pid), self.steady_span(pid)
+        if sampled is None:
+            return None
+        return sampled.over(span._replace(end_s=t)), sampled.over(span._replace(begin_s=t))
+
     def both_ends(self, pid: int) -> tuple[ProcessSamples, ProcessSamples] | None:
         """As ``run_samples``, of the first and the last quarter of the steady span; None without samples."""
         sampled, span = self._process_samples.get(pid), self.steady_span(pid)
@@ -142,6 +150,11 @@ class Session(Tables):
         """The ``last`` values of ``step_history``, each split into the parts of ``steps.STACKED``."""
         stats = self._steps.get(pid)
         return stats.phase_history(self._between_shares(pid), last) if stats else []
+
+    def begin_of_window(self, pid: int, window: int) -> WindowBegin | None:
+        """When a window of ``step_history`` began, and with which step; None where no step ended in it."""
+        stats = self._steps.get(pid)
+        return stats.begin_of(window) if stats else None
 
     def step_stats(self, pid: int) -> StepStats | None:
         """Everything folded from a process's steps (for rules)."""

@@ -5,20 +5,23 @@ from __future__ import annotations
 import struct
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from msgspec import structs
 
 from tuimon.records import BETWEEN, PHASES, Steps
 from tuimon.session.gpu_time import GpuShare, GpuShares
 from tuimon.session.rows import PhaseRow, PhaseTable, RangeRow, StepSummary
+from tuimon.session.split_shares import SplitShares
 from tuimon.session.step_totals import Totals
 from tuimon.session.windows import Span, Window, new_history
 
 #: The parts of a step, as the history of phases lists them.
 STACKED = ("data", "forward", "backward", "optimizer", "other")
-#: A row of the history of phases, packed: 64 trainers hold half an hour each.
-_ROW = struct.Struct(f"{len(STACKED) + 2}d")
+#: A row of the history of phases, packed: 64 trainers hold half an hour each. After STACKED: between, and waits for a
+#: core, in ms; when the window began, and its first step.
+_ROW = struct.Struct(f"{len(STACKED) + 4}d")
+_BETWEEN, _WAITED, _BEGIN_S, _FIRST_STEP = range(len(STACKED), len(STACKED) + 4)
 #: Where steps are longer than the window: how many records with a step the recent figures cover at least.
 _LEAST_RECORDS = 3
 #: A first window whose steps are longer than those of the rest of the run by this factor is warm-up, and left out.
@@ -27,31 +30,11 @@ _WARMUP_RATIO = 1.5
 _FIRST_STEPS = 5
 
 
-@dataclass(slots=True)
-class SplitShares:
-    """How stack samples divide the ``between`` time into data, forward, optimizer and other, and the error of that."""
+class WindowBegin(NamedTuple):
+    """When a window began, and its first step."""
 
-    shares: dict[str, float]
-    samples: int
-    optimizer: float | None = None  # its share of all samples, where closures run inside it
-    unsure: float = 0.0  # of "forward", the part that may be "data"
-
-    def with_optimizer(self, totals: Totals) -> SplitShares:
-        """The shares with the optimizer's own work between two of its closures: its samples, less what markers show."""
-        between_ns = totals.phases.get(BETWEEN, 0)
-        if self.optimizer is None or not between_ns:
-            return self
-        whole_ns = sum(ns for name, ns in totals.phases.items() if name != "eval")
-        own_ns = self.optimizer * whole_ns - totals.phases.get("optimizer", 0)
-        part = min(1.0, max(0.0, own_ns / between_ns))
-        shares = {name: share * (1.0 - part) for name, share in self.shares.items()}
-        return SplitShares({**shares, "optimizer": part}, self.samples, unsure=self.unsure * (1.0 - part))
-
-    def error(self, name: str) -> float:
-        """Half width of the 95 % interval of a share (binomial, normal approximation, never below 1/n), or more."""
-        p = self.shares.get(name, 0.0)
-        unsure = self.unsure if name in ("data", "forward") else 0.0
-        return max(1.96 * (p * (1 - p) / self.samples) ** 0.5, 1.0 / self.samples, unsure) if self.samples else 1.0
+    begin_s: float
+    step: int
 
 
 class StepStats:
@@ -60,7 +43,7 @@ class StepStats:
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self.history: deque[float | None] = new_history()  # mean ms of a window's steps
-        self._phase_history: deque[bytes | None] = new_history()  # ms of STACKED, between, waits for a core
+        self._phase_history: deque[bytes | None] = new_history()  # a _ROW of each window with a step
         self.total = 0
         self.dropped = 0
         self.backwards = 0
@@ -202,7 +185,12 @@ class StepStats:
     def work_history(self) -> list[float | None]:
         """``history`` less what its threads waited for a core: others may come and go there."""
         rows = zip(self.history, self._phase_history, strict=True)
-        return [None if ms is None or row is None else max(0.0, ms - _ROW.unpack(row)[-1]) for ms, row in rows]
+        return [None if ms is None or row is None else max(0.0, ms - _ROW.unpack(row)[_WAITED]) for ms, row in rows]
+
+    def begin_of(self, window: int) -> WindowBegin | None:
+        """Of a window of ``history``; None without a step."""
+        row = self._phase_history[window]
+        return WindowBegin(_ROW.unpack(row)[_BEGIN_S], int(_ROW.unpack(row)[_FIRST_STEP])) if row is not None else None
 
     def summary(self, totals: Totals) -> StepSummary:
         """Rate and step times over ``totals``, and the phase the trainer is in."""
@@ -265,16 +253,17 @@ def _gpu_ms(share: GpuShare | None, step_ms: float) -> tuple[float | None, float
 
 def _split(row: tuple[float, ...], parts: list[float]) -> tuple[float, ...]:
     """STACKED, each with its part of the time between."""
-    return tuple(ms + row[len(STACKED)] * part for ms, part in zip(row, parts, strict=False))
+    return tuple(ms + row[_BETWEEN] * part for ms, part in zip(row, parts, strict=False))
 
 
 def _stacked(record: Steps, waited_ratio: float) -> bytes | None:
-    """A window's mean step as a ``_ROW``, in ms; None without a step."""
+    """A window's mean step as a ``_ROW``; None without a step."""
     if not record.count:
         return None
     total_ns = {phase.name: phase.total_ns for phase in record.phases}
     total_ns["waited"] = int(waited_ratio * record.total_ns)
-    return _ROW.pack(*(total_ns.get(name, 0) / record.count / 1e6 for name in (*STACKED, BETWEEN, "waited")))
+    parts = (total_ns.get(name, 0) / record.count / 1e6 for name in (*STACKED, BETWEEN, "waited"))
+    return _ROW.pack(*parts, record.t - record.window_s, float(record.first_index))
 
 
 def _eval_row(totals: Totals) -> list[PhaseRow]:

@@ -34,7 +34,7 @@ def main():
     clock = Clock()
     fabric = Fabric(accelerator="cpu")
     net = nn.Sequential(nn.Linear(128, 600), nn.ReLU(), nn.Linear(600, 600), nn.ReLU(), nn.Linear(600, 1))
-    net, optimizer = fabric.setup(net, torch.optim.AdamW(net.parameters(), lr=1e-5))
+    net, optimizer = fabric.setup(net, torch.optim.AdamW(net.parameters(), lr=1e-5, fused=True))
     loader = fabric.setup_dataloaders(DataLoader(Lines(), batch_size=64, shuffle=True))
     while True:
         for x, y in loader:

@@ -15,6 +15,7 @@ from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
 from tuimon.diagnosis.evidence.gpu.steps import GPU_CLOCK_WAIT_S, GPU_CLOCK_WAIT_STEPS, GpuSteps, gpu_steps
 from tuimon.diagnosis.evidence.gpu.waits import GpuWaits, gpu_waits
 from tuimon.diagnosis.evidence.history import GrownPhase, grown_line, most_grown
+from tuimon.diagnosis.evidence.jump import Jump, jump_at, jump_of
 from tuimon.diagnosis.evidence.libraries import with_library
 from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.evidence.loading import Workers, training_loader, worker_evidence
@@ -105,6 +106,14 @@ class Evidence:
         early, late = (end.hot_lines(phase.name) for end in ends) if ends is not None else ([], [])
         hot = self.hottest_in(phase.name)
         return phase, grown_line(early, late, phase) or (hot.place if hot else None)
+
+    @cached_property
+    def jump(self) -> Jump | None:
+        """Since when steps take longer for good, by their own work; None where they do not."""
+        windows = jump_at(self.work_history)
+        if windows is None:
+            return None
+        return jump_of(self._moment.session, self.pid, windows, self.step_history, self.phase_history)
 
     @cached_property
     def standstill(self) -> Standstill:

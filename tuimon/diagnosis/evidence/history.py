@@ -40,8 +40,11 @@ def first_and_last(values: Sequence[T]) -> tuple[Sequence[T], Sequence[T]]:
 def most_grown(phase_history: Sequence[tuple[float, ...] | None]) -> GrownPhase | None:
     """The phase that has grown most from the first to the last quarter of the run; None without these."""
     early, late = first_and_last(steady_windows(phase_history))
-    if not early:
-        return None
+    return grown_between(early, late) if early else None
+
+
+def grown_between(early: Sequence[tuple[float, ...]], late: Sequence[tuple[float, ...]]) -> GrownPhase:
+    """The phase whose median differs most."""
     before = [median(parts) for parts in zip(*early, strict=True)]
     now = [median(parts) for parts in zip(*late, strict=True)]
     most = max(range(len(now)), key=lambda part: now[part] - before[part])

@@ -1,10 +1,11 @@
-"""Whether a series grows, or only varies: Mann and Kendall's rank test, which holds for any distribution."""
+"""Whether a series grows, by Mann and Kendall's rank test, which holds for any distribution; or has jumped for good."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from statistics import median
+from itertools import accumulate
+from statistics import median, quantiles
 from typing import NamedTuple
 
 from tuimon.diagnosis.threshold import Threshold
@@ -15,6 +16,22 @@ GROWTH_SIGMAS = Threshold(
     "our choice, by simulation (test_drift): at most 1 % of courses of 300 s (noise, warm-up, jumps, sawteeth) count as"
     " growth when tested every second",
 )
+JUMP_RATIO = Threshold(
+    1.25,
+    "times the median before, from which a lasting jump in step time is reported",
+    "our choice: a quarter is more than what others on a machine change; the outer tenths must not overlap either",
+)
+JUMP_AT_ONCE = Threshold(
+    0.75,
+    "part of a jump (of its logarithm) that lies between the eight windows before it and the eight after it",
+    "our choice, by simulation (test_jump): at most 1 % of courses of 300 s (noise, slopes, sawteeth) count as a jump"
+    " when tested every third second",
+)
+JUMP_LASTS = Threshold(
+    60, "windows since a jump, from which it is lasting", "our choice: most evaluations and checkpoints are shorter"
+)
+#: Windows before a jump at least, and those beside it that must differ already.
+_BEFORE, _NEAR = 20, 8
 
 #: Points that are tested: a longer series is reduced to medians, which bounds the pairs to compare to a thousand.
 _MOST_POINTS = 48
@@ -37,7 +54,7 @@ def grows(series: Sequence[float]) -> bool:
     points = _reduced(series)
     if len(points) < 2 or _sigmas(_rank(points)) < GROWTH_SIGMAS:
         return False
-    change = _largest_change(points)
+    change = _change_point(points)
     before, after = _rank(points[:change]), _rank(points[change:])
     return _sigmas(_Rank(before.rising + after.rising, before.variance + after.variance)) >= GROWTH_SIGMAS
 
@@ -57,11 +74,33 @@ def _sigmas(rank: _Rank) -> float:
     return (rank.rising - 1) / math.sqrt(rank.variance) if rank.variance else 0.0
 
 
-def _largest_change(points: Sequence[float]) -> int:
+def jump_in(series: Sequence[float]) -> int | None:
+    """Where a series has risen at once and for good: the first window since; None where it has not.
+
+    Of 20 and more windows of about 100 ms, and 60 of about 200 ms, it is the first of these.
+    """
+    if len(series) < _BEFORE + JUMP_LASTS or min(series) <= 0.0:
+        return None
+    logs = [math.log(value) for value in series]
+    at = _change_point(logs)
+    if at < _BEFORE or len(series) - at < JUMP_LASTS:
+        return None
+    before, since = series[:at], series[at:]
+    rise = math.log(median(since) / median(before))
+    if rise < math.log(JUMP_RATIO) or median(since[-_NEAR:]) < JUMP_RATIO * median(before):
+        return None
+    if median(logs[at : at + _NEAR]) - median(logs[at - _NEAR : at]) < JUMP_AT_ONCE * rise:
+        return None
+    return at if quantiles(since, n=10)[0] > quantiles(before, n=10)[-1] else None
+
+
+def _change_point(series: Sequence[float]) -> int:
     """Where to part a series so that the means of the parts differ most, by least squares: where the later begins."""
+    sums = list(accumulate(series, initial=0.0))
+    whole, number = sums[-1], len(series)
 
     def between(part: int) -> float:
-        difference = sum(points[:part]) / part - sum(points[part:]) / (len(points) - part)
-        return difference * difference * part * (len(points) - part)
+        difference = sums[part] / part - (whole - sums[part]) / (number - part)
+        return difference * difference * part * (number - part)
 
-    return max(range(1, len(points)), key=between)
+    return max(range(1, number), key=between)

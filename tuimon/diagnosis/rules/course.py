@@ -7,12 +7,12 @@ from statistics import median, quantiles
 
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.history import COMPARABLE_WINDOWS, WARMUP_WINDOWS, first_and_last, steady_windows
-from tuimon.diagnosis.evidence.trend import GROWTH_SIGMAS, grows
+from tuimon.diagnosis.evidence.trend import GROWTH_SIGMAS, JUMP_AT_ONCE, JUMP_LASTS, JUMP_RATIO, grows
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.needs import BOUNDARIES, STEP_TIMES
 from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.threshold import Threshold
-from tuimon.diagnosis.words import at, percent
+from tuimon.diagnosis.words import after, at, percent
 from tuimon.records import BETWEEN, Place
 
 DRIFT_RATIO = Threshold(
@@ -49,13 +49,13 @@ MOST_OTHERS = 2
 
 
 def step_time_drift(evidence: Evidence) -> Finding | None:
-    """Steps grow longer and longer, by their own work: not in one jump, and not because others take the cores."""
+    """Steps grow longer and longer, by their own work, not because others take the cores; or have done so at once."""
     if not is_drift(evidence.work_history) or evidence.grown is None:
-        return None
+        return _jump(evidence)
     early, late = first_and_last(steady_windows(evidence.step_history))
     before, now = median(early), median(late)
     if now < DRIFT_RATIO * before:
-        return None
+        return _jump(evidence)
     phase, place = evidence.grown
     return Finding(
         rule="step_time_drift",
@@ -75,6 +75,35 @@ def step_time_drift(evidence: Evidence) -> Finding | None:
         },
         estimated_speedup=now / before,
         speedup_at_least=max(1.0, quantiles(late)[0] / quantiles(early)[2]),
+    )
+
+
+def _jump(evidence: Evidence) -> Finding | None:
+    """A fact, not a fault: what a loop does may change by design, so no gain is estimated."""
+    jump = evidence.jump
+    if jump is None:
+        return None
+    phase, place = jump.phase, jump.place
+    return Finding(
+        rule="step_time_drift",
+        severity="info",
+        cause="jump",
+        headline=(
+            f"since step {jump.step:,}, {after(jump.since_s)} into the run, steps take"
+            f" {_longer(jump.before_ms, jump.now_ms)} before: {jump.before_ms:.3g} -> {jump.now_ms:.3g} ms, most of it"
+            f" in {phase.name}{f': {at(place)}' if place else ''}"
+        ),
+        action="look what changed then: the data, the length of sequences, a schedule, a clock limit",
+        share_of_step=1.0 - jump.before_ms / jump.now_ms,
+        where=(place,) if place else (),
+        evidence={
+            "since_s": jump.since_s,
+            "since_step": jump.step,
+            "before_ms": jump.before_ms,
+            "now_ms": jump.now_ms,
+            "grown_phase": phase.name,
+            "grown_ms": phase.now_ms - phase.before_ms,
+        },
     )
 
 
@@ -163,10 +192,12 @@ RULES = (
         explanation=(
             "Steps take longer and longer: something grows with them. It rests on a rank test (Mann-Kendall) over the"
             " mean step times of at least 16 windows, without what the threads waited for a core, and compares the last"
-            " quarter of the run with the first. It names the phase and the line that have grown most. A single jump"
-            " is no drift, nor is what falls back at each epoch, once two of these have ended."
+            " quarter of the run with the first. It names the phase and the line that have grown most. What falls back"
+            " at each epoch is no drift, once two of these have ended. A single jump that has lasted for a minute is a"
+            " fact of its own, with the step since which it is there; it is no fault."
         ),
         needs=(STEP_TIMES,),
-        thresholds=(DRIFT_RATIO, GROWTH_SIGMAS),
+        thresholds=(DRIFT_RATIO, GROWTH_SIGMAS, JUMP_RATIO, JUMP_AT_ONCE, JUMP_LASTS),
+        causes=("jump",),
     ),
 )

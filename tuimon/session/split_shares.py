@@ -1,0 +1,35 @@
+"""How stack samples divide the time that markers leave open."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tuimon.records import BETWEEN
+from tuimon.session.step_totals import Totals
+
+
+@dataclass(slots=True)
+class SplitShares:
+    """How stack samples divide the ``between`` time into data, forward, optimizer and other, and the error of that."""
+
+    shares: dict[str, float]
+    samples: int
+    optimizer: float | None = None  # its share of all samples, where closures run inside it
+    unsure: float = 0.0  # of "forward", the part that may be "data"
+
+    def with_optimizer(self, totals: Totals) -> SplitShares:
+        """The shares with the optimizer's own work between two of its closures: its samples, less what markers show."""
+        between_ns = totals.phases.get(BETWEEN, 0)
+        if self.optimizer is None or not between_ns:
+            return self
+        whole_ns = sum(ns for name, ns in totals.phases.items() if name != "eval")
+        own_ns = self.optimizer * whole_ns - totals.phases.get("optimizer", 0)
+        part = min(1.0, max(0.0, own_ns / between_ns))
+        shares = {name: share * (1.0 - part) for name, share in self.shares.items()}
+        return SplitShares({**shares, "optimizer": part}, self.samples, unsure=self.unsure * (1.0 - part))
+
+    def error(self, name: str) -> float:
+        """Half width of the 95 % interval of a share (binomial, normal approximation, never below 1/n), or more."""
+        p = self.shares.get(name, 0.0)
+        unsure = self.unsure if name in ("data", "forward") else 0.0
+        return max(1.96 * (p * (1 - p) / self.samples) ** 0.5, 1.0 / self.samples, unsure) if self.samples else 1.0
