@@ -8,7 +8,8 @@ TuimonError
 ├── TargetError           the process cannot be monitored                       exit 1
 │   ├── NoSuchProcess
 │   ├── NotPython
-│   └── NotYours
+│   ├── NotYours
+│   └── CannotInject      markers cannot be brought into the process
 ├── LogError              a log that cannot be written                          exit 1
 ├── NotALog               a file that is no tuimon log, or of a newer schema    exit 1
 ├── NotATrace             a file that is no trace of torch.profiler             exit 1
@@ -61,6 +62,10 @@ class NotPython(TargetError):
 
 class NotYours(TargetError):
     """The process belongs to another user."""
+
+
+class CannotInject(TargetError):
+    """The agent cannot be brought into the process; nothing was changed in it."""
 
 
 class LogError(TuimonError):

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections.abc import Sequence
 
 from tuimon.cli.options import add_watching, options_of, parser_of
 from tuimon.errors import UsageError
+from tuimon.launch.attached import attach
 from tuimon.launch.candidates import find_candidates
 from tuimon.launch.leave_signals import LeaveSignals
 from tuimon.monitor.factory import Options, open_attach
+from tuimon.monitor.hooks import Hooks
 from tuimon.monitor.monitor import Monitor
 
 _DOC = """\
-Watch a Python process that runs already. It is not changed, and goes on as before when tuimon leaves it.
+Watch a Python process that runs already. Without --inject it is not changed. It goes on when tuimon leaves it.
 A training that `tuimon run` started, or that imports tuimon, has markers: steps and phases are measured. For any other,
 phases are inferred from stack samples. Without PID, pick one from the list."""
 
@@ -24,6 +27,13 @@ def main(argv: Sequence[str]) -> int:
     parser = parser_of("attach", _DOC)
     add_watching(parser)
     parser.add_argument("--duration", type=float, metavar="SECONDS", help="leave after this long (headless)")
+    parser.add_argument(
+        "--inject",
+        action="store_true",
+        help="bring tuimon's hooks into the running training, for measured steps and phases (by gdb; from Python 3.14 "
+        "on by sys.remote_exec). It is stopped for some 10 ms; on leaving, the hooks are withdrawn",
+    )
+    parser.add_argument("--keep-hooks", action="store_true", help="leave the hooks of --inject in the training")
     parser.add_argument("pid", type=int, nargs="?", metavar="PID", help="the process; none: choose from a list")
     parsed = parser.parse_args(argv)
     options = options_of(parsed)
@@ -32,9 +42,21 @@ def main(argv: Sequence[str]) -> int:
         return 0
     if parsed.duration is not None and parsed.duration <= 0:
         raise UsageError("--duration must be above 0", "For example: tuimon attach --duration 60 PID")
-    if options.headless or parsed.duration is not None:
-        return _headless(open_attach(pid, options), options, parsed.duration)
-    return _full_screen(pid, options)
+    if parsed.keep_hooks and not parsed.inject:
+        raise UsageError("--keep-hooks keeps what --inject brings in", "Add --inject")
+    attach(pid)
+    hooks = Hooks(pid, keep=parsed.keep_hooks)
+    try:
+        if parsed.inject:
+            print(f"tuimon: {hooks.bring_in()}", file=sys.stderr, flush=True)
+        if options.headless or parsed.duration is not None:
+            return _headless(open_attach(pid, options), options, parsed.duration)
+        return _full_screen(open_attach(pid, options, hooks), options)
+    finally:
+        message = hooks.withdraw()
+        if message:
+            with contextlib.suppress(OSError):  # the terminal may be lost
+                print(f"tuimon: {message}", file=sys.stderr, flush=True)
 
 
 def _pick(options: Options) -> int | None:
@@ -50,11 +72,11 @@ def _pick(options: Options) -> int | None:
     raise UsageError("attach needs a PID", "tuimon attach PID, with one of the above" if found else "No training runs.")
 
 
-def _full_screen(pid: int, options: Options) -> int:
+def _full_screen(monitor: Monitor, options: Options) -> int:
     from tuimon.cli.watching import watch_full_screen
 
     with LeaveSignals() as signals:
-        return watch_full_screen(open_attach(pid, options), options, signals)
+        return watch_full_screen(monitor, options, signals)
 
 
 def _headless(monitor: Monitor, options: Options, duration_s: float | None) -> int:

@@ -15,6 +15,7 @@ from tuimon.launch.attached import attach
 from tuimon.launch.child import Launched, new_run_id
 from tuimon.launch.places import output_path
 from tuimon.masking import masked
+from tuimon.monitor.hooks import Hooks
 from tuimon.monitor.monitor import Monitor
 from tuimon.monitor.versions import version_of
 from tuimon.records import Header, Notice
@@ -79,8 +80,11 @@ def open_run(command: Sequence[str], options: Options) -> Monitor:
     )
 
 
-def open_attach(pid: int, options: Options) -> Monitor:
-    """Monitor a running process. Raises TargetError when that cannot be, LogError when the log cannot be written."""
+def open_attach(pid: int, options: Options, hooks: Hooks | None = None) -> Monitor:
+    """Monitor a running process. Raises TargetError when that cannot be, LogError when the log cannot be written.
+
+    ``hooks``: what may be brought into it on request.
+    """
     attached = attach(pid)
     log = _log(options)
     table = ProcessTable(pid, attached.run_id)
@@ -89,6 +93,7 @@ def open_attach(pid: int, options: Options) -> Monitor:
         header=_header("attach", pid, attached.command, options),
         log=log,
         process=attached,
+        hooks=hooks,
         output=OutputTail(attached.output) if attached.output else None,
     )
 

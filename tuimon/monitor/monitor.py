@@ -14,6 +14,7 @@ from tuimon.diagnosis.hysteresis import Change, name_of
 from tuimon.diagnosis.verdicts import Verdicts
 from tuimon.launch.candidates import processes_of_run
 from tuimon.launch.child import Ended, Launched
+from tuimon.monitor.hooks import Hooks
 from tuimon.monitor.poller import STOP_TIMEOUT_S, Poller
 from tuimon.records import Cost, Exit, Header, Notice, Record
 from tuimon.session.session import Session
@@ -83,6 +84,7 @@ class Monitor:
         log: LogWriter | None = None,
         process: Target | None = None,
         output: OutputTail | None = None,
+        hooks: Hooks | None = None,
         replay: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -91,6 +93,7 @@ class Monitor:
         self.findings: Sequence[Finding] = ()
         self.verdicts = Verdicts()  # over the whole run: at its end they replace those of the last moment
         self.output = output
+        self.hooks = hooks  # of a process that was attached to
         self.closeup = CloseUp(live=not replay, launched=isinstance(process, Launched))
         self.log = log
         self.process = process

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -55,6 +56,11 @@ def read_ring_facts(pid: int, start_ticks: int) -> RingFacts | None:
         return ring_facts(reader.meta()) if reader.start_ticks == start_ticks else None
     finally:
         reader.close()
+
+
+def ring_folders() -> list[str]:
+    """The folders in which this user's rings are looked for."""
+    return [os.path.abspath(folder) for folder in paths.ring_directories()]
 
 
 def why_no_ring(pid: int) -> str | None:

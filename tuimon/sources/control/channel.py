@@ -261,3 +261,9 @@ class Request:
                 self._channel.beat(self.command)
             except OSError as error:
                 self.is_over, self._lost = True, plain(str(error))
+
+
+def withdraw_hooks(pid: int, timeout_s: float = ANSWER_S) -> None:
+    """Have the agent in a process undo all hooks, at its next backward pass. Raises ControlError."""
+    with open_channel(pid) as channel:
+        channel.ask(Command.WITHDRAW, timeout_s=timeout_s)

@@ -1,0 +1,260 @@
+"""Hooks brought into a Python that runs: in every Python at hand, and what is refused."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.launch.injection.trainings import ended, state, stopped, training
+from tests.pythons import at_hand
+from tests.waiting import until
+from tuimon.agent.ring import layout, paths
+from tuimon.agent.ring.reader import RingReader
+from tuimon.errors import CannotInject
+from tuimon.launch.injection import gdb, symbols, target
+from tuimon.launch.injection.inject import inject
+from tuimon.monitor.hooks import Hooks
+
+OVER = ("over 9\n", "", 0)
+
+needs_gdb = pytest.mark.skipif(shutil.which("gdb") is None, reason="no gdb")
+
+
+@pytest.fixture(autouse=True)
+def rings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The monitor's folder for rings; the training's own is another."""
+    monkeypatch.setenv("TUIMON_RING_DIR", str(tmp_path / "rings"))
+    return tmp_path / "rings"
+
+
+def kinds(pid: int) -> list[int]:
+    reader = RingReader(paths.ring_path(pid))
+    try:
+        return [marker.kind for _ in range(RingReader.HOLE_READS) for marker in reader.read()]
+    finally:
+        reader.close()
+
+
+def steps(pid: int) -> bool:
+    found = kinds(pid)
+    wanted = {layout.FETCH_BEGIN, layout.FETCH_END, layout.BACKWARD_END, layout.OPTIMIZER_BEGIN, layout.OPTIMIZER_END}
+    return wanted <= set(found)
+
+
+def way_in(version: str) -> str:
+    if version < "3.14" and len(version) < 5 and version != "3.9" and shutil.which("gdb") is None:
+        pytest.skip("no gdb")
+    return at_hand.python(version)
+
+
+@pytest.mark.parametrize("version", at_hand.VERSIONS)
+def test_markers_from_the_next_step_on_and_nothing_left(version: str, tmp_path: Path) -> None:
+    with training(tmp_path, way_in(version)) as process:
+        hooks = Hooks(process.pid)
+        assert hooks.are_missing()
+        assert f"into process {process.pid} " in hooks.bring_in()
+        until(lambda: steps(process.pid))
+        assert inject(process.pid).was_there  # a second attach
+        ring = paths.ring_path(process.pid)
+        assert hooks.withdraw() == "the hooks are withdrawn"
+        assert not os.path.exists(ring)
+        until(lambda: os.path.basename(ring) not in Path(f"/proc/{process.pid}/maps").read_text())
+        assert hooks.are_missing()
+        assert not inject(process.pid).was_there  # and once more
+        until(lambda: steps(process.pid))
+        assert ended(process) == OVER
+
+
+@needs_gdb
+def test_hooks_that_are_kept_are_found(tmp_path: Path) -> None:
+    with training(tmp_path, sys.executable) as process:
+        first = Hooks(process.pid, keep=True)
+        first.bring_in()
+        assert "stay" in (first.withdraw() or "")
+        second = Hooks(process.pid)
+        assert not second.are_missing() and "there already" in second.bring_in()
+        assert second.withdraw() is None
+        assert kinds(process.pid)
+        assert ended(process) == OVER
+
+
+@needs_gdb
+def test_a_main_thread_that_does_not_come_back(tmp_path: Path) -> None:
+    """Given up, the request does nothing when it is taken at last."""
+    with training(tmp_path, sys.executable, also="time.sleep(1000)") as process:
+        until(lambda: "nanosleep" in Path(f"/proc/{process.pid}/wchan").read_text() or state(process) == "S")
+        with pytest.raises(CannotInject, match="did not come back to Python within"):
+            inject(process.pid, timeout_s=0.2)
+        assert state(process) == "S"
+        process.send_signal(signal.SIGINT)  # ends the sleep; the request is due
+        _, errors = process.communicate(timeout=60)
+        assert errors.splitlines()[-1] == "KeyboardInterrupt" and "tuimon" not in errors
+        assert not (tmp_path / "rings").exists()
+
+
+# -- refusals
+
+
+def refusal(pid: int) -> str:
+    with pytest.raises(CannotInject) as caught:
+        inject(pid)
+    assert caught.value.hint
+    return caught.value.message
+
+
+def test_stopped(tmp_path: Path) -> None:
+    with training(tmp_path, sys.executable) as process:
+        process.send_signal(signal.SIGSTOP)
+        stopped(process)
+        assert "is stopped" in refusal(process.pid)
+        process.send_signal(signal.SIGCONT)
+        assert ended(process) == OVER
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_of_another_user(tmp_path: Path) -> None:
+    for folder in (tmp_path, *tmp_path.parents):
+        if not os.stat(folder).st_mode & 0o005:
+            pytest.skip("another user cannot read the test's folder")
+    with training(tmp_path, "/usr/bin/python3", user=65534) as process:
+        assert "belongs to" in refusal(process.pid)
+
+
+def test_without_torch() -> None:
+    process = subprocess.Popen([sys.executable, "-c", "print(flush=True); input()"], stdin=-1, stdout=-1)
+    assert process.stdout
+    process.stdout.readline()
+    assert "has not imported torch yet" in refusal(process.pid)
+    process.communicate(b"\n", timeout=60)
+    assert process.returncode == 0
+
+
+def test_without_gdb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with training(tmp_path, sys.executable) as process:
+        monkeypatch.setenv("PATH", str(tmp_path))
+        assert "gdb is not installed" in refusal(process.pid)
+        assert ended(process) == OVER
+
+
+@needs_gdb
+def test_traced_by_another_debugger(tmp_path: Path) -> None:
+    with training(tmp_path, sys.executable) as process:
+        debugger = subprocess.Popen(["gdb", "-nx", "-q", "-p", str(process.pid)], stdin=-1, stdout=-1, stderr=-1)
+        until(lambda: "TracerPid:\t0" not in Path(f"/proc/{process.pid}/status").read_text())
+        assert f"traced by process {debugger.pid}" in refusal(process.pid)
+        debugger.communicate(b"detach\nquit\n", timeout=60)
+        assert ended(process) == OVER
+
+
+@pytest.mark.parametrize("variable", ["PYTHON_DISABLE_REMOTE_DEBUG"])
+def test_remote_debugging_off(variable: str, tmp_path: Path) -> None:
+    with training(tmp_path, at_hand.python("3.14"), extra={variable: "1"}) as process:
+        assert "remote debugging off" in refusal(process.pid)
+        assert ended(process) == OVER
+
+
+def test_a_process_with_other_files(tmp_path: Path) -> None:
+    """In its own mount namespace, as in a container."""
+    agent, ready = tmp_path / "agent", tmp_path / "ready"
+    agent.mkdir()
+    wait = f"mount -t tmpfs none {agent} && touch {ready} && exec sleep 1000"
+    process = subprocess.Popen(["unshare", "-m", "sh", "-c", wait], stderr=subprocess.DEVNULL)
+    try:
+        until(lambda: ready.exists() or process.poll() is not None)
+        if process.poll() is not None:
+            pytest.skip("no mount namespace may be made here")
+        with pytest.raises(CannotInject, match="does not see the files"):
+            target._check_sees(process.pid, str(agent))
+        target._check_sees(process.pid, str(tmp_path))
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("7f00-7f01 r-xp 00000000 08:01 42 /lib/ld-musl-x86_64.so.1\n", "musl"),
+        ("7f00-7f01 r-xp 00000000 08:01 42 /usr/lib/libpython3.8.so.1.0\n", "runs Python 3.8"),
+    ],
+)
+def test_what_its_memory_map_shows(line: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    more = "7f00-7f01 r-xp 00000000 08:01 42 /usr/bin/python3.11\n7f00-7f01 r-xp 0 08:01 42 /x/libtorch_python.so\n"
+    only = line if "libpython" in line else line + more
+    monkeypatch.setattr("tuimon.proc.procfs.read_maps", lambda pid: only.encode())
+    assert message in refusal(os.getpid())
+
+
+def test_a_python_without_symbols(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gdb, "find_functions", lambda *_: {})
+    part = symbols.Mapping(0, 1, 0, True, "/usr/bin/python3.11")
+    with pytest.raises(CannotInject, match="linked statically, without symbols"):
+        gdb.script_for(target.Target(1, 11, (part,), (part,)), "statement")
+
+
+@needs_gdb
+def test_ptrace_denied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with training(tmp_path, sys.executable) as process:
+        monkeypatch.setattr(gdb, "_run", lambda *_: "Could not attach to process. ptrace: Operation not permitted.\n")
+        assert "ptrace is denied" in refusal(process.pid)
+        assert ended(process) == OVER
+
+
+# -- gdb ends early
+
+
+@needs_gdb
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_gdb_that_is_killed_leaves_the_training_running(
+    number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While it holds the process stopped and looks for a safe point: there are no breakpoints to stay behind."""
+    monkeypatch.setattr(gdb, "_SCRIPT", gdb._SCRIPT.replace("set $chosen = $_thread", "set $chosen = 0"))
+    monkeypatch.setattr(gdb, "_BETWEEN_S", 0.0)
+    killed = 0
+
+    def kill(pid: int, over: threading.Event) -> None:
+        nonlocal killed
+        while not over.wait(0.0005):
+            tracer = int(Path(f"/proc/{pid}/status").read_text().split("TracerPid:")[1].split()[0])
+            if tracer:
+                os.kill(tracer, number)
+                killed += 1
+                return
+
+    with training(tmp_path, sys.executable) as process:
+        for _ in range(3):
+            over = threading.Event()
+            killer = threading.Thread(target=kill, args=(process.pid, over))
+            killer.start()
+            try:
+                with pytest.raises(CannotInject):
+                    inject(process.pid)
+            finally:
+                over.set()
+                killer.join()
+            until(lambda: state(process) in "RS")
+        assert killed
+        assert ended(process) == OVER
+
+
+def test_functions_are_where_the_linker_has_put_them() -> None:
+    """Of this Python and its C library, against what dlsym(3) says."""
+    import ctypes
+
+    with open("/proc/self/maps", "rb") as file:
+        maps = symbols.parse_maps(file.read())
+    found = target._python(os.getpid(), maps)
+    names = ("Py_AddPendingCall", "PyRun_SimpleString", "PyDict_SetItem", "no_such_function")
+    functions = symbols.find_functions(target.Target(os.getpid(), 0, found, ()).python_file, found, names)
+    assert functions.keys() == {*names[:-1]}
+    for name, function in functions.items():
+        address = ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value
+        assert function.start == address and function.end > function.start

@@ -1,0 +1,79 @@
+"""Trainings to inject into: of the stand-in for torch, in any Python; what each computes can be compared."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.agent.programs import environment
+from tests.pythons import fake_torch
+from tests.waiting import until
+
+#: Trains until its standard input closes; prints what it has computed, which must be one number a batch.
+TRAIN = """
+import mmap, os, select, sys, time, torch
+file = os.open(sys.argv[1], os.O_RDONLY)
+mapped = mmap.mmap(file, 4096, prot=mmap.PROT_READ)  # where torch's own library would be
+loader, optimizer = torch.utils.data.DataLoader(list(range(6))), torch.optim.Optimizer()
+print("ready", flush=True)
+while not select.select([0], [], [], 0.0)[0]:
+    for batch in loader:
+        torch.autograd.backward(batch)
+        optimizer.step()
+    {also}
+print("over", sum(batch), flush=True)
+"""
+
+
+@contextlib.contextmanager
+def training(
+    folder: Path, python: str, also: str = "pass", extra: dict[str, str] | None = None, user: int | None = None
+) -> Iterator[subprocess.Popen[str]]:
+    """One that runs; it has to end as it would have by itself."""
+    path = fake_torch.written(folder)
+    library = folder / "libtorch_python.so"
+    library.write_bytes(b"\0" * 4096)
+    script = folder / "train.py"
+    script.write_text(TRAIN.replace("{also}", also))
+    env = environment(None, extra, path=path) | {"TUIMON_RING_DIR": str(folder / "elsewhere")}
+    process = subprocess.Popen(
+        [python, str(script), str(library)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=env,
+        user=user,
+    )
+    assert process.stdout and process.stdin
+    try:
+        assert process.stdout.readline() == "ready\n"
+        yield process
+    finally:
+        process.kill() if process.poll() is None and process.stdin.closed else None
+        process.stdin.close() if not process.stdin.closed else None
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(60)
+        process.kill()
+        process.wait()
+        process.stdout.close()
+        assert process.stderr
+        process.stderr.close()
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[str, str, int]:
+    """What a training says and how it ends when it is asked to end."""
+    out, err = process.communicate("end\n", timeout=60)
+    return out, err, process.returncode
+
+
+def state(process: subprocess.Popen[str]) -> str:
+    """R, S, T ..."""
+    return Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def stopped(process: subprocess.Popen[str]) -> None:
+    """Wait until it is."""
+    until(lambda: state(process) == "T")

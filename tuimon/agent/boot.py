@@ -1,0 +1,106 @@
+"""Brings the agent into a process that runs already. Its text is run there, by itself, in the main thread.
+
+``begin`` leaves the main thread within microseconds: what follows runs in a thread that ends with it, where no signal
+handler of the program runs. Forks wait for that thread, so that no child begins with half an agent.
+"""
+
+import _thread
+import json
+import os
+import sys
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict
+
+#: What the monitor asks for: ``folder`` (it reads ``answer`` there, and has given up when it is gone), ``agent`` (the
+#: agent's folder), ``rings`` (folders for rings).
+Request = "Dict[str, Any]"
+
+_PACKAGE = "_tuimon_agent"
+#: For so long it is tried again where the moment is not right, and forks wait at most.
+_RETRY_S = 5.0
+_RETRY_EVERY_S = 0.005
+_FORK_WAIT_S = 2.0
+
+
+def begin(request: "Dict[str, Any]") -> None:
+    """Start; an exception that a signal handler of the program raises meanwhile is raised after us."""
+    try:
+        _thread.start_new_thread(_load, (request,))
+    except Exception as error:
+        _answer(request, {"status": "failed", "reason": repr(error)})
+    except BaseException as error:
+        import ctypes
+
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(_thread.get_ident()), ctypes.py_object(type(error)))
+
+
+def _load(request: "Dict[str, Any]") -> None:
+    try:
+        package = _package(request["agent"])
+        lock = _hold_forks(package)
+        try:
+            _install(request, package.__name__)
+        finally:
+            lock.release()
+    except BaseException as error:
+        _answer(request, {"status": "failed", "reason": repr(error)})
+
+
+def _install(request: "Dict[str, Any]", package: str) -> None:
+    __import__(package + ".late")
+    late = sys.modules[package + ".late"]
+    until_s = time.monotonic() + _RETRY_S
+    answer = late.install_now(request["rings"])
+    while answer["status"] == late.RETRY and time.monotonic() < until_s:
+        time.sleep(_RETRY_EVERY_S)
+        answer = late.install_now(request["rings"])
+    if not _answer(request, answer) and answer["status"] == late.INSTALLED:
+        late.withdraw()
+
+
+def _package(agent: str) -> "Any":
+    """The agent's package: that of the program's own ``import tuimon``, or one under a private name."""
+    if "tuimon.agent.runtime" in sys.modules:
+        return sys.modules["tuimon.agent"]
+    known = sys.modules.get(_PACKAGE)
+    runtime = sys.modules.get(_PACKAGE + ".runtime")
+    if known is not None and (list(known.__path__) == [agent] or (runtime is not None and runtime.on)):
+        return known
+    for name in [name for name in sys.modules if name.partition(".")[0] == _PACKAGE]:
+        del sys.modules[name]  # another version's, which has been withdrawn
+    package = type(sys)(_PACKAGE)
+    package.__path__ = [agent]
+    package.__spec__ = type(sys.__spec__)(_PACKAGE, None, is_package=True)
+    sys.modules[_PACKAGE] = package
+    return package
+
+
+def _hold_forks(package: "Any") -> "Any":
+    """A lock that is taken: forks wait until it is released."""
+    lock = getattr(package, "installing", None)
+    if lock is None:
+        lock = package.installing = _thread.allocate_lock()
+
+        def wait() -> None:
+            if lock.acquire(True, _FORK_WAIT_S):
+                lock.release()
+
+        os.register_at_fork(before=wait)
+    if not lock.acquire(True, _RETRY_S):
+        raise RuntimeError("another injection is under way")
+    return lock
+
+
+def _answer(request: "Dict[str, Any]", answer: "Dict[str, Any]") -> bool:
+    """Leave the answer; whether there is still somebody to read it."""
+    path = os.path.join(request["folder"], "answer")
+    try:
+        with open(path + ".new", "w") as file:
+            json.dump(answer, file)
+        os.rename(path + ".new", path)
+        return True
+    except OSError:
+        return False

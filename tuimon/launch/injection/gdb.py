@@ -1,0 +1,220 @@
+"""Has a process run one statement of Python, by gdb in batch mode: through ``Py_AddPendingCall``, at a safe point.
+
+The process is stopped for some ten milliseconds. If one of its threads is at a place where it cannot hold the one lock
+that the call takes (in a system call, in code that is neither the interpreter's nor the C library's, in a function of
+Python's objects), the call is made there; otherwise the process goes on and is stopped again a little later. The call
+only leaves a request: the interpreter takes it in the main thread, between two instructions of Python. Nothing is
+allocated in the process but one page.
+
+There are no breakpoints: they would stay in its code, and end it, if gdb were killed meanwhile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterable
+
+from tuimon.errors import CannotInject
+from tuimon.launch.injection.harmless import HARMLESS
+from tuimon.launch.injection.symbols import Function, Mapping, find_functions
+from tuimon.launch.injection.target import ALLOW_PTRACE, RUN_INSTEAD, Target, machine
+from tuimon.proc import procfs
+from tuimon.text import plain
+
+#: Whether the instruction before the program counter is a system call, by processor, for gdb.
+_IN_SYSTEM_CALL = {
+    "x86_64": "*(unsigned short *)($place - 2) == 0x050f",
+    "aarch64": "*(unsigned int *)($place - 4) == 0xd4000001",
+}
+#: How often the process is stopped at most to find a safe point, and how long it runs between.
+_TRIES = 100
+_BETWEEN_S = 0.01
+#: gdb itself needs 0.15 s; a process in uninterruptible sleep cannot be stopped.
+_TIMEOUT_S = 15.0
+_END_S = 3.0
+#: For so long after gdb was killed the process may still come to a stop.
+_LEFT_STOPPED_S = 0.5
+_PAGE = 4096
+#: Begins the script's last line.
+_DONE = "tuimon: done"
+
+_SCRIPT = """\
+set pagination off
+set confirm off
+set width 0
+set language c
+set unwindonsignal on
+set auto-solib-add off
+set sysroot /nonexistent
+set libthread-db-search-path /nonexistent
+exec-file /proc/{pid}/exe
+define tuimon_place
+  if $chosen == 0
+    set $place = (unsigned long)$pc
+    if {in_harmless} || !({in_python}) && (!({in_c_library}) || {in_system_call})
+      set $chosen = $_thread
+    end
+  end
+end
+set $done = 0
+set $tries = 0
+set $result = 0
+while $done == 0 && $tries < {tries}
+  if $tries > 0
+    shell sleep {between}
+  end
+  set $tries = $tries + 1
+  attach {pid}
+  handle all nostop noprint pass
+  handle SIGINT nostop noprint pass
+  set $chosen = 0
+  thread apply all tuimon_place
+  if $chosen != 0
+    thread $chosen
+    set $page = ((unsigned long (*)(long, long, int, int, int, long)){mmap})(0, {page}, 3, 0x22, -1, 0)
+    if $page < (unsigned long)-4096
+      restore {statement} binary $page
+      set $result = ((int (*)(unsigned long, unsigned long)){add_call})({run}, $page)
+      set $done = 1
+    end
+  end
+  detach
+end
+printf "{finished} %d result %d tries %d\\n", $done, $result, $tries
+"""
+
+
+def find_gdb() -> str:
+    """gdb. Raises CannotInject when there is none."""
+    path = shutil.which("gdb")
+    if path is None or not os.path.isabs(path):
+        raise CannotInject(
+            "gdb is not installed; before Python 3.14 there is no other way in",
+            f"apt install gdb, dnf install gdb or conda install -c conda-forge gdb. {RUN_INSTEAD}",
+        )
+    return path
+
+
+def schedule(target: Target, statement: str) -> int:
+    """Have the main thread run ``statement`` soon; how often the process was stopped. Raises CannotInject."""
+    gdb = find_gdb()
+    folder = tempfile.mkdtemp(prefix="tuimon-gdb-")
+    try:
+        content = statement.encode() + b"\0"
+        assert len(content) <= _PAGE
+        paths = [os.path.join(folder, name) for name in ("statement", "script")]
+        script = script_for(target, paths[0])
+        for path, text in zip(paths, (content, script.encode()), strict=True):
+            with open(path, "wb") as file:
+                file.write(text)
+        return _outcome(target, _run([gdb, "-nx", "-nh", "-q", "-batch", "--readnever", "-x", paths[1]], target.pid))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def script_for(target: Target, statement_file: str) -> str:
+    """The commands for gdb. Raises CannotInject where the addresses that they need are not to be had."""
+    names = ("Py_AddPendingCall", "PyRun_SimpleString")
+    python = _functions(target.python_file, target.python, (*names, *HARMLESS.split()))
+    if not all(name in python for name in names):
+        raise CannotInject(
+            f"the Python of process {target.pid} exports none of its functions (linked statically, without symbols)",
+            RUN_INSTEAD,
+        )
+    c_library: dict[str, Function] = {}
+    for path in {part.path for part in target.c_library}:
+        c_library |= _functions(path, [part for part in target.c_library if part.path == path], ("mmap",))
+    if "mmap" not in c_library or machine() not in _IN_SYSTEM_CALL:
+        raise CannotInject(f"process {target.pid} has a C library or a processor that is untried here", RUN_INSTEAD)
+    return _SCRIPT.format(
+        pid=target.pid,
+        in_harmless=_within(python[name] for name in HARMLESS.split() if name in python),
+        in_python=_within(Function(part.start, part.end) for part in target.python if part.is_code),
+        in_c_library=_within(Function(part.start, part.end) for part in target.c_library if part.is_code),
+        in_system_call=_IN_SYSTEM_CALL[machine()],
+        tries=_TRIES,
+        between=_BETWEEN_S,
+        page=_PAGE,
+        finished=_DONE,
+        statement=statement_file,
+        mmap=hex(c_library["mmap"].start),
+        add_call=hex(python["Py_AddPendingCall"].start),
+        run=hex(python["PyRun_SimpleString"].start),
+    )
+
+
+def _functions(file: str, mapped: Iterable[Mapping], names: tuple[str, ...]) -> dict[str, Function]:
+    try:
+        return find_functions(file, mapped, names)
+    except (OSError, ValueError):
+        return {}
+
+
+def _within(parts: Iterable[Function]) -> str:
+    return "(" + (" || ".join(f"($place >= {start:#x} && $place < {end:#x})" for start, end in parts) or "0") + ")"
+
+
+def _run(command: list[str], pid: int) -> str:
+    """What gdb printed; the process runs on afterwards, however gdb ended."""
+    environment = {name: value for name, value in os.environ.items() if name != "DEBUGINFOD_URLS"}
+    child = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env=environment,
+        start_new_session=True,  # Ctrl-C is for us: it must not cut gdb short
+    )
+    output = ""
+    try:
+        for how in (None, signal.SIGTERM, signal.SIGKILL):  # SIGINT it would pass on to the process
+            if how is not None:
+                child.send_signal(how)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                output = child.communicate(timeout=_TIMEOUT_S if how is None else _END_S)[0].decode("utf-8", "replace")
+                break
+        return output
+    finally:
+        if child.poll() is None:
+            child.kill()
+            child.wait()
+        if _DONE not in output:
+            _have_go_on(pid)
+
+
+def _have_go_on(pid: int) -> None:
+    """Let the process run that a killed gdb has left stopped: the signal it was stopped by arrives a little later."""
+    until_s = time.monotonic() + _LEFT_STOPPED_S
+    while time.monotonic() < until_s:
+        stat = procfs.parse_stat(procfs.read_bytes(f"/proc/{pid}/stat") or b"")
+        if stat is None:
+            return
+        if stat.state == "T":
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGCONT)
+            return
+        time.sleep(_BETWEEN_S)
+
+
+def _outcome(target: Target, output: str) -> int:
+    found = [line.split() for line in output.splitlines() if line.startswith(_DONE)]
+    if found:
+        done, result, tries = int(found[-1][2]), found[-1][4], int(found[-1][6])
+        if done and result == "0":
+            return tries
+        if done:
+            raise CannotInject(f"the interpreter of process {target.pid} takes no request now", "Try again.")
+        raise CannotInject(
+            f"process {target.pid} was at no safe point in {tries} tries; nothing was changed",
+            f"Try again. {RUN_INSTEAD}",
+        )
+    if "ermission denied" in output or "not permitted" in output or "Could not attach" in output:
+        raise CannotInject(f"ptrace is denied for process {target.pid}", ALLOW_PTRACE)
+    last = next((line for line in reversed(output.splitlines()) if line.strip()), "no output")
+    raise CannotInject(f"gdb could not reach process {target.pid}: {plain(last)[:200]}", f"Try again. {RUN_INSTEAD}")

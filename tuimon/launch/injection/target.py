@@ -1,0 +1,136 @@
+"""What has to be known of a process before anything is brought into it; found without touching it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from dataclasses import dataclass
+
+import psutil
+
+from tuimon.errors import CannotInject
+from tuimon.launch.injection.symbols import Mapping, parse_maps
+from tuimon.proc import procfs
+
+_LIBRARY = re.compile(r"/libpython3\.(\d+)t?\.so[\d.]*( \(deleted\))?$")
+_PROGRAM = re.compile(r"/python3\.(\d+)t?( \(deleted\))?$")
+_FOLDER = re.compile(r"/python3\.(\d+)t?/|\.cpython-3(\d+)t?-")
+_TORCH = re.compile(r"/libtorch_python[\w.]*\.so")
+_C_LIBRARY = re.compile(r"/(libc|libpthread)(\.so\.6|-[\d.]+\.so)$")
+#: The oldest Python that the agent runs in: 3.9.
+_OLDEST_MINOR = 9
+RUN_INSTEAD = "Or start it anew under tuimon run, which needs none of this."
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A Python process with torch, of our own user."""
+
+    pid: int
+    minor: int  # of its Python 3
+    python: tuple[Mapping, ...]  # the file that holds the interpreter: libpython, or the program
+    c_library: tuple[Mapping, ...]
+
+    @property
+    def python_file(self) -> str:
+        """Where the interpreter's file can be read."""
+        path = self.python[0].path
+        return path if _LIBRARY.search(path) else f"/proc/{self.pid}/exe"
+
+
+def examine(pid: int, agent: str) -> Target:
+    """The process, if ``agent`` (the agent's folder) can be brought into it. Raises CannotInject."""
+    _check_owner(pid)
+    _check_state(pid)
+    raw = procfs.read_maps(pid)
+    if not raw:
+        raise CannotInject(f"the memory map of process {pid} may not be read", ALLOW_PTRACE)
+    maps = parse_maps(raw)
+    paths = {part.path for part in maps}
+    minor = _minor(pid, paths)
+    if any("/ld-musl-" in path for path in paths):
+        raise CannotInject(f"process {pid} runs on musl, which is untried here", RUN_INSTEAD)
+    if not any(_TORCH.search(path) for path in paths):
+        raise CannotInject(f"process {pid} has not imported torch yet", "Attach again once it trains.")
+    _check_sees(pid, agent)
+    return Target(pid, minor, _python(pid, maps), tuple(part for part in maps if _C_LIBRARY.search(part.path)))
+
+
+ALLOW_PTRACE = (
+    "As root: sysctl kernel.yama.ptrace_scope=0; in a container: docker run --cap-add SYSALLOW_PTRACE, in Kubernetes: "
+    f"securityContext.capabilities.add. {RUN_INSTEAD}"
+)
+
+
+def _check_owner(pid: int) -> None:
+    try:
+        process = psutil.Process(pid)
+        uids, name = process.uids(), process.username()
+    except psutil.Error:
+        raise CannotInject(f"there is no process {pid}", "List the trainings that run: tuimon ps") from None
+    if {uids.real, uids.effective} != {os.geteuid()}:
+        raise CannotInject(
+            f"process {pid} belongs to {name}, and code goes only into processes of your own",
+            f"sudo -u {name} tuimon attach --inject {pid}",
+        )
+
+
+def _check_state(pid: int) -> None:
+    fields = procfs.read_bytes(f"/proc/{pid}/status") or b""
+    status = dict(line.split(":\t", 1) for line in fields.decode("utf-8", "replace").splitlines() if ":\t" in line)
+    tracer = status.get("TracerPid", "0").strip()
+    if tracer != "0":
+        raise CannotInject(f"process {pid} is being traced by process {tracer}", "Detach that debugger, and try again.")
+    if status.get("State", "").startswith(("T", "t")):
+        raise CannotInject(f"process {pid} is stopped", f"kill -CONT {pid}, and try again.")
+
+
+def _minor(pid: int, paths: set[str]) -> int:
+    """Minor version of the process's Python."""
+    found = next((match for path in paths if (match := _LIBRARY.search(path) or _PROGRAM.search(path))), None)
+    found = found or next((match for path in paths if (match := _FOLDER.search(path))), None)
+    if found is None:
+        raise CannotInject(f"process {pid} runs no Python 3 that is known here", RUN_INSTEAD)
+    minor = int(next(filter(None, found.groups())))
+    if minor < _OLDEST_MINOR:
+        raise CannotInject(f"process {pid} runs Python 3.{minor}; the agent needs 3.{_OLDEST_MINOR}", RUN_INSTEAD)
+    return minor
+
+
+def _python(pid: int, maps: list[Mapping]) -> tuple[Mapping, ...]:
+    """The mappings of the interpreter's own file."""
+    library = next((part.path for part in maps if _LIBRARY.search(part.path)), None)
+    try:
+        file = library or os.readlink(f"/proc/{pid}/exe")
+    except OSError:
+        raise CannotInject(f"the program of process {pid} may not be read", ALLOW_PTRACE) from None
+    if library is not None and library.endswith(" (deleted)"):
+        raise CannotInject(f"the Python of process {pid} was replaced on disk since it started", RUN_INSTEAD)
+    return tuple(part for part in maps if part.path == file)
+
+
+def _check_sees(pid: int, agent: str) -> None:
+    """The agent's folder must be the same one for the process: a container has other files."""
+    try:
+        theirs = os.stat(f"/proc/{pid}/root{agent}")
+    except PermissionError:
+        raise CannotInject(f"the files of process {pid} may not be looked at", ALLOW_PTRACE) from None
+    except OSError:
+        theirs = None
+    ours = os.stat(agent)
+    if theirs is None or (theirs.st_dev, theirs.st_ino) != (ours.st_dev, ours.st_ino):
+        raise CannotInject(
+            f"process {pid} does not see the files of this tuimon: it is in a container, or has another root",
+            "Install tuimon where the training runs, and attach from there.",
+        )
+
+
+def has_torch(pid: int) -> bool:
+    """Whether a process has imported torch."""
+    return any(_TORCH.search(part.path) for part in parse_maps(procfs.read_maps(pid)))
+
+
+def machine() -> str:
+    """The kind of processor."""
+    return platform.machine()

@@ -1,0 +1,100 @@
+"""The hooks in trainings that tuimon has attached to: brought in on request, and withdrawn when it leaves."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import psutil
+
+from tuimon.errors import CannotInject, TuimonError
+from tuimon.launch.injection.inject import inject, never
+from tuimon.launch.injection.target import has_torch
+from tuimon.proc import procfs
+from tuimon.proc.ring_facts import read_ring_facts
+from tuimon.sources.control.channel import withdraw_hooks
+
+#: What people read before they decide.
+RISK = (
+    "stops the training for some 10 ms to bring tuimon's hooks into it: steps and phases are then measured, not "
+    "inferred. A debugger does that; the hooks go when you leave."
+)
+#: How long leaving waits for the training's next backward pass.
+_WITHDRAW_S = 3.0
+
+
+class Hooks:
+    """Those of one training and its ranks. ``bring_in`` and ``withdraw`` wait: not from a thread that draws."""
+
+    def __init__(self, pid: int, *, keep: bool = False) -> None:
+        """``keep``: leave them when tuimon leaves."""
+        self._pid = pid
+        self._keep = keep
+        self._ours: list[int] = []
+
+    def are_missing(self) -> bool:
+        """Whether the process has no markers."""
+        return not _has_ring(self._pid) and not self._ours
+
+    def bring_in(self, stop: Callable[[], bool] = never) -> str:
+        """Bring the hooks into the process and its ranks; a line on how it went. Raises CannotInject."""
+        begun_s = time.monotonic()
+        refused: list[CannotInject] = []
+        present = 0
+        for pid in _trainings(self._pid):
+            try:
+                if inject(pid, stop=stop).was_there:
+                    present += 1
+                else:
+                    self._ours.append(pid)
+            except CannotInject as error:
+                refused.append(error)
+        if refused and not (self._ours or present):
+            raise refused[0]
+        if not self._ours:
+            return "the hooks are there already: somebody else's, they stay when you leave"
+        took_s = time.monotonic() - begun_s
+        into = ", ".join(map(str, self._ours))
+        rest = f"; not all: {refused[0].message}" if refused else ""
+        return f"hooks brought into process {into} in {took_s:.1f} s: markers from its next step on{rest}"
+
+    def withdraw(self) -> str | None:
+        """Undo the hooks that are ours; a line for the user, None where there is nothing to say."""
+        if not self._ours:
+            return None
+        if self._keep:
+            return "the hooks stay in the training (--keep-hooks)"
+        left = [pid for pid in self._ours if not _withdrawn(pid)]
+        self._ours = []
+        if left:
+            pids = ", ".join(map(str, left))
+            return f"process {pids} came to no backward pass: its hooks stay until tuimon attach --inject is left again"
+        return "the hooks are withdrawn"
+
+
+def _trainings(pid: int) -> list[int]:
+    """The process and its ranks: those of its descendants that have torch. Forked workers are their trainer's."""
+    found = [pid]
+    try:
+        for child in psutil.Process(pid).children(recursive=True):
+            parent = child.parent()
+            if parent is not None and child.cmdline() != parent.cmdline() and has_torch(child.pid):
+                found.append(child.pid)
+    except psutil.Error:
+        return found
+    return found[1:] if len(found) > 1 and not has_torch(pid) else found
+
+
+def _withdrawn(pid: int) -> bool:
+    if not _has_ring(pid):
+        return True
+    try:
+        withdraw_hooks(pid, _WITHDRAW_S)
+        return True
+    except TuimonError:
+        return not _has_ring(pid)
+
+
+def _has_ring(pid: int) -> bool:
+    ticks = procfs.start_ticks(pid)
+    return ticks is not None and read_ring_facts(pid, ticks) is not None
