@@ -16,12 +16,13 @@ class Change(NamedTuple):
     """What a fix changes of the step: a parameter, and what it becomes.
 
     Of ``items`` (making batches), ``fetch`` (the training thread's own work for one) and work beside the training it is
-    the share of the time that is left; of ``workers`` their number; of ``persistent`` (workers) 1.
+    the share of the time that is left; of ``workers`` their number; of ``persistent`` (workers) 1; of ``sync``
+    (waits for the GPU) 0.
     """
 
     what: Literal[
         "items", "fetch", "workers", "persistent",
-        "side_work", "evaluation", "optimizer", "collections", "gil", "communication",
+        "side_work", "sync", "evaluation", "optimizer", "collections", "gil", "communication",
     ]  # fmt: skip
     to: float
 

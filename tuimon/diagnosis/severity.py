@@ -48,9 +48,9 @@ def least_gain(finding: Finding) -> float | None:
 
 
 def likely_gain(finding: Finding) -> float:
-    """What findings of one severity are ordered by: the lower end of the gain, or the bound on it."""
-    least = least_gain(finding)
-    return least if least is not None else _bound(finding.share_of_step or 0.0)
+    """What findings of one severity are ordered by: the estimated gain, or the bound on it."""
+    gain = finding.estimated_speedup or least_gain(finding)
+    return gain if gain is not None else _bound(finding.share_of_step or 0.0)
 
 
 def _of_gain(gain: float) -> Severity:

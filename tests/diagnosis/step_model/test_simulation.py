@@ -51,6 +51,25 @@ def test_what_runs_shares_the_cores(parameters, ms):
     assert step_ms(step(**parameters)) == pytest.approx(ms, rel=0.03)
 
 
+SAVES = {"workers": 0, "batch_ms": 0.5, "own_ms": 26.0, "side_ms": 20.0, "gpu_ms": 12.0}
+
+
+@pytest.mark.parametrize(
+    ("parameters", "ms"),
+    [
+        ({"waits": "launched"}, 32.5),  # the GPU has nothing to do while 20 ms of side work follow the wait
+        ({"waits": "last"}, 26.5),  # it works meanwhile
+        ({"waits": "no"}, 26.5),
+        ({"waits": "no", "gpu_ms": 40.0}, 40.0),  # it sets the pace, whatever the CPU does
+        ({"waits": "first", "gpu_ms": 40.0}, 40.0),  # it begins with the first launch
+        ({"waits": "launched", "own_ms": 6.0, "side_ms": 0.0}, 12.5),
+        ({"waits": "no", "workers": 1, "batch_ms": 50.0}, 50.0),
+    ],
+)
+def test_the_gpu_works_on_what_is_launched(parameters, ms):
+    assert step_ms(step(**{**SAVES, **parameters})) == pytest.approx(ms, rel=0.01)
+
+
 def test_the_same_step_takes_the_same_time_and_never_less_than_its_bottleneck():
     """Over many steps: at least as long as each part alone, at most as long as all one after the other."""
     for workers, own, batch, cores, running in itertools.product((0, 1, 3, 9), (0.5, 20), (1, 30), (1, 3), (0.1, 1)):

@@ -8,10 +8,11 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.counters import LEAST_IDLE
 from tuimon.diagnosis.evidence.gpu.steps import BUSY_IDLE, GpuSteps
 from tuimon.diagnosis.evidence.lines import HotFunction
-from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.finding import Change, Finding
 from tuimon.diagnosis.needs import GPU_TIMES, GPU_WAITS
 from tuimon.diagnosis.rule import Rule
-from tuimon.diagnosis.speedup import likely, speedup
+from tuimon.diagnosis.speedup import speedup, within
+from tuimon.diagnosis.step_model.measured import queue_model
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.diagnosis.words import at, percent
 from tuimon.session.rows import ThreadRow
@@ -68,6 +69,8 @@ def sync_point(evidence: Evidence) -> Finding | None:
         return _harmless(hot, waited, gpu) if gpu.is_bottleneck and waited >= BENIGN_WAIT else None
     at_least = min(waited, gpu.idle)
     gained = speedup(1.0 - at_least) if at_least >= LEAST_IDLE else None
+    model = queue_model(evidence)
+    best = within(model and model.fix("", Change("sync", 0.0)), gained, speedup(1.0 - at_most))
     certain = at_least >= SYNC_CERTAIN or at_most >= SYNC_CLEAR
     return Finding(
         rule="sync_point",
@@ -85,8 +88,9 @@ def sync_point(evidence: Evidence) -> Finding | None:
             "gpu_idle_at_most": gpu.idle_at_most,
             "speedup_at_most": speedup(1.0 - at_most),
         },
-        estimated_speedup=likely(gained, speedup(1.0 - at_most)),
-        speedup_at_least=gained,
+        estimated_speedup=best.estimated_speedup,
+        speedup_at_least=best.low,
+        change=Change("sync", 0.0),
     )
 
 

@@ -12,7 +12,8 @@ from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.needs import SAMPLES, STEPS
 from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.speedup import speedup
-from tuimon.diagnosis.step_model.measured import host_model
+from tuimon.diagnosis.step_model.measured import host_model, queue_model
+from tuimon.diagnosis.step_model.model import Part
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.diagnosis.words import at_hot, percent
 
@@ -71,7 +72,8 @@ def side_work(evidence: Evidence) -> Finding | None:
     hot = side_function(evidence.stacks.main)
     hot_share = hot.share if hot else 1.0
     lost, unsure = (share, 0.0) if on_gpu is None else on_gpu.middle
-    model = host_model(evidence)
+    queued = queue_model(evidence)
+    model = queued or host_model(evidence)
     best, *others = model.less(
         (
             f"do {at_hot(hot)} less often, asynchronously, or after the epoch"
@@ -80,7 +82,7 @@ def side_work(evidence: Evidence) -> Finding | None:
         ),
         f"do {at_hot(hot) if hot else 'it'} half as often",
         "side_work",
-        model.own_part(lost * hot_share, (unsure + (other.error or 0.0)) * hot_share),
+        Part(hot_share) if queued else model.own_part(lost * hot_share, (unsure + (other.error or 0.0)) * hot_share),
     )
     return Finding(
         rule="side_work",

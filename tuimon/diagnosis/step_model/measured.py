@@ -6,9 +6,11 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from tuimon.diagnosis.evidence.evidence import Evidence
+from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
 from tuimon.diagnosis.evidence.loading import lie_ready, working_share
 from tuimon.diagnosis.evidence.samples import ThreadSamples
 from tuimon.diagnosis.evidence.steps import mean_step_ms
+from tuimon.diagnosis.step_model.gpu import with_gpu
 from tuimon.diagnosis.step_model.model import StepModel
 from tuimon.diagnosis.step_model.simulation import step_ms
 from tuimon.diagnosis.step_model.step import Step
@@ -38,6 +40,20 @@ def host_model(evidence: Evidence) -> StepModel:
     """The model for what the training thread does beside its data."""
     data = evidence.phase("data")
     return measured_model(evidence, data.share if data is not None else 0.0)
+
+
+def queue_model(evidence: Evidence) -> StepModel | None:
+    """The model with the GPU's queue; None without a GPU, or where its queue is not understood."""
+    mean_ms = mean_step_ms(evidence.phases) if evidence.phases is not None else None
+    gpu, data = evidence.gpu_steps, evidence.phase("data")
+    if not mean_ms or gpu is None or data is None or evidence.phase("eval") is not None:
+        return None
+    step = _measured_step(evidence, data.ms_per_step or 0.0, mean_ms)
+    likely, _ = IdleBounds(gpu.idle, gpu.idle_at_most).middle
+    found = [with_gpu(step, evidence, mean_ms, idle) for idle in (likely, gpu.idle)]
+    if found[0] is None or found[1] is None:
+        return None
+    return StepModel(found[0], found[1], mean_ms, mean_ms)
 
 
 def measured_model(evidence: Evidence, waiting: float, error: float = 0.0) -> StepModel:

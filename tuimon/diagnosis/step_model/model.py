@@ -21,6 +21,8 @@ HALF = Threshold(
     "part of the time of a line, or of work beside the training, that a fix removes at least",
     "our choice: as if it took half; a line that is made cheaper or called less often seldom costs nothing",
 )
+#: Changes that are made or not: there is no half of them.
+_ALL_OR_NOTHING = ("workers", "sync")
 #: Below this factor a fix gains nothing.
 _NOTHING = 1.005
 
@@ -56,7 +58,7 @@ class StepModel(NamedTuple):
         if change is None or gained < _NOTHING:
             return Fix(action, change=change)
         low = self.surely(change, part)
-        if change.to == 0.0 and change.what != "workers":
+        if change.to == 0.0 and change.what not in _ALL_OR_NOTHING:
             low = max(low, gain(self.certain, change, max(0.0, part.share - part.error)) / WIDEST_RANGE)
         low = min(gained, max(1.0, low))
         gained = min(gained, WIDEST_RANGE * low)
@@ -66,7 +68,7 @@ class StepModel(NamedTuple):
         """What a change gains at least, as if work that is to go took half: what fixes are ordered by."""
         if change is None:
             return 1.0
-        if change.to == 0.0 and change.what != "workers":
+        if change.to == 0.0 and change.what not in _ALL_OR_NOTHING:
             change = change._replace(to=HALF)
         return gain(self.certain, change, max(0.0, part.share - part.error))
 
@@ -112,5 +114,9 @@ def changed(step: Step, change: Change, part: float = 1.0) -> Step:
         case "collections" | "gil":  # all of the training thread's work
             made_ms = step.batch_ms if step.workers else step.batch_ms * left
             return replace(step, own_ms=step.own_ms * left, hand_over_ms=step.hand_over_ms * left, batch_ms=made_ms)
+        case "sync":
+            return replace(step, waits="no")
+        case "side_work" if step.gpu_ms:
+            return replace(step, own_ms=step.own_ms - step.side_ms * (1.0 - left), side_ms=step.side_ms * left)
         case _:
             return replace(step, own_ms=step.own_ms * left)

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import lru_cache
 from itertools import count
 from typing import NamedTuple
 
-from tuimon.diagnosis.step_model.step import Step
+from tuimon.diagnosis.step_model.step import Step, Wait
 
 #: Most workers that are simulated one by one: more of them are taken for so many that are faster and use more cores.
 _MOST_WORKERS = 6
@@ -21,6 +22,8 @@ _MOST_WORKERS = 6
 #: most some 60 batches of 7 tasks.
 _MOST_AHEAD = 24
 _BATCHES = 24
+#: Steps that the training thread launches ahead of its GPU at most: then the GPU's queue is full, and sets the pace.
+_MOST_LAUNCHED = 2
 #: Below so many ms two events are one.
 _AT_ONCE = 1e-9
 
@@ -39,7 +42,7 @@ _BLOCKED = _Piece(math.inf, 0.0)
 @lru_cache(maxsize=64)
 def step_ms(step: Step) -> float:
     """How long steps take."""
-    if not step.workers:
+    if not step.workers and not step.gpu_ms:
         return sum(_alone(piece, step.cores) for piece in _own_pieces(step)) + step.fetches * step.batch_ms
     return _Simulation(step).mean_ms()
 
@@ -47,6 +50,10 @@ def step_ms(step: Step) -> float:
 def _own_pieces(step: Step) -> tuple[_Piece, ...]:
     running_ms = step.own_ms * step.own_running
     return _pieces((running_ms, step.own_threads), (step.own_ms - running_ms + step.starts_ms, 0.0))
+
+
+def _making(batch_ms: float, running: float, cores: float) -> tuple[_Piece, ...]:
+    return _pieces((batch_ms * running, cores), (batch_ms * (1.0 - running), 0.0))
 
 
 def _pieces(*pieces: tuple[float, float]) -> tuple[_Piece, ...]:
@@ -64,15 +71,16 @@ class _Simulation:
     def __init__(self, step: Step) -> None:
         self._step = step
         self._workers = min(step.workers, _MOST_WORKERS)
-        self._each = step.workers / self._workers  # workers that a simulated one stands for
+        self._each = step.workers / max(1, self._workers)  # workers that a simulated one stands for
         self._ahead = max(self._workers, min(step.workers * max(1, step.prefetch), _MOST_AHEAD))
         # batches of workers that began together come together: whole rounds are counted
-        self._counted = self._workers * math.ceil(_BATCHES / step.fetches / self._workers)
-        self._number = self._counted + math.ceil((self._ahead + self._workers) / step.fetches)
+        self._counted = max(1, self._workers) * math.ceil(_BATCHES / step.fetches / max(1, self._workers))
+        self._number = self._counted + math.ceil((self._ahead + self._workers) / step.fetches) + _MOST_LAUNCHED
         self._made: set[int] = set()
         self._fetched = 0
         self._now = 0.0
-        self._ends: list[float] = []  # of steps
+        self._gpu_done = 0.0  # when the GPU has done all that is launched
+        self._ends: list[float] = []  # of steps, on the GPU too
 
     def mean_ms(self) -> float:
         """Of the later steps."""
@@ -106,23 +114,38 @@ class _Simulation:
         return min(piece.ms / speed if piece.cores else piece.ms for piece in pieces), speed
 
     def _trainer(self) -> Iterator[_Piece]:
-        own, taking_over = _own_pieces(self._step), _pieces((self._step.hand_over_ms, 1.0))
+        step = self._step
+        launching = _own_pieces(replace(step, own_ms=step.own_ms - step.side_ms))
+        beside = _own_pieces(replace(step, own_ms=step.side_ms, starts_ms=0.0))
+        taking_over, making = _pieces((step.hand_over_ms, 1.0)), _making(step.batch_ms, step.batch_running, 1.0)
         while True:
-            for _ in range(self._step.fetches):
+            for _ in range(step.fetches if step.workers else 0):
                 while self._fetched not in self._made:
                     yield _BLOCKED
                 self._made.discard(self._fetched)
                 yield from taking_over
                 self._fetched += 1
-            yield from own
-            self._ends.append(self._now)
+            if not step.workers:
+                yield from making * step.fetches
+            yield from self._wait("first")
+            begun = self._now
+            yield from launching
+            self._gpu_done = max(self._now, max(self._gpu_done, begun) + step.gpu_ms)
+            yield from _pieces((self._gpu_done - self._now - _MOST_LAUNCHED * step.gpu_ms, 0.0))
+            yield from self._wait("launched")
+            yield from beside
+            yield from self._wait("last")
+            self._ends.append(max(self._now, self._gpu_done))
+
+    def _wait(self, where: Wait) -> tuple[_Piece, ...]:
+        """Until the GPU has done all that is launched, if the training thread waits for it here."""
+        return _pieces((self._gpu_done - self._now, 0.0)) if self._step.waits == where else ()
 
     def _worker(self, first: int) -> Iterator[_Piece]:
         """Each begins a part of a batch after the one before: those that run at once do not stay in step for long."""
         batch_ms = self._step.batch_ms / self._each
         yield from _pieces((batch_ms * first / self._workers, 0.0))
-        running_ms = batch_ms * self._step.batch_running
-        pieces = _pieces((running_ms, self._each), (batch_ms - running_ms, 0.0))
+        pieces = _making(batch_ms, self._step.batch_running, self._each)
         for batch in count(first, self._workers):
             while batch >= self._fetched + self._ahead:
                 yield _BLOCKED

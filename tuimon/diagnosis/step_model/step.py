@@ -1,8 +1,12 @@
-"""The parameters of a step: what the training thread does, who makes its batches, and on how many cores."""
+"""The parameters of a step: what the training thread does, who makes its batches, on how many cores, and its GPU."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
+
+#: Where in a step the training thread waits for its GPU: before it launches, after that, or after its side work.
+Wait = Literal["no", "first", "launched", "last"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,3 +28,6 @@ class Step:
     batch_ms: float  # making one
     batch_running: float  # share of that on a core
     cores: float
+    side_ms: float = 0.0  # of ``own_ms``: after all is launched; only known where there is a GPU
+    gpu_ms: float = 0.0  # what the GPU computes; 0 without one
+    waits: Wait = "no"

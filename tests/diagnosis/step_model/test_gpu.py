@@ -1,0 +1,38 @@
+"""The GPU's part of a step, from simulated trainings of which it is known what fixes gain."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.diagnosis.step_model.test_simulation import step
+from tests.scenarios.streams import STREAMS, judged
+from tuimon.diagnosis.finding import Change, Fix
+from tuimon.diagnosis.speedup import within
+from tuimon.diagnosis.step_model.model import Part, changed
+from tuimon.diagnosis.step_model.simulation import step_ms
+
+BY_NAME = {stream.name: stream for stream in STREAMS}
+
+
+@pytest.mark.parametrize(
+    "name", ["checkpoint every step", "long checkpoint every step", "item() before making a batch"]
+)
+def test_what_a_fix_gains_on_a_gpu_is_what_the_loop_without_it_shows(name: str, tmp_path: Path):
+    found = judged(BY_NAME[name], tmp_path, 12.0)
+    assert found.right, found.headline
+    assert found.predicted == pytest.approx(found.measured, rel=0.05)
+
+
+def test_side_work_and_waits_are_changed_where_they_are():
+    saves = step(workers=0, batch_ms=0.5, own_ms=26.0, side_ms=20.0, gpu_ms=12.0, waits="launched")
+    half = changed(saves, Change("side_work", 0.0), Part(0.5).share)
+    assert (half.own_ms, half.side_ms) == (16.0, 10.0)
+    assert step_ms(half) == pytest.approx(22.5)
+    assert step_ms(changed(saves, Change("sync", 0.0))) == pytest.approx(26.5)
+
+
+def test_what_is_simulated_stays_within_what_is_certain():
+    assert within(Fix("", 1.5, 1.4), 1.1, 1.3)[1:3] == pytest.approx((1.3, 1.4 / 1.1))
+    assert within(Fix("", 1.05, 1.02), 1.1, 1.3)[1:3] == pytest.approx((1.1, 1.1))
+    assert within(None, 1.1, 1.3)[1:3] == pytest.approx(((1.1 * 1.3) ** 0.5, 1.1))
+    assert within(Fix("", 1.2, 1.2), None, 1.3)[1:3] == (None, None)
