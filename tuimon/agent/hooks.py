@@ -5,7 +5,7 @@ names. None of them appears in a traceback that the user sees (Python 3.11 and l
 """
 
 from _thread import get_ident
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 
 from . import rests, runtime
@@ -45,7 +45,6 @@ def hide_from_dynamo() -> None:
         rests.wake,
         attend,
         _end_failed_fetch,
-        _end_failed_backward,
         WaitingClock.event_number,
         GpuClock.event_number,
         GpuClock.record_event,
@@ -98,14 +97,6 @@ def hook_backward(autograd: Any) -> None:
     def tuimon_backward(t_outputs: Any, *args: Any, **kwargs: Any) -> Any:
         if runtime.is_compiling():
             return original(t_outputs, *args, **kwargs)
-        if rest.backwards and get_ident() == rest.thread:
-            rest.backwards -= 1
-            try:
-                return original(t_outputs, *args, **kwargs)
-            except BaseException as error:
-                _end_failed_backward()
-                hide_frame(error)
-                raise
         if runtime.paused_backwards:
             runtime.paused_backwards -= 1
             if runtime.paused_backwards <= 0:
@@ -125,9 +116,15 @@ def hook_backward(autograd: Any) -> None:
         return result
 
     dynamo.skip(tuimon_backward)
-    for module in (autograd, getattr(autograd, "graph", autograd)):
-        if module.__dict__.get("_engine_run_backward") is original:
-            rebinding.rebind(module, "_engine_run_backward", tuimon_backward)
+    modules = [
+        module
+        for module in (autograd, getattr(autograd, "graph", autograd))
+        if module.__dict__.get("_engine_run_backward") is original
+    ]
+    rests.switch_backward(rebinding.Switch(modules, "_engine_run_backward", tuimon_backward, original))
+    rebinding.on_undo(partial(rests.switch_backward, None))
+    for module in modules:
+        rebinding.rebind(module, "_engine_run_backward", tuimon_backward)
 
 
 def hook_optimizer(optimizer: Any) -> None:
@@ -161,14 +158,6 @@ def hook_scaler(grad_scaler: Any) -> None:
 
     dynamo.skip(tuimon_scaler_step)
     rebinding.rebind(scaler_class, "step", tuimon_scaler_step)
-
-
-def _end_failed_backward() -> None:
-    """A backward that raises is marked, and ends the rest."""
-    if rest.begun is not None:  # else what ended the rest meanwhile has counted the backward
-        rest.backwards += 1
-        runtime.emit(BACKWARD_BEGIN)
-    runtime.emit(BACKWARD_END)
 
 
 def _end_failed_fetch(number: int, error: BaseException) -> None:

@@ -2,12 +2,14 @@
 
 A marker costs 2 us in the cold of a training: 3 % of a step of 0.4 ms with a DataLoader. Where the last markers of the
 process repeat one period (``_period``), and cost more than their share of it, bursts of periods with markers take turns
-with rests. In a rest a hook checks and lowers one number. Everything else ends it at once: a boundary of another
-thread or iterator, the end of an epoch, an error, any other marker of ours. Then a REST marker says how many boundaries
-of each kind have passed; in what order, the markers before it say.
+with rests. In a rest the hooks of fetches and optimizers check and lower one number; that of the backward is taken off.
+Everything else ends it at once: a boundary of another thread or iterator, the end of an epoch, an error, any other
+marker of ours. Then a REST marker says how many boundaries of each kind have passed; in what order, the markers before
+it say. Fetches and updates are counted; how many backwards belong to them, the period says.
 """
 
 from _thread import get_ident
+from sys import _current_frames
 from typing import Any, List, NamedTuple, Optional, Tuple
 
 from . import runtime
@@ -16,24 +18,26 @@ from .ring.layout import (
     FETCH_BEGIN,
     FETCH_END,
     GC_PAUSE,
+    LONGEST_REST,
     MARK,
     OPTIMIZER_BEGIN,
     OPTIMIZER_END,
     REST,
     pack_rest,
 )
+from .torch_compat.rebinding import Switch
 
 #: What a marker costs, in ns: measured with DataLoader and without, hooks on and off in one process.
 MARKER_NS = 2000
 #: Rests begin where markers cost more than this share of the loop's time, and end below the other.
 _BEGIN_SHARE = 0.008
 _END_SHARE = 0.005
-#: What markers may cost on average while there are rests.
-_BUDGET_SHARE = 0.002
-#: Periods of a burst, and of a rest at most: with the shortest steps some tens of milliseconds.
+#: What bursts may cost on average: their markers, and the begin and end of a rest, in ns, most of it cold code.
+_BUDGET_SHARE = 0.003
+_TURN_NS = 130_000
+#: Periods of a burst.
 BURST = 8
-_LONGEST = 256
-#: Nor do steps rest for longer than this.
+#: Steps rest for no longer than this.
 _LONGEST_NS = 100_000_000
 #: Fewer periods of rest than this are not worth its begin and end.
 _SHORTEST = 4
@@ -57,11 +61,11 @@ class _NoRing:
 class Rest:
     """What may still pass without a marker; all 0, and ``fetching`` -1, while there is no rest."""
 
-    __slots__ = ("backwards", "begun", "due", "ends", "fetches", "fetching", "thread", "updates", "writer")
+    __slots__ = ("begun", "due", "ends", "fetches", "fetching", "thread", "updates", "writer")
 
     def __init__(self) -> None:
         self.fetching = -1  # id of the iterator
-        self.fetches = self.backwards = self.updates = self.ends = 0
+        self.fetches = self.updates = self.ends = 0
         self.thread = 0
         self.due = _PATIENCE  # updates until the next try
         self.begun: Optional[_Begun] = None
@@ -78,6 +82,7 @@ class Period(NamedTuple):
     length: int
     duration_ns: int
     iterator: int  # -1: no fetches
+    begins: Tuple[int, ...]  # kinds, of all pairs
     fetches: int
     backwards: int
     updates: int
@@ -92,14 +97,24 @@ rest = Rest()
 _is_resting_loop = False  # the loop is fast enough for rests
 _latest: Optional[Period] = None  # of the latest rest
 _owed = 0  # periods by which it was cut short
+_backward: Optional[Switch] = None  # the hook of the backward
+_thread = 0  # the only one whose loop rests: what others begin meanwhile is seen at their updates
+
+
+def switch_backward(switch: Optional[Switch]) -> None:
+    """Take this hook off in rests from now on."""
+    global _backward
+    _backward = switch
 
 
 def consider() -> None:
     """Begin a rest if the loop is fit for one; call after the marker of an optimizer's end, when ``rest.due`` is 0."""
     global _is_resting_loop, _latest, _owed
     rest.due = _PATIENCE
+    if _backward is not None:  # put on again even where an exception has cut the end of a rest short
+        _backward.on()
     writer = runtime.writer()
-    if writer is None or runtime.emit != writer.emit or runtime.has_clock():
+    if writer is None or runtime.emit != writer.emit or runtime.has_clock() or not _is_loop_thread():
         return
     writer.flush()
     # the known period first: to look for any takes 150 us
@@ -109,7 +124,7 @@ def consider() -> None:
         return
     share = period.length * MARKER_NS / max(1, period.duration_ns)
     _is_resting_loop = share > (_END_SHARE if _is_resting_loop else _BEGIN_SHARE)
-    periods = _owed or _periods(share, writer.drawn())
+    periods = _owed or _periods(period, writer.drawn())
     periods = min(periods, _LONGEST_NS // max(1, period.duration_ns))
     _owed = 0
     if _is_resting_loop and periods >= _SHORTEST:
@@ -117,25 +132,23 @@ def consider() -> None:
         _begin(writer, period, periods)
 
 
-def end() -> None:
-    """End the rest and say what has passed."""
+def end(kind: int = MARK) -> None:
+    """End the rest and say what has passed. ``kind``: of the marker of the same thread that ends it."""
     global _owed
     begun, rest.begun = rest.begun, None
     if begun is None:
         return
     period, periods = begun
-    passed = (
-        period.fetches * periods - rest.fetches,
-        period.backwards * periods - rest.backwards,
-        period.updates * periods - rest.updates,
-        period.updates * periods - 1 - rest.ends,
-    )
+    fetches = period.fetches * periods - rest.fetches
+    updates = period.updates * periods - rest.updates
+    ends = period.updates * periods - 1 - rest.ends
     _clear()
     writer = rest.writer
     runtime.emit = writer.emit
     writer.hold()
-    writer.emit_of(rest.thread, REST, pack_rest(*passed), period.length)
-    whole = passed[2] // period.updates
+    backwards = _backwards(period, fetches, updates, kind)
+    writer.emit_of(rest.thread, REST, pack_rest(fetches, backwards, updates, ends), period.length)
+    whole = updates // period.updates
     _owed = periods - whole if whole >= _SHORTEST and periods - whole >= _SHORTEST else 0
     too_short = whole < _SHORTEST
     rest.due = period.updates * (_REPEATS_AGAIN if _owed else BURST) if not too_short else _PATIENCE
@@ -143,8 +156,19 @@ def end() -> None:
 
 def forget() -> None:
     """In a forked child: the rest is the parent's."""
+    global _thread
+    _thread = 0
     rest.begun = None
     _clear()
+
+
+def _is_loop_thread() -> bool:
+    """Whether no other thread that still runs has rested before."""
+    global _thread
+    own = get_ident()
+    if _thread != own and (not _thread or _thread not in _current_frames()):
+        _thread = own
+    return _thread == own
 
 
 def _begin(writer: Any, period: Period, periods: int) -> None:
@@ -152,29 +176,56 @@ def _begin(writer: Any, period: Period, periods: int) -> None:
     rest.thread = get_ident()
     runtime.emit = wake
     rest.fetches = period.fetches * periods
-    rest.backwards = period.backwards * periods
     rest.updates = period.updates * periods
     rest.ends = rest.updates - 1  # the last has its marker: without a DataLoader it is where a step begins
     rest.begun = _Begun(period, periods)
     rest.fetching = period.iterator
+    if _backward is not None:
+        _backward.off()
 
 
 def _clear() -> None:
     rest.fetching = -1
-    rest.fetches = rest.backwards = rest.updates = rest.ends = 0
+    rest.fetches = rest.updates = rest.ends = 0
+    if _backward is not None:
+        _backward.on()
 
 
 def wake(kind: int, value: int = 0, flag: int = 0) -> None:
     """``runtime.emit`` in a rest."""
     if kind not in _OF_NO_LOOP:
-        end()
+        end(kind if get_ident() == rest.thread else MARK)
     rest.writer.emit(kind, value, flag)
 
 
-def _periods(share: float, drawn: float) -> int:
+def _periods(period: Period, drawn: float) -> int:
     """How many periods to rest, of random length: side work every so many steps must not always fall into a rest."""
-    mean = BURST * (share / _BUDGET_SHARE - 1)
-    return int(min(mean, _LONGEST * 2 / 3) * (0.5 + drawn))
+    burst_ns = BURST * period.length * MARKER_NS + _TURN_NS
+    mean = burst_ns / (_BUDGET_SHARE * max(1, period.duration_ns)) - BURST
+    return int(min(mean, LONGEST_REST * 2 / 3) * (0.5 + drawn))
+
+
+def _backwards(period: Period, fetches: int, updates: int, kind: int) -> int:
+    """Backwards that belong to so many fetches and updates; ``kind``: of the marker after them.
+
+    A backward that fails, or that no update follows, is not told from one that was not called.
+    """
+    whole = min(updates // period.updates, fetches // period.fetches if period.fetches else updates)
+    left = {FETCH_BEGIN: fetches - whole * period.fetches, OPTIMIZER_BEGIN: updates - whole * period.updates}
+    is_before = kind == OPTIMIZER_BEGIN or (kind in (FETCH_BEGIN, FETCH_END) and any(left.values()))
+    count, pending = whole * period.backwards, 0
+    for begin in period.begins:
+        if begin == BACKWARD_BEGIN:
+            pending += 1
+        elif left[begin]:
+            left[begin] -= 1
+            count += pending
+            pending = 0
+        elif begin == FETCH_BEGIN or not left[FETCH_BEGIN]:
+            break
+    count += pending if is_before else 0
+    # more fetches than the period has before an update: it accumulates more batches now
+    return count + (left[FETCH_BEGIN] * period.backwards // period.fetches if period.fetches else 0)
 
 
 def _period(latest: List[Tuple[int, int, int, int, int]], known: Optional[Period]) -> Optional[Period]:
@@ -210,6 +261,7 @@ def _regular(template: List[Tuple[int, int, int]], duration_ns: int) -> Optional
         len(template),
         duration_ns,
         iterators.pop() if iterators else -1,
+        tuple(kinds),
         kinds.count(FETCH_BEGIN),
         kinds.count(BACKWARD_BEGIN),
         kinds.count(OPTIMIZER_BEGIN),

@@ -155,6 +155,10 @@ class Passed(NamedTuple):
     optimizer_ends: int
 
 
+#: Periods of a rest at most: of 18 pairs of markers each, the counts fit.
+LONGEST_REST = 1024
+
+
 def pack_rest(fetches: int, backwards: int, optimizer_begins: int, optimizer_ends: int) -> int:
     """A REST marker's value; each number is below 65536."""
     return fetches | backwards << 16 | optimizer_begins << 32 | optimizer_ends << 48

@@ -24,9 +24,6 @@ _LONG = 2
 #: ... and what long gaps had beyond the usual is remembered over some dozens of rests.
 _DECAY = 0.99
 
-#: A rest of more periods is damaged: the agent's have no more.
-_PERIODS = 256
-
 
 class RestFiller:
     """Takes the boundaries of one thread, and gives those of its rests."""
@@ -109,7 +106,10 @@ class RestFiller:
 
 
 def _in_order(period: Sequence[Marker], passed: Passed) -> list[Marker]:
-    """The boundaries that passed: as many whole periods as all counts allow, and what has begun of another."""
+    """The boundaries that passed: as many whole periods as all counts allow, and what has begun of another.
+
+    More of them than the agent's rests have is damage: none.
+    """
     counts = {
         layout.FETCH_BEGIN: passed.fetches,
         layout.BACKWARD_BEGIN: passed.backwards,
@@ -119,7 +119,7 @@ def _in_order(period: Sequence[Marker], passed: Passed) -> list[Marker]:
     each = Counter(marker.kind for marker in period if marker.kind in counts)
     whole = min((counts[kind] // number for kind, number in each.items()), default=0)
     left = {kind: counts[kind] - whole * number for kind, number in each.items()}
-    if whole > _PERIODS or sum(left.values()) > _PERIODS * len(period):
+    if whole > layout.LONGEST_REST or sum(left.values()) > layout.LONGEST_REST * len(period):
         return []
     begun: list[Marker] = []
     while any(left.values()):  # once, unless the loop has changed its ways within the rest
