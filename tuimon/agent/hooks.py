@@ -5,7 +5,7 @@ names. None of them appears in a traceback that the user sees (Python 3.11 and l
 """
 
 from _thread import get_ident
-from functools import partial, wraps
+from functools import wraps
 from typing import Any
 
 from . import rests, runtime
@@ -116,15 +116,11 @@ def hook_backward(autograd: Any) -> None:
         return result
 
     dynamo.skip(tuimon_backward)
-    modules = [
-        module
+    rests.backward_hooks[:] = [
+        rebinding.rebind(module, "_engine_run_backward", tuimon_backward)
         for module in (autograd, getattr(autograd, "graph", autograd))
         if module.__dict__.get("_engine_run_backward") is original
     ]
-    rests.switch_backward(rebinding.Switch(modules, "_engine_run_backward", tuimon_backward, original))
-    rebinding.on_undo(partial(rests.switch_backward, None))
-    for module in modules:
-        rebinding.rebind(module, "_engine_run_backward", tuimon_backward)
 
 
 def hook_optimizer(optimizer: Any) -> None:

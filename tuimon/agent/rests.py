@@ -25,7 +25,7 @@ from .ring.layout import (
     REST,
     pack_rest,
 )
-from .torch_compat.rebinding import Switch
+from .torch_compat.rebinding import Rebound
 
 #: What a marker costs, in ns: measured with DataLoader and without, hooks on and off in one process.
 MARKER_NS = 2000
@@ -94,25 +94,19 @@ class _Begun(NamedTuple):
 
 
 rest = Rest()
+#: The hooks that are off in a rest.
+backward_hooks: List[Rebound] = []
 _is_resting_loop = False  # the loop is fast enough for rests
 _latest: Optional[Period] = None  # of the latest rest
 _owed = 0  # periods by which it was cut short
-_backward: Optional[Switch] = None  # the hook of the backward
 _thread = 0  # the only one whose loop rests: what others begin meanwhile is seen at their updates
-
-
-def switch_backward(switch: Optional[Switch]) -> None:
-    """Take this hook off in rests from now on."""
-    global _backward
-    _backward = switch
 
 
 def consider() -> None:
     """Begin a rest if the loop is fit for one; call after the marker of an optimizer's end, when ``rest.due`` is 0."""
     global _is_resting_loop, _latest, _owed
     rest.due = _PATIENCE
-    if _backward is not None:  # put on again even where an exception has cut the end of a rest short
-        _backward.on()
+    _switch_hooks(on=True)  # even where an exception has cut the end of a rest short
     writer = runtime.writer()
     if writer is None or runtime.emit != writer.emit or runtime.has_clock() or not _is_loop_thread():
         return
@@ -180,15 +174,18 @@ def _begin(writer: Any, period: Period, periods: int) -> None:
     rest.ends = rest.updates - 1  # the last has its marker: without a DataLoader it is where a step begins
     rest.begun = _Begun(period, periods)
     rest.fetching = period.iterator
-    if _backward is not None:
-        _backward.off()
+    _switch_hooks(on=False)
 
 
 def _clear() -> None:
     rest.fetching = -1
     rest.fetches = rest.updates = rest.ends = 0
-    if _backward is not None:
-        _backward.on()
+    _switch_hooks(on=True)
+
+
+def _switch_hooks(*, on: bool) -> None:
+    for hook in backward_hooks:
+        hook.on() if on else hook.off()
 
 
 def wake(kind: int, value: int = 0, flag: int = 0) -> None:

@@ -10,8 +10,8 @@ import os
 import sys
 import weakref
 import zlib
-from functools import partial, wraps
-from typing import Any, Callable, Dict, Optional
+from functools import wraps
+from typing import Any, Callable, Dict, List, Optional
 
 from ..ring.loading_slots import COLLATE, IN_PROCESS, ITEMS, WAITING, claim
 from ..torch_compat import dynamo, rebinding
@@ -31,6 +31,8 @@ _fork_hooked = False
 #: Fetchers by their id, until they are gone: None, where they are not timed.
 _timers: Dict[int, Optional[BatchTimer]] = {}
 _fetchers: Dict[int, Any] = {}  # weak references that clear both
+#: The hooks of this module, off in a trainer with nothing to time: in a step of 0.3 ms two plain calls cost 0.5 %.
+_hooks: List[rebinding.Rebound] = []
 
 
 def wrapped_fetch(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -75,10 +77,11 @@ def hook_fetchers(fetch: Any) -> None:
         os.register_at_fork(after_in_child=_after_fork)
     for name in ("_MapDatasetFetcher", "_IterableDatasetFetcher"):
         fetcher_class = getattr(fetch, name)
-        rebinding.rebind(fetcher_class, "fetch", wrapped_fetch(fetcher_class.__dict__["fetch"]))
+        fetch_hook = wrapped_fetch(fetcher_class.__dict__["fetch"])
+        _hooks.append(rebinding.rebind(fetcher_class, "fetch", fetch_hook))
         if "collate_fn" not in fetcher_class.__dict__:
-            fetcher_class.collate_fn = _Collate()
-            rebinding.on_undo(partial(delattr, fetcher_class, "collate_fn"))
+            _hooks.append(rebinding.rebind(fetcher_class, "collate_fn", _Collate()))
+    rebinding.on_undo(_hooks.clear)
     dynamo.skip_with_callees(_Collate.__get__)
     rebinding.on_undo(_forget_timers)
 
@@ -109,6 +112,7 @@ def time_in_process(fetcher: Any, loader: int, dataset: str) -> None:
             slot = claim(os.getpid(), loader, IN_PROCESS, 0, zlib.crc32(dataset.encode()))
             if slot is not None:
                 timer = _in_process[loader] = BatchTimer(slot)
+                _switch_hooks(on=True)
     except Exception:
         timer = None
     _attach(fetcher, timer)
@@ -155,6 +159,11 @@ def _attach(fetcher: Any, timer: Optional[BatchTimer]) -> None:
         return
 
 
+def _switch_hooks(*, on: bool) -> None:
+    for hook in _hooks:
+        hook.on() if on else hook.off()
+
+
 def _stop_timing(fetcher: Any, timer: BatchTimer) -> None:
     """Stop for a loader without workers whose batches are quick: in a step of 0.4 ms the timing costs 1 %."""
     try:
@@ -163,6 +172,8 @@ def _stop_timing(fetcher: Any, timer: BatchTimer) -> None:
             if attached is timer:
                 _in_process[loader] = None
         timer.slot.free()
+        if not any(_in_process.values()):
+            _switch_hooks(on=False)
     except Exception:
         return
 
@@ -206,6 +217,7 @@ def _after_fork() -> None:
     if _own is not None:
         _own.slot.detach()
     _in_process.clear()
+    _switch_hooks(on=True)
     _own = None
     _hand_over = None
     _attempts = 0

@@ -1,43 +1,57 @@
 """Rebinds names of torch's modules and classes to our functions, and undoes it."""
 
-from functools import partial
-from typing import Any, Callable, List, Sequence
+from typing import Any, Callable, List
 
 Undo = Callable[[], object]
 
 _undo: List[Undo] = []
+_ABSENT = object()
 
 
-def rebind(owner: Any, name: str, replacement: Any) -> None:
-    """Bind ``owner.name`` to ``replacement``; undone only if nobody else has rebound it since."""
-    original = owner.__dict__[name]
-    setattr(owner, name, replacement)
-    _undo.append(partial(_exchange, owner, name, replacement, original))
+class Rebound:
+    """A name that is bound to a replacement, unless somebody else has rebound it since; it can be off for a while."""
+
+    def __init__(self, owner: Any, name: str, replacement: Any) -> None:
+        self._owner = owner
+        self._name = name
+        self._replacement = replacement
+        self._original = owner.__dict__.get(name, _ABSENT)
+        self._is_undone = False
+
+    def on(self) -> None:
+        """Bind the replacement, unless all has been undone."""
+        if not self._is_undone:
+            self._exchange(self._original, self._replacement)
+
+    def off(self) -> None:
+        """Bind the original."""
+        self._exchange(self._replacement, self._original)
+
+    def undo(self) -> None:
+        """Bind the original for good."""
+        self._is_undone = True
+        self.off()
+
+    def _exchange(self, present: Any, other: Any) -> None:
+        if self._owner.__dict__.get(self._name, _ABSENT) is not present:
+            return
+        if other is _ABSENT:
+            delattr(self._owner, self._name)
+        else:
+            setattr(self._owner, self._name, other)
+
+
+def rebind(owner: Any, name: str, replacement: Any) -> Rebound:
+    """Bind ``owner.name`` to ``replacement``, until ``undo_all``. The name may be new."""
+    rebound = Rebound(owner, name, replacement)
+    rebound.on()
+    _undo.append(rebound.undo)
+    return rebound
 
 
 def on_undo(undo: Undo) -> None:
     """Have ``undo_all`` call ``undo`` as well."""
     _undo.append(undo)
-
-
-class Switch:
-    """Turns a replacement off and on again, where nobody else has rebound the name."""
-
-    def __init__(self, owners: Sequence[Any], name: str, replacement: Any, original: Any) -> None:
-        self._owners = owners
-        self._name = name
-        self._replacement = replacement
-        self._original = original
-
-    def off(self) -> None:
-        """Bind the original."""
-        for owner in self._owners:
-            _exchange(owner, self._name, self._replacement, self._original)
-
-    def on(self) -> None:
-        """Bind the replacement."""
-        for owner in self._owners:
-            _exchange(owner, self._name, self._original, self._replacement)
 
 
 def undo_all() -> None:
@@ -47,8 +61,3 @@ def undo_all() -> None:
             _undo.pop()()
         except Exception:
             continue
-
-
-def _exchange(owner: Any, name: str, present: Any, other: Any) -> None:
-    if owner.__dict__.get(name) is present:
-        setattr(owner, name, other)
