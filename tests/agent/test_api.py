@@ -123,7 +123,8 @@ def test_under_tuimon_run_the_injected_copy_is_used(tmp_path):
 
     env = environment(tmp_path / "rings", path=os.pathsep.join([fake_torch(tmp_path), str(ROOT)]))
     script = """
-import json, pickle, sys, tuimon
+import gc, json, pickle, sys, tuimon
+gc.disable()  # a pause would be a marker
 with tuimon.phase("before torch"):
     import torch
 tuimon.mark("after")
