@@ -8,10 +8,12 @@ import os
 import shutil
 import sys
 import tempfile
+import time
 
 import tuimon.agent
 from tuimon.agent import runtime
-from tuimon.agent.ring import layout
+from tuimon.agent.control import commands, orders
+from tuimon.agent.ring import control_words, layout
 from tuimon.agent.ring.reader import RingReader
 from tuimon.agent.ring.writer import RingWriter
 
@@ -124,11 +126,66 @@ def first_markers():
             reader.read()
             wrong = Ring.check(_Followed(ring, reader))
             reader.close()
+        if orders.orders.words is None or orders.orders.bell[0] != ring.control_words()[control_words.BELL_WORD]:
+            wrong.append("no orders are taken")
         unopened()
         return wrong
 
     unopened()
     return begin, check
+
+
+class _Echo:
+    """A command of some steps."""
+
+    NEEDS_STEPS = True
+
+    @staticmethod
+    def begin(task):
+        task.report(1)
+
+    @staticmethod
+    def step(task):
+        task.finish(task.argument)
+
+    @staticmethod
+    def end(task):
+        task.report(0)
+
+
+def orders_given(ring):
+    """An order that is taken and carried out, cut short: the next one must be answered."""
+    words, number = ring.writer.control_words(), [0]
+    commands.module_of = lambda command: _Echo
+    orders.forget()
+    orders.listen(ring.writer)
+
+    def give():
+        number[0] += 1
+        at = control_words.slot_word(control_words.Command.SAMPLE)
+        check = control_words.check_of(control_words.Command.SAMPLE, number[0], 3)
+        for ahead, word in enumerate((number[0], 3, check, time.monotonic_ns())):
+            words[at + ahead] = word
+        words[control_words.BELL_WORD] = number[0]
+
+    def step():
+        if orders.orders.bell[0] != orders.orders.heard:
+            orders.attend()
+
+    def steps():
+        give()
+        step()
+        step()
+
+    def check():
+        give()
+        for _ in range(3):
+            step()
+        answer = control_words.answer_in(words, control_words.Command.SAMPLE)
+        done = answer.number == number[0] and answer.state == control_words.State.DONE
+        return [] if done and orders.orders.bell[0] == orders.orders.heard else [f"{answer} to {number[0]}"]
+
+    return steps, check
 
 
 class _Followed(Ring):
@@ -145,6 +202,8 @@ def main():
         found["emit"] = at_every_bytecode(ring.emit_some, ring.check)
         found["flush"] = at_every_bytecode(lambda: (ring.emit_some(), ring.writer.flush()), ring.check)
         found["name_id"] = at_every_bytecode(*names(ring))
+        found["orders"] = at_every_bytecode(*orders_given(ring))
+        orders.forget()
         found["first marker"] = at_every_bytecode(*first_markers(), step=int(sys.argv[1]))
     print(json.dumps(found))
 

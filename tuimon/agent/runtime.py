@@ -179,7 +179,7 @@ def _use_ring(writer: RingWriter) -> None:
         _boundaries = 0
         _made_ns = time.monotonic_ns()
         facts_due = True
-        listen(writer)
+    listen(writer)
     emit = writer.emit
 
 

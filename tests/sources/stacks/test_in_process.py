@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
+import random
 import signal
 import subprocess
 import sys
+import types
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,12 +18,16 @@ import pytest
 from tests.agent.programs import ROOT, environment
 from tests.sources.stacks import denied
 from tests.waiting import until
+from tuimon.proc.target_files import TargetFiles
 from tuimon.records import Notice, Record, Stacks
 from tuimon.session.session import Session
+from tuimon.sources.log.decode import decode
 from tuimon.sources.log.reader import read_log
 from tuimon.sources.notices import Problem
+from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.stacks import in_process
 from tuimon.sources.stacks.failures import SamplingFailures
+from tuimon.sources.stacks.source import StackSource
 from tuimon.views.sampling_text import sampling_text
 
 TRAINING = """
@@ -130,6 +137,33 @@ def test_a_damaged_window_is_no_window(raw: bytes, tmp_path: Path) -> None:
     Path(sampler._file).write_bytes(raw)
     ended = sampler._read(5.0)
     assert ended is not None and ended.samples is None
+
+
+def test_windows_with_damaged_bytes_give_records_that_can_be_read_back(tmp_path: Path) -> None:
+    window = {"order": 1, "window": 1, "begin_ns": 10**9, "end_ns": 3 * 10**9, "cpu_ns": 10**6, "instants": 2, "cut": 0,
+              "profiles": [{"name": 'Thread 4242 "MainThread"', "samples": [[0, 1], [0]]},
+                           {"name": 'Thread 0x7f0000000000 ""', "samples": [[1], [1]]}],
+              "shared": {"frames": [{"name": "main", "file": "/home/me/train.py", "line": 7},
+                                    {"name": "f", "file": "/home/me/train.py", "line": 20}]}}  # fmt: skip
+    raw, rng = json.dumps(window).encode(), random.Random(3)
+    sampler = object.__new__(in_process.InProcessSampler)
+    sampler.pid, sampler._rate, sampler._file = 4242, in_process.Rate(10, 2.0), str(tmp_path / "1-1.ring.stacks")
+    sampler._request = types.SimpleNamespace(number=1)  # type: ignore[assignment]
+    source, sampled = StackSource(ProcessTable(os.getpid(), None)), 0
+    for _ in range(3000):
+        damaged = bytearray(raw)
+        for _ in range(rng.choice((0, 1, 2, 6))):
+            at = rng.randrange(len(damaged))
+            damaged[at : at + rng.randrange(2)] = bytes([rng.choice((rng.randrange(256), *b"-0199999[]{}"))])
+        Path(sampler._file).write_bytes(damaged)
+        ended = sampler._read(5.0)
+        if ended is None or ended.samples is None:
+            continue
+        sampled += 1
+        key = (4242, 1)
+        for record in source._sampled_window(ended, ended.samples, key, TargetFiles(None), 5.0, in_process=True):
+            assert decode(msgspec.json.encode(record)) is not None
+    assert sampled > 500
 
 
 def test_in_process_windows_are_told_apart_in_the_log() -> None:

@@ -1,4 +1,8 @@
-"""Takes the monitor's orders from the ring's header, at the end of a backward pass."""
+"""Takes the monitor's orders from the ring's header, at the end of a backward pass.
+
+No step of it is lost to a signal handler that raises: what was cut short is done again at the next backward pass, but
+for the command that was being carried out, which then has failed.
+"""
 
 import os
 import time
@@ -48,7 +52,7 @@ orders = Orders()
 def listen(writer: Any) -> None:
     """Take orders from this ring from now on."""
     words = writer.control_words()
-    if orders.words is not None and orders.words.obj is words.obj:
+    if orders.words is not None and orders.words.obj is words.obj and orders.bell is not _NO_BELL:
         return
     orders.words = words
     orders.name_id = writer.name_id
@@ -110,11 +114,12 @@ def _attend() -> None:
             _call(task, "step")
     bell = orders.bell[0]
     if bell != orders.rung:
-        orders.rung = bell
         for command in commands.KNOWN:
             if orders.words is not None:  # else an order was to withdraw
                 _take(command)
+        orders.rung = bell  # last: what an exception cuts short is done again
     if orders.words is None:
+        forget()  # ``rung`` as well: the next ring's bell begins at 0
         return
     orders.heard = _NEVER if _needs_steps() else bell
     if orders.heard == _NEVER:
@@ -124,7 +129,10 @@ def _attend() -> None:
 
 
 def _needs_steps() -> bool:
-    return any(task.needs_steps and not task.is_over for task in list(orders.tasks.values()))
+    for task in list(orders.tasks.values()):  # noqa: SIM110  (a generator that is interrupted swallows the exception)
+        if task.needs_steps and not task.is_over:
+            return True
+    return False
 
 
 def _take(command: int) -> None:
@@ -161,6 +169,9 @@ def _call(task: Task, name: str) -> None:
         getattr(commands.module_of(task.command), name)(task)
     except Exception as error:
         task.fail("%s: %s" % (type(error).__name__, error))
+    except BaseException:
+        task.fail("it was interrupted")
+        raise
     if task.is_over:
         orders.tasks.pop(task.command, None)
 

@@ -67,12 +67,19 @@ def parse_speedscope(speedscope: bytes, pid: int) -> WindowSamples:
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise ValueError(f"not a speedscope file: {error}") from error
     # the root of each stack is a line about the thread: its file name is empty
-    frames = [RawFrame(f.file, f.line or 0, bare_name(f.name)) if f.file else None for f in file.shared.frames]
+    frames = [
+        RawFrame(f.file, _bounded(f.line or 0), bare_name(f.name)) if f.file else None for f in file.shared.frames
+    ]
     threads = [_thread(profile, frames, pid, len(file.profiles) == 1) for profile in file.profiles]
     instants = max((len(profile.samples) for profile in file.profiles), default=0)
     main = next((p for p, t in zip(file.profiles, threads, strict=True) if t.tid == pid), None)
     cycles = _cycles(main.samples, frames) if main else None
     return WindowSamples(sorted(threads, key=lambda thread: thread.tid != pid), instants, cycles)
+
+
+def _bounded(number: int) -> int:
+    """A line or a thread id; 0 for what can be neither."""
+    return number if 0 <= number < 1 << 63 else 0
 
 
 def _cycles(samples: Sequence[Sequence[int]], frames: Sequence[RawFrame | None]) -> int | None:
@@ -100,7 +107,7 @@ def _cycles(samples: Sequence[Sequence[int]], frames: Sequence[RawFrame | None])
 
 def _thread(profile: _Profile, frames: Sequence[RawFrame | None], pid: int, alone: bool) -> SampledThread:
     name = _PROFILE_NAME.match(profile.name)
-    tid = int(name[1], 0) if name else 0
+    tid = _bounded(int(name[1], 0)) if name else 0
     label = (name[2] or "") if name else profile.name
     if name and name[1].startswith("0x") and (label == "MainThread" or alone):
         tid = pid  # a program without the threading module names no thread

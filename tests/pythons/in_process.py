@@ -1,0 +1,64 @@
+"""A program, of any Python that the agent supports: asked to sample its own stacks, it prints what comes of it."""
+
+import json
+import os
+import sys
+import tempfile
+import threading
+import time
+
+from tuimon.agent import runtime
+from tuimon.agent.control import orders
+from tuimon.agent.ring import control_words, side_files, stack_file
+
+SAMPLE = control_words.Command.SAMPLE
+
+
+def order(words, number, argument):
+    """What a monitor writes."""
+    at = control_words.slot_word(SAMPLE)
+    check = control_words.check_of(SAMPLE, number, argument)
+    for ahead, word in enumerate((number, argument, check, time.monotonic_ns())):
+        words[at + ahead] = word
+    words[control_words.BELL_WORD] += 1
+    orders.attend()
+
+
+def busy(words):
+    """Works until there are two windows, or there will be none."""
+    answer = control_words.answer_in(words, SAMPLE)
+    while answer.state == control_words.State.WORKING and answer.value < 2:
+        sum(range(1000))
+        words[control_words.slot_word(SAMPLE) + 3] = time.monotonic_ns()
+        answer = control_words.answer_in(words, SAMPLE)
+    return answer.state
+
+
+def main():
+    parked = threading.Event()
+    waiter = threading.Thread(target=parked.wait, name="parked")
+    waiter.start()
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["TUIMON_RING_DIR"] = os.path.join(folder, "rings")
+        runtime.on = True
+        runtime.open_ring()
+        words = runtime.writer().control_words()
+        order(words, 1, stack_file.pack_sampling(20, 200))
+        state = busy(words)
+        stacks = {}
+        if state == control_words.State.WORKING:
+            with open(side_files.side_file(runtime.writer().path, side_files.STACKS), encoding="utf-8") as file:
+                window = json.load(file)
+            names = [frame["name"] for frame in window["shared"]["frames"]]
+            for profile in window["profiles"]:
+                stacks[profile["name"]] = [names[at] for at in profile["samples"][-1]]
+        order(words, 2, 0)
+        threads = len(os.listdir("/proc/self/task"))
+        runtime.stop()
+    parked.set()
+    waiter.join()
+    print(json.dumps([int(state), stacks, threads, os.getpid()]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
