@@ -211,7 +211,7 @@ def test_ptrace_denied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @needs_gdb
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 def test_gdb_that_is_killed_leaves_the_training_running(
     number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

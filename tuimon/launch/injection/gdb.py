@@ -37,7 +37,7 @@ _TRIES = 100
 _BETWEEN_S = 0.01
 #: gdb itself needs 0.15 s; a process in uninterruptible sleep cannot be stopped.
 _TIMEOUT_S = 15.0
-_END_S = 3.0
+_DEAF_TO = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 #: For so long after gdb was killed the process may still come to a stop.
 _LEFT_STOPPED_S = 0.5
 _PAGE = 4096
@@ -162,23 +162,11 @@ def _within(parts: Iterable[Function]) -> str:
 
 def _run(command: list[str], pid: int) -> str:
     """What gdb printed; the process runs on afterwards, however gdb ended."""
-    environment = {name: value for name, value in os.environ.items() if name != "DEBUGINFOD_URLS"}
-    child = subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        env=environment,
-        start_new_session=True,  # Ctrl-C is for us: it must not cut gdb short
-    )
+    child = _started(command)
     output = ""
     try:
-        for how in (None, signal.SIGTERM, signal.SIGKILL):  # SIGINT it would pass on to the process
-            if how is not None:
-                child.send_signal(how)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                output = child.communicate(timeout=_TIMEOUT_S if how is None else _END_S)[0].decode("utf-8", "replace")
-                break
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            output = child.communicate(timeout=_TIMEOUT_S)[0].decode("utf-8", "replace")
         return output
     finally:
         if child.poll() is None:
@@ -186,6 +174,25 @@ def _run(command: list[str], pid: int) -> str:
             child.wait()
         if _DONE not in output:
             _have_go_on(pid)
+
+
+def _started(command: list[str]) -> subprocess.Popen[bytes]:
+    """gdb, deaf to signals that end programs: at SIGTERM it would first send SIGINT to the process."""
+    environment = {name: value for name, value in os.environ.items() if name != "DEBUGINFOD_URLS"}
+    before = signal.pthread_sigmask(
+        signal.SIG_BLOCK, _DEAF_TO
+    )  # a child inherits the mask of the thread that starts it
+    try:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            start_new_session=True,
+        )
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _have_go_on(pid: int) -> None:
