@@ -34,6 +34,7 @@ class Playback:
         self.output = output
         self.launched = launched
         self.closeup = None
+        self.hooks = None
         self.ending = None
         self.end_requested = False
         self.ticks = 0

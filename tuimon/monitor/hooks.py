@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable
 
 import psutil
 
 from tuimon.errors import CannotInject, TuimonError
-from tuimon.launch.injection.inject import inject, never
+from tuimon.launch.injection.inject import inject
 from tuimon.launch.injection.target import has_torch
 from tuimon.proc import procfs
 from tuimon.proc.ring_facts import read_ring_facts
@@ -31,19 +31,31 @@ class Hooks:
         self._pid = pid
         self._keep = keep
         self._ours: list[int] = []
+        self._leaving = False
+        self._working = threading.Lock()
 
     def are_missing(self) -> bool:
         """Whether the process has no markers."""
         return not _has_ring(self._pid) and not self._ours
 
-    def bring_in(self, stop: Callable[[], bool] = never) -> str:
+    def bring_in(self) -> str:
         """Bring the hooks into the process and its ranks; a line on how it went. Raises CannotInject."""
+        with self._working:
+            return self._bring_in()
+
+    def withdraw(self) -> str | None:
+        """Undo the hooks that are ours, and bring in no more; a line for the user, None where nothing is to be said."""
+        self._leaving = True
+        with self._working:
+            return self._withdraw()
+
+    def _bring_in(self) -> str:
         begun_s = time.monotonic()
         refused: list[CannotInject] = []
         present = 0
         for pid in _trainings(self._pid):
             try:
-                if inject(pid, stop=stop).was_there:
+                if inject(pid, stop=lambda: self._leaving).was_there:
                     present += 1
                 else:
                     self._ours.append(pid)
@@ -58,8 +70,7 @@ class Hooks:
         rest = f"; not all: {refused[0].message}" if refused else ""
         return f"hooks brought into process {into} in {took_s:.1f} s: markers from its next step on{rest}"
 
-    def withdraw(self) -> str | None:
-        """Undo the hooks that are ours; a line for the user, None where there is nothing to say."""
+    def _withdraw(self) -> str | None:
         if not self._ours:
             return None
         if self._keep:

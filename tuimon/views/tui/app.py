@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
+from tuimon.errors import CannotInject
 from tuimon.launch.leave_signals import LeaveSignals
 from tuimon.views.format import plain
 from tuimon.views.report.write import save
@@ -25,6 +27,7 @@ from tuimon.views.tui.profile.header import Mode
 from tuimon.views.tui.profile.profile_pane import ProfilePane
 from tuimon.views.tui.sheets.findings_sheet import FindingsSheet
 from tuimon.views.tui.sheets.help import help_lines
+from tuimon.views.tui.sheets.inject_dialog import InjectDialog
 from tuimon.views.tui.sheets.memory_sheet import MemorySheet
 from tuimon.views.tui.sheets.quit_dialog import Choice, QuitDialog
 from tuimon.views.tui.sheets.sheet import Sheet
@@ -33,6 +36,7 @@ from tuimon.views.tui.terminal_app import Capabilities, TerminalApp
 from tuimon.views.tui.terminal_driver import reset_job_control
 
 if TYPE_CHECKING:
+    from tuimon.monitor.hooks import Hooks
     from tuimon.monitor.monitor import Monitor
 
 
@@ -64,6 +68,7 @@ class TuimonApp(TerminalApp[Leave]):
         Binding("m", "memory", show=False),
         Binding("d", "theme", show=False),
         Binding("e", "export", show=False),
+        Binding("I", "inject", show=False),
         *(Binding(str(digit), f"toggle_pane('{name}')", show=False) for digit, name in enumerate(PANES, 1)),
     ]
 
@@ -94,6 +99,8 @@ class TuimonApp(TerminalApp[Leave]):
         # not add_signal_handler: with the loop its handlers end, and the second SIGHUP of a shell would kill us
         self._signals.notify = partial(asyncio.get_running_loop().call_soon_threadsafe, self._check_signals)
         self._check_signals()
+        if self.monitor.hooks is not None and self.monitor.hooks.are_missing():
+            self.notify("no markers: phases are inferred from samples. I: measure them", markup=False, timeout=10)
 
     def on_unmount(self) -> None:
         """No signal wakes us any more."""
@@ -184,6 +191,31 @@ class TuimonApp(TerminalApp[Leave]):
             self.notify(f"nothing kept: {error.strerror} ({os.getcwd()})", severity="error", markup=False)
             return
         self.notify("kept " + ", ".join(os.path.basename(path) for path in paths), markup=False)
+
+    def action_inject(self) -> None:
+        """Ask whether to bring hooks into a training that was attached to."""
+        hooks = self.monitor.hooks
+        if hooks is None:
+            self.notify("only a training that tuimon attached to can have its hooks brought in", markup=False)
+        elif hooks.are_missing():
+            self.push_screen(InjectDialog(), self._inject)
+        else:
+            self.notify("the training has its hooks already", markup=False)
+
+    def _inject(self, agreed: bool | None) -> None:
+        hooks = self.monitor.hooks
+        if agreed and hooks is not None:
+            self.notify("bringing the hooks in …", markup=False)
+            self.run_worker(partial(self._bring_in, hooks), thread=True, exit_on_error=False, exclusive=True)
+
+    def _bring_in(self, hooks: Hooks) -> None:
+        """On a thread of its own: it may take as long as the training's longest call."""
+        try:
+            text, severity = hooks.bring_in(), "information"
+        except CannotInject as error:
+            text, severity = f"{error.message}. {error.hint or ''}", "error"
+        with contextlib.suppress(RuntimeError):  # the app has been left meanwhile
+            self.call_from_thread(self.notify, text, severity=severity, markup=False, timeout=15)
 
     def action_profile(self, mode: Mode) -> None:
         """Where the time goes: hot lines, call tree or icicle of the thread under the cursor."""

@@ -31,6 +31,7 @@ SECTIONS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
                 "key",
                 "in the environment: blocks or ascii, where the font has no braille for the charts",
             ),
+            ("I", "key", "after attach: bring the hooks into the training, so that steps and phases are measured"),
             ("e", "key", "export: a report (JSON, text) and a picture of the screen, into the current folder"),
         ),
     ),
