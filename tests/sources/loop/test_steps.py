@@ -45,6 +45,13 @@ def test_gradient_accumulation_is_one_step_per_update_from_the_first():
     assert ms(played.steps[0].phases) == {"data": 6, "forward": 9, "backward": 12, "optimizer": 1}
 
 
+@pytest.mark.parametrize(("batches", "backward_ms"), [(24, 4), (4, 2500), (8, 2000)])
+def test_many_or_slow_batches_of_the_first_step_are_no_steps_of_their_own(batches, backward_ms):
+    micro = f"fetch:2 wait:3 bwd:{backward_ms} "
+    played = play(f"{micro * batches} opt:1", 3)
+    assert lengths(played) == [batches * (5 + backward_ms) + 1] * 3
+
+
 def test_accumulation_without_a_loader():
     played = play("wait:2 bwd:3 wait:2 bwd:3 wait:1 opt:1 wait:1", 5)
     assert lengths(played) == [13] * 4  # the first began before the first marker

@@ -21,6 +21,10 @@ _BARE_LIMIT = 64
 #: While the kind of loop is unknown, pieces are held back at most this many, or this long.
 _HOLD_PIECES = 8
 _HOLD_NS = 3_000_000_000
+#: Backwards before the first optimizer step may be accumulated gradients, of which none is a step: 32 and more in one
+#: are rare, and a loop whose optimizer is not torch's is known so much later.
+_HOLD_BACKWARDS = 32
+_HOLD_BACKWARDS_NS = 20_000_000_000
 
 
 class Drive(Enum):
@@ -230,7 +234,8 @@ class StepFinder:
     def _settle_unknown(self) -> None:
         held = len(self._pieces)
         held_ns = sum(piece.total_ns for piece in self._pieces)
-        long_enough = held >= _HOLD_PIECES or (held >= 2 and held_ns >= _HOLD_NS)
+        most, longest_ns = (_HOLD_PIECES, _HOLD_NS) if self._optimizer_seen else (_HOLD_BACKWARDS, _HOLD_BACKWARDS_NS)
+        long_enough = held >= most or (held >= 2 and held_ns >= longest_ns)
         if self._train_fetches >= 2:
             if self._optimizer_seen or long_enough:
                 self._drive(Drive.FETCH)
