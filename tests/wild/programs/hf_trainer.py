@@ -26,7 +26,7 @@ def mask(samples):
             for column in range(len(row)):
                 if random.random() < 0.15:  # <- cause
                     row[column] = 4  # <- cause
-                words = sorted(range(160), key=lambda word: -word)  # <- cause
+                words = sorted(range(600), key=lambda word: -word)  # <- cause
                 del words  # <- cause
     else:
         ids[torch.rand(ids.shape) < 0.15] = 4
