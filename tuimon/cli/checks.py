@@ -82,13 +82,20 @@ except metadata.PackageNotFoundError:
 """
 
 
+_INSIDE = "stacks in-process only, under tuimon run"
+
+
 def _py_spy() -> Check:
     from tuimon.sources.stacks import pyspy
 
     binary = pyspy.find()
     if binary is None:
         return Check(
-            "py-spy", "fail", "not found: no stacks, and no phases without markers", "pip install py-spy", True
+            "py-spy",
+            "fail",
+            f"not found: {_INSIDE}, no phases without markers",
+            "pip install py-spy",
+            True,
         )
     with _idle_python() as child:
         done = subprocess.run(
@@ -104,7 +111,13 @@ def _py_spy() -> Check:
         return Check("py-spy", "ok", f"py-spy {version} reads a Python of ours")
     first = next((line for line in done.stderr.splitlines() if line.strip()), "no stacks")
     if "ermission" in done.stderr:
-        return Check("py-spy", "fail", f"py-spy {version} may not read even our own child", _ALLOW_PTRACE, True)
+        return Check(
+            "py-spy",
+            "fail",
+            f"py-spy {version} may not read even our own child: {_INSIDE}",
+            _ALLOW_PTRACE,
+            True,
+        )
     return Check("py-spy", "warn", f"py-spy {version} failed: {plain(first)}", "pip install --upgrade py-spy")
 
 

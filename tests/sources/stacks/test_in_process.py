@@ -18,9 +18,11 @@ import pytest
 from tests.agent.programs import ROOT, environment
 from tests.sources.stacks import denied
 from tests.waiting import until
+from tuimon.agent.ring.control_words import Answer, State
 from tuimon.proc.target_files import TargetFiles
 from tuimon.records import Notice, Record, Stacks
 from tuimon.session.session import Session
+from tuimon.sources.control.errors import NoAnswer
 from tuimon.sources.log.decode import decode
 from tuimon.sources.log.reader import read_log
 from tuimon.sources.notices import Problem
@@ -104,6 +106,21 @@ def test_where_py_spy_works_the_agent_is_never_asked(training: subprocess.Popen[
     records = until(lambda: len(windows(found := next(monitor))) > 2 and found, seconds=90)
     monitor.close()
     assert not any(window.in_process for window in windows(records))
+
+
+def test_a_process_whose_thread_gets_no_turn_is_said_to_hold_the_gil() -> None:
+    sampler = object.__new__(in_process.InProcessSampler)
+    sampler.pid, sampler._rate, sampler._since_s = 4242, in_process.Rate(10, 2.0), 100.0
+    sampler._request = types.SimpleNamespace(answer=Answer(1, State.WORKING, 3, 0))  # type: ignore[assignment]
+    assert sampler.delay(108.0) is None
+    late, later = sampler.delay(110.0), sampler.delay(130.0)
+    assert late is not None and "holds the GIL" in late.message
+    assert late == later  # else each second would have a notice of its own
+    waiting = types.SimpleNamespace(answer=None, no_answer=lambda: NoAnswer("no backward pass has ended"))
+    sampler._request = waiting  # type: ignore[assignment]
+    assert sampler.delay(105.0) is None
+    stuck = sampler.delay(111.0)
+    assert stuck is not None and stuck.message == "no backward pass has ended"
 
 
 def test_the_rate_is_what_the_budget_allows() -> None:
