@@ -16,7 +16,7 @@ TORCH_STAMP := $(VENV)/.torch-$(shell printf '%s' '$(TORCH)' | cksum | cut -d' '
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-lowest soak-tests soak fuzz lint licences advisories check lock bench scenarios random-loops wild
+.PHONY: inject-stress help demo test test-lowest soak-tests soak fuzz lint licences advisories check lock bench scenarios random-loops wild
 .PHONY: gain-truth gpu-truth gpu-check clean
 
 help:
@@ -33,6 +33,7 @@ help:
 	@echo "make fuzz    damaged logs and rings, hostile text, against everything that reads and shows them (about 5 minutes)"
 	@echo "make scenarios  labelled trainings under tuimon: is its verdict right? (about 15 minutes)"
 	@echo "make wild    programs on public frameworks, healthy and slowed: is its verdict right? (about 20 minutes)"
+	@echo "make inject-stress N=300  hooks brought into trainings of awkward shapes and withdrawn: is none harmed?"
 	@echo "make random-loops N=100 SEED=s  training scripts drawn at random: phases, verdicts, gains against their own truth"
 	@echo "             (both with ATTACH=1: attach to a second run of each, is its verdict the same?)"
 	@echo "make gain-truth N=20 SEED=s  fixes of random training scripts: what they gain, predicted and measured"
@@ -121,6 +122,10 @@ SEED ?=
 ATTACH ?=
 random-loops: $(VENV)/.test-installed
 	$(BIN)/python -m tests.random_loops -n $(N) $(if $(SEED),--seed $(SEED)) $(if $(ATTACH),--attach)
+
+INJECT_ARGS ?=
+inject-stress: $(VENV)/.test-installed
+	$(BIN)/python -m tests.inject_stress $(N) $(INJECT_ARGS)
 
 gain-truth: $(VENV)/.test-installed
 	$(BIN)/python -m tests.gain_truth -n $(N) $(if $(SEED),--seed $(SEED))

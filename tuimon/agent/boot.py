@@ -1,7 +1,8 @@
 """Brings the agent into a process that runs already. Its text is run there, by itself, in the main thread.
 
-``begin`` leaves the main thread within microseconds: what follows runs in a thread that ends with it, where no signal
-handler of the program runs. Forks wait for that thread, so that no child begins with half an agent.
+The work is done in a thread that ends with it, where no signal handler of the program runs. The main thread waits: its
+calls may keep the GIL for seconds, and the work needs it a hundred times. Forks of other threads wait as well, so that
+no child begins with half an agent.
 """
 
 import _thread
@@ -12,7 +13,7 @@ import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict
+    from typing import Any, Dict, List
 
 #: What the monitor asks for: ``folder`` (it reads ``answer`` there, and has given up when it is gone), ``agent`` (the
 #: agent's folder), ``rings`` (folders for rings).
@@ -23,42 +24,87 @@ _PACKAGE = "_tuimon_agent"
 _RETRY_S = 5.0
 _RETRY_EVERY_S = 0.005
 _FORK_WAIT_S = 2.0
+#: The main thread waits for so long at most; it takes some 50 ms.
+_PAUSE_S = 2.0
 
 
 def begin(request: "Dict[str, Any]") -> None:
-    """Start; an exception that a signal handler of the program raises meanwhile is raised after us."""
+    """Do it; an exception that a signal handler of the program raises meanwhile is raised after us."""
+    raised: "List[BaseException]" = []
     try:
-        _thread.start_new_thread(_load, (request,))
+        done = _thread.allocate_lock()
+        done.acquire()
+        _thread.start_new_thread(_load, (request, done))
+        _wait(done, raised)
     except Exception as error:
         _answer(request, {"status": "failed", "reason": repr(error)})
     except BaseException as error:
-        import ctypes
+        raised.append(error)
+    if raised:
+        _raise_afterwards(raised[0])
 
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(_thread.get_ident()), ctypes.py_object(type(error)))
+
+def _wait(done: "Any", raised: "List[BaseException]") -> None:
+    until_s = time.monotonic() + _PAUSE_S
+    while True:
+        try:
+            left_s = until_s - time.monotonic()
+            if left_s <= 0 or done.acquire(True, left_s):
+                return
+        except BaseException as error:  # of a signal handler: it runs here, in the main thread
+            raised.append(error)
 
 
-def _load(request: "Dict[str, Any]") -> None:
+class _Raiser:
+    """Raises an exception when it is asked whether it is true."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+    def __bool__(self) -> bool:
+        raise self.error
+
+
+def _raise_afterwards(error: BaseException) -> None:
+    """Have the main thread raise it once it is back in the program: a pending call that fails raises there."""
+    import ctypes
+
+    api = ctypes.pythonapi
+    raiser = ctypes.py_object(_Raiser(error))
+    api.Py_IncRef(raiser)  # the pending call has but its address
+    api.Py_AddPendingCall(ctypes.cast(api.PyObject_IsTrue, ctypes.c_void_p), raiser)
+
+
+def _load(request: "Dict[str, Any]", done: "Any") -> None:
     try:
         package = _package(request["agent"])
         lock = _hold_forks(package)
         try:
-            _install(request, package.__name__)
+            _install(request, package.__name__, done)
         finally:
             lock.release()
     except BaseException as error:
         _answer(request, {"status": "failed", "reason": repr(error)})
+    finally:
+        _release(done)
 
 
-def _install(request: "Dict[str, Any]", package: str) -> None:
+def _install(request: "Dict[str, Any]", package: str, done: "Any") -> None:
     __import__(package + ".late")
     late = sys.modules[package + ".late"]
     until_s = time.monotonic() + _RETRY_S
     answer = late.install_now(request["rings"])
     while answer["status"] == late.RETRY and time.monotonic() < until_s:
+        _release(done)  # the main thread has to come further
         time.sleep(_RETRY_EVERY_S)
         answer = late.install_now(request["rings"])
     if not _answer(request, answer) and answer["status"] == late.INSTALLED:
         late.withdraw()
+
+
+def _release(done: "Any") -> None:
+    if done.locked():
+        done.release()
 
 
 def _package(agent: str) -> "Any":

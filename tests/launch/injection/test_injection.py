@@ -258,3 +258,52 @@ def test_functions_are_where_the_linker_has_put_them() -> None:
     for name, function in functions.items():
         address = ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value
         assert function.start == address and function.end > function.start
+
+
+# -- the script that runs in the process
+
+
+def test_exceptions_of_signal_handlers_reach_the_program(tmp_path: Path) -> None:
+    """The program's timer raises an exception with arguments while the script runs: it comes out after it, whole."""
+    boot = (target.os.path.dirname(paths.__file__)).rsplit("/", 1)[0] + "/boot.py"
+    program = f"""
+import signal, sys, time
+names = {{"__name__": "boot"}}
+exec(compile(open({boot!r}).read(), "boot", "exec"), names)
+names["_load"] = lambda request, done: (time.sleep(0.05), done.release())
+
+class Late(Exception):
+    def __init__(self, reason, after):
+        super().__init__(reason, after)
+        self.after = after
+
+calls = caught = 0
+def ring(number, frame):
+    global calls
+    calls += 1
+    if number == signal.SIGALRM:
+        raise Late("late", calls) if calls % 2 else KeyboardInterrupt
+    raise SystemExit(7)
+
+signal.signal(signal.SIGALRM, ring)
+signal.signal(signal.SIGTERM, ring)
+for n in range(4):
+    signal.setitimer(signal.ITIMER_REAL, 0.02)
+    try:
+        names["begin"]({{"folder": "/nowhere"}})
+        for _ in range(1000):
+            pass
+    except Late as error:
+        assert error.args == ("late", calls) and error.after == calls and type(error).__name__ == "Late"
+        caught += 1
+    except KeyboardInterrupt:
+        caught += 1
+print(calls, caught, flush=True)
+import os, threading
+threading.Timer(0.02, os.kill, (os.getpid(), signal.SIGTERM)).start()
+names["begin"]({{"folder": "/nowhere"}})
+for _ in range(1000):
+    pass
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.stdout, done.stderr, done.returncode) == ("4 4\n", "", 7)

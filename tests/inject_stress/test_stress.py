@@ -1,0 +1,25 @@
+"""A small version of ``make inject-stress``: two injections into a training of each shape."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.inject_stress.stress import SHAPES, expected, run_trial
+
+pytest.importorskip("torch")
+pytestmark = [
+    pytest.mark.torch,
+    pytest.mark.skipif(shutil.which("gdb") is None, reason="no gdb"),
+]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_none_is_harmed(shape: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TUIMON_RING_DIR", str(tmp_path / "rings"))
+    trial, steps, digest = run_trial(shape, min(SHAPES[shape], 0.5), 2, seed=1)
+    assert trial.faults == []
+    assert len(trial.first_marker_s) == 2
+    assert expected(steps)[steps - 1] == digest
