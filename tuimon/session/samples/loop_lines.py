@@ -59,6 +59,9 @@ class LoopLines:
         self._note_updates(placed)
         self._note_evaluation(placed)
         self._note_fetch_and_forward(placed)
+        self._training_calls = {  # the user's functions that train
+            branch.called for phase, branch in placed if phase != "rest" and not self.is_evaluation(branch)
+        }
 
     def branch_of(self, stack: Sequence[int]) -> Branch | None:
         """Where a stack branches off the path to the backward call; None if it has no frame of the path."""
@@ -102,14 +105,34 @@ class LoopLines:
         """Whether a sample is in a library that owns the loop, outside every boundary and module.
 
         Then one line of the user's, ``trainer.fit(model)``, leads to the forward pass and to backward alike, and its
-        number tells nothing; what the library does besides is side work.
+        number tells nothing; what the library does besides is side work. So are the user's functions that it calls,
+        such as callbacks, but for those that train; where a DataLoader is fetched from, no data is made in them.
         """
-        if branch is None or branch.called is not None or branch.depth != len(self._path) - 1:
+        if branch is None:
+            return False
+        if branch.called is not None:
+            return (
+                bool(self._fetch_lines)
+                and branch.called not in self._training_calls
+                and self._by_library(branch, stack)
+            )
+        if branch.depth != len(self._path) - 1:
             return False
         if not self._forward_line.get(branch.depth) == branch.line == self._frames[self._path[branch.depth]].line:
             return False
         files = (self._frames[number].file for number in stack[branch.depth + 1 :])
         return any(is_package_file(file) and not is_torch(file) for file in files)
+
+    def _by_library(self, branch: Branch, stack: Sequence[int]) -> bool:
+        """Whether a library calls the user's function of a branch, from the same line as what leads to backward."""
+        if self._frames[stack[branch.depth]].line != self._frames[self._path[branch.depth]].line:
+            return False
+        between = []
+        for number in stack[branch.depth :]:
+            if number != stack[branch.depth] and self._frames[number].user:
+                break
+            between.append(self._frames[number].file)
+        return any(is_package_file(file) and not is_torch(file) for file in between)
 
     def is_before_update(self, branch: Branch | None) -> bool:
         """Whether a sample is between backward and the update, a stretch that markers measure."""

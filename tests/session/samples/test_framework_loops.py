@@ -1,0 +1,61 @@
+"""Loops that a library owns: its callbacks are side work, whichever line they are called from."""
+
+from __future__ import annotations
+
+import pytest
+
+from tuimon.records import Frame
+from tuimon.session.samples.classify import classify_samples
+from tuimon.session.samples.frame_table import FrameTable
+
+SITE = "/v/lib/python3.11/site-packages"
+FRAMES = {
+    "main": Frame("train.py", 37, "main", "trainer.run(loader)", True),
+    "run": Frame(f"{SITE}/ignite/engine/engine.py", 1056, "run"),
+    "fire": Frame(f"{SITE}/ignite/engine/engine.py", 453, "_fire_event"),
+    "fetch": Frame(f"{SITE}/torch/utils/data/dataloader.py", 1, "__next__"),
+    "loss": Frame("train.py", 22, "update", "loss = cost(net(x), y)", True),
+    "backward line": Frame("train.py", 23, "update", "loss.backward()", True),
+    "prepare": Frame("train.py", 20, "update", "x = x.flatten(1)", True),
+    "module": Frame(f"{SITE}/torch/nn/modules/module.py", 2, "_call_impl"),
+    "backward": Frame(f"{SITE}/torch/_tensor.py", 3, "backward"),
+    "after": Frame("train.py", 32, "after", "histogram(net)", True),
+    "histogram": Frame("train.py", 44, "histogram", "bins[int(v)] += 1", True),
+}
+IDS = {name: number for number, name in enumerate(FRAMES)}
+TRAINING = ["main run fetch", "main run loss module", "main run backward line/backward"]
+
+
+def phase_of(stack: str, others: list[str]) -> str:
+    """The phase of a stack among others; frames by name, root first."""
+    table = FrameTable()
+    table.add_frames(0, list(FRAMES.values()))
+    stacks = {}
+    for each in [*others, stack]:
+        names = each.replace("backward line/", "backward_line ").split()
+        stacks[tuple(IDS[name.replace("_", " ")] for name in names)] = 20
+    return classify_samples(stacks, table)[-1].phase
+
+
+@pytest.mark.parametrize(
+    ("stack", "phase"),
+    [
+        ("main run fire after histogram", "other"),
+        ("main run fire after", "other"),
+        ("main run prepare", "data"),
+        ("main run loss", "forward"),
+        ("main run fetch", "data"),
+    ],
+)
+def test_a_callback_is_side_work_though_it_is_called_from_the_line_that_trains(stack: str, phase: str) -> None:
+    assert phase_of(stack, [each for each in TRAINING if each != stack]) == phase
+
+
+def test_without_a_loader_a_function_that_the_library_calls_may_make_the_data() -> None:
+    assert phase_of("main run fire after histogram", [each for each in TRAINING if "fetch" not in each]) == "data"
+
+
+def test_a_call_of_the_users_own_on_the_line_that_trains_is_no_callback() -> None:
+    """``step(histogram())``: what is called before the step makes its data."""
+    others = ["main fetch", "main loss module", "main backward line/backward"]
+    assert phase_of("main after histogram", others) == "data"
