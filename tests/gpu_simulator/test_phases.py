@@ -46,6 +46,13 @@ def test_idle_time_lies_within_its_bounds_in_every_phase(kind):
         assert found.idle - OF_STEP <= idle <= found.idle + found.maybe_idle + OF_STEP, name
 
 
+def test_events_inside_backward_show_that_it_is_busy_there():
+    """Its launches are hardly ahead at its beginning, and far ahead soon after."""
+    told = shares(simulated("sync_item")[1])
+    assert told.of("backward").span > 0.5
+    assert told.of("backward").maybe_idle == 0
+
+
 def test_a_starved_gpu_idles_for_as_long_as_it_is_told():
     training, records = simulated("data_starved")
     told = shares(records)

@@ -46,6 +46,21 @@ class SimulatedRing:
         return iter(())
 
 
+class SimulatedPoints:
+    """Places inside a backward pass, as ``GradientPoints`` gives them."""
+
+    def __init__(self) -> None:
+        self.reached: Callable[[], None] | None = None  # while armed
+        self.count = 0
+
+    def arm(self, reached: Callable[[], None], count: int) -> bool:
+        self.reached, self.count = reached, count
+        return True
+
+    def disarm(self) -> None:
+        self.reached = None
+
+
 class Boundary(NamedTuple):
     """The truth of one boundary: when the CPU came to it, when the GPU did."""
 
@@ -92,7 +107,8 @@ class Training:
         self.gpus = [Gpu(self.cpu, n, drift_ppm * (-1) ** n, epoch_ns=(77 + n) * SECOND) for n in range(gpus)]
         self.device = SimulatedDevice(self.cpu, self.gpus)
         self.ring = SimulatedRing()
-        self.clock = GpuClock(self.device, self.emit, lambda: self.cpu.now_ns)
+        self.points = SimulatedPoints()
+        self.clock = GpuClock(self.device, self.emit, lambda: self.cpu.now_ns, points=self.points)
         self.follower = RingFollower(self.ring, 1.0, self.cpu.now_ns)  # type: ignore[arg-type]  # as far as it asks
         self.interrupted_ns: Callable[[], float] = lambda: 0.0  # between a marker and its event
         self.truth = Truth()
@@ -113,8 +129,10 @@ class Training:
     def kernels(self, count: int, gpu_ns: int, cpu_ns: int = 6 * US) -> None:
         """Launch like kernels one after the other."""
         launch = self.stream.launch
-        for _ in range(count):
+        for number in range(count):
             launch(gpu_ns, cpu_ns)
+            if self.points.reached is not None and (number + 1) % (count // (self.points.count + 1) + 1) == 0:
+                self.points.reached()
 
     def fetch(self, wait_ns: float, spread: float = 0.0, iterator: int = 1, label: str = "forward") -> None:
         """A batch from a DataLoader; what follows is ``label``."""

@@ -12,6 +12,7 @@ from . import rests, runtime
 from .control.orders import attend, orders
 from .gpu_clock.clock import GpuClock
 from .gpu_clock.cuda import WaitingClock
+from .gpu_clock.points import GradientPoints
 from .loading import epochs, loader_facts, worker
 from .loading.batch_timer import BatchTimer
 from .rests import rest
@@ -48,6 +49,8 @@ def hide_from_dynamo() -> None:
         WaitingClock.event_number,
         GpuClock.event_number,
         GpuClock.record_event,
+        GpuClock.record_point,
+        GradientPoints.reach,
     )
 
 

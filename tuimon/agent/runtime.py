@@ -10,7 +10,7 @@ import sys
 import time
 from typing import Any, Callable, Optional
 
-from .gpu_clock import cuda
+from .gpu_clock import cuda, points
 from .gpu_clock.clock import GpuClock
 from .process import facts, role, yama
 from .ring.files import YOUNG_S, make_ring
@@ -198,6 +198,8 @@ def publish_facts(optimizer: Any = None) -> None:
     _boundaries += 1
     if _boundaries & (_boundaries - 1):  # 1, 2, 4, ... 64
         return
+    if optimizer is not None:
+        points.see_optimizer(optimizer)
     late = facts.late_facts(optimizer)
     if ("gpu_uuids" in late and "parameter_dtypes" in late) or _boundaries >= _FACTS_BOUNDARIES:
         facts_due = False
@@ -213,7 +215,7 @@ def _start_clock() -> None:
     global clock
     try:
         device = cuda.CudaDevice(sys.modules["torch"], captures.any_open)
-        clock = GpuClock(device, _emit_current, pause=_pause_clock)
+        clock = GpuClock(device, _emit_current, pause=_pause_clock, points=points.GradientPoints())
     except Exception:  # a torch with other names for what the clock needs
         clock = None
 

@@ -23,6 +23,8 @@ import time
 from typing import Any, Callable, List, Optional
 
 from ..ring.layout import (
+    BACKWARD_BEGIN,
+    GPU_POINT,
     MEMORY_ALLOCATED,
     MEMORY_FREES,
     MEMORY_OOMS,
@@ -34,6 +36,7 @@ from ..ring.layout import (
 from ..turn import Turn
 from .budget import Budget
 from .events import Emit, EventChain
+from .points import points_for
 from .steps import NESTED, STEP_BEGINS, StepFollower
 
 #: How many steps in a row are timed at least: a loop whose steps alternate is seen whole. Where a step pays for its own
@@ -44,6 +47,9 @@ BURST_STEPS = 8
 BOUNDARY_POLL = 2
 #: The clock does not pause for fewer steps than this.
 SHORTEST_PAUSE_STEPS = 4
+#: Steps with so much time for each backward pass get events inside them as well: in shorter ones these cost more than
+#: they show.
+POINTS_STEP_NS = 5_000_000
 #: How often the allocator's figures are read (by the loop's own time).
 MEMORY_NS = 1_000_000_000
 #: Most that is charged for one boundary, and for one poll. Where the queue of launches is full, recording waits for
@@ -65,7 +71,8 @@ class GpuClock:
     """``event_number`` and then ``record_event`` at every boundary; never raises, never waits for another thread.
 
     ``pause``, where given, is called with a number of backward passes in which the clock needs no boundary: to follow
-    steps that are not timed takes 2 us a boundary where the code is cold.
+    steps that are not timed takes 2 us a boundary where the code is cold. ``points``, where given, calls back at places
+    inside a backward pass (``points.GradientPoints``).
     """
 
     def __init__(
@@ -74,6 +81,7 @@ class GpuClock:
         emit: Emit,
         now_ns: Callable[[], int] = time.monotonic_ns,
         pause: Optional[Callable[[int], None]] = None,
+        points: Any = None,
     ) -> None:
         self.on = True
         self._device = device
@@ -86,10 +94,12 @@ class GpuClock:
         self._left = 0  # steps of this burst that are still to be timed, the current one included
         self._memory_due_ns = 0
         self._pause = pause
+        self._points = points
+        self._armed = False  # there are points in this backward pass
         self._paused_steps = 0  # since the last step that was followed
         self._poll_due = False  # a step has begun
         # Around all that touches the device. Whoever has no turn goes away: it is this very thread, interrupted.
-        self._touching = Turn(self.record_event, self._poll_now)
+        self._touching = Turn(self.record_event, self._poll_now, self.record_point)
 
     def event_number(self, kind: int, key: int = 0) -> int:
         """The number for this boundary's event, 0 where it gets none; ``key``: id of the optimizer."""
@@ -97,11 +107,15 @@ class GpuClock:
             return 0
         try:
             place = self._steps.place(kind, key) if self._left else self._steps.place_untimed(kind, key)
+            if self._armed and kind != BACKWARD_BEGIN and (place != NESTED or not self._left):
+                self._disarm()
             if place == NESTED or not (self._begin_step() if place == STEP_BEGINS else self._left):
                 return 0
             number = self._events.next_number()
             if not number:  # all events are pending: no record will follow
                 self._poll_now()
+            elif kind == BACKWARD_BEGIN and self._points is not None:
+                self._maybe_arm()
             return number
         except Exception:
             self.close()
@@ -125,9 +139,28 @@ class GpuClock:
         finally:
             self._touching.release(turn)
 
+    def record_point(self) -> None:
+        """Record an event inside a backward pass, in the thread that runs it, if that launches into the same stream."""
+        turn = self._touching.take() if self.on and self._left else None
+        if turn is None:
+            return
+        try:
+            begun_ns, stream = self._now_ns(), None if self._device.is_capturing() else self._device.stream()
+            number = self._events.next_number() if stream is not None and stream == self._stream else 0
+            if number:
+                self._emit(GPU_POINT, 0, number)
+                self._put(number, stream, begun_ns)
+            self._budget.spend(min(self._now_ns() - begun_ns, MAX_RECORD_COST_NS))
+        except Exception:
+            self.close()
+        finally:
+            self._touching.release(turn)
+
     def close(self) -> None:
         """Turn off for good. Events are not freed: the device may have failed, or belong to another process."""
         self.on = False
+        if self._armed:
+            self._disarm()
         _abandoned.append(self._events)
 
     def in_child(self) -> None:
@@ -151,12 +184,29 @@ class GpuClock:
         elif stream is None or stream != self._stream:  # between events of two streams there is no duration
             self._left = 0
             return
-        stream_idle = device.is_idle(stream)
-        event = self._events.pooled_event()
-        device.record(event, stream)
-        self._events.add_recorded(number, event, stream_idle, begun_ns)
+        self._put(number, stream, begun_ns)
         if not self._poll_due:
             self._events.poll(BOUNDARY_POLL)
+
+    def _put(self, number: int, stream: Any, begun_ns: int) -> None:
+        """Put an event on the stream."""
+        stream_idle = self._device.is_idle(stream)
+        event = self._events.pooled_event()
+        self._device.record(event, stream)
+        self._events.add_recorded(number, event, stream_idle, begun_ns)
+
+    def _maybe_arm(self) -> None:
+        """Have points in this backward pass, where its part of the step is long enough for them."""
+        part_ns = self._budget.step_ns // max(1, self._steps.backwards)
+        if part_ns < POINTS_STEP_NS:
+            return
+        begun_ns = self._now_ns()
+        self._armed = self._points.arm(self.record_point, points_for(part_ns))
+        self._budget.spend(min(2 * (self._now_ns() - begun_ns), MAX_POLL_COST_NS))
+
+    def _disarm(self) -> None:
+        self._armed = False
+        self._points.disarm()
 
     def _begin_step(self) -> bool:
         """Whether the step's first boundary is timed: as the first of this step, or as the end of the one before."""

@@ -50,6 +50,7 @@ MARK = 14  # value: name id
 WORKER = 16  # an iterator has this worker; value: its pid, flag: name id of its loader's facts
 GPU_TIME = 18  # a boundary's event was found done; flag: its number; value: ``pack_gpu_time``
 GPU_ANCHOR = 20  # GPU_TIME counts from the event with this number (flag) from now on; value: ``pack_gpu_anchor``
+GPU_POINT = 24  # a backward pass has come to a place inside it, in whatever thread; flag: the number of its event
 TORCH_MEMORY = 22  # torch's CUDA allocator; flag: device << 4 | one of MEMORY_*; value: bytes or a count
 ITER_BEGIN = 32  # iter(loader): its workers are started, or restarted
 ITER_END = 33  # value: id of the iterator, 0 where there is none

@@ -7,7 +7,7 @@ each of their boundaries count: in the others a phase would be missing.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
@@ -58,6 +58,20 @@ class TimedBoundary:
         self.event, self.chain = event, chain
 
 
+@dataclass(eq=False, slots=True)
+class TimedPoint:
+    """A place inside a phase that has an event, and the event's time once it is known."""
+
+    time_ns: int  # when the CPU came to it
+    kind: int = layout.GPU_POINT
+    event: SeenEvent | None = None
+    chain: Chain | None = None
+
+    def set_time(self, event: SeenEvent, chain: Chain) -> None:
+        """Its event was seen done."""
+        self.event, self.chain = event, chain
+
+
 class GpuStretch(NamedTuple):
     """GPU time of one phase between two boundaries: see ``records.GpuPhase``."""
 
@@ -72,6 +86,7 @@ class TimedStep:
     """The boundaries of a step, the first of the next included."""
 
     boundaries: list[TimedBoundary] = field(default_factory=list)
+    points: list[TimedPoint] = field(default_factory=list)  # between them, in their order
 
     @property
     def chain(self) -> Chain | None:
@@ -81,7 +96,13 @@ class TimedStep:
 
     def stretches(self) -> list[GpuStretch]:
         """What the GPU's time went to."""
-        return [stretch for before, after in pairwise(self.boundaries) for stretch in _between(before, after)]
+        chain = self.chain
+        points = [point for point in self.points if point.event is not None and point.chain is chain]
+        return [
+            stretch
+            for before, after in pairwise(self.boundaries)
+            for stretch in _between(before, after, [p for p in points if before.time_ns < p.time_ns < after.time_ns])
+        ]
 
 
 class TimedStepFinder:
@@ -89,7 +110,7 @@ class TimedStepFinder:
 
     def __init__(self) -> None:
         self._given_up = 0
-        self._pending: dict[int, TimedBoundary] = {}  # by number of its event
+        self._pending: dict[int, TimedBoundary | TimedPoint] = {}  # by number of its event
         self._open: TimedStep | None = None
         self._closed: deque[TimedStep] = deque()
         self._evaluated = False  # the batch before was proved to be evaluated, since the last boundary
@@ -106,14 +127,21 @@ class TimedStepFinder:
         elif not stretch.nested:
             self.interrupt()
 
+    def add_point(self, time_ns: int, number: int) -> None:
+        """A place inside a phase, in any thread; its event has this number."""
+        if self._open is not None and len(self._open.points) < _BOUNDARIES_LIMIT:
+            point = TimedPoint(time_ns)
+            self._open.points.append(point)
+            self._await(number, point)
+
     def interrupt(self) -> None:
         """What follows does not join on to what was."""
         if self._open is not None and len(self._open.boundaries) > 1:
             self._given_up += 1
         self._open = None
 
-    def pop_waiting(self, number: int) -> TimedBoundary | None:
-        """The boundary that waits for the event with this number; once."""
+    def pop_waiting(self, number: int) -> TimedBoundary | TimedPoint | None:
+        """The boundary or point that waits for the event with this number; once."""
         return self._pending.pop(number, None)
 
     def take_steps(self) -> list[TimedStep]:
@@ -134,10 +162,7 @@ class TimedStepFinder:
         return given_up
 
     def _add_boundary(self, boundary: TimedBoundary, number: int) -> None:
-        self._pending.pop(number, None)  # numbers come again
-        self._pending[number] = boundary
-        if len(self._pending) > _EVENTS_WAITING:
-            del self._pending[next(iter(self._pending))]
+        self._await(number, boundary)
         step, begins = self._open, boundary.kind in _BEGINS_STEP
         if step is not None:
             step.boundaries.append(boundary)
@@ -150,13 +175,20 @@ class TimedStepFinder:
         if step is None:
             self._open = TimedStep([boundary]) if begins else None
 
+    def _await(self, number: int, waiting: TimedBoundary | TimedPoint) -> None:
+        self._pending.pop(number, None)  # numbers come again
+        self._pending[number] = waiting
+        if len(self._pending) > _EVENTS_WAITING:
+            del self._pending[next(iter(self._pending))]
 
-def _between(before: TimedBoundary, after: TimedBoundary) -> Iterator[GpuStretch]:
-    """What the GPU did from one boundary to the next."""
+
+def _between(before: TimedBoundary, after: TimedBoundary, points: Iterable[TimedPoint]) -> Iterator[GpuStretch]:
+    """What the GPU did from one boundary to the next; ``points`` between them."""
     if before.event is None or after.event is None:
         return
     span_ns = max(0, after.event.gpu_ns - before.event.gpu_ns)
-    at_most_ns = _idle_at_most_ns(before.event, after.event, span_ns)
+    events = [before.event, *(point.event for point in points if point.event is not None), after.event]
+    at_most_ns = min(span_ns, sum(_idle_at_most_ns(*pair) for pair in pairwise(events)))
     if after.kind == layout.FETCH_END:
         yield from _fetched(before, after, span_ns, at_most_ns)
         return
@@ -164,14 +196,15 @@ def _between(before: TimedBoundary, after: TimedBoundary) -> Iterator[GpuStretch
     yield GpuStretch("forward" if label == BETWEEN else label, span_ns, maybe_idle_ns=at_most_ns)
 
 
-def _idle_at_most_ns(before: SeenEvent, after: SeenEvent, span_ns: int) -> int:
-    """How long the GPU may have had nothing to do between two boundaries.
+def _idle_at_most_ns(before: SeenEvent, after: SeenEvent) -> int:
+    """How long the GPU may have had nothing to do between two boundaries, or points inside a phase.
 
     Once the CPU has come to the second, all work before it is launched: from then on the GPU is busy until it gets
     there too. What is left is the time from the GPU's coming to the first boundary until the CPU's coming to the
     second. Where the GPU reaches the first 3 ms after the CPU, and the CPU the second 10 ms after the first, that is
     7 ms.
     """
+    span_ns = max(0, after.gpu_ns - before.gpu_ns)
     if after.stream_idle:
         return span_ns
     return max(0, min(span_ns, round(after.marked_ns - before.reached_from_ns)))
