@@ -10,6 +10,9 @@ from typing import Any
 
 import pytest
 
+from tests.agent.programs import environment
+from tests.warm_torch import warm_python
+
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(180)]
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -19,17 +22,19 @@ DEMO = ROOT / "demo"
 TOLERANCE = 0.12
 
 
-def run(*command: str, expected: int = 0) -> subprocess.CompletedProcess[str]:
+def run(*command: str) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=150, check=False)
-    assert done.returncode == expected, done.stdout[-2000:] + done.stderr[-4000:]
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     return done
 
 
 def demo(name: str, *args: str, expected: int = 0) -> subprocess.CompletedProcess[str]:
-    return run(sys.executable, str(DEMO / name), *args, expected=expected)
+    done = warm_python(str(DEMO / name), *args, env=environment(None), cwd=ROOT)
+    assert done.returncode == expected, done.stdout[-2000:] + done.stderr[-4000:]
+    return done
 
 
-#: Each script's help, in one process: torch is imported once.
+#: Each script's help.
 HELP = """
 import contextlib, runpy, sys
 sys.path.insert(0, sys.argv[1])
@@ -43,7 +48,7 @@ for script in sys.argv[2:]:
 
 def test_help() -> None:
     scripts = ("mnist_like.py", "slow_loader.py", "two_trainings.py")
-    helps = run(sys.executable, "-c", HELP, str(DEMO), *scripts).stdout.split("=" * 80)[:-1]
+    helps = warm_python("-c", HELP, str(DEMO), *scripts, env=environment(None)).stdout.split("=" * 80)[:-1]
     assert len(helps) == len(scripts)
     for text in helps:
         assert all(option in text for option in ("--steps", "--seconds", "--epochs", "--truth"))

@@ -5,6 +5,7 @@ import sys
 import pytest
 
 from tests.agent.programs import environment, python
+from tests.warm_torch import warm_python
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -106,7 +107,7 @@ def test_a_run_is_as_reproducible_without_us(tmp_path):
     """The comparison means something: another seed gives another result."""
     script = tmp_path / "train.py"
     script.write_text(TRAINING.replace("manual_seed(0)", "manual_seed(1)"))
-    first = python(str(script), env=environment(None), cwd=tmp_path)
+    first = warm_python(str(script), env=environment(None), cwd=tmp_path)
     script.write_text(TRAINING)
-    second = python(str(script), env=environment(None), cwd=tmp_path)
+    second = warm_python(str(script), env=environment(None), cwd=tmp_path)
     assert first.stdout.splitlines()[-1] != second.stdout.splitlines()[-1]

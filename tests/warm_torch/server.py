@@ -15,7 +15,7 @@ import socket
 import sys
 from types import CodeType, ModuleType
 
-import torch  # noqa: F401  # what all this is for
+import torch._dynamo  # noqa: F401  # what all this is for; the first optimizer of a process imports _dynamo
 
 
 def main() -> None:

@@ -5,7 +5,8 @@ import inspect
 import pytest
 
 from tests.agent.gpu_clock.fake_gpu import FakeGpu
-from tests.agent.programs import environment, printed_json, python
+from tests.agent.programs import environment, printed_json
+from tests.warm_torch import warm_python
 from tuimon.agent import hooks, install
 from tuimon.agent.gpu_clock import budget, clock, points
 from tuimon.agent.gpu_clock import cuda as cuda_events
@@ -264,8 +265,8 @@ print(json.dumps([waiting, torch.cuda.is_initialized(), weights]))
 
 
 def test_cuda_is_never_initialised_for_it(tmp_path):
-    plain = printed_json(python("-c", TRAINING, env=environment(None)))
-    ours = printed_json(python("-c", TRAINING, env=environment(tmp_path / "rings")))
+    plain = printed_json(warm_python("-c", TRAINING, env=environment(None)))
+    ours = printed_json(warm_python("-c", TRAINING, env=environment(tmp_path / "rings")))
     assert plain[:2] == [False, False]
     assert ours[:2] == [True, False]
     assert ours[2] == plain[2]
@@ -301,4 +302,5 @@ runtime.clock = runtime._paused_clock = None
 
 @pytest.mark.parametrize("paused", [[], ["paused"]])
 def test_a_forked_child_has_none(tmp_path, paused):
-    assert printed_json(python("-c", FORK, *paused, env=environment(tmp_path / "rings"))) == [[True, True], None, True]
+    found = printed_json(warm_python("-c", FORK, *paused, env=environment(tmp_path / "rings")))
+    assert found == [[True, True], None, True]

@@ -6,7 +6,8 @@ from functools import partial
 
 import pytest
 
-from tests.agent.programs import AGENT, environment, python
+from tests.agent.programs import AGENT, environment
+from tests.warm_torch import warm_python
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -118,7 +119,7 @@ if __name__ == "__main__":
 def test_the_same_batches_and_messages(tmp_path, context):
     script = tmp_path / "load.py"
     script.write_text(PROGRAM)
-    run = partial(python, str(script), context, cwd=tmp_path)
+    run = partial(warm_python, str(script), context, cwd=tmp_path)
     with ThreadPoolExecutor() as pool:  # both spend most of their time in torch's own timeouts
         runs = [
             pool.submit(run, "plain", env=environment(None)),
@@ -171,8 +172,8 @@ print(worker is not None and any(worker._timers.values()), file=sys.stderr)
 def test_a_fetcher_in_use_is_copied_as_without_us(tmp_path):
     script = tmp_path / "copied.py"
     script.write_text(COPIED)
-    plain = python(str(script), env=environment(None))
-    ours = python(str(script), env=environment(tmp_path / "rings"))
+    plain = warm_python(str(script), env=environment(None))
+    ours = warm_python(str(script), env=environment(tmp_path / "rings"))
     assert (plain.returncode, plain.stderr) == (0, "False\n"), plain.stderr
     assert ours.stdout == plain.stdout
     assert ours.stderr == "True\n"

@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.agent.programs import environment, printed_json, python
+from tests.agent.programs import environment, printed_json
+from tests.warm_torch import warm_python
 from tuimon.agent.process import precision
 
 pytest.importorskip("torch")
@@ -10,7 +11,8 @@ pytest.importorskip("torch")
 
 def precision_facts(tmp_path, body):
     script = f"""
-import json, torch
+import json, torch, warnings
+warnings.simplefilter("error")
 model = torch.nn.Linear(4, 1)
 {body}
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -22,7 +24,7 @@ from _tuimon_agent.ring.reader import RingReader
 meta = RingReader(runtime._writer.path).meta()
 print(json.dumps([meta.get("parameter_dtypes"), meta.get("tf32")]))
 """
-    done = python("-W", "error", "-c", script, env=environment(tmp_path / "rings"))
+    done = warm_python("-c", script, env=environment(tmp_path / "rings"))
     assert done.stderr == ""
     return printed_json(done)
 

@@ -12,6 +12,7 @@ import time
 import traceback
 
 import torch
+import torch._dynamo  # the first optimizer of each process would import it
 from torch import nn
 
 import tuimon
