@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
-from itertools import pairwise
+from itertools import accumulate, pairwise
+from operator import attrgetter
 from typing import NamedTuple
 
 from tests.gpu_simulator.recording import COPY, MAIN, Mark, Recording, Wait, Work
@@ -45,7 +46,9 @@ class Timeline:
         self.works = [work for work in recording.works if self.begin_ns <= work.called_ns < end_ns]
         self.waits = [wait for wait in recording.waits if self.begin_ns <= wait.begin_ns < end_ns]
         self.main = [work for work in self.works if work.stream == MAIN]
-        self._others = [work for work in self.works if work.stream != MAIN]
+        others = sorted((work for work in self.works if work.stream != MAIN), key=attrgetter("called_ns"))
+        self._others_called = [work.called_ns for work in others]
+        self._others_ended = list(accumulate((work.end_ns for work in others), max))  # all that were called by then
         self.period_ns = max(
             end_ns - self.begin_ns, *(_length_ns(self.works, s) for s in {w.stream for w in self.works})
         )
@@ -82,10 +85,13 @@ class Timeline:
         waited_ns = self._stream_waits[at] + moved_ns if at >= 0 else -1
         if waited_ns <= since_ns:
             return 0
-        ends = [
-            w.end_ns for w in self.repeated(self._others, range(period - 1, period + 1)) if w.called_ns <= waited_ns
-        ]
-        return max(ends, default=0)
+        ends = [self._others_done_ns(waited_ns, moved_ns) for moved_ns in (moved_ns - self.period_ns, moved_ns)]
+        return max(ends)
+
+    def _others_done_ns(self, called_ns: int, moved_ns: int) -> int:
+        """When other streams have done what they were given by then in the period that is so much later; or 0."""
+        count = bisect_right(self._others_called, called_ns - moved_ns)
+        return self._others_ended[count - 1] + moved_ns if count else 0
 
     def _gaps(self) -> Iterator[Gap]:
         """Of the main stream, from the first work of the period to the first of the next."""

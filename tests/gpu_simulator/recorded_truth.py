@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import itemgetter
 
 from tests.gpu_simulator.recorded_timeline import Timeline
 from tests.gpu_simulator.recording import COPY, Mark
@@ -109,4 +111,6 @@ def _union(intervals: Iterable[Interval]) -> list[Interval]:
 
 
 def _within(union: list[Interval], bounds: Interval) -> int:
-    return sum(max(0, min(end, bounds[1]) - max(begin, bounds[0])) for begin, end in union)
+    first = bisect_right(union, bounds[0], key=itemgetter(1))
+    last = bisect_left(union, bounds[1], key=itemgetter(0))
+    return sum(max(0, min(end, bounds[1]) - max(begin, bounds[0])) for begin, end in union[first:last])

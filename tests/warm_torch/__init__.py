@@ -1,7 +1,7 @@
 """Python programs that find torch imported: they are forked from a process that has done so.
 
-Importing it takes 2 s of CPU, and the first optimizer of a process 2 s more. For tests of what a training does, not of how
-it starts: those take an interpreter of their own.
+Importing it takes 2 s of CPU, and the first optimizer of a process 2 s more. For tests of what a training does, not of
+how it starts: those take an interpreter of their own.
 """
 
 from __future__ import annotations
