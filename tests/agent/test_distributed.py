@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from tests.agent.programs import environment, python
+from tests.warm_torch import warm_python
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -77,7 +78,7 @@ def test_spawned_trainers(tmp_path):
     script = tmp_path / "spawn.py"
     script.write_text(SPAWN)
     env = environment(tmp_path / "rings") | {"TUIMON_RUN": ""}  # not ours: rings go with their processes
-    done = python(str(script), str(tmp_path), env=env)
+    done = warm_python(str(script), str(tmp_path), env=env)
     assert done.returncode == 0, done.stderr
     pid, owner, kinds = json.loads((tmp_path / "0").read_text())
     assert pid == owner and kinds == [4, 5]
