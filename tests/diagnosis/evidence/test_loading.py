@@ -3,7 +3,7 @@
 import pytest
 
 from tests.diagnosis.cpu import AUGMENT, NO_GPU, STARVED
-from tests.session.records import header, process, stacks, steps
+from tests.session.records import frames, header, process, stacks, steps
 from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.evidence.loading import training_loader, worker_evidence
 from tuimon.diagnosis.judging import diagnose_run
@@ -55,3 +55,31 @@ def test_the_verdict_names_their_line():
         first = findings[0]
         assert (first.rule, first.severity, first.where[0].line) == ("input_bound", "critical", 31)
         assert "the worker at 90 %" in first.headline
+
+
+TAKING = frames(
+    ("train.py", 44, "main", "for x, y in loader:", True),
+    ("/lib/site-packages/torch/utils/data/dataloader.py", 9, "__next__"),
+    ("/lib/site-packages/torch/multiprocessing/reductions.py", 538, "rebuild_storage_fd"),
+    ("/lib/python3.11/multiprocessing/queues.py", 103, "get"),
+    ("train.py", 46, "main", "loss.backward()", True),
+    ("/lib/site-packages/torch/autograd/__init__.py", 9, "backward"),
+)
+
+
+@pytest.mark.parametrize(("taking", "waiting", "idle", "cause"), [(28, 2, 18, "hand_over"), (8, 22, 18, None)])
+def test_without_markers_samples_of_the_fetch_show_that_batches_lie_ready(taking, waiting, idle, cause):
+    session = Session()
+    worker = frames(
+        ("/lib/site-packages/torch/utils/data/_utils/worker.py", 300, "_worker_loop"),
+        ("/lib/python3.11/multiprocessing/queues.py", 103, "get"),
+        ("data.py", 31, "augment", "out = cv(img)", True),
+        first=10,
+    )
+    for record in (header(), process(markers=False), NO_GPU, TAKING, worker, process(201, "worker", ppid=100)):
+        session.add(record)
+    for t in range(1, 13):
+        session.add(stacks(t, ([0, 1, 2], taking), ([0, 1, 3], waiting), ([4, 5], 60)))
+        session.add(stacks(t, ([10, 11], idle), ([10, 12], 2), pid=201))
+    first = next(finding for finding in diagnose(session) if finding.rule == "input_bound")
+    assert first.cause == cause

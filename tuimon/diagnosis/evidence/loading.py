@@ -43,6 +43,8 @@ OWN_SHARE = Threshold(
 )
 #: What a training thread does in the data phase while it only waits for its data.
 _WAITS = ("data", "idle", "io", "lock")
+#: Part of the names of torch's functions that take a tensor out of shared memory: ``rebuild_storage_fd`` and others.
+_TAKES_BATCH = "rebuild_"
 
 
 class Workers(NamedTuple):
@@ -100,11 +102,17 @@ def worker_evidence(session: Session, pid: int, loader: LoaderRow | None) -> Wor
     )
 
 
-def lie_ready(loader: LoaderRow | None, workers: Workers) -> bool:
-    """Whether idle workers have batches ready at most fetches: these take the time to hand one over, not to make it."""
-    if loader is None or loader.ready_none_ratio is None or workers.busy_ratio is None:
+def lie_ready(loader: LoaderRow | None, workers: Workers, data: ThreadSamples) -> bool:
+    """Whether idle workers have batches ready at most fetches: these take the time to hand one over, not to make it.
+
+    Without markers the samples of fetches show it (``data``): the training thread takes a batch out of shared memory.
+    """
+    if workers.busy_ratio is None or workers.busy_ratio >= IDLE_WORKERS:
         return False
-    return loader.ready_none_ratio < NONE_READY and workers.busy_ratio < IDLE_WORKERS
+    if loader is None:
+        handing_over = data.share_where(lambda sample: sample.calls(_TAKES_BATCH))
+        return handing_over is not None and handing_over > 1.0 - NONE_READY
+    return loader.ready_none_ratio is not None and loader.ready_none_ratio < NONE_READY
 
 
 def _batch_ms(loader: LoaderRow | None) -> float | None:

@@ -164,7 +164,7 @@ def _cause(evidence: Evidence, by_hand: bool) -> _Cause:
         return _Cause("rollout", own, f": {at_hot(own)} {evidence.rollout.maker}" if own else " made by rollouts")
     if own is not None and drawing is not None and drawing >= SAMPLER_SHARE:
         return _Cause("sampler", own, f": {at_hot(own)} draws the indices")
-    if workers.number and drawing is not None and lie_ready(evidence.loader, workers):
+    if workers.number and drawing is not None and lie_ready(evidence.loader, workers, data):
         return _Cause("hand_over", own, f": batches lie ready, but each takes {_fetch_ms(evidence)} to hand over")
     if workers.number:
         return _cause_in_workers(workers, evidence.run.free_cores)

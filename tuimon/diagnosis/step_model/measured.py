@@ -140,7 +140,7 @@ def _from_workers(evidence: Evidence, fetch_ms: float, each_ms: float) -> _Fetch
     busy = workers.busy_ratio if workers.busy_ratio is not None else 1.0
     made_ms = workers.batch_ms if workers.batch_ms is not None else busy * workers.number * each_ms
     hand_over_ms = fetch_ms
-    if not lie_ready(loader, workers):
+    if not lie_ready(loader, workers, evidence.stacks.data_phase):
         working = working_share(evidence.stacks.data_phase)
         hand_over_ms = fetch_ms * working if working is not None else min(fetch_ms, HAND_OVER_MS)
         made_ms = max(made_ms, busy * workers.number * each_ms)
