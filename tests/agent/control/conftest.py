@@ -8,6 +8,7 @@ import pytest
 from tests.agent.ring.markers import SLOTS
 from tuimon.agent import runtime
 from tuimon.agent.control import commands, orders
+from tuimon.agent.ring import control_words
 from tuimon.agent.ring.control_words import Command
 from tuimon.agent.ring.reader import RingReader
 from tuimon.agent.ring.writer import RingWriter
@@ -58,6 +59,12 @@ def command(monkeypatch):
 @pytest.fixture
 def writer(tmp_path):
     return RingWriter(str(tmp_path / "1-1.ring"), slot_count=SLOTS)
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch):
+    """On a busy machine a test may not beat for seconds; a monitor has a thread for it."""
+    monkeypatch.setattr(control_words, "GONE_NS", 600_000_000_000)
 
 
 @pytest.fixture

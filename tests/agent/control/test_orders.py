@@ -8,13 +8,12 @@ import pytest
 from tests.agent.ring.markers import SLOTS
 from tuimon.agent import rests
 from tuimon.agent.control import orders
-from tuimon.agent.ring import layout
+from tuimon.agent.ring import control_words, layout
 from tuimon.agent.ring.control_words import (
     BELL_WORD,
     CONTROL_OFFSET,
     CONTROL_WORDS,
     FIRST_SLOT_WORD,
-    GONE_NS,
     Command,
     State,
     slot_word,
@@ -86,7 +85,7 @@ def test_what_a_command_raises_is_its_answer(channel, step, command, place):
 def test_a_monitor_that_is_gone_is_worked_for_no_longer(channel, step, command, clock):
     request = channel.order(Command.TRACE, 5)
     step()
-    clock.behind_ns = GONE_NS
+    clock.behind_ns = control_words.GONE_NS
     request.poll()  # its heartbeat is old by now
     step()
     assert command.calls == [("begin", 5), ("end", 5)]
@@ -96,7 +95,7 @@ def test_a_monitor_that_is_gone_is_worked_for_no_longer(channel, step, command, 
 
 
 def test_an_order_whose_monitor_died_before_the_step_is_never_begun(channel, step, command, clock):
-    clock.behind_ns = GONE_NS
+    clock.behind_ns = control_words.GONE_NS
     request = channel.order(Command.WITHDRAW)
     step()
     assert command.calls == [] and request.poll().state == State.STOPPED
@@ -112,7 +111,7 @@ def test_one_monitor_at_a_time(channel, step, command, writer, clock):
         with pytest.raises(Busy):
             other.order(Command.TRACE, 6)
         other.order(Command.SAMPLE, 1)
-        clock.behind_ns = GONE_NS
+        clock.behind_ns = control_words.GONE_NS
         request.poll()
         after = other.order(Command.TRACE, 6)  # the first monitor is gone
         step()
