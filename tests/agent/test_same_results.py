@@ -92,7 +92,7 @@ sys.exit(7)
 def test_weights_losses_random_streams_output_and_exit_code(tmp_path):
     script = tmp_path / "train.py"
     script.write_text(TRAINING)
-    plain = python(str(script), env=environment(None), cwd=tmp_path)
+    plain = warm_python(str(script), env=environment(None), cwd=tmp_path)
     ours = python(str(script), env=environment(tmp_path / "rings"), cwd=tmp_path)
     assert plain.returncode == 7, plain.stderr
     assert (tmp_path / "rings").is_dir()  # it was instrumented
