@@ -8,13 +8,12 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-
 #: Seconds between two polls of a condition.
 POLL_S = 0.02
 
 
-def until(condition: Callable[[], T], seconds: float = 30.0) -> T:
-    """The first true value of ``condition``; fails after a generous deadline.
+def until(condition: Callable[[], T | None], what: str = "it", seconds: float = 30.0) -> T:
+    """The first true value of ``condition``; fails after a generous deadline, naming what did not come.
 
     The deadline is counted in polls: on a busy machine it comes later, as what it waits for does.
     """
@@ -22,7 +21,7 @@ def until(condition: Callable[[], T], seconds: float = 30.0) -> T:
         if found := condition():
             return found
         time.sleep(POLL_S)
-    raise AssertionError("it did not come to pass")
+    raise AssertionError(f"waited for {what}")
 
 
 def alive(pid: int) -> bool:

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.pythons import at_hand
-from tests.sources.programs import running, until
+from tests.sources.programs import running
 from tests.sources.stacks.sampling import reading, trainer
+from tests.waiting import until
 from tuimon.launch.attached import may_be_python
 from tuimon.proc import procfs
 from tuimon.proc.processes import command_line

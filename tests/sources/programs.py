@@ -5,14 +5,10 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeVar
 
 import psutil
-
-T = TypeVar("T")
 
 
 @contextlib.contextmanager
@@ -37,14 +33,3 @@ def running(
         process.wait()
         process.stdin.close()
         process.stdout.close()
-
-
-def until(look: Callable[[], T | None], what: str, timeout_s: float = 30.0) -> T:
-    """Call ``look`` until it returns something true."""
-    give_up_s = time.monotonic() + timeout_s
-    while time.monotonic() < give_up_s:
-        found = look()
-        if found:
-            return found
-        time.sleep(0.02)
-    raise AssertionError(f"waited {timeout_s} s for {what}")

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import psutil
 
-from tests.sources.programs import running, until
+from tests.sources.programs import running
+from tests.waiting import until
 from tuimon.proc import procfs
 from tuimon.proc.ring_facts import RingFacts
 from tuimon.records import Process, Record, ThreadCpu, Threads

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import psutil
 
-from tests.sources.programs import until
+from tests.waiting import until
 from tuimon.proc import procfs
 from tuimon.proc.processes import program_name
 from tuimon.records import Frame, Frames, Gil, Notice, Record, Stacks

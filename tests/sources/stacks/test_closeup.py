@@ -6,7 +6,8 @@ import time
 import pytest
 
 from tests.session.records import process
-from tests.sources.programs import running, until
+from tests.sources.programs import running
+from tests.waiting import until
 from tuimon.proc import procfs
 from tuimon.proc.processes import start_unix_s
 from tuimon.sources.stacks import pyspy

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sources.programs import until
+from tests.waiting import until
 from tuimon.sources.stacks import pyspy
 
 

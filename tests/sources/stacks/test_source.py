@@ -13,8 +13,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.sources.programs import running, until
+from tests.sources.programs import running
 from tests.sources.stacks.sampling import SourceReader, pyspies
+from tests.waiting import until
 from tuimon.proc import procfs
 from tuimon.proc.processes import program_name
 from tuimon.sources.process_table import ProcessTable

@@ -10,8 +10,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.sources.programs import running, until
+from tests.sources.programs import running
 from tests.sources.stacks.sampling import SourceReader, pyspies, reading, trainer
+from tests.waiting import until
 from tuimon.records import Stacks
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.stacks import pyspy, pyspy_errors
