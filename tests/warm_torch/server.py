@@ -15,7 +15,8 @@ import socket
 import sys
 from types import CodeType, ModuleType
 
-import torch._dynamo  # noqa: F401  # what all this is for; the first optimizer of a process imports _dynamo
+import numpy
+import torch._dynamo  # what all this is for; the first optimizer of a process imports _dynamo
 
 
 def main() -> None:
@@ -51,6 +52,8 @@ def main() -> None:
 
 def run(words: list[str], env: dict[str, str], cwd: str) -> None:
     """What ``python WORDS...`` does once it has started."""
+    torch.seed()  # each process has random numbers of its own
+    numpy.random.seed()
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(env)
