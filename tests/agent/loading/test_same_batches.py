@@ -88,7 +88,7 @@ def main(context, full):
     torch.manual_seed(3)
     random.seed(3)
     np.random.seed(3)
-    kind = dict(batch_size=4, num_workers=2, multiprocessing_context=context)
+    kind = dict(batch_size=4, num_workers=2 if full else 1, multiprocessing_context=context)
     load(DataLoader(Failing(), shuffle=True, **kind))
     if not full:
         return
