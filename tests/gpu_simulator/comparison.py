@@ -48,6 +48,7 @@ def lead_errors_us(training: Training, records: Iterable[Record]) -> list[tuple[
 
 
 def event_errors_us(training: Training, seen: Iterable[tuple[SeenEvent, LeadEstimate]]) -> list[tuple[float, float]]:
-    """How far each lead is off, and the half width that is admitted."""
+    """How far each lead at a boundary is off, and the half width that is admitted."""
     true = {boundary.cpu_ns: (boundary.gpu_ns - boundary.cpu_ns) / 1000 for boundary in training.truth.boundaries}
-    return [(abs(estimate.lead_us - true[event.marked_ns]), estimate.error_us) for event, estimate in seen]
+    at_boundaries = [(event, estimate) for event, estimate in seen if event.kind in BOUNDARIES]
+    return [(abs(estimate.lead_us - true[event.marked_ns]), estimate.error_us) for event, estimate in at_boundaries]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from functools import cache
+from math import ceil
 
 from tests.gpu_simulator import hardware
 from tests.gpu_simulator.device import SimulatedDevice, StreamHandle
@@ -17,6 +18,8 @@ from tuimon.agent.ring import layout
 from tuimon.records import Record
 
 _UNTIMED = (layout.FETCH_BEGIN,)
+#: How long a run is that is judged, at least; of so many steps the few at its ends that are not timed are 1 %.
+_SECONDS, _STEPS = 30.0, 300
 #: What torch has pinned where a training copies from pinned memory: a few batches.
 _PINNED_BYTES = 64 << 20
 
@@ -113,10 +116,11 @@ class RecordedTraining(Training):
 def recorded(name: str, seconds: float) -> tuple[RecordedTraining, tuple[Record, ...]]:
     """A recorded training after it has run for so long, and its records."""
     training = RecordedTraining(name)
-    return training, tuple(training.repeat(seconds))
+    return training, (*training.repeat(seconds), *training.end())
 
 
-def seconds_for(name: str, steps: int) -> float:
-    """How long a recorded training takes for so many steps."""
+def run_length_s(name: str) -> float:
+    """Whole periods of a recorded training, so that what is timed is what the truth is of."""
     timeline = Timeline(load(name))
-    return steps * timeline.period_ns / timeline.steps / SECOND
+    period_s = timeline.period_ns / SECOND
+    return max(ceil(_SECONDS / period_s), ceil(_STEPS / timeline.steps)) * period_s

@@ -6,7 +6,7 @@ import pytest
 
 from tests.gpu_simulator.comparison import event_errors_us, shares, timed
 from tests.gpu_simulator.recorded_timeline import Timeline
-from tests.gpu_simulator.recorded_training import RecordedTraining, recorded, seconds_for
+from tests.gpu_simulator.recorded_training import RecordedTraining, recorded, run_length_s
 from tests.gpu_simulator.recorded_truth import TimelineTruth
 from tests.gpu_simulator.recorded_verdict import verdict
 from tests.gpu_simulator.recording import load
@@ -53,7 +53,7 @@ def test_nothing_runs_before_it_is_launched_or_beside_its_stream(name):
 
 @pytest.mark.parametrize("name", RECORDED)
 def test_spans_of_recorded_phases_are_the_truth(name):
-    training, records = recorded(name, max(SECONDS, seconds_for(name, 12)))
+    training, records = recorded(name, run_length_s(name))
     truth, told = TimelineTruth(training.timeline), shares(records)
     for phase in truth.phases:
         ours = told.of(phase)
@@ -83,7 +83,9 @@ def test_bounds_of_idle_time_hold_and_nothing_that_waits_is_praised(name, counte
     assert found.is_right, found.first
 
 
-@pytest.mark.parametrize("name", ["resnet50_nw0_a", "resnet50_nw4_a", "resnet18_mallocs"])
+@pytest.mark.parametrize(
+    "name", ["resnet50_nw0_a", "resnet50_nw4_a", "resnet18_mallocs", "linear_small", "resnet_param"]
+)
 def test_bounds_are_narrow_where_one_rank_copies_no_pinned_memory(name):
     assert verdict(name).width <= 0.15
 

@@ -212,6 +212,12 @@ class Training:
         self.ring.dropping += lost
         return lost
 
+    def end(self) -> list[Record]:
+        """The training ends: the records of what is left."""
+        begun = len(self.records)
+        self.records += self.follower.last(self.cpu.now_ns)
+        return self.records[begun:]
+
     def look(self) -> None:
         """The monitor reads the ring."""
         self.records += self.follower.windows(self.cpu.now_ns)

@@ -125,3 +125,25 @@ def test_a_gpu_that_is_behind_is_polled_at_every_boundary(unlimited):
     gaps_us = [time.gap_us for time, _ in list(loop.times().values())[10:]]
     assert None not in gaps_us
     assert max(gaps_us) < 100_000 / 2
+
+
+def test_long_steps_after_short_ones_are_timed_as_well():
+    """Each costs 150 us, more than a step of 80 ms pays: the one after it would never be timed."""
+    owed = budget.Budget(0)
+    now_ns, paid = 0, []
+    for number in range(40):
+        now_ns += (80 if number % 2 else 900) * MS
+        paid.append(owed.begin_step(now_ns))
+        owed.spend(150_000)
+    assert all(paid)
+
+
+def test_what_costs_more_than_a_mean_step_pays_is_not_done_in_every_step():
+    owed = budget.Budget(0)
+    now_ns, paid = 0, 0
+    for _ in range(1000):
+        now_ns += 10 * MS
+        if owed.begin_step(now_ns):
+            paid += 1
+            owed.spend(100_000)
+    assert paid == pytest.approx(100, abs=2)  # a tenth of them: 0.1 % of the time

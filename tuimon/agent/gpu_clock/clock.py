@@ -197,7 +197,7 @@ class GpuClock:
 
     def _maybe_arm(self) -> None:
         """Have points in this backward pass, where its part of the step is long enough for them."""
-        part_ns = self._budget.step_ns // max(1, self._steps.backwards)
+        part_ns = self._budget.mean_step_ns // max(1, self._steps.backwards)
         if part_ns < POINTS_STEP_NS:
             return
         begun_ns = self._now_ns()
