@@ -29,7 +29,7 @@ print("over", sum(batch), flush=True)
 
 @contextlib.contextmanager
 def training(
-    folder: Path, python: str, also: str = "pass", extra: dict[str, str] | None = None, user: int | None = None
+    folder: Path, python: str, also: str = "pass", extra: dict[str, str] | None = None
 ) -> Iterator[subprocess.Popen[str]]:
     """One that runs; it has to end as it would have by itself."""
     path = fake_torch.written(folder)
@@ -45,7 +45,6 @@ def training(
         stderr=subprocess.PIPE,
         text=True,
         env=env,
-        user=user,
     )
     assert process.stdout and process.stdin
     try:
