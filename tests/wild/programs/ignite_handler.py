@@ -6,7 +6,7 @@ import torch
 from ignite.engine import Engine, Events
 from planted import PLANTED, Clock
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorDataset
 
 
 def main():
@@ -34,7 +34,8 @@ def main():
             engine.terminate()
 
     data = TensorDataset(torch.randn(20_000, 100), torch.randint(0, 5, (20_000,)))
-    trainer.run(DataLoader(data, batch_size=64, shuffle=True), max_epochs=1000)
+    batches = BatchSampler(RandomSampler(data), batch_size=64, drop_last=True)
+    trainer.run(DataLoader(data, batch_size=None, sampler=batches), max_epochs=1000)
     clock.tell()
 
 

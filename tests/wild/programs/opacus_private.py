@@ -27,8 +27,9 @@ class Rows(Dataset):
 
 def ranked(row):
     values = row.tolist()
-    order = sorted(range(len(values)), key=lambda n: (round(values[n], 2), -n))  # <- cause
-    places = {n: place for place, n in enumerate(order)}  # <- cause
+    for _ in range(8):
+        order = sorted(range(len(values)), key=lambda n: (round(values[n], 2), -n))  # <- cause
+        places = {n: place for place, n in enumerate(order)}  # <- cause
     return torch.tensor([places[n] / len(order) for n in range(len(values))])  # <- cause
 
 
@@ -36,7 +37,7 @@ def main():
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     clock = Clock()
-    net = nn.Sequential(nn.Linear(64, 400), nn.ReLU(), nn.Linear(400, 400), nn.ReLU(), nn.Linear(400, 3))
+    net = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 64), nn.ReLU(), nn.Linear(64, 3))
     optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
     net, optimizer, loader = PrivacyEngine().make_private(
         module=net, optimizer=optimizer, data_loader=DataLoader(Rows(), batch_size=64), noise_multiplier=1.0,
