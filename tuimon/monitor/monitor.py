@@ -130,6 +130,11 @@ class Monitor:
             return self.session.exit is not None or all(poller.done.is_set() for poller in self._pollers)
         return self._ended_as is not None and self.session.exit is not None
 
+    @property
+    def is_live(self) -> bool:
+        """Whether this watches processes, and replays no log."""
+        return not self._replay
+
     def is_followed(self, unix_s: float) -> bool:
         """Whether this replays a log that is still being written at ``unix_s`` (seconds since 1970)."""
         header = self.session.header

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import BinaryIO
 
-from tuimon.errors import NotATrace
+from tuimon.errors import NotATrace, TraceError
 from tuimon.text import plain
 from tuimon.trace.chunks import TraceFile
 from tuimon.trace.events import Events, Kind, Stretch, Stretches, Track
@@ -58,7 +58,14 @@ class Trace:
 
 
 def read_trace(path: str) -> Trace:
-    """The trace in a file. Raises NotATrace, OSError."""
+    """The trace in a file. Raises NotATrace, TraceError."""
+    try:
+        return _read_file(path)
+    except OSError as error:
+        raise TraceError(f"{plain(path)} cannot be read: {error.strerror}") from error
+
+
+def _read_file(path: str) -> Trace:
     # a pipe would hold us up; what is no file has no end
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(handle).st_mode):

@@ -8,6 +8,7 @@ from ..ring.control_words import Command
 _MODULES: Dict[int, str] = {
     Command.SAMPLE: "sample",
     Command.MEMORY: "memory",
+    Command.TRACE: "trace",
     Command.WITHDRAW: "withdraw",
 }
 

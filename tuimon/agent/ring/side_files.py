@@ -9,7 +9,7 @@ from typing import Any, Dict
 
 #: Bytes of the largest file.
 FILE_LIMIT = 2 << 20
-STACKS, MEMORY = "stacks", "memory"
+STACKS, MEMORY, TRACE = "stacks", "memory", "trace"
 
 
 def side_file(ring_path: str, kind: str) -> str:

@@ -19,6 +19,7 @@ from tuimon.errors import CannotInject
 from tuimon.launch.leave_signals import LeaveSignals
 from tuimon.views.format import plain
 from tuimon.views.report.write import save
+from tuimon.views.trace_estimates import known_before
 from tuimon.views.tui.board import PANES, Board
 from tuimon.views.tui.pacing import Pacing
 from tuimon.views.tui.panes.threads_pane import ThreadsPane
@@ -34,6 +35,7 @@ from tuimon.views.tui.sheets.sheet import Sheet
 from tuimon.views.tui.sheets.thread_sheet import ThreadSheet
 from tuimon.views.tui.terminal_app import Capabilities, TerminalApp
 from tuimon.views.tui.terminal_driver import reset_job_control
+from tuimon.views.tui.trace.trace_sheet import TraceSheet
 
 if TYPE_CHECKING:
     from tuimon.monitor.hooks import Hooks
@@ -69,6 +71,7 @@ class TuimonApp(TerminalApp[Leave]):
         Binding("d", "theme", show=False),
         Binding("e", "export", show=False),
         Binding("I", "inject", show=False),
+        Binding("K,k", "trace", show=False),  # k alone moves up where a list has the focus
         *(Binding(str(digit), f"toggle_pane('{name}')", show=False) for digit, name in enumerate(PANES, 1)),
     ]
 
@@ -115,7 +118,7 @@ class TuimonApp(TerminalApp[Leave]):
             self._show()
         elif not paused:
             self.board.show_output(self.monitor.session, self.monitor.findings)
-        if isinstance(self.screen, (Sheet, QuitDialog)):
+        if isinstance(self.screen, (Sheet, QuitDialog, TraceSheet)):
             self.screen.update()
 
     def _show(self) -> None:
@@ -180,6 +183,15 @@ class TuimonApp(TerminalApp[Leave]):
     def on_threads_pane_opened(self, message: ThreadsPane.Opened) -> None:
         """Enter on a thread opens its sheet."""
         self.push_screen(ThreadSheet(message.row, self.monitor.session, self.monitor.closeup))
+
+    def action_trace(self) -> None:
+        """Record the next steps of the training whose figures are shown."""
+        session = self.monitor.session
+        pid = session.trainer()
+        if pid is None or session.exit is not None or not self.monitor.is_live:
+            self.notify("no training runs here: only its next steps can be traced", severity="warning", markup=False)
+        else:
+            self.push_screen(TraceSheet(known_before(session, pid), os.getcwd()))
 
     def action_export(self) -> None:
         """Save a report as JSON and text, and a screenshot, in the current folder."""

@@ -21,6 +21,7 @@ KEYS: tuple[tuple[str, str, str], ...] = (
     ("h", "hot lines", "profile('lines')"),
     ("c", "calls", "profile('tree')"),
     ("i", "icicle", "profile('icicle')"),
+    ("K", "trace", "trace"),
     ("1-6", "panes", ""),
     ("Tab", "focus", ""),
     ("d", "light/dark", "theme"),

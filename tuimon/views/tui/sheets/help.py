@@ -24,6 +24,11 @@ SECTIONS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
             ("T", "key", "threads by process; Enter, left and right fold"),
             ("D", "key", "in a thread's sheet: a dump of all stacks of its process"),
             ("m", "key", "memory of torch: which lines allocate what nobody frees (R records 5 steps)"),
+            (
+                "K",
+                "key",
+                "trace the next 5 steps with torch.profiler: operators, kernels, waits, a timeline to zoom into",
+            ),
             ("space  p", "key", "freeze the picture; measuring goes on"),
             ("d", "key", "dark or light"),
             (

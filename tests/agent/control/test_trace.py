@@ -1,0 +1,232 @@
+"""A trace of a real training in this process, ordered through its ring."""
+
+import json
+import os
+
+import pytest
+
+from tuimon.agent.control import trace as command
+from tuimon.errors import TuimonError
+from tuimon.sources.tracing.taking import Taking
+from tuimon.trace.raw import TakenBy
+from tuimon.trace.reader import read_trace
+from tuimon.trace.summary import summarize
+
+pytestmark = pytest.mark.torch
+
+
+class Training:
+    """A loop over a DataLoader."""
+
+    def __init__(self, torch):
+        torch.manual_seed(3)
+        self.model = torch.nn.Linear(6, 6)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01)
+        self.data = torch.utils.data.DataLoader(torch.ones(4000, 6), batch_size=4)
+        self.batches = iter(self.data)
+
+    def step(self):
+        loss = self.model(next(self.batches)).square().sum()
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+
+    def run(self, taking, steps=40):
+        """Until the trace is over; returns the number of steps made."""
+        for number in range(steps):
+            self.step()
+            taking.poll()
+            if taking.is_over:
+                return number
+        return steps
+
+
+@pytest.fixture
+def torch(hooked):
+    import torch
+
+    return torch
+
+
+@pytest.fixture
+def training(torch):
+    made = Training(torch)
+    for _ in range(4):
+        made.step()
+    return made
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(request, hooked):
+    yield
+    import torch
+
+    assert not torch.autograd._profiler_enabled()
+    assert command._tracing is None
+    assert hooked.emit is not command.watch
+    for name in ("_prepare_profiler", "_enable_profiler"):
+        assert getattr(torch.autograd.profiler, name).__name__ != "tuimon_give_way"
+    assert not [name for name in os.listdir(os.path.dirname(hooked.writer().path)) if name.endswith(".trace")]
+
+
+def reason_of(taking, tmp_path):
+    with pytest.raises(TuimonError) as error:
+        taking.write(str(tmp_path / "t.json.gz"), TakenBy())
+    assert os.listdir(tmp_path) in (["rings"], [])
+    return error.value.message
+
+
+def test_whole_steps_are_traced(training, tmp_path):
+    taking = Taking(os.getpid(), 3, 60_000)
+    training.run(taking)
+    taken = taking.write(str(tmp_path / "t.json.gz"), TakenBy(command="train.py"))
+    assert (taken.steps, taken.wanted) == (3, 3)
+    assert taken.stop_ms > 0
+    trace = read_trace(str(tmp_path / "t.json.gz"))
+    summary = summarize(trace)
+    rows = {row.name: row for row in summary.operators}
+    assert trace.taken == taken
+    assert [step.name for step in trace.steps.all] == ["step 1", "step 2", "step 3"]
+    assert rows["aten::linear"].count == 3 and rows["aten::linear"].phase == "forward"
+    assert rows["aten::stack"].count == 3 and rows["aten::stack"].phase == "data"
+    assert rows["autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"].phase == "backward"
+    assert {row.name for row in summary.phases} == {"data", "forward", "backward", "optimizer", "other"}
+    assert sum(row.cpu_ns for row in summary.phases) == pytest.approx(summary.span_ns, rel=1e-3)
+    assert os.stat(tmp_path / "t.json.gz").st_mode & 0o777 == 0o600
+
+
+def test_results_are_those_of_the_plain_run(training, torch, tmp_path):
+    taking = Taking(os.getpid(), 2, 60_000)
+    made = training.run(taking) + 1
+    taking.write(str(tmp_path / "t.json.gz"), TakenBy())
+    plain = Training(torch)
+    for _ in range(4 + made):
+        plain.step()
+    for name, value in plain.model.state_dict().items():
+        assert torch.equal(value, training.model.state_dict()[name])
+
+
+def test_a_short_pause_allows_few_steps(training, tmp_path):
+    taking = Taking(os.getpid(), 9, 1)
+    training.run(taking)
+    taken = taking.write(str(tmp_path / "t.json.gz"), TakenBy())
+    assert (taken.steps, taken.wanted) == (1, 9)
+
+
+def test_a_second_trace_after_the_first(training, tmp_path):
+    for name in ("a.json.gz", "b.json.gz"):
+        taking = Taking(os.getpid(), 1, 60_000)
+        training.run(taking)
+        assert taking.write(str(tmp_path / name), TakenBy()).steps == 1
+
+
+def test_not_two_at_once(training):
+    taking = Taking(os.getpid(), 3)
+    with pytest.raises(TuimonError, match="another tuimon"):
+        Taking(os.getpid(), 3)
+    taking.cancel()
+    training.step()
+
+
+def test_refused_while_the_program_profiles(training, torch, tmp_path):
+    with torch.autograd.profiler.profile():
+        taking = Taking(os.getpid(), 1)
+        training.run(taking)
+    assert "a profiler of its own" in reason_of(taking, tmp_path)
+
+
+def test_refused_while_a_profiler_of_the_program_is_ready(training, torch, tmp_path):
+    own = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU])
+    own.prepare_trace()
+    taking = Taking(os.getpid(), 1)
+    training.run(taking)
+    assert "torch.profiler of its own ready" in reason_of(taking, tmp_path)
+    own.start_trace()
+    own.stop_trace()
+
+
+def test_a_profiler_that_the_program_starts_goes_first(training, torch, tmp_path):
+    taking = Taking(os.getpid(), 50, 60_000)
+    training.run(taking, steps=8)
+    assert torch.autograd._profiler_enabled()
+    with torch.autograd.profiler.profile() as own:
+        training.step()
+    taking.poll()
+    assert any(event.name == "aten::linear" for event in own.function_events)
+    assert "a profiler of its own" in reason_of(taking, tmp_path)
+
+
+def test_withdrawn_in_the_middle(training, torch):
+    taking = Taking(os.getpid(), 50, 60_000)
+    training.run(taking, steps=8)
+    assert torch.autograd._profiler_enabled()
+    taking.cancel()
+    training.step()
+
+
+def test_a_monitor_that_is_gone(training, torch, monkeypatch):
+    taking = Taking(os.getpid(), 50, 60_000)
+    training.run(taking, steps=8)
+    monkeypatch.setattr(command.Task, "is_wanted", lambda task: False)
+    training.step()
+    taking.close()
+
+
+def test_hooks_that_are_removed_in_the_middle(training, hooked, torch, monkeypatch):
+    taking = Taking(os.getpid(), 50, 60_000)
+    training.run(taking, steps=8)
+    hooked.end_orders()
+    assert not torch.autograd._profiler_enabled()
+    taking.close()
+
+
+def test_a_step_without_end(training, tmp_path, monkeypatch):
+    monkeypatch.setattr(command, "_LONG_STEP", 0)
+    monkeypatch.setattr(command, "_LEAST_NS", 0)
+    taking = Taking(os.getpid(), 2, 60_000)
+    training.run(taking)
+    assert "far longer" in reason_of(taking, tmp_path)
+
+
+@pytest.mark.parametrize("room", [[False], [True, False]])
+def test_no_room(training, tmp_path, monkeypatch, room):
+    answers = iter(room)
+    monkeypatch.setattr(command, "_has_room", lambda folder: next(answers, False))
+    taking = Taking(os.getpid(), 1, 60_000)
+    training.run(taking)
+    assert "no room" in reason_of(taking, tmp_path)
+
+
+def test_a_disk_that_fills_up_meanwhile(training, tmp_path, monkeypatch):
+    monkeypatch.setattr(command.os.path, "exists", lambda path: False)
+    taking = Taking(os.getpid(), 1, 60_000)
+    training.run(taking)
+    monkeypatch.undo()
+    assert "could not be written" in str(taking._channel.text(taking._request.answer.text))
+    path = taking._channel.path + ".trace"
+    taking.close()
+    os.unlink(path)
+
+
+def test_a_profiler_that_fails(training, tmp_path, monkeypatch):
+    def fail(self):
+        raise RuntimeError("no CUPTI")
+
+    monkeypatch.setattr(command.Profiler, "start", fail)
+    taking = Taking(os.getpid(), 1, 60_000)
+    training.run(taking)
+    assert "no CUPTI" in reason_of(taking, tmp_path)
+
+
+def test_the_file_cannot_be_written(training, tmp_path):
+    taking = Taking(os.getpid(), 1, 60_000)
+    training.run(taking)
+    with pytest.raises(TuimonError, match="cannot be written"):
+        taking.write(str(tmp_path / "missing" / "t.json.gz"), TakenBy())
+
+
+def test_a_damaged_answer(training, tmp_path):
+    taking = Taking(os.getpid(), 1, 60_000)
+    training.run(taking)
+    taking._channel.text = lambda number: json.dumps({"steps": -4})
+    assert "cannot be understood" in reason_of(taking, tmp_path)

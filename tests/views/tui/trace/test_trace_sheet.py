@@ -1,0 +1,165 @@
+"""The trace on the screen: its tables, its timeline, and its keys."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.trace.kineto_file import event, of_recording, write
+from tuimon.errors import TraceError
+from tuimon.trace.raw import TakenBy
+from tuimon.trace.reader import read_trace
+from tuimon.trace.summary import summarize
+from tuimon.trace.timeline import Lane, Timeline, blocks, timeline_of
+from tuimon.views.tui.drawing.lines import cells, text_of
+from tuimon.views.tui.terminal_app import Capabilities, TerminalApp
+from tuimon.views.tui.trace import trace_sheet
+from tuimon.views.tui.trace.timeline_lines import View, timeline_lines
+from tuimon.views.tui.trace.trace_lines import trace_lines
+from tuimon.views.tui.trace.trace_sheet import TraceSheet, read_taken
+
+MS = 1_000_000
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> str:
+    taken = {
+        "pid": 5, "steps": 4, "wanted": 6, "stop_ms": 187.0, "step_ms": 98.0,
+        "estimates": [["data", 58.0, 57.0, 57.0], ["backward", 30.0, 66.0, 1.0]],
+    }  # fmt: skip
+    path = tmp_path_factory.mktemp("trace") / "t.json.gz"
+    return write(path, of_recording("resnet50_nw0_a"), tuimon=taken)
+
+
+def test_estimates_stand_beside_what_was_traced(recorded: str) -> None:
+    trace = read_trace(recorded)
+    lines = [text_of(line) for line in trace_lines(trace, summarize(trace), 100)]
+    assert lines[0] == "4 steps · 177 ms each (before the trace: 98.0 ms)"
+    assert "phase             CPU estimated       GPU estimated  GPU idle" in lines
+    assert "data             71.1     ~58.0      58.9     ~57.0      58.9" in lines
+    assert "backward         36.1     ~30.0      66.3     ~66.0       1.8" in lines
+    assert "forward          50.9         –      50.9         –      16.1" in lines
+    assert any("held the training up for 187 ms" in line for line in lines)
+    assert any("6 steps were asked for" in line for line in lines)
+    assert any("for a batch" in line and "33 %" in line for line in lines)
+    assert any("from memory that is not pinned" in line for line in lines)
+
+
+@pytest.mark.parametrize("width", [40, 80, 120, 200])
+def test_the_timeline_fills_its_width(recorded: str, width: int) -> None:
+    view = View(timeline_of(read_trace(recorded)))
+    for _ in range(12):
+        for line in timeline_lines(view, width)[1:]:
+            assert cells(line) == width
+        view.zoom(1)
+        view.pan(1)
+
+
+def test_blocks_of_a_lane() -> None:
+    lane = Lane("main", "CPU")
+    for begin, end, name in ((0, 10, "a"), (10, 11, "b"), (30, 60, "c"), (90, 200, "d")):
+        lane.add_item(begin, end, name, "forward")
+    found = blocks(lane, 0, 100, 20)
+    assert [(block.x, block.width, block.name) for block in found] == [
+        (0, 2, "a"), (2, 1, ""), (6, 6, "c"), (18, 2, "d"),
+    ]  # fmt: skip
+    assert found[1].share == pytest.approx(0.2)
+
+
+def test_zoom_and_pan_stay_within_the_trace() -> None:
+    view = View(Timeline([], 0, 100 * MS, []))
+    view.zoom(1)
+    assert (view.begin_ns, view.end_ns) == (25 * MS, 75 * MS)
+    view.pan(100)
+    assert (view.begin_ns, view.end_ns) == (50 * MS, 100 * MS)
+    view.zoom(-5)
+    assert (view.begin_ns, view.end_ns) == (0, 100 * MS)
+    view.zoom(100)
+    assert view.length_ns == 1000
+    view.go_to_step(1)  # there are none
+    assert view.length_ns == 1000
+
+
+def test_steps_one_after_the_other(recorded: str) -> None:
+    view = View(timeline_of(read_trace(recorded)))
+    steps = view.timeline.steps
+    for at in (0, 1, 2, 3, 3):
+        view.go_to_step(1)
+        assert view.begin_ns == pytest.approx(steps[at].begin_ns)
+    view.go_to_step(-1)
+    assert view.begin_ns == pytest.approx(steps[2].begin_ns)
+
+
+class _App(TerminalApp[None]):
+    """Nothing but the sheet."""
+
+
+async def shown(monkeypatch: pytest.MonkeyPatch, take: object, size: tuple[int, int], *keys: str) -> list[str]:
+    monkeypatch.setattr(TraceSheet, "_take", take)
+    app = _App(Capabilities())
+    async with app.run_test(size=size) as pilot:
+        sheet = TraceSheet(TakenBy(pid=5), "/nowhere")
+        app.push_screen(sheet)
+        await pilot.pause()
+        await app.workers.wait_for_complete([sheet._work]) if not sheet._work.is_finished else None
+        await pilot.pause()
+        await pilot.press(*keys)
+        await pilot.pause()
+        return [text_of(line) for line in sheet.body.lines]
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])
+async def test_the_sheet(recorded: str, monkeypatch: pytest.MonkeyPatch, size: tuple[int, int]) -> None:
+    taken = read_taken(recorded)
+    whole = await shown(monkeypatch, lambda sheet: taken, size)
+    assert "step 3" in whole[1]
+    one = await shown(monkeypatch, lambda sheet: taken, size, "n")
+    assert "step 0" in one[1] and "step 3" not in one[1]
+    near = await shown(monkeypatch, lambda sheet: taken, size, "plus", "plus", "right", "minus", "0", "down", "down")
+    assert near[1] == whole[1]
+    if size[1] == 24:
+        assert near[7] == whole[9]  # the tables have moved by two rows
+
+
+async def test_a_reason_where_there_is_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(sheet: TraceSheet) -> None:
+        raise TraceError("process 5 refuses it", "restart it")
+
+    lines = await shown(monkeypatch, refuse, (80, 24))
+    assert [line for line in lines if line] == ["No trace: process 5 refuses it", "restart it"]
+
+
+async def test_the_order_is_taken_back_when_it_is_closed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    done: list[str] = []
+
+    class Waiting:
+        is_over, taken, waited_s = False, None, 7.0
+
+        def __init__(self, pid: int, steps: int) -> None:
+            done.append(f"{steps} of {pid}")
+
+        def poll(self) -> None:
+            """Nothing happens."""
+
+        def cancel(self) -> None:
+            done.append("cancelled")
+
+    monkeypatch.setattr(trace_sheet, "Taking", Waiting)
+    app = _App(Capabilities())
+    async with app.run_test(size=(80, 24)) as pilot:
+        sheet = TraceSheet(TakenBy(pid=5), str(tmp_path))
+        app.push_screen(sheet)
+        await pilot.pause()
+        sheet.update()
+        assert "no backward pass has ended for 7.0s" in " ".join(text_of(line) for line in sheet.body.lines)
+        await pilot.press("escape")
+        await app.workers.wait_for_complete()
+    assert done == ["5 of 5", "cancelled"]
+
+
+def test_names_from_the_file_are_made_safe(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.json", [event("cpu_op", "\x1b[31mred\x07", 0, 10 * MS)])
+    taken = read_taken(path)
+    drawn = [*timeline_lines(View(taken.timeline), 80), *trace_lines(taken.trace, taken.summary, 80)]
+    assert "\x1b" not in "".join(text_of(line) for line in drawn)

@@ -1,0 +1,227 @@
+"""Traces whole steps: torch's profiler is on from the beginning of a step to the end of the last.
+
+The order's argument: how many steps, and from bit 32 on for how many ms the training may be held up in all, to stop the
+profiler and to write the file. What that takes grows with the events of a step, so one step is traced for itself and
+thrown away, which also lets CUPTI set itself up; where that took long, another one. Then as many are traced as fit.
+
+What was taken lies in a file beside the ring, as kineto writes it. The answer's text tells the rest as JSON: ``steps``,
+``wanted``, ``begin`` and ``end`` (monotonic ns), ``unix`` (ns to add for wall time), ``held`` and ``trial`` (ms),
+``torch``.
+"""
+
+import json
+import os
+import sys
+import time
+from _thread import get_ident
+from typing import Any, Optional
+
+from .. import rests, runtime
+from ..ring.layout import BACKWARD_END
+from ..ring.side_files import TRACE, remove_file, side_file
+from ..torch_compat import dynamo
+from ..tracing.profiler import Guard, Profiler, is_capturing, refusal, stream_event
+from ..tracing.steps import StepFinder
+from .task import Task
+
+NEEDS_STEPS = True
+
+STEPS_LIMIT = 1000
+#: To write a trace and to let go of it takes 0.7 to 1.3 times as long as to stop it (measured: 20,000 and 200,000
+#: events, torch 2.13).
+_AFTER_STOP = 1.3
+#: A step that takes so many times as long as the trial ends the trace, beyond the other time (ns): an evaluation, a
+#: checkpoint; its events would fill the memory.
+_LONG_STEP = 10
+_LEAST_NS = 2_000_000_000
+#: The work of the last step may still run on the GPU: so many steps more are waited for.
+_GPU_STEPS = 3
+#: What must be free where the file is written: a trace that holds the training up for 250 ms has 20 MB.
+_ROOM_BYTES = 48 << 20
+
+
+class Tracing:
+    """The trace that is being taken; on the training thread alone."""
+
+    def __init__(self, task: Task, torch: Any, writer: Any) -> None:
+        self.task = task
+        self.wanted = max(1, min(task.argument & 0xFFFFFFFF, STEPS_LIMIT))
+        self.held_limit_ns = (task.argument >> 32 or 250) * 1_000_000
+        self.thread = get_ident()
+        self.writer = writer
+        self.path = side_file(writer.path, TRACE)
+        self.steps = self.wanted
+        self._torch = torch
+        self._profiler = Profiler(torch)
+        self._guard = Guard(torch, self.give_way)
+        self._finder = StepFinder()
+        self._does: Any = self._start_trial  # at the beginning of the next step
+        self._is_on = False
+        self._begin_ns = self._end_ns = self._limit_ns = self._trials_ns = self._trial_step_ns = 0
+        self._trials = self._taken = self._more = 0
+        self._gpu: Any = None
+
+    def see(self, kind: int) -> None:
+        """A boundary of the training thread has been marked."""
+        now_ns = time.monotonic_ns()
+        if self._is_on and now_ns > self._limit_ns:
+            self.fail("a step took far longer than the one before it (an evaluation, a checkpoint?)")
+        elif not self.task.is_wanted():
+            self.abandon()
+        elif self._finder.begins_step(kind) and not is_capturing(self._torch):
+            self._does(now_ns)
+
+    def give_way(self) -> None:
+        """The program starts a profiler of its own."""
+        if get_ident() == self.thread:
+            self.fail("the program has started a profiler of its own")
+
+    def fail(self, reason: str) -> None:
+        """End without a trace."""
+        self.abandon()
+        self.task.fail(reason)
+
+    def abandon(self) -> None:
+        """Leave everything as it was, without a trace."""
+        global _tracing
+        _tracing = None
+        self._guard.lift()
+        if runtime.emit is watch:
+            runtime.emit = self.writer.emit
+        if self._is_on and get_ident() == self.thread:
+            self._is_on = False
+            self._profiler.stop()
+
+    def _start(self, now_ns: int, limit_ns: int) -> None:
+        self._guard.lift()
+        self._profiler.start()
+        self._guard.set()
+        self._is_on = True
+        self._begin_ns = now_ns
+        self._limit_ns = now_ns + limit_ns
+
+    def _stop(self) -> Any:
+        self._is_on = False
+        return self._profiler.stop()
+
+    def _start_trial(self, now_ns: int) -> None:
+        self._start(now_ns, 600_000_000_000)
+        self._does = self._stop_trial
+
+    def _stop_trial(self, now_ns: int) -> None:
+        self._trial_step_ns = now_ns - self._begin_ns
+        self._stop()
+        trial_ns = time.monotonic_ns() - now_ns
+        self._trials += 1
+        self._trials_ns += trial_ns
+        fitting = int((self.held_limit_ns - self._trials_ns) / (trial_ns * (1 + _AFTER_STOP)))
+        self.steps = min(self.wanted, max(1, fitting))
+        # in the first trial of a process much is done that is done once
+        again = fitting < self.wanted and self._trials == 1
+        self._does = self._start_trial if again else self._start_steps
+
+    def _start_steps(self, now_ns: int) -> None:
+        """After a step without: the trial has held the training up, and filled the loader's queue."""
+        self._does = self._begin_steps
+
+    def _begin_steps(self, now_ns: int) -> None:
+        limit_ns = _LONG_STEP * self._trial_step_ns * (self.steps + _GPU_STEPS) + _LEAST_NS
+        self._start(time.monotonic_ns(), limit_ns)
+        self._begin_ns = now_ns
+        self._does = self._count_step
+
+    def _count_step(self, now_ns: int) -> None:
+        self._taken += 1
+        self.task.report(self._taken)
+        if self._taken >= self.steps:
+            self._end_ns = now_ns
+            self._gpu = stream_event(self._torch)
+            self._does = self._wait_for_gpu
+            self._wait_for_gpu(now_ns)
+
+    def _wait_for_gpu(self, now_ns: int) -> None:
+        self._more += 1
+        if self._gpu is None or self._more > _GPU_STEPS or self._gpu.query():
+            self._write()
+
+    def _write(self) -> None:
+        """Stop, write, let go: what holds the training up."""
+        now_ns = time.monotonic_ns()
+        result: Optional[Any] = self._stop()
+        self.abandon()
+        remove_file(self.path)
+        if not _has_room(os.path.dirname(self.path)):
+            self.task.fail("there is no room for the trace in %s" % os.path.dirname(self.path))
+            return
+        result.save(self.path)  # type: ignore[union-attr]  # a result
+        result = None
+        held_ns = time.monotonic_ns() - now_ns
+        if not os.path.exists(self.path):
+            self.task.fail("the trace could not be written to %s" % os.path.dirname(self.path))
+            return
+        told = {
+            "steps": self.steps,
+            "wanted": self.wanted,
+            "begin": self._begin_ns,
+            "end": self._end_ns,
+            "unix": time.time_ns() - time.monotonic_ns(),
+            "held": round(held_ns / 1e6, 1),
+            "trial": round(self._trials_ns / 1e6, 1),
+            "torch": str(getattr(self._torch, "__version__", "")),
+        }
+        self.task.finish(self.steps, json.dumps(told))
+
+
+_tracing: Optional[Tracing] = None
+
+
+def watch(kind: int, value: int = 0, flag: int = 0) -> None:
+    """``runtime.emit`` while a trace is taken."""
+    tracing = _tracing
+    if tracing is None:
+        writer = runtime.writer()
+        if writer is not None:
+            writer.emit(kind, value, flag)
+        return
+    tracing.writer.emit(kind, value, flag)
+    if get_ident() == tracing.thread:
+        try:
+            tracing.see(kind)
+        except Exception as error:
+            tracing.fail("%s: %s" % (type(error).__name__, error))
+
+
+def begin(task: Task) -> None:
+    """Get ready, at the end of a backward pass of the training thread."""
+    global _tracing
+    torch, writer = sys.modules.get("torch"), runtime.writer()
+    if torch is None or writer is None or _tracing is not None:
+        task.refuse("another trace is being taken" if _tracing is not None else "there is no torch")
+        return
+    reason = refusal(torch)
+    if reason is None and not _has_room(os.path.dirname(writer.path)):
+        reason = "there is no room for a trace in %s" % os.path.dirname(writer.path)
+    if reason is not None:
+        task.refuse(reason)
+        return
+    rests.end()
+    dynamo.skip_with_callees(watch)
+    tracing = Tracing(task, torch, writer)
+    tracing.see(BACKWARD_END)
+    _tracing = tracing
+    runtime.emit = watch
+
+
+def step(task: Task) -> None:
+    """The boundaries are seen as they are marked."""
+
+
+def end(task: Task) -> None:
+    """Nobody wants the trace any more."""
+    if _tracing is not None and _tracing.task is task:
+        _tracing.abandon()
+
+
+def _has_room(folder: str) -> bool:
+    found = os.statvfs(folder)
+    return found.f_bavail * found.f_frsize >= _ROOM_BYTES

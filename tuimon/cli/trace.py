@@ -1,0 +1,190 @@
+"""``tuimon trace``: operators and kernels of the next steps of a training, or of a trace that was taken."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tuimon.cli.options import parser_of
+from tuimon.errors import TraceError, TuimonError, UsageError
+from tuimon.launch.leave_signals import LeaveSignals
+from tuimon.session.session import Session
+from tuimon.sources.log.reader import find_log, read_log
+from tuimon.sources.tracing.taking import HELD_MS, STEPS_LIMIT, Taking
+from tuimon.text import plain
+from tuimon.trace.raw import TakenBy
+from tuimon.trace.reader import read_trace
+from tuimon.trace.summary import summarize
+
+_DOC = """\
+Record the next steps of a training with torch.profiler, without a change to it: every operator, and on a GPU every
+kernel, copy and wait. The trace is written to FILE, for https://ui.perfetto.dev; what it says is summed up on stdout.
+
+TARGET is the pid of a training that tuimon run started (or that tuimon was injected into), the log of a run that goes
+on, whose figures then stand beside those traced, or a trace that was taken before, of any program.
+
+The profiler slows the traced steps to a half or a third, and the training is held up for a moment to stop it and to
+write; other steps cost nothing."""
+
+_POLL_S = 0.1
+#: From here on it is said what is waited for (s).
+_PATIENCE_S = 10.0
+_NO_CHANGE_S = 600.0
+
+
+class _Target(NamedTuple):
+    """A process to trace, and what is known of it."""
+
+    pid: int
+    known: TakenBy
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command."""
+    parsed = _parser().parse_args(argv)
+    if not parsed.target.isdigit() and _is_trace(parsed.target):
+        _show(parsed.target)
+        return 0
+    _check(parsed)
+    targets = _targets(parsed.target, all_ranks=parsed.all_ranks)
+    paths = [_path(parsed.output, target, len(targets)) for target in targets]
+    for path in paths:
+        _check_folder(path)
+    with LeaveSignals() as signals:
+        written = _take(targets, paths, parsed.steps, parsed.max_pause, signals)
+    for number, path in enumerate(written):
+        if number:
+            print()
+        _show(path)
+    return 0 if len(written) == len(targets) else 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = parser_of("trace", _DOC)
+    parser.add_argument("target", metavar="TARGET", help="PID, LOG of a run that goes on, or a trace")
+    parser.add_argument("--steps", type=int, default=5, metavar="N", help="whole steps to record (5)")
+    parser.add_argument("-o", "--output", metavar="FILE", help="where to write it (tuimon-trace-PID.json.gz)")
+    parser.add_argument("--all-ranks", action="store_true", help="with LOG: all ranks of it, each to a file of its own")
+    parser.add_argument(
+        "--max-pause",
+        type=int,
+        default=HELD_MS,
+        metavar="MS",
+        help=f"hold the training up for at most this long in all; fewer steps are recorded if need be ({HELD_MS})",
+    )
+    return parser
+
+
+def _check(parsed: argparse.Namespace) -> None:
+    if not 1 <= parsed.steps <= STEPS_LIMIT:
+        raise UsageError(f"--steps must be from 1 to {STEPS_LIMIT}", "Five steps say most of what there is to say")
+    if not 1 <= parsed.max_pause <= 60_000:
+        raise UsageError("--max-pause must be from 1 to 60000 ms")
+    if parsed.all_ranks and parsed.target.isdigit():
+        raise UsageError("--all-ranks needs the log of the run", "tuimon trace LOG --all-ranks")
+
+
+def _is_trace(path: str) -> bool:
+    """By its name: a log ends in .jsonl, or .zst."""
+    return path.endswith((".json", ".json.gz"))
+
+
+def _targets(target: str, *, all_ranks: bool) -> list[_Target]:
+    if target.isdigit():
+        return [_Target(int(target), TakenBy())]
+    session = Session()
+    path = find_log(target)
+    for record in read_log(path):
+        session.add(record)
+    if session.exit is not None:
+        raise TraceError(f"the run of {plain(path)} has ended", "A trace can only be taken of a training that runs")
+    pids = sorted(session.trainers(), key=lambda pid: _rank(session, pid))
+    if not pids:
+        raise TraceError(f"no process of {plain(path)} has trained yet", "Wait for its first steps")
+    from tuimon.views.trace_estimates import known_before
+
+    return [_Target(pid, known_before(session, pid)) for pid in (pids if all_ranks else pids[:1])]
+
+
+def _rank(session: Session, pid: int) -> int:
+    process = session.process(pid)
+    return process.rank if process is not None and process.rank is not None else pid
+
+
+def _path(output: str | None, target: _Target, number: int) -> str:
+    path = output or f"tuimon-trace-{target.pid}.json.gz"
+    if number == 1 or output is None:
+        return path
+    stem, dot, ending = path.partition(".json")
+    rank = target.known.rank if target.known.rank is not None else target.pid
+    return f"{stem}-rank{rank}{dot}{ending}"
+
+
+def _check_folder(path: str) -> None:
+    """Before the training is asked for anything."""
+    folder = os.path.dirname(path) or "."
+    if not os.path.isdir(folder) or not os.access(folder, os.W_OK):
+        raise TraceError(f"{plain(folder)} is no folder that can be written to", "Give -o another place")
+    if os.path.isdir(path):
+        raise UsageError(f"{plain(path)} is a folder", "Give -o the name of a file")
+
+
+def _take(
+    targets: Sequence[_Target], paths: Sequence[str], steps: int, held_ms: int, signals: LeaveSignals
+) -> list[str]:
+    """Order all, wait for all, write all; the files that were written."""
+    takings: list[Taking] = []
+    try:
+        takings += [Taking(target.pid, steps, held_ms) for target in targets]
+        _wait(takings, signals)
+    except BaseException:
+        for taking in takings:
+            taking.cancel()
+        raise
+    written = []
+    for taking, target, path in zip(takings, targets, paths, strict=True):
+        try:
+            taking.write(path, target.known)
+        except TuimonError as error:
+            _say(f"tuimon: {error.message}" + (f"\n  {error.hint}" if error.hint else ""))
+            continue
+        _say(f"tuimon: wrote {plain(path)}; see it at https://ui.perfetto.dev or with: tuimon trace {plain(path)}")
+        written.append(path)
+    return written
+
+
+def _wait(takings: Sequence[Taking], signals: LeaveSignals) -> None:
+    told = False
+    while not all(taking.is_over for taking in takings):
+        if signals.ended_by is not None:
+            raise KeyboardInterrupt
+        for taking in takings:
+            taking.poll()
+        waited_s = max(taking.waited_s for taking in takings)
+        if not told and waited_s > _PATIENCE_S:
+            told = True
+            begun = [taking.taken for taking in takings if not taking.is_over and taking.taken is not None]
+            _say("tuimon: waiting for the steps to end" if begun else "tuimon: waiting for a backward pass to end")
+        if waited_s > _NO_CHANGE_S:
+            raise TraceError(
+                "no trace within ten minutes", "The training may be in set-up, in a long evaluation, or stuck"
+            )
+        time.sleep(_POLL_S)
+
+
+def _show(path: str) -> None:
+    from tuimon.views.tui.drawing.lines import text_of
+    from tuimon.views.tui.trace.trace_lines import trace_lines
+
+    trace = read_trace(path)
+    for line in trace_lines(trace, summarize(trace), 120):
+        print(text_of(line).rstrip())
+    sys.stdout.flush()
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,130 @@
+"""One trace of one process: the order, how far it has come, and the file in the end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections import deque
+from typing import Annotated
+
+import msgspec
+
+from tuimon.agent.ring.control_words import Command, State
+from tuimon.agent.ring.layout import Marker
+from tuimon.agent.ring.reader import RingError, RingReader
+from tuimon.agent.ring.side_files import TRACE, side_file
+from tuimon.errors import TraceError
+from tuimon.sources.control.channel import Request, open_channel
+from tuimon.sources.control.errors import NoAgent
+from tuimon.sources.tracing.loop_parts import loop_parts
+from tuimon.sources.tracing.trace_writer import write_trace
+from tuimon.trace.raw import TakenBy
+
+STEPS_LIMIT = 1000
+#: For how long a training may be held up in all, to stop the profiler and to write (ms).
+HELD_MS = 250
+#: Markers kept: those of some thousand steps.
+_MARKERS = 1 << 17
+
+_Ns = Annotated[int, msgspec.Meta(ge=-(2**62), le=2**62)]
+_Ms = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
+
+
+class _Told(msgspec.Struct):
+    """The text of the agent's answer (``agent/control/trace.py``)."""
+
+    steps: Annotated[int, msgspec.Meta(ge=1, le=STEPS_LIMIT)]
+    wanted: Annotated[int, msgspec.Meta(ge=1, le=STEPS_LIMIT)]
+    begin: _Ns
+    end: _Ns
+    unix: _Ns
+    held: _Ms
+    trial: _Ms
+    torch: str = ""
+
+
+class Taking:
+    """Orders a trace when it is made; ``poll`` it at least twice a second until ``is_over``, then ``write``."""
+
+    def __init__(self, pid: int, steps: int, held_ms: int = HELD_MS) -> None:
+        """Raises ControlError where it cannot be ordered."""
+        self.pid = pid
+        self.wanted = steps
+        self._channel = open_channel(pid)
+        try:
+            self._reader = RingReader(self._channel.path)
+        except (OSError, RingError) as error:
+            self._channel.close()
+            raise NoAgent(f"the ring of process {pid} cannot be read") from error
+        self._markers: deque[Marker] = deque(maxlen=_MARKERS)
+        try:
+            self._request: Request = self._channel.order(Command.TRACE, steps | held_ms << 32)
+        except BaseException:
+            self.close()
+            raise
+        self._since_s = time.monotonic()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there is nothing more to wait for."""
+        return self._request.is_over
+
+    @property
+    def taken(self) -> int | None:
+        """Steps that were traced so far; None until the training has taken the order."""
+        answer = self._request.answer
+        return answer.value if answer is not None else None
+
+    @property
+    def waited_s(self) -> float:
+        """How long ago it was ordered."""
+        return time.monotonic() - self._since_s
+
+    def poll(self) -> None:
+        """Keep the order alive, read the markers."""
+        self._request.poll()
+        self._markers.extend(self._reader.read())
+
+    def cancel(self) -> None:
+        """Take the order back; nothing is left behind."""
+        self._request.cancel()
+        self.close()
+
+    def write(self, path: str, taken: TakenBy) -> TakenBy:
+        """Write the file and say how it was taken; ``taken``: what else is known. Raises ControlError, TraceError."""
+        raw_path = side_file(self._channel.path, TRACE)
+        try:
+            answer = self._request.result()
+            told = _decoded(self._channel.text(answer.text)) if answer.state == State.DONE else None
+            if told is None:
+                raise TraceError("the agent's answer cannot be understood")
+            self._markers.extend(self._reader.read())
+            parts = loop_parts(self._markers, told.begin, told.end)
+            whole = msgspec.structs.replace(
+                taken,
+                pid=self.pid,
+                steps=len(parts[0]) or told.steps,
+                wanted=told.wanted,
+                torch=told.torch,
+                taken_unix_s=(told.begin + told.unix) / 1e9,
+                stop_ms=round(told.held + told.trial, 1),
+            )
+            write_trace(raw_path, path, whole, parts, told.unix)
+            return whole
+        finally:
+            with contextlib.suppress(OSError):
+                os.unlink(raw_path)
+            self.close()
+
+    def close(self) -> None:
+        """Let go of the ring."""
+        self._reader.close()
+        self._channel.close()
+
+
+def _decoded(text: str) -> _Told | None:
+    try:
+        return msgspec.json.decode(text, type=_Told)
+    except (msgspec.MsgspecError, RecursionError):
+        return None

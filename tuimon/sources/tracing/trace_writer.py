@@ -1,0 +1,110 @@
+"""Writes the trace that the agent left as the file that people keep: packed, with tuimon's steps and phases in it."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import os
+import re
+import stat
+from collections.abc import Iterable
+from typing import BinaryIO
+
+import msgspec
+
+from tuimon.errors import TraceError
+from tuimon.text import plain
+from tuimon.trace.events import Stretch
+from tuimon.trace.raw import TakenBy
+from tuimon.trace.reader import PHASE, STEP
+
+_OPENING = re.compile(rb'"traceEvents"\s*:\s*\[')
+_BASE = re.compile(rb'"baseTimeNanoseconds"\s*:\s*(\d{1,19})')
+_HEAD_BYTES = 1 << 20
+_CHUNK_BYTES = 1 << 20
+#: A trace of kineto's holds nothing that takes more than this.
+_FILE_BYTES = 1 << 30
+#: Of 9: 4 packs 52 MB in a second into 4 MB; 9 takes three times as long for a tenth less.
+_LEVEL = 4
+#: Rows for tuimon's own events, above all others in Perfetto.
+_PROCESS, _STEPS, _PHASES = "tuimon", "steps", "phases"
+
+
+def write_trace(
+    raw_path: str, path: str, taken: TakenBy, parts: tuple[list[Stretch], list[Stretch]], unix_ns: int
+) -> int:
+    """Write the file and return its size in bytes; ``parts`` (steps, phases) are in ns of the monotonic clock.
+
+    ``unix_ns`` is what to add for wall time. Nothing is left behind when it cannot be written. Raises TraceError.
+    """
+    unborn = f"{path}.part"
+    try:
+        with open(_opened(raw_path), "rb") as raw, open(_made(unborn), "wb") as file:
+            with gzip.GzipFile(fileobj=file, mode="wb", compresslevel=_LEVEL, filename="", mtime=0) as packed:
+                _copy(raw, packed, taken, parts, unix_ns)
+            file.flush()
+            size = os.fstat(file.fileno()).st_size
+        os.replace(unborn, path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            os.unlink(unborn)
+        raise TraceError(f"the trace cannot be written to {plain(path)}: {error.strerror}") from error
+    return size
+
+
+def _opened(path: str) -> int:
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    info = os.fstat(handle)
+    if info.st_uid != os.geteuid() or not stat.S_ISREG(info.st_mode):
+        os.close(handle)
+        raise TraceError(f"{plain(path)} is no trace of this user's")
+    return handle
+
+
+def _made(path: str) -> int:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+
+
+def _copy(
+    raw: BinaryIO, out: gzip.GzipFile, taken: TakenBy, parts: tuple[list[Stretch], list[Stretch]], unix_ns: int
+) -> None:
+    head = raw.read(_HEAD_BYTES)
+    opening = _OPENING.search(head)
+    if opening is None:
+        raise TraceError("the agent's trace holds no events", "the disk it was written to may be full")
+    base = _BASE.search(head[: opening.start()])
+    shift_ns = unix_ns - (int(base[1]) if base is not None else 0)
+    out.write(head[: opening.start()] + b'"tuimon": ' + msgspec.json.encode(taken) + b",\n    ")
+    out.write(head[opening.start() : opening.end()] + b"\n")
+    for event in _events(parts, shift_ns):
+        out.write(b"  " + msgspec.json.encode(event) + b",\n")
+    chunk = head[opening.end() :]
+    left = _FILE_BYTES
+    while chunk and left > 0:
+        out.write(chunk)
+        left -= len(chunk)
+        chunk = raw.read(_CHUNK_BYTES)
+
+
+def _events(parts: tuple[list[Stretch], list[Stretch]], shift_ns: int) -> Iterable[dict[str, object]]:
+    yield {"ph": "M", "name": "process_name", "pid": _PROCESS, "tid": 0, "args": {"name": "tuimon"}}
+    yield {"ph": "M", "name": "process_sort_index", "pid": _PROCESS, "tid": 0, "args": {"sort_index": -1}}
+    for category, row, stretches in ((STEP, _STEPS, parts[0]), (PHASE, _PHASES, parts[1])):
+        for each in stretches:
+            yield {
+                "ph": "X",
+                "cat": category,
+                "name": each.name,
+                "pid": _PROCESS,
+                "tid": row,
+                "ts": msgspec.Raw(_us(each.begin_ns + shift_ns)),
+                "dur": each.length_ns / 1000,
+                "args": {},
+            }
+
+
+def _us(value_ns: int) -> bytes:
+    """Microseconds to the nanosecond, which a float of this size does not hold."""
+    return b"%d.%03d" % (value_ns // 1000, value_ns % 1000)

@@ -1,0 +1,251 @@
+"""The tables of a trace as lines: phases beside what was estimated, waits, operators, kernels, copies, launches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tuimon.trace.raw import TakenBy
+from tuimon.trace.reader import Trace
+from tuimon.trace.summary import PhaseRow, Summary
+from tuimon.views.format import ABSENT, count, ms, percent, plain, size
+from tuimon.views.tui.drawing.lines import Line, Span, column, line, paragraph
+
+_ROWS = 12
+_ROLES = ("data", "forward", "backward", "optimizer", "other", "eval", "between")
+_CAUSES = {
+    "data": "for a batch",
+    "sync": "after a synchronisation, for new launches",
+    "memory": "for the allocator",
+    "launch": "for a launch",
+    "copy": "for a copy",
+    "other stream": "for another stream",
+    "start": "for launched work to start",
+    "unknown": "unknown",
+}
+
+
+def trace_lines(trace: Trace, summary: Summary, width: int) -> list[Line]:
+    """All tables; figures are of one step, in the mean of those traced."""
+    parts = (
+        _notes(trace, summary, width),
+        _phases(summary, width),
+        _waits(summary, width),
+        _operators(summary, width),
+        _kernels(summary, width),
+        _copies(summary, width),
+        _launches(summary, width),
+    )
+    lines: list[Line] = []
+    for part in parts:
+        lines += [(), *part] if lines and part else part
+    return lines
+
+
+def headline(taken: TakenBy | None, summary: Summary) -> str:
+    """``5 steps · 12.1 ms each``."""
+    if not summary.has_steps:
+        return f"no steps marked · {ms(summary.span_ns / 1e6)}"
+    text = f"{summary.steps} step{'s' if summary.steps > 1 else ''} · {ms(summary.span_ns / summary.steps / 1e6)} each"
+    if taken is not None and taken.step_ms:
+        text += f" (before the trace: {ms(taken.step_ms)})"
+    return text
+
+
+def _notes(trace: Trace, summary: Summary, width: int) -> list[Line]:
+    taken = trace.taken
+    lines = [line((headline(taken, summary), "strong"))]
+    if taken is not None and taken.stop_ms is not None:
+        lines += paragraph(
+            f"The profiler slows the traced steps; to stop and to write held the training up for {ms(taken.stop_ms)}.",
+            width,
+            "dim",
+        )
+        if taken.wanted > taken.steps:
+            text = f"{taken.wanted} steps were asked for; more would have held the training up for longer than allowed."
+            lines += paragraph(text, width, "warning")
+    if trace.ended_early:
+        lines += paragraph(f"The file was not read to its end: {trace.ended_early}.", width, "warning")
+    if trace.dropped or trace.unreadable:
+        text = f"Not shown: {count(trace.dropped)} events beyond the limit, {count(trace.unreadable)} damaged."
+        lines += paragraph(text, width, "warning")
+    return lines
+
+
+def _phases(summary: Summary, width: int) -> list[Line]:
+    if not summary.phases:
+        return []
+    has_gpu = bool(summary.gpus)
+    has_estimate = any(row.estimate is not None for row in summary.phases)
+    head = ["phase", "CPU", "estimated"] if has_estimate else ["phase", "CPU"]
+    if has_gpu:
+        head += ["GPU", "estimated", "GPU idle"] if has_estimate else ["GPU", "GPU idle"]
+    lines = [
+        _heading("Phases", "a step, in ms" + (": traced beside what was estimated before" if has_estimate else ""))
+    ]
+    lines.append(_head_row(head))
+    for row in summary.phases:
+        lines.append(_phase_line(row, summary.steps, has_gpu=has_gpu, has_estimate=has_estimate))
+    for gpu in summary.gpus:
+        idle = 1 - gpu.busy_ns / gpu.span_ns if gpu.span_ns else None
+        name = f" ({gpu.name})" if gpu.name else ""
+        lines.append(
+            line(
+                (f"GPU {gpu.device}{name} ", "text"),
+                (f"idle {percent(idle)}", "strong"),
+                (f" · {count(round(gpu.kernels / summary.steps))} kernels a step", "dim"),
+                (f" · launching took the CPU {ms(gpu.launch_ns / summary.steps / 1e6)}", "dim"),
+            )
+        )
+    return lines
+
+
+def _phase_line(row: PhaseRow, steps: int, *, has_gpu: bool, has_estimate: bool) -> Line:
+    estimate = row.estimate
+    parts = [Span(column(_phase_name(row.name), 11), _role(row.name)), _ms(row.cpu_ns, steps, "strong")]
+    if has_estimate:
+        parts.append(_estimated(estimate.cpu_ms if estimate else None))
+    if has_gpu:
+        parts.append(_ms(row.gpu_ns, steps, "strong"))
+        if has_estimate:
+            parts.append(_estimated(estimate.gpu_ms if estimate else None))
+        parts.append(_ms(row.gpu_idle_ns, steps, "text"))
+    return tuple(parts)
+
+
+def _waits(summary: Summary, width: int) -> list[Line]:
+    if not summary.waits:
+        return []
+    total = sum(gpu.span_ns for gpu in summary.gpus) or 1
+    lines = [_heading("What the GPU waited for", "a step; share of its time")]
+    for row in summary.waits[:_ROWS]:
+        what = f" {plain(row.what)}" if row.what else ""
+        where = f" · {plain(row.where)}" if row.where else ""
+        lines.append(
+            line(
+                (column(ms(row.total_ns / summary.steps / 1e6), 9, ">"), "strong"),
+                (column(percent(row.total_ns / total), 6, ">"), "text"),
+                "  ",
+                (_CAUSES.get(row.cause, row.cause), _role(row.phase)),
+                (what, "text"),
+                (where, "key"),
+                (f" · {count(round(row.count / summary.steps))}×, longest {ms(row.longest_ns / 1e6)}", "dim"),
+            )
+        )
+    return _more(lines, len(summary.waits))
+
+
+def _operators(summary: Summary, width: int) -> list[Line]:
+    if not summary.operators:
+        return []
+    has_gpu = bool(summary.gpus)
+    total = sum(row.self_ns for row in summary.operators) or 1
+    lines = [
+        _heading("Operators", "own time on the CPU a step" + (", and of the kernels they launched" if has_gpu else ""))
+    ]
+    for row in summary.operators[:_ROWS]:
+        parts = [_ms(row.self_ns, summary.steps, "strong"), Span(column(percent(row.self_ns / total), 6, ">"), "text")]
+        if has_gpu:
+            parts.append(Span(column(f"GPU {ms(row.gpu_ns / summary.steps / 1e6, unit=False)}", 11, ">"), "gpu-edge"))
+        lines.append((*parts, *_named(row.name, row.phase, row.count, summary.steps, width - 36)))
+    return _more(lines, len(summary.operators))
+
+
+def _kernels(summary: Summary, width: int) -> list[Line]:
+    if not summary.kernels:
+        return []
+    total = sum(row.total_ns for row in summary.kernels) or 1
+    lines = [_heading("Kernels", "time on the GPU a step; blocks × threads of a launch")]
+    for row in summary.kernels[:_ROWS]:
+        shape = f"{count(row.blocks)}×{row.threads}" if row.blocks and row.threads else ABSENT
+        lines.append(
+            (
+                _ms(row.total_ns, summary.steps, "strong"),
+                Span(column(percent(row.total_ns / total), 6, ">"), "text"),
+                Span(column(shape, 13, ">"), "dim"),
+                *_named(row.name, row.phase, row.count, summary.steps, width - 38),
+            )
+        )
+    return _more(lines, len(summary.kernels))
+
+
+def _copies(summary: Summary, width: int) -> list[Line]:
+    if not summary.copies:
+        return []
+    lines = [_heading("Copies", "a step")]
+    for row in summary.copies[:_ROWS]:
+        memory = {True: " from pinned memory", False: " from memory that is not pinned", None: ""}[row.pinned]
+        memory = memory.replace("from", "to") if row.kind == "GPU to host" else memory
+        speed = f" · {row.total_bytes / row.total_ns:.1f} GB/s" if row.total_bytes and row.total_ns else ""
+        lines.append(
+            line(
+                (column(ms(row.total_ns / summary.steps / 1e6), 9, ">"), "strong"),
+                (column(size(row.total_bytes / summary.steps), 10, ">"), "text"),
+                "  ",
+                (row.kind, _role(row.phase)),
+                (memory, "warning" if row.pinned is False else "text"),
+                (f" · {_per_step(row.count, summary.steps)}{speed}", "dim"),
+            )
+        )
+    return lines
+
+
+def _launches(summary: Summary, width: int) -> list[Line]:
+    if not summary.launches:
+        return []
+    kernels, total = sum(row.count for row in summary.launches), sum(row.total_ns for row in summary.launches)
+    lines = [_heading("Kernels by their length", "share of launches, share of GPU time")]
+    for row in summary.launches:
+        small = f" · {count(row.small)} with fewer blocks than multiprocessors" if row.small else ""
+        lines.append(
+            line(
+                (column(row.name, 16), "text"),
+                (column(percent(row.count / kernels), 7, ">"), "strong"),
+                (column(percent(row.total_ns / total if total else None), 7, ">"), "text"),
+                (f" · {_per_step(row.count, summary.steps)}{small}", "dim"),
+            )
+        )
+    return lines
+
+
+def _heading(title: str, note: str) -> Line:
+    return line((title, "strong"), (f"  {note}", "dim"))
+
+
+def _head_row(names: Sequence[str]) -> Line:
+    return tuple(
+        Span(column(name, 11 if i == 0 else 10, "<" if i == 0 else ">"), "dim") for i, name in enumerate(names)
+    )
+
+
+def _named(name: str, phase: str, number: int, steps: int, room: int) -> tuple[Span, ...]:
+    return (
+        Span("  "),
+        Span(column(plain(name), max(room, 20)).rstrip(), _role(phase)),
+        Span(f" · {_per_step(number, steps)}", "dim"),
+    )
+
+
+def _per_step(number: int, steps: int) -> str:
+    mean = number / steps
+    return f"{count(round(mean))}×" if mean >= 0.95 else f"{count(number)}× in {steps} steps"
+
+
+def _ms(value_ns: int | None, steps: int, role: str) -> Span:
+    return Span(column(ms(value_ns / steps / 1e6 if value_ns is not None else None, unit=False), 10, ">"), role)
+
+
+def _estimated(value_ms: float | None) -> Span:
+    return Span(column(f"~{ms(value_ms, unit=False)}" if value_ms is not None else ABSENT, 10, ">"), "dim")
+
+
+def _more(lines: list[Line], number: int) -> list[Line]:
+    hidden = number - _ROWS
+    return [*lines, line((f"           … {hidden} more", "dim"))] if hidden > 0 else lines
+
+
+def _phase_name(name: str) -> str:
+    return "data+forward" if name == "between" else name
+
+
+def _role(phase: str) -> str:
+    return phase if phase in _ROLES else "text"
