@@ -123,7 +123,8 @@ class StackSampler:
             self._ended.release()
 
     def _sample_windows(self) -> None:
-        task, windows = self.task, 0
+        task = self.task
+        windows = task.value  # not 0 where the thread was ended for a fork
         while not task.is_over:
             begin_ns, cpu_ns = time.monotonic_ns(), time.thread_time_ns()
             window = Window()
