@@ -347,3 +347,21 @@ def test_from_another_thread_while_it_trains(rings):
         thread.join()
     assert all(torch.equal(a, b) for a, b in zip(expected, got, strict=True))
     assert set(statuses) == {late.INSTALLED}
+
+
+def test_compiled_code_is_not_compiled_anew(rings):
+    """Nor for a compiled optimizer, which looks at torch's step hooks when it is compiled."""
+    from torch._dynamo.testing import CompileCounter
+
+    counter, model = CompileCounter(), torch.nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    forward, step = torch.compile(model, backend=counter), torch.compile(optimizer.step, backend=counter)
+    compiled = []
+    for change in (lambda: None, lambda: late.install_now(rings), late.withdraw):
+        change()
+        for _ in range(3):
+            optimizer.zero_grad()
+            forward(torch.ones(2, 4)).sum().backward()
+            step()
+        compiled.append(counter.frame_count)
+    assert compiled[0] > 0 and compiled == [compiled[0]] * 3
