@@ -18,7 +18,9 @@ def main() -> int:
     parser.add_argument("-n", type=int, default=20, metavar="N", help="how many scripts (default %(default)s)")
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="the first one's seed (default %(default)s)")
     parser.add_argument("--seconds", type=float, default=10, help="of training under tuimon (default %(default)s)")
-    parser.add_argument("--each", type=float, default=4, metavar="SECONDS", help="of each fix (default %(default)s)")
+    parser.add_argument(
+        "--each", type=float, default=4, metavar="SECONDS", help="of each fix, 0: only those kept (default %(default)s)"
+    )
     parser.add_argument("--keep", metavar="DIR", help="keep logs and times there, and use those that are there")
     args = parser.parse_args()
     rows: list[Tried] = []

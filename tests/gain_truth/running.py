@@ -44,14 +44,14 @@ def watched(plan: Plan, seconds: float, folder: Path) -> tuple[Path, Outcome]:
 
 
 def measured(plan: Plan, changes: list[str], seconds: float, folder: Path) -> dict[str, float]:
-    """By change: times as fast as it is, by the scripts' own stopwatch; those kept in a folder, or measured now.
+    """By change: times as fast as it is; those kept in a folder, or measured now; not measured with 0 ``seconds``.
 
     The script as it is runs before and after those with changes, so that what the machine does beside counts for both.
     """
     facts = folder / f"{plan.name}.changed.json"
     kept: dict[str, float | None] = json.loads(facts.read_text()) if facts.exists() else {}
     missing = [change for change in dict.fromkeys(changes) if change not in kept]
-    if missing:
+    if missing and seconds:
         first, *times, last = _step_ms(plan, [AS_IT_IS, *missing, AS_IT_IS], seconds, folder)
         before = [ms for ms in (first, last) if ms is not None]
         for change, ms in zip(missing, times, strict=True):

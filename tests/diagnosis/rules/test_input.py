@@ -24,7 +24,9 @@ def test_saturated_workers_without_a_free_core_need_a_cheaper_item():
     assert first.share_of_step == pytest.approx(0.62)
     assert [(place.file, place.line) for place in first.where] == [("data.py", 31), ("train.py", 44)]
     assert first.headline == "62 % of every step waits for data: augment() data.py:31 keeps both workers at 99 %"
-    assert first.estimated_speedup == pytest.approx(1 / 0.38, rel=0.05)  # no faster than without any wait
+    assert first.estimated_speedup == pytest.approx(
+        1 / 0.38, rel=0.05
+    )  # no faster than without any wait but for 2 ms to take it over
 
 
 def test_a_cheaper_item_gains_no_more_than_the_item_takes():
@@ -37,7 +39,7 @@ def test_saturated_workers_with_free_cores_need_company():
     first, *_ = run(STARVED, busy, *workers(2, 0.99, ([0, 1], 40)), cpu_count=8)
     assert first.cause == "workers_saturated"
     assert "num_workers=2 -> 6" in first.action  # as many as keep up with the rest of the step
-    assert first.estimated_speedup == pytest.approx(1 / 0.38, rel=0.05)
+    assert first.estimated_speedup == pytest.approx(1 / 0.40, rel=0.05)
 
 
 def test_one_worker_beside_an_idle_trainer_needs_company_on_two_cores():
@@ -66,18 +68,18 @@ def handed_over(fetch_ms, items_ms, ready_none):
 
 
 def test_batches_that_lie_ready_cost_their_handing_over():
-    tiny = handed_over(3.0, 1.0, ready_none=5)
+    tiny = handed_over(6.2, 1.0, ready_none=5)
     first, *_ = run(STARVED, tiny, FETCHES, *workers(2, 0.1, ([0, 1], 40)))
     assert (first.cause, first.where[0].line) == ("hand_over", 44)
-    assert first.headline == "62 % of every step waits for data: batches lie ready, but each takes 3 ms to hand over"
+    assert first.headline == "62 % of every step waits for data: batches lie ready, but each takes 6.2 ms to hand over"
     assert first.action.startswith("num_workers=2 -> 0: making a batch takes 1 ms, handing it over more")
-    assert first.estimated_speedup == pytest.approx(1 / (1 - 0.62 * 2 / 3), rel=0.05)
+    assert first.estimated_speedup == pytest.approx(1 / 0.48, rel=0.02)  # ten batches of 1 ms a step
     assert first.fixes[1].action == "larger batches: each costs the same to hand over"
     assert first.fixes[1][1:4] == pytest.approx((1 / 0.69,) * 3, rel=0.05)
 
 
 def test_batches_dearer_to_make_than_to_hand_over_stay_with_the_workers():
-    first, *_ = run(STARVED, handed_over(3.0, 4.0, ready_none=5), FETCHES, *workers(2, 0.1, ([0, 1], 40)))
+    first, *_ = run(STARVED, handed_over(6.2, 8.0, ready_none=5), FETCHES, *workers(2, 0.1, ([0, 1], 40)))
     assert first.cause == "hand_over"
     assert "num_workers" not in first.action and "larger batches" in first.action
 
@@ -105,7 +107,7 @@ def test_workers_in_disk_wait():
 def test_no_workers_names_the_line_in_the_trainer():
     first, *_ = run(STARVED, stacks(12, ([3, 4, 1], 60)), cpu_count=8)
     assert (first.cause, first.where[0].line) == ("no_workers", 31)
-    assert first.estimated_speedup == pytest.approx(1 / 0.38, rel=0.05)
+    assert first.estimated_speedup == pytest.approx(1 / 0.40, rel=0.05)
 
 
 def test_workers_do_not_make_cores():
@@ -162,7 +164,7 @@ def test_collate_is_measured_by_markers_and_named_below_them():
     )
     first, *_ = run(STARVED, own, loader(200, 790, 10, 1), *workers(1, 0.99, ([0, 1], 10), ([0, 30, 31], 40)))
     assert (first.cause, first.where[0].function) == ("slow_collate", "join")
-    assert first.estimated_speedup == pytest.approx(1 / 0.38, rel=0.05)
+    assert first.estimated_speedup == pytest.approx(1 / 0.40, rel=0.05)
 
 
 def test_collate_in_the_training_process():
@@ -189,7 +191,7 @@ def test_workers_that_wait_for_the_network_are_too_few_on_any_machine():
     assert (first.cause, first.where[0].line) == ("workers_saturated", 95)
     assert "both workers wait at download() data.py:95" in first.headline
     assert "num_workers=2 -> 6" in first.action  # as many as keep up with the rest of the step
-    assert first.estimated_speedup == pytest.approx(1 / 0.38, rel=0.05)
+    assert first.estimated_speedup == pytest.approx(1 / 0.40, rel=0.05)
 
 
 def test_a_thread_that_is_waited_for_is_named():

@@ -13,7 +13,7 @@ def test_each_fix_has_a_gain_of_its_own_and_the_surest_comes_first():
     first, *_ = run({"data": 80, "forward": 20}, stacks(12, ([3, 4, 1], 60)))
     loader, free, half = first.fixes
     assert loader.action == "num_workers=0 -> 2, so that loading overlaps with training"
-    assert loader[1:4] == pytest.approx((2, 2, 2), rel=0.02)  # on two cores
+    assert loader[1:4] == pytest.approx((2, 2, 2), rel=0.05)  # on two cores
     assert free.action.startswith("make augment() data.py:31 cheaper")
     assert free[1:4] == pytest.approx((5, 2.5, 5))  # not below 2.5: that it took half is a fix of its own
     assert half[:4] == ("make augment() data.py:31 twice as fast", *[pytest.approx(1 / 0.6)] * 3)
@@ -39,7 +39,7 @@ def test_more_workers_come_before_a_line_that_may_cost_nothing():
     first, *_ = run({"data": 96, "forward": 4}, remote, idle, *workers(2, 0.03, ([0, 30], 40)))
     more, free, half = first.fixes
     assert more[:4] == ("num_workers=2 -> 8 on this 2-core machine", *[pytest.approx(4, rel=0.02)] * 3)
-    assert free[1:4] == pytest.approx((100 / 4.4, 50 / 4.4, 100 / 4.4), rel=0.02)  # a batch has to be taken over
+    assert free[1:4] == pytest.approx((100 / 6, 50 / 6, 100 / 6), rel=0.02)  # a batch has to be taken over
     assert half[1:4] == pytest.approx((2, 2, 2), rel=0.02)
 
 
@@ -55,5 +55,5 @@ def test_how_many_more_workers_may_depend_on_what_is_not_certain():
     sure, unsure = (
         fixes_for("workers_saturated", evidence.workers.hot, evidence, 0.62, error)[0] for error in (0.0, 0.2)
     )
-    assert sure[:4] == ("num_workers=2 -> 6 on this 2-core machine", *[pytest.approx(1 / 0.38, rel=0.02)] * 3)
-    assert unsure[1:4] == pytest.approx((1 / 0.38, 1 / 0.58, 1 / 0.38), rel=0.02)
+    assert sure[:4] == ("num_workers=2 -> 6 on this 2-core machine", *[pytest.approx(1 / 0.4, rel=0.02)] * 3)
+    assert unsure[1:4] == pytest.approx((1 / 0.4, 1 / 0.6, 1 / 0.4), rel=0.02)

@@ -31,6 +31,9 @@ def step(**parameters):
         ({"workers": 32, "batch_ms": 320.0, "cores": 64.0}, 10.0),  # more than are simulated one by one
         ({"workers": 4, "batch_ms": 0.0}, 4.0),
         ({"own_ms": 0.0}, 10.0),
+        ({"own_ms": 0.0, "batch_ms": 0.0}, 0.0),
+        ({"own_ms": 0.0, "batch_ms": 0.0, "workers": 0, "gpu_ms": 3.0}, 3.0),
+        ({"own_ms": 2e-8, "batch_ms": 0.0}, 2e-8),
     ],
 )
 def test_the_bottleneck_sets_the_pace(parameters, ms):

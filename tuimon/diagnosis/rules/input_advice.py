@@ -133,7 +133,9 @@ def _more_workers(action: str, evidence: Evidence, model: StepModel) -> list[_Wa
     most = MOST_WORKERS_RATIO * has if has else MOST_FIRST_WORKERS
     step = model.likely
     enough = math.ceil(step.fetches * step.batch_ms / step.own_ms) if step.own_ms > 0 else most
-    more = model.best_number(n for n in (has + 1, 2 * has, cores - 1, cores, 2, 4, enough, most) if has < n <= most)
+    more = model.best_number(
+        n for n in ((has + 1, 2 * has) if has else (cores - 1, cores)) + (enough, most) if has < n <= most
+    )
     if more is None or (is_held_up(evidence) and model.likely.batch_running >= HALF):
         return []
     return [_Way(action.format(more), Change("workers", more))]

@@ -15,12 +15,18 @@ from tuimon.diagnosis.step_model.model import StepModel
 from tuimon.diagnosis.step_model.simulation import step_ms
 from tuimon.diagnosis.step_model.step import Step
 from tuimon.diagnosis.threshold import Threshold
-from tuimon.session.rows import LoaderRow
+from tuimon.session.rows import LoaderRow, PhaseTable
 
 HAND_OVER_MS = Threshold(
-    0.4,
+    2.0,
     "ms that a batch from a worker is taken to cost the training thread where there are no workers yet",
-    "measured with tests/gain_truth: 0.2 to 0.6 ms for batches of some KB",
+    "measured where batches lie ready, two tensors each: 2.1 ms in healthy_trainer of tests/scenarios, 2.2 to 2.4 ms in"
+    " loops of tests/gain_truth",
+)
+HAND_OVER_AT_MOST_MS = Threshold(
+    3.0,
+    "ms that it costs at most",
+    "our choice: half as much again, for larger batches and busier machines",
 )
 #: What a thread does while it needs no core.
 _WAITS = ("data", "idle", "io", "lock", "ranks", "sleep", "sync")
@@ -68,15 +74,16 @@ def measured_model(evidence: Evidence, waiting: float, error: float = 0.0) -> St
     certain = likely
     if error:
         certain = _measured_step(evidence, mean_ms * max(0.0, waiting - error), whole_ms)
+    if not certain.workers and certain.hand_over_ms:
+        certain = replace(certain, hand_over_ms=float(HAND_OVER_AT_MOST_MS))
     return StepModel(likely, certain, mean_ms, whole_ms)
 
 
 def _measured_step(evidence: Evidence, data_ms: float, whole_ms: float) -> Step:
     """Times are parts of a step where none are known."""
-    data = evidence.phase("data")
     loader, workers = evidence.loader, evidence.workers
     starts_ms = data_ms * _start_share(loader)
-    fetches = _fetches(loader, data.ms_per_step if data is not None else None)
+    fetches = _fetches(loader, evidence.phases, whole_ms)
     fetch_ms = (data_ms - starts_ms) / fetches
     fetch = (
         _from_workers(evidence, fetch_ms, (whole_ms - starts_ms) / fetches)
@@ -118,11 +125,11 @@ def _start_share(loader: LoaderRow | None) -> float:
     return min(1.0, loader.start_share or 0.0)
 
 
-def _fetches(loader: LoaderRow | None, data_ms: float | None) -> int:
-    """Batches a step; 1 without a DataLoader."""
-    if loader is None or not loader.wait_ms or not data_ms:
+def _fetches(loader: LoaderRow | None, table: PhaseTable | None, whole_ms: float) -> int:
+    """Batches a step; 1 without a DataLoader, or where no step is known."""
+    if loader is None or not loader.fetches_per_s or table is None or not table.steps:
         return 1
-    return max(1, round(data_ms / loader.wait_ms))
+    return max(1, round(loader.fetches_per_s * whole_ms / 1e3))
 
 
 def _by_trainer(evidence: Evidence, fetch_ms: float) -> _Fetch:

@@ -19,9 +19,9 @@ from tuimon.diagnosis.step_model.step import Step, Wait
 #: Most workers that are simulated one by one: more of them are taken for so many that are faster and use more cores.
 _MOST_WORKERS = 6
 #: Batches that lie ready at most, and about how many are counted once the queue has filled. That bounds the work: at
-#: most some 60 batches of 7 tasks.
-_MOST_AHEAD = 24
-_BATCHES = 24
+#: most some 40 batches of 7 tasks.
+_MOST_AHEAD = 12
+_BATCHES = 16
 #: Steps that the training thread launches ahead of its GPU at most: then the GPU's queue is full, and sets the pace.
 _MOST_LAUNCHED = 2
 #: Below so many ms two events are one.
@@ -42,6 +42,9 @@ _BLOCKED = _Piece(math.inf, 0.0)
 @lru_cache(maxsize=64)
 def step_ms(step: Step) -> float:
     """How long steps take."""
+    parts_ms = step.own_ms + step.starts_ms + step.gpu_ms + step.fetches * (step.batch_ms + step.hand_over_ms)
+    if parts_ms <= _AT_ONCE * (8 + 4 * step.fetches):
+        return parts_ms  # nothing is long enough to be simulated
     if not step.workers and not step.gpu_ms:
         return sum(_alone(piece, step.cores) for piece in _own_pieces(step)) + step.fetches * step.batch_ms
     return _Simulation(step).mean_ms()
@@ -85,33 +88,29 @@ class _Simulation:
     def mean_ms(self) -> float:
         """Of the later steps."""
         tasks = [self._trainer(), *(self._worker(first) for first in range(self._workers))]
-        pieces = [next(task) for task in tasks]
+        left = [_BLOCKED.ms] * len(tasks)  # of each one's piece
+        cores = [0.0] * len(tasks)
+        available = self._step.cores
         while len(self._ends) < self._number:
-            self._unblock(tasks, pieces)
-            span, speed = self._until_next(pieces)
+            self._unblock(tasks, left, cores)
+            wanted = sum(cores)
+            speed = available / wanted if wanted > available else 1.0
+            span = min([ms / speed if wants else ms for ms, wants in zip(left, cores, strict=True)])
             self._now += span
-            for task, (ms, cores) in enumerate(pieces):
-                left = ms - (span * speed if cores else span)
-                if ms is not math.inf:
-                    pieces[task] = next(tasks[task]) if left <= _AT_ONCE else _Piece(left, cores)
+            for task, ms in enumerate(left):
+                left[task] = ms - (span * speed if cores[task] else span)
+                if left[task] <= _AT_ONCE:
+                    left[task], cores[task] = next(tasks[task])
         return (self._ends[-1] - self._ends[-1 - self._counted]) / self._counted
 
-    def _unblock(self, tasks: list[Iterator[_Piece]], pieces: list[_Piece]) -> None:
+    def _unblock(self, tasks: list[Iterator[_Piece]], left: list[float], cores: list[float]) -> None:
         """A batch that is ready, or wanted, lets others go on, and these others again, until all that can do."""
-        goes_on = True
-        while goes_on and len(self._ends) < self._number:
-            goes_on = False
-            for task, piece in enumerate(pieces):
-                if piece is _BLOCKED:
-                    before = self._fetched, len(self._made)
-                    pieces[task] = next(tasks[task])
-                    goes_on = goes_on or (self._fetched, len(self._made)) != before
-
-    def _until_next(self, pieces: list[_Piece]) -> tuple[float, float]:
-        """Time until the first of these pieces ends, and how fast those go on that want a core."""
-        wanted = sum(piece.cores for piece in pieces)
-        speed = self._step.cores / wanted if wanted > self._step.cores else 1.0
-        return min(piece.ms / speed if piece.cores else piece.ms for piece in pieces), speed
+        before = -1, -1
+        while before != (self._fetched, len(self._made)) and len(self._ends) < self._number:
+            before = self._fetched, len(self._made)
+            for task, ms in enumerate(left):
+                if ms == math.inf:
+                    left[task], cores[task] = next(tasks[task])
 
     def _trainer(self) -> Iterator[_Piece]:
         step = self._step
