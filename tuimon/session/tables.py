@@ -71,7 +71,7 @@ class Tables:
             Stacks: self._fold_stacks,
             Frames: self._fold_frames,
             Gil: self._gil.add_gil,
-            Loader: self._loaders.add_loader,
+            Loader: self._fold_loader,
             Gpu: self._devices.add_gpu,
             GpuTime: self._fold_gpu_time,
             TorchMemory: self._fold_gpu_time,
@@ -163,6 +163,11 @@ class Tables:
     def _fold_stacks(self, record: Stacks) -> None:
         self._sampler.add_stacks(record)
         self._samples_of(record.pid).add_window(record)
+
+    def _fold_loader(self, record: Loader) -> None:
+        self._loaders.add_loader(record)
+        if record.fetches and record.role != "eval":
+            self._samples_of(record.pid).note_loader()
 
     def _fold_frames(self, record: Frames) -> None:
         self.frames.add_frames(record.first, record.frames)

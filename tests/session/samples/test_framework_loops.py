@@ -26,7 +26,7 @@ IDS = {name: number for number, name in enumerate(FRAMES)}
 TRAINING = ["main run fetch", "main run loss module", "main run backward line/backward"]
 
 
-def phase_of(stack: str, others: list[str]) -> str:
+def phase_of(stack: str, others: list[str], has_loader: bool = False) -> str:
     """The phase of a stack among others; frames by name, root first."""
     table = FrameTable()
     table.add_frames(0, list(FRAMES.values()))
@@ -34,7 +34,7 @@ def phase_of(stack: str, others: list[str]) -> str:
     for each in [*others, stack]:
         names = each.replace("backward line/", "backward_line ").split()
         stacks[tuple(IDS[name.replace("_", " ")] for name in names)] = 20
-    return classify_samples(stacks, table)[-1].phase
+    return classify_samples(stacks, table, has_loader=has_loader)[-1].phase
 
 
 @pytest.mark.parametrize(
@@ -53,6 +53,11 @@ def test_a_callback_is_side_work_though_it_is_called_from_the_line_that_trains(s
 
 def test_without_a_loader_a_function_that_the_library_calls_may_make_the_data() -> None:
     assert phase_of("main run fire after histogram", [each for each in TRAINING if "fetch" not in each]) == "data"
+
+
+def test_markers_tell_of_a_loader_whose_fetches_no_sample_has_seen() -> None:
+    others = [each for each in TRAINING if "fetch" not in each]
+    assert phase_of("main run fire after histogram", others, has_loader=True) == "other"
 
 
 def test_a_call_of_the_users_own_on_the_line_that_trains_is_no_callback() -> None:

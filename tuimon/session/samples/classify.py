@@ -40,11 +40,14 @@ class Sample:
 
 
 def classify_samples(
-    stacks: Mapping[tuple[int, ...], int], frames: FrameTable, join: RangeJoin | None = None
+    stacks: Mapping[tuple[int, ...], int], frames: FrameTable, join: RangeJoin | None = None, has_loader: bool = False
 ) -> list[Sample]:
-    """The samples of one training thread (stack of frame ids, root first -> count) with their phases and ranges."""
+    """The samples of one training thread (stack of frame ids, root first -> count) with their phases and ranges.
+
+    ``has_loader``: whether markers show that it fetches from a DataLoader.
+    """
     counted = [CountedStack(stack, n, stack_phase([frames.kind(id_) for id_ in stack])) for stack, n in stacks.items()]
-    loop, rollouts = LoopLines(counted, frames), Rollouts(counted, frames)
+    loop, rollouts = LoopLines(counted, frames, has_loader), Rollouts(counted, frames)
     too_few = sum(sample.times for sample in counted if sample.boundary == "rest") < ENOUGH_SAMPLES
     whole, torn = _by_root(counted, frames)
     samples = [_in_rollout(sample, rollouts) or _by_lines(sample, loop, too_few) for sample in whole]

@@ -46,8 +46,10 @@ class LoopLines:
     Lines, or a call, that fetch and run the model without a backward evaluate.
     """
 
-    def __init__(self, samples: Sequence[CountedStack], frames: FrameTable) -> None:
+    def __init__(self, samples: Sequence[CountedStack], frames: FrameTable, has_loader: bool = False) -> None:
+        """``has_loader``: whether markers show a DataLoader; a few samples may have missed its fetches."""
         self._frames = frames
+        self._has_loader = has_loader
         self._path = self._path_to_backward(samples)
         self._last_line = {depth: frames[number].line for depth, number in enumerate(self._path)}
         self._update_line: dict[int, int] = {}  # depth -> first line of the update in that frame of the path
@@ -112,7 +114,7 @@ class LoopLines:
             return False
         if branch.called is not None:
             return (
-                bool(self._fetch_lines)
+                (self._has_loader or bool(self._fetch_lines))
                 and branch.called not in self._training_calls
                 and self._by_library(branch, stack)
             )

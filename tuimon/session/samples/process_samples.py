@@ -36,6 +36,7 @@ class ProcessSamples:
         self._steps_begin_s = -math.inf
         self._trained = False  # whether a sample has shown backward or an update: without markers, steps begin there
         self._cycles: int | None = 0  # passes through backward that samples have counted; None: too fast to count
+        self._has_loader = False  # whether markers show that it fetches from a DataLoader
         self._classified_t: float | None = None  # ``t`` of the record for which ``_classified`` holds
         self._classified: list[Sample] = []
         self.join = RangeJoin()
@@ -77,6 +78,12 @@ class ProcessSamples:
         self._window.records.extend(kept)
         self._run.leave_out_before(t)
         self._classified_t = None
+
+    def note_loader(self) -> None:
+        """Markers show that it fetches from a DataLoader."""
+        if not self._has_loader:
+            self._has_loader = True
+            self._classified_t = None
 
     def add_range_places(self, places: Sequence[RangePlace]) -> None:
         """Add where user ranges were opened and closed."""
@@ -212,7 +219,7 @@ class ProcessSamples:
         newest = self.latest.t if self.latest else None
         if newest != self._classified_t:
             self._classified_t = newest
-            self._classified = classify_samples(self._merged(self.pid), self._frames, self.join)
+            self._classified = classify_samples(self._merged(self.pid), self._frames, self.join, self._has_loader)
         return self._classified
 
     def _merged(self, tid: int) -> dict[tuple[int, ...], int]:
