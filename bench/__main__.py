@@ -41,7 +41,7 @@ def parts(effort: Effort) -> dict[str, Callable[[], list[Row]]]:
     loops, peer_rounds = list(overhead.PROMISES), (effort.rounds + 1) // 2
     return {
         "ring": lambda: ring_cost.measure(effort.repeats, say),
-        "hooks": lambda: hooks_in_process.measure(3 * effort.repeats, 0.3, say),
+        "hooks": lambda: hooks_in_process.measure(20 * effort.repeats, 0.1, say),
         "frame": lambda: first_frame.measure(effort.repeats, say),
         "monitor": lambda: monitor_cost.measure(effort.window_s, say),
         "log": lambda: log_rate.measure(2 * effort.window_s, say),

@@ -13,7 +13,7 @@ from tuimon.views.memory_text import head_text, limits_text
 from tuimon.views.tui.drawing.lines import Line, column, line, paragraph
 from tuimon.views.tui.sheets.sheet import Sheet
 
-_HINT = "records 5 steps of the first training process: which lines allocate what nobody frees"
+_HINT = "records 5 steps: which lines allocate what nobody frees"
 _NUMBER = 10
 
 
