@@ -49,11 +49,12 @@ def hooked(monkeypatch, tmp_path):
 
 
 @pytest.fixture
-def recorded(hooked, monkeypatch):
+def recorded(hooked):
     """What the hooks of this process emit: (kind, value, flag)."""
     markers = []
-    monkeypatch.setattr(hooked, "emit", lambda kind, value=0, flag=0: markers.append((kind, value, flag)))
-    return markers
+    with pytest.MonkeyPatch.context() as patched:  # undone before the hooks are, as the ring's own belongs to them
+        patched.setattr(hooked, "emit", lambda kind, value=0, flag=0: markers.append((kind, value, flag)))
+        yield markers
 
 
 @pytest.fixture

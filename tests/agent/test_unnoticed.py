@@ -140,12 +140,12 @@ def test_an_error_in_publishing_facts_never_reaches_the_user(hooked, monkeypatch
     assert not hooked.facts_due and hooked.on
 
 
-def test_an_interrupt_in_a_hook_is_the_users(hooked, monkeypatch, weight):
+def test_an_interrupt_in_a_hook_is_the_users(hooked, weight):
     def interrupted(kind, value=0, flag=0):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(hooked, "emit", interrupted)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.MonkeyPatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(hooked, "emit", interrupted)
         (weight * 2).sum().backward()
 
 

@@ -161,6 +161,7 @@ class GpuClock:
         self.on = False
         if self._armed:
             self._disarm()
+        self._events.silence()
         _abandoned.append(self._events)
 
     def in_child(self) -> None:

@@ -25,6 +25,10 @@ NEW_COUNT_NS = 260_000_000_000
 _EMIT_US = 2
 
 
+def _emit_nothing(kind: int, value: int, flag: int) -> None:
+    """The clock is off."""
+
+
 class Pending(NamedTuple):
     """A recorded event, and what was known of its stream just before."""
 
@@ -51,6 +55,10 @@ class EventChain:
         # The last time that an event was found pending: events recorded before then in the same stream were, too.
         self._busy_ns = 0
         self._busy_stream: Any = None
+
+    def silence(self) -> None:
+        """Emit nothing from now on: whoever keeps the events keeps no ring with them."""
+        self._emit = _emit_nothing
 
     def use_stream(self, stream: Any) -> None:
         """Record in this stream from now on. Pending events of another device are dropped."""

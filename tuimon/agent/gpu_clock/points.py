@@ -73,6 +73,7 @@ class GradientPoints:
 
     def disarm(self) -> None:
         """Leave the parameters as they were."""
+        self._reached = _nothing  # it belongs to the clock that has us: a circle would keep its ring open
         handles, self._handles = self._handles, []
         hooked, self._hooked = self._hooked, []
         try:
