@@ -166,6 +166,31 @@ def another_thread(loop):
             thread.join(60)
 
 
+def a_range_after_a_backward_now_and_then(loop):
+    for number in range(300):
+        loop.backward()
+        if number % 45 == 44:
+            with phase("clip"):
+                loop.weight.sum()
+        loop.optimizer.step()
+
+
+def another_thread_after_a_backward(loop):
+    """Its update ends the rest of this one between a backward and its update."""
+
+    def train_once():
+        other.step()
+
+    other = Loop()
+    for number, batch in enumerate(DataLoader(Batches(400))):
+        loop.backward(batch)
+        if number % 45 == 44:
+            thread = threading.Thread(target=train_once)
+            thread.start()
+            thread.join(60)
+        loop.optimizer.step()
+
+
 SHAPES = [
     bare,
     epochs,
@@ -181,6 +206,8 @@ SHAPES = [
     a_loader_that_fails,
     skipped_by_a_scaler,
     another_thread,
+    a_range_after_a_backward_now_and_then,
+    another_thread_after_a_backward,
 ]
 
 

@@ -44,6 +44,7 @@ def hide_from_dynamo() -> None:
         rests.consider,
         rests.end,
         rests.wake,
+        rests.say_backward,
         attend,
         _end_failed_fetch,
         WaitingClock.event_number,
@@ -104,6 +105,7 @@ def hook_backward(autograd: Any) -> None:
             runtime.paused_backwards -= 1
             if runtime.paused_backwards <= 0:
                 runtime.resume_clock()
+        rest.unsaid = False
         (runtime.emit if runtime.clock is None else runtime.emit_timed)(BACKWARD_BEGIN)
         try:
             result = original(t_outputs, *args, **kwargs)
@@ -179,6 +181,8 @@ def _step_begins(optimizer: Any, args: Any, kwargs: Any) -> None:
     if rest.updates and get_ident() == rest.thread:
         rest.updates -= 1
         return
+    if rest.unsaid and get_ident() == rest.thread:
+        rests.say_backward()
     (runtime.emit if runtime.clock is None else runtime.emit_timed)(OPTIMIZER_BEGIN, id(optimizer))
 
 

@@ -15,6 +15,7 @@ from typing import Any, List, NamedTuple, Optional, Tuple
 from . import runtime
 from .ring.layout import (
     BACKWARD_BEGIN,
+    BACKWARD_END,
     FETCH_BEGIN,
     FETCH_END,
     GC_PAUSE,
@@ -61,12 +62,13 @@ class _NoRing:
 class Rest:
     """What may still pass without a marker; all 0, and ``fetching`` -1, while there is no rest."""
 
-    __slots__ = ("begun", "due", "ends", "fetches", "fetching", "thread", "updates", "writer")
+    __slots__ = ("begun", "due", "ends", "fetches", "fetching", "thread", "unsaid", "updates", "writer")
 
     def __init__(self) -> None:
         self.fetching = -1  # id of the iterator
         self.fetches = self.updates = self.ends = 0
         self.thread = 0
+        self.unsaid = False  # cut short where the next update may follow a backward that nobody has marked
         self.due = _PATIENCE  # updates until the next try
         self.begun: Optional[_Begun] = None
         self.leave_ring()
@@ -140,7 +142,7 @@ def end(kind: int = MARK) -> None:
     writer = rest.writer
     runtime.emit = writer.emit
     writer.hold()
-    backwards = _backwards(period, fetches, updates, kind)
+    backwards, rest.unsaid = _backwards(period, fetches, updates, kind)
     writer.emit_of(rest.thread, REST, pack_rest(fetches, backwards, updates, ends), period.length)
     whole = updates // period.updates
     _owed = periods - whole if whole >= _SHORTEST and periods - whole >= _SHORTEST else 0
@@ -202,10 +204,18 @@ def _periods(period: Period, drawn: float) -> int:
     return int(min(mean, LONGEST_REST * 2 / 3) * (0.5 + drawn))
 
 
-def _backwards(period: Period, fetches: int, updates: int, kind: int) -> int:
-    """Backwards that belong to so many fetches and updates; ``kind``: of the marker after them.
+def say_backward() -> None:
+    """An update begins that follows a backward of the rest which was cut short: mark that now."""
+    rest.unsaid = False
+    runtime.emit(BACKWARD_BEGIN)
+    runtime.emit(BACKWARD_END)
 
-    A backward that fails, or that no update follows, is not told from one that was not called.
+
+def _backwards(period: Period, fetches: int, updates: int, kind: int) -> Tuple[int, bool]:
+    """Backwards that belong to so many fetches and updates, and whether one more may have passed.
+
+    ``kind``: of the marker after them. A backward that fails, or that no update follows, is not told from one that was
+    not called.
     """
     whole = min(updates // period.updates, fetches // period.fetches if period.fetches else updates)
     left = {FETCH_BEGIN: fetches - whole * period.fetches, OPTIMIZER_BEGIN: updates - whole * period.updates}
@@ -222,7 +232,8 @@ def _backwards(period: Period, fetches: int, updates: int, kind: int) -> int:
             break
     count += pending if is_before else 0
     # more fetches than the period has before an update: it accumulates more batches now
-    return count + (left[FETCH_BEGIN] * period.backwards // period.fetches if period.fetches else 0)
+    count += left[FETCH_BEGIN] * period.backwards // period.fetches if period.fetches else 0
+    return count, pending > 0 and not is_before and kind != OPTIMIZER_END
 
 
 def _period(latest: List[Tuple[int, int, int, int, int]], known: Optional[Period]) -> Optional[Period]:
