@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -20,6 +18,17 @@ _LEFT_BEHIND = (
 )
 
 
+def _import_unarmed() -> None:
+    """Import tuimon without its hooks: whichever test imports torch first, this process's torch stays plain."""
+    os.environ["TUIMON_MARKERS"] = "0"
+    import tuimon  # noqa: F401
+
+    del os.environ["TUIMON_MARKERS"]
+
+
+_import_unarmed()  # before conftests of folders, which import tuimon
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Before anything is imported or started that would inherit it."""
     for name in [name for name in os.environ if name.startswith("TUIMON") and not name.startswith("TUIMON_TEST")]:
@@ -34,17 +43,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _rings_are_freed() -> Iterator[None]:
-    """Rings that a test has left in a circle of references go with it: a later test would find them as its own."""
-    before = _deleted_rings()
+def _no_agent_is_left() -> Iterator[None]:
+    """Hooks or a ring of this process would be a later test's: the test that leaves them fails."""
+    from tuimon.agent import runtime
+    from tuimon.agent.ring import paths
+    from tuimon.agent.torch_compat import rebinding
+
     yield
-    if _deleted_rings() - before:
-        gc.collect()
-
-
-def _deleted_rings() -> set[str]:
-    found = set()
-    for number in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(OSError):  # that of the listing itself
-            found.add(os.readlink(f"/proc/self/fd/{number}"))
-    return {path for path in found if path.endswith(".ring (deleted)")}
+    assert (runtime.on, runtime.writer(), rebinding._undo, paths._given) == (False, None, [], [])

@@ -36,3 +36,4 @@ def withdraw() -> None:
     """Undo every hook; what is under way goes on as if there had been none."""
     install.uninstall()
     step_hooks.sweep()
+    paths.use_directories([])

@@ -81,7 +81,7 @@ def test_hooks_that_are_kept_are_found(tmp_path: Path) -> None:
         second = Hooks(process.pid)
         assert not second.are_missing() and "there already" in second.bring_in()
         assert second.withdraw() is None
-        assert kinds(process.pid)
+        until(lambda: steps(process.pid))
         assert ended(process) == OVER
 
 

@@ -18,7 +18,9 @@ file = os.open(sys.argv[1], os.O_RDONLY)
 mapped = mmap.mmap(file, 4096, prot=mmap.PROT_READ)  # where torch's own library would be
 loader, optimizer = torch.utils.data.DataLoader(list(range(6))), torch.optim.Optimizer()
 print("ready", flush=True)
-while not select.select([0], [], [], 0.0)[0]:
+ending = False
+while not ending:
+    ending = select.select([0], [], [], 0.0)[0]
     for batch in loader:
         torch.autograd.backward(batch)
         optimizer.step()
