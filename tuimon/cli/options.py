@@ -13,7 +13,7 @@ from tuimon.monitor.factory import Options
 from tuimon.sources.log.parts import LEAST_LIMIT_BYTES
 
 #: Options of ``run`` that take a value in the next word: all that must be known to find where the command begins.
-VALUE_OPTIONS = ("--log", "--log-max", "--interval", "--rate", "--max-cpu")
+VALUE_OPTIONS = ("--log", "--log-max", "--run", "--interval", "--rate", "--max-cpu")
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(|[kmgt]i?b?|b)", re.IGNORECASE)
 _UNITS = {"": 1, "b": 1} | {
@@ -48,6 +48,11 @@ def add_watching(parser: argparse.ArgumentParser) -> None:
         type=_size,
         metavar="SIZE",
         help="keep the log within this size, such as 50MB or 1GiB: it is split into files, and the oldest go",
+    )
+    parser.add_argument(
+        "--run",
+        metavar="NAME",
+        help="what the logs of one run over many nodes have in common; else its job id or rendezvous id",
     )
     parser.add_argument("--force", action="store_true", help="let --log replace the log of an earlier run")
     parser.add_argument(
@@ -84,6 +89,7 @@ def options_of(parsed: argparse.Namespace) -> Options:
         log=parsed.log,
         force=parsed.force,
         log_max_bytes=parsed.log_max,
+        run=parsed.run,
         interval_s=parsed.interval,
         rate_hz=parsed.rate,
         max_cpu_ratio=parsed.max_cpu / 100 if parsed.max_cpu is not None else None,

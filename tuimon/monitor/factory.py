@@ -13,11 +13,13 @@ from typing import Literal
 from tuimon.errors import LaunchError
 from tuimon.launch.attached import attach
 from tuimon.launch.child import Launched, new_run_id
+from tuimon.launch.job import Job, job_of
 from tuimon.launch.places import output_path
 from tuimon.masking import masked
 from tuimon.monitor.hooks import Hooks
 from tuimon.monitor.monitor import Monitor
 from tuimon.monitor.versions import version_of
+from tuimon.proc.processes import environment
 from tuimon.records import Header, Notice
 from tuimon.sources.base import Source
 from tuimon.sources.log.output import OutputTail
@@ -35,6 +37,7 @@ class Options:
     log: str | None = None
     force: bool = False  # replace an earlier log
     log_max_bytes: int | None = None  # of all its files
+    run: str | None = None  # name that the logs of one run on all its nodes have
     interval_s: float | None = None  # window of the records, and between two refreshes of the view
     rate_hz: float | None = None  # highest rate of stack samples
     max_cpu_ratio: float | None = None  # of one core, for sampling stacks
@@ -61,7 +64,8 @@ class Options:
 
 def open_run(command: Sequence[str], options: Options) -> Monitor:
     """Start ``command`` (resolved) and monitor it. Raises LogError before the start, LaunchError when it fails."""
-    log = _log(options)
+    job = job_of(os.environ, command, options.run)
+    log = _log(options, job)
     run_id = new_run_id()
     try:
         output = None if options.headless else output_path(run_id)
@@ -73,7 +77,7 @@ def open_run(command: Sequence[str], options: Options) -> Monitor:
     table = ProcessTable(launched.pid, run_id)
     return Monitor(
         _sources(table, options),
-        header=_header("run", launched.pid, command, options),
+        header=_header("run", launched.pid, command, options, job),
         log=log,
         process=launched,
         output=OutputTail(output) if output else None,
@@ -86,11 +90,12 @@ def open_attach(pid: int, options: Options, hooks: Hooks | None = None) -> Monit
     ``hooks``: what may be brought into it on request.
     """
     attached = attach(pid)
-    log = _log(options)
+    job = job_of(environment(pid), attached.command, options.run)
+    log = _log(options, job)
     table = ProcessTable(pid, attached.run_id)
     return Monitor(
         _sources(table, options),
-        header=_header("attach", pid, attached.command, options),
+        header=_header("attach", pid, attached.command, options, job),
         log=log,
         process=attached,
         hooks=hooks,
@@ -103,10 +108,10 @@ def open_log(path: str, speed: float | None = None) -> Monitor:
     return Monitor([LogSource(path, speed, follow=True)], replay=True)
 
 
-def _log(options: Options) -> LogWriter | None:
+def _log(options: Options, job: Job) -> LogWriter | None:
     if not options.log:
         return None
-    return LogWriter(options.log, force=options.force, limit_bytes=options.log_max_bytes)
+    return LogWriter(options.log, force=options.force, limit_bytes=options.log_max_bytes, run=job.name)
 
 
 def _sources(table: ProcessTable, options: Options) -> list[Source]:
@@ -142,7 +147,7 @@ def _off(source: Literal["markers", "stacks", "gpu"]) -> Notice:
     return Notice(t=time.monotonic(), pid=0, source=source, level="info", message=f"switched off (--no-{source})")
 
 
-def _header(mode: Literal["run", "attach"], pid: int, command: Sequence[str], options: Options) -> Header:
+def _header(mode: Literal["run", "attach"], pid: int, command: Sequence[str], options: Options, job: Job) -> Header:
     return Header(
         t=time.monotonic(),
         pid=pid,
@@ -158,6 +163,8 @@ def _header(mode: Literal["run", "attach"], pid: int, command: Sequence[str], op
             "py-spy": version_of("py-spy"),
             "system": f"{platform.system()} {platform.release()}",
         },
+        run=job.name,
+        node=job.node,
     )
 
 

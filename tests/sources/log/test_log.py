@@ -6,6 +6,7 @@ import errno
 import fcntl
 import os
 import resource
+import socket
 import stat
 import subprocess
 import sys
@@ -69,6 +70,17 @@ def test_a_folder_gets_a_file_of_its_own(tmp_path: Path) -> None:
     assert os.path.dirname(log.path) == str(tmp_path / "logs")
     assert find_log(str(tmp_path / "logs")) == log.path
     assert str(os.getpid()) in log.path
+
+
+def test_logs_in_a_folder_never_share_a_file(tmp_path: Path) -> None:
+    logs = [LogWriter(str(tmp_path), run="slurm-7.0 a/b") for _ in range(3)]
+    for log in logs:
+        log.add_record(HEADER)
+        log.close()
+    assert len({log.path for log in logs}) == 3
+    host = socket.gethostname().partition(".")[0]
+    assert all(os.path.basename(log.path).startswith(f"tuimon-slurm-7.0_a_b-{host}-") for log in logs)
+    assert all(list(read_log(log.path)) == [HEADER] for log in logs)
 
 
 def test_torn_foreign_and_blank_lines_are_passed_over(log: Path) -> None:

@@ -7,8 +7,11 @@ import errno
 import fcntl
 import io
 import os
+import re
+import socket
 import stat
 import time
+from typing import NamedTuple
 
 import msgspec
 
@@ -31,16 +34,51 @@ class _HeaderTag(msgspec.Struct):
     wall_unix_s: float
 
 
-def create(path: str) -> tuple[int, bool]:
-    """A handle of the file, and whether it is new. Raises LogError."""
+#: Names that are tried in a folder: each failure is a file that another tuimon made in the same second.
+_TRIES = 1000
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
+_LONGEST_IN_NAME = 60
+
+
+class Created(NamedTuple):
+    """A file that a log goes to: its path, a handle, and whether it is new."""
+
+    path: str
+    handle: int
+    is_new: bool
+
+
+def create(path: str, run: str | None = None) -> Created:
+    """Open the file at ``path``, or a new one where that is a folder, named by run, host, time and pid.
+
+    Raises LogError.
+    """
     flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK
+    if os.path.isdir(path) or path.endswith("/"):
+        return _create_in(path, flags, run)
     try:
         try:
-            return os.open(path, flags | os.O_CREAT | os.O_EXCL, MODE), True
+            return Created(path, os.open(path, flags | os.O_CREAT | os.O_EXCL, MODE), True)
         except FileExistsError:
-            return os.open(path, flags), False
+            return Created(path, os.open(path, flags), False)
     except OSError as error:
         raise cannot_write(path, error) from error
+
+
+def _create_in(folder: str, flags: int, run: str | None) -> Created:
+    """A file that nobody else has, also where nodes have one host name and one set of pids, as containers may."""
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime())
+    words = ["tuimon", run, socket.gethostname().partition(".")[0], stamp, str(os.getpid())]
+    stem = os.path.join(folder, "-".join(_NOT_IN_NAMES.sub("_", word)[:_LONGEST_IN_NAME] for word in words if word))
+    try:
+        os.makedirs(folder, exist_ok=True)
+        for number in range(_TRIES):
+            path = f"{stem}{f'-{number}' if number else ''}{SUFFIX}"
+            with contextlib.suppress(FileExistsError):
+                return Created(path, os.open(path, flags | os.O_CREAT | os.O_EXCL, MODE), True)
+    except OSError as error:
+        raise cannot_write(folder, error) from error
+    raise LogError(f"the folder {plain(folder)} has no free name for a log", "Name another folder with --log.")
 
 
 def claim(handle: int, path: str, force: bool) -> int:
@@ -95,18 +133,6 @@ def try_write(handle: int, size: int) -> None:
     os.write(handle, b"\n")
     with contextlib.suppress(OSError):
         os.ftruncate(handle, size)
-
-
-def file_in(path: str) -> str:
-    """The file itself, or, where ``path`` is a folder, one in it named by time and pid. Raises LogError."""
-    if not (os.path.isdir(path) or path.endswith("/")):
-        return path
-    try:
-        os.makedirs(path, exist_ok=True)
-    except OSError as error:
-        raise cannot_write(path, error) from error
-    stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime())
-    return os.path.join(path, f"tuimon-{stamp}-{os.getpid()}{SUFFIX}")
 
 
 def cannot_write(path: str, error: OSError) -> LogError:

@@ -10,7 +10,7 @@ from itertools import accumulate, takewhile
 
 from tuimon.errors import LogError, NotALog
 from tuimon.records import Notice, Record
-from tuimon.sources.log.claim import MODE, cannot_write, claim, create, file_in, try_write
+from tuimon.sources.log.claim import MODE, cannot_write, claim, create, try_write
 from tuimon.sources.log.coarse.held import Coarse
 from tuimon.sources.log.file import RESERVE_BYTES
 from tuimon.sources.log.parts import Parts, line_of
@@ -41,15 +41,15 @@ class LogWriter:
         *,
         force: bool = False,
         limit_bytes: int | None = None,
+        run: str | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """Create the file for its owner alone, or one named by time and pid where ``path`` is a folder.
+        """Create the file for its owner alone, or one with a name of its own where ``path`` is a folder.
 
-        ``force``: an earlier log of that name is replaced once the first records are written. ``limit_bytes``: of all
-        its files together; the oldest records go first. Raises LogError when the file cannot be written, is locked, is
-        an earlier log, or is no log at all.
+        ``run``: the run's, in that name. ``force``: an earlier log of that name is replaced once the first records are
+        written. ``limit_bytes``: of all its files together; the oldest records go first. Raises LogError when the file
+        cannot be written, is locked, is an earlier log, or is no log at all.
         """
-        self.path = file_in(path)
         self.lost = 0  # records dropped
         self._sleep = sleep
         self._coarse = Coarse()
@@ -57,7 +57,7 @@ class LogWriter:
         self._broken = False
         self._retry_s = 0.0
         self._begun = False  # whether the header is in the file
-        handle, self._created = create(self.path)
+        self.path, handle, self._created = create(path, run)
         self._parts = Parts(self.path, handle, limit_bytes)
         try:
             self._earlier_bytes = claim(handle, self.path, force)
