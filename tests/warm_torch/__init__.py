@@ -6,35 +6,41 @@ how it starts: those take an interpreter of their own.
 
 from __future__ import annotations
 
-import atexit
 import json
 import os
 import select
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
-from functools import cache
 from pathlib import Path
 
-_ROOT = Path(__file__).resolve().parents[2]
+from tests.warm_torch.connection import Server
+
+_SERVER = Server()
 
 
 class WarmProgram:
     """A program that runs: its exit code, and its pipes where they were asked for."""
 
-    def __init__(self, words: list[str], env: dict[str, str], cwd: Path | None, streams: list[int]) -> None:
+    def __init__(
+        self, words: list[str], env: dict[str, str], cwd: Path | None, streams: list[int], server: Server = _SERVER
+    ) -> None:
         """Start it; ``streams``: its standard streams."""
         self.returncode: int | None = None
         self._received = b""
-        self._answers, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         request = json.dumps({"words": words, "env": env, "cwd": os.fspath(cwd or os.getcwd())}).encode()
-        with theirs:
-            socket.send_fds(_server(), [len(request).to_bytes(4, "little")], [theirs.fileno(), *streams])
-            _server().sendall(request)
-        self.pid = int(self._line(60.0) or 0)
-        assert self.pid, "torch cannot be imported"
+        self._answers, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            with theirs:
+                server.hand_over([theirs.fileno(), *streams])
+            self._answers.sendall(request)
+            self._answers.shutdown(socket.SHUT_WR)
+            self.pid = int(self._line(100.0) or 0)
+            assert self.pid, "torch cannot be imported"
+        except BaseException:
+            self._answers.close()
+            raise
 
     def poll(self) -> int | None:
         """Its exit code, -n for signal n; None while it runs."""
@@ -76,24 +82,3 @@ def warm_python(*words: str, env: dict[str, str], cwd: Path | None = None) -> su
         err.seek(0)
         assert program.returncode is not None
         return subprocess.CompletedProcess(list(words), program.returncode, out.read(), err.read())
-
-
-@cache
-def _server() -> socket.socket:
-    """The connection to the process that has imported torch: one for each process of the tests."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-    env = {key: value for key, value in os.environ.items() if not key.startswith("TUIMON") and key != "PYTHONPATH"}
-    with theirs:
-        process = subprocess.Popen(
-            [sys.executable, str(_ROOT / "tests" / "warm_torch" / "server.py"), str(theirs.fileno())],
-            env=env,
-            pass_fds=[theirs.fileno()],
-            stdin=subprocess.DEVNULL,
-        )
-
-    def end() -> None:
-        ours.close()
-        process.wait(30)
-
-    atexit.register(end)
-    return ours

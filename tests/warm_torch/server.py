@@ -1,7 +1,7 @@
 """Imports torch once, then forks a program for each request: ``python server.py HANDLE``. Ends with the connection.
 
-A request is its length (4 bytes, with the handles of the connection to answer on and of the program's streams), then
-JSON: words, env, cwd. The answer is a line with the pid and one with the exit code.
+A request is one message with the handles of a connection and of the program's streams. What to run comes on that
+connection, as JSON up to its end: words, env, cwd. The answer is a line with the pid and one with the exit code.
 """
 
 from __future__ import annotations
@@ -24,24 +24,26 @@ def main() -> None:
     gc.freeze()
     with socket.socket(fileno=int(sys.argv[1])) as requests:
         while True:
-            size, handles, _, _ = socket.recv_fds(requests, 4, 4)
+            message, handles, _, _ = socket.recv_fds(requests, 1, 4)
             with contextlib.suppress(ChildProcessError):  # those who have answered
-                while os.waitpid(-1, 0 if not size else os.WNOHANG)[0]:
+                while os.waitpid(-1, 0 if not message else os.WNOHANG)[0]:
                     pass
-            if not size:
+            if not message:
                 return
-            request = json.loads(requests.recv(int.from_bytes(size, "little"), socket.MSG_WAITALL))
             if os.fork() == 0:
                 break
             for handle in handles:
                 os.close(handle)
     answer, *streams = handles
+    with open(answer, "rb", closefd=False) as file:
+        request = json.load(file)
     if pid := os.fork():
         for handle in streams:
             os.close(handle)
-        os.write(answer, f"{pid}\n".encode())
-        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        os.write(answer, f"{code}\n".encode())
+        with contextlib.suppress(BrokenPipeError):  # nobody waits for it
+            os.write(answer, f"{pid}\n".encode())
+            code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+            os.write(answer, f"{code}\n".encode())
         os._exit(0)
     os.close(answer)
     for number, handle in enumerate(streams):
