@@ -517,6 +517,21 @@ class Exit(Record, frozen=True, kw_only=True, tag="exit"):
     survivors: list[Pid] = msgspec.field(default_factory=list)  # pids of the run that are still alive
 
 
+class Node(Record, frozen=True, kw_only=True, tag="node"):
+    """A node of a run over several, as the reader of their logs sees it; ``t`` of its latest record.
+
+    No log holds one: they are made where the logs of several nodes are read as one (``node_ids``).
+    """
+
+    number: Count  # the one that the ids of its processes hold
+    host: str
+    cpu_count: Cores
+    state: Literal["writing", "late", "stopped", "ended"]
+    behind_s: Amount  # how much older its latest record is than the newest of any node
+    clock_ahead_s: Signed = 0.0  # how far its wall clock was found ahead by the steps, and is corrected
+    exit_code: Index | None = None  # of what was launched there, once that has ended
+
+
 AnyRecord = Union[  # noqa: UP007  (msgspec needs the runtime union on 3.10)
     Header,
     Process,

@@ -19,6 +19,7 @@ class RunProcesses:
     """Folds Process records."""
 
     def __init__(self) -> None:
+        self.nodes = 1  # how many nodes the run has: the limits are of one
         self.known: dict[int, Process] = {}  # the latest record of each, by pid
         self._worker_numbers: dict[int, int] = {}  # pid -> number among its parent's workers
         self._worker_counts: dict[int, int] = {}  # parent -> workers seen so far
@@ -31,13 +32,14 @@ class RunProcesses:
             number = self._worker_counts.get(record.ppid, 0)
             self._worker_numbers[record.pid] = number
             self._worker_counts[record.ppid] = number + 1
-        if not record.ended and len(self.known) <= _KNOWN_LIMIT:
+        nodes = max(1, self.nodes)
+        if not record.ended and len(self.known) <= _KNOWN_LIMIT * nodes:
             return []
         trained = trained_pids()
         ended = [process for process in self.known.values() if process.ended]
-        forgotten = [process.pid for process in ended if process.pid not in trained][:-_ENDED_LIMIT]
-        forgotten += _early([process for process in ended if process.pid in trained])[:-_TRAINERS_LIMIT]
-        excess = len(self.known) - len(forgotten) - _KNOWN_LIMIT
+        forgotten = [process.pid for process in ended if process.pid not in trained][: -_ENDED_LIMIT * nodes]
+        forgotten += _early([process for process in ended if process.pid in trained])[: -_TRAINERS_LIMIT * nodes]
+        excess = len(self.known) - len(forgotten) - _KNOWN_LIMIT * nodes
         if excess > 0:
             forgotten += [pid for pid in self.known if pid not in trained and pid not in forgotten][:excess]
         return forgotten
@@ -64,7 +66,8 @@ class RunProcesses:
     def trainers_first(self, trainers: list[int]) -> list[Process]:
         """All processes: ``trainers``, then the others, ended ones last."""
         first = [self.known[pid] for pid in trainers if pid in self.known]
-        others = (process for process in self.known.values() if process.pid not in trainers)
+        trains = set(trainers)
+        others = (process for process in self.known.values() if process.pid not in trains)
         return first + sorted(others, key=lambda process: (process.ended, process.start_unix_s))
 
     def workers(self, trainer: int) -> list[Process]:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from tuimon.node_ids import own_id
 from tuimon.records import Gil, Stacks
 from tuimon.session.windows import Window
 
@@ -182,6 +183,6 @@ class GilTable:
         if samples < _ENOUGH_SAMPLES:
             return None
         counts = [thread for record in records for thread in record.threads]
-        if tid != pid and any(thread.tid >= _PTHREAD_IDS for thread in counts):
+        if tid != pid and any(own_id(thread.tid) >= _PTHREAD_IDS for thread in counts):
             return None
         return min(sum(thread.count for thread in counts if thread.tid == tid) / samples, 1.0)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from tuimon.node_ids import node_of
 from tuimon.records import NO_TORCH_YET, Process, Threads
+from tuimon.session.focus import FocusedTables
 from tuimon.session.rows import (
     GpuRow,
     GpuTimeRow,
@@ -22,7 +24,6 @@ from tuimon.session.sampling import Sampling
 from tuimon.session.split_shares import SplitShares
 from tuimon.session.step_totals import Totals
 from tuimon.session.steps import StepStats, WindowBegin
-from tuimon.session.tables import Tables
 from tuimon.session.windows import WINDOW_S, Span
 from tuimon.torch_code import LOAD_HOOK
 
@@ -30,7 +31,7 @@ from tuimon.torch_code import LOAD_HOOK
 _MARKERS_WAIT_S = 2.0
 
 
-class Session(Tables):
+class Session(FocusedTables):
     """One run as its records show it.
 
     ``add`` every record in order; query at any time. Single-threaded, no clock, no I/O: live, replay and tests are the
@@ -42,16 +43,6 @@ class Session(Tables):
     def processes(self) -> list[Process]:
         """All processes of the run, trainers first, ended ones last."""
         return self._processes.trainers_first(self.trainers())
-
-    def trainers(self) -> list[int]:
-        """Processes whose markers show backwards or updates, by rank; without any, the process attached to."""
-        return self._processes.trainers(pid for pid, stats in self._steps.items() if stats.trains)
-
-    def trainer(self) -> int | None:
-        """The process in focus: the first live trainer, or the run's root while none is known."""
-        trainers = self.trainers()
-        root = self.header.pid if self.header and self.header.pid else None
-        return next((pid for pid in trainers if not self._processes.has_ended(pid)), trainers[0] if trainers else root)
 
     def workers(self, pid: int) -> list[Process]:
         """Live DataLoader workers of a process."""
@@ -204,11 +195,13 @@ class Session(Tables):
     # -- threads, stacks, devices
 
     def threads(self) -> list[ThreadRow]:
-        """All threads of the run: trainers' first, their workers next, then the rest."""
+        """All threads on the node in focus: trainers' first, their workers next, then the rest."""
         order: list[int] = []
+        node = self.focus_node
         for pid in self.trainers():
-            order += [pid, *(worker.pid for worker in self.workers(pid))]
-        return list(self._threads.rows(order, self._process_samples, self._gil))
+            if node_of(pid) == node:
+                order += [pid, *(worker.pid for worker in self.workers(pid))]
+        return list(self._threads.rows(order, self._process_samples, self._gil, node))
 
     def threads_of(self, pid: int) -> list[ThreadRow]:
         """The threads of one process, as they were in its latest window."""
@@ -238,8 +231,8 @@ class Session(Tables):
         return self._threads.of(pid)
 
     def live_threads(self) -> list[Threads]:
-        """The latest thread figures of every process of the run that has not ended."""
-        live = (self.process_threads(pid) for pid, process in self._processes.known.items() if not process.ended)
+        """The latest thread figures of every process on the node in focus that has not ended."""
+        live = (self.process_threads(pid) for pid in self._local() if not self._processes.has_ended(pid))
         return [threads for threads in live if threads is not None]
 
     def disk_ratio(self, pid: int) -> float | None:
@@ -273,9 +266,10 @@ class Session(Tables):
         return hottest
 
     def gpus(self) -> list[GpuRow]:
-        """The GPUs of the machine, those the run uses first."""
+        """The GPUs of the node in focus, those the run uses first."""
         focus = self.trainer()
         process = self.process(focus) if focus is not None else None
         stats = self._steps.get(focus) if focus is not None else None
         steps_per_s = stats.recent().per_second() if stats else None
-        return self._devices.rows(self.now_s, self._processes.known.values(), process, steps_per_s)
+        processes = [self._processes.known[pid] for pid in self._local()]
+        return self._here().devices.rows(self.now_s, processes, process, steps_per_s)

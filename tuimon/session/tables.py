@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tuimon.node_ids import node_of
 from tuimon.records import (
     Cost,
     Exit,
@@ -15,6 +16,7 @@ from tuimon.records import (
     Loader,
     MachineMemory,
     MemoryHistory,
+    Node,
     Notice,
     Process,
     Record,
@@ -23,10 +25,9 @@ from tuimon.records import (
     Threads,
     TorchMemory,
 )
-from tuimon.session.devices import DeviceTable
 from tuimon.session.gpu_time import GpuTimeTable
 from tuimon.session.loaders import LoaderTable
-from tuimon.session.machine import MachineTable
+from tuimon.session.nodes import NodeTable
 from tuimon.session.run_processes import RunProcesses
 from tuimon.session.samples.frame_table import FrameTable
 from tuimon.session.samples.process_samples import ProcessSamples
@@ -34,7 +35,7 @@ from tuimon.session.sampling import GilTable, SamplerTable
 from tuimon.session.steps import StepStats
 from tuimon.session.threads import ThreadTable
 
-#: Most processes whose records are folded: a run has at most 512 at a time.
+#: Most processes of a node whose records are folded: a run has at most 512 there at a time.
 _PROCESSES = 1024
 #: Most sources whose notices are held.
 _SOURCES = 64
@@ -51,16 +52,16 @@ class Tables:
         self.start_s: float | None = None  # ``t`` of the first
         self.notices: dict[str, Notice] = {}  # the latest of each source, unless it was "ok"
         self.frames = FrameTable()
-        self.machine = MachineTable()
+        self.nodes = NodeTable()
         self.memory_history: dict[int, MemoryHistory] = {}  # the latest of each process
+        self._trainers: list[int] | None = None  # by rank, once queried, until a process or a first step comes
         self._pids: set[int] = set()  # the processes with any record, but for those that were forgotten
         self._steps: dict[int, StepStats] = {}
         self._process_samples: dict[int, ProcessSamples] = {}
         self._sampler = SamplerTable()
         self._gil = GilTable()
         self._processes = RunProcesses()
-        self._threads = ThreadTable(self._processes)
-        self._devices = DeviceTable()
+        self._threads = ThreadTable(self._processes, self.nodes.cpu_counts)
         self._gpu_time = GpuTimeTable()
         self._loaders = LoaderTable()
         self._folds: dict[type[Record], Callable[..., None]] = {
@@ -72,11 +73,12 @@ class Tables:
             Frames: self._fold_frames,
             Gil: self._gil.add_gil,
             Loader: self._fold_loader,
-            Gpu: self._devices.add_gpu,
+            Gpu: self._fold_gpu,
             GpuTime: self._fold_gpu_time,
             TorchMemory: self._fold_gpu_time,
             MemoryHistory: self._fold_memory_history,
-            MachineMemory: self.machine.add_memory,
+            MachineMemory: self._fold_machine_memory,
+            Node: self._fold_node,
             Notice: self._fold_notice,
             Cost: self._fold_cost,
             Exit: self._fold_exit,
@@ -93,14 +95,18 @@ class Tables:
 
     def _admits(self, record: Record) -> bool:
         """Whether there is room for the process of a record."""
-        if record.pid not in self._pids and len(self._pids) >= _PROCESSES:
+        if record.pid not in self._pids and len(self._pids) >= _PROCESSES * max(1, len(self.nodes.known)):
             return isinstance(record, Header | Process | Exit)
         self._pids.add(record.pid)
         return True
 
     def _fold_header(self, record: Header) -> None:
         self.header = record
-        self._threads.cpu_count = record.cpu_count
+        self.nodes.cpu_counts[node_of(record.pid)] = record.cpu_count
+
+    def _fold_node(self, record: Node) -> None:
+        self.nodes.add_node(record)
+        self._processes.nodes = len(self.nodes.known)
 
     def _fold_exit(self, record: Exit) -> None:
         self.exit = record
@@ -119,7 +125,8 @@ class Tables:
         if before is not None and abs(before.start_unix_s - record.start_unix_s) > 1.0:  # the pid was reused
             self._forget(record.pid)
         if record.ended:
-            self.machine.forget(record.pid)
+            self.nodes.tables_of(node_of(record.pid)).machine.forget(record.pid)
+        self._trainers = None
         for pid in self._processes.add_process(record, self._trained_pids):
             self._forget(pid)
 
@@ -128,6 +135,7 @@ class Tables:
 
     def _forget(self, pid: int) -> None:
         """Drop all that is held of a process."""
+        self._trainers = None
         self._pids.discard(pid)
         self._steps.pop(pid, None)
         self._process_samples.pop(pid, None)
@@ -139,7 +147,7 @@ class Tables:
             self._gil,
             self._gpu_time,
             self._loaders,
-            self.machine,
+            self.nodes.tables_of(node_of(pid)).machine,
         ):
             table.forget(pid)
 
@@ -148,8 +156,10 @@ class Tables:
 
     def _fold_steps(self, record: Steps) -> None:
         stats = self._steps.setdefault(record.pid, StepStats(record.pid))
-        begun = stats.begin_s is not None
+        begun, trained = stats.begin_s is not None, stats.trains
         stats.add_window(record, self._threads.waited_ratio(record.pid))
+        if stats.trains != trained:
+            self._trainers = None
         if record.range_places:
             self._samples_of(record.pid).add_range_places(record.range_places)
         if not begun and stats.begin_s is not None:
@@ -158,7 +168,13 @@ class Tables:
 
     def _fold_threads(self, record: Threads) -> None:
         self._threads.add_threads(record)
-        self.machine.add_threads(record)
+        self.nodes.tables_of(node_of(record.pid)).machine.add_threads(record)
+
+    def _fold_machine_memory(self, record: MachineMemory) -> None:
+        self.nodes.tables_of(node_of(record.pid)).machine.add_memory(record)
+
+    def _fold_gpu(self, record: Gpu) -> None:
+        self.nodes.tables_of(node_of(record.pid)).devices.add_gpu(record)
 
     def _fold_stacks(self, record: Stacks) -> None:
         self._sampler.add_stacks(record)

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 
+from tuimon.node_ids import node_of
 from tuimon.records import Process, ThreadCpu, Threads
 from tuimon.session.rows import ThreadRow
 from tuimon.session.run_processes import LAST_MOMENT_S, RunProcesses
@@ -43,8 +44,9 @@ _POOL_SPREAD = 1.5
 class ThreadTable:
     """Folds Threads records."""
 
-    def __init__(self, processes: RunProcesses) -> None:
-        self.cpu_count: int | None = None  # of the machine, once the header is known
+    def __init__(self, processes: RunProcesses, cpu_counts: Mapping[int, int]) -> None:
+        """``cpu_counts``: the cores of each node, once they are known."""
+        self._cpu_counts = cpu_counts
         self._processes = processes
         self._latest: dict[int, Threads] = {}
         self._means: dict[int, ThreadMeans] = {}  # since the first step
@@ -83,10 +85,13 @@ class ThreadTable:
         waits = [t.delay_ratio for t in computing if t.delay_ratio is not None and _wants_to_run(t)]
         return max(waits, default=None)
 
-    def rows(self, order: list[int], sampled: Mapping[int, ProcessSamples], gil: GilTable) -> Iterator[ThreadRow]:
-        """All threads, processes in ``order`` first; when the run is over, as they were in its last moment."""
-        shown = self._shown()
-        rest = [pid for pid in self._latest if pid not in order]
+    def rows(
+        self, order: list[int], sampled: Mapping[int, ProcessSamples], gil: GilTable, node: int = 0
+    ) -> Iterator[ThreadRow]:
+        """All threads of a node, processes in ``order`` first; of an ended run, as in its last moment."""
+        shown = {pid for pid in self._shown() if node_of(pid) == node}
+        ordered = set(order)
+        rest = [pid for pid in self._latest if pid not in ordered]
         for pid in (*order, *rest):
             if pid in shown:
                 yield from self.rows_of(pid, sampled.get(pid), gil)
@@ -109,7 +114,7 @@ class ThreadTable:
             return
         process = self._processes.known.get(pid)
         trains = process is not None and process.torch is not None
-        pool = intra_op_pool(latest, sampled, self.cpu_count) if trains else frozenset()
+        pool = intra_op_pool(latest, sampled, self._cpu_counts.get(node_of(pid))) if trains else frozenset()
         pool_listed = False
         for thread in latest.threads:
             if thread.tid not in pool:

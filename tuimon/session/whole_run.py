@@ -85,7 +85,7 @@ class WholeRun(Session):
 
     def live_threads(self) -> list[Threads]:
         """Means over the steady span of every process that lived in it; of one that came late or went early, less."""
-        known = [means for pid in self._processes.known if (means := self._threads.means_of(pid)) is not None]
+        known = [means for pid in self._local() if (means := self._threads.means_of(pid)) is not None]
         longest_s = max((means.window_s for means in known), default=0.0)
         found = (means.mean(means.window_s / longest_s) for means in known if longest_s > 0)
         return [threads for threads in found if threads is not None]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tuimon.diagnosis.words import at
+from tuimon.node_ids import own_id
 from tuimon.session.state import RunState, StateName
 from tuimon.session.unseen import Unseen
 from tuimon.views.format import duration, number, plain
@@ -56,4 +57,4 @@ def unseen_text(unseen: Unseen) -> str:
     command = plain(unseen.command)
     short = command if len(command) <= _COMMAND else command[: _COMMAND - 1] + "…"
     used = " and ".join(uses)
-    return f"process {unseen.pid} ({short}) uses {used}, but no step of it is seen: {plain(unseen.reason)}"
+    return f"process {own_id(unseen.pid)} ({short}) uses {used}, but no step of it is seen: {plain(unseen.reason)}"

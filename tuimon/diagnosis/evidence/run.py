@@ -8,6 +8,7 @@ from functools import cached_property
 from tuimon.diagnosis.evidence.demand import Demand, TrainingThread, core_demand, free_cores, training_thread
 from tuimon.diagnosis.evidence.devices import run_gpus
 from tuimon.diagnosis.evidence.moment import Moment
+from tuimon.node_ids import node_of
 from tuimon.records import MachineMemory, Notice, Process, Threads
 from tuimon.session.machine import Growth
 from tuimon.session.rows import GpuRow
@@ -15,7 +16,10 @@ from tuimon.session.rows import GpuRow
 
 @dataclass(frozen=True)
 class RunEvidence:
-    """The machine, its GPUs, and the processes of the run. Each section is read on first use, and once."""
+    """The machine (of many, the one in focus), its GPUs, and the processes of the run.
+
+    Each section is read on first use, and once.
+    """
 
     _moment: Moment = field(repr=False)
 
@@ -32,8 +36,7 @@ class RunEvidence:
     @cached_property
     def known_cores(self) -> int | None:
         """Cores of the machine; None without a header."""
-        header = self._moment.session.header
-        return header.cpu_count if header else None
+        return self._moment.session.cpu_count
 
     @property
     def cores(self) -> int:
@@ -57,7 +60,7 @@ class RunEvidence:
 
     @cached_property
     def live_threads(self) -> tuple[Threads, ...]:
-        """Thread figures of every process that has not ended."""
+        """Thread figures of every process on the machine that has not ended."""
         return tuple(self._moment.session.live_threads())
 
     @cached_property
@@ -67,8 +70,10 @@ class RunEvidence:
 
     @cached_property
     def training_threads(self) -> tuple[TrainingThread, ...]:
-        """The main thread of every training process."""
-        return tuple(training_thread(self._moment.session.process_threads(pid)) for pid in self.trainers)
+        """The main thread of every training process on the machine."""
+        session = self._moment.session
+        local = (pid for pid in self.trainers if node_of(pid) == session.focus_node)
+        return tuple(training_thread(session.process_threads(pid)) for pid in local)
 
     @cached_property
     def free_cores(self) -> float:

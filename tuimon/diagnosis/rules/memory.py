@@ -14,6 +14,7 @@ from tuimon.diagnosis.step_model.measured import host_model
 from tuimon.diagnosis.step_model.model import Part
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.diagnosis.words import at, percent
+from tuimon.node_ids import own_id
 from tuimon.records import MachineMemory
 from tuimon.session.machine import Growth
 from tuimon.session.rows import HotLine
@@ -141,7 +142,7 @@ def _headline(
 def _who(run: RunEvidence, pid: int) -> str:
     process = run.processes.get(pid)
     role = {"trainer": "the training", "worker": "a DataLoader worker"}.get(process.role if process else "", "process")
-    return f"{role} ({pid})"
+    return f"{role} ({own_id(pid)})"
 
 
 def _less_memory(evidence: Evidence, culprit: Growth | None) -> str:

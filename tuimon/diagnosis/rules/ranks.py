@@ -14,6 +14,7 @@ from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.speedup import speedup
 from tuimon.diagnosis.threshold import TRACEML, Threshold
 from tuimon.diagnosis.words import at_hot, percent
+from tuimon.node_ids import own_id
 
 WARN_SHARE = Threshold(0.10, "share of the step that the other ranks wait for one, from which it is a warning", TRACEML)
 EXPLAINED = Threshold(
@@ -60,7 +61,7 @@ def straggler_rank(evidence: Evidence) -> Finding | None:
         where=(hot.place,) if hot else (),
         evidence={
             "rank": late.rank,
-            "pid": late.evidence.pid,
+            "pid": own_id(late.evidence.pid),
             "waited_ms": waited_ms,
             "phase": phase,
             "longer_ms": longer_ms,

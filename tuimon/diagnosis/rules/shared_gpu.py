@@ -6,6 +6,7 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.diagnosis.words import percent
+from tuimon.node_ids import own_id
 from tuimon.session.rows import GpuRow
 
 STRANGER_SHARE = Threshold(
@@ -38,7 +39,7 @@ def _strangers(gpu: GpuRow) -> Finding | None:
     if taken < STRANGER_SHARE:
         return None
     pid = max(ratios, key=ratios.__getitem__)
-    who = f"process {pid}" if pid else "another program"
+    who = f"process {own_id(pid)}" if pid else "another program"
     return Finding(
         rule="neighbour",
         severity="critical" if taken >= STRANGER_CRITICAL else "warning",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from tuimon.node_ids import own_id
 from tuimon.records import Gpu, GpuProcess
 from tuimon.session.rows import GpuRow
 from tuimon.views.format import ABSENT, celsius, duration, number, percent, plain, size
@@ -154,7 +155,7 @@ def process_lines(view: GpuView, width: int, most: int) -> list[Line]:
 
 def _process(row: GpuProcess, ours: str | None, width: int, *, first: bool) -> Line:
     """``ours``: what to call a process of the run; None for any other."""
-    head = (label("process" if first else ""), Span(column(str(row.pid), 8), "dim"))
+    head = (label("process" if first else ""), Span(column(str(own_id(row.pid)), 8), "dim"))
     held = ABSENT if row.memory_bytes is None else f"{gib(row.memory_bytes)} GiB"
     memory = Span(column(held, 9, ">"), "text")
     sm = line(("  SM ", "dim"), (column(percent(row.sm_ratio), 5, ">"), "text"))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rich.cells import cell_len
 
+from tuimon.node_ids import own_id
 from tuimon.session.rows import GpuTimeRow, HotLine, PhaseTable, StepSummary
 from tuimon.session.steps import STACKED
 from tuimon.views.format import advice, code, duration, ms, percent, place, timed_steps
@@ -71,7 +72,7 @@ class PhasesPane(Pane[PhasesState]):
             return tuple(spans)
         about = f"last {duration(table.window_s)}" if table.window_s else ""
         if state.ranks > 1:
-            about += f" · pid {table.pid}, 1 of {state.ranks} ranks"
+            about += f" · pid {own_id(table.pid)}, 1 of {state.ranks} ranks"
         if table.inferred:
             about += " · inferred from stack samples"
         width, height = self.content_size

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tuimon.node_ids import own_id
 from tuimon.records import Process
 from tuimon.session.rows import ThreadRow
 from tuimon.views.format import place
@@ -93,4 +94,4 @@ def matches(row: ThreadRow, text: str) -> bool:
     if not text:
         return True
     where = f"{row.place.file}:{row.place.line} {row.place.function} {row.place.source}" if row.place else ""
-    return text.lower() in f"{row.role} {row.name} {row.tid} {row.pid} {row.state} {where}".lower()
+    return text.lower() in f"{row.role} {row.name} {own_id(row.tid)} {own_id(row.pid)} {row.state} {where}".lower()

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from rich.cells import cell_len
 
+from tuimon.node_ids import own_id
 from tuimon.session.rows import HotLine, ThreadRow
 from tuimon.views.format import code, percent, place, plain
 from tuimon.views.tui.drawing.charts import bar, meter
@@ -72,9 +73,9 @@ def thread_line(row: ThreadRow, columns: ColumnWidths, *, cursor: bool = False) 
     idle = (row.cpu_ratio or 0.0) < 0.005
     spans = [Span(column(role_text(row), columns.role - 2) + "  ", _role_style(row))]
     if columns.pid:
-        spans.append(Span(column(str(row.pid), columns.pid), "dim"))
+        spans.append(Span(column(str(own_id(row.pid)), columns.pid), "dim"))
     if columns.tid:
-        spans.append(Span(column(str(row.tid) if row.count == 1 and row.tid > 0 else "", columns.tid), "dim"))
+        spans.append(Span(column(str(own_id(row.tid)) if row.count == 1 and row.tid > 0 else "", columns.tid), "dim"))
     spans.append(Span(column(percent(row.cpu_ratio), columns.cpu - 1, ">") + " ", "dim" if idle else "strong"))
     if columns.bar:
         full, track = meter(row.cpu_ratio, columns.bar - 2)
@@ -127,8 +128,8 @@ def thread_lines(row: ThreadRow, hot_lines: Sequence[HotLine], width: int, stack
     facts = [
         ("role", plain(row.role)),
         ("name", plain(row.name)),
-        ("pid", str(row.pid)),
-        ("tid", str(row.tid) if row.count == 1 else f"{row.count} threads folded into one row"),
+        ("pid", str(own_id(row.pid))),
+        ("tid", str(own_id(row.tid)) if row.count == 1 else f"{row.count} threads folded into one row"),
         ("cpu", f"{percent(row.cpu_ratio, 1)} of one core"),
         ("delay", f"{percent(row.delay_ratio, 1)} of the time ready to run, but no core was free"),
         ("state", "ended" if row.ended else plain(row.state)),

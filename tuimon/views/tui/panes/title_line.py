@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from tuimon.node_ids import own_id
 from tuimon.records import Cost, Exit
 from tuimon.session.rows import StepSummary
 from tuimon.views.format import duration, ms, number, percent, plain, rate, size
@@ -72,7 +73,7 @@ def title_line(facts: RunFacts, width: int) -> Line:
     # (importance, text, role): the least important (highest number) goes first where room is short.
     items: list[tuple[int, str, str]] = [(0, facts.name, "strong")]
     if facts.pid is not None:
-        items.append((7, f"pid {facts.pid}", "dim"))
+        items.append((7, f"pid {own_id(facts.pid)}", "dim"))
     if facts.ranks > 1:
         items.append((3, f"{facts.ranks} ranks", "text"))
     if facts.elapsed_s is not None:

@@ -9,6 +9,7 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 
 from tuimon.diagnosis.rank import is_minor
+from tuimon.node_ids import own_id
 from tuimon.records import Exit
 from tuimon.session.state import RunState, run_state
 from tuimon.session.unseen import Unseen, unseen_trainings
@@ -139,7 +140,7 @@ def _end(end: Exit) -> Line:
 
 
 def _pids(pids: Sequence[int]) -> str:
-    return ", ".join(f"pid {pid}" for pid in pids[:4]) + (" …" if len(pids) > 4 else "")
+    return ", ".join(f"pid {own_id(pid)}" for pid in pids[:4]) + (" …" if len(pids) > 4 else "")
 
 
 def _nothing_yet(verdict: Verdict) -> list[Line]:

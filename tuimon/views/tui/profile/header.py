@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import chain
 from typing import Literal
 
+from tuimon.node_ids import own_id
 from tuimon.records import PHASES
 from tuimon.session.samples.range_join import RANGE
 from tuimon.session.samples.sample_profile import SampleProfile
@@ -81,12 +82,12 @@ def who_text(scope: Scope, alike: int) -> str:
     """Whose samples: ``main (pid 4242)``, ``all 4 workers``, ``process 4242``, ``the whole run``."""
     match scope.level:
         case "thread":
-            where = f"pid {scope.pid}" if scope.tid == scope.pid else f"tid {scope.tid}"
+            where = f"pid {own_id(scope.pid)}" if scope.tid == scope.pid else f"tid {own_id(scope.tid)}"
             return f"{scope.role} · {where}"
         case "role":
             return f"all {alike} {scope.kind} threads"
         case "process":
-            return f"process {scope.pid}"
+            return f"process {own_id(scope.pid)}"
         case "run":
             return "the whole run"
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 from textual.binding import Binding, BindingType
 from textual.worker import Worker, WorkerState
 
+from tuimon.node_ids import own_id
 from tuimon.records import Frame
 from tuimon.session.rows import ThreadRow
 from tuimon.session.samples.tree import program_part
@@ -121,7 +122,7 @@ class ThreadSheet(Sheet):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("D", "dump", show=False)]
 
     def __init__(self, row: ThreadRow, session: Session, closeup: CloseUp | None) -> None:
-        super().__init__(f"Thread {row.tid}", self._lines)
+        super().__init__(f"Thread {own_id(row.tid)}", self._lines)
         self._row = row
         self._session = session
         self._closeup = closeup

@@ -1,0 +1,26 @@
+"""Ids of processes and threads on several nodes, told apart: the number of the node stands above the id itself.
+
+Ids of node 0 are as they are on the node, so that a run on one node knows nothing of this. No log holds an id of any
+other: they are made where the logs of several nodes are read as one.
+"""
+
+from __future__ import annotations
+
+#: Above any process id (31 bits) and any pthread id, an address (47 bits), which are thread ids on older Pythons.
+_SHIFT = 48
+_OWN = (1 << _SHIFT) - 1
+
+
+def id_on_node(node: int, own: int) -> int:
+    """The id in a Session of what has the id ``own`` on a node."""
+    return node << _SHIFT | own
+
+
+def node_of(identity: int) -> int:
+    """The number of the node that an id is of."""
+    return identity >> _SHIFT
+
+
+def own_id(identity: int) -> int:
+    """A process or thread id as its node knows it."""
+    return identity & _OWN if identity >= 0 else identity

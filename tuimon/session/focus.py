@@ -1,0 +1,54 @@
+"""Which processes train, which of them is in focus, and the node that it runs on."""
+
+from __future__ import annotations
+
+from tuimon.node_ids import node_of
+from tuimon.session.machine import MachineTable
+from tuimon.session.nodes import NodeTables
+from tuimon.session.tables import Tables
+
+
+class FocusedTables(Tables):
+    """The tables of a run, and the process that is in focus."""
+
+    def trainers(self) -> list[int]:
+        """Processes whose markers show backwards or updates, by rank; without any, the process attached to."""
+        if self._trainers is None:
+            self._trainers = self._processes.trainers(pid for pid, stats in self._steps.items() if stats.trains)
+        return list(self._trainers)
+
+    def trainer(self) -> int | None:
+        """The process in focus: the first live trainer, or the run's root while none is known."""
+        trainers = self.trainers()
+        root = self.header.pid if self.header and self.header.pid else None
+        return next((pid for pid in trainers if not self._processes.has_ended(pid)), trainers[0] if trainers else root)
+
+    # -- the machine; of a run on several nodes, that of the process in focus
+
+    @property
+    def focus_node(self) -> int:
+        """The number (``node_ids``) of the node that the process in focus runs on."""
+        focus = self.trainer()
+        return node_of(focus) if focus is not None else 0
+
+    @property
+    def cpu_count(self) -> int | None:
+        """Cores of the node in focus; None before the header."""
+        return self.nodes.cpu_counts.get(self.focus_node)
+
+    @property
+    def machine(self) -> MachineTable:
+        """Memory of the node in focus."""
+        return self._here().machine
+
+    def host_of(self, pid: int) -> str | None:
+        """The node that a process runs on, by its host name."""
+        node = self.nodes.known.get(node_of(pid))
+        return node.host if node is not None else self.header.host if self.header is not None else None
+
+    def _here(self) -> NodeTables:
+        return self.nodes.tables_of(self.focus_node)
+
+    def _local(self) -> list[int]:
+        node = self.focus_node
+        return [pid for pid in self._processes.known if node_of(pid) == node]

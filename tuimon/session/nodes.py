@@ -1,0 +1,42 @@
+"""The nodes of a run: what each is, how far its log is behind, and the tables of its memory and GPUs."""
+
+from __future__ import annotations
+
+from tuimon.records import Node
+from tuimon.session.devices import DeviceTable
+from tuimon.session.machine import MachineTable
+
+#: Most nodes whose records are folded.
+NODES = 4096
+
+
+class NodeTables:
+    """What a machine has one of."""
+
+    def __init__(self) -> None:
+        self.machine = MachineTable()
+        self.devices = DeviceTable()
+
+
+class NodeTable:
+    """Folds Node records; a run on one machine has none of them, and one set of tables."""
+
+    def __init__(self) -> None:
+        self.known: dict[int, Node] = {}
+        self.cpu_counts: dict[int, int] = {}  # cores by number of the node
+        self._tables: dict[int, NodeTables] = {}
+
+    def add_node(self, record: Node) -> None:
+        """Fold what is known of a node."""
+        if record.number in self.known or len(self.known) < NODES:
+            self.known[record.number] = record
+            self.cpu_counts[record.number] = record.cpu_count
+
+    def tables_of(self, number: int) -> NodeTables:
+        """The tables of a node."""
+        tables = self._tables.get(number)
+        if tables is None:
+            tables = NodeTables()
+            if len(self._tables) < NODES:
+                self._tables[number] = tables
+        return tables
