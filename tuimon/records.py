@@ -411,6 +411,36 @@ class Lead(msgspec.Struct, frozen=True, array_like=True):
     at_least_us: Signed | None = None  # a bound that holds at each of them, also where the times are None
 
 
+class GpuExchange(msgspec.Struct, frozen=True, array_like=True):
+    """The end of a timed step, in which ranks exchange gradients: ``[reached_s, forward_ns, backward_ns, after_ns]``.
+
+    On the GPU: the last forward and backward pass of the step, and from there to the update, which it came to at
+    ``reached_s`` on the clock of ``t``.
+    """
+
+    reached_s: Moment
+    forward_ns: Count
+    backward_ns: Count
+    after_ns: Count
+
+    @property
+    def span_ns(self) -> int:
+        """From the beginning of the backward pass to the update."""
+        return self.backward_ns + self.after_ns
+
+
+class GpuAccumulation(msgspec.Struct, frozen=True, array_like=True):
+    """Timed steps of three backward passes and more, whose gradients add up: ``[steps, own_ns, last_ns]``, both sums.
+
+    ``own_ns``: mean length of the passes between the first and the last, which exchange nothing under ``no_sync()``;
+    ``last_ns``: length of the last.
+    """
+
+    steps: Positive
+    own_ns: Count
+    last_ns: Count
+
+
 class GpuTime(Record, frozen=True, kw_only=True, tag="gpu_time"):
     """Steps that were timed by CUDA events and resolved in a window; to keep the cost down, not every step is timed.
 
@@ -429,6 +459,10 @@ class GpuTime(Record, frozen=True, kw_only=True, tag="gpu_time"):
     bounded: bool = (
         False  # False in old logs: more than ``maybe_idle_ns`` may be idle where the CPU was still launching
     )
+    exchanges: Annotated[list[GpuExchange], _LISTED] = msgspec.field(
+        default_factory=list
+    )  # of several ranks: the first of each second
+    accumulation: GpuAccumulation | None = None  # of several ranks
 
 
 class TorchMemory(Record, frozen=True, kw_only=True, tag="torch_memory"):

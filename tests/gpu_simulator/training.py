@@ -20,10 +20,11 @@ PID = 100
 class SimulatedRing:
     """The ring, as far as its follower asks."""
 
-    pid = PID
     start_ticks = 0
 
-    def __init__(self) -> None:
+    def __init__(self, pid: int = PID, world_size: int | None = None) -> None:
+        self.pid = pid
+        self.world_size = world_size
         self.waiting: list[layout.Marker] = []
         self.dropped = 0
         self.dropping = 0  # so many more, when it is read
@@ -40,7 +41,7 @@ class SimulatedRing:
         return "?"
 
     def meta(self) -> dict[str, object]:
-        return {}
+        return {} if self.world_size is None else {"world_size": self.world_size}
 
     def loading(self) -> Iterator[object]:
         return iter(())
@@ -102,11 +103,13 @@ class Truth:
 class Training:
     """Programs call ``fetch``, ``backward`` and ``step`` around what they launch."""
 
-    def __init__(self, drift_ppm: float = 0.0, gpus: int = 1, seed: int = 1) -> None:
+    def __init__(
+        self, drift_ppm: float = 0.0, gpus: int = 1, seed: int = 1, pid: int = PID, world_size: int | None = None
+    ) -> None:
         self.cpu = Cpu(seed=seed)
         self.gpus = [Gpu(self.cpu, n, drift_ppm * (-1) ** n, epoch_ns=(77 + n) * SECOND) for n in range(gpus)]
         self.device = SimulatedDevice(self.cpu, self.gpus)
-        self.ring = SimulatedRing()
+        self.ring = SimulatedRing(pid, world_size)
         self.points = SimulatedPoints()
         self.clock = GpuClock(self.device, self.emit, lambda: self.cpu.now_ns, points=self.points)
         self.follower = RingFollower(self.ring, 1.0, self.cpu.now_ns)  # type: ignore[arg-type]  # as far as it asks
@@ -114,6 +117,7 @@ class Training:
         self.truth = Truth()
         self.records: list[Record] = []
         self.markers: deque[layout.Marker] = deque(maxlen=100_000)  # the latest
+        self._look_ns = self.cpu.now_ns
 
     # -- what a program does
 
@@ -150,11 +154,20 @@ class Training:
 
     def backward(self, work: Callable[[], None], then: str = "other") -> None:
         """``loss.backward()``."""
+        outer = self.begin_backward()
+        work()
+        self.end_backward(then if outer != "optimizer" else "optimizer")
+
+    def begin_backward(self) -> str:
+        """It is called; returns the label of what calls it."""
         outer = self.truth._label or "other"
         self.truth.enter("backward", self.stream)
         self._boundary(layout.BACKWARD_BEGIN)
-        work()
-        self.truth.enter(then if outer != "optimizer" else "optimizer", self.stream)
+        return outer
+
+    def end_backward(self, then: str = "other") -> None:
+        """It returns."""
+        self.truth.enter(then, self.stream)
         self._boundary(layout.BACKWARD_END)
 
     def step(self, work: Callable[[], None], optimizer: int = 1) -> None:
@@ -193,12 +206,9 @@ class Training:
         """Repeat a turn of the loop for so long; returns the records of it."""
         end_ns = self.cpu.now_ns + int(seconds * SECOND)
         begun = len(self.records)
-        look_ns = self.cpu.now_ns
         while self.cpu.now_ns < end_ns:
             turn(self)
-            if self.cpu.now_ns >= look_ns:
-                self.look()
-                look_ns = self.cpu.now_ns + SECOND // 4
+            self.look_if_due()
         self.look()
         return self.records[begun:]
 
@@ -218,6 +228,12 @@ class Training:
         self.records += self.follower.last(self.cpu.now_ns)
         return self.records[begun:]
 
+    def look_if_due(self) -> None:
+        """The monitor reads the ring four times a second."""
+        if self.cpu.now_ns >= self._look_ns:
+            self.look()
+
     def look(self) -> None:
         """The monitor reads the ring."""
+        self._look_ns = self.cpu.now_ns + SECOND // 4
         self.records += self.follower.windows(self.cpu.now_ns)

@@ -6,7 +6,8 @@ from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from tuimon.records import GpuTime, Lead, TorchMemory
+from tuimon.records import GpuAccumulation, GpuExchange, GpuTime, Lead, TorchMemory
+from tuimon.session.gpu_exchanges import SpreadExchanges, summed
 from tuimon.session.rows import GpuTimeRow, LeadRow, TorchMemoryRow
 from tuimon.session.windows import WINDOW_S, Thinned, Window, new_history, weighted_median
 
@@ -78,6 +79,7 @@ class GpuTimeStats:
         self._histories: dict[int, deque[float | None]] = {}  # by device
         self._run: dict[int, GpuShares] = {}  # by device, without the first window
         self._run_windows: dict[int, Thinned[GpuTime]] = {}  # by device, of the same
+        self._run_exchanges: dict[int, SpreadExchanges] = {}  # by device, of the same
         self._first: GpuTime | None = None
         self._memory: dict[int, TorchMemory] = {}
         self._retries_before: dict[int, int] = {}
@@ -96,6 +98,7 @@ class GpuTimeStats:
         elif record.device in self._run or len(self._run) < _DEVICES:
             self._run.setdefault(record.device, GpuShares()).add_window(record)
             self._run_windows.setdefault(record.device, Thinned()).append(record)
+            self._run_exchanges.setdefault(record.device, SpreadExchanges()).add_window(record)
 
     def add_memory(self, record: TorchMemory, first_step_s: float | None) -> None:
         """Fold the counters of torch's allocator."""
@@ -113,16 +116,28 @@ class GpuTimeStats:
     def row(self, now_s: float) -> GpuTimeRow | None:
         """Recent steps on the GPU on which most of them were timed; None without timed steps."""
         records = self._recent(now_s)
-        return self._row(records, _summed(records)) if records else None
+        if not records:
+            return None
+        exchanges = tuple(found for record in records for found in record.exchanges)
+        return self._row(records, _summed(records), exchanges, summed(records))
 
     def run_row(self) -> GpuTimeRow | None:
         """As ``row``, over the whole run as ``run_shares`` sees it; the leads are of windows evenly spread over it."""
         shares = self.run_shares()
         windows = [w for device, w in self._run_windows.items() if self._run[device] is shares]
         records = windows[0].records if windows else [self._first] if self._first is not None else []
-        return self._row(records, shares) if records and shares is not None else None
+        if not records or shares is None:
+            return None
+        spread = self._run_exchanges.get(records[0].device)
+        return self._row(records, shares, spread.exchanges if spread is not None else (), summed(records))
 
-    def _row(self, records: Sequence[GpuTime], shares: GpuShares) -> GpuTimeRow:
+    def _row(
+        self,
+        records: Sequence[GpuTime],
+        shares: GpuShares,
+        exchanges: Sequence[GpuExchange],
+        accumulation: GpuAccumulation | None,
+    ) -> GpuTimeRow:
         return GpuTimeRow(
             device=records[0].device,
             steps=shares.steps,
@@ -133,6 +148,8 @@ class GpuTimeStats:
             history=tuple(self._histories.get(records[0].device, ())),
             timed_s=shares.total_ns / 1e9,
             bounded=all(record.bounded for record in records),
+            exchanges=tuple(exchanges),
+            accumulation=accumulation,
         )
 
     def shares(self, now_s: float) -> GpuShares | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tuimon.records import Gpu, GpuProcess, Loader, LoaderFacts, Place
+from tuimon.records import Gpu, GpuAccumulation, GpuExchange, GpuProcess, Loader, LoaderFacts, Place
 
 #: Values of a history that are recent, one a second.
 RECENT = 30
@@ -115,6 +115,8 @@ class GpuTimeRow(NamedTuple):
     history: tuple[float | None, ...]  # median lead of a window in us, at backward begin; oldest first
     timed_s: float = 0.0  # how long these steps were, together
     bounded: bool = True  # False in old logs: see ``records.GpuTime``
+    exchanges: tuple[GpuExchange, ...] = ()  # of one of several ranks
+    accumulation: GpuAccumulation | None = None  # sums, of one of several ranks
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,8 @@ from tuimon.diagnosis.verdicts import Verdicts
 from tuimon.records import (
     Exit,
     Gpu,
+    GpuAccumulation,
+    GpuExchange,
     GpuPhase,
     GpuTime,
     Lead,
@@ -361,6 +363,19 @@ def test_gpu_time_and_leads_add_up() -> None:
     assert (one.steps, one.total_ns, one.window_s) == (24, 300, 6.0)
     assert one.phases == [GpuPhase("forward", 180, 18, 9), GpuPhase("backward", 120, 12, 6)]
     assert one.leads == [Lead("fetch end", 16, -1.0, 5.0, 11.0, 4, 5.5), unknown]
+
+
+def test_what_ranks_are_compared_by_adds_up_and_is_thinned_alike_in_all() -> None:
+    def window(t: float, *reached_s: float) -> GpuTime:
+        exchanges = [GpuExchange(moment_s, 10, 30, 5) for moment_s in reached_s]
+        return GpuTime(
+            t=t, pid=PID, window_s=2.0, device=0, steps=8, total_ns=100, phases=[], leads=[],
+            exchanges=exchanges, accumulation=GpuAccumulation(2, 40, 60),
+        )  # fmt: skip
+
+    one = merged([window(30.0, 28.9, 29.9), window(32.0, 30.1, 30.9, 31.1), window(42.0, 40.2)])
+    assert [exchange.reached_s for exchange in one.exchanges] == [30.1, 30.9, 40.2]
+    assert one.accumulation == GpuAccumulation(6, 120, 180)
 
 
 def test_a_killed_monitor_loses_at_most_a_coarse_window(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

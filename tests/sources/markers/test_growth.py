@@ -145,7 +145,7 @@ def test_threads_that_come_and_go_are_forgotten(run):
 
 
 def test_leads_without_steps_are_bounded():
-    tracker = GpuTracker(42)
+    tracker = GpuTracker(42, lambda: True)
     event = layout.pack_gpu_time(0, 5, True)
     tracker.feed_marker(0, layout.GPU_ANCHOR, 3, layout.pack_gpu_anchor(0, None))
     for number in range(40_000):

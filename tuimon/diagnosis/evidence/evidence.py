@@ -12,6 +12,7 @@ from tuimon.diagnosis.evidence.devices import process_gpus, uses_gpu
 from tuimon.diagnosis.evidence.gpu.allocator import AllocatorWaits, allocator_waits
 from tuimon.diagnosis.evidence.gpu.copies import copying_at_most
 from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
+from tuimon.diagnosis.evidence.gpu.exchange import Exchange, exchanges
 from tuimon.diagnosis.evidence.gpu.steps import GPU_CLOCK_WAIT_S, GPU_CLOCK_WAIT_STEPS, GpuSteps, gpu_steps
 from tuimon.diagnosis.evidence.gpu.waits import GpuWaits, gpu_waits
 from tuimon.diagnosis.evidence.history import GrownPhase, grown_line, most_grown
@@ -254,6 +255,12 @@ class Evidence:
     def ranks(self) -> tuple[Evidence, ...]:
         """The evidence of every training process of the run, by rank; this one among them."""
         return tuple(self if pid == self.pid else Evidence(pid, self.run, self._moment) for pid in self.run.trainers)
+
+    @cached_property
+    def exchanges(self) -> dict[int, Exchange]:
+        """What each rank's GPU spends on exchanging gradients, by pid; of those with GPU times."""
+        known = ((rank.pid, rank.gpu_steps) for rank in self.ranks)
+        return exchanges({pid: gpu for pid, gpu in known if gpu is not None})
 
 
 def evidence_of(session: Session, pid: int) -> Evidence:

@@ -2,26 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.gpu.steps import GpuSteps
+from tuimon.diagnosis.evidence.gpu.exchange import (
+    BACKWARD_PER_FORWARD,
+    TOGETHER_MS,
+    TOGETHER_SHARE,
+    UNEVEN_SHARE,
+    Exchange,
+)
 from tuimon.diagnosis.evidence.lines import HotFunction, hottest_place
 from tuimon.diagnosis.evidence.samples import MIN_SAMPLES
-from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.needs import RANKS, SAMPLES
 from tuimon.diagnosis.rule import Rule
-from tuimon.diagnosis.speedup import speedup
+from tuimon.diagnosis.speedup import likely, speedup
 from tuimon.diagnosis.step_model.measured import host_model
 from tuimon.diagnosis.threshold import TENSORBOARD, Threshold
 from tuimon.diagnosis.words import at, percent
+from tuimon.session.rows import GpuRow
 
 COMM_SHARE = Threshold(0.10, "share of the step in communication, from which it is a warning", TENSORBOARD)
-BACKWARD_PER_FORWARD = Threshold(
-    3.0,
-    "times as long as forward that backward takes on a GPU at most, without waiting for other ranks",
-    "twice the operations (https://epoch.ai/blog/backward-forward-FLOP-ratio), and once more where activation"
-    " checkpointing recomputes the forward pass",
+LESS_OFTEN = (
+    "talk less often or less: gradient accumulation with no_sync(), a larger batch per rank,"
+    " gradient_as_bucket_view, a bf16 compression hook; NCCL instead of gloo where there are GPUs"
+)
+EXCHANGE_LESS = (
+    "exchange less: a bf16 compression hook, more micro-batches a step under no_sync(), a larger batch per rank;"
+    " all gradients of a step in fewer, larger buckets (bucket_cap_mb)"
+)
+EVEN = (
+    "give all ranks as much work in each step: batches bucketed or packed by length, as many items each; or more"
+    " micro-batches a step under no_sync(), which evens them out"
 )
 _WAITS = ("data", "idle", "io", "lock", "sleep", "sync")
 
@@ -30,9 +44,10 @@ class _Communication(NamedTuple):
     """What one rank spends on communication; shares are of its time."""
 
     called: float  # samples in torch.distributed
-    in_backward: float  # backward that waits: on the CPU neither running nor runnable, on a GPU longer than its work
+    in_backward: float  # backward that waits: on the CPU neither running nor runnable, on a GPU by ``exchange``
     hot: HotFunction | None
-    estimated: bool = False  # from the length of backward on a GPU
+    gpus: tuple[GpuRow, ...] = ()
+    exchange: Exchange | None = None  # where the share rests on GPU times
 
     @property
     def share(self) -> float:
@@ -47,35 +62,27 @@ def comm_bound(evidence: Evidence) -> Finding | None:
     process = evidence.process
     if process is None or (process.world_size or 1) < 2:
         return None
-    measured = [found for rank in evidence.ranks if (found := _communication(rank)) is not None]
+    measured = [found for rank in evidence.ranks if (found := _communication(rank, evidence.exchanges)) is not None]
     if not measured:
         return None
     least = min(measured, key=lambda rank: rank.share)
-    share, hot = least.share, least.hot
-    if share < COMM_SHARE:
+    if least.share < COMM_SHARE:
         return None
-    whole = len(measured) == process.world_size and not least.estimated
-    model = host_model(evidence)
-    best, *others = model.less(
-        "talk less often or less: gradient accumulation with no_sync(), a larger batch per rank,"
-        " gradient_as_bucket_view, a bf16 compression hook; NCCL instead of gloo where there are GPUs",
-        "an exchange every second batch: no_sync() in the other",
-        "communication",
-        model.own_part(share if whole else 0.0),
-    )
+    whole = len(measured) == process.world_size
+    best, *others = _fixes(evidence, least, whole=whole)
     return Finding(
         rule="comm_bound",
         severity="warning",
         headline=_headline(least, process.world_size or 1),
         action=best.action,
-        share_of_step=share,
-        where=(hot.place,) if hot else (),
+        share_of_step=least.share,
+        where=(least.hot.place,) if least.hot else (),
         evidence={
             "calls_share": least.called,
             "waiting_in_backward_share": least.in_backward,
             "ranks_measured": len(measured),
             "world_size": process.world_size,
-            **({"speedup_at_most": speedup(1.0 - share)} if least.estimated else {}),
+            **_gpu_evidence(least),
         },
         estimated_speedup=best.estimated_speedup,
         speedup_at_least=best.low,
@@ -84,31 +91,80 @@ def comm_bound(evidence: Evidence) -> Finding | None:
     )
 
 
+def _fixes(evidence: Evidence, least: _Communication, *, whole: bool) -> tuple[Fix, ...]:
+    """Best first. Only with all ranks measured is a wait surely not for one of the others, and a gain estimated."""
+    exchange = least.exchange
+    if exchange is None:
+        model = host_model(evidence)
+        half = "an exchange every second batch: no_sync() in the other"
+        return model.less(LESS_OFTEN, half, "communication", model.own_part(least.share if whole else 0.0))
+    if exchange.is_uneven:
+        return (Fix(EVEN),)
+    if exchange.rests_on != "no_sync":
+        return (Fix(LESS_OFTEN),)
+    low = speedup(1.0 - exchange.at_least) if whole else None
+    return (Fix(EXCHANGE_LESS, likely(low, speedup(1.0 - exchange.at_most)), low),)
+
+
+def _gpu_evidence(least: _Communication) -> dict[str, float | str | None]:
+    """What the GPU's clock and counters show of it; nothing where the share rests on the CPU."""
+    exchange = least.exchange
+    if exchange is None:
+        return {}
+    figures: dict[str, float | str | None] = {
+        "speedup_at_most": speedup(1.0 - least.share),
+        "exchange_at_least_share": exchange.at_least,
+        "exchange_at_most_share": exchange.at_most,
+        "waits_for_later_ranks_at_least_share": exchange.waiting,
+        "rests_on": exchange.rests_on,
+    }
+    if exchange.own_ms is not None:
+        figures |= {"backward_without_exchange_ms": exchange.own_ms, "last_backward_ms": exchange.last_ms}
+    latest = [row.latest for row in least.gpus]
+    links = [gpu.nvlink_rx_bytes_per_s for gpu in latest if gpu.nvlink_rx_bytes_per_s is not None]
+    busy = [gpu.sm_ratio for gpu in latest if gpu.sm_ratio is not None]
+    return figures | ({"nvlink_bytes_per_s": sum(links)} if links else {}) | ({"sm_ratio": min(busy)} if busy else {})
+
+
 def _headline(least: _Communication, ranks: int) -> str:
-    if least.estimated:
+    exchange = least.exchange
+    if exchange is None:
+        place = f", at {at(least.hot.place)}" if least.hot else ", inside backward"
+        return f"{percent(least.share)} of every step goes to communication between {ranks} ranks{place}"
+    if exchange.is_uneven:
         return (
-            f"about {percent(least.share)} of every step the GPU waits for the other ranks inside backward, which takes"
-            " longer than its own work can"
+            f"at least {percent(least.share)} of every step the GPU waits inside backward, mostly for ranks that come"
+            f" later to the exchange of gradients, in each step others of the {ranks}: their work differs"
         )
-    place = f", at {at(least.hot.place)}" if least.hot else ", inside backward"
-    return f"{percent(least.share)} of every step goes to communication between {ranks} ranks{place}"
+    if exchange.rests_on == "no_sync":
+        return (
+            f"at least {percent(least.share)} of every step the GPU exchanges gradients between {ranks} ranks: the last"
+            f" backward of a step takes {exchange.last_ms:.3g} ms, those before it {exchange.own_ms:.3g}"
+        )
+    return (
+        f"about {percent(least.share)} of every step the GPU waits for the other ranks inside backward, which takes"
+        " longer than its own work can"
+    )
 
 
-def _communication(rank: Evidence) -> _Communication | None:
+def _communication(rank: Evidence, exchanges: Mapping[int, Exchange]) -> _Communication | None:
     """None with too few samples, or where it is unknown how much the training thread runs."""
     total = rank.stacks.main.total
     if total < 3 * MIN_SAMPLES:
         return None
     stacks = rank.stacks.main.stacks
     calls = [stack for stack in stacks if stack.activity == "ranks" and stack.phase != "backward"]
-    called = sum(stack.count for stack in calls)
-    waiting = sum(stack.count for stack in stacks if stack.activity in _WAITS)
-    on_gpu = rank.uses_gpu is not False
-    in_backward = _longer_on_gpu(rank.gpu_steps) if on_gpu else _idle_in_backward(rank, (called + waiting) / total)
+    called = sum(stack.count for stack in calls) / total
+    waiting = sum(stack.count for stack in stacks if stack.activity in _WAITS) / total
+    exchange = exchanges.get(rank.pid)
+    if rank.uses_gpu is False:
+        exchange, in_backward = None, _idle_in_backward(rank, called + waiting)
+    else:
+        in_backward = exchange.at_least if exchange is not None else 0.0
     if in_backward is None:
         return None
-    hot = hottest_place((stack.place, stack.count) for stack in calls) if called >= in_backward * total else None
-    return _Communication(called / total, in_backward, hot, estimated=on_gpu and in_backward > called / total)
+    hot = hottest_place((stack.place, stack.count) for stack in calls) if called >= in_backward else None
+    return _Communication(called, in_backward, hot, rank.gpus, exchange if in_backward > called else None)
 
 
 def _idle_in_backward(rank: Evidence, elsewhere: float) -> float | None:
@@ -119,19 +175,6 @@ def _idle_in_backward(rank: Evidence, elsewhere: float) -> float | None:
     return max(0.0, min(backward.share, 1.0 - main.cpu_ratio - main.delay_ratio - elsewhere))
 
 
-def _longer_on_gpu(gpu: GpuSteps | None) -> float:
-    """Share of the step by which backward is longer on the GPU than its own work can be.
-
-    Its queue waits for the all-reduce of other ranks there, while the CPU has gone on. What the GPU may idle in it for
-    want of launches does not count.
-    """
-    if gpu is None or "forward" not in gpu.phases or "backward" not in gpu.phases:
-        return 0.0
-    backward = gpu.phases["backward"]
-    own_ms = BACKWARD_PER_FORWARD * gpu.phases["forward"].ms
-    return max(0.0, backward.ms - backward.idle_ms_at_most - own_ms) / gpu.step_ms
-
-
 RULES = (
     Rule(
         name="comm_bound",
@@ -139,14 +182,14 @@ RULES = (
         order=90,
         judge=comm_bound,
         explanation=(
-            "Ranks spend their steps on exchanging gradients or other tensors. It rests on samples in"
+            "Ranks spend their steps on exchanging gradients or other tensors. On CPUs it rests on samples in"
             " torch.distributed, and on time inside backward in which the training thread neither computes nor waits"
-            " for a core: there DistributedDataParallel waits for its all-reduce. With GPUs, whose collectives the CPU"
-            " does not wait for, it rests on the length of backward on the GPU, beyond three times that of forward; it"
-            " is an estimate then."
+            " for a core. On GPUs it is a lower bound, the largest of three: what the last backward of a step takes"
+            " longer than those under no_sync(); what a rank takes longer from backward to the update than the rank"
+            " that came last in the same step; and what backward takes beyond three times forward."
         ),
         needs=(RANKS, SAMPLES),
-        thresholds=(COMM_SHARE, MIN_SAMPLES, BACKWARD_PER_FORWARD),
+        thresholds=(COMM_SHARE, MIN_SAMPLES, BACKWARD_PER_FORWARD, TOGETHER_MS, TOGETHER_SHARE, UNEVEN_SHARE),
         contradicts_order=True,
     ),
 )

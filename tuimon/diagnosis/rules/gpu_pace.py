@@ -158,8 +158,12 @@ def _busy_words(evidence: Evidence, gpu: GpuSteps, heaviest: str) -> tuple[str, 
     ranks = (evidence.process.world_size if evidence.process is not None else None) or 1
     if ranks > 1:
         others = "the other rank" if ranks == 2 else f"the other {ranks - 1} ranks"
+        exchange = evidence.exchanges.get(evidence.pid)
+        least = exchange.at_least if exchange is not None else 0.0
+        waits = f"it waits at least {percent(least)} for {others}" if least >= LEAST_IDLE else ""
+        unknown = f"how much of that it waits for {others} is not known"
         return (
-            f"the GPU has work queued {busy} the time{most}; how much of that it waits for {others} is not known",
+            f"the GPU has work queued {busy} the time{most}; {waits or unknown}",
             "tuimon trace shows kernels: if those of NCCL fill backward, communicate less; else the loop is in order",
         )
     return (

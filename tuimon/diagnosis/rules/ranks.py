@@ -6,6 +6,7 @@ from statistics import median
 from typing import NamedTuple
 
 from tuimon.diagnosis.evidence.evidence import Evidence
+from tuimon.diagnosis.evidence.gpu.steps import GpuSteps
 from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.evidence.steps import mean_step_ms
 from tuimon.diagnosis.finding import Finding
@@ -28,9 +29,12 @@ class _Rank(NamedTuple):
     rank: int
     evidence: Evidence
     step_ms: float
+    gpu: GpuSteps | None = None  # where all ranks have GPU times: their CPUs do not wait in backward
 
     def ms(self, phase: str) -> float:
         """Of one phase, a step."""
+        if self.gpu is not None:
+            return self.gpu.phases[phase].ms if phase in self.gpu.phases else 0.0
         found = self.evidence.phase(phase)
         return (found.ms_per_step or 0.0) if found else 0.0
 
@@ -88,6 +92,8 @@ def _ranks(evidence: Evidence) -> list[_Rank]:
         length_ms = mean_step_ms(rank.phases)
         if length_ms:
             found.append(_Rank(process.rank, rank, length_ms))
+    if all(rank.evidence.gpu_steps is not None for rank in found):
+        return [rank._replace(gpu=rank.evidence.gpu_steps) for rank in found]
     return found
 
 
@@ -99,8 +105,9 @@ RULES = (
         judge=straggler_rank,
         explanation=(
             "One rank is late, and all others wait for it inside backward, where gradients are reduced. It rests on the"
-            " ranks' phases: the one with the shortest backward waited least, and is the late one if its data, forward"
-            " or side work took longer. It abstains with fewer than two measured ranks."
+            " ranks' phases, on the GPUs' clocks where all have times there: the one with the shortest backward waited"
+            " least, and is the late one if its data, forward or side work took longer. It abstains with fewer than two"
+            " measured ranks."
         ),
         needs=(RANKS,),
         thresholds=(WARN_SHARE, EXPLAINED),

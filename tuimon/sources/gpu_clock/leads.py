@@ -44,6 +44,11 @@ class SeenEvent:
     lead: LeadEstimate | None = None  # once the offset of the clocks was estimated
 
     @property
+    def reached_ns(self) -> float | None:
+        """When the GPU reached the boundary, by the CPU's clock; None while the offset of the clocks is unknown."""
+        return None if self.lead is None else self.marked_ns + 1000 * self.lead.lead_us
+
+    @property
     def reached_from_ns(self) -> float:
         """The earliest moment of the CPU's clock at which the GPU may have reached the boundary."""
         if self.lead is None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from tuimon.agent.ring import layout
 from tuimon.records import GpuPhase, GpuTime, Record, TorchMemory
+from tuimon.sources.gpu_clock.exchanges import Exchanges
 from tuimon.sources.gpu_clock.leads import Chain, LeadEstimate, lead_record
 from tuimon.sources.gpu_clock.timed_steps import TimedStep, TimedStepFinder
 from tuimon.sources.loop.machine import Stretch
@@ -40,18 +41,20 @@ class Sums:
         self.given_up = 0
         self.error_us: float | None = None
         self.leads: dict[int, list[LeadEstimate]] = {}
+        self.exchanges = Exchanges()
         self._phases: dict[str, list[int]] = {}  # name: span, idle, upper bound of further idle time
 
     def add_step(self, step: TimedStep) -> None:
         """Count a step."""
         self.steps += 1
+        self.exchanges.add_step(step)
         for name, *times_ns in step.stretches():
             sums = self._phases.setdefault(name, [0, 0, 0])
             for at, time_ns in enumerate(times_ns):
                 sums[at] += time_ns
 
-    def record(self, t: float, pid: int, window_s: float, device: int) -> GpuTime:
-        """All of it."""
+    def record(self, t: float, pid: int, window_s: float, device: int, *, several_ranks: bool) -> GpuTime:
+        """All of it; what only ranks can be compared by, only where there are several."""
         return GpuTime(
             t=t,
             pid=pid,
@@ -64,13 +67,17 @@ class Sums:
             lead_error_us=None if self.error_us is None else round(self.error_us, 1),
             given_up=self.given_up,
             bounded=True,
+            exchanges=self.exchanges.found if several_ranks else [],
+            accumulation=self.exchanges.accumulation if several_ranks else None,
         )
 
 
 class GpuTracker:
     """Feed it the markers of one ring in order; it yields records once a window."""
 
-    def __init__(self, pid: int) -> None:
+    def __init__(self, pid: int, several_ranks: Callable[[], bool]) -> None:
+        """``several_ranks``: whether the process is one of them, as far as it has reported."""
+        self._several_ranks = several_ranks
         self.active = False  # a boundary with an event was seen
         self._pid = pid
         self._thread: int | None = None  # whose boundaries have events
@@ -140,7 +147,8 @@ class GpuTracker:
     def _times(self, end_ns: int) -> Iterator[GpuTime]:
         for device, sums in list(self._sums.items()):
             if sums.steps or sums.given_up:
-                yield sums.record(end_ns / 1e9, self._pid, self._window_s, device)
+                several = self._several_ranks()
+                yield sums.record(end_ns / 1e9, self._pid, self._window_s, device, several_ranks=several)
                 del self._sums[device]
 
     def _torch_memory(self, end_ns: int, device: int, figures: dict[int, int]) -> TorchMemory:

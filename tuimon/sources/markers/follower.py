@@ -53,7 +53,7 @@ class RingFollower:
         self._begin_ns = start_ns // self._interval_ns * self._interval_ns
         self._loops = ThreadLoops(reader.name, SourceBlocks(_files_of(reader)))
         self._loaders = LoaderTracker(reader)
-        self._gpu = GpuTracker(self.pid)
+        self._gpu = GpuTracker(self.pid, self._is_of_several_ranks)
         self._gc = GcPauses(bool(reader.meta().get("gc")))
         self._marks: list[tuple[int, str]] = []
         self.steps = steps  # of the process until now
@@ -206,6 +206,10 @@ class RingFollower:
         if procfs.start_ticks(self.pid) != self.reader.start_ticks:
             return None
         return frozenset(procfs.thread_ids(self.pid)) or None
+
+    def _is_of_several_ranks(self) -> bool:
+        world_size = self.reader.meta().get("world_size")
+        return isinstance(world_size, int) and world_size > 1
 
     def _is_stale(self, now_ns: int) -> bool:
         """Whether markers of a fast loop that has halted may still wait in the writer."""

@@ -92,6 +92,8 @@ RULES: dict[type[Record], dict[str, Rule]] = {
         "phases": rows.gpu_phases,
         "leads": rows.leads,
         "lead_error_us": rules.last_known,
+        "exchanges": rows.exchanges,
+        "accumulation": rows.accumulation,
     },
     TorchMemory: dict.fromkeys(
         ("device", "allocated_bytes", "reserved_bytes", "alloc_retries", "ooms", "device_frees", "pinned_bytes"),

@@ -11,6 +11,8 @@ from tuimon.records import (
     Gil,
     GilCount,
     Gpu,
+    GpuAccumulation,
+    GpuExchange,
     GpuPhase,
     GpuTime,
     Lead,
@@ -189,6 +191,19 @@ def gpu_phases(_name: str, records: Sequence[GpuTime]) -> list[GpuPhase]:
             for place, value in enumerate((phase.span_ns, phase.idle_ns, phase.maybe_idle_ns)):
                 row[place] += value
     return [GpuPhase(name, *row) for name, row in sums.items()]
+
+
+def exchanges(_name: str, records: Sequence[GpuTime]) -> list[GpuExchange]:
+    """Those of the first second of each ten, by the clock: in all ranks the same."""
+    return [found for record in records for found in record.exchanges if int(found.reached_s) % 10 == 0]
+
+
+def accumulation(_name: str, records: Sequence[GpuTime]) -> GpuAccumulation | None:
+    """The sums."""
+    known = [record.accumulation for record in records if record.accumulation is not None]
+    if not known:
+        return None
+    return GpuAccumulation(*(sum(getattr(row, name) for row in known) for name in GpuAccumulation.__struct_fields__))
 
 
 def leads(_name: str, records: Sequence[GpuTime]) -> list[Lead]:

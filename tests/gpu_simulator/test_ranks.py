@@ -1,0 +1,120 @@
+"""Several ranks with a GPU each: what they wait for one another and exchange, told within its bounds."""
+
+from functools import cache, partial
+
+import pytest
+
+from tests.diagnosis.gpu import LINES, USUAL
+from tests.gpu_simulator.machine import MS
+from tests.gpu_simulator.ranks import Ranks, step
+from tests.session.records import stacks, threads
+from tuimon.diagnosis import diagnose
+from tuimon.diagnosis.evidence.evidence import evidence_of
+from tuimon.session.session import Session
+from tuimon.session.whole_run import WholeRun
+
+SECONDS = 20.0
+#: What clocks, ticks and our own events add, as a share of the step.
+ERROR = 0.01
+
+
+def uneven(rank):
+    """Batches of very different length, in each step others."""
+    length = rank.cpu.random.choice((0.5, 1.0, 2.0))
+    return step(rank, forward_ns=int(6 * length * MS), backward_ns=int(12 * length * MS))
+
+
+def one_late(rank):
+    """The data of rank 1 are slow."""
+    return step(rank, fetch_ns=(25 if rank.number == 1 else 0.4) * MS)
+
+
+LOOPS = {
+    "accumulates": (partial(step, passes=4), 14 * MS),
+    "accumulates, in step": (partial(step, passes=4), 100_000),
+    "exchanges each pass": (partial(step, passes=4, no_sync=False, collective_each_ns=6 * MS), 6 * MS),
+    "one pass": (step, 3 * MS),
+    "long exchange": (step, 30 * MS),
+    "uneven": (uneven, MS),
+    "one late": (one_late, MS),
+    "apart": (uneven, None),
+}
+
+
+@cache
+def run(kind, world_size=3):
+    """The ranks after they have run, and their session."""
+    ranks = Ranks(*LOOPS[kind][:1], world_size, LOOPS[kind][1])
+    session = Session()
+    session.add(LINES)
+    for record in ranks.run(SECONDS):
+        session.add(record)
+    for rank in ranks.ranks:
+        pid = rank.ring.pid
+        session.add(stacks(session.now_s, *((list(ids), count) for ids, count in USUAL), pid=pid))
+        session.add(threads(session.now_s, (pid, "python", 0.9, "running", 0.0), pid=pid, cpu_ratio=0.9))
+    return ranks, session
+
+
+def findings(kind):
+    return {finding.rule: finding for finding in diagnose(run(kind)[1])}
+
+
+@pytest.mark.parametrize("whole_run", [False, True])
+@pytest.mark.parametrize("kind", LOOPS)
+def test_what_is_certain_of_the_exchange_is_true_of_every_rank(kind, whole_run):
+    ranks, session = run(kind)
+    evidence = evidence_of(WholeRun(session) if whole_run else session, ranks.ranks[0].ring.pid)
+    told = evidence.exchanges
+    assert len(told) == 3
+    for rank in ranks.ranks:
+        exchange = told[rank.ring.pid]
+        assert exchange.at_least <= ranks.exchanging(rank.number) + ERROR
+        assert exchange.waiting <= ranks.waited(rank.number) + ERROR
+        if exchange.rests_on == "no_sync" or kind != "exchanges each pass":
+            assert ranks.exchanging(rank.number) <= exchange.at_most + ERROR
+
+
+def test_passes_under_no_sync_show_what_the_exchange_takes():
+    ranks, _ = run("accumulates")
+    found = findings("accumulates")["comm_bound"]
+    assert found.share_of_step == pytest.approx(ranks.exchanging(0), abs=0.02)
+    assert found.evidence["rests_on"] == "no_sync"
+    assert found.evidence["exchange_at_most_share"] - found.evidence["exchange_at_least_share"] <= 0.02
+    assert found.estimated_speedup == pytest.approx(1 / (1 - ranks.exchanging(0)), rel=0.03)
+    assert found.headline.endswith("the last backward of a step takes 26 ms, those before it 12")
+
+
+@pytest.mark.parametrize("kind", ["accumulates, in step", "exchanges each pass", "one pass", "apart"])
+def test_nothing_is_told_of_ranks_that_hardly_wait_or_of_whom_it_is_not_known(kind):
+    assert not findings(kind).keys() & {"comm_bound", "straggler_rank"}
+
+
+def test_ranks_whose_work_differs_from_step_to_step_wait_for_whoever_comes_last():
+    ranks, _ = run("uneven")
+    found = findings("uneven")["comm_bound"]
+    truth = min(ranks.waited(rank.number) for rank in ranks.ranks)
+    assert 0.3 * truth <= found.share_of_step <= truth + ERROR
+    assert found.evidence["waits_for_later_ranks_at_least_share"] >= found.share_of_step / 6
+    assert "bucketed or packed by length" in found.action
+    assert found.estimated_speedup is None
+    assert "straggler_rank" not in findings("uneven")
+
+
+def test_one_late_rank_is_named_by_the_clocks_of_the_gpus():
+    ranks, _ = run("one late")
+    told = findings("one late")
+    assert "comm_bound" not in told
+    assert (told["straggler_rank"].evidence["rank"], told["straggler_rank"].evidence["phase"]) == (1, "data")
+    assert told["straggler_rank"].share_of_step == pytest.approx(ranks.waited(0), abs=0.02)
+
+
+def test_a_long_exchange_shows_against_forward():
+    found = findings("long exchange")["comm_bound"]
+    assert found.evidence["rests_on"] == "forward"
+    assert found.share_of_step <= run("long exchange")[0].exchanging(0)
+
+
+@pytest.mark.parametrize("kind", LOOPS)
+def test_nothing_of_several_ranks_is_as_it_should_be(kind):
+    assert not any("as it should be" in finding.headline for finding in diagnose(run(kind)[1]))

@@ -1,0 +1,155 @@
+"""How long the GPUs of several ranks wait for one another and exchange gradients, at the end of each backward pass."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean
+from typing import Literal, NamedTuple
+
+from tuimon.diagnosis.evidence.gpu.steps import MIN_STEPS, GpuSteps
+from tuimon.diagnosis.threshold import Threshold
+from tuimon.records import GpuExchange
+
+BACKWARD_PER_FORWARD = Threshold(
+    3.0,
+    "times as long as forward that backward takes on a GPU at most, without waiting for other ranks",
+    "twice the operations (https://epoch.ai/blog/backward-forward-FLOP-ratio), and once more where activation"
+    " checkpointing recomputes the forward pass",
+)
+TOGETHER_MS = Threshold(
+    1.0,
+    "ms within which all ranks come out of one exchange of gradients",
+    "our choice: NCCL's kernels end together, and each rank's clocks are known to some 0.05 ms",
+)
+TOGETHER_SHARE = Threshold(
+    0.5,
+    "share of the steps in which the ranks must come out of the exchange together, for it to be one",
+    "our choice: of ranks that do not wait for each other so many agree by chance only in steps of 4 ms and less",
+)
+UNEVEN_SHARE = Threshold(
+    1 / 6,
+    "share of the exchange that is surely waiting for later ranks, from which most of it is",
+    "our choice, half of a third: backward takes twice as long as forward, so who comes 1 ms later takes 2 ms more"
+    " in backward, and of the 3 ms that others wait the ranks' spans show 1",
+)
+#: Steps of two ranks that are further apart than this part of one are not the same step.
+_SAME_STEP = 0.25
+
+
+RestsOn = Literal["no_sync", "ranks", "forward"]
+
+
+class Exchange(NamedTuple):
+    """What one rank's GPU spends at the end of its backward passes on other ranks; shares of its step."""
+
+    at_least: float
+    waiting: float  # of that, for ranks that come later in the same step, at least
+    at_most: float
+    rests_on: RestsOn  # which evidence gave ``at_least``
+    own_ms: float | None = None  # a backward pass under no_sync()
+    last_ms: float | None = None  # one that exchanges
+
+    @property
+    def is_uneven(self) -> bool:
+        """Whether most of it is waiting for ranks that come later, in each step others."""
+        return self.waiting > 0 and self.waiting >= UNEVEN_SHARE * self.at_least
+
+
+def exchanges(ranks: Mapping[int, GpuSteps]) -> dict[int, Exchange]:
+    """Of every rank by its pid; of one alone, what follows from its own times.
+
+    Three lower bounds, the largest counts:
+
+    - Passes between the first and the last of a step exchange nothing under ``no_sync()``: what the last takes longer
+      than these is exchange. Without ``no_sync()`` all exchange, and the difference is 0.
+    - Ranks come out of an exchange together. Who comes into it last has the shortest span, what others take longer
+      they wait: with 50, 60 and 55 ms it is 0, 10 and 5. That holds where the ranks' own passes take alike; a rank that
+      has more work comes later and takes longer, and it is less than the truth.
+    - No backward pass takes more than ``BACKWARD_PER_FORWARD`` times what forward takes.
+
+    What backward may idle for want of launches counts for none of them.
+    """
+    waiting_ms = waits_ms({pid: gpu.time.exchanges for pid, gpu in ranks.items()}, _step_ms(ranks))
+    return {pid: _exchange(gpu, waiting_ms.get(pid, 0.0)) for pid, gpu in ranks.items()}
+
+
+def _exchange(gpu: GpuSteps, waiting_ms: float) -> Exchange:
+    backward = gpu.phases.get("backward")
+    known = gpu.time.accumulation
+    accumulates = known is not None and known.steps >= MIN_STEPS
+    own_ms = known.own_ns / known.steps / 1e6 if known is not None and accumulates else None
+    last_ms = known.last_ns / known.steps / 1e6 if known is not None and accumulates else None
+    longer_ms = max(0.0, last_ms - own_ms) if own_ms is not None and last_ms is not None else 0.0
+    starved_ms = backward.idle_ms_at_most if backward is not None else 0.0
+    waiting_ms = max(0.0, waiting_ms - starved_ms)
+    bounds: dict[RestsOn, float] = {
+        "no_sync": longer_ms - starved_ms,
+        "ranks": waiting_ms,
+        "forward": _own_work_exceeded_ms(gpu) - starved_ms,
+    }
+    by = max(bounds, key=bounds.__getitem__)
+    at_least_ms = max(0.0, bounds[by])
+    at_most_ms = backward.ms - backward.idle_ms if backward is not None else 0.0
+    if by == "no_sync" and at_least_ms:
+        at_most_ms = min(at_most_ms, longer_ms + starved_ms)
+    at_least, waiting, at_most = (ms / gpu.step_ms for ms in (at_least_ms, waiting_ms, max(at_least_ms, at_most_ms)))
+    return Exchange(at_least, waiting, at_most, by, own_ms, last_ms)
+
+
+def _own_work_exceeded_ms(gpu: GpuSteps) -> float:
+    """By how much backward is longer than its own work can be: of each step, where some were reported, else on average.
+
+    With forward of 10 and 30 ms and backward of 70 and 60 that is 40 and 0, on average 20; of their means it is 5.
+    """
+    of_steps = [
+        max(0.0, exchange.backward_ns - BACKWARD_PER_FORWARD * exchange.forward_ns) / 1e6
+        for exchange in gpu.time.exchanges
+    ]
+    by_steps = fmean(of_steps) if len(of_steps) >= MIN_STEPS else 0.0
+    if "forward" not in gpu.phases or "backward" not in gpu.phases:
+        return by_steps
+    return max(by_steps, gpu.phases["backward"].ms - BACKWARD_PER_FORWARD * gpu.phases["forward"].ms)
+
+
+def waits_ms(ranks: Mapping[int, Sequence[GpuExchange]], step_ms: float) -> dict[int, float]:
+    """How long each rank waits for later ones, mean of a step, at least; empty where they do not exchange together.
+
+    Where a rank was not timed in a step, the last of the others stands for it: their waits are too short then.
+    """
+    steps = list(_same_steps(ranks, step_ms * _SAME_STEP / 1e3))
+    together = [step for step in steps if _spread_s(step) <= TOGETHER_MS / 1e3]
+    if len(together) < MIN_STEPS or len(together) < TOGETHER_SHARE * len(steps):
+        return {}
+    waits: dict[int, list[float]] = defaultdict(list)
+    for step in together:
+        last_ns = min(exchange.span_ns for exchange in step.values())
+        for pid, exchange in step.items():
+            waits[pid].append((exchange.span_ns - last_ns) / 1e6)
+    return {pid: fmean(found) for pid, found in waits.items() if len(found) >= MIN_STEPS}
+
+
+def _same_steps(ranks: Mapping[int, Sequence[GpuExchange]], within_s: float) -> Iterable[dict[int, GpuExchange]]:
+    """Exchanges of two ranks or more that belong to one step, by the clock."""
+    ordered = sorted((exchange.reached_s, pid, exchange) for pid, found in ranks.items() for exchange in found)
+    step: dict[int, GpuExchange] = {}
+    since_s = 0.0
+    for reached_s, pid, exchange in ordered:
+        if step and (pid in step or reached_s - since_s > within_s):
+            if len(step) > 1:
+                yield step
+            step = {}
+        if not step:
+            since_s = reached_s
+        step[pid] = exchange
+    if len(step) > 1:
+        yield step
+
+
+def _spread_s(step: Mapping[int, GpuExchange]) -> float:
+    reached_s = [exchange.reached_s for exchange in step.values()]
+    return max(reached_s) - min(reached_s)
+
+
+def _step_ms(ranks: Mapping[int, GpuSteps]) -> float:
+    return min((gpu.step_ms for gpu in ranks.values()), default=0.0)

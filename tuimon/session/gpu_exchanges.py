@@ -1,0 +1,36 @@
+"""Steps by which the GPUs of several ranks are compared, over any length of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tuimon.records import GpuAccumulation, GpuExchange, GpuTime
+
+#: Most that are kept of a run.
+_LIMIT = 512
+
+
+class SpreadExchanges:
+    """Those of every second, then every second second, then every fourth: in all ranks the same, by the clock."""
+
+    def __init__(self) -> None:
+        self.exchanges: list[GpuExchange] = []
+        self._stride = 1
+
+    def add_window(self, record: GpuTime) -> None:
+        """Add a window's."""
+        self.exchanges += self._kept(record.exchanges)
+        if len(self.exchanges) > _LIMIT:
+            self._stride *= 2
+            self.exchanges = self._kept(self.exchanges)[:_LIMIT]
+
+    def _kept(self, exchanges: Iterable[GpuExchange]) -> list[GpuExchange]:
+        return [found for found in exchanges if int(found.reached_s) % self._stride == 0]
+
+
+def summed(records: Iterable[GpuTime]) -> GpuAccumulation | None:
+    """The sums of several windows; None without any."""
+    known = [record.accumulation for record in records if record.accumulation is not None]
+    if not known:
+        return None
+    return GpuAccumulation(sum(r.steps for r in known), sum(r.own_ns for r in known), sum(r.last_ns for r in known))
