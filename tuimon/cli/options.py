@@ -80,6 +80,11 @@ def add_watching(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-markers", action="store_true", help="no hooks in the training process")
 
 
+def add_run_choice(parser: argparse.ArgumentParser) -> None:
+    """What ``view`` and ``report`` have in common."""
+    parser.add_argument("--run", metavar="NAME", help="of the runs in a folder: this one, not the latest")
+
+
 def options_of(parsed: argparse.Namespace) -> Options:
     """The parsed words as Options. Raises UsageError where they do not go together."""
     if parsed.log_max is not None and not parsed.log:

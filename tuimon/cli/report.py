@@ -7,12 +7,12 @@ import os
 import sys
 from collections.abc import Sequence
 
-from tuimon.cli.options import parser_of
+from tuimon.cli.options import add_run_choice, parser_of
 from tuimon.diagnosis.rulebook import FINDING_NAMES
 from tuimon.diagnosis.verdicts import Verdicts
 from tuimon.errors import TuimonError, UsageError
 from tuimon.new_files import open_private
-from tuimon.sources.log.reader import find_log, read_log
+from tuimon.sources.log.joined.opening import Chosen, choose, read_logs
 from tuimon.text import plain
 from tuimon.views.report.summary import Json, Page, fold, report_of
 from tuimon.views.report.write import as_json, as_text
@@ -25,7 +25,10 @@ JSON is one object for one LOG, a list of such objects for several; HTML is one 
 def main(argv: Sequence[str]) -> int:
     """Run the command."""
     parser = parser_of("report", _DOC)
-    parser.add_argument("logs", nargs="+", metavar="LOG", help="what --log has written; in a folder, the newest log")
+    parser.add_argument(
+        "logs", nargs="+", metavar="LOG", help="what --log has written; in a folder, the latest run with all nodes"
+    )
+    add_run_choice(parser)
     parser.add_argument("--format", choices=("text", "json", "html"), default="text")
     parser.add_argument("-o", "--output", metavar="FILE", help="write there instead of to stdout")
     parser.add_argument(
@@ -37,17 +40,17 @@ def main(argv: Sequence[str]) -> int:
         " (critical, warning); the findings go to stderr",
     )
     parsed = parser.parse_args(argv)
-    logs = [find_log(path) for path in parsed.logs]
-    if any(_is_same(path, parsed.output) for path in logs):
+    logs = [choose(path, parsed.run) for path in parsed.logs]
+    if any(_is_same(path, parsed.output) for each in logs for path in each.logs):
         raise UsageError(f"{plain(parsed.output)} is the log itself", "Give -o another name")
     if parsed.format == "html":
         from tuimon.views.report.html import as_html
 
-        pages = [_page(path) for path in logs]
+        pages = [_page(log) for log in logs]
         reports = [page.report for page in pages]
         text = as_html(pages)
     else:
-        reports = [_page(path).report for path in logs]
+        reports = [_page(log).report for log in logs]
         text = as_json(reports) if parsed.format == "json" else as_text(reports)
     _write(text, parsed.output)
     return _failed(reports, parsed.fail_on)
@@ -57,10 +60,10 @@ def _is_same(log: str, output: str | None) -> bool:
     return output is not None and os.path.exists(log) and os.path.exists(output) and os.path.samefile(log, output)
 
 
-def _page(path: str) -> Page:
+def _page(log: Chosen) -> Page:
     verdicts = Verdicts()
-    session, findings = fold(read_log(path), verdicts)
-    return Page(report_of(session, findings, path, verdicts.changes), session)
+    session, findings = fold(read_logs(log), verdicts)
+    return Page(report_of(session, findings, log.path, verdicts.changes), session)
 
 
 def _condition(text: str) -> tuple[str, ...]:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tuimon.cli.options import parser_of, terminal_can_draw
+from tuimon.cli.options import add_run_choice, parser_of, terminal_can_draw
 from tuimon.errors import UsageError
 from tuimon.launch.leave_signals import LeaveSignals
 from tuimon.monitor.factory import Options, open_log
 from tuimon.text import plain
 
 _DOC = """\
-Show a recorded session in the full screen; one that is still being written is followed. In a folder, the newest log."""
+Show a recorded session in the full screen; one that is still being written is followed. In a folder, the latest run,
+with the logs of all its nodes."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -19,10 +20,11 @@ def main(argv: Sequence[str]) -> int:
     parser = parser_of("view", _DOC)
     parser.add_argument("log", metavar="LOG|DIR", help="what --log has written")
     parser.add_argument("--speed", type=float, metavar="X", help="play at X times the recorded pace, not all at once")
+    add_run_choice(parser)
     parsed = parser.parse_args(argv)
     if parsed.speed is not None and parsed.speed <= 0:
         raise UsageError("--speed must be above 0", "For example: tuimon view --speed 10 run.jsonl")
-    monitor = open_log(parsed.log, parsed.speed)
+    monitor = open_log(parsed.log, parsed.speed, parsed.run)
     if not terminal_can_draw():
         raise UsageError("view needs a terminal", f"Without one: tuimon report {plain(parsed.log)}")
     from tuimon.cli.watching import watch_full_screen

@@ -22,8 +22,8 @@ from tuimon.monitor.versions import version_of
 from tuimon.proc.processes import environment
 from tuimon.records import Header, Notice
 from tuimon.sources.base import Source
+from tuimon.sources.log.joined.opening import open_logs
 from tuimon.sources.log.output import OutputTail
-from tuimon.sources.log.reader import LogSource
 from tuimon.sources.log.writer import LogWriter
 from tuimon.sources.notices import NoticeSource
 from tuimon.sources.process_table import ProcessTable
@@ -103,9 +103,11 @@ def open_attach(pid: int, options: Options, hooks: Hooks | None = None) -> Monit
     )
 
 
-def open_log(path: str, speed: float | None = None) -> Monitor:
-    """Replay a log and follow it while it is written. Raises NotALog."""
-    return Monitor([LogSource(path, speed, follow=True)], replay=True)
+def open_log(path: str, speed: float | None = None, run: str | None = None) -> Monitor:
+    """Replay a log, or the logs of a run in a folder, and follow while they are written. Raises NotALog, UsageError."""
+    opened = open_logs(path, run, speed)
+    sources: list[Source] = [opened.source]
+    return Monitor([*sources, NoticeSource([opened.notice])] if opened.notice else sources, replay=True)
 
 
 def _log(options: Options, job: Job) -> LogWriter | None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from tuimon.records import Notice
+from tuimon.sources.base import Done
 
 
 class Problem(NamedTuple):
@@ -26,13 +27,15 @@ class NoticeSource:
     """A source of a few notices that are known from the start."""
 
     name = "options"
-    period_s = 60.0
+    period_s = 0.2
 
     def __init__(self, notices: Iterable[Notice]) -> None:
         self._notices = list(notices)
 
     def read(self) -> list[Notice]:
-        """All of them, once."""
+        """All of them, once. Raises Done after that."""
+        if not self._notices:
+            raise Done
         notices, self._notices = self._notices, []
         return notices
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator
 
 from tuimon.errors import NotALog
@@ -11,6 +10,7 @@ from tuimon.records import Notice, Record
 from tuimon.sources.base import Done
 from tuimon.sources.log.decode import RECORD_ONE
 from tuimon.sources.log.names import is_log_name, log_of_part
+from tuimon.sources.log.pace import Pace
 from tuimon.sources.log.stream import LogStream
 from tuimon.text import plain
 
@@ -71,12 +71,11 @@ class LogSource:
         self.header = self._stream.header
         self.period_s = 0.2
         self.at_end = False  # whether the whole file has been read so far
-        self._speed = speed
+        self._pace = Pace(speed)
         self._follow = follow
         self._reported = 0  # skipped lines that a Notice has counted
         self._held: Record | None = None
         self._t = self.header.t  # of the latest record
-        self._began: tuple[float, float] | None = None  # (monotonic clock, ``t``) at the first record
         self._ended = False
 
     def read(self) -> Iterator[Record]:
@@ -93,7 +92,7 @@ class LogSource:
                 if not self._follow or self._ended:
                     raise Done
                 return
-            if not self._due(record):
+            if not self._pace.is_due(record.t):
                 self._held = record
                 return
             self._t = record.t
@@ -103,12 +102,3 @@ class LogSource:
     def close(self) -> None:
         """Close the file."""
         self._stream.close()
-
-    def _due(self, record: Record) -> bool:
-        if self._speed is None:
-            return True
-        now_s = time.monotonic()
-        if self._began is None:
-            self._began = (now_s, record.t)
-        clock_s, record_s = self._began
-        return record.t - record_s <= (now_s - clock_s) * self._speed

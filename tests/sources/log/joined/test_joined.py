@@ -1,0 +1,263 @@
+"""The logs of one run on several nodes, read as one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from bench.fleet_logs import Job, write
+from tuimon.errors import NotALog, UsageError
+from tuimon.node_ids import node_of, own_id
+from tuimon.records import Exit, Frames, Header, Node, Notice, Process, Record, Stacks, Steps
+from tuimon.session.session import Session
+from tuimon.sources.base import Done
+from tuimon.sources.log.joined.opening import choose, open_logs, read_logs
+from tuimon.sources.log.joined.runs import choose_run
+from tuimon.sources.log.joined.source import JoinedSource
+from tuimon.sources.log.reader import read_log
+
+JOB = Job(nodes=3, ranks=2, seconds=14.0, workers=1, late=3)
+
+
+@pytest.fixture(scope="module")
+def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("logs")
+    write(str(folder), JOB)
+    return folder
+
+
+def joined(folder: Path, run: str | None = None) -> list[Record]:
+    return list(read_logs(choose(str(folder), run)))
+
+
+def session_of(records: list[Record]) -> Session:
+    session = Session()
+    for record in records:
+        session.add(record)
+    return session
+
+
+def notices(records: list[Record], source: str) -> list[str]:
+    return [each.message for each in records if isinstance(each, Notice) and each.source == source]
+
+
+def test_all_ranks_of_all_nodes_are_there(logs: Path) -> None:
+    records = joined(logs)
+    session = session_of(records)
+    ranks = [session.process(pid) for pid in session.trainers()]
+    assert [rank.rank for rank in ranks if rank is not None] == list(range(6))
+    assert [session.host_of(pid) for pid in session.trainers()][::2] == ["node000", "node001", "node002"]
+    assert len({own_id(pid) for pid in session.trainers()}) == 2
+    assert session.exit is not None
+    assert session.exit.exit_code == 0
+
+
+def test_every_step_of_every_log_is_counted_once(logs: Path) -> None:
+    records = joined(logs)
+    for node, path in enumerate(sorted(logs.iterdir())):
+        alone = [r for r in read_log(str(path)) if isinstance(r, Steps)]
+        together = [r for r in records if isinstance(r, Steps) and node_of(r.pid) == node]
+        assert [(r.count, r.first_index) for r in together] == [(r.count, r.first_index) for r in alone]
+
+
+def test_one_header_and_one_end_stand_for_all(logs: Path) -> None:
+    records = joined(logs)
+    assert isinstance(records[0], Header)
+    assert sum(isinstance(r, Header) for r in records) == sum(isinstance(r, Exit) for r in records) == 1
+    assert isinstance(records[-1], Exit)
+
+
+def test_records_come_in_the_order_of_time_whatever_the_nodes_clocks_begin_at(logs: Path) -> None:
+    moments = [r.t for r in joined(logs) if isinstance(r, Steps)]
+    assert moments == sorted(moments)
+    assert moments[-1] - moments[0] < JOB.seconds
+
+
+def test_processes_keep_their_parents_and_threads(logs: Path) -> None:
+    session = session_of(joined(logs))
+    for pid in session.trainers():
+        own = [p for p in session.processes() if p.role == "worker" and p.ppid == pid]
+        assert len(own) == JOB.workers
+        assert next(row.role for row in session.threads_of(pid)) == "main"
+
+
+def test_frames_of_all_nodes_are_kept_once(logs: Path) -> None:
+    records = joined(logs)
+    frames = [frame for r in records if isinstance(r, Frames) for frame in r.frames]
+    assert len(frames) == len(set(frames)) > 0
+    number = {n: frame for r in records if isinstance(r, Frames) for n, frame in enumerate(r.frames, r.first)}
+    for path in logs.iterdir():
+        alone = list(read_log(str(path)))
+        own = {n: frame for r in alone if isinstance(r, Frames) for n, frame in enumerate(r.frames, r.first)}
+        node = next(r.node for r in alone if isinstance(r, Header))
+        before = [[own[n].source for n in s.frames] for r in alone if isinstance(r, Stacks) for s in r.stacks]
+        after = [
+            [number[n].source for n in s.frames]
+            for r in records
+            if isinstance(r, Stacks) and node_of(r.pid) == node
+            for s in r.stacks
+        ]
+        assert after == before
+
+
+def test_a_log_without_others_reads_as_ever(logs: Path, tmp_path: Path) -> None:
+    path = shutil.copy(next(logs.iterdir()), tmp_path)
+    assert joined(tmp_path) == list(read_log(str(path))) == joined(Path(path))
+
+
+# -- clocks
+
+
+def test_a_wrong_clock_is_found_by_the_steps_and_corrected(tmp_path: Path) -> None:
+    write(str(tmp_path), JOB._replace(clocks_ahead_s={1: 2.5}))
+    records = joined(tmp_path)
+    moments = [r.t for r in records if isinstance(r, Steps)]
+    assert moments[-1] - moments[0] < JOB.seconds
+    (offset,) = {r.clock_ahead_s for r in records if isinstance(r, Node) and r.number == 1} - {0.0}
+    assert offset == pytest.approx(2.5, abs=JOB.step_s)
+    assert notices(records, "clocks")[-1].startswith("the clock of node001 is 2.5 s ahead: corrected by its steps")
+
+
+def test_clocks_that_agree_are_left_alone_and_their_residual_is_said(logs: Path) -> None:
+    records = joined(logs)
+    assert {r.clock_ahead_s for r in records if isinstance(r, Node)} == {0.0}
+    assert notices(records, "clocks")[-1].startswith("the steps of 3 of 3 nodes agree within ")
+
+
+def test_a_lag_of_less_than_a_step_is_no_wrong_clock(tmp_path: Path) -> None:
+    write(str(tmp_path), JOB._replace(clocks_ahead_s={2: 0.5 * JOB.step_s}))
+    assert {r.clock_ahead_s for r in joined(tmp_path) if isinstance(r, Node)} == {0.0}
+
+
+# -- nodes that lag, stop, come late
+
+
+def test_a_node_that_stops_writing_is_said(tmp_path: Path) -> None:
+    write(str(tmp_path), JOB._replace(seconds=90.0, stopped_s={1: 10.0, 2: 70.0}, ranks=1))
+    records = joined(tmp_path)
+    states = {r.number: r.state for r in records if isinstance(r, Node)}
+    assert states == {0: "ended", 1: "stopped", 2: "late"}
+    assert notices(records, "nodes")[-1] == (
+        "of 3 nodes, node002: nothing written for 20 s; node001: stopped writing 80 s before the others"
+    )
+    assert session_of(records).exit is None
+
+
+class Clock:
+    now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def read_all(source: JoinedSource) -> tuple[list[Record], bool]:
+    records: list[Record] = []
+    reading: Iterator[Record] = iter(source.read())
+    try:
+        for record in reading:
+            records.append(record)
+    except Done:
+        return records, True
+    return records, False
+
+
+def test_logs_are_followed_as_they_grow_and_as_nodes_join(logs: Path, tmp_path: Path) -> None:
+    whole = {path.name: path.read_bytes().splitlines(keepends=True) for path in sorted(logs.iterdir())}
+    first, second, _ = whole
+    for name in (first, second):
+        (tmp_path / name).write_bytes(b"".join(whole[name][:40]))
+    clock = Clock()
+    run, _ = choose_run(str(tmp_path))
+    source = JoinedSource(run, str(tmp_path), follow=True, clock=clock)
+    records, done = read_all(source)
+    assert not done
+    assert {node_of(r.pid) for r in records if isinstance(r, Process)} == {0, 1}
+    for name, lines in whole.items():
+        (tmp_path / name).write_bytes(b"".join(lines))
+    clock.now_s = 10.0
+    more, done = read_all(source)
+    source.close()
+    assert done
+    assert {r.host for r in more if isinstance(r, Node)} == {"node000", "node001", "node002"}
+    steps = [(r.pid, r.first_index, r.count) for r in [*records, *more] if isinstance(r, Steps)]
+    assert sorted(steps) == sorted((r.pid, r.first_index, r.count) for r in joined(logs) if isinstance(r, Steps))
+
+
+def test_the_run_ends_as_the_first_node_that_failed(tmp_path: Path) -> None:
+    for path in write(str(tmp_path), JOB):
+        if "node001" in path:
+            lines = Path(path).read_bytes().splitlines(keepends=True)
+            lines[-1] = lines[-1].replace(b'"exit_code":0', b'"exit_code":7')
+            Path(path).write_bytes(b"".join(lines))
+    (end,) = [r for r in joined(tmp_path) if isinstance(r, Exit)]
+    assert end.exit_code == 7
+
+
+# -- which run
+
+
+def rename(path: str, **changed: object) -> None:
+    first, *rest = Path(path).read_bytes().splitlines(keepends=True)
+    header = msgspec.json.decode(first) | changed
+    Path(path).write_bytes(msgspec.json.encode(header) + b"\n" + b"".join(rest))
+
+
+def test_the_latest_of_several_runs_and_the_others_by_name(tmp_path: Path) -> None:
+    small = JOB._replace(nodes=2, ranks=1, seconds=4.0)
+    for at, name in enumerate(("one", "two")):
+        for path in write(str(tmp_path), small._replace(name=name)):
+            os.utime(path, (1.75e9 + 100 * at, 1.75e9 + 100 * at))
+    records = joined(tmp_path)
+    assert records[0].run == "two"  # type: ignore[attr-defined]  # a Header
+    assert notices(records, "runs") == ["run two, of 2 in this folder; by --run NAME also one"]
+    assert joined(tmp_path, "one")[0].run == "one"  # type: ignore[attr-defined]  # a Header
+    with pytest.raises(NotALog, match="holds no run 'three'") as refusal:
+        choose(str(tmp_path), "three")
+    assert refusal.value.hint == "It has two, one"
+    with pytest.raises(UsageError):
+        choose(str(next(tmp_path.iterdir())), "one")
+
+
+def test_two_runs_of_one_name_one_after_the_other_are_two(tmp_path: Path) -> None:
+    small = JOB._replace(nodes=2, ranks=1, seconds=4.0)
+    for path in write(str(tmp_path), small):
+        os.rename(path, path.replace("tuimon-", "earlier-"))
+    for path in tmp_path.iterdir():
+        rename(str(path), wall_unix_s=1.74e9)
+        os.utime(path, (1.74e9 + 10, 1.74e9 + 10))
+    for path in write(str(tmp_path), small):
+        os.utime(path, (1.75e9 + 10, 1.75e9 + 10))
+    run, runs = choose_run(str(tmp_path))
+    assert [len(each.logs) for each in runs] == [2, 2]
+    assert run.name == "bench"
+    assert runs[0].name.startswith("bench@2025")
+    assert len(choose(str(tmp_path), runs[0].name).logs) == 2
+
+
+def test_two_machines_of_one_name_are_two_nodes_and_two_logs_of_one_are_one(tmp_path: Path) -> None:
+    *_, path = write(str(tmp_path), JOB._replace(nodes=2, ranks=1, seconds=4.0))
+    rename(path, host="node000")
+    shutil.copy(path, tmp_path / "again.jsonl")
+    hosts = {r.number: r.host for r in joined(tmp_path) if isinstance(r, Node)}
+    assert hosts == {0: "node000", 1: "node000#2"}
+
+
+def test_what_is_no_log_in_a_folder_is_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_text('{"loss": 1}\n')
+    with pytest.raises(NotALog, match="is no tuimon log"):
+        choose(str(tmp_path))
+    write(str(tmp_path), JOB._replace(nodes=2, seconds=4.0))
+    (tmp_path / "just-made.jsonl").write_bytes(b"")
+    assert len(choose(str(tmp_path)).logs) == 2
+
+
+def test_a_run_on_one_node_so_far_waits_for_others(tmp_path: Path) -> None:
+    write(str(tmp_path), JOB._replace(nodes=1, seconds=4.0))
+    source = open_logs(str(tmp_path)).source
+    source.close()
+    assert isinstance(source, JoinedSource)

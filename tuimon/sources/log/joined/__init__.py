@@ -1,0 +1,1 @@
+"""The logs of one run on several nodes, read as one."""

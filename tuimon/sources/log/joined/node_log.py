@@ -1,0 +1,96 @@
+"""One log of a run on several nodes: its records in order, how far it is, and where its clock stands."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+
+from tuimon.records import Exit, Header, Node, Record
+from tuimon.sources.log.joined.clocks import LogClock
+from tuimon.sources.log.joined.identity import FrameIds, Identity
+from tuimon.sources.log.stream import LogStream
+
+#: A log whose latest record is older than this and two windows, against the newest of all nodes, is late: windows of a
+#: steady run are 10 s long and are written some seconds later.
+LATE_S = 15.0
+#: From so much on nothing more is expected of it: a monitor that was killed, a node that is gone.
+STOPPED_S = 60.0
+
+
+class NodeLog:
+    """Reads the log of a node, on into what is appended."""
+
+    def __init__(self, path: str, number: int, label: str, frames: FrameIds) -> None:
+        """``number``: of the node, in the ids of its processes; ``label``: its name. Raises NotALog."""
+        self.path = path
+        self.number = number
+        self.label = label
+        self.clock = LogClock()
+        self.clock_ahead_s = 0.0  # how far the node's wall clock was found ahead
+        self.exit: Exit | None = None
+        self._stream = LogStream(path)
+        self._records = self._stream.records()
+        self._read_ahead: deque[Record] = deque()
+        self.header: Header = self._stream.header
+        self.identity = Identity(number, frames)
+        self._wall_s = self.header.wall_unix_s - self.header.t
+        self._latest_s = self.header.t
+
+    @property
+    def shift_s(self) -> float:
+        """What makes a moment of this log one of the wall clock that all logs share."""
+        return self._wall_s - self.clock_ahead_s
+
+    @property
+    def latest_unix_s(self) -> float:
+        """The moment of its latest record, by that clock."""
+        return self._latest_s + self.shift_s
+
+    def read_ahead(self, count: int) -> None:
+        """Read the next records now, for what they show of its clock; ``next_record`` returns them later."""
+        while len(self._read_ahead) < count and (record := self._read()) is not None:
+            self._read_ahead.append(record)
+
+    def next_record(self) -> Record | None:
+        """The next record as the log has it; None at its end for now."""
+        record = self._read_ahead.popleft() if self._read_ahead else self._read()
+        if record is not None:
+            self._latest_s = max(self._latest_s, record.t)
+        return record
+
+    def last_records(self) -> Iterator[Record]:
+        """There will be no more: what a last line without its end holds."""
+        return self._stream.last_records()
+
+    def count_skipped(self) -> int:
+        """Lines that hold no record known here, so far."""
+        return self._stream.count_skipped()
+
+    def node(self, newest_unix_s: float) -> Node:
+        """The node as of now; ``newest_unix_s``: the newest record of any node."""
+        behind_s = max(0.0, newest_unix_s - self.latest_unix_s)
+        limit_s = LATE_S + 2 * self.header.interval_s
+        state = "ended" if self.exit else "stopped" if behind_s > max(STOPPED_S, limit_s) else "writing"
+        return Node(
+            t=self.latest_unix_s,
+            pid=0,
+            number=self.number,
+            host=self.label,
+            cpu_count=self.header.cpu_count,
+            state="late" if state == "writing" and behind_s > limit_s else state,  # type: ignore[arg-type]  # literals
+            behind_s=behind_s,
+            clock_ahead_s=self.clock_ahead_s,
+            exit_code=self.exit.exit_code if self.exit else None,
+        )
+
+    def close(self) -> None:
+        """Close its file."""
+        self._stream.close()
+
+    def _read(self) -> Record | None:
+        record = next(self._records, None)
+        if record is None:
+            self._records = self._stream.records()
+            return None
+        self.clock.add_record(record, record.t + self._wall_s)
+        return record

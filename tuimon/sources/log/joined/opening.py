@@ -1,0 +1,86 @@
+"""What ``view`` and ``report`` read: one log, or all logs of a run that lie in a folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from typing import NamedTuple
+
+from tuimon.errors import UsageError
+from tuimon.records import Notice, Record
+from tuimon.sources.base import Done
+from tuimon.sources.log.joined.runs import Run, choose_run, names_of
+from tuimon.sources.log.joined.source import JoinedSource
+from tuimon.sources.log.reader import LogSource, read_log
+
+
+class Opened(NamedTuple):
+    """A source of records, the path it reads, and, where its folder holds other runs, a notice of them."""
+
+    source: LogSource | JoinedSource
+    path: str
+    notice: Notice | None
+
+
+class Chosen(NamedTuple):
+    """The log or the run that a path stands for."""
+
+    path: str  # the log, or the folder where the run has several
+    run: Run | None = None
+    runs: Sequence[Run] = ()  # all of the folder
+
+    @property
+    def logs(self) -> list[str]:
+        """Its files."""
+        return [log.path for log in self.run.logs] if self.run is not None else [self.path]
+
+
+def choose(path: str, run: str | None = None) -> Chosen:
+    """What a path stands for: of a folder the run of that name, or the latest. Raises NotALog, UsageError."""
+    if not os.path.isdir(path):
+        if run is not None:
+            raise UsageError("--run chooses among the runs of a folder", "Name the folder instead of a file in it")
+        return Chosen(path)
+    chosen, runs = choose_run(path, run)
+    return Chosen(path if len(chosen.logs) > 1 else chosen.logs[0].path, chosen, runs)
+
+
+def open_logs(path: str, run: str | None = None, speed: float | None = None) -> Opened:
+    """Open what a path stands for, to be followed. Raises NotALog, UsageError."""
+    chosen = choose(path, run)
+    source: LogSource | JoinedSource
+    if chosen.run is None or (len(chosen.run.logs) == 1 and chosen.run.logs[0].header.run is None):
+        source = LogSource(chosen.path, speed, follow=True)
+    else:  # though there is one log, those of other nodes may be yet to come
+        source = JoinedSource(chosen.run, path, speed, follow=True)
+    return Opened(source, chosen.path, _other_runs(chosen, source.header.t))
+
+
+def read_logs(chosen: Chosen) -> Iterator[Record]:
+    """All records, the header first; of a folder with other runs, a notice of them. Raises NotALog."""
+    if chosen.run is None or len(chosen.run.logs) == 1:
+        records = read_log(chosen.path)
+    else:
+        records = _read_all(JoinedSource(chosen.run, chosen.path))
+    header = next(records)
+    notice = _other_runs(chosen, header.t)
+    return chain([header, notice] if notice is not None else [header], records)
+
+
+def _read_all(source: JoinedSource) -> Iterator[Record]:
+    try:
+        while True:
+            yield from source.read()
+    except Done:
+        return
+    finally:
+        source.close()
+
+
+def _other_runs(chosen: Chosen, t: float) -> Notice | None:
+    others = [run for run in chosen.runs if run is not chosen.run]
+    if not others or chosen.run is None:
+        return None
+    message = f"run {chosen.run.name}, of {len(chosen.runs)} in this folder; by --run NAME also {names_of(others)}"
+    return Notice(t=t, pid=0, source="runs", level="info", message=message)

@@ -1,0 +1,177 @@
+"""The logs of one run on several nodes as one Source: merged in the order of time, and on as they grow."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+from msgspec import structs
+
+from tuimon.records import Cost, Exit, Gpu, Header, MachineMemory, Node, Notice, Record
+from tuimon.sources.base import Done
+from tuimon.sources.log.joined.logs import RunLogs
+from tuimon.sources.log.joined.merge import Merge
+from tuimon.sources.log.joined.node_log import NodeLog
+from tuimon.sources.log.joined.notices import JoinedNotices
+from tuimon.sources.log.joined.runs import Run
+from tuimon.sources.log.joined.states import check_clocks, joined_exit, node_notice, nodes_of
+from tuimon.sources.log.pace import Pace
+from tuimon.sources.log.reader import skipped_notice
+
+#: Records of each log that are read before any is passed on: their steps show which clocks are wrong.
+_AHEAD = 300
+#: Seconds between two searches for logs of nodes that have come later.
+_SEARCH_S = 5.0
+#: Clocks are compared again after this much of the run, and each time half as much later.
+_COMPARE_S = 10.0
+#: A node's lag is passed on again when it has grown by this, in seconds.
+_LAG_STEP_S = 5.0
+
+
+class JoinedSource:
+    """All logs of a run: their records at once, or at ``speed`` times the recorded pace, then those appended."""
+
+    name = "log"
+    #: Most records in one ``read``.
+    BATCH = 20_000
+
+    def __init__(
+        self,
+        run: Run,
+        folder: str,
+        speed: float | None = None,
+        *,
+        follow: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Open the logs and compare their clocks. Raises NotALog."""
+        self.period_s = 0.5  # each read asks the file system about every log
+        self._follow = follow
+        self._clock = clock
+        self._pace = Pace(speed, clock)
+        self._opened = RunLogs(run, folder)
+        self._logs = self._opened.logs
+        self._merge = Merge()
+        self._notices = JoinedNotices()
+        self._costs: dict[int, Cost] = {}
+        self._owners: dict[str, NodeLog] = {}  # GPU or memory -> the one log of its node that is believed
+        self._nodes: dict[int, Node] = {}  # as last passed on
+        self._node_message: str | None = None
+        self._skipped = 0
+        self._searched_s = clock()
+        self.header = self._logs[0].header
+        self._zero_s = self._logs[0].shift_s  # what makes a moment of the header's clock one of the wall clock
+        self._newest_unix_s = self._begun_unix_s = run.begun_unix_s
+        self._compare_after_s = _COMPARE_S
+        self._due: list[Record] = [self.header, *self._joined(self._logs)]
+
+    def read(self) -> Iterator[Record]:
+        """The records that are due. Raises Done at the end of a run that is no longer written."""
+        if self._follow and self._clock() - self._searched_s >= _SEARCH_S:
+            self._searched_s = self._clock()
+            self._due += self._joined(self._opened.search())
+        due, self._due = self._due, []
+        yield from due
+        self._merge.refill()
+        for _ in range(self.BATCH):
+            head = self._merge.head
+            if head is None:
+                yield from self._at_end()
+                return
+            if not self._pace.is_due(head.at_unix_s):
+                return
+            self._newest_unix_s = max(self._newest_unix_s, head.at_unix_s)
+            self._merge.pop()
+            yield from self._of_run(head.log, head.record)
+            if self._newest_unix_s - self._begun_unix_s > self._compare_after_s:
+                self._compare_after_s *= 1.5
+                yield from self._compared()
+
+    def close(self) -> None:
+        """Close all files."""
+        self._opened.close()
+
+    def _joined(self, logs: list[NodeLog]) -> list[Record]:
+        """What is to be said now that these logs are merged with the others."""
+        if not logs:
+            return []
+        for log in logs:
+            log.read_ahead(_AHEAD)
+        self._merge.add_logs(logs)
+        return [*self._changed_nodes(), *self._compared()]
+
+    def _of_run(self, log: NodeLog, record: Record) -> Iterator[Record]:
+        """What a record of one log is for the run as a whole."""
+        if isinstance(record, Header) or not self._is_believed(log, record):
+            return
+        adopted = log.identity.adopt(record, log.shift_s - self._zero_s)
+        match adopted:
+            case None:
+                pass
+            case Notice():
+                yield self._notices.add_notice(adopted, log.label, len(self._logs))
+            case Cost():  # of the node where tuimon costs most
+                self._costs[log.number] = adopted
+                yield max(self._costs.values(), key=lambda cost: cost.cpu_ratio)
+            case Exit():
+                log.exit = adopted
+                yield from self._changed_nodes()
+                end = joined_exit(self._logs)
+                if end is not None:
+                    yield from self._compared()
+                    yield end
+            case _:
+                yield adopted
+
+    def _is_believed(self, log: NodeLog, record: Record) -> bool:
+        """Whether no other log of the node records the same GPU or memory: each rank may have a tuimon of its own."""
+        match record:
+            case Gpu():
+                key = record.uuid
+            case MachineMemory():
+                key = f"memory of node {log.number}"
+            case _:
+                return True
+        return self._owners.setdefault(key, log) is log
+
+    def _at_end(self) -> Iterator[Record]:
+        """All that has been written so far was passed on. Raises Done where there will be no more."""
+        ended = all(log.exit is not None for log in self._logs)
+        if not self._follow and not ended:
+            for log in self._logs:
+                for record in log.last_records():
+                    yield from self._of_run(log, record)
+        yield from self._changed_nodes()
+        skipped = sum(log.count_skipped() for log in self._logs)
+        if skipped > self._skipped:
+            self._skipped = skipped
+            yield skipped_notice(skipped, self._now_s)
+        if not self._follow or ended:
+            raise Done
+
+    @property
+    def _now_s(self) -> float:
+        return self._newest_unix_s - self._zero_s
+
+    def _compared(self) -> Iterator[Record]:
+        notice = check_clocks(self._logs)
+        if notice is not None:
+            yield structs.replace(notice, t=self._now_s)
+
+    def _changed_nodes(self) -> Iterator[Record]:
+        """Nodes whose state is another than was passed on last, and a notice of those that are not well."""
+        for node in nodes_of(self._logs, self._newest_unix_s):
+            before = self._nodes.get(node.number)
+            if before is None or _is_news(node, before):
+                self._nodes[node.number] = node
+                yield structs.replace(node, t=node.t - self._zero_s)
+        notice = node_notice(self._logs, self._newest_unix_s)
+        message = notice.message if notice.level != "ok" else None
+        if message != self._node_message:
+            self._node_message = message
+            yield structs.replace(notice, t=self._now_s)
+
+
+def _is_news(node: Node, before: Node) -> bool:
+    changed = (node.state, node.clock_ahead_s) != (before.state, before.clock_ahead_s)
+    return changed or (node.state != "ended" and abs(node.behind_s - before.behind_s) >= _LAG_STEP_S)

@@ -1,0 +1,25 @@
+"""The recorded pace of a log: which of its records are due when it is played."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+
+class Pace:
+    """At ``speed`` times the recorded pace from the first record on; without a speed all is due at once."""
+
+    def __init__(self, speed: float | None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._speed = speed
+        self._clock = clock
+        self._began: tuple[float, float] | None = None  # (clock, ``t``) at the first record
+
+    def is_due(self, t: float) -> bool:
+        """Whether a record of that moment is due."""
+        if self._speed is None:
+            return True
+        now_s = self._clock()
+        if self._began is None:
+            self._began = (now_s, t)
+        clock_s, record_s = self._began
+        return t - record_s <= (now_s - clock_s) * self._speed
