@@ -32,6 +32,7 @@ help:
 	@echo "make soak    a training day in SOAK_MINUTES (default 30): what grows, what is lost, what is counted wrong"
 	@echo "make fuzz    damaged logs and rings, hostile text, against everything that reads and shows them (about 5 minutes)"
 	@echo "make scenarios  labelled trainings under tuimon: is its verdict right? (about 15 minutes)"
+	@echo "             (with INJECT=1: is it the same when tuimon comes later, by attach --inject? about 35 minutes)"
 	@echo "make wild    programs on public frameworks, healthy and slowed: is its verdict right? (about 35 minutes)"
 	@echo "make inject-stress N=300  hooks brought into trainings of awkward shapes and withdrawn: is none harmed?"
 	@echo "make random-loops N=100 SEED=s  training scripts drawn at random: phases, verdicts, gains against their own truth"
@@ -102,8 +103,9 @@ test-lowest: $(VENV)/.test-installed
 bench: $(VENV)/.demo-installed
 	$(BIN)/python -m bench
 
+SCENARIOS_ARGS ?=
 scenarios: $(VENV)/.test-installed
-	$(BIN)/python -m tests.scenarios
+	$(BIN)/python -m tests.scenarios $(SCENARIOS_ARGS) $(if $(INJECT),--inject)
 
 # The frameworks have an environment of their own: make test stays small. torch first: they would bring CUDA along.
 WILD := $(VENV)/wild

@@ -149,10 +149,14 @@ class Steps(Record, frozen=True, kw_only=True, tag="steps"):
     window_s: Window
     count: Count  # steps
     first_index: Count  # number of the first of these steps, from 0 at the start of the marker stream
-    total_ns: Count  # length of all these steps
+    total_ns: Count  # length of all these steps, but for those in ``slowed``
     # How many of them were timed boundary by boundary: of these are the lengths below and the slowest. The others were
     # counted, in a fast loop, and their phases are estimated from those that were timed. None: all.
     timed: Count | None = None
+    # How many of them a profiler of ours slowed, or held up (a trace, the memory history): they count, and their times
+    # are in no other figure than ``slowed_ns``.
+    slowed: Count = 0
+    slowed_ns: Count = 0
     min_ns: Count | None = None
     median_ns: Count | None = None
     p95_ns: Count | None = None
@@ -172,6 +176,11 @@ class Steps(Record, frozen=True, kw_only=True, tag="steps"):
     gc_ns: Count | None = None  # total of the garbage collector's pauses of at least 0.5 ms, on any thread
     gc_count: Count = 0  # number of these pauses
     gc_longest_ns: Count = 0
+
+    @property
+    def usual(self) -> int:
+        """How many of the steps the times are of: all that no profiler of ours slowed."""
+        return max(0, self.count - self.slowed)
 
 
 class Mark(Record, frozen=True, kw_only=True, tag="mark"):

@@ -1,4 +1,7 @@
-"""``python -m tests.scenarios [NAME ...] [--short]``: labelled scripts and simulated GPU trainings, as one table."""
+"""``python -m tests.scenarios [NAME ...] [--short]``: labelled scripts and simulated GPU trainings, as one table.
+
+With ``--inject`` each script runs twice: under ``tuimon run``, and with ``tuimon attach --inject`` coming later.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import tempfile
 from pathlib import Path
 
 from tests.scenarios.catalogue import Scenario, catalogue
+from tests.scenarios.injected import compare
 from tests.scenarios.judging import Judgement, judge
 from tests.scenarios.running import ScenarioFailed, recall
 from tests.scenarios.streams import STREAMS, judged
@@ -28,6 +32,7 @@ def main() -> int:
     parser.add_argument("--no-gain", action="store_true", help="do not run the fixed scripts")
     parser.add_argument("--keep", metavar="DIR", help="keep the logs there")
     parser.add_argument("--again", metavar="DIR", help="judge the logs kept there once more, running nothing")
+    parser.add_argument("--inject", action="store_true", help="compare the verdicts of run and of attach --inject")
     args = parser.parse_args()
     names = args.names or (SHORT if args.short else [*known, GPU])
     unknown = [name for name in names if name not in (*known, GPU)]
@@ -39,6 +44,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(args.again or args.keep or temporary)
         folder.mkdir(parents=True, exist_ok=True)
+        if args.inject:
+            return compare([known[name] for name in names], seconds, folder)
         print(HEAD, flush=True)
         if not args.again:
             rows = [row for name in names if (row := _one(known[name], seconds, folder, not args.no_gain)) is not None]

@@ -310,3 +310,21 @@ def test_how_many_steps_were_timed():
     assert session_of(header(), *plain).steps(100).timed_ratio == 1.0
     mixed = session_of(header(), *plain, steps(5, {"forward": 0.4}, count=100, first_index=500, timed=0))
     assert mixed.run_steps(100).timed_ratio == pytest.approx(0.75, abs=0.06)
+
+
+def test_steps_that_a_profiler_slowed_are_counted_but_not_timed():
+    usual = [steps(t, PHASES, first_index=10 * (t - 1)) for t in range(1, 6)]
+    # of these ten, five took 4 s in all
+    slowed = steps(6, PHASES, count=5, first_index=50, window_s=4.5)
+    slowed = structs.replace(slowed, count=10, timed=5, slowed=5, slowed_ns=4_000_000_000)
+    only = steps(7, {}, count=0, first_index=60, window_s=2.0)
+    only = structs.replace(only, count=2, timed=0, slowed=2, slowed_ns=2_000_000_000)
+    session = session_of(*usual, slowed, only, steps(8, PHASES, first_index=62))
+    plain = session_of(*usual, steps(6, PHASES, count=5, first_index=50, window_s=0.5))
+    summary, expected = session.steps(100), plain.steps(100)
+    assert summary.total == 72
+    assert summary.per_second == pytest.approx(expected.per_second, rel=0.05)
+    assert (summary.median_ms, summary.p95_ms, summary.timed_ratio) == (expected.median_ms, expected.p95_ms, 1.0)
+    assert shares(session.phases(100)) == shares(session.run_phases(100)) == shares(plain.phases(100))
+    assert session.phases(100).rows[0].ms_per_step == pytest.approx(40)
+    assert session.step_history(100) == [pytest.approx(100)] * 6 + [None, pytest.approx(100)]

@@ -18,7 +18,7 @@ class Totals:
     """Sums over any number of Steps records."""
 
     window_s: float = 0.0
-    count: int = 0
+    count: int = 0  # steps that the times are of: those that no profiler of ours slowed
     timed: int = 0  # steps that were timed boundary by boundary
     total_ns: int = 0
     eval_count: int = 0
@@ -31,9 +31,9 @@ class Totals:
 
     def add_window(self, record: Steps) -> None:
         """Add one window."""
-        self.window_s += record.window_s
-        self.count += record.count
-        self.timed += record.count if record.timed is None else min(record.timed, record.count)
+        self.window_s += max(0.0, record.window_s - record.slowed_ns / 1e9)
+        self.count += record.usual
+        self.timed += record.usual if record.timed is None else min(record.timed, record.usual)
         self.total_ns += record.total_ns
         self.eval_count += record.eval_count
         self.gc_ns = _sum(self.gc_ns, record.gc_ns)

@@ -76,10 +76,11 @@ class StepStats:
         self.backwards += record.backwards
         self.updates += record.updates
         self._note_open_step(record)
-        self.history.append(record.total_ns / record.count / 1e6 if record.count else None)
+        self.history.append(record.total_ns / record.usual / 1e6 if record.usual else None)
         self._phase_history.append(_stacked(record, waited_ratio or 0.0))
-        if record.count:
+        if record.usual:
             self._with_steps.append(record)
+        if record.count:
             self._last_step_s = record.t
         if record.slowest is not None and record.slowest.index < _FIRST_STEPS:
             self.first_slow_ms = max(self.first_slow_ms or 0.0, record.slowest.total_ns / 1e6)
@@ -107,7 +108,7 @@ class StepStats:
         first_s, backward_s = record.first_step_s, self._first_backward_s
         if first_s is None:
             eval_ns = sum(phase.total_ns for phase in record.phases if phase.name == "eval")
-            first_s = record.t - (record.total_ns * (1 + 1 / record.count) + eval_ns) / 1e9
+            first_s = record.t - (record.total_ns * (1 + 1 / max(1, record.usual)) + eval_ns) / 1e9
             backward_s = None if backward_s is None else max(backward_s, first_s)
         self.begin_s = first_s if backward_s is None else min(first_s, backward_s)
         return self.begin_s
@@ -133,7 +134,7 @@ class StepStats:
 
     def _recent_totals(self) -> Totals:
         records: Iterable[Steps] = self._window.records
-        if sum(1 for r in self._window.records if r.count) < len(self._with_steps):
+        if sum(1 for r in self._window.records if r.usual) < len(self._with_steps):
             oldest = self._with_steps[0].t
             records = [*(r for r in self._with_steps if r.t < self._window.records[0].t), *self._window.records]
             records = [r for r in records if r.t >= oldest]
@@ -173,7 +174,9 @@ class StepStats:
         first = self._first
         if first is None or self.run.count < first.count:
             return False
-        return first.total_ns / first.count > _WARMUP_RATIO * self.run.total_ns / self.run.count
+        if not first.usual or not self.run.count:
+            return False
+        return first.total_ns / first.usual > _WARMUP_RATIO * self.run.total_ns / self.run.count
 
     def phase_history(self, split: SplitShares | None, last: int) -> list[tuple[float, ...] | None]:
         """Mean steps of the ``last`` windows, split into STACKED, in ms; ``between`` is divided as in ``table``."""
@@ -258,11 +261,11 @@ def _split(row: tuple[float, ...], parts: list[float]) -> tuple[float, ...]:
 
 def _stacked(record: Steps, waited_ratio: float) -> bytes | None:
     """A window's mean step as a ``_ROW``; None without a step."""
-    if not record.count:
+    if not record.usual:
         return None
     total_ns = {phase.name: phase.total_ns for phase in record.phases}
     total_ns["waited"] = int(waited_ratio * record.total_ns)
-    parts = (total_ns.get(name, 0) / record.count / 1e6 for name in (*STACKED, BETWEEN, "waited"))
+    parts = (total_ns.get(name, 0) / record.usual / 1e6 for name in (*STACKED, BETWEEN, "waited"))
     return _ROW.pack(*parts, record.t - record.window_s, float(record.first_index))
 
 

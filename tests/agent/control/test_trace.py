@@ -6,6 +6,8 @@ import os
 import pytest
 
 from tuimon.agent.control import trace as command
+from tuimon.agent.ring.layout import BACKWARD_END, PROFILER_OFF, PROFILER_ON, TRACED_STEPS
+from tuimon.agent.ring.reader import RingReader
 from tuimon.errors import TuimonError
 from tuimon.sources.tracing.taking import Taking
 from tuimon.trace.raw import TakenBy
@@ -93,6 +95,20 @@ def test_whole_steps_are_traced(training, tmp_path):
     assert {row.name for row in summary.phases} == {"data", "forward", "backward", "optimizer", "other"}
     assert sum(row.cpu_ns for row in summary.phases) == pytest.approx(summary.span_ns, rel=1e-3)
     assert os.stat(tmp_path / "t.json.gz").st_mode & 0o777 == 0o600
+
+
+def test_the_monitor_is_told_which_steps_are_slowed(training, hooked, tmp_path):
+    taking = Taking(os.getpid(), 3, 60_000)
+    training.run(taking)
+    taking.write(str(tmp_path / "t.json.gz"), TakenBy())
+    reader = RingReader(hooked.writer().path)
+    seen = reader.read()
+    reader.close()
+    switches = [(marker.kind, marker.flag) for marker in seen if marker.kind in (PROFILER_ON, PROFILER_OFF)]
+    assert switches[-2:] == [(PROFILER_ON, TRACED_STEPS), (PROFILER_OFF, 0)]
+    assert switches[:-2] in ([(PROFILER_ON, 0), (PROFILER_OFF, 0)], [(PROFILER_ON, 0), (PROFILER_OFF, 0)] * 2)
+    on, off = [at for at, marker in enumerate(seen) if marker.kind in (PROFILER_ON, PROFILER_OFF)][-2:]
+    assert sum(marker.kind == BACKWARD_END for marker in seen[on:off]) == 3
 
 
 def test_results_are_those_of_the_plain_run(training, torch, tmp_path):

@@ -40,6 +40,7 @@ class Laps:
         self._steps += 1
         if self._steps == 0:
             self._parts.clear()
+            print("training", flush=True)  # from now on one may attach to it
         return time.perf_counter() < self._end
 
     def tell(self) -> None:

@@ -17,7 +17,7 @@ from _thread import get_ident
 from typing import Any, Optional
 
 from .. import rests, runtime
-from ..ring.layout import BACKWARD_END
+from ..ring.layout import BACKWARD_END, PROFILER_OFF, PROFILER_ON, TRACED_STEPS
 from ..ring.side_files import TRACE, remove_file, side_file
 from ..torch_compat import dynamo
 from ..tracing.profiler import Guard, Profiler, is_capturing, refusal, stream_event
@@ -89,11 +89,11 @@ class Tracing:
         if runtime.emit is watch:
             runtime.emit = self.writer.emit
         if self._is_on and get_ident() == self.thread:
-            self._is_on = False
-            self._profiler.stop()
+            self._stop()
 
-    def _start(self, now_ns: int, limit_ns: int) -> None:
+    def _start(self, now_ns: int, limit_ns: int, flag: int = 0) -> None:
         self._guard.lift()
+        self.writer.emit(PROFILER_ON, 0, flag)  # the monitor leaves the times of these steps out of its figures
         self._profiler.start()
         self._guard.set()
         self._is_on = True
@@ -102,7 +102,10 @@ class Tracing:
 
     def _stop(self) -> Any:
         self._is_on = False
-        return self._profiler.stop()
+        try:
+            return self._profiler.stop()
+        finally:
+            self.writer.emit(PROFILER_OFF)
 
     def _start_trial(self, now_ns: int) -> None:
         self._start(now_ns, 600_000_000_000)
@@ -126,7 +129,7 @@ class Tracing:
 
     def _begin_steps(self, now_ns: int) -> None:
         limit_ns = _LONG_STEP * self._trial_step_ns * (self.steps + _GPU_STEPS) + _LEAST_NS
-        self._start(time.monotonic_ns(), limit_ns)
+        self._start(time.monotonic_ns(), limit_ns, TRACED_STEPS)
         self._begin_ns = now_ns
         self._does = self._count_step
 

@@ -123,6 +123,10 @@ class GpuTracker:
         self._chain = None
         self._steps.interrupt()
 
+    def interrupt(self) -> None:
+        """A profiler of ours is switched on or off: the step under way is not timed."""
+        self._steps.interrupt()
+
     def skip_past(self) -> None:
         """What was fed until now is of no window."""
         self._settle()

@@ -151,6 +151,7 @@ class LoopMachine:
 
     def lose_markers(self) -> None:
         """Markers were overwritten before they were read; the ends of all open pairs count as among them."""
+        self.steps.is_profiled = False
         if self._stack:
             self._stack.clear()
             self._before = "start"

@@ -17,6 +17,8 @@ class Step:
     fetched: bool = False  # holds a fetch that trained
     whole: bool = True  # False for what was under way when the marker stream began
     timed: bool = True  # False: some of its boundaries passed in a rest, so its phases are estimated
+    slowed: bool = False  # a profiler of ours slowed it, or held it up
+    traced_ns: int = 0  # when a trace began, where it is the first step of one
     after_fetch: bool = False  # the boundary at its end is a fetch
 
     def add_time(self, label: str, duration_ns: int) -> None:
@@ -34,4 +36,6 @@ class Step:
         self.fetched |= later.fetched
         self.whole &= later.whole
         self.timed &= later.timed
+        self.slowed |= later.slowed
+        self.traced_ns = self.traced_ns or later.traced_ns
         self.after_fetch = later.after_fetch

@@ -50,6 +50,7 @@ class StepFinder:
     def __init__(self) -> None:
         self.drive = Drive.UNKNOWN
         self.is_timed = True  # False while boundaries are added that passed in a rest
+        self.is_profiled = False  # a profiler of ours is on
         self.cuts = 0  # pieces that have ended
         self.total_updates = 0
         self.total_backwards = 0
@@ -77,7 +78,25 @@ class StepFinder:
         self._open.add_time(label, duration_ns)
         if not self.is_timed:
             self._open.timed = False
+        if self.is_profiled:
+            self._open.slowed = True
         self._evaluation.add_time(label, duration_ns)
+
+    @property
+    def is_slowed(self) -> bool:
+        """Whether the step under way is slowed, or was held up, by a profiler of ours."""
+        return self.is_profiled or self._open.slowed
+
+    def begin_profiler(self, time_ns: int, *, traces: bool) -> None:
+        """A profiler of ours is on from here; ``traces``: the step that begins is the first of a trace."""
+        self.is_profiled = True
+        if traces:
+            self._open.traced_ns = time_ns
+
+    def end_profiler(self) -> None:
+        """It is off again; the step under way has waited for it."""
+        self.is_profiled = False
+        self._open.slowed = True
 
     def begin_iter(self, time_ns: int) -> None:
         """The start of workers after an update bounds a piece, like the fetch that follows."""

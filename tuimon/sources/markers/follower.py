@@ -103,9 +103,11 @@ class RingFollower:
                 continue
             marker = waiting.popleft()
             if marker.kind in _BOUNDARIES:
-                stretch = self._loops.of(marker.tid).feed_boundary(marker)
-                self._loaders.add_stretch(stretch)
-                if gpu.active or layout.has_event(marker.flag):
+                loop = self._loops.of(marker.tid)
+                stretch = loop.feed_boundary(marker)
+                slowed = loop.is_slowed
+                self._loaders.add_stretch(stretch, slowed=slowed)
+                if not slowed and (gpu.active or layout.has_event(marker.flag)):
                     gpu.add_stretch(stretch)
             elif marker.kind == layout.GC_PAUSE:  # stops all threads: of no loop
                 self._gc.add_pause(marker.value)
@@ -120,7 +122,10 @@ class RingFollower:
         time_ns, kind, flag, tid, value = marker
         loop = self._loops.of(tid)
         if kind in layout.RANGES:
-            loop.ranges.feed_marker(time_ns, kind, flag, value)
+            loop.ranges.feed_marker(time_ns, kind, flag, value, counts=not loop.is_slowed)
+        elif kind in (layout.PROFILER_ON, layout.PROFILER_OFF):
+            loop.feed_profiler(marker)
+            self._gpu.interrupt()
         elif kind == layout.REST:
             for stretch in loop.feed_rest(marker):
                 self._loaders.add_stretch(stretch)
@@ -163,7 +168,8 @@ class RingFollower:
         steps, eval_ns, eval_count = loop.machine.steps.take_ended()
         gc_ns, gc_count, gc_longest_ns = self._gc.take_pauses()
         backwards, updates = loop.take_counts()
-        timed = [step for step in steps if step.timed]
+        usual = [step for step in steps if not step.slowed]
+        timed = [step for step in usual if step.timed]
         lengths = sorted(step.total_ns for step in timed)
         first = steps[0] if steps and not self._has_step else None
         first_backward_ns = loop.machine.first_backward_ns if not self._has_backward else None
@@ -175,13 +181,15 @@ class RingFollower:
             window_s=window_s,
             count=len(steps),
             first_index=self.steps,
-            total_ns=sum(step.total_ns for step in steps),
+            total_ns=sum(step.total_ns for step in usual),
             timed=len(timed) if len(timed) < len(steps) else None,
             min_ns=lengths[0] if lengths else None,
             median_ns=quantile(lengths, 0.5),
             p95_ns=quantile(lengths, 0.95),
             histogram=histogram(lengths),
-            phases=_phase_times(steps, eval_ns),
+            slowed=len(steps) - len(usual),
+            slowed_ns=sum(step.total_ns for step in steps if step.slowed),
+            phases=_phase_times(usual, eval_ns),
             ranges=loop.ranges.take_sums(),
             range_places=loop.ranges.take_places(),
             slowest=self._slowest(steps),
@@ -216,7 +224,8 @@ class RingFollower:
         return self.reader.holds_back() and now_ns - self._latest_ns > _STALE_NS
 
     def _slowest(self, steps: list[Step]) -> SlowStep | None:
-        at = max((i for i, step in enumerate(steps) if step.timed), key=lambda i: steps[i].total_ns, default=None)
+        known = (i for i, step in enumerate(steps) if step.timed and not step.slowed)
+        at = max(known, key=lambda i: steps[i].total_ns, default=None)
         if at is None:
             return None
         return SlowStep(self.steps + at, steps[at].total_ns, _phase_times(steps[at : at + 1], 0))

@@ -70,8 +70,11 @@ class LoaderTracker:
         self._late = True
         self._gone: set[tuple[int, int]] = set()  # pid and start of slots whose worker is gone
 
-    def add_stretch(self, stretch: Stretch) -> None:
-        """Attach fetches to their loaders, and backwards of any thread to the batches they use."""
+    def add_stretch(self, stretch: Stretch, *, slowed: bool = False) -> None:
+        """Attach fetches to their loaders, and backwards of any thread to the batches they use.
+
+        ``slowed``: by a profiler of ours; how long it waited is then in no figure.
+        """
         marker, opened = stretch.end, stretch.opened
         kind = marker.kind
         if kind == layout.BACKWARD_BEGIN:
@@ -81,7 +84,7 @@ class LoaderTracker:
             self._loader(marker.value >> layout.LOADER_SHIFT)
         elif kind == layout.FETCH_END:
             if opened is not None and opened.value == marker.value:
-                self._add_fetch(opened, marker)
+                self._add_fetch(opened, marker, slowed)
         elif kind == layout.ITER_END and opened is not None:
             self._add_iter(marker.value, max(marker.time_ns - opened.time_ns, 0))
 
@@ -169,7 +172,7 @@ class LoaderTracker:
             if len(self._iter_ns) > _LOADERS:
                 del self._iter_ns[next(iter(self._iter_ns))]
 
-    def _add_fetch(self, begin: Marker, end: Marker) -> None:
+    def _add_fetch(self, begin: Marker, end: Marker, slowed: bool) -> None:
         """A second fetch without a backward, or the end of the data, shows that the batch before was evaluated.
 
         A thread's own loop cannot decide that: batches may be fetched ahead in one thread and trained on in another.
@@ -183,13 +186,16 @@ class LoaderTracker:
             self._unused.discard(key)
         if layout.has_no_batch(end.flag):
             return
+        self._unused.add(key)
+        if slowed:
+            self._iter_ns.pop(end.value, None)
+            return
         wait_ns = max(end.time_ns - begin.time_ns, 0)
         loader.waits_ns.append(wait_ns)
         if (iter_ns := self._iter_ns.pop(end.value, None)) is not None:
             loader.starts_ns.append((iter_ns, wait_ns))
         if begin.flag:
             loader.ready.append(begin.flag - 1)
-        self._unused.add(key)
 
     def _count_trained(self) -> None:
         for key in self._unused:

@@ -46,9 +46,11 @@ class RangeTracker:
         self._started: dict[int, _Range] = {}
         self._awaiting: list[_Range] = []  # ended inside a stretch that has no label yet
         self._sums: dict[str, _Sum] = {}
+        self._counts = True
 
-    def feed_marker(self, time_ns: int, kind: int, flag: int, value: int) -> None:
-        """Take a RANGE_* marker."""
+    def feed_marker(self, time_ns: int, kind: int, flag: int, value: int, *, counts: bool = True) -> None:
+        """Take a RANGE_* marker; without ``counts`` the range that ends here goes into no sum."""
+        self._counts = counts
         if kind == layout.RANGE_PUSH:
             self._push(time_ns, value)
         elif kind == layout.RANGE_POP:
@@ -105,6 +107,8 @@ class RangeTracker:
             self._end(self._stack.pop(), time_ns, closed)
 
     def _end(self, ended: _Range, time_ns: int, closed: int) -> None:
+        if not self._counts:
+            return
         ended.end_ns = time_ns
         ended.closed = closed
         self._awaiting.append(ended)

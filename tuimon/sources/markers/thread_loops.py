@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 
-from tuimon.agent.ring.layout import Marker
+from tuimon.agent.ring.layout import PROFILER_ON, TRACED_STEPS, Marker
 from tuimon.sources.loop.machine import LoopMachine, Stretch
 from tuimon.sources.loop.rests import RestFiller
 from tuimon.sources.markers.ranges import RangeTracker
@@ -37,6 +37,19 @@ class ThreadLoop:
     def trains(self) -> bool:
         """Whether it has made an update, or a backward."""
         return self.weight > (0, 0)
+
+    @property
+    def is_slowed(self) -> bool:
+        """Whether what goes on now is slowed, or was held up, by a profiler of ours."""
+        return self.machine.steps.is_slowed
+
+    def feed_profiler(self, marker: Marker) -> None:
+        """A profiler of ours is switched on or off on the thread: what it slows is no pattern for rests either."""
+        if marker.kind == PROFILER_ON:
+            self.machine.steps.begin_profiler(marker.time_ns, traces=marker.flag == TRACED_STEPS)
+        else:
+            self.machine.steps.end_profiler()
+        self._rests.lose_markers()
 
     def feed_boundary(self, marker: Marker) -> Stretch:
         """The stretch that ends with this boundary of the thread."""

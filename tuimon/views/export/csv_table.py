@@ -50,7 +50,7 @@ def _row(record: Steps, anchor_s: float | None, gpus: dict[str, Gpu]) -> list[ob
         record.count,
         _ms(record.median_ns),
         _ms(record.p95_ns),
-        *(_phase(phases, name, record.count) for name in _PHASES),
+        *(_phase(phases, name, record.usual) for name in _PHASES),
         f"{sum(utils) / len(utils):.3f}" if utils else "",
         record.dropped,
     ]

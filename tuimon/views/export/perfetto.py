@@ -27,8 +27,9 @@ def _events(record: Record) -> Iterator[_Event]:
             name = f"{record.role} {' '.join(record.command)[:80]}"
             yield {"ph": "M", "name": "process_name", "pid": record.pid, "tid": 0, "args": {"name": name}}
         case Steps() if record.count:
-            per_step = {p.name: p.total_ns / record.count / 1e6 for p in record.phases}
-            yield _counter(record, "ms per step", per_step)
+            if record.usual:
+                per_step = {p.name: p.total_ns / record.usual / 1e6 for p in record.phases}
+                yield _counter(record, "ms per step", per_step)
             yield _counter(record, "steps per second", {"steps": record.count / record.window_s})
         case Threads() if record.cpu_ratio is not None:
             yield _counter(record, "CPU cores", {"cores": record.cpu_ratio})

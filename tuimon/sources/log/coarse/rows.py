@@ -36,7 +36,7 @@ def timed(_name: str, records: Sequence[Steps]) -> int | None:
     """How many steps were timed boundary by boundary; None where all were."""
     if all(record.timed is None for record in records):
         return None
-    return sum(record.count if record.timed is None else min(record.timed, record.count) for record in records)
+    return sum(record.usual if record.timed is None else min(record.timed, record.count) for record in records)
 
 
 def histogram(_name: str, records: Sequence[Steps]) -> list[tuple[int, int]]:

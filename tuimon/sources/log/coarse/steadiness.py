@@ -68,7 +68,7 @@ class _Steps:
         self._latest.append(record)
         while self._latest[0].t <= record.t - SPAN_S:
             self._latest.popleft()
-        count = sum(window.count for window in self._latest)
+        count = sum(window.usual for window in self._latest)
         before_s = self._last_step_s
         if record.count:
             self._last_step_s = record.t
