@@ -293,3 +293,22 @@ def test_a_new_verdict_makes_the_windows_of_the_log_fine(tmp_path: Path, monkeyp
         monitor._diagnose(clock[0])
     assert noted == [120.0, 140.0, 160.0]
     monitor.stop()
+
+
+def test_judging_takes_its_share_of_the_time_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    judged: list[float] = []
+    source = Given([steps(1.0)])
+    monitor = Monitor([source], clock=lambda: clock[0])
+
+    def judge(*_: object) -> list[Finding]:
+        judged.append(clock[0])
+        clock[0] += 0.25  # as hundreds of ranks take
+        return []
+
+    monkeypatch.setattr(monitor.verdicts, "judge_moment", judge)
+    for second in range(24):
+        clock[0] = max(clock[0], float(second))
+        monitor.add_notice("tuimon", "a record comes every second")
+        monitor._diagnose(clock[0])
+    assert judged == [0.0, 9.0, 18.0]

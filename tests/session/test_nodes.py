@@ -1,6 +1,7 @@
 """A run on two nodes whose processes have the same ids: cores, threads, GPUs and memory are of the node in focus."""
 
 from tests.session.records import header, process, session_of, steps, threads
+from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.node_ids import id_on_node
 from tuimon.records import Gpu, MachineMemory, Node
 
@@ -53,3 +54,11 @@ def test_a_rank_that_begins_to_train_is_among_the_trainings_at_once() -> None:
 def test_limits_are_of_one_node() -> None:
     many = [process(pid=id_on_node(number % 2, 1000 + number), role="other", t=0.0) for number in range(1500)]
     assert len(session_of(*NODES, *many).processes()) == 1500
+
+
+def test_a_rank_on_another_node_is_judged_by_its_own_gpus() -> None:
+    session = session_of(*NODES, *rank(0, FIRST), *rank(1, SECOND))
+    for number, pid in enumerate((FIRST, SECOND)):
+        session.add(process(pid=pid, rank=number, world_size=2, t=2.0, gpu_uuids=[f"GPU-{number}"]))
+    evidence = evidence_of(session, FIRST)
+    assert [[row.latest.uuid for row in each.gpus] for each in evidence.ranks] == [["GPU-0"], ["GPU-1"]]

@@ -28,6 +28,8 @@ QUEUE_LIMIT = 10_000
 #: A tick handles records for at most this long, so that the screen keeps responding while a long log is replayed.
 TICK_S = 0.25
 DIAGNOSE_EVERY_S = 1.0
+#: Share of the time that judging may take: a run of hundreds of ranks is judged less often.
+DIAGNOSE_RATIO = 0.03
 #: A pause between two ticks that is longer than this and two windows is recorded: somebody has stopped tuimon, or the
 #: machine was overloaded. Views tick at least once a window.
 PAUSE_S = 5.0
@@ -104,6 +106,7 @@ class Monitor:
         self._window_s = header.interval_s if header is not None else 1.0
         self._ticked_s: float | None = None
         self._diagnosed_s: float | None = None
+        self._diagnosis_s = 0.0  # how long the latest took
         self._stop_by_s: float | None = None  # once the process has ended: deadline of the sources' last read
         self._ended_as: Ended | None = None
         self._ending = False
@@ -305,14 +308,17 @@ class Monitor:
             self._add_record(notice)
 
     def _diagnose(self, now_s: float) -> None:
-        if self._diagnosed_s is not None and now_s - self._diagnosed_s < DIAGNOSE_EVERY_S and not self.ended:
+        every_s = max(DIAGNOSE_EVERY_S, self._diagnosis_s / DIAGNOSE_RATIO)
+        if self._diagnosed_s is not None and now_s - self._diagnosed_s < every_s and not self.ended:
             return
         if self.session.exit is not None and not self._replay:
             self.findings = self.verdicts.judge_run(self.session)
             return
         lasting_s = now_s - self._diagnosed_s if self._diagnosed_s is not None else 0.0
         primary = name_of(next(iter(self.findings), None))
+        begun_s = self._clock()
         self.findings = self.verdicts.judge_moment(self.session, lasting_s)
         if self.log is not None and name_of(next(iter(self.findings), None)) != primary:
             self.log.note_change(now_s)
         self._diagnosed_s = now_s
+        self._diagnosis_s = self._clock() - begun_s

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from tuimon.node_ids import node_of
 from tuimon.session.machine import MachineTable
-from tuimon.session.nodes import NodeTables
 from tuimon.session.tables import Tables
 
 
@@ -39,16 +38,12 @@ class FocusedTables(Tables):
     @property
     def machine(self) -> MachineTable:
         """Memory of the node in focus."""
-        return self._here().machine
+        return self.nodes.tables_of(self.focus_node).machine
 
     def host_of(self, pid: int) -> str | None:
         """The node that a process runs on, by its host name."""
         node = self.nodes.known.get(node_of(pid))
         return node.host if node is not None else self.header.host if self.header is not None else None
 
-    def _here(self) -> NodeTables:
-        return self.nodes.tables_of(self.focus_node)
-
-    def _local(self) -> list[int]:
-        node = self.focus_node
+    def _pids_on(self, node: int) -> list[int]:
         return [pid for pid in self._processes.known if node_of(pid) == node]

@@ -232,7 +232,9 @@ class Session(FocusedTables):
 
     def live_threads(self) -> list[Threads]:
         """The latest thread figures of every process on the node in focus that has not ended."""
-        live = (self.process_threads(pid) for pid in self._local() if not self._processes.has_ended(pid))
+        live = (
+            self.process_threads(pid) for pid in self._pids_on(self.focus_node) if not self._processes.has_ended(pid)
+        )
         return [threads for threads in live if threads is not None]
 
     def disk_ratio(self, pid: int) -> float | None:
@@ -265,11 +267,12 @@ class Session(FocusedTables):
 
         return hottest
 
-    def gpus(self) -> list[GpuRow]:
-        """The GPUs of the node in focus, those the run uses first."""
+    def gpus(self, node: int | None = None) -> list[GpuRow]:
+        """The GPUs of a node (None: the one in focus), those the run uses first."""
+        node = self.focus_node if node is None else node
         focus = self.trainer()
         process = self.process(focus) if focus is not None else None
         stats = self._steps.get(focus) if focus is not None else None
         steps_per_s = stats.recent().per_second() if stats else None
-        processes = [self._processes.known[pid] for pid in self._local()]
-        return self._here().devices.rows(self.now_s, processes, process, steps_per_s)
+        processes = [self._processes.known[pid] for pid in self._pids_on(node)]
+        return self.nodes.tables_of(node).devices.rows(self.now_s, processes, process, steps_per_s)

@@ -39,11 +39,12 @@ class Totals:
         self.gc_ns = _sum(self.gc_ns, record.gc_ns)
         self.gc_count += record.gc_count
         self.gc_longest_ns = max(self.gc_longest_ns, record.gc_longest_ns)
-        for bucket, steps in record.histogram:
-            self.histogram[bucket] += steps
+        histogram, phases = self.histogram, self.phases
+        for bucket, steps in record.histogram:  # get: three times as fast as a Counter's default
+            histogram[bucket] = histogram.get(bucket, 0) + steps
         for phase in record.phases:
-            if phase.name in self.phases or len(self.phases) < _PHASES:
-                self.phases[phase.name] += phase.total_ns
+            if phase.name in phases or len(phases) < _PHASES:
+                phases[phase.name] = phases.get(phase.name, 0) + phase.total_ns
         for r in record.ranges:
             self._add_range(r.path, r.count, r.total_ns, r.phase)
 

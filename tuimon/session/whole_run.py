@@ -85,7 +85,7 @@ class WholeRun(Session):
 
     def live_threads(self) -> list[Threads]:
         """Means over the steady span of every process that lived in it; of one that came late or went early, less."""
-        known = [means for pid in self._local() if (means := self._threads.means_of(pid)) is not None]
+        known = [means for pid in self._pids_on(self.focus_node) if (means := self._threads.means_of(pid)) is not None]
         longest_s = max((means.window_s for means in known), default=0.0)
         found = (means.mean(means.window_s / longest_s) for means in known if longest_s > 0)
         return [threads for threads in found if threads is not None]
@@ -110,10 +110,10 @@ class WholeRun(Session):
         stats = self._gpu_time.of(pid)
         return stats.run_row() if stats is not None else None
 
-    def gpus(self) -> list[GpuRow]:
+    def gpus(self, node: int | None = None) -> list[GpuRow]:
         """With figures of as many records as there were in the steady span."""
         interval_s, span = self.header.interval_s if self.header else 1.0, self._span
         if math.isinf(span.end_s - span.begin_s):
-            return super().gpus()
+            return super().gpus(node)
         number = max(RECENT, math.ceil((span.end_s - span.begin_s) / interval_s))
-        return [replace(row, figures=number) for row in super().gpus()]
+        return [replace(row, figures=number) for row in super().gpus(node)]

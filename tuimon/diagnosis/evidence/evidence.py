@@ -25,6 +25,7 @@ from tuimon.diagnosis.evidence.rollout import Rollout, rollout_shares
 from tuimon.diagnosis.evidence.run import RunEvidence
 from tuimon.diagnosis.evidence.samples import StackEvidence
 from tuimon.diagnosis.evidence.steps import StepEvidence, phase_row, step_evidence
+from tuimon.node_ids import node_of
 from tuimon.records import Frame, Place, Process, Threads
 from tuimon.session.rows import GpuRow, GpuTimeRow, LoaderRow, PhaseRow, PhaseTable, ThreadRow, TorchMemoryRow
 from tuimon.session.samples.activity import waits_outside
@@ -198,7 +199,7 @@ class Evidence:
     @cached_property
     def gpus(self) -> tuple[GpuRow, ...]:
         """The GPUs that it uses; all of the run where it has not reported which."""
-        return process_gpus(self.run.own_gpus, self.process)
+        return process_gpus(self.run.gpus_used_on(node_of(self.pid)), self.process)
 
     @cached_property
     def uses_gpu(self) -> bool | None:

@@ -22,6 +22,7 @@ class RunEvidence:
     """
 
     _moment: Moment = field(repr=False)
+    _gpus_elsewhere: dict[int, tuple[GpuRow, ...]] = field(default_factory=dict, repr=False)
 
     @property
     def now_s(self) -> float:
@@ -94,6 +95,14 @@ class RunEvidence:
     def own_gpus(self) -> tuple[GpuRow, ...]:
         """Those that the run uses and whose figures are recent."""
         return run_gpus(self.gpus)
+
+    def gpus_used_on(self, node: int) -> tuple[GpuRow, ...]:
+        """As ``own_gpus``, of any node of the run."""
+        if node == self._moment.session.focus_node:
+            return self.own_gpus
+        if node not in self._gpus_elsewhere:
+            self._gpus_elsewhere[node] = run_gpus(self._moment.session.gpus(node))
+        return self._gpus_elsewhere[node]
 
     @cached_property
     def memory(self) -> MachineMemory | None:

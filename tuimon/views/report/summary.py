@@ -25,6 +25,8 @@ REPORT_SCHEMA = 1
 
 #: Records are closer than this while a run is recorded: a longer time is judged by none of them.
 UNRECORDED_S = 60.0
+#: A run of more ranks is judged less often, as much more as it has more: each judging takes about 0.6 ms a rank.
+_RANKS_EACH_S = 32
 #: What goes into JSON: str, int, float, bool, None and lists and dicts of these.
 Json = Any  # a recursive alias is beyond mypy's inference in the literals below
 
@@ -48,11 +50,16 @@ def fold(records: Iterable[Record], verdicts: Verdicts | None = None) -> tuple[S
         judged_s = start_s if judged_s is None else judged_s
         if record.t - before_s > UNRECORDED_S:
             judged_s += record.t - before_s
-        # once a second at first, rarer as the log grows: rules cost milliseconds and logs last days
-        if session.exit is None and record.t - judged_s >= max(1.0, (record.t - start_s) / 200):
+        due = record.t - judged_s >= 1.0 and record.t - judged_s >= _judged_every_s(session, record.t - start_s)
+        if due and session.exit is None:
             verdicts.judge_moment(session, record.t - judged_s)
             judged_s = record.t
     return session, verdicts.judge_run(session)
+
+
+def _judged_every_s(session: Session, so_far_s: float) -> float:
+    """Once a second at first, rarer as the log grows: rules cost milliseconds a rank and logs last days."""
+    return max(1.0, so_far_s / 200) * max(1.0, len(session.trainers()) / _RANKS_EACH_S)
 
 
 def report_of(
