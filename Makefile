@@ -40,7 +40,8 @@ help:
 	@echo "make gain-truth N=20 SEED=s  fixes of random training scripts: what they gain, predicted and measured"
 	@echo "make gpu-truth  recorded GPU trainings under tuimon: are its GPU times and verdicts true? (about a minute)"
 	@echo "make bench   what tuimon costs, as a table (about 20 minutes)"
-	@echo "make gpu-check  on a machine with an NVIDIA GPU: tests, cost, truth of GPU times, logs (about 8 minutes)"
+	@echo "make gpu-check  on a machine with an NVIDIA GPU: tests, cost, truth of GPU times, traces, logs (about 9 minutes)"
+	@echo "             (what it needs beside torch, for pip download: GPU_ARGS=--wheels)"
 	@echo "make clean   remove the environment and what tools left behind"
 	@echo "Variables: PYTHON=$(PYTHON)  TORCH='$(TORCH)'  VENV=$(VENV)"
 

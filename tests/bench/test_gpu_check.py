@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from bench.gpu import __main__ as gpu_check
+from bench.gpu import requirements
 from bench.gpu.against_profiler import truth_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -59,3 +61,32 @@ def test_without_a_gpu_it_says_so_and_ends_well() -> None:
     )
     assert done.returncode == 0
     assert done.stdout.startswith("gpu-check: skipped, torch")
+
+
+def test_a_python_without_any_package_ends_in_one_line() -> None:
+    done = subprocess.run(
+        [sys.executable, "-S", "-m", "bench.gpu"], cwd=ROOT, capture_output=True, text=True, timeout=100, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "gpu-check: skipped, torch is not installed\n"
+
+
+def test_what_is_missing_is_named_with_how_to_install_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(gpu_check, "no_gpu", lambda: None)
+    monkeypatch.setattr(requirements, "_is_installed", lambda name: name not in ("psutil", "pytest-timeout"))
+    monkeypatch.setattr(sys, "argv", ["gpu-check"])
+    assert gpu_check.main() == 1
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith("gpu-check: not installed: psutil>=5.9,<8, pytest-timeout>=2.3,<3. ")
+    assert "-m pip install 'psutil>=5.9,<8' 'pytest-timeout>=2.3,<3';" in line
+
+
+def test_the_wheels_are_all_that_tuimon_needs_and_what_its_gpu_tests_need() -> None:
+    tomllib = pytest.importorskip("tomllib")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    found = list(requirements.requirements().values())
+    assert found[: len(project["dependencies"])] == project["dependencies"]
+    assert set(found[len(project["dependencies"]) :]) <= set(project["optional-dependencies"]["test"])
+    assert len(found) == len(project["dependencies"]) + 4

@@ -16,6 +16,7 @@ from tuimon.diagnosis.evidence.gpu.steps import (
     Contradiction,
     GpuSteps,
 )
+from tuimon.diagnosis.evidence.gpu.widths import WIDE
 from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.needs import GPU_TIMES, GPU_WAITS
@@ -89,6 +90,7 @@ def launch_bound(evidence: Evidence) -> Finding | None:
             "gpu_ms_per_step": gpu.step_ms,
             "gpu_util": least_utilisation(evidence.gpus),
             "speedup_at_most": _speedup_without(at_most),
+            **gpu.width_evidence,
             **({"device_frees_per_step": allocator.frees_per_step} if allocator is not None else {}),
         },
         estimated_speedup=likely(_speedup_without(at_least), _speedup_without(at_most)),
@@ -251,7 +253,7 @@ RULES = (
             " driver in every step, which waits for the GPU, that is the cause: allocator."
         ),
         needs=(GPU_TIMES,),
-        thresholds=(LAUNCH_SHARE, SAME_LENGTH, LEAST_IDLE, FREES_A_STEP, *_IDLE_BOUNDS),
+        thresholds=(LAUNCH_SHARE, SAME_LENGTH, LEAST_IDLE, FREES_A_STEP, WIDE, *_IDLE_BOUNDS),
         contradicts_order=True,
     ),
     Rule(

@@ -7,6 +7,7 @@ import re
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.counters import LEAST_IDLE
 from tuimon.diagnosis.evidence.gpu.steps import BUSY_IDLE, GpuSteps
+from tuimon.diagnosis.evidence.gpu.widths import WIDE
 from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.finding import Change, Finding
 from tuimon.diagnosis.needs import GPU_TIMES, GPU_WAITS
@@ -87,6 +88,7 @@ def sync_point(evidence: Evidence) -> Finding | None:
             "gpu_idle_at_least": gpu.idle,
             "gpu_idle_at_most": gpu.idle_at_most,
             "speedup_at_most": speedup(1.0 - at_most),
+            **gpu.width_evidence,
         },
         estimated_speedup=best.estimated_speedup,
         speedup_at_least=best.low,
@@ -176,7 +178,7 @@ RULES = (
             " and on the idle time of the GPU in the step; no more than the smaller of both can be gained."
         ),
         needs=(GPU_TIMES, GPU_WAITS),
-        thresholds=(SYNC_SHARE, SYNC_CLEAR, SYNC_CERTAIN, BENIGN_WAIT, BUSY_IDLE, LEAST_IDLE),
+        thresholds=(SYNC_SHARE, SYNC_CLEAR, SYNC_CERTAIN, BENIGN_WAIT, BUSY_IDLE, LEAST_IDLE, WIDE),
         contradicts_order=True,
     ),
     Rule(

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from tuimon.diagnosis.evidence.gpu.counters import Copies, IdleBounds, idle_by_counters
 from tuimon.diagnosis.evidence.gpu.waits import GpuWaits
+from tuimon.diagnosis.evidence.gpu.widths import why_wide
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.session.rows import GpuRow, GpuTimeRow, LeadRow, PhaseRow, PhaseTable
 
@@ -87,6 +88,12 @@ class GpuSteps(NamedTuple):
     step_ms: float
     phases: dict[str, GpuPhase]
     contradiction: Contradiction | None = None
+    wide_because: str | None = None  # for people, where the bounds of the idle time are far apart
+
+    @property
+    def width_evidence(self) -> dict[str, str]:
+        """As findings report why the bounds are wide; nothing where they are not."""
+        return {"idle_bounds_wide_because": self.wide_because} if self.wide_because is not None else {}
 
     @property
     def is_bottleneck(self) -> bool:
@@ -164,13 +171,13 @@ def gpu_steps(
     )
     alone = (ranks or 1) < 2 and not any(row.others for row in gpus)
     in_forward = phases["forward"].ms / step_ms if "forward" in phases else 1.0
-    by_counters = idle_by_counters(gpus, table, Copies(in_forward, copying), alone=alone)
-    if by_counters is None:
-        return GpuSteps(time, *by_events, step_ms, phases)
-    if not by_events.meets(by_counters):
+    copies = Copies(in_forward, copying)
+    by_counters = idle_by_counters(gpus, table, copies, alone=alone)
+    if by_counters is not None and not by_events.meets(by_counters):
         return GpuSteps(time, *by_events.joined(by_counters), step_ms, phases, Contradiction(by_events, by_counters))
-    idle = by_events.joined(by_counters)
-    return GpuSteps(time, *idle, step_ms, _narrowed(phases, idle, step_ms))
+    idle = by_events.joined(by_counters) if by_counters is not None else by_events
+    because = why_wide(idle, by_counters, gpus, copies, ranks or 1)
+    return GpuSteps(time, *idle, step_ms, _narrowed(phases, idle, step_ms), wide_because=because)
 
 
 def has_enough_steps(time: GpuTimeRow) -> bool:

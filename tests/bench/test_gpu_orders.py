@@ -1,0 +1,81 @@
+"""What ``make gpu-check`` prints of traces, memory, injected hooks and in-process stacks, from literal logs."""
+
+import subprocess
+
+import pytest
+from msgspec import structs
+
+from bench.gpu import orders
+from tests.session.records import header, stacks, steps
+from tuimon.records import GpuTime, MemoryHistory, MemoryLine
+from tuimon.sources.log.writer import LogWriter
+
+LINE = MemoryLine("/x/bench/gpu/loop.py", 40, "main", "kept.append(", True, 5 << 20, 5, 1 << 20)
+
+
+@pytest.fixture
+def commands(monkeypatch, tmp_path):
+    """Commands that end as ``ending`` says, and have written ``records`` into ``log``."""
+
+    class Commands:
+        log = tmp_path / "run.jsonl"
+        records = ()
+        ending = (0, "")
+
+        def run(self, command):
+            if self.records:
+                writer = LogWriter(str(self.log))
+                for record in (header(), *self.records):
+                    writer.add_record(record)
+                writer.close()
+            return subprocess.CompletedProcess(command, self.ending[0], "", self.ending[1])
+
+    found = Commands()
+    monkeypatch.setattr(orders, "_run", found.run)
+    return found
+
+
+def test_the_line_that_keeps_memory_and_the_pause(commands):
+    commands.records = (
+        MemoryHistory(t=2.0, pid=7, trigger="asked", device="cuda:0", steps=5, live_bytes=1, most_bytes=1,
+                      lines=[LINE], pause_ms=12.5),
+    )  # fmt: skip
+    kept, pause = orders._remembered((), commands.log, "asked")
+    assert "on cuda:0: loop.py:40 holds 5.24 MB" in kept.what
+    assert (kept.measured.median, pause.measured.median) == (pytest.approx(1.048576), 12.5)
+
+
+def test_hooks_that_came_in_are_counted_by_their_steps(commands):
+    timed = GpuTime(t=2.0, pid=100, window_s=1.0, device=0, steps=8, total_ns=1, phases=[], leads=[])
+    commands.records = (steps(1.0, {"forward": 1.0}, count=30), timed)
+    commands.ending = (0, "tuimon: hooks brought into process 100 in 0.2 s\n[tuimon] log")
+    found, on_gpu = orders._brought_in(100, 1.0, commands.log)
+    assert found.what == "attach --inject: steps (hooks brought into process 100 in 0.2 s)"
+    assert (found.measured.median, on_gpu.measured.median) == (30, 8)
+
+
+def test_the_agents_own_stacks_are_told_with_their_threads(commands):
+    commands.records = (structs.replace(stacks(1.0, ([0], 20)), in_process=True),)
+    (found,) = orders._sampled_by_itself(100, 1.0, commands.log)
+    assert (found.what, found.measured.median) == ("stacks in-process: samples, of threads MainThread", 20)
+
+
+def test_stacks_of_py_spy_are_not_taken_for_those_of_the_agent(commands):
+    commands.records = (stacks(1.0, ([0], 20)),)
+    commands.ending = (0, "left")
+    (absent,) = orders._sampled_by_itself(100, 1.0, commands.log)
+    assert (absent.measured, absent.why_absent) == (None, "1 windows of py-spy's; exit code 0: left")
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        lambda path: orders._traced(100, path),
+        lambda path: orders._remembered((), path, "oom"),
+        lambda path: orders._brought_in(100, 1.0, path),
+    ],
+)
+def test_what_cannot_be_had_says_why(commands, check):
+    commands.ending = (1, "tuimon: no gdb\n  install gdb")
+    (absent,) = check(commands.log)
+    assert (absent.measured, absent.why_absent) == (None, "exit code 1: tuimon: no gdb; install gdb")
