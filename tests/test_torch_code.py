@@ -102,7 +102,18 @@ QUESTIONS: dict[Callable[[str, str], bool], tuple[list[str], list[str]]] = {
         ["cuda/__init__.py is_available", "_tensor.py backward", "distributed/distributed_c10d.py wait"],
     ),
     torch_code.is_collective: (
-        ["distributed/distributed_c10d.py all_reduce", "distributed/c10d_logger.py wrapper", "distributed/x.py wait"],
+        [
+            "distributed/distributed_c10d.py all_reduce",
+            "distributed/distributed_c10d.py broadcast_object_list",
+            "distributed/distributed_c10d.py all_to_all_single",
+            "distributed/_functional_collectives.py wait_tensor",
+            "distributed/c10d_logger.py wrapper",
+            "distributed/x.py wait",
+            "distributed/fsdp/_fully_shard/_fsdp_collectives.py foreach_reduce",
+            "distributed/fsdp/_fully_shard/_fsdp_param_group.py wait_for_unshard",
+            "distributed/fsdp/_fully_shard/_fsdp_param_group.py finalize_backward",
+            "nn/parallel/distributed.py _sync_buffers",
+        ],
         ["distributed/checkpoint.py wait", "distributed/optim/zero.py broadcast", "distributed/rpc.py get_rank"],
     ),
 }

@@ -235,7 +235,17 @@ _SYNC_FUNCTIONS = frozenset({"synchronize", "wait", "query"})
 _VALUE_METHODS = frozenset({"__repr__", "__format__", "__str__", "tolist", "unique", "__contains__", "__array__"})
 _COLLECTIVE_FILE = re.compile(r"torch/distributed/(?!optim|fsdp/_|checkpoint)\w+\.py$")
 _COLLECTIVES = re.compile(
-    "(?:all_reduce|barrier|broadcast|all_gather\\w*|reduce_scatter\\w*|wait|recv|send|monitored_barrier|wrapper)$"
+    r"(?:all_reduce\w*|monitored_barrier|barrier|broadcast\w*|all_gather\w*|all_to_all\w*|reduce_scatter\w*|reduce"
+    r"|gather\w*|scatter\w*|wait|wait_tensor|recv\w*|send\w*|irecv|isend|batch_isend_irecv|wrapper)$"
+)
+#: Where torch's own wrappers wait in C: DistributedDataParallel's buffers, which come from rank 0 before each forward
+#: pass, and fully_shard's parameters and gradients.
+_WRAPPED_COLLECTIVE_FILE = re.compile(
+    r"torch/nn/parallel/distributed\.py$|torch/distributed/(?:utils|fsdp/_fully_shard/_fsdp_(?:collectives|param_group))\.py$"
+)
+_WRAPPED_COLLECTIVES = re.compile(
+    r"(?:_sync_(?:module_|params_and_)?\w*buffers|_(?:distributed|default)_broadcast_coalesced|_broadcast_coalesced"
+    r"|foreach_(?:all_gather|reduce)|foreach_all_gather_copy_out|finalize_backward|_?wait_\w+|_wait_all_gather\w*)$"
 )
 _COMPILER_FILE = re.compile(r"torch/_(?:dynamo|inductor|functorch)/|/triton/|torch/fx/")
 _TORCH_FILE = re.compile(r"(?:^|/)torch/(?!utils/data/)")
@@ -260,7 +270,9 @@ def is_distributed(file: str) -> bool:
 
 def is_collective(file: str, function: str) -> bool:
     """Whether a frame exchanges data with other ranks: ``torch/distributed/distributed_c10d.py``, ``all_reduce``."""
-    return _COLLECTIVES.match(function) is not None and _COLLECTIVE_FILE.search(file) is not None
+    if _COLLECTIVES.match(function) is not None and _COLLECTIVE_FILE.search(file) is not None:
+        return True
+    return _WRAPPED_COLLECTIVES.match(function) is not None and _WRAPPED_COLLECTIVE_FILE.search(file) is not None
 
 
 def is_compiler(file: str) -> bool:

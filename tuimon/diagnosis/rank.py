@@ -70,9 +70,14 @@ def _merge_collections(by_rule: _ByRule) -> None:
 
 
 def _merge_ranks(by_rule: _ByRule) -> None:
-    """Ranks that wait for a late one do not wait for the network."""
-    if "straggler_rank" in by_rule:
-        by_rule.pop("comm_bound", None)
+    """Ranks that wait for a late one do not wait for the network; what makes it late is reported once."""
+    late, side = by_rule.get("straggler_rank"), by_rule.get("side_work")
+    if late is None:
+        return
+    by_rule.pop("comm_bound", None)
+    if side is not None and side.where and set(side.where) <= set(late.where):
+        by_rule["straggler_rank"] = replace(late, other_fixes=(*late.other_fixes, *side.fixes))
+        del by_rule["side_work"]
 
 
 def _merge_launches(by_rule: _ByRule) -> None:

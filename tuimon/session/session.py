@@ -8,6 +8,9 @@ from collections.abc import Callable
 from tuimon.node_ids import node_of
 from tuimon.records import NO_TORCH_YET, Process, Threads
 from tuimon.session.focus import FocusedTables
+from tuimon.session.rank_row import RankRow
+from tuimon.session.rank_stats import RankStats
+from tuimon.session.rank_waits import RankTimes
 from tuimon.session.rows import (
     GpuRow,
     GpuTimeRow,
@@ -37,6 +40,10 @@ class Session(FocusedTables):
     ``add`` every record in order; query at any time. Single-threaded, no clock, no I/O: live, replay and tests are the
     same fold.
     """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.held_ranks: tuple[float, int | None, list[RankRow]] | None = None  # as of a moment, once queried
 
     # -- processes
 
@@ -179,6 +186,22 @@ class Session(FocusedTables):
         if per_second is None or self._has_markers(pid):
             return None
         return StepSummary(0, per_second, None, None, None, None, 0, estimated=True)
+
+    # -- ranks
+
+    def sort_rank_samples(self) -> None:
+        """Sort the samples that ranks have got since, of some of them at a time."""
+        trainers = self.trainers()
+        if len(trainers) > 1:
+            self._ranks.sort_newest(self._process_samples, self.frames, trainers)
+
+    def rank_times(self, pid: int) -> RankTimes | None:
+        """A rank's step over the last 30 s, and what its main thread does meanwhile; None before its first step."""
+        return self._ranks.times(pid, self.process(pid))
+
+    def rank_stats(self, pid: int) -> RankStats:
+        """What is summed up of a rank."""
+        return self._ranks.stats(pid)
 
     # -- time on the GPU's clock
 

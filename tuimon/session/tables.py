@@ -28,6 +28,7 @@ from tuimon.records import (
 from tuimon.session.gpu_time import GpuTimeTable
 from tuimon.session.loaders import LoaderTable
 from tuimon.session.nodes import NodeTable
+from tuimon.session.rank_table import RankTable
 from tuimon.session.run_processes import RunProcesses
 from tuimon.session.samples.frame_table import FrameTable
 from tuimon.session.samples.process_samples import ProcessSamples
@@ -64,6 +65,7 @@ class Tables:
         self._threads = ThreadTable(self._processes, self.nodes.cpu_counts)
         self._gpu_time = GpuTimeTable()
         self._loaders = LoaderTable()
+        self._ranks = RankTable()
         self._folds: dict[type[Record], Callable[..., None]] = {
             Header: self._fold_header,
             Process: self._fold_process,
@@ -147,6 +149,7 @@ class Tables:
             self._gil,
             self._gpu_time,
             self._loaders,
+            self._ranks,
             self.nodes.tables_of(node_of(pid)).machine,
         ):
             table.forget(pid)
@@ -158,6 +161,8 @@ class Tables:
         stats = self._steps.setdefault(record.pid, StepStats(record.pid))
         begun, trained = stats.begin_s is not None, stats.trains
         stats.add_window(record, self._threads.waited_ratio(record.pid))
+        if stats.trains:
+            self._ranks.add_steps(record)
         if stats.trains != trained:
             self._trainers = None
         if record.range_places:
@@ -168,6 +173,7 @@ class Tables:
 
     def _fold_threads(self, record: Threads) -> None:
         self._threads.add_threads(record)
+        self._ranks.add_threads(record)
         self.nodes.tables_of(node_of(record.pid)).machine.add_threads(record)
 
     def _fold_machine_memory(self, record: MachineMemory) -> None:

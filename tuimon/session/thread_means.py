@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from msgspec import structs
 
 from tuimon.records import ThreadCpu, Threads
+from tuimon.session.rank_stats import MainThread
 
 
 @dataclass(slots=True)
@@ -28,6 +29,7 @@ class ThreadMeans:
         self._threads: dict[int, _Sum] = {}
         self._latest: Threads | None = None
         self._disk = 0  # windows at whose end the main thread waited for the disk
+        self._stopped = 0  # ... was stopped
         self._windows = 0
 
     def add_window(self, record: Threads) -> None:
@@ -36,6 +38,7 @@ class ThreadMeans:
         self.window_s += record.window_s
         self._windows += 1
         self._disk += any(row.tid == record.pid and row.state == "disk" for row in record.threads)
+        self._stopped += any(row.tid == record.pid and row.state == "stopped" for row in record.threads)
         _add(self._process, record.cpu_ratio, None, record.window_s)
         self._threads = {row.tid: self._threads.get(row.tid) or _Sum() for row in record.threads}
         for row in record.threads:
@@ -45,6 +48,14 @@ class ThreadMeans:
     def disk_ratio(self) -> float:
         """Share of the windows at whose end the main thread waited for the disk."""
         return self._disk / self._windows if self._windows else 0.0
+
+    def main_thread(self) -> MainThread:
+        """The main thread over all windows."""
+        own = self._threads.get(self._latest.pid) if self._latest is not None else None
+        if own is None:
+            return MainThread()
+        cpu, delay = _ratio(own.cpu_s, own.cpu_of_s, 1.0), _ratio(own.delay_s, own.delay_of_s, 1.0)
+        return MainThread(cpu, delay, self._stopped / self._windows)
 
     def mean(self, presence: float = 1.0) -> Threads | None:
         """All windows as one; ``presence``: the share of the time in question that the process lived for."""

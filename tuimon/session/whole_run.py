@@ -8,6 +8,9 @@ from dataclasses import replace
 from msgspec import structs
 
 from tuimon.records import Process, Record, Threads
+from tuimon.session.rank_stats import MainThread
+from tuimon.session.rank_table import sorted_samples
+from tuimon.session.rank_waits import NO_SAMPLES, RankTimes
 from tuimon.session.rows import RECENT, GpuRow, GpuTimeRow, LoaderRow, PhaseTable, StepSummary, ThreadRow
 from tuimon.session.run_processes import LAST_MOMENT_S
 from tuimon.session.samples.process_samples import ProcessSamples
@@ -24,6 +27,7 @@ class WholeRun(Session):
 
     def __init__(self, session: Session) -> None:
         vars(self).update(vars(session))
+        self.held_ranks = None
         self._samples: dict[int, ProcessSamples | None] = {}
         focus = self.trainer()
         self._span = self.steady_span(focus) if focus is not None else Span()
@@ -64,6 +68,23 @@ class WholeRun(Session):
         if pid not in self._samples:
             self._samples[pid] = self.run_samples(pid)
         return self._samples[pid]
+
+    def sort_rank_samples(self) -> None:
+        """``rank_times`` sorts those of the steady span."""
+
+    def rank_times(self, pid: int) -> RankTimes | None:
+        """Over the steady span."""
+        table, sampled, process = self.phases(pid), self.process_samples(pid), self.process(pid)
+        totals, means = self.step_totals(pid), self._threads.means_of(pid)
+        if table is None or table.inferred or not totals.count:
+            return None
+        return RankTimes(
+            {row.name: row.ms_per_step or 0.0 for row in table.rows if row.name != "eval"},
+            means.main_thread() if means is not None else MainThread(),
+            sorted_samples(sampled, self.frames).phases if sampled is not None else NO_SAMPLES,
+            on_gpu=process is not None and bool(process.gpu_uuids),
+            gc_ms=(totals.gc_ns or 0) / totals.count / 1e6,
+        )
 
     def workers(self, pid: int) -> list[Process]:
         """Its workers; when all have ended, those that were the last."""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.session.records import frames, header, process, stacks, steps
+from tests.session.records import frames, header, process, stacks, steps, threads
 from tuimon.diagnosis import diagnose
 from tuimon.session.session import Session
 
@@ -44,3 +44,76 @@ def test_a_short_backward_without_anything_longer_is_no_straggler():
 def test_even_ranks_have_no_straggler():
     even = {"forward": 50, "backward": 50}
     assert "straggler_rank" not in ranks(even, even)
+
+
+def trained(*of_each, late=2, counted=(([1, 2], 20), ([3, 4], 60)), **more):
+    """Ranks of (phases, CPU of the training thread, run-queue delay); the samples are of the late one."""
+    session = Session()
+    for record in (header(cpu_count=16), LINES, BARRIER):
+        session.add(record)
+    for rank, (phases, cpu, delay) in enumerate(of_each):
+        pid = 100 + rank
+        session.add(process(pid, rank=rank, world_size=len(of_each), ppid=50))
+        for t in range(1, 12):
+            state = more.get("state", "running") if rank == late else "running"
+            session.add(threads(t, (pid, "python", cpu, state, delay), pid=pid, cpu_ratio=cpu))
+            own = {"gc_ns": more.get("gc_ns", 0)} if rank == late else {"gc_ns": 0}
+            session.add(steps(t, phases, pid=pid, first_index=10 * t, **own))
+    session.add(stacks(11, *counted, pid=100 + late))
+    return {finding.rule: finding for finding in diagnose(session)}
+
+
+BARRIER = frames(
+    ("train.py", 30, "main", "dist.barrier()", True),
+    ("/lib/site-packages/torch/distributed/distributed_c10d.py", 2000, "barrier"),
+    ("train.py", 31, "save", "torch.save(state, path)", True),
+    ("/lib/site-packages/torch/serialization.py", 900, "save"),
+    first=5,
+)
+EVEN = {"forward": 20, "backward": 80}
+
+
+def test_a_rank_that_is_late_inside_backward_is_found_by_who_sleeps_there():
+    finding = trained((EVEN, 0.5, 0.0), (EVEN, 0.5, 0.0), (EVEN, 0.95, 0.0))["straggler_rank"]
+    assert (finding.evidence["rank"], finding.evidence["phase"], finding.where[0].line) == (2, "backward", 12)
+    assert finding.share_of_step == pytest.approx(0.45)
+
+
+def test_the_line_is_its_own_work_and_not_where_it_waits_itself():
+    side = {"forward": 10, "backward": 30, "other": 60}
+    lines = (([1, 2], 30), ([5, 6], 40), ([7, 8], 35))
+    finding = trained(
+        ({"forward": 10, "backward": 80, "other": 10}, 0.2, 0.0),
+        ({"forward": 10, "backward": 80, "other": 10}, 0.2, 0.0),
+        (side, 0.6, 0.0),
+        counted=lines,
+    )["straggler_rank"]
+    assert (finding.evidence["phase"], finding.where[0].line) == ("other", 31)
+
+
+def test_two_ranks_of_one_slow_machine_are_both_named():
+    late = {"forward": 60, "backward": 40}
+    finding = trained(*[(EVEN, 0.4, 0.0)] * 3, (late, 0.9, 0.0), (late, 0.88, 0.0), late=3)["straggler_rank"]
+    assert finding.evidence["also_late"] == "4"
+    assert finding.headline.startswith("the other 3 ranks wait 50 % of every step for ranks 3 and 4, ")
+
+
+def test_a_stopped_process_a_starved_one_and_collections_are_said_to_be_the_reason():
+    late = {"forward": 40, "backward": 60}
+    even = [(EVEN, 0.3, 0.05)] * 2
+    stopped = trained(*even, (late, 0.3, 0.05), state="stopped")["straggler_rank"]
+    assert stopped.headline.endswith("for rank 2, which is stopped 100 % of the time")
+    starved = trained(*even, (late, 0.3, 0.6))["straggler_rank"]
+    assert "waits 60 % of the time for a core" in starved.headline
+    collecting = trained(*even, (late, 0.9, 0.1), gc_ns=400_000_000)["straggler_rank"]
+    assert "in the garbage collector" in collecting.headline
+
+
+def test_ranks_that_all_sleep_alike_wait_for_the_network():
+    found = trained(*[(EVEN, 0.4, 0.0)] * 3)
+    assert "straggler_rank" not in found and found["comm_bound"].share_of_step == pytest.approx(0.6, abs=0.05)
+
+
+def test_work_for_which_the_others_do_not_wait_is_no_straggler():
+    longer = {"forward": 20, "backward": 50, "other": 30}
+    assert "straggler_rank" not in trained((EVEN, 0.97, 0.0), (EVEN, 0.97, 0.0), (longer, 0.97, 0.0))

@@ -13,6 +13,7 @@ from tuimon.diagnosis.evidence.gpu.allocator import AllocatorWaits, allocator_wa
 from tuimon.diagnosis.evidence.gpu.copies import copying_at_most
 from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
 from tuimon.diagnosis.evidence.gpu.exchange import Exchange, exchanges
+from tuimon.diagnosis.evidence.gpu.ranks import on_gpu_clock
 from tuimon.diagnosis.evidence.gpu.steps import GPU_CLOCK_WAIT_S, GPU_CLOCK_WAIT_STEPS, GpuSteps, gpu_steps
 from tuimon.diagnosis.evidence.gpu.waits import GpuWaits, gpu_waits
 from tuimon.diagnosis.evidence.history import GrownPhase, grown_line, most_grown
@@ -27,6 +28,8 @@ from tuimon.diagnosis.evidence.samples import StackEvidence
 from tuimon.diagnosis.evidence.steps import StepEvidence, phase_row, step_evidence
 from tuimon.node_ids import node_of
 from tuimon.records import Frame, Place, Process, Threads
+from tuimon.session.rank_row import RankRow
+from tuimon.session.ranks import rank_rows
 from tuimon.session.rows import GpuRow, GpuTimeRow, LoaderRow, PhaseRow, PhaseTable, ThreadRow, TorchMemoryRow
 from tuimon.session.samples.activity import waits_outside
 from tuimon.session.samples.process_samples import ProcessSamples
@@ -251,6 +254,26 @@ class Evidence:
         return tuple(self._moment.session.torch_memory(self.pid))
 
     # -- ranks
+
+    @cached_property
+    def rank_rows(self) -> tuple[RankRow, ...]:
+        """The ranks of the training in focus, with what each waits for the others; none where it has one process.
+
+        On the GPUs' clocks where all have times there: their CPUs do not wait in backward.
+        """
+        rows = tuple(rank_rows(self._moment.session))
+        if not rows or self.uses_gpu is False:
+            return rows
+        return on_gpu_clock(rows, {rank.pid: rank.gpu_steps for rank in self.ranks})
+
+    def waits_for_ranks(self, phase: str) -> float:
+        """Share (0..1) of the step that it waits for other ranks in a phase; 0 where that is unknown."""
+        own = next((row for row in self.rank_rows if row.pid == self.pid), None)
+        return dict(own.waits).get(phase, 0.0) if own is not None else 0.0
+
+    def of_rank(self, pid: int) -> Evidence | None:
+        """The evidence of one of them."""
+        return next((rank for rank in self.ranks if rank.pid == pid), None)
 
     @cached_property
     def ranks(self) -> tuple[Evidence, ...]:

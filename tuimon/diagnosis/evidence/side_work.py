@@ -37,9 +37,13 @@ def side_function(samples: ThreadSamples) -> HotFunction | None:
     A line within the model would name what training calls as well.
     """
     stacks = _without_imports(samples)
-    side = [(_before_torch(sample), sample.count) for sample in stacks if sample.phase == "other"]
+    side = [(_before_torch(sample), sample.count) for sample in stacks if _is_side_work(sample)]
     hot = hottest_place((_place(frames[-1]) if frames else None, count) for frames, count in side)
     return with_library(hot, samples, "other")
+
+
+def _is_side_work(sample: StackSample) -> bool:
+    return sample.phase == "other" and sample.activity != "ranks"
 
 
 def model_share(samples: ThreadSamples) -> float:

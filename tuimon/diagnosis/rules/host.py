@@ -62,7 +62,8 @@ def side_work(evidence: Evidence) -> Finding | None:
     if evaluation is not None and evaluation.share >= max(EVALUATION_SHARE, other.share * in_steps):
         return _evaluation(evidence, evaluation.share, evaluation.ms_per_step)
     on_gpu = evidence.gpu_idle_during(other)
-    share = other.share if on_gpu is None else on_gpu.at_most
+    waits = evidence.waits_for_ranks("other")  # in collectives that the loop calls: comm_bound, straggler_rank
+    share = max(0.0, other.share - waits) if on_gpu is None else on_gpu.at_most
     if share < SIDE_WORK_SHARE or (share < SIDE_WORK_CLEAR and not is_settled(table)):
         return None
     if other.error is not None and other.share - other.error < SIDE_WORK_SHARE / 2:

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from statistics import median
-from typing import NamedTuple
-
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.gpu.steps import GpuSteps
-from tuimon.diagnosis.evidence.lines import HotFunction
-from tuimon.diagnosis.evidence.steps import mean_step_ms
+from tuimon.diagnosis.evidence.late_rank import LateRank, Why, late_rank
+from tuimon.diagnosis.evidence.lines import HotFunction, hottest_place
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.needs import RANKS
 from tuimon.diagnosis.rule import Rule
@@ -18,83 +14,83 @@ from tuimon.diagnosis.words import at_hot, percent
 from tuimon.node_ids import own_id
 
 WARN_SHARE = Threshold(0.10, "share of the step that the other ranks wait for one, from which it is a warning", TRACEML)
-EXPLAINED = Threshold(
-    0.5,
-    "share of the others' wait that the late rank's own longer phase must explain",
-    "our choice: most of it; else the wait is for the network, or for a rank that is not measured",
-)
-
-
-class _Rank(NamedTuple):
-    rank: int
-    evidence: Evidence
-    step_ms: float
-    gpu: GpuSteps | None = None  # where all ranks have GPU times: their CPUs do not wait in backward
-
-    def ms(self, phase: str) -> float:
-        """Of one phase, a step."""
-        if self.gpu is not None:
-            return self.gpu.phases[phase].ms if phase in self.gpu.phases else 0.0
-        found = self.evidence.phase(phase)
-        return (found.ms_per_step or 0.0) if found else 0.0
+_WHY: dict[Why, str] = {
+    "stopped": "which is stopped {percent} of the time",
+    "no core": "whose training thread waits {percent} of the time for a core",
+}
 
 
 def straggler_rank(evidence: Evidence) -> Finding | None:
-    """One rank is late and all others wait for it in the gradients' all-reduce, inside backward.
+    """One rank is late and all others wait for it: inside backward, or wherever they exchange something.
 
-    The rank with the shortest backward waited least: it is the late one, if its phases before backward took longer.
+    The late one is whose own work, without waiting in collectives, takes longest.
     """
-    ranks = _ranks(evidence)
-    if len(ranks) < 2:
+    late = late_rank(evidence.rank_rows)
+    if late is None or late.share < WARN_SHARE:
         return None
-    late, *others = sorted(ranks, key=lambda r: r.ms("backward"))
-    waited_ms = median(r.ms("backward") for r in others) - late.ms("backward")
-    share = waited_ms / median(r.step_ms for r in ranks)
-    phase, longer_ms = max(
-        ((p, late.ms(p) - median(r.ms(p) for r in others)) for p in ("data", "forward", "other")), key=lambda x: x[1]
-    )
-    if share < WARN_SHARE or longer_ms < EXPLAINED * waited_ms:
-        return None
-    hot = late.evidence.hottest_in(phase)
+    hot = _hottest(evidence, late)
     return Finding(
         rule="straggler_rank",
         severity="warning",
-        headline=_headline(late, others, share, phase, longer_ms, hot),
-        action=f"give rank {late.rank} as much work as the others: look at its {phase}, its data, its machine",
-        share_of_step=share,
+        headline=_headline(late, hot),
+        action=_action(late),
+        share_of_step=late.share,
         where=(hot.place,) if hot else (),
         evidence={
-            "rank": late.rank,
-            "pid": own_id(late.evidence.pid),
-            "waited_ms": waited_ms,
-            "phase": phase,
-            "longer_ms": longer_ms,
+            "rank": late.row.rank,
+            "pid": own_id(late.row.pid),
+            "waited_ms": late.waited_ms,
+            "phase": late.phase,
+            "longer_ms": late.longer_ms,
+            **({"also_late": ", ".join(map(str, late.also))} if late.also else {}),
+            **({"gc_ms": late.row.gc_ms} if late.why == "collections" else {}),
+            **({"stopped_share": late.row.stopped_ratio} if late.why == "stopped" else {}),
         },
-        estimated_speedup=speedup(1.0 - share),
+        estimated_speedup=speedup(1.0 - late.share),
     )
 
 
-def _headline(
-    late: _Rank, others: list[_Rank], share: float, phase: str, longer_ms: float, hot: HotFunction | None
-) -> str:
-    who = f"rank {others[0].rank} waits" if len(others) == 1 else f"the other {len(others)} ranks wait"
+def _hottest(evidence: Evidence, late: LateRank) -> HotFunction | None:
+    """Where the late rank's own work is in its longer phase: not the lines at which it waits for others itself."""
+    own = evidence.of_rank(late.row.pid)
+    if own is None:
+        return None
+    stacks = own.stacks.main.in_phase(late.phase).stacks
+    if not any(stack.activity == "ranks" for stack in stacks):
+        return own.hottest_in(late.phase)
+    return hottest_place((stack.place, stack.count) for stack in stacks if stack.activity != "ranks")
+
+
+def _headline(late: LateRank, hot: HotFunction | None) -> str:
+    others, row = len(late.others) - len(late.also), late.row
+    first = next(other.rank for other in late.others if other.rank not in late.also or not others)
+    who = f"rank {first} waits" if others <= 1 else f"the other {others} ranks wait"
+    lost = f"{who} {percent(late.share)} of every step for {_late_ones(late)}"
+    if late.why in _WHY:
+        ratio = row.stopped_ratio if late.why == "stopped" else row.delay_ratio or 0.0
+        return f"{lost}, {_WHY[late.why].format(percent=percent(ratio))}"
+    reason = ", in the garbage collector" if late.why == "collections" else ""
     place = f" at {at_hot(hot)}" if hot else ""
-    return f"{who} {percent(share)} of every step for rank {late.rank}, {longer_ms:.3g} ms longer in {phase}{place}"
+    return f"{lost}, {late.longer_ms:.3g} ms longer in {late.phase}{reason}{place}"
 
 
-def _ranks(evidence: Evidence) -> list[_Rank]:
-    """The measured ranks of the training in focus."""
-    found = []
-    for rank in evidence.ranks:
-        process = rank.process
-        if process is None or process.rank is None or process.ended or rank.phases is None:
-            continue
-        length_ms = mean_step_ms(rank.phases)
-        if length_ms:
-            found.append(_Rank(process.rank, rank, length_ms))
-    if all(rank.evidence.gpu_steps is not None for rank in found):
-        return [rank._replace(gpu=rank.evidence.gpu_steps) for rank in found]
-    return found
+def _late_ones(late: LateRank) -> str:
+    """``rank 2``, ``ranks 2 and 5``, ``rank 2 and 3 more``."""
+    if len(late.also) == 1:
+        return f"ranks {late.row.rank} and {late.also[0]}"
+    return f"rank {late.row.rank}" + (f" and {len(late.also)} more" if late.also else "")
+
+
+def _action(late: LateRank) -> str:
+    rank = late.row.rank
+    match late.why:
+        case "stopped":
+            return f"find who stops rank {rank}'s process: a tool that limits its CPU, or a debugger"
+        case "no core":
+            return f"give rank {rank} cores of its own: look at what else runs on its machine, and at its CPU limit"
+        case "collections":
+            return f"collect garbage in rank {rank} seldom, or in all ranks at the same step: gc.freeze(), gc.disable()"
+    return f"give rank {rank} as much work as the others: look at its {late.phase}, its data, its machine"
 
 
 RULES = (
@@ -104,13 +100,14 @@ RULES = (
         order=80,
         judge=straggler_rank,
         explanation=(
-            "One rank is late, and all others wait for it inside backward, where gradients are reduced. It rests on the"
-            " ranks' phases, on the GPUs' clocks where all have times there: the one with the shortest backward waited"
-            " least, and is the late one if its data, forward or side work took longer. It abstains with fewer than two"
-            " measured ranks."
+            "One rank is late, and all others wait for it where gradients or other tensors are exchanged. It rests on"
+            " the ranks' phases less what each waits in collectives: that is estimated from stacks, and inside"
+            " backward, on a CPU, from how long the training thread sleeps there. The rank whose own work takes longest"
+            " is the late one; on GPUs, by their clocks where all have times there, the others' longer backward must"
+            " show that they wait. It abstains with fewer than two measured ranks."
         ),
         needs=(RANKS,),
-        thresholds=(WARN_SHARE, EXPLAINED),
+        thresholds=(WARN_SHARE,),
         contradicts_order=True,
     ),
 )

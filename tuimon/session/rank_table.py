@@ -1,0 +1,104 @@
+"""What is held of every process that may be a rank: sums of its steps, and what its samples show."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from tuimon.records import BETWEEN, Process, Steps, Threads
+from tuimon.session.rank_stats import RankStats
+from tuimon.session.rank_waits import NO_SAMPLES, PhaseSamples, RankTimes
+from tuimon.session.samples.activity import activity_of
+from tuimon.session.samples.frame_table import FrameTable
+from tuimon.session.samples.process_samples import ProcessSamples
+
+#: How many ranks' samples are sorted at a time: those of a rank take about 2 ms, and a thousand ranks wait their turn.
+_SAMPLED_AT_ONCE = 16
+#: Activities in which a thread sleeps, but for other ranks. Files (``io``) may keep it busy: saving is mostly work.
+_WAITS = ("data", "idle", "lock", "sleep", "sync")
+_NOTHING = RankStats()
+
+
+class RankSamples(NamedTuple):
+    """What the samples of a rank show, as of the record at ``t``."""
+
+    t: float
+    phases: PhaseSamples
+    between: Mapping[str, float]  # how the time that no marker divides does divide
+
+
+class RankTable:
+    """Folds the records of ranks."""
+
+    def __init__(self) -> None:
+        self._stats: dict[int, RankStats] = {}
+        self._samples: dict[int, RankSamples] = {}
+
+    def add_steps(self, record: Steps) -> None:
+        """Fold a window of steps."""
+        self._of(record.pid).add_steps(record)
+
+    def add_threads(self, record: Threads) -> None:
+        """Fold a window of threads, of a process that has steps."""
+        if record.pid in self._stats:
+            self._stats[record.pid].add_threads(record)
+
+    def _of(self, pid: int) -> RankStats:
+        stats = self._stats.get(pid)
+        if stats is None:
+            stats = self._stats[pid] = RankStats()
+        return stats
+
+    def forget(self, pid: int) -> None:
+        """Drop a process."""
+        self._stats.pop(pid, None)
+        self._samples.pop(pid, None)
+
+    def stats(self, pid: int) -> RankStats:
+        """The steps of a process; empty before the first."""
+        return self._stats.get(pid, _NOTHING)
+
+    def sort_newest(self, sampled: Mapping[int, ProcessSamples], frames: FrameTable, pids: Sequence[int]) -> None:
+        """Sort the samples that have come since, of those ranks that have waited longest for it."""
+        due = []
+        for pid in pids:
+            own = sampled.get(pid)
+            if own is not None and own.latest is not None and pid in self._stats:
+                known_s = self._samples[pid].t if pid in self._samples else 0.0
+                if known_s < own.latest.t:
+                    due.append((known_s, pid, own))
+        for _, pid, own in sorted(due, key=lambda row: row[:2])[:_SAMPLED_AT_ONCE]:
+            self._samples[pid] = sorted_samples(own, frames)
+
+    def times(self, pid: int, process: Process | None) -> RankTimes | None:
+        """A rank over the last 30 s; None before a step."""
+        stats, samples = self.stats(pid), self._samples.get(pid)
+        parts = stats.part_ms()
+        if parts is None:
+            return None
+        between_ms = parts.pop(BETWEEN, 0.0)
+        for name, share in ((samples.between if samples is not None else None) or {"forward": 1.0}).items():
+            parts[name] = parts.get(name, 0.0) + share * between_ms
+        return RankTimes(
+            parts,
+            stats.main_thread(),
+            samples.phases if samples is not None else NO_SAMPLES,
+            on_gpu=process is not None and bool(process.gpu_uuids),
+            gc_ms=stats.gc_ns / stats.steps / 1e6,
+        )
+
+
+def sorted_samples(sampled: ProcessSamples, frames: FrameTable) -> RankSamples:
+    """The main thread's samples by phase, and by whether they are in collectives or wait for something else."""
+    found = PhaseSamples(Counter(), Counter(), Counter())
+    for sample in sampled.samples_of(sampled.pid):
+        found.total[sample.phase] += sample.count
+        activity = activity_of([frames[number] for number in sample.stack])
+        if activity == "ranks":
+            found.collective[sample.phase] += sample.count
+        elif activity in _WAITS:
+            found.waiting[sample.phase] += sample.count
+    split = sampled.between_shares()
+    t = sampled.latest.t if sampled.latest is not None else 0.0
+    return RankSamples(t, found, split.shares if split is not None else {})

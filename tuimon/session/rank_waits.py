@@ -1,0 +1,158 @@
+"""How much of each phase a rank waits in collectives, and how much is its own: estimates, all of them.
+
+Markers measure how long a phase is. What of it is waiting for other ranks is estimated in two ways:
+
+- In Python, stacks show it: a sample inside ``all_reduce``, ``barrier``, ``Work.wait``.
+- DistributedDataParallel waits in C++, at the end of ``backward``, where no Python frame shows it. There the main
+  thread sleeps: the time in which it neither runs nor wants to, less what stacks show it waiting elsewhere.
+
+Three ranks in step, the third 20 ms longer in forward: 5 + 40 ms of which 25 asleep, 5 + 40 of which 25 asleep, and
+25 + 20 of which 5 asleep. So their own times are 20, 20 and 40 ms, and the third holds the others up by 20.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from tuimon.session.rank_stats import MainThread
+
+#: Samples of all ranks' mean that each rank's own are blended with: few of a rank are taken, and all run the same code.
+_PRIOR_SAMPLES = 2.0
+
+
+class PhaseSamples(NamedTuple):
+    """Samples of a rank's main thread by phase: all, those in collectives, and those that wait for something else."""
+
+    total: Counter[str]
+    collective: Counter[str]
+    waiting: Counter[str]
+
+
+NO_SAMPLES = PhaseSamples(Counter(), Counter(), Counter())
+
+
+class RankTimes(NamedTuple):
+    """What is measured of one rank over some steps."""
+
+    ms: Mapping[str, float]  # of a step, by phase
+    main: MainThread
+    samples: PhaseSamples
+    on_gpu: bool  # where the CPU does not wait for collectives, and spins where it waits for the GPU
+    gc_ms: float = 0.0
+
+    @property
+    def step_ms(self) -> float:
+        """All phases."""
+        return sum(self.ms.values())
+
+
+class RankSplit(NamedTuple):
+    """A rank's step in ms by phase: its own work, and what it waits in collectives; None where that is unknown."""
+
+    own_ms: Mapping[str, float]
+    wait_ms: Mapping[str, float | None]
+    excess_ms: Mapping[str, float]  # of its own, beyond the median of the other ranks; backward only where known
+
+    @property
+    def waits_ms(self) -> float | None:
+        """In all phases; None where it is unknown of backward."""
+        known = [ms for ms in self.wait_ms.values() if ms is not None]
+        return sum(known) if len(known) == len(self.wait_ms) else None
+
+    @property
+    def late_ms(self) -> float:
+        """By how much it holds the others up: its own time beyond theirs."""
+        return sum(self.excess_ms.values())
+
+
+def split_ranks(ranks: Sequence[RankTimes]) -> list[RankSplit]:
+    """Each rank's time, as its own and as waiting."""
+    shared = _pooled(ranks)
+    parts = [_split(rank, shared) for rank in ranks]
+    typical = {phase: _OfOthers([own.get(phase, 0.0) for own, _ in parts]) for phase in _phases(ranks)}
+    backward = _OfOthers([own["backward"] for own, waits in parts if waits.get("backward") is not None])
+    return [RankSplit(own, waits, _excess(own, waits, typical, backward)) for own, waits in parts]
+
+
+def _phases(ranks: Sequence[RankTimes]) -> list[str]:
+    return list(dict.fromkeys(phase for rank in ranks for phase in rank.ms))
+
+
+def _pooled(ranks: Sequence[RankTimes]) -> dict[str, float]:
+    """By phase: the mean share of samples in collectives, over the ranks that have samples of it."""
+    shares: dict[str, list[float]] = {}
+    for rank in ranks:
+        for phase, total in rank.samples.total.items():
+            if total:
+                shares.setdefault(phase, []).append(rank.samples.collective[phase] / total)
+    return {phase: sum(found) / len(found) for phase, found in shares.items()}
+
+
+def _split(rank: RankTimes, shared: Mapping[str, float]) -> tuple[dict[str, float], dict[str, float | None]]:
+    waits: dict[str, float | None] = {
+        phase: ms * _collective_share(rank.samples, phase, shared) for phase, ms in rank.ms.items()
+    }
+    if "backward" in waits:
+        asleep = _asleep_in_backward(rank, waits)
+        shown = waits["backward"] or 0.0
+        if asleep is not None:
+            waits["backward"] = max(shown, asleep)
+        elif not shown:
+            waits["backward"] = None
+    own = {phase: ms - (waits[phase] or 0.0) for phase, ms in rank.ms.items()}
+    return own, waits
+
+
+def _collective_share(samples: PhaseSamples, phase: str, shared: Mapping[str, float]) -> float:
+    """Of a phase, 0..1: by its own samples, or by all ranks' where it has few."""
+    prior = shared.get(phase, 0.0)
+    return (samples.collective[phase] + _PRIOR_SAMPLES * prior) / (samples.total[phase] + _PRIOR_SAMPLES)
+
+
+def _asleep_in_backward(rank: RankTimes, waits: Mapping[str, float | None]) -> float | None:
+    """Ms of a step in which the main thread sleeps in backward; None where that is not known, and on GPUs."""
+    busy, total = rank.main.busy_ratio, rank.samples.total.total()
+    if rank.on_gpu or busy is None:
+        return None
+    asleep_ms = (1.0 - busy - rank.main.stopped_ratio) * rank.step_ms
+    elsewhere_ms = sum(ms or 0.0 for phase, ms in waits.items() if phase != "backward")
+    for phase, count in rank.samples.waiting.items():
+        if phase != "backward" and total:
+            elsewhere_ms += min(count / total * rank.step_ms, rank.ms.get(phase, 0.0))
+    return max(0.0, min(rank.ms["backward"], asleep_ms - elsewhere_ms))
+
+
+def _excess(
+    own: Mapping[str, float],
+    waits: Mapping[str, float | None],
+    typical: Mapping[str, _OfOthers],
+    backward: _OfOthers,
+) -> dict[str, float]:
+    """What each phase's own time is beyond the median of the other ranks'.
+
+    Sleep that no stack shows counts as waiting in backward: a shorter own backward is no evidence, a longer one is.
+    """
+    excess = {phase: ms - typical[phase].median(ms) for phase, ms in own.items()}
+    if "backward" in own:
+        known = waits["backward"] is not None
+        excess["backward"] = max(0.0, own["backward"] - backward.median(own["backward"])) if known else 0.0
+    return excess
+
+
+class _OfOthers:
+    """Values of all ranks: the median of all but one, for each of a thousand ranks."""
+
+    def __init__(self, values: Sequence[float]) -> None:
+        self._sorted = sorted(values)
+
+    def median(self, own: float) -> float:
+        """Of the others than ``own``, which is one of the values; without any, ``own`` itself."""
+        values = self._sorted
+        left, place = len(values) - 1, bisect_left(values, own)
+        if left < 1:
+            return own
+        middle = [n + (n >= place) for n in ((left - 1) // 2, left // 2)]
+        return (values[middle[0]] + values[middle[1]]) / 2

@@ -1,0 +1,127 @@
+"""The ranks of a training, a row each: how far each is, what its step consists of, and who holds the others up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from tuimon.records import Process
+from tuimon.session.rank_groups import ranks_of, restarts
+from tuimon.session.rank_row import RankRow, RankState
+from tuimon.session.rank_stats import RankStats
+from tuimon.session.rank_waits import RankSplit, RankTimes, split_ranks
+from tuimon.session.session import Session
+
+#: Seconds without a record of a rank, while others have some, from which it is silent: our choice, some windows.
+_SILENT_S = 10.0
+#: Of a GPU: utilisation, and the memory of each process on it.
+_Gpus = Mapping[str, tuple[float | None, Mapping[int, int | None]]]
+
+
+class _Group(NamedTuple):
+    """What the rows of one training share."""
+
+    session: Session
+    gpus: _Gpus
+    first: int  # steps of the rank that is first
+    is_over: bool
+    restarts: Mapping[int, int]  # by rank
+
+
+def rank_rows(session: Session) -> list[RankRow]:
+    """The ranks of the training in focus, by rank; none where it is no training of ranks."""
+    moment, focus = session.now_s, session.trainer()
+    held = session.held_ranks
+    if held is None or held[:2] != (moment, focus):
+        session.sort_rank_samples()
+        held = session.held_ranks = (moment, focus, _rows(session, focus))
+    return held[2]
+
+
+def _rows(session: Session, focus: int | None) -> list[RankRow]:
+    processes = {process.pid: process for process in session.processes()}
+    ranks = ranks_of(focus, processes, set(session.trainers())) if focus is not None else []
+    if len(ranks) < 2:
+        return []
+    times = {process.pid: session.rank_times(process.pid) for process in ranks}
+    known = {pid: measured for pid, measured in times.items() if measured is not None}
+    splits = dict(zip(known, split_ranks(list(known.values())), strict=True))
+    group = _Group(
+        session,
+        _gpus(session),
+        first=max(session.rank_stats(process.pid).total for process in ranks),
+        is_over=session.exit is not None or all(process.ended for process in ranks),
+        restarts=restarts(ranks, processes.values()),
+    )
+    return [_row(group, process, times[process.pid], splits.get(process.pid)) for process in ranks]
+
+
+def _row(group: _Group, process: Process, times: RankTimes | None, split: RankSplit | None) -> RankRow:
+    session, pid = group.session, process.pid
+    stats, sampled, threads = session.rank_stats(pid), session.process_samples(pid), session.process_threads(pid)
+    step_ms = times.step_ms if times is not None else None
+    util, memory = _on_gpu(process, group.gpus)
+    row = RankRow(
+        rank=process.rank or 0,
+        pid=pid,
+        host=session.host_of(pid),
+        state=_state(group, process, stats),
+        restarts=group.restarts.get(process.rank or 0, 0),
+        steps=stats.total,
+        behind=_behind(group.first - stats.total, stats),
+        step_ms=step_ms,
+        gpu_ratio=util,
+        memory_bytes=memory if memory is not None else threads.rss_bytes if threads is not None else None,
+        place=sampled.threads.place_of(pid) if sampled is not None else None,
+        open_phase=stats.open_phase,
+        history=tuple(stats.history),
+    )
+    if times is None or split is None or not step_ms:
+        return row
+    return row._replace(
+        phases=tuple((name, ms / step_ms) for name, ms in times.ms.items()),
+        wait_ms=split.waits_ms,
+        waits=tuple((name, (ms or 0.0) / step_ms) for name, ms in split.wait_ms.items()),
+        late_ms=split.late_ms,
+        excess=tuple(split.excess_ms.items()),
+        gc_ms=times.gc_ms,
+        stopped_ratio=times.main.stopped_ratio,
+        cpu_ratio=times.main.cpu_ratio,
+        delay_ratio=times.main.delay_ratio,
+    )
+
+
+def _behind(steps: int, stats: RankStats) -> int:
+    """Windows of ranks end at different moments: a difference that two of them explain is none."""
+    latest = stats.history[-1] if stats.history else None
+    if latest is None:
+        return 0
+    return steps if steps > max(1, 2 * latest.steps) else 0
+
+
+def _state(group: _Group, process: Process, stats: RankStats) -> RankState:
+    """Lost is what ended while other ranks go on."""
+    if process.ended:
+        return "ended" if group.is_over else "lost"
+    if not stats.history:
+        return "starting"
+    if stats.is_stopped:
+        return "stopped"
+    latest = stats.history[-1]
+    silent = group.session.now_s - latest.t > max(_SILENT_S, 3 * latest.window_s)
+    return "silent" if silent and not group.is_over else "training"
+
+
+def _gpus(session: Session) -> _Gpus:
+    return {
+        row.latest.uuid: (row.latest.util_ratio, {p.pid: p.memory_bytes for p in row.latest.processes})
+        for row in session.gpus()
+    }
+
+
+def _on_gpu(process: Process, gpus: _Gpus) -> tuple[float | None, int | None]:
+    """Mean utilisation of a process's GPUs, and its memory on them."""
+    own = [gpus[uuid] for uuid in process.gpu_uuids if uuid in gpus]
+    known = [util for util, _ in own if util is not None]
+    held = [memory for _, processes in own if (memory := processes.get(process.pid)) is not None]
+    return (sum(known) / len(known) if known else None), (sum(held) if held else None)
