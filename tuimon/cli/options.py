@@ -8,12 +8,13 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 
+from tuimon.cli.metrics import METRICS_OPTIONS, add_metrics, metrics_of
 from tuimon.errors import UsageError
 from tuimon.monitor.factory import Options
 from tuimon.sources.log.parts import LEAST_LIMIT_BYTES
 
 #: Options of ``run`` that take a value in the next word: all that must be known to find where the command begins.
-VALUE_OPTIONS = ("--log", "--log-max", "--run", "--interval", "--rate", "--max-cpu")
+VALUE_OPTIONS = ("--log", "--log-max", "--run", "--interval", "--rate", "--max-cpu", *METRICS_OPTIONS)
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(|[kmgt]i?b?|b)", re.IGNORECASE)
 _UNITS = {"": 1, "b": 1} | {
@@ -78,6 +79,7 @@ def add_watching(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-stacks", action="store_true", help="do not sample stacks")
     parser.add_argument("--no-gpu", action="store_true", help="do not ask NVML for GPU counters")
     parser.add_argument("--no-markers", action="store_true", help="no hooks in the training process")
+    add_metrics(parser)
 
 
 def add_run_choice(parser: argparse.ArgumentParser) -> None:
@@ -102,6 +104,7 @@ def options_of(parsed: argparse.Namespace) -> Options:
         gpu=not parsed.no_gpu,
         markers=not parsed.no_markers,
         memory=parsed.memory,
+        observers=metrics_of(parsed),
     )
 
 

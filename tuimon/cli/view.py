@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tuimon.cli.metrics import add_metrics, metrics_of
 from tuimon.cli.options import add_run_choice, parser_of, terminal_can_draw
 from tuimon.errors import UsageError
 from tuimon.launch.leave_signals import LeaveSignals
 from tuimon.monitor.factory import Options, open_log
+from tuimon.monitor.monitor import Monitor
 from tuimon.text import plain
 
 _DOC = """\
@@ -20,14 +22,29 @@ def main(argv: Sequence[str]) -> int:
     parser = parser_of("view", _DOC)
     parser.add_argument("log", metavar="LOG|DIR", help="what --log has written")
     parser.add_argument("--speed", type=float, metavar="X", help="play at X times the recorded pace, not all at once")
+    parser.add_argument("--headless", action="store_true", help="lines on stderr instead, as long as it is written")
     add_run_choice(parser)
+    add_metrics(parser)
     parsed = parser.parse_args(argv)
     if parsed.speed is not None and parsed.speed <= 0:
         raise UsageError("--speed must be above 0", "For example: tuimon view --speed 10 run.jsonl")
-    monitor = open_log(parsed.log, parsed.speed, parsed.run)
+    observers = metrics_of(parsed)
+    monitor = open_log(parsed.log, parsed.speed, parsed.run, observers)
+    if parsed.headless or (observers and not terminal_can_draw()):
+        return _headless(monitor)
     if not terminal_can_draw():
         raise UsageError("view needs a terminal", f"Without one: tuimon report {plain(parsed.log)}")
     from tuimon.cli.watching import watch_full_screen
 
     with LeaveSignals() as signals:
         return watch_full_screen(monitor, Options(), signals)
+
+
+def _headless(monitor: Monitor) -> int:
+    """Follow the log in lines, or for the sake of its metrics."""
+    from tuimon.cli.watching import watch_headless
+
+    with LeaveSignals() as signals:
+        options = Options(headless=True)
+        watch_headless(monitor, options.refresh_s, step=lambda: None, until=lambda: signals.ended_by is not None)
+    return 0

@@ -18,6 +18,7 @@ from tuimon.launch.places import output_path
 from tuimon.masking import masked
 from tuimon.monitor.hooks import Hooks
 from tuimon.monitor.monitor import Monitor
+from tuimon.monitor.observers import Observer
 from tuimon.monitor.versions import version_of
 from tuimon.proc.processes import environment
 from tuimon.records import Header, Notice
@@ -45,6 +46,7 @@ class Options:
     gpu: bool = True
     markers: bool = True
     memory: bool = False  # watch for errors for want of memory, and record the allocator's history once
+    observers: tuple[Observer, ...] = ()  # views beside the screen or the lines
 
     @property
     def window_s(self) -> float:
@@ -81,6 +83,7 @@ def open_run(command: Sequence[str], options: Options) -> Monitor:
         log=log,
         process=launched,
         output=OutputTail(output) if output else None,
+        observers=options.observers,
     )
 
 
@@ -100,14 +103,19 @@ def open_attach(pid: int, options: Options, hooks: Hooks | None = None) -> Monit
         process=attached,
         hooks=hooks,
         output=OutputTail(attached.output) if attached.output else None,
+        observers=options.observers,
     )
 
 
-def open_log(path: str, speed: float | None = None, run: str | None = None) -> Monitor:
+def open_log(
+    path: str, speed: float | None = None, run: str | None = None, observers: Sequence[Observer] = ()
+) -> Monitor:
     """Replay a log, or the logs of a run in a folder, and follow while they are written. Raises NotALog, UsageError."""
     opened = open_logs(path, run, speed)
     sources: list[Source] = [opened.source]
-    return Monitor([*sources, NoticeSource([opened.notice])] if opened.notice else sources, replay=True)
+    if opened.notice:
+        sources.append(NoticeSource([opened.notice]))
+    return Monitor(sources, replay=True, observers=observers)
 
 
 def _log(options: Options, job: Job) -> LogWriter | None:

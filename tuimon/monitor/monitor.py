@@ -15,6 +15,7 @@ from tuimon.diagnosis.verdicts import Verdicts
 from tuimon.launch.candidates import processes_of_run
 from tuimon.launch.child import Ended, Launched
 from tuimon.monitor.hooks import Hooks
+from tuimon.monitor.observers import Observer, Observers
 from tuimon.monitor.poller import STOP_TIMEOUT_S, Poller
 from tuimon.records import Cost, Exit, Header, Notice, Record
 from tuimon.session.session import Session
@@ -87,6 +88,7 @@ class Monitor:
         process: Target | None = None,
         output: OutputTail | None = None,
         hooks: Hooks | None = None,
+        observers: Sequence[Observer] = (),
         replay: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -99,6 +101,7 @@ class Monitor:
         self.closeup = CloseUp(live=not replay, launched=isinstance(process, Launched))
         self.log = log
         self.process = process
+        self._observers = Observers(observers)
         self._clock = clock
         self._replay = replay
         self._records: queue.Queue[Record] = queue.Queue(QUEUE_LIMIT)
@@ -130,7 +133,8 @@ class Monitor:
     def ended(self) -> bool:
         """Whether the run has ended and all its records are in the session."""
         if self._replay:
-            return self.session.exit is not None or all(poller.done.is_set() for poller in self._pollers)
+            read = all(poller.done.is_set() for poller in self._pollers)
+            return self.session.exit is not None or (read and self._records.empty())
         return self._ended_as is not None and self.session.exit is not None
 
     @property
@@ -173,6 +177,7 @@ class Monitor:
         """Begin reading the sources."""
         for poller in self._pollers:
             poller.start()
+        self._observers.start()
 
     def add_notice(self, source: str, message: str) -> None:
         """Record what happened to tuimon itself."""
@@ -208,6 +213,8 @@ class Monitor:
         self._flush(now_s)
         if changed or self._diagnosed_s is None:
             self._diagnose(now_s)
+        for notice in self._observers.show(self.session, self.findings):
+            self._add_record(notice)
         return changed
 
     def stop(self) -> None:
@@ -224,6 +231,7 @@ class Monitor:
             self._drain(self._clock() + TICK_S)
             self._record_end(self._clock())
             self._diagnose(self._clock())
+        self._observers.close(self.session, self.findings)
         self._flush(self._clock())
         if self.log is not None:
             self.log.close()

@@ -280,6 +280,10 @@ class Session(FocusedTables):
 
         return self._loaders.rows(pid, self.now_s, self._processes.has_ended, self._hottest_in(pid))
 
+    def loader_figures(self, pid: int) -> tuple[LoaderRow, ...]:
+        """As ``loaders``, without the workers' hottest lines, which take longer than all the rest."""
+        return self._loaders.rows(pid, self.now_s, self._processes.has_ended, lambda _: None)
+
     def _hottest_in(self, pid: int) -> Callable[[int], HotLine | None]:
         def hottest(worker: int) -> HotLine | None:
             sampled = self.process_samples(worker)

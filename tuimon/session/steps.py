@@ -158,6 +158,20 @@ class StepStats:
             self._whole_run.add_totals(self.run)
         return self._whole_run
 
+    def since_start(self) -> Totals:
+        """Sums over every step since the marker stream began, warm-up and winding down too: they never fall."""
+        totals = Totals()
+        if self._first is not None:
+            totals.add_window(self._first)
+        totals.add_totals(self.run)
+        totals.add_totals(self._since_step)
+        return totals
+
+    @property
+    def last_step_s(self) -> float | None:
+        """``t`` of the latest window in which a step ended."""
+        return self._last_step_s if self._first is not None else None
+
     def steady_span(self) -> Span:
         """What ``whole_run`` covers: from the first step on, or from the end of the warm-up, to the last step."""
         if self._first is None or self.begin_s is None:

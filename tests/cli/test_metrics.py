@@ -1,0 +1,116 @@
+"""``--prometheus`` and its like on the command line."""
+
+from __future__ import annotations
+
+import http.client
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.command import LEAN, running
+from tests.test_import_hygiene import loaded_by
+from tuimon.cli.main import run_command_line
+
+WAITS = "import os, sys, time\nwhile not os.path.exists(sys.argv[1]): time.sleep(0.02)\nsys.exit(3)\n"
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (["--prometheus", "http"], "is no [ADDRESS:]PORT"),
+        (["--prometheus", "::1:9105"], "an IPv6 address stands in brackets"),
+        (["--prometheus-textfile", "/no/such/folder/x.prom"], "is no file in a folder that is there"),
+        (["--otlp", "127.0.0.1:4318"], "is no address"),
+        (["--otlp", "ftp://x"], "is no address"),
+        (["--otlp", "http://x:99999"], "is no address"),
+    ],
+)
+@pytest.mark.parametrize("command", ["run", "attach", "view"])
+def test_usage_errors_exit_2(command: str, argv: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command_line([command, *argv, *(["--"] if command == "run" else []), "1"]) == 2
+    assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("option", "module", "extra"),
+    [
+        (["--prometheus", "0"], "prometheus_client", "prometheus"),
+        (["--prometheus-textfile", "x.prom"], "prometheus_client", "prometheus"),
+        (["--otlp", "http://127.0.0.1:1"], "opentelemetry", "otlp"),
+    ],
+)
+def test_an_extra_that_is_missing_is_named_before_anything_starts(
+    option: list[str], module: str, extra: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in sys.modules if name.startswith(("tuimon.views.metrics.", module))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, module, None)  # type: ignore[arg-type]
+    assert run_command_line(["run", *option, "--", "no-such-program"]) == 2
+    assert f'pip install "tuimon[{extra}]"' in capsys.readouterr().err
+
+
+def test_without_the_options_nothing_of_them_is_loaded() -> None:
+    statement = (
+        "from tuimon.cli.options import add_watching, options_of, parser_of\n"
+        "parser = parser_of('run', '')\nadd_watching(parser)\n"
+        "assert options_of(parser.parse_args([])).observers == ()\n"
+        "import sys\nassert 'tuimon.views.metrics' not in sys.modules"
+    )
+    assert not loaded_by(statement) & {"prometheus_client", "opentelemetry", "http", "wsgiref"}
+
+
+def test_a_run_is_scraped_and_its_exit_code_is_its_own(tmp_path: Path) -> None:
+    pytest.importorskip("prometheus_client")
+    go = tmp_path / "go"
+    command = (
+        "run",
+        "--headless",
+        *LEAN,
+        "--prometheus",
+        "0",
+        "--run",
+        "trial",
+        "--",
+        sys.executable,
+        "-c",
+        WAITS,
+        str(go),
+    )
+    with running(*command, cwd=tmp_path) as process:
+        assert process.stderr is not None
+        served = next(line for line in process.stderr if "served at" in line)
+        found = re.search(r"http://127\.0\.0\.1:(\d+)/metrics", served)
+        assert found is not None
+        connection = http.client.HTTPConnection("127.0.0.1", int(found[1]), timeout=60)
+        connection.request("GET", "/metrics")
+        text = connection.getresponse().read().decode()
+        connection.close()
+        go.touch()
+        process.stderr.read()
+        assert process.wait() == 3
+    assert 'mode="run",run="trial"' in text
+    assert "tuimon_monitor_cpu_ratio" in text or "tuimon_ranks" in text
+
+
+def test_view_without_a_terminal_follows_a_log_for_its_metrics(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("prometheus_client")
+    from tests.session import records
+    from tuimon.records import Exit
+    from tuimon.sources.log.writer import LogWriter
+
+    log = LogWriter(str(tmp_path / "run.jsonl"))
+    for record in (
+        records.header(),
+        records.process(),
+        records.steps(1.0, {"backward": 9}),
+        Exit(t=2.0, pid=100, exit_code=0),
+    ):
+        log.add_record(record)
+    log.flush(3.0)
+    log.close()
+    assert run_command_line(["view", "--headless", "--prometheus", "0", str(tmp_path / "run.jsonl")]) == 0
+    assert "10 steps" in capsys.readouterr().err

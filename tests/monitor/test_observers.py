@@ -1,0 +1,71 @@
+"""Views beside the screen: fed at every tick and at the end; one that fails hurts nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tests.monitor.test_monitor import Given, Process, steps, ticked_until
+from tuimon.diagnosis.finding import Finding
+from tuimon.launch.child import Ended
+from tuimon.monitor.monitor import Monitor
+from tuimon.records import Notice
+from tuimon.session.session import Session
+
+
+class Watching:
+    """Notes what it is shown; raises if it is to."""
+
+    name = "watching"
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error = error
+        self.calls: list[str] = []
+        self.seen = 0
+
+    def start(self) -> None:
+        self.calls.append("start")
+
+    def show(self, session: Session, findings: Sequence[Finding]) -> Sequence[Notice]:
+        self.calls.append("show")
+        self.seen = max(self.seen, int(session.now_s))
+        if self.error is not None:
+            raise self.error
+        return [Notice(t=session.now_s, pid=0, source=self.name, level="info", message="here")]
+
+    def close(self, session: Session, findings: Sequence[Finding]) -> None:
+        self.calls.append("close" if session.exit is not None else "close early")
+        if self.error is not None:
+            raise self.error
+
+
+def test_it_sees_every_tick_and_the_end() -> None:
+    watching, process = Watching(), Process()
+    monitor = Monitor([Given([steps(3.0)])], process=process, observers=[watching])
+    monitor.start()
+    ticked_until(monitor, lambda: watching.seen >= 3)
+    process.ended = Ended(0, None)
+    ticked_until(monitor, lambda: monitor.ended)
+    monitor.stop()
+    assert watching.calls[0] == "start"
+    assert watching.calls[-1] == "close"
+    assert watching.calls.count("close") == 1
+    assert monitor.session.notices["watching"].message == "here"
+
+
+def test_one_that_raises_is_left_out_and_the_others_go_on() -> None:
+    broken, sound = Watching(ValueError("oh")), Watching()
+    monitor = Monitor([Given([steps(3.0)])], process=Process(), observers=[broken, sound])
+    monitor.start()
+    ticked_until(monitor, lambda: sound.seen >= 3)
+    assert broken.calls == ["start", "show"]
+    monitor.stop()
+    assert (broken.calls, sound.calls[-1]) == (["start", "show"], "close early")
+
+
+def test_the_user_hears_of_one_that_raises() -> None:
+    monitor = Monitor([], process=Process(), observers=[Watching(ValueError("oh"))])
+    monitor.start()
+    monitor.tick()
+    notice = monitor.session.notices["watching"]
+    assert (notice.level, notice.message) == ("warning", "no longer kept up to date: ValueError: oh")
+    monitor.stop()

@@ -1,0 +1,71 @@
+"""Sessions for tests of metrics, and samples by name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import structs
+
+from tests.session import records
+from tests.views.streams import INPUT_BOUND, SIDE_WORK, gpu, gpu_time
+from tuimon.diagnosis.finding import Finding
+from tuimon.records import Cost, Loader, LoaderFacts, LoaderWorker, Record, Throttle, TorchMemory
+from tuimon.session.session import Session
+from tuimon.views.metrics.metric import Distribution
+from tuimon.views.metrics.rank_labels import RankLabels
+from tuimon.views.metrics.snapshot import Snapshot, take
+
+FINDINGS = (INPUT_BOUND, SIDE_WORK)
+PHASES = {"data": 62, "forward": 11, "backward": 16, "optimizer": 6, "other": 5}
+FULL_GPU = {
+    "sm_ratio": 0.5, "occupancy_ratio": 0.4, "tensor_ratio": 0.3, "dram_ratio": 0.2, "energy_j": 5000.0,
+    "pcie_rx_bytes_per_s": 1e9, "pcie_tx_bytes_per_s": 2e9, "nvlink_rx_bytes_per_s": 3e9, "nvlink_tx_bytes_per_s": 4e9,
+    "ecc_errors": 0, "throttled": [Throttle("power cap", 0.25)],
+}  # fmt: skip
+
+
+def whole_session(ranks: int = 2, windows: int = 12) -> Session:
+    """A run in which everything is measured."""
+    found = records.session_of(records.header())
+    for rank in range(ranks):
+        found.add(records.process(_pid(rank), rank=rank, gpu_uuids=[f"GPU-{rank}"]))
+    for t in range(1, windows + 1):
+        for rank in range(ranks):
+            for record in _second(t, rank):
+                found.add(record)
+    return found
+
+
+def _pid(rank: int) -> int:
+    return 4242 + rank
+
+
+def _second(t: int, rank: int) -> Sequence[Record]:
+    pid = _pid(rank)
+    facts = LoaderFacts(dataset="D", kind="map", workers=2, prefetch=2)
+    workers = [LoaderWorker(9000 + 2 * rank + i, i, 5, 700.0, 100.0, 200.0, 0.0) for i in range(2)]
+    return [
+        records.steps(float(t), PHASES, first_index=10 * (t - 1), pid=pid, gc_ns=1_000_000, gc_count=1),
+        records.threads(float(t), (pid, "python", 0.5, "running"), pid=pid, cpu_ratio=1.5),
+        Loader(t=float(t), pid=pid, number=0, window_s=1.0, role="train", fetches=10, wait_ns=620_000_000,
+               ready_fetches=10, ready_total=5, ready_none=6, facts=facts, workers=workers),
+        structs.replace(gpu_time(t, 300.0, 0.1, 0.2), pid=pid, bounded=True),
+        TorchMemory(t=float(t), pid=pid, device=0, allocated_bytes=3 << 30, reserved_bytes=4 << 30),
+        gpu(t, rank, **{**FULL_GPU, "energy_j": 5000.0 + 300 * t}),
+        Cost(t=float(t), pid=0, window_s=1.0, cpu_ratio=0.02, sampler_cpu_ratio=0.01, rss_bytes=30 << 20),
+    ]  # fmt: skip
+
+
+def samples_of(snapshot: Snapshot) -> dict[str, dict[tuple[str, ...], float | Distribution]]:
+    """Prometheus's name: labels: value."""
+    return {
+        metric.prometheus_name: {sample.labels: sample.value for sample in samples}
+        for metric, samples in snapshot.families
+    }
+
+
+def figures(
+    session: Session, findings: Sequence[Finding] = ()
+) -> dict[str, dict[tuple[str, ...], float | Distribution]]:
+    """The metrics of a session at this moment."""
+    return samples_of(take(session, findings, RankLabels()))

@@ -1,0 +1,198 @@
+"""What is in a snapshot of a session, and how it is handed from thread to thread."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from msgspec import structs
+
+from tests.session import records
+from tests.views.metrics.figures import FINDINGS, PHASES, figures, whole_session
+from tests.waiting import until
+from tuimon.records import Exit, PhaseTime, length_bucket
+from tuimon.session.session import Session
+from tuimon.views.metrics import table
+from tuimon.views.metrics.metric import Distribution
+from tuimon.views.metrics.rank_labels import RankLabels
+from tuimon.views.metrics.snapshot import Snapshots
+
+
+def test_a_whole_run_has_every_metric() -> None:
+    session = whole_session()
+    session.add(records.steps(13.0, {"between": 40, "backward": 60}, first_index=120, pid=4242))
+    session.add(records.frames(("/p/train.py", 3, "main", "x = get()", True), ("/p/loss.py", 9, "f", "y", True)))
+    session.add(records.stacks(13.0, ([0], 30), ([1], 3), pid=4242))
+    session.add(Exit(t=14.0, pid=100, exit_code=3))
+    found = figures(session, FINDINGS)
+    assert set(found) == {metric.prometheus_name for metric in table.METRICS}
+
+
+def test_figures_of_a_rank() -> None:
+    found = figures(whole_session(), FINDINGS)
+    assert found["tuimon_ranks"] == {(): 2}
+    assert found["tuimon_steps_total"] == {("0",): 120, ("1",): 120}
+    assert found["tuimon_phase_seconds_total"]["1", "data"] == pytest.approx(120 * 0.062)
+    assert found["tuimon_phase_share_ratio"]["0", "data"] == pytest.approx(0.62)
+    assert found["tuimon_step_recent_seconds"]["0", "median"] == pytest.approx(0.1, rel=0.005)
+    assert found["tuimon_last_step_time_seconds"]["0",] == 1.7e9 + 12
+    assert found["tuimon_launch_lead_seconds"]["0", "backward begin"] == pytest.approx(300e-6)
+    assert found["tuimon_process_cpu_ratio"]["0",] == 1.5
+    assert found["tuimon_loader_workers_busy_ratio"] == {(r, "train"): pytest.approx(0.8) for r in "01"}
+    assert found["tuimon_loader_none_ready_ratio"]["0", "train"] == pytest.approx(0.6)
+    assert found["hw_gpu_memory_limit_bytes"]["GPU-1", "1"] == 80 * 1024**3
+    assert found["tuimon_gpu_throttled_ratio"] == {
+        (f"GPU-{i}", str(i), "power cap"): pytest.approx(0.25) for i in (0, 1)
+    }
+    assert found["tuimon_finding"] == {("input_bound", "critical"): 1, ("side_work", "warning"): 1}
+    assert found["tuimon_finding_speedup_ratio"]["input_bound",] == 2.13
+
+
+def test_what_was_not_measured_is_absent() -> None:
+    session = records.session_of(records.header(), records.process(markers=False, torch=None))
+    found = figures(session)
+    assert found["tuimon_markers"] == {("0",): 0.0}
+    assert not {"tuimon_steps_total", "tuimon_step_seconds", "hw_gpu_utilization_ratio", "tuimon_finding"} & set(found)
+    assert figures(Session()) == {"tuimon_ranks": {(): 0}}
+
+
+def test_the_histogram_counts_every_timed_step_between_its_bounds() -> None:
+    session = records.session_of(records.header(), records.process())
+    ends_ms = (0.05, 0.99, 1.01, 30.0, 600_000.0)
+    for t, ms in enumerate(ends_ms, 1):
+        session.add(records.steps(float(t), {"backward": ms}, count=1, first_index=t - 1))
+    found = figures(session)["tuimon_step_seconds"]["0",]
+    assert isinstance(found, Distribution)
+    bounds = (*table.STEP_BOUNDS, float("inf"))
+    assert {bounds[i]: n for i, n in enumerate(found.counts) if n} == {
+        1e-4: 1, 1e-3: 1, 2e-3: 1, 0.05: 1, float("inf"): 1,
+    }  # fmt: skip
+    assert found.total == pytest.approx(sum(ends_ms) / 1e3)
+
+
+def test_steps_that_were_only_counted_are_no_part_of_the_histogram() -> None:
+    session = records.session_of(records.header(), records.process())
+    window = records.steps(1.0, {"backward": 1.0}, count=1000)
+    session.add(structs.replace(window, timed=100, histogram=[(length_bucket(1_000_000), 100)]))
+    found = figures(session)
+    timed = found["tuimon_step_seconds"]["0",]
+    assert isinstance(timed, Distribution)
+    assert sum(timed.counts) == 100
+    assert timed.total == pytest.approx(0.1, rel=0.006)
+    assert found["tuimon_steps_total"] == {("0",): 1000}
+
+
+def test_counters_never_fall_while_the_view_of_the_warm_up_changes() -> None:
+    """The first window leaves the figures of the whole run once it turns out to be warm-up; pauses move in and out."""
+    session = records.session_of(records.header(), records.process())
+    windows = [
+        records.steps(1.0, {"backward": 900}, count=1),
+        records.steps(2.0, {}, count=0),
+        records.steps(3.0, PHASES, count=10, first_index=1, eval_count=3),
+        records.steps(4.0, {}, count=0),
+        records.steps(5.0, PHASES, count=10, first_index=11),
+    ]
+    before, counts = 0.0, []
+    for window in windows:
+        session.add(window)
+        found = figures(session)
+        length = found["tuimon_step_seconds"]["0",]
+        assert isinstance(length, Distribution)
+        assert length.total >= before
+        before = length.total
+        counts.append(sum(length.counts))
+    assert counts == [1, 1, 11, 11, 21]
+    assert before == pytest.approx(0.9 + 20 * 0.1)
+
+
+def test_labels_are_bounded_whatever_a_log_holds() -> None:
+    session = records.session_of(records.header(), records.process())
+    names = [PhaseTime(f"made up {n}", 1_000_000) for n in range(500)]
+    session.add(structs.replace(records.steps(1.0, {"backward": 10}), phases=[PhaseTime("data", 5), *names]))
+    assert list(figures(session)["tuimon_phase_seconds_total"]) == [("0", "data")]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "labels"),
+    [((None,), ["0"]), ((None, None), ["0", "1"]), ((0, 1), ["0", "1"]), ((3, 3), ["3", "3.1"]), ((-1,), ["-1"])],
+)
+def test_each_live_process_has_a_label_of_its_own(ranks: tuple[int | None, ...], labels: list[str]) -> None:
+    session = records.session_of(records.header())
+    for pid, rank in enumerate(ranks, 100):
+        session.add(records.process(pid, rank=rank))
+    assert [label for label, _ in RankLabels().of(session)] == labels
+
+
+def test_a_rank_that_is_started_again_takes_over_the_label() -> None:
+    session = records.session_of(records.header(), records.process(100, rank=0), records.process(101, rank=1))
+    ranks = RankLabels()
+    assert ranks.of(session) == [("0", 100), ("1", 101)]
+    session.add(records.process(101, rank=1, t=5.0, ended=True))
+    assert ranks.of(session) == [("0", 100)]
+    session.add(records.process(102, rank=1, t=6.0))
+    assert ranks.of(session) == [("0", 100), ("1", 102)]
+
+
+def test_of_two_trainings_the_one_that_goes_on_keeps_its_label() -> None:
+    session = records.session_of(records.header(), records.process(100), records.process(101))
+    ranks = RankLabels()
+    ranks.of(session)
+    session.add(records.process(100, t=5.0, ended=True))
+    assert ranks.of(session) == [("1", 101)]
+
+
+def test_a_snapshot_is_taken_only_when_somebody_wants_one() -> None:
+    session, snapshots = whole_session(1), Snapshots()
+    snapshots.offer(session, ())
+    assert snapshots.fresh(timeout_s=0.0) is None  # nobody had asked: nothing was taken
+    snapshots.offer(session, ())
+    first = snapshots.fresh(timeout_s=0.0)
+    assert first is not None  # now it is wanted again, and until it comes this is the latest
+    session.add(records.steps(13.0, PHASES, first_index=120, pid=4242))
+    received = []
+    waiting = threading.Thread(target=lambda: received.append(snapshots.fresh(timeout_s=60)))
+    waiting.start()
+    until(lambda: (snapshots.offer(session, ()), received)[1])
+    waiting.join()
+    assert received[0] is not first
+
+
+def test_the_last_snapshot_stays() -> None:
+    session, snapshots = whole_session(1), Snapshots()
+    snapshots.offer(session, (), last=True)
+    last = snapshots.fresh(timeout_s=60)
+    assert last is not None
+    assert snapshots.fresh(timeout_s=60) is last
+
+
+def test_a_scrape_in_mid_update_is_of_one_moment() -> None:
+    """Another thread reads snapshots while records are folded: sums and counts always belong together."""
+    session, snapshots = records.session_of(records.header(), records.process()), Snapshots()
+    seen: list[tuple[float, float]] = []
+    enough = threading.Event()
+
+    def scrape() -> None:
+        while len(seen) < 50:
+            snapshot = snapshots.fresh(timeout_s=60)
+            for metric, samples in snapshot.families if snapshot is not None else ():
+                if metric is table.STEPS:
+                    total = samples[0].value
+                    phases = next(rows for of, rows in snapshot.families if of is table.PHASE_TIME)  # type: ignore[union-attr]
+                    seen.append((float(total), sum(float(row.value) for row in phases)))  # type: ignore[arg-type]
+        enough.set()
+
+    thread = threading.Thread(target=scrape)
+    thread.start()
+    t = 0
+    while not enough.is_set():
+        t += 1
+        session.add(records.steps(float(t), {"backward": 100}, first_index=10 * (t - 1)))
+        snapshots.offer(session, ())
+    thread.join()
+    assert all(seconds == pytest.approx(steps * 0.1) for steps, seconds in seen)
+
+
+def test_a_log_without_its_header_has_what_needs_none() -> None:
+    session = records.session_of(records.steps(1.0, PHASES))
+    assert "tuimon_last_step_time_seconds" not in figures(session)
+    assert figures(session)["tuimon_steps_total"] == {("0",): 10}

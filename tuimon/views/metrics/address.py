@@ -1,0 +1,32 @@
+"""Where metrics are served: ``[ADDR:]PORT``."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+_LOOPBACK = "127.0.0.1"
+
+
+class Address(NamedTuple):
+    """Where to listen."""
+
+    host: str
+    port: int
+
+    @property
+    def url(self) -> str:
+        """For a browser, or for Prometheus."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}/metrics"
+
+
+def parse_address(text: str) -> Address:
+    """``9105``, ``0.0.0.0:9105`` or ``[::1]:9105``; a port alone is on the loopback interface. Raises ValueError."""
+    host, _, port = text.strip().rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host or text.strip().startswith(":"):
+        raise ValueError(f"{text!r} is no [ADDRESS:]PORT; an IPv6 address stands in brackets")
+    if not port.isascii() or not port.isdigit() or int(port) > 65535:
+        raise ValueError(f"{text!r} is no [ADDRESS:]PORT such as 9105 or 0.0.0.0:9105")
+    return Address(host or _LOOPBACK, int(port))

@@ -1,0 +1,59 @@
+"""Snapshots in the formats that Prometheus reads, by its own client library."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import accumulate
+from typing import TypeAlias
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+
+from tuimon.views.metrics.metric import Distribution, Metric, Sample
+from tuimon.views.metrics.snapshot import Snapshot
+from tuimon.views.metrics.table import STEP_BOUNDS
+
+_BOUNDS = (*map(str, STEP_BOUNDS), "+Inf")
+
+Family: TypeAlias = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
+
+
+class Collector:
+    """What the library asks for the metrics of one scrape."""
+
+    def __init__(self, snapshot: Callable[[], Snapshot | None]) -> None:
+        self._snapshot = snapshot
+
+    def collect(self) -> Iterator[Family]:
+        """The families of one snapshot; none before the first."""
+        snapshot = self._snapshot()
+        for metric, samples in snapshot.families if snapshot is not None else ():
+            yield family_of(metric, samples)
+
+
+def registry_of(snapshot: Callable[[], Snapshot | None]) -> CollectorRegistry:
+    """A registry with nothing but these metrics: none of the process that tuimon runs in."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(Collector(snapshot))
+    return registry
+
+
+def text_of(snapshot: Snapshot) -> bytes:
+    """In the text format that node_exporter reads."""
+    return bytes(generate_latest(registry_of(lambda: snapshot)))
+
+
+def family_of(metric: Metric, samples: Iterable[Sample]) -> Family:
+    """One metric with its samples."""
+    constants = tuple(value for _, value in metric.constants)
+    make = {"counter": CounterMetricFamily, "histogram": HistogramMetricFamily}.get(metric.kind, GaugeMetricFamily)
+    name = metric.prometheus_name.removesuffix("_total")
+    family: Family = make(name, metric.help, labels=metric.prometheus_labels, unit=metric.unit_word)
+    for sample in samples:
+        labels = (*sample.labels, *constants)
+        if isinstance(sample.value, Distribution):
+            buckets = list(zip(_BOUNDS, accumulate(sample.value.counts), strict=True))
+            family.add_metric(labels, buckets, sample.value.total)
+        else:
+            family.add_metric(labels, sample.value)
+    return family

@@ -1,0 +1,93 @@
+"""Metrics of one training process: its steps and phases, its CPU and memory, its time on the GPU."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+
+from tuimon.records import BETWEEN, PHASES, length_bucket
+from tuimon.session.rows import PhaseTable
+from tuimon.session.session import Session
+from tuimon.session.step_totals import Totals
+from tuimon.session.steps import StepStats
+from tuimon.views.metrics import table
+from tuimon.views.metrics.metric import Distribution, Sample, known
+
+#: The last bucket of the log's histogram that lies below each bound.
+_LAST_BUCKETS = tuple(length_bucket(round(bound * 1e9)) for bound in table.STEP_BOUNDS)
+#: Of the launch lead; a log may name others.
+_BOUNDARIES = frozenset({"fetch end", "backward begin", "backward end", "optimizer begin", "optimizer end"})
+
+
+def rank_samples(session: Session, rank: str, pid: int) -> Iterator[Sample]:
+    """All of one rank."""
+    stats = session.step_stats(pid)
+    if stats is not None:
+        yield from _step_samples(session, rank, stats)
+    yield from _recent_samples(session, rank, pid)
+    yield from _process_samples(session, rank, pid)
+    yield from _gpu_samples(session, rank, pid)
+
+
+def distribution(totals: Totals) -> Distribution:
+    """The histogram of the log, 1 % wide buckets, as counts between the bounds of the table."""
+    counts = [0] * (len(_LAST_BUCKETS) + 1)
+    for bucket, steps in totals.histogram.items():
+        counts[bisect_left(_LAST_BUCKETS, bucket)] += steps
+    return Distribution(tuple(counts), totals.timed_ns / 1e9)
+
+
+def _step_samples(session: Session, rank: str, stats: StepStats) -> Iterator[Sample]:
+    totals = stats.since_start()
+    yield Sample(table.STEPS, (rank,), stats.total)
+    yield Sample(table.STEP, (rank,), distribution(totals))
+    for phase in (*PHASES, BETWEEN):
+        if phase in totals.phases:
+            yield Sample(table.PHASE_TIME, (rank, phase), totals.phases[phase] / 1e9)
+    yield Sample(table.EVALUATIONS, (rank,), totals.eval_count)
+    yield Sample(table.MARKERS_DROPPED, (rank,), stats.dropped)
+    if totals.gc_ns is not None:
+        yield Sample(table.GC, (rank,), totals.gc_ns / 1e9)
+    if stats.last_step_s is not None and session.header is not None:
+        yield Sample(table.LAST_STEP, (rank,), session.header.wall_unix_s + stats.last_step_s - session.header.t)
+
+
+def _recent_samples(session: Session, rank: str, pid: int) -> Iterator[Sample]:
+    steps = session.steps(pid)
+    if steps is not None:
+        for statistic, ms in (("median", steps.median_ms), ("p95", steps.p95_ms)):
+            yield from known(table.STEP_RECENT, (rank, statistic), ms, 1e-3)
+    phases = session.phases(pid)
+    if phases is not None:
+        yield from _share_samples(rank, phases)
+
+
+def _share_samples(rank: str, phases: PhaseTable) -> Iterator[Sample]:
+    for row in phases.rows:
+        yield Sample(table.PHASE_SHARE, (rank, row.name), row.share)
+        if row.estimated:
+            yield from known(table.PHASE_ERROR, (rank, row.name), row.error)
+
+
+def _process_samples(session: Session, rank: str, pid: int) -> Iterator[Sample]:
+    process, threads = session.process(pid), session.process_threads(pid)
+    if process is not None:
+        yield Sample(table.MARKERS, (rank,), float(process.markers))
+    if threads is not None:
+        yield from known(table.PROCESS_CPU, (rank,), threads.cpu_ratio)
+        yield from known(table.PROCESS_MEMORY, (rank,), threads.rss_bytes)
+
+
+def _gpu_samples(session: Session, rank: str, pid: int) -> Iterator[Sample]:
+    on_gpu = session.gpu_time(pid)
+    if on_gpu is not None:
+        for lead in on_gpu.leads:
+            if lead.boundary in _BOUNDARIES:
+                yield from known(table.LEAD, (rank, lead.boundary), lead.median_us, 1e-6)
+        yield Sample(table.GPU_IDLE, (rank, "at_least"), on_gpu.idle_ratio)
+        if on_gpu.bounded:
+            yield Sample(table.GPU_IDLE, (rank, "at_most"), on_gpu.idle_ratio + on_gpu.maybe_idle_ratio)
+    for row in session.torch_memory(pid):
+        device = str(row.device)
+        yield from known(table.TORCH_ALLOCATED, (rank, device), row.allocated_bytes)
+        yield from known(table.TORCH_RESERVED, (rank, device), row.reserved_bytes)
