@@ -77,15 +77,18 @@ def _off(what: str, shares: Shares) -> Row:
     return Row(f"off the truth: {what}", OFF_PROMISE_POINTS, Spread.of([shares.off_points]), unit="points")
 
 
-def split(seconds: float, max_cpu_ratio: float = 0.03) -> tuple[Shares, Shares]:
-    """Shares of the functions of one thread (by samples) and of two threads (by the kernel's counters)."""
+def split(seconds: float, max_cpu_ratio: float = 0.03, samples: int = 0) -> tuple[Shares, Shares]:
+    """Shares of the functions of one thread (by samples) and of two threads (by the kernel's counters).
+
+    Watches for so many seconds, and until there are so many samples, as all of these do.
+    """
     with _running(SPLIT) as process:
         before = _truth(process)
         meter = ThreadMeter(process.pid)
         meter.read()
         meter.end_window(1.0)
         began_s = time.monotonic()
-        session, windows = _sampled(process.pid, seconds, max_cpu_ratio)
+        session, windows = _sampled(process.pid, seconds, max_cpu_ratio, samples)
         meter.read()
         rows, _, _ = meter.end_window(time.monotonic() - began_s)
         after = _truth(process)
@@ -102,18 +105,18 @@ def split(seconds: float, max_cpu_ratio: float = 0.03) -> tuple[Shares, Shares]:
     )
 
 
-def joined(seconds: float, max_cpu_ratio: float = 0.03) -> tuple[float, int]:
+def joined(seconds: float, max_cpu_ratio: float = 0.03, samples: int = 0) -> tuple[float, int]:
     """Share of samples (of the last 30 s) that are put into the phase they were taken in, and of how many."""
     with _running(PHASES) as process:
-        session, _ = _sampled(process.pid, seconds, max_cpu_ratio)
+        session, _ = _sampled(process.pid, seconds, max_cpu_ratio, samples)
     return _right(session, process.pid, lambda sample, truth: sample.phase == truth)
 
 
-def ranged(seconds: float, max_cpu_ratio: float = 0.03) -> tuple[float, int]:
+def ranged(seconds: float, max_cpu_ratio: float = 0.03, samples: int = 0) -> tuple[float, int]:
     """Share of samples (of the last 30 s) whose innermost user range is the one they were taken in, and of how many."""
     with _running(PHASES, {"PYTHONPATH": str(inferred.INJECT)}) as process:
         session = Session()
-        for record in inferred.records_of(process.pid, seconds, max_cpu_ratio):
+        for record in inferred.records_of(process.pid, seconds, max_cpu_ratio, samples):
             session.add(record)
     return _right(session, process.pid, lambda sample, truth: next(iter(sample.ranges[-1:]), None) == RANGES[truth])
 
@@ -150,8 +153,8 @@ def _truth(process: subprocess.Popen[str]) -> dict[str, float]:
     return dict(json.loads(process.stdout.readline()))
 
 
-def _sampled(pid: int, seconds: float, max_cpu_ratio: float) -> tuple[Session, list[Stacks]]:
-    """A session that has seen so many seconds of samples, and these samples."""
+def _sampled(pid: int, seconds: float, max_cpu_ratio: float, samples: int) -> tuple[Session, list[Stacks]]:
+    """A session that has seen so many seconds of samples, and at least so many samples; and these samples."""
     windows: list[Stacks] = []
     table, session = ProcessTable(pid, None), Session()
     table.publish({pid: procfs.start_ticks(pid) or 0}, {pid: "trainer"})
@@ -160,7 +163,7 @@ def _sampled(pid: int, seconds: float, max_cpu_ratio: float) -> tuple[Session, l
     source = StackSource(table, max_cpu_ratio=max_cpu_ratio)
     until_s = time.monotonic() + seconds
     try:
-        while time.monotonic() < until_s:
+        while time.monotonic() < until_s or sum(window.samples for window in windows) < samples:
             for record in source.read():
                 session.add(record)
                 if isinstance(record, Stacks):

@@ -61,8 +61,8 @@ def measure(seconds: float, say: Say) -> list[Row]:
     return [Row(what, OFF_PROMISE_POINTS, Spread.of([worst.off_points]), unit="points")]
 
 
-def infer(shape: str, seconds: float, max_cpu_ratio: float = 0.03) -> Inferred:
-    """Watch one shape; the same samples once beside its markers and once alone."""
+def infer(shape: str, seconds: float, max_cpu_ratio: float = 0.03, samples: int = 0) -> Inferred:
+    """Watch one shape as ``records_of`` does; the same samples once beside its markers and once alone."""
     with subprocess.Popen(
         [sys.executable, str(SHAPES), shape],
         stdin=subprocess.PIPE,
@@ -75,7 +75,10 @@ def infer(shape: str, seconds: float, max_cpu_ratio: float = 0.03) -> Inferred:
             _line(process)
             time.sleep(WARM_UP_S)
             before = _ask(process)
-            records = records_of(process.pid, seconds, max_cpu_ratio)
+            while not before.keys() >= _once_round(shape):  # on a busy machine
+                time.sleep(0.1)
+                before = _ask(process)
+            records = records_of(process.pid, seconds, max_cpu_ratio, samples)
             after = _ask(process)
         finally:
             process.kill()
@@ -90,15 +93,20 @@ def infer(shape: str, seconds: float, max_cpu_ratio: float = 0.03) -> Inferred:
     )
 
 
-def records_of(pid: int, seconds: float, max_cpu_ratio: float) -> list[Record]:
-    """What samples and markers tell of a process in so many seconds."""
+def _once_round(shape: str) -> set[str]:
+    """Phases that it has been in once it has gone round."""
+    return {"data", "forward", "backward", "optimizer"} | ({"eval"} if shape.startswith("evaluated") else set())
+
+
+def records_of(pid: int, seconds: float, max_cpu_ratio: float, samples: int = 0) -> list[Record]:
+    """What samples and markers tell of a process in so many seconds, and until there are so many samples."""
     table = ProcessTable(pid, None)
     table.publish({pid: procfs.start_ticks(pid) or 0}, {pid: "trainer"})
     sources = (StackSource(table, max_cpu_ratio=max_cpu_ratio), MarkerSource(table))
     records: list[Record] = []
     until_s = time.monotonic() + seconds
     try:
-        while time.monotonic() < until_s:
+        while time.monotonic() < until_s or _samples(records) < samples:
             for source in sources:
                 records += source.read()
             time.sleep(sources[0].period_s)
@@ -106,6 +114,10 @@ def records_of(pid: int, seconds: float, max_cpu_ratio: float) -> list[Record]:
         for source in sources:
             source.close()
     return records
+
+
+def _samples(records: Iterable[Record]) -> int:
+    return sum(record.samples for record in records if isinstance(record, Stacks))
 
 
 def _session(pid: int, records: Iterable[Record], markers: bool) -> Session:

@@ -104,8 +104,9 @@ def main() -> None:
     torch.set_num_threads(1)
     model = Model()
     optimizer = Optimizer(model.parameters(), lr=1e-9)
-    print("up", flush=True)
-    for value in DataLoader(Items()):
+    for number, value in enumerate(DataLoader(Items())):
+        if number == 1:
+            print("up", flush=True)
         with tuimon.phase("step"):
             with tuimon.phase("model"):
                 loss = model(value).sum()
