@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from tests.agent.programs import environment, python
+from tests.agent.programs import environment
 from tests.warm_torch import warm_python
 
 torch = pytest.importorskip("torch")
@@ -43,10 +43,8 @@ os._exit(0)
 def test_two_ranks(tmp_path):
     script = tmp_path / "ddp.py"
     script.write_text(SCRIPT)
-    options = ["--standalone", "--nproc-per-node", "2"]
-    done = python(
-        "-m", "torch.distributed.run", *options, str(script), str(tmp_path), env=environment(tmp_path / "rings")
-    )
+    torchrun = ("-c", "from torch.distributed.run import main; main()", "--standalone", "--nproc-per-node", "2")
+    done = warm_python(*torchrun, str(script), str(tmp_path), env=environment(tmp_path / "rings"))
     assert done.returncode == 0, done.stderr
     for rank in (0, 1):
         kinds, meta = json.loads((tmp_path / str(rank)).read_text())

@@ -20,7 +20,7 @@ from tuimon.agent.turn import Turn
 
 @pytest.mark.parametrize("version", [*at_hand.VERSIONS, *at_hand.FREE_THREADED])
 def test_at_every_bytecode(version):
-    """Of every third in the making of a ring, which has 1500."""
+    """Of every third in the making of a ring, which has 1,700."""
     program = os.path.join(os.path.dirname(__file__), "interrupted.py")
     done = python(program, "3", env=environment(None, path=str(ROOT)), executable=at_hand.python(version))
     found = printed_json(done)

@@ -23,7 +23,7 @@ from tuimon.sources.control.channel import withdraw_hooks
 
 #: What each shape does in a step, in seconds.
 SHAPES = {"kernel": 0.02, "sleep": 0.05, "extension": 5.0, "fork": 0.0, "threads": 0.02}
-_SCRIPT = Path(__file__).with_name("training.py")
+SCRIPT = Path(__file__).with_name("training.py")
 _END_S = 90
 
 
@@ -38,10 +38,10 @@ class Trial:
     control_s: list[float] = field(default_factory=list)  # the same in as long a time without one
 
 
-def expected(steps: int, python: str = sys.executable, env: dict[str, str] | None = None) -> list[int]:
+def expected(steps: int, python: str, env: dict[str, str]) -> list[int]:
     """The checksums of a training that nothing is done to."""
-    command = [python, str(_SCRIPT), "plain", str(steps)]
-    done = subprocess.run(command, env=env or environment(None), capture_output=True, text=True, check=True)
+    command = [python, str(SCRIPT), "plain", str(steps)]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
     return list(json.loads(done.stdout.splitlines()[-1]))
 
 
@@ -56,7 +56,7 @@ def run_trial(
     """The trial, and the steps and the checksum that its training came to."""
     trial, drawn = Trial(shape), random.Random(f"{seed} {shape}")
     windows: list[tuple[int, int]] = []
-    command = [python, str(_SCRIPT), shape, str(seconds)]
+    command = [python, str(SCRIPT), shape, str(seconds)]
     process = subprocess.Popen(command, env=env or environment(None), stdin=-1, stdout=-1, stderr=-1, text=True)
     try:
         assert process.stdout and process.stdout.readline() == "ready\n"

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.inject_stress.stress import SHAPES, expected, run_trial
+from tests.agent.programs import environment, printed_json
+from tests.inject_stress.stress import SCRIPT, SHAPES, run_trial
+from tests.warm_torch import warm_python
 
 pytest.importorskip("torch")
 pytestmark = [
@@ -22,4 +24,5 @@ def test_none_is_harmed(shape: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     trial, steps, digest = run_trial(shape, min(SHAPES[shape], 0.5), 2, seed=1)
     assert trial.faults == []
     assert len(trial.first_marker_s) == 2
-    assert expected(steps)[steps - 1] == digest
+    plain = warm_python(str(SCRIPT), "plain", str(steps), env=environment(None))
+    assert printed_json(plain)[steps - 1] == digest

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import ast
 import json
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tests.agent.programs import environment
 from tests.random_loops.judging import accepted_parts, gains_of, predicted_gain
 from tests.random_loops.plan import SHAPES, draw
 from tests.random_loops.running import run, write
 from tests.random_loops.script import script_of
 from tests.random_loops.table import HEAD, line, totals
 from tests.scenarios.attaching import TRAINING
+from tests.warm_torch import warm_python
 from tuimon.diagnosis.finding import Finding, Fix
 
 #: The first seed of each shape, with no long set-up.
@@ -40,7 +40,7 @@ def test_what_is_worth_nothing_is_healthy_and_what_is_nearly_equal_may_either_be
     assert accepted_parts(gains_of({"data": 0.3, "other": 0.3}, {"a": 0.15, "b": 0.14})) == {"data", "side"}
 
 
-#: All scripts in one process: torch takes longer to import than they run.
+#: All scripts in one process.
 EACH = """
 import json, os, runpy, sys
 for path in sys.argv[1:]:
@@ -55,9 +55,8 @@ for path in sys.argv[1:]:
 @pytest.mark.torch
 def test_a_script_of_each_shape_tells_a_truth_that_adds_up(tmp_path: Path) -> None:
     scripts = [str(write(draw(seed), tmp_path)) for seed in OF_SHAPE.values()]
-    done = subprocess.run(
-        [sys.executable, "-c", EACH, *scripts], capture_output=True, text=True, check=True, timeout=100
-    )
+    done = warm_python("-c", EACH, *scripts, env=environment(None))
+    assert done.returncode == 0, done.stderr
     truths = [json.loads(line) for line in done.stdout.splitlines() if line != TRAINING]
     assert len(truths) == len(OF_SHAPE)
     for truth in truths:

@@ -17,6 +17,11 @@ import hashlib, random, re, sys, time
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
+from torch.utils.data import _utils, dataloader
+
+# torch waits 0.5 s for a worker, not 5, before it looks whether it lives, and for as long until it ends
+_utils.MP_STATUS_CHECK_INTERVAL = 0.5
+dataloader._MultiProcessingDataLoaderIter._try_get_data.__defaults__ = (0.5,)
 
 
 class Noise(Dataset):
@@ -99,7 +104,7 @@ def main(context, full):
     load(DataLoader(Shards(), drop_last=True, persistent_workers=True, **kind), epochs=2)
     load(DataLoader(Batched(), **kind))
     load(DataLoader(Interrupted(), **kind))
-    load(DataLoader(Stuck(), timeout=1, num_workers=1))
+    load(DataLoader(Stuck(), timeout=0.2, num_workers=1))
     load(DataLoader(Noise(), batch_size=None, num_workers=1))
     load(DataLoader(Noise(), 4, collate_fn=unpicklable, timeout=1, num_workers=1))
     for dataset in (Noise(), Shards(), Failing(), Interrupted()):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.agent.programs import ROOT, environment, printed_json, python
+from tests.agent.programs import ROOT, environment, printed_json
 from tests.warm_torch import warm_python
 
 pytest.importorskip("torch")
@@ -10,10 +10,11 @@ pytestmark = pytest.mark.torch
 
 PROGRAM = """
 import json, sys
-import torch, torch._dynamo
+import torch, torch._dynamo, torch._logging
 from torch._dynamo.testing import CompileCounter
 from torch._dynamo.utils import counters
 
+torch._logging._init_logs()  # as TORCH_LOGS has it, which was read when torch was imported
 model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 2))
 x = torch.randn(4, 8)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -94,9 +95,9 @@ def traced_frames(log):
 def test_the_same_graphs_breaks_and_frames(tmp_path):
     script = tmp_path / "compile.py"
     script.write_text(PROGRAM)
-    logs = {"TORCH_LOGS": "+torch._dynamo,recompiles"}
-    plain = python(str(script), env=environment(None, logs))
-    ours = python(str(script), env=environment(tmp_path / "rings", logs))
+    logs = {"TORCH_LOGS": "torch._dynamo,recompiles"}
+    plain = warm_python(str(script), env=environment(None, logs))
+    ours = warm_python(str(script), env=environment(tmp_path / "rings", logs))
     assert plain.returncode == ours.returncode == 0, ours.stderr[-3000:]
     assert ours.stdout == plain.stdout
     assert '"whole_model": [\n  1,' in plain.stdout
