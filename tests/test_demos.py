@@ -115,7 +115,7 @@ def shares(report: dict[str, Any]) -> dict[str, float]:
 
 
 def test_slow_loader_is_input_bound_at_augment(tmp_path: Path) -> None:
-    report, truth = watched(tmp_path, "slow_loader.py", "--workers", "2", "--seconds", "15")
+    report, truth = watched(tmp_path, "slow_loader.py", "--workers", "2", "--seconds", "9")
     first = report["findings"][0]
     assert first["rule"] == "input_bound"
     assert first["severity"] in {"critical", "warning"}
@@ -130,7 +130,7 @@ def test_slow_loader_is_input_bound_at_augment(tmp_path: Path) -> None:
 
 def test_healthy_mnist_like_has_nothing_to_complain_of(tmp_path: Path) -> None:
     # Without a DataLoader no marker tells evaluation from side work, so evaluation would count as other.
-    options = ("--threads", "1", "--seconds", "12", "--epochs", "1000", "--eval-every", "0")
+    options = ("--threads", "1", "--seconds", "7", "--epochs", "1000", "--eval-every", "0")
     report, truth = watched(tmp_path, "mnist_like.py", *options)
     found = shares(report)
     for phase, share in truth["shares"].items():

@@ -35,9 +35,9 @@ def rarely_idle(every_s, turns=30):
 
 @pytest.mark.parametrize("kind", ["launch_bound", "data_starved", "sync_item"])
 def test_leads_are_right_where_the_gpu_is_idle_now_and_then(kind):
-    training, records = simulated(kind, seconds=60.0)
+    training, records = simulated(kind)
     errors = lead_errors_us(training, records)
-    assert len(errors) >= 100
+    assert len(errors) >= 60
     assert max(error for error, _ in errors) < PROMISE_US
     assert max(width for _, width in errors) < PROMISE_US
 
@@ -151,7 +151,7 @@ def test_hours_of_drift(drift_ppm, seen):
         run.step(lambda: run.kernels(1, 100 * MS))
 
     training = Training(drift_ppm)
-    training.run(turn, 4 * 3600 - 600)
+    training.run(turn, 2 * 3600 - 600)
     seen.clear()
     training.run(turn, 600)
     errors = event_errors_us(training, seen)

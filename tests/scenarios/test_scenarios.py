@@ -33,7 +33,7 @@ def test_labels_are_names_of_rules_and_of_lines_that_exist(name):
 @pytest.mark.parametrize("name", ["photos_without_workers", "checkpoint_every_step", "healthy_compiled"])
 def test_the_verdict_is_right(name, tmp_path):
     scenario = SCENARIOS[name]
-    outcome = run(scenario, 9.0, tmp_path)
+    outcome = run(scenario, 6.0, tmp_path)
     remember(scenario, tmp_path, outcome, None)
     assert recall(scenario, tmp_path) == (outcome, None)
     row = judge(scenario, outcome, None)
