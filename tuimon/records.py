@@ -519,6 +519,70 @@ class MemoryHistory(Record, frozen=True, kw_only=True, tag="memory_history"):
     pause_ms: Amount | None = None  # how long the training waited for the figures
 
 
+class TracedPhase(msgspec.Struct, frozen=True, array_like=True):
+    """A phase in a trace, sums over its steps, beside what was estimated of a step before.
+
+    ``[name, cpu_ns, gpu_ns, gpu_idle_ns, estimated_cpu_ms, estimated_gpu_ms, estimated_gpu_idle_ms]``; ``gpu_idle_ns``:
+    of ``gpu_ns``, in which the main stream ran nothing.
+    """
+
+    name: str
+    cpu_ns: Count
+    gpu_ns: Count | None = None
+    gpu_idle_ns: Count | None = None
+    estimated_cpu_ms: Amount | None = None
+    estimated_gpu_ms: Amount | None = None
+    estimated_gpu_idle_ms: Amount | None = None
+
+
+class TracedWork(msgspec.Struct, frozen=True, array_like=True):
+    """An operator or a kernel in a trace, sums over its steps: ``[name, phase, count, total_ns, gpu_ns, where]``.
+
+    ``total_ns``: an operator's own time on the CPU, a kernel's on the GPU. ``gpu_ns``: of the kernels that an operator
+    launched. ``where``: the line of the user's code with most of it.
+    """
+
+    name: str
+    phase: str
+    count: Count
+    total_ns: Count
+    gpu_ns: Count | None = None
+    where: str = ""
+
+
+class TracedWait(msgspec.Struct, frozen=True, array_like=True):
+    """What the GPU waited for in a trace, sums over its steps: ``[cause, what, phase, where, count, total_ns]``."""
+
+    cause: str
+    what: str
+    phase: str
+    where: str
+    count: Count
+    total_ns: Count
+
+
+class TraceTaken(Record, frozen=True, kw_only=True, tag="trace"):
+    """A trace of some steps of a process was taken; the whole of it is in ``file``, the heaviest rows are here."""
+
+    begin_s: Moment  # of its first step; of the monotonic clock
+    end_s: Moment
+    first_step: Count | None = None  # its number, from 0 at the start of the marker stream
+    steps: Count
+    wanted: Count
+    rank: Index | None = None
+    file: str
+    torch: str = ""
+    pause_ms: Amount | None = None  # for which the training was held up, to stop the profiler and to write
+    step_ms_before: Amount | None = None  # median before the trace
+    gpu_span_ns: Count | None = None  # of all GPUs, from the first step's beginning to the last one's end
+    gpu_busy_ns: Count | None = None
+    phases: Annotated[list[TracedPhase], _LISTED] = msgspec.field(default_factory=list)
+    operators: Annotated[list[TracedWork], _LISTED] = msgspec.field(default_factory=list)
+    kernels: Annotated[list[TracedWork], _LISTED] = msgspec.field(default_factory=list)
+    waits: Annotated[list[TracedWait], _LISTED] = msgspec.field(default_factory=list)
+    folded: Count = 0  # operators, kernels and waits that are not listed
+
+
 class MachineMemory(Record, frozen=True, kw_only=True, tag="machine_memory"):
     """Memory of the machine and of the run's control group; None where unknown, or without a limit."""
 
@@ -589,6 +653,7 @@ AnyRecord = Union[  # noqa: UP007  (msgspec needs the runtime union on 3.10)
     GpuTime,
     TorchMemory,
     MemoryHistory,
+    TraceTaken,
     MachineMemory,
     Notice,
     Cost,

@@ -56,10 +56,10 @@ def main(argv: Sequence[str]) -> int:
         _check_folder(path)
     with LeaveSignals() as signals:
         written = _take(targets, paths, parsed.steps, parsed.max_pause, signals)
-    for number, path in enumerate(written):
+    for number, (path, taking) in enumerate(written):
         if number:
             print()
-        _show(path)
+        _show(path, taking)
     return 0 if len(written) == len(targets) else 1
 
 
@@ -135,7 +135,7 @@ def _check_folder(path: str) -> None:
 
 def _take(
     targets: Sequence[_Target], paths: Sequence[str], steps: int, held_ms: int, signals: LeaveSignals
-) -> list[str]:
+) -> list[tuple[str, Taking]]:
     """Order all, wait for all, write all; the files that were written."""
     takings: list[Taking] = []
     try:
@@ -153,7 +153,7 @@ def _take(
             _say(f"tuimon: {error.message}" + (f"\n  {error.hint}" if error.hint else ""))
             continue
         _say(f"tuimon: wrote {plain(path)}; see it at https://ui.perfetto.dev or with: tuimon trace {plain(path)}")
-        written.append(path)
+        written.append((path, taking))
     return written
 
 
@@ -176,12 +176,16 @@ def _wait(takings: Sequence[Taking], signals: LeaveSignals) -> None:
         time.sleep(_POLL_S)
 
 
-def _show(path: str) -> None:
+def _show(path: str, taking: Taking | None = None) -> None:
+    """Print what it says; one that was just taken comes into the log of its run as well."""
     from tuimon.views.tui.drawing.lines import text_of
     from tuimon.views.tui.trace.trace_lines import trace_lines
 
     trace = read_trace(path)
-    for line in trace_lines(trace, summarize(trace), 120):
+    summary = summarize(trace)
+    if taking is not None:
+        taking.leave_record(path, trace, summary)
+    for line in trace_lines(trace, summary, 120):
         print(text_of(line).rstrip())
     sys.stdout.flush()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 
 from tuimon.node_ids import node_of
@@ -24,6 +25,7 @@ from tuimon.records import (
     Steps,
     Threads,
     TorchMemory,
+    TraceTaken,
 )
 from tuimon.session.gpu_time import GpuTimeTable
 from tuimon.session.loaders import LoaderTable
@@ -40,6 +42,8 @@ from tuimon.session.threads import ThreadTable
 _PROCESSES = 1024
 #: Most sources whose notices are held.
 _SOURCES = 64
+#: The latest traces that are held: of all ranks, and a few more.
+_TRACES = 64
 
 
 class Tables:
@@ -55,6 +59,7 @@ class Tables:
         self.frames = FrameTable()
         self.nodes = NodeTable()
         self.memory_history: dict[int, MemoryHistory] = {}  # the latest of each process
+        self.traces: deque[TraceTaken] = deque(maxlen=_TRACES)
         self._trainers: list[int] | None = None  # by rank, once queried, until a process or a first step comes
         self._pids: set[int] = set()  # the processes with any record, but for those that were forgotten
         self._steps: dict[int, StepStats] = {}
@@ -79,6 +84,7 @@ class Tables:
             GpuTime: self._fold_gpu_time,
             TorchMemory: self._fold_gpu_time,
             MemoryHistory: self._fold_memory_history,
+            TraceTaken: self.traces.append,
             MachineMemory: self._fold_machine_memory,
             Node: self._fold_node,
             Notice: self._fold_notice,

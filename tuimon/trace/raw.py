@@ -65,6 +65,8 @@ class TakenBy(msgspec.Struct, frozen=True, omit_defaults=True):
     steps: int = 0  # taken
     wanted: int = 0
     taken_unix_s: float = 0.0
+    begin_s: float = 0.0  # of the monotonic clock
+    end_s: float = 0.0
     stop_ms: float | None = None  # the training was held up for so long to stop and to write
     step_ms: float | None = None  # median before the trace
     estimates: list[Estimate] = []

@@ -25,6 +25,7 @@ class FakeReader:
     """A ring that holds literal markers."""
 
     pid = 42
+    path = "/nowhere/42-0.ring"
     start_ticks = 0
     dropped = 0
     holding = False

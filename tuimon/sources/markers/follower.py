@@ -19,6 +19,7 @@ from tuimon.sources.markers.histogram import histogram
 from tuimon.sources.markers.loaders import LoaderTracker
 from tuimon.sources.markers.thread_loops import ThreadLoop, ThreadLoops
 from tuimon.sources.source_blocks import SourceBlocks
+from tuimon.sources.tracing.trace_records import TraceRecords
 
 #: How much of the past is shown of a ring found late (attach).
 _HISTORY_NS = 60_000_000_000
@@ -55,6 +56,7 @@ class RingFollower:
         self._loaders = LoaderTracker(reader)
         self._gpu = GpuTracker(self.pid, self._is_of_several_ranks)
         self._gc = GcPauses(bool(reader.meta().get("gc")))
+        self._traces = TraceRecords(reader)
         self._marks: list[tuple[int, str]] = []
         self.steps = steps  # of the process until now
         self._has_backward = self._has_step = False  # whether a record has held the first of them
@@ -158,6 +160,7 @@ class RingFollower:
         if loop is not None:
             open_phase = None if ended or self._is_stale(end_ns) else loop.machine.open_phase
             yield self._steps(loop, end_ns, window_s, open_phase)
+        yield from self._traces.records(end_ns / 1e9)
         yield from self._loaders.records(end_ns, window_s, now_ns, self._loops.open_fetches())
         yield from self._gpu.records(end_ns, window_s, ended=ended)
 
@@ -206,6 +209,9 @@ class RingFollower:
             gc_longest_ns=gc_longest_ns,
         )
         self._dropped, self._damaged = self.reader.dropped, 0
+        for number, step in enumerate(steps, self.steps):
+            if step.traced_ns:
+                self._traces.add_begin(step.traced_ns, number)
         self.steps += len(steps)
         return record
 

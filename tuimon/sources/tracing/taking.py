@@ -18,8 +18,12 @@ from tuimon.errors import TraceError
 from tuimon.sources.control.channel import Request, open_channel
 from tuimon.sources.control.errors import NoAgent
 from tuimon.sources.tracing.loop_parts import loop_parts
+from tuimon.sources.tracing.trace_records import leave_record
 from tuimon.sources.tracing.trace_writer import write_trace
 from tuimon.trace.raw import TakenBy
+from tuimon.trace.reader import Trace
+from tuimon.trace.record import record_of
+from tuimon.trace.summary import Summary
 
 STEPS_LIMIT = 1000
 #: For how long a training may be held up in all, to stop the profiler and to write (ms).
@@ -52,6 +56,7 @@ class Taking:
         self.pid = pid
         self.wanted = steps
         self._channel = open_channel(pid)
+        self.ring_path = self._channel.path
         try:
             self._reader = RingReader(self._channel.path)
         except (OSError, RingError) as error:
@@ -108,6 +113,8 @@ class Taking:
                 wanted=told.wanted,
                 torch=told.torch,
                 taken_unix_s=(told.begin + told.unix) / 1e9,
+                begin_s=told.begin / 1e9,
+                end_s=told.end / 1e9,
                 stop_ms=round(told.held + told.trial, 1),
             )
             write_trace(raw_path, path, whole, parts, told.unix)
@@ -116,6 +123,12 @@ class Taking:
             with contextlib.suppress(OSError):
                 os.unlink(raw_path)
             self.close()
+
+    def leave_record(self, path: str, trace: Trace, summary: Summary) -> None:
+        """Leave a record of what was written to ``path``, for the log of the run."""
+        if trace.taken is not None:
+            with contextlib.suppress(OSError, ValueError):  # without room it is not in the log
+                leave_record(self.ring_path, record_of(os.path.abspath(path), trace.taken, summary))
 
     def close(self) -> None:
         """Let go of the ring."""

@@ -6,12 +6,14 @@ import time
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from msgspec.structs import asdict
+
 from tuimon.diagnosis import unjudged
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.hysteresis import Change
 from tuimon.diagnosis.severity import least_gain
 from tuimon.diagnosis.verdicts import Verdicts
-from tuimon.records import Header, MemoryHistory, Record
+from tuimon.records import Header, MemoryHistory, Record, TraceTaken
 from tuimon.session.rows import PhaseTable, StepSummary
 from tuimon.session.sampling import Sampling
 from tuimon.session.session import Session
@@ -20,6 +22,7 @@ from tuimon.session.unseen import Unseen, unseen_trainings
 from tuimon.views.memory_text import memory_lines
 from tuimon.views.sampling_text import sampling_text
 from tuimon.views.state_text import state_text, unseen_text
+from tuimon.views.trace_text import trace_text
 
 REPORT_SCHEMA = 1
 
@@ -81,6 +84,7 @@ def report_of(
         "ranges": _ranges(table),
         "sampling": _sampling(session.run_sampling()),
         **({"memory": [_memory(each) for each in session.memory_history.values()]} if session.memory_history else {}),
+        **({"traces": [_trace(each) for each in session.traces]} if session.traces else {}),
         "findings": [_finding(finding) for finding in findings],
         "changes": [_change(session, change) for change in changes],
         "unjudged": [{"rule": rule, "reason": reason} for rule, reason in unjudged(session)],
@@ -107,6 +111,25 @@ def _memory(history: MemoryHistory) -> dict[str, Json]:
             }
             for line in history.lines
         ],
+    }
+
+
+def _trace(trace: TraceTaken) -> dict[str, Json]:
+    """Times are sums over its steps."""
+    idle = 1 - trace.gpu_busy_ns / trace.gpu_span_ns if trace.gpu_span_ns and trace.gpu_busy_ns is not None else None
+    return {
+        "pid": trace.pid,
+        "rank": trace.rank,
+        "first_step": trace.first_step,
+        "steps": trace.steps,
+        "file": trace.file,
+        "pause_ms": trace.pause_ms,
+        "gpu_idle": _rounded(idle),
+        "text": trace_text(trace),
+        "phases": [asdict(phase) for phase in trace.phases],
+        "operators": [asdict(row) for row in trace.operators],
+        "kernels": [asdict(row) for row in trace.kernels],
+        "waits": [asdict(row) for row in trace.waits],
     }
 
 

@@ -22,6 +22,7 @@ def text_report(report: dict[str, Any]) -> str:  # Any: the JSON of views.report
     parts += [_finding(finding) for finding in report["findings"]]
     parts += [_changes(report["changes"]), _unjudged(report["unjudged"])]
     parts += [_memory(history) for history in report.get("memory", ())]
+    parts += [_trace(trace) for trace in report.get("traces", ())]
     if report["sampling"]:
         parts.append(_wrap(f"Stack samples: {report['sampling']['text']}"))
     if report["run"]["notices"]:
@@ -32,6 +33,11 @@ def text_report(report: dict[str, Any]) -> str:  # Any: the JSON of views.report
 def _memory(history: dict[str, Any]) -> list[str]:
     head, *rows = history["text"]
     return _wrap(f"Memory of torch, {head}") + [text for row in rows for text in _wrap(row.strip(), "  ")]
+
+
+def _trace(trace: dict[str, Any]) -> list[str]:
+    head, *rows = trace["text"]
+    return _wrap(head) + [text for row in rows for text in _wrap(row, "  ")]
 
 
 def _head(run: dict[str, Any]) -> list[str]:

@@ -19,7 +19,6 @@ from tuimon.errors import CannotInject
 from tuimon.launch.leave_signals import LeaveSignals
 from tuimon.views.format import plain
 from tuimon.views.report.write import save
-from tuimon.views.trace_estimates import known_before
 from tuimon.views.tui.board import PANES, Board
 from tuimon.views.tui.pacing import Pacing
 from tuimon.views.tui.panes.threads_pane import ThreadsPane
@@ -35,6 +34,7 @@ from tuimon.views.tui.sheets.sheet import Sheet
 from tuimon.views.tui.sheets.thread_sheet import ThreadSheet
 from tuimon.views.tui.terminal_app import Capabilities, TerminalApp
 from tuimon.views.tui.terminal_driver import reset_job_control
+from tuimon.views.tui.trace.recorded_sheet import trace_sheet
 from tuimon.views.tui.trace.trace_sheet import TraceSheet
 
 if TYPE_CHECKING:
@@ -185,13 +185,12 @@ class TuimonApp(TerminalApp[Leave]):
         self.push_screen(ThreadSheet(message.row, self.monitor.session, self.monitor.closeup))
 
     def action_trace(self) -> None:
-        """Record the next steps of the training whose figures are shown."""
-        session = self.monitor.session
-        pid = session.trainer()
-        if pid is None or session.exit is not None or not self.monitor.is_live:
-            self.notify("no training runs here: only its next steps can be traced", severity="warning", markup=False)
+        """Record the next steps of the training whose figures are shown, or show what a log has of the latest trace."""
+        sheet = trace_sheet(self.monitor.session, runs=self.monitor.is_live)
+        if sheet is None:
+            self.notify("no training runs here, and the log has no trace", severity="warning", markup=False)
         else:
-            self.push_screen(TraceSheet(known_before(session, pid), os.getcwd()))
+            self.push_screen(sheet)
 
     def action_export(self) -> None:
         """Save a report as JSON and text, and a screenshot, in the current folder."""

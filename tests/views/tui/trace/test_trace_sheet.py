@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from tests.session.records import header, session_of
 from tests.trace.kineto_file import event, of_recording, write
 from tuimon.errors import TraceError
+from tuimon.records import TraceTaken
 from tuimon.trace.raw import TakenBy
 from tuimon.trace.reader import read_trace
+from tuimon.trace.record import record_of
 from tuimon.trace.summary import summarize
 from tuimon.trace.timeline import Lane, Timeline, blocks, timeline_of
+from tuimon.views.format import count
+from tuimon.views.report.summary import report_of
+from tuimon.views.report.text import text_report
 from tuimon.views.tui.drawing.lines import cells, text_of
 from tuimon.views.tui.terminal_app import Capabilities, TerminalApp
-from tuimon.views.tui.trace import trace_sheet
+from tuimon.views.tui.trace import recorded_sheet, trace_sheet
 from tuimon.views.tui.trace.timeline_lines import View, timeline_lines
 from tuimon.views.tui.trace.trace_lines import trace_lines
 from tuimon.views.tui.trace.trace_sheet import TraceSheet, read_taken
@@ -163,3 +171,48 @@ def test_names_from_the_file_are_made_safe(tmp_path: Path) -> None:
     taken = read_taken(path)
     drawn = [*timeline_lines(View(taken.timeline), 80), *trace_lines(taken.trace, taken.summary, 80)]
     assert "\x1b" not in "".join(text_of(line) for line in drawn)
+
+
+def traced(path: str) -> TraceTaken:
+    taken = read_taken(path)
+    facts = TakenBy(pid=5, rank=2, steps=4, wanted=4, begin_s=10.0, end_s=10.4, stop_ms=187.0, step_ms=98.0)
+    record = record_of(path, facts, taken.summary)
+    return msgspec.structs.replace(record, first_step=1200)
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+async def test_a_log_opens_its_latest_trace(recorded: str, is_there: bool) -> None:
+    record = traced(recorded)
+    session = session_of(header(), record if is_there else msgspec.structs.replace(record, file="/nowhere/t.json.gz"))
+    app = _App(Capabilities())
+    async with app.run_test(size=(120, 40)) as pilot:
+        sheet = recorded_sheet.trace_sheet(session, runs=False)
+        app.push_screen(sheet)
+        await pilot.pause()
+        await app.workers.wait_for_complete([sheet._work]) if not sheet._work.is_finished else None
+        await pilot.pause()
+        lines = [text_of(line) for line in sheet.body.lines]
+    assert any("Phases" in line for line in lines) == is_there
+    if not is_there:
+        text = " ".join(lines)
+        assert "cannot be read" in text and f"Trace of steps {count(1200)} to {count(1203)} of rank 2" in text
+
+
+def test_without_a_trace_there_is_no_sheet() -> None:
+    assert recorded_sheet.trace_sheet(session_of(header()), runs=False) is None
+
+
+def test_the_report_tells_of_a_trace(recorded: str) -> None:
+    session = session_of(header(), traced(recorded))
+    report = report_of(session, [], "run.jsonl")
+    (entry,) = report["traces"]
+    assert (entry["rank"], entry["first_step"], entry["steps"], entry["file"]) == (2, 1200, 4, recorded)
+    assert entry["gpu_idle"] == pytest.approx(0.39, abs=0.1)
+    assert entry["kernels"] and entry["operators"] == [] and entry["waits"]
+    text = " ".join(re.split(r"[ \n]+", text_report(report)))
+    assert f"Trace of steps {count(1200)} to {count(1203)} of rank 2: 100 ms each (98.0 ms before)" in text
+    assert "held up for 187 ms" in text
+    assert "backward: CPU 36.1 ms (estimated 30.0 ms), GPU 66.3 ms (estimated 66.0 ms), GPU idle 1.8 ms" in text
+    assert "forward: CPU 50.9 ms, GPU 50.9 ms" in text
+    assert max(map(len, text_report(report).splitlines())) <= 78 + len(recorded)
+    assert "traces" not in report_of(session_of(header()), [], "run.jsonl")

@@ -8,20 +8,11 @@ from tuimon.trace.raw import TakenBy
 from tuimon.trace.reader import Trace
 from tuimon.trace.summary import PhaseRow, Summary
 from tuimon.views.format import ABSENT, count, ms, percent, plain, size
+from tuimon.views.trace_text import CAUSES
 from tuimon.views.tui.drawing.lines import Line, Span, column, line, paragraph
 
 _ROWS = 12
 _ROLES = ("data", "forward", "backward", "optimizer", "other", "eval", "between")
-_CAUSES = {
-    "data": "for a batch",
-    "sync": "after a synchronisation, for new launches",
-    "memory": "for the allocator",
-    "launch": "for a launch",
-    "copy": "for a copy",
-    "other stream": "for another stream",
-    "start": "for launched work to start",
-    "unknown": "unknown",
-}
 
 
 def trace_lines(trace: Trace, summary: Summary, width: int) -> list[Line]:
@@ -125,7 +116,7 @@ def _waits(summary: Summary, width: int) -> list[Line]:
                 (column(ms(row.total_ns / summary.steps / 1e6), 9, ">"), "strong"),
                 (column(percent(row.total_ns / total), 6, ">"), "text"),
                 "  ",
-                (_CAUSES.get(row.cause, row.cause), _role(row.phase)),
+                (CAUSES.get(row.cause, row.cause), _role(row.phase)),
                 (what, "text"),
                 (where, "key"),
                 (f" · {count(round(row.count / summary.steps))}×, longest {ms(row.longest_ns / 1e6)}", "dim"),

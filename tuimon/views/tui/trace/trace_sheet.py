@@ -178,11 +178,14 @@ class TraceSheet(ModalScreen[None]):
         if event.state == WorkerState.SUCCESS and self._work.result is not None:
             self.body.show_trace(self._work.result)
         elif event.state == WorkerState.ERROR:
-            error = self._work.error
-            if isinstance(error, TuimonError):
-                self.body.show_waiting((f"No trace: {error.message}", "warning"), (error.hint or "", "text"))
-            else:
-                self.body.show_waiting((f"No trace: {plain(str(error))}", "warning"))
+            self._show_error(self._work.error)
+
+    def _show_error(self, error: BaseException | None) -> None:
+        """There is no trace."""
+        if isinstance(error, TuimonError):
+            self.body.show_waiting((f"No trace: {error.message}", "warning"), (error.hint or "", "text"))
+        else:
+            self.body.show_waiting((f"No trace: {plain(str(error))}", "warning"))
 
     def _state(self) -> str:
         taking = self._progress
@@ -207,7 +210,9 @@ class TraceSheet(ModalScreen[None]):
             taking.cancel()
             raise
         taking.write(self._path, self._known)
-        return read_taken(self._path)
+        taken = read_taken(self._path)
+        taking.leave_record(self._path, taken.trace, taken.summary)
+        return taken
 
 
 _NOTE = (

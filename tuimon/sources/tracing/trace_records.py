@@ -1,0 +1,81 @@
+"""Traces that were taken of a process, for its log: whoever takes one leaves a record of it beside the ring.
+
+So ``tuimon trace``, another monitor and the screen's own key all come into the log of the run, by one way.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Iterator
+
+import msgspec
+from msgspec import structs
+
+from tuimon.agent.ring.reader import RingReader
+from tuimon.agent.ring.side_files import TRACED, side_file, write_file
+from tuimon.records import TraceTaken
+from tuimon.sources.control.side_files import read_side_file
+
+#: Traces whose records may still come: reading a large one takes seconds.
+_AWAITED = 16
+#: The marker of a trace's beginning follows the moment that its record names (s).
+_NEAR_S = 1.0
+#: Records with tables in an hour: a program that takes traces all the time may not fill the log.
+_TABLES_AN_HOUR = 60
+
+_decoder = msgspec.json.Decoder(TraceTaken)
+
+
+def leave_record(ring_path: str, record: TraceTaken) -> None:
+    """Leave a record for the monitor that writes the log, if there is one. Raises OSError."""
+    write_file(side_file(ring_path, TRACED), msgspec.to_builtins(record))
+
+
+class TraceRecords:
+    """The records that are left beside one ring, each once."""
+
+    def __init__(self, reader: RingReader) -> None:
+        self._reader = reader
+        self._awaited: deque[tuple[float, int]] = deque(maxlen=_AWAITED)  # beginning, number of the first step
+        self._tables: deque[float] = deque(maxlen=_TABLES_AN_HOUR)  # when the latest records with tables came
+        self._seen: tuple[int, int] | None = None  # inode and time of the file that was read last
+
+    def add_begin(self, time_ns: int, step: int) -> None:
+        """A trace has begun with this step."""
+        self._awaited.append((time_ns / 1e9, step))
+
+    def records(self, t: float) -> Iterator[TraceTaken]:
+        """The record that has come since, at most one; nothing is read while no trace has begun."""
+        if not self._awaited:
+            return
+        try:
+            path = side_file(self._reader.path, TRACED)
+            info = os.stat(path, follow_symlinks=False)
+        except OSError:
+            return
+        if self._seen == (info.st_ino, info.st_mtime_ns):
+            return
+        self._seen = (info.st_ino, info.st_mtime_ns)
+        record = _read(path)
+        if record is None:
+            return
+        begun = next((each for each in self._awaited if 0 <= each[0] - record.begin_s < _NEAR_S), None)
+        if begun is None:
+            return
+        self._awaited.remove(begun)
+        yield self._within_limits(structs.replace(record, t=t, pid=self._reader.pid, first_step=begun[1]))
+
+    def _within_limits(self, record: TraceTaken) -> TraceTaken:
+        if len(self._tables) < _TABLES_AN_HOUR or record.t - self._tables[0] > 3600:
+            self._tables.append(record.t)
+            return record
+        rows = len(record.operators) + len(record.kernels) + len(record.waits)
+        return structs.replace(record, phases=[], operators=[], kernels=[], waits=[], folded=record.folded + rows)
+
+
+def _read(path: str) -> TraceTaken | None:
+    try:
+        return _decoder.decode(read_side_file(path))
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):  # damaged
+        return None

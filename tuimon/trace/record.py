@@ -1,0 +1,59 @@
+"""A trace as a record of the log: its heaviest rows, few and short enough for any log."""
+
+from __future__ import annotations
+
+from tuimon.records import TracedPhase, TracedWait, TracedWork, TraceTaken
+from tuimon.text import plain
+from tuimon.trace.raw import TakenBy
+from tuimon.trace.summary import PhaseRow, Summary
+
+#: Rows of each table, and characters of a name (of a path): a record has 6 kB at most, most have 2.
+ROWS = 8
+_WAITS = 6
+_PHASES = 8
+_NAME = 100
+_PATH = 400
+
+
+def record_of(path: str, taken: TakenBy, summary: Summary) -> TraceTaken:
+    """The record; ``path``: of the file. Its ``t`` is the trace's end, its first step's number is not known here."""
+    rows = len(summary.operators) + len(summary.kernels) + len(summary.waits)
+    operators, kernels, waits = summary.operators[:ROWS], summary.kernels[:ROWS], summary.waits[:_WAITS]
+    has_gpu = bool(summary.gpus)
+    return TraceTaken(
+        t=taken.end_s,
+        pid=taken.pid,
+        begin_s=taken.begin_s,
+        end_s=taken.end_s,
+        steps=taken.steps,
+        wanted=taken.wanted,
+        rank=taken.rank,
+        file=plain(path)[-_PATH:],
+        torch=taken.torch[:_NAME],
+        pause_ms=taken.stop_ms,
+        step_ms_before=taken.step_ms,
+        gpu_span_ns=sum(gpu.span_ns for gpu in summary.gpus) if has_gpu else None,
+        gpu_busy_ns=sum(gpu.busy_ns for gpu in summary.gpus) if has_gpu else None,
+        phases=[_phase(row) for row in summary.phases[:_PHASES]],
+        operators=[
+            TracedWork(_short(row.name), _short(row.phase), row.count, row.self_ns, row.gpu_ns if has_gpu else None)
+            for row in operators
+        ],
+        kernels=[TracedWork(_short(row.name), _short(row.phase), row.count, row.total_ns) for row in kernels],
+        waits=[
+            TracedWait(row.cause, _short(row.what), _short(row.phase), _short(row.where), row.count, row.total_ns)
+            for row in waits
+        ],
+        folded=rows - len(operators) - len(kernels) - len(waits),
+    )
+
+
+def _phase(row: PhaseRow) -> TracedPhase:
+    estimate = row.estimate
+    estimated = (estimate.cpu_ms, estimate.gpu_ms, estimate.gpu_idle_ms) if estimate is not None else (None,) * 3
+    return TracedPhase(_short(row.name), row.cpu_ns, row.gpu_ns, row.gpu_idle_ns, *estimated)
+
+
+def _short(name: str) -> str:
+    name = plain(name)
+    return name if len(name) <= _NAME else f"{name[: _NAME - 1]}…"

@@ -1,0 +1,82 @@
+"""A trace in words, from its record: what was traced, and what took longest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tuimon.records import TracedPhase, TraceTaken
+from tuimon.views.format import ABSENT, count, ms, percent, plain
+
+#: Rows of each table in the report.
+_ROWS = 5
+#: What the GPU waited for, in words.
+CAUSES = {
+    "data": "for a batch",
+    "sync": "after a synchronisation, for new launches",
+    "memory": "for the allocator",
+    "launch": "for a launch",
+    "copy": "for a copy",
+    "other stream": "for another stream",
+    "start": "for launched work to start",
+    "unknown": "unknown",
+}
+
+
+def head_text(trace: TraceTaken) -> str:
+    """``Trace of steps 120 to 124 of rank 0: 12.1 ms each (9.80 ms before), held up for 140 ms: /home/t.json.gz``."""
+    whose = f"process {trace.pid}" if trace.rank is None else f"rank {trace.rank}"
+    length_ms = (trace.end_s - trace.begin_s) * 1000 / trace.steps if trace.steps else None
+    before = f" ({ms(trace.step_ms_before)} before)" if trace.step_ms_before else ""
+    held = f", held up for {ms(trace.pause_ms)} to stop and to write" if trace.pause_ms is not None else ""
+    return f"Trace of {_steps_text(trace)} of {whose}: {ms(length_ms)} each{before}{held}: {plain(trace.file)}"
+
+
+def trace_text(trace: TraceTaken) -> list[str]:
+    """The head, then phases, waits, operators and kernels; times are of one step."""
+    return [head_text(trace), *_phase_lines(trace), *_wait_lines(trace), *_work_lines(trace)]
+
+
+def _steps_text(trace: TraceTaken) -> str:
+    if trace.first_step is None:
+        return f"{trace.steps} steps"
+    if trace.steps == 1:
+        return f"step {count(trace.first_step)}"
+    return f"steps {count(trace.first_step)} to {count(trace.first_step + trace.steps - 1)}"
+
+
+def _phase_lines(trace: TraceTaken) -> Iterator[str]:
+    steps = trace.steps or 1
+    for phase in trace.phases:
+        yield f"{plain(phase.name)}: {', '.join(_phase_parts(phase, steps))}"
+    if trace.gpu_span_ns and trace.gpu_busy_ns is not None:
+        yield f"GPU idle {percent(1 - trace.gpu_busy_ns / trace.gpu_span_ns)}"
+
+
+def _phase_parts(phase: TracedPhase, steps: int) -> Iterator[str]:
+    for name, traced_ns, estimated_ms in (
+        ("CPU", phase.cpu_ns, phase.estimated_cpu_ms),
+        ("GPU", phase.gpu_ns, phase.estimated_gpu_ms),
+        ("GPU idle", phase.gpu_idle_ns, phase.estimated_gpu_idle_ms),
+    ):
+        if traced_ns is not None:
+            estimated = f" (estimated {ms(estimated_ms)})" if estimated_ms is not None else ""
+            yield f"{name} {ms(traced_ns / steps / 1e6)}{estimated}"
+
+
+def _wait_lines(trace: TraceTaken) -> Iterator[str]:
+    steps = trace.steps or 1
+    for wait in trace.waits[:_ROWS]:
+        what = f" {plain(wait.what)}" if wait.what else ""
+        where = plain(wait.where) or ABSENT
+        cause = CAUSES.get(wait.cause, plain(wait.cause))
+        yield f"the GPU waited {ms(wait.total_ns / steps / 1e6)} {cause}{what}, at {where}"
+
+
+def _work_lines(trace: TraceTaken) -> Iterator[str]:
+    steps = trace.steps or 1
+    for kind, rows in (("operator", trace.operators), ("kernel", trace.kernels)):
+        for row in rows[:_ROWS]:
+            gpu = f", its kernels {ms(row.gpu_ns / steps / 1e6)}" if row.gpu_ns else ""
+            at = f", at {plain(row.where)}" if row.where else ""
+            text = f"{kind} {plain(row.name)}: {ms(row.total_ns / steps / 1e6)}{gpu}, {count(row.count)} times in all"
+            yield f"{text}, {plain(row.phase) or ABSENT}{at}"
