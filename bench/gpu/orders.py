@@ -24,7 +24,9 @@ LOOP = ("bench/gpu/loop.py",)
 DENIED = "tests/sources/stacks/denied.py"
 TUIMON = (sys.executable, "-m", "tuimon")
 _HEADLESS = ("--headless", "--force", "--log")
-_TIMEOUT_S = 60.0
+_TIMEOUT_S = 90.0
+#: ``--memory`` records so long after the first steps.
+_FIRST_S = 10.0
 R = TypeVar("R", bound=Record)
 
 
@@ -39,7 +41,7 @@ def measure(seconds: float, out: Path, say: Say, device: str = "cuda") -> list[R
     with _running(run) as pid:
         rows += _traced(pid, out / "trace.json.gz") + _sampled_by_itself(pid, seconds, out / "in_process.jsonl")
     say("the history of the allocator")
-    rows += _remembered((*loop, str(seconds), "--leaks"), out / "memory.jsonl", "asked")
+    rows += _remembered((*loop, str(seconds + _FIRST_S), "--leaks"), out / "memory.jsonl", "asked")
     if device != "cpu":
         rows += _remembered((*loop, "2", "--ends-in-oom"), out / "oom.jsonl", "oom")
     say("hooks brought into a training that was started without them")

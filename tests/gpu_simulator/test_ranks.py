@@ -3,10 +3,12 @@
 from functools import cache, partial
 
 import pytest
+from msgspec import structs
 
-from tests.diagnosis.gpu import LINES, USUAL
+from tests.diagnosis.gpu import LINES, USUAL, gpu
 from tests.gpu_simulator.machine import MS
 from tests.gpu_simulator.ranks import Ranks, step
+from tests.gpu_simulator.sessions import UUID
 from tests.session.records import stacks, threads
 from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.evidence.evidence import evidence_of
@@ -52,6 +54,8 @@ def run(kind, world_size=3):
     for rank in ranks.ranks:
         pid = rank.ring.pid
         session.add(stacks(session.now_s, *((list(ids), count) for ids, count in USUAL), pid=pid))
+        links = {"nvlink_rx_bytes_per_s": 2e9 + rank.number, "sm_ratio": 0.4}
+        session.add(structs.replace(gpu(session.now_s, 1.0, **links), uuid=f"{UUID}{rank.number}"))
         session.add(threads(session.now_s, (pid, "python", 0.9, "running", 0.0), pid=pid, cpu_ratio=0.9))
     return ranks, session
 
@@ -80,6 +84,7 @@ def test_passes_under_no_sync_show_what_the_exchange_takes():
     found = findings("accumulates")["comm_bound"]
     assert found.share_of_step == pytest.approx(ranks.exchanging(0), abs=0.02)
     assert found.evidence["rests_on"] == "no_sync"
+    assert (found.evidence["nvlink_bytes_per_s"], found.evidence["sm_ratio"]) == (pytest.approx(2e9), 0.4)
     assert found.evidence["exchange_at_most_share"] - found.evidence["exchange_at_least_share"] <= 0.02
     assert found.estimated_speedup == pytest.approx(1 / (1 - ranks.exchanging(0)), rel=0.03)
     assert found.headline.endswith("the last backward of a step takes 26 ms, those before it 12")

@@ -8,6 +8,8 @@ from tuimon.records import GpuAccumulation, GpuExchange, GpuTime
 
 #: Most that are kept of a run.
 _LIMIT = 512
+#: Most that are recent: to join those of 64 ranks takes 2 ms, each time that rules judge.
+_RECENT = 64
 
 
 class SpreadExchanges:
@@ -26,6 +28,11 @@ class SpreadExchanges:
 
     def _kept(self, exchanges: Iterable[GpuExchange]) -> list[GpuExchange]:
         return [found for found in exchanges if int(found.reached_s) % self._stride == 0]
+
+
+def latest(records: Iterable[GpuTime]) -> list[GpuExchange]:
+    """The latest of several windows."""
+    return [found for record in records for found in record.exchanges][-_RECENT:]
 
 
 def summed(records: Iterable[GpuTime]) -> GpuAccumulation | None:

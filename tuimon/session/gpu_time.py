@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from tuimon.records import GpuAccumulation, GpuExchange, GpuTime, Lead, TorchMemory
-from tuimon.session.gpu_exchanges import SpreadExchanges, summed
+from tuimon.session.gpu_exchanges import SpreadExchanges, latest, summed
 from tuimon.session.rows import GpuTimeRow, LeadRow, TorchMemoryRow
 from tuimon.session.windows import WINDOW_S, Thinned, Window, new_history, weighted_median
 
@@ -118,8 +118,7 @@ class GpuTimeStats:
         records = self._recent(now_s)
         if not records:
             return None
-        exchanges = tuple(found for record in records for found in record.exchanges)
-        return self._row(records, _summed(records), exchanges, summed(records))
+        return self._row(records, _summed(records), latest(records), summed(records))
 
     def run_row(self) -> GpuTimeRow | None:
         """As ``row``, over the whole run as ``run_shares`` sees it; the leads are of windows evenly spread over it."""

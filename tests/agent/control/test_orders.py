@@ -57,6 +57,13 @@ def test_two_commands_at_a_time(channel, step, command):
     assert second.poll().state == State.WORKING
 
 
+def test_what_was_taken_back_has_brought_nothing(channel):
+    request = channel.order(Command.MEMORY, 5)
+    request.cancel()
+    with pytest.raises(Failed, match=r"^the allocator's history: nothing came from process \d+: it was taken back$"):
+        request.result()
+
+
 def test_a_refusal_has_its_reason(channel, step, command):
     command.begin_with = lambda task: task.refuse("a profiler is on: \x1b[2J")
     request = channel.order(Command.TRACE, 5)

@@ -231,7 +231,7 @@ class Request:
         """The answer to an order that was carried out. Raises Refused, Failed."""
         answer, work, pid = self.answer, WORK[self.command], self._channel.pid
         if answer is None or self._lost:
-            raise Failed(f"no {work} from process {pid}: {self._lost or 'there is no answer yet'}")
+            raise Failed(f"{work}: nothing came from process {pid}: {self._lost or 'there is no answer yet'}")
         reason = self._channel.text(answer.text) or "no reason given"
         if answer.state == State.REFUSED:
             raise Refused(f"process {pid} refuses {work}: {reason}")
