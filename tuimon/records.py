@@ -596,6 +596,46 @@ class MachineMemory(Record, frozen=True, kw_only=True, tag="machine_memory"):
     stalled_ratio: Amount | None = None  # share of the last 10 s in which some task waited for memory (PSI)
 
 
+class StandingProcess(msgspec.Struct, frozen=True, array_like=True):
+    """A process at a standstill: ``[pid, role, rank, state, io_bytes_per_s, unknown]``; ``state``: of its main thread.
+
+    A worker has the rank of its trainer. ``io_bytes_per_s``: what it read and wrote just then, files and pipes alike.
+    """
+
+    pid: Pid
+    role: ProcessRole
+    rank: Index | None = None
+    state: str = "waiting"  # a ThreadState
+    io_bytes_per_s: Amount | None = None
+    unknown: str | None = None  # why its stacks are not known
+
+
+class StackGroup(msgspec.Struct, frozen=True, array_like=True):
+    """Threads whose stacks were equal: ``[frames root first, outer frames left out, threads, more]``.
+
+    ``threads`` are pairs of pid and OS thread id; ``more``: how many of them are not listed.
+    """
+
+    frames: Annotated[list[Frame], _LISTED]
+    outer: Count
+    threads: Annotated[list[tuple[Pid, Count]], _LISTED]
+    more: Count = 0
+
+
+class Standstill(Record, frozen=True, kw_only=True, tag="standstill"):
+    """No training process had moved for long: what all of them and their DataLoader workers were at, taken once.
+
+    Without ``processes``, one of them read or wrote files after all.
+    """
+
+    quiet_s: Seconds  # for how long nothing had moved when the stacks were taken
+    processes: Annotated[list[StandingProcess], _LISTED] = msgspec.field(default_factory=list)
+    groups: Annotated[list[StackGroup], _LISTED] = msgspec.field(default_factory=list)  # the most threads first
+    folded: Count = 0  # threads in no group that is listed
+    idle: Count = 0  # Python threads with no code of the user's on their stacks, which are not listed
+    moving: Annotated[list[Pid], _LISTED] = msgspec.field(default_factory=list)  # processes that read or wrote files
+
+
 class Notice(Record, frozen=True, kw_only=True, tag="notice"):
     """The state of a source: why it delivers nothing, what it lost, or that it works again."""
 
@@ -655,6 +695,7 @@ AnyRecord = Union[  # noqa: UP007  (msgspec needs the runtime union on 3.10)
     MemoryHistory,
     TraceTaken,
     MachineMemory,
+    Standstill,
     Notice,
     Cost,
     Exit,

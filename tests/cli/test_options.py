@@ -6,6 +6,9 @@ import pytest
 
 from tuimon.cli.main import COMMANDS, help_text, run_command_line
 from tuimon.cli.options import add_watching, options_of, parser_of, split_command
+from tuimon.errors import UsageError
+from tuimon.monitor.factory import Options
+from tuimon.monitor.reactions import Reactions
 
 
 @pytest.mark.parametrize(
@@ -16,6 +19,7 @@ from tuimon.cli.options import add_watching, options_of, parser_of, split_comman
         (["--headless", "train.py", "--headless"], ["--headless"], ["train.py", "--headless"]),
         (["--log", "a.jsonl", "train.py"], ["--log", "a.jsonl"], ["train.py"]),
         (["--log", "a", "--log-max", "2GB", "train.py"], ["--log", "a", "--log-max", "2GB"], ["train.py"]),
+        (["--on-hang", "a b", "--on-finding", "x=y", "t.py"], ["--on-hang", "a b", "--on-finding", "x=y"], ["t.py"]),
         (["--log=a.jsonl", "train.py", "-m"], ["--log=a.jsonl"], ["train.py", "-m"]),
         (["-m", "pkg.mod", "--x"], [], ["-m", "pkg.mod", "--x"]),
         (["--no-gpu", "-m", "pkg"], ["--no-gpu"], ["-m", "pkg"]),
@@ -98,3 +102,33 @@ def test_sizes(text: str, size: int) -> None:
     parser = parser_of("run", "")
     add_watching(parser)
     assert options_of(parser.parse_args(["--log", "x", "--log-max", text])).log_max_bytes == size
+
+
+def parsed(*words: str) -> Options:
+    parser = parser_of("run", "")
+    add_watching(parser)
+    return options_of(parser.parse_args(list(words)))
+
+
+def test_commands_for_findings() -> None:
+    words = ("--on-finding", "input_bound=notify a=b", "--on-hang", "page 'on call'", "--on-finding=critical=x")
+    (observer,) = parsed(*words).observers
+    assert isinstance(observer, Reactions) and not parsed().observers
+    assert observer.reactions == (("hang", "page 'on call'"), ("input_bound", "notify a=b"), ("critical", "x"))
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--on-hang", "page 'me"], "cannot be split into words"),
+        (["--on-hang", " "], "there is no command"),
+        (["--on-finding", "notify"], "not of the form RULE=CMD"),
+        (["--on-finding", "slow=notify"], "'slow' is no rule, cause or severity"),
+    ],
+)
+def test_commands_that_cannot_be(words: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parsed(*words)
+    assert told in capsys.readouterr().err
+    with pytest.raises(UsageError, match="markers"):
+        parsed("--on-hang", "page", "--no-markers")

@@ -5,16 +5,30 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 
 from tuimon.cli.metrics import METRICS_OPTIONS, add_metrics, metrics_of
+from tuimon.diagnosis.rulebook import FINDING_NAMES
 from tuimon.errors import UsageError
 from tuimon.monitor.factory import Options
+from tuimon.monitor.observers import Observer
+from tuimon.monitor.reactions import Reaction, Reactions
 from tuimon.sources.log.parts import LEAST_LIMIT_BYTES
 
 #: Options of ``run`` that take a value in the next word: all that must be known to find where the command begins.
-VALUE_OPTIONS = ("--log", "--log-max", "--run", "--interval", "--rate", "--max-cpu", *METRICS_OPTIONS)
+VALUE_OPTIONS = (
+    "--log",
+    "--log-max",
+    "--run",
+    "--interval",
+    "--rate",
+    "--max-cpu",
+    "--on-hang",
+    "--on-finding",
+    *METRICS_OPTIONS,
+)
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(|[kmgt]i?b?|b)", re.IGNORECASE)
 _UNITS = {"": 1, "b": 1} | {
@@ -76,6 +90,22 @@ def add_watching(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="record once which lines allocate what is not freed; with run, also at an out-of-memory error of CUDA",
     )
+    parser.add_argument(
+        "--on-hang",
+        type=_command,
+        metavar="CMD",
+        help="run this command, without a shell, once when the training hangs; the finding, with the stacks of all "
+        "ranks, is JSON on its stdin",
+    )
+    parser.add_argument(
+        "--on-finding",
+        type=_reaction,
+        action="append",
+        default=[],
+        metavar="RULE=CMD",
+        help="run a command like that once for each finding of a rule (input_bound), cause (no_workers) or severity "
+        "(critical, warning); may be given several times",
+    )
     parser.add_argument("--no-stacks", action="store_true", help="do not sample stacks")
     parser.add_argument("--no-gpu", action="store_true", help="do not ask NVML for GPU counters")
     parser.add_argument("--no-markers", action="store_true", help="no hooks in the training process")
@@ -104,7 +134,7 @@ def options_of(parsed: argparse.Namespace) -> Options:
         gpu=not parsed.no_gpu,
         markers=not parsed.no_markers,
         memory=parsed.memory,
-        observers=metrics_of(parsed),
+        observers=(*_reactions(parsed), *metrics_of(parsed)),
     )
 
 
@@ -141,6 +171,36 @@ def _size(text: str) -> int:
     if not LEAST_LIMIT_BYTES <= size <= _GREATEST_SIZE:
         raise argparse.ArgumentTypeError("--log-max goes from 1MB, some minutes of a log, to 1PiB")
     return size
+
+
+def _reactions(parsed: argparse.Namespace) -> tuple[Observer, ...]:
+    """What runs commands for findings; none where none was asked for."""
+    if parsed.on_hang is not None and parsed.no_markers:
+        raise UsageError("--on-hang needs the markers of steps", "Leave out --no-markers")
+    hang = [Reaction("hang", parsed.on_hang)] if parsed.on_hang is not None else []
+    reactions = (*hang, *parsed.on_finding)
+    return (Reactions(reactions, parsed.headless or not terminal_can_draw()),) if reactions else ()
+
+
+def _command(text: str) -> str:
+    """A command line that can be split into words."""
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} cannot be split into words: {error}") from None
+    if not words:
+        raise argparse.ArgumentTypeError("there is no command")
+    return text
+
+
+def _reaction(text: str) -> Reaction:
+    name, equals, command = text.partition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form RULE=CMD")
+    if name not in FINDING_NAMES:
+        known = ", ".join(sorted(FINDING_NAMES))
+        raise argparse.ArgumentTypeError(f"{name!r} is no rule, cause or severity of: {known}")
+    return Reaction(name, _command(command))
 
 
 def _number(name: str, lowest: float, highest: float) -> Callable[[str], float]:

@@ -15,6 +15,7 @@ from tuimon.diagnosis.rules import (
     gpu_pace,
     gpu_state,
     gpu_sync,
+    hang,
     host,
     input,
     memory,
@@ -24,6 +25,7 @@ from tuimon.diagnosis.rules import (
 
 _FAMILIES = (
     start.RULES,
+    hang.RULES,
     course.RULES,
     input.RULES,
     gpu_pace.RULES,

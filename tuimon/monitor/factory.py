@@ -140,8 +140,10 @@ def _sources(table: ProcessTable, options: Options) -> list[Source]:
         switched_off.append(_off("markers"))
     if options.stacks:
         from tuimon.sources.stacks.source import StackSource  # noqa: PLC0415
+        from tuimon.sources.standstill.source import StandstillSource  # noqa: PLC0415
 
         sources.append(StackSource(table, options.rate_hz, options.sampling_ratio))
+        sources.append(StandstillSource(table))
     else:
         switched_off.append(_off("stacks"))
     if options.gpu:

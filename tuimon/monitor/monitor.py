@@ -5,7 +5,6 @@ from __future__ import annotations
 import queue
 import time
 from collections.abc import Callable, Sequence
-from typing import Protocol, runtime_checkable
 
 import msgspec
 
@@ -16,7 +15,9 @@ from tuimon.launch.candidates import processes_of_run
 from tuimon.launch.child import Ended, Launched
 from tuimon.monitor.hooks import Hooks
 from tuimon.monitor.observers import Observer, Observers
+from tuimon.monitor.parts import Inspector, MemoryRecorder, StackSampler, Target
 from tuimon.monitor.poller import STOP_TIMEOUT_S, Poller
+from tuimon.monitor.suspicion import suspicion
 from tuimon.records import Cost, Exit, Header, Notice, Record
 from tuimon.session.session import Session
 from tuimon.sources.base import Source
@@ -37,42 +38,6 @@ PAUSE_S = 5.0
 #: A log without an end whose last record is older than this and two windows is no longer written: windows of a run
 #: that changes little are 10 s long.
 FOLLOWED_S = 15.0
-
-
-class Target(Protocol):
-    """The process that a run began with: launched, or attached to."""
-
-    @property
-    def pid(self) -> int:
-        """Its process id."""
-        ...
-
-    @property
-    def run_id(self) -> str | None:
-        """The mark in the environment of all processes of its run; None unless tuimon started it."""
-        ...
-
-    def poll(self) -> Ended | None:
-        """How it ended; None while it runs."""
-        ...
-
-
-@runtime_checkable
-class StackSampler(Protocol):
-    """A source with a budget of CPU."""
-
-    def limit_cpu(self, max_cpu_ratio: float) -> None:
-        """Use at most this much of a core from now on."""
-        ...
-
-
-@runtime_checkable
-class MemoryRecorder(Protocol):
-    """A source that records the allocator's history on request."""
-
-    def record_memory(self) -> None:
-        """Record the next steps."""
-        ...
 
 
 class Monitor:
@@ -329,4 +294,11 @@ class Monitor:
         if self.log is not None and name_of(next(iter(self.findings), None)) != primary:
             self.log.note_change(now_s)
         self._diagnosed_s = now_s
+        self._inspect()
         self._diagnosis_s = self._clock() - begun_s
+
+    def _inspect(self) -> None:
+        """Have all stacks taken when nothing moves."""
+        for poller in self._pollers:
+            if isinstance(poller.source, Inspector):
+                poller.source.inspect(suspicion(self.session))

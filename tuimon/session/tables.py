@@ -22,6 +22,7 @@ from tuimon.records import (
     Process,
     Record,
     Stacks,
+    Standstill,
     Steps,
     Threads,
     TorchMemory,
@@ -35,6 +36,7 @@ from tuimon.session.run_processes import RunProcesses
 from tuimon.session.samples.frame_table import FrameTable
 from tuimon.session.samples.process_samples import ProcessSamples
 from tuimon.session.sampling import GilTable, SamplerTable
+from tuimon.session.standstills import Standstills
 from tuimon.session.steps import StepStats
 from tuimon.session.threads import ThreadTable
 
@@ -61,6 +63,7 @@ class Tables:
         self.memory_history: dict[int, MemoryHistory] = {}  # the latest of each process
         self.traces: deque[TraceTaken] = deque(maxlen=_TRACES)
         self._trainers: list[int] | None = None  # by rank, once queried, until a process or a first step comes
+        self.standstills = Standstills()
         self._pids: set[int] = set()  # the processes with any record, but for those that were forgotten
         self._steps: dict[int, StepStats] = {}
         self._process_samples: dict[int, ProcessSamples] = {}
@@ -87,6 +90,7 @@ class Tables:
             TraceTaken: self.traces.append,
             MachineMemory: self._fold_machine_memory,
             Node: self._fold_node,
+            Standstill: self._fold_standstill,
             Notice: self._fold_notice,
             Cost: self._fold_cost,
             Exit: self._fold_exit,
@@ -163,7 +167,11 @@ class Tables:
     def _fold_memory_history(self, record: MemoryHistory) -> None:
         self.memory_history[record.pid] = record
 
+    def _fold_standstill(self, record: Standstill) -> None:
+        self.standstills.add_standstill(record, max((stats.total for stats in self._steps.values()), default=None))
+
     def _fold_steps(self, record: Steps) -> None:
+        self.standstills.note_steps(record)
         stats = self._steps.setdefault(record.pid, StepStats(record.pid))
         begun, trained = stats.begin_s is not None, stats.trains
         stats.add_window(record, self._threads.waited_ratio(record.pid))

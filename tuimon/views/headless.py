@@ -16,6 +16,7 @@ from tuimon.views.format import clock, ms, percent, plain, rate, timed_steps
 from tuimon.views.gpu_text import gpu_progress, lead_progress
 from tuimon.views.memory_text import memory_lines
 from tuimon.views.sampling_text import sampling_text
+from tuimon.views.standstill_text import list_lines
 from tuimon.views.state_text import state_text, unseen_text
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ class HeadlessView:
         self._verdict: str | None = None
         self._unseen: set[int] = set()  # pids of processes that were named
         self._reported: dict[str, str] = {}
+        self._standstill_s: float | None = None  # time of the stacks that were shown last
         self._histories: dict[int, float] = {}  # times of the memory histories that were shown
 
     def show(self, session: Session, findings: Sequence[Finding]) -> None:
@@ -54,8 +56,18 @@ class HeadlessView:
             if unseen.pid not in self._unseen:
                 self._unseen.add(unseen.pid)
                 self.write_message(unseen_text(unseen))
+        if any(finding.rule == "hang" for finding in findings):
+            self._show_stacks(session)
         since_s = session.now_s - session.start_s if session.start_s is not None else 0.0
         self._write(f"[tuimon {clock(since_s)}] {progress(session)}{self._verdict_part(findings)}")
+
+    def _show_stacks(self, session: Session) -> None:
+        """Where all ranks stand, once for each hang."""
+        past = next(reversed(session.standstills.past), None)
+        if past is not None and past.ended_s is None and past.taken.t != self._standstill_s:
+            self._standstill_s = past.taken.t
+            for text in list_lines(past):
+                self.write_message(f"hang: {text}")
 
     def summary(self, session: Session, findings: Sequence[Finding], log_path: str | None) -> None:
         """The end: how it ended, steps over the whole run, the primary finding, where the log is."""

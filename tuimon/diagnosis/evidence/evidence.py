@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
 
 from tuimon.diagnosis.evidence.demand import TrainingThread, training_thread
 from tuimon.diagnosis.evidence.devices import process_gpus, uses_gpu
@@ -25,26 +23,14 @@ from tuimon.diagnosis.evidence.moment import Moment
 from tuimon.diagnosis.evidence.rollout import Rollout, rollout_shares
 from tuimon.diagnosis.evidence.run import RunEvidence
 from tuimon.diagnosis.evidence.samples import StackEvidence
+from tuimon.diagnosis.evidence.standstill import Standstill, standstills
 from tuimon.diagnosis.evidence.steps import StepEvidence, phase_row, step_evidence
 from tuimon.node_ids import node_of
-from tuimon.records import Frame, Place, Process, Threads
+from tuimon.records import Place, Process, Threads
 from tuimon.session.rank_row import RankRow
 from tuimon.session.ranks import rank_rows
 from tuimon.session.rows import GpuRow, GpuTimeRow, LoaderRow, PhaseRow, PhaseTable, ThreadRow, TorchMemoryRow
-from tuimon.session.samples.activity import waits_outside
-from tuimon.session.samples.process_samples import ProcessSamples
 from tuimon.session.session import Session
-
-
-class Standstill(NamedTuple):
-    """Signs of a training that does not move."""
-
-    longest_step_ms: float | None  # of the run
-    worker_cpu_ratios: tuple[float, ...]  # live ones
-    is_still: bool | None  # whether the training thread shows one and the same stack; None while that is not sampled
-    waits_outside: bool  # for a disk, a file, the network, a sleep, or somebody at a prompt
-    place: Place | None  # where it is
-    others: tuple[Place, ...]  # the user's lines that its other Python threads and its workers are at
 
 
 @dataclass(frozen=True)
@@ -121,35 +107,9 @@ class Evidence:
         return jump_of(self._moment.session, self.pid, windows, self.step_history, self.phase_history)
 
     @cached_property
-    def standstill(self) -> Standstill:
-        """Signs of a hang."""
-        session = self._moment.session
-        stats, sampled = session.step_stats(self.pid), session.process_samples(self.pid)
-        begun_s = session.now_s - (self.steps.open_for_s or 0.0) if self.steps is not None else session.now_s
-        workers = (session.process_threads(worker.pid) for worker in self.child_workers)
-        return Standstill(
-            longest_step_ms=stats.run.quantile_ms(1.0) if stats is not None else None,
-            worker_cpu_ratios=tuple(w.cpu_ratio for w in workers if w is not None and w.cpu_ratio is not None),
-            is_still=sampled.threads.is_still(self.pid, begun_s) if sampled is not None else None,
-            waits_outside=session.disk_ratio(self.pid) == 1.0 or waits_outside(self._latest_stack(sampled)),
-            place=sampled.threads.place_of(self.pid) if sampled is not None else None,
-            others=tuple(self._other_places()),
-        )
-
-    def _other_places(self) -> Iterator[Place]:
-        session = self._moment.session
-        for pid in (self.pid, *(worker.pid for worker in self.child_workers)):
-            sampled = session.process_samples(pid)
-            for tid in sampled.tids() if sampled is not None else ():
-                latest = sampled.threads.stack_of(tid) if sampled is not None and tid != self.pid else None
-                place = session.frames.user_place(latest[0]) if latest is not None else None
-                if place is not None:
-                    yield place
-
-    def _latest_stack(self, sampled: ProcessSamples | None) -> list[Frame]:
-        """Where the training thread mostly was in the latest window, root first."""
-        latest = sampled.threads.stack_of(self.pid) if sampled is not None else None
-        return [self._moment.session.frames[number] for number in latest[0]] if latest is not None else []
+    def standstills(self) -> tuple[Standstill, ...]:
+        """Signs of a hang: of its training, then of each other of several ranks."""
+        return tuple(standstills(self, self.ranks, self._moment.session))
 
     @cached_property
     def stacks(self) -> StackEvidence:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from itertools import takewhile
 from typing import Literal, NamedTuple
 
 from tuimon.records import Frame
@@ -27,6 +28,8 @@ Activity = Literal[
     "data", "idle", "lock", "ranks", "sync", "transfer", "torch", "compile", "import", "io", "sleep", "python"
 ]
 
+OutsideWait = Literal["prompt", "file", "slow"]
+
 #: How many of the innermost frames are inspected: between a wait and who waits lie the layers of queue and connection.
 _INSPECTED_FRAMES = 12
 #: How many places (file and function) the verdicts of the tables are remembered for: a run has some hundreds.
@@ -35,6 +38,12 @@ _PLACES_HELD = 4096
 
 #: A debugger or an interactive console.
 _PROMPT = re.compile(r"(^|/)(?:pdb|bdb|cmd|code|codeop)\.py$|/(?:ipdb|pudb|IPython|ptpython|debugpy|pydevd)\w*/")
+
+
+#: The text of a line that opens or reads a file.
+_READS = re.compile(
+    r"\bopen\(|\.(?:read|readlines?)\(|\bread_(?:csv|parquet)\(|\b(?:np|numpy|pickle|json)\.(?:load|loadtxt)\("
+)
 
 
 class _Rule(NamedTuple):
@@ -127,11 +136,29 @@ def activity_of(stack: Sequence[Frame]) -> Activity:
     return "python"
 
 
-def waits_outside(stack: Sequence[Frame]) -> bool:
-    """Whether a stack (root first) waits for a file, the network, a sleep, or somebody at a prompt."""
-    if activity_of(stack) in ("io", "sleep"):
-        return True
-    return any(_PROMPT.search(frame.file) for frame in stack) or (bool(stack) and "input(" in stack[-1].source)
+def outside_wait(stack: Sequence[Frame]) -> OutsideWait | None:
+    """What a stack (root first) waits for outside the training; None where it waits for nothing there.
+
+    ``prompt``: somebody at a debugger or a console; ``file``: a file that is opened or read; ``slow``: what may rightly
+    take long: a checkpoint, a file that is written, the network, another program, a sleep.
+    """
+    if not stack:
+        return None
+    if _is_at_prompt(stack):
+        return "prompt"
+    activity = activity_of(stack)
+    if activity == "sleep":
+        return "slow"
+    if activity != "io":
+        return None
+    reads = stack[-1].user and _READS.search(stack[-1].source) is not None
+    return "file" if reads and not any(is_checkpoint_io(frame.file) for frame in stack) else "slow"
+
+
+def _is_at_prompt(stack: Sequence[Frame]) -> bool:
+    """Whether a debugger or a console runs inside the user's code; a notebook's and a debugger's own run outside it."""
+    inside = takewhile(lambda frame: not frame.user, reversed(stack))
+    return "input(" in stack[-1].source or any(_PROMPT.search(frame.file) for frame in inside)
 
 
 @lru_cache(_PLACES_HELD)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import msgspec
 
 from tuimon.agent.ring.control_words import Command, State
+from tuimon.agent.ring.paths import ring_path
 from tuimon.agent.ring.side_files import STACKS, remove_file, side_file
 from tuimon.agent.ring.stack_file import pack_sampling
 from tuimon.sources.control.channel import ANSWER_S, Channel, Request, open_channel
@@ -14,7 +15,7 @@ from tuimon.sources.control.errors import ControlError
 from tuimon.sources.control.side_files import read_side_file
 from tuimon.sources.notices import Problem
 from tuimon.sources.stacks.pyspy import Ended
-from tuimon.sources.stacks.pyspy_output import parse_speedscope
+from tuimon.sources.stacks.pyspy_output import WindowSamples, parse_speedscope
 
 #: Highest rate, and what the sampling thread may use of a core: it takes the GIL from the training.
 FASTEST_HZ = 10
@@ -56,6 +57,16 @@ def affordable_rate(sample_s: float, cpu_ratio: float, limit_hz: float) -> Rate:
     """The rate at which samples of so many CPU seconds use this share of a core, and a window of about 20 samples."""
     hz = max(1, int(min(cpu_ratio / max(sample_s, 1e-6), limit_hz, FASTEST_HZ)))
     return Rate(hz, min(max(_SAMPLES / hz, _WINDOW_S[0]), _WINDOW_S[1]))
+
+
+def latest_samples(pid: int, since_s: float) -> WindowSamples | None:
+    """The latest window that the agent of a process has sampled; None where most of it is from before ``since_s``."""
+    try:
+        raw = read_side_file(side_file(ring_path(pid), STACKS))
+        window = _window.decode(raw)
+        return parse_speedscope(raw, pid) if (window.begin_ns + window.end_ns) / 2e9 > since_s else None
+    except (OSError, ValueError, IndexError, msgspec.MsgspecError):
+        return None
 
 
 class InProcessSampler:

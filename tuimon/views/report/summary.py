@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 from msgspec.structs import asdict
 
 from tuimon.diagnosis import unjudged
-from tuimon.diagnosis.finding import Finding, Fix
+from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.finding_json import finding_json
 from tuimon.diagnosis.hysteresis import Change
-from tuimon.diagnosis.severity import least_gain
 from tuimon.diagnosis.verdicts import Verdicts
 from tuimon.records import Header, MemoryHistory, Record, TraceTaken
 from tuimon.session.rows import PhaseTable, StepSummary
@@ -21,6 +21,7 @@ from tuimon.session.state import RunState, run_state
 from tuimon.session.unseen import Unseen, unseen_trainings
 from tuimon.views.memory_text import memory_lines
 from tuimon.views.sampling_text import sampling_text
+from tuimon.views.standstill_text import standstill_json
 from tuimon.views.state_text import state_text, unseen_text
 from tuimon.views.trace_text import trace_text
 
@@ -85,10 +86,16 @@ def report_of(
         "sampling": _sampling(session.run_sampling()),
         **({"memory": [_memory(each) for each in session.memory_history.values()]} if session.memory_history else {}),
         **({"traces": [_trace(each) for each in session.traces]} if session.traces else {}),
-        "findings": [_finding(finding) for finding in findings],
+        **_standstills(session),
+        "findings": [finding_json(finding) for finding in findings],
         "changes": [_change(session, change) for change in changes],
         "unjudged": [{"rule": rule, "reason": reason} for rule, reason in unjudged(session)],
     }
+
+
+def _standstills(session: Session) -> dict[str, Json]:
+    past = [standstill_json(each, session) for each in session.standstills.past]
+    return {"standstills": past} if past else {}
 
 
 def _memory(history: MemoryHistory) -> dict[str, Json]:
@@ -268,27 +275,6 @@ def _ranges(table: PhaseTable | None) -> list[dict[str, Json]]:
         }
         for row in (table.ranges if table else ())
     ]
-
-
-def _finding(finding: Finding) -> dict[str, Json]:
-    return {
-        "rule": finding.rule,
-        "severity": finding.severity,
-        "headline": finding.headline,
-        "share_of_step": finding.share_of_step,
-        "cause": finding.cause,
-        "where": [{"file": place.file, "line": place.line, "function": place.function} for place in finding.where],
-        "evidence": dict(finding.evidence),
-        "fixes": [_fix(fix) for fix in finding.fixes],
-        "action": finding.action,
-        "estimated_speedup": finding.estimated_speedup,
-        "speedup_at_least": least_gain(finding),
-    }
-
-
-def _fix(fix: Fix) -> dict[str, Json]:
-    gains = {"estimated_speedup": fix.estimated_speedup, "low": fix.low, "high": fix.high}
-    return {"action": fix.action, **gains}
 
 
 def _change(session: Session, change: Change) -> dict[str, Json]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
 from typing import Any
 
 from tuimon.diagnosis.rank import is_minor
@@ -20,6 +21,7 @@ def text_report(report: dict[str, Any]) -> str:  # Any: the JSON of views.report
     if report["ranges"]:
         parts.append(_ranges(report["ranges"]))
     parts += [_finding(finding) for finding in report["findings"]]
+    parts += [_standstills(report.get("standstills", ()))]
     parts += [_changes(report["changes"]), _unjudged(report["unjudged"])]
     parts += [_memory(history) for history in report.get("memory", ())]
     parts += [_trace(trace) for trace in report.get("traces", ())]
@@ -148,6 +150,14 @@ def _finding(finding: dict[str, Any]) -> list[str]:
     evidence = ", ".join(f"{name} {_value(value)}" for name, value in finding["evidence"].items())
     if evidence:
         lines += _wrap("Evidence: " + plain(evidence), "  ")
+    return lines
+
+
+def _standstills(past: Sequence[dict[str, Any]]) -> list[str]:
+    """When nothing moved, and where all ranks stood."""
+    lines = ["Standstills"] if past else []
+    for each in past:
+        lines += _wrap(plain(each["text"]), "  ")
     return lines
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Hashable
 
-from tuimon.records import Exit, Gpu, Header, Notice, Process, Record, Steps, TorchMemory
+from tuimon.records import Exit, Gpu, Header, Notice, Process, Record, Standstill, Steps, TorchMemory
 from tuimon.sources.log.coarse.merging import SPAN_S
 
 #: How long a run must have gone on as it did: the requirement's ten minutes.
@@ -122,7 +122,7 @@ class Steadiness:
 
     def _is_new(self, record: Record) -> bool:
         match record:
-            case Header() | Exit():
+            case Header() | Exit() | Standstill():
                 return True
             case Steps():
                 if record.pid not in self._steps and len(self._steps) >= _KNOWN:

@@ -8,7 +8,7 @@ from msgspec import Struct
 from msgspec.structs import force_setattr
 
 from tuimon.node_ids import id_on_node
-from tuimon.records import Exit, Frame, Frames, Gil, Gpu, Loader, Process, Record, Stacks, Steps, Threads
+from tuimon.records import Exit, Frame, Frames, Gil, Gpu, Loader, Process, Record, Stacks, Standstill, Steps, Threads
 
 #: Most different frames of a run: as many as a Session holds. All further ones have one id that no frame has.
 _FRAMES = 50_000
@@ -69,6 +69,11 @@ class Identity:
                 force_setattr(record, "ppid", record.ppid | base)
             case Loader() if base:
                 _add_base(record.workers, "pid", base)
+            case Standstill() if base:
+                force_setattr(record, "moving", [pid | base for pid in record.moving])
+                _add_base(record.processes, "pid", base)
+                for group in record.groups:
+                    force_setattr(group, "threads", [(pid | base, tid | base) for pid, tid in group.threads])
             case Exit() if base:
                 force_setattr(record, "survivors", [pid | base for pid in record.survivors])
             case _:

@@ -1,0 +1,188 @@
+"""Hangs on literal sessions."""
+
+import pytest
+
+from tests.session.records import frames, header, process, stacks, steps, threads
+from tuimon.diagnosis import diagnose
+from tuimon.records import Frame, StackCount, StackGroup, Stacks, StandingProcess, Standstill
+from tuimon.session.session import Session
+
+PLACE = frames(("train.py", 9, "gather", "dist.barrier()", True))
+IDLE = {"cpu_ratio": 0.0}
+
+
+def standing(open_for_s, cpu_ratio=0.0, exit_record=None, longest_ms=100.0, place=PLACE, stacks_seen=1, more=()):
+    session = Session()
+    records = [header(), process(), place]
+    records += [steps(t, {"forward": 50, "backward": longest_ms - 50}, first_index=10 * t) for t in range(1, 9)]
+    end = 9.0 + open_for_s
+    records.append(steps(end, {}, count=0, first_index=90, open_phase="backward", open_for_s=open_for_s))
+    records.append(threads(end, (100, "python", cpu_ratio, "waiting"), cpu_ratio=cpu_ratio))
+    each = 20 // stacks_seen
+    records += [stacks(t, *(([n], each) for n in range(stacks_seen))) for t in range(9, int(end) + 1)]
+    for record in [*records, *more, *([exit_record] if exit_record else [])]:
+        session.add(record)
+    return diagnose(session)
+
+
+def test_a_step_without_end_or_cpu_hangs_and_nothing_else_counts():
+    (only,) = standing(120.0)
+    assert (only.rule, only.severity, only.where[0].line) == ("hang", "critical", 9)
+    assert only.headline == (
+        "nothing has moved for 120 s in backward: gather() train.py:9; the longest step before took 0.1 s"
+    )
+
+
+@pytest.mark.parametrize("more", [{"cpu_ratio": 0.9}, {"longest_ms": 60_000.0}])
+def test_a_long_step_that_computes_or_is_no_surprise_does_not_hang(more):
+    assert "hang" not in {finding.rule for finding in standing(120.0, **more)}
+
+
+def test_a_thread_that_stands_as_well_is_named():
+    two = frames(("train.py", 9, "main", "with b:", True), ("train.py", 20, "other", "with a:", True))
+    session = Session()
+    records = [header(), process(), two]
+    records += [steps(t, {"between": 50, "backward": 50}, first_index=10 * t) for t in range(1, 9)]
+    records.append(steps(20, {}, count=0, first_index=90, open_phase="between", open_for_s=16.0))
+    records.append(threads(20, (100, "python", 0.0, "waiting"), cpu_ratio=0.0))
+    main, other = StackCount(100, "MainThread", [0], 20), StackCount(101, "Thread-1", [1], 20)
+    records.append(Stacks(t=19.5, pid=100, window_s=2.0, rate_hz=10.0, samples=20, stacks=[main, other]))
+    for record in records:
+        session.add(record)
+    (only,) = diagnose(session)
+    assert only.headline.startswith(
+        "nothing has moved for 16 s: main() train.py:9, and a thread at other() train.py:20;"
+    )
+    assert [place.line for place in only.where] == [9, 20]
+
+
+def test_it_is_said_after_fifteen_seconds_and_not_before():
+    assert "hang" in {finding.rule for finding in standing(16.0)}
+    assert "hang" not in {finding.rule for finding in standing(14.0)}
+
+
+def test_ten_median_steps_are_no_hang():
+    assert "hang" not in {finding.rule for finding in standing(18.0, longest_ms=2000.0)}
+    assert "hang" in {finding.rule for finding in standing(22.0, longest_ms=2000.0)}
+
+
+@pytest.mark.parametrize(
+    "waiting",
+    [
+        frames(("train.py", 9, "save", "torch.save(model, path)", True)),
+        frames(("train.py", 9, "pause", "time.sleep(60)", True)),
+        frames(("train.py", 9, "load", "with open(path) as file:", True)),
+    ],
+)
+def test_files_and_sleeps_are_given_a_minute(waiting):
+    assert "hang" not in {finding.rule for finding in standing(30.0, place=waiting)}
+    assert "hang" in {finding.rule for finding in standing(70.0, place=waiting)}
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        frames(("train.py", 9, "ask", "if input('go on?') == 'y':", True)),
+        frames(("/usr/lib/python3.11/cmd.py", 126, "cmdloop")),
+    ],
+)
+def test_a_prompt_is_no_hang(prompt):
+    assert "hang" not in {finding.rule for finding in standing(300.0, place=prompt)}
+
+
+def test_a_stack_that_changes_is_no_standstill():
+    polling = frames(("q.py", 5, "poll", "ready()", True), ("q.py", 6, "poll", "flag.check()", True))
+    assert "hang" not in {finding.rule for finding in standing(30.0, place=polling, stacks_seen=2)}
+
+
+def test_a_file_that_nobody_reads_or_writes_is_told_once_the_stacks_are_taken():
+    waiting = frames(("data.py", 40, "load", "with open(path) as file:", True))
+    file = Frame("data.py", 40, "load", "with open(path) as file:", True)
+    taken = Standstill(
+        t=30.0, pid=0, quiet_s=20.0, processes=[StandingProcess(100, "trainer")],
+        groups=[StackGroup([file], 0, [(100, 100)])],
+    )  # fmt: skip
+    moving = Standstill(t=30.0, pid=0, quiet_s=20.0, moving=[100])
+    assert "hang" not in rules_at(waiting)
+    assert "hang" in rules_at(waiting, taken)
+    assert "hang" not in rules_at(waiting, taken, moving)
+
+
+def rules_at(place, *more):
+    return {finding.rule for finding in standing(22.0, place=place, more=more)}
+
+
+ALL_REDUCE = [
+    Frame("train.py", 50, "main", "dist.all_reduce(loss)", True),
+    Frame("/site-packages/torch/distributed/c10d_logger.py", 83, "wrapper"),
+    Frame("/site-packages/torch/distributed/distributed_c10d.py", 2700, "all_reduce"),
+]
+OPEN = [
+    Frame("train.py", 44, "main", "for batch in loader:", True),
+    Frame("/site-packages/torch/utils/data/dataloader.py", 700, "__next__"),
+    Frame("data.py", 40, "read", "with open(os.path.join(folder, name)) as file:", True),
+]
+
+
+def ranks_standing(*, open_for_s=(20.0,) * 4, cpu=(0.0,) * 4, states=("waiting",) * 4, ended=(), made=40, taken=True):
+    """Four ranks, pids 100 to 103; rank 3 in ``open``, the others in a collective."""
+    session = Session()
+    records = [header(), frames(("train.py", 50, "main", "dist.all_reduce(loss)", True))]
+    for rank in range(4):
+        pid = 100 + rank
+        records.append(process(pid, rank=rank, world_size=4))
+        records += [steps(t, {"forward": 25, "backward": 25}, pid=pid, first_index=20 * t, count=made) for t in (1, 2)]
+    for rank in range(4):
+        pid = 100 + rank
+        if rank in ended:
+            records.append(process(pid, rank=rank, world_size=4, ended=True, t=22.0))
+            continue
+        still = {"count": 0, "first_index": 60, "open_phase": "backward", "open_for_s": open_for_s[rank]}
+        records.append(steps(23.0, {}, pid=pid, **still))
+        records.append(threads(23.0, (pid, "python", cpu[rank], states[rank]), pid=pid, cpu_ratio=cpu[rank]))
+    if taken:
+        rows = [StandingProcess(100 + rank, "trainer", rank, states[rank]) for rank in range(4) if rank not in ended]
+        groups = [
+            StackGroup(ALL_REDUCE, 0, [(100 + rank, 100 + rank) for rank in range(3) if rank not in ended]),
+            StackGroup(OPEN, 0, [(103, 103)] if 3 not in ended else []),
+        ]
+        records.append(Standstill(t=23.0, pid=0, quiet_s=20.0, processes=rows, groups=groups))
+    for record in records:
+        session.add(record)
+    return diagnose(session)
+
+
+def test_the_rank_that_holds_the_others_up_is_named_first():
+    (only,) = ranks_standing()
+    assert only.headline.startswith(
+        "nothing has moved in any of 4 ranks for 20 s: rank 3 in open() data.py:40, 3 ranks in all_reduce() train.py:50"
+    )
+    assert [(place.file, place.line) for place in only.where] == [("data.py", 40), ("train.py", 50)]
+    assert (only.evidence["ranks"], only.evidence["odd_ranks"]) == (4, "3")
+
+
+def test_before_the_stacks_are_taken_it_is_reported_as_well():
+    assert "hang" not in {finding.rule for finding in ranks_standing(taken=False)}
+    (only,) = ranks_standing(taken=False, open_for_s=(26.0,) * 4)
+    assert only.headline.startswith("nothing has moved in any of 4 ranks for 26 s in backward")
+
+
+def test_a_rank_that_was_stopped_or_has_ended_is_named():
+    (stopped,) = ranks_standing(states=("waiting", "stopped", "waiting", "waiting"))
+    assert "rank 1 is stopped at train.py:50, rank 3 in open() data.py:40, 2 ranks in" in stopped.headline
+    (lost,) = ranks_standing(ended=(3,))
+    assert "rank 3 has ended, 3 ranks in all_reduce() train.py:50" in lost.headline
+    assert lost.evidence["odd_ranks"] == "3"
+
+
+@pytest.mark.parametrize(
+    "alive",
+    [
+        {"open_for_s": (20.0, 20.0, 3.0, 20.0)},  # one comes further
+        {"cpu": (0.0, 0.0, 0.9, 0.0)},  # one computes: a long evaluation
+        {"states": ("stopped",) * 4},  # somebody has stopped the run
+        {"made": 0},  # it only starts
+    ],
+)
+def test_no_hang_while_one_rank_moves_or_all_are_stopped(alive):
+    assert "hang" not in {finding.rule for finding in ranks_standing(**alive)}

@@ -1,0 +1,122 @@
+"""Standstills folded, and read for people."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.session.records import steps
+from tuimon.node_ids import id_on_node
+from tuimon.records import Frame, StackGroup, StandingProcess, Standstill
+from tuimon.session.standing import odd_one, standing
+from tuimon.session.standing_text import groups_text, rank_list
+from tuimon.session.standstills import Standstills
+
+TORCH = "/venv/lib/python3.11/site-packages/torch"
+GATHER = [
+    Frame("/me/train.py", 50, "main", "dist.barrier()", True),
+    Frame(f"{TORCH}/distributed/c10d.py", 9, "barrier"),
+]
+BACKWARD = [
+    Frame("/me/train.py", 48, "main", "loss.backward()", True),
+    Frame(f"{TORCH}/_tensor.py", 626, "backward"),
+    Frame(f"{TORCH}/autograd/graph.py", 825, "_engine_run_backward"),
+]
+FETCH = [
+    Frame("/me/train.py", 44, "main", "for x in loader:", True),
+    Frame(f"{TORCH}/utils/data/dataloader.py", 7, "__next__"),
+]
+WORKER = [Frame(f"{TORCH}/utils/data/_utils/worker.py", 3, "_worker_loop")]
+READING = [*WORKER, Frame("/me/data.py", 40, "__getitem__", "file = open(self.path(index))", True)]
+
+
+def taken(groups, workers=(), t=30.0, node=0, states=()):
+    """A standstill of ``(frames, pids)``; the rank is the pid less 100, a worker's that of the pid less 200."""
+    pids = sorted({pid for _, own in groups for pid in own} | set(dict(states)))
+    return Standstill(
+        t=t,
+        pid=id_on_node(node, 0),
+        quiet_s=18.0,
+        processes=[
+            StandingProcess(
+                id_on_node(node, pid),
+                "worker" if pid in workers else "trainer",
+                pid - 200 if pid in workers else pid - 100,
+                dict(states).get(pid, "waiting"),
+            )
+            for pid in pids
+        ],
+        groups=[
+            StackGroup(frames, 0, [(id_on_node(node, pid), id_on_node(node, pid)) for pid in own])
+            for frames, own in groups
+        ],
+    )
+
+
+def text(record):
+    return groups_text(standing(record), 4)
+
+
+def test_few_that_wait_elsewhere_come_before_many():
+    record = taken([(BACKWARD, range(100, 131)), (GATHER, [131])])
+    assert text(record) == "rank 31 in barrier() train.py:50, 31 ranks in backward() train.py:48"
+    assert odd_one(standing(record)).ranks == (31,)
+
+
+def test_of_two_that_wait_for_each_other_none_is_the_odd_one():
+    assert odd_one(standing(taken([(BACKWARD, [100]), (GATHER, [101])]))) is None
+
+
+def test_a_worker_that_a_rank_waits_for_comes_first():
+    record = taken([(GATHER, [100, 102, 103]), (FETCH, [101]), (READING, [301]), (WORKER, [300, 302])], {300, 301, 302})
+    assert text(record) == (
+        "a worker of rank 101 in open() data.py:40, rank 1 is waiting for a batch train.py:44,"
+        " 3 ranks in barrier() train.py:50"
+    )
+
+
+def test_busy_workers_of_ranks_that_wait_for_no_batch_are_no_cause():
+    record = taken([(GATHER, [100, 102]), (BACKWARD, [101]), (READING, [301])], {301})
+    assert text(record).startswith("rank 1 in backward()")
+
+
+@pytest.mark.parametrize(
+    ("source", "called"),
+    [
+        ("with open(os.path.join(a, name(b))) as file:", "open"),
+        ("x = self.queue.get(timeout=5)", "get"),
+        ("return f(a) + g(b)", "load"),
+        ("def load(self, path):", "load"),
+        ("with self.lock:", "load"),
+    ],
+)
+def test_what_a_line_calls(source, called):
+    (group,) = standing(taken([([Frame("/me/data.py", 40, "load", source, True)], [100])]))
+    assert group.doing == f"{called}()"
+
+
+def test_ranks_are_listed_in_runs():
+    assert rank_list([0, 1, 2, 5, 7, 8]) == "0-2, 5, 7-8"
+
+
+def test_a_process_without_a_stack_is_told_by_its_state():
+    record = taken([(GATHER, [100, 101])], states=[(102, "stopped")])
+    assert text(record) == "rank 2 is stopped, 2 ranks in barrier() train.py:50"
+
+
+def test_steps_end_a_standstill():
+    table = Standstills()
+    table.add_standstill(taken([(GATHER, [100])]), 40)
+    table.note_steps(steps(30.2, {"forward": 10}, pid=100))  # of the window in which the stacks were taken
+    assert table.past[-1].ended_s is None and table.taken_since(12.0) is not None
+    table.note_steps(steps(45.0, {"forward": 10}, pid=100))
+    assert table.past[-1].ended_s == 45.0 and table.taken_since(12.0) is None
+
+
+def test_two_nodes_that_wait_for_each_other_stand_still_together():
+    table = Standstills()
+    table.add_standstill(taken([(GATHER, [100, 101])]), 40)
+    table.add_standstill(taken([(GATHER, [102]), (BACKWARD, [103])], t=32.0, node=1), 40)
+    assert len(table.past) == 1
+    assert text(table.past[0].taken) == "rank 3 in backward() train.py:48, 3 ranks in barrier() train.py:50"
+    table.add_standstill(taken([(GATHER, [102])], t=90.0, node=1), 40)
+    assert len(table.past) == 2

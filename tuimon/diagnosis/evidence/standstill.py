@@ -1,0 +1,191 @@
+"""Signs of a hang: what the ranks of one training do while none of them comes further."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Literal, NamedTuple, Protocol
+
+from tuimon.diagnosis.evidence.steps import StepEvidence
+from tuimon.records import Frame, Place, Process, Threads
+from tuimon.records import Standstill as Taken
+from tuimon.session.samples.activity import OutsideWait, outside_wait
+from tuimon.session.samples.process_samples import ProcessSamples
+from tuimon.session.session import Session
+
+#: Reading and writing of files that was seen this long ago (s) still counts: it is measured every 5 s.
+MOVED_S = 12.0
+#: Nothing is looked at before so long without a boundary (s): it costs 0.1 ms a rank, and steps are usually shorter.
+LEAST_S = 10.0
+
+
+#: ``unknown``: its stack has not been sampled since it stands still, nor taken.
+Wait = Literal[OutsideWait, "unknown"]
+_WAITS: tuple[Wait, ...] = ("prompt", "slow", "unknown", "file")
+
+
+class Rank(Protocol):
+    """The evidence of one process, as far as it matters here."""
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+
+    @property
+    def process(self) -> Process | None:
+        """Its facts."""
+
+    @property
+    def steps(self) -> StepEvidence | None:
+        """Its steps."""
+
+    @property
+    def threads(self) -> Threads | None:
+        """CPU figures of its threads."""
+
+    @property
+    def child_workers(self) -> tuple[Process, ...]:
+        """Its live DataLoader workers."""
+
+
+class StandingRank(NamedTuple):
+    """One training process of a standstill; what was not measured is None."""
+
+    pid: int
+    rank: int | None
+    phase: str | None  # it is in
+    has_steps: bool
+    median_ms: float | None  # of its steps
+    longest_ms: float | None
+    cpu_ratio: float | None
+    worker_cpu_ratios: tuple[float, ...]
+    is_still: bool | None  # whether its main thread shows one and the same stack
+    wait: Wait | None  # for what outside the training it waits, or a worker of its
+    is_stopped: bool  # by a signal or a debugger
+    place: Place | None
+    others: tuple[Place, ...]  # the user's lines that its other Python threads and its workers are at
+
+
+class Standstill(NamedTuple):
+    """The live ranks of one training, the process in focus first, and what was found when all stacks were taken."""
+
+    ranks: tuple[StandingRank, ...]
+    lost: tuple[int, ...]  # ranks that have ended, and were not started again
+    quiet_s: float  # since the latest boundary of any
+    taken: Taken | None
+    has_moved: bool  # whether files were read or written lately
+
+
+def standstills(evidence: Rank, all_ranks: Sequence[Rank], session: Session) -> Iterator[Standstill]:
+    """Of the training in focus, then of each other that has several ranks; none that has come further lately."""
+    rest = list(all_ranks)
+    for first in (evidence, *(each for each in rest if each is not evidence and _world_size(each) > 1)):
+        if first is not evidence and first not in rest:
+            continue
+        members = peers(first, all_ranks)
+        rest = [each for each in rest if all(each is not member for member in members)]
+        live = [each for each in members if not _has_ended(each)]
+        quiet_s = _quiet_s(live)
+        if quiet_s is not None and quiet_s >= LEAST_S:
+            yield _standstill(live, members, quiet_s, session)
+
+
+def peers(evidence: Rank, ranks: Sequence[Rank]) -> list[Rank]:
+    """The processes of one training, itself first: of its world size, and where ranks come twice, of its parent."""
+    size = _world_size(evidence)
+    if size < 2:
+        return [evidence]
+    same = [each for each in ranks if each is not evidence and _world_size(each) == size]
+    live = [each.process.rank for each in (evidence, *same) if each.process is not None and not each.process.ended]
+    if len(set(live)) < len(live):
+        own = evidence.process.ppid if evidence.process is not None else None
+        same = [each for each in same if each.process is not None and each.process.ppid == own]
+    return [evidence, *same]
+
+
+def _quiet_s(live: Sequence[Rank]) -> float | None:
+    """How long none of them has come to another boundary; None where that is not known of one."""
+    quiet = [each.steps.open_for_s if each.steps is not None else None for each in live]
+    known = [each for each in quiet if each is not None]
+    return min(known) if known and len(known) == len(quiet) else None
+
+
+def _standstill(live: Sequence[Rank], members: Sequence[Rank], quiet_s: float, session: Session) -> Standstill:
+    begun_s = session.now_s - quiet_s
+    taken = session.standstills.taken_since(begun_s)
+    ranks = tuple(_standing(each, begun_s, taken, session) for each in live)
+    moved_s = session.standstills.moved_s
+    present = {rank.rank for rank in ranks}
+    ended = (each.process.rank for each in members if _has_ended(each) and each.process is not None)
+    return Standstill(
+        ranks=ranks,
+        lost=tuple(sorted({rank for rank in ended if rank is not None and rank not in present})),
+        quiet_s=quiet_s,
+        taken=taken,
+        has_moved=moved_s is not None and moved_s > max(begun_s, session.now_s - MOVED_S),
+    )
+
+
+def _standing(evidence: Rank, begun_s: float, taken: Taken | None, session: Session) -> StandingRank:
+    pid, steps, threads = evidence.pid, evidence.steps, evidence.threads
+    stats, sampled = session.step_stats(pid), session.process_samples(pid)
+    workers = [session.process_threads(worker.pid) for worker in evidence.child_workers]
+    main = next((row for row in threads.threads if row.tid == pid), None) if threads is not None else None
+    return StandingRank(
+        pid=pid,
+        rank=evidence.process.rank if evidence.process is not None else None,
+        phase=steps.open_phase if steps is not None else None,
+        has_steps=stats is not None and stats.total > 0,
+        median_ms=stats.whole_run().quantile_ms(0.5) if stats is not None else None,
+        longest_ms=stats.run.quantile_ms(1.0) if stats is not None else None,
+        cpu_ratio=threads.cpu_ratio if threads is not None else None,
+        worker_cpu_ratios=tuple(w.cpu_ratio for w in workers if w is not None and w.cpu_ratio is not None),
+        is_still=sampled.threads.is_still(pid, begun_s) if sampled is not None else None,
+        wait=_wait((pid, *(worker.pid for worker in evidence.child_workers)), begun_s, taken, session),
+        is_stopped=main is not None and main.state == "stopped",
+        place=sampled.threads.place_of(pid) if sampled is not None else None,
+        others=tuple(_other_places(pid, evidence.child_workers, session)),
+    )
+
+
+def _wait(pids: Sequence[int], begun_s: float, taken: Taken | None, session: Session) -> Wait | None:
+    """What a process and its workers wait for outside the training; ``unknown`` as long as its stack is not known."""
+    found: list[Wait | None] = []
+    for pid in pids:
+        if session.disk_ratio(pid) == 1.0:
+            found.append("slow")
+        stack = _taken_stack(taken, pid) or _latest_stack(session.process_samples(pid), pid, begun_s, session)
+        found.append(outside_wait(stack) if stack else "unknown" if pid == pids[0] and taken is None else None)
+    return next((kind for kind in _WAITS if kind in found), None)
+
+
+def _taken_stack(taken: Taken | None, pid: int) -> list[Frame]:
+    """Where the main thread of a process stood when all stacks were taken, root first."""
+    groups = taken.groups if taken is not None else []
+    return next((group.frames for group in groups if (pid, pid) in group.threads), [])
+
+
+def _latest_stack(sampled: ProcessSamples | None, tid: int, begun_s: float, session: Session) -> list[Frame]:
+    """Where a thread mostly was in the latest window, root first; nothing where that began before ``begun_s``."""
+    if sampled is None or sampled.threads.is_still(tid, begun_s) is None:
+        return []
+    latest = sampled.threads.stack_of(tid)
+    return [session.frames[number] for number in latest[0]] if latest is not None else []
+
+
+def _other_places(pid: int, workers: Sequence[Process], session: Session) -> Iterator[Place]:
+    for each in (pid, *(worker.pid for worker in workers)):
+        sampled = session.process_samples(each)
+        for tid in sampled.tids() if sampled is not None else ():
+            latest = sampled.threads.stack_of(tid) if sampled is not None and tid != pid else None
+            place = session.frames.user_place(latest[0]) if latest is not None else None
+            if place is not None:
+                yield place
+
+
+def _world_size(evidence: Rank) -> int:
+    process = evidence.process
+    return process.world_size or 1 if process is not None and process.rank is not None else 1
+
+
+def _has_ended(evidence: Rank) -> bool:
+    return evidence.process is not None and evidence.process.ended

@@ -1,0 +1,180 @@
+"""The rule about a training that stands still: a lock, a dead rank or worker, storage that does not answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tuimon.diagnosis.evidence.evidence import Evidence
+from tuimon.diagnosis.evidence.standstill import StandingRank, Standstill, Wait
+from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.needs import BOUNDARIES
+from tuimon.diagnosis.rule import Rule
+from tuimon.diagnosis.threshold import Threshold
+from tuimon.diagnosis.words import at
+from tuimon.records import BETWEEN, Place
+from tuimon.session.standing import odd_one, standing
+from tuimon.session.standing_text import groups_text
+
+HANG_S = Threshold(
+    15.0,
+    "seconds without a boundary in any rank, with every thread idle, from which a training may hang",
+    "our choice: evaluation, compilation and the start of workers use the CPU, and what waits for a disk, the network"
+    " or a person is given longer",
+)
+PATIENT_S = Threshold(
+    60.0,
+    "seconds from which a training may hang that waits for a checkpoint, a disk, the network or a sleep; or for a file,"
+    " as long as it is not known whether that is read or written",
+    "our choice: longer than checkpoints and downloads usually pause a loop",
+)
+STACKS_S = Threshold(
+    25.0,
+    "seconds from which a training may hang whose stacks are not known",
+    "our choice: they are taken within ten seconds",
+)
+HANG_RATIO = Threshold(
+    10.0,
+    "times the median step that nothing must have moved to count as a hang",
+    "our choice: it excuses loops whose steps are long",
+)
+LONGEST_RATIO = Threshold(
+    1.5,
+    "times the longest step so far that nothing must have moved, up to a minute, to count as a hang",
+    "our choice: it excuses loops that have stood still this long before",
+)
+IDLE_CPU = Threshold(
+    0.05,
+    "CPU of each rank and of each worker up to which nothing moves",
+    "our choice: room for heartbeat and watchdog threads, far below any work",
+)
+
+#: How many other threads a hang names: who holds what the training waits for is among the first.
+_MOST_OTHERS = 2
+#: How many groups of equal stacks its headline names.
+_MOST_GROUPS = 3
+
+
+def hang(evidence: Evidence) -> Finding | None:
+    """Nothing has moved in any rank for far longer than a step: a lock, a dead peer, a stuck worker."""
+    if evidence.run.has_ended:
+        return None
+    found = (_judged(still) for still in evidence.standstills if may_hang(still))
+    return next((finding for finding in found if finding is not None), None)
+
+
+def may_hang(still: Standstill) -> bool:
+    """Whether nothing moves and nobody is known to be at a prompt: the time to take all stacks."""
+    if still.quiet_s < max(HANG_S, _usual_s(still)):
+        return False
+    if not all(rank.has_steps for rank in still.ranks) or all(rank.is_stopped for rank in still.ranks):
+        return False
+    if any(rank.wait == "prompt" or rank.is_still is False for rank in still.ranks):
+        return False
+    return all(_is_idle(rank) for rank in still.ranks)
+
+
+def _usual_s(still: Standstill) -> float:
+    """How long nothing may move in this loop, as it was so far."""
+    median_ms = max((rank.median_ms or 0.0 for rank in still.ranks), default=0.0)
+    longest_ms = max((rank.longest_ms or 0.0 for rank in still.ranks), default=0.0)
+    return max(HANG_RATIO * median_ms / 1e3, min(LONGEST_RATIO * longest_ms / 1e3, PATIENT_S))
+
+
+def _is_idle(rank: StandingRank) -> bool:
+    return rank.cpu_ratio is not None and max((rank.cpu_ratio, *rank.worker_cpu_ratios)) <= IDLE_CPU
+
+
+def _judged(still: Standstill) -> Finding | None:
+    quiet_s = still.quiet_s
+    if still.has_moved or quiet_s < max(_patience_s(rank.wait, still.taken is not None) for rank in still.ranks):
+        return None
+    first = still.ranks[0]
+    where = tuple(dict.fromkeys(_places(still)))
+    longest_ms = max((rank.longest_ms for rank in still.ranks if rank.longest_ms is not None), default=None)
+    return Finding(
+        rule="hang",
+        severity="critical",
+        headline=(
+            f"nothing has moved{_in_ranks(still)} for {quiet_s:.0f} s{_standing(still)}"
+            + (f"; the longest step before took {_seconds(longest_ms)}" if longest_ms is not None else "")
+        ),
+        action="look at that line: a lock, a queue, a dead rank or worker, storage that does not answer",
+        where=where,
+        evidence={
+            "open_for_s": quiet_s,
+            "open_phase": first.phase,
+            "longest_step_ms": longest_ms,
+            **_rank_evidence(still),
+        },
+    )
+
+
+def _patience_s(wait: Wait | None, is_taken: bool) -> float:
+    """How long a rank is given that waits for something outside the training."""
+    if wait == "slow" or (wait == "file" and not is_taken):
+        return PATIENT_S
+    return STACKS_S if wait == "unknown" else HANG_S
+
+
+def _in_ranks(still: Standstill) -> str:
+    return f" in any of {len(still.ranks)} ranks" if len(still.ranks) > 1 else ""
+
+
+def _rank_evidence(still: Standstill) -> dict[str, float | int | str | None]:
+    """Of several ranks: how many, and the odd ones by number."""
+    if len(still.ranks) + len(still.lost) < 2:
+        return {}
+    odd = odd_one(standing(still.taken)) if still.taken is not None else None
+    odd_ranks = still.lost or (odd.ranks if odd is not None else ())
+    return {"ranks": len(still.ranks), "odd_ranks": ", ".join(map(str, odd_ranks)) or None}
+
+
+def _standing(still: Standstill) -> str:
+    """Where all stand: by the stacks that were taken, before that by the samples of the first rank."""
+    lost = f": rank {', '.join(map(str, still.lost))} has ended" if still.lost else ""
+    if still.taken is not None and (len(still.ranks) > 1 or any(still.ranks[0].others)):
+        return lost + (", " if lost else ": ") + groups_text(standing(still.taken), _MOST_GROUPS)
+    first = still.ranks[0]
+    inside = f" in {first.phase}" if first.phase not in (None, BETWEEN) else ""
+    others = first.others[:_MOST_OTHERS]
+    at_once = ", and a thread at ".join(at(each) for each in (*((first.place,) if first.place else ()), *others))
+    return f"{inside}{lost}: {at_once}" if at_once else f"{inside}{lost}"
+
+
+def _places(still: Standstill) -> Iterable[Place]:
+    """The lines to look at, that of the odd one first."""
+    if still.taken is not None:
+        for group in standing(still.taken)[:_MOST_GROUPS]:
+            if group.place is not None:
+                yield group.place
+        return
+    first = still.ranks[0]
+    yield from (*((first.place,) if first.place else ()), *first.others[:_MOST_OTHERS])
+
+
+def _seconds(ms: float) -> str:
+    return f"{ms / 1e3:.2g} s" if ms < 1e4 else f"{ms / 1e3:.0f} s"
+
+
+RULES = (
+    Rule(
+        name="hang",
+        title="Hang",
+        order=10,
+        judge=hang,
+        explanation=(
+            "No rank has come to another boundary for 15 s and for far longer than its steps take, neither the ranks"
+            " nor their workers use the CPU, and their stacks do not change: a lock, a dead rank or worker, or storage"
+            " that does not answer. All stacks are then taken once, and who holds the others up is named first. What"
+            " waits for a checkpoint, a disk, the network or a sleep is given a minute; a debugger's prompt, and a run"
+            " that is stopped as a whole, for ever. It abstains without markers or thread figures, before each rank has"
+            " made a step, and once the run has ended."
+        ),
+        needs=(BOUNDARIES,),
+        thresholds=(HANG_S, PATIENT_S, STACKS_S, HANG_RATIO, LONGEST_RATIO, IDLE_CPU),
+        of_moment=True,
+        is_harm=True,
+        before_steps=True,
+        contradicts_order=True,
+    ),
+)

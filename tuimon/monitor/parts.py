@@ -1,0 +1,53 @@
+"""What a Monitor asks of the process that it watches, and of some of its sources."""
+
+from __future__ import annotations
+
+from typing import Protocol, runtime_checkable
+
+from tuimon.launch.child import Ended
+from tuimon.sources.standstill.suspicion import Suspicion
+
+
+class Target(Protocol):
+    """The process that a run began with: launched, or attached to."""
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        ...
+
+    @property
+    def run_id(self) -> str | None:
+        """The mark in the environment of all processes of its run; None unless tuimon started it."""
+        ...
+
+    def poll(self) -> Ended | None:
+        """How it ended; None while it runs."""
+        ...
+
+
+@runtime_checkable
+class StackSampler(Protocol):
+    """A source with a budget of CPU."""
+
+    def limit_cpu(self, max_cpu_ratio: float) -> None:
+        """Use at most this much of a core from now on."""
+        ...
+
+
+@runtime_checkable
+class MemoryRecorder(Protocol):
+    """A source that records the allocator's history on request."""
+
+    def record_memory(self) -> None:
+        """Record the next steps."""
+        ...
+
+
+@runtime_checkable
+class Inspector(Protocol):
+    """A source that takes all stacks when the run may hang."""
+
+    def inspect(self, suspicion: Suspicion | None) -> None:
+        """Look at a standstill; None: there is none."""
+        ...

@@ -1,0 +1,21 @@
+"""Whether the run may hang, and whose stacks are to be taken then."""
+
+from __future__ import annotations
+
+from tuimon.diagnosis.evidence.evidence import evidence_of
+from tuimon.diagnosis.rules.hang import may_hang
+from tuimon.session.session import Session
+from tuimon.sources.standstill.suspicion import Suspect, Suspicion
+
+
+def suspicion(session: Session) -> Suspicion | None:
+    """The training that may hang, all its ranks and their workers; None while one comes further."""
+    pid = session.trainer()
+    if pid is None or session.exit is not None:
+        return None
+    still = next((each for each in evidence_of(session, pid).standstills if may_hang(each)), None)
+    if still is None:
+        return None
+    ranks = [Suspect(rank.pid, "trainer", rank.rank) for rank in still.ranks]
+    workers = (Suspect(worker.pid, "worker", rank.rank) for rank in ranks for worker in session.workers(rank.pid))
+    return Suspicion(session.now_s - still.quiet_s, (*ranks, *workers))

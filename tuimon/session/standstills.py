@@ -1,0 +1,81 @@
+"""Standstills of a run: what all processes were at while nothing moved, and when it went on."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from msgspec import structs
+
+from tuimon.node_ids import node_of
+from tuimon.records import Standstill, Steps
+
+#: How many are remembered, the latest.
+_LIMIT = 16
+#: The last boundaries of two nodes that wait for each other are at most this far apart (s): a step, and their clocks.
+_TOGETHER_S = 10.0
+
+
+@dataclass(slots=True)
+class Past:
+    """One standstill whose stacks were taken; None where it has not ended, or no step was known."""
+
+    taken: Standstill
+    step: int | None  # the last step before it, of the process in focus
+    ended_s: float | None = None
+
+    @property
+    def since_s(self) -> float:
+        """When the last thing moved before it."""
+        return self.taken.t - self.taken.quiet_s
+
+
+class Standstills:
+    """Folds Standstill records, and the steps that end them."""
+
+    def __init__(self) -> None:
+        self.past: deque[Past] = deque(maxlen=_LIMIT)
+        self.moved_s: float | None = None  # when a process last read or wrote files during one
+
+    def add_standstill(self, record: Standstill, step: int | None) -> None:
+        """Fold a record; ``step``: the last one that has ended."""
+        if record.moving:
+            self.moved_s = record.t
+        if not record.processes:
+            return
+        last = self.past[-1] if self.past else None
+        if last is not None and last.ended_s is None and _are_one(last.taken, record):
+            last.taken = _merged(last.taken, record)
+        else:
+            self.past.append(Past(record, step))
+
+    def note_steps(self, record: Steps) -> None:
+        """Steps of one of its processes, or of one that was started since, end a standstill."""
+        if not self.past or self.past[-1].ended_s is not None or not record.count:
+            return
+        if record.t - record.window_s / 2 > self.past[-1].taken.t:
+            self.past[-1].ended_s = record.t
+
+    def taken_since(self, begin_s: float) -> Standstill | None:
+        """The stacks of the standstill that began then; None where they have not been taken."""
+        if not self.past or self.past[-1].ended_s is not None or self.past[-1].taken.t < begin_s:
+            return None
+        return self.past[-1].taken
+
+
+def _are_one(one: Standstill, other: Standstill) -> bool:
+    """Whether two nodes stand still together: one waits for the other."""
+    apart_s = abs((one.t - one.quiet_s) - (other.t - other.quiet_s))
+    return apart_s < _TOGETHER_S and node_of(one.pid) != node_of(other.pid)
+
+
+def _merged(one: Standstill, other: Standstill) -> Standstill:
+    return structs.replace(
+        one,
+        quiet_s=one.quiet_s + max(0.0, other.t - one.t),
+        t=max(one.t, other.t),
+        processes=[*one.processes, *other.processes],
+        groups=[*one.groups, *other.groups],
+        folded=one.folded + other.folded,
+        idle=one.idle + other.idle,
+    )

@@ -1,0 +1,54 @@
+"""Threads grouped by equal stacks, within bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from tuimon.records import Frame, StackGroup
+from tuimon.sources.stacks.frame_ids import RawFrame
+from tuimon.sources.standstill.stacks import ThreadStack
+from tuimon.torch_code import is_agent_file, is_user_file
+
+#: What a record holds at most: groups, threads of one, and innermost frames of a stack; with lines of 100 bytes 150 kB.
+GROUPS = 48
+THREADS = 256
+DEPTH = 32
+#: Longest name of a function and of a file.
+_NAME_CHARS = 300
+
+
+class Grouped(NamedTuple):
+    """The groups, the largest first, and what is in none of them."""
+
+    groups: list[StackGroup]
+    folded: int  # threads of groups that have no room
+    idle: int  # threads without code of the user's
+
+
+def grouped(threads: Iterable[tuple[int, ThreadStack]], source: Callable[[int, RawFrame], str]) -> Grouped:
+    """Group threads, given with their pids; ``source`` reads a line for a process. A main thread is always listed."""
+    members: dict[tuple[RawFrame, ...], list[tuple[int, int]]] = {}
+    idle = 0
+    for pid, thread in threads:
+        frames = tuple(frame for frame in thread.frames if not is_agent_file(frame.file))
+        if thread.tid != pid and not any(is_user_file(frame.file) for frame in frames):
+            idle += 1
+            continue
+        members.setdefault(frames, []).append((pid, thread.tid))
+    ordered = sorted(members.items(), key=lambda item: -len(item[1]))
+    groups = [_group(frames, found, source) for frames, found in ordered[:GROUPS]]
+    return Grouped(groups, sum(len(found) for _, found in ordered[GROUPS:]), idle)
+
+
+def _group(
+    frames: tuple[RawFrame, ...], found: list[tuple[int, int]], source: Callable[[int, RawFrame], str]
+) -> StackGroup:
+    inner = frames[-DEPTH:]
+    shown = [_frame(frame, source(found[0][0], frame) if is_user_file(frame.file) else "") for frame in inner]
+    return StackGroup(shown, len(frames) - len(inner), found[:THREADS], max(0, len(found) - THREADS))
+
+
+def _frame(frame: RawFrame, source: str) -> Frame:
+    file, line, function = frame
+    return Frame(file[-4 * _NAME_CHARS :], line, function[:_NAME_CHARS], source, is_user_file(file))

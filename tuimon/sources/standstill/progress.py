@@ -1,0 +1,43 @@
+"""How much a process reads and writes: one that waits for slow storage is not stuck."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tuimon.proc import procfs
+
+#: Bytes a second from which a process moves: our choice, above what logs, heartbeats and our own sampling thread write
+#: (10 kB/s), and below any storage that still answers.
+MOVING_BYTES_PER_S = 32 * 1024
+
+
+class Reading(NamedTuple):
+    """What a process had read and written at a moment, in bytes."""
+
+    t: float
+    total_bytes: int
+
+
+def read_io(pid: int, now_s: float) -> Reading | None:
+    """The counters of /proc/PID/io (proc_pid_io(5)); None where they may not be read.
+
+    What goes through system calls and what goes to the disk overlap, and each has what the other lacks (the page cache,
+    mapped files): the greater of the two counts.
+    """
+    raw = procfs.read_bytes(f"/proc/{pid}/io", 512)
+    if raw is None:
+        return None
+    try:
+        fields = {name: int(value) for name, _, value in (line.partition(b":") for line in raw.splitlines())}
+        read = max(fields[b"rchar"], fields[b"read_bytes"])
+        written = max(fields[b"wchar"], fields[b"write_bytes"])
+    except (ValueError, KeyError):
+        return None
+    return Reading(now_s, read + written)
+
+
+def bytes_per_s(before: Reading | None, after: Reading | None) -> float | None:
+    """Between two readings; None where either is not known."""
+    if before is None or after is None or after.t <= before.t:
+        return None
+    return max(0.0, (after.total_bytes - before.total_bytes) / (after.t - before.t))

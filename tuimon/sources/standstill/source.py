@@ -1,0 +1,121 @@
+"""Takes all stacks of a run once, when the monitor suspects a hang, and watches whether files are read or written."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+
+from tuimon.proc import procfs
+from tuimon.proc.processes import start_unix_s
+from tuimon.proc.target_files import TargetFiles
+from tuimon.records import Record, StandingProcess, Standstill
+from tuimon.sources.process_table import ProcessTable
+from tuimon.sources.source_text import SourceText
+from tuimon.sources.stacks import pyspy
+from tuimon.sources.stacks.frame_ids import RawFrame
+from tuimon.sources.standstill.groups import grouped
+from tuimon.sources.standstill.progress import MOVING_BYTES_PER_S, Reading, bytes_per_s, read_io
+from tuimon.sources.standstill.stacks import ProcessStacks, take_stacks
+from tuimon.sources.standstill.suspicion import Suspicion
+
+#: Reading and writing are measured over so long before the stacks are taken, and again so often after that (s).
+_BEFORE_S = 2.0
+_AGAIN_S = 5.0
+_STATES = {"R": "running", "D": "disk", "T": "stopped", "t": "stopped", "Z": "ended", "X": "ended"}
+
+
+class _Watch:
+    """One standstill."""
+
+    def __init__(self, suspicion: Suspicion, now_s: float) -> None:
+        self.suspicion = suspicion
+        self.readings: dict[int, Reading | None] = _read_all(suspicion, now_s)
+        self.due_s = now_s + _BEFORE_S
+        self.is_taken = False
+
+
+class StandstillSource:
+    """Idle until ``inspect`` names a suspicion. ``taken`` by py-spy, or what agents sample where that is denied."""
+
+    name = "standstill"
+
+    def __init__(
+        self,
+        table: ProcessTable,
+        clock: Callable[[], float] = time.monotonic,
+        binary: Callable[[], str | None] = pyspy.find,
+        take: Callable[[str | None, Iterable[int], float], Mapping[int, ProcessStacks]] = take_stacks,
+    ) -> None:
+        self.period_s = 0.5
+        self._table = table
+        self._clock = clock
+        self._binary = binary
+        self._take = take
+        self._suspicion: Suspicion | None = None
+        self._watch: _Watch | None = None
+        self._source = SourceText()
+
+    def inspect(self, suspicion: Suspicion | None) -> None:
+        """Look at a standstill, once; None: the training goes on. May be called on any thread."""
+        self._suspicion = suspicion
+
+    def read(self) -> Iterable[Record]:
+        """The stacks, once a standstill, unless files are read or written meanwhile; and whenever they are."""
+        suspicion, watch, now_s = self._suspicion, self._watch, self._clock()
+        if suspicion is None:
+            self._watch = None
+        elif watch is None or suspicion.since_s > watch.suspicion.since_s + 1.0:
+            self._watch = _Watch(suspicion, now_s)
+        elif now_s >= watch.due_s:
+            yield from self._inspected(watch, now_s)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _inspected(self, watch: _Watch, now_s: float) -> Iterable[Record]:
+        after = _read_all(watch.suspicion, now_s)
+        rates = {pid: bytes_per_s(watch.readings[pid], after[pid]) for pid in after}
+        watch.readings, watch.due_s = after, now_s + _AGAIN_S
+        moving = [pid for pid, rate in rates.items() if rate is not None and rate >= MOVING_BYTES_PER_S]
+        quiet_s = round(now_s - watch.suspicion.since_s, 3)
+        if moving:
+            yield Standstill(t=round(now_s, 3), pid=0, quiet_s=quiet_s, moving=moving)
+        elif not watch.is_taken:
+            watch.is_taken = True
+            yield self._taken(watch.suspicion, rates)
+
+    def _taken(self, suspicion: Suspicion, rates: Mapping[int, float | None]) -> Standstill:
+        live = [each for each in suspicion.processes if self._table.start_ticks(each.pid) is not None]
+        states = {each.pid: _state(each.pid) for each in live}
+        stacks = self._take(self._binary(), [each.pid for each in live], suspicion.since_s)
+        threads = ((pid, thread) for pid, found in stacks.items() for thread in found.threads)
+        groups = grouped(threads, self._line)
+        now_s = self._clock()
+        return Standstill(
+            t=round(now_s, 3),
+            pid=0,
+            quiet_s=round(now_s - suspicion.since_s, 3),
+            processes=[
+                StandingProcess(
+                    each.pid, each.role, each.rank, states[each.pid], rates.get(each.pid), stacks[each.pid].unknown
+                )
+                for each in live
+            ],
+            groups=groups.groups,
+            folded=groups.folded,
+            idle=groups.idle,
+        )
+
+    def _line(self, pid: int, frame: RawFrame) -> str:
+        ticks = self._table.start_ticks(pid)
+        files = TargetFiles(pid, None if ticks is None else start_unix_s(ticks))
+        return self._source.line(frame.file, frame.line, files)
+
+
+def _read_all(suspicion: Suspicion, now_s: float) -> dict[int, Reading | None]:
+    return {each.pid: read_io(each.pid, now_s) for each in suspicion.processes}
+
+
+def _state(pid: int) -> str:
+    stat = procfs.read_thread_stat(pid, pid)
+    return _STATES.get(stat.state, "waiting") if stat is not None else "ended"

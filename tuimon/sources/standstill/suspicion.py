@@ -1,0 +1,22 @@
+"""What the monitor asks to be looked at."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tuimon.records import ProcessRole
+
+
+class Suspect(NamedTuple):
+    """A process that may hang; a worker has the rank of its trainer."""
+
+    pid: int
+    role: ProcessRole
+    rank: int | None
+
+
+class Suspicion(NamedTuple):
+    """Nothing has moved since a moment (s, monotonic): the processes to look at, ranks first."""
+
+    since_s: float
+    processes: tuple[Suspect, ...]
