@@ -13,6 +13,7 @@ from tuimon.launch.injection.target import has_torch
 from tuimon.proc import procfs
 from tuimon.proc.ring_facts import read_ring_facts
 from tuimon.sources.control.channel import withdraw_hooks
+from tuimon.sources.control.holding import Holding
 
 #: What people read before they decide.
 RISK = (
@@ -31,6 +32,7 @@ class Hooks:
         self._pid = pid
         self._keep = keep
         self._ours: list[int] = []
+        self._holding = Holding()  # those of ours go by themselves when this process is killed
         self._leaving = False
         self._working = threading.Lock()
 
@@ -55,10 +57,12 @@ class Hooks:
         present = 0
         for pid in _trainings(self._pid):
             try:
-                if inject(pid, stop=lambda: self._leaving).was_there:
-                    present += 1
-                else:
+                if not inject(pid, stop=lambda: self._leaving).was_there:
+                    self._add_own(pid)
+                elif not self._keep and self._holding.take_over(pid):  # of a tuimon that was killed
                     self._ours.append(pid)
+                else:
+                    present += 1
             except CannotInject as error:
                 refused.append(error)
         if refused and not (self._ours or present):
@@ -70,7 +74,18 @@ class Hooks:
         rest = f"; not all: {refused[0].message}" if refused else ""
         return f"hooks brought into process {into} in {took_s:.1f} s: markers from its next step on{rest}"
 
+    def _add_own(self, pid: int) -> None:
+        self._ours.append(pid)
+        if not self._keep:
+            self._holding.hold(pid)
+
     def _withdraw(self) -> str | None:
+        try:
+            return self._withdraw_all()
+        finally:
+            self._holding.close()
+
+    def _withdraw_all(self) -> str | None:
         if not self._ours:
             return None
         if self._keep:
@@ -79,7 +94,7 @@ class Hooks:
         self._ours = []
         if left:
             pids = ", ".join(map(str, left))
-            return f"process {pids} came to no backward pass: its hooks stay until tuimon attach --inject is left again"
+            return f"process {pids} came to no backward pass: its hooks go at the first one from half a minute on"
         return "the hooks are withdrawn"
 
 

@@ -58,7 +58,7 @@ def command(monkeypatch):
     """Takes the place of every command."""
     recorded = Recorded()
     monkeypatch.setattr(commands, "KNOWN", tuple(Command))
-    monkeypatch.setattr(commands, "KNOWN_BITS", 0b1111)
+    monkeypatch.setattr(commands, "KNOWN_BITS", sum(1 << number for number in Command))
     monkeypatch.setattr(commands, "module_of", lambda number: recorded)
     return recorded
 

@@ -10,6 +10,7 @@ _MODULES: Dict[int, str] = {
     Command.MEMORY: "memory",
     Command.TRACE: "trace",
     Command.WITHDRAW: "withdraw",
+    Command.HOLD: "hold",
 }
 
 #: The numbers of all commands that are known, and the same as bits.

@@ -20,7 +20,7 @@ from ..ring.control_words import (
     order_in,
 )
 from ..turn import Turn
-from . import commands
+from . import commands, hold
 from .task import Task
 
 #: No sequence that a bell can have: the next hook comes here again.
@@ -33,11 +33,12 @@ _NO_BELL = (0,)
 class Orders:
     """The bell of this process's ring, and the last one that was heard: hooks compare the two."""
 
-    __slots__ = ("bell", "heard", "name_id", "rung", "taken", "tasks", "watch_memory", "words")
+    __slots__ = ("bell", "heard", "held", "name_id", "rung", "taken", "tasks", "watch_memory", "words")
 
     def __init__(self) -> None:
         self.bell: Any = _NO_BELL
         self.heard = 0
+        self.held = False  # nothing is open but the hold of a monitor on the hooks
         self.rung = 0  # the bell at which orders were last looked for
         self.words: Any = None
         self.name_id: Any = None
@@ -70,6 +71,7 @@ def forget() -> None:
     """Take no more orders: there is no ring, or, in a forked child, the ring is the parent's."""
     orders.bell = _NO_BELL
     orders.heard = orders.rung = 0
+    orders.held = False
     orders.words = orders.name_id = None
     orders.tasks = {}
 
@@ -83,6 +85,8 @@ def close() -> None:
 
 def attend() -> None:
     """Take new orders and go on with those that need every step; call at the end of a backward pass."""
+    if orders.held and orders.bell[0] == orders.rung and not hold.is_due():
+        return
     turn = _attending.take()
     if turn is None:  # another thread does it
         return
@@ -105,13 +109,8 @@ def _attend() -> None:
     if orders.watch_memory:
         orders.watch_memory = False
         commands.watch_memory()
-    for command, task in list(orders.tasks.items()):
-        if task.is_over:
-            orders.tasks.pop(command, None)
-        elif not task.is_wanted():
-            _stop(command, task)
-        elif task.needs_steps:
-            _call(task, "step")
+    if not _go_on():
+        return
     bell = orders.bell[0]
     if bell != orders.rung:
         for command in commands.KNOWN:
@@ -121,16 +120,41 @@ def _attend() -> None:
     if orders.words is None:
         forget()  # ``rung`` as well: the next ring's bell begins at 0
         return
-    orders.heard = _NEVER if _needs_steps() else bell
-    if orders.heard == _NEVER:
+    needs_steps = _needs_steps()
+    held = _is_held()
+    orders.held = held and not needs_steps
+    orders.heard = _NEVER if needs_steps or held else bell
+    if needs_steps:
         rest.due = _NO_REST
     elif rest.due > _NO_REST // 2:
         rest.due = 1
 
 
+def _go_on() -> bool:
+    """Go on with the open tasks; False where the hooks were withdrawn for one."""
+    for command, task in list(orders.tasks.items()):
+        if task.is_over:
+            orders.tasks.pop(command, None)
+        elif task.is_held:
+            if hold.look(task):  # there are no hooks any more
+                return False
+        elif not task.is_wanted():
+            _stop(command, task)
+        elif task.needs_steps:
+            _call(task, "step")
+    return True
+
+
 def _needs_steps() -> bool:
     for task in list(orders.tasks.values()):  # noqa: SIM110  (a generator that is interrupted swallows the exception)
         if task.needs_steps and not task.is_over:
+            return True
+    return False
+
+
+def _is_held() -> bool:
+    for task in list(orders.tasks.values()):  # noqa: SIM110  (as above)
+        if task.is_held:
             return True
     return False
 

@@ -3,13 +3,13 @@
 import time
 from typing import Any, Callable
 
-from ..ring.control_words import ANSWER_WORD, State, is_alive, order_in, slot_word
+from ..ring.control_words import ANSWER_WORD, Order, State, is_alive, order_in, slot_word
 
 
 class Task:
     """An order that has been taken. Its answers go into the ring; it belongs to the thread that reports."""
 
-    __slots__ = ("_name_id", "_words", "argument", "command", "is_over", "needs_steps", "number", "value")
+    __slots__ = ("_name_id", "_words", "argument", "command", "is_held", "is_over", "needs_steps", "number", "value")
 
     def __init__(self, words: Any, name_id: Callable[[str], int], command: int, number: int, argument: int) -> None:
         """``words``: the control words of this process's ring; ``name_id`` interns a string there."""
@@ -21,6 +21,11 @@ class Task:
         self.value = 0
         self.needs_steps = False  # whether its command's ``step`` is called
         self.is_over = False
+        self.is_held = False  # it goes on until its monitor is gone for long: only ``hold`` looks whether it is
+
+    def order(self) -> Order:
+        """The order in the command's slot as it is now."""
+        return order_in(self._words, self.command)
 
     def is_wanted(self) -> bool:
         """Whether its monitor lives and still asks for this."""

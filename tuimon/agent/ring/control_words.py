@@ -29,6 +29,9 @@ CONTROL_BYTES = 8 * CONTROL_WORDS
 BEAT_NS = 500_000_000
 #: A monitor without a heartbeat for this long is gone: it was killed, stopped, or its machine slept (ns).
 GONE_NS = 5_000_000_000
+#: Hooks are withdrawn when the monitor that holds them has been gone for this long: one that is stopped for a moment,
+#: or swapped out, finds them there (ns).
+ABANDONED_NS = 30_000_000_000
 
 _MASK = (1 << 64) - 1
 #: Numbers of orders stay below this.
@@ -42,6 +45,7 @@ class Command(IntEnum):
     TRACE = 1  # trace whole steps with torch.profiler; argument: how many
     MEMORY = 2  # record the allocator's history; argument: for how many steps
     WITHDRAW = 3  # undo all hooks
+    HOLD = 4  # undo all hooks once the monitor is gone; argument 0: they stay
 
 
 class State(IntEnum):
@@ -83,9 +87,10 @@ def check_of(command: int, number: int, argument: int) -> int:
     return (number * 0x9E3779B97F4A7C15 ^ argument * 0xC2B2AE3D27D4EB4F ^ (command + 1) * 0x165667B19E3779F9) & _MASK
 
 
-def is_alive(alive_ns: int, now_ns: int) -> bool:
-    """Whether a heartbeat is recent; one from the future is damaged."""
-    return -GONE_NS < now_ns - alive_ns < GONE_NS
+def is_alive(alive_ns: int, now_ns: int, gone_ns: int = 0) -> bool:
+    """Whether a heartbeat is recent, of the last 5 s or of ``gone_ns``; one from the future is damaged."""
+    gone_ns = gone_ns or GONE_NS
+    return -gone_ns < now_ns - alive_ns < gone_ns
 
 
 def order_in(words: Sequence[int], command: int) -> Order:

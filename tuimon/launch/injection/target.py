@@ -58,7 +58,7 @@ def examine(pid: int, agent: str) -> Target:
 
 
 ALLOW_PTRACE = (
-    "As root: sysctl kernel.yama.ptrace_scope=0; in a container: docker run --cap-add SYSALLOW_PTRACE, in Kubernetes: "
+    "As root: sysctl kernel.yama.ptrace_scope=0; in a container: docker run --cap-add SYS_PTRACE, in Kubernetes: "
     f"securityContext.capabilities.add. {RUN_INSTEAD}"
 )
 

@@ -48,6 +48,7 @@ WORK = {
     Command.TRACE: "a trace of its steps",
     Command.MEMORY: "the allocator's history",
     Command.WITHDRAW: "the removal of the hooks",
+    Command.HOLD: "the hold on its hooks",
 }
 #: An order that no backward pass has taken for this long: the training may be stuck, or does something else (s).
 ANSWER_S = 10.0
@@ -115,6 +116,13 @@ class Channel:
     def knows(self, command: Command) -> bool:
         """Whether the agent knows this command."""
         return bool(self._known >> command & 1)
+
+    def is_abandoned(self, command: Command) -> bool:
+        """Whether the agent still works on an order whose monitor is gone."""
+        words = self.words()
+        order, answer = order_in(words, command), answer_in(words, command)
+        works = answer.number == order.number and answer.state == State.WORKING
+        return works and not is_alive(order.alive_ns, self._clock_ns())
 
     def lives(self) -> bool:
         """Whether the process still runs."""

@@ -1,0 +1,113 @@
+"""Hooks that a monitor has brought in go when it is gone, and not before."""
+
+import os
+
+import pytest
+
+from tuimon.agent import runtime
+from tuimon.agent.control import hold, orders
+from tuimon.agent.ring.control_words import ABANDONED_NS, GONE_NS, Command, State
+from tuimon.agent.ring.reader import RingReader
+from tuimon.sources.control import holding as monitor
+from tuimon.sources.control.channel import Channel
+
+
+@pytest.fixture
+def withdrawn(own_channel, monkeypatch):
+    """How often the hooks were withdrawn."""
+    calls = []
+
+    def withdraw():
+        calls.append(True)
+        runtime.end_orders()
+
+    monkeypatch.setattr(runtime, "withdraw", withdraw)
+    monkeypatch.setattr(hold, "_look_ns", 0)
+    return calls
+
+
+@pytest.fixture
+def late(own_channel, clock):
+    """The same channel, of a monitor whose clock can be stopped."""
+    reader = RingReader(own_channel.path)
+    with Channel(reader, clock_ns=clock) as channel:
+        yield channel
+    reader.close()
+
+
+def backward(monkeypatch):
+    """What the hook around backward does, a second after the last."""
+    monkeypatch.setattr(hold, "_look_ns", 0)
+    if orders.orders.bell[0] != orders.orders.heard:
+        orders.attend()
+
+
+def test_hooks_go_when_their_monitor_is_gone_for_long(late, clock, withdrawn, monkeypatch):
+    request = late.order(Command.HOLD)
+    backward(monkeypatch)
+    assert request.poll().state == State.WORKING
+    for behind_ns in (0, 2 * GONE_NS, ABANDONED_NS - GONE_NS):  # stopped for a while, and back again
+        clock.behind_ns = behind_ns
+        late.beat(Command.HOLD)
+        backward(monkeypatch)
+        assert not withdrawn
+    clock.behind_ns = ABANDONED_NS + GONE_NS
+    late.beat(Command.HOLD)
+    backward(monkeypatch)
+    backward(monkeypatch)
+    assert withdrawn == [True]
+    assert orders.orders.words is None
+
+
+def test_hooks_stay_when_the_hold_is_taken_back_or_another_takes_it(late, clock, withdrawn, monkeypatch):
+    late.order(Command.HOLD)
+    backward(monkeypatch)
+    clock.behind_ns = GONE_NS + 1_000_000_000
+    late.beat(Command.HOLD)
+    monkeypatch.setattr("tuimon.agent.ring.control_words.GONE_NS", GONE_NS)
+    clock.behind_ns = 0
+    assert late.is_abandoned(Command.HOLD)
+    request = late.order(Command.HOLD)
+    backward(monkeypatch)
+    assert request.poll().state == State.WORKING and not late.is_abandoned(Command.HOLD)
+    request.cancel()
+    backward(monkeypatch)
+    clock.behind_ns = ABANDONED_NS * 3
+    late.beat(Command.HOLD)
+    backward(monkeypatch)
+    assert not withdrawn and not orders.orders.tasks
+
+
+def test_a_held_training_does_not_look_at_every_step(late, withdrawn, monkeypatch):
+    late.order(Command.HOLD)
+    backward(monkeypatch)
+    looks = []
+    monkeypatch.setattr(hold, "look", lambda task: looks.append(task) or False)
+    backward(monkeypatch)
+    for _ in range(100):
+        orders.attend()
+    assert len(looks) <= 2  # two where the machine stands still for a second
+
+
+def test_other_orders_are_heard_meanwhile(late, withdrawn, monkeypatch):
+    late.order(Command.HOLD)
+    backward(monkeypatch)
+    request = late.order(Command.WITHDRAW)
+    orders.attend()
+    assert withdrawn == [True]
+    assert request.poll().state == State.DONE
+
+
+def test_a_monitor_holds_and_lets_go(own_channel, withdrawn, monkeypatch):
+    holding = monitor.Holding()
+    assert not holding.take_over(os.getpid())  # of tuimon run: nobody's to withdraw
+    assert holding.hold(os.getpid()) and holding.pids() == {os.getpid()}
+    backward(monkeypatch)
+    holding.beat()
+    assert holding.pids() == {os.getpid()}
+    assert not monitor.Holding().hold(os.getpid())  # the first one lives
+    runtime.end_orders()
+    holding.beat()
+    assert holding.pids() == set()
+    holding.close()
+    assert not withdrawn
