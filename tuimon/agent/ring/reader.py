@@ -70,6 +70,8 @@ class RingReader:
         self._names: List[str] = [""]
         self._names_end = NAMES_OFFSET
         self._has_read = False
+        self._meta_bytes = b""
+        self._meta: Dict[str, Any] = {}
         self.dropped = 0
 
     def close(self) -> None:
@@ -102,15 +104,12 @@ class RingReader:
         return self._bytes.is_cut()
 
     def meta(self) -> Dict[str, Any]:
-        """Facts about the process; empty while they are being written."""
+        """Facts about the process; empty while they are being written. The same object until they change."""
         length = self._bytes.number(META_LENGTH_OFFSET, U32)
-        if not 0 < length <= META_BYTES:
-            return {}
-        try:
-            found = json.loads(self._bytes.read(META_OFFSET, length))
-        except (ValueError, RecursionError):
-            return {}
-        return found if isinstance(found, dict) else {}
+        found = self._bytes.read(META_OFFSET, length) if 0 < length <= META_BYTES else b""
+        if found != self._meta_bytes:
+            self._meta_bytes, self._meta = found, _facts(found)
+        return self._meta
 
     def holds_back(self) -> bool:
         """Whether the latest markers may still wait in the writer (a fast loop): the current phase is unknown."""
@@ -149,7 +148,7 @@ class RingReader:
                 continue
             out += markers
             self._next += valid
-            if valid < count and not self._skip_hole():
+            if valid < count and not self._skip_hole(may_be_far=not out):
                 break
         if not self._has_read:
             self._has_read = True
@@ -177,11 +176,14 @@ class RingReader:
         self._drop(latest - self._slots + self._slots // 4 - self._next)
         return True
 
-    def _skip_hole(self) -> bool:
-        """Whether the next slot may be passed: it stayed empty while later ones were filled, or is filled by now."""
+    def _skip_hole(self, may_be_far: bool) -> bool:
+        """Whether the next slot may be passed: it stayed empty while later ones were filled, or is filled by now.
+
+        ``may_be_far``: look for filled slots throughout the ring, a dozen reads of it.
+        """
         if self._sequence(self._next) == self._next:  # written meanwhile
             return True
-        width = self._filled_beyond()
+        width = self._filled_beyond() or (self._filled_far_beyond() if may_be_far else 0)
         if not width:
             return False
         at, age = self._hole
@@ -198,7 +200,7 @@ class RingReader:
         count = min(_HOLE_LIMIT, self._slots)
         found = _sequences(self._read_slots(index, count) + self._read_slots(0, index + count - self._slots))
         beyond = (width for width, sequence in enumerate(found) if width and sequence == self._next + width)
-        return next(beyond, 0) or self._filled_far_beyond()
+        return next(beyond, 0)
 
     def _filled_far_beyond(self) -> int:
         """As ``_filled_beyond`` where a queue overflowed: filled slots follow a long hole, at least as many."""
@@ -224,6 +226,14 @@ class RingReader:
         index = number % self._slots
         found = self._bytes.number(SLOTS_OFFSET + index * SLOT_BYTES)
         return found if found % self._slots == index and found < _SEQUENCE_LIMIT else 0
+
+
+def _facts(found: bytes) -> Dict[str, Any]:
+    try:
+        facts = json.loads(found)
+    except (ValueError, RecursionError):
+        return {}
+    return facts if isinstance(facts, dict) else {}
 
 
 def _valid_slots(slots: bytes, first: int) -> int:

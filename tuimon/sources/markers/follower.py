@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 
 from tuimon.agent.ring import layout
 from tuimon.agent.ring.reader import RingReader
@@ -46,6 +46,9 @@ class RingFollower:
         self.reader = reader
         self.pid = reader.pid
         self.trains = False
+        self.is_known_trainer = False  # these two: what the process table has been told
+        self.known_meta: Mapping[str, object] = {}
+        self.markers_per_s = 0.0  # of the latest read
         self._interval_ns = int(interval_s * 1e9)
         self._waiting: deque[layout.Marker] = deque(reader.read())
         first_ns = next((marker.time_ns for marker in self._waiting if marker.time_ns <= now_ns), now_ns)
@@ -85,9 +88,11 @@ class RingFollower:
             yield from self._window(now_ns, now_ns, ended=True)
 
     def _read(self, now_ns: int) -> None:
-        self._read_ns = now_ns
         dropped = self.reader.dropped
         found = self.reader.read()
+        if now_ns > self._read_ns:
+            self.markers_per_s = len(found) * 1e9 / (now_ns - self._read_ns)
+        self._read_ns = now_ns
         if self.reader.dropped > dropped:
             self._waiting.append(layout.Marker(found[0].time_ns if found else self._latest_ns, _LOST, 0, 0, 0))
         self._waiting.extend(found)

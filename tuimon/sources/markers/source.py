@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import NamedTuple
 
+from tuimon.agent.ring import layout
 from tuimon.agent.ring.paths import refused_directories, ring_directories
 from tuimon.agent.ring.reader import RingError, RingReader
 from tuimon.proc import procfs
@@ -17,6 +18,16 @@ from tuimon.sources.markers import ring_notices
 from tuimon.sources.markers.deleted_rings import deleted_rings
 from tuimon.sources.markers.follower import RingFollower
 from tuimon.sources.process_table import ProcessId, ProcessTable
+
+#: A ring holds about 2 s of the fastest loops: those that fill fast are read this often, and all while they are few.
+_SOON_S = 0.25
+_FEW = 4
+#: No ring waits longer, whatever the length of the windows: a slow loop may become a fast one.
+_LATEST_S = 1.0
+#: Markers a second of a ring that need not be read sooner: an eighth of what it holds.
+_CALM_HZ = layout.SLOT_COUNT / 8
+#: Read this long after a window's end.
+_AFTER_WINDOW_S = 0.05
 
 
 class _Before(NamedTuple):
@@ -30,8 +41,6 @@ class MarkerSource:
     """Finds the rings of the run's processes and follows them."""
 
     name = "markers"
-    #: A ring holds about 2 s of the fastest loops.
-    period_s = 0.25
 
     def __init__(
         self, table: ProcessTable, interval_s: float = 1.0, clock_ns: Callable[[], int] = time.monotonic_ns
@@ -45,13 +54,14 @@ class MarkerSource:
         self._steps_before: dict[str, _Before] = {}  # by path of a ring that its process has replaced, or closed
         self._searched: set[ProcessId] = set()  # for rings that had been deleted before
         self._reads = 0
+        self.period_s = _SOON_S
 
     def read(self) -> Iterable[Record]:
         """The records of the windows that have ended, of all rings."""
         out: list[Record] = []
         if self._reads == 0:
             out.extend(ring_notices.refused_folders(self._clock_ns() / 1e9))
-        if self._reads % 2 == 0:
+        if self._reads % 2 == 0 or self.period_s > _SOON_S:
             self._find_rings()
             out.extend(self._deleted())
         self._reads += 1
@@ -70,6 +80,7 @@ class MarkerSource:
             if last:
                 self._drop(path)
         out.extend(ring_notices.ends(now_ns / 1e9, cut, failed))
+        self.period_s = self._period_s(now_ns)
         return out
 
     def close(self) -> None:
@@ -78,18 +89,27 @@ class MarkerSource:
             follower.reader.close()
         self._followers.clear()
 
+    def _period_s(self, now_ns: int) -> float:
+        """Of many rings each is read once a window, just after its end."""
+        fastest = max((follower.markers_per_s for follower in self._followers.values()), default=0.0)
+        if len(self._followers) < _FEW or fastest > _CALM_HZ:
+            return _SOON_S
+        until_end_s = self._interval_s - now_ns / 1e9 % self._interval_s
+        return min(until_end_s + _AFTER_WINDOW_S, _LATEST_S)
+
     def _read_ring(self, follower: RingFollower, now_ns: int, last: bool) -> Iterable[Record]:
         yield from follower.windows(now_ns)
         if last:
             yield from follower.last(now_ns)
-        reader = follower.reader
-        if not _lives(ProcessId(reader.pid, reader.start_ticks)):
             return
-        if follower.trains:
-            self._table.mark_trainer(reader.pid)
-        meta = reader.meta()
-        if meta:
-            self._table.facts[reader.pid] = ring_facts(meta)
+        pid = follower.pid
+        if follower.trains and not follower.is_known_trainer:
+            self._table.mark_trainer(pid)
+            follower.is_known_trainer = True
+        meta = follower.reader.meta()
+        if meta is not follower.known_meta:
+            self._table.facts[pid] = ring_facts(meta)
+            follower.known_meta = meta
 
     def _drop(self, path: str) -> None:
         """Its process has ended: what it left of the run that we started is ours to remove.
