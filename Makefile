@@ -17,7 +17,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .PHONY: inject-stress help demo test test-lowest soak-tests soak fuzz lint licences advisories check lock bench scenarios random-loops wild
-.PHONY: gain-truth gpu-truth gpu-check clean
+.PHONY: gain-truth hang-truth gpu-truth gpu-check clean
 
 help:
 	@echo "make demo    a training that waits for its data, under tuimon, for about a minute"
@@ -37,6 +37,7 @@ help:
 	@echo "make inject-stress N=300  hooks brought into trainings of awkward shapes and withdrawn: is none harmed?"
 	@echo "make random-loops N=100 SEED=s  training scripts drawn at random: phases, verdicts, gains against their own truth"
 	@echo "             (both with ATTACH=1: attach to a second run of each, is its verdict the same?)"
+	@echo "make hang-truth           planted hangs of 2, 4 and 8 ranks on gloo: when they are told, which rank, which line"
 	@echo "make gain-truth N=20 SEED=s  fixes of random training scripts: what they gain, predicted and measured"
 	@echo "make gpu-truth  recorded GPU trainings under tuimon: are its GPU times and verdicts true? (about a minute)"
 	@echo "make bench   what tuimon costs, as a table (about 20 minutes)"
@@ -132,6 +133,10 @@ inject-stress: $(VENV)/.test-installed
 
 gain-truth: $(VENV)/.test-installed
 	$(BIN)/python -m tests.gain_truth -n $(N) $(if $(SEED),--seed $(SEED))
+
+HANG_ARGS ?=
+hang-truth: $(VENV)/.test-installed
+	$(BIN)/python -m tests.hang_truth $(HANG_ARGS)
 
 gpu-truth: $(VENV)/.test-installed
 	$(BIN)/python -m tests.gpu_simulator

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import time
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
@@ -73,8 +74,10 @@ def note(rank, step):
 
 def at_step(rank, is_odd):
     """What goes wrong, or takes long."""
-    if is_odd and FAULT in ("die", "restart"):
+    if is_odd and FAULT in ("die", "restart", "lost"):
         os.kill(os.getpid(), signal.SIGKILL)
+    if FAULT == "lost":
+        dist.distributed_c10d._get_default_store().wait(["never set"], timedelta(hours=1))
     if is_odd and FAULT == "stop":
         os.kill(os.getpid(), signal.SIGSTOP)  # odd: stop
     if is_odd and FAULT == "lock":

@@ -31,6 +31,7 @@ from tuimon.views.tui.sheets.inject_dialog import InjectDialog
 from tuimon.views.tui.sheets.memory_sheet import MemorySheet
 from tuimon.views.tui.sheets.quit_dialog import Choice, QuitDialog
 from tuimon.views.tui.sheets.sheet import Sheet
+from tuimon.views.tui.sheets.standstill_sheet import StandstillSheet, standstill_note
 from tuimon.views.tui.sheets.thread_sheet import ThreadSheet
 from tuimon.views.tui.terminal_app import Capabilities, TerminalApp
 from tuimon.views.tui.terminal_driver import reset_job_control
@@ -68,6 +69,7 @@ class TuimonApp(TerminalApp[Leave]):
         Binding("c", "profile('tree')", show=False),
         Binding("i", "profile('icicle')", show=False),
         Binding("m", "memory", show=False),
+        Binding("S", "standstill", show=False),
         Binding("d", "theme", show=False),
         Binding("e", "export", show=False),
         Binding("I", "inject", show=False),
@@ -88,6 +90,7 @@ class TuimonApp(TerminalApp[Leave]):
         self.board = Board()
         self.board.output.tail = monitor.output
         self._refresh_s = refresh_s
+        self._pointed_s: float | None = None  # when the stacks were taken that a notice has pointed to
         header = monitor.session.header
         self._pacing = Pacing(round((header.interval_s if header else 1.0) / refresh_s))
 
@@ -118,6 +121,7 @@ class TuimonApp(TerminalApp[Leave]):
             self._show()
         elif not paused:
             self.board.show_output(self.monitor.session, self.monitor.findings)
+        self._point_to_stacks()
         if isinstance(self.screen, (Sheet, QuitDialog, TraceSheet)):
             self.screen.update()
 
@@ -171,6 +175,19 @@ class TuimonApp(TerminalApp[Leave]):
     def action_findings(self) -> None:
         """All findings whole, what changed, what could not be judged."""
         self.push_screen(FindingsSheet(self.monitor))
+
+    def action_standstill(self) -> None:
+        """Where all ranks were when nothing moved."""
+        self.push_screen(StandstillSheet(self.monitor))
+
+    def _point_to_stacks(self) -> None:
+        """Once a hang."""
+        past = next(reversed(self.monitor.session.standstills.past), None)
+        if past is None or past.ended_s is not None or past.taken.t == self._pointed_s:
+            return
+        if any(finding.rule == "hang" for finding in self.monitor.findings):
+            self._pointed_s = past.taken.t
+            self.notify(standstill_note(past), severity="warning", markup=False, timeout=15)
 
     def action_memory(self) -> None:
         """Which lines allocate what nobody frees."""

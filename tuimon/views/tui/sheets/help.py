@@ -23,6 +23,7 @@ SECTIONS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
             ("f  t", "key", "there: only one phase or range; this thread, all like it, its process, the whole run"),
             ("T", "key", "threads by process; Enter, left and right fold"),
             ("D", "key", "in a thread's sheet: a dump of all stacks of its process"),
+            ("S", "key", "after a hang: where all ranks stood, by equal stacks, those that held the others up first"),
             ("m", "key", "memory of torch: which lines allocate what nobody frees (R records 5 steps)"),
             (
                 "K",

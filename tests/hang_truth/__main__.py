@@ -1,0 +1,42 @@
+"""``python -m tests.hang_truth [--ranks 2,4,8] [--keep DIR] [FAULT ...]``: planted hangs, and what is told of them."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.hang_truth.cases import CASES, Case
+from tests.hang_truth.judging import HEAD, judged, row
+from tests.hang_truth.running import run_case
+
+
+def main() -> int:
+    """Print a row a run; 1 when one is wrong."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--ranks", default="2,4,8", help="numbers of ranks (default %(default)s)")
+    parser.add_argument("--keep", help="keep logs and output there")
+    parser.add_argument("faults", nargs="*", help="default: all")
+    args = parser.parse_args()
+    cases = [case for case in CASES if not args.faults or case.fault in args.faults]
+    print(HEAD, flush=True)
+    wrong = 0
+    for ranks in map(int, args.ranks.split(",")):
+        for case in cases:
+            wrong += _run(case, ranks, args.keep)
+    print(f"{wrong} wrong" if wrong else "all as they must be")
+    return 1 if wrong else 0
+
+
+def _run(case: Case, ranks: int, keep: str | None) -> bool:
+    with tempfile.TemporaryDirectory(prefix="tuimon-hang-") as temporary:
+        folder = Path(keep) / f"{case.fault}-{ranks}" if keep else Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        verdict = judged(case, ranks, run_case(case, ranks, folder))
+    print(row(case, ranks, verdict), flush=True)
+    return not verdict.is_right
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,149 @@
+"""The sheet of a standstill: all ranks by equal stacks, those that hold the others up first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tuimon.records import Frame
+from tuimon.session.session import Session
+from tuimon.session.standing import Standing, standing
+from tuimon.session.standing_text import rank_list, what_text, who_text
+from tuimon.session.standstills import Past
+from tuimon.views.format import duration, place, plain
+from tuimon.views.standstill_text import head_text
+from tuimon.views.tui.drawing.lines import Line, Span, cells, clip, column, justified, line, paragraph
+from tuimon.views.tui.sheets.sheet import Sheet
+
+if TYPE_CHECKING:
+    from tuimon.monitor.monitor import Monitor
+
+_NOTHING = (
+    "No standstill so far. When nothing moves in any rank for 15 s and ten times a step, the stacks of all of them are"
+    " taken once and shown here, those that hold the others up first."
+)
+#: Innermost frames that are shown of a group that holds others up, and of one that waits.
+_FRAMES = {True: 10, False: 4}
+#: Colours of groups by what they are; a group that waits is dim beside these.
+_ROLES = {"stopped": "critical", "ended": "critical", "own": "critical", "unknown": "warning", "batch": "data"}
+
+
+def standstill_lines(past: Past | None, session: Session, width: int) -> list[Line]:
+    """When nothing moved, a cell for each rank, then a group after the other."""
+    if past is None:
+        return paragraph(_NOTHING, width, "dim")
+    goes_on = past.ended_s is None and session.exit is None
+    lines = paragraph(plain(head_text(past, session)), width, "critical bold" if goes_on else "strong")
+    after = f"stacks taken {past.taken.quiet_s:.0f} s after the last thing moved"
+    lines += paragraph(after if goes_on else f"{after}; it went on" if past.ended_s else f"{after}", width, "dim")
+    groups = standing(past.taken)
+    roles = _roles(groups)
+    lines += [(), *_strip(groups, roles, width)]
+    for group, role in zip(groups, roles, strict=True):
+        if group.kind != "idle":
+            lines += [(), *_group(group, role, width)]
+    idle = sum(group.number for group in groups if group.kind == "idle")
+    rest = [(idle, "workers that wait for work"), (past.taken.idle, "idle helper threads"), (past.taken.folded, "more")]
+    text = ", ".join(f"{number} {what}" for number, what in rest if number)
+    return [*lines, *([(), *paragraph(f"not listed: {text}", width, "dim")] if text else [])]
+
+
+def _roles(groups: Sequence[Standing]) -> list[str]:
+    """A colour each: of ranks that all wait in different places the fewest are marked."""
+    waiting = [group for group in groups if group.kind == "ranks"]
+    odd = waiting[0] if len(waiting) == len([g for g in groups if g.role == "rank"]) and len(waiting) > 1 else None
+    found = []
+    for group in groups:
+        if group is odd:
+            found.append("warning")
+        elif group.kind == "ranks":
+            found.append("backward" if group.doing == "backward()" else "forward")
+        else:
+            found.append(_ROLES.get(group.kind, "dim"))
+    return found
+
+
+def _strip(groups: Sequence[Standing], roles: Sequence[str], width: int) -> list[Line]:
+    """A cell for each rank in the colour of its first group, or of its worker's; nothing of a single process."""
+    colour: dict[int, str] = {}
+    for group, role in zip(groups, roles, strict=True):
+        for rank in group.ranks if group.kind not in ("thread", "idle") else ():
+            colour.setdefault(rank, role)
+    if len(colour) < 2:
+        return []
+    ranks = sorted(colour)
+    wide = 2 * len(ranks) <= width - 8
+    row: list[Span] = [Span("ranks  ", "dim")]
+    rows: list[Line] = []
+    for rank in ranks:
+        if cells(row) + 2 > width:
+            rows.append(tuple(row))
+            row = [Span("       ")]
+        row.append(Span("█ " if wide else "█", colour[rank]))
+    return [*rows, tuple(row)]
+
+
+def _group(group: Standing, role: str, width: int) -> list[Line]:
+    who = who_text(group)
+    head = [Span("█ ", role), Span(who[:1].upper() + who[1:], f"{role} bold"), Span(f" {what_text(group)}", "strong")]
+    notes = []
+    if len(group.ranks) > 1 and group.role == "rank":
+        notes.append(f"ranks {rank_list(group.ranks)}")
+    pids = list(dict.fromkeys(group.pids))
+    notes.append(
+        f"pid {pids[0]}" if len(pids) == 1 else f"pids {', '.join(map(str, pids[:4]))}" + " …" * (len(pids) > 4)
+    )
+    note = " · ".join(notes)
+    if cells(head) + len(note) + 2 <= width:
+        return [justified(head, line((note, "dim")), width), *_stack(group, width)]
+    return [clip(head, width), *paragraph(note, width, "dim", indent=2), *_stack(group, width)]
+
+
+def _stack(group: Standing, width: int) -> list[Line]:
+    """The innermost frames, innermost first; of the others how many there are."""
+    most = _FRAMES[group.kind in ("own", "stopped", "thread")]
+    shown = _shown(group.frames, most)
+    spot = min(max((len(place(frame.file, frame.line)) for frame in shown), default=0), width // 3) + 2
+    rows = [_frame(frame, spot, width) for frame in shown]
+    more = len(group.frames) - len(shown) + group.outer
+    text = f"{more} frames more, towards the root" if more > 1 else "one frame more, towards the root"
+    return rows + ([line("    ", (text, "dim"))] if more else [])
+
+
+def _shown(frames: Sequence[Frame], most: int) -> list[Frame]:
+    """The innermost frames, and the innermost of the user's where it lies further out."""
+    inner = list(reversed(frames))
+    shown = inner[:most]
+    if not any(frame.user for frame in shown):
+        shown += [frame for frame in inner[most:] if frame.user][:1]
+    return shown
+
+
+def _frame(frame: Frame, spot: int, width: int) -> Line:
+    name, at = ("strong", "key") if frame.user else ("dim", "dim")
+    return clip(
+        line(
+            "    ",
+            (column(place(frame.file, frame.line), spot), at),
+            (f"{plain(frame.function)}()", name),
+            (f"  {plain(frame.source).strip()}" if frame.source else "", "text"),
+        ),
+        width,
+    )
+
+
+class StandstillSheet(Sheet):
+    """The latest standstill, live."""
+
+    def __init__(self, monitor: Monitor) -> None:
+        super().__init__("Standstill: where all ranks are", self._lines)
+        self._monitor = monitor
+
+    def _lines(self, width: int) -> list[Line]:
+        session = self._monitor.session
+        return standstill_lines(next(reversed(session.standstills.past), None), session, width)
+
+
+def standstill_note(past: Past) -> str:
+    """A line that points to this sheet."""
+    return f"nothing has moved for {duration(past.taken.quiet_s)}: S shows where all ranks are"
