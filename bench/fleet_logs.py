@@ -47,6 +47,8 @@ SET_UP_S = 2.0
 COMMAND = ["torchrun", "--nproc-per-node", "8", "--rdzv-id", "4711", "train.py"]
 #: What a rank's step is made of: (phase, share). A late rank is longer in data, and waits less in backward.
 SHARES = (("data", 0.05), ("forward", 0.27), ("backward", 0.55), ("other", 0.03), ("optimizer", 0.10))
+#: By how much of the step a late rank is late: the others wait as long in backward, without CPU.
+_LATE_BY = 0.2
 _CODE = (
     ("/job/train.py", "main", "for batch in loader:"),
     ("/job/train.py", "train_step", "loss = model(batch).loss"),
@@ -74,6 +76,7 @@ class Job(NamedTuple):
     name: str = "bench"
     seed: int = 1
     late: int | None = None  # a rank that reads its data slowly, by a fifth of the step
+    begun_unix_s: float = BEGUN_UNIX_S
     clocks_ahead_s: Mapping[int, float] = {}
     stopped_s: Mapping[int, float] = {}
 
@@ -128,7 +131,7 @@ def _header(job: Job, node: int, boot_s: float) -> Header:
         mode="run",
         command=COMMAND,
         host=f"node{node:03}",
-        wall_unix_s=BEGUN_UNIX_S + job.clocks_ahead_s.get(node, 0.0),
+        wall_unix_s=job.begun_unix_s + job.clocks_ahead_s.get(node, 0.0),
         interval_s=1.0,
         cpu_count=96,
         versions={"tuimon": "0", "python": "3.12.1"},
@@ -165,7 +168,7 @@ class _Rank:
                 t=self.boot_s + 0.5 if ended_s is None else ended_s,
                 pid=pid,
                 ppid=_ROOT if trains else self.pid,
-                start_unix_s=BEGUN_UNIX_S,
+                start_unix_s=self.job.begun_unix_s,
                 command=["python", "train.py"],
                 role="trainer" if trains else "worker",
                 markers=True,
@@ -194,7 +197,7 @@ class _Rank:
                 yield TorchMemory(t=t, pid=self.pid, device=self.local, allocated_bytes=6 << 33, reserved_bytes=7 << 33)
 
     def _phases(self, total_ns: int) -> list[PhaseTime]:
-        shift = 0.2 if self.is_late else 0.0
+        shift = _LATE_BY if self.is_late else 0.0
         moved = {"data": shift, "backward": -shift}
         return [PhaseTime(name, int(total_ns * (share + moved.get(name, 0.0)))) for name, share in SHARES]
 
@@ -231,10 +234,9 @@ class _Rank:
 
     def _threads(self, t: float, pid: int, rng: random.Random) -> Threads:
         names = ("pt_main_thread", "pt_autograd_0", "cuda-EvtHandlr", "pt_nccl_watchdg") if pid == self.pid else ("x",)
-        rows = [
-            ThreadCpu(pid + 100_000 * at, name, round(rng.random(), 3), "running", 0.001)
-            for at, name in enumerate(names)
-        ]
+        waits = _LATE_BY if self.job.late is not None and not self.is_late else 0.0
+        busy = [round(0.99 - waits - 0.01 * rng.random(), 3), *(0.05 for _ in names[1:])]
+        rows = [ThreadCpu(pid + 100_000 * at, name, busy[at], "running", 0.001) for at, name in enumerate(names)]
         return Threads(t=t, pid=pid, window_s=1.0, cpu_ratio=1.5, rss_bytes=4 << 30, threads=rows)
 
     def _stacks(self, t: float, rng: random.Random) -> Stacks:
@@ -292,15 +294,37 @@ class _Rank:
         )
 
 
+class NodeWriter:
+    """Writes the log of a node as far as the job has got."""
+
+    def __init__(self, folder: str, job: Job, node: int, ends: Sequence[float]) -> None:
+        self.path = f"{folder}/tuimon-{job.name}-node{node:03}.jsonl"
+        self._log = LogWriter(self.path, force=True)
+        self._records = records_of(job, node, ends)
+        self._next: Record | None = next(self._records)
+        self._boot_s = self._next.t if self._next is not None else 0.0
+
+    def write_until(self, seconds: float) -> None:
+        """Write what is recorded in so many seconds from the start of the job on."""
+        written = 0
+        while self._next is not None and self._next.t - self._boot_s <= seconds:
+            self._log.add_record(self._next)
+            written += 1
+            if written % 1000 == 0:  # more are not kept
+                self._log.flush(self._next.t)
+            self._next = next(self._records, None)
+        self._log.flush(self._boot_s + seconds)
+
+    def close(self) -> None:
+        """Write what is left and close the file."""
+        self._log.close()
+
+
 def _write(folder: str, job: Job, node: int, ends: Sequence[float]) -> str:
-    path = f"{folder}/tuimon-{job.name}-node{node:03}.jsonl"
-    log = LogWriter(path, force=True)
-    for number, record in enumerate(records_of(job, node, ends)):
-        log.add_record(record)
-        if number % 1000 == 999:
-            log.flush(record.t)
-    log.close()
-    return path
+    writer = NodeWriter(folder, job, node, ends)
+    writer.write_until(job.seconds + 1.0)
+    writer.close()
+    return writer.path
 
 
 def main() -> None:

@@ -14,7 +14,8 @@ from tuimon.errors import TuimonError, UsageError
 from tuimon.new_files import open_private
 from tuimon.sources.log.joined.opening import Chosen, choose, read_logs
 from tuimon.text import plain
-from tuimon.views.report.summary import Json, Page, fold, report_of
+from tuimon.views.report.step_json import Json
+from tuimon.views.report.summary import Page, fold, report_of
 from tuimon.views.report.write import as_json, as_text
 
 _DOC = """\
@@ -30,6 +31,7 @@ def main(argv: Sequence[str]) -> int:
     )
     add_run_choice(parser)
     parser.add_argument("--format", choices=("text", "json", "html"), default="text")
+    parser.add_argument("--full", action="store_true", help="list all ranks, also where there are more than 64")
     parser.add_argument("-o", "--output", metavar="FILE", help="write there instead of to stdout")
     parser.add_argument(
         "--fail-on",
@@ -46,11 +48,11 @@ def main(argv: Sequence[str]) -> int:
     if parsed.format == "html":
         from tuimon.views.report.html import as_html
 
-        pages = [_page(log) for log in logs]
+        pages = [_page(log, full=parsed.full) for log in logs]
         reports = [page.report for page in pages]
         text = as_html(pages)
     else:
-        reports = [_page(log).report for log in logs]
+        reports = [_page(log, full=parsed.full).report for log in logs]
         text = as_json(reports) if parsed.format == "json" else as_text(reports)
     _write(text, parsed.output)
     return _failed(reports, parsed.fail_on)
@@ -60,10 +62,10 @@ def _is_same(log: str, output: str | None) -> bool:
     return output is not None and os.path.exists(log) and os.path.exists(output) and os.path.samefile(log, output)
 
 
-def _page(log: Chosen) -> Page:
+def _page(log: Chosen, *, full: bool = False) -> Page:
     verdicts = Verdicts()
     session, findings = fold(read_logs(log), verdicts)
-    return Page(report_of(session, findings, log.path, verdicts.changes), session)
+    return Page(report_of(session, findings, log.path, verdicts.changes, full=full), session)
 
 
 def _condition(text: str) -> tuple[str, ...]:

@@ -87,6 +87,10 @@ class DeviceTable:
             self._devices[record.uuid] = _Device(record)
         self._devices[record.uuid].add_window(record)
 
+    def latest(self) -> list[Gpu]:
+        """The latest record of each."""
+        return [device.latest for device in self._devices.values()]
+
     def rows(
         self,
         now_s: float,

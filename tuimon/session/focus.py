@@ -45,5 +45,10 @@ class FocusedTables(Tables):
         node = self.nodes.known.get(node_of(pid))
         return node.host if node is not None else self.header.host if self.header is not None else None
 
+    def trainers_here(self) -> list[int]:
+        """The trainers on the node in focus."""
+        node = self.focus_node
+        return [pid for pid in self.trainers() if node_of(pid) == node]
+
     def _pids_on(self, node: int) -> list[int]:
         return [pid for pid in self._processes.known if node_of(pid) == node]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tuimon.records import Node
+from collections.abc import Iterator
+
+from tuimon.records import Gpu, Node
 from tuimon.session.devices import DeviceTable
 from tuimon.session.machine import MachineTable
 
@@ -31,6 +33,11 @@ class NodeTable:
         if record.number in self.known or len(self.known) < NODES:
             self.known[record.number] = record
             self.cpu_counts[record.number] = record.cpu_count
+
+    def latest_gpus(self) -> Iterator[Gpu]:
+        """The latest record of each GPU of all nodes."""
+        for tables in self._tables.values():
+            yield from tables.devices.latest()
 
     def tables_of(self, number: int) -> NodeTables:
         """The tables of a node."""

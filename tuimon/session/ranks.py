@@ -114,8 +114,8 @@ def _state(group: _Group, process: Process, stats: RankStats) -> RankState:
 
 def _gpus(session: Session) -> _Gpus:
     return {
-        row.latest.uuid: (row.latest.util_ratio, {p.pid: p.memory_bytes for p in row.latest.processes})
-        for row in session.gpus()
+        gpu.uuid: (gpu.util_ratio, {process.pid: process.memory_bytes for process in gpu.processes})
+        for gpu in session.nodes.latest_gpus()
     }
 
 

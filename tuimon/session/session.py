@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from tuimon.node_ids import node_of
 from tuimon.records import NO_TORCH_YET, Process, Threads
 from tuimon.session.focus import FocusedTables
 from tuimon.session.rank_row import RankRow
@@ -220,11 +219,9 @@ class Session(FocusedTables):
     def threads(self) -> list[ThreadRow]:
         """All threads on the node in focus: trainers' first, their workers next, then the rest."""
         order: list[int] = []
-        node = self.focus_node
-        for pid in self.trainers():
-            if node_of(pid) == node:
-                order += [pid, *(worker.pid for worker in self.workers(pid))]
-        return list(self._threads.rows(order, self._process_samples, self._gil, node))
+        for pid in self.trainers_here():
+            order += [pid, *(worker.pid for worker in self.workers(pid))]
+        return list(self._threads.rows(order, self._process_samples, self._gil, self.focus_node))
 
     def threads_of(self, pid: int) -> list[ThreadRow]:
         """The threads of one process, as they were in its latest window."""
@@ -241,8 +238,11 @@ class Session(FocusedTables):
         return self._sampler.sampling(self._focus_first(), self.now_s, cost)
 
     def run_sampling(self) -> Sampling | None:
-        """As ``sampling``, over the whole run."""
-        return self._sampler.run_sampling(self._focus_first(), self.now_s)
+        """As ``sampling``, over the whole run; its cost on a node."""
+        sampling, nodes = self._sampler.run_sampling(self._focus_first(), self.now_s), len(self.nodes.known)
+        if sampling is None or sampling.cpu_ratio is None or nodes < 2:
+            return sampling
+        return sampling._replace(cpu_ratio=sampling.cpu_ratio / nodes)
 
     def _focus_first(self) -> list[int]:
         focus = self.trainer()

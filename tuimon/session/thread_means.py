@@ -37,12 +37,15 @@ class ThreadMeans:
         self._latest = record
         self.window_s += record.window_s
         self._windows += 1
-        self._disk += any(row.tid == record.pid and row.state == "disk" for row in record.threads)
-        self._stopped += any(row.tid == record.pid and row.state == "stopped" for row in record.threads)
-        _add(self._process, record.cpu_ratio, None, record.window_s)
-        self._threads = {row.tid: self._threads.get(row.tid) or _Sum() for row in record.threads}
+        window_s = record.window_s
+        _add(self._process, record.cpu_ratio, None, window_s)
+        known, self._threads = self._threads, {}
         for row in record.threads:
-            _add(self._threads[row.tid], row.cpu_ratio, row.delay_ratio, record.window_s)
+            own = self._threads[row.tid] = self._threads.get(row.tid) or known.get(row.tid) or _Sum()
+            _add(own, row.cpu_ratio, row.delay_ratio, window_s)
+            if row.tid == record.pid:
+                self._disk += row.state == "disk"
+                self._stopped += row.state == "stopped"
 
     @property
     def disk_ratio(self) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
@@ -23,8 +23,14 @@ class Dates:
         self._t = t  # of the latest record that was passed on
         self._held: Record | None = None
 
-    def passed(self, record: Record) -> Iterator[Record]:
+    def passed(self, record: Record) -> Iterable[Record]:
         """The records that may be passed on now that this one has been read."""
+        if self._held is None and record.t - self._t <= _APART_S:
+            self._t = max(self._t, record.t)
+            return (record,)
+        return self._examined(record)
+
+    def _examined(self, record: Record) -> Iterator[Record]:
         held, self._held = self._held, None
         if held is not None:
             if abs(record.t - held.t) <= _APART_S:

@@ -83,13 +83,15 @@ class LogStream:
         return self.header.t + self._now.lines.changed_unix_s() - self.header.wall_unix_s
 
     def _read(self) -> Iterator[Record]:
-        lines = self._now.lines.records()
-        for record in (passed for line in lines if not isinstance(line, Header) for passed in self._dates.passed(line)):
-            if self._is_gap and record.t - self._t > _APART_S:
-                yield _missing_notice(self._t - self.header.t, record.t - self.header.t, record.t)
-            self._is_gap = False
-            self._t = max(self._t, record.t)
-            yield record
+        for line in self._now.lines.records():
+            if isinstance(line, Header):
+                continue
+            for record in self._dates.passed(line):
+                if self._is_gap and record.t - self._t > _APART_S:
+                    yield _missing_notice(self._t - self.header.t, record.t - self.header.t, record.t)
+                self._is_gap = False
+                self._t = max(self._t, record.t)
+                yield record
 
     def _beginning(self, missing: int) -> Iterator[Record]:
         """The facts that a file begins with, unless the files before it have told them; ``missing``: of these."""

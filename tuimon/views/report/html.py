@@ -17,7 +17,8 @@ from tuimon.views.evidence_text import evidence_text
 from tuimon.views.finding_text import NO_FINDING, ONLY_MINOR, finding_gain, fix_text, rule_title, rules_by_reason
 from tuimon.views.report.html_flame import boxes_of, main_tree
 from tuimon.views.report.html_svg import bars, curve, decimated, top_of
-from tuimon.views.report.summary import Json, Page
+from tuimon.views.report.step_json import Json
+from tuimon.views.report.summary import Page
 from tuimon.views.state_text import last_state_text
 
 TEMPLATE = "report.html.j2"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from msgspec.structs import asdict
 
@@ -13,13 +13,16 @@ from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.finding_json import finding_json
 from tuimon.diagnosis.hysteresis import Change
 from tuimon.diagnosis.verdicts import Verdicts
+from tuimon.node_ids import own_id
 from tuimon.records import Header, MemoryHistory, Record, TraceTaken
-from tuimon.session.rows import PhaseTable, StepSummary
+from tuimon.session.rows import PhaseTable
 from tuimon.session.sampling import Sampling
 from tuimon.session.session import Session
 from tuimon.session.state import RunState, run_state
 from tuimon.session.unseen import Unseen, unseen_trainings
 from tuimon.views.memory_text import memory_lines
+from tuimon.views.report.ranks_json import nodes_json, ranks_json
+from tuimon.views.report.step_json import Json, phases_json, rounded, steps_json
 from tuimon.views.sampling_text import sampling_text
 from tuimon.views.standstill_text import standstill_json
 from tuimon.views.state_text import state_text, unseen_text
@@ -31,8 +34,6 @@ REPORT_SCHEMA = 1
 UNRECORDED_S = 60.0
 #: A run of more ranks is judged less often, as much more as it has more: each judging takes about 0.6 ms a rank.
 _RANKS_EACH_S = 32
-#: What goes into JSON: str, int, float, bool, None and lists and dicts of these.
-Json = Any  # a recursive alias is beyond mypy's inference in the literals below
 
 
 class Page(NamedTuple):
@@ -67,21 +68,21 @@ def _judged_every_s(session: Session, so_far_s: float) -> float:
 
 
 def report_of(
-    session: Session, findings: Iterable[Finding], log: str, changes: Iterable[Change] = ()
+    session: Session, findings: Iterable[Finding], log: str, changes: Iterable[Change] = (), *, full: bool = False
 ) -> dict[str, Json]:
-    """The object of ``report --format json``."""
+    """The object of ``report --format json``; ``full``: with all ranks, however many."""
     pid = session.trainer()
     steps = session.run_steps(pid) if pid is not None else None
     table = session.run_phases(pid) if pid is not None else None
     return {
         "schema": REPORT_SCHEMA,
         "run": _run(session, log),
-        "ranks": [_rank(session, trainer) for trainer in session.trainers()],
+        **ranks_json(session, full=full),
         "state": _state(run_state(session)),
         "unseen": [_unseen(each) for each in unseen_trainings(session)],
-        "steps": _steps(steps),
+        "steps": steps_json(steps),
         "span": _span(session, pid),
-        "phases": _phases(table),
+        "phases": phases_json(table),
         "ranges": _ranges(table),
         "sampling": _sampling(session.run_sampling()),
         **({"memory": [_memory(each) for each in session.memory_history.values()]} if session.memory_history else {}),
@@ -100,7 +101,7 @@ def _standstills(session: Session) -> dict[str, Json]:
 
 def _memory(history: MemoryHistory) -> dict[str, Json]:
     return {
-        "pid": history.pid,
+        "pid": own_id(history.pid),
         "trigger": history.trigger,
         "device": history.device,
         "steps": history.steps,
@@ -131,7 +132,7 @@ def _trace(trace: TraceTaken) -> dict[str, Json]:
         "steps": trace.steps,
         "file": trace.file,
         "pause_ms": trace.pause_ms,
-        "gpu_idle": _rounded(idle),
+        "gpu_idle": rounded(idle),
         "text": trace_text(trace),
         "phases": [asdict(phase) for phase in trace.phases],
         "operators": [asdict(row) for row in trace.operators],
@@ -150,12 +151,13 @@ def _run(session: Session, log: str) -> dict[str, Json]:
         "started": _iso(header) if header else None,
         "duration_s": round(session.now_s - session.start_s, 3) if session.start_s is not None else None,
         "cpu_count": header.cpu_count if header else None,
+        **nodes_json(session),
         "versions": header.versions if header else {},
         "ended": end is not None,
         "exit_code": end.exit_code if end else None,
         "signal": end.signal if end else None,
         "last_line": end.last_line if end else None,
-        "survivors": list(end.survivors) if end else [],
+        "survivors": [own_id(pid) for pid in end.survivors] if end else [],
         "notices": [
             {"source": notice.source, "level": notice.level, "message": notice.message, "hint": notice.hint}
             for notice in session.notices.values()
@@ -168,9 +170,9 @@ def _state(state: RunState) -> dict[str, Json]:
     place = state.place
     return {
         "name": state.name,
-        "for_s": _rounded(state.for_s),
+        "for_s": rounded(state.for_s),
         "doing": state.doing,
-        "doing_for_s": _rounded(state.doing_for_s),
+        "doing_for_s": rounded(state.doing_for_s),
         "where": {"file": place.file, "line": place.line, "function": place.function} if place else None,
         "backwards": state.backwards,
         "text": state_text(state),
@@ -180,9 +182,9 @@ def _state(state: RunState) -> dict[str, Json]:
 def _unseen(unseen: Unseen) -> dict[str, Json]:
     """A process that works like a training and shows no step."""
     return {
-        "pid": unseen.pid,
+        "pid": own_id(unseen.pid),
         "command": unseen.command,
-        "cores": _rounded(unseen.cores),
+        "cores": rounded(unseen.cores),
         "on_gpu": unseen.on_gpu,
         "reason": unseen.reason,
         "text": unseen_text(unseen),
@@ -191,32 +193,6 @@ def _unseen(unseen: Unseen) -> dict[str, Json]:
 
 def _iso(header: Header) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(header.wall_unix_s))
-
-
-def _rank(session: Session, pid: int) -> dict[str, Json]:
-    process = session.process(pid)
-    return {
-        "pid": pid,
-        "rank": process.rank if process else None,
-        "world_size": process.world_size if process else None,
-        "markers": process.markers if process else False,
-        "gpus": list(process.gpu_uuids) if process else [],
-        "steps": _steps(session.run_steps(pid)),
-        "phases": _phases(session.run_phases(pid)),
-    }
-
-
-def _steps(steps: StepSummary | None) -> dict[str, Json]:
-    """``timed_share`` only where not all steps were timed (fast loops)."""
-    timed = {"timed_share": _rounded(steps.timed_ratio)} if steps and steps.timed_ratio < 1 else {}
-    return {
-        "count": steps.total if steps else 0,
-        "median_ms": _rounded(steps.median_ms) if steps else None,
-        "p95_ms": _rounded(steps.p95_ms) if steps else None,
-        "per_second": _rounded(steps.per_second) if steps else None,
-        "dropped_markers": steps.dropped if steps else 0,
-        **timed,
-    }
 
 
 def _span(session: Session, pid: int | None) -> dict[str, Json] | None:
@@ -228,7 +204,7 @@ def _span(session: Session, pid: int | None) -> dict[str, Json] | None:
     return {
         "first_step": stats.steady_index,
         "last_step": stats.total - 1,
-        "seconds": _rounded(totals.window_s),
+        "seconds": rounded(totals.window_s),
     }
 
 
@@ -237,31 +213,14 @@ def _sampling(sampling: Sampling | None) -> dict[str, Json] | None:
     if sampling is None:
         return None
     return {
-        "rate_hz": _rounded(sampling.rate_hz),
-        "coverage": _rounded(sampling.coverage_ratio),
+        "rate_hz": rounded(sampling.rate_hz),
+        "coverage": rounded(sampling.coverage_ratio),
         "samples": sum(row.samples for row in sampling.rows),
         "failed_samples": sampling.failed,
         "lost_windows": sampling.lost,
-        "cpu": _rounded(sampling.cpu_ratio),
+        "cpu": rounded(sampling.cpu_ratio),
         "text": sampling_text(sampling),
     }
-
-
-def _phases(table: PhaseTable | None) -> list[dict[str, Json]]:
-    """Shares as the session has them; rounded late, so that they still add to 1."""
-    return [
-        {
-            "name": row.name,
-            "share": row.share,
-            "cpu_ms_per_step": _rounded(row.ms_per_step),
-            "gpu_ms_per_step": _rounded(row.gpu_ms_per_step),
-            "gpu_idle_ms_per_step": _rounded(row.gpu_idle_ms_per_step),
-            "gpu_paced_ms_per_step": _rounded(row.gpu_maybe_idle_ms_per_step),
-            "estimated": row.estimated,
-            "error": row.error,
-        }
-        for row in (table.rows if table else ())
-    ]
 
 
 def _ranges(table: PhaseTable | None) -> list[dict[str, Json]]:
@@ -269,8 +228,8 @@ def _ranges(table: PhaseTable | None) -> list[dict[str, Json]]:
         {
             "path": row.path,
             "phase": row.phase,
-            "per_step": _rounded(row.per_step),
-            "cpu_ms_per_step": _rounded(row.ms_per_step),
+            "per_step": rounded(row.per_step),
+            "cpu_ms_per_step": rounded(row.ms_per_step),
             "share": row.share,
         }
         for row in (table.ranges if table else ())
@@ -279,8 +238,4 @@ def _ranges(table: PhaseTable | None) -> list[dict[str, Json]]:
 
 def _change(session: Session, change: Change) -> dict[str, Json]:
     since_s = change.t_s - session.start_s if session.start_s is not None else None
-    return {"at_s": _rounded(since_s), "step": change.step, "from": change.before, "to": change.after}
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, 4)
+    return {"at_s": rounded(since_s), "step": change.step, "from": change.before, "to": change.after}

@@ -13,11 +13,16 @@ from tuimon.views.state_text import last_state_text
 
 _WIDTH = 78
 _BAR = 24
+#: Of more ranks than fit a page, so many are listed.
+_WORST = 8
+#: A rank is late from this share of its step on: our choice, half of what makes a warning.
+_LATE_SHARE = 0.05
+_WELL = ("training", "starting", "ended")
 
 
 def text_report(report: dict[str, Any]) -> str:  # Any: the JSON of views.report.summary
     """All of a report as lines."""
-    parts = [_head(report["run"]), _verdict(report), _steps(report), *_ranks(report["ranks"])]
+    parts = [_head(report["run"]), _verdict(report), _steps(report), *_ranks(report)]
     if report["ranges"]:
         parts.append(_ranges(report["ranges"]))
     parts += [_finding(finding) for finding in report["findings"]]
@@ -45,7 +50,11 @@ def _trace(trace: dict[str, Any]) -> list[str]:
 def _head(run: dict[str, Any]) -> list[str]:
     command = plain(" ".join(run["command"])) or "?"
     lines = _wrap(f"tuimon report: {command}")
-    lines.append(f"{plain(run['host'] or '?')}, started {run['started']}, recorded for {duration(run['duration_s'])}")
+    others = run.get("node_count", 1) - 1
+    nodes = f" and {others} more node{'s' if others > 1 else ''}" if others else ""
+    lines.append(
+        f"{plain(run['host'] or '?')}{nodes}, started {run['started']}, recorded for {duration(run['duration_s'])}"
+    )
     if run["signal"]:
         lines.append(f"killed by {plain(run['signal'])}")
     elif run["ended"]:
@@ -114,15 +123,48 @@ def _on_gpu(phases: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
-def _ranks(ranks: list[dict[str, Any]]) -> list[list[str]]:
+def _ranks(report: dict[str, Any]) -> list[list[str]]:
+    """A line for each rank; of many, for those that matter, and one for all."""
+    ranks, summary = report["ranks"], report.get("ranks_summary")
     if len(ranks) < 2:
         return []
-    lines = ["Ranks"]
-    for rank in ranks:
-        name = f"rank {rank['rank']}" if rank["rank"] is not None else f"pid {rank['pid']}"
-        shares = " ".join(f"{phase['name']} {percent(phase['share'])}" for phase in rank["phases"])
-        lines += _wrap(f"  {name}: {count(rank['steps']['count'])} steps, {ms(rank['steps']['median_ms'])}  {shares}")
-    return [lines]
+    if summary is None:
+        return [["Ranks", *(text for rank in ranks for text in _rank(rank))]]
+    news = [rank for rank in ranks if rank.get("state", "ended") not in _WELL or _late_ms(rank)]
+    worst = sorted(news, key=lambda rank: (rank["state"] in _WELL, -_late_ms(rank)))[:_WORST]
+    lines = ["Ranks, first those that are not well or hold the others up" if worst else "Ranks"]
+    lines += [text for rank in worst for text in _rank(rank)]
+    return [[*lines, *_all_ranks(summary)]]
+
+
+def _rank(rank: dict[str, Any]) -> list[str]:
+    name = f"rank {rank['rank']}" if rank["rank"] is not None else f"pid {rank['pid']}"
+    where = f" on {plain(rank['host'])}" if rank.get("host") else ""
+    state = f", {rank['state']}" if rank.get("state", "ended") not in _WELL else ""
+    steps, late = rank["steps"], _late_ms(rank)
+    facts = f"{count(steps['count'])} steps, {ms(steps['median_ms'])}" + (f", late by {ms(late)}" if late else "")
+    return _wrap(f"  {name}{where}{state}: {facts}  {_shares(rank['phases'])}")
+
+
+def _late_ms(rank: dict[str, Any]) -> float:
+    """By how much a rank's own work is longer than the others'; 0 where that is little."""
+    late_ms: float = rank.get("late_ms") or 0.0
+    return late_ms if late_ms > _LATE_SHARE * (rank["steps"]["median_ms"] or 0.0) else 0.0
+
+
+def _all_ranks(summary: dict[str, Any]) -> list[str]:
+    parts = []
+    if summary["steps"]:
+        least, _, most = summary["steps"]
+        parts.append(f"{count(least)} to {count(most)} steps")
+    if summary["median_ms"]:
+        least, middle, most = summary["median_ms"]
+        parts.append(f"{ms(middle)} ({ms(least)} to {ms(most)})")
+    return _wrap(f"  all {count(summary['count'])}: {', '.join(parts)}  {_shares(summary['phases'])}")
+
+
+def _shares(phases: list[dict[str, Any]]) -> str:
+    return " ".join(f"{phase['name']} {percent(phase['share'])}" for phase in phases)
 
 
 def _ranges(ranges: list[dict[str, Any]]) -> list[str]:

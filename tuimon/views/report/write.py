@@ -8,7 +8,8 @@ from tuimon.diagnosis.finding import Finding
 from tuimon.new_files import write_new
 from tuimon.session.session import Session
 from tuimon.views.json_text import json_text
-from tuimon.views.report.summary import Json, report_of
+from tuimon.views.report.step_json import Json
+from tuimon.views.report.summary import report_of
 from tuimon.views.report.text import text_report
 
 

@@ -53,31 +53,19 @@ class Identity:
         if base:
             force_setattr(record, "pid", record.pid | base)
         match record:
-            case Frames():
-                return self._with_new_frames(record)
-            case Stacks():
-                self._adopt_stacks(record)
+            case Threads() | Gil():
+                if base:
+                    _add_base(record.threads, "tid", base)
             case Steps():
                 _shift(record, "first_backward_s", shift_s)
                 _shift(record, "first_step_s", shift_s)
-            case Gpu() if base:
-                force_setattr(record, "pids", [pid | base for pid in record.pids])
-                _add_base(record.processes, "pid", base)
-            case Threads() | Gil() if base:
-                _add_base(record.threads, "tid", base)
-            case Process() if base:
-                force_setattr(record, "ppid", record.ppid | base)
-            case Loader() if base:
-                _add_base(record.workers, "pid", base)
-            case Standstill() if base:
-                force_setattr(record, "moving", [pid | base for pid in record.moving])
-                _add_base(record.processes, "pid", base)
-                for group in record.groups:
-                    force_setattr(group, "threads", [(pid | base, tid | base) for pid, tid in group.threads])
-            case Exit() if base:
-                force_setattr(record, "survivors", [pid | base for pid in record.survivors])
+            case Stacks():
+                self._adopt_stacks(record)
+            case Frames():
+                return self._with_new_frames(record)
             case _:
-                pass
+                if base:
+                    _adopt_pids(record, base)
         return record
 
     def _with_new_frames(self, record: Frames) -> Frames | None:
@@ -93,6 +81,27 @@ class Identity:
                 force_setattr(stack, "tid", stack.tid | base)
         if base and record.parked:
             force_setattr(record, "parked", [(tid | base, name) for tid, name in record.parked])
+
+
+def _adopt_pids(record: Record, base: int) -> None:
+    """Records that name processes beside their own."""
+    match record:
+        case Gpu():
+            force_setattr(record, "pids", [pid | base for pid in record.pids])
+            _add_base(record.processes, "pid", base)
+        case Loader():
+            _add_base(record.workers, "pid", base)
+        case Process():
+            force_setattr(record, "ppid", record.ppid | base)
+        case Standstill():
+            force_setattr(record, "moving", [pid | base for pid in record.moving])
+            _add_base(record.processes, "pid", base)
+            for group in record.groups:
+                force_setattr(group, "threads", [(pid | base, tid | base) for pid, tid in group.threads])
+        case Exit():
+            force_setattr(record, "survivors", [pid | base for pid in record.survivors])
+        case _:
+            pass
 
 
 def _add_base(rows: Iterable[Struct], field: str, base: int) -> None:

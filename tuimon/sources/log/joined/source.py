@@ -24,6 +24,8 @@ _AHEAD = 300
 _SEARCH_S = 5.0
 #: Clocks are compared again after this much of the run, and each time half as much later.
 _COMPARE_S = 10.0
+#: Records that are not passed on as they are.
+_SPECIAL = (Header, Notice, Cost, Exit, Gpu, MachineMemory)
 #: A node's lag is passed on again when it has grown by this, in seconds.
 _LAG_STEP_S = 5.0
 
@@ -82,7 +84,10 @@ class JoinedSource:
                 return
             self._newest_unix_s = max(self._newest_unix_s, head.at_unix_s)
             self._merge.pop()
-            yield from self._of_run(head.log, head.record)
+            if isinstance(head.record, _SPECIAL):
+                yield from self._of_run(head.log, head.record)
+            elif (adopted := head.log.identity.adopt(head.record, head.log.shift_s - self._zero_s)) is not None:
+                yield adopted
             if self._newest_unix_s - self._begun_unix_s > self._compare_after_s:
                 self._compare_after_s *= 1.5
                 yield from self._compared()

@@ -88,4 +88,4 @@ def _clock_notice(found: Sequence[tuple[NodeLog, Comparison]], nodes: int) -> No
 
 
 def _ms(seconds: float) -> str:
-    return f"{seconds * 1e3:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
+    return f"{max(1.0, seconds * 1e3):.0f} ms" if seconds < 1 else f"{seconds:.1f} s"

@@ -51,7 +51,7 @@ class GpuPane(Pane[GpuState]):
             tuple(_for_display(gpu, stale_s) for gpu in gpus),
             plain(notice.message) if notice is not None else None,
             plain(notice.hint) if notice is not None and notice.hint else None,
-            tuple(row for pid in session.trainers() for row in session.torch_memory(pid)),
+            tuple(row for pid in session.trainers_here() for row in session.torch_memory(pid)),
             tuple((p.pid, f"rank {p.rank}") for p in session.processes() if p.rank is not None and not p.ended),
         )
 

@@ -1,0 +1,105 @@
+"""The ranks and nodes of a run as the report's JSON has them: of many, those that matter and a summary of all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+
+from tuimon.node_ids import own_id
+from tuimon.records import PHASES
+from tuimon.session.rank_row import RankRow
+from tuimon.session.ranks import rank_rows
+from tuimon.session.rows import PhaseTable, StepSummary
+from tuimon.session.session import Session
+from tuimon.session.whole_run import WholeRun
+from tuimon.views.report.step_json import Json, phases_json, rounded, steps_json
+
+#: Most ranks that are listed unless all are asked for, and most nodes: about 100 kB of JSON.
+LISTED = 64
+#: A run of more ranks has a summary of them.
+FEW = 16
+#: States of a rank or a node that are no news.
+_WELL = ("training", "starting", "ended", "writing")
+
+
+def ranks_json(session: Session, *, full: bool = False) -> dict[str, Json]:
+    """``ranks`` by rank: all, or of more than 64 those that are not well or hold the others up most."""
+    pids = session.trainers()
+    rows = {row.pid: row for row in rank_rows(WholeRun(session))} if len(pids) > 1 else {}
+    listed = pids if full or len(pids) <= LISTED else _worst(pids, rows)[:LISTED]
+    chosen = set(listed)
+    ranks = [_rank(session, pid, rows.get(pid)) for pid in pids if pid in chosen]
+    return {"ranks": ranks, **({"ranks_summary": _summary(session, pids)} if len(pids) > FEW else {})}
+
+
+def nodes_json(session: Session) -> dict[str, Json]:
+    """The name of a run and its ``nodes``, those that are not well first; nothing of a run on one machine."""
+    header, known = session.header, list(session.nodes.known.values())
+    if not known:
+        return {}
+    ordered = sorted(known, key=lambda node: (node.state in _WELL, not node.exit_code, -node.behind_s, node.number))
+    nodes = [
+        {
+            "host": node.host,
+            "state": node.state,
+            "behind_s": rounded(node.behind_s),
+            "clock_ahead_s": rounded(node.clock_ahead_s),
+            "exit_code": node.exit_code,
+        }
+        for node in ordered[:LISTED]
+    ]
+    return {"name": header.run if header else None, "node_count": len(known), "nodes": nodes}
+
+
+def _worst(pids: Sequence[int], rows: dict[int, RankRow]) -> list[int]:
+    """Ranks that are lost or silent first, then those that are late, the latest first."""
+
+    def key(pid: int) -> tuple[bool, float]:
+        row = rows.get(pid)
+        return row is None or row.state in _WELL, -((row.late_ms or 0.0) if row is not None else 0.0)
+
+    return sorted(pids, key=key)
+
+
+def _rank(session: Session, pid: int, row: RankRow | None) -> dict[str, Json]:
+    """``late_ms``: by how much its own work is longer than the others', a step; ``wait_ms``: that it waits for them."""
+    process = session.process(pid)
+    among_ranks = {}
+    if row is not None:
+        among_ranks = {"state": row.state, "late_ms": rounded(row.late_ms), "wait_ms": rounded(row.wait_ms)}
+    return {
+        "pid": own_id(pid),
+        **({"host": session.host_of(pid)} if session.nodes.known else {}),
+        "rank": process.rank if process else None,
+        "world_size": process.world_size if process else None,
+        "markers": process.markers if process else False,
+        "gpus": list(process.gpu_uuids) if process else [],
+        "steps": steps_json(session.run_steps(pid)),
+        "phases": phases_json(session.run_phases(pid)),
+        **among_ranks,
+    }
+
+
+def _summary(session: Session, pids: Sequence[int]) -> dict[str, Json]:
+    """Over all ranks: least, median and most of steps and step times, the median of each phase's share."""
+    steps = [found for pid in pids if (found := session.run_steps(pid)) is not None]
+    tables = [table for pid in pids if (table := session.run_phases(pid)) is not None]
+    return {
+        "count": len(pids),
+        "steps": _spread([found.total for found in steps]),
+        "median_ms": _spread(_medians(steps)),
+        "phases": [{"name": name, "share": rounded(share)} for name, share in _shares(tables)],
+    }
+
+
+def _medians(steps: Sequence[StepSummary]) -> list[float]:
+    return [found.median_ms for found in steps if found.median_ms is not None]
+
+
+def _spread(values: Sequence[float]) -> list[float | None] | None:
+    return [rounded(min(values)), rounded(median(values)), rounded(max(values))] if values else None
+
+
+def _shares(tables: Sequence[PhaseTable]) -> list[tuple[str, float]]:
+    shares = {name: [row.share for table in tables for row in table.rows if row.name == name] for name in PHASES}
+    return [(name, median(known)) for name, known in shares.items() if known]

@@ -1,0 +1,45 @@
+"""Steps and phases as the report's JSON has them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tuimon.session.rows import PhaseTable, StepSummary
+
+#: What goes into JSON: str, int, float, bool, None and lists and dicts of these.
+Json = Any  # a recursive alias is beyond mypy's inference in the literals below
+
+
+def steps_json(steps: StepSummary | None) -> dict[str, Json]:
+    """``timed_share`` only where not all steps were timed (fast loops)."""
+    timed = {"timed_share": rounded(steps.timed_ratio)} if steps and steps.timed_ratio < 1 else {}
+    return {
+        "count": steps.total if steps else 0,
+        "median_ms": rounded(steps.median_ms) if steps else None,
+        "p95_ms": rounded(steps.p95_ms) if steps else None,
+        "per_second": rounded(steps.per_second) if steps else None,
+        "dropped_markers": steps.dropped if steps else 0,
+        **timed,
+    }
+
+
+def phases_json(table: PhaseTable | None) -> list[dict[str, Json]]:
+    """Shares as the session has them; rounded late, so that they still add to 1."""
+    return [
+        {
+            "name": row.name,
+            "share": row.share,
+            "cpu_ms_per_step": rounded(row.ms_per_step),
+            "gpu_ms_per_step": rounded(row.gpu_ms_per_step),
+            "gpu_idle_ms_per_step": rounded(row.gpu_idle_ms_per_step),
+            "gpu_paced_ms_per_step": rounded(row.gpu_maybe_idle_ms_per_step),
+            "estimated": row.estimated,
+            "error": row.error,
+        }
+        for row in (table.rows if table else ())
+    ]
+
+
+def rounded(value: float | None) -> float | None:
+    """To four digits after the point."""
+    return None if value is None else round(value, 4)
