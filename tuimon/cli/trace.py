@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from tuimon.cli.options import parser_of
@@ -15,6 +15,7 @@ from tuimon.launch.leave_signals import LeaveSignals
 from tuimon.session.session import Session
 from tuimon.sources.log.reader import find_log, read_log
 from tuimon.sources.tracing.taking import HELD_MS, STEPS_LIMIT, Taking
+from tuimon.sources.tracing.together import Together
 from tuimon.text import plain
 from tuimon.trace.raw import TakenBy
 from tuimon.trace.reader import read_trace
@@ -55,7 +56,8 @@ def main(argv: Sequence[str]) -> int:
     for path in paths:
         _check_folder(path)
     with LeaveSignals() as signals:
-        written = _take(targets, paths, parsed.steps, parsed.max_pause, signals)
+        takings = _take([target.pid for target in targets], parsed.steps, parsed.max_pause, signals)
+        written = _write(takings, targets, paths)
     for number, (path, taking) in enumerate(written):
         if number:
             print()
@@ -133,41 +135,55 @@ def _check_folder(path: str) -> None:
         raise UsageError(f"{plain(path)} is a folder", "Give -o the name of a file")
 
 
-def _take(
-    targets: Sequence[_Target], paths: Sequence[str], steps: int, held_ms: int, signals: LeaveSignals
-) -> list[tuple[str, Taking]]:
-    """Order all, wait for all, write all; the files that were written."""
-    takings: list[Taking] = []
-    try:
-        takings += [Taking(target.pid, steps, held_ms) for target in targets]
-        _wait(takings, signals)
-    except BaseException:
-        for taking in takings:
-            taking.cancel()
-        raise
+def _take(pids: Sequence[int], steps: int, held_ms: int, signals: LeaveSignals) -> list[Taking]:
+    """Order all and wait for all; those that ended or refused meanwhile are told of, and left out."""
+    if len(pids) == 1:
+        taking = Taking(pids[0], steps, held_ms)
+        _wait(taking, lambda: [taking], signals)
+        return [taking]
+    together = Together(pids, steps, held_ms)
+    _wait(together, lambda: together.takings, signals)
+    for error in together.lost:
+        _tell(error)
+    if not together.is_same:
+        _say("tuimon: the ranks did not begin with the same step: they are further apart than half a step")
+    return together.takings
+
+
+def _write(takings: Sequence[Taking], targets: Sequence[_Target], paths: Sequence[str]) -> list[tuple[str, Taking]]:
+    """Write all; the files that were written."""
+    by_pid = {target.pid: (target, path) for target, path in zip(targets, paths, strict=True)}
     written = []
-    for taking, target, path in zip(takings, targets, paths, strict=True):
+    for taking in takings:
+        target, path = by_pid[taking.pid]
         try:
             taking.write(path, target.known)
         except TuimonError as error:
-            _say(f"tuimon: {error.message}" + (f"\n  {error.hint}" if error.hint else ""))
+            _tell(error)
             continue
         _say(f"tuimon: wrote {plain(path)}; see it at https://ui.perfetto.dev or with: tuimon trace {plain(path)}")
         written.append((path, taking))
     return written
 
 
-def _wait(takings: Sequence[Taking], signals: LeaveSignals) -> None:
+def _wait(whole: Taking | Together, takings: Callable[[], Sequence[Taking]], signals: LeaveSignals) -> None:
+    try:
+        _wait_for(whole, takings, signals)
+    except BaseException:
+        whole.cancel()
+        raise
+
+
+def _wait_for(whole: Taking | Together, takings: Callable[[], Sequence[Taking]], signals: LeaveSignals) -> None:
     told = False
-    while not all(taking.is_over for taking in takings):
+    while not whole.is_over:
         if signals.ended_by is not None:
             raise KeyboardInterrupt
-        for taking in takings:
-            taking.poll()
-        waited_s = max(taking.waited_s for taking in takings)
+        whole.poll()
+        waited_s = max((taking.waited_s for taking in takings()), default=0.0)
         if not told and waited_s > _PATIENCE_S:
             told = True
-            begun = [taking.taken for taking in takings if not taking.is_over and taking.taken is not None]
+            begun = [taking.taken for taking in takings() if not taking.is_over and taking.taken is not None]
             _say("tuimon: waiting for the steps to end" if begun else "tuimon: waiting for a backward pass to end")
         if waited_s > _NO_CHANGE_S:
             raise TraceError(
@@ -188,6 +204,10 @@ def _show(path: str, taking: Taking | None = None) -> None:
     for line in trace_lines(trace, summary, 120):
         print(text_of(line).rstrip())
     sys.stdout.flush()
+
+
+def _tell(error: TuimonError) -> None:
+    _say(f"tuimon: {error.message}" + (f"\n  {error.hint}" if error.hint else ""))
 
 
 def _say(text: str) -> None:

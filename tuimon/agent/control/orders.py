@@ -102,6 +102,7 @@ _attending = Turn(attend)
 def call_again(task: Task) -> None:
     """Have ``step`` called for this task at the next backward pass, and at those after it while it ``needs_steps``."""
     task.needs_steps = True
+    orders.held = False
     orders.heard = _NEVER
 
 

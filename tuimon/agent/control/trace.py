@@ -1,12 +1,14 @@
 """Traces whole steps: torch's profiler is on from the beginning of a step to the end of the last.
 
-The order's argument: how many steps, and from bit 32 on for how many ms the training may be held up in all, to stop the
-profiler and to write the file. What that takes grows with the events of a step, so one step is traced for itself and
-thrown away, which also lets CUPTI set itself up; where that took long, another one. Then as many are traced as fit.
+The order's argument: how many steps, and for how many ms the training may be held up in all, to stop the profiler and
+to write the file (``control_words.py``). What that takes grows with the events of a step, so one step is traced for
+itself and thrown away, which also lets CUPTI set itself up; where that took long, another one. Then as many are traced
+as fit. torch holds the GIL meanwhile and cannot be interrupted: a step with far more events than the one that was tried
+holds the training up for longer. Trial and trace can be two orders: then the answer to the first is what fits.
 
 What was taken lies in a file beside the ring, as kineto writes it. The answer's text tells the rest as JSON: ``steps``,
-``wanted``, ``begin`` and ``end`` (monotonic ns), ``unix`` (ns to add for wall time), ``held`` and ``trial`` (ms),
-``torch``.
+``wanted``, ``limit`` (ms), ``begin`` and ``end`` (monotonic ns), ``unix`` (ns to add for wall time), ``held`` and
+``trial`` (ms), ``torch``.
 """
 
 import json
@@ -14,9 +16,10 @@ import os
 import sys
 import time
 from _thread import get_ident
-from typing import Any, Optional
+from typing import Any, Optional, Tuple
 
 from .. import rests, runtime
+from ..ring.control_words import TRACE_HELD_BIT, TRACE_HELD_MASK, TRACE_TRIAL, TRACE_TRIED
 from ..ring.layout import BACKWARD_END, PROFILER_OFF, PROFILER_ON, TRACED_STEPS
 from ..ring.side_files import TRACE, remove_file, side_file
 from ..torch_compat import dynamo
@@ -30,6 +33,8 @@ STEPS_LIMIT = 1000
 #: To write a trace and to let go of it takes 0.7 to 1.3 times as long as to stop it (measured: 20,000 and 200,000
 #: events, torch 2.13).
 _AFTER_STOP = 1.3
+#: Of the time allowed, so much is planned for: steps differ, and machines are busy at times.
+_PLANNED = 0.8
 #: A step that takes so many times as long as the trial ends the trace, beyond the other time (ns): an evaluation, a
 #: checkpoint; its events would fill the memory.
 _LONG_STEP = 10
@@ -46,7 +51,8 @@ class Tracing:
     def __init__(self, task: Task, torch: Any, writer: Any) -> None:
         self.task = task
         self.wanted = max(1, min(task.argument & 0xFFFFFFFF, STEPS_LIMIT))
-        self.held_limit_ns = (task.argument >> 32 or 250) * 1_000_000
+        self.held_limit_ns = (task.argument >> TRACE_HELD_BIT & TRACE_HELD_MASK or 250) * 1_000_000
+        self._is_trial = bool(task.argument & TRACE_TRIAL)
         self.thread = get_ident()
         self.writer = writer
         self.path = side_file(writer.path, TRACE)
@@ -55,9 +61,11 @@ class Tracing:
         self._profiler = Profiler(torch)
         self._guard = Guard(torch, self.give_way)
         self._finder = StepFinder()
-        self._does: Any = self._start_trial  # at the beginning of the next step
+        tried = bool(task.argument & TRACE_TRIED)
+        self._does: Any = self._start_steps if tried else self._start_trial  # at the beginning of the next step
         self._is_on = False
-        self._begin_ns = self._end_ns = self._limit_ns = self._trials_ns = self._trial_step_ns = 0
+        self._begin_ns = self._end_ns = self._limit_ns = 0
+        self._trials_ns, self._trial_step_ns = _latest_trial if tried else (0, 0)
         self._trials = self._taken = self._more = 0
         self._gpu: Any = None
 
@@ -114,17 +122,31 @@ class Tracing:
     def _stop_trial(self, now_ns: int) -> None:
         self._trial_step_ns = now_ns - self._begin_ns
         self._stop()
-        trial_ns = time.monotonic_ns() - now_ns
+        trial_ns = max(1, time.monotonic_ns() - now_ns)
         self._trials += 1
         self._trials_ns += trial_ns
-        fitting = int((self.held_limit_ns - self._trials_ns) / (trial_ns * (1 + _AFTER_STOP)))
+        fitting = int((_PLANNED * self.held_limit_ns - self._trials_ns) / (trial_ns * (1 + _AFTER_STOP)))
+        if self._profiler.uses_gpu:
+            fitting -= _GPU_STEPS  # which may have to pass with the profiler on
         self.steps = min(self.wanted, max(1, fitting))
         # in the first trial of a process much is done that is done once
         again = fitting < self.wanted and self._trials == 1
-        self._does = self._start_trial if again else self._start_steps
+        self._does = self._start_trial if again else self._end_trial if self._is_trial else self._start_steps
+        if self._does == self._end_trial:
+            self._end_trial(now_ns)
+
+    def _end_trial(self, now_ns: int) -> None:
+        """How many steps fit is all that was asked for."""
+        global _latest_trial
+        _latest_trial = self._trials_ns, self._trial_step_ns
+        self.abandon()
+        self._finish(0)
 
     def _start_steps(self, now_ns: int) -> None:
-        """After a step without: the trial has held the training up, and filled the loader's queue."""
+        """After a step without: the trial has held the training up, and filled the loader's queue.
+
+        Nor is the first beginning that a finder sees always one: it does not know yet how many optimizers there are.
+        """
         self._does = self._begin_steps
 
     def _begin_steps(self, now_ns: int) -> None:
@@ -162,9 +184,13 @@ class Tracing:
         if not os.path.exists(self.path):
             self.task.fail("the trace could not be written to %s" % os.path.dirname(self.path))
             return
+        self._finish(held_ns)
+
+    def _finish(self, held_ns: int) -> None:
         told = {
             "steps": self.steps,
             "wanted": self.wanted,
+            "limit": self.held_limit_ns // 1_000_000,
             "begin": self._begin_ns,
             "end": self._end_ns,
             "unix": time.time_ns() - time.monotonic_ns(),
@@ -176,6 +202,7 @@ class Tracing:
 
 
 _tracing: Optional[Tracing] = None
+_latest_trial: Tuple[int, int] = (0, 0)  # held up by it, length of its step: in ns
 
 
 def watch(kind: int, value: int = 0, flag: int = 0) -> None:

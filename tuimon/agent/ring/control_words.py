@@ -38,6 +38,12 @@ _MASK = (1 << 64) - 1
 NUMBER_LIMIT = 1 << 53
 
 
+#: Parts of the argument of a trace: steps in the low 32 bits, from bit 32 on the ms that it may hold the training up.
+TRACE_HELD_BIT, TRACE_HELD_MASK = 32, 0xFFFF
+#: Only try how many steps fit into that time, or trace without trying: so all ranks can be asked for as many.
+TRACE_TRIAL, TRACE_TRIED = 1 << 48, 1 << 49
+
+
 class Command(IntEnum):
     """What can be asked of the agent; the number of its slot."""
 

@@ -27,8 +27,8 @@ class Profiler:
 
     def __init__(self, torch: Any) -> None:
         self._module = torch.autograd.profiler
-        self._uses_gpu = _uses_gpu(torch)
-        self._profile = _made(self._module, self._uses_gpu)
+        self.uses_gpu = _uses_gpu(torch)
+        self._profile = _made(self._module, self.uses_gpu)
 
     def start(self) -> None:
         """Record from now on."""

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import msgspec
 
-from tuimon.agent.ring.control_words import Command, State
+from tuimon.agent.ring.control_words import TRACE_HELD_BIT, Command, State
 from tuimon.agent.ring.layout import Marker
 from tuimon.agent.ring.reader import RingError, RingReader
 from tuimon.agent.ring.side_files import TRACE, side_file
@@ -35,11 +35,12 @@ _Ns = Annotated[int, msgspec.Meta(ge=-(2**62), le=2**62)]
 _Ms = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 
 
-class _Told(msgspec.Struct):
+class Told(msgspec.Struct):
     """The text of the agent's answer (``agent/control/trace.py``)."""
 
     steps: Annotated[int, msgspec.Meta(ge=1, le=STEPS_LIMIT)]
     wanted: Annotated[int, msgspec.Meta(ge=1, le=STEPS_LIMIT)]
+    limit: Annotated[int, msgspec.Meta(ge=1, le=60_000)]
     begin: _Ns
     end: _Ns
     unix: _Ns
@@ -51,8 +52,8 @@ class _Told(msgspec.Struct):
 class Taking:
     """Orders a trace when it is made; ``poll`` it at least twice a second until ``is_over``, then ``write``."""
 
-    def __init__(self, pid: int, steps: int, held_ms: int = HELD_MS) -> None:
-        """Raises ControlError where it cannot be ordered."""
+    def __init__(self, pid: int, steps: int, held_ms: int = HELD_MS, part: int = 0) -> None:
+        """``part``: TRACE_TRIAL or TRACE_TRIED, where it is not the whole. Raises ControlError where that cannot be."""
         self.pid = pid
         self.wanted = steps
         self._channel = open_channel(pid)
@@ -64,10 +65,14 @@ class Taking:
             raise NoAgent(f"the ring of process {pid} cannot be read") from error
         self._markers: deque[Marker] = deque(maxlen=_MARKERS)
         try:
-            self._request: Request = self._channel.order(Command.TRACE, steps | held_ms << 32)
+            self.order(steps, held_ms, part)
         except BaseException:
             self.close()
             raise
+
+    def order(self, steps: int, held_ms: int, part: int = 0) -> None:
+        """Order it, again where an earlier order is over. Raises ControlError."""
+        self._request: Request = self._channel.order(Command.TRACE, steps | held_ms << TRACE_HELD_BIT | part)
         self._since_s = time.monotonic()
 
     @property
@@ -98,12 +103,8 @@ class Taking:
 
     def write(self, path: str, taken: TakenBy) -> TakenBy:
         """Write the file and say how it was taken; ``taken``: what else is known. Raises ControlError, TraceError."""
-        raw_path = side_file(self._channel.path, TRACE)
         try:
-            answer = self._request.result()
-            told = _decoded(self._channel.text(answer.text)) if answer.state == State.DONE else None
-            if told is None:
-                raise TraceError("the agent's answer cannot be understood")
+            told = self.told()
             self._markers.extend(self._reader.read())
             parts = loop_parts(self._markers, told.begin, told.end)
             whole = msgspec.structs.replace(
@@ -115,14 +116,31 @@ class Taking:
                 taken_unix_s=(told.begin + told.unix) / 1e9,
                 begin_s=told.begin / 1e9,
                 end_s=told.end / 1e9,
+                held_limit_ms=float(told.limit),
                 stop_ms=round(told.held + told.trial, 1),
             )
-            write_trace(raw_path, path, whole, parts, told.unix)
+            write_trace(self._raw_path, path, whole, parts, told.unix)
             return whole
         finally:
-            with contextlib.suppress(OSError):
-                os.unlink(raw_path)
+            self.discard()
             self.close()
+
+    def told(self) -> Told:
+        """What the agent says of the order that is over. Raises ControlError, TraceError."""
+        answer = self._request.result()
+        told = _decoded(self._channel.text(answer.text)) if answer.state == State.DONE else None
+        if told is None:
+            raise TraceError("the agent's answer cannot be understood")
+        return told
+
+    def discard(self) -> None:
+        """Remove what the agent has left."""
+        with contextlib.suppress(OSError):
+            os.unlink(self._raw_path)
+
+    @property
+    def _raw_path(self) -> str:
+        return side_file(self._channel.path, TRACE)
 
     def leave_record(self, path: str, trace: Trace, summary: Summary) -> None:
         """Leave a record of what was written to ``path``, for the log of the run."""
@@ -136,8 +154,8 @@ class Taking:
         self._channel.close()
 
 
-def _decoded(text: str) -> _Told | None:
+def _decoded(text: str) -> Told | None:
     try:
-        return msgspec.json.decode(text, type=_Told)
+        return msgspec.json.decode(text, type=Told)
     except (msgspec.MsgspecError, RecursionError):
         return None

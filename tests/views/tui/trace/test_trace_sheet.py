@@ -54,6 +54,14 @@ def test_estimates_stand_beside_what_was_traced(recorded: str) -> None:
     assert any("from memory that is not pinned" in line for line in lines)
 
 
+def test_a_pause_beyond_what_was_allowed_is_said(recorded: str) -> None:
+    trace = read_trace(recorded)
+    for allowed_ms, said in ((250.0, False), (150.0, True)):
+        trace.taken = msgspec.structs.replace(trace.taken, held_limit_ms=allowed_ms)
+        text = " ".join(text_of(line) for line in trace_lines(trace, summarize(trace), 100))
+        assert ("more than the 150 ms allowed" in text) == said
+
+
 @pytest.mark.parametrize("width", [40, 80, 120, 200])
 def test_the_timeline_fills_its_width(recorded: str, width: int) -> None:
     view = View(timeline_of(read_trace(recorded)))

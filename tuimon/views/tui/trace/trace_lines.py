@@ -51,6 +51,9 @@ def _notes(trace: Trace, summary: Summary, width: int) -> list[Line]:
             width,
             "dim",
         )
+        if taken.held_limit_ms is not None and taken.stop_ms > taken.held_limit_ms:
+            text = f"That is more than the {ms(taken.held_limit_ms)} allowed: it was estimated from one step before"
+            lines += paragraph(f"{text}, and torch cannot be interrupted.", width, "warning")
         if taken.wanted > taken.steps:
             text = f"{taken.wanted} steps were asked for; more would have held the training up for longer than allowed."
             lines += paragraph(text, width, "warning")
