@@ -6,6 +6,7 @@ import msgspec
 
 from tests.session.records import frames, header, process, stacks, steps, threads
 from tests.views.playback import MAIN, Launched, Output, Playback
+from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.finding import Finding
 from tuimon.records import (
     Cost,
@@ -235,6 +236,39 @@ def eight_gpus():
     """A node with eight GPUs, one of them slowed down."""
     run = input_bound(60, gpus=8)
     run.session.add(gpu(61, 5, throttle=["power cap", "thermal"], util_ratio=None, power_w=None))
+    return run
+
+
+RANK_LINES = frames(
+    ("/home/me/project/train.py", 52, "main", "loss.backward()", True),
+    ("/opt/tuimon/agent/hooks.py", 7, "tuimon_backward"),
+    ("/home/me/project/text.py", 118, "tokenize", "ids = [vocabulary[w] for w in text.split()]", True),
+    ("/usr/lib/python3/torch/nn/modules/module.py", 1500, "_call_impl"),
+)
+
+
+def rank_second(t, rank, late):
+    """One second of a rank of a training in step: the late one's forward pass takes 30 ms longer."""
+    pid, own_ms = MAIN + rank, 105.0 if late else 75.0
+    phases = {"data": 2, "forward": 50 if late else 20, "backward": 50 if late else 80, "optimizer": 3}
+    return [
+        threads(t, (pid, "python", own_ms / 105, "running", 0.0), pid=pid, cpu_ratio=own_ms / 105),
+        steps(t, phases, pid=pid, first_index=10 * int(t)),
+    ]
+
+
+def ranks(count=8, late=5, windows=60, since=25):
+    """A training of ranks in step; one of them is late from some moment on."""
+    records = [header(cpu_count=64, pid=MAIN), RANK_LINES, NO_GPU]
+    for rank in range(count):
+        records.append(process(MAIN + rank, rank=rank, world_size=count, ppid=50, python="3.11.7"))
+    for t in range(1, windows + 1):
+        for rank in range(count):
+            records += rank_second(t, rank, rank == late and t > since)
+    for rank in range(count):
+        records.append(stacks(windows, ([2, 3] if rank == late else [0, 1], 60), ([2, 3], 30), pid=MAIN + rank))
+    run = Playback(records)
+    run.findings = diagnose(run.session)
     return run
 
 

@@ -10,6 +10,10 @@ from tuimon.session.tables import Tables
 class FocusedTables(Tables):
     """The tables of a run, and the process that is in focus."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._chosen: int | None = None  # by the user
+
     def trainers(self) -> list[int]:
         """Processes whose markers show backwards or updates, by rank; without any, the process attached to."""
         if self._trainers is None:
@@ -17,10 +21,17 @@ class FocusedTables(Tables):
         return list(self._trainers)
 
     def trainer(self) -> int | None:
-        """The process in focus: the first live trainer, or the run's root while none is known."""
+        """The process in focus: the one chosen, else the first live trainer, or the run's root while none is known."""
         trainers = self.trainers()
+        live = [pid for pid in trainers if not self._processes.has_ended(pid)] or trainers
+        if self._chosen is not None and self._chosen in live:
+            return self._chosen
         root = self.header.pid if self.header and self.header.pid else None
-        return next((pid for pid in trainers if not self._processes.has_ended(pid)), trainers[0] if trainers else root)
+        return live[0] if live else root
+
+    def focus_on(self, pid: int | None) -> None:
+        """Choose the training process that is in focus while it lasts; None: the first one again."""
+        self._chosen = pid
 
     # -- the machine; of a run on several nodes, that of the process in focus
 

@@ -34,6 +34,7 @@ class RankRow(NamedTuple):
     cpu_ratio: float | None = None  # of its main thread
     delay_ratio: float | None = None  # share of time that its main thread waited for a core
     open_phase: str | None = None
+    on_gpu: bool = False
     history: tuple[RankWindow, ...] = ()
 
     @property

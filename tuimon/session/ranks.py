@@ -38,6 +38,11 @@ def rank_rows(session: Session) -> list[RankRow]:
     return held[2]
 
 
+def count_ranks(session: Session) -> int:
+    """How many ranks the training in focus has; without ranks, how many processes train."""
+    return len(rank_rows(session)) or len(session.trainers())
+
+
 def _rows(session: Session, focus: int | None) -> list[RankRow]:
     processes = {process.pid: process for process in session.processes()}
     ranks = ranks_of(focus, processes, set(session.trainers())) if focus is not None else []
@@ -74,6 +79,7 @@ def _row(group: _Group, process: Process, times: RankTimes | None, split: RankSp
         memory_bytes=memory if memory is not None else threads.rss_bytes if threads is not None else None,
         place=sampled.threads.place_of(pid) if sampled is not None else None,
         open_phase=stats.open_phase,
+        on_gpu=bool(process.gpu_uuids),
         history=tuple(stats.history),
     )
     if times is None or split is None or not step_ms:

@@ -17,6 +17,7 @@ from textual.binding import Binding, BindingType
 
 from tuimon.errors import CannotInject
 from tuimon.launch.leave_signals import LeaveSignals
+from tuimon.session.ranks import rank_rows
 from tuimon.views.format import plain
 from tuimon.views.report.write import save
 from tuimon.views.tui.board import PANES, Board
@@ -25,6 +26,7 @@ from tuimon.views.tui.panes.threads_pane import ThreadsPane
 from tuimon.views.tui.panes.verdict_pane import VerdictPane
 from tuimon.views.tui.profile.header import Mode
 from tuimon.views.tui.profile.profile_pane import ProfilePane
+from tuimon.views.tui.ranks.ranks_pane import RanksPane
 from tuimon.views.tui.sheets.findings_sheet import FindingsSheet
 from tuimon.views.tui.sheets.help import help_lines
 from tuimon.views.tui.sheets.inject_dialog import InjectDialog
@@ -70,6 +72,7 @@ class TuimonApp(TerminalApp[Leave]):
         Binding("i", "profile('icicle')", show=False),
         Binding("m", "memory", show=False),
         Binding("S", "standstill", show=False),
+        Binding("r", "ranks", show=False),
         Binding("d", "theme", show=False),
         Binding("e", "export", show=False),
         Binding("I", "inject", show=False),
@@ -257,6 +260,29 @@ class TuimonApp(TerminalApp[Leave]):
         """Back to the panes."""
         self.board.zoom(None)
         self.board.threads.focus()
+
+    def action_ranks(self) -> None:
+        """The ranks of the training, a row each: who holds the others up."""
+        ranks, session = self.board.ranks, self.monitor.session
+        if self.board.zoomed == "ranks":
+            self.action_step_back()
+            return
+        if len(rank_rows(session)) < 2:
+            self.notify("one process trains here: there are no ranks to compare", markup=False)
+            return
+        self.board.zoom("ranks")
+        ranks.open(session, self.monitor.findings)
+        ranks.focus()
+
+    def on_ranks_pane_closed(self, message: RanksPane.Closed) -> None:
+        """Back to the panes."""
+        self.action_step_back()
+
+    def on_ranks_pane_chosen(self, message: RanksPane.Chosen) -> None:
+        """All panes show this rank from now on."""
+        self.monitor.session.focus_on(message.row.pid)
+        self.action_step_back()
+        self._show()
 
     def action_pause(self) -> None:
         """Freeze the screen, or let it go on."""

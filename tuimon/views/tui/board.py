@@ -14,7 +14,7 @@ from tuimon.views.tui.drawing.lines import line
 from tuimon.views.tui.drawing.pane import Pane
 from tuimon.views.tui.gpu.gpu_pane import GpuPane, gpu_rows_wanted
 from tuimon.views.tui.layout import Box, WantedRows, lay_out, right_width
-from tuimon.views.tui.panes.keys_line import KEYS, PROFILE_KEYS, KeysLine
+from tuimon.views.tui.panes.keys_line import KEYS_OF, KeysLine
 from tuimon.views.tui.panes.loaders_pane import LoadersPane, loader_rows_wanted
 from tuimon.views.tui.panes.output_pane import OutputPane
 from tuimon.views.tui.panes.phases_pane import PhasesPane, phase_rows_wanted
@@ -22,6 +22,7 @@ from tuimon.views.tui.panes.threads_pane import ThreadsPane
 from tuimon.views.tui.panes.title_line import TitleLine
 from tuimon.views.tui.panes.verdict_pane import VerdictPane
 from tuimon.views.tui.profile.profile_pane import ProfilePane
+from tuimon.views.tui.ranks.ranks_pane import RanksPane
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding
@@ -56,11 +57,12 @@ class Board(Widget):
         self.loaders = LoadersPane(id="loaders")
         self.threads = ThreadsPane(id="threads")
         self.profile = ProfilePane(id="profile")  # shown alone, by h, c and i
+        self.ranks = RanksPane(id="ranks")  # shown alone, by r
         self.keys_line = KeysLine(id="keys")
         # Any: each pane has a view state of its own type
         self.panes: tuple[Pane[Any], ...] = (
             self.title_line, self.verdict, self.phases, self.gpu, self.output, self.loaders, self.threads,
-            self.profile,
+            self.profile, self.ranks,
         )  # fmt: skip
         self.zoomed: str | None = None
         self._shown = set(PANES)
@@ -128,7 +130,7 @@ class Board(Widget):
     def zoom(self, name: str | None) -> None:
         """One pane alone; None: all again."""
         self.zoomed = name
-        self.keys_line.show_keys(PROFILE_KEYS if name == "profile" else KEYS)
+        self.keys_line.show_keys(KEYS_OF.get(name or "", KEYS_OF[""]))
         self.place_panes()
 
     def _visible(self, size: Size) -> set[str]:

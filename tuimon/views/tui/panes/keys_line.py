@@ -42,6 +42,18 @@ PROFILE_KEYS: tuple[tuple[str, str, str], ...] = (
     ("?", "help", "help"),
     ("q", "quit", "leave"),
 )
+#: While the ranks are shown.
+RANKS_KEYS: tuple[tuple[str, str, str], ...] = (
+    ("Esc", "back", "step_back"),
+    ("Enter", "this rank in all panes", ""),
+    ("s", "sort", ""),
+    ("space", "pause", "pause"),
+    ("v", "verdicts", "findings"),
+    ("?", "help", "help"),
+    ("q", "quit", "leave"),
+)
+#: By the pane that is shown alone.
+KEYS_OF = {"": KEYS, "profile": PROFILE_KEYS, "ranks": RANKS_KEYS}
 
 
 class KeysLine(Canvas):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from rich.cells import cell_len
 
 from tuimon.node_ids import own_id
+from tuimon.session.ranks import count_ranks
 from tuimon.session.rows import GpuTimeRow, HotLine, PhaseTable, StepSummary
 from tuimon.session.steps import STACKED
 from tuimon.views.format import advice, code, duration, ms, percent, place, timed_steps
@@ -38,6 +39,7 @@ class PhasesState(NamedTuple):
     hot: tuple[HotLine, ...]
     notes: tuple[str, ...]
     gpu: GpuTimeRow | None = None
+    rank: str = ""  # "rank 3 of 8"; "" where the process has none
 
 
 class PhasesPane(Pane[PhasesState]):
@@ -53,11 +55,12 @@ class PhasesPane(Pane[PhasesState]):
             session.phases(pid),
             steps,
             tuple(session.phase_history(pid, _HISTORY)),
-            len(session.trainers()),
+            count_ranks(session),
             session.header.interval_s if session.header else 1.0,
             tuple(session.hot_lines(pid)[:_HOT]) if self.size.height > _CALM_CHART + 10 else (),
             _notes(session, steps),
             _for_display(session.gpu_time(pid)),
+            _rank(session, pid),
         )
 
     def draw(self, state: PhasesState, width: int, height: int) -> list[Line]:
@@ -72,7 +75,7 @@ class PhasesPane(Pane[PhasesState]):
             return tuple(spans)
         about = f"last {duration(table.window_s)}" if table.window_s else ""
         if state.ranks > 1:
-            about += f" · pid {own_id(table.pid)}, 1 of {state.ranks} ranks"
+            about += f" · {state.rank or f'1 of {state.ranks} trainings'}, pid {own_id(table.pid)}"
         if table.inferred:
             about += " · inferred from stack samples"
         width, height = self.content_size
@@ -163,6 +166,12 @@ def _hot(hot: Sequence[HotLine], width: int, height: int) -> list[Line]:
         head = line((column(percent(row.share), 5, ">"), "strong"), "  ", (spot, "key"))
         lines.append(clip((*head, Span(source, "text")), width))
     return lines
+
+
+def _rank(session: Session, pid: int) -> str:
+    """``rank 3 of 8``; empty without one."""
+    process = session.process(pid)
+    return f"rank {process.rank} of {count_ranks(session)}" if process is not None and process.rank is not None else ""
 
 
 def _notes(session: Session, steps: StepSummary | None) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tuimon.node_ids import own_id
 from tuimon.records import Cost, Exit
+from tuimon.session.ranks import count_ranks
 from tuimon.session.rows import StepSummary
 from tuimon.views.format import duration, ms, number, percent, plain, rate, size
 from tuimon.views.gpu_text import gpu_text
@@ -46,7 +47,7 @@ class TitleLine(Pane[RunFacts], can_focus=False):
         return RunFacts(
             name=run_name(session.header.command if session.header else _command(session, pid)),
             pid=pid,
-            ranks=len(session.trainers()),
+            ranks=count_ranks(session),
             elapsed_s=elapsed_s(session, pid),
             steps=session.steps(pid) if pid is not None else None,
             cost=session.cost,

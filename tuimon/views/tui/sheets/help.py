@@ -30,6 +30,7 @@ SECTIONS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
                 "key",
                 "trace the next 5 steps with torch.profiler: operators, kernels, waits, a timeline to zoom into",
             ),
+            ("r", "key", "the ranks, a row each: who holds the others up, and where; Enter shows a rank in all panes"),
             ("space  p", "key", "freeze the picture; measuring goes on"),
             ("d", "key", "dark or light"),
             (
@@ -111,6 +112,20 @@ SECTIONS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
                 "strong",
                 "time for a batch handing it over and waiting to be asked for more: the worker is ahead",
             ),
+        ),
+    ),
+    (
+        "Ranks: the processes of one training (estimates; they rest on stack samples and on sleep inside backward)",
+        (
+            (
+                "late",
+                "strong",
+                "by how much a rank's own work takes longer than the others', who wait for it meanwhile",
+            ),
+            ("█  ┄", "backward", "a step's phases: what a rank does itself, and what it waits in collectives"),
+            ("wait", "strong", "share of the step that it waits for other ranks: in all_reduce, barrier, backward"),
+            ("over time", "warning", "how late it was: the higher and redder, the larger a share of the step"),
+            ("state", "strong", "only what is out of order: steps behind the first, silent, stopped, lost, restarted"),
         ),
     ),
     (

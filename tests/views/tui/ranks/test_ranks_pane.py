@@ -1,0 +1,146 @@
+"""The Ranks pane: its rows at several widths, and its keys."""
+
+import pytest
+
+from tests.views import streams
+from tests.views.tui.running_app import running, text, visible
+from tests.views.tui.texts import texts
+from tuimon.records import Exit
+from tuimon.session.rank_row import RankRow
+from tuimon.session.ranks import rank_rows
+from tuimon.views.tui.drawing.lines import cells, text_of
+from tuimon.views.tui.ranks.lateness import Strips
+from tuimon.views.tui.ranks.rank_lines import columns, header_line, rank_line
+
+PHASES = (("data", 0.1), ("forward", 0.3), ("backward", 0.6))
+ROW = RankRow(
+    5, 105, "here", "training", 0, 900, 0,
+    step_ms=100.0, phases=PHASES, wait_ms=40.0, waits=(("data", 0.0), ("forward", 0.0), ("backward", 0.4)),
+    late_ms=12.5, excess=(("forward", 12.5),), memory_bytes=21 * 1024**3,
+)  # fmt: skip
+CALM = Strips(1.0, {105: (0.0, 0.2, 0.7)})
+
+
+def row_text(row=ROW, width=120, longest_ms=100.0):
+    cols = columns([row], width, with_strip=True)
+    return text_of(rank_line(row, cols, longest_ms, CALM, focus=False))
+
+
+@pytest.mark.parametrize("width", [56, 76, 96, 116, 196])
+def test_every_line_fits_its_width(width):
+    rows = [ROW, ROW._replace(rank=1023, state="lost", gpu_ratio=0.5, late_ms=None, step_ms=None, phases=())]
+    for with_strip in (True, False):
+        cols = columns(rows, width, with_strip=with_strip)
+        lines = [header_line(cols, "late"), *(rank_line(r, cols, 100.0, CALM, focus=True) for r in rows)]
+        assert {cells(line) for line in lines} == {width}
+
+
+def test_own_work_is_solid_and_waiting_is_dotted():
+    bar = row_text().split("~+12.5 ms")[1]
+    assert bar.count("┄") == pytest.approx(0.4 * (bar.count("┄") + bar.count("█")), abs=2)
+    assert "~40 %" in row_text() and "21 GiB" in row_text()
+
+
+def test_a_shorter_step_has_a_shorter_bar():
+    half = row_text(ROW._replace(waits=()), longest_ms=200.0)
+    assert half.count("█") == pytest.approx(row_text(ROW._replace(waits=())).count("█") / 2, abs=1)
+
+
+def test_what_was_not_measured_is_absent():
+    shown = row_text(ROW._replace(late_ms=None, wait_ms=None, step_ms=None, phases=(), memory_bytes=None))
+    assert shown.count("–") == 4 and "0" not in shown
+
+
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        ({"behind": 40}, "40 behind"),
+        ({"restarts": 1}, "restarted"),
+        ({"state": "stopped"}, "stopped"),
+        ({"state": "lost"}, "lost"),
+        ({"state": "starting"}, "starting"),
+    ],
+)
+def test_only_what_is_out_of_order_is_said_of_its_state(facts, said):
+    assert said in row_text(ROW._replace(**facts))
+    assert columns([ROW], 120, with_strip=True).state == 0
+
+
+async def test_r_shows_who_holds_the_others_up_first():
+    async with running(streams.ranks(), size=(80, 24)) as (app, pilot):
+        await pilot.press("r")
+        lines = text(app, "ranks").splitlines()
+        assert visible(app) == {"verdict", "ranks"}
+        assert lines[2].split()[:3] == ["5", "~+30.0", "ms"] and "text.py:118" in lines[2]
+        assert [line.split()[0] for line in lines[3:10]] == ["▸0", "1", "2", "3", "4", "6", "7"]
+        assert lines[2].count("█") > lines[3].count("█") and "┄" in lines[3]
+
+
+async def test_with_room_lateness_over_time_stands_below():
+    async with running(streams.ranks(), size=(120, 40)) as (app, pilot):
+        await pilot.press("r")
+        shown = text(app, "ranks")
+        assert "late over time · share of the step, last" in shown
+        below = shown[shown.index("late over time") :].splitlines()[1]
+        assert below.rstrip().endswith("▅" * 20) and "▁" * 20 in below
+
+
+async def test_many_ranks_stand_in_two_blocks_or_are_scrolled():
+    async with running(streams.ranks(64, windows=12, since=0), size=(200, 60)) as (app, pilot):
+        await pilot.press("r")
+        lines = text(app, "ranks").splitlines()
+        assert sum(line.startswith("  ") and "train.py:52" in line for line in lines) == 32
+        assert all(line.count("train.py:52") + line.count("text.py:118") == 2 for line in lines[2:34])
+    async with running(streams.ranks(64, windows=12, since=0), size=(80, 24)) as (app, pilot):
+        await pilot.press("r", "end")
+        lines = text(app, "ranks").splitlines()
+        assert lines[-1].split()[0] == "63" and "!" not in lines[1]
+
+
+async def test_enter_shows_that_rank_in_all_panes():
+    monitor = streams.ranks()
+    async with running(monitor, size=(120, 40)) as (app, pilot):
+        await pilot.press("r", "enter")
+        assert monitor.session.trainer() == streams.MAIN + 5
+        assert "ranks" not in visible(app)
+        assert "rank 5 of 8" in str(app.board.phases.border_title)
+        await pilot.press("r", "s", "home", "enter")  # by number
+        assert monitor.session.trainer() == streams.MAIN
+
+
+async def test_s_sorts_and_escape_or_r_closes():
+    async with running(streams.ranks(), size=(80, 24)) as (app, pilot):
+        for key in ("escape", "r"):
+            await pilot.press("r", "s" if key == "escape" else "tab")
+            await pilot.press(key)
+            assert "ranks" not in visible(app)
+        await pilot.press("r")
+        assert [line.split()[0] for line in text(app, "ranks").splitlines()[2:5]] == ["▸0", "1", "2"]
+
+
+async def test_nobody_is_late():
+    async with running(streams.ranks(late=-1), size=(80, 24)) as (app, pilot):
+        await pilot.press("r")
+        assert text(app, "ranks").startswith("Nobody is late")
+
+
+async def test_one_process_has_no_ranks_to_show():
+    async with running(streams.no_gpu(), size=(120, 40)) as (app, pilot):
+        await pilot.press("r")
+        assert "ranks" not in visible(app)
+
+
+def test_a_rank_in_focus_that_ends_gives_way_to_one_that_lives():
+    session = streams.ranks().session
+    session.focus_on(streams.MAIN + 5)
+    assert session.trainer() == streams.MAIN + 5
+    session.add(streams.process(streams.MAIN + 5, rank=5, world_size=8, ppid=50, python="3.11.7", ended=True))
+    assert session.trainer() == streams.MAIN
+    session.add(Exit(t=61.0, pid=50, exit_code=0))
+    assert len(rank_rows(session)) == 8
+
+
+def test_the_pane_reads_well_as_plain_text():
+    assert texts([rank_line(ROW, columns([ROW], 76, with_strip=True), 100.0, CALM, focus=False)])[0].startswith(
+        "    5 ~+12.5 ms ██"
+    )

@@ -1,0 +1,112 @@
+"""How late each rank was over time: a strip of cells, each a few windows long."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import NamedTuple
+
+from tuimon.session.rank_row import RankRow
+from tuimon.session.rank_stats import HISTORY, PARTS, RankWindow
+from tuimon.views.tui.drawing.lines import Line, Span
+
+_BACKWARD = PARTS.index("backward")
+#: Seconds that a cell may stand for.
+_CELLS_S = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800)
+#: Of how many ranks the median is taken, evenly chosen: of a thousand it is the same, and costs a twentieth.
+_COMPARED = 64
+#: Lateness as a share of the step from which a cell is drawn so: below the first it is nobody's fault.
+_LEVELS = ((0.6, "█", "critical"), (0.4, "▇", "critical"), (0.2, "▅", "warning"), (0.1, "▃", "warning"))
+_CALM, _GAP = Span("▁", "track"), Span(" ")
+
+
+class Strips(NamedTuple):
+    """The time that the strips of all ranks cover, and how late each rank was in each cell."""
+
+    cell_s: float
+    late: Mapping[int, tuple[float | None, ...]]  # by pid, oldest first: share of the step
+
+
+def strips(rows: Sequence[RankRow], shown: Sequence[RankRow], now_s: float, cells: int) -> Strips:
+    """Of the ``shown`` ones of all ``rows``, in so many cells; None where no step ended."""
+    cell_s = _cell_s(rows, now_s, cells)
+    last = int(now_s // cell_s)
+    first = last - cells + 1
+    sample = rows[:: max(1, -(-len(rows) // _COMPARED))]
+    own = {row.pid: _own(row, first, cells, cell_s) for row in {r.pid: r for r in (*sample, *shown)}.values()}
+    columns = list(zip(*(own[row.pid] for row in sample), strict=True))
+    typical = [median(known) if len(known := [v for v in column if v is not None]) > 1 else None for column in columns]
+    late = {row.pid: _late(own[row.pid], typical) for row in shown}
+    return Strips(cell_s, late)
+
+
+def strip_line(late: Sequence[float | None]) -> Line:
+    """A rank's cells."""
+    return _joined([_GAP if value is None else _cell(value) for value in late])
+
+
+def _joined(cells: Sequence[Span]) -> Line:
+    """Neighbours that look alike as one span."""
+    spans: list[Span] = []
+    for cell in cells:
+        if spans and spans[-1].role == cell.role:
+            spans[-1] = Span(spans[-1].text + cell.text, cell.role)
+        else:
+            spans.append(cell)
+    return tuple(spans)
+
+
+def overview(rows: Sequence[RankRow], width: int) -> list[Line]:
+    """All ranks by their numbers, a cell each, as late as they are: where they are too many for a row each."""
+    cells = [_rank_cell(row) for row in sorted(rows, key=lambda row: row.rank)]
+    return [_joined(cells[at : at + width]) for at in range(0, len(cells), width)]
+
+
+def _rank_cell(row: RankRow) -> Span:
+    if row.state in ("lost", "silent", "stopped"):
+        return Span("!", "critical bold")
+    return Span("·", "dim") if row.late_ratio is None else _cell(row.late_ratio)
+
+
+def _cell(value: float) -> Span:
+    return next((Span(glyph, role) for least, glyph, role in _LEVELS if value >= least), _CALM)
+
+
+def _late(own: Sequence[float | None], typical: Sequence[float | None]) -> tuple[float | None, ...]:
+    return tuple(
+        None if mine is None or theirs is None else mine - theirs for mine, theirs in zip(own, typical, strict=True)
+    )
+
+
+def _cell_s(rows: Sequence[RankRow], now_s: float, cells: int) -> float:
+    """How long a cell is, so that the strip holds what is known, and does not creep."""
+    begins = [row.history[0].t for row in rows if row.history]
+    windows = [row.history[-1].window_s for row in rows if row.history]
+    wanted_s = min(now_s - min(begins, default=now_s), HISTORY * max(windows, default=1.0))
+    return next((float(s) for s in _CELLS_S if s * cells >= wanted_s), float(_CELLS_S[-1]))
+
+
+def _own(row: RankRow, first: int, cells: int, cell_s: float) -> list[float | None]:
+    """Share of the step that is the rank's own work, by cell."""
+    waits = sum(share for phase, share in row.waits if phase != "backward")
+    sums, times = [0.0] * cells, [0.0] * cells
+    for window in reversed(row.history):
+        end = int(window.t // cell_s) - first
+        if end < 0:
+            break
+        total_ns = sum(window.parts_ns)
+        if not total_ns:
+            continue
+        own = own_share(window, total_ns, waits, on_gpu=row.on_gpu)
+        begin = int((window.t - window.window_s) // cell_s) - first + 1
+        for cell in range(max(min(begin, end), 0), min(end, cells - 1) + 1):
+            sums[cell] += own * window.window_s
+            times[cell] += window.window_s
+    return [total / s if s else None for total, s in zip(sums, times, strict=True)]
+
+
+def own_share(window: RankWindow, total_ns: int, waits: float, *, on_gpu: bool) -> float:
+    """Of one window's steps: what lies outside backward without waits there, or how long the thread was busy."""
+    outside = 1.0 - window.parts_ns[_BACKWARD] / total_ns - waits
+    busy = 0.0 if on_gpu or window.busy_ratio is None else window.busy_ratio
+    return max(outside, busy)

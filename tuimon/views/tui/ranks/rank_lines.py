@@ -1,0 +1,155 @@
+"""One rank as one line or two: how late, its step as a bar, what it waits, its state and line; pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tuimon.session.rank_row import RankRow
+from tuimon.views.format import ABSENT, ms, percent, place, plain, size
+from tuimon.views.tui.drawing.charts import layers
+from tuimon.views.tui.drawing.lines import Line, Span, cells, clip, column, line
+from tuimon.views.tui.ranks.lateness import Strips, strip_line
+
+#: Own work is drawn solid, what waits in collectives dotted.
+OWN, WAIT = "█", "┄"
+#: Share of the step from which a rank counts as late, and from which as very late: as ``straggler_rank`` warns.
+LATE, VERY_LATE = 0.1, 0.3
+_RANK, _LATE, _WAIT, _STEP, _GPU, _MEMORY, _STATE = 5, 10, 6, 10, 6, 9, 14
+_LEAST_BAR, _MOST_BAR, _LEAST_PLACE = 10, 48, 19
+_STATES = {
+    "starting": ("starting", "dim"),
+    "training": ("", "dim"),
+    "stopped": ("stopped", "warning"),
+    "silent": ("silent", "warning"),
+    "lost": ("lost", "critical"),
+    "ended": ("ended", "dim"),
+}
+
+
+class Columns(NamedTuple):
+    """How wide each column is; 0: not shown."""
+
+    bar: int
+    strip: int
+    place: int
+    step: int
+    gpu: int
+    memory: int
+    state: int
+
+
+def columns(rows: Sequence[RankRow], width: int, *, with_strip: bool) -> Columns:
+    """What fits: the bar and the line first, then what is out of order, the GPU, the step time, memory."""
+    room = width - _RANK - _LATE - 1 - _WAIT - _LEAST_BAR - (1 + _LEAST_BAR) * with_strip - _LEAST_PLACE
+    wanted = {
+        "state": _STATE * any(_state(row).text.strip() != "" for row in rows),
+        "gpu": _GPU * any(row.gpu_ratio is not None for row in rows),
+        "step": _STEP,
+        "memory": _MEMORY,
+    }
+    taken = {}
+    for name, cells_wanted in wanted.items():
+        taken[name] = cells_wanted if cells_wanted <= room else 0
+        room -= taken[name]
+    bars = 1 + with_strip
+    more = max(0, min(room * 2 // (3 * bars), _MOST_BAR - _LEAST_BAR))
+    return Columns(
+        bar=_LEAST_BAR + more,
+        strip=(_LEAST_BAR + more) * with_strip,
+        place=max(_LEAST_PLACE + room - bars * more, 1),
+        **taken,
+    )
+
+
+def header_line(cols: Columns, sort: str) -> Line:
+    """The names of the columns, the one that sorts underlined."""
+    named = (
+        ("rank", _RANK, ">"), ("late", _LATE, ">"), (" a step", cols.bar + 1, "<"), ("wait", _WAIT, ">"),
+        ("step", cols.step, ">"), ("GPU", cols.gpu, ">"), ("memory", cols.memory, ">"), (" state", cols.state, "<"),
+        (" over time", cols.strip + (cols.strip > 0), "<"), (" at", cols.place, "<"),
+    )  # fmt: skip
+    spans: list[Span] = []
+    for name, width, align in named:
+        before, found, after = column(name, width, align).partition(name) if width else ("", "", "")
+        spans += line(before, (found, "dim underline" if name == sort else "dim"), after)
+    return tuple(spans)
+
+
+def rank_line(row: RankRow, cols: Columns, longest_ms: float, strips: Strips, *, focus: bool) -> Line:
+    """The rank's line; ``focus``: its figures are those of all other panes."""
+    spans = [*rank_head(row, focus=focus), *line((column(_late_text(row), _LATE, ">"), _loud(row, "dim")), " ")]
+    spans += _bar(row, cols.bar, longest_ms)
+    wait = f"~{percent(row.wait_ratio)}" if row.wait_ratio is not None else ABSENT
+    spans.append(Span(column(wait, _WAIT, ">"), "text" if (row.wait_ratio or 0.0) >= LATE else "dim"))
+    for width, text in ((cols.step, ms(row.step_ms)), (cols.gpu, percent(row.gpu_ratio))):
+        spans.append(Span(column(text, width, ">") if width else "", "text"))
+    spans.append(Span(column(size(row.memory_bytes), cols.memory, ">") if cols.memory else "", "dim"))
+    if cols.state:
+        spans += [Span(" "), _state(row)]
+    if cols.strip:
+        spans += [Span(" "), *_padded(strip_line(strips.late.get(row.pid, ())), cols.strip)]
+    return (*spans, Span(" "), Span(column(_place(row), cols.place - 1), "dim"))
+
+
+def map_line(row: RankRow, width: int, strips: Strips, *, focus: bool) -> Line:
+    """The rank's lateness over time, as wide as there is room."""
+    return (
+        *rank_head(row, focus=focus),
+        Span("  "),
+        *_padded(strip_line(strips.late.get(row.pid, ())), map_cells(width)),
+    )
+
+
+def map_cells(width: int) -> int:
+    """Cells over time of a ``map_line``."""
+    return max(width - _RANK - 2, 1)
+
+
+def rank_head(row: RankRow, *, focus: bool) -> Line:
+    """The rank's number."""
+    return line((column(f"{'▸' if focus else ''}{row.rank}", _RANK, ">"), "key bold" if focus else _loud(row, "text")))
+
+
+def _loud(row: RankRow, calm: str) -> str:
+    late = row.late_ratio or 0.0
+    return "critical bold" if late >= VERY_LATE else "warning bold" if late >= LATE else calm
+
+
+def _late_text(row: RankRow) -> str:
+    if row.late_ms is None or not row.step_ms:
+        return ABSENT
+    return f"~+{ms(row.late_ms)}" if row.late_ms >= 0.02 * row.step_ms else "·"
+
+
+def _state(row: RankRow) -> Span:
+    text, role = _STATES[row.state]
+    if row.state == "training" and row.behind:
+        text, role = f"{row.behind} behind", "warning"
+    elif row.state == "training" and row.restarts:
+        text = f"restarted {row.restarts}×" if row.restarts > 1 else "restarted"
+    return Span(column(text, _STATE - 1), role)
+
+
+def _place(row: RankRow) -> str:
+    if row.place is None:
+        return ""
+    return plain(f"{place(row.place.file, row.place.line)} {row.place.source or row.place.function}")
+
+
+def _bar(row: RankRow, width: int, longest_ms: float) -> Line:
+    """The step as long as it is beside the longest: each phase's own part solid, what waits in it dotted."""
+    if not row.phases or not row.step_ms or longest_ms <= 0:
+        return (Span(" " * width),)
+    scale, waits = row.step_ms / longest_ms, dict(row.waits)
+    parts = []
+    for name, share in row.phases:
+        wait = min(waits.get(name, 0.0), share)
+        parts += [((share - wait) * scale, OWN, name), (wait * scale, WAIT, name)]
+    spans = layers([part for part in parts if part[0] * width >= 0.5], width)
+    return (*spans, Span(" " * (width - cells(spans))))
+
+
+def _padded(spans: Line, width: int) -> Line:
+    spans = clip(spans, width)
+    return (*spans, Span(" " * (width - cells(spans))))

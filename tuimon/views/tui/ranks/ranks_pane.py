@@ -1,0 +1,218 @@
+"""The Ranks pane: who holds the others up, a row a rank; it takes the place of all panes while it is open."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+from textual.binding import Binding, BindingType
+from textual.message import Message
+
+from tuimon.session.rank_row import RankRow
+from tuimon.session.ranks import rank_rows
+from tuimon.views.format import duration
+from tuimon.views.tui.drawing.lines import Line, Span, cells, clip, filled, justified, line, with_cursor
+from tuimon.views.tui.drawing.moving import MOVE_KEYS, Moving, RowCursor
+from tuimon.views.tui.drawing.pane import Pane
+from tuimon.views.tui.ranks.lateness import overview, strips
+from tuimon.views.tui.ranks.rank_lines import (
+    LATE,
+    OWN,
+    WAIT,
+    Columns,
+    columns,
+    header_line,
+    map_cells,
+    map_line,
+    rank_line,
+)
+
+if TYPE_CHECKING:
+    from tuimon.diagnosis.finding import Finding
+    from tuimon.session.session import Session
+
+Sort = str
+_ALARMS = {"lost": 0, "stopped": 1, "silent": 2, "starting": 4, "ended": 5}
+_SORTS: dict[Sort, Callable[[RankRow], tuple[float, ...]]] = {
+    "late": lambda row: (_ALARMS.get(row.state, 3), -round((row.late_ratio or 0.0) / 0.05), row.rank),
+    "rank": lambda row: (row.rank,),
+    "wait": lambda row: (-(row.wait_ratio or 0.0), row.rank),
+    "step": lambda row: (-(row.step_ms or 0.0), row.rank),
+}
+#: Columns from which ranks that do not fit one below the other stand in two blocks side by side.
+_TWO_BLOCKS = 170
+_BETWEEN_BLOCKS = 3
+
+
+class RanksState(NamedTuple):
+    """What the pane shows."""
+
+    rows: tuple[RankRow, ...]
+    focus: int | None
+    verdict: bool  # whether the first finding, which is shown above, is that a rank is late
+    now_s: float
+
+
+class RanksPane(Moving, Pane[RanksState]):
+    """A table of ranks with a cursor that stays on its rank; computes nothing while it is closed."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        *MOVE_KEYS,
+        Binding("enter", "choose", show=False),
+        Binding("escape,r", "back", show=False),
+        Binding("s", "sort", show=False),
+    ]
+
+    class Closed(Message):
+        """The user closed the pane."""
+
+    class Chosen(Message):
+        """The user chose a rank for all panes."""
+
+        def __init__(self, row: RankRow) -> None:
+            super().__init__()
+            self.row = row
+
+    def __init__(self, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._sort: Sort = "late"
+        self._cursor: RowCursor[int] = RowCursor()
+
+    def open(self, session: Session, findings: Sequence[Finding]) -> None:
+        """Show the ranks as they are now."""
+        self.state = self.collect(session, findings)
+        self.redraw(force=True)
+
+    def update_state(self, session: Session, findings: Sequence[Finding]) -> None:
+        """Collect the state, unless the pane is closed."""
+        if self.display:
+            super().update_state(session, findings)
+
+    def collect(self, session: Session, findings: Sequence[Finding]) -> RanksState:
+        """All ranks of the training in focus."""
+        verdict = bool(findings) and findings[0].rule == "straggler_rank"
+        return RanksState(tuple(rank_rows(session)), session.trainer(), verdict, session.now_s)
+
+    def sorted_rows(self) -> list[RankRow]:
+        """In the order shown."""
+        return sorted(self.state.rows, key=_SORTS[self._sort]) if self.state is not None else []
+
+    def draw(self, state: RanksState, width: int, height: int) -> list[Line]:
+        """Who is late, the rows, and below, where there is room, how that was over time."""
+        rows = self.sorted_rows()
+        if not rows:
+            return [line(("no ranks: one process trains here", "dim"))]
+        above = _summary(state, width)
+        room = height - len(above) - 1  # below the names of the columns
+        below = [] if len(rows) > room else self._map(state, rows, width, room - len(rows))
+        blocks = 2 if len(rows) > room and width >= _TWO_BLOCKS else 1
+        many = overview(rows, width)[: room // 4] if len(rows) > blocks * room else []
+        room -= len(many) + bool(many)
+        per_block = min(max(room, 1), -(-len(rows) // blocks))
+        keys = [row.pid for row in rows]
+        at = self._cursor.scroll(keys, per_block * blocks)
+        shown = rows[self._cursor.top : self._cursor.top + per_block * blocks]
+        block_width = (width - _BETWEEN_BLOCKS * (blocks - 1)) // blocks
+        cols = columns(rows, block_width, with_strip=not below)
+        head, drawn = header_line(cols, self._sort), self._table(state, rows, shown, cols, keys[at])
+        gap: list[Line] = [()] if many else []
+        table = _side_by_side(head, drawn, blocks, block_width, per_block)
+        return filled([*above, *many, *gap, *table, *below], height)
+
+    def _table(
+        self, state: RanksState, rows: Sequence[RankRow], shown: Sequence[RankRow], cols: Columns, cursor: int
+    ) -> list[Line]:
+        longest_ms = max((row.step_ms or 0.0 for row in rows), default=0.0)
+        over_time = strips(rows, shown if cols.strip else (), state.now_s, max(cols.strip, 1))
+        drawn = []
+        for row in shown:
+            own = rank_line(row, cols, longest_ms, over_time, focus=row.pid == state.focus)
+            drawn.append(with_cursor(own) if row.pid == cursor and self.has_focus else own)
+        return drawn
+
+    def _map(self, state: RanksState, rows: Sequence[RankRow], width: int, room: int) -> list[Line]:
+        """Each rank's lateness over time on a line of its own; nothing where there is no room for all."""
+        if room < len(rows) + 2:
+            return []
+        over_time = strips(rows, rows, state.now_s, map_cells(width))
+        span = Span(f" · share of the step, last {duration(over_time.cell_s * map_cells(width))}", "dim")
+        lines = [map_line(row, width, over_time, focus=row.pid == state.focus) for row in rows]
+        return [(), line(("late over time", "text"), span), *lines]
+
+    def heading(self, state: RanksState) -> tuple[Span, ...]:
+        """How many there are, how long they are looked back on, and how to leave."""
+        live = sum(row.state not in ("lost", "ended") for row in state.rows)
+        gone = f", {len(state.rows) - live} gone" if live < len(state.rows) else ""
+        hosts = len({row.host for row in state.rows})
+        nodes = f" on {hosts} nodes" if hosts > 1 else ""
+        return (
+            Span("Ranks", "text bold"),
+            Span(f" · {live}{nodes}{gone} · last 30 s · by {self._sort} · Esc closes", "dim"),
+        )
+
+    # -- keys
+
+    def action_move(self, rows_down: int) -> None:
+        """Move the cursor."""
+        self._cursor.move([row.pid for row in self.sorted_rows()], rows_down)
+        self.redraw(force=True)
+
+    def action_sort(self) -> None:
+        """Sort by the next column."""
+        names = list(_SORTS)
+        self._sort = names[(names.index(self._sort) + 1) % len(names)]
+        self.redraw(force=True)
+
+    def action_choose(self) -> None:
+        """Show the rank under the cursor in all panes."""
+        rows = self.sorted_rows()
+        if rows:
+            self.post_message(self.Chosen(rows[self._cursor.index([row.pid for row in rows])]))
+
+    def action_back(self) -> None:
+        """Back to the panes."""
+        self.post_message(self.Closed())
+
+    def on_focus(self) -> None:
+        """Show the cursor."""
+        self.redraw(force=True)
+
+    def on_blur(self) -> None:
+        """Hide the cursor."""
+        self.redraw(force=True)
+
+
+def _summary(state: RanksState, width: int) -> list[Line]:
+    """What the colours mean; and who is late, where the verdict above does not say it."""
+    legend = _legend(state, width)
+    if state.verdict:
+        return [legend]
+    known = [row for row in state.rows if row.late_ratio is not None]
+    late = max(known, key=lambda row: row.late_ratio or 0.0, default=None)
+    if late is None:
+        return [line(("No rank has made a step yet.", "dim"))]
+    if (late.late_ratio or 0.0) < LATE:
+        calm = line(("Nobody is late", "benign bold"), (": the ranks' own work takes about the same time.", "text"))
+        return [calm, legend]
+    return [line((f"Rank {late.rank} may be late: its own work takes longer than the others'.", "warning")), legend]
+
+
+def _legend(state: RanksState, width: int) -> Line:
+    names = [name for name, _ in next((row.phases for row in state.rows if row.phases), ())]
+    left = [Span(f"{OWN} {name}  ", name) for name in names]
+    left.append(Span(f"{WAIT * 2} waits for other ranks", "dim"))
+    steps = max((row.steps for row in state.rows), default=0)
+    return justified(clip(left, width), (Span(f"{steps} steps", "dim"),), width)
+
+
+def _side_by_side(head: Line, drawn: Sequence[Line], blocks: int, width: int, rows: int) -> list[Line]:
+    """The rows in blocks beside one another, each with the names of the columns above."""
+    lines: list[Line] = [head, *drawn[:rows]]
+    for block in range(1, blocks):
+        own = [head, *drawn[block * rows : (block + 1) * rows]]
+        gap = Span(" " * _BETWEEN_BLOCKS)
+        lines = [
+            (*first, Span(" " * (width - cells(first))), gap, *(own[y] if y < len(own) else ()))
+            for y, first in enumerate(lines)
+        ]
+    return lines
