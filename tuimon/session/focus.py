@@ -23,11 +23,14 @@ class FocusedTables(Tables):
     def trainer(self) -> int | None:
         """The process in focus: the one chosen, else the first live trainer, or the run's root while none is known."""
         trainers = self.trainers()
-        live = [pid for pid in trainers if not self._processes.has_ended(pid)] or trainers
-        if self._chosen is not None and self._chosen in live:
+        if self._chosen is not None and self._chosen in trainers and not self._processes.has_ended(self._chosen):
             return self._chosen
         root = self.header.pid if self.header and self.header.pid else None
-        return live[0] if live else root
+        return next((pid for pid in trainers if not self._processes.has_ended(pid)), self._last_of(trainers) or root)
+
+    def _last_of(self, ended: list[int]) -> int | None:
+        """Of trainers that have all ended: the one chosen, or the first."""
+        return self._chosen if self._chosen in ended else ended[0] if ended else None
 
     def focus_on(self, pid: int | None) -> None:
         """Choose the training process that is in focus while it lasts; None: the first one again."""

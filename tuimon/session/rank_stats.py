@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
 from typing import NamedTuple
 
 from tuimon.records import PHASES, Steps, Threads
@@ -27,15 +26,6 @@ class RankWindow(NamedTuple):
     busy_ratio: float | None
 
 
-class ThreadWindow(NamedTuple):
-    """The main thread in one window."""
-
-    t: float
-    cpu_ratio: float | None
-    delay_ratio: float | None
-    stopped: bool
-
-
 class MainThread(NamedTuple):
     """Means of the main thread; None where the kernel does not report it."""
 
@@ -51,15 +41,47 @@ class MainThread(NamedTuple):
         return min(1.0, self.cpu_ratio + self.delay_ratio)
 
 
+class _Mean:
+    """Of the values of the last 30 s; None values count for nothing."""
+
+    __slots__ = ("_count", "_sum", "_values")
+
+    def __init__(self) -> None:
+        self._values: deque[tuple[float, float | None]] = deque()
+        self._sum, self._count = 0.0, 0
+
+    def add_value(self, t: float, value: float | None) -> None:
+        """Add the value of a window."""
+        self._values.append((t, value))
+        self._add(value, 1)
+        while self._values[0][0] < t - WINDOW_S:
+            self._add(self._values.popleft()[1], -1)
+
+    def _add(self, value: float | None, sign: int) -> None:
+        if value is not None:
+            self._sum += sign * value
+            self._count += sign
+
+    @property
+    def latest(self) -> float | None:
+        """The value added last."""
+        return self._values[-1][1] if self._values else None
+
+    @property
+    def mean(self) -> float | None:
+        """None without values."""
+        return max(0.0, self._sum / self._count) if self._count else None
+
+
 class RankStats:
     """Folds the Steps and Threads records of one process."""
 
-    __slots__ = ("_threads", "gc_ns", "history", "open_phase", "parts_ns", "recent", "steps", "total")
+    __slots__ = ("_cpu", "_delay", "_stopped", "gc_ns", "history", "open_phase", "parts_ns", "recent", "steps", "total")
 
     def __init__(self) -> None:
         self.history: deque[RankWindow] = deque(maxlen=HISTORY)
         self.recent: deque[RankWindow] = deque()
-        self._threads: deque[ThreadWindow] = deque()
+        self._cpu, self._delay, self._stopped = _Mean(), _Mean(), _Mean()
         self.total = 0  # steps since it began
         self.open_phase: str | None = None
         self.steps = 0  # of the last 30 s, as all sums
@@ -74,9 +96,8 @@ class RankStats:
             place = _PART.get(phase.name)
             if place is not None:
                 parts[place] += phase.total_ns
-        busy = self._threads[-1] if self._threads else None
-        ratio = MainThread(busy.cpu_ratio, busy.delay_ratio).busy_ratio if busy is not None else None
-        window = RankWindow(record.t, record.window_s, record.count, tuple(parts), record.gc_ns or 0, ratio)
+        busy = MainThread(self._cpu.latest, self._delay.latest).busy_ratio
+        window = RankWindow(record.t, record.window_s, record.count, tuple(parts), record.gc_ns or 0, busy)
         self.history.append(window)
         self.recent.append(window)
         self._sum(window, 1)
@@ -98,9 +119,9 @@ class RankStats:
         main = next((row for row in record.threads if row.tid == record.pid), None)
         if main is None:
             return
-        self._threads.append(ThreadWindow(record.t, main.cpu_ratio, main.delay_ratio, main.state == "stopped"))
-        while self._threads[0].t < record.t - WINDOW_S:
-            self._threads.popleft()
+        self._cpu.add_value(record.t, main.cpu_ratio)
+        self._delay.add_value(record.t, main.delay_ratio)
+        self._stopped.add_value(record.t, float(main.state == "stopped"))
 
     def part_ms(self) -> dict[str, float] | None:
         """Mean ms of a step by part; None without a step."""
@@ -110,18 +131,9 @@ class RankStats:
 
     def main_thread(self) -> MainThread:
         """Means of the last 30 s."""
-        rows = self._threads
-        if not rows:
-            return MainThread()
-        stopped = sum(row.stopped for row in rows) / len(rows)
-        return MainThread(_mean(r.cpu_ratio for r in rows), _mean(r.delay_ratio for r in rows), stopped)
+        return MainThread(self._cpu.mean, self._delay.mean, self._stopped.mean or 0.0)
 
     @property
     def is_stopped(self) -> bool:
         """Whether the main thread was stopped at the end of its latest window."""
-        return bool(self._threads) and self._threads[-1].stopped
-
-
-def _mean(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
+        return self._stopped.latest == 1.0
