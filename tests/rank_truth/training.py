@@ -18,6 +18,7 @@ import time
 
 import torch
 import torch.distributed as dist
+from limit import Limited
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset
@@ -177,6 +178,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--kind", default="balanced")
     parser.add_argument("--sync", choices=("ddp", "manual"), default="ddp")
     parser.add_argument("--late-ms", type=float, default=15)
+    parser.add_argument("--limit", type=float, default=0.08, help="share of a core (kind limited)")
     parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--seconds", type=float, default=12)
     return parser.parse_args()
@@ -194,11 +196,15 @@ def main() -> None:
                 train(args, rank, f"{folder}/store")
                 os._exit(0)
             pids.append(pid)
-        if args.kind == "slow_node":
-            hold_up(pids[args.late])
-            pids.remove(pids[args.late])
+        limited = Limited(args.limit) if args.kind == "limited" else None
+        if limited is not None and limited.possible:
+            limited.add(pids[args.late])
+        if args.kind == "stopped":
+            hold_up(pids.pop(args.late))
         for pid in pids:
             os.waitpid(pid, 0)
+        if limited is not None:
+            limited.close()
 
 
 if __name__ == "__main__":
