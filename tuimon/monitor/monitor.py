@@ -295,7 +295,18 @@ class Monitor:
             self.log.note_change(now_s)
         self._diagnosed_s = now_s
         self._inspect()
+        self._sample_first()
         self._diagnosis_s = self._clock() - begun_s
+
+    def _sample_first(self) -> None:
+        """Have the rank that holds the others up sampled most: its line is wanted; or the one that the user chose."""
+        late = next(
+            (finding.evidence.get("pid") for finding in self.findings if finding.rule == "straggler_rank"), None
+        )
+        first = self.session.chosen if self.session.chosen is not None else late
+        for poller in self._pollers:
+            if isinstance(poller.source, StackSampler):
+                poller.source.sample_first(first if isinstance(first, int) else None)
 
     def _inspect(self) -> None:
         """Have all stacks taken when nothing moves."""

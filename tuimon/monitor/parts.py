@@ -34,6 +34,10 @@ class StackSampler(Protocol):
         """Use at most this much of a core from now on."""
         ...
 
+    def sample_first(self, pid: int | None) -> None:
+        """Sample this process all the time and the others in rotation; None: the first rank."""
+        ...
+
 
 @runtime_checkable
 class MemoryRecorder(Protocol):

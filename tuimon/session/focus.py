@@ -12,7 +12,7 @@ class FocusedTables(Tables):
 
     def __init__(self) -> None:
         super().__init__()
-        self._chosen: int | None = None  # by the user
+        self.chosen: int | None = None  # by the user
 
     def trainers(self) -> list[int]:
         """Processes whose markers show backwards or updates, by rank; without any, the process attached to."""
@@ -23,18 +23,18 @@ class FocusedTables(Tables):
     def trainer(self) -> int | None:
         """The process in focus: the one chosen, else the first live trainer, or the run's root while none is known."""
         trainers = self.trainers()
-        if self._chosen is not None and self._chosen in trainers and not self._processes.has_ended(self._chosen):
-            return self._chosen
+        if self.chosen is not None and self.chosen in trainers and not self._processes.has_ended(self.chosen):
+            return self.chosen
         root = self.header.pid if self.header and self.header.pid else None
         return next((pid for pid in trainers if not self._processes.has_ended(pid)), self._last_of(trainers) or root)
 
     def _last_of(self, ended: list[int]) -> int | None:
         """Of trainers that have all ended: the one chosen, or the first."""
-        return self._chosen if self._chosen in ended else ended[0] if ended else None
+        return self.chosen if self.chosen in ended else ended[0] if ended else None
 
     def focus_on(self, pid: int | None) -> None:
         """Choose the training process that is in focus while it lasts; None: the first one again."""
-        self._chosen = pid
+        self.chosen = pid
 
     # -- the machine; of a run on several nodes, that of the process in focus
 

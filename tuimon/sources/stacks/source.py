@@ -61,6 +61,7 @@ class StackSource:
         self._find_binary = binary
         self._binary: str | None = None
         self._ids = FrameIds()
+        self._first: int | None = None
         self._schedule = WindowSchedule(max_cpu_ratio, min(rate_hz or FASTEST_HZ, FASTEST_HZ), clock())
         self._gil = GilSampler()
         self._agents = AgentSamplers(min(rate_hz or FASTEST_HZ, FASTEST_HZ))
@@ -86,6 +87,10 @@ class StackSource:
     def limit_cpu(self, max_cpu_ratio: float) -> None:
         """Use at most this much of a core from now on; may be called on any thread."""
         self._schedule.budget_ratio = max_cpu_ratio
+
+    def sample_first(self, pid: int | None) -> None:
+        """Sample this process all the time and the others in rotation; None: the first rank. On any thread."""
+        self._first = pid
 
     def close(self) -> None:
         """End all py-spy children, and sampling by agents."""
@@ -254,9 +259,9 @@ class StackSource:
             trainers = {pid for pid in roles or self._table.pids() if is_python(pid)}
         return sorted(trainers, key=self._rank), workers
 
-    def _rank(self, pid: int) -> tuple[int, int]:
+    def _rank(self, pid: int) -> tuple[bool, int, int]:
         facts = self._table.facts.get(pid)
-        return (1 << 30 if facts is None or facts.rank is None else facts.rank, pid)
+        return sampling_order(pid, None if facts is None else facts.rank, self._first)
 
     def _has_binary(self, now_s: float) -> bool:
         if self._binary is None and not self._failures.binary_waits(now_s):
@@ -278,3 +283,8 @@ class StackSource:
         due = [running.recording.due_s - now_s for running in self._running.values()]
         next_s = min(due, default=_LONGEST_SLEEP_S)
         return _POLL_S if next_s <= 0 or self._ending else min(max(next_s, 0.01), _LONGEST_SLEEP_S)
+
+
+def sampling_order(pid: int, rank: int | None, first: int | None) -> tuple[bool, int, int]:
+    """What training processes are sorted by: the one to sample first, then by rank, then those without one."""
+    return pid != first, 1 << 30 if rank is None else rank, pid
