@@ -15,10 +15,21 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from bench import accuracy, first_frame, hooks_in_process, log_rate, monitor_cost, overhead, peers, ring_cost, sampler
+from bench import (
+    accuracy,
+    first_frame,
+    hooks_in_process,
+    log_rate,
+    metrics_cost,
+    monitor_cost,
+    overhead,
+    peers,
+    ring_cost,
+    sampler,
+)
 from bench.table import Row, render, render_markdown
 
-PARTS = ("ring", "hooks", "frame", "monitor", "log", "sampler", "accuracy", "steps", "peers")
+PARTS = ("ring", "hooks", "frame", "monitor", "log", "metrics", "sampler", "accuracy", "steps", "peers")
 
 
 class Effort(NamedTuple):
@@ -45,6 +56,7 @@ def parts(effort: Effort) -> dict[str, Callable[[], list[Row]]]:
         "frame": lambda: first_frame.measure(effort.repeats, say),
         "monitor": lambda: monitor_cost.measure(effort.window_s, say),
         "log": lambda: log_rate.measure(2 * effort.window_s, say),
+        "metrics": lambda: metrics_cost.measure(3 * effort.repeats, say),
         "accuracy": lambda: accuracy.measure(2 * effort.window_s, say),
         "sampler": lambda: sampler.measure(2 * effort.window_s, say),
         "steps": lambda: overhead.measure(loops, [overhead.TUIMON], rounds=effort.rounds, **how),

@@ -88,6 +88,26 @@ def test_sigterm_to_tuimon_is_passed_on(tmp_path: Path) -> None:
     assert heard(tmp_path)[1:] == ["SIGTERM"]
 
 
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2])
+def test_what_schedulers_send_ahead_of_the_time_limit_is_passed_on(tmp_path: Path, number: signal.Signals) -> None:
+    """Slurm's ``--signal=USR1@90`` reaches its task, tuimon: without it no training saves itself."""
+    text = f"""\
+import signal, time
+def save(*_):
+    open("heard", "a").write("saved\\n")
+    raise SystemExit(5)
+signal.signal({int(number)}, save)
+open("heard", "w").write("here\\n")
+while True:
+    time.sleep(0.02)
+"""
+    with running("run", *LEAN, "--", sys.executable, script(tmp_path, text), cwd=tmp_path) as process:
+        until(lambda: heard(tmp_path))
+        process.send_signal(number)
+        assert process.wait(30) == 5
+    assert heard(tmp_path) == ["here", "saved"]
+
+
 def test_sigint_to_tuimon_alone_is_passed_on_once(tmp_path: Path) -> None:
     path = script(tmp_path, LISTENER)
     with running("run", *LEAN, "--", sys.executable, path, cwd=tmp_path) as process:

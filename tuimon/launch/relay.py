@@ -15,10 +15,15 @@ if TYPE_CHECKING:
 #: A SIGINT that came without a terminal may have gone to the whole process group; the target is given this long to
 #: end by it before it is passed on, so that it is not interrupted twice.
 INTERRUPT_GRACE_S = 1.0
+#: Passed on at once. Schedulers send USR1 or USR2 ahead of the time limit, so that a training saves itself: Slurm with
+#: control groups to the step's own task alone, which is tuimon.
+_PASSED_ON = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+#: Most signals that wait for the target to be started.
+_MOST_DUE = 64
 
 
 class Relay:
-    """While it is entered, tuimon ignores SIGHUP (as does what it starts) and does not end by SIGINT or SIGTERM.
+    """While it is entered, tuimon ignores SIGHUP (as does what it starts) and does not end by any that it passes on.
 
     What was ignored when tuimon started (``nohup``, a background job of ``sh``) stays ignored.
     """
@@ -27,13 +32,14 @@ class Relay:
         self._clock = clock
         self._launched: Launched | None = None
         self._interrupted_s: float | None = None
-        self._terminate = False
+        self._due: list[signal.Signals] = []
         self._before: dict[signal.Signals, object] = {}
 
     def __enter__(self) -> Relay:
         self._set(signal.SIGHUP, signal.SIG_IGN)
         self._set(signal.SIGINT, self._on_interrupt)
-        self._set(signal.SIGTERM, self._on_terminate)
+        for number in _PASSED_ON:
+            self._set(number, self._on_signal)
         return self
 
     def __exit__(
@@ -51,9 +57,8 @@ class Relay:
         """Pass on what is due; to be called every tick."""
         if self._launched is None:
             return
-        if self._terminate:
-            self._terminate = False
-            self._launched.forward(signal.SIGTERM)
+        while self._due:
+            self._launched.forward(self._due.pop(0))
         if self._interrupted_s is not None and self._clock() >= self._interrupted_s + INTERRUPT_GRACE_S:
             self._interrupted_s = None
             self._launched.forward(signal.SIGINT)
@@ -71,8 +76,9 @@ class Relay:
         if not in_foreground() and self._interrupted_s is None:
             self._interrupted_s = self._clock()
 
-    def _on_terminate(self, number: int, frame: FrameType | None) -> None:
-        self._terminate = True
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if len(self._due) < _MOST_DUE:
+            self._due.append(signal.Signals(number))
         self.step()
 
 

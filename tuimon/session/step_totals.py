@@ -80,10 +80,10 @@ class Totals:
 
     def quantile_ms(self, q: float) -> float | None:
         """The q-quantile (0..1) of step lengths in ms, within 0.5 %; None without steps."""
-        rank, seen = q * self.histogram.total(), 0
+        total, seen = self.histogram.total(), 0
         for bucket, steps in sorted(self.histogram.items()):
             seen += steps
-            if seen > rank or seen == self.histogram.total():
+            if seen > q * total or seen == total:
                 return bucket_length_ns(bucket) / 1e6
         return None
 
