@@ -7,6 +7,7 @@ from textual.geometry import Size
 
 from tests.views import streams
 from tests.views.tui.running_app import ALL, running, text, visible
+from tuimon.records import Notice
 from tuimon.views.tui.app import TuimonApp
 from tuimon.views.tui.drawing.lines import text_of
 from tuimon.views.tui.drawing.pane import Pane
@@ -186,6 +187,23 @@ async def test_export_says_when_it_cannot(monkeypatch):
         await pilot.pause()
         (note,) = app._notifications
         assert "No space left" in note.message
+
+
+async def test_where_metrics_go_is_said_once_and_again_when_it_changes():
+    def notice(level, message):
+        return Notice(t=1.0, pid=0, source="prometheus", level=level, message=message, hint="Name another port")
+
+    monitor = streams.input_bound(5)
+    monitor.later = [[notice("warning", "[b]in use")], [notice("warning", "[b]in use")], [notice("info", "served")]]
+    async with running(monitor) as (app, pilot):
+        for _ in range(3):
+            app.tick()
+        await pilot.pause()
+        said = [(note.message, note.severity) for note in app._notifications]
+    assert said == [
+        ("prometheus: [b]in use. Name another port", "warning"),
+        ("prometheus: served. Name another port", "information"),
+    ]
 
 
 @pytest.mark.parametrize("keys", [("v",), ("tab", "enter")])

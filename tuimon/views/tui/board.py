@@ -9,6 +9,7 @@ from textual.app import ComposeResult
 from textual.geometry import Size
 from textual.widget import Widget
 
+from tuimon.views.tui.announcements import Announcements
 from tuimon.views.tui.drawing.canvas import Canvas
 from tuimon.views.tui.drawing.lines import line
 from tuimon.views.tui.drawing.pane import Pane
@@ -59,6 +60,7 @@ class Board(Widget):
         self.profile = ProfilePane(id="profile")  # shown alone, by h, c and i
         self.ranks = RanksPane(id="ranks")  # shown alone, by r
         self.keys_line = KeysLine(id="keys")
+        self._announcements = Announcements()
         # Any: each pane has a view state of its own type
         self.panes: tuple[Pane[Any], ...] = (
             self.title_line, self.verdict, self.phases, self.gpu, self.output, self.loaders, self.threads,
@@ -85,6 +87,8 @@ class Board(Widget):
         self.place_panes()
         for pane in self.panes:
             pane.redraw()
+        for text, severity in self._announcements.new(session):
+            self.notify(text, severity=severity, markup=False)
 
     def show_output(self, session: Session, findings: Sequence[Finding]) -> None:
         """Show what the run has printed; all other panes stay as they are."""
