@@ -43,7 +43,7 @@ help:
 	@echo "make gpu-truth  recorded GPU trainings under tuimon: are its GPU times and verdicts true? (about a minute)"
 	@echo "make bench   what tuimon costs, as a table (about 20 minutes)"
 	@echo "make gpu-check  on a machine with an NVIDIA GPU: tests, cost, truth of GPU times, traces, logs (about 9 minutes)"
-	@echo "             (what it needs beside torch, for pip download: GPU_ARGS=--wheels)"
+	@echo "             (what it needs beside torch, for pip download -r: python3 -m bench.gpu --wheels)"
 	@echo "make clean   remove the environment and what tools left behind"
 	@echo "Variables: PYTHON=$(PYTHON)  TORCH='$(TORCH)'  VENV=$(VENV)"
 
@@ -150,7 +150,7 @@ gpu-truth: $(VENV)/.test-installed
 GPU_PYTHON ?= $(PYTHON)
 GPU_ARGS ?=
 gpu-check:
-	PYTHONPATH=.$${PYTHONPATH:+:$$PYTHONPATH} $(GPU_PYTHON) -m bench.gpu $(GPU_ARGS)
+	PYTHONPATH="$(CURDIR)$${PYTHONPATH:+:$$PYTHONPATH}" $(GPU_PYTHON) -m bench.gpu $(GPU_ARGS)
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache build dist

@@ -102,9 +102,9 @@ def _remembered(loop: tuple[str, ...], log: Path, trigger: str) -> list[Row]:
     told = [record for record in _records(log, MemoryHistory) if record.trigger == trigger]
     if not told:
         return [_absent(what, done)]
-    first = told[0].lines[0] if told[0].lines else None
-    place = f"{Path(first.file).name}:{first.line} holds {first.live_bytes / 1e6:.3g} MB" if first else "no line"
-    kept = [] if first is None or first.growth_bytes is None else [first.growth_bytes / 1e6]
+    most = max(told[0].lines, key=lambda line: (line.growth_bytes or 0, line.live_bytes), default=None)
+    place = f"{Path(most.file).name}:{most.line} holds {most.live_bytes / 1e6:.3g} MB" if most else "no line"
+    kept = [] if most is None or most.growth_bytes is None else [most.growth_bytes / 1e6]
     pauses = [] if told[0].pause_ms is None else [told[0].pause_ms]
     rows = [Row(f"{what} on {told[0].device}: {place}, more by a step", None, Spread.of(kept), unit="MB")]
     return [*rows, Row(f"{what}: pause", None, Spread.of(pauses), unit="ms")] if trigger == "asked" else rows

@@ -36,9 +36,10 @@ def commands(monkeypatch, tmp_path):
 
 
 def test_the_line_that_keeps_memory_and_the_pause(commands):
+    larger = MemoryLine("/x/bench/gpu/loop.py", 34, "main", "loss = ", True, 8 << 20, 8, 0)
     commands.records = (
         MemoryHistory(t=2.0, pid=7, trigger="asked", device="cuda:0", steps=5, live_bytes=1, most_bytes=1,
-                      lines=[LINE], pause_ms=12.5),
+                      lines=[larger, LINE], pause_ms=12.5),
     )  # fmt: skip
     kept, pause = orders._remembered((), commands.log, "asked")
     assert "on cuda:0: loop.py:40 holds 5.24 MB" in kept.what

@@ -12,6 +12,8 @@ from tests.gpu_simulator.sessions import UUID
 from tests.session.records import stacks, threads
 from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.evidence.evidence import evidence_of
+from tuimon.diagnosis.evidence.gpu.exchange import waits_ms
+from tuimon.node_ids import id_on_node, own_id
 from tuimon.session.session import Session
 from tuimon.session.whole_run import WholeRun
 
@@ -104,6 +106,20 @@ def test_ranks_whose_work_differs_from_step_to_step_wait_for_whoever_comes_last(
     assert "bucketed or packed by length" in found.action
     assert found.estimated_speedup is None
     assert "straggler_rank" not in findings("uneven")
+
+
+def test_ranks_on_nodes_whose_clocks_differ_are_compared_all_the_same():
+    ranks, session = run("uneven")
+    pids = [rank.ring.pid for rank in ranks.ranks]
+    times = {pid: evidence_of(session, pid).gpu_time.exchanges for pid in pids}
+    later = [structs.replace(exchange, reached_s=exchange.reached_s + 0.004) for exchange in times[pids[2]]]
+    step_ms = ranks.step_ns / 1e6
+    waits = waits_ms(times, step_ms)
+    assert min(waits.values()) > 1
+    elsewhere = {pids[0]: times[pids[0]], pids[1]: times[pids[1]], id_on_node(1, pids[2]): later}
+    found = {own_id(pid): wait for pid, wait in waits_ms(elsewhere, step_ms).items()}
+    assert found == pytest.approx(waits)
+    assert waits_ms({**times, pids[2]: later}, step_ms) == {}  # of one node: they do not come out together
 
 
 def test_one_late_rank_is_named_by_the_clocks_of_the_gpus():

@@ -13,9 +13,10 @@ import pytest
 from bench.fleet_logs import Job, write
 from tuimon.errors import NotALog, UsageError
 from tuimon.node_ids import node_of, own_id
-from tuimon.records import Exit, Frames, Header, Node, Notice, Process, Record, Stacks, Steps
+from tuimon.records import Exit, Frames, GpuExchange, GpuTime, Header, Node, Notice, Process, Record, Stacks, Steps
 from tuimon.session.session import Session
 from tuimon.sources.base import Done
+from tuimon.sources.log.joined.identity import FrameIds, Identity
 from tuimon.sources.log.joined.opening import choose, open_logs, read_logs
 from tuimon.sources.log.joined.runs import choose_run
 from tuimon.sources.log.joined.source import JoinedSource
@@ -76,6 +77,16 @@ def test_records_come_in_the_order_of_time_whatever_the_nodes_clocks_begin_at(lo
     moments = [r.t for r in joined(logs) if isinstance(r, Steps)]
     assert moments == sorted(moments)
     assert moments[-1] - moments[0] < JOB.seconds
+
+
+def test_moments_within_a_record_move_with_it() -> None:
+    exchange = GpuExchange(7.5, 10, 30, 5)
+    record = GpuTime(
+        t=8.0, pid=9, window_s=2.0, device=0, steps=8, total_ns=100, phases=[], leads=[], exchanges=[exchange]
+    )
+    found = Identity(2, FrameIds()).adopt(record, 100.0)
+    assert isinstance(found, GpuTime)
+    assert (found.t, found.exchanges) == (108.0, [GpuExchange(107.5, 10, 30, 5)])
 
 
 def test_processes_keep_their_parents_and_threads(logs: Path) -> None:

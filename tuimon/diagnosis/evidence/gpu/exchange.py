@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from statistics import fmean
+from statistics import fmean, median
 from typing import Literal, NamedTuple
 
 from tuimon.diagnosis.evidence.gpu.steps import MIN_STEPS, GpuSteps
 from tuimon.diagnosis.threshold import Threshold
+from tuimon.node_ids import node_of
 from tuimon.records import GpuExchange
 
 BACKWARD_PER_FORWARD = Threshold(
@@ -20,7 +21,7 @@ BACKWARD_PER_FORWARD = Threshold(
 TOGETHER_MS = Threshold(
     1.0,
     "ms within which all ranks come out of one exchange of gradients",
-    "our choice: NCCL's kernels end together, and each rank's clocks are known to some 0.05 ms",
+    "our choice: NCCL's kernels end together, and a GPU's clock is known to some 0.05 ms of its node's",
 )
 TOGETHER_SHARE = Threshold(
     0.5,
@@ -118,7 +119,8 @@ def waits_ms(ranks: Mapping[int, Sequence[GpuExchange]], step_ms: float) -> dict
     Where a rank was not timed in a step, the last of the others stands for it: their waits are too short then.
     """
     steps = list(_same_steps(ranks, step_ms * _SAME_STEP / 1e3))
-    together = [step for step in steps if _spread_s(step) <= TOGETHER_MS / 1e3]
+    ahead_s = _clocks_ahead_s(steps)
+    together = [step for step in steps if _spread_s(step, ahead_s) <= TOGETHER_MS / 1e3]
     if len(together) < MIN_STEPS or len(together) < TOGETHER_SHARE * len(steps):
         return {}
     waits: dict[int, list[float]] = defaultdict(list)
@@ -146,8 +148,23 @@ def _same_steps(ranks: Mapping[int, Sequence[GpuExchange]], within_s: float) -> 
         yield step
 
 
-def _spread_s(step: Mapping[int, GpuExchange]) -> float:
-    reached_s = [exchange.reached_s for exchange in step.values()]
+def _clocks_ahead_s(steps: Sequence[Mapping[int, GpuExchange]]) -> dict[int, float]:
+    """How far the clock of each further node is ahead of the first one's, by the median step that both were timed in.
+
+    Of ranks that exchange together the difference is that of the clocks, and the same in each step.
+    """
+    first = min((node_of(pid) for step in steps for pid in step), default=0)
+    found: dict[int, list[float]] = defaultdict(list)
+    for step in steps:
+        reached_s = {node_of(pid): exchange.reached_s for pid, exchange in step.items()}
+        if first in reached_s and len(reached_s) > 1:
+            for node, moment_s in reached_s.items():
+                found[node].append(moment_s - reached_s[first])
+    return {node: median(differences_s) for node, differences_s in found.items()}
+
+
+def _spread_s(step: Mapping[int, GpuExchange], ahead_s: Mapping[int, float]) -> float:
+    reached_s = [exchange.reached_s - ahead_s.get(node_of(pid), 0.0) for pid, exchange in step.items()]
     return max(reached_s) - min(reached_s)
 
 

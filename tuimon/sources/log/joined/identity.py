@@ -8,7 +8,21 @@ from msgspec import Struct
 from msgspec.structs import force_setattr
 
 from tuimon.node_ids import id_on_node
-from tuimon.records import Exit, Frame, Frames, Gil, Gpu, Loader, Process, Record, Stacks, Standstill, Steps, Threads
+from tuimon.records import (
+    Exit,
+    Frame,
+    Frames,
+    Gil,
+    Gpu,
+    GpuTime,
+    Loader,
+    Process,
+    Record,
+    Stacks,
+    Standstill,
+    Steps,
+    Threads,
+)
 
 #: Most different frames of a run: as many as a Session holds. All further ones have one id that no frame has.
 _FRAMES = 50_000
@@ -61,6 +75,9 @@ class Identity:
                 _shift(record, "first_step_s", shift_s)
             case Stacks():
                 self._adopt_stacks(record)
+            case GpuTime():
+                for exchange in record.exchanges:
+                    force_setattr(exchange, "reached_s", exchange.reached_s + shift_s)
             case Frames():
                 return self._with_new_frames(record)
             case _:
