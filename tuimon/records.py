@@ -423,12 +423,12 @@ class Lead(msgspec.Struct, frozen=True, array_like=True):
 class GpuExchange(msgspec.Struct, frozen=True, array_like=True):
     """The end of a timed step, in which ranks exchange gradients: ``[reached_s, forward_ns, backward_ns, after_ns]``.
 
-    On the GPU: the last forward and backward pass of the step, and from there to the update, which it came to at
-    ``reached_s`` on the clock of ``t``.
+    On the GPU: all forward passes of the step (None where it begins with backward), the last backward pass, and from
+    there to the update, which it came to at ``reached_s`` on the clock of ``t``.
     """
 
     reached_s: Moment
-    forward_ns: Count
+    forward_ns: Count | None
     backward_ns: Count
     after_ns: Count
 

@@ -94,16 +94,18 @@ class Ranks:
 
 
 def step(
-    rank: Rank, fetch_ns: float = 0.4 * MS, forward_ns: int = 6 * MS, backward_ns: int = 12 * MS, passes: int = 1,
-    no_sync: bool = True, collective_each_ns: int = 0,
+    rank: Rank, fetch_ns: float | None = 0.4 * MS, forward_ns: int = 6 * MS, backward_ns: int = 12 * MS,
+    passes: int = 1, no_sync: bool = True, collective_each_ns: int = 0,
 ) -> Generator[int, int, None]:  # fmt: skip
     """A step of DistributedDataParallel: its collective is over when the backward pass ends.
 
-    ``passes``: micro-batches. Without ``no_sync`` each exchanges gradients, in a collective that takes this long.
+    ``fetch_ns``: None without a DataLoader. ``passes``: micro-batches. Without ``no_sync`` each exchanges gradients, in
+    a collective that takes this long.
     """
     rank.next_step()
     for number in range(passes):
-        rank.fetch(fetch_ns, 0.1)
+        if fetch_ns is not None:
+            rank.fetch(fetch_ns, 0.1)
         rank.kernels(30, forward_ns // 30)
         rank.begin_backward()
         rank.kernels(40, backward_ns // 40)
@@ -115,3 +117,17 @@ def step(
         rank.end_backward()
     rank.step(lambda: rank.kernels(8, 100 * US))
     rank.cpu.work(0.2 * MS, 0.1)
+
+
+def two_losses(rank: Rank) -> Generator[int, int, None]:
+    """One forward pass and two backward passes, the second of which exchanges gradients."""
+    rank.next_step()
+    rank.fetch(0.4 * MS, 0.1)
+    rank.kernels(30, 200 * US)
+    for exchanges in (False, True):
+        rank.begin_backward()
+        rank.kernels(40, 300 * US)
+        if exchanges:
+            rank.stream.wait((yield rank.stream.reached_ns()))
+        rank.end_backward()
+    rank.step(lambda: rank.kernels(8, 100 * US))

@@ -74,6 +74,7 @@ class RecordedTraining(Training):
     def __init__(self, name: str, drift_ppm: float = 20.0) -> None:
         super().__init__(drift_ppm)
         self.timeline = Timeline(load(name))
+        self.ring.world_size = self.timeline.recording.world_size
         recorded = RecordedStream(self.cpu, self.timeline)
         self.device = RecordedDevice(self.cpu, self.gpus, recorded)
         self.clock = GpuClock(self.device, self.emit, lambda: self.cpu.now_ns, points=self.points)

@@ -5,11 +5,15 @@ from itertools import pairwise
 import pytest
 
 from tests.gpu_simulator.comparison import event_errors_us, shares, timed
+from tests.gpu_simulator.recorded_session import session
 from tests.gpu_simulator.recorded_timeline import Timeline
 from tests.gpu_simulator.recorded_training import RecordedTraining, recorded, run_length_s
 from tests.gpu_simulator.recorded_truth import TimelineTruth
 from tests.gpu_simulator.recorded_verdict import verdict
 from tests.gpu_simulator.recording import load
+from tests.gpu_simulator.training import PID
+from tuimon.diagnosis.evidence.evidence import evidence_of
+from tuimon.session.whole_run import WholeRun
 
 #: Device idle, waiting for data, otherwise starved, held up by another stream: % of the step, by the recorded work
 #: itself, determined without this code. Repeating the steps changes little of it.
@@ -88,6 +92,17 @@ def test_bounds_of_idle_time_hold_and_nothing_that_waits_is_praised(name, counte
 )
 def test_bounds_are_narrow_where_one_rank_copies_no_pinned_memory(name):
     assert verdict(name).width <= 0.15
+
+
+@pytest.mark.parametrize("name", ["ddp_df_index", "ddp_resnet_checkpoint", "dlrm_trace_diff_control"])
+def test_what_is_certain_of_waiting_for_ranks_was_held_up_in_backward(name):
+    folded, truth = session(name, run_length_s(name)), TimelineTruth(Timeline(load(name)))
+    held_up = truth.share("held_up", "backward")
+    for picture in (folded, WholeRun(folded)):
+        evidence = evidence_of(picture, PID)
+        assert len(evidence.gpu_time.exchanges) >= 8
+        exchange = evidence.exchanges[PID]
+        assert exchange.at_least - OF_STEPS <= held_up <= exchange.at_most + OF_STEPS
 
 
 def test_a_recorded_queue_far_ahead_gives_no_step_up():

@@ -18,9 +18,8 @@ _PASSES = 3
 
 
 class _Pass(NamedTuple):
-    """A backward pass: the boundary before it, its begin and end, and where its gradients are used."""
+    """A backward pass: its begin and end, and where its gradients are used."""
 
-    before: TimedBoundary
     begin: TimedBoundary
     end: TimedBoundary
     update: TimedBoundary
@@ -48,7 +47,7 @@ class Exchanges:
         reached_ns = last.update.event.reached_ns if last.update.event is not None else None
         if reached_ns is not None:
             parts_ns = (_span_ns(*pair) for pair in pairwise(last))
-            self._keep(GpuExchange(round(reached_ns / 1e9, 6), *parts_ns))
+            self._keep(GpuExchange(round(reached_ns / 1e9, 6), _forward_ns(step), *parts_ns))
         if len(passes) >= _PASSES:
             between = [_span_ns(found.begin, found.end) for found in passes[1:-1]]
             self._steps += 1
@@ -68,7 +67,14 @@ def _passes(step: TimedStep) -> Iterator[_Pass]:
     for at, (begin, end) in enumerate(pairwise(boundaries)):
         if (begin.kind, end.kind) == (layout.BACKWARD_BEGIN, layout.BACKWARD_END):
             after = boundaries[at + 2] if at + 2 < len(boundaries) else end
-            yield _Pass(boundaries[max(0, at - 1)], begin, end, after if after.kind == layout.OPTIMIZER_BEGIN else end)
+            yield _Pass(begin, end, after if after.kind == layout.OPTIMIZER_BEGIN else end)
+
+
+def _forward_ns(step: TimedStep) -> int | None:
+    """None where the step begins with backward: its forward pass lies in the step before."""
+    if step.boundaries[0].kind == layout.BACKWARD_BEGIN:
+        return None
+    return sum(_span_ns(*pair) for pair in pairwise(step.boundaries[:-1]) if pair[1].kind == layout.BACKWARD_BEGIN)
 
 
 def _span_ns(begin: TimedBoundary, end: TimedBoundary) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean, median
 from typing import Literal, NamedTuple
 
+from tuimon.diagnosis.evidence.gpu.counters import LEAST_IDLE
 from tuimon.diagnosis.evidence.gpu.steps import MIN_STEPS, GpuSteps
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.node_ids import node_of
@@ -67,7 +68,7 @@ def exchanges(ranks: Mapping[int, GpuSteps]) -> dict[int, Exchange]:
     - Ranks come out of an exchange together. Who comes into it last has the shortest span, what others take longer
       they wait: with 50, 60 and 55 ms it is 0, 10 and 5. That holds where the ranks' own passes take alike; a rank that
       has more work comes later and takes longer, and it is less than the truth.
-    - No backward pass takes more than ``BACKWARD_PER_FORWARD`` times what forward takes.
+    - No backward pass takes more than ``BACKWARD_PER_FORWARD`` times what all forward passes of the step take.
 
     What backward may idle for want of launches counts for none of them.
     """
@@ -92,25 +93,30 @@ def _exchange(gpu: GpuSteps, waiting_ms: float) -> Exchange:
     by = max(bounds, key=bounds.__getitem__)
     at_least_ms = max(0.0, bounds[by])
     at_most_ms = backward.ms - backward.idle_ms if backward is not None else 0.0
-    if by == "no_sync" and at_least_ms:
+    if by == "no_sync" and at_least_ms >= LEAST_IDLE * gpu.step_ms:  # else perhaps all passes exchange
         at_most_ms = min(at_most_ms, longer_ms + starved_ms)
     at_least, waiting, at_most = (ms / gpu.step_ms for ms in (at_least_ms, waiting_ms, max(at_least_ms, at_most_ms)))
     return Exchange(at_least, waiting, at_most, by, own_ms, last_ms)
 
 
 def _own_work_exceeded_ms(gpu: GpuSteps) -> float:
-    """By how much backward is longer than its own work can be: of each step, where some were reported, else on average.
+    """By how much the last backward of a step is longer than its own work can be; in old logs, all of them together.
 
     With forward of 10 and 30 ms and backward of 70 and 60 that is 40 and 0, on average 20; of their means it is 5.
+    Where the forward pass of each step is not known, the mean has to do.
     """
-    of_steps = [
+    forward = gpu.phases.get("forward")
+    most_ms = BACKWARD_PER_FORWARD * forward.ms if forward is not None else float("inf")
+    of_steps = gpu.time.exchanges
+    if len(of_steps) < MIN_STEPS:
+        return gpu.phases["backward"].ms - most_ms if "backward" in gpu.phases else 0.0
+    by_steps = [
         max(0.0, exchange.backward_ns - BACKWARD_PER_FORWARD * exchange.forward_ns) / 1e6
-        for exchange in gpu.time.exchanges
+        for exchange in of_steps
+        if exchange.forward_ns is not None
     ]
-    by_steps = fmean(of_steps) if len(of_steps) >= MIN_STEPS else 0.0
-    if "forward" not in gpu.phases or "backward" not in gpu.phases:
-        return by_steps
-    return max(by_steps, gpu.phases["backward"].ms - BACKWARD_PER_FORWARD * gpu.phases["forward"].ms)
+    by_mean_ms = fmean(exchange.backward_ns for exchange in of_steps) / 1e6 - most_ms
+    return max(by_mean_ms, fmean(by_steps) if len(by_steps) >= MIN_STEPS else 0.0)
 
 
 def waits_ms(ranks: Mapping[int, Sequence[GpuExchange]], step_ms: float) -> dict[int, float]:
