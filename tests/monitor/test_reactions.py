@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -50,7 +51,8 @@ def test_a_hang_is_given_with_its_stacks_and_once_until_steps_went_on(tmp_path):
     watched = Watched(("hang", f"tee {tmp_path}/out.json"))
     assert watched.see(20.0, HANG) == 0  # the stacks are still to come
     watched.session.add(STACKS)
-    assert watched.see(21.0, HANG) == 1 and watched.see(22.0, HANG) == 1
+    assert watched.see(21.0, HANG) == watched.see(21.2, HANG) == 0  # it was judged without them
+    assert watched.see(22.0, replace(HANG)) == 1 and watched.see(23.0, HANG) == 1
     ((level, message),) = watched.ended()
     assert level == "ok" and message.startswith(f"tee {tmp_path}/out.json has ended: {{")
     told = json.loads((tmp_path / "out.json").read_text())

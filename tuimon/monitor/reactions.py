@@ -40,6 +40,7 @@ class _Seen:
         self.since_s = since_s
         self.is_told = False
         self.steps = 0  # of the run when it was told
+        self.before_stacks: Finding | None = None  # as it was when the stacks were there first
 
 
 class Reactions:
@@ -78,7 +79,7 @@ class Reactions:
                 del self._seen[name]
         for name, finding in names.items():
             seen = self._seen.setdefault(name, _Seen(now_s))
-            if not seen.is_told and self._is_due(finding, session, now_s - seen.since_s):
+            if not seen.is_told and _is_due(finding, seen, session, now_s - seen.since_s):
                 seen.is_told, seen.steps = True, steps
                 self._react(finding, session)
 
@@ -92,11 +93,6 @@ class Reactions:
             for text in left_out
         ]
 
-    def _is_due(self, finding: Finding, session: Session, held_s: float) -> bool:
-        if finding.rule == "hang":
-            return _stacks(session) is not None or held_s >= _STACKS_S
-        return held_s >= HOLD_S
-
     def _react(self, finding: Finding, session: Session) -> None:
         payload = json.dumps(_payload(finding, session)).encode()
         for name, command in self.reactions:
@@ -106,6 +102,16 @@ class Reactions:
                 self._left_out.append(command)
             else:
                 self._running.append(Detached(shlex.split(command), payload, self._inherit))
+
+
+def _is_due(finding: Finding, seen: _Seen, session: Session, held_s: float) -> bool:
+    """Whether a finding has held; a hang that it was judged with all stacks, which may have come after it."""
+    if finding.rule != "hang":
+        return held_s >= HOLD_S
+    if held_s >= _STACKS_S or _stacks(session) is None:
+        return held_s >= _STACKS_S
+    seen.before_stacks = seen.before_stacks or finding
+    return finding is not seen.before_stacks
 
 
 def _payload(finding: Finding, session: Session) -> dict[str, Any]:  # Any: JSON

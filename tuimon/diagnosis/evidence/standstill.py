@@ -77,15 +77,15 @@ class Standstill(NamedTuple):
 
 def standstills(evidence: Rank, all_ranks: Sequence[Rank], session: Session) -> Iterator[Standstill]:
     """Of the training in focus, then of each other that has several ranks; none that has come further lately."""
-    rest = list(all_ranks)
-    for first in (evidence, *(each for each in rest if each is not evidence and _world_size(each) > 1)):
-        if first is not evidence and first not in rest:
+    seen: set[int] = set()
+    for first in (evidence, *all_ranks):
+        if first.pid in seen or (first is not evidence and _world_size(first) < 2):
             continue
         members = peers(first, all_ranks)
-        rest = [each for each in rest if all(each is not member for member in members)]
+        seen.update(each.pid for each in members)
         live = [each for each in members if not _has_ended(each)]
         quiet_s = _quiet_s(live)
-        if quiet_s is not None and quiet_s >= LEAST_S:
+        if quiet_s is not None:
             yield _standstill(live, members, quiet_s, session)
 
 
@@ -103,10 +103,14 @@ def peers(evidence: Rank, ranks: Sequence[Rank]) -> list[Rank]:
 
 
 def _quiet_s(live: Sequence[Rank]) -> float | None:
-    """How long none of them has come to another boundary; None where that is not known of one."""
-    quiet = [each.steps.open_for_s if each.steps is not None else None for each in live]
-    known = [each for each in quiet if each is not None]
-    return min(known) if known and len(known) == len(quiet) else None
+    """How long none of them has come to another boundary; None where one has lately, or that is not known of one."""
+    quiet_s = None
+    for each in live:
+        open_s = each.steps.open_for_s if each.steps is not None else None
+        if open_s is None or open_s < LEAST_S:
+            return None
+        quiet_s = open_s if quiet_s is None else min(quiet_s, open_s)
+    return quiet_s
 
 
 def _standstill(live: Sequence[Rank], members: Sequence[Rank], quiet_s: float, session: Session) -> Standstill:
