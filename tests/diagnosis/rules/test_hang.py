@@ -1,6 +1,7 @@
 """Hangs on literal sessions."""
 
 import pytest
+from msgspec import structs
 
 from tests.session.records import frames, header, process, stacks, steps, threads
 from tuimon.diagnosis import diagnose
@@ -84,6 +85,7 @@ def test_files_and_sleeps_are_given_a_minute(waiting):
     [
         frames(("train.py", 9, "ask", "if input('go on?') == 'y':", True)),
         frames(("/usr/lib/python3.11/cmd.py", 126, "cmdloop")),
+        frames(("/venv/lib/python3.11/site-packages/ipykernel/kernelapp.py", 739, "start")),
     ],
 )
 def test_a_prompt_is_no_hang(prompt):
@@ -99,13 +101,15 @@ def test_a_file_that_nobody_reads_or_writes_is_told_once_the_stacks_are_taken():
     waiting = frames(("data.py", 40, "load", "with open(path) as file:", True))
     file = Frame("data.py", 40, "load", "with open(path) as file:", True)
     taken = Standstill(
-        t=30.0, pid=0, quiet_s=20.0, processes=[StandingProcess(100, "trainer")],
+        t=30.0, pid=0, quiet_s=20.0, processes=[StandingProcess(100, "trainer", io_bytes_per_s=0.0)],
         groups=[StackGroup([file], 0, [(100, 100)])],
     )  # fmt: skip
     moving = Standstill(t=30.0, pid=0, quiet_s=20.0, moving=[100])
     assert "hang" not in rules_at(waiting)
     assert "hang" in rules_at(waiting, taken)
     assert "hang" not in rules_at(waiting, taken, moving)
+    unmeasured = structs.replace(taken, processes=[StandingProcess(100, "trainer")])
+    assert "hang" not in rules_at(waiting, unmeasured)
 
 
 def rules_at(place, *more):
@@ -141,7 +145,9 @@ def ranks_standing(*, open_for_s=(20.0,) * 4, cpu=(0.0,) * 4, states=("waiting",
         records.append(steps(23.0, {}, pid=pid, **still))
         records.append(threads(23.0, (pid, "python", cpu[rank], states[rank]), pid=pid, cpu_ratio=cpu[rank]))
     if taken:
-        rows = [StandingProcess(100 + rank, "trainer", rank, states[rank]) for rank in range(4) if rank not in ended]
+        rows = [
+            StandingProcess(100 + rank, "trainer", rank, states[rank], 0.0) for rank in range(4) if rank not in ended
+        ]
         groups = [
             StackGroup(ALL_REDUCE, 0, [(100 + rank, 100 + rank) for rank in range(3) if rank not in ended]),
             StackGroup(OPEN, 0, [(103, 103)] if 3 not in ended else []),

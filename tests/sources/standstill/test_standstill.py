@@ -63,6 +63,7 @@ def test_the_stacks_are_taken_once_a_standstill(run):
     assert [frame.function for frame in group.frames] == ["main", "all_reduce"]  # without our hook
     assert (group.threads, record.quiet_s) == ([(ME, ME)], 23.0)
     assert [run.step(10) for _ in range(5)] == [[]] * 5
+    assert [run.step(10, since_s) for since_s in (None, 80.0, 80.0)] == [[]] * 3  # somebody computed for a moment
     run.step(1, None)  # steps went on
     assert run.step(1, 160.0) == [] and len(run.step(3, 160.0)) == 1
     assert len(run.stacks_taken) == 2

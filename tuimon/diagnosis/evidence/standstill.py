@@ -158,8 +158,14 @@ def _wait(pids: Sequence[int], begun_s: float, taken: Taken | None, session: Ses
         if session.disk_ratio(pid) == 1.0:
             found.append("slow")
         stack = _taken_stack(taken, pid) or _latest_stack(session.process_samples(pid), pid, begun_s, session)
-        found.append(outside_wait(stack) if stack else "unknown" if pid == pids[0] and taken is None else None)
+        wait = outside_wait(stack) if stack else "unknown" if pid == pids[0] and taken is None else None
+        found.append("slow" if wait == "file" and not _is_io_known(taken, pid) else wait)
     return next((kind for kind in _WAITS if kind in found), None)
+
+
+def _is_io_known(taken: Taken | None, pid: int) -> bool:
+    """Whether a process is known to have read and written nothing when all stacks were taken."""
+    return taken is None or any(each.pid == pid and each.io_bytes_per_s is not None for each in taken.processes)
 
 
 def _taken_stack(taken: Taken | None, pid: int) -> list[Frame]:

@@ -37,7 +37,9 @@ _PLACES_HELD = 4096
 
 
 #: A debugger or an interactive console.
-_PROMPT = re.compile(r"(^|/)(?:pdb|bdb|cmd|code|codeop)\.py$|/(?:ipdb|pudb|IPython|ptpython|debugpy|pydevd)\w*/")
+_PROMPT = re.compile(
+    r"(^|/)(?:pdb|bdb|cmd|code|codeop)\.py$|/(?:ipdb|pudb|IPython|ipykernel|ptpython|debugpy|pydevd)\w*/"
+)
 
 
 #: The text of a line that opens or reads a file.

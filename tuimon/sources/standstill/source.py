@@ -62,9 +62,9 @@ class StandstillSource:
     def read(self) -> Iterable[Record]:
         """The stacks, once a standstill, unless files are read or written meanwhile; and whenever they are."""
         suspicion, watch, now_s = self._suspicion, self._watch, self._clock()
-        if suspicion is None:
-            self._watch = None
-        elif watch is None or suspicion.since_s > watch.suspicion.since_s + 1.0:
+        if suspicion is None:  # for a moment, or for good: what is known of this standstill is kept
+            return
+        if watch is None or suspicion.since_s > watch.suspicion.since_s + 1.0:
             self._watch = _Watch(suspicion, now_s)
         elif now_s >= watch.due_s:
             yield from self._inspected(watch, now_s)
