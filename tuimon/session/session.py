@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 from tuimon.records import NO_TORCH_YET, Process, Threads
 from tuimon.session.focus import FocusedTables
-from tuimon.session.rank_row import RankRow
 from tuimon.session.rank_stats import RankStats
 from tuimon.session.rank_waits import RankTimes
 from tuimon.session.rows import (
@@ -39,10 +38,6 @@ class Session(FocusedTables):
     ``add`` every record in order; query at any time. Single-threaded, no clock, no I/O: live, replay and tests are the
     same fold.
     """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.held_ranks: tuple[float, int | None, list[RankRow]] | None = None  # as of a moment, once queried
 
     # -- processes
 

@@ -31,6 +31,7 @@ from tuimon.records import (
 from tuimon.session.gpu_time import GpuTimeTable
 from tuimon.session.loaders import LoaderTable
 from tuimon.session.nodes import NodeTable
+from tuimon.session.rank_row import RankRow
 from tuimon.session.rank_table import RankTable
 from tuimon.session.run_processes import RunProcesses
 from tuimon.session.samples.frame_table import FrameTable
@@ -74,6 +75,8 @@ class Tables:
         self._gpu_time = GpuTimeTable()
         self._loaders = LoaderTable()
         self._ranks = RankTable()
+        # as of a moment and a focus, once queried, until a process comes or ends
+        self.held_ranks: tuple[float, int | None, list[RankRow]] | None = None
         self._folds: dict[type[Record], Callable[..., None]] = {
             Header: self._fold_header,
             Process: self._fold_process,
@@ -121,7 +124,7 @@ class Tables:
         self._processes.nodes = len(self.nodes.known)
 
     def _fold_exit(self, record: Exit) -> None:
-        self.exit = record
+        self.exit, self.held_ranks = record, None
 
     def _fold_cost(self, record: Cost) -> None:
         self.cost = record
@@ -138,7 +141,7 @@ class Tables:
             self._forget(record.pid)
         if record.ended:
             self.nodes.tables_of(node_of(record.pid)).machine.forget(record.pid)
-        self._trainers = None
+        self._trainers = self.held_ranks = None
         for pid in self._processes.add_process(record, self._trained_pids):
             self._forget(pid)
 

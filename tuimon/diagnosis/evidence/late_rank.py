@@ -33,7 +33,7 @@ class LateRank(NamedTuple):
 
 def late_rank(rows: Sequence[RankRow]) -> LateRank | None:
     """The latest rank with what the others lose, however little that is; None without two measured ranks."""
-    measured = [row for row in rows if row.late_ms is not None and row.step_ms and row.state not in ("ended", "lost")]
+    measured = [row for row in rows if row.late_ms is not None and row.step_ms and row.state != "lost"]
     if len(measured) < 2:
         return None
     late = max(measured, key=lambda row: row.late_ms or 0.0)

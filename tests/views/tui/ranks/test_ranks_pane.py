@@ -124,6 +124,20 @@ async def test_nobody_is_late():
         assert text(app, "ranks").startswith("Nobody is late")
 
 
+async def test_a_lost_rank_is_said_so_and_the_end_of_all_is_no_alarm():
+    monitor = streams.ranks()
+    ended = [streams.process(streams.MAIN + n, rank=n, world_size=8, ppid=50, ended=True, t=60.0) for n in range(8)]
+    monitor.session.add(ended[3])
+    async with running(monitor, size=(120, 40)) as (app, pilot):
+        await pilot.press("r")
+        assert "7, 1 lost" in str(app.board.ranks.border_title)
+        assert text(app, "ranks").splitlines()[2].split()[0] == "3"
+        for record in ended:
+            monitor.session.add(record)
+        app.board.show(monitor.session, [])
+        assert "lost" not in str(app.board.ranks.border_title) + text(app, "ranks")
+
+
 async def test_one_process_has_no_ranks_to_show():
     async with running(streams.no_gpu(), size=(120, 40)) as (app, pilot):
         await pilot.press("r")

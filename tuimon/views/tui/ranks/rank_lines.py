@@ -23,7 +23,7 @@ _STATES = {
     "stopped": ("stopped", "warning"),
     "silent": ("silent", "warning"),
     "lost": ("lost", "critical"),
-    "ended": ("ended", "dim"),
+    "ended": ("", "dim"),  # as all others: the run is over
 }
 
 

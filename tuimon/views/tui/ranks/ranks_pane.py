@@ -141,8 +141,8 @@ class RanksPane(Moving, Pane[RanksState]):
 
     def heading(self, state: RanksState) -> tuple[Span, ...]:
         """How many there are, how long they are looked back on, and how to leave."""
-        live = sum(row.state not in ("lost", "ended") for row in state.rows)
-        gone = f", {len(state.rows) - live} gone" if live < len(state.rows) else ""
+        live = sum(row.state != "lost" for row in state.rows)
+        gone = f", {len(state.rows) - live} lost" if live < len(state.rows) else ""
         hosts = len({row.host for row in state.rows})
         nodes = f" on {hosts} nodes" if hosts > 1 else ""
         return (
