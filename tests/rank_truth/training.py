@@ -49,7 +49,7 @@ class Planted:
     def compute(self) -> None:
         """Python for as long as the rank is to be late."""
         until = time.monotonic() + self.late_s
-        while time.monotonic() < until:
+        while time.monotonic() < until:  # <- cause data forward backward optimizer
             sum(range(200))  # <- cause data forward backward optimizer
 
 
@@ -92,7 +92,7 @@ class Model(nn.Module):
 def checkpoint(model: nn.Module, planted: Planted, path: str) -> None:
     """Save the weights as often as takes as long, on average, as the rank is to be late."""
     until = time.monotonic() + planted.late_s * EVERY
-    while time.monotonic() < until:
+    while time.monotonic() < until:  # <- cause checkpoint checkpoint_barrier
         torch.save(model.state_dict(), path)  # <- cause checkpoint checkpoint_barrier
 
 
