@@ -24,8 +24,37 @@ def test_a_whole_run_has_every_metric() -> None:
     session.add(records.frames(("/p/train.py", 3, "main", "x = get()", True), ("/p/loss.py", 9, "f", "y", True)))
     session.add(records.stacks(13.0, ([0], 30), ([1], 3), pid=4242))
     session.add(Exit(t=14.0, pid=100, exit_code=3))
-    found = figures(session, FINDINGS)
+    found = figures(session, FINDINGS) | figures(uneven_ranks())
     assert set(found) == {metric.prometheus_name for metric in table.METRICS}
+
+
+def uneven_ranks(windows: int = 12) -> Session:
+    """Two ranks on CPUs: rank 1 takes longer for its forward pass, and rank 0 sleeps as long in backward."""
+    session = records.session_of(records.header(), *(records.process(100 + rank, rank=rank) for rank in (0, 1)))
+    for t in range(1, windows + 1):
+        for rank, phases, busy in (
+            (0, {"forward": 20, "backward": 80}, 0.6),
+            (1, {"forward": 60, "backward": 40}, 1.0),
+        ):
+            session.add(records.threads(float(t), (100 + rank, "python", busy, "running", 0.0), pid=100 + rank))
+            session.add(records.steps(float(t), phases, first_index=10 * (t - 1), pid=100 + rank))
+    return session
+
+
+def test_who_waits_for_whom() -> None:
+    session = uneven_ranks()
+    found = figures(session)
+    assert found["tuimon_rank_wait_ratio"]["0",] == pytest.approx(0.4)
+    assert found["tuimon_rank_late_ratio"] == {("0",): pytest.approx(-0.4), ("1",): pytest.approx(0.4)}
+    assert found["tuimon_ranks_state"]["training",] == 2
+    session.add(records.process(101, rank=1, t=13.0, ended=True))
+    found = figures(session)
+    assert (found["tuimon_ranks_state"]["training",], found["tuimon_ranks_state"]["lost",]) == (1, 1)
+    assert list(found["tuimon_rank_behind"]) == [("0",)]
+
+
+def test_a_single_rank_is_compared_with_nobody() -> None:
+    assert not [name for name in figures(whole_session(1)) if name.startswith(("tuimon_rank_", "tuimon_ranks_state"))]
 
 
 def test_figures_of_a_rank() -> None:

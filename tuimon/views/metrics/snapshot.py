@@ -12,6 +12,7 @@ from tuimon.session.session import Session
 from tuimon.views.metrics.gpus import gpu_samples
 from tuimon.views.metrics.loaders import loader_samples
 from tuimon.views.metrics.metric import Metric, Sample
+from tuimon.views.metrics.rank_group import rank_group_samples
 from tuimon.views.metrics.rank_labels import RankLabels
 from tuimon.views.metrics.ranks import rank_samples
 from tuimon.views.metrics.run import finding_samples, monitor_samples, run_samples
@@ -81,6 +82,7 @@ def _samples(session: Session, findings: Sequence[Finding], ranks: RankLabels) -
     for rank, pid in labelled:
         yield from rank_samples(session, rank, pid)
         yield from loader_samples(session, rank, pid)
+    yield from rank_group_samples(session, {pid: rank for rank, pid in labelled})
     yield from gpu_samples(session)
     yield from finding_samples(findings)
     yield from monitor_samples(session)

@@ -74,6 +74,24 @@ MARKERS_DROPPED = Metric(
 PROCESS_CPU = Metric("tuimon.process.cpu", "gauge", "1", "CPU of the training process; 1 is one core.", (RANK,))
 PROCESS_MEMORY = Metric("tuimon.process.memory", "gauge", "By", "Resident memory of the training process.", (RANK,))
 
+# -- ranks compared, of a training with several
+
+RANK_STATES = Metric(
+    "tuimon.ranks.state", "gauge", "{rank}",
+    "Ranks by state: starting, training, stopped, silent, lost (ended while others go on), ended.", (Label("state"),),
+)  # fmt: skip
+RANK_BEHIND = Metric("tuimon.rank.behind", "gauge", "{step}", "Steps that a rank is behind the first.", (RANK,))
+RANK_WAIT = Metric(
+    "tuimon.rank.wait", "gauge", "1",
+    "Share of its step that a rank waits for the others in collectives, estimated from stack samples.", (RANK,),
+)  # fmt: skip
+RANK_LATE = Metric(
+    "tuimon.rank.late", "gauge", "1",
+    "Share of its step by which a rank's own work takes longer than the others', which wait for it; estimated.",
+    (RANK,),
+)  # fmt: skip
+RANK_RESTARTS = Metric("tuimon.rank.restarts", "counter", "{restart}", "How often a rank was started again.", (RANK,))
+
 # -- a rank and its GPU
 
 LEAD = Metric(
