@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import threading
 from collections.abc import Iterator
@@ -67,6 +68,7 @@ def test_a_collector_receives_every_metric() -> None:
     request = ExportMetricsServiceRequest.FromString(server.received[-1][1])
     about = {pair.key: pair.value.string_value for pair in request.resource_metrics[0].resource.attributes}
     assert about["service.name"] == "tuimon" and about["host.name"] == "here"
+    assert about["service.instance.id"] == f"here:{os.getpid()}"
     metrics = {metric.name: metric for metric in request.resource_metrics[0].scope_metrics[0].metrics}
     assert len(metrics) >= len(table.METRICS) - 3
     for metric in table.METRICS:

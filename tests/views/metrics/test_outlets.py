@@ -182,11 +182,26 @@ def test_the_textfile_is_whole_readable_for_all_and_gone_at_the_end(tmp_path: Pa
         with ticking(session, snapshots, Textfile(snapshots, str(path))):
             until(path.exists)
             assert stat.S_IMODE(path.stat().st_mode) == 0o644
-            assert path.read_text().endswith("\n") and 'tuimon_steps_total{rank="0"} 120.0' in path.read_text()
+            assert (
+                path.read_text().endswith("\n")
+                and 'tuimon_steps_total{rank="0",textfile="tuimon"} 120.0' in path.read_text()
+            )
             assert os.listdir(tmp_path) == ["tuimon.prom"]
     finally:
         os.umask(before)
     assert os.listdir(tmp_path) == []
+
+
+def test_two_textfiles_have_no_series_in_common(tmp_path: Path) -> None:
+    """node_exporter joins the files of its folder, and drops a series that it has from another file."""
+    session, snapshots = whole_session(1), Snapshots()
+    paths = [tmp_path / "a.prom", tmp_path / "b.prom"]
+    with ticking(session, snapshots, *(Textfile(snapshots, str(path)) for path in paths)):
+        until(lambda: all(path.exists() for path in paths))
+        texts = [path.read_text().splitlines() for path in paths]
+    series = [{line.rpartition(" ")[0] for line in text if not line.startswith("#")} for text in texts]
+    assert len(series[0]) == len(series[1]) > 60
+    assert not series[0] & series[1]
 
 
 def test_a_reader_of_the_textfile_keeps_the_whole_old_one(tmp_path: Path) -> None:

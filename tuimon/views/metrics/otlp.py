@@ -73,7 +73,13 @@ def shown(url: str) -> str:
 
 def data_of(snapshot: Snapshot) -> otel.MetricsData:
     """A snapshot in the SDK's data model."""
-    about = {"service.name": "tuimon", "host.name": snapshot.host, "tuimon.run": snapshot.run}
+    instance = f"{snapshot.host}:{os.getpid()}"  # several tuimons of a host are several sources
+    about = {
+        "service.name": "tuimon",
+        "service.instance.id": instance,
+        "host.name": snapshot.host,
+        "tuimon.run": snapshot.run,
+    }
     resource = Resource.create({name: text for name, text in about.items() if text})
     metrics = [_metric(metric, samples, snapshot) for metric, samples in snapshot.families]
     scope = otel.ScopeMetrics(InstrumentationScope("tuimon", version("tuimon")), metrics, "")

@@ -7,6 +7,7 @@ import os
 import tempfile
 
 from tuimon.views.metrics.exposition import text_of
+from tuimon.views.metrics.metric import label_value
 from tuimon.views.metrics.outlet import Condition, Periodic
 from tuimon.views.metrics.snapshot import Snapshot, Snapshots
 
@@ -25,12 +26,14 @@ class Textfile(Periodic):
     def __init__(self, snapshots: Snapshots, path: str) -> None:
         super().__init__(snapshots, "textfile", PERIOD_S)
         self._path = os.path.abspath(path)
+        # node_exporter joins all files of its folder, and drops what two of them have alike
+        self._name = label_value(os.path.basename(path).removesuffix(".prom"))
         self._written = False
 
     def send(self, snapshot: Snapshot) -> Condition:
         """Write the file anew."""
         try:
-            replace_file(self._path, text_of(snapshot))
+            replace_file(self._path, text_of(snapshot, (("textfile", self._name),)))
         except OSError as error:
             return Condition(f"{self._path} cannot be written: {error.strerror}", works=False)
         self._written = True
