@@ -1,0 +1,200 @@
+"""Loops of all shapes that a rest may begin and end in."""
+
+import threading
+
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+from tests.agent.batches import Batches
+from tuimon import phase
+
+
+class Loop:
+    """A parameter to train, and what the shapes below have in common."""
+
+    def __init__(self):
+        self.weight = torch.nn.Parameter(torch.ones(3))
+        self.optimizer = self.sgd()
+
+    def sgd(self):
+        return torch.optim.SGD([self.weight], lr=1e-3)
+
+    def backward(self, batch=1.0):
+        (self.weight * batch).sum().backward()
+
+    def step(self, batch=1.0):
+        self.backward(batch)
+        self.optimizer.step()
+
+
+def bare(loop):
+    for _ in range(300):
+        loop.step()
+
+
+def epochs(loop):
+    loader = DataLoader(Batches(70))
+    for _ in range(5):
+        for batch in loader:
+            loop.step(batch)
+
+
+def evaluated(loop):
+    train, held_out = DataLoader(Batches(60)), DataLoader(Batches(7))
+    for _ in range(4):
+        for batch in train:
+            loop.step(batch)
+        for batch in held_out:
+            (loop.weight * batch).sum()
+
+
+def evaluated_inside(loop):
+    """One batch of a second iterator every 37 steps, which lives on."""
+    train, held_out = DataLoader(Batches(300)), iter(DataLoader(Batches(50)))
+    for number, batch in enumerate(train):
+        loop.step(batch)
+        if number % 37 == 36:
+            (loop.weight * next(held_out)).sum()
+
+
+def accumulated(loop):
+    """Three backwards an update, and later five."""
+    for number, batch in enumerate(DataLoader(Batches(600))):
+        loop.backward(batch)
+        if number % (3 if number < 300 else 5) == 0:
+            loop.optimizer.step()
+
+
+def two_optimizers(loop):
+    other = loop.sgd()
+    for batch in DataLoader(Batches(200)):
+        loop.step(batch)
+        loop.backward(batch)
+        other.step()
+
+
+def many_optimizers(loop):
+    each = [loop.sgd() for _ in range(8)]
+    for _ in range(100):
+        loop.backward()
+        for optimizer in each:
+            optimizer.step()
+
+
+def another_optimizer_now_and_then(loop):
+    other = loop.sgd()
+    for number in range(300):
+        loop.step()
+        if number % 41 == 40:
+            loop.backward()
+            other.step()
+
+
+def ranges_now_and_then(loop):
+    for number in range(300):
+        loop.step()
+        if number % 45 == 44:
+            with phase("log"):
+                loop.weight.sum()
+
+
+def closures_now_and_then(loop):
+    def closure():
+        loop.optimizer.zero_grad()
+        loss = (loop.weight * 2).sum()
+        loss.backward()
+        return loss
+
+    for number in range(200):
+        loop.step()
+        if number % 50 == 49:
+            loop.optimizer.step(closure)
+
+
+def failing_now_and_then(loop):
+    for number, batch in enumerate(DataLoader(Batches(300))):
+        loop.step(batch)
+        if number % 60 == 59:
+            with pytest.raises(RuntimeError):
+                loop.weight.detach().sum().backward()
+
+
+def a_loader_that_fails(loop):
+    for _ in range(2):
+        with pytest.raises(ValueError, match="bad item"):
+            for batch in DataLoader(Batches(90, bad=83)):
+                loop.step(batch)
+
+
+def skipped_by_a_scaler(loop):
+    scaler = torch.amp.GradScaler("cpu", growth_interval=10**6)
+    for number in range(200):
+        loop.optimizer.zero_grad()
+        if number % 40 == 39:
+            scaler.scale((loop.weight * float("inf")).sum()).backward()
+            scaler.step(loop.optimizer)
+            scaler.update()
+        else:
+            loop.step()
+
+
+def another_thread(loop):
+    """It has an optimizer of its own; records cover the thread that makes more updates."""
+
+    def train_a_little():
+        other = Loop()
+        for _ in range(20):
+            other.step()
+
+    for number in range(400):
+        loop.step()
+        if number == 200:
+            thread = threading.Thread(target=train_a_little)
+            thread.start()
+            thread.join(60)
+
+
+def a_range_after_a_backward_now_and_then(loop):
+    for number in range(300):
+        loop.backward()
+        if number % 45 == 44:
+            with phase("clip"):
+                loop.weight.sum()
+        loop.optimizer.step()
+
+
+def another_thread_after_a_backward(loop):
+    """Its update ends the rest of this one between a backward and its update."""
+
+    def train_once():
+        other.step()
+
+    other = Loop()
+    for number, batch in enumerate(DataLoader(Batches(400))):
+        loop.backward(batch)
+        if number % 45 == 44:
+            thread = threading.Thread(target=train_once)
+            thread.start()
+            thread.join(60)
+        loop.optimizer.step()
+
+
+SHAPES = [
+    bare,
+    epochs,
+    evaluated,
+    evaluated_inside,
+    accumulated,
+    two_optimizers,
+    many_optimizers,
+    another_optimizer_now_and_then,
+    ranges_now_and_then,
+    closures_now_and_then,
+    failing_now_and_then,
+    a_loader_that_fails,
+    skipped_by_a_scaler,
+    another_thread,
+    a_range_after_a_backward_now_and_then,
+    another_thread_after_a_backward,
+]

@@ -1,0 +1,124 @@
+"""A tuimon in the full screen that a test may take the terminal from."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import subprocess
+import sys
+import termios
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyte
+
+from tests.cli.command import LEAN, script
+from tests.cli.terminal import drained, on_terminal
+from tests.cli.test_run import heard
+from tests.waiting import until
+from tuimon.errors import NotALog
+from tuimon.records import Exit, Notice, Record, Threads
+from tuimon.sources.log.reader import read_log
+
+#: trains until it is told to go, leaves a result, and an exit code that nobody else has
+TRAINING = """
+import os, time
+open("heard", "w").write(str(os.getpid()))
+while not os.path.exists("go"):
+    print("it trains", flush=True)
+    time.sleep(0.02)
+open("result", "w").write("whole")
+raise SystemExit(5)
+"""
+WORDS = (*LEAN, "--interval", "0.1")
+#: A window of 0.1 s is a record or more, and a write to the terminal. Textual's queue holds 30 writes, then it blocks.
+WRITES = 40
+
+
+class Watched:
+    """A tuimon in the full screen, its terminal and its training."""
+
+    def __init__(self, process: subprocess.Popen[bytes], terminal: int, folder: Path) -> None:
+        self.process = process
+        self.terminal = terminal
+        self.folder = folder
+        self.shown = b""
+        self.modes = termios.tcgetattr(terminal)  # as a shell would have left them
+        until(lambda: heard(folder) and self.shows(b"train.py"))
+        self.training = int(heard(folder)[0])
+
+    def shows(self, text: bytes) -> bool:
+        """Whether this is somewhere in what was written to the terminal."""
+        self.shown += drained(self.terminal)
+        return text in self.shown
+
+    def hang_up(self) -> None:
+        """Close our end of the terminal; its number stays taken."""
+        null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        os.dup2(null, self.terminal, inheritable=False)
+        os.close(null)
+
+    def records(self) -> list[Record]:
+        """What is in the log by now."""
+        try:
+            return list(read_log(str(self.folder / "run.jsonl")))
+        except NotALog:  # empty as yet
+            return []
+
+    def goes_on_unseen(self) -> bool:
+        """Whether records follow the notice that the terminal was lost."""
+        records = self.records()
+        lost = [at for at, record in enumerate(records) if isinstance(record, Notice) and record.source == "terminal"]
+        return bool(lost) and sum(isinstance(record, Threads) for record in records[lost[0] :]) >= 3
+
+    def is_full(self) -> bool:
+        """Whether the terminal takes no more: nobody reads what is shown."""
+        theirs = os.open(f"/proc/{self.process.pid}/fd/0", os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK)
+        try:
+            return not select.select([], [theirs], [], 0)[1]
+        finally:
+            os.close(theirs)
+
+    def files(self) -> list[str]:
+        """What tuimon has open."""
+        folder = f"/proc/{self.process.pid}/fd"
+        found = []
+        for name in os.listdir(folder):
+            with contextlib.suppress(OSError):
+                found.append(os.readlink(f"{folder}/{name}"))
+        return found
+
+    def cpu_s(self) -> float:
+        """CPU that tuimon has used."""
+        with open(f"/proc/{self.process.pid}/stat") as stat:
+            fields = stat.read().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def let_end(self) -> None:
+        """Let the training end; it must be whole, tuimon's exit code and log those of the training."""
+        (self.folder / "go").touch()
+        assert self.process.wait(60) == 5
+        assert (self.folder / "result").read_text() == "whole"
+        (end,) = [record for record in self.records() if isinstance(record, Exit)]
+        assert end.exit_code == 5
+        assert end.survivors == []
+
+
+@contextlib.contextmanager
+def watched(folder: Path, *options: str, log: bool = True) -> Iterator[Watched]:
+    path = script(folder, TRAINING)
+    words = (*WORDS, *options, *(("--log", "run.jsonl") if log else ()))
+    with on_terminal("run", *words, "--", sys.executable, path, cwd=folder) as (process, terminal):
+        try:
+            yield Watched(process, terminal, folder)
+        finally:
+            (folder / "go").touch()  # whatever happened, it ends
+
+
+def picture(run: Watched) -> str:
+    """What the terminal shows."""
+    run.shows(b"")
+    screen = pyte.Screen(120, 40)
+    pyte.ByteStream(screen).feed(run.shown)
+    return "\n".join(screen.display)
