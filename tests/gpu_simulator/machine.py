@@ -51,24 +51,30 @@ class Stream:
     busy_ns: int = 0
     ends: deque[int] = field(default_factory=deque)  # of what waits or runs
 
-    def launch(self, duration_ns: int, cost_ns: int = 6 * US) -> None:
-        """The CPU spends ``cost_ns`` on launching a kernel (or a copy) that takes the GPU ``duration_ns``."""
-        self._push(duration_ns, cost_ns)
-        self.busy_ns += duration_ns
+    def launch(self, duration_ns: int, cost_ns: int = 6 * US, count: int = 1) -> None:
+        """``count`` times the CPU launches a kernel or copy, in ``cost_ns`` each; the GPU works on it for ``duration_ns``."""
+        self._push(duration_ns, cost_ns, count)
+        self.busy_ns += duration_ns * count
 
-    def _push(self, duration_ns: int, cost_ns: int) -> int:
-        cpu, ends, kind = self.gpu.cpu, self.ends, self.gpu.hardware
-        cpu.now_ns += cost_ns
-        while ends and ends[0] <= cpu.now_ns:
-            ends.popleft()
-        if len(ends) >= kind.queue_limit:
-            for _ in range(kind.room):
-                cpu.now_ns = ends.popleft()
-        starved_until_ns = cpu.now_ns + self.gpu.latency_ns()
-        self.busy_ns += min(kind.gap_ns, max(0, self.end_ns + kind.gap_ns - starved_until_ns))
-        self.end_ns = max(self.end_ns + kind.gap_ns, starved_until_ns) + duration_ns
-        ends.append(self.end_ns)
-        return self.end_ns
+    def _push(self, duration_ns: int, cost_ns: int, count: int = 1) -> int:
+        gpu, ends = self.gpu, self.ends
+        kind, gap_ns, limit = gpu.hardware, gpu.hardware.gap_ns, gpu.hardware.queue_limit
+        now_ns, end_ns = gpu.cpu.now_ns, self.end_ns
+        for _ in range(count):  # half of the time that simulations take
+            now_ns += cost_ns
+            while ends and ends[0] <= now_ns:
+                ends.popleft()
+            if len(ends) >= limit:
+                for _ in range(kind.room):
+                    now_ns = ends.popleft()
+            start_ns, ready_ns = now_ns + gpu.latency_ns(), end_ns + gap_ns
+            if ready_ns > start_ns:
+                self.busy_ns += min(gap_ns, ready_ns - start_ns)
+                start_ns = ready_ns
+            end_ns = start_ns + duration_ns
+            ends.append(end_ns)
+        gpu.cpu.now_ns, self.end_ns = now_ns, end_ns
+        return end_ns
 
     def record(self, cost_ns: int = 3 * US) -> int:
         """An event; returns when the GPU comes to it."""

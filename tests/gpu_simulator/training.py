@@ -132,11 +132,12 @@ class Training:
 
     def kernels(self, count: int, gpu_ns: int, cpu_ns: int = 6 * US) -> None:
         """Launch like kernels one after the other."""
-        launch = self.stream.launch
-        for number in range(count):
-            launch(gpu_ns, cpu_ns)
-            if self.points.reached is not None and (number + 1) % (count // (self.points.count + 1) + 1) == 0:
-                self.points.reached()
+        stream, between = self.stream, count // (self.points.count + 1) + 1
+        while self.points.reached is not None and count >= between:
+            stream.launch(gpu_ns, cpu_ns, between)
+            self.points.reached()
+            count -= between
+        stream.launch(gpu_ns, cpu_ns, count)
 
     def fetch(self, wait_ns: float, spread: float = 0.0, iterator: int = 1, label: str = "forward") -> None:
         """A batch from a DataLoader; what follows is ``label``."""
