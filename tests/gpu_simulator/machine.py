@@ -52,7 +52,7 @@ class Stream:
     ends: deque[int] = field(default_factory=deque)  # of what waits or runs
 
     def launch(self, duration_ns: int, cost_ns: int = 6 * US, count: int = 1) -> None:
-        """``count`` times the CPU launches a kernel or copy, in ``cost_ns`` each; the GPU works on it for ``duration_ns``."""
+        """``count`` times the CPU launches, in ``cost_ns``, a kernel or copy that takes the GPU ``duration_ns``."""
         self._push(duration_ns, cost_ns, count)
         self.busy_ns += duration_ns * count
 

@@ -83,7 +83,7 @@ def test_a_process_that_py_spy_may_not_read_is_sampled_by_its_agent(
     training: subprocess.Popen[bytes], tmp_path: Path
 ) -> None:
     monitor = attached(training.pid, tmp_path, sys.executable, denied.__file__)
-    records = until(lambda: len(windows(found := next(monitor))) > 2 and found, seconds=90)
+    records = until(lambda: len(windows(found := next(monitor))) > 1 and found, seconds=90)
     monitor.close()
     assert all(window.in_process and window.pid == training.pid for window in windows(records))
     session = Session()
@@ -103,7 +103,7 @@ def test_a_process_that_py_spy_may_not_read_is_sampled_by_its_agent(
 @pytest.mark.torch
 def test_where_py_spy_works_the_agent_is_never_asked(training: subprocess.Popen[bytes], tmp_path: Path) -> None:
     monitor = attached(training.pid, tmp_path)
-    records = until(lambda: len(windows(found := next(monitor))) > 2 and found, seconds=90)
+    records = until(lambda: len(windows(found := next(monitor))) > 1 and found, seconds=90)
     monitor.close()
     assert not any(window.in_process for window in windows(records))
 
