@@ -18,8 +18,8 @@ import pytest
 
 from tests.cli.command import LEAN, script
 from tests.cli.terminal import drained, program_on_terminal
-from tests.cli.test_lost_terminal import TRAINING
 from tests.cli.test_run import heard
+from tests.cli.watched import TRAINING
 from tests.waiting import until
 from tuimon.errors import NotALog
 from tuimon.records import Exit, Notice, Record

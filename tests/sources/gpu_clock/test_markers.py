@@ -3,8 +3,8 @@
 import pytest
 
 from tests.sources.loop.loop_script import MS, markers
+from tests.sources.markers.literal_ring import PLAIN, SECOND, follow
 from tests.sources.markers.test_loaders import FACTS, LoaderScript
-from tests.sources.markers.test_source import PLAIN, SECOND, follow
 from tuimon.agent.ring import layout
 from tuimon.records import GpuTime
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.sources.loop.loop_script import MS, markers
-from tests.sources.markers.test_source import PLAIN, SECOND, FakeReader
+from tests.sources.markers.literal_ring import PLAIN, SECOND, FakeReader
 from tuimon.agent.ring import layout
 from tuimon.records import Steps
 from tuimon.sources.markers.follower import RingFollower

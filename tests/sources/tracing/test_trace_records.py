@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from tests.sources.loop.loop_script import markers
+from tests.sources.markers.literal_ring import PLAIN, SECOND, FakeReader
 from tests.sources.markers.test_slowed import with_profiler
-from tests.sources.markers.test_source import PLAIN, SECOND, FakeReader
 from tests.trace.kineto_file import of_recording, write
 from tuimon.agent.ring.layout import PROFILER_ON, Marker
 from tuimon.agent.ring.side_files import TRACED, side_file

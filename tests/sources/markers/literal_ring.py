@@ -1,0 +1,40 @@
+"""A ring that holds literal markers."""
+
+from tests.sources.loop.loop_script import MS
+from tuimon.agent.ring import layout
+from tuimon.records import Steps
+from tuimon.sources.markers.follower import RingFollower
+
+PLAIN = "fetch:5 wait:3 bwd:4 wait:1 opt:2 wait:1"  # 16 ms
+SECOND = 1000 * MS
+
+
+class FakeReader:
+    """A ring that holds literal markers."""
+
+    pid = 42
+    path = "/nowhere/42-0.ring"
+    start_ticks = 0
+    dropped = 0
+    holding = False
+
+    def holds_back(self):
+        return self.holding
+
+    def __init__(self, sequence):
+        self.waiting = [layout.Marker(time_ns, kind, flag, 7, value) for time_ns, kind, flag, value in sequence]
+
+    def meta(self):
+        return {"gc": True}
+
+    def read(self):
+        out, self.waiting = self.waiting, []
+        return out
+
+    def name(self, number):
+        return {1: "batch\x1ftrain.py\x1fmain\x1f12", 2: "loss/a"}[number]
+
+
+def follow(sequence, now_ns, interval_s=1.0):
+    follower = RingFollower(FakeReader(sequence), interval_s, now_ns)
+    return follower, [record for record in follower.windows(now_ns) if isinstance(record, Steps)]
