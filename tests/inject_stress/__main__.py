@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 from tests.agent.programs import environment
-from tests.inject_stress.stress import SHAPES, Trial, expected, rings_folder, run_trial
+from tests.inject_stress.stress import SHAPES, Trial, expected, rings_folder, run_trial, starting
 
 #: Injections into one training.
 _EACH = 10
@@ -25,12 +25,13 @@ def main() -> int:
     parsed = parser.parse_args()
     rings_folder(Path(tempfile.mkdtemp(prefix="tuimon-stress-")))
     env = environment(None, path=parsed.path)
+    start = starting(parsed.python, env)
     rounds = max(1, round(parsed.n / len(parsed.shapes) / _EACH))
     each = max(1, round(parsed.n / len(parsed.shapes) / rounds))
     done: dict[str, list[tuple[Trial, int, int]]] = {shape: [] for shape in parsed.shapes}
     for number in range(rounds):
         for shape in parsed.shapes:
-            found = run_trial(shape, SHAPES[shape], each, parsed.seed + number, parsed.python, env)
+            found = run_trial(shape, SHAPES[shape], each, parsed.seed + number, start)
             done[shape].append(found)
             print(f"{shape}: {each} injections, {found[1]} steps, faults: {found[0].faults or 'none'}", file=sys.stderr)
     digests = expected(max(steps for trials in done.values() for _, steps, _ in trials), parsed.python, env)

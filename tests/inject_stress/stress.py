@@ -8,13 +8,14 @@ import json
 import os
 import random
 import subprocess
-import sys
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import BinaryIO, Protocol
 
-from tests.agent.programs import environment
+from tests.waiting import until
 from tuimon.agent.ring import paths
 from tuimon.agent.ring.reader import RingReader
 from tuimon.errors import TuimonError
@@ -45,40 +46,77 @@ def expected(steps: int, python: str, env: dict[str, str]) -> list[int]:
     return list(json.loads(done.stdout.splitlines()[-1]))
 
 
-def run_trial(
-    shape: str,
-    seconds: float,
-    injections: int,
-    seed: int,
-    python: str = sys.executable,
-    env: dict[str, str] | None = None,
-) -> tuple[Trial, int, int]:
+class Process(Protocol):
+    """A training that runs."""
+
+    pid: int
+
+    def poll(self) -> int | None:
+        """Its exit code; None while it runs."""
+
+    def kill(self) -> None:
+        """End it."""
+
+
+#: Starts a Python program of these words on these standard streams.
+Start = Callable[[list[str], list[int]], Process]
+
+
+def starting(python: str, env: dict[str, str]) -> Start:
+    """In an interpreter of its own."""
+
+    def start(words: list[str], streams: list[int]) -> Process:
+        stdin, stdout, stderr = streams
+        return subprocess.Popen([python, *words], env=env, stdin=stdin, stdout=stdout, stderr=stderr)
+
+    return start
+
+
+def run_trial(shape: str, seconds: float, injections: int, seed: int, start: Start) -> tuple[Trial, int, int]:
     """The trial, and the steps and the checksum that its training came to."""
     trial, drawn = Trial(shape), random.Random(f"{seed} {shape}")
     windows: list[tuple[int, int]] = []
-    command = [python, str(SCRIPT), shape, str(seconds)]
-    process = subprocess.Popen(command, env=env or environment(None), stdin=-1, stdout=-1, stderr=-1, text=True)
-    try:
-        assert process.stdout and process.stdout.readline() == "ready\n"
+    with _training([str(SCRIPT), shape, str(seconds)], start) as (process, stdin, out, err):
         for _ in range(injections):
             time.sleep(drawn.uniform(0.3, 0.6))
             windows.append(_inject_once(process.pid, trial))
             time.sleep(drawn.uniform(0.0, 0.1))
             with _faults(trial, "withdrawal"):
                 withdraw_hooks(process.pid, 10 + 2 * seconds)
-        out, err = process.communicate("end\n", timeout=_END_S)
-        if process.returncode or err:
-            trial.faults.append(f"exit code {process.returncode}: {err[-300:]}")
+        stdin.write(b"end\n")
+        try:
+            until(lambda: process.poll() is not None, "the end", _END_S)
+        except AssertionError:
+            trial.faults.append("hung")
             return trial, 0, 0
-        result = json.loads(out.splitlines()[-1])
-        _judge_pauses(trial, result["ends_ns"], windows)
-        return trial, result["steps"], result["digest"]
-    except subprocess.TimeoutExpired:
-        trial.faults.append("hung")
-        return trial, 0, 0
-    finally:
-        process.kill()
-        process.communicate()
+        for file in (out, err):
+            file.seek(0)  # until then the position was the training's, too
+        errors = err.read()
+        if process.poll() or errors:
+            trial.faults.append(f"exit code {process.poll()}: {errors[-300:].decode()}")
+            return trial, 0, 0
+        result = json.loads(out.read().splitlines()[-1])
+    _judge_pauses(trial, result["ends_ns"], windows)
+    return trial, result["steps"], result["digest"]
+
+
+@contextlib.contextmanager
+def _training(words: list[str], start: Start) -> Iterator[tuple[Process, BinaryIO, BinaryIO, BinaryIO]]:
+    """A training that is ready, its standard input, and the files of its output and its errors."""
+    read_end, write_end = os.pipe()
+    with (
+        open(read_end, "rb") as theirs,
+        open(write_end, "wb", buffering=0) as stdin,
+        tempfile.TemporaryFile() as out,
+        tempfile.TemporaryFile() as err,
+    ):
+        process = start(words, [theirs.fileno(), out.fileno(), err.fileno()])
+        try:
+            until(lambda: os.pread(out.fileno(), 6, 0) == b"ready\n", "the training", _END_S)
+            yield process, stdin, out, err
+        finally:
+            process.kill()
+            until(lambda: process.poll() is not None)
 
 
 def _inject_once(pid: int, trial: Trial) -> tuple[int, int]:

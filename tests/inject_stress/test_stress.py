@@ -9,7 +9,7 @@ import pytest
 
 from tests.agent.programs import environment, printed_json
 from tests.inject_stress.stress import SCRIPT, SHAPES, run_trial
-from tests.warm_torch import warm_python
+from tests.warm_torch import WarmProgram, warm_python
 
 pytest.importorskip("torch")
 pytestmark = [
@@ -18,10 +18,14 @@ pytestmark = [
 ]
 
 
+def warm(words: list[str], streams: list[int]) -> WarmProgram:
+    return WarmProgram(words, environment(None), None, streams)
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 def test_none_is_harmed(shape: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TUIMON_RING_DIR", str(tmp_path / "rings"))
-    trial, steps, digest = run_trial(shape, min(SHAPES[shape], 0.5), 2, seed=1)
+    trial, steps, digest = run_trial(shape, min(SHAPES[shape], 0.5), 2, 1, warm)
     assert trial.faults == []
     assert len(trial.first_marker_s) == 2
     plain = warm_python(str(SCRIPT), "plain", str(steps), env=environment(None))

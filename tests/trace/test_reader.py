@@ -7,14 +7,14 @@ import gzip
 import json
 import os
 import random
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.agent.programs import environment
 from tests.trace import kineto_file
 from tests.trace.kineto_file import call, copy, event, kernel, write
+from tests.warm_torch import warm_python
 from tuimon.errors import NotATrace
 from tuimon.trace import chunks, reader
 from tuimon.trace.events import Kind
@@ -51,7 +51,7 @@ def small() -> list[dict]:
 @pytest.mark.parametrize("name", ["trace.json", "trace.json.gz"])
 def test_what_torch_exports(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
-    subprocess.run([sys.executable, "-c", _TORCH, str(path)], check=True, capture_output=True)
+    assert warm_python("-c", _TORCH, str(path), env=environment(None)).returncode == 0
     trace = read_trace(str(path))
     summary = summarize(trace)
     rows = {row.name: row for row in summary.operators}
