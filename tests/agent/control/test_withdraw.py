@@ -2,13 +2,12 @@
 
 import json
 import os
-import subprocess
-import sys
 
 import pytest
 
 from tests.agent.folders import file_names
 from tests.agent.programs import environment
+from tests.warm_torch import WarmProgram
 from tuimon.agent.ring.control_words import Command, State
 from tuimon.sources.control.channel import open_channel
 from tuimon.sources.control.errors import NoAgent
@@ -42,17 +41,19 @@ print(json.dumps([[ours(each) for each in watched], [ours(each) for each in now]
 def test_withdrawn_from_a_running_training(tmp_path, monkeypatch):
     rings = tmp_path / "rings"
     monkeypatch.setenv("TUIMON_RING_DIR", str(rings))
-    with subprocess.Popen(
-        [sys.executable, "-c", TRAINING], env=environment(rings), stdout=subprocess.PIPE, text=True
-    ) as training:
+    read_end, write_end = os.pipe()
+    with open(read_end) as printed, open(write_end, "w") as theirs, open(os.devnull) as null:
+        training = WarmProgram(["-c", TRAINING], environment(rings), None, [null.fileno(), theirs.fileno(), 2])
+        theirs.close()
         try:
-            assert training.stdout.readline() == "begun\n"
+            assert printed.readline() == "begun\n"
             with open_channel(training.pid) as channel:
                 answer = channel.ask(Command.WITHDRAW, timeout_s=60)
-            before, after, pre_hooks, post_hooks = json.loads(training.stdout.read())
+            before, after, pre_hooks, post_hooks = json.loads(printed.read())
+            assert training.wait() == 0
         finally:
             training.kill()
-    assert answer.state == State.DONE and training.returncode == 0
+    assert answer.state == State.DONE
     assert all(before) and not any(after) and (pre_hooks, post_hooks) == (0, 0)
     assert file_names(rings) == []
 
