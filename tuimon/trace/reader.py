@@ -22,6 +22,8 @@ _TRACKS_LIMIT = 2_000
 _STRETCHES_LIMIT = 20_000
 #: Categories of events that tuimon adds to a file: the steps and phases that its markers tell.
 STEP, PHASE = "tuimon_step", "tuimon_phase"
+#: And the lines of the user's code that the training thread was at.
+LINE = "tuimon_line"
 #: Kineto's categories, and the spelling of older versions.
 _KINDS = {
     "cpu_op": Kind.OPERATOR,
@@ -49,6 +51,7 @@ class Trace:
     tracks: list[Track] = field(default_factory=list)
     steps: Stretches = field(default_factory=Stretches)
     phases: Stretches = field(default_factory=Stretches)  # as markers tell them; none in files of other programs
+    lines: Stretches = field(default_factory=Stretches)  # of the user's code, where the training thread was sampled
     multiprocessors: dict[int, int] = field(default_factory=dict)  # of each GPU
     device_names: dict[int, str] = field(default_factory=dict)
     taken: TakenBy | None = None
@@ -95,7 +98,7 @@ class _Builder:
         self._names: dict[object, int] = {}
         self._tracks: dict[tuple[object, object], int] = {}
         self._thread_names: dict[tuple[object, object], str] = {}
-        self._stretches: dict[str, list[Stretch]] = {STEP: [], PHASE: []}
+        self._stretches: dict[str, list[Stretch]] = {STEP: [], PHASE: [], LINE: []}
         self._profiler_steps: list[Stretch] = []
         self._base_us: float | None = None
 
@@ -123,6 +126,7 @@ class _Builder:
         events.sort()
         trace.steps = Stretches([_moved(step, first_ns) for step in steps])
         trace.phases = Stretches([_moved(phase, first_ns) for phase in self._stretches[PHASE]])
+        trace.lines = Stretches([_moved(line, first_ns) for line in self._stretches[LINE]])
         trace.tracks = [self._named(key, track) for key, track in zip(self._tracks, trace.tracks, strict=True)]
         trace.ended_early = ended_early
         return trace

@@ -36,7 +36,14 @@ def record_of(path: str, taken: TakenBy, summary: Summary) -> TraceTaken:
         gpu_busy_ns=sum(gpu.busy_ns for gpu in summary.gpus) if has_gpu else None,
         phases=[_phase(row) for row in summary.phases[:_PHASES]],
         operators=[
-            TracedWork(_short(row.name), _short(row.phase), row.count, row.self_ns, row.gpu_ns if has_gpu else None)
+            TracedWork(
+                _short(row.name),
+                _short(row.phase),
+                row.count,
+                row.self_ns,
+                row.gpu_ns if has_gpu else None,
+                _short(row.where),
+            )
             for row in operators
         ],
         kernels=[TracedWork(_short(row.name), _short(row.phase), row.count, row.total_ns) for row in kernels],

@@ -63,6 +63,7 @@ class Summary(NamedTuple):
     waits: list[WaitRow]
     copies: list[CopyRow]
     launches: list[LaunchRow]
+    has_lines: bool = False  # whether lines of the user's code are known
 
 
 def summarize(trace: Trace) -> Summary:
@@ -79,11 +80,12 @@ def summarize(trace: Trace) -> Summary:
         span_ns=span.length_ns,
         phases=_phase_rows(trace, phases, span, gpus),
         gpus=[_gpu_row(trace, gpu, span) for gpu in gpus],
-        operators=operator_rows(events, nesting, phases, span, gpus),
+        operators=operator_rows(events, nesting, phases, span, gpus, trace.lines),
         kernels=kernel_rows(events, phases, gpus),
-        waits=wait_rows(events, gaps),
+        waits=wait_rows(events, gaps, trace.lines),
         copies=copy_rows(events, phases, gpus),
         launches=launch_rows(events, gpus),
+        has_lines=bool(trace.lines) or Kind.PYTHON in events.kind,
     )
 
 

@@ -12,6 +12,9 @@ from tuimon.trace.gpu import Gpu
 from tuimon.trace.nesting import Nesting
 from tuimon.trace.python_names import place_of
 
+#: A line is all of a row from this share of its time on.
+_ALL = 0.95
+
 
 @dataclass(slots=True)
 class _Sum:
@@ -22,6 +25,15 @@ class _Sum:
     threads: int = 0
     longest_ns: int = 0
     phases: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    lines: dict[str, int] = field(default_factory=lambda: defaultdict(int))  # of the user's code: ns there
+
+    @property
+    def where(self) -> str:
+        """The line with most of it, ``main() train.py:44``, and its share where that is not nearly all."""
+        known = {line: ns for line, ns in self.lines.items() if line}
+        line = max(known, key=lambda name: known[name], default="")
+        share = self.lines[line] / (sum(self.lines.values()) or 1)
+        return line if not line or share >= _ALL else f"{line} ({100 * share:.0f} %)"
 
     @property
     def phase(self) -> str:
@@ -38,6 +50,7 @@ class OperatorRow:
     count: int
     self_ns: int
     gpu_ns: int
+    where: str = ""  # the line of the user's code that called it; "" where it is not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +101,9 @@ class WaitRow:
 
 
 def operator_rows(
-    events: Events, nesting: Nesting, phases: Stretches, whole: Stretch, gpus: Iterable[Gpu]
+    events: Events, nesting: Nesting, phases: Stretches, whole: Stretch, gpus: Iterable[Gpu], lines: Stretches
 ) -> list[OperatorRow]:
-    """All operators that began in the steps."""
+    """All operators that began in the steps; ``lines``: where the training thread was."""
     sums: dict[int, _Sum] = defaultdict(_Sum)
     for i in events.begun_in(whole):
         if events.kind[i] == Kind.OPERATOR:
@@ -98,13 +111,14 @@ def operator_rows(
             found.count += 1
             found.total_ns += nesting.self_ns[i]
             found.phases[phases.name_at(events.begin_ns[i])] += nesting.self_ns[i]
+            found.lines[lines.name_at((events.begin_ns[i] + events.end_ns[i]) // 2)] += nesting.self_ns[i]
     for gpu in gpus:
         for work in gpu.works:
             launch = gpu.launches.get(events.correlation[work])
             operator = nesting.operator[launch.call] if launch is not None else -1
             if operator >= 0 and events.name[operator] in sums:
                 sums[events.name[operator]].gpu_ns += events.length_ns(work)
-    rows = [OperatorRow(events.names[n], s.phase, s.count, s.total_ns, s.gpu_ns) for n, s in sums.items()]
+    rows = [OperatorRow(events.names[n], s.phase, s.count, s.total_ns, s.gpu_ns, s.where) for n, s in sums.items()]
     return sorted(rows, key=lambda row: (-max(row.self_ns, row.gpu_ns), row.name))
 
 
@@ -161,8 +175,8 @@ def launch_rows(events: Events, gpus: Iterable[Gpu]) -> list[LaunchRow]:
     return [LaunchRow(*row) for row in zip(names, counts, totals, small, strict=True)] if any(counts) else []
 
 
-def wait_rows(events: Events, gaps: Iterable[Gap]) -> list[WaitRow]:
-    """The gaps by cause, what it is of, and the user's function."""
+def wait_rows(events: Events, gaps: Iterable[Gap], lines: Stretches) -> list[WaitRow]:
+    """The gaps by cause, what it is of, and the user's function; ``lines``: where the training thread was."""
     sums: dict[tuple[str, str, str], _Sum] = defaultdict(_Sum)
     for gap in gaps:
         found = sums[gap.cause, gap.what if gap.cause != "start" else "", _where(events, gap.python)]
@@ -170,7 +184,11 @@ def wait_rows(events: Events, gaps: Iterable[Gap]) -> list[WaitRow]:
         found.total_ns += gap.length_ns
         found.longest_ns = max(found.longest_ns, gap.length_ns)
         found.phases[gap.phase] += gap.length_ns
-    rows = [WaitRow(c, what, s.phase, where, s.count, s.total_ns, s.longest_ns) for (c, what, where), s in sums.items()]
+        found.lines[lines.name_at((gap.begin_ns + gap.end_ns) // 2)] += gap.length_ns
+    rows = [
+        WaitRow(c, what, s.phase, where or s.where, s.count, s.total_ns, s.longest_ns)
+        for (c, what, where), s in sums.items()
+    ]
     return sorted(rows, key=lambda row: (-row.total_ns, row.cause, row.what))
 
 

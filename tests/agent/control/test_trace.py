@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 
 import pytest
 
@@ -109,6 +110,24 @@ def test_the_monitor_is_told_which_steps_are_slowed(training, hooked, tmp_path):
     assert switches[:-2] in ([(PROFILER_ON, 0), (PROFILER_OFF, 0)], [(PROFILER_ON, 0), (PROFILER_OFF, 0)] * 2)
     on, off = [at for at, marker in enumerate(seen) if marker.kind in (PROFILER_ON, PROFILER_OFF)][-2:]
     assert sum(marker.kind == BACKWARD_END for marker in seen[on:off]) == 3
+
+
+def test_lines_of_the_program_stand_beside_what_was_traced(training, tmp_path):
+    def nap():
+        time.sleep(0.02)
+
+    def step():
+        Training.step(training)
+        nap()
+
+    training.step = step
+    taking = Taking(os.getpid(), 3, 60_000)
+    training.run(taking)
+    taking.write(str(tmp_path / "t.json.gz"), TakenBy())
+    lines = read_trace(str(tmp_path / "t.json.gz")).lines.all
+    napped_ns = sum(line.length_ns for line in lines if line.name.startswith("nap() test_trace.py:"))
+    assert napped_ns > sum(line.length_ns for line in lines) / 4
+    assert not [name for name in os.listdir(tmp_path / "rings") if name.endswith(".lines")]
 
 
 def test_results_are_those_of_the_plain_run(training, torch, tmp_path):

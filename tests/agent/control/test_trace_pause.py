@@ -55,6 +55,7 @@ def traced(monkeypatch, tmp_path):
         monkeypatch.setattr(command, "time", clock)
         monkeypatch.setattr(command, "Profiler", Profiler)
         monkeypatch.setattr(command, "Guard", lambda *_: types.SimpleNamespace(set=int, lift=int))
+        monkeypatch.setattr(command, "can_sample", lambda: False)
         monkeypatch.setattr(command, "_has_room", lambda folder: True)
         monkeypatch.setattr(command, "stream_event", lambda torch: None)
         monkeypatch.setattr(command, "is_capturing", lambda torch: False)

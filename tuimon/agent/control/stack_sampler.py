@@ -42,9 +42,10 @@ class Window:
                     self.cut += 1
                     continue
                 thread = self._threads[ident] = []
-            thread.append(self._stack(frame))
+            thread.append(self.stack_of(frame))
 
-    def _stack(self, frame: Any) -> int:
+    def stack_of(self, frame: Any) -> int:
+        """The number of a thread's stack, new or known."""
         places = self._places
         stack: List[int] = []
         while frame is not None and len(stack) < MAX_DEPTH:
@@ -64,10 +65,17 @@ class Window:
         self._lines.append((code, frame.f_lineno or code.co_firstlineno))
         return place
 
+    def frames(self) -> List[Dict[str, Any]]:
+        """The places by their numbers."""
+        return [{"name": code.co_name, "file": code.co_filename, "line": line} for code, line in self._lines]
+
+    def stacks(self) -> List[Tuple[int, ...]]:
+        """The stacks by their numbers, each from the outermost place to the innermost."""
+        return [stack[::-1] for stack in self._stacks]
+
     def content(self) -> Dict[str, Any]:
         """The samples as the stack file holds them."""
-        frames = [{"name": code.co_name, "file": code.co_filename, "line": line} for code, line in self._lines]
-        stacks = [stack[::-1] for stack in self._stacks]
+        frames, stacks = self.frames(), self.stacks()
         profiles = [
             {"name": _label(ident), "samples": [stacks[number] for number in numbers]}
             for ident, numbers in self._threads.items()

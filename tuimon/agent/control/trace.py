@@ -7,8 +7,8 @@ as fit. torch holds the GIL meanwhile and cannot be interrupted: a step with far
 holds the training up for longer. Trial and trace can be two orders: then the answer to the first is what fits.
 
 What was taken lies in a file beside the ring, as kineto writes it. The answer's text tells the rest as JSON: ``steps``,
-``wanted``, ``limit`` (ms), ``begin`` and ``end`` (monotonic ns), ``unix`` (ns to add for wall time), ``held`` and
-``trial`` (ms), ``torch``.
+``wanted``, ``lines`` (whether they come in a file), ``limit`` (ms), ``begin`` and ``end`` (monotonic ns), ``unix`` (ns
+to add for wall time), ``held`` and ``trial`` (ms), ``torch``.
 """
 
 import json
@@ -23,6 +23,7 @@ from ..ring.control_words import TRACE_HELD_BIT, TRACE_HELD_MASK, TRACE_TRIAL, T
 from ..ring.layout import BACKWARD_END, PROFILER_OFF, PROFILER_ON, TRACED_STEPS
 from ..ring.side_files import TRACE, remove_file, side_file
 from ..torch_compat import dynamo
+from ..tracing.lines import LineSampler, can_sample
 from ..tracing.profiler import Guard, Profiler, is_capturing, refusal, stream_event
 from ..tracing.steps import StepFinder
 from .task import Task
@@ -68,6 +69,7 @@ class Tracing:
         self._trials_ns, self._trial_step_ns = _latest_trial if tried else (0, 0)
         self._trials = self._taken = self._more = 0
         self._gpu: Any = None
+        self._lines: Optional[LineSampler] = None
 
     def see(self, kind: int) -> None:
         """A boundary of the training thread has been marked."""
@@ -96,6 +98,8 @@ class Tracing:
         self._guard.lift()
         if runtime.emit is watch:
             runtime.emit = self.writer.emit
+        if self._is_on and self._lines is not None:
+            self._lines.stop(keep=False)
         if self._is_on and get_ident() == self.thread:
             self._stop()
 
@@ -110,6 +114,8 @@ class Tracing:
 
     def _stop(self) -> Any:
         self._is_on = False
+        if self._lines is not None:
+            self._lines.stop(keep=self._taken >= self.steps)
         try:
             return self._profiler.stop()
         finally:
@@ -151,6 +157,9 @@ class Tracing:
 
     def _begin_steps(self, now_ns: int) -> None:
         limit_ns = _LONG_STEP * self._trial_step_ns * (self.steps + _GPU_STEPS) + _LEAST_NS
+        if can_sample():
+            self._lines = LineSampler(self.writer.path, self.thread, self.task.number)
+            self._lines.start(self._trial_step_ns * (self.steps + 1))
         self._start(time.monotonic_ns(), limit_ns, TRACED_STEPS)
         self._begin_ns = now_ns
         self._does = self._count_step
@@ -190,6 +199,7 @@ class Tracing:
         told = {
             "steps": self.steps,
             "wanted": self.wanted,
+            "lines": self._lines is not None,
             "limit": self.held_limit_ns // 1_000_000,
             "begin": self._begin_ns,
             "end": self._end_ns,

@@ -10,6 +10,8 @@ from typing import Any, Dict
 #: Bytes of the largest file.
 FILE_LIMIT = 2 << 20
 STACKS, MEMORY, TRACE = "stacks", "memory", "trace"
+#: Where the training thread was while it was traced.
+LINES = "lines"
 #: Left by the monitor that has taken a trace, for the one that writes the log.
 TRACED = "traced"
 

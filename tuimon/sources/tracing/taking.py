@@ -13,13 +13,14 @@ import msgspec
 from tuimon.agent.ring.control_words import TRACE_HELD_BIT, Command, State
 from tuimon.agent.ring.layout import Marker
 from tuimon.agent.ring.reader import RingError, RingReader
-from tuimon.agent.ring.side_files import TRACE, side_file
+from tuimon.agent.ring.side_files import LINES, TRACE, remove_file, side_file
 from tuimon.errors import TraceError
 from tuimon.sources.control.channel import Request, open_channel
 from tuimon.sources.control.errors import NoAgent
 from tuimon.sources.tracing.loop_parts import loop_parts
 from tuimon.sources.tracing.trace_records import leave_record
 from tuimon.sources.tracing.trace_writer import write_trace
+from tuimon.sources.tracing.user_lines import read_lines
 from tuimon.trace.raw import TakenBy
 from tuimon.trace.reader import Trace
 from tuimon.trace.record import record_of
@@ -47,6 +48,7 @@ class Told(msgspec.Struct):
     held: _Ms
     trial: _Ms
     torch: str = ""
+    lines: bool = False
 
 
 class Taking:
@@ -106,11 +108,12 @@ class Taking:
         try:
             told = self.told()
             self._markers.extend(self._reader.read())
-            parts = loop_parts(self._markers, told.begin, told.end)
+            steps, phases = loop_parts(self._markers, told.begin, told.end)
+            lines = read_lines(self.ring_path, self._request.number) if told.lines else []
             whole = msgspec.structs.replace(
                 taken,
                 pid=self.pid,
-                steps=len(parts[0]) or told.steps,
+                steps=len(steps) or told.steps,
                 wanted=told.wanted,
                 torch=told.torch,
                 taken_unix_s=(told.begin + told.unix) / 1e9,
@@ -119,7 +122,7 @@ class Taking:
                 held_limit_ms=float(told.limit),
                 stop_ms=round(told.held + told.trial, 1),
             )
-            write_trace(self._raw_path, path, whole, parts, told.unix)
+            write_trace(self._raw_path, path, whole, (steps, phases, lines), told.unix)
             return whole
         finally:
             self.discard()
@@ -135,8 +138,8 @@ class Taking:
 
     def discard(self) -> None:
         """Remove what the agent has left."""
-        with contextlib.suppress(OSError):
-            os.unlink(self._raw_path)
+        remove_file(self._raw_path)
+        remove_file(side_file(self.ring_path, LINES))
 
     @property
     def _raw_path(self) -> str:

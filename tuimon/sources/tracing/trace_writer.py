@@ -16,7 +16,7 @@ from tuimon.errors import TraceError
 from tuimon.text import plain
 from tuimon.trace.events import Stretch
 from tuimon.trace.raw import TakenBy
-from tuimon.trace.reader import PHASE, STEP
+from tuimon.trace.reader import LINE, PHASE, STEP
 
 _OPENING = re.compile(rb'"traceEvents"\s*:\s*\[')
 _BASE = re.compile(rb'"baseTimeNanoseconds"\s*:\s*(\d{1,19})')
@@ -27,13 +27,13 @@ _FILE_BYTES = 1 << 30
 #: Of 9: 4 packs 52 MB in a second into 4 MB; 9 takes three times as long for a tenth less.
 _LEVEL = 4
 #: Rows for tuimon's own events, above all others in Perfetto.
-_PROCESS, _STEPS, _PHASES = "tuimon", "steps", "phases"
+_PROCESS, _STEPS, _PHASES, _LINES = "tuimon", "steps", "phases", "lines"
+#: Steps, phases, and lines of the user's code.
+Parts = tuple[list[Stretch], list[Stretch], list[Stretch]]
 
 
-def write_trace(
-    raw_path: str, path: str, taken: TakenBy, parts: tuple[list[Stretch], list[Stretch]], unix_ns: int
-) -> int:
-    """Write the file and return its size in bytes; ``parts`` (steps, phases) are in ns of the monotonic clock.
+def write_trace(raw_path: str, path: str, taken: TakenBy, parts: Parts, unix_ns: int) -> int:
+    """Write the file and return its size in bytes; ``parts`` are in ns of the monotonic clock.
 
     ``unix_ns`` is what to add for wall time. Nothing is left behind when it cannot be written. Raises TraceError.
     """
@@ -67,9 +67,7 @@ def _made(path: str) -> int:
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 
 
-def _copy(
-    raw: BinaryIO, out: gzip.GzipFile, taken: TakenBy, parts: tuple[list[Stretch], list[Stretch]], unix_ns: int
-) -> None:
+def _copy(raw: BinaryIO, out: gzip.GzipFile, taken: TakenBy, parts: Parts, unix_ns: int) -> None:
     head = raw.read(_HEAD_BYTES)
     opening = _OPENING.search(head)
     if opening is None:
@@ -88,10 +86,10 @@ def _copy(
         chunk = raw.read(_CHUNK_BYTES)
 
 
-def _events(parts: tuple[list[Stretch], list[Stretch]], shift_ns: int) -> Iterable[dict[str, object]]:
+def _events(parts: Parts, shift_ns: int) -> Iterable[dict[str, object]]:
     yield {"ph": "M", "name": "process_name", "pid": _PROCESS, "tid": 0, "args": {"name": "tuimon"}}
     yield {"ph": "M", "name": "process_sort_index", "pid": _PROCESS, "tid": 0, "args": {"sort_index": -1}}
-    for category, row, stretches in ((STEP, _STEPS, parts[0]), (PHASE, _PHASES, parts[1])):
+    for category, row, stretches in zip((STEP, PHASE, LINE), (_STEPS, _PHASES, _LINES), parts, strict=True):
         for each in stretches:
             yield {
                 "ph": "X",

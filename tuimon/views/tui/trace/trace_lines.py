@@ -12,6 +12,8 @@ from tuimon.views.trace_text import CAUSES
 from tuimon.views.tui.drawing.lines import Line, Span, column, line, paragraph
 
 _ROWS = 12
+#: Characters of a line of the user's code beside an operator.
+_WHERE = 32
 _ROLES = ("data", "forward", "backward", "optimizer", "other", "eval", "between")
 
 
@@ -113,7 +115,7 @@ def _waits(summary: Summary, width: int) -> list[Line]:
     lines = [_heading("What the GPU waited for", "a step; share of its time")]
     for row in summary.waits[:_ROWS]:
         what = f" {plain(row.what)}" if row.what else ""
-        where = f" · {plain(row.where)}" if row.where else ""
+        where = f" · {plain(row.where) or ABSENT}" if row.where or summary.has_lines else ""
         lines.append(
             line(
                 (column(ms(row.total_ns / summary.steps / 1e6), 9, ">"), "strong"),
@@ -140,7 +142,10 @@ def _operators(summary: Summary, width: int) -> list[Line]:
         parts = [_ms(row.self_ns, summary.steps, "strong"), Span(column(percent(row.self_ns / total), 6, ">"), "text")]
         if has_gpu:
             parts.append(Span(column(f"GPU {ms(row.gpu_ns / summary.steps / 1e6, unit=False)}", 11, ">"), "gpu-edge"))
-        lines.append((*parts, *_named(row.name, row.phase, row.count, summary.steps, width - 36)))
+        where = column(plain(row.where) or ABSENT, _WHERE).rstrip() if summary.has_lines else ""
+        room = width - 36 - (_WHERE + 3 if where else 0)
+        named = _named(row.name, row.phase, row.count, summary.steps, room)
+        lines.append((*parts, *named, *((Span(f" · {where}", "key"),) if where else ())))
     return _more(lines, len(summary.operators))
 
 

@@ -1,0 +1,113 @@
+"""Samples of the training thread become the lines beside operators and gaps."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from _thread import get_ident
+from pathlib import Path
+
+import pytest
+
+from tests.trace.kineto_file import call, contents, event, kernel
+from tests.waiting import until
+from tuimon.agent.ring.side_files import LINES, side_file
+from tuimon.agent.tracing.lines import LineSampler
+from tuimon.sources.tracing import user_lines
+from tuimon.sources.tracing.user_lines import read_lines, stretches_of
+from tuimon.trace.events import Stretch
+from tuimon.trace.reader import read_trace
+from tuimon.trace.summary import summarize
+
+MS = 1_000_000
+FILE = {
+    "order": 7,
+    "frames": [
+        {"name": "main", "file": "/home/me/train.py", "line": 44},
+        {"name": "forward", "file": "/home/me/model.py", "line": 9},
+        {"name": "linear", "file": "/usr/lib/python3/site-packages/torch/nn/functional.py", "line": 5},
+        {"name": "_run", "file": "/usr/lib/python3.11/threading.py", "line": 1},
+    ],
+    "stacks": [[0, 1, 2], [0], [3], [9]],
+    "samples": [[10 * MS, 0], [11 * MS, 0], [12 * MS, 1], [13 * MS, 2], [14 * MS, 3], [25 * MS, 1]],
+}
+
+
+def test_the_innermost_line_of_the_user_stands_for_the_time_around_its_samples(tmp_path: Path) -> None:
+    ring = str(tmp_path / "1-1.ring")
+    Path(side_file(ring, LINES)).write_text(json.dumps(FILE))
+    assert read_lines(ring, 7) == [
+        Stretch("forward() model.py:9", round(8.5 * MS), round(11.5 * MS)),
+        Stretch("main() train.py:44", round(11.5 * MS), round(12.5 * MS)),
+        Stretch("main() train.py:44", round(23.5 * MS), round(26.5 * MS)),
+    ]
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("content", ["", "[]", json.dumps({**FILE, "order": 6}), json.dumps({**FILE, "samples": 5})])
+def test_what_is_damaged_or_of_another_trace_has_no_lines(
+    content: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(user_lines, "_PATIENCE_S", 0.0)
+    ring = str(tmp_path / "1-1.ring")
+    Path(side_file(ring, LINES)).write_text(content)
+    assert read_lines(ring, 7) == []
+
+
+def test_one_sample_says_nothing_of_how_long() -> None:
+    assert stretches_of([(5, 0)], ["a"]) == stretches_of([(5, 0), (5, 0), (4, 0)], ["a"]) == []
+
+
+def test_lines_stand_beside_operators_and_gaps(tmp_path: Path) -> None:
+    def line(name: str, begin_ms: int, end_ms: int) -> dict[str, object]:
+        return event("tuimon_line", name, begin_ms * MS, end_ms * MS)
+
+    events = [
+        event("tuimon_step", "step 1", 0, 40 * MS),
+        event("cpu_op", "aten::mm", 0, 6 * MS),
+        event("cpu_op", "aten::mm", 10 * MS, 12 * MS),
+        event("cpu_op", "aten::relu", 21 * MS, 22 * MS),
+        event("cpu_op", "aten::add", 30 * MS, 31 * MS),
+        call("cudaLaunchKernel", 1 * MS, 1 * MS + 10, 1),
+        call("cudaLaunchKernel", 21 * MS, 21 * MS + 10, 2),
+        kernel("gemm", 2 * MS, 4 * MS, 1),
+        kernel("gemm", 22 * MS, 23 * MS, 2),
+        line("forward() model.py:9", 0, 8),
+        line("loss() train.py:50", 8, 18),
+        line("forward() model.py:11", 18, 25),
+    ]
+    path = tmp_path / "t.json"
+    path.write_text(contents(events))
+    summary = summarize(read_trace(str(path)))
+    rows = {row.name: row.where for row in summary.operators}
+    assert rows == {"aten::mm": "forward() model.py:9 (75 %)", "aten::relu": "forward() model.py:11", "aten::add": ""}
+    assert [row.where for row in summary.waits if row.cause == "launch"] == ["loss() train.py:50"]
+    assert summary.has_lines
+
+
+def test_the_agent_samples_one_thread_until_it_is_stopped(tmp_path: Path) -> None:
+    ring = str(tmp_path / "1-1.ring")
+    sampler = LineSampler(ring, get_ident(), 3)
+    sampler.start(1)
+    until(lambda: threading.active_count() and len(sys._current_frames()) > 1, "the thread")
+    for _ in range(40):
+        threading.Event().wait(0.005)  # the thread may run meanwhile
+    sampler.stop(keep=True)
+    sampler.stop(keep=True)
+    until(lambda: Path(side_file(ring, LINES)).exists(), "the file")
+    file = json.loads(Path(side_file(ring, LINES)).read_text())
+    assert file["order"] == 3 and file["samples"]
+    names = {file["frames"][number]["name"] for stack in file["stacks"] for number in stack}
+    assert "test_the_agent_samples_one_thread_until_it_is_stopped" in names
+    lines = [user_lines._user_line(stack, [user_lines._Frame(**f) for f in file["frames"]]) for stack in file["stacks"]]
+    assert any("test_user_lines.py:" in line for line in lines)
+    assert read_lines(ring, 3)
+
+
+def test_a_trace_that_is_given_up_leaves_no_file(tmp_path: Path) -> None:
+    sampler = LineSampler(str(tmp_path / "1-1.ring"), get_ident(), 3)
+    sampler.start(1)
+    sampler.stop(keep=False)
+    sampler._ended.acquire(timeout=60)
+    assert not list(tmp_path.iterdir())
