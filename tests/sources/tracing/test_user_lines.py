@@ -12,8 +12,8 @@ import pytest
 
 from tests.trace.kineto_file import call, contents, event, kernel
 from tests.waiting import until
+from tuimon.agent.control.trace_lines import LineSampler
 from tuimon.agent.ring.side_files import LINES, side_file
-from tuimon.agent.tracing.lines import LineSampler
 from tuimon.sources.tracing import user_lines
 from tuimon.sources.tracing.user_lines import read_lines, stretches_of
 from tuimon.trace.events import Stretch

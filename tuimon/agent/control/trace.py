@@ -23,10 +23,10 @@ from ..ring.control_words import TRACE_HELD_BIT, TRACE_HELD_MASK, TRACE_TRIAL, T
 from ..ring.layout import BACKWARD_END, PROFILER_OFF, PROFILER_ON, TRACED_STEPS
 from ..ring.side_files import TRACE, remove_file, side_file
 from ..torch_compat import dynamo
-from ..tracing.lines import LineSampler, can_sample
 from ..tracing.profiler import Guard, Profiler, is_capturing, refusal, stream_event
 from ..tracing.steps import StepFinder
 from .task import Task
+from .trace_lines import LineSampler, can_sample
 
 NEEDS_STEPS = True
 

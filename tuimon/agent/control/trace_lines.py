@@ -10,8 +10,8 @@ import time
 from _thread import allocate_lock, start_new_thread
 from typing import Any, List, Optional, Tuple
 
-from ..control.stack_sampler import Window
 from ..ring.side_files import LINES, remove_file, side_file, write_file
+from .stack_sampler import Window
 
 #: Samples of a trace, at most, and how far apart they are at least (s).
 SAMPLES = 4000
