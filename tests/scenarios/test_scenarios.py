@@ -1,15 +1,19 @@
 """The labels of all scenarios, a short run of three of them, and the simulated GPU trainings."""
 
 import ast
+import shutil
 
 import pytest
 
+from tests.scenarios import attaching
 from tests.scenarios.catalogue import catalogue
 from tests.scenarios.judging import judge
 from tests.scenarios.running import recall, remember, run
 from tests.scenarios.streams import STREAMS, judged
 from tests.scenarios.table import HEAD, line, totals
 from tuimon.diagnosis.rulebook import CAUSES, RULE_NAMES
+from tuimon.records import Steps
+from tuimon.sources.log.reader import read_log
 
 SCENARIOS = catalogue()
 
@@ -42,6 +46,16 @@ def test_the_verdict_is_right(name, tmp_path):
     assert row.place_right is not False, report
     assert not row.false_alarms, report
     assert row.share_error < 0.15, report
+
+
+@pytest.mark.torch
+@pytest.mark.skipif(shutil.which("gdb") is None, reason="no gdb")
+def test_the_verdict_is_right_when_tuimon_comes_later(tmp_path, monkeypatch):
+    monkeypatch.setattr(attaching, "BEFORE_S", 0.5)
+    verdict = attaching.attached_verdict(SCENARIOS["photos_without_workers"], 5.0, tmp_path, ("--inject",))
+    assert (verdict.name, verdict.function) == ("input_bound/no_workers", "blur() photos_without_workers.py")
+    records = list(read_log(str(tmp_path / "photos_without_workers.attached.jsonl")))
+    assert sum(record.count for record in records if isinstance(record, Steps)) > 5  # measured, not inferred
 
 
 @pytest.mark.parametrize(
