@@ -14,6 +14,8 @@ from tuimon.trace.python_names import place_of
 
 #: A line is all of a row from this share of its time on.
 _ALL = 0.95
+#: A line with less of a row's time does not stand for it: it was called from many, or sampled too seldom.
+_STANDS_FOR = 1 / 3
 
 
 @dataclass(slots=True)
@@ -29,11 +31,13 @@ class _Sum:
 
     @property
     def where(self) -> str:
-        """The line with most of it, ``main() train.py:44``, and its share where that is not nearly all."""
+        """The line with most of it, ``main() train.py:44``, and its share where that is not nearly all; "" if unknown."""
         known = {line: ns for line, ns in self.lines.items() if line}
         line = max(known, key=lambda name: known[name], default="")
         share = self.lines[line] / (sum(self.lines.values()) or 1)
-        return line if not line or share >= _ALL else f"{line} ({100 * share:.0f} %)"
+        if share < _STANDS_FOR:
+            return ""
+        return line if share >= _ALL else f"{line} ({100 * share:.0f} %)"
 
     @property
     def phase(self) -> str:

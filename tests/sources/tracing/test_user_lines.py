@@ -69,6 +69,8 @@ def test_lines_stand_beside_operators_and_gaps(tmp_path: Path) -> None:
         event("cpu_op", "aten::mm", 10 * MS, 12 * MS),
         event("cpu_op", "aten::relu", 21 * MS, 22 * MS),
         event("cpu_op", "aten::add", 30 * MS, 31 * MS),
+        event("cpu_op", "aten::div", 23 * MS, 24 * MS),
+        event("cpu_op", "aten::div", 32 * MS, 36 * MS),
         call("cudaLaunchKernel", 1 * MS, 1 * MS + 10, 1),
         call("cudaLaunchKernel", 21 * MS, 21 * MS + 10, 2),
         kernel("gemm", 2 * MS, 4 * MS, 1),
@@ -81,7 +83,12 @@ def test_lines_stand_beside_operators_and_gaps(tmp_path: Path) -> None:
     path.write_text(contents(events))
     summary = summarize(read_trace(str(path)))
     rows = {row.name: row.where for row in summary.operators}
-    assert rows == {"aten::mm": "forward() model.py:9 (75 %)", "aten::relu": "forward() model.py:11", "aten::add": ""}
+    assert rows == {
+        "aten::mm": "forward() model.py:9 (75 %)",
+        "aten::relu": "forward() model.py:11",
+        "aten::add": "",
+        "aten::div": "",
+    }
     assert [row.where for row in summary.waits if row.cause == "launch"] == ["loss() train.py:50"]
     assert summary.has_lines
 
