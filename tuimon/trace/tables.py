@@ -31,7 +31,7 @@ class _Sum:
 
     @property
     def where(self) -> str:
-        """The line with most of it, ``main() train.py:44``, and its share where that is not nearly all; "" if unknown."""
+        """The line with most of it, ``main() train.py:44``, and its share where that is not nearly all; or ""."""
         known = {line: ns for line, ns in self.lines.items() if line}
         line = max(known, key=lambda name: known[name], default="")
         share = self.lines[line] / (sum(self.lines.values()) or 1)
