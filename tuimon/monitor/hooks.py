@@ -8,9 +8,10 @@ import time
 import psutil
 
 from tuimon.errors import CannotInject, TuimonError
-from tuimon.launch.injection.inject import inject
+from tuimon.launch.injection.inject import ANSWER_S, inject
 from tuimon.launch.injection.target import has_torch
 from tuimon.proc import procfs
+from tuimon.proc.ancestry import is_fork_of, waits_for_child
 from tuimon.proc.ring_facts import read_ring_facts
 from tuimon.sources.control.channel import withdraw_hooks
 from tuimon.sources.control.holding import Holding
@@ -22,6 +23,8 @@ RISK = (
 )
 #: How long leaving waits for the training's next backward pass.
 _WITHDRAW_S = 3.0
+#: How long a further process may take once one has its hooks: a launcher that waits for its ranks never answers (s).
+_LAUNCHER_S = 5.0
 
 
 class Hooks:
@@ -57,7 +60,8 @@ class Hooks:
         present = 0
         for pid in _trainings(self._pid):
             try:
-                if not inject(pid, stop=lambda: self._leaving).was_there:
+                timeout_s = _LAUNCHER_S if self._ours or present else ANSWER_S
+                if not inject(pid, timeout_s=timeout_s, stop=lambda: self._leaving).was_there:
                     self._add_own(pid)
                 elif not self._keep and self._holding.take_over(pid):  # of a tuimon that was killed
                     self._ours.append(pid)
@@ -99,16 +103,19 @@ class Hooks:
 
 
 def _trainings(pid: int) -> list[int]:
-    """The process and its ranks: those of its descendants that have torch. Forked workers are their trainer's."""
-    found = [pid]
+    """The ranks below a process, those of its descendants that have torch, and itself. Forked workers are no ranks.
+
+    Itself comes last, and not at all where it only waits for the others: its main thread would take no request.
+    """
+    found: list[int] = []
     try:
         for child in psutil.Process(pid).children(recursive=True):
-            parent = child.parent()
-            if parent is not None and child.cmdline() != parent.cmdline() and has_torch(child.pid):
+            if not is_fork_of(child.pid, child.ppid()) and has_torch(child.pid):
                 found.append(child.pid)
     except psutil.Error:
-        return found
-    return found[1:] if len(found) > 1 and not has_torch(pid) else found
+        return [*found, pid]
+    is_launcher = bool(found) and (not has_torch(pid) or waits_for_child(pid))
+    return found if is_launcher else [*found, pid]
 
 
 def _withdrawn(pid: int) -> bool:

@@ -1,0 +1,56 @@
+"""Which processes get hooks: ranks with the command line of their launcher too, forked workers not."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from tests.waiting import until
+from tuimon.monitor import hooks
+from tuimon.proc.ancestry import is_fork_of, waits_for_child
+
+LAUNCHER = """
+import os, subprocess, sys, time
+if os.environ.get("PART"):
+    worker = os.fork()
+    if worker:
+        print("rank", os.getpid(), worker, flush=True)
+    sys.stdin.read()
+    os._exit(0)
+elif os.environ.get("BUSY"):
+    ranks = [subprocess.Popen(sys.orig_argv, env={**os.environ, "PART": "1"})]
+    while ranks[0].poll() is None:
+        time.sleep(0.05)
+else:
+    subprocess.run(sys.orig_argv, env={**os.environ, "PART": "1"})
+"""
+
+
+@pytest.fixture(params=["", "1"])
+def launched(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[int, int, int, bool]]:
+    """Launcher, rank, the rank's forked worker, and whether the launcher comes back to Python."""
+    if not hasattr(sys, "orig_argv"):
+        pytest.skip("this Python does not keep its arguments")
+    monkeypatch.setattr(hooks, "has_torch", lambda pid: True)
+    monkeypatch.setenv("BUSY", request.param)
+    process = subprocess.Popen([sys.executable, "-c", LAUNCHER], stdin=-1, stdout=-1, text=True)
+    try:
+        assert process.stdout
+        rank, worker = map(int, process.stdout.readline().split()[1:])
+        yield process.pid, rank, worker, bool(request.param)
+    finally:
+        process.communicate()
+
+
+def test_ranks_and_launchers_are_told_from_workers(launched: tuple[int, int, int, bool]) -> None:
+    launcher, rank, worker, comes_back = launched
+    assert is_fork_of(worker, rank) and not is_fork_of(rank, launcher)
+    if comes_back:
+        assert hooks._trainings(launcher) == [rank, launcher]
+    else:
+        until(lambda: waits_for_child(launcher), "the launcher")
+        assert hooks._trainings(launcher) == [rank]
+    assert hooks._trainings(rank) == [rank]
