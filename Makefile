@@ -36,7 +36,8 @@ help:
 	@echo "make wild    programs on public frameworks, healthy and slowed: is its verdict right? (about 35 minutes)"
 	@echo "make inject-stress N=300  hooks brought into trainings of awkward shapes and withdrawn: is none harmed?"
 	@echo "make random-loops N=100 SEED=s  training scripts drawn at random: phases, verdicts, gains against their own truth"
-	@echo "             (both with ATTACH=1: attach to a second run of each, is its verdict the same?)"
+	@echo "             (HEALTHY=1: nothing is planted, how often does it warn all the same?)"
+	@echo "             (both with ATTACH=1: attach to a second run of each, is its verdict the same? INJECT=1: with hooks)"
 	@echo "make hang-truth           planted hangs of 2, 4 and 8 ranks on gloo: when they are told, which rank, which line"
 	@echo "make gain-truth N=20 SEED=s  fixes of random training scripts: what they gain, predicted and measured"
 	@echo "make rank-truth  2 to 8 gloo ranks, one of them late in a known way: is it named, its phase, its line? (about 10 minutes)"
@@ -114,7 +115,7 @@ scenarios: $(VENV)/.test-installed
 WILD := $(VENV)/wild
 WILD_ARGS ?=
 wild: $(WILD)/.installed
-	$(WILD)/bin/python -m tests.wild $(WILD_ARGS) $(if $(ATTACH),--attach)
+	$(WILD)/bin/python -m tests.wild $(WILD_ARGS) $(if $(ATTACH),--attach) $(if $(INJECT),--inject)
 
 $(WILD)/.installed: $(VENV)/bin/python pyproject.toml
 	$(PYTHON) -m venv $(WILD)
@@ -126,7 +127,8 @@ $(WILD)/.installed: $(VENV)/bin/python pyproject.toml
 SEED ?=
 ATTACH ?=
 random-loops: $(VENV)/.test-installed
-	$(BIN)/python -m tests.random_loops -n $(N) $(if $(SEED),--seed $(SEED)) $(if $(ATTACH),--attach)
+	$(BIN)/python -m tests.random_loops -n $(N) $(if $(SEED),--seed $(SEED)) $(if $(HEALTHY),--healthy) \
+	  $(if $(ATTACH),--attach) $(if $(INJECT),--inject)
 
 INJECT_ARGS ?=
 inject-stress: $(VENV)/.test-installed

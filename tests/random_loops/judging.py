@@ -42,6 +42,7 @@ class Judged:
     verdict_s: float | None
     early: tuple[str, ...]  # findings before the first step
     false_alarms: tuple[str, ...]
+    alarms: tuple[str, ...]  # warnings and criticals, false or not
     predicted: float | None
     measured: float | None
     others_cores: float
@@ -93,6 +94,7 @@ def judge(
         verdict_s=folded.settled_after(is_right),
         early=folded.early_names,
         false_alarms=tuple(name_of(f) for f in findings if _is_false(f, gains, outcome)),
+        alarms=tuple(name_of(f) for f in findings if f.severity in LOUD),
         predicted=predicted_gain(first) if first is not None and accepted else None,
         measured=max((truth.wall_ms / without_ms[p] for p in pieces if p in without_ms), default=None),
         others_cores=outcome.others_cores,

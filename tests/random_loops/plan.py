@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 
 from tests.random_loops.works import SIDE_WORKS, WORKS, amount_for
@@ -18,6 +18,12 @@ _TINY_US = (5.0, 60.0)
 _PLANTED_US = (1_500.0, 60_000.0)
 #: A machine for tests has two cores: more workers than these only share them.
 _WORKERS = (0, 0, 0, 1, 1, 2, 2, 4)
+
+
+#: Models of healthy loops and their depths: with this width and batch a step of each takes 30 to 50 ms on one core, its
+#: batch about one.
+_HEALTHY_MODELS = {"mlp": 24, "transformer": 12, "recurrent": 4}
+_HEALTHY_WIDTH, _HEALTHY_BATCH = 512, 64
 
 
 @dataclass(frozen=True)
@@ -89,6 +95,26 @@ def draw(seed: int) -> Plan:
         setup=setup,
         setup_s=0.0 if setup == "nothing" else round(20 * random.random() ** 3, 1),
         pieces=_pieces(random, by_hand, workers, batch),
+    )
+
+
+def healthy(plan: Plan) -> Plan:
+    """The same loop with nothing to complain of: no slow work, and a model that takes far longer than its batches.
+
+    What is left beside the model (items, worker processes, evaluation, the optimizer) is of the usual size; the script
+    measures it all the same.
+    """
+    model = plan.model if plan.model in _HEALTHY_MODELS else "mlp"
+    return replace(
+        plan,
+        model=model,
+        width=_HEALTHY_WIDTH,
+        depth=_HEALTHY_MODELS[model],
+        batch=_HEALTHY_BATCH,
+        optimizer="SGD" if model == "mlp" else plan.optimizer,  # Adam's update would be a third of its step
+        workers=min(plan.workers, 2),
+        epoch_batches=max(plan.epoch_batches, 200),
+        pieces=tuple(piece for piece in plan.pieces if piece.name == "tiny"),
     )
 
 

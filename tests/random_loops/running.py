@@ -29,9 +29,14 @@ def write(plan: Plan, folder: Path) -> Path:
 
 
 def run(
-    plan: Plan, seconds: float, folder: Path, options: tuple[str, ...] = (), gain: bool = True, attach: bool = False
+    plan: Plan,
+    seconds: float,
+    folder: Path,
+    options: tuple[str, ...] = (),
+    gain: bool = True,
+    attach: tuple[str, ...] | None = None,
 ) -> Judged:
-    """Run it under tuimon, attach to another run of it, run it without its largest pieces, and judge.
+    """Run it under tuimon, attach to another run of it with the options ``attach``, run it without its largest pieces.
 
     Raises ScenarioFailed.
     """
@@ -39,7 +44,7 @@ def run(
     scenario = _scenario(plan, folder)
     outcome = running.run(scenario, seconds, folder, options)
     running.remember(scenario, folder, outcome, None)
-    attached = attached_verdict(scenario, seconds, folder, options) if attach else None
+    attached = attached_verdict(scenario, seconds, folder, (*options, *attach)) if attach is not None else None
     without_ms: dict[str, float] = {}
     if gain and accepted_parts(gains_of(outcome.truth.shares, outcome.truth.pieces)):
         for piece in plan.pieces:

@@ -51,6 +51,8 @@ def totals(rows: Sequence[Judged]) -> str:
             f"place right     {sum(bool(row.place_right) for row in placed)} of {len(placed)}",
             f"false alarms    in {sum(bool(row.false_alarms) for row in rows)} of {len(rows)} runs,"
             f" {sum(bool(row.false_alarms) for row in healthy)} of {len(healthy)} healthy ones",
+            f"warnings        {sum(len(row.alarms) for row in healthy) / max(1, len(healthy)):.2f} a healthy loop"
+            f" (warnings and criticals, {sum(bool(row.alarms) for row in healthy)} of {len(healthy)} loops)",
             f"early findings  in {sum(bool(row.early) for row in rows)} of {len(rows)} runs",
             f"steps exact     {sum(row.steps_counted == row.steps for row in rows)} of {len(rows)}",
             f"phase error     median {100 * median(errors):.1f}, p95 {100 * _p95(errors):.1f} points" if errors else "",

@@ -11,7 +11,7 @@ import pytest
 
 from tests.agent.programs import environment
 from tests.random_loops.judging import accepted_parts, gains_of, predicted_gain
-from tests.random_loops.plan import SHAPES, draw
+from tests.random_loops.plan import SHAPES, draw, healthy
 from tests.random_loops.running import run, write
 from tests.random_loops.script import script_of
 from tests.random_loops.table import HEAD, line, totals
@@ -32,6 +32,15 @@ def test_every_script_compiles_and_is_the_same_for_a_seed() -> None:
         ast.parse(text)
     assert texts[:20] == [script_of(draw(seed)) for seed in range(20)]
     assert len(set(texts)) == len(texts)
+
+
+def test_a_healthy_loop_is_the_same_loop_without_slow_work():
+    for seed in range(150):
+        drawn, well = draw(seed), healthy(draw(seed))
+        assert (well.shape, well.setup, well.stream) == (drawn.shape, drawn.setup, drawn.stream)
+        assert all(piece.name == "tiny" for piece in well.pieces)
+        ast.parse(script_of(well))
+    assert any(piece.name != "tiny" for seed in range(150) for piece in draw(seed).pieces)
 
 
 def test_what_is_worth_nothing_is_healthy_and_what_is_nearly_equal_may_either_be_named() -> None:

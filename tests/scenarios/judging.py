@@ -23,6 +23,8 @@ HEALTHY = ("compute_bound_cpu", "neighbour")
 OTHERS_CORES = 0.2
 #: ... and with so much of it, two runs one after the other cannot be compared.
 BUSY_CORES = 0.5
+#: A fault whose fix gains less is none that has to be named: a warning's fix gains 5 %.
+LEAST_GAIN = 1.05
 _PHASES = ("data", "forward", "backward", "optimizer", "other")
 
 
@@ -47,6 +49,11 @@ class Judgement:
     steps_counted: int | None = None
     early: tuple[str, ...] = ()  # findings before the first step
     verdict: Verdict = NOTHING
+
+    @property
+    def is_label_doubtful(self) -> bool:
+        """Whether the script is hardly faster without its fault, so that a verdict without it is no mistake."""
+        return self.measured is not None and self.measured < LEAST_GAIN
 
     @property
     def gain_error(self) -> float | None:

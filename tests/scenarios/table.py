@@ -44,6 +44,7 @@ def totals(rows: Sequence[Judgement], expected_rows: int) -> str:
     gains = [abs(row.gain_error) for row in rows if row.gain_error is not None]
     errors = [row.share_error for row in rows if row.share_error is not None]
     healthy = [row for row in rows if row.scenario.rule is None]
+    doubtful = [f"{row.scenario.name} ({row.measured:.2f}x)" for row in rows if row.is_label_doubtful]
     return "\n".join(
         (
             "",
@@ -55,6 +56,7 @@ def totals(rows: Sequence[Judgement], expected_rows: int) -> str:
             f"share error     median {100 * median(errors):.1f} points" if errors else "share error     -",
             f"time to verdict median {median(times):.0f} s of {len(times)}" if times else "time to verdict -",
             f"gain within {100 * GAIN_ERROR:.0f} %  {sum(g <= GAIN_ERROR for g in gains)} of {len(gains)}",
+            *([f"hardly faster without their fault: {', '.join(doubtful)}"] if doubtful else []),
         )
     )
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.scenarios import attaching
 from tests.scenarios.catalogue import catalogue
-from tests.scenarios.judging import judge
+from tests.scenarios.judging import Judgement, judge
 from tests.scenarios.running import recall, remember, run
 from tests.scenarios.streams import STREAMS, judged
 from tests.scenarios.table import HEAD, line, totals
@@ -31,6 +31,25 @@ def test_labels_are_names_of_rules_and_of_lines_that_exist(name):
     assert scenario.cause is None or scenario.cause in CAUSES
     assert bool(scenario.lines) == (scenario.rule not in (None, "cpu_oversubscribed", "comm_bound"))
     assert scenario.fixable == (scenario.rule is not None)
+
+
+@pytest.mark.parametrize(("gain", "doubtful"), [(0.94, True), (1.3, False), (None, False)])
+def test_a_fault_without_which_a_script_is_hardly_faster_is_told(gain, doubtful):
+    row = Judgement(
+        scenario=next(scenario for scenario in SCENARIOS.values() if scenario.rule is not None),
+        got="-",
+        headline="",
+        right=False,
+        place="",
+        place_right=None,
+        share_error=None,
+        verdict_s=None,
+        false_alarms=(),
+        predicted=None,
+        measured=gain,
+        others_cores=0.0,
+    )
+    assert ("hardly faster without their fault" in totals([row], 1)) is doubtful
 
 
 @pytest.mark.torch

@@ -24,6 +24,7 @@ def main() -> int:
     parser.add_argument("--interval", metavar="SECONDS", help="tuimon's option, for all of them")
     parser.add_argument("--no-gain", action="store_true", help="do not time the programs without their slow work")
     parser.add_argument("--attach", action="store_true", help="attach to a second run of each: the same verdict?")
+    parser.add_argument("--inject", action="store_true", help="with --attach: bring the hooks into the second run")
     parser.add_argument("--keep", metavar="DIR", help="keep the logs there")
     args = parser.parse_args()
     if unknown := sorted(set(args.names) - set(known)):
@@ -33,6 +34,7 @@ def main() -> int:
         print(f"not installed: {', '.join(missing)}", file=sys.stderr)
     chosen = [program for program in chosen if program.installed]
     options = (f"--interval={args.interval}",) if args.interval else ()
+    coming = (*options, "--inject") if args.inject else options
     rows: list[Judgement] = []
     attached: list[Verdict | None] = []
     print(f"{HEAD}  attached", flush=True)
@@ -42,7 +44,7 @@ def main() -> int:
         for program in chosen:
             try:
                 rows.append(judged_run(program, args.seconds, folder, gain=not args.no_gain, options=options))
-                attached.append(attached_verdict(program, args.seconds, folder, options) if args.attach else None)
+                attached.append(attached_verdict(program, args.seconds, folder, coming) if args.attach else None)
             except ScenarioFailed as failed:
                 del rows[len(attached) :]
                 print(f"{program.name}: {failed}", file=sys.stderr, flush=True)

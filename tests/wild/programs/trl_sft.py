@@ -25,7 +25,7 @@ def padded(samples):
     longest = max(map(len, rows))
     if PLANTED:
         for row in rows:
-            for _ in range(30):
+            for _ in range(400):
                 score = sum(1 for a in row for b in row[:4] if a == b)  # <- cause
                 row[0] += 0 * score
     ids = torch.tensor([row + [0] * (longest - len(row)) for row in rows])
