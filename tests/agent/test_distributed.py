@@ -7,6 +7,7 @@ import pytest
 
 from tests.agent.programs import environment
 from tests.warm_torch import warm_python
+from tuimon.agent.ring import layout
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -48,7 +49,7 @@ def test_two_ranks(tmp_path):
     assert done.returncode == 0, done.stderr
     for rank in (0, 1):
         kinds, meta = json.loads((tmp_path / str(rank)).read_text())
-        assert kinds == [4, 5, 6, 7] * 3
+        assert kinds == [4, 5, layout.OPTIMIZER_MADE, 6, 7] + [4, 5, 6, 7] * 2
         assert meta == {"rank": rank, "world_size": 2, "local_rank": rank}
 
 

@@ -17,6 +17,7 @@ from tuimon.agent.ring.layout import (
     GC_PAUSE,
     OPTIMIZER_BEGIN,
     OPTIMIZER_END,
+    OPTIMIZER_MADE,
     RANGE_POP,
     RANGE_PUSH,
 )
@@ -43,7 +44,7 @@ def markers():
     reader = RingReader(runtime.writer().path)
     try:
         read = [marker.kind for _ in range(RingReader.HOLE_READS) for marker in reader.read()]
-        return [kind for kind in read if kind != GC_PAUSE]
+        return [kind for kind in read if kind not in (GC_PAUSE, OPTIMIZER_MADE)]
     finally:
         reader.close()
 
@@ -187,7 +188,7 @@ def test_again_after_a_withdrawal(rings, weight):
         (weight * next(batches)).sum().backward()
         reader = RingReader(runtime.writer().path)
         read = [marker for _ in range(RingReader.HOLE_READS) for marker in reader.read()]
-        found = [marker for marker in read if marker.kind != GC_PAUSE]
+        found = [marker for marker in read if marker.kind not in (GC_PAUSE, OPTIMIZER_MADE)]
         seen.append([marker.kind for marker in found])
         assert '"dataset":"Batches"' in reader.name(found[0].value >> 16)  # of this ring, not the one before
         reader.close()

@@ -141,3 +141,15 @@ def test_facts_that_stay_unknown_are_given_up(monkeypatch, shared_memory):
         runtime.publish_facts()
     assert len(calls) == 7  # 1, 2, 4 ... 64
     runtime.stop()
+
+
+def test_an_optimizer_that_has_not_stepped_is_marked_once(monkeypatch, shared_memory):
+    emitted = []
+    monkeypatch.setattr(runtime.optimizers, "any_made", lambda: True)
+    monkeypatch.setattr(runtime, "on", True)
+    assert runtime.open_ring()
+    monkeypatch.setattr(runtime, "emit", lambda kind, value=0, flag=0: emitted.append(kind))
+    while runtime.facts_due:
+        runtime.publish_facts()
+    assert emitted == [layout.OPTIMIZER_MADE]
+    runtime.stop()

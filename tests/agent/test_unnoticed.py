@@ -15,6 +15,7 @@ from tuimon.agent.ring.layout import (
     FETCH_END,
     OPTIMIZER_BEGIN,
     OPTIMIZER_END,
+    OPTIMIZER_MADE,
 )
 from tuimon.agent.ring.reader import RingReader
 from tuimon.agent.torch_compat.tracebacks import HIDES_FRAMES
@@ -127,7 +128,7 @@ def test_an_error_inside_a_hook_never_reaches_the_user(hooked, weight):
     optimizer.step()
     reader = RingReader(hooked._writer.path)
     seen = [marker.kind for _ in range(RingReader.HOLE_READS) for marker in reader.read()]
-    assert seen == [*BACKWARD, *OPTIMIZER]
+    assert seen == [*BACKWARD, OPTIMIZER_MADE, *OPTIMIZER]
 
 
 def test_an_error_in_publishing_facts_never_reaches_the_user(hooked, monkeypatch, weight):

@@ -23,6 +23,7 @@ from .ring.layout import (
     MARK,
     OPTIMIZER_BEGIN,
     OPTIMIZER_END,
+    OPTIMIZER_MADE,
     REST,
     pack_rest,
 )
@@ -49,7 +50,7 @@ _REPEATS_AGAIN = 2
 #: Updates until the next try where the loop was not fit for a rest.
 _PATIENCE = 64
 #: Kinds of markers that do not belong to a loop, and so do not end its rest.
-_OF_NO_LOOP = frozenset((GC_PAUSE, MARK))
+_OF_NO_LOOP = frozenset((GC_PAUSE, MARK, OPTIMIZER_MADE))
 
 
 class _NoRing:

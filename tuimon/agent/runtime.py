@@ -14,10 +14,10 @@ from .gpu_clock import cuda, points
 from .gpu_clock.clock import GpuClock
 from .process import facts, role, yama
 from .ring.files import YOUNG_S, make_ring
-from .ring.layout import FETCH_BEGIN, ITER_BEGIN
+from .ring.layout import FETCH_BEGIN, ITER_BEGIN, OPTIMIZER_MADE
 from .ring.names import RangeNames
 from .ring.writer import RingWriter
-from .torch_compat import captures, dynamo
+from .torch_compat import captures, dynamo, optimizers
 from .turn import Turn
 
 
@@ -64,6 +64,7 @@ names: Optional[RangeNames] = None
 _paused_clock: Any = None
 _writer: Optional[RingWriter] = None
 _boundaries = 0
+_optimizer_marked = False  # OPTIMIZER_MADE is in the ring
 _made_ns = 0
 _fork_hooked = False
 
@@ -172,11 +173,12 @@ def _made_ring() -> Optional[RingWriter]:
 
 def _use_ring(writer: RingWriter) -> None:
     """Write to this ring from now on; ``emit`` comes last, so that what an exception cuts short is done again."""
-    global emit, facts_due, _writer, names, _boundaries, _made_ns
+    global emit, facts_due, _writer, names, _boundaries, _optimizer_marked, _made_ns
     if _writer is not writer or names is None:
         _writer = writer
         names = RangeNames(writer)
         _boundaries = 0
+        _optimizer_marked = False
         _made_ns = time.monotonic_ns()
         facts_due = True
     listen(writer)
@@ -192,14 +194,18 @@ def open_names() -> Optional[RangeNames]:
 
 def publish_facts(optimizer: Any = None) -> None:
     """Publish what torch knows by now; call at step boundaries while ``facts_due``."""
-    global facts_due, _boundaries
+    global facts_due, _boundaries, _optimizer_marked
     if _writer is None:
         return
     _boundaries += 1
     if _boundaries & (_boundaries - 1):  # 1, 2, 4, ... 64
         return
     if optimizer is not None:
+        _optimizer_marked = True  # its step is in the ring
         points.see_optimizer(optimizer)
+    elif not _optimizer_marked and optimizers.any_made():
+        _optimizer_marked = True
+        emit(OPTIMIZER_MADE)
     late = facts.late_facts(optimizer)
     if ("gpu_uuids" in late and "parameter_dtypes" in late) or _boundaries >= _FACTS_BOUNDARIES:
         facts_due = False

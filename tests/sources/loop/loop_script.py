@@ -13,13 +13,14 @@ _PAIRS = {
     "bwd": layout.BACKWARD_BEGIN,
     "opt": layout.OPTIMIZER_BEGIN,
 }
+_SINGLE = {"step": layout.STEP, "made": layout.OPTIMIZER_MADE}
 
 
 def markers(script: str, start_ns: int = 0) -> list[tuple[int, int, int, int]]:
     """(time_ns, kind, flag, value) of a script.
 
     ``fetch@2:5`` names iterator 2; ``stop:1`` is a fetch that finds the end; ``opt( … )`` and ``bwd( … )`` enclose;
-    ``step`` is tuimon.step().
+    ``step`` is tuimon.step(); ``made`` tells that there is an optimizer.
     """
     now = start_ns
     out = []
@@ -28,8 +29,8 @@ def markers(script: str, start_ns: int = 0) -> list[tuple[int, int, int, int]]:
         if token == ")":
             out.append((now, enclosing.pop() + 1, 0, 0))
             continue
-        if token == "step":
-            out.append((now, layout.STEP, 0, 0))
+        if token in _SINGLE:
+            out.append((now, _SINGLE[token], 0, 0))
             continue
         if token.endswith("("):
             enclosing.append(_PAIRS[token[:-1]])
@@ -54,7 +55,10 @@ class Played:
     def __init__(self, sequence, finish: bool = True) -> None:
         self.machine = LoopMachine()
         for marker in sequence:
-            feed(self.machine, *marker)
+            if marker[1] == layout.OPTIMIZER_MADE:
+                self.machine.steps.expect_optimizer()
+            else:
+                feed(self.machine, *marker)
         if finish:
             self.machine.steps.finish()
         ended = self.machine.steps.take_ended()

@@ -52,6 +52,30 @@ def test_many_or_slow_batches_of_the_first_step_are_no_steps_of_their_own(batche
     assert lengths(played) == [batches * (5 + backward_ms) + 1] * 3
 
 
+@pytest.mark.parametrize("batches", [33, 64, 65, 130, 700])
+def test_an_optimizer_that_is_there_is_waited_for(batches):
+    micro = "fetch:2 wait:3 bwd:4 "
+    played = Played(
+        markers(f"fetch:2 wait:3 bwd:4 made {micro * (batches - 1)} opt:1 {(micro * batches + 'opt:1 ') * 3}")
+    )
+    assert lengths(played) == [batches * 9 + 1] * 4
+    bare = "wait:3 bwd:4 "
+    played = Played(markers(f"wait:3 bwd:4 made {bare * (batches - 1)} opt:1 {(bare * batches + 'opt:1 ') * 3}"))
+    assert lengths(played) == [batches * 7 + 1] * 3
+
+
+def test_an_optimizer_that_was_made_but_never_steps_is_not_waited_for_without_end():
+    played = Played(markers(f"wait:3 bwd:4 made {'wait:3 bwd:4 ' * 1100}"), finish=False)
+    assert 1000 < len(played.steps) <= 1101
+
+
+@pytest.mark.parametrize("batches", [70, 300])
+def test_many_accumulated_batches_do_not_make_an_optimizer_that_has_stepped_gone(batches):
+    micro = "fetch:2 wait:3 bwd:4 "
+    played = play(f"{micro * batches} opt:1", 5)
+    assert lengths(played)[-4:] == [batches * 9 + 1] * 4
+
+
 def test_accumulation_without_a_loader():
     played = play("wait:2 bwd:3 wait:2 bwd:3 wait:1 opt:1 wait:1", 5)
     assert lengths(played) == [13] * 4  # the first began before the first marker
@@ -62,6 +86,11 @@ def test_two_optimizers_make_one_step_per_batch():
     played = play("fetch:2 wait:1 bwd:3 opt:1 wait:1 bwd:3 opt:1", 6)
     assert lengths(played) == [12] * 6
     assert {step.updates for step in played.steps} == {2}
+
+
+def test_slow_steps_of_two_models_are_one_step_per_batch_from_the_first():
+    played = play("fetch:2 wait:400 bwd:1300 opt:1 wait:400 bwd:1300 opt:1", 4)
+    assert lengths(played) == [3404] * 4
 
 
 def test_one_optimizer_object_per_parameter_is_one_update():

@@ -55,6 +55,7 @@ TORCH_MEMORY = 22  # torch's CUDA allocator; flag: device << 4 | one of MEMORY_*
 ITER_BEGIN = 32  # iter(loader): its workers are started, or restarted
 ITER_END = 33  # value: id of the iterator, 0 where there is none
 REST = 36  # boundaries have passed without markers; flag: markers of the period that repeats, value: ``pack_rest``
+OPTIMIZER_MADE = 42  # the program has an optimizer of torch's: the backward before may be one of many until its step
 PROFILER_ON = 44  # a profiler of ours slows this thread from now on; flag: TRACED_STEPS or 0
 PROFILER_OFF = 45  # it is off; the thread's open step was held up by it as well
 GC_PAUSE = 40  # the garbage collector stopped all threads until now; flag: generation, value: duration in ns

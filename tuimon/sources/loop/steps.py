@@ -14,17 +14,13 @@ from enum import Enum
 from typing import NamedTuple
 
 from tuimon.sources.loop.evaluation import EvaluationFinder, Times
+from tuimon.sources.loop.holding import BACKWARDS, BATCH_UPDATES, EXPECTED_UPDATE, UPDATES, Holding
 from tuimon.sources.loop.step import Step
 
 #: Updates without a fetch after which a loop no longer counts as driven by its DataLoader.
 _BARE_LIMIT = 64
-#: While the kind of loop is unknown, pieces are held back at most this many, or this long.
-_HOLD_PIECES = 8
-_HOLD_NS = 3_000_000_000
-#: Backwards before the first optimizer step may be accumulated gradients, of which none is a step: 32 and more in one
-#: are rare, and a loop whose optimizer is not torch's is known so much later.
-_HOLD_BACKWARDS = 32
-_HOLD_BACKWARDS_NS = 20_000_000_000
+#: An optimizer is gone when this many times more backwards than it ever took have passed since its last step.
+_GONE_RATIO = 4
 
 
 class Drive(Enum):
@@ -65,7 +61,9 @@ class StepFinder:
         self._train_fetches = 0  # in a row, with fewer than _BARE_LIMIT pieces between them
         self._bare = 0  # pieces since the last one that trained on a fetched batch
         self._backwards_since_update = 0
+        self._most_backwards = 0  # of an update by an optimizer
         self._optimizer_seen = False
+        self._optimizer_expected = False
 
     def take_ended(self) -> EndedSteps:
         """Hand over the steps, and the evaluation, that have ended since the last call."""
@@ -138,7 +136,7 @@ class StepFinder:
         self._open.backwards += 1
         self.total_backwards += 1
         self._backwards_since_update += 1
-        if self._backwards_since_update > _BARE_LIMIT:
+        if self._backwards_since_update > max(_BARE_LIMIT, _GONE_RATIO * self._most_backwards):
             self._optimizer_seen = False  # the optimizer is gone: from now on a backward is an update
         if self._batch_waiting:
             self._train_on_batch()
@@ -148,8 +146,13 @@ class StepFinder:
         if not self._optimizer_seen:
             self._end_update(time_ns)
 
+    def expect_optimizer(self) -> None:
+        """The program has an optimizer of torch's, which may step after any number of backwards."""
+        self._optimizer_expected = True
+
     def end_optimizer_step(self, time_ns: int) -> None:
         """One more optimizer of the same update, or a new update."""
+        self._most_backwards = max(self._most_backwards, self._backwards_since_update)
         if not self._optimizer_seen:
             self._optimizer_seen = True
             self._unite_accumulation()
@@ -191,7 +194,7 @@ class StepFinder:
         """A backward has used a fetched batch; two in a row make a loop that is driven by its DataLoader."""
         self._batch_waiting = False
         self._open.fetched = True
-        if self.drive is Drive.UPDATE and self._bare > _HOLD_PIECES:
+        if self.drive is Drive.UPDATE and self._bare > UPDATES.most:
             self._train_fetches = 0  # a validation batch now and then does not drive the loop
         self._train_fetches += 1
         self._bare = 0
@@ -251,15 +254,17 @@ class StepFinder:
             self.drive = Drive.UNKNOWN
 
     def _settle_unknown(self) -> None:
-        held = len(self._pieces)
-        held_ns = sum(piece.total_ns for piece in self._pieces)
-        most, longest_ns = (_HOLD_PIECES, _HOLD_NS) if self._optimizer_seen else (_HOLD_BACKWARDS, _HOLD_BACKWARDS_NS)
-        long_enough = held >= most or (held >= 2 and held_ns >= longest_ns)
+        long_enough = self._holding().has_enough(self._pieces)
         if self._train_fetches >= 2:
             if self._optimizer_seen or long_enough:
                 self._drive(Drive.FETCH)
-        elif long_enough or (held >= 2 and self._optimizer_seen and self._train_fetches == 0):
+        elif long_enough or (len(self._pieces) >= 2 and self._optimizer_seen and self._train_fetches == 0):
             self._drive(Drive.UPDATE)
+
+    def _holding(self) -> Holding:
+        if self._optimizer_seen:
+            return BATCH_UPDATES if self._train_fetches else UPDATES
+        return EXPECTED_UPDATE if self._optimizer_expected else BACKWARDS
 
     def _drive(self, drive: Drive) -> None:
         """The kind of loop is known now, or has changed."""

@@ -139,6 +139,8 @@ class RingFollower:
         elif kind == layout.MARK:
             if len(self._marks) < _MARKS_PER_WINDOW:
                 self._marks.append((time_ns, self.reader.name(value).split(layout.PLACE_SEPARATOR, 1)[0]))
+        elif kind == layout.OPTIMIZER_MADE:
+            loop.machine.steps.expect_optimizer()
         elif kind == layout.WORKER:
             self._loaders.add_worker(flag, value)
         else:

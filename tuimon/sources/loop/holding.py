@@ -1,0 +1,34 @@
+"""How much of a loop is held back while it is not known what a step of it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tuimon.sources.loop.step import Step
+
+
+class Holding(NamedTuple):
+    """Pieces of steps are held back up to this many, or this long once there are two."""
+
+    most: int
+    longest_ns: int
+
+    def has_enough(self, pieces: Sequence[Step]) -> bool:
+        """Whether these pieces are no longer held back."""
+        if len(pieces) < 2:
+            return len(pieces) >= self.most
+        held_ns = pieces[0].total_ns + pieces[-1].end_ns - pieces[0].end_ns
+        return len(pieces) >= self.most or held_ns >= self.longest_ns
+
+
+#: Of a loop with an optimizer: whether fetches bound its steps shows in the first few.
+UPDATES = Holding(8, 3_000_000_000)
+#: ... unless the first has trained on a batch: two models in turn may share that, and the next is one step away.
+BATCH_UPDATES = Holding(8, 20_000_000_000)
+#: Backwards before the first optimizer step may be accumulated gradients, of which none is a step: 32 and more in one
+#: are rare, and a loop whose optimizer is not torch's is known so much later.
+BACKWARDS = Holding(32, 20_000_000_000)
+#: ... less rare where the program has an optimizer of torch's. Only where that never steps, or steps unseen in compiled
+#: code, is the loop known so much later.
+EXPECTED_UPDATE = Holding(1024, 120_000_000_000)
