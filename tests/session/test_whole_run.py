@@ -2,7 +2,10 @@
 
 import pytest
 
-from tests.session.records import frames, header, process, session_of, stacks, steps, threads
+from tests.session.records import MS, frames, header, process, session_of, stacks, steps, threads
+from tuimon.records import Loader, LoaderFacts
+from tuimon.session.loader_totals import LoaderRun
+from tuimon.session.session import Session
 from tuimon.session.thread_means import ThreadMeans
 from tuimon.session.whole_run import WholeRun
 from tuimon.session.windows import Span, Thinned
@@ -84,3 +87,36 @@ def test_threads_that_have_ended_are_dropped_and_what_was_not_measured_stays_unk
     (only,) = means.mean().threads
     assert (only.tid, only.cpu_ratio, only.delay_ratio, means.disk_ratio) == (100, 1.0, None, 0.5)
     assert means.mean(0.5).threads[0].cpu_ratio == 0.5
+
+
+def test_loaders_of_a_long_run_are_told_by_all_their_windows():
+    """Two windows of eight have fetches that wait: which of them were kept would decide."""
+    facts = LoaderFacts("Rows", "map", workers=2, prefetch=2)
+    session = Session()
+    for record in (header(), process()):
+        session.add(record)
+    for t in range(1, 1001):
+        session.add(steps(float(t), {"data": 5.0, "forward": 5.0}, first_index=10 * (t - 1)))
+        waits = t % 8 in (3, 4)
+        session.add(
+            Loader(
+                t=float(t), pid=100, number=0, window_s=1.0, fetches=10, facts=facts,
+                wait_ns=10 * (100 if waits else 1) * MS, ready_fetches=10, ready_none=10 if waits else 0,
+            )
+        )  # fmt: skip
+    (row,) = WholeRun(session).loaders(100)
+    assert row.wait_ms == pytest.approx((2 * 100 + 6 * 1) / 8, rel=0.03)
+    assert row.ready_none_ratio == pytest.approx(0.25, abs=0.01)
+    assert row.fetches_per_s == pytest.approx(10.0)
+
+
+def test_stretches_hold_every_window_once_and_are_bounded():
+    run = LoaderRun(limit=4)
+    for t in range(1, 1001):
+        run.add_window(Loader(t=float(t), pid=1, number=0, window_s=1.0, fetches=t, p95_ns=t))
+    stretches = run.between(Span())
+    assert len(stretches) <= 4
+    assert sum(stretch.fetches for stretch in stretches) == 1000 * 1001 // 2
+    assert [each.begin_s for each in stretches[1:]] == [each.t for each in stretches[:-1]]
+    assert run.between(Span(begin_s=0.5)) == stretches[1:]
+    assert sum(each.p95_fetches for each in stretches) == sum(each.fetches for each in stretches)

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tuimon.records import Loader, LoaderFacts, LoaderWorker
+from tuimon.session.loader_totals import LoaderRun, totals_of, typical_p95_ns
 from tuimon.session.rows import HotLine, LoaderRow, LoaderWorkerRow
-from tuimon.session.windows import WINDOW_S, Span, Thinned, Window, new_history, weighted_median
+from tuimon.session.windows import WINDOW_S, Span, Window, new_history
 
 #: Most loaders that are remembered, those used last: 64 processes with four each.
 _LOADERS = 256
@@ -91,7 +92,7 @@ class LoaderStats:
         self.number = number
         self.facts: LoaderFacts | None = None
         self._window: Window[Loader] = Window()
-        self._run: Thinned[Loader] = Thinned()
+        self._run = LoaderRun()
         # of the whole run: an epoch may take hours
         self._starts = self._start_ns = self._data_ns = 0
         self._workers: dict[int, _Worker] = {}
@@ -103,7 +104,7 @@ class LoaderStats:
         if previous is not None and record.t - record.window_s > previous.t + record.window_s / 2:
             self._history.append(None)  # it was not used for a while
         self._window.append(record)
-        self._run.append(record)
+        self._run.add_window(record)
         self.facts = record.facts or self.facts
         self._starts += record.starts
         self._start_ns += record.start_ns
@@ -132,12 +133,12 @@ class LoaderStats:
         latest, facts = self.latest, self.facts
         if latest is None or facts is None:
             return None
-        records = self._window.records if span is None else self._run.between(span)
+        records = list(map(totals_of, self._window.records)) if span is None else self._run.between(span)
         fetches = sum(record.fetches for record in records)
         known = sum(record.ready_fetches for record in records)
-        span_s = sum(record.window_s for record in records)
+        span_s = sum(record.used_s for record in records)
         wait_ms = sum(record.wait_ns for record in records) / 1e6
-        p95_ns = weighted_median((record.p95_ns, record.fetches) for record in records if record.p95_ns is not None)
+        p95_ns = typical_p95_ns(records)
         return LoaderRow(
             latest=latest,
             facts=facts,
