@@ -241,13 +241,14 @@ class Loader(Record, frozen=True, kw_only=True, tag="loader"):
 
 
 class Frame(msgspec.Struct, frozen=True, array_like=True):
-    """A line of code on a stack: ``[file, line, function, source, user]``; ``source``: its text, of user code only."""
+    """A line of code on a stack: ``[file, line, function, source, user, inside]``; the texts are of user code only."""
 
     file: str
     line: Count
     function: str
     source: str = ""
     user: bool = False  # whether it is outside the standard library, site-packages and tuimon
+    inside: str = ""  # what the with blocks around it name, outermost first: "self.lock, other"; "": none, or unknown
 
 
 class Frames(Record, frozen=True, kw_only=True, tag="frames"):

@@ -13,6 +13,8 @@ from tuimon.sources.source_text import SourceText
 _FILES_HELD = 16
 #: A larger file is not parsed: parsing takes about a second per MB.
 _LARGEST_BYTES = 512 << 10
+#: Most characters of what the head of a block names.
+_NAME_CHARS = 160
 
 
 class Block(NamedTuple):
@@ -31,6 +33,7 @@ class SourceBlocks:
         self._source = SourceText()
         self._withs: dict[str, list[tuple[Block, Block]]] = {}  # file: lines of the statement's head, its whole
         self._functions: dict[str, dict[tuple[str, int], Block]] = {}
+        self._names: dict[str, dict[Block, str]] = {}  # file: what the heads name
 
     def block(self, file: str, line: int, function: str) -> Block | None:
         """The innermost ``with`` block whose head is on this line, or the function that begins there."""
@@ -42,17 +45,31 @@ class SourceBlocks:
         found = [(head, block) for head, block in self._withs[file] if head.first <= line <= head.last]
         return min(found, key=lambda pair: pair[0].last - pair[0].first)[1] if found else None
 
+    def inside(self, file: str, line: int) -> str:
+        """What the heads of the ``with`` blocks around a line name, outermost first: ``self.lock, other``; "" for none.
+
+        A line in the head of a block is not inside it.
+        """
+        if file not in self._withs:
+            self._read(file)
+        around = [(head, block) for head, block in self._withs[file] if head.last < line <= block.last]
+        around.sort(key=lambda pair: pair[0].first)
+        return ", ".join(self._names[file][head] for head, _ in around)
+
     def _read(self, file: str) -> None:
         while len(self._withs) >= _FILES_HELD:
             oldest = next(iter(self._withs))
-            del self._withs[oldest], self._functions[oldest]
+            del self._withs[oldest], self._functions[oldest], self._names[oldest]
         withs = self._withs[file] = []
         functions = self._functions[file] = {}
+        names = self._names[file] = {}
         for node in ast.walk(_parsed(self._source.whole(file, self._files))):
             match node:
                 case ast.With() | ast.AsyncWith():
                     last = max(item.context_expr.end_lineno or 0 for item in node.items)
-                    withs.append((Block(node.lineno, last), Block(node.lineno, node.end_lineno or last)))
+                    head = Block(node.lineno, last)
+                    withs.append((head, Block(node.lineno, node.end_lineno or last)))
+                    names[head] = ", ".join(ast.unparse(item.context_expr) for item in node.items)[:_NAME_CHARS]
                 case ast.FunctionDef() | ast.AsyncFunctionDef():
                     first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
                     functions[node.name, first] = Block(first, node.end_lineno or first)

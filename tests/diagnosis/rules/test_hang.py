@@ -192,3 +192,38 @@ def test_a_rank_that_was_stopped_or_has_ended_is_named():
 )
 def test_no_hang_while_one_rank_moves_or_all_are_stopped(alive):
     assert "hang" not in {finding.rule for finding in ranks_standing(**alive)}
+
+
+def locked_up(*stacks_of_threads):
+    """What is said of a training whose threads stand like this; the first is the main thread."""
+    groups = [StackGroup(list(found), 0, [(100, 100 + n)]) for n, found in enumerate(stacks_of_threads)]
+    standstill = Standstill(
+        t=28.0, pid=0, quiet_s=19.0, groups=groups, processes=[StandingProcess(100, "rank", None, "waiting", 0.0)]
+    )
+    (only,) = standing(20.0, more=(standstill,))
+    return only
+
+
+def test_two_threads_with_each_others_locks_are_named_with_both_lines():
+    main = [
+        Frame("train.py", 50, "main", "step(batch)", True),
+        Frame("train.py", 12, "step", "with self.buffer:", True, "self.model"),
+    ]
+    writer = [Frame("train.py", 33, "flush", "self.model.acquire()", True, "buffer")]
+    found = locked_up(main, writer)
+    assert found.headline.startswith(
+        "nothing has moved for 20 s: the training waits for self.buffer at step() train.py:12 and holds self.model,"
+        " a thread waits for self.model at flush() train.py:33 and holds self.buffer;"
+    )
+    assert [place.line for place in found.where[:2]] == [12, 33]
+    assert found.action == "take these locks in the same order everywhere"
+
+
+def test_who_is_in_the_block_of_a_lock_is_named():
+    main = [Frame("train.py", 12, "step", "with self.buffer:", True)]
+    writer = [Frame("io.py", 33, "flush", "socket.sendall(data)", True, "self.buffer")]
+    found = locked_up(main, writer)
+    assert "the training waits for self.buffer at step() train.py:12, which a thread holds at flush() io.py:33" in (
+        found.headline
+    )
+    assert [place.line for place in found.where[:2]] == [33, 12]

@@ -11,7 +11,7 @@ from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.stacks.frame_ids import RawFrame
 from tuimon.sources.stacks.pyspy_dump import DumpError, DumpFrame, DumpThread
 from tuimon.sources.standstill import source as source_file
-from tuimon.sources.standstill.groups import DEPTH, GROUPS, THREADS, grouped
+from tuimon.sources.standstill.groups import DEPTH, GROUPS, THREADS, Code, grouped
 from tuimon.sources.standstill.progress import Reading, bytes_per_s, read_io
 from tuimon.sources.standstill.source import StandstillSource
 from tuimon.sources.standstill.stacks import ProcessStacks, ThreadStack, take_stacks
@@ -94,7 +94,7 @@ def test_groups_are_bounded():
     many = [(pid, ThreadStack(pid, deep)) for pid in range(1, THREADS + 3)]
     others = [(9000 + n, ThreadStack(9000 + n, (MAIN._replace(line=n),))) for n in range(GROUPS + 4)]
     idle = (ME, ThreadStack(ME + 1, (RawFrame("/usr/lib/python3.11/threading.py", 1, "wait"),)))
-    found = grouped([*others, *many, idle], lambda pid, frame: "x = 1")
+    found = grouped([*others, *many, idle], lambda pid, frame: Code("x = 1"))
     first = found.groups[0]
     assert (len(found.groups), found.folded, found.idle) == (GROUPS, 5, 1)
     assert (len(first.frames), first.outer, len(first.threads), first.more) == (DEPTH, 10, THREADS, 2)

@@ -12,6 +12,7 @@ from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.diagnosis.words import at
 from tuimon.records import BETWEEN, Place
+from tuimon.session.lock_text import locked
 from tuimon.session.standing import odd_one, standing
 from tuimon.session.standing_text import groups_text
 
@@ -89,16 +90,22 @@ def _judged(still: Standstill) -> Finding | None:
     if still.has_moved or quiet_s < max(_patience_s(rank.wait, still.taken is not None) for rank in still.ranks):
         return None
     first = still.ranks[0]
-    where = tuple(dict.fromkeys(_places(still)))
+    lock = locked(still.taken) if still.taken is not None and not still.lost else None
+    stands = _standing(still) if lock is None else f": {lock.text}"
+    where = tuple(dict.fromkeys((*(lock.places if lock is not None else ()), *_places(still))))
     longest_ms = max((rank.longest_ms for rank in still.ranks if rank.longest_ms is not None), default=None)
     return Finding(
         rule="hang",
         severity="critical",
         headline=(
-            f"nothing has moved{_in_ranks(still)} for {quiet_s:.0f} s{_standing(still)}"
+            f"nothing has moved{_in_ranks(still)} for {quiet_s:.0f} s{stands}"
             + (f"; the longest step before took {_seconds(longest_ms)}" if longest_ms is not None else "")
         ),
-        action="look at that line: a lock, a queue, a dead rank or worker, storage that does not answer",
+        action=(
+            "take these locks in the same order everywhere"
+            if lock is not None and lock.is_deadlock
+            else "look at that line: a lock, a queue, a dead rank or worker, storage that does not answer"
+        ),
         where=where,
         evidence={
             "open_for_s": quiet_s,
@@ -165,7 +172,8 @@ RULES = (
         explanation=(
             "No rank has come to another boundary for 15 s and for far longer than its steps take, neither the ranks"
             " nor their workers use the CPU, and their stacks do not change: a lock, a dead rank or worker, or storage"
-            " that does not answer. All stacks are then taken once, and who holds the others up is named first. What"
+            " that does not answer. All stacks are then taken once, and who holds the others up is named first;"
+            " of locks, who waits for which and who is in a block of it. What"
             " waits for a checkpoint, a disk, the network or a sleep is given a minute; a debugger's prompt, and a run"
             " that is stopped as a whole, for ever. It abstains without markers or thread figures, before each rank has"
             " made a step, and once the run has ended."

@@ -18,6 +18,13 @@ DEPTH = 32
 _NAME_CHARS = 300
 
 
+class Code(NamedTuple):
+    """What the source says of a line."""
+
+    text: str
+    inside: str = ""  # ``Frame.inside``
+
+
 class Grouped(NamedTuple):
     """The groups, the largest first, and what is in none of them."""
 
@@ -26,7 +33,7 @@ class Grouped(NamedTuple):
     idle: int  # threads without code of the user's
 
 
-def grouped(threads: Iterable[tuple[int, ThreadStack]], source: Callable[[int, RawFrame], str]) -> Grouped:
+def grouped(threads: Iterable[tuple[int, ThreadStack]], source: Callable[[int, RawFrame], Code]) -> Grouped:
     """Group threads, given with their pids; ``source`` reads a line for a process. A main thread is always listed."""
     members: dict[tuple[RawFrame, ...], list[tuple[int, int]]] = {}
     idle = 0
@@ -42,13 +49,13 @@ def grouped(threads: Iterable[tuple[int, ThreadStack]], source: Callable[[int, R
 
 
 def _group(
-    frames: tuple[RawFrame, ...], found: list[tuple[int, int]], source: Callable[[int, RawFrame], str]
+    frames: tuple[RawFrame, ...], found: list[tuple[int, int]], source: Callable[[int, RawFrame], Code]
 ) -> StackGroup:
     inner = frames[-DEPTH:]
-    shown = [_frame(frame, source(found[0][0], frame) if is_user_file(frame.file) else "") for frame in inner]
+    shown = [_frame(frame, source(found[0][0], frame) if is_user_file(frame.file) else Code("")) for frame in inner]
     return StackGroup(shown, len(frames) - len(inner), found[:THREADS], max(0, len(found) - THREADS))
 
 
-def _frame(frame: RawFrame, source: str) -> Frame:
+def _frame(frame: RawFrame, code: Code) -> Frame:
     file, line, function = frame
-    return Frame(file[-4 * _NAME_CHARS :], line, function[:_NAME_CHARS], source, is_user_file(file))
+    return Frame(file[-4 * _NAME_CHARS :], line, function[:_NAME_CHARS], code.text, is_user_file(file), code.inside)

@@ -10,10 +10,11 @@ from tuimon.proc.processes import start_unix_s
 from tuimon.proc.target_files import TargetFiles
 from tuimon.records import Record, StandingProcess, Standstill
 from tuimon.sources.process_table import ProcessTable
+from tuimon.sources.source_blocks import SourceBlocks
 from tuimon.sources.source_text import SourceText
 from tuimon.sources.stacks import pyspy
 from tuimon.sources.stacks.frame_ids import RawFrame
-from tuimon.sources.standstill.groups import grouped
+from tuimon.sources.standstill.groups import Code, grouped
 from tuimon.sources.standstill.progress import MOVING_BYTES_PER_S, Reading, bytes_per_s, read_io
 from tuimon.sources.standstill.stacks import ProcessStacks, take_stacks
 from tuimon.sources.standstill.suspicion import Suspicion
@@ -53,7 +54,6 @@ class StandstillSource:
         self._take = take
         self._suspicion: Suspicion | None = None
         self._watch: _Watch | None = None
-        self._source = SourceText()
 
     def inspect(self, suspicion: Suspicion | None) -> None:
         """Look at a standstill, once; None: the training goes on. May be called on any thread."""
@@ -89,7 +89,7 @@ class StandstillSource:
         states = {each.pid: _state(each.pid) for each in live}
         stacks = self._take(self._binary(), [each.pid for each in live], suspicion.since_s)
         threads = ((pid, thread) for pid, found in stacks.items() for thread in found.threads)
-        groups = grouped(threads, self._line)
+        groups = grouped(threads, _Codes(self._table).of)
         now_s = self._clock()
         return Standstill(
             t=round(now_s, 3),
@@ -106,10 +106,24 @@ class StandstillSource:
             idle=groups.idle,
         )
 
-    def _line(self, pid: int, frame: RawFrame) -> str:
-        ticks = self._table.start_ticks(pid)
-        files = TargetFiles(pid, None if ticks is None else start_unix_s(ticks))
-        return self._source.line(frame.file, frame.line, files)
+
+class _Codes:
+    """Lines of source of several processes, and the blocks around them, at one moment."""
+
+    def __init__(self, table: ProcessTable) -> None:
+        self._table = table
+        self._source = SourceText()
+        self._of_process: dict[int, tuple[TargetFiles, SourceBlocks]] = {}
+
+    def of(self, pid: int, frame: RawFrame) -> Code:
+        """What the source says of a frame's line, as its process can read it."""
+        if pid not in self._of_process:
+            ticks = self._table.start_ticks(pid)
+            files = TargetFiles(pid, None if ticks is None else start_unix_s(ticks))
+            self._of_process[pid] = files, SourceBlocks(files)
+        files, blocks = self._of_process[pid]
+        text = self._source.line(frame.file, frame.line, files)
+        return Code(text, blocks.inside(frame.file, frame.line) if text else "")
 
 
 def _read_all(suspicion: Suspicion, now_s: float) -> dict[int, Reading | None]:

@@ -1,0 +1,65 @@
+"""Who waits for which lock, and who holds it, on literal stacks."""
+
+from tuimon.records import Frame
+from tuimon.session.lock_waits import deadlock, lock_waits
+
+MAIN, WRITER = (100, 100), (100, 107)
+
+
+def frame(line, function, source, inside="", file="train.py"):
+    return Frame(file, line, function, source, True, inside)
+
+
+LOOP = frame(50, "main", "train_step()")
+
+
+def test_two_threads_for_each_others_locks_are_a_deadlock_with_both_lines():
+    waits = lock_waits(
+        {
+            MAIN: [LOOP, frame(12, "train_step", "with self.buffer:", inside="self.model")],
+            WRITER: [frame(30, "run", "self.flush()", "buffer"), frame(33, "flush", "self.model.acquire()")],
+        }
+    )
+    circle = deadlock(waits)
+    assert [(wait.lock, wait.place.line, wait.holder) for wait in circle] == [
+        ("self.buffer", 12, WRITER),
+        ("self.model", 33, MAIN),
+    ]
+
+
+def test_the_holder_of_a_lock_need_not_wait_for_one():
+    stacks = {
+        MAIN: [LOOP, frame(12, "train_step", "with self.lock:  # shared")],
+        WRITER: [frame(30, "run", "write(batch)", inside="open(path), lock")],
+        (200, 200): [frame(30, "run", "write(batch)", inside="lock")],  # of another process
+    }
+    (wait,) = lock_waits(stacks)
+    assert (wait.lock, wait.holder, wait.holds) == ("self.lock", WRITER, ())
+    assert deadlock([wait]) == []
+
+
+def test_a_circle_that_others_only_wait_for_is_found():
+    waits = lock_waits(
+        {
+            (1, 5): [frame(1, "f", "with a:")],
+            (100, 7): [frame(1, "f", "with b:", inside="a")],
+            (100, 8): [frame(1, "f", "with a:", inside="b")],
+            (100, 9): [frame(1, "f", "a.acquire(timeout=9)")],
+        }
+    )
+    assert [wait.thread for wait in deadlock(waits[::-1])] == [(100, 8), (100, 7)]
+
+
+def test_what_is_no_lock_is_not_waited_for():
+    frames = {
+        "file": [frame(12, "load", "with open(path) as file:")],
+        "read": [frame(12, "load", "data = sock.recv(9)", inside="self.lock")],
+        "inside": [frame(12, "load", "with self.pool:"), Frame("/lib/python3/socket.py", 3, "recv")],
+    }
+    assert lock_waits({(1, number): stack for number, stack in enumerate(frames.values())}) == []
+
+
+def test_a_lock_of_python_code_waits_inside_threading():
+    stack = [frame(12, "load", "with self.ready:"), Frame("/usr/lib/python3.11/threading.py", 270, "__enter__")]
+    (wait,) = lock_waits({MAIN: stack})
+    assert (wait.lock, wait.holder) == ("self.ready", None)

@@ -1,0 +1,71 @@
+"""Threads at locks in words: who waits for which, and who holds it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import NamedTuple
+
+from tuimon.records import Frame, Place, Standstill
+from tuimon.session.lock_waits import LockWait, Thread, deadlock, lock_waits
+from tuimon.text import code_place, plain
+
+#: Most threads that are looked at; of thousands in a pool, most are alike.
+_THREADS = 512
+
+
+class Locked(NamedTuple):
+    """What holds a training up that waits for a lock."""
+
+    text: str
+    places: tuple[Place, ...]  # where a lock is waited for, and where it is held
+    is_deadlock: bool
+
+
+def locked(taken: Standstill) -> Locked | None:
+    """Threads that wait for each other's locks, or the first that waits for one whose holder is known; else None."""
+    stacks = dict(islice(_stacks(taken), _THREADS))
+    waits = lock_waits(stacks)
+    circle = deadlock(waits)
+    if circle:
+        text = ", ".join(f"{_who(wait.thread, taken)} waits for {_at(wait)}{_holding(wait, circle)}" for wait in circle)
+        return Locked(text, tuple(wait.place for wait in circle), True)
+    held = sorted(
+        (wait for wait in waits if wait.holder is not None), key=lambda wait: wait.thread[0] != wait.thread[1]
+    )
+    if not held or held[0].holder is None:
+        return None
+    place = _user_place(stacks[held[0].holder])
+    at = f" at {plain(place.function)}() {code_place(place.file, place.line)}" if place is not None else ""
+    text = f"{_who(held[0].thread, taken)} waits for {_at(held[0])}, which {_who(held[0].holder, taken)} holds{at}"
+    return Locked(text, (*((place,) if place is not None else ()), held[0].place), False)
+
+
+def _stacks(taken: Standstill) -> Iterator[tuple[Thread, Sequence[Frame]]]:
+    return ((thread, group.frames) for group in taken.groups for thread in group.threads)
+
+
+def _at(wait: LockWait) -> str:
+    return f"{plain(wait.lock)} at {plain(wait.place.function)}() {code_place(wait.place.file, wait.place.line)}"
+
+
+def _holding(wait: LockWait, circle: Sequence[LockWait]) -> str:
+    """The lock that another of the circle waits for."""
+    wanted = next((other.lock for other in circle if other.holder == wait.thread), None)
+    return f" and holds {plain(wanted)}" if wanted is not None else ""
+
+
+def _who(thread: Thread, taken: Standstill) -> str:
+    pid, tid = thread
+    process = next((process for process in taken.processes if process.pid == pid), None)
+    if tid != pid:
+        return "a thread"
+    if process is not None and process.role == "worker":
+        return "a worker"
+    several = sum(other.role != "worker" for other in taken.processes) > 1
+    return f"rank {process.rank}" if several and process is not None and process.rank is not None else "the training"
+
+
+def _user_place(frames: Sequence[Frame]) -> Place | None:
+    frame = next((frame for frame in reversed(frames) if frame.user), None)
+    return Place(frame.file, frame.line, frame.function, frame.source) if frame is not None else None

@@ -1,0 +1,95 @@
+"""Who waits for which lock, and who holds it, as far as stacks and the ``with`` blocks around their lines show.
+
+A lock is known by the expression that names it, ``self.lock`` as ``lock``: where two objects have locks of one name,
+the thread inside a block of that name is taken for the holder.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from tuimon.records import Frame, Place
+
+#: A thread: process and thread id.
+Thread = tuple[int, int]
+
+_WITH = re.compile(r"^with\s+(.+?):?\s*(?:#.*)?$")
+_ACQUIRE = re.compile(r"([A-Za-z_][\w.\[\]'\"]*)\.acquire\s*\(")
+_NAME = re.compile(r"^[A-Za-z_][\w.\[\]'\"]*$")
+
+
+class LockWait(NamedTuple):
+    """A thread that stands at a lock."""
+
+    thread: Thread
+    lock: str  # as it is named where it is waited for
+    place: Place
+    holds: tuple[str, ...]  # locks whose blocks it is in
+    holder: Thread | None  # that is in a block of this lock
+
+
+def lock_waits(stacks: Mapping[Thread, Sequence[Frame]]) -> list[LockWait]:
+    """The threads that stand at a lock; ``stacks`` of threads at one moment, root first."""
+    held = {thread: _held(frames) for thread, frames in stacks.items()}
+    found = []
+    for thread, frames in stacks.items():
+        frame, locks = _waiting(frames)
+        if frame is None:
+            continue
+        holders = [(lock, other) for lock in locks for other in _holders(lock, thread, held)]
+        lock, holder = holders[0] if holders else (locks[0], None)
+        place = Place(frame.file, frame.line, frame.function, frame.source)
+        found.append(LockWait(thread, lock, place, held[thread], holder))
+    return found
+
+
+def deadlock(waits: Sequence[LockWait]) -> list[LockWait]:
+    """Threads of which each holds what the one before waits for, in a circle; [] without."""
+    by_thread = {wait.thread: wait for wait in waits}
+    for first in waits:
+        circle = [first]
+        while (following := by_thread.get(circle[-1].holder or first.thread)) is not None:
+            if following is first:
+                return circle if circle[-1].holder == first.thread else []
+            if following in circle:
+                break
+            circle.append(following)
+    return []
+
+
+def _holders(lock: str, thread: Thread, held: Mapping[Thread, Sequence[str]]) -> list[Thread]:
+    """The other threads of its process that are in a block of this lock."""
+    return [
+        other
+        for other, locks in held.items()
+        if other != thread and other[0] == thread[0] and any(_bare(lock) == _bare(own) for own in locks)
+    ]
+
+
+def _waiting(frames: Sequence[Frame]) -> tuple[Frame | None, Sequence[str]]:
+    """The line at which a thread waits for a lock, and the locks that this may be."""
+    for frame in reversed(frames):
+        if frame.user:
+            found = _ACQUIRE.search(frame.source)
+            head = _WITH.match(frame.source)
+            locks = [found[1]] if found is not None else _names(head[1].split(",")) if head is not None else []
+            return (frame, locks) if locks else (None, ())
+        if not frame.file.endswith("threading.py"):
+            break
+    return None, ()
+
+
+def _held(frames: Sequence[Frame]) -> tuple[str, ...]:
+    return tuple(name for frame in frames if frame.user for name in _names(frame.inside.split(",")))
+
+
+def _names(expressions: Sequence[str]) -> list[str]:
+    """Those that are names: what is called in the head of a block is made there, and no lock that others know."""
+    plain = (expression.strip().partition(" as ")[0] for expression in expressions)
+    return [name for name in plain if _NAME.match(name)]
+
+
+def _bare(lock: str) -> str:
+    return lock.rpartition(".")[2]
