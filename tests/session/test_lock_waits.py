@@ -1,6 +1,7 @@
 """Who waits for which lock, and who holds it, on literal stacks."""
 
-from tuimon.records import Frame
+from tuimon.records import Frame, StackGroup, Standstill
+from tuimon.session.lock_text import locked
 from tuimon.session.lock_waits import deadlock, lock_waits
 
 MAIN, WRITER = (100, 100), (100, 107)
@@ -63,3 +64,13 @@ def test_a_lock_of_python_code_waits_inside_threading():
     stack = [frame(12, "load", "with self.ready:"), Frame("/usr/lib/python3.11/threading.py", 270, "__enter__")]
     (wait,) = lock_waits({MAIN: stack})
     assert (wait.lock, wait.holder) == ("self.ready", None)
+
+
+def test_the_training_is_named_first():
+    groups = [
+        StackGroup([frame(33, "flush", "with model:", "buffer")], 0, [WRITER]),
+        StackGroup([frame(12, "train_step", "with buffer:", "model")], 0, [MAIN]),
+    ]
+    found = locked(Standstill(t=30.0, pid=0, quiet_s=20.0, groups=groups))
+    assert found.is_deadlock and [place.line for place in found.places] == [12, 33]
+    assert found.text.startswith("the training waits for buffer at train_step() train.py:12 and holds model, a thread")

@@ -28,6 +28,8 @@ def locked(taken: Standstill) -> Locked | None:
     waits = lock_waits(stacks)
     circle = deadlock(waits)
     if circle:
+        begin = next((n for n, wait in enumerate(circle) if wait.thread[0] == wait.thread[1]), 0)
+        circle = circle[begin:] + circle[:begin]  # the training first
         text = ", ".join(f"{_who(wait.thread, taken)} waits for {_at(wait)}{_holding(wait, circle)}" for wait in circle)
         return Locked(text, tuple(wait.place for wait in circle), True)
     held = sorted(

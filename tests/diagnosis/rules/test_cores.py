@@ -52,7 +52,15 @@ def test_others_on_the_machine_are_not_blamed_on_the_run():
     found = run(busy(100, 1, 0.6, 0.4))
     assert found["neighbour"].severity == "warning"
     assert "40 % of the time" in found["neighbour"].headline
+    assert not found["neighbour"].other_fixes
     assert "cpu_oversubscribed" not in found
+
+
+def test_beside_others_threads_that_wait_for_each_other_are_better_one():
+    found = run(busy(100, 2, 0.35, 0.65))
+    assert "cpu_oversubscribed" not in found
+    (fix,) = found["neighbour"].other_fixes
+    assert fix.action.startswith("torch.set_num_threads(1)") and fix.estimated_speedup is None
 
 
 def test_one_training_on_all_cores_is_well():
