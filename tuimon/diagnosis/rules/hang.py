@@ -172,8 +172,8 @@ RULES = (
         explanation=(
             "No rank has come to another boundary for 15 s and for far longer than its steps take, neither the ranks"
             " nor their workers use the CPU, and their stacks do not change: a lock, a dead rank or worker, or storage"
-            " that does not answer. All stacks are then taken once, and who holds the others up, or a lock, is named first."
-            " What waits for a checkpoint, a disk, the network or a sleep is given a minute; a debugger's prompt, and a run"
+            " that does not answer. All stacks are then taken once, and who holds the others up, or a lock, is named"
+            " first. What waits for a checkpoint, a disk, the network or a sleep is given a minute; a prompt, and a run"
             " that is stopped as a whole, for ever. It abstains without markers or thread figures, before each rank has"
             " made a step, and once the run has ended."
         ),
