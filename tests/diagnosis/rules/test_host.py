@@ -126,6 +126,24 @@ def test_side_work_names_its_line():
     assert first.fixes[1][:4] == ("do main() train.py:50 half as often", *[pytest.approx(1 / 0.875)] * 3)
 
 
+def test_clipping_gradients_is_part_of_every_update_and_no_side_work():
+    more = frames(
+        ("train.py", 48, "main", "", True),
+        ("/opt/tuimon/agent/hooks.py", 9, "tuimon_backward"),
+        ("train.py", 49, "main", "nn.utils.clip_grad_norm_(model.parameters(), 1.0)", True),
+        first=50,
+    )
+
+    def rules(clipping, saving):
+        found = run(SIDE, more, stacks(12, ([50, 51], 40), ([52], clipping), ([5], saving)))
+        return {finding.rule: finding for finding in found}
+
+    assert "side_work" not in rules(clipping=25, saving=5)
+    found = rules(clipping=10, saving=20)["side_work"]
+    assert found.where[0].line == 50
+    assert found.estimated_speedup == pytest.approx(1 / (1 - 0.25 * 2 / 3), rel=0.01)
+
+
 def test_a_healthy_cpu_training_has_nothing_else_reported():
     (only,) = run(HEALTHY, threads(12, (100, "python", 1.0, "running"), cpu_ratio=1.9))
     assert (only.rule, only.severity) == ("compute_bound_cpu", "info")

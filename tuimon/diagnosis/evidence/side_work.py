@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from tuimon.diagnosis.evidence.libraries import with_library
 from tuimon.diagnosis.evidence.lines import HotFunction, hottest_place
 from tuimon.diagnosis.evidence.samples import StackSample, ThreadSamples
@@ -9,6 +11,8 @@ from tuimon.records import Frame, Place
 
 #: Phases in which nothing but training runs: the functions that their samples pass through are the path of training.
 _TRAINING = ("backward", "optimizer")
+#: Calls that training makes at every update beside the optimizer's step: nobody can make them less often.
+_OF_UPDATE = re.compile(r"\b(?:clip_grad_(?:norm|value)_?|zero_grad|unscale_)\s*\(")
 
 
 def evaluation_function(samples: ThreadSamples) -> HotFunction | None:
@@ -43,7 +47,19 @@ def side_function(samples: ThreadSamples) -> HotFunction | None:
 
 
 def _is_side_work(sample: StackSample) -> bool:
-    return sample.phase == "other" and sample.activity != "ranks"
+    return sample.phase == "other" and sample.activity != "ranks" and not _belongs_to_update(sample)
+
+
+def _belongs_to_update(sample: StackSample) -> bool:
+    frames = _before_torch(sample)
+    return bool(frames) and _OF_UPDATE.search(frames[-1].source) is not None
+
+
+def update_share(samples: ThreadSamples) -> float:
+    """Share (0..1) of the side work's samples at lines that belong to every update, such as clipping gradients."""
+    side = samples.in_phase("other")
+    updates = sum(sample.count for sample in side.stacks if _belongs_to_update(sample))
+    return updates / side.total if side.total else 0.0
 
 
 def model_share(samples: ThreadSamples) -> float:

@@ -6,7 +6,7 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.steps import GPU_CLOCK_WAIT_S
 from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.evidence.run import RunEvidence
-from tuimon.diagnosis.evidence.side_work import evaluation_function, model_share, side_function
+from tuimon.diagnosis.evidence.side_work import evaluation_function, model_share, side_function, update_share
 from tuimon.diagnosis.evidence.steps import SETTLED_S, is_settled, mean_step_ms
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.needs import SAMPLES, STEPS
@@ -64,14 +64,15 @@ def side_work(evidence: Evidence) -> Finding | None:
     on_gpu = evidence.gpu_idle_during(other)
     waits = evidence.waits_for_ranks("other")  # in collectives that the loop calls: comm_bound, straggler_rank
     share = max(0.0, other.share - waits) if on_gpu is None else on_gpu.at_most
-    if share < SIDE_WORK_SHARE or (share < SIDE_WORK_CLEAR and not is_settled(table)):
+    beside_update = 1.0 - update_share(evidence.stacks.main)
+    if share * beside_update < SIDE_WORK_SHARE or (share < SIDE_WORK_CLEAR and not is_settled(table)):
         return None
     if other.error is not None and other.share - other.error < SIDE_WORK_SHARE / 2:
         return None
     if other.estimated and share < UNMARKED_EVALUATION_SHARE and model_share(evidence.stacks.main) >= MODEL_SHARE:
         return None
     hot = side_function(evidence.stacks.main)
-    hot_share = hot.share if hot else 1.0
+    hot_share = beside_update * (hot.share if hot else 1.0)
     lost, unsure = (share, 0.0) if on_gpu is None else on_gpu.middle
     queued = queue_model(evidence)
     model = queued or host_model(evidence)
