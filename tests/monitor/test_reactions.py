@@ -108,6 +108,8 @@ def test_headless_it_prints_to_our_stderr(capfd):
     command = Detached([sys.executable, "-c", "print('a line of the command')"], b"", True)
     command.join(30.0)
     assert command.outcome is not None and command.outcome.output == ""
+    told = capfd.readouterr()
+    assert told.err == "a line of the command\n" and told.out == ""
 
 
 def test_only_so_many_run_at_a_time():
