@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -31,8 +32,9 @@ def main() -> int:
 
 def _run(case: Case, ranks: int, keep: str | None) -> bool:
     with tempfile.TemporaryDirectory(prefix="tuimon-hang-") as temporary:
-        folder = Path(keep) / f"{case.fault}-{ranks}" if keep else Path(temporary)
-        folder.mkdir(parents=True, exist_ok=True)
+        folder = (Path(keep) if keep else Path(temporary)) / f"{case.fault}-{ranks}"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
         verdict = judged(case, ranks, run_case(case, ranks, folder))
     print(row(case, ranks, verdict), flush=True)
     return not verdict.is_right
