@@ -71,6 +71,10 @@ def test_two_trainings_in_one_command_are_apart():
     second = [rank(n, 20 + n, ppid=60) for n in (0, 1)]
     assert pids(10, *first, *second) == [10, 11]
     assert pids(20, *first, *second) == [20, 21]
+    over = [
+        rank(p.rank, p.pid, ppid=p.ppid, start=p.start_unix_s + n, ended=True) for n, p in enumerate(first + second)
+    ]
+    assert pids(10, *over) == [10, 11] and pids(20, *over) == [20, 21]
     larger = [rank(n, 30 + n, ppid=70, world_size=3) for n in range(3)]
     assert pids(30, *first, *larger) == [30, 31, 32]
 

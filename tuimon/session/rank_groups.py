@@ -49,12 +49,20 @@ def _is_rank(process: Process, processes: Mapping[int, Process], training: Colle
 
 
 def _of_one_training(own: Process, ranked: Sequence[Process]) -> list[Process]:
-    """Of two trainings that run at the same time both have a rank 0: then those of one launcher belong together."""
+    """Without those of other launchers that have the same ranks at the same time: another training of the command."""
     alike = [process for process in ranked if process.world_size in (own.world_size, None) or process.pid == own.pid]
-    live = [process.rank for process in alike if not process.ended]
-    if len(live) == len(set(live)):
-        return alike
-    return [process for process in alike if process.ppid == own.ppid]
+    family: dict[int | None, list[Process]] = {}
+    for process in alike:
+        if process.ppid == own.ppid:
+            family.setdefault(process.rank, []).append(process)
+    rivals = {p.ppid for p in alike if p.ppid != own.ppid and any(_beside(p, q) for q in family.get(p.rank, ()))}
+    return [process for process in alike if process.ppid not in rivals]
+
+
+def _beside(one: Process, other: Process) -> bool:
+    """Whether both run, or were started at about the same time."""
+    both_run = not one.ended and not other.ended
+    return both_run or abs(one.start_unix_s - other.start_unix_s) <= _ONE_START_S
 
 
 def _newest(alike: Iterable[Process], training: Collection[int]) -> list[Process]:
