@@ -133,3 +133,9 @@ def test_when_the_run_is_over_it_is_still_said_and_a_rank_that_was_lost_is_not_j
     for rank in (0, 1):
         session.add(process(100 + rank, rank=rank, world_size=3, ppid=50, t=11.0, ended=True))
     assert "straggler_rank" in {finding.rule for finding in diagnose(session)}
+
+
+def test_ranks_that_all_wait_for_cores_are_late_by_chance():
+    even = [(EVEN, 0.3, 0.2)] * 3
+    assert "straggler_rank" not in trained(*even[:2], (EVEN, 0.3, 0.35))
+    assert "straggler_rank" in trained(*even[:2], (EVEN, 0.3, 0.55))
