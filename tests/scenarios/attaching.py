@@ -39,8 +39,13 @@ def attached_verdict(scenario: Scenario, seconds: float, folder: Path, options: 
     return verdict_of(fold(log).findings)
 
 
+def has_begun(output: str) -> bool:
+    """Whether a script has told that its first step ended, be it behind a progress bar."""
+    return any(line.endswith(TRAINING) for line in output.splitlines())
+
+
 def _await_steps(script: subprocess.Popen[bytes], output: Path) -> None:
-    while TRAINING not in output.read_text().splitlines():
+    while not has_begun(output.read_text()):
         if script.poll() is not None:
             truth_of(script.returncode, output.read_text())
             raise ScenarioFailed("it ended before its second step")

@@ -87,7 +87,7 @@ def measure(command: list[str]) -> Truth:
 
 def truth_of(exit_code: int, output: str, errors: str = "") -> Truth:
     """What a script that has ended printed. Raises ScenarioFailed."""
-    reported = [line for line in output.splitlines() if line.startswith('{"steps"')]
+    reported = ['{"steps"' + line.partition('{"steps"')[2] for line in output.splitlines() if '{"steps"' in line]
     if exit_code or not reported:
         raise ScenarioFailed(f"exit code {exit_code}\n{output[-1000:]}\n{errors[-3000:]}")
     return Truth(**json.loads(reported[0]))

@@ -6,9 +6,10 @@ import shutil
 import pytest
 
 from tests.scenarios import attaching
+from tests.scenarios.attaching import has_begun
 from tests.scenarios.catalogue import catalogue
 from tests.scenarios.judging import Judgement, judge
-from tests.scenarios.running import recall, remember, run
+from tests.scenarios.running import recall, remember, run, truth_of
 from tests.scenarios.streams import STREAMS, judged
 from tests.scenarios.table import HEAD, line, totals
 from tuimon.diagnosis.rulebook import CAUSES, RULE_NAMES
@@ -31,6 +32,12 @@ def test_labels_are_names_of_rules_and_of_lines_that_exist(name):
     assert scenario.cause is None or scenario.cause in CAUSES
     assert bool(scenario.lines) == (scenario.rule not in (None, "cpu_oversubscribed", "comm_bound"))
     assert scenario.fixable == (scenario.rule is not None)
+
+
+def test_what_a_script_tells_is_found_behind_its_progress_bar():
+    bar = "  0%|          | 0/1000 [00:00<?, ?it/s]"
+    assert has_begun(f"loading\n{bar}training\n") and not has_begun(f"loading\n{bar}\n")
+    assert truth_of(0, f'{bar}{{"steps": 9, "step_ms": 2.0, "shares": {{}}}}\n').steps == 9
 
 
 @pytest.mark.parametrize(("gain", "doubtful"), [(0.94, True), (1.3, False), (None, False)])
