@@ -250,6 +250,15 @@ def test_two_runs_of_one_name_one_after_the_other_are_two(tmp_path: Path) -> Non
     assert len(choose(str(tmp_path), runs[0].name).logs) == 2
 
 
+def test_a_node_whose_clock_is_minutes_ahead_is_of_the_same_run(tmp_path: Path) -> None:
+    for path in write(str(tmp_path), JOB._replace(nodes=2, seconds=14.0, clocks_ahead_s={1: 300.0})):
+        os.utime(path, (1.75e9 + 14, 1.75e9 + 14))
+    records = joined(tmp_path)
+    moments = [r.t for r in records if isinstance(r, Steps)]
+    assert {node_of(r.pid) for r in records if isinstance(r, Steps)} == {0, 1}
+    assert moments[-1] - moments[0] < JOB.seconds
+
+
 def test_two_machines_of_one_name_are_two_nodes_and_two_logs_of_one_are_one(tmp_path: Path) -> None:
     *_, path = write(str(tmp_path), JOB._replace(nodes=2, ranks=1, seconds=4.0))
     rename(path, host="node000")
