@@ -7,6 +7,7 @@ as in DDP; one rank may be late, clocks may be wrong, nodes may stop.
 from __future__ import annotations
 
 import argparse
+import os
 import random
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
@@ -335,6 +336,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--late", type=int, help="this rank is late")
     args = parser.parse_args()
+    os.makedirs(args.folder, exist_ok=True)
     write(
         args.folder, Job(nodes=max(1, args.ranks // 8), ranks=min(8, args.ranks), seconds=args.seconds, late=args.late)
     )

@@ -37,6 +37,11 @@ def test_the_rank_that_waits_least_in_backward_is_the_culprit():
     )
 
 
+def test_what_to_look_at_is_named_once():
+    late, other = {"data": 60, "backward": 40}, {"data": 20, "backward": 80}
+    assert ranks(late, other)["straggler_rank"].action.endswith("look at its data and its machine")
+
+
 def test_a_short_backward_without_anything_longer_is_no_straggler():
     assert "straggler_rank" not in ranks({"forward": 20, "backward": 50}, {"forward": 20, "backward": 80})
 

@@ -90,7 +90,8 @@ def _action(late: LateRank) -> str:
             return f"give rank {rank} cores of its own: look at what else runs on its machine, and at its CPU limit"
         case "collections":
             return f"collect garbage in rank {rank} seldom, or in all ranks at the same step: gc.freeze(), gc.disable()"
-    return f"give rank {rank} as much work as the others: look at its {late.phase}, its data, its machine"
+    where = "its data and its machine" if late.phase == "data" else f"its {late.phase}, its data and its machine"
+    return f"give rank {rank} as much work as the others: look at {where}"
 
 
 RULES = (
