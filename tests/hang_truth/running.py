@@ -68,9 +68,7 @@ def _launcher(case: Case, ranks: int, folder: Path) -> list[str]:
         each = shlex.join([sys.executable, *script])
         return ["sh", "-c", f"for rank in $(seq 0 {ranks - 1}); do RANK=$rank {env} {each} & done; wait"]
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks)]
-    # not by --master-port: there a restarted rank may find the address of one that is gone
-    torchrun += ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{port}", "--rdzv-id", str(port)]
-    return [*torchrun, "--max-restarts", str(case.restarts), *script]
+    return [*torchrun, "--master-port", str(port), "--max-restarts", str(case.restarts), *script]
 
 
 def last_step(folder: Path) -> tuple[int, float | None]:
