@@ -4,8 +4,8 @@ from collections import Counter
 
 import pytest
 
-from tuimon.session.rank_stats import MainThread
-from tuimon.session.rank_waits import NO_SAMPLES, PhaseSamples, RankTimes, split_ranks
+from tuimon.session.ranks.stats import MainThread
+from tuimon.session.ranks.waits import NO_SAMPLES, PhaseSamples, RankTimes, split_ranks
 
 
 def times(cpu=None, delay=0.0, samples=NO_SAMPLES, on_gpu=False, stopped=0.0, **ms):

@@ -4,7 +4,7 @@ import pytest
 
 from tests.session.records import MS, frames, header, process, session_of, stacks, steps, threads
 from tuimon.records import Exit
-from tuimon.session.ranks import rank_rows
+from tuimon.session.rank_list import rank_rows
 from tuimon.session.whole_run import WholeRun
 
 LINES = frames(

@@ -7,9 +7,9 @@ import pytest
 from tests.session.records import steps
 from tuimon.node_ids import id_on_node
 from tuimon.records import Frame, StackGroup, StandingProcess, Standstill
-from tuimon.session.standing import odd_one, standing
-from tuimon.session.standing_text import groups_text, rank_list
-from tuimon.session.standstills import Standstills
+from tuimon.session.standing.standing import odd_one, standing
+from tuimon.session.standing.standstills import Standstills
+from tuimon.session.standing.text import groups_text, rank_list
 
 TORCH = "/venv/lib/python3.11/site-packages/torch"
 GATHER = [

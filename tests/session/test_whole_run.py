@@ -5,8 +5,8 @@ import pytest
 from tests.session.records import MS, frames, header, process, session_of, stacks, steps, threads
 from tuimon.records import Loader, LoaderFacts
 from tuimon.session.loader_totals import LoaderRun
+from tuimon.session.processes.thread_means import ThreadMeans
 from tuimon.session.session import Session
-from tuimon.session.thread_means import ThreadMeans
 from tuimon.session.whole_run import WholeRun
 from tuimon.session.windows import Span, Thinned
 

@@ -13,8 +13,8 @@ from tuimon.diagnosis.hysteresis import HOLD_S, name_of
 from tuimon.monitor.detached import Detached, Outcome
 from tuimon.records import Notice
 from tuimon.session.session import Session
-from tuimon.session.standing import standing
-from tuimon.session.standing_text import group_json
+from tuimon.session.standing.standing import standing
+from tuimon.session.standing.text import group_json
 
 #: Commands that run at a time; one more is left out, which is a notice.
 _AT_ONCE = 4

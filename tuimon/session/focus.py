@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tuimon.node_ids import node_of
-from tuimon.session.machine import MachineTable
+from tuimon.session.processes.machine import MachineTable
 from tuimon.session.tables import Tables
 
 

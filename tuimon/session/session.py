@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from tuimon.records import NO_TORCH_YET, Process, Threads
 from tuimon.session.focus import FocusedTables
-from tuimon.session.rank_stats import RankStats
-from tuimon.session.rank_waits import RankTimes
+from tuimon.session.ranks.stats import RankStats
+from tuimon.session.ranks.waits import RankTimes
 from tuimon.session.rows import (
     GpuRow,
     GpuTimeRow,
@@ -22,9 +22,9 @@ from tuimon.session.rows import (
 from tuimon.session.samples.inferred_phases import inferred_phases
 from tuimon.session.samples.process_samples import ProcessSamples
 from tuimon.session.sampling import Sampling
-from tuimon.session.split_shares import SplitShares
-from tuimon.session.step_totals import Totals
-from tuimon.session.steps import StepStats, WindowBegin
+from tuimon.session.steps.split_shares import SplitShares
+from tuimon.session.steps.steps import StepStats, WindowBegin
+from tuimon.session.steps.totals import Totals
 from tuimon.session.windows import WINDOW_S, Span
 from tuimon.torch_code import LOAD_HOOK
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from tuimon.records import Place
-from tuimon.session.steps import StepStats
+from tuimon.session.steps.steps import StepStats
 
 if TYPE_CHECKING:
     from tuimon.session.session import Session

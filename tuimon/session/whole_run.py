@@ -8,14 +8,14 @@ from dataclasses import replace
 from msgspec import structs
 
 from tuimon.records import Process, Record, Threads
-from tuimon.session.rank_stats import MainThread
-from tuimon.session.rank_table import sorted_samples
-from tuimon.session.rank_waits import NO_SAMPLES, RankTimes
+from tuimon.session.processes.run_processes import LAST_MOMENT_S
+from tuimon.session.ranks.stats import MainThread
+from tuimon.session.ranks.table import sorted_samples
+from tuimon.session.ranks.waits import NO_SAMPLES, RankTimes
 from tuimon.session.rows import RECENT, GpuRow, GpuTimeRow, LoaderRow, PhaseTable, StepSummary, ThreadRow
-from tuimon.session.run_processes import LAST_MOMENT_S
 from tuimon.session.samples.process_samples import ProcessSamples
 from tuimon.session.session import Session
-from tuimon.session.step_totals import Totals
+from tuimon.session.steps.totals import Totals
 from tuimon.session.windows import Span
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from tuimon.session.session import Session
-from tuimon.session.standing import Standing, standing
-from tuimon.session.standing_text import group_json, group_text, groups_text, rank_list
-from tuimon.session.standstills import Past
+from tuimon.session.standing.standing import Standing, standing
+from tuimon.session.standing.standstills import Past
+from tuimon.session.standing.text import group_json, group_text, groups_text, rank_list
 from tuimon.views.format import count, duration, plain
 
 #: Groups that one line names, and that a short list shows.

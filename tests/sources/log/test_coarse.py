@@ -35,7 +35,7 @@ from tuimon.records import (
     TorchMemory,
     length_bucket,
 )
-from tuimon.session.step_totals import Totals
+from tuimon.session.steps.totals import Totals
 from tuimon.sources.log.coarse import steadiness
 from tuimon.sources.log.coarse.held import Coarse
 from tuimon.sources.log.coarse.merging import RULES, follows, merged, subject

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from tuimon.records import Steps, bucket_length_ns, length_bucket
-from tuimon.session.step_totals import Totals
+from tuimon.session.steps.totals import Totals
 from tuimon.sources.markers.histogram import BUCKETS, histogram
 
 MS = 1_000_000

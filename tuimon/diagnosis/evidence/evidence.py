@@ -27,8 +27,8 @@ from tuimon.diagnosis.evidence.standstill import Standstill, standstills
 from tuimon.diagnosis.evidence.steps import StepEvidence, phase_row, step_evidence
 from tuimon.node_ids import node_of
 from tuimon.records import Place, Process, Threads
-from tuimon.session.rank_row import RankRow
-from tuimon.session.ranks import rank_rows
+from tuimon.session.rank_list import rank_rows
+from tuimon.session.ranks.row import RankRow
 from tuimon.session.rows import GpuRow, GpuTimeRow, LoaderRow, PhaseRow, PhaseTable, ThreadRow, TorchMemoryRow
 from tuimon.session.session import Session
 

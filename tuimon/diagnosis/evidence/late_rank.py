@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Literal, NamedTuple
 
-from tuimon.session.rank_row import RankRow
+from tuimon.session.ranks.row import RankRow
 
 #: Why a whole process is slow, whatever its code does.
 Why = Literal["stopped", "no core", "collections"]

@@ -10,7 +10,7 @@ from tuimon.diagnosis.evidence.devices import run_gpus
 from tuimon.diagnosis.evidence.moment import Moment
 from tuimon.node_ids import node_of
 from tuimon.records import MachineMemory, Notice, Process, Threads
-from tuimon.session.machine import Growth
+from tuimon.session.processes.machine import Growth
 from tuimon.session.rows import GpuRow
 
 

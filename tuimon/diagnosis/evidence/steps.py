@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.session.rows import PhaseRow, PhaseTable
-from tuimon.session.step_totals import Totals
-from tuimon.session.steps import StepStats
+from tuimon.session.steps.steps import StepStats
+from tuimon.session.steps.totals import Totals
 
 SETTLED_S = Threshold(
     4.0,

@@ -13,8 +13,8 @@ from tuimon.diagnosis.threshold import Threshold
 from tuimon.diagnosis.words import at
 from tuimon.records import BETWEEN, Place
 from tuimon.session.lock_text import locked
-from tuimon.session.standing import odd_one, standing
-from tuimon.session.standing_text import groups_text
+from tuimon.session.standing.standing import odd_one, standing
+from tuimon.session.standing.text import groups_text
 
 HANG_S = Threshold(
     15.0,

@@ -16,7 +16,7 @@ from tuimon.diagnosis.threshold import Threshold
 from tuimon.diagnosis.words import at, percent
 from tuimon.node_ids import own_id
 from tuimon.records import MachineMemory
-from tuimon.session.machine import Growth
+from tuimon.session.processes.machine import Growth
 from tuimon.session.rows import HotLine
 
 ROOM_SHARE = Threshold(

@@ -16,7 +16,7 @@ from tuimon.session.samples.run_samples import RunSamples
 from tuimon.session.samples.set_up import SetUp
 from tuimon.session.samples.stack_phase import stack_phase
 from tuimon.session.samples.thread_stacks import ThreadStacks
-from tuimon.session.split_shares import SplitShares
+from tuimon.session.steps.split_shares import SplitShares
 from tuimon.session.windows import Span, Window
 
 #: How many lines ``hot_lines`` lists.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import get_args
 
-from tuimon.session.rank_row import RankState
-from tuimon.session.ranks import rank_rows
+from tuimon.session.rank_list import rank_rows
+from tuimon.session.ranks.row import RankState
 from tuimon.session.session import Session
 from tuimon.views.metrics import table
 from tuimon.views.metrics.metric import Sample, known

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container
 from itertools import count
 
-from tuimon.session.run_processes import LAST_MOMENT_S
+from tuimon.session.processes.run_processes import LAST_MOMENT_S
 from tuimon.session.session import Session
 
 

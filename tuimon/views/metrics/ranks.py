@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from tuimon.records import BETWEEN, PHASES, length_bucket
 from tuimon.session.rows import PhaseTable
 from tuimon.session.session import Session
-from tuimon.session.step_totals import Totals
-from tuimon.session.steps import StepStats
+from tuimon.session.steps.steps import StepStats
+from tuimon.session.steps.totals import Totals
 from tuimon.views.metrics import table
 from tuimon.views.metrics.metric import Distribution, Sample, known
 

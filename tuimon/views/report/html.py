@@ -11,7 +11,7 @@ from tuimon.errors import TuimonError
 from tuimon.session.rows import GpuRow, PhaseTable, ThreadRow
 from tuimon.session.samples.frame_table import FrameTable
 from tuimon.session.session import Session
-from tuimon.session.steps import STACKED
+from tuimon.session.steps.steps import STACKED
 from tuimon.views import format as shown
 from tuimon.views.evidence_text import evidence_text
 from tuimon.views.finding_text import NO_FINDING, ONLY_MINOR, finding_gain, fix_text, rule_title, rules_by_reason

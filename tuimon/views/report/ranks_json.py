@@ -7,8 +7,8 @@ from statistics import median
 
 from tuimon.node_ids import own_id
 from tuimon.records import PHASES
-from tuimon.session.rank_row import RankRow
-from tuimon.session.ranks import rank_rows
+from tuimon.session.rank_list import rank_rows
+from tuimon.session.ranks.row import RankRow
 from tuimon.session.rows import PhaseTable, StepSummary
 from tuimon.session.session import Session
 from tuimon.session.whole_run import WholeRun

@@ -17,7 +17,7 @@ from textual.binding import Binding, BindingType
 
 from tuimon.errors import CannotInject
 from tuimon.launch.leave_signals import LeaveSignals
-from tuimon.session.ranks import rank_rows
+from tuimon.session.rank_list import rank_rows
 from tuimon.views.format import plain
 from tuimon.views.report.write import save
 from tuimon.views.tui.board import PANES, Board

@@ -3,8 +3,8 @@
 import pytest
 
 from tests.views.tui.texts import texts
-from tuimon.session.rank_row import RankRow
-from tuimon.session.rank_stats import PARTS, RankWindow
+from tuimon.session.ranks.row import RankRow
+from tuimon.session.ranks.stats import PARTS, RankWindow
 from tuimon.views.tui.ranks.lateness import overview, own_share, strip_line, strips
 
 MS = 1_000_000

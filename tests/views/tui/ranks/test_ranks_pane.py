@@ -6,8 +6,8 @@ from tests.views import streams
 from tests.views.tui.running_app import running, text, visible
 from tests.views.tui.texts import texts
 from tuimon.records import Exit
-from tuimon.session.rank_row import RankRow
-from tuimon.session.ranks import rank_rows
+from tuimon.session.rank_list import rank_rows
+from tuimon.session.ranks.row import RankRow
 from tuimon.views.tui.drawing.lines import cells, text_of
 from tuimon.views.tui.ranks.lateness import Strips
 from tuimon.views.tui.ranks.rank_lines import columns, header_line, rank_line

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tuimon.diagnosis.evidence.gpu.steps import GpuSteps
-from tuimon.session.rank_row import RankRow
-from tuimon.session.rank_stats import MainThread
-from tuimon.session.rank_waits import NO_SAMPLES, RankTimes, split_ranks
+from tuimon.session.ranks.row import RankRow
+from tuimon.session.ranks.stats import MainThread
+from tuimon.session.ranks.waits import NO_SAMPLES, RankTimes, split_ranks
 
 
 def on_gpu_clock(rows: Sequence[RankRow], gpus: Mapping[int, GpuSteps | None]) -> tuple[RankRow, ...]:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from rich.cells import cell_len
 
 from tuimon.node_ids import own_id
-from tuimon.session.ranks import count_ranks
+from tuimon.session.rank_list import count_ranks
 from tuimon.session.rows import GpuTimeRow, HotLine, PhaseTable, StepSummary
-from tuimon.session.steps import STACKED
+from tuimon.session.steps.steps import STACKED
 from tuimon.views.format import advice, code, duration, ms, percent, place, timed_steps
 from tuimon.views.tui.drawing.charts import ceiling, stacked
 from tuimon.views.tui.drawing.lines import Line, Span, clip, clipped, column, justified, line

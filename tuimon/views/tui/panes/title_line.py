@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tuimon.node_ids import own_id
 from tuimon.records import Cost, Exit
-from tuimon.session.ranks import count_ranks
+from tuimon.session.rank_list import count_ranks
 from tuimon.session.rows import StepSummary
 from tuimon.views.format import duration, ms, number, percent, plain, rate, size
 from tuimon.views.gpu_text import gpu_text

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import NamedTuple
 
-from tuimon.session.rank_row import RankRow
-from tuimon.session.rank_stats import HISTORY, PARTS, RankWindow
+from tuimon.session.ranks.row import RankRow
+from tuimon.session.ranks.stats import HISTORY, PARTS, RankWindow
 from tuimon.views.tui.drawing.lines import Line, Span
 
 _BACKWARD = PARTS.index("backward")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tuimon.session.rank_row import RankRow
+from tuimon.session.ranks.row import RankRow
 from tuimon.views.format import ABSENT, ms, percent, place, plain, size
 from tuimon.views.tui.drawing.charts import layers
 from tuimon.views.tui.drawing.lines import Line, Span, cells, clip, column, line

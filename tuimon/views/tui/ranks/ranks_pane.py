@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
-from tuimon.session.rank_row import RankRow
-from tuimon.session.ranks import rank_rows
+from tuimon.session.rank_list import rank_rows
+from tuimon.session.ranks.row import RankRow
 from tuimon.views.format import duration
 from tuimon.views.tui.drawing.lines import Line, Span, cells, clip, filled, justified, line, with_cursor
 from tuimon.views.tui.drawing.moving import MOVE_KEYS, Moving, RowCursor

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from tuimon.records import Frame
 from tuimon.session.session import Session
-from tuimon.session.standing import Standing, standing
-from tuimon.session.standing_text import rank_list, what_text, who_text
-from tuimon.session.standstills import Past
+from tuimon.session.standing.standing import Standing, standing
+from tuimon.session.standing.standstills import Past
+from tuimon.session.standing.text import rank_list, what_text, who_text
 from tuimon.views.format import duration, place, plain
 from tuimon.views.standstill_text import head_text
 from tuimon.views.tui.drawing.lines import Line, Span, cells, clip, column, justified, line, paragraph

@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping
 
 from tuimon.node_ids import node_of
 from tuimon.records import Process, ThreadCpu, Threads
+from tuimon.session.processes.run_processes import LAST_MOMENT_S, RunProcesses
+from tuimon.session.processes.thread_means import ThreadMeans
 from tuimon.session.rows import ThreadRow
-from tuimon.session.run_processes import LAST_MOMENT_S, RunProcesses
 from tuimon.session.samples.process_samples import ProcessSamples
 from tuimon.session.sampling import GilTable
-from tuimon.session.thread_means import ThreadMeans
 
 INTRA_OP = "intra-op"
 #: Native and Python thread names -> role, first match wins.

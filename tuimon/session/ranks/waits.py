@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from tuimon.session.rank_stats import MainThread
+from tuimon.session.ranks.stats import MainThread
 
 #: Samples of all ranks' mean that each rank's own are blended with: few of a rank are taken, and all run the same code.
 _PRIOR_SAMPLES = 2.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tuimon.records import BETWEEN
-from tuimon.session.step_totals import Totals
+from tuimon.session.steps.totals import Totals
 
 
 @dataclass(slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 from tuimon.records import Place
-from tuimon.session.rank_stats import RankWindow
+from tuimon.session.ranks.stats import RankWindow
 
 RankState = Literal["starting", "training", "stopped", "silent", "lost", "ended"]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from tuimon.records import GpuAccumulation, GpuExchange, GpuTime, Lead, TorchMemory
-from tuimon.session.gpu_exchanges import SpreadExchanges, latest, summed
+from tuimon.session.gpu.exchanges import SpreadExchanges, latest, summed
 from tuimon.session.rows import GpuTimeRow, LeadRow, TorchMemoryRow
 from tuimon.session.windows import WINDOW_S, Thinned, Window, new_history, weighted_median
 

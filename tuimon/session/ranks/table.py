@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from tuimon.records import BETWEEN, Process, Steps, Threads
-from tuimon.session.rank_stats import RankStats
-from tuimon.session.rank_waits import NO_SAMPLES, PhaseSamples, RankTimes
+from tuimon.session.ranks.stats import RankStats
+from tuimon.session.ranks.waits import NO_SAMPLES, PhaseSamples, RankTimes
 from tuimon.session.samples.activity import activity_of
 from tuimon.session.samples.frame_table import FrameTable
 from tuimon.session.samples.process_samples import ProcessSamples

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from tuimon.session.standing import Standing
+from tuimon.session.standing.standing import Standing
 from tuimon.text import code_place, plain
 
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from tuimon.records import Process
-from tuimon.session.rank_groups import ranks_of, restarts
-from tuimon.session.rank_row import RankRow, RankState
-from tuimon.session.rank_stats import RankStats
-from tuimon.session.rank_waits import RankSplit, RankTimes, split_ranks
+from tuimon.session.ranks.groups import ranks_of, restarts
+from tuimon.session.ranks.row import RankRow, RankState
+from tuimon.session.ranks.stats import RankStats
+from tuimon.session.ranks.waits import RankSplit, RankTimes, split_ranks
 from tuimon.session.session import Session
 
 #: Seconds without a record of a rank, while others have some, from which it is silent: our choice, some windows.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tuimon.records import Gpu, Node
-from tuimon.session.devices import DeviceTable
-from tuimon.session.machine import MachineTable
+from tuimon.session.gpu.devices import DeviceTable
+from tuimon.session.processes.machine import MachineTable
 
 #: Most nodes whose records are folded.
 NODES = 4096

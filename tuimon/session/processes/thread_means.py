@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from msgspec import structs
 
 from tuimon.records import ThreadCpu, Threads
-from tuimon.session.rank_stats import MainThread
+from tuimon.session.ranks.stats import MainThread
 
 
 @dataclass(slots=True)

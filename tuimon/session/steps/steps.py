@@ -10,10 +10,10 @@ from typing import NamedTuple
 from msgspec import structs
 
 from tuimon.records import BETWEEN, PHASES, Steps
-from tuimon.session.gpu_time import GpuShare, GpuShares
+from tuimon.session.gpu.gpu_time import GpuShare, GpuShares
 from tuimon.session.rows import PhaseRow, PhaseTable, RangeRow, StepSummary
-from tuimon.session.split_shares import SplitShares
-from tuimon.session.step_totals import Totals
+from tuimon.session.steps.split_shares import SplitShares
+from tuimon.session.steps.totals import Totals
 from tuimon.session.windows import Span, Window, new_history
 
 #: The parts of a step, as the history of phases lists them.

@@ -1,0 +1,1 @@
+"""GPUs: what NVML measured of them, and what the GPU clock did."""

@@ -1,0 +1,1 @@
+"""The run's processes, their threads, and the machines they run on."""

@@ -1,0 +1,1 @@
+"""Standstills: where all ranks stood while nothing moved."""
