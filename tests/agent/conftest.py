@@ -88,7 +88,8 @@ def monitored(monkeypatch, shared_memory):
     reader = RingReader(runtime._writer.path)
 
     def read():
-        markers = [m for m in reader.read() if m.kind != layout.GC_PAUSE]  # of the test's process, at any time
+        # what the API writes; others of this process, as the garbage collector, may write at any time
+        markers = [m for m in reader.read() if m.kind in layout.RANGES or m.kind in (layout.MARK, layout.STEP)]
         return [(m.kind, reader.name(m.value).split(layout.PLACE_SEPARATOR)) for m in markers]
 
     read.reader = reader

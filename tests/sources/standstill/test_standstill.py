@@ -51,7 +51,7 @@ def run(monkeypatch):
             return list(source.read())
 
     made = Run()
-    monkeypatch.setattr(source_file, "read_io", lambda pid, now_s: Reading(now_s, made.io))
+    monkeypatch.setattr(source_file, "read_io", lambda pid, now_s: Reading(now_s, made.io, 0))
     return made
 
 
@@ -87,6 +87,12 @@ def test_what_this_process_writes_is_measured():
         file.write(bytes(1 << 22))
     assert bytes_per_s(before, read_io(ME, 2.0)) >= 1 << 20
     assert bytes_per_s(None, before) is None and read_io(1 << 30, 1.0) is None
+
+
+def test_what_went_to_the_disk_before_hides_no_calls():
+    """A process that has written 4 GB through a mapped file, and now writes to another machine."""
+    assert bytes_per_s(Reading(1.0, 0, 4 << 30), Reading(2.0, 4 << 20, 4 << 30)) == 4 << 20
+    assert bytes_per_s(Reading(1.0, 0, 0), Reading(3.0, 100, 1 << 20)) == 1 << 19
 
 
 def test_groups_are_bounded():

@@ -15,29 +15,31 @@ class Reading(NamedTuple):
     """What a process had read and written at a moment, in bytes."""
 
     t: float
-    total_bytes: int
+    by_calls: int  # bytes that went through system calls
+    by_disk: int  # bytes that went to or came from a disk
 
 
 def read_io(pid: int, now_s: float) -> Reading | None:
-    """The counters of /proc/PID/io (proc_pid_io(5)); None where they may not be read.
-
-    What goes through system calls and what goes to the disk overlap, and each has what the other lacks (the page cache,
-    mapped files): the greater of the two counts.
-    """
+    """The counters of /proc/PID/io (proc_pid_io(5)); None where they may not be read."""
     raw = procfs.read_bytes(f"/proc/{pid}/io", 512)
     if raw is None:
         return None
     try:
         fields = {name: int(value) for name, _, value in (line.partition(b":") for line in raw.splitlines())}
-        read = max(fields[b"rchar"], fields[b"read_bytes"])
-        written = max(fields[b"wchar"], fields[b"write_bytes"])
+        by_calls = fields[b"rchar"] + fields[b"wchar"]
+        by_disk = fields[b"read_bytes"] + fields[b"write_bytes"]
     except (ValueError, KeyError):
         return None
-    return Reading(now_s, read + written)
+    return Reading(now_s, by_calls, by_disk)
 
 
 def bytes_per_s(before: Reading | None, after: Reading | None) -> float | None:
-    """Between two readings; None where either is not known."""
+    """Between two readings; None where either is not known.
+
+    What goes through system calls and what goes to the disk overlap, and each has what the other lacks (the page cache,
+    mapped files): the greater of the two counts.
+    """
     if before is None or after is None or after.t <= before.t:
         return None
-    return max(0.0, (after.total_bytes - before.total_bytes) / (after.t - before.t))
+    moved = max(after.by_calls - before.by_calls, after.by_disk - before.by_disk)
+    return max(0.0, moved / (after.t - before.t))
