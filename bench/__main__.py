@@ -20,7 +20,6 @@ from bench import (
     first_frame,
     hooks_in_process,
     log_rate,
-    metrics_cost,
     monitor_cost,
     overhead,
     peers,
@@ -56,12 +55,18 @@ def parts(effort: Effort) -> dict[str, Callable[[], list[Row]]]:
         "frame": lambda: first_frame.measure(effort.repeats, say),
         "monitor": lambda: monitor_cost.measure(effort.window_s, say),
         "log": lambda: log_rate.measure(2 * effort.window_s, say),
-        "metrics": lambda: metrics_cost.measure(3 * effort.repeats, say),
+        "metrics": lambda: _metrics_cost(3 * effort.repeats, say),
         "accuracy": lambda: accuracy.measure(2 * effort.window_s, say),
         "sampler": lambda: sampler.measure(2 * effort.window_s, say),
         "steps": lambda: overhead.measure(loops, [overhead.TUIMON], rounds=effort.rounds, **how),
         "peers": lambda: peers.measure(["0.3ms", "10ms"], rounds=peer_rounds, **{**how, "turns": 1}),
     }
+
+
+def _metrics_cost(repeats: int, say: Callable[[str], None]) -> list[Row]:
+    from bench import metrics_cost
+
+    return metrics_cost.measure(repeats, say)
 
 
 def say(text: str) -> None:
