@@ -272,6 +272,26 @@ def ranks(count=8, late=5, windows=60, since=25):
     return run
 
 
+def trainings(count=4):
+    """Processes that train side by side, and are no ranks of one training."""
+    records = [header(cpu_count=64, pid=MAIN), RANK_LINES, NO_GPU]
+    records += [process(MAIN + n, ppid=50, start_unix_s=1.7e9 + n) for n in range(count)]
+    records += [record for n in range(count) for record in rank_second(1, n, False)]
+    return Playback(records)
+
+
+def two_groups():
+    """Two trainings of two ranks each, started by one command."""
+    records = [header(cpu_count=64, pid=MAIN), RANK_LINES, NO_GPU]
+    for group, script in enumerate(("train.py", "other.py")):
+        for rank in range(2):
+            facts = {"rank": rank, "world_size": 2, "ppid": 50 + group, "start_unix_s": 1.7e9 + group}
+            pid = MAIN + 10 * group + rank
+            records.append(process(pid, python="3.11.7", command=["python", script], **facts))
+            records += rank_second(1, 10 * group + rank, False)
+    return Playback(records)
+
+
 def many_threads(count=300):
     """A process with hundreds of threads."""
     return input_bound(40, native=count)

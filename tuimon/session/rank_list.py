@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from tuimon.records import Process
@@ -31,23 +31,26 @@ class _Group(NamedTuple):
 def rank_rows(session: Session) -> list[RankRow]:
     """The ranks of the training in focus, by rank; none where it is no training of ranks."""
     moment, focus = session.now_s, session.trainer()
-    held = session.held_ranks
+    held = session.held.rows
     if held is None or held[:2] != (moment, focus):
         session.sort_rank_samples()
-        held = session.held_ranks = (moment, focus, _rows(session, focus))
+        ranks = training_of(session, focus) if focus is not None else []
+        held = session.held.rows = (moment, focus, rows_of(session, ranks) if len(ranks) > 1 else [])
     return held[2]
 
 
-def count_ranks(session: Session) -> int:
-    """How many ranks the training in focus has; without ranks, how many processes train."""
-    return len(rank_rows(session)) or len(session.trainers())
+def training_of(session: Session, pid: int) -> list[Process]:
+    """The processes of a training, by rank; without ranks, the process alone."""
+    group = session.held.groups.get(pid)
+    if group is None:
+        processes = {process.pid: process for process in session.processes()}
+        own = [processes[pid]] if pid in processes else []
+        group = session.held.groups[pid] = ranks_of(pid, processes, set(session.trainers())) or own
+    return group
 
 
-def _rows(session: Session, focus: int | None) -> list[RankRow]:
-    processes = {process.pid: process for process in session.processes()}
-    ranks = ranks_of(focus, processes, set(session.trainers())) if focus is not None else []
-    if len(ranks) < 2:
-        return []
+def rows_of(session: Session, ranks: Sequence[Process]) -> list[RankRow]:
+    """Processes compared with each other; one alone is neither late nor behind."""
     times = {process.pid: session.rank_times(process.pid) for process in ranks}
     known = {pid: measured for pid, measured in times.items() if measured is not None}
     splits = dict(zip(known, split_ranks(list(known.values())), strict=True))
@@ -56,7 +59,7 @@ def _rows(session: Session, focus: int | None) -> list[RankRow]:
         _gpus(session),
         first=max(session.rank_stats(process.pid).total for process in ranks),
         is_over=session.exit is not None or all(process.ended for process in ranks),
-        restarts=restarts(ranks, processes.values()),
+        restarts=restarts(ranks, session.processes()),
     )
     return [_row(group, process, times[process.pid], splits.get(process.pid)) for process in ranks]
 

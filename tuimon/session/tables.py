@@ -33,7 +33,7 @@ from tuimon.session.loaders import LoaderTable
 from tuimon.session.processes.nodes import NodeTable
 from tuimon.session.processes.run_processes import RunProcesses
 from tuimon.session.processes.threads import ThreadTable
-from tuimon.session.ranks.row import RankRow
+from tuimon.session.ranks.held import Held
 from tuimon.session.ranks.table import RankTable
 from tuimon.session.samples.frame_table import FrameTable
 from tuimon.session.samples.process_samples import ProcessSamples
@@ -75,8 +75,7 @@ class Tables:
         self._gpu_time = GpuTimeTable()
         self._loaders = LoaderTable()
         self._ranks = RankTable()
-        # as of a moment and a focus, once queried, until a process comes or ends
-        self.held_ranks: tuple[float, int | None, list[RankRow]] | None = None
+        self.held = Held()
         self._folds: dict[type[Record], Callable[..., None]] = {
             Header: self._fold_header,
             Process: self._fold_process,
@@ -124,7 +123,7 @@ class Tables:
         self._processes.nodes = len(self.nodes.known)
 
     def _fold_exit(self, record: Exit) -> None:
-        self.exit, self.held_ranks = record, None
+        self.exit, self.held.rows = record, None
 
     def _fold_cost(self, record: Cost) -> None:
         self.cost = record
@@ -141,16 +140,20 @@ class Tables:
             self._forget(record.pid)
         if record.ended:
             self.nodes.tables_of(node_of(record.pid)).machine.forget(record.pid)
-        self._trainers = self.held_ranks = None
+        self._note_change()
         for pid in self._processes.add_process(record, self._trained_pids):
             self._forget(pid)
+
+    def _note_change(self) -> None:
+        """Another process trains, or may."""
+        self._trainers, self.held = None, Held()
 
     def _trained_pids(self) -> set[int]:
         return {pid for pid, stats in self._steps.items() if stats.trains}
 
     def _forget(self, pid: int) -> None:
         """Drop all that is held of a process."""
-        self._trainers = None
+        self._note_change()
         self._pids.discard(pid)
         self._steps.pop(pid, None)
         self._process_samples.pop(pid, None)
@@ -181,7 +184,7 @@ class Tables:
         if stats.trains:
             self._ranks.add_steps(record)
         if stats.trains != trained:
-            self._trainers = None
+            self._note_change()
         if record.range_places:
             self._samples_of(record.pid).add_range_places(record.range_places)
         if not begun and stats.begin_s is not None:

@@ -9,6 +9,7 @@ from msgspec import structs
 
 from tuimon.records import Process, Record, Threads
 from tuimon.session.processes.run_processes import LAST_MOMENT_S
+from tuimon.session.ranks.held import Held
 from tuimon.session.ranks.stats import MainThread
 from tuimon.session.ranks.table import sorted_samples
 from tuimon.session.ranks.waits import NO_SAMPLES, RankTimes
@@ -27,7 +28,7 @@ class WholeRun(Session):
 
     def __init__(self, session: Session) -> None:
         vars(self).update(vars(session))
-        self.held_ranks = None
+        self.held = Held()
         self._samples: dict[int, ProcessSamples | None] = {}
         focus = self.trainer()
         self._span = self.steady_span(focus) if focus is not None else Span()

@@ -17,7 +17,7 @@ from textual.binding import Binding, BindingType
 
 from tuimon.errors import CannotInject
 from tuimon.launch.leave_signals import LeaveSignals
-from tuimon.session.rank_list import rank_rows
+from tuimon.session.trainings import which_training
 from tuimon.views.format import plain
 from tuimon.views.report.write import save
 from tuimon.views.tui.board import PANES, Board
@@ -262,12 +262,12 @@ class TuimonApp(TerminalApp[Leave]):
         self.board.threads.focus()
 
     def action_ranks(self) -> None:
-        """The ranks of the training, a row each: who holds the others up."""
+        """The ranks of the training, a row each: who holds the others up; and other trainings of the run."""
         ranks, session = self.board.ranks, self.monitor.session
         if self.board.zoomed == "ranks":
             self.action_step_back()
             return
-        if len(rank_rows(session)) < 2:
+        if not which_training(session).text:
             self.notify("one process trains here: there are no ranks to compare", markup=False)
             return
         self.board.zoom("ranks")
@@ -279,8 +279,8 @@ class TuimonApp(TerminalApp[Leave]):
         self.action_step_back()
 
     def on_ranks_pane_chosen(self, message: RanksPane.Chosen) -> None:
-        """All panes show this rank from now on."""
-        self.monitor.session.focus_on(message.row.pid)
+        """All panes show this process from now on."""
+        self.monitor.session.focus_on(message.pid)
         self.action_step_back()
         self._show()
 

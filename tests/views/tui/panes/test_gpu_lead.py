@@ -126,7 +126,7 @@ def test_the_whole_pane_in_eight_rows():
     rows = (PHASE, *(PhaseRow(name, 0.1, 6.0, gpu_ms_per_step=6.0) for name in ("forward", "backward", "optimizer")))
     table = PhaseTable(1, 30.0, 450, False, rows)
     steps = StepSummary(1000, 14.9, 67.0, 81.0, "data", 0.01, 0)
-    state = PhasesState(table, steps, ((41.5, 7.1, 10.4, 3.9, 3.2, 0.0),) * 50, 1, 1.0, (), (), AHEAD)
+    state = PhasesState(table, steps, ((41.5, 7.1, 10.4, 3.9, 3.2, 0.0),) * 50, 1.0, (), (), AHEAD)
     lines = drawn(phases_lines(state, 76, 6))
     assert [line.split()[0] for line in lines] == ["data", "forward", "backward", "optimizer", "lead", "history"]
     assert sum(line.startswith(("lead", "GPU idle")) for line in drawn(phases_lines(state, 76, 20))) == 2

@@ -15,7 +15,7 @@ TABLE = PhaseTable(1, 30.0, 450, False, (
     PhaseRow("optimizer", 0.06, 3.9), PhaseRow("other", 0.05, 3.2)))  # fmt: skip
 
 
-PICTURE = PhasesState(TABLE, STEPS, ((41.5, 7.1, 10.4, 3.9, 3.2, 0.0),) * 5, 1, 1.0, (), ())
+PICTURE = PhasesState(TABLE, STEPS, ((41.5, 7.1, 10.4, 3.9, 3.2, 0.0),) * 5, 1.0, (), ())
 
 
 def test_phase_rows_line_up():

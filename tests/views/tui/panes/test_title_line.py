@@ -4,14 +4,15 @@ import pytest
 
 from tuimon.records import Cost
 from tuimon.session.rows import StepSummary
+from tuimon.session.trainings import Which
 from tuimon.views.tui.drawing.lines import cells, text_of
 from tuimon.views.tui.panes.title_line import RunFacts, run_name, title_line
 
 STEPS = StepSummary(1000, 14.9, 67.0, 81.0, "data", 0.01, 0)
 
 
-FACTS = RunFacts("train.py", 4242, 1, 192.0, STEPS, Cost(t=1, pid=0, window_s=1, cpu_ratio=0.04, sampler_cpu_ratio=0,
-                 rss_bytes=62 << 20), None, paused=False)  # fmt: skip
+COST = Cost(t=1, pid=0, window_s=1, cpu_ratio=0.04, sampler_cpu_ratio=0, rss_bytes=62 << 20)
+FACTS = RunFacts("train.py", 4242, Which(), 192.0, STEPS, COST, None, paused=False)
 
 
 def test_title_at_120_columns():

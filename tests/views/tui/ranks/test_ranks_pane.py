@@ -8,9 +8,11 @@ from tests.views.tui.texts import texts
 from tuimon.records import Exit
 from tuimon.session.rank_list import rank_rows
 from tuimon.session.ranks.row import RankRow
+from tuimon.session.trainings import TrainingRow
 from tuimon.views.tui.drawing.lines import cells, text_of
 from tuimon.views.tui.ranks.lateness import Strips
 from tuimon.views.tui.ranks.rank_lines import columns, header_line, rank_line
+from tuimon.views.tui.ranks.training_lines import training_lines
 
 PHASES = (("data", 0.1), ("forward", 0.3), ("backward", 0.6))
 ROW = RankRow(
@@ -158,3 +160,38 @@ def test_the_pane_reads_well_as_plain_text():
     assert texts([rank_line(ROW, columns([ROW], 76, with_strip=True), 100.0, CALM, focus=False)])[0].startswith(
         "    5 ~+12.5 ms ██"
     )
+
+
+async def test_processes_that_are_no_ranks_are_listed_as_trainings():
+    monitor = streams.trainings()
+    async with running(monitor, size=(80, 24)) as (app, pilot):
+        assert "training 1 of 4" in text(app, "title") and "ranks" not in text(app, "title")
+        assert "training 1 of 4" in str(app.board.phases.border_title)
+        await pilot.press("r")
+        lines = text(app, "ranks").splitlines()
+        assert lines[0].startswith("4 trainings side by side") and "Trainings" in str(app.board.ranks.border_title)
+        assert [line.split()[0] for line in lines[2:6]] == ["▸1", "2", "3", "4"]
+        await pilot.press("end", "enter")
+        assert monitor.session.trainer() == streams.MAIN + 3
+        assert "training 4 of 4" in text(app, "title")
+
+
+async def test_another_training_of_the_run_stands_below_the_ranks():
+    monitor = streams.two_groups()
+    async with running(monitor, size=(120, 30)) as (app, pilot):
+        assert "2 ranks, training 1 of 2" in text(app, "title")
+        assert "rank 0 of 2, training 1 of 2" in str(app.board.phases.border_title)
+        await pilot.press("r")
+        shown = text(app, "ranks")
+        assert "1 other training of this run" in shown and "other.py" in shown
+        await pilot.press("end", "enter")
+        assert "2 ranks, training 2 of 2" in text(app, "title")
+        assert monitor.session.trainer() == streams.MAIN + 10
+
+
+@pytest.mark.parametrize("width", [56, 80, 120, 200])
+def test_every_line_of_a_training_fits_its_width(width):
+    lost = ROW._replace(state="lost", gpu_ratio=0.5, step_ms=None, memory_bytes=None)
+    rows = [TrainingRow(n, n, ("python", "train.py"), first, n == 1) for n, first in ((1, ROW), (2, lost))]
+    head, lines = training_lines(rows, width)
+    assert {cells(line) for line in (head, *lines)} == {width}

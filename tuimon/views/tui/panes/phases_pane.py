@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from rich.cells import cell_len
 
 from tuimon.node_ids import own_id
-from tuimon.session.rank_list import count_ranks
 from tuimon.session.rows import GpuTimeRow, HotLine, PhaseTable, StepSummary
 from tuimon.session.steps.steps import STACKED
+from tuimon.session.trainings import which_training
 from tuimon.views.format import advice, code, duration, ms, percent, place, timed_steps
 from tuimon.views.tui.drawing.charts import ceiling, stacked
 from tuimon.views.tui.drawing.lines import Line, Span, clip, clipped, column, justified, line
@@ -34,12 +34,11 @@ class PhasesState(NamedTuple):
     table: PhaseTable | None
     steps: StepSummary | None
     history: tuple[tuple[float, ...] | None, ...]  # ms per step, split as STACKED
-    ranks: int
     interval_s: float  # between two values of the history
     hot: tuple[HotLine, ...]
     notes: tuple[str, ...]
     gpu: GpuTimeRow | None = None
-    rank: str = ""  # "rank 3 of 8"; "" where the process has none
+    whose: str = ""  # "rank 3 of 8"; "" for the only process
 
 
 class PhasesPane(Pane[PhasesState]):
@@ -49,18 +48,17 @@ class PhasesPane(Pane[PhasesState]):
         """The focused trainer's table and history."""
         pid = session.trainer()
         if pid is None:
-            return PhasesState(None, None, (), 0, 1.0, (), _notes(session, None))
+            return PhasesState(None, None, (), 1.0, (), _notes(session, None))
         steps = session.steps(pid)
         return PhasesState(
             session.phases(pid),
             steps,
             tuple(session.phase_history(pid, _HISTORY)),
-            count_ranks(session),
             session.header.interval_s if session.header else 1.0,
             tuple(session.hot_lines(pid)[:_HOT]) if self.size.height > _CALM_CHART + 10 else (),
             _notes(session, steps),
             _for_display(session.gpu_time(pid)),
-            _rank(session, pid),
+            _whose(session, pid),
         )
 
     def draw(self, state: PhasesState, width: int, height: int) -> list[Line]:
@@ -74,8 +72,8 @@ class PhasesPane(Pane[PhasesState]):
         if table is None:
             return tuple(spans)
         about = f"last {duration(table.window_s)}" if table.window_s else ""
-        if state.ranks > 1:
-            about += f" · {state.rank or f'1 of {state.ranks} trainings'}, pid {own_id(table.pid)}"
+        if state.whose:
+            about += f" · {state.whose}, pid {own_id(table.pid)}"
         if table.inferred:
             about += " · inferred from stack samples"
         width, height = self.content_size
@@ -168,10 +166,10 @@ def _hot(hot: Sequence[HotLine], width: int, height: int) -> list[Line]:
     return lines
 
 
-def _rank(session: Session, pid: int) -> str:
-    """``rank 3 of 8``; empty without one."""
+def _whose(session: Session, pid: int) -> str:
+    """Whose figures these are, of several: ``rank 3 of 8``, ``training 2 of 4``."""
     process = session.process(pid)
-    return f"rank {process.rank} of {count_ranks(session)}" if process is not None and process.rank is not None else ""
+    return which_training(session).text_of_rank(process.rank if process is not None else None)
 
 
 def _notes(session: Session, steps: StepSummary | None) -> tuple[str, ...]:

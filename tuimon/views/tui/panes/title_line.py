@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tuimon.node_ids import own_id
 from tuimon.records import Cost, Exit
-from tuimon.session.rank_list import count_ranks
 from tuimon.session.rows import StepSummary
+from tuimon.session.trainings import Which, which_training
 from tuimon.views.format import duration, ms, number, percent, plain, rate, size
 from tuimon.views.gpu_text import gpu_text
 from tuimon.views.tui.drawing.lines import Line, Span, cells, justified, line
@@ -25,7 +25,7 @@ class RunFacts(NamedTuple):
 
     name: str
     pid: int | None
-    ranks: int
+    training: Which
     elapsed_s: float | None
     steps: StepSummary | None
     cost: Cost | None
@@ -47,7 +47,7 @@ class TitleLine(Pane[RunFacts], can_focus=False):
         return RunFacts(
             name=run_name(session.header.command if session.header else _command(session, pid)),
             pid=pid,
-            ranks=count_ranks(session),
+            training=which_training(session),
             elapsed_s=elapsed_s(session, pid),
             steps=session.steps(pid) if pid is not None else None,
             cost=session.cost,
@@ -75,8 +75,8 @@ def title_line(facts: RunFacts, width: int) -> Line:
     items: list[tuple[int, str, str]] = [(0, facts.name, "strong")]
     if facts.pid is not None:
         items.append((7, f"pid {own_id(facts.pid)}", "dim"))
-    if facts.ranks > 1:
-        items.append((3, f"{facts.ranks} ranks", "text"))
+    if facts.training.text:
+        items.append((3, facts.training.text, "text"))
     if facts.elapsed_s is not None:
         items.append((2, duration(facts.elapsed_s), "text"))
     if facts.steps is not None and facts.steps.estimated:

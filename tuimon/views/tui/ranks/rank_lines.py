@@ -43,7 +43,7 @@ def columns(rows: Sequence[RankRow], width: int, *, with_strip: bool) -> Columns
     """What fits: the bar and the line first, then what is out of order, the GPU, the step time, memory."""
     room = width - _RANK - _LATE - 1 - _WAIT - _LEAST_BAR - (1 + _LEAST_BAR) * with_strip - _LEAST_PLACE
     wanted = {
-        "state": _STATE * any(_state(row).text.strip() != "" for row in rows),
+        "state": _STATE * any(state_span(row).text.strip() != "" for row in rows),
         "gpu": _GPU * any(row.gpu_ratio is not None for row in rows),
         "step": _STEP,
         "memory": _MEMORY,
@@ -86,10 +86,10 @@ def rank_line(row: RankRow, cols: Columns, longest_ms: float, strips: Strips, *,
         spans.append(Span(column(text, width, ">") if width else "", "text"))
     spans.append(Span(column(size(row.memory_bytes), cols.memory, ">") if cols.memory else "", "dim"))
     if cols.state:
-        spans += [Span(" "), _state(row)]
+        spans += [Span(" "), state_span(row)]
     if cols.strip:
         spans += [Span(" "), *_padded(strip_line(strips.late.get(row.pid, ())), cols.strip)]
-    return (*spans, Span(" "), Span(column(_place(row), cols.place - 1), "dim"))
+    return (*spans, Span(" "), Span(column(place_text(row), cols.place - 1), "dim"))
 
 
 def map_line(row: RankRow, width: int, strips: Strips, *, focus: bool) -> Line:
@@ -122,7 +122,8 @@ def _late_text(row: RankRow) -> str:
     return f"~+{ms(row.late_ms)}" if row.late_ms >= 0.02 * row.step_ms else "·"
 
 
-def _state(row: RankRow) -> Span:
+def state_span(row: RankRow) -> Span:
+    """What is out of order."""
     text, role = _STATES[row.state]
     if row.state == "training" and row.behind:
         text, role = f"{row.behind} behind", "warning"
@@ -131,7 +132,8 @@ def _state(row: RankRow) -> Span:
     return Span(column(text, _STATE - 1), role)
 
 
-def _place(row: RankRow) -> str:
+def place_text(row: RankRow) -> str:
+    """The line that it is at; empty where that is not known."""
     if row.place is None:
         return ""
     return plain(f"{place(row.place.file, row.place.line)} {row.place.source or row.place.function}")

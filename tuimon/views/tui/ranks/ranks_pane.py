@@ -10,9 +10,10 @@ from textual.message import Message
 
 from tuimon.session.rank_list import rank_rows
 from tuimon.session.ranks.row import RankRow
+from tuimon.session.trainings import TrainingRow, training_rows
 from tuimon.views.format import duration
 from tuimon.views.tui.drawing.lines import Line, Span, cells, clip, filled, justified, line, with_cursor
-from tuimon.views.tui.drawing.moving import MOVE_KEYS, Moving, RowCursor
+from tuimon.views.tui.drawing.moving import MOVE_KEYS, Moving, RowCursor, scrolled
 from tuimon.views.tui.drawing.pane import Pane
 from tuimon.views.tui.ranks.lateness import overview, strips
 from tuimon.views.tui.ranks.rank_lines import (
@@ -26,6 +27,7 @@ from tuimon.views.tui.ranks.rank_lines import (
     map_line,
     rank_line,
 )
+from tuimon.views.tui.ranks.training_lines import training_lines
 
 if TYPE_CHECKING:
     from tuimon.diagnosis.finding import Finding
@@ -42,6 +44,10 @@ _SORTS: dict[Sort, Callable[[RankRow], tuple[float, ...]]] = {
 #: Columns from which ranks that do not fit one below the other stand in two blocks side by side.
 _TWO_BLOCKS = 170
 _BETWEEN_BLOCKS = 3
+#: Of the pane's height, other trainings take at most one row in so many.
+_TRAININGS_PART = 3
+#: Rows that other trainings need: their title, the names of the columns, one of them.
+_LEAST_TRAININGS = 3
 
 
 class RanksState(NamedTuple):
@@ -51,6 +57,7 @@ class RanksState(NamedTuple):
     focus: int | None
     verdict: bool  # whether the first finding, which is shown above, is that a rank is late
     now_s: float
+    trainings: tuple[TrainingRow, ...] = ()  # where the run has several: beside ranks the others, else all
 
 
 class RanksPane(Moving, Pane[RanksState]):
@@ -67,11 +74,11 @@ class RanksPane(Moving, Pane[RanksState]):
         """The user closed the pane."""
 
     class Chosen(Message):
-        """The user chose a rank for all panes."""
+        """The user chose a rank, or another training, for all panes."""
 
-        def __init__(self, row: RankRow) -> None:
+        def __init__(self, pid: int) -> None:
             super().__init__()
-            self.row = row
+            self.pid = pid
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -89,19 +96,46 @@ class RanksPane(Moving, Pane[RanksState]):
             super().update_state(session, findings)
 
     def collect(self, session: Session, findings: Sequence[Finding]) -> RanksState:
-        """All ranks of the training in focus."""
+        """All ranks of the training in focus, and the run's other trainings."""
         verdict = bool(findings) and findings[0].rule == "straggler_rank"
-        return RanksState(tuple(rank_rows(session)), session.trainer(), verdict, session.now_s)
+        ranks, trainings = rank_rows(session), training_rows(session)
+        listed = tuple(row for row in trainings if not (ranks and row.in_focus)) if len(trainings) > 1 else ()
+        return RanksState(tuple(ranks), session.trainer(), verdict, session.now_s, listed)
 
     def sorted_rows(self) -> list[RankRow]:
-        """In the order shown."""
+        """The ranks in the order shown."""
         return sorted(self.state.rows, key=_SORTS[self._sort]) if self.state is not None else []
 
+    def _keys(self) -> list[int]:
+        """The processes of all rows: of the ranks, and the first of each training that is listed."""
+        trainings = self.state.trainings if self.state is not None else ()
+        return [row.pid for row in self.sorted_rows()] + [row.first.pid for row in trainings]
+
     def draw(self, state: RanksState, width: int, height: int) -> list[Line]:
+        """The ranks, and below them the run's other trainings."""
+        if not state.rows:
+            alone = [line(("one process trains here: there are no ranks to compare", "dim"))]
+            return filled(self._trainings(state, width, height) or alone, height)
+        others = self._trainings(state, width, height // _TRAININGS_PART)
+        gap: list[Line] = [()] if others else []
+        return [*self._ranks(state, width, height - len(others) - len(gap)), *gap, *others]
+
+    def _trainings(self, state: RanksState, width: int, height: int) -> list[Line]:
+        """A line for each training, as many as fit; nothing where there is one."""
+        if not state.trainings or height < _LEAST_TRAININGS:
+            return []
+        number, keys = len(state.trainings), self._keys()
+        current = keys[self._cursor.index(keys)]
+        at = next((i for i, row in enumerate(state.trainings) if row.first.pid == current), None)
+        head, drawn = training_lines(state.trainings, width)
+        if at is not None and self.has_focus:
+            drawn[at] = with_cursor(drawn[at])
+        top = scrolled(0, at or 0, number, height - 2)
+        return [_trainings_title(number, others=bool(state.rows)), head, *drawn[top : top + height - 2]]
+
+    def _ranks(self, state: RanksState, width: int, height: int) -> list[Line]:
         """Who is late, the rows, and below, where there is room, how that was over time."""
         rows = self.sorted_rows()
-        if not rows:
-            return [line(("no ranks: one process trains here", "dim"))]
         above = _summary(state, width)
         room = height - len(above) - 1  # below the names of the columns
         below = [] if len(rows) > room else self._map(state, rows, width, room - len(rows))
@@ -109,8 +143,9 @@ class RanksPane(Moving, Pane[RanksState]):
         many = overview(rows, width)[: room // 4] if len(rows) > blocks * room else []
         room -= len(many) + bool(many)
         per_block = min(max(room, 1), -(-len(rows) // blocks))
-        keys = [row.pid for row in rows]
-        at = self._cursor.scroll(keys, per_block * blocks)
+        keys = self._keys()
+        at = self._cursor.index(keys)
+        self._cursor.top = scrolled(self._cursor.top, min(at, len(rows) - 1), len(rows), per_block * blocks)
         shown = rows[self._cursor.top : self._cursor.top + per_block * blocks]
         block_width = (width - _BETWEEN_BLOCKS * (blocks - 1)) // blocks
         cols = columns(rows, block_width, with_strip=not below)
@@ -141,6 +176,8 @@ class RanksPane(Moving, Pane[RanksState]):
 
     def heading(self, state: RanksState) -> tuple[Span, ...]:
         """How many there are, how long they are looked back on, and how to leave."""
+        if not state.rows:
+            return (Span("Trainings", "text bold"), Span(" · last 30 s · Esc closes", "dim"))
         live = sum(row.state != "lost" for row in state.rows)
         gone = f", {len(state.rows) - live} lost" if live < len(state.rows) else ""
         hosts = len({row.host for row in state.rows})
@@ -154,7 +191,7 @@ class RanksPane(Moving, Pane[RanksState]):
 
     def action_move(self, rows_down: int) -> None:
         """Move the cursor."""
-        self._cursor.move([row.pid for row in self.sorted_rows()], rows_down)
+        self._cursor.move(self._keys(), rows_down)
         self.redraw(force=True)
 
     def action_sort(self) -> None:
@@ -165,9 +202,9 @@ class RanksPane(Moving, Pane[RanksState]):
 
     def action_choose(self) -> None:
         """Show the rank under the cursor in all panes."""
-        rows = self.sorted_rows()
-        if rows:
-            self.post_message(self.Chosen(rows[self._cursor.index([row.pid for row in rows])]))
+        keys = self._keys()
+        if keys:
+            self.post_message(self.Chosen(keys[self._cursor.index(keys)]))
 
     def action_back(self) -> None:
         """Back to the panes."""
@@ -180,6 +217,13 @@ class RanksPane(Moving, Pane[RanksState]):
     def on_blur(self) -> None:
         """Hide the cursor."""
         self.redraw(force=True)
+
+
+def _trainings_title(number: int, *, others: bool) -> Line:
+    if others:
+        return line((f"{number} other training{'s' * (number > 1)} of this run", "text bold"))
+    title = f"{number} trainings side by side"
+    return line((title, "text bold"), (": none of them waits for another, so there are no ranks to compare", "text"))
 
 
 def _summary(state: RanksState, width: int) -> list[Line]:

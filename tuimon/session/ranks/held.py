@@ -1,0 +1,17 @@
+"""Answers about ranks and trainings that were worked out, until what they rest on changes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tuimon.records import Process
+from tuimon.session.ranks.row import RankRow
+
+
+@dataclass(slots=True)
+class Held:
+    """New whenever a process comes, changes or ends, or begins to train; ``rows`` are of a moment besides."""
+
+    groups: dict[int, list[Process]] = field(default_factory=dict)  # the ranks of the training of a process
+    trainings: list[list[Process]] | None = None
+    rows: tuple[float, int | None, list[RankRow]] | None = None  # as of a moment and a focus
