@@ -43,7 +43,8 @@ class Checked(HTMLParser):
     def handle_starttag(self, tag, attrs):
         self.tags.append(tag)
         self.parts += [value for name, value in attrs if name == "data-part"]
-        self.links += [value for name, value in attrs if name in ("src", "href", "xlink:href", "srcset")]
+        if tag != "a":  # what a reader may follow loads nothing
+            self.links += [value for name, value in attrs if name in ("src", "href", "xlink:href", "srcset")]
         self.labels += [value for name, value in attrs if name == "aria-label"]
         if tag == "tr":
             self.rows.append([])

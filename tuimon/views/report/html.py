@@ -14,6 +14,7 @@ from tuimon.session.session import Session
 from tuimon.session.steps.steps import STACKED
 from tuimon.views import format as shown
 from tuimon.views.evidence_text import evidence_text
+from tuimon.views.explain.html import page_html
 from tuimon.views.finding_text import NO_FINDING, ONLY_MINOR, finding_gain, fix_text, rule_title, rules_by_reason
 from tuimon.views.report.html_flame import boxes_of, main_tree
 from tuimon.views.report.html_svg import bars, curve, decimated, top_of
@@ -99,6 +100,7 @@ def _finding(finding: dict[str, Json], code: Code) -> dict[str, Any]:
         ),
         "other_fixes": [fix_text(*fix.values()) for fix in finding["fixes"][1:]],
         "evidence": [evidence_text(name, value) for name, value in finding["evidence"].items()],
+        "page": page_html(str(finding["rule"])),
         "where": [{**place, "code": _around(code, place["file"], place["line"])} for place in finding["where"][:5]],
     }
 

@@ -27,14 +27,20 @@ def no_code(_where: Place) -> Code:
     return ()
 
 
-def findings_lines(findings: Sequence[Finding], width: int, code_of: Callable[[Place], Code] = no_code) -> list[Line]:
-    """All findings whole: headline, action, gain, places with their code, evidence."""
+def findings_lines(
+    findings: Sequence[Finding],
+    width: int,
+    code_of: Callable[[Place], Code] = no_code,
+    chosen: str | None = None,
+) -> list[Line]:
+    """All findings whole: headline, action, gain, places with their code, evidence; the ``chosen`` rule is marked."""
     if not findings:
         return [line(("No rule has found anything so far.", "dim"))]
     rows: list[Line] = []
     for finding in findings:
         cause = f"  {_words(finding.cause)}" if finding.cause else ""
-        rows.append(line((f" {rule_title(finding.rule)} ", f"{finding.severity} badge"), (cause, "text")))
+        mark = line(("▸", "key bold")) if finding.rule == chosen else ()
+        rows.append((*mark, *line((f" {rule_title(finding.rule)} ", f"{finding.severity} badge"), (cause, "text"))))
         rows += paragraph(plain(finding.headline), width, finding.severity, indent=1)
         rows += paragraph(f"→ {plain(finding.action)}", width, "strong", indent=1) if finding.action else []
         rows += _figures(finding)
@@ -45,6 +51,11 @@ def findings_lines(findings: Sequence[Finding], width: int, code_of: Callable[[P
         rows += [_fact(*evidence_text(name, value)) for name, value in finding.evidence.items()]
         rows.append(())
     return rows[:-1]
+
+
+def first_lines(rows: Sequence[Line]) -> list[int]:
+    """The index of each finding's first line among ``findings_lines``."""
+    return [index for index, row in enumerate(rows) if any(span.role.endswith(" badge") for span in row)]
 
 
 def changes_lines(changes: Sequence[Change], start_s: float | None, width: int) -> list[Line]:

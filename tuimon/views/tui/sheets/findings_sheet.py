@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
+from textual.binding import Binding, BindingType
 from textual.worker import Worker, WorkerState
 
 from tuimon.diagnosis import unjudged
 from tuimon.records import Place
 from tuimon.views.tui.drawing.lines import Line
 from tuimon.views.tui.sheets.code_around import Code, CodeAround
-from tuimon.views.tui.sheets.finding_lines import changes_lines, findings_lines, unjudged_lines
+from tuimon.views.tui.sheets.explain_sheet import ExplainSheet
+from tuimon.views.tui.sheets.finding_lines import changes_lines, findings_lines, first_lines, unjudged_lines
 from tuimon.views.tui.sheets.sheet import Sheet
 
 if TYPE_CHECKING:
@@ -18,22 +20,55 @@ if TYPE_CHECKING:
 
 
 class FindingsSheet(Sheet):
-    """Findings first, then how the verdict changed, then what could not be judged; files are read off this thread."""
+    """Findings first, then how the verdict changed, then what could not be judged; files are read off this thread.
+
+    One finding is chosen: Tab goes to the next, Enter explains its rule.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "explain", show=False),
+        Binding("tab", "choose(1)", show=False),
+        Binding("shift+tab", "choose(-1)", show=False),
+    ]
 
     def __init__(self, monitor: Monitor) -> None:
-        super().__init__("Findings", self._lines)
+        super().__init__("Findings · Tab chooses, Enter explains", self._lines)
         self._monitor = monitor
         self._code = CodeAround(self, monitor.closeup)
+        self._chosen: str | None = None  # None: the first
 
     def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
         """Code was read."""
         if event.state in (WorkerState.SUCCESS, WorkerState.ERROR):
             self.update()
 
+    def action_explain(self) -> None:
+        """Open the page of the chosen finding's rule."""
+        if self._monitor.findings:
+            self.app.push_screen(ExplainSheet(self._rules()[self._index()]))
+
+    def action_choose(self, further: int) -> None:
+        """Choose the next or the one before, and bring it into view."""
+        rules = self._rules()
+        if not rules:
+            return
+        index = (self._index() + further) % len(rules)
+        self._chosen = rules[index]
+        lines = findings_lines(self._monitor.findings, self.body.content_size.width, self._code_of, self._chosen)
+        self.body.show_from(first_lines(lines)[index])
+
+    def _rules(self) -> list[str]:
+        return [finding.rule for finding in self._monitor.findings]
+
+    def _index(self) -> int:
+        rules = self._rules()
+        return rules.index(self._chosen) if self._chosen in rules else 0
+
     def _lines(self, width: int) -> list[Line]:
         monitor = self._monitor
+        chosen = self._rules()[self._index()] if monitor.findings else None
         parts = (
-            findings_lines(monitor.findings, width, self._code_of),
+            findings_lines(monitor.findings, width, self._code_of, chosen),
             changes_lines(monitor.changes, monitor.session.start_s, width),
             unjudged_lines(unjudged(monitor.session), width),
         )

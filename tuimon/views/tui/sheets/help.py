@@ -14,7 +14,7 @@ SECTIONS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
             ("q  Ctrl-C", "key", "quit; a training that was started here can go on or be ended"),
             ("Tab", "key", "next pane; arrows and PageUp/Down move in it"),
             ("z  Enter", "key", "the focused pane alone on the screen; Esc goes back"),
-            ("Enter", "key", "on a thread: everything about it; on the verdict (or v): all findings"),
+            ("Enter", "key", "on a thread: everything about it; on the verdict (or v): all findings; there: explains"),
             ("1 2 3 4 5 6", "key", "hide or show phases, GPU, output, threads, verdict, loaders"),
             ("/", "key", "show only threads that contain a text; Esc clears it"),
             ("s", "key", "sort threads by role, cpu, delay, where"),

@@ -1,0 +1,51 @@
+"""Every rule has its page, and every page is complete."""
+
+from __future__ import annotations
+
+import ast
+import shlex
+
+import pytest
+
+from tuimon.diagnosis.explain.page import Page, all_pages, page_of
+from tuimon.diagnosis.explain.written import written
+from tuimon.diagnosis.rulebook import BY_NAME, RULES
+
+each_page = pytest.mark.parametrize("page", all_pages(), ids=lambda page: page.rule)
+
+
+def test_every_rule_has_a_page_and_no_page_is_of_no_rule() -> None:
+    families = {rule.judge.__module__.rpartition(".")[2] for rule in RULES}
+    assert sorted(name for family in families for name in written(family)) == sorted(BY_NAME)
+
+
+@each_page
+def test_a_page_is_complete(page: Page) -> None:
+    for text in (page.meaning, page.sureness, page.advice):
+        assert 30 < len(text) < 700 and text[0].isupper() and text.endswith(".")
+    assert page.wrong_when and all(text.endswith(".") for text in page.wrong_when)
+    assert list(page.causes) == list(BY_NAME[page.rule].causes)
+    assert page.links and all(link.url.startswith("https://") for link in page.links)
+    assert len(page.thresholds) == len(BY_NAME[page.rule].thresholds)
+
+
+@each_page
+def test_a_page_has_code_to_change_or_says_why_not(page: Page) -> None:
+    assert bool(page.code) != bool(page.no_code)
+    for pair in page.code:
+        assert pair.before != pair.after
+        assert pair.cause is None or pair.cause in page.causes
+        for code in (pair.before, pair.after):
+            assert max(map(len, code.splitlines())) <= 100
+            assert ast.parse(code) if pair.language == "python" else shlex.split(code)
+
+
+def test_thresholds_are_those_of_the_rule() -> None:
+    share = page_of("input_bound").thresholds[0]
+    assert (share.value, share.meaning.split(",")[0]) == (0.1, "share of the step that waits for data")
+    assert "TraceML" in share.source
+
+
+def test_a_page_with_an_unknown_name_is_an_error() -> None:
+    with pytest.raises(KeyError):
+        page_of("no_such_rule")

@@ -1,0 +1,1 @@
+"""Pages of rules as people see them."""

@@ -1,0 +1,129 @@
+"""One page, three views: each shows every part of it."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from html import unescape
+
+import pytest
+
+from tests.views import streams
+from tests.views.tui.running_app import running
+from tests.views.tui.texts import texts
+from tuimon.cli.main import run_command_line
+from tuimon.diagnosis.explain.page import Page, all_pages, page_of
+from tuimon.views.explain.html import page_html
+from tuimon.views.explain.parts import Block, parts_of
+from tuimon.views.explain.text import plain_page, write_pages
+from tuimon.views.tui.drawing.lines import cells, text_of
+from tuimon.views.tui.sheets.explain_sheet import page_lines
+
+each_page = pytest.mark.parametrize("page", all_pages(), ids=lambda page: page.rule)
+
+
+def words(text: str) -> str:
+    """The characters alone: views break lines and set marks in their own way."""
+    return re.sub(r"[\s·▏-]+", "", text)
+
+
+@each_page
+def test_all_three_views_have_the_whole_page(page: Page) -> None:
+    text = words(plain_page(page))
+    sheet = words("".join(texts(page_lines(page, 90))))
+    html = words(unescape(re.sub(r"<[^>]+>", "", page_html(page.rule))))
+    for part in parts_of(page):
+        shown = words(part.code if isinstance(part, Block) else part.text)
+        assert shown in text
+        assert shown in sheet
+        assert shown in html
+
+
+@each_page
+@pytest.mark.parametrize("width", [60, 78])
+def test_only_code_and_addresses_are_wider_than_the_view(page: Page, width: int) -> None:
+    rows = plain_page(page, width).splitlines()
+    assert [row for row in rows if len(row) > width and not row.startswith("    ") and "https://" not in row] == []
+    assert [row for row in page_lines(page, width) if cells(row) > width and "▏" not in text_of(row)] == []
+
+
+class Terminal(io.StringIO):
+    """Says that it is one."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_gets_colours_and_a_pipe_does_not(monkeypatch) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    terminal, pipe = Terminal(), io.StringIO()
+    for file in (terminal, pipe):
+        write_pages([page_of("input_bound")], file)
+    assert "\x1b" not in pipe.getvalue()
+    assert re.search(r"\x1b\[[\d;]*mfor\x1b", terminal.getvalue())  # a keyword
+    assert "INPUT-BOUND" in terminal.getvalue()
+    monkeypatch.setenv("NO_COLOR", "1")
+    plain = Terminal()
+    write_pages([page_of("input_bound")], plain)
+    assert not re.search(r"\x1b\[[\d;]*3\dm", plain.getvalue())
+
+
+@pytest.mark.parametrize("name", ["sync_point", "SYNC-POINT", "sync-point"])
+def test_a_rule_as_views_spell_it(capsys, name) -> None:
+    assert run_command_line(["explain", name]) == 0
+    assert capsys.readouterr().out.startswith("SYNC-POINT  Synchronisation with the GPU\n")
+
+
+def test_a_cause_is_explained_by_its_rule(capsys) -> None:
+    assert run_command_line(["explain", "input_bound/slow_collate"]) == 0
+    assert capsys.readouterr().out.startswith("INPUT-BOUND")
+
+
+def test_an_unknown_rule_names_those_that_are_close(capsys) -> None:
+    assert run_command_line(["explain", "launch_bond\x1b[31m"]) == 2
+    assert capsys.readouterr().err == "tuimon: there is no rule 'launch_bond'\n  Did you mean: launch_bound\n"
+    assert run_command_line(["explain", "xyz"]) == 2
+    assert "All rules: tuimon explain" in capsys.readouterr().err
+    assert run_command_line(["explain", "--all", "hang"]) == 2
+
+
+def test_the_list_and_all_pages(capsys) -> None:
+    assert run_command_line(["explain"]) == 0
+    listed = [row.split()[0] for row in capsys.readouterr().out.splitlines()]
+    assert listed == [page.rule for page in all_pages()]
+    assert run_command_line(["explain", "--all"]) == 0
+    assert capsys.readouterr().out.count("\nHow sure it is\n") == len(listed)
+
+
+def test_json_has_the_pages(capsys) -> None:
+    assert run_command_line(["explain", "gc_pauses", "--format", "json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["schema"], [page["rule"] for page in shown["pages"]]) == (1, ["gc_pauses"])
+    assert shown["pages"][0]["code"][0]["after"] == page_of("gc_pauses").code[0].after
+    assert run_command_line(["explain", "--format", "json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["pages"]) == len(all_pages())
+
+
+async def test_enter_on_a_finding_explains_it() -> None:
+    async with running(streams.input_bound(5)) as (app, pilot):
+        await pilot.press("v")
+        assert text_of(app.screen.body.lines[0]).startswith("▸ INPUT-BOUND")
+        await pilot.press("enter")
+        assert text_of(app.screen.body.lines[0]).strip().startswith("The training has nothing to compute with")
+        await pilot.press("escape", "tab", "enter")
+        await pilot.pause()
+        assert text_of(app.screen.body.lines[0]).strip().startswith("Part of each step is spent on something beside")
+        await pilot.press("enter", "escape")
+        assert len(app.screen_stack) == 1
+
+
+async def test_without_a_finding_there_is_nothing_to_explain() -> None:
+    monitor = streams.input_bound(5)
+    async with running(monitor) as (app, pilot):
+        await pilot.press("v")
+        monitor.findings = []
+        app.tick()
+        await pilot.press("tab", "shift+tab", "enter")
+        assert len(app.screen_stack) == 2

@@ -1,0 +1,62 @@
+"""``tuimon explain``: what a verdict means, how sure it is, what to do."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from tuimon.cli.options import parser_of
+from tuimon.diagnosis.explain.page import Explained, Page, all_pages, page_of
+from tuimon.diagnosis.rulebook import BY_NAME, RULES
+from tuimon.errors import UsageError
+from tuimon.text import plain
+from tuimon.views.explain.text import write_pages
+from tuimon.views.json_text import json_text
+
+_DOC = """\
+What a verdict means, what is measured for it and how sure that is, where its thresholds come from, when it is wrong,
+and what to do: code before and after. Without RULE: the list of all rules."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command."""
+    parser = parser_of("explain", _DOC)
+    parser.add_argument("rule", nargs="?", metavar="RULE", help="a rule, or a cause such as no_workers")
+    parser.add_argument("--all", action="store_true", help="all rules")
+    parser.add_argument("--format", choices=("text", "json"), default="text")
+    parsed = parser.parse_args(argv)
+    if parsed.all and parsed.rule is not None:
+        raise UsageError("--all explains every rule", "Leave out either --all or the rule")
+    if parsed.rule is None and not parsed.all and parsed.format == "text":
+        sys.stdout.write("\n".join(_list()) + "\n")
+        return 0
+    pages = [page_of(rule_named(parsed.rule))] if parsed.rule is not None else all_pages()
+    _write(pages, parsed.format)
+    return 0
+
+
+def rule_named(name: str) -> str:
+    """The rule that is meant: by its name, as views spell it, or by one of its causes. Raises UsageError."""
+    wanted = name.strip().lower().replace("-", "_").rpartition("/")[2]
+    if wanted in BY_NAME:
+        return wanted
+    causes = {cause: rule.name for rule in RULES for cause in rule.causes}
+    if wanted in causes:
+        return causes[wanted]
+    from difflib import get_close_matches
+
+    close = get_close_matches(wanted, [*BY_NAME, *causes], n=3)
+    hint = f"Did you mean: {', '.join(close)}" if close else "All rules: tuimon explain"
+    raise UsageError(f"there is no rule {plain(name)!r}", hint)
+
+
+def _write(pages: Sequence[Page], form: str) -> None:
+    if form == "json":
+        sys.stdout.write(json_text(Explained(list(pages)), indent=2))
+    else:
+        write_pages(pages, sys.stdout)
+
+
+def _list() -> list[str]:
+    width = max(map(len, BY_NAME))
+    return [f"{rule.name:<{width}}  {rule.title}" for rule in RULES]

@@ -1,0 +1,82 @@
+"""The page that explains a rule: one content for the terminal, the screen, the HTML report and programs."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import msgspec
+
+from tuimon.diagnosis.explain.written import Code, Link, Written, written
+from tuimon.diagnosis.rule import Rule
+from tuimon.diagnosis.rulebook import BY_NAME, RULES
+from tuimon.diagnosis.threshold import Threshold
+
+#: Of ``explain --format json``.
+EXPLAIN_SCHEMA = 1
+
+
+class Limit(msgspec.Struct, frozen=True):
+    """A number that decides the verdict, what it limits, and where it comes from."""
+
+    value: float
+    meaning: str
+    source: str
+
+
+class Page(msgspec.Struct, frozen=True):
+    """All about one rule; texts are plain sentences, names in backquotes, ``wrong_when`` and ``causes`` in order."""
+
+    rule: str
+    title: str
+    summary: str  # what it means and rests on, in one paragraph
+    meaning: str  # in plain words
+    sureness: str  # what of it is measured and what estimated
+    needs: list[str]  # evidence that it abstains without
+    thresholds: list[Limit]
+    wrong_when: list[str]
+    causes: dict[str, str]
+    advice: str
+    code: list[Code]  # pairs: the rule fires with the first and not with the second
+    no_code: str | None  # why there is no pair
+    links: list[Link]
+
+
+class Explained(msgspec.Struct, frozen=True):
+    """The object of ``explain --format json``."""
+
+    pages: list[Page]
+    schema: int = EXPLAIN_SCHEMA
+
+
+def page_of(name: str) -> Page:
+    """The page of a rule. Raises KeyError for an unknown one."""
+    return _page(BY_NAME[name])
+
+
+def all_pages() -> list[Page]:
+    """The pages of all rules, in their order."""
+    return [_page(rule) for rule in RULES]
+
+
+@cache
+def _page(rule: Rule) -> Page:
+    text: Written = written(rule.judge.__module__.rpartition(".")[2])[rule.name]
+    return Page(
+        rule=rule.name,
+        title=rule.title,
+        summary=rule.explanation,
+        meaning=text.meaning,
+        sureness=text.sureness,
+        needs=[need.what for need in rule.needs],
+        thresholds=[_limit(threshold) for threshold in rule.thresholds],
+        wrong_when=text.wrong_when,
+        causes=text.causes,
+        advice=text.advice,
+        code=text.code,
+        no_code=text.no_code,
+        links=text.links,
+    )
+
+
+def _limit(threshold: Threshold) -> Limit:
+    return Limit(float(threshold), threshold.meaning, threshold.source)

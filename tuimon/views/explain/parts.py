@@ -1,0 +1,69 @@
+"""What a page shows and in which order: the one reading order of all views."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tuimon.diagnosis.explain.page import Limit, Page
+from tuimon.views.format import number
+
+
+class Heading(NamedTuple):
+    """Begins a section."""
+
+    text: str
+
+
+class Paragraph(NamedTuple):
+    """Flowing text."""
+
+    text: str
+
+
+class Item(NamedTuple):
+    """A row of a list; ``name`` may be empty."""
+
+    name: str
+    text: str
+
+
+class Block(NamedTuple):
+    """Code, with what it is."""
+
+    label: str
+    language: str
+    code: str
+
+
+Part = Heading | Paragraph | Item | Block
+
+
+def parts_of(page: Page) -> Iterator[Part]:
+    """The page without its title."""
+    yield Paragraph(page.meaning)
+    for name, text in page.causes.items():
+        yield Item(name, text)
+    yield Heading("What to do")
+    yield Paragraph(page.advice)
+    for pair in page.code:
+        yield Paragraph(f"{pair.title} ({pair.cause}):" if pair.cause else f"{pair.title}:")
+        yield Block("before", pair.language, pair.before)
+        yield Block("after", pair.language, pair.after)
+    if page.no_code is not None:
+        yield Paragraph(page.no_code)
+    yield Heading("What it rests on")
+    yield Paragraph(page.summary)
+    yield Paragraph(f"It needs: {', '.join(page.needs)}. Without any of these it abstains.")
+    yield Heading("How sure it is")
+    yield Paragraph(page.sureness)
+    yield Heading("When it is wrong")
+    yield from (Item("", text) for text in page.wrong_when)
+    yield Heading("Thresholds")
+    yield from (Item(_value(limit), f"{limit.meaning} ({limit.source})") for limit in page.thresholds)
+    yield Heading("Read more")
+    yield from (Item("", f"{link.text}: {link.url}") for link in page.links)
+
+
+def _value(limit: Limit) -> str:
+    return f"{limit.value:,.0f}".replace(",", " ") if limit.value >= 1000 else number(limit.value)
