@@ -18,6 +18,8 @@ HEALTHY_GAIN = 1.05
 TOLD_GAIN = 1.12
 #: Parts whose gains lie so close together are as good as equal.
 NEARLY = 1.15
+#: A piece of work that takes at least this share of its part of the step is its place.
+MOST = 0.5
 #: Rules that name a part of the step here.
 PART_OF_RULE = {"input_bound": "data", "side_work": "side", "optimizer_bound": "optimizer", "gc_pauses": "side"}
 LOUD = ("critical", "warning")
@@ -73,6 +75,9 @@ def judge(
     accepted = accepted_parts(gains)
     silent = max(gains.values()) < TOLD_GAIN
     pieces = _pieces_of(plan, _part(first), truth.pieces)
+    saves_ms = {name: truth.wall_ms - without for name, without in without_ms.items()}
+    part_ms = truth.wall_ms * (1 - 1 / gains.get(_part(first) or "", 1.0))
+    pieces = [name for name in pieces if is_most(part_ms, saves_ms.get(name))]
     lines = _lines_of(script, pieces)
     named = first.where[0] if first is not None and first.where else None
     is_right = lambda finding: _is_right(finding, accepted, silent, outcome)  # noqa: E731
@@ -148,6 +153,14 @@ def _pieces_of(plan: Plan, part: str | None, shares: dict[str, float]) -> list[s
     names = [piece.name for piece in plan.pieces if piece.place in places and piece.name != "tiny"]
     most = max((shares.get(name, 0.0) for name in names), default=0.0)
     return [name for name in names if shares.get(name, 0.0) * NEARLY >= most]
+
+
+def is_most(part_ms: float, saved_ms: float | None) -> bool:
+    """Whether a piece of work takes most of its part of the step, as far as the step without it was timed.
+
+    What else a wait for data consists of (starting workers, handing batches over) has no line of the script.
+    """
+    return saved_ms is None or saved_ms >= MOST * part_ms
 
 
 def _lines_of(script: Path, pieces: list[str]) -> set[int]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.agent.programs import environment
-from tests.random_loops.judging import accepted_parts, gains_of, predicted_gain
+from tests.random_loops.judging import accepted_parts, gains_of, is_most, predicted_gain
 from tests.random_loops.plan import SHAPES, draw, healthy
 from tests.random_loops.running import run, write
 from tests.random_loops.script import script_of
@@ -47,6 +47,11 @@ def test_what_is_worth_nothing_is_healthy_and_what_is_nearly_equal_may_either_be
     assert accepted_parts(gains_of({"data": 0.03, "eval": 0.01}, {})) == frozenset()
     assert accepted_parts(gains_of({"data": 0.6, "other": 0.1}, {"a": 0.1})) == {"data"}
     assert accepted_parts(gains_of({"data": 0.3, "other": 0.3}, {"a": 0.15, "b": 0.14})) == {"data", "side"}
+
+
+def test_a_piece_that_saves_little_of_its_part_is_not_its_place() -> None:
+    assert is_most(4.0, 3.0) and is_most(4.0, None)
+    assert not is_most(4.0, 0.6)
 
 
 #: All scripts in one process.
