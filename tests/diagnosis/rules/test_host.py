@@ -116,6 +116,17 @@ def test_a_little_evaluation_that_no_marker_separates_is_no_side_work(works_on, 
     assert ("side_work" in found(session)) == reported
 
 
+@pytest.mark.parametrize(("source", "reported"), [("time.sleep(0.1)", True), ("table = look_up(table)", False)])
+def test_of_a_loop_that_no_sample_shows_training_in_only_a_wait_is_known_to_be_side_work(source, reported):
+    line = frames(("train.py", 34, "train", source, True), first=50)
+    phases = {"between": 99.6, "backward": 0.3, "optimizer": 0.1}
+    windows = [steps(t, phases, first_index=10 * t) for t in range(1, 9)]
+    finding = found(session_of(*windows, line, stacks(8, ([50], 200))))
+    assert {rule for rule, one in finding.items() if one.severity == "critical"} == (
+        {"side_work"} if reported else set()
+    )
+
+
 def test_side_work_names_its_line():
     backward = frames(
         ("train.py", 48, "main", "", True), ("/opt/tuimon/agent/hooks.py", 9, "tuimon_backward"), first=50

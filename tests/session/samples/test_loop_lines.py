@@ -5,6 +5,8 @@ import pytest
 from tuimon.records import Frame
 from tuimon.session.samples.classify import ENOUGH_SAMPLES, Sample, classify_samples
 from tuimon.session.samples.frame_table import FrameTable
+from tuimon.session.samples.loop_lines import CountedStack
+from tuimon.session.samples.seen_boundaries import SeenBoundaries
 
 TORCH = "/v/lib/python3.11/site-packages/torch"
 BELOW = {
@@ -55,3 +57,48 @@ def test_without_modules_lines_before_backward_are_surely_forward_once_there_are
     few, many = sample(46, None, loop), sample(46, None, loop, count=ENOUGH_SAMPLES)
     assert (few.phase, few.unsure) == ("forward", True)
     assert (many.phase, many.unsure) == ("forward", False)
+
+
+def test_before_a_sample_has_shown_which_lines_train_nothing_is_sure() -> None:
+    last = sample(40, None, [], count=ENOUGH_SAMPLES)
+    assert (last.phase, last.unsure) == ("other", True)
+
+
+def test_before_that_a_wait_is_outside_the_model() -> None:
+    frames = FrameTable()
+    frames.add_frames(0, [Frame("train.py", 40, "main", "time.sleep(0.1)", True)])
+    last = classify_samples({(0,): 50}, frames)[-1]
+    assert (last.phase, last.unsure) == ("other", False)
+
+
+def test_the_lines_after_the_update_are_known_without_a_sample_of_backward() -> None:
+    before, after = sample(46, None, [(49, "update")]), sample(50, None, [(49, "update")])
+    assert (before.phase, before.unsure) == ("forward", True)
+    assert (after.phase, after.unsure) == ("other", False)
+
+
+@pytest.mark.parametrize("source", ["time.sleep(0.1)", "batch = queue.read(4)"])
+def test_without_modules_a_wait_before_backward_is_no_forward_pass(source: str) -> None:
+    frames = FrameTable()
+    frames.add_frames(0, [Frame("train.py", 47, "main", "", True), BELOW["backward"]])
+    frames.add_frames(2, [Frame("train.py", 40, "main", source, True)])
+    last = classify_samples({(0, 1): 1, (2,): 50}, frames)[-1]
+    assert (last.phase, last.unsure) == ("data", False)
+
+
+def test_the_lines_of_passes_too_short_for_most_samples_are_remembered() -> None:
+    frames, seen = FrameTable(), SeenBoundaries()
+    frames.add_frames(0, [Frame("train.py", 46, "main", "", True), BELOW["module"]])
+    frames.add_frames(2, [Frame("train.py", 47, "main", "", True), BELOW["backward"]])
+    frames.add_frames(4, [Frame("train.py", 44, "main", "x = numbers[i]", True)])
+    windows = [{(4,): 9}, {(0, 1): 1, (2, 3): 1, (4,): 7}, {(4,): 9}]
+    phases = [classify_samples(window, frames, seen=seen)[-1] for window in windows]
+    assert [(last.phase, last.unsure) for last in phases] == [("other", True), ("data", False), ("data", False)]
+
+
+def test_of_the_stacks_that_show_boundaries_the_latest_are_remembered() -> None:
+    seen = SeenBoundaries()
+    for number in range(100):
+        seen.completed([CountedStack((number,), 1, "backward")])
+    remembered = [stack for (stack,), *_ in seen.completed([])]
+    assert remembered == list(range(36, 100))

@@ -6,10 +6,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from tuimon.session.samples.activity import Activity, activity_of
 from tuimon.session.samples.frame_table import FrameTable
 from tuimon.session.samples.loop_lines import CountedStack, LoopLines
 from tuimon.session.samples.range_join import RANGE, RangeJoin
 from tuimon.session.samples.rollouts import Rollouts
+from tuimon.session.samples.seen_boundaries import SeenBoundaries
 from tuimon.session.samples.stack_phase import stack_phase
 
 #: With no run of a module among the samples, the user's lines before the backward call are the forward pass themselves
@@ -19,6 +21,8 @@ ENOUGH_SAMPLES = 150
 #: A root that at least this share (0..1) of a thread's samples has is the thread's; a stack with another root was read
 #: while it changed, and is torn.
 _COMMON_ROOT_SHARE = 0.8
+#: What a model without modules does not do in its forward pass.
+_WAITS: frozenset[Activity] = frozenset({"io", "lock", "sleep"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +33,7 @@ class Sample:
     count: int
     phase: str
     excluded: bool = False  # from dividing what markers leave open: they measure its phase
-    unsure: bool = False  # "forward" may be "data": nothing shows yet which
+    unsure: bool = False  # "forward" may be "data", or "other" either of them: nothing shows yet which
     ranges: tuple[str, ...] = ()  # paths of the user's ranges that it lies in, outer ones first
 
     def lies_in(self, part: str | None) -> bool:
@@ -40,17 +44,22 @@ class Sample:
 
 
 def classify_samples(
-    stacks: Mapping[tuple[int, ...], int], frames: FrameTable, join: RangeJoin | None = None, has_loader: bool = False
+    stacks: Mapping[tuple[int, ...], int],
+    frames: FrameTable,
+    join: RangeJoin | None = None,
+    has_loader: bool = False,
+    seen: SeenBoundaries | None = None,
 ) -> list[Sample]:
     """The samples of one training thread (stack of frame ids, root first -> count) with their phases and ranges.
 
-    ``has_loader``: whether markers show that it fetches from a DataLoader.
+    ``has_loader``: whether markers show that it fetches from a DataLoader; ``seen``: what its samples showed before.
     """
     counted = [CountedStack(stack, n, stack_phase([frames.kind(id_) for id_ in stack])) for stack, n in stacks.items()]
-    loop, rollouts = LoopLines(counted, frames, has_loader), Rollouts(counted, frames)
+    loop = LoopLines(counted if seen is None else seen.completed(counted), frames, has_loader)
+    rollouts = Rollouts(counted, frames)
     too_few = sum(sample.times for sample in counted if sample.boundary == "rest") < ENOUGH_SAMPLES
     whole, torn = _by_root(counted, frames)
-    samples = [_in_rollout(sample, rollouts) or _by_lines(sample, loop, too_few) for sample in whole]
+    samples = [_in_rollout(sample, rollouts) or _by_lines(sample, loop, too_few, frames) for sample in whole]
     samples += _like_whole_ones(torn, samples, frames)
     if join is None or not join.paths:
         return samples
@@ -64,8 +73,12 @@ def _in_rollout(sample: CountedStack, rollouts: Rollouts) -> Sample | None:
     return Sample(list(sample.stack), sample.times, "data")
 
 
-def _by_lines(sample: CountedStack, loop: LoopLines, too_few: bool) -> Sample:
-    """The phase by boundary, else by the loop's lines; where no forward pass was sampled, the rest is forward."""
+def _by_lines(sample: CountedStack, loop: LoopLines, too_few: bool, frames: FrameTable) -> Sample:
+    """The phase by boundary, else by the loop's lines.
+
+    Where no forward pass was sampled, what is before backward is forward, but for waits, which are no model's. Before
+    anything has shown which lines train, a wait is outside the model, and nothing else is sure.
+    """
     stack, count, boundary = sample
     if boundary in ("backward", "optimizer"):
         return Sample(list(stack), count, boundary)
@@ -76,14 +89,22 @@ def _by_lines(sample: CountedStack, loop: LoopLines, too_few: bool) -> Sample:
         return Sample(list(stack), count, "other")
     if boundary != "rest":
         return Sample(list(stack), count, boundary)
+    if not loop.is_known:
+        return Sample(list(stack), count, "other", unsure=not _waits(stack, frames))
     if loop.is_on_fetch_line(branch):
         return Sample(list(stack), count, "forward", excluded=True)
     if loop.is_in_framework(branch, stack):
         return Sample(list(stack), count, "other")
     phase = loop.phase_of(branch)
+    if phase is None and _waits(stack, frames):
+        return Sample(list(stack), count, "data")
     if phase is None:
         return Sample(list(stack), count, "forward", unsure=too_few)
     return Sample(list(stack), count, phase, excluded=loop.is_before_update(branch))
+
+
+def _waits(stack: Sequence[int], frames: FrameTable) -> bool:
+    return activity_of([frames[number] for number in stack]) in _WAITS
 
 
 def _by_root(counted: Sequence[CountedStack], frames: FrameTable) -> tuple[list[CountedStack], list[CountedStack]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from tuimon.session.samples.frame_table import FrameTable
 from tuimon.session.samples.stack_phase import StackPhase
@@ -43,14 +43,15 @@ class LoopLines:
         49      optimizer.step()
         50      save(model)                other
 
-    Lines, or a call, that fetch and run the model without a backward evaluate.
+    Lines, or a call, that fetch and run the model without a backward evaluate. While no backward was sampled, the path
+    leads to the update.
     """
 
     def __init__(self, samples: Sequence[CountedStack], frames: FrameTable, has_loader: bool = False) -> None:
         """``has_loader``: whether markers show a DataLoader; a few samples may have missed its fetches."""
         self._frames = frames
         self._has_loader = has_loader
-        self._path = self._path_to_backward(samples)
+        self._path = self._path_to("backward", samples) or self._path_to("optimizer", samples)
         self._last_line = {depth: frames[number].line for depth, number in enumerate(self._path)}
         self._update_line: dict[int, int] = {}  # depth -> first line of the update in that frame of the path
         self._forward_line: dict[int, int] = {}  # depth -> first line of the forward pass in that frame of the path
@@ -64,6 +65,11 @@ class LoopLines:
         self._training_calls = {  # the user's functions that train
             branch.called for phase, branch in placed if phase != "rest" and not self.is_evaluation(branch)
         }
+
+    @property
+    def is_known(self) -> bool:
+        """Whether a sample has shown which lines train."""
+        return bool(self._path)
 
     def branch_of(self, stack: Sequence[int]) -> Branch | None:
         """Where a stack branches off the path to the backward call; None if it has no frame of the path."""
@@ -189,11 +195,11 @@ class LoopLines:
                 depth, line, _ = branch
                 self._forward_line[depth] = min(line, self._forward_line.get(depth, line))
 
-    def _path_to_backward(self, samples: Sequence[CountedStack]) -> Sequence[int]:
-        """Frames from the root to the innermost user frame of the most frequent stack in backward."""
-        inside = [sample for sample in samples if sample.boundary == "backward"]
+    def _path_to(self, kind: Literal["backward", "optimizer"], samples: Sequence[CountedStack]) -> Sequence[int]:
+        """Frames from the root to the innermost user frame of the most frequent stack in backward, or in the update."""
+        inside = [sample for sample in samples if sample.boundary == kind]
         stack = max(inside, key=lambda sample: sample.times).stack if inside else ()
-        boundary = next((i for i, n in enumerate(stack) if self._frames.kind(n) == "backward"), len(stack))
+        boundary = next((i for i, n in enumerate(stack) if self._frames.kind(n) == kind), len(stack))
         while boundary and not self._frames[stack[boundary - 1]].user:
             boundary -= 1
         return stack[:boundary]

@@ -13,6 +13,7 @@ from tuimon.session.samples.classify import Sample, classify_samples
 from tuimon.session.samples.frame_table import FrameTable
 from tuimon.session.samples.range_join import RangeJoin
 from tuimon.session.samples.run_samples import RunSamples
+from tuimon.session.samples.seen_boundaries import SeenBoundaries
 from tuimon.session.samples.set_up import SetUp
 from tuimon.session.samples.stack_phase import stack_phase
 from tuimon.session.samples.thread_stacks import ThreadStacks
@@ -39,6 +40,7 @@ class ProcessSamples:
         self._has_loader = False  # whether markers show that it fetches from a DataLoader
         self._classified_t: float | None = None  # ``t`` of the record for which ``_classified`` holds
         self._classified: list[Sample] = []
+        self._seen = SeenBoundaries()
         self.join = RangeJoin()
         self.threads = ThreadStacks(frames)
         self.set_up = SetUp(frames)
@@ -176,7 +178,8 @@ class ProcessSamples:
     def between_shares(self) -> SplitShares | None:
         """How the samples outside fetch, backward and optimizer divide; None without any."""
         outside = {"data": 0, "forward": 0, "other": 0}
-        everything = optimizer = unsure = 0
+        unsure = {"forward": 0, "other": 0}
+        everything = optimizer = 0
         closures = False
         leave_out_imports = not self._trains_in_import()
         for sample in self._samples():
@@ -191,12 +194,15 @@ class ProcessSamples:
                 and not sample.excluded
             ):
                 outside[sample.phase] += sample.count
-                unsure += sample.count if sample.unsure else 0
+                if sample.unsure:
+                    unsure[sample.phase] += sample.count
         total = sum(outside.values())
         if not total:
             return None
         shares = {name: n / total for name, n in outside.items()}
-        return SplitShares(shares, total, optimizer / everything if closures else None, unsure / total)
+        return SplitShares(
+            shares, total, optimizer / everything if closures else None, *(n / total for n in unsure.values())
+        )
 
     # ---- any thread
 
@@ -219,7 +225,8 @@ class ProcessSamples:
         newest = self.latest.t if self.latest else None
         if newest != self._classified_t:
             self._classified_t = newest
-            self._classified = classify_samples(self._merged(self.pid), self._frames, self.join, self._has_loader)
+            stacks = self._merged(self.pid)
+            self._classified = classify_samples(stacks, self._frames, self.join, self._has_loader, self._seen)
         return self._classified
 
     def _merged(self, tid: int) -> dict[tuple[int, ...], int]:

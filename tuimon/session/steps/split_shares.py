@@ -16,6 +16,7 @@ class SplitShares:
     samples: int
     optimizer: float | None = None  # its share of all samples, where closures run inside it
     unsure: float = 0.0  # of "forward", the part that may be "data"
+    unknown: float = 0.0  # of "other", the part that may be either of them
 
     def with_optimizer(self, totals: Totals) -> SplitShares:
         """The shares with the optimizer's own work between two of its closures: its samples, less what markers show."""
@@ -26,10 +27,20 @@ class SplitShares:
         own_ns = self.optimizer * whole_ns - totals.phases.get("optimizer", 0)
         part = min(1.0, max(0.0, own_ns / between_ns))
         shares = {name: share * (1.0 - part) for name, share in self.shares.items()}
-        return SplitShares({**shares, "optimizer": part}, self.samples, unsure=self.unsure * (1.0 - part))
+        left = 1.0 - part
+        unsure, unknown = self.unsure * left, self.unknown * left
+        return SplitShares({**shares, "optimizer": part}, self.samples, unsure=unsure, unknown=unknown)
 
     def error(self, name: str) -> float:
         """Half width of the 95 % interval of a share (binomial, normal approximation, never below 1/n), or more."""
         p = self.shares.get(name, 0.0)
-        unsure = self.unsure if name in ("data", "forward") else 0.0
-        return max(1.96 * (p * (1 - p) / self.samples) ** 0.5, 1.0 / self.samples, unsure) if self.samples else 1.0
+        if not self.samples:
+            return 1.0
+        interval: float = 1.96 * (p * (1 - p) / self.samples) ** 0.5
+        return max(interval, 1.0 / self.samples, self.unsure_of(name))
+
+    def unsure_of(self, name: str) -> float:
+        """By how much a share may be off because nothing shows yet which lines are which."""
+        if name in ("data", "forward"):
+            return self.unsure + self.unknown
+        return self.unknown if name == "other" else 0.0

@@ -245,7 +245,7 @@ class StepStats:
                 continue
             part = split.shares.get(name, 0.0)
             ns = measured.get(name, 0) + between_ns * part
-            estimated = between_ns * max(part, split.unsure if name == "data" else 0.0) > 0.01 * whole_ns
+            estimated = between_ns * max(part, split.unsure_of(name)) > 0.01 * whole_ns
             error = split.error(name) * between_ns / whole_ns if estimated else None
             on_gpu = _gpu_ms(gpu.of(name) if gpu else None, whole_ns / totals.count / 1e6)
             rows.append(PhaseRow(name, ns / whole_ns, ns / totals.count / 1e6, estimated, error, *on_gpu))
