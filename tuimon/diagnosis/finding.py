@@ -15,13 +15,14 @@ WIDEST_RANGE = 2.0
 class Change(NamedTuple):
     """What a fix changes of the step: a parameter, and what it becomes.
 
-    Of ``items`` (making batches), ``fetch`` (the training thread's own work for one) and work beside the training it is
-    the share of the time that is left; of ``workers`` their number; of ``persistent`` (workers) 1; of ``sync``
+    Of ``items`` (making batches), ``fetch`` (the training thread's own work for one), ``hand_over`` (what workers cost
+    the training thread: handing batches over, starting them) and work beside the training it is the share of the time
+    that is left; of ``workers`` their number; of ``persistent`` (workers) 1; of ``sync``
     (waits for the GPU) 0.
     """
 
     what: Literal[
-        "items", "fetch", "workers", "persistent",
+        "items", "fetch", "hand_over", "workers", "persistent",
         "side_work", "sync", "evaluation", "optimizer", "collections", "gil", "communication",
     ]  # fmt: skip
     to: float

@@ -1,6 +1,7 @@
 """The input rule on literal sessions: the finding appears with its cause and place, and abstains where it should."""
 
 import pytest
+from msgspec import structs
 
 from tests.diagnosis.cpu import STARVED, run, workers
 from tests.diagnosis.gpu import FETCH, IN_FETCH, USUAL, findings, gpu_time, session_of
@@ -74,8 +75,29 @@ def test_batches_that_lie_ready_cost_their_handing_over():
     assert first.headline == "62 % of every step waits for data: batches lie ready, but each takes 6.2 ms to hand over"
     assert first.action.startswith("num_workers=2 -> 0: making a batch takes 1 ms, handing it over more")
     assert first.estimated_speedup == pytest.approx(1 / 0.48, rel=0.02)  # ten batches of 1 ms a step
-    assert first.fixes[1].action == "larger batches: each costs the same to hand over"
-    assert first.fixes[1][1:4] == pytest.approx((1 / 0.69,) * 3, rel=0.05)
+    larger, twice = first.fixes[1:]
+    assert larger.action == "larger batches: each costs the same to hand over"
+    assert larger[1:4] == pytest.approx((1 / 0.42, 1 / 0.69, 1 / 0.42), rel=0.05)
+    assert twice.action == "batches twice as large: each costs the same to hand over"
+    assert twice[1:4] == pytest.approx((1 / 0.69,) * 3, rel=0.05)
+
+
+def test_workers_started_for_every_epoch_whose_batches_lie_ready_are_to_be_kept_for_larger_batches():
+    started = structs.replace(handed_over(6.2, 6.0, ready_none=5), starts=4, start_ns=int(0.1e9))
+    first, *_ = run(STARVED, started, FETCHES, *workers(2, 0.1, ([0, 1], 40)))
+    assert first.cause == "hand_over"
+    both, larger, _, kept = first.fixes
+    keeps = "persistent_workers=True keeps the 2 workers from epoch to epoch"
+    assert both.action == f"{keeps}; and larger batches: each costs the same to hand over"
+    assert kept.action == keeps
+    assert [fix.change.what for fix in (both, larger, kept)] == ["hand_over", "fetch", "persistent"]
+    assert both.estimated_speedup > larger.estimated_speedup > kept.estimated_speedup > 1.05
+
+
+def test_slow_workers_that_are_started_for_every_epoch_are_to_be_kept_too():
+    first, *_ = run(STARVED, starts(4, 10, 26), *workers(2, 0.99, ([0, 1], 40)))
+    assert first.cause == "slow_item"
+    assert "persistent" in {fix.change.what for fix in first.fixes if fix.change}
 
 
 def test_batches_dearer_to_make_than_to_hand_over_stay_with_the_workers():

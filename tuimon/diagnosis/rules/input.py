@@ -23,7 +23,7 @@ from tuimon.diagnosis.evidence.steps import SETTLED_S, is_settled, mean_step_ms
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.needs import SAMPLES, STEPS
 from tuimon.diagnosis.rule import Rule
-from tuimon.diagnosis.rules.input_advice import fixes_for, persistent_workers
+from tuimon.diagnosis.rules.input_advice import fixes_for
 from tuimon.diagnosis.threshold import TENSORBOARD, TRACEML, Threshold
 from tuimon.diagnosis.words import at_hot, percent
 from tuimon.session.rows import LoaderRow, PhaseRow
@@ -72,6 +72,10 @@ ROOM = Threshold(
 )
 
 
+#: Causes that the advice tells apart, as findings name them.
+_OWN_NAMES: dict[str | None, str | None] = {"slow_thread": "hand_rolled_loader", "starting": None}
+
+
 class _Cause(NamedTuple):
     """Why the data comes late: the cause's name, the place to inspect, and the rest of the sentence."""
 
@@ -97,11 +101,10 @@ def input_bound(evidence: Evidence) -> Finding | None:
     own = evidence.hottest_in("data")
     starting = _starting(evidence)
     if starting is not None:
-        cause = _Cause(None, None, f": starting workers takes {starting.start_s or 0.0:.1f} s an epoch")
-        best, *others = [persistent_workers(evidence, starting, lost)]
+        cause = _Cause("starting", None, f": starting workers takes {_seconds(starting)} an epoch")
     else:
         cause = _cause(evidence, data.estimated and not table.inferred)
-        best, *others = fixes_for(cause.name, cause.hot, evidence, lost, unsure + (data.error or 0.0))
+    best, *others = fixes_for(cause.name, cause.hot, evidence, lost, unsure + (data.error or 0.0))
     return Finding(
         rule="input_bound",
         severity="info"
@@ -111,7 +114,7 @@ def input_bound(evidence: Evidence) -> Finding | None:
             f"{percent(share)} of every step {'waits' if on_gpu is None else 'the GPU waits'} for data{cause.clause}"
         ),
         action=best.action,
-        cause="hand_rolled_loader" if cause.name == "slow_thread" else cause.name,
+        cause=_OWN_NAMES.get(cause.name, cause.name),
         share_of_step=share,
         where=tuple(dict.fromkeys(f.place for f in (cause.hot, own) if f is not None)),
         evidence=_figures(evidence, data, cause, starting, on_gpu),
@@ -197,6 +200,11 @@ def _cause_in_workers(workers: Workers, free_cores: float) -> _Cause:
     clause = f": {at_hot(hot)} keeps {kept}" if hot else f": {kept} busy"
     room = free_cores >= ROOM * min(1.0, workers.ran_ratio or 1.0)
     return _Cause("workers_saturated" if room else "slow_item", hot, clause)
+
+
+def _seconds(loader: LoaderRow) -> str:
+    start_s = loader.start_s or 0.0
+    return f"{start_s:.1f} s" if start_s >= 0.1 else f"{1e3 * start_s:.0f} ms"
 
 
 def _fetch_ms(evidence: Evidence) -> str:

@@ -8,13 +8,12 @@ from typing import Literal, NamedTuple
 
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import HotFunction
-from tuimon.diagnosis.evidence.loading import OWN_SHARE, is_loaders_own, working_share
+from tuimon.diagnosis.evidence.loading import OWN_SHARE, is_loaders_own, lie_ready, working_share
 from tuimon.diagnosis.finding import Change, Fix
 from tuimon.diagnosis.rules.cores import is_held_up
 from tuimon.diagnosis.step_model.measured import measured_model
 from tuimon.diagnosis.step_model.model import HALF, WHOLE, Part, StepModel
 from tuimon.diagnosis.words import at_hot
-from tuimon.session.rows import LoaderRow
 
 #: The workers are multiplied by at most this at once: the disk or network behind them may have limits of its own.
 MOST_WORKERS_RATIO = 4
@@ -46,6 +45,8 @@ def fixes_for(
     if cause == "slow_thread":
         model = _made_by_a_thread(model)
     ways = _ways(cause, hot, evidence, model)
+    if cause not in ("hand_over", "starting"):
+        ways += _kept_workers(evidence, model)
     return [model.fix(*way) for way in sorted(ways, key=lambda way: -model.surely(way.change, way.part))]
 
 
@@ -79,7 +80,9 @@ def _ways(cause: str | None, hot: HotFunction | None, evidence: Evidence, model:
         case "slow_item":
             return _then(making, f": all {evidence.run.cores} cores are busy, more workers will not help")
         case "hand_over":
-            return _less_hand_over(evidence)
+            return _less_hand_over(evidence, model)
+        case "starting":
+            return _kept_workers(evidence, model)
         case "slow_collate":
             collated = ": build the batch in one operation instead of item by item"
             by_loader = [] if evidence.workers.number else _whole_batches(evidence)
@@ -166,24 +169,32 @@ def _side_by_side(evidence: Evidence) -> list[_Way]:
     return [_Way(action, Change("items", 1.0 / spare), Part(made.environment))]
 
 
-def _less_hand_over(evidence: Evidence) -> list[_Way]:
-    """Without workers a batch costs what making it costs; a batch of twice the size halves what handing over costs."""
+def _less_hand_over(evidence: Evidence, model: StepModel) -> list[_Way]:
+    """Without workers a batch costs what making it costs; batches of twice the size halve what handing over costs."""
     workers = evidence.workers
-    making = f"making a batch takes {workers.batch_ms:.2g} ms, handing it over more" if workers.batch_ms else ""
+    making = f": making a batch takes {workers.batch_ms:.2g} ms, handing it over more" if workers.batch_ms else ""
     return [
-        _Way(f"num_workers={workers.number} -> 0{f': {making}' if making else ''}", Change("workers", 0)),
-        _Way("larger batches: each costs the same to hand over", Change("fetch", HALF)),
+        _Way(f"num_workers={workers.number} -> 0{making}", Change("workers", 0)),
+        *_kept_workers(evidence, model),
+        _Way("larger batches: each costs the same to hand over", Change("fetch", 0.0)),
+        _Way("batches twice as large: each costs the same to hand over", Change("fetch", HALF)),
     ]
+
+
+def _kept_workers(evidence: Evidence, model: StepModel) -> list[_Way]:
+    """What to do about workers that are started anew for every epoch; nothing where they are not."""
+    loader = evidence.loader
+    if loader is None or not model.likely.starts_ms:
+        return []
+    cheaper = "; or fork instead of spawn" if loader.facts.context == "spawn" else ""
+    kept = "the worker" if loader.facts.workers == 1 else f"the {loader.facts.workers} workers"
+    action = f"persistent_workers=True keeps {kept} from epoch to epoch{cheaper}"
+    keeping = _Way(action, Change("persistent", 1))
+    if not lie_ready(loader, evidence.workers, evidence.stacks.data_phase):
+        return [keeping]
+    return [keeping, _Way(f"{action}; and larger batches: each costs the same to hand over", Change("hand_over", 0.0))]
 
 
 def _then(ways: list[_Way], more: str) -> list[_Way]:
     """``more`` about the first."""
     return [ways[0]._replace(action=ways[0].action + more), *ways[1:]]
-
-
-def persistent_workers(evidence: Evidence, loader: LoaderRow, share: float) -> Fix:
-    """What to do about workers that are started anew for every epoch."""
-    cheaper = "; or fork instead of spawn" if loader.facts.context == "spawn" else ""
-    kept = "the worker" if loader.facts.workers == 1 else f"the {loader.facts.workers} workers"
-    action = f"persistent_workers=True keeps {kept} from epoch to epoch{cheaper}"
-    return measured_model(evidence, share).fix(action, Change("persistent", 1))

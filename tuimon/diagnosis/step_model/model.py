@@ -107,6 +107,8 @@ def changed(step: Step, change: Change, part: float = 1.0) -> Step:
             if step.workers:
                 return replace(step, hand_over_ms=step.hand_over_ms * left)
             return replace(step, batch_ms=step.batch_ms * left)
+        case "hand_over":
+            return replace(step, hand_over_ms=step.hand_over_ms * left, starts_ms=step.starts_ms * left)
         case "workers":
             return replace(step, workers=int(change.to))
         case "persistent":
