@@ -17,7 +17,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .PHONY: inject-stress help demo test test-lowest soak-tests soak fuzz lint licences advisories check lock bench scenarios random-loops wild
-.PHONY: rank-truth gain-truth hang-truth gpu-truth gpu-check clean
+.PHONY: schema explain-pairs rank-truth gain-truth hang-truth gpu-truth gpu-check clean
 
 help:
 	@echo "make demo    a training that waits for its data, under tuimon, for about a minute"
@@ -31,6 +31,9 @@ help:
 	@echo "make soak-tests  the tests N times (default 6), every second time with busy processes beside"
 	@echo "make soak    a training day in SOAK_MINUTES (default 30): what grows, what is lost, what is counted wrong"
 	@echo "make fuzz    damaged logs and rings, hostile text, against everything that reads and shows them (about 5 minutes)"
+	@echo "make schema  write docs/schema anew, from the types"
+	@echo "make explain-pairs  the code pairs of tuimon explain, run: does each rule fire before, and not after? (about 8 minutes)"
+	@echo "             (PAIRS_ARGS='--record --missing': keep the logs of code that has none yet, for the tests)"
 	@echo "make scenarios  labelled trainings under tuimon: is its verdict right? (about 15 minutes)"
 	@echo "             (with INJECT=1: is it the same when tuimon comes later, by attach --inject? about 35 minutes)"
 	@echo "make wild    programs on public frameworks, healthy and slowed: is its verdict right? (about 35 minutes)"
@@ -63,6 +66,13 @@ SOAK_MINUTES ?= 30
 SOAK_ARGS ?=
 soak: $(VENV)/.test-installed
 	$(BIN)/python -m tests.day --minutes $(SOAK_MINUTES) $(SOAK_ARGS)
+
+schema: $(VENV)/.test-installed
+	$(BIN)/python -m docs.make_schema
+
+PAIRS_ARGS ?=
+explain-pairs: $(VENV)/.test-installed
+	$(BIN)/python -m tests.explain_pairs $(PAIRS_ARGS)
 
 FUZZ_ARGS ?=
 fuzz: $(VENV)/.test-installed

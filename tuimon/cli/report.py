@@ -31,7 +31,11 @@ def main(argv: Sequence[str]) -> int:
     )
     add_run_choice(parser)
     parser.add_argument("--format", choices=("text", "json", "html"), default="text")
-    parser.add_argument("--full", action="store_true", help="list all ranks, also where there are more than 64")
+    parser.add_argument(
+        "--full",
+        action="store_true",
+        help="all ranks, also where there are more than 64; and all of the JSON, which is cut to 6 kB without",
+    )
     parser.add_argument("-o", "--output", metavar="FILE", help="write there instead of to stdout")
     parser.add_argument(
         "--fail-on",
@@ -53,7 +57,7 @@ def main(argv: Sequence[str]) -> int:
         text = as_html(pages)
     else:
         reports = [_page(log, full=parsed.full).report for log in logs]
-        text = as_json(reports) if parsed.format == "json" else as_text(reports)
+        text = as_json(reports, full=parsed.full) if parsed.format == "json" else as_text(reports)
     _write(text, parsed.output)
     return _failed(reports, parsed.fail_on)
 

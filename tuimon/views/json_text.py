@@ -2,13 +2,51 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import msgspec
 
 from tuimon.text import RAW_IN_JSON
+
+#: Of a line that holds more than one value.
+_WIDTH = 200
 
 
 def json_text(content: object, indent: int | None = None) -> str:
     """``content`` as JSON and a line end; control characters are ``\\uXXXX``, where JSON would let them stand too."""
     data = msgspec.json.encode(content)
     text = (data if indent is None else msgspec.json.format(data, indent=indent)).decode()
-    return RAW_IN_JSON.sub(lambda found: f"\\u{ord(found.group()):04x}", text) + "\n"
+    return _escaped(text) + "\n"
+
+
+def compact_json(content: object) -> str:
+    """As ``json_text``, in few bytes that people can still read: what fits is on one line."""
+    return _escaped(_laid_out(content, 0)) + "\n"
+
+
+def with_digits(value: Any, digits: int) -> Any:  # noqa: ANN401  (JSON)
+    """JSON whose numbers have so many significant digits at most."""
+    if isinstance(value, float):
+        return float(f"{value:.{digits}g}")
+    if isinstance(value, dict):
+        return {name: with_digits(each, digits) for name, each in value.items()}
+    return [with_digits(each, digits) for each in value] if isinstance(value, list) else value
+
+
+def _laid_out(value: object, depth: int) -> str:
+    flat = msgspec.json.encode(value).decode()
+    if len(flat) + depth <= _WIDTH or not value:
+        return flat
+    if isinstance(value, Mapping):
+        ends, rows = "{}", [f"{_laid_out(name, 0)}:{_laid_out(each, depth + 1)}" for name, each in value.items()]
+    elif isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
+        ends, rows = "[]", [_laid_out(each, depth + 1) for each in value]
+    else:
+        return flat
+    start = f"\n{' ' * (depth + 1)}"
+    return f"{ends[0]}{start}{f',{start}'.join(rows)}\n{' ' * depth}{ends[1]}"
+
+
+def _escaped(text: str) -> str:
+    return RAW_IN_JSON.sub(lambda found: f"\\u{ord(found.group()):04x}", text)

@@ -19,7 +19,7 @@ LISTED = 64
 #: A run of more ranks has a summary of them.
 FEW = 16
 #: States of a rank or a node that are no news.
-_WELL = ("training", "starting", "ended", "writing")
+WELL = ("training", "starting", "ended", "writing")
 
 
 def ranks_json(session: Session, *, full: bool = False) -> dict[str, Json]:
@@ -37,7 +37,7 @@ def nodes_json(session: Session) -> dict[str, Json]:
     header, known = session.header, list(session.nodes.known.values())
     if not known:
         return {}
-    ordered = sorted(known, key=lambda node: (node.state in _WELL, not node.exit_code, -node.behind_s, node.number))
+    ordered = sorted(known, key=lambda node: (node.state in WELL, not node.exit_code, -node.behind_s, node.number))
     nodes = [
         {
             "host": node.host,
@@ -56,7 +56,7 @@ def _worst(pids: Sequence[int], rows: dict[int, RankRow]) -> list[int]:
 
     def key(pid: int) -> tuple[bool, float]:
         row = rows.get(pid)
-        return row is None or row.state in _WELL, -((row.late_ms or 0.0) if row is not None else 0.0)
+        return row is None or row.state in WELL, -((row.late_ms or 0.0) if row is not None else 0.0)
 
     return sorted(pids, key=key)
 

@@ -22,6 +22,7 @@ from tuimon.session.state import RunState, run_state
 from tuimon.session.unseen import Unseen, unseen_trainings
 from tuimon.views.memory_text import memory_lines
 from tuimon.views.report.ranks_json import nodes_json, ranks_json
+from tuimon.views.report.sentences import summary_of
 from tuimon.views.report.step_json import Json, phases_json, rounded, steps_json
 from tuimon.views.sampling_text import sampling_text
 from tuimon.views.standstill_text import standstill_json
@@ -74,7 +75,7 @@ def report_of(
     pid = session.trainer()
     steps = session.run_steps(pid) if pid is not None else None
     table = session.run_phases(pid) if pid is not None else None
-    return {
+    report = {
         "schema": REPORT_SCHEMA,
         "run": _run(session, log),
         **ranks_json(session, full=full),
@@ -92,6 +93,7 @@ def report_of(
         "changes": [_change(session, change) for change in changes],
         "unjudged": [{"rule": rule, "reason": reason} for rule, reason in unjudged(session)],
     }
+    return {"schema": REPORT_SCHEMA, "summary": summary_of(report), **report}
 
 
 def _standstills(session: Session) -> dict[str, Json]:

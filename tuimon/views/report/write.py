@@ -7,16 +7,21 @@ from collections.abc import Sequence
 from tuimon.diagnosis.finding import Finding
 from tuimon.new_files import write_new
 from tuimon.session.session import Session
-from tuimon.views.json_text import json_text
+from tuimon.views.json_text import compact_json, with_digits
+from tuimon.views.report.brief import brief
 from tuimon.views.report.step_json import Json
 from tuimon.views.report.summary import report_of
 from tuimon.views.report.text import text_report
 
+#: Significant digits of numbers in JSON: more than any of them is measured to, and shares still add to 1.
+DIGITS = 7
 
-def as_json(reports: Sequence[dict[str, Json]]) -> str:
-    """One object for one report, a list of such objects for several."""
-    content = reports[0] if len(reports) == 1 else list(reports)
-    return json_text(content, indent=2)
+
+def as_json(reports: Sequence[dict[str, Json]], *, full: bool = False) -> str:
+    """One object for one report, a list of such objects for several; brief unless all is asked for."""
+    rounded = [with_digits(report, DIGITS) for report in reports]
+    shown = [report if full else brief(report) for report in rounded]
+    return compact_json(shown[0] if len(shown) == 1 else shown)
 
 
 def as_text(reports: Sequence[dict[str, Json]]) -> str:
@@ -27,4 +32,4 @@ def as_text(reports: Sequence[dict[str, Json]]) -> str:
 def save(session: Session, findings: Sequence[Finding], stem: str, svg: str) -> list[str]:
     """Write ``STEM.json``, ``STEM.txt`` and the picture ``STEM.svg`` as new files; their paths. Raises OSError."""
     report = report_of(session, findings, log="")
-    return write_new(stem, {".json": as_json([report]), ".txt": as_text([report]), ".svg": svg})
+    return write_new(stem, {".json": as_json([report], full=True), ".txt": as_text([report]), ".svg": svg})

@@ -1,0 +1,99 @@
+"""The published schemas are those of the types, and what is written keeps to the types."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from bench.fleet_logs import Job, write
+from docs.make_schema import FOLDER, texts
+from tests.session.records import header, process, steps
+from tests.views.tui.sheets.test_memory_sheet import HISTORY
+from tuimon.cli.main import run_command_line
+from tuimon.diagnosis.explain.page import Explained
+from tuimon.records import TracedWait, TracedWork, TraceTaken
+from tuimon.session.session import Session
+from tuimon.sources.log.joined.opening import choose, read_logs
+from tuimon.views.report.brief import MOST_BYTES, brief
+from tuimon.views.report.summary import fold, report_of
+from tuimon.views.report.types import Report
+from tuimon.views.report.write import as_json
+
+LOGS = sorted((Path(__file__).parents[1] / "data" / "logs").glob("*.gz"))
+#: What DESIGN promises of a report, as paths.
+CONTRACT = ("schema", "run", "ranks", "steps", "phases", "findings")
+
+
+def test_the_files_are_those_of_the_types() -> None:
+    assert sorted(FOLDER.iterdir()) == sorted(texts())
+    for path, text in texts().items():
+        assert path.read_text(encoding="utf-8") == text, f"{path.name} is out of date: make schema"
+
+
+def keeps_to(kind: type, text: str) -> Any:
+    """What the text says, of which the type knows every field."""
+    shown = json.loads(text)
+    assert msgspec.to_builtins(msgspec.json.decode(text, type=kind)) == shown
+    return shown
+
+
+@pytest.fixture(scope="module", params=LOGS, ids=lambda path: path.name.partition(".")[0])
+def log(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("log") / "run.jsonl"
+    path.write_bytes(gzip.decompress(request.param.read_bytes()))
+    return str(path)
+
+
+def test_reports_of_recorded_logs_keep_to_it_in_six_kilobytes(log: str, capsys) -> None:
+    assert run_command_line(["report", log, "--format", "json"]) == 0
+    text = capsys.readouterr().out
+    assert len(text.encode()) <= MOST_BYTES
+    shown = keeps_to(Report, text)
+    assert shown["summary"].count(". ") >= 2 and shown["summary"].endswith((".", "…"))
+    assert run_command_line(["report", log, "--format", "json", "--full"]) == 0
+    full = keeps_to(Report, capsys.readouterr().out)
+    assert "left_out" not in full
+    assert {name: full[name] for name in CONTRACT if name != "ranks"} == {
+        name: shown[name] for name in CONTRACT if name != "ranks"
+    }
+    for short, whole in zip(shown["ranks"], full["ranks"], strict=False):
+        assert all(phase.items() >= kept.items() for kept, phase in zip(short["phases"], whole["phases"], strict=False))
+
+
+def test_of_many_ranks_those_that_hold_up_the_others_stay(tmp_path: Path) -> None:
+    write(str(tmp_path), Job(nodes=24, ranks=2, seconds=6.0, workers=0, gpus=False, late=37))
+    session, findings = fold(read_logs(choose(str(tmp_path))))
+    report = report_of(session, findings, "logs")
+    shown = keeps_to(Report, as_json([report]))
+    assert len(as_json([report]).encode()) <= MOST_BYTES
+    assert 37 in [rank["rank"] for rank in shown["ranks"]]
+    assert len(shown["ranks"]) + shown["left_out"]["ranks"] == 48
+    assert len(keeps_to(Report, as_json([report], full=True))["ranks"]) == 48
+    assert brief(report, 10**6) is report
+
+
+def test_a_trace_and_memory_keep_to_it_too() -> None:
+    work = [TracedWork("aten::mm", "forward", 3, 10**6, 10**6, "train.py:4")] * 40
+    waits = [TracedWait("cpu", "python", "data", "train.py:3", 4, 10**6)] * 40
+    trace = TraceTaken(
+        t=2.0, pid=100, begin_s=1.0, end_s=2.0, steps=3, wanted=3, file="t.gz", operators=work, waits=waits
+    )
+    session = Session()
+    for record in (header(), process(), steps(1.0, {"forward": 5, "backward": 5}), trace, HISTORY):
+        session.add(record)
+    report = report_of(session, [], "run.jsonl")
+    whole = keeps_to(Report, as_json([report], full=True))
+    assert len(whole["traces"][0]["operators"]) == 40 and whole["memory"][0]["lines"]
+    shown = keeps_to(Report, as_json([report]))
+    assert len(as_json([report]).encode()) <= MOST_BYTES
+    assert len(shown["traces"][0]["operators"]) + shown["left_out"]["operators"] == 40
+
+
+def test_explanations_keep_to_it(capsys) -> None:
+    assert run_command_line(["explain", "--format", "json"]) == 0
+    keeps_to(Explained, capsys.readouterr().out)

@@ -1,0 +1,94 @@
+"""A report that programs can take in at once: what its contract does not name is cut until it is small enough."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+
+from tuimon.views.json_text import compact_json
+from tuimon.views.report.ranks_json import WELL
+from tuimon.views.report.step_json import Json
+
+#: Of one report, in bytes: about 2,000 tokens of a language model.
+MOST_BYTES = 6000
+#: What is kept of the phases of a rank: those of the report as a whole stay as they are.
+_OF_PHASE = ("name", "share", "cpu_ms_per_step", "gpu_ms_per_step")
+#: A list, and to how many rows it may be cut, in turn; 0 leaves it empty.
+_Cut = tuple[Callable[[dict[str, Json]], Iterator[dict[str, Json]]], str, tuple[int, ...]]
+
+
+def brief(report: dict[str, Json], most_bytes: int = MOST_BYTES) -> dict[str, Json]:
+    """The report in so many bytes, where that can be; ``left_out`` counts the rows that each list lacks.
+
+    Never cut are the fields of the contract: ``run``, ``steps``, ``phases`` and ``findings``. At least one rank stays.
+    """
+    if size(report) <= most_bytes:
+        return report
+    report, left_out = deepcopy(report), dict[str, int]()
+    for rank in report["ranks"]:
+        rank["phases"] = [{name: phase[name] for name in _OF_PHASE} for phase in rank["phases"]]
+    if size(report) <= most_bytes:
+        return report
+    for holders, name, counts in _CUTS:
+        for most in counts:
+            if size({**report, "left_out": left_out}) <= most_bytes:
+                return {**report, "left_out": left_out}
+            for holder in holders(report):
+                rows = holder.get(name) or []
+                if len(rows) > most:
+                    left_out[name] = left_out.get(name, 0) + len(rows) - most
+                    holder[name] = _worst(rows, most) if name == "ranks" else rows[:most]
+    return {**report, "left_out": left_out}
+
+
+def _worst(ranks: list[dict[str, Json]], most: int) -> list[dict[str, Json]]:
+    """The ranks that are not well, or hold the others up most; in the order they had."""
+    by_lateness = sorted(ranks, key=lambda rank: (rank.get("state") in WELL, -(rank.get("late_ms") or 0.0)))
+    kept = [id(rank) for rank in by_lateness[:most]]
+    return [rank for rank in ranks if id(rank) in kept]
+
+
+def size(report: dict[str, Json]) -> int:
+    """Its bytes as it is written."""
+    return len(compact_json(report).encode())
+
+
+def _top(report: dict[str, Json]) -> Iterator[dict[str, Json]]:
+    yield report
+
+
+def _each(*lists: str) -> Callable[[dict[str, Json]], Iterator[dict[str, Json]]]:
+    """The rows of these lists."""
+    return lambda report: (row for name in lists for row in report.get(name, ()))
+
+
+def _run(report: dict[str, Json]) -> Iterator[dict[str, Json]]:
+    yield report["run"]
+
+
+def _lone_rank(report: dict[str, Json]) -> Iterator[dict[str, Json]]:
+    """A rank that is alone: its phases are those of the report."""
+    return iter(report["ranks"][:1] if len(report["ranks"]) == 1 else ())
+
+
+#: What matters least first.
+_CUTS: tuple[_Cut, ...] = (
+    (_each("traces"), "phases", (0,)),
+    (_each("traces"), "operators", (3, 0)),
+    (_each("traces"), "kernels", (3, 0)),
+    (_each("traces"), "waits", (3, 0)),
+    (_each("memory"), "lines", (3, 0)),
+    (_top, "traces", (1,)),
+    (_top, "memory", (1,)),
+    (_top, "ranges", (12, 4)),
+    (_lone_rank, "phases", (0,)),
+    (_top, "ranks", (16, 8, 4)),
+    (_run, "nodes", (8, 2)),
+    (_top, "standstills", (1,)),
+    (_each("standstills"), "groups", (8, 3)),
+    (_top, "changes", (8, 2)),
+    (_run, "notices", (3, 1)),
+    (_run, "survivors", (4,)),
+    (_top, "unjudged", (4,)),
+    (_top, "ranks", (1,)),
+)

@@ -1,0 +1,73 @@
+"""The report in three sentences: what ran, what it waits for, what to do."""
+
+from __future__ import annotations
+
+import os
+from itertools import pairwise
+
+from tuimon.diagnosis.rank import is_minor
+from tuimon.views.finding_text import NO_FINDING, ONLY_MINOR, fix_text, rule_title
+from tuimon.views.format import count, duration, ms, percent, plain, rate, shorten
+from tuimon.views.report.step_json import Json
+from tuimon.views.state_text import last_state_text
+
+#: Of a sentence that comes from a command line or a headline.
+_LONGEST = 240
+
+
+def summary_of(report: dict[str, Json]) -> str:
+    """Three sentences, whatever the run was."""
+    return " ".join(_ended(sentence(report)) for sentence in (_run, _verdict, _advice))
+
+
+def _ended(text: str) -> str:
+    text = shorten(plain(text), _LONGEST)
+    return text if text.endswith((".", "…")) else f"{text}."
+
+
+def _run(report: dict[str, Json]) -> str:
+    run, steps = report["run"], report["steps"]
+    name = _program(run["command"])
+    if not steps["count"]:
+        if report["phases"]:
+            return (
+                f"{name} ran for {duration(run['duration_s'])}; its phases are inferred from samples: {_shares(report)}"
+            )
+        return f"{name} was recorded for {duration(run['duration_s'])}, and no training step was seen"
+    known = report.get("ranks_summary", {}).get("count", len(report["ranks"]))
+    together = any((rank["world_size"] or 1) > 1 for rank in report["ranks"])
+    ranks = (
+        "" if known < 2 else f" on each of {known} ranks" if together else f", one of {known} trainings side by side"
+    )
+    pace = f"median {ms(steps['median_ms'])}, {rate(steps['per_second'])}"
+    return (
+        f"{name} made {count(steps['count'])} steps in {duration(run['duration_s'])}{ranks} ({pace}): {_shares(report)}"
+    )
+
+
+def _shares(report: dict[str, Json]) -> str:
+    in_steps = (phase for phase in report["phases"] if phase["name"] != "eval")
+    phases = sorted(in_steps, key=lambda phase: -phase["share"])[:3]
+    return ", ".join(f"{phase['name']} {percent(phase['share'])}" for phase in phases)
+
+
+def _program(command: list[str]) -> str:
+    """The script or module that was started, whatever launched it."""
+    script = next((word for word in command if word.endswith(".py")), None)
+    module = next((name for flag, name in pairwise(command) if flag == "-m"), None)
+    return os.path.basename(script or module or (command[0] if command else "")) or "the training"
+
+
+def _verdict(report: dict[str, Json]) -> str:
+    if not report["findings"]:
+        started = report["steps"]["count"] or report["phases"]
+        return NO_FINDING if started else last_state_text(report["state"])
+    first = report["findings"][0]
+    minor = f"{ONLY_MINOR.rstrip('.')}: " if is_minor(first["rule"], first["severity"]) else ""
+    return f"{minor}{rule_title(first['rule'])}, {first['headline']}"
+
+
+def _advice(report: dict[str, Json]) -> str:
+    if not report["findings"] or not report["findings"][0]["fixes"]:
+        return "There is nothing to change"
+    return f"To do: {fix_text(*report['findings'][0]['fixes'][0].values())}"

@@ -1,0 +1,301 @@
+"""The types of ``report --format json``: what its schema is made of. A field with a default may be absent."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+
+from tuimon.diagnosis.finding import Severity
+
+Absent = UnsetType  # a field that may be absent
+TracedRow = dict[str, str | int | float | None]
+
+
+class Place(Struct):
+    """A line of code."""
+
+    file: str
+    line: int
+    function: str
+
+
+class Fix(Struct):
+    """What to do; gains are step time now / then, as estimated, at least and at most."""
+
+    action: str
+    estimated_speedup: float | None
+    low: float | None
+    high: float | None
+
+
+class Finding(Struct):
+    """A verdict of one rule; ``action`` and ``estimated_speedup`` are of the best fix."""
+
+    rule: str
+    severity: Severity
+    headline: str
+    share_of_step: float | None
+    cause: str | None
+    where: list[Place]
+    evidence: dict[str, float | int | str | None]
+    fixes: list[Fix]
+    action: str
+    estimated_speedup: float | None
+    speedup_at_least: float | None
+
+
+class Steps(Struct):
+    """``timed_share``: of fast loops not all steps are timed."""
+
+    count: int
+    median_ms: float | None
+    p95_ms: float | None
+    per_second: float | None
+    dropped_markers: int
+    timed_share: float | Absent | None = UNSET
+
+
+class Phase(Struct):
+    """Shares of the exclusive phases add to 1; ``eval`` is beside them. ``error``: of an estimated share."""
+
+    name: Literal["data", "forward", "backward", "optimizer", "other", "eval"]
+    share: float
+    cpu_ms_per_step: float | None
+    gpu_ms_per_step: float | None
+    gpu_idle_ms_per_step: float | Absent | None = UNSET  # of a rank only in the full report
+    gpu_paced_ms_per_step: float | Absent | None = UNSET
+    estimated: bool | Absent = UNSET
+    error: float | Absent | None = UNSET
+
+
+class Notice(Struct):
+    """What was not measured, or measured with gaps."""
+
+    source: str
+    level: str
+    message: str
+    hint: str | None
+
+
+class Node(Struct):
+    """A machine of the run."""
+
+    host: str
+    state: str
+    behind_s: float | None
+    clock_ahead_s: float | None
+    exit_code: int | None
+
+
+class Run(Struct):
+    """Where and how it was recorded; ``name`` and nodes of a run on several machines."""
+
+    log: str
+    command: list[str]
+    mode: str | None
+    host: str | None
+    started: str | None  # UTC, ISO 8601
+    duration_s: float | None
+    cpu_count: int | None
+    versions: dict[str, str]
+    ended: bool
+    exit_code: int | None
+    signal: str | None
+    last_line: str | None
+    survivors: list[int]
+    notices: list[Notice]
+    name: str | Absent | None = UNSET
+    node_count: int | Absent = UNSET
+    nodes: list[Node] | Absent = UNSET
+
+
+class Rank(Struct):
+    """A training process; the last three among several ranks."""
+
+    pid: int
+    rank: int | None
+    world_size: int | None
+    markers: bool
+    gpus: list[str]
+    steps: Steps
+    phases: list[Phase]
+    host: str | Absent | None = UNSET
+    state: str | Absent = UNSET
+    late_ms: float | Absent | None = UNSET
+    wait_ms: float | Absent | None = UNSET
+
+
+class RankShare(Struct):
+    """A phase's median share over all ranks."""
+
+    name: str
+    share: float | None
+
+
+class RanksSummary(Struct):
+    """Of more than 16 ranks: least, median and most."""
+
+    count: int
+    steps: list[float | None] | None
+    median_ms: list[float | None] | None
+    phases: list[RankShare]
+
+
+class State(Struct):
+    """What the training did in the end."""
+
+    name: str
+    for_s: float | None
+    doing: str | None
+    doing_for_s: float | None
+    where: Place | None
+    backwards: int | None
+    text: str
+
+
+class Unseen(Struct):
+    """A process that works like a training and shows no step."""
+
+    pid: int
+    command: str
+    cores: float | None
+    on_gpu: bool
+    reason: str
+    text: str
+
+
+class Span(Struct):
+    """The steps that phases and findings are of."""
+
+    first_step: int
+    last_step: int
+    seconds: float | None
+
+
+class Range(Struct):
+    """A user range, per step."""
+
+    path: str
+    phase: str
+    per_step: float | None
+    cpu_ms_per_step: float | None
+    share: float | None
+
+
+class Sampling(Struct):
+    """Stack samples over the run; ``coverage`` and ``cpu`` are ratios."""
+
+    rate_hz: float | None
+    coverage: float | None
+    samples: int
+    failed_samples: int
+    lost_windows: int
+    cpu: float | None
+    text: str
+
+
+class MemoryLine(Struct):
+    """A line that allocates."""
+
+    file: str
+    line: int
+    function: str
+    live_bytes: int
+    blocks: int
+    growth_bytes_per_step: float | None
+
+
+class Memory(Struct):
+    """What torch's allocator held, by line."""
+
+    pid: int
+    trigger: str
+    device: str
+    steps: int
+    live_bytes: int
+    most_bytes: int | None
+    text: list[str]
+    lines: list[MemoryLine]
+
+
+class Trace(Struct):
+    """A trace that was taken; times are sums over its steps."""
+
+    pid: int
+    rank: int | None
+    first_step: int | None
+    steps: int
+    file: str
+    pause_ms: float | None
+    gpu_idle: float | None
+    text: list[str]
+    phases: list[TracedRow]  # fields of the log's TracedPhase
+    operators: list[TracedRow]  # of TracedWork
+    kernels: list[TracedRow]
+    waits: list[TracedRow]  # of TracedWait
+
+
+class StandingGroup(Struct):
+    """Threads with equal stacks."""
+
+    who: str
+    kind: str
+    role: str
+    ranks: list[int]
+    pids: list[int]
+    doing: str
+    where: Place | None
+    frames: list[Place]
+
+
+class Standstill(Struct):
+    """Nothing moved; ``lasted_s`` is null where it went on to the end."""
+
+    at_s: float
+    step: int | None
+    lasted_s: float | None
+    taken_after_s: float
+    text: str
+    groups: list[StandingGroup]
+
+
+class Change(Struct):
+    """The first verdict changed, at a step and a time since the beginning."""
+
+    at_s: float | None
+    step: int | None
+    before: str | None = msgspec.field(name="from")
+    after: str | None = msgspec.field(name="to")
+
+
+class Unjudged(Struct):
+    """A rule that had nothing to judge by."""
+
+    rule: str
+    reason: str
+
+
+class Report(Struct):
+    """One run. Without ``--full`` it is cut to 6 kB; ``left_out`` then counts the rows that each list lacks."""
+
+    schema: Literal[1]
+    summary: str  # three sentences
+    run: Run
+    ranks: list[Rank]
+    state: State
+    unseen: list[Unseen]
+    steps: Steps
+    span: Span | None
+    phases: list[Phase]
+    ranges: list[Range]
+    sampling: Sampling | None
+    findings: list[Finding]  # the most important first
+    changes: list[Change]
+    unjudged: list[Unjudged]
+    ranks_summary: RanksSummary | Absent = UNSET
+    memory: list[Memory] | Absent = UNSET
+    traces: list[Trace] | Absent = UNSET
+    standstills: list[Standstill] | Absent = UNSET
+    left_out: dict[str, int] | Absent = UNSET

@@ -1,0 +1,32 @@
+"""JSON Schemas of what tuimon writes for programs, made of the types that it is written with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from tuimon.diagnosis.explain.page import Explained
+from tuimon.records import AnyRecord
+from tuimon.views.report.types import Report
+
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+#: File name -> type, and what it describes.
+_TYPES: dict[str, tuple[object, str]] = {
+    "log": (
+        AnyRecord,
+        "One line of a tuimon log; the first is a header. Types that a reader does not know may follow.",
+    ),
+    "report": (Report, "What `tuimon report --format json` writes of one log; of several, a list of these."),
+    "explain": (Explained, "What `tuimon explain --format json` writes."),
+}
+
+
+def schemas() -> dict[str, dict[str, Any]]:  # Any: JSON
+    """Each schema by its name."""
+    return {name: _schema(name, *described) for name, described in _TYPES.items()}
+
+
+def _schema(name: str, of: object, description: str) -> dict[str, Any]:
+    head = {"$schema": _DIALECT, "title": f"tuimon {name}", "description": description}
+    return head | msgspec.json.schema(of)
