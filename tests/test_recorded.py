@@ -1,0 +1,81 @@
+"""``tuimon.read_log``: what Python programs read of a log."""
+
+from __future__ import annotations
+
+import gzip
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tuimon
+from tests.test_import_hygiene import loaded_by
+from tuimon.errors import NotALog
+from tuimon.records import Exit, Header, Steps
+
+ROOT = Path(__file__).resolve().parents[1]
+GUIDE = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "python.md").read_text(), re.DOTALL)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> str:
+    path = tmp_path / "run.jsonl"
+    path.write_bytes(gzip.decompress((ROOT / "tests/data/logs/graph_collate.jsonl.gz").read_bytes()))
+    return str(path)
+
+
+def test_a_log_is_its_records_as_often_as_they_are_read(log: str) -> None:
+    opened = tuimon.read_log(log)
+    first, *rest = opened
+    assert isinstance(first, Header) and isinstance(rest[-1], Exit)
+    assert sum(record.count for record in opened if isinstance(record, Steps)) == 681
+
+
+def test_what_follows_from_the_records(log: str) -> None:
+    opened = tuimon.read_log(log)
+    assert opened.path == log
+    assert (opened.findings[0].rule, opened.findings[0].cause) == ("input_bound", "slow_collate")
+    assert opened.session is opened.session
+    report = opened.report()
+    assert report["steps"]["count"] == 681
+    assert report["findings"][0]["headline"] == opened.findings[0].headline
+
+
+def test_what_is_no_log_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("hello\n")
+    with pytest.raises(NotALog):
+        list(tuimon.read_log(str(tmp_path / "notes.txt")))
+    with pytest.raises(AttributeError):
+        tuimon.no_such_name  # noqa: B018
+
+
+def test_a_training_that_imports_tuimon_does_not_load_it() -> None:
+    assert not loaded_by("from tuimon import *\nimport tuimon") & {"msgspec", "psutil", "textual"}
+    assert not loaded_by("from tuimon import read_log") & {"textual", "rich", "torch", "psutil"}
+
+
+def test_the_guide_runs(log: str, tmp_path: Path) -> None:
+    blocks = [block for block in GUIDE if "pd." not in block]
+    assert len(blocks) >= 4 and len(blocks) < len(GUIDE)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", "\n".join(blocks)],
+        cwd=Path(log).parent,
+        env={"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "input_bound critical 84 % of every step waits for data" in done.stdout
+    assert "ms a step" in done.stdout
+
+
+def test_the_guide_runs_with_pandas(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pandas")
+    monkeypatch.chdir(Path(log).parent)
+    blocks = [block.replace("windows.plot", "# windows.plot") for block in GUIDE]
+    names: dict[str, object] = {}
+    exec("\n".join(blocks), names)
+    assert len(names["windows"]) > 5  # type: ignore[arg-type]

@@ -1,0 +1,60 @@
+"""A recorded log for Python programs: ``tuimon.read_log``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+
+from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.verdicts import Verdicts
+from tuimon.records import Record
+from tuimon.session.session import Session
+from tuimon.sources.log.joined.opening import Chosen, choose, read_logs
+from tuimon.views.report.step_json import Json
+from tuimon.views.report.summary import fold, report_of
+
+
+class RecordedLog:
+    """What ``--log`` has written: an iterable of typed records (``tuimon.records``), and what follows from them.
+
+    ``session`` and ``findings`` are folded from the records when they are first asked for, and kept.
+    """
+
+    def __init__(self, chosen: Chosen) -> None:
+        self._chosen = chosen
+        self._verdicts = Verdicts()
+
+    @property
+    def path(self) -> str:
+        """The log, or the folder with the logs of a run on several nodes."""
+        return self._chosen.path
+
+    def __iter__(self) -> Iterator[Record]:
+        """Read from the beginning; the header comes first. Raises NotALog."""
+        return read_logs(self._chosen)
+
+    @property
+    def session(self) -> Session:
+        """The state at the end of the log: its methods give phases, steps, threads, samples and loaders."""
+        return self._folded[0]
+
+    @property
+    def findings(self) -> list[Finding]:
+        """The verdicts over the whole run, the most important first."""
+        return self._folded[1]
+
+    def report(self) -> dict[str, Json]:
+        """The object of ``tuimon report --format json --full``, before rounding."""
+        return report_of(self.session, self.findings, self.path, self._verdicts.changes, full=True)
+
+    @cached_property
+    def _folded(self) -> tuple[Session, list[Finding]]:
+        return fold(self, self._verdicts)
+
+
+def read_log(path: str, run: str | None = None) -> RecordedLog:
+    """The log at ``path``; in a folder the latest run with all its nodes, or the one named ``run``.
+
+    Raises NotALog where there is none, UsageError where the folder has no such run.
+    """
+    return RecordedLog(choose(str(path), run))
