@@ -39,7 +39,7 @@ Signed = Annotated[float, msgspec.Meta(ge=-1e18, le=1e18)]
 _LISTED = msgspec.Meta(max_length=10_000)  # rows of one record; we write some dozens
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", omit_defaults=True):
+class Record(msgspec.Struct, frozen=True, gc=False, kw_only=True, tag_field="type", omit_defaults=True):
     """Common to all records: ``t`` in seconds of the monotonic clock, ``pid`` (0: the machine)."""
 
     t: Moment
@@ -86,14 +86,14 @@ class Process(Record, frozen=True, kw_only=True, tag="process"):
     ended: bool = False
 
 
-class PhaseTime(msgspec.Struct, frozen=True, array_like=True):
+class PhaseTime(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """Time spent in one exclusive phase during a window: ``[name, total_ns]``."""
 
     name: str
     total_ns: Count
 
 
-class RangeTime(msgspec.Struct, frozen=True, array_like=True):
+class RangeTime(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """All uses of a user range (``tuimon.phase``, NVTX) in a window: ``[path, count, total_ns, phase]``.
 
     ``path`` holds the names of the enclosing ranges, outermost first, and its own, joined by "/"; ``total_ns`` includes
@@ -106,7 +106,7 @@ class RangeTime(msgspec.Struct, frozen=True, array_like=True):
     phase: str
 
 
-class RangePlace(msgspec.Struct, frozen=True, array_like=True):
+class RangePlace(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """Where ranges of a path are opened and closed: ``[path, file, function, first, last]``.
 
     A stack with a frame of that function between the lines ``first`` and ``last`` was sampled inside such a range.
@@ -119,7 +119,7 @@ class RangePlace(msgspec.Struct, frozen=True, array_like=True):
     last: Count
 
 
-class SlowStep(msgspec.Struct, frozen=True):
+class SlowStep(msgspec.Struct, frozen=True, gc=False):
     """The slowest step of a window, with its own phases."""
 
     index: Count
@@ -189,7 +189,7 @@ class Mark(Record, frozen=True, kw_only=True, tag="mark"):
     name: str
 
 
-class LoaderFacts(msgspec.Struct, frozen=True, omit_defaults=True):
+class LoaderFacts(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """The arguments that a DataLoader was created with."""
 
     dataset: str  # name of its data set's class
@@ -202,7 +202,7 @@ class LoaderFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     context: str | None = None  # "fork", "spawn", "forkserver"; None without workers
 
 
-class LoaderWorker(msgspec.Struct, frozen=True, array_like=True):
+class LoaderWorker(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A worker since its last report: ``[pid, number, batches, items_ms, collate_ms, wait_ms, hand_over_ms]``.
 
     The times add up to the time since that report. ``wait_ms``: waiting for the trainer to request a batch.
@@ -240,7 +240,7 @@ class Loader(Record, frozen=True, kw_only=True, tag="loader"):
     workers: list[LoaderWorker] = msgspec.field(default_factory=list)  # of many workers, a few in each record
 
 
-class Frame(msgspec.Struct, frozen=True, array_like=True):
+class Frame(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A line of code on a stack: ``[file, line, function, source, user, inside]``; the texts are of user code only."""
 
     file: str
@@ -258,7 +258,7 @@ class Frames(Record, frozen=True, kw_only=True, tag="frames"):
     frames: list[Frame]
 
 
-class StackCount(msgspec.Struct, frozen=True, array_like=True):
+class StackCount(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """How many samples of a thread show one stack: ``[tid, thread name, frame ids root first, count]``."""
 
     tid: Count
@@ -283,7 +283,7 @@ class Stacks(Record, frozen=True, kw_only=True, tag="stacks"):
     in_process: bool = False  # taken by the agent, where py-spy may not read the process
 
 
-class GilCount(msgspec.Struct, frozen=True, array_like=True):
+class GilCount(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """How many samples show a thread holding the GIL: ``[tid, count]``."""
 
     tid: Count
@@ -300,7 +300,7 @@ class Gil(Record, frozen=True, kw_only=True, tag="gil"):
     threads: list[GilCount]
 
 
-class ThreadCpu(msgspec.Struct, frozen=True, array_like=True):
+class ThreadCpu(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """One OS thread: ``[tid, name, cpu_ratio, state, delay_ratio, count]``.
 
     ``cpu_ratio``: CPU time / wall time (1.0 = one core). ``delay_ratio``: time runnable but waiting for a core / wall
@@ -325,7 +325,7 @@ class Threads(Record, frozen=True, kw_only=True, tag="threads"):
     folded: Count = 0  # threads not listed
 
 
-class GpuProcess(msgspec.Struct, frozen=True, array_like=True):
+class GpuProcess(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A process on a GPU: ``[pid, memory_bytes, sm_ratio]``; pid 0 where the driver's pid is not valid here."""
 
     pid: Pid
@@ -333,7 +333,7 @@ class GpuProcess(msgspec.Struct, frozen=True, array_like=True):
     sm_ratio: Amount | None = None
 
 
-class Throttle(msgspec.Struct, frozen=True, array_like=True):
+class Throttle(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """What held the clocks down: ``[cause, ratio]``; ``ratio`` of the window, None where it was only seen to occur."""
 
     cause: str
@@ -387,7 +387,7 @@ def bare_uuid(uuid: str) -> str:
     return uuid.removeprefix("GPU-").removeprefix("MIG-").lower()
 
 
-class GpuPhase(msgspec.Struct, frozen=True, array_like=True):
+class GpuPhase(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A phase on the GPU's clock: ``[name, span_ns, idle_ns, maybe_idle_ns]``.
 
     ``span_ns``: from the moment the GPU reached its beginning to the moment it reached its end. The GPU was idle for at
@@ -401,7 +401,7 @@ class GpuPhase(msgspec.Struct, frozen=True, array_like=True):
     maybe_idle_ns: Count
 
 
-class Lead(msgspec.Struct, frozen=True, array_like=True):
+class Lead(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """How far launches ran ahead at one kind of boundary.
 
     ``[boundary, count, min_us, median_us, max_us, idle_count, mean_us, at_least_us]``.
@@ -421,7 +421,7 @@ class Lead(msgspec.Struct, frozen=True, array_like=True):
     at_least_us: Signed | None = None  # a bound that holds at each of them, also where the times are None
 
 
-class GpuExchange(msgspec.Struct, frozen=True, array_like=True):
+class GpuExchange(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """The end of a timed step, in which ranks exchange gradients: ``[reached_s, forward_ns, backward_ns, after_ns]``.
 
     On the GPU: all forward passes of the step (None where it begins with backward), the last backward pass, and from
@@ -439,7 +439,7 @@ class GpuExchange(msgspec.Struct, frozen=True, array_like=True):
         return self.backward_ns + self.after_ns
 
 
-class GpuAccumulation(msgspec.Struct, frozen=True, array_like=True):
+class GpuAccumulation(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """Timed steps of three backward passes and more, whose gradients add up: ``[steps, own_ns, last_ns]``, both sums.
 
     ``own_ns``: mean length of the passes between the first and the last, which exchange nothing under ``no_sync()``;
@@ -487,7 +487,7 @@ class TorchMemory(Record, frozen=True, kw_only=True, tag="torch_memory"):
     pinned_bytes: Count | None = None  # of the host's memory, pinned by torch: in tensors, or kept for new ones
 
 
-class MemoryLine(msgspec.Struct, frozen=True, array_like=True):
+class MemoryLine(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """What one line allocated and nobody has freed: ``[file, line, function, source, user, bytes, blocks, growth]``.
 
     ``growth_bytes``: what each step left behind, 0 where most left nothing; None of a single step.
@@ -520,7 +520,7 @@ class MemoryHistory(Record, frozen=True, kw_only=True, tag="memory_history"):
     pause_ms: Amount | None = None  # how long the training waited for the figures
 
 
-class TracedPhase(msgspec.Struct, frozen=True, array_like=True):
+class TracedPhase(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A phase in a trace, sums over its steps, beside what was estimated of a step before.
 
     ``[name, cpu_ns, gpu_ns, gpu_idle_ns, estimated_cpu_ms, estimated_gpu_ms, estimated_gpu_idle_ms]``; ``gpu_idle_ns``:
@@ -536,7 +536,7 @@ class TracedPhase(msgspec.Struct, frozen=True, array_like=True):
     estimated_gpu_idle_ms: Amount | None = None
 
 
-class TracedWork(msgspec.Struct, frozen=True, array_like=True):
+class TracedWork(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """An operator or a kernel in a trace, sums over its steps: ``[name, phase, count, total_ns, gpu_ns, where]``.
 
     ``total_ns``: an operator's own time on the CPU, a kernel's on the GPU. ``gpu_ns``: of the kernels that an operator
@@ -551,7 +551,7 @@ class TracedWork(msgspec.Struct, frozen=True, array_like=True):
     where: str = ""
 
 
-class TracedWait(msgspec.Struct, frozen=True, array_like=True):
+class TracedWait(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """What the GPU waited for in a trace, sums over its steps: ``[cause, what, phase, where, count, total_ns]``."""
 
     cause: str
@@ -597,7 +597,7 @@ class MachineMemory(Record, frozen=True, kw_only=True, tag="machine_memory"):
     stalled_ratio: Amount | None = None  # share of the last 10 s in which some task waited for memory (PSI)
 
 
-class StandingProcess(msgspec.Struct, frozen=True, array_like=True):
+class StandingProcess(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A process at a standstill: ``[pid, role, rank, state, io_bytes_per_s, unknown]``; ``state``: of its main thread.
 
     A worker has the rank of its trainer. ``io_bytes_per_s``: what it read and wrote just then, files and pipes alike.
@@ -611,7 +611,7 @@ class StandingProcess(msgspec.Struct, frozen=True, array_like=True):
     unknown: str | None = None  # why its stacks are not known
 
 
-class StackGroup(msgspec.Struct, frozen=True, array_like=True):
+class StackGroup(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """Threads whose stacks were equal: ``[frames root first, outer frames left out, threads, more]``.
 
     ``threads`` are pairs of pid and OS thread id; ``more``: how many of them are not listed.

@@ -75,7 +75,7 @@ def _no_gpu_times(evidence: Evidence) -> str | None:
 
 
 def _has_gpu_times(evidence: Evidence) -> bool:
-    return evidence.gpu_time is not None and has_enough_steps(evidence.gpu_time)
+    return evidence.gpu_time is not None and has_enough_steps(evidence.gpu_time.steps, evidence.gpu_time.timed_s)
 
 
 def _no_gpu_waits(evidence: Evidence) -> str | None:

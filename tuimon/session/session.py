@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from tuimon.records import NO_TORCH_YET, Process, Threads
 from tuimon.session.focus import FocusedTables
+from tuimon.session.gpu.gpu_time import GpuShares
 from tuimon.session.ranks.stats import RankStats
 from tuimon.session.ranks.waits import RankTimes
 from tuimon.session.rows import (
@@ -203,6 +204,11 @@ class Session(FocusedTables):
         """A process's steps on the GPU's clock over the last 30 s; None where none were timed."""
         stats = self._gpu_time.of(pid)
         return stats.row(self.now_s) if stats else None
+
+    def gpu_shares(self, pid: int) -> GpuShares | None:
+        """Shares of a process's phases on the GPU's clock over the last 30 s; None where no step was timed."""
+        stats = self._gpu_time.of(pid)
+        return stats.shares(self.now_s) if stats else None
 
     def torch_memory(self, pid: int) -> list[TorchMemoryRow]:
         """What torch's allocator holds in a process, by device."""

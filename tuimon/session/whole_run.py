@@ -8,6 +8,7 @@ from dataclasses import replace
 from msgspec import structs
 
 from tuimon.records import Process, Record, Threads
+from tuimon.session.gpu.gpu_time import GpuShares
 from tuimon.session.processes.run_processes import LAST_MOMENT_S
 from tuimon.session.ranks.held import Held
 from tuimon.session.ranks.stats import MainThread
@@ -131,6 +132,11 @@ class WholeRun(Session):
         """Over the steady span."""
         stats = self._gpu_time.of(pid)
         return stats.run_row() if stats is not None else None
+
+    def gpu_shares(self, pid: int) -> GpuShares | None:
+        """Over the steady span."""
+        stats = self._gpu_time.of(pid)
+        return stats.run_shares() if stats is not None else None
 
     def gpus(self, node: int | None = None) -> list[GpuRow]:
         """With figures of as many records as there were in the steady span."""

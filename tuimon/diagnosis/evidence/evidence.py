@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from tuimon.diagnosis.evidence.chosen_ranks import chosen_ranks
 from tuimon.diagnosis.evidence.demand import TrainingThread, training_thread
 from tuimon.diagnosis.evidence.devices import process_gpus, uses_gpu
 from tuimon.diagnosis.evidence.gpu.allocator import AllocatorWaits, allocator_waits
@@ -224,7 +225,7 @@ class Evidence:
         rows = tuple(rank_rows(self._moment.session))
         if not rows or self.uses_gpu is False:
             return rows
-        return on_gpu_clock(rows, {rank.pid: rank.gpu_steps for rank in self.ranks})
+        return on_gpu_clock(rows, {row.pid: self._moment.session.gpu_shares(row.pid) for row in rows})
 
     def waits_for_ranks(self, phase: str) -> float:
         """Share (0..1) of the step that it waits for other ranks in a phase; 0 where that is unknown."""
@@ -241,9 +242,15 @@ class Evidence:
         return tuple(self if pid == self.pid else Evidence(pid, self.run, self._moment) for pid in self.run.trainers)
 
     @cached_property
+    def compared(self) -> tuple[Evidence, ...]:
+        """The ranks of its training that are looked at one by one, this one among them: of many, a choice of them."""
+        pids = chosen_ranks(self.pid, self.rank_rows)
+        return tuple(rank for rank in self.ranks if rank.pid in pids)
+
+    @cached_property
     def exchanges(self) -> dict[int, Exchange]:
-        """What each rank's GPU spends on exchanging gradients, by pid; of those with GPU times."""
-        known = ((rank.pid, rank.gpu_steps) for rank in self.ranks)
+        """What the GPUs of the ``compared`` ranks spend on exchanging gradients, by pid; of those with GPU times."""
+        known = ((rank.pid, rank.gpu_steps) for rank in self.compared)
         return exchanges({pid: gpu for pid, gpu in known if gpu is not None})
 
 

@@ -62,13 +62,14 @@ def comm_bound(evidence: Evidence) -> Finding | None:
     process = evidence.process
     if process is None or (process.world_size or 1) < 2:
         return None
-    measured = [found for rank in evidence.ranks if (found := _communication(rank, evidence.exchanges)) is not None]
+    compared = evidence.compared
+    measured = [found for rank in compared if (found := _communication(rank, evidence.exchanges)) is not None]
     if not measured:
         return None
     least = min(measured, key=lambda rank: rank.share)
     if least.share < COMM_SHARE:
         return None
-    whole = len(measured) == process.world_size
+    whole = len(measured) == len(compared) and len(evidence.rank_rows) == process.world_size
     best, *others = _fixes(evidence, least, whole=whole)
     return Finding(
         rule="comm_bound",

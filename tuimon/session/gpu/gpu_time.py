@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -70,6 +71,14 @@ class GpuShares:
         return sum(sums[2] for sums in self._sums.values()) / self.total_ns if self.total_ns else 0.0
 
 
+class _Recent(NamedTuple):
+    """The records of recent steps, and what they come to; good until the oldest of them is no longer recent."""
+
+    until_s: float
+    records: list[GpuTime]
+    shares: GpuShares
+
+
 class GpuTimeStats:
     """One process's time on its GPUs."""
 
@@ -81,6 +90,8 @@ class GpuTimeStats:
         self._run_windows: dict[int, Thinned[GpuTime]] = {}  # by device, of the same
         self._run_exchanges: dict[int, SpreadExchanges] = {}  # by device, of the same
         self._first: GpuTime | None = None
+        self._held: _Recent | None = None
+        self._held_row: GpuTimeRow | None = None
         self._memory: dict[int, TorchMemory] = {}
         self._retries_before: dict[int, int] = {}
         self._frees_before: dict[int, tuple[float, int]] = {}  # when, and how many
@@ -88,6 +99,7 @@ class GpuTimeStats:
 
     def add_window(self, record: GpuTime) -> None:
         """Fold a window."""
+        self._held = self._held_row = None
         self._window.append(record)
         medians = [lead.median_us for lead in record.leads if lead.boundary == _HISTORY_OF]
         if record.device in self._histories or len(self._histories) < _DEVICES:
@@ -115,10 +127,12 @@ class GpuTimeStats:
 
     def row(self, now_s: float) -> GpuTimeRow | None:
         """Recent steps on the GPU on which most of them were timed; None without timed steps."""
-        records = self._recent(now_s)
-        if not records:
+        recent = self._recent(now_s)
+        if not recent.records:
             return None
-        return self._row(records, _summed(records), latest(records), summed(records))
+        if self._held_row is None:
+            self._held_row = self._row(recent.records, recent.shares, latest(recent.records), summed(recent.records))
+        return self._held_row
 
     def run_row(self) -> GpuTimeRow | None:
         """As ``row``, over the whole run as ``run_shares`` sees it; the leads are of windows evenly spread over it."""
@@ -153,8 +167,8 @@ class GpuTimeStats:
 
     def shares(self, now_s: float) -> GpuShares | None:
         """Shares of the phases over recent steps; None without any."""
-        records = self._recent(now_s)
-        return _summed(records) if records else None
+        recent = self._recent(now_s)
+        return recent.shares if recent.records else None
 
     def run_shares(self) -> GpuShares | None:
         """Shares of the phases over the whole run; without its first window, perhaps warm-up, if there are more."""
@@ -182,17 +196,26 @@ class GpuTimeStats:
             return None
         return (last.device_frees - before) / (last.t - since_s)
 
-    def _recent(self, now_s: float) -> list[GpuTime]:
-        """The records of recent steps of the GPU with most of them."""
+    def _recent(self, now_s: float) -> _Recent:
+        """The recent steps of the GPU with most of them."""
+        if self._held is None or now_s > self._held.until_s:
+            self._held, self._held_row = self._recent_at(now_s), None
+        return self._held
+
+    def _recent_at(self, now_s: float) -> _Recent:
         self._window.expire(now_s)
         steps: Counter[int] = Counter()
         recent: dict[int, list[GpuTime]] = {}
+        until_s = math.inf
         for record in self._window.records:
-            if record.steps and record.t >= now_s - _span_s(record):
+            ends_s = record.t + _span_s(record) if record.steps else -math.inf
+            if ends_s >= now_s:
+                until_s = min(until_s, ends_s)
                 steps[record.device] += record.steps
                 recent.setdefault(record.device, []).append(record)
         device, count = next(iter(steps.most_common(1)), (0, 0))
-        return recent[device] if count else []
+        records = recent[device] if count else []
+        return _Recent(until_s, records, _summed(records))
 
 
 def _span_s(record: GpuTime) -> float:

@@ -4,33 +4,43 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tuimon.diagnosis.evidence.gpu.steps import GpuSteps
+from tuimon.diagnosis.evidence.gpu.steps import has_enough_steps
+from tuimon.records import PHASES
+from tuimon.session.gpu.gpu_time import GpuShares
 from tuimon.session.ranks.row import RankRow
 from tuimon.session.ranks.stats import MainThread
 from tuimon.session.ranks.waits import NO_SAMPLES, RankTimes, split_ranks
 
 
-def on_gpu_clock(rows: Sequence[RankRow], gpus: Mapping[int, GpuSteps | None]) -> tuple[RankRow, ...]:
+def on_gpu_clock(rows: Sequence[RankRow], gpus: Mapping[int, GpuShares | None]) -> tuple[RankRow, ...]:
     """The rows with GPU times, as far as all measured ranks have some; else as they are."""
-    measured = [row for row in rows if row.late_ms is not None]
-    times = [gpus.get(row.pid) for row in measured]
-    known = [gpu for gpu in times if gpu is not None]
-    if not known or len(known) < len(measured):
-        return tuple(rows)
-    splits = split_ranks([_times(gpu) for gpu in known])
-    changed = {
-        row.pid: row._replace(
-            step_ms=gpu.step_ms,
-            phases=tuple((name, phase.ms / gpu.step_ms) for name, phase in gpu.phases.items()),
+    times: dict[int, RankTimes] = {}
+    for row in rows:
+        if row.late_ms is not None:
+            known = _times(row, gpus.get(row.pid))
+            if known is None:
+                return tuple(rows)
+            times[row.pid] = known
+    splits = dict(zip(times, split_ranks(list(times.values())), strict=True))
+    return tuple(
+        row._replace(
+            step_ms=(step_ms := times[row.pid].step_ms),
+            phases=tuple((name, ms / step_ms) for name, ms in times[row.pid].ms.items()),
             wait_ms=None,
             waits=(),
-            late_ms=split.late_ms,
-            excess=tuple(split.excess_ms.items()),
+            late_ms=splits[row.pid].late_ms,
+            excess=tuple(splits[row.pid].excess_ms.items()),
         )
-        for row, gpu, split in zip(measured, known, splits, strict=True)
-    }
-    return tuple(changed.get(row.pid, row) for row in rows)
+        if row.pid in times
+        else row
+        for row in rows
+    )
 
 
-def _times(gpu: GpuSteps) -> RankTimes:
-    return RankTimes({name: phase.ms for name, phase in gpu.phases.items()}, MainThread(), NO_SAMPLES, on_gpu=True)
+def _times(row: RankRow, gpu: GpuShares | None) -> RankTimes | None:
+    """None without GPU times of enough steps."""
+    if gpu is None or not row.step_ms or not has_enough_steps(gpu.steps, gpu.total_ns / 1e9):
+        return None
+    shares = {name: share for name in PHASES if (share := gpu.of(name)) is not None}
+    ms = {name: share.span * row.step_ms for name, share in shares.items()}
+    return RankTimes(ms, MainThread(), NO_SAMPLES, on_gpu=True) if sum(ms.values()) > 0 else None

@@ -158,7 +158,7 @@ def gpu_steps(
     NVML's utilisation bounds that of the whole step. Where both can be true, what is certain of all phases but one
     narrows that one.
     """
-    if time is None or not has_enough_steps(time) or table is None:
+    if time is None or not has_enough_steps(time.steps, time.timed_s) or table is None:
         return None
     rows = [row for row in table.rows if row.name != "eval" and row.gpu_ms_per_step is not None]
     phases = {row.name: _gpu_phase(row, table, time, _unwaited_ms(table, waits, row.name)) for row in rows}
@@ -180,9 +180,9 @@ def gpu_steps(
     return GpuSteps(time, *idle, step_ms, _narrowed(phases, idle, step_ms), wide_because=because)
 
 
-def has_enough_steps(time: GpuTimeRow) -> bool:
-    """Whether enough steps were timed to judge them."""
-    return time.steps >= MIN_STEPS or time.timed_s >= MIN_TIMED_S
+def has_enough_steps(steps: int, timed_s: float) -> bool:
+    """Whether enough steps were timed to judge them: so many, of so long together."""
+    return steps >= MIN_STEPS or timed_s >= MIN_TIMED_S
 
 
 def _gpu_phase(row: PhaseRow, table: PhaseTable, time: GpuTimeRow, unwaited_ms: float | None) -> GpuPhase:
