@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import queue
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import pytest
 
@@ -12,6 +11,7 @@ from tests.waiting import until
 from tuimon.errors import TuimonError
 from tuimon.monitor import poller
 from tuimon.monitor.poller import Poller
+from tuimon.monitor.record_queue import RecordQueue
 from tuimon.records import Mark, Notice, Record
 from tuimon.sources.base import Done
 
@@ -39,7 +39,7 @@ def mark(number: int) -> Mark:
     return Mark(t=float(number), pid=1, name="m")
 
 
-def taken(records: queue.Queue[Record]) -> list[Record]:
+def taken(records: RecordQueue) -> list[Record]:
     found = []
     while not records.empty():
         found.append(records.get_nowait())
@@ -52,7 +52,7 @@ def test_records_come_in_order_and_done_ends_it() -> None:
             raise Done
         return [mark(number)]
 
-    records: queue.Queue[Record] = queue.Queue()
+    records = RecordQueue()
     source = Fake(read)
     Poller(source, records).start()
     until(source.closed.is_set)
@@ -60,7 +60,7 @@ def test_records_come_in_order_and_done_ends_it() -> None:
 
 
 def test_a_full_queue_drops_and_counts() -> None:
-    records: queue.Queue[Record] = queue.Queue(2)
+    records = RecordQueue(2)
     source = Fake(lambda number: [mark(i) for i in range(5)], period_s=60.0)
     running = Poller(source, records)
     running.start()
@@ -75,7 +75,7 @@ def test_a_replay_waits_for_room_instead() -> None:
         yield from (mark(i) for i in range(100))
         raise Done
 
-    records: queue.Queue[Record] = queue.Queue(2)
+    records = RecordQueue(2)
     running = Poller(Fake(read), records, lossless=True)
     running.start()
     found = [records.get(timeout=10) for _ in range(100)]
@@ -84,8 +84,44 @@ def test_a_replay_waits_for_room_instead() -> None:
     assert running.dropped == 0
 
 
+def test_a_replay_puts_many_records_at_once() -> None:
+    class Counting(RecordQueue):
+        puts = 0
+
+        def put_many(self, records: Sequence[Record], timeout_s: float) -> int:
+            self.puts += 1
+            return super().put_many(records, timeout_s)
+
+    def read(number: int) -> Iterable[Record]:
+        yield from (mark(i) for i in range(1000))
+        raise Done
+
+    records = Counting(10_000)
+    running = Poller(Fake(read), records, lossless=True)
+    running.start()
+    until(running.done.is_set)
+    assert [record.t for record in taken(records)] == list(map(float, range(1000)))
+    assert records.puts <= 5
+
+
+def test_what_a_replay_read_before_it_failed_is_put() -> None:
+    def read(number: int) -> Iterable[Record]:
+        if number > 1:
+            raise Done
+        yield mark(1)
+        raise OSError("the folder is gone")
+
+    records = RecordQueue()
+    running = Poller(Fake(read), records, lossless=True)
+    running.start()
+    until(lambda: records.qsize() == 2)
+    first, second = taken(records)
+    assert first == mark(1) and isinstance(second, Notice)
+    running.stop()
+
+
 def test_a_replay_that_nobody_takes_from_can_be_stopped() -> None:
-    records: queue.Queue[Record] = queue.Queue(1)
+    records = RecordQueue(1)
     running = Poller(Fake(lambda number: [mark(i) for i in range(1000)]), records, lossless=True)
     running.start()
     until(records.full)
@@ -104,7 +140,7 @@ def test_failures_become_notices_and_it_tries_again(monkeypatch: pytest.MonkeyPa
             return [mark(3)]
         raise Done
 
-    records: queue.Queue[Record] = queue.Queue()
+    records = RecordQueue()
     source = Fake(read)
     Poller(source, records).start()
     until(source.closed.is_set)
@@ -119,7 +155,7 @@ def test_failures_become_notices_and_it_tries_again(monkeypatch: pytest.MonkeyPa
 
 
 def test_stopping_wakes_it_for_one_last_read() -> None:
-    records: queue.Queue[Record] = queue.Queue()
+    records = RecordQueue()
     source = Fake(lambda number: [mark(number)], period_s=3600.0)
     running = Poller(source, records)
     running.start()
@@ -131,7 +167,7 @@ def test_stopping_wakes_it_for_one_last_read() -> None:
 
 
 def test_stopping_what_never_started() -> None:
-    assert Poller(Fake(lambda number: []), queue.Queue()).stop()
+    assert Poller(Fake(lambda number: []), RecordQueue()).stop()
 
 
 def test_a_source_that_hangs_does_not_hold_the_stop() -> None:
@@ -142,7 +178,7 @@ def test_a_source_that_hangs_does_not_hold_the_stop() -> None:
         return []
 
     source = Fake(read)
-    running = Poller(source, queue.Queue())
+    running = Poller(source, RecordQueue())
     running.start()
     until(lambda: source.reads)
     assert not running.stop(0.01)
@@ -153,7 +189,7 @@ def test_a_source_that_hangs_does_not_hold_the_stop() -> None:
 def test_the_schedule_is_absolute_and_does_not_catch_up() -> None:
     now = [100.0]
     source = Fake(lambda number: [], period_s=1.0)
-    running = Poller(source, queue.Queue(), clock=lambda: now[0])
+    running = Poller(source, RecordQueue(), clock=lambda: now[0])
     assert running._next(100.0) == 101.0
     now[0] = 101.7  # a slow read: the next is still on the second
     assert running._next(101.0) == 102.0

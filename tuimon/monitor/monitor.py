@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import queue
 import time
 from collections.abc import Callable, Sequence
 
@@ -16,7 +15,8 @@ from tuimon.launch.child import Ended, Launched
 from tuimon.monitor.hooks import Hooks
 from tuimon.monitor.observers import Observer, Observers
 from tuimon.monitor.parts import Inspector, MemoryRecorder, StackSampler, Target
-from tuimon.monitor.poller import STOP_TIMEOUT_S, Poller
+from tuimon.monitor.poller import MANY, STOP_TIMEOUT_S, Poller
+from tuimon.monitor.record_queue import RecordQueue
 from tuimon.monitor.suspicion import suspicion
 from tuimon.records import Cost, Exit, Header, Notice, Record
 from tuimon.session.session import Session
@@ -69,7 +69,7 @@ class Monitor:
         self._observers = Observers(observers)
         self._clock = clock
         self._replay = replay
-        self._records: queue.Queue[Record] = queue.Queue(QUEUE_LIMIT)
+        self._records = RecordQueue(QUEUE_LIMIT)
         self._pollers = [Poller(source, self._records, clock, lossless=replay) for source in sources]
         self._window_s = header.interval_s if header is not None else 1.0
         self._ticked_s: float | None = None
@@ -218,13 +218,11 @@ class Monitor:
 
     def _drain(self, until_s: float) -> bool:
         received = False
-        while self._clock() <= until_s:
-            try:
-                # a replay's source may be waiting for room in the queue: leave it time to fill it
-                record = self._records.get(timeout=0.01) if self._replay else self._records.get_nowait()
-            except queue.Empty:
-                break
-            self._add_record(record)
+        # a replay's source may be waiting for room in the queue: leave it time to fill it
+        timeout_s = 0.01 if self._replay else 0.0
+        while self._clock() <= until_s and (records := self._records.get_many(MANY, timeout_s)):
+            for record in records:
+                self._add_record(record)
             received = True
         return received
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from tuimon.errors import TuimonError
+from tuimon.monitor.record_queue import RecordQueue
 from tuimon.records import Notice, Record
 from tuimon.sources.base import Done, Source
 from tuimon.text import plain
@@ -17,6 +18,8 @@ from tuimon.text import plain
 #: Delay of the next read after a failure, doubled at every further one up to the second value.
 BACKOFF_S = (1.0, 30.0)
 STOP_TIMEOUT_S = 2.0
+#: Records of a replay that are put on the queue at once, and taken off it: some ms of folding.
+MANY = 256
 
 
 class Poller:
@@ -28,7 +31,7 @@ class Poller:
     def __init__(
         self,
         source: Source,
-        records: queue.Queue[Record],
+        records: RecordQueue,
         clock: Callable[[], float] = time.monotonic,
         *,
         lossless: bool = False,
@@ -87,8 +90,7 @@ class Poller:
     def _read_once(self) -> bool:
         """One read; False when the source has come to its end."""
         try:
-            for record in self.source.read():
-                self._put(record)
+            self._put_read()
         except Done:
             return False
         except Exception as error:  # noqa: BLE001  (this is where a source meets the outside)
@@ -100,6 +102,23 @@ class Poller:
                 self._put(self._notice("ok", "works again"))
         return True
 
+    def _put_read(self) -> None:
+        """Put what the source reads: as it comes, or of a replay many records at once."""
+        if not self._lossless:
+            for record in self.source.read():
+                self._put(record)
+            return
+        records = iter(self.source.read())
+        held: list[Record] = []
+        try:
+            for record in records:
+                held.append(record)
+                if len(held) >= MANY:
+                    self._put_all(held)
+                    held = []
+        finally:  # what it read before it failed or came to its end
+            self._put_all(held)
+
     def _failure_notice(self, error: Exception) -> Notice:
         if isinstance(error, TuimonError):
             return self._notice("warning", plain(error.message), error.hint)
@@ -110,14 +129,19 @@ class Poller:
         return Notice(t=self._clock(), pid=0, source=self.source.name, level=level, message=message, hint=hint)
 
     def _put(self, record: Record) -> None:
-        while True:
-            try:
-                if self._lossless and not self._stopping.is_set():
-                    self._records.put(record, timeout=0.1)
-                else:
-                    self._records.put_nowait(record)
-            except queue.Full:
-                if self._lossless and not self._stopping.is_set():
-                    continue
-                self.dropped += 1
+        if self._lossless:
+            self._put_all([record])
             return
+        try:
+            self._records.put_nowait(record)
+        except queue.Full:
+            self.dropped += 1
+
+    def _put_all(self, records: list[Record]) -> None:
+        """Put all, waiting for room; on the way out only what has room."""
+        while records:
+            done = self._records.put_many(records, 0.0 if self._stopping.is_set() else 0.1)
+            records = records[done:]
+            if not done and self._stopping.is_set():
+                self.dropped += len(records)
+                return
