@@ -13,7 +13,8 @@ TuimonError
 ├── LogError              a log that cannot be written                          exit 1
 ├── NotALog               a file that is no tuimon log, or of a newer schema    exit 1
 ├── NotATrace             a file that is no trace of torch.profiler             exit 1
-└── TraceError            no trace could be taken                               exit 1
+├── TraceError            no trace could be taken                               exit 1
+└── NotComparable         two runs whose difference would mean nothing          exit 3
 """
 
 from __future__ import annotations
@@ -82,3 +83,9 @@ class NotATrace(TuimonError):
 
 class TraceError(TuimonError):
     """No trace of the training could be taken."""
+
+
+class NotComparable(TuimonError):
+    """The difference of two runs would say nothing about the code."""
+
+    exit_code = 3

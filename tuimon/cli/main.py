@@ -18,6 +18,7 @@ COMMANDS = {
     "view": "replay a log, or follow one that is still being written",
     "report": "sum up a log as text or JSON",
     "explain": "what a verdict means, how sure it is, what to do",
+    "diff": "did it help? two logs compared, or folders of several runs each",
     "export": "a log in another tool's format: Perfetto, speedscope, collapsed stacks, CSV",
     "trace": "record operators and kernels of the next steps of a training that runs",
     "ps": "list the trainings on this machine",

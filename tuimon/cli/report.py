@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 
 from tuimon.cli.options import add_run_choice, parser_of
+from tuimon.cli.writing import refuse_to_replace, write_text
 from tuimon.diagnosis.rulebook import FINDING_NAMES
 from tuimon.diagnosis.verdicts import Verdicts
-from tuimon.errors import TuimonError, UsageError
-from tuimon.new_files import open_private
 from tuimon.sources.log.joined.opening import Chosen, choose, read_logs
 from tuimon.text import plain
 from tuimon.views.report.step_json import Json
@@ -47,8 +45,7 @@ def main(argv: Sequence[str]) -> int:
     )
     parsed = parser.parse_args(argv)
     logs = [choose(path, parsed.run) for path in parsed.logs]
-    if any(_is_same(path, parsed.output) for each in logs for path in each.logs):
-        raise UsageError(f"{plain(parsed.output)} is the log itself", "Give -o another name")
+    refuse_to_replace((path for each in logs for path in each.logs), parsed.output)
     if parsed.format == "html":
         from tuimon.views.report.html import as_html
 
@@ -58,12 +55,8 @@ def main(argv: Sequence[str]) -> int:
     else:
         reports = [_page(log, full=parsed.full).report for log in logs]
         text = as_json(reports, full=parsed.full) if parsed.format == "json" else as_text(reports)
-    _write(text, parsed.output)
+    write_text(text, parsed.output)
     return _failed(reports, parsed.fail_on)
-
-
-def _is_same(log: str, output: str | None) -> bool:
-    return output is not None and os.path.exists(log) and os.path.exists(output) and os.path.samefile(log, output)
 
 
 def _page(log: Chosen, *, full: bool = False) -> Page:
@@ -99,16 +92,3 @@ def _failed(reports: Sequence[dict[str, Json]], names: Sequence[str]) -> int:
                     file=sys.stderr,
                 )
     return failed
-
-
-def _write(text: str, path: str | None) -> None:
-    if path is None or path == "-":
-        sys.stdout.write(text)
-        return
-    try:
-        with open_private(path) as file:
-            file.write(text)
-    except OSError as error:
-        folder = os.path.dirname(path) or "."
-        hint = None if os.path.isdir(folder) else f"Make the folder first: mkdir -p {plain(folder)}"
-        raise TuimonError(f"{plain(path)} cannot be written: {error.strerror}", hint) from error

@@ -8,6 +8,7 @@ from dataclasses import replace
 from msgspec import structs
 
 from tuimon.records import Process, Record, Threads
+from tuimon.session.course import GpuStretch
 from tuimon.session.gpu.gpu_time import GpuShares
 from tuimon.session.processes.run_processes import LAST_MOMENT_S
 from tuimon.session.ranks.held import Held
@@ -137,6 +138,11 @@ class WholeRun(Session):
         """Over the steady span."""
         stats = self._gpu_time.of(pid)
         return stats.run_shares() if stats is not None else None
+
+    def gpu_course(self, pid: int) -> list[GpuStretch]:
+        """The course of its steps on the GPU's clock."""
+        stats = self._gpu_time.of(pid)
+        return stats.course() if stats is not None else []
 
     def gpus(self, node: int | None = None) -> list[GpuRow]:
         """With figures of as many records as there were in the steady span."""

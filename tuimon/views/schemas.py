@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from tuimon.diagnosis.comparison.result import Comparison
 from tuimon.diagnosis.explain.page import Explained
 from tuimon.records import AnyRecord
 from tuimon.views.report.types import Report
@@ -18,6 +19,7 @@ _TYPES: dict[str, tuple[object, str]] = {
         "One line of a tuimon log; the first is a header. Types that a reader does not know may follow.",
     ),
     "report": (Report, "What `tuimon report --format json` writes of one log; of several, a list of these."),
+    "diff": (Comparison, "What `tuimon diff --format json` writes."),
     "explain": (Explained, "What `tuimon explain --format json` writes."),
 }
 

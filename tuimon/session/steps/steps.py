@@ -10,6 +10,7 @@ from typing import NamedTuple
 from msgspec import structs
 
 from tuimon.records import BETWEEN, PHASES, Steps
+from tuimon.session.course import StepCourse
 from tuimon.session.gpu.gpu_time import GpuShare, GpuShares
 from tuimon.session.rows import PhaseRow, PhaseTable, RangeRow, StepSummary
 from tuimon.session.steps.split_shares import SplitShares
@@ -57,6 +58,7 @@ class StepStats:
         self.open_since_s: float | None = None  # latest window with a step; without, that of the first backward
         self.open_backwards = 0  # since then
         self.run = Totals()
+        self.course = StepCourse()  # from its first whole step on
         self._since_step = Totals()
         self._first: Steps | None = None  # first window with steps: perhaps warm-up
         self._window: Window[Steps] = Window(limit=600)
@@ -82,6 +84,8 @@ class StepStats:
             self._with_steps.append(record)
         if record.count:
             self._last_step_s = record.t
+        if self._first is not None or record.count:
+            self.course.add_window(record, waited_ratio or 0.0)
         if record.slowest is not None and record.slowest.index < _FIRST_STEPS:
             self.first_slow_ms = max(self.first_slow_ms or 0.0, record.slowest.total_ns / 1e6)
         if self._first is None and record.count:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from tuimon.errors import UsageError
 from tuimon.records import Notice, Record
 from tuimon.sources.base import Done
-from tuimon.sources.log.joined.runs import Run, choose_run, names_of
+from tuimon.sources.log.joined.runs import Run, choose_run, names_of, runs_in
 from tuimon.sources.log.joined.source import JoinedSource
 from tuimon.sources.log.reader import LogSource, read_log
 
@@ -31,6 +31,11 @@ class Chosen(NamedTuple):
     runs: Sequence[Run] = ()  # all of the folder
 
     @property
+    def name(self) -> str:
+        """The path, and which run of a folder it is."""
+        return self.path if self.run is None or not os.path.isdir(self.path) else f"{self.path} ({self.run.name})"
+
+    @property
     def logs(self) -> list[str]:
         """Its files."""
         return [log.path for log in self.run.logs] if self.run is not None else [self.path]
@@ -44,6 +49,13 @@ def choose(path: str, run: str | None = None) -> Chosen:
         return Chosen(path)
     chosen, runs = choose_run(path, run)
     return Chosen(path if len(chosen.logs) > 1 else chosen.logs[0].path, chosen, runs)
+
+
+def choose_all(path: str) -> list[Chosen]:
+    """What a path stands for: of a folder every run in it, the latest at the end. Raises NotALog."""
+    if not os.path.isdir(path):
+        return [Chosen(path)]
+    return [Chosen(path if len(run.logs) > 1 else run.logs[0].path, run) for run in runs_in(path)]
 
 
 def open_logs(path: str, run: str | None = None, speed: float | None = None) -> Opened:

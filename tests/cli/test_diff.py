@@ -1,0 +1,141 @@
+"""``tuimon diff``: the command line in this process, on logs on disk."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.diagnosis.comparison.series import correlated, run_records
+from tuimon.cli.main import run_command_line
+from tuimon.diagnosis.comparison.result import Comparison
+from tuimon.records import Record
+
+
+def write(path: Path, records: list[Record]) -> str:
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(b"".join(msgspec.json.encode(record) + b"\n" for record in records))
+    return str(path)
+
+
+def log(path: Path, seed: int, middle: float = 50.0, number: int = 60) -> str:
+    return write(path, run_records(correlated(number, 0.3, seed, middle)))
+
+
+@pytest.fixture
+def before(tmp_path: Path) -> str:
+    return log(tmp_path / "before.jsonl", 1)
+
+
+def compared(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> tuple[str, str]:
+    assert run_command_line(["diff", *words]) == code
+    out, err = capsys.readouterr()
+    return out, err
+
+
+def test_text_fits_an_email(before: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, err = compared(capsys, before, log(tmp_path / "after.jsonl", 2, 25.0))
+    assert err == ""
+    lines = out.splitlines()
+    assert lines[0].startswith("2.0")
+    assert "x faster (1.9" in lines[0]
+    assert max(map(len, lines)) <= 78
+    assert re.search(r"^step time +(49|50)\.\d ms +(24|25)\.\d ms +-5[01] % +-5\d % to -(49|50) %$", out, re.MULTILINE)
+    assert re.search(r"^data +(29|30)\.\d ms +(14|15)\.\d ms +-5[01] % ", out, re.MULTILINE)
+
+
+def test_json_is_the_contract(before: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, _ = compared(capsys, before, log(tmp_path / "after.jsonl", 2, 25.0), "--format", "json")
+    found = json.loads(out)
+    assert msgspec.to_builtins(msgspec.json.decode(out, type=Comparison)) == found
+    assert found["schema"] == 1
+    assert found["outcome"] == "faster"
+    assert found["headline"].startswith(f"{found['speedup']['value']:.2f}x faster")
+    assert found["before"]["runs"] == [before]
+    assert found["before"]["facts"]["torch"] == "2.13.0+cpu"
+    assert found["per_sample"] is False
+    step = found["rows"][0]
+    assert set(step) == {
+        "name", "unit", "before", "after", "difference", "low", "high", "significant", "estimated"
+    }  # fmt: skip
+    assert (step["name"], step["unit"], step["significant"]) == ("step time", "ms", True)
+    assert step["low"] < step["difference"] < step["high"] < 0
+    assert {"notes", "unlike", "lines", "findings", "promise"} <= set(found)
+
+
+@pytest.mark.parametrize(
+    ("middle", "tolerance", "code", "says"),
+    [
+        (25.0, "5%", 0, ""),
+        (50.0, "5%", 0, ""),
+        (51.5, "5", 0, ""),
+        (60.0, "5%", 1, "slower by more than 5 %"),
+        (52.5, "5%", 3, "cannot tell"),
+        (50.0, "0%", 3, "cannot tell"),
+    ],
+)
+def test_exit_codes_for_ci(
+    middle: float, tolerance: str, code: int, says: str,
+    before: str, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    after = log(tmp_path / "after.jsonl", 2, middle)
+    out, err = compared(capsys, before, after, "--fail-if-slower", tolerance, code=code)
+    assert out
+    assert says in err
+    assert bool(err) == bool(says)
+
+
+def test_slower_without_a_limit_is_no_failure(before: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, _ = compared(capsys, before, log(tmp_path / "after.jsonl", 2, 60.0))
+    assert "slower" in out.splitlines()[0]
+
+
+def test_folders_of_several_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for seed in range(3):
+        log(tmp_path / "before" / f"{seed}.jsonl", seed, number=20)
+        log(tmp_path / "after" / f"{seed}.jsonl", 10 + seed, 25.0, number=20)
+    out, _ = compared(capsys, str(tmp_path / "before"), str(tmp_path / "after"), "--format", "json")
+    found = json.loads(out)
+    assert found["outcome"] == "faster"
+    assert [len(found[side]["runs"]) for side in ("before", "after")] == [3, 3]
+    assert not any("one run does not show" in note for note in found["notes"])
+
+
+def test_it_is_written_to_a_file(before: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, _ = compared(capsys, before, before, "-o", str(tmp_path / "diff.txt"))
+    assert out == ""
+    assert "step time" in (tmp_path / "diff.txt").read_text()
+
+
+def test_a_log_is_not_replaced(before: str, capsys: pytest.CaptureFixture[str]) -> None:
+    _, err = compared(capsys, before, before, "-o", before, code=2)
+    assert "is the log itself" in err
+
+
+def test_other_hardware_is_refused_unless_asked_for(
+    before: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    records = run_records(correlated(60, 0.3, 2))
+    after = write(tmp_path / "after.jsonl", [msgspec.structs.replace(records[0], cpu_count=64), *records[1:]])
+    out, err = compared(capsys, before, after, code=3)
+    assert out == ""
+    assert "cores 2 before, 64 after" in err
+    assert "--anyway" in err
+    assert "cores: 2 -> 64" in compared(capsys, before, after, "--anyway")[0]
+
+
+def test_too_short_a_log_cannot_tell(before: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, err = compared(capsys, before, log(tmp_path / "after.jsonl", 2, number=4), code=3)
+    assert out == ""
+    assert len(err.splitlines()) == 2
+    assert "too short" in err
+
+
+def test_what_is_no_log(before: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "notes.txt").write_text("no log\n")
+    _, err = compared(capsys, before, str(tmp_path / "notes.txt"), code=1)
+    assert "is no tuimon log" in err or "not a tuimon log" in err
+    compared(capsys, before, before, "--fail-if-slower", "much", code=2)

@@ -1,0 +1,50 @@
+"""Made-up runs whose steps depend on one another, always the same for the same seed."""
+
+from __future__ import annotations
+
+import math
+import random
+
+from tests.session import records
+from tuimon.records import Record, Steps
+from tuimon.session.course import StepStretch
+
+#: What a step of 50 ms consists of.
+SHARES = {"data": 0.6, "forward": 0.15, "backward": 0.2, "optimizer": 0.04, "other": 0.01}
+
+
+def correlated(number: int, phi: float, seed: int, middle: float = 50.0, spread: float = 0.02) -> list[float]:
+    """Values around ``middle`` of which each follows from the one before by ``phi`` (AR(1)); ``spread`` of it."""
+    chance = random.Random(seed)
+    value, found = chance.gauss(0, 1), []
+    for _ in range(number):
+        found.append(middle * (1 + spread * value))
+        value = phi * value + math.sqrt(1 - phi * phi) * chance.gauss(0, 1)
+    return found
+
+
+def stretches(step_ms: list[float], waited: float = 0.0) -> tuple[StepStretch, ...]:
+    """A second each, filled with steps of that length."""
+    found, first = [], 0.0
+    for at, ms in enumerate(step_ms):
+        count = max(1, round(1000 / ms))
+        total = count * ms * 1e6
+        parts = [SHARES[name] * total for name in SHARES]
+        found.append(StepStretch(at, at + 1.0, first, count, 1.0, total, *parts, 0.0, 0.0, waited * total))
+        first += count
+    return tuple(found)
+
+
+def run_records(step_ms: list[float], shares: dict[str, float] = SHARES, **process: object) -> list[Record]:
+    """A log of a run, a window of a second for each value."""
+    return [records.header(), records.process(**process), *_windows(step_ms, shares)]
+
+
+def _windows(step_ms: list[float], shares: dict[str, float]) -> list[Steps]:
+    found, first = [], 0
+    for at, ms in enumerate(step_ms, 1):
+        count = max(1, round(1000 / ms))
+        phases = {name: share * ms for name, share in shares.items()}
+        found.append(records.steps(float(at), phases, count=count, first_index=first))
+        first += count
+    return found

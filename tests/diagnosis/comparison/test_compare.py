@@ -1,0 +1,239 @@
+"""Two sides compared: what is said, what is refused, and what widens the answer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.diagnosis.comparison.series import correlated, stretches
+from tuimon.diagnosis.comparison.compare import compare
+from tuimon.diagnosis.comparison.facts import RunFacts
+from tuimon.diagnosis.comparison.figures import RunFigures
+from tuimon.diagnosis.comparison.result import Comparison, Row
+from tuimon.diagnosis.finding import Change, Finding, Fix
+from tuimon.errors import NotComparable
+from tuimon.records import Place
+from tuimon.session.course import StepStretch
+from tuimon.session.rows import HotLine
+
+FACTS = RunFacts(command=["python", "train.py"], host="here", cpu_count=8, torch="2.13.0", batch_size=32, workers=0)
+STARVED = Finding(
+    "input_bound",
+    "critical",
+    "60 % of every step waits for data",
+    "num_workers=0 -> 4",
+    cause="no_workers",
+    share_of_step=0.6,
+    estimated_speedup=2.2,
+    speedup_at_least=1.8,
+    change=Change("workers", 4),
+    evidence={"speedup_at_most": 2.4},
+)
+BUSY = Finding("compute_bound", "benign", "the GPU computes", "", share_of_step=0.9)
+
+
+def run(seed: int, middle: float = 50.0, number: int = 60, phi: float = 0.3, **more: object) -> RunFigures:
+    waited = more.pop("waited", 0.0)
+    return RunFigures(
+        f"run {seed}",
+        **{"facts": FACTS, "stretches": stretches(correlated(number, phi, seed, middle), waited), **more},  # type: ignore[arg-type]
+    )
+
+
+def row(found: Comparison, name: str) -> Row:
+    return next(each for each in found.rows if each.name == name)
+
+
+def test_a_faster_run_is_told_with_its_interval() -> None:
+    found = compare([run(1)], [run(2, middle=25.0)])
+    assert found.outcome == "faster"
+    assert found.speedup.low < 2.0 < found.speedup.high
+    assert found.speedup.high / found.speedup.low < 1.1
+    assert found.headline.startswith("2.0")
+    assert row(found, "step time").significant
+    assert row(found, "step time").after == pytest.approx(25.0, rel=0.02)
+    assert row(found, "throughput").after == pytest.approx(40.0, rel=0.03)
+
+
+def test_a_planted_slowdown_of_3_percent_is_slower() -> None:
+    assert [compare([run(seed)], [run(seed + 100, middle=51.5)]).outcome for seed in range(5)] == ["slower"] * 5
+
+
+def test_the_same_program_twice_is_no_different() -> None:
+    outcomes = [compare([run(seed)], [run(seed + 100)]).outcome for seed in range(20)]
+    assert outcomes.count("same") >= 18
+    assert not {"faster", "slower"} & set(outcomes)
+
+
+def test_no_row_of_the_same_program_stands_out() -> None:
+    found = [compare([run(seed)], [run(seed + 100)]) for seed in range(20)]
+    assert sum(any(each.significant for each in one.rows) for one in found) <= 1
+
+
+def test_rows_are_what_the_steps_consist_of() -> None:
+    found = compare([run(1)], [run(2)])
+    assert row(found, "data").before == pytest.approx(30.0, rel=0.02)
+    assert row(found, "backward").before == pytest.approx(10.0, rel=0.02)
+    assert "eval" not in {each.name for each in found.rows}
+    assert "GPU busy" not in {each.name for each in found.rows}
+
+
+# -- several runs
+
+
+def test_several_runs_are_the_unit() -> None:
+    """Runs that differ among themselves by 5 % hide what a single pair would call a difference of 3 %."""
+    levels = [47.5, 50.0, 52.5, 50.0]
+    before = [run(seed, middle) for seed, middle in enumerate(levels)]
+    after = [run(10 + seed, 1.03 * middle) for seed, middle in enumerate(levels)]
+    assert compare(before, after).outcome == "unclear"
+    assert compare(before[:1], after[:1]).outcome == "slower"
+
+
+def test_several_runs_that_agree_tell_a_difference() -> None:
+    before, after = [run(seed) for seed in range(4)], [run(10 + seed, middle=51.5) for seed in range(4)]
+    found = compare(before, after)
+    assert found.outcome == "slower"
+    assert found.before.runs == ["run 0", "run 1", "run 2", "run 3"]
+
+
+# -- what disturbs
+
+
+def test_a_neighbour_beside_one_of_the_two_is_said_and_widens() -> None:
+    """After takes 20 % longer, and waited as much longer for a core: whether the program is slower is unknown."""
+    found = compare([run(1)], [run(2, middle=60.0, waited=1 / 6, waits_for_others=True)])
+    assert found.outcome == "unclear"
+    assert found.speedup.high > 0.99
+    assert "other programs ran beside AFTER" in found.notes[0]
+
+
+def test_waits_of_its_own_doing_are_no_neighbours() -> None:
+    found = compare([run(1)], [run(2, middle=60.0, waited=1 / 6)])
+    assert found.outcome == "slower"
+    assert not any("other programs" in note for note in found.notes)
+
+
+def test_a_neighbour_that_comes_half_way_is_said_and_widens() -> None:
+    late = stretches([*correlated(30, 0.3, 2), *correlated(30, 0.3, 3, middle=60.0)])
+    found = compare([run(1)], [run(2, stretches=late)])
+    assert found.outcome == "unclear"
+    assert any("steps of AFTER take" in note and "longer from 30 s on" in note for note in found.notes)
+
+
+def test_warm_up_is_left_out() -> None:
+    cold = stretches([150.0, 90.0, 70.0, *correlated(60, 0.3, 2)])
+    found = compare([run(1)], [run(2, stretches=cold)])
+    assert found.speedup.low < 1.0 < found.speedup.high < 1.05
+    assert found.after.warmup_s == 3.0
+
+
+def test_a_trend_is_taken_out() -> None:
+    """Steps grow by a half over 2,000 of them; the later run is half as long, and 10 % faster at each step."""
+
+    def growing(seed: int, number: int, faster: float) -> tuple[StepStretch, ...]:
+        found, steps = [], 0.0
+        for value in correlated(number, 0.3, seed):
+            found.append(value * (1 + steps / 4000) / faster)
+            steps += round(1000 / found[-1])
+        return stretches(found)
+
+    found = compare([run(1, stretches=growing(1, 120, 1.0))], [run(2, stretches=growing(2, 60, 1.1))])
+    assert found.outcome == "faster"
+    assert found.speedup.low < 1.1 < found.speedup.high
+    assert any("grow by" in note for note in found.notes)
+
+
+# -- refusals
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"cpu_count": 4}, "cores 8 before, 4 after"),
+        ({"gpus": ["H100"]}, "GPUs 2 × A100 before, H100 after"),
+        ({"ranks": 4, "batch_size": None}, "ranks 1 before, 4 after"),
+    ],
+)
+def test_what_means_nothing_is_refused_with_the_reason(change: dict[str, object], says: str) -> None:
+    facts = RunFacts(**{**_fields(FACTS), "gpus": ["A100", "A100"]})
+    other = RunFacts(**{**_fields(facts), **change})
+    with pytest.raises(NotComparable) as refused:
+        compare([run(1, facts=facts)], [run(2, facts=other)])
+    assert says in refused.value.message
+    assert refused.value.exit_code == 3
+    assert compare([run(1, facts=facts)], [run(2, facts=other)], anyway=True).unlike
+
+
+def _fields(facts: RunFacts) -> dict[str, object]:
+    return {name: getattr(facts, name) for name in facts.__struct_fields__}
+
+
+def test_steps_of_another_size_are_compared_by_the_sample() -> None:
+    """Twice the batch in 1.5 times the time."""
+    twice = RunFacts(**{**_fields(FACTS), "batch_size": 64})
+    found = compare([run(1)], [run(2, middle=75.0, facts=twice)])
+    assert found.per_sample
+    assert found.speedup.low < 4 / 3 < found.speedup.high
+    assert "per sample" in found.headline
+
+
+def test_another_torch_is_said() -> None:
+    found = compare([run(1)], [run(2, facts=RunFacts(**{**_fields(FACTS), "torch": "2.14.0"}))])
+    assert [(each.name, each.before, each.after, each.effect) for each in found.unlike] == [
+        ("torch", "2.13.0", "2.14.0", "said")
+    ]
+
+
+def test_too_short_a_run_is_refused() -> None:
+    with pytest.raises(NotComparable, match=r"AFTER .*too short: .* steps in 5 s"):
+        compare([run(1)], [run(2, number=5)])
+
+
+def test_a_run_without_markers_is_refused() -> None:
+    with pytest.raises(NotComparable, match=r"BEFORE .*has no step that was measured"):
+        compare([run(1, stretches=())], [run(2)])
+
+
+# -- findings, promises, lines
+
+
+def test_findings_that_are_gone_new_and_stay() -> None:
+    late = replace(STARVED, cause="slow_item", share_of_step=0.2)
+    found = compare([run(1, findings=(STARVED, BUSY))], [run(2, findings=(late, BUSY))])
+    assert [(each.change, each.rule, each.cause) for each in found.findings] == [
+        ("gone", "input_bound", "no_workers"),
+        ("new", "input_bound", "slow_item"),
+        ("stays", "compute_bound", None),
+    ]
+
+
+@pytest.mark.parametrize(("after_ms", "kept"), [(23.0, "kept"), (40.0, "less"), (10.0, "more")])
+def test_a_promise_is_held_against_what_was_measured(after_ms: float, kept: str) -> None:
+    facts = RunFacts(**{**_fields(FACTS), "workers": 4})
+    found = compare([run(1, findings=(STARVED,))], [run(2, middle=after_ms, facts=facts, findings=(BUSY,))])
+    assert found.promise is not None
+    assert found.promise.kept == kept
+    assert found.promise.estimated.value == 2.2
+    assert "now compute-bound in data" in found.headline
+
+
+def test_the_promise_is_of_the_fix_that_was_made() -> None:
+    other = Fix("make augment() cheaper", 1.5, 1.4, 1.6, Change("items", 0.5))
+    both = replace(STARVED, other_fixes=(other,))
+    found = compare([run(1, findings=(both,))], [run(2, middle=33.0)])
+    assert found.promise is not None
+    assert found.promise.action == "make augment() cheaper"
+
+
+def test_lines_that_moved_are_the_same_line() -> None:
+    def lines(shift: int, augment: int) -> tuple[HotLine, ...]:
+        augmented = Place("/a/train.py", 31 + shift, "augment", "out = cv(img)")
+        back = Place("/a/train.py", 52 + shift, "main", "loss.backward()")
+        return (HotLine(augmented, augment / 1000, augment, 1000), HotLine(back, 0.2, 200, 1000))
+
+    found = compare([run(1, lines=lines(0, 600))], [run(2, middle=25.0, lines=lines(7, 20))])
+    first = found.lines[0]
+    assert (first.line, first.function, first.significant) == (38, "augment", True)
+    assert first.difference_ms == pytest.approx(0.02 * 25 - 0.6 * 50, rel=0.05)

@@ -1,0 +1,74 @@
+"""A comparison as text: nothing is cut, nothing made up, foreign text is data."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from tuimon.diagnosis.comparison.facts import RunFacts
+from tuimon.diagnosis.comparison.likeness import Unlike
+from tuimon.diagnosis.comparison.result import Comparison, FindingChange, LineChange, Promise, Range, Row, Side
+from tuimon.views.diff.text import text_diff
+
+SIDE = Side(["runs/before.jsonl"], RunFacts(), 1240, 62.0, 2.0)
+FOUND = Comparison(
+    headline="1.84x faster (1.79-1.88): data 62 % -> 3 %; now compute-bound in backward",
+    outcome="faster",
+    speedup=Range(1.84, 1.79, 1.88),
+    notes=["other programs ran beside AFTER: its threads waited for a core 12 % of the time"],
+    before=SIDE,
+    after=replace(SIDE, runs=["runs/a.jsonl", "runs/b.jsonl"], warmup_s=0.0),
+    unlike=[Unlike("DataLoader workers", "0", "4")],
+    rows=[
+        Row("step time", "ms", 41.5, 22.55, -18.95, -19.4, -18.4, True),
+        Row("data", "ms", 25.7, 0.7, -25.0, -25.2, -24.8, True, estimated=True),
+        Row("other", "ms", 0.0, 0.25, 0.25, -0.1, 0.6, False),
+        Row("throughput", "1/s", 24.1, 44.3, 20.2, 19.0, 21.0, True),
+        Row("host memory", "bytes", 2**30, 3 * 2**29, 2**29),
+    ],
+    lines=[LineChange("/a/t.py", 31, "augment", "out = \x1b[1mcv(img)", 24.0, 0.4, -23.6, -24.0, -23.0, True)],
+    findings=[
+        FindingChange("gone", "input_bound", "no_workers", "critical", "62 % of every step waits", 0.62),
+        FindingChange("stays", "gc_pauses", None, "warning", "pauses", 0.04, 0.08),
+    ],
+    promise=Promise("input_bound", "num_workers 0 -> 4", Range(2.2, 1.8, 2.4), "kept"),
+)
+
+
+def test_all_of_it() -> None:
+    assert (
+        text_diff(FOUND)
+        == """\
+1.84x faster (1.79-1.88): data 62 % -> 3 %; now compute-bound in backward
+Estimated 2.2x (1.8-2.4), measured 1.84x: as promised (INPUT-BOUND:
+  num_workers 0 -> 4)
+
+before  runs/before.jsonl: 1 240 steps, 1m02s, without 2.0s of warm-up
+after   2 runs, the first runs/a.jsonl: 1 240 steps, 1m02s
+
+- other programs ran beside AFTER: its threads waited for a core 12 % of the
+  time
+
+Differs beside the time
+  DataLoader workers: 0 -> 4
+
+                      before      after      change   95 % interval
+step time            41.5 ms    22.6 ms       -46 %   -47 % to -44 %
+data (samples)       25.7 ms    0.70 ms       -97 %   -98 % to -96 %
+other                   0 ms    0.25 ms   ~+0.25 ms   -0.10 ms to 0.60 ms
+throughput            24.1/s     44.3/s       +84 %   +79 % to +87 %
+host memory            1 GiB    1.5 GiB       +50 %
+~ no larger than chance gives
+
+Lines of code, ms of a step (by stack samples)
+  t.py:31 out = cv(img)                          24.0 ->   0.40      -23.60 ms
+
+Findings
+  gone:  INPUT-BOUND (critical, no_workers), 62 % of the step
+  stays: GC-PAUSES (warning), 4 % -> 8 % of the step
+"""
+    )
+
+
+def test_nothing_but_the_sentence_where_there_is_nothing() -> None:
+    found = replace(FOUND, notes=[], unlike=[], rows=[], lines=[], findings=[], promise=None)
+    assert text_diff(found).count("\n\n") == 1

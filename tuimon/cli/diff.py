@@ -1,0 +1,81 @@
+"""``tuimon diff``: compare two logs, or two folders of runs."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Sequence
+
+from tuimon.cli.options import parser_of
+from tuimon.cli.writing import refuse_to_replace, write_text
+from tuimon.diagnosis.comparison.compare import compare
+from tuimon.diagnosis.comparison.figures import RunFigures, figures_of
+from tuimon.diagnosis.comparison.result import Comparison
+from tuimon.diagnosis.verdicts import Verdicts
+from tuimon.sources.log.joined.opening import Chosen, choose_all, read_logs
+from tuimon.text import plain
+from tuimon.views.diff.text import text_diff
+from tuimon.views.json_text import json_text
+from tuimon.views.report.summary import fold
+
+_DOC = """\
+Did it help? Compare what was recorded before a change with what was recorded after it: step time, phases, GPU,
+memory, lines and findings, each with its 95 % interval.
+BEFORE and AFTER are logs, or folders; each run in a folder counts as one measurement, the nodes of a run together."""
+
+#: Exit codes of --fail-if-slower.
+_SLOWER, _CANNOT_TELL = 1, 3
+_PERCENT = re.compile(r"(\d+(?:\.\d+)?)\s*%?")
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command."""
+    parser = parser_of("diff", _DOC)
+    parser.add_argument("before", metavar="BEFORE", help="what --log has written, or a folder of runs")
+    parser.add_argument("after", metavar="AFTER", help="the same, after the change")
+    parser.add_argument("--format", choices=("text", "json"), default="text")
+    parser.add_argument("-o", "--output", metavar="FILE", help="write there instead of to stdout")
+    parser.add_argument(
+        "--fail-if-slower",
+        type=_tolerance,
+        metavar="PERCENT",
+        help="exit with code 1 when AFTER is slower by more than this for certain, 3 when that cannot be told, else 0",
+    )
+    parser.add_argument(
+        "--anyway", action="store_true", help="compare runs on different machines, or of steps that differ in size"
+    )
+    parsed = parser.parse_args(argv)
+    before, after = choose_all(parsed.before), choose_all(parsed.after)
+    refuse_to_replace((path for each in (*before, *after) for path in each.logs), parsed.output)
+    found = compare([_figures(run) for run in before], [_figures(run) for run in after], anyway=parsed.anyway)
+    write_text(json_text(found, indent=2) if parsed.format == "json" else text_diff(found), parsed.output)
+    return 0 if parsed.fail_if_slower is None else _judge(found, parsed.fail_if_slower)
+
+
+def _figures(run: Chosen) -> RunFigures:
+    session, findings = fold(read_logs(run), Verdicts())
+    return figures_of(session, findings, run.name)
+
+
+def _judge(found: Comparison, tolerance: float) -> int:
+    """The exit code; why it is not 0 goes to stderr."""
+    slowest, fastest = 1 / found.speedup.low, 1 / found.speedup.high
+    if slowest <= 1 + tolerance:
+        return 0
+    certain = fastest > 1 + tolerance
+    says = (
+        f"slower by more than {100 * tolerance:g} %"
+        if certain
+        else f"cannot tell whether slower by {100 * tolerance:g} %"
+    )
+    print(f"tuimon diff: {says}: {plain(found.headline)}", file=sys.stderr)
+    return _SLOWER if certain else _CANNOT_TELL
+
+
+def _tolerance(text: str) -> float:
+    """A ratio from ``5%`` or ``5``."""
+    match = _PERCENT.fullmatch(text.strip())
+    if match is None or not 0 <= float(match[1]) <= 1000:
+        raise argparse.ArgumentTypeError(f"{text!r} is no percentage such as 5%")
+    return float(match[1]) / 100

@@ -1,0 +1,100 @@
+"""Two sides compared: refused where that means nothing, else the speedup, every row, and what disturbs them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tuimon.diagnosis.comparison.figures import RunFigures
+from tuimon.diagnosis.comparison.findings import finding_changes, promise_of
+from tuimon.diagnosis.comparison.headline import headline_of
+from tuimon.diagnosis.comparison.judged_run import LEAST_BATCHES, JudgedRun, judged
+from tuimon.diagnosis.comparison.likeness import Unlike, unlike
+from tuimon.diagnosis.comparison.lines import line_changes
+from tuimon.diagnosis.comparison.notes import notes_of
+from tuimon.diagnosis.comparison.result import Comparison, Side
+from tuimon.diagnosis.comparison.rows import rows_of
+from tuimon.diagnosis.comparison.sides import Runs
+from tuimon.diagnosis.comparison.speed import outcome_of, speedup_of
+from tuimon.errors import NotComparable
+
+
+def compare(before: Sequence[RunFigures], after: Sequence[RunFigures], *, anyway: bool = False) -> Comparison:
+    """Compare two sides of one run or more each. Raises NotComparable; ``anyway``: not where only machines differ."""
+    differing = unlike([run.facts for run in before], [run.facts for run in after])
+    _refuse(differing, anyway=anyway)
+    sides = _aligned(_judged(before, "BEFORE"), _judged(after, "AFTER"))
+    per_sample = any(each.effect == "per sample" for each in differing)
+    speedup, rows = speedup_of(*sides, per_sample=per_sample), rows_of(*sides)
+    outcome = outcome_of(speedup)
+    return Comparison(
+        headline=headline_of(outcome, speedup, rows, *sides, per_sample),
+        outcome=outcome,
+        speedup=speedup,
+        per_sample=per_sample,
+        notes=notes_of(*sides),
+        before=_side(sides[0]),
+        after=_side(sides[1]),
+        unlike=differing,
+        rows=rows,
+        lines=line_changes(*sides),
+        findings=finding_changes(*sides),
+        promise=promise_of(*sides, speedup),
+    )
+
+
+def _refuse(differing: Sequence[Unlike], *, anyway: bool) -> None:
+    void = [each for each in differing if each.effect == "void"]
+    if not void or anyway:
+        return
+    what = "; ".join(f"{each.name} {each.before} before, {each.after} after" for each in void)
+    raise NotComparable(
+        f"what a change of the code gained cannot be told, as more than that differs: {what}",
+        "Record both on the same machine with the same settings, or compare them all the same with --anyway",
+    )
+
+
+def _judged(runs: Sequence[RunFigures], side: str) -> list[JudgedRun]:
+    found = [judged(run) for run in runs]
+    for run in found:
+        _check(run, side)
+    return found
+
+
+def _check(run: JudgedRun, side: str) -> None:
+    name, steady = run.figures.name, run.steady
+    if not run.figures.stretches:
+        raise NotComparable(
+            f"{side} ({name}) has no step that was measured",
+            "Steps are measured by markers: record it by tuimon run, or attach --inject",
+        )
+    if not run.is_long_enough:
+        raise NotComparable(
+            f"{side} ({name}) is too short: {steady.steps} steps in {steady.seconds:.0f} s after its warm-up",
+            f"Record at least {LEAST_BATCHES} steps and {LEAST_BATCHES} s after the warm-up, better a minute",
+        )
+
+
+def _aligned(before: list[JudgedRun], after: list[JudgedRun]) -> tuple[Runs, Runs]:
+    """Where the steps of a run grow or shrink all the time, only steps of the same numbers are compared."""
+    runs = [*before, *after]
+    if not any(run.trend for run in runs):
+        return before, after
+    first = max(run.steady.rows[0].first_step for run in runs)
+    last = min(run.steady.rows[-1].first_step + run.steady.rows[-1].steps for run in runs)
+    cut = [[run.within_steps(first, last) for run in side] for side in (before, after)]
+    if not all(run.is_long_enough for side in cut for run in side):
+        raise NotComparable(
+            "the steps of one side grow or shrink all the time, and too few of both sides have the same numbers",
+            "Record both from the beginning, for as many steps",
+        )
+    return cut[0], cut[1]
+
+
+def _side(runs: Runs) -> Side:
+    return Side(
+        [run.figures.name for run in runs],
+        runs[0].figures.facts,
+        sum(run.steady.steps for run in runs),
+        round(sum(run.steady.seconds for run in runs), 3),
+        round(sum(run.warmup_s for run in runs), 3),
+    )

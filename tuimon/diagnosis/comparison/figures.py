@@ -1,0 +1,85 @@
+"""What a comparison needs of one run, taken from its session: small enough to hold dozens of runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tuimon.diagnosis.comparison.facts import RunFacts, facts_of
+from tuimon.diagnosis.evidence.demand import core_demand
+from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.rules.cores import WANTED_RATIO
+from tuimon.diagnosis.threshold import Threshold
+from tuimon.session.course import GpuStretch, StepStretch
+from tuimon.session.rows import HotLine
+from tuimon.session.session import Session
+from tuimon.session.steps.split_shares import SplitShares
+from tuimon.session.whole_run import WholeRun
+
+OWN_CORES = Threshold(
+    0.9,
+    "of the machine's cores that the run uses by itself, from which its waits for a core are its own doing",
+    "our choice: what is left are the system's own threads and the monitor",
+)
+
+
+@dataclass(frozen=True)
+class RunFigures:
+    """One run: its facts, its steps over time, and what was found in it."""
+
+    name: str
+    facts: RunFacts
+    stretches: tuple[StepStretch, ...] = ()  # of the process in focus
+    gpu_stretches: tuple[GpuStretch, ...] = ()
+    split: SplitShares | None = None  # how samples divide what markers cannot
+    lines: tuple[HotLine, ...] = ()  # of the training thread
+    findings: tuple[Finding, ...] = ()  # of the whole run, the first is its verdict
+    rss_bytes: int | None = None  # of the training process and its workers, at the end
+    gpu_bytes: int | None = None  # most memory in use, of all GPUs of the run on the node in focus
+    waits_for_others: bool = False  # what its threads wait for a core, they wait for other programs
+
+
+def figures_of(session: Session, findings: Sequence[Finding], name: str) -> RunFigures:
+    """The figures of a run that has been folded to its end."""
+    run, pid = WholeRun(session), session.trainer()
+    stats = session.step_stats(pid) if pid is not None else None
+    if pid is None or stats is None:
+        return RunFigures(name, facts_of(run), findings=tuple(findings))
+    samples = run.process_samples(pid)
+    return RunFigures(
+        name,
+        facts_of(run),
+        tuple(stats.course.stretches()),
+        tuple(run.gpu_course(pid)),
+        samples.between_shares() if samples is not None else None,
+        tuple(samples.hot_lines()) if samples is not None else (),
+        tuple(findings),
+        _resident_bytes(run, pid),
+        _gpu_bytes(run),
+        _waits_for_others(run),
+    )
+
+
+def _resident_bytes(run: WholeRun, pid: int) -> int | None:
+    pids = [pid, *(worker.pid for worker in run.workers(pid))]
+    known = [threads.rss_bytes for each in pids if (threads := run.process_threads(each)) is not None]
+    sizes = [size for size in known if size is not None]
+    return sum(sizes) if sizes else None
+
+
+def _gpu_bytes(run: WholeRun) -> int | None:
+    most = [
+        max((size for size in row.memory_history if size is not None), default=None)
+        for row in run.gpus()
+        if row.used_by_run
+    ]
+    known = [size for size in most if size is not None]
+    return round(sum(known)) if known else None
+
+
+def _waits_for_others(run: WholeRun) -> bool:
+    """Whether the run's own threads want no more than the cores there are, and yet do not get them all."""
+    demand = core_demand(run.live_threads(), run.cpu_count)
+    if demand is None:
+        return False
+    return demand.cpu < OWN_CORES * demand.cores and demand.wanted < WANTED_RATIO * demand.cores

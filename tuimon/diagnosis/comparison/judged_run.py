@@ -1,0 +1,107 @@
+"""One run made ready for estimates: its batches without warm-up and trend, resampled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from tuimon.diagnosis.comparison.course.batches import Batches, batches
+from tuimon.diagnosis.comparison.course.changes import Shift, has_trend, line_through, shift_in
+from tuimon.diagnosis.comparison.course.warmup import warmup_length
+from tuimon.diagnosis.comparison.figures import RunFigures
+from tuimon.diagnosis.comparison.statistics.bootstrap import Resampled, resample
+from tuimon.diagnosis.comparison.statistics.estimate import Estimate
+from tuimon.session.course import StepStretch
+
+#: Fewer batches say nothing of how they depend on each other.
+LEAST_BATCHES = 8
+
+#: A figure of a stretch: of the run itself or of a resampled one.
+Figure = Callable[[StepStretch], float]
+
+
+@dataclass(frozen=True)
+class JudgedRun:
+    """The part of a run that is compared."""
+
+    figures: RunFigures
+    steady: Batches
+    warmup_s: float
+    trend: tuple[float, ...] | None = None  # of the mean step, in ms by batch
+
+    @property
+    def begin_s(self) -> float:
+        """When it begins, on the clock of its records."""
+        return self.steady.rows[0].begin_s
+
+    @property
+    def is_long_enough(self) -> bool:
+        """Whether it has batches enough for an interval."""
+        return len(self.steady.rows) >= LEAST_BATCHES
+
+    @cached_property
+    def shift(self) -> Shift | None:
+        """Where the step time changed for good."""
+        return shift_in(self.steady.step_ms()) if self.trend is None else None
+
+    @cached_property
+    def level(self) -> StepStretch:
+        """All of it as one stretch."""
+        return _stretch([sum(column) for column in zip(*self.steady.rows, strict=True)])
+
+    @property
+    def waited_ratio(self) -> float:
+        """Share of its steps in which a computing thread waited for a core."""
+        return self.level.waited_ns / self.level.total_ns
+
+    def estimate(self, figure: Figure) -> Estimate:
+        """A figure of the run."""
+        return self._resampled.estimate(figure)
+
+    @cached_property
+    def _resampled(self) -> Resampled[StepStretch]:
+        rows = self.steady.rows
+        if self.trend is not None:
+            middle = sum(self.trend) / len(self.trend)
+            rows = tuple(_scaled(row, middle / line) for row, line in zip(rows, self.trend, strict=True))
+        return resample(rows, Batches(rows).step_ms(), _stretch)
+
+    def parts(self) -> list[JudgedRun]:
+        """Before and since its shift, each by itself; without one, or where a part is too short, the whole."""
+        if self.shift is None:
+            return [self]
+        rows, at = self.steady.rows, self.shift.at
+        halves = [JudgedRun(self.figures, Batches(some), self.warmup_s) for some in (rows[:at], rows[at:])]
+        return halves if all(half.is_long_enough for half in halves) else [self]
+
+    def within_steps(self, first: float, last: float) -> JudgedRun:
+        """The batches whose steps lie between two numbers of steps, without the line through them."""
+        rows = [row for row in self.steady.rows if row.first_step >= first and row.first_step + row.steps <= last]
+        steady = Batches(tuple(rows))
+        return JudgedRun(self.figures, steady, self.warmup_s, _line(steady) if rows else None)
+
+
+def judged(figures: RunFigures) -> JudgedRun:
+    """A run without its warm-up."""
+    whole = batches(figures.stretches)
+    warmup = warmup_length(whole.step_ms())
+    warmup_s = sum(row.span_s for row in whole.rows[:warmup])
+    steady = Batches(whole.rows[warmup:])
+    trend = _line(steady) if len(steady.rows) >= LEAST_BATCHES and has_trend(steady.step_ms()) else None
+    return JudgedRun(figures, steady, warmup_s, trend)
+
+
+def _line(steady: Batches) -> tuple[float, ...] | None:
+    line = line_through(steady.step_ms())
+    return tuple(line) if min(line) > 0 else None
+
+
+def _stretch(sums: Sequence[float]) -> StepStretch:
+    return StepStretch(*sums)
+
+
+def _scaled(row: StepStretch, factor: float) -> StepStretch:
+    """A stretch whose steps take so many times as long."""
+    times = {name: value * factor for name, value in row._asdict().items() if name.endswith("_ns")}
+    return row._replace(**times)

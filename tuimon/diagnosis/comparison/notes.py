@@ -1,0 +1,57 @@
+"""What disturbs a comparison, and what was taken out of it, as sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tuimon.diagnosis.comparison.judged_run import JudgedRun
+from tuimon.diagnosis.comparison.sides import RUN_DEVIATION, Runs
+from tuimon.diagnosis.comparison.speed import WAITS_DIFFER
+from tuimon.diagnosis.words import after as after_time
+from tuimon.diagnosis.words import percent
+
+#: A rule's finding that says that other programs use what the run uses.
+_SHARED = "neighbour"
+
+
+def notes_of(before: Runs, after: Runs) -> list[str]:
+    """The gravest first."""
+    sides = (("BEFORE", before), ("AFTER", after))
+    found = [note for name, runs in sides for run in runs for note in (*_held_up(name, run), *_shifted(name, run))]
+    found += [note for name, runs in sides for run in runs for note in _trend(name, run)]
+    if len(before) == 1 or len(after) == 1:
+        found.append(
+            f"one run does not show what runs vary by: {100 * RUN_DEVIATION:.1f} % is taken for it;"
+            " folders of several runs each show it"
+        )
+    return found
+
+
+def _held_up(name: str, run: JudgedRun) -> Iterable[str]:
+    shared = next((each for each in run.figures.findings if each.rule == _SHARED and each.severity != "benign"), None)
+    if run.figures.waits_for_others and run.waited_ratio >= WAITS_DIFFER:
+        yield (
+            f"other programs ran beside {name}: its threads waited for a core {percent(run.waited_ratio)} of the time;"
+            " the interval holds the steps with and without these waits"
+        )
+    elif shared is not None:
+        yield f"{name} was not alone: {shared.headline}"
+
+
+def _shifted(name: str, run: JudgedRun) -> Iterable[str]:
+    if run.shift is not None:
+        since_s = run.steady.rows[run.shift.at].begin_s - run.steady.rows[0].begin_s + run.warmup_s
+        more = run.shift.ratio - 1
+        yield (
+            f"steps of {name} take {percent(abs(more))} {'longer' if more > 0 else 'less'} from"
+            f" {after_time(since_s)} on; the interval holds both"
+        )
+
+
+def _trend(name: str, run: JudgedRun) -> Iterable[str]:
+    if run.trend is not None:
+        change = run.trend[-1] / run.trend[0] - 1
+        yield (
+            f"steps of {name} {'grow' if change > 0 else 'shrink'} by {percent(abs(change))} over the run;"
+            " steps of the same numbers are compared"
+        )

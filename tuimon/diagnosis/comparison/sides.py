@@ -1,0 +1,47 @@
+"""Estimates of one side of a comparison: of one run by how its batches vary, of several by how runs do."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from tuimon.diagnosis.comparison.judged_run import LEAST_BATCHES, Figure, JudgedRun
+from tuimon.diagnosis.comparison.statistics.bootstrap import resample
+from tuimon.diagnosis.comparison.statistics.estimate import Estimate, mean_of_runs
+from tuimon.diagnosis.threshold import Threshold
+from tuimon.session.course import GpuStretch
+
+RUN_DEVIATION = Threshold(
+    0.005,
+    "standard deviation of the step time from run to run of the same program, which a single run cannot show",
+    "our choice; see docs/comparing.md for what runs that were repeated vary by",
+)
+Runs = Sequence[JudgedRun]
+
+
+def log_estimate(runs: Runs, figure: Figure) -> Estimate:
+    """The logarithm of a positive figure."""
+    found = _estimate(runs, lambda stretch: math.log(max(figure(stretch), 1e-300)))
+    return found if len(runs) > 1 else found.plus(RUN_DEVIATION**2)
+
+
+def step_estimate(runs: Runs, figure: Figure, variance: float = 0.0) -> Estimate:
+    """A figure of a step on its own scale; ``variance``: of an error that how the batches vary does not show."""
+    found = _estimate(runs, figure)
+    return found if len(runs) > 1 else found.plus((RUN_DEVIATION * found.value) ** 2 + variance)
+
+
+def gpu_estimate(runs: Runs, figure: Callable[[GpuStretch], float]) -> Estimate | None:
+    """A figure of the steps that were timed on the GPU's clock; None where a run has too few."""
+    timed = [[row for row in run.figures.gpu_stretches if row.begin_s >= run.begin_s and row.steps] for run in runs]
+    if any(len(rows) < LEAST_BATCHES for rows in timed):
+        return None
+    if len(runs) > 1:
+        return mean_of_runs([figure(GpuStretch(*map(sum, zip(*rows, strict=True)))) for rows in timed])
+    step_ns = [row.total_ns / row.steps for row in timed[0]]
+    found = resample(timed[0], step_ns, lambda sums: GpuStretch(*sums)).estimate(figure)
+    return found.plus((RUN_DEVIATION * found.value) ** 2)
+
+
+def _estimate(runs: Runs, figure: Figure) -> Estimate:
+    return runs[0].estimate(figure) if len(runs) == 1 else mean_of_runs([figure(run.level) for run in runs])

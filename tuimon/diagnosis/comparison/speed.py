@@ -1,0 +1,81 @@
+"""How many times as fast the later side is, and where that lies."""
+
+from __future__ import annotations
+
+import math
+from functools import reduce
+from itertools import product
+
+from tuimon.diagnosis.comparison.judged_run import Figure
+from tuimon.diagnosis.comparison.likeness import samples_a_step
+from tuimon.diagnosis.comparison.result import Outcome, Range
+from tuimon.diagnosis.comparison.sides import Runs, log_estimate
+from tuimon.diagnosis.comparison.statistics.estimate import Interval, difference
+from tuimon.diagnosis.threshold import Threshold
+from tuimon.session.course import StepStretch
+
+SAME_WITHIN = Threshold(
+    0.03, "of the step time, within which two runs count as the same", "our choice: what a minute of each can tell"
+)
+WAITS_DIFFER = Threshold(
+    0.02,
+    "share of the step that threads waited for others' programs, from which waits count against the comparison",
+    "our choice: less than what two runs are the same within",
+)
+
+
+def speedup_of(before: Runs, after: Runs, *, per_sample: bool) -> Range:
+    """Time of a step (of a sample) before / after, with what disturbs either side taken into its interval.
+
+    Where other programs took cores, the steps without those waits count as well: the truth is between. Where the step
+    time shifted in the middle of a run, which of the two levels is the program's own is unknown.
+    """
+    value, interval = _speedup(before, after, _step_ns, per_sample)
+    versions = list(product(_versions(before), _versions(after)))
+    if len(versions) > 1:
+        interval = reduce(Interval.hull, (_speedup(*each, _step_ns, per_sample)[1] for each in versions))
+    if held_up(before, after):
+        own = (_speedup(*each, _own_ns, per_sample)[1] for each in versions)
+        interval = reduce(Interval.hull, own, interval)
+    return Range(value, math.exp(interval.low), math.exp(interval.high))
+
+
+def outcome_of(speedup: Range) -> Outcome:
+    """What an interval says."""
+    if speedup.low > 1.0:
+        return "faster"
+    if speedup.high < 1.0:
+        return "slower"
+    is_narrow = speedup.low >= 1 / (1 + SAME_WITHIN) and speedup.high <= 1 + SAME_WITHIN
+    return "same" if is_narrow else "unclear"
+
+
+def held_up(before: Runs, after: Runs) -> bool:
+    """Whether other programs took cores from either side, so that it shows in the comparison."""
+    return any(run.figures.waits_for_others and run.waited_ratio >= WAITS_DIFFER for run in (*before, *after))
+
+
+def _versions(runs: Runs) -> list[Runs]:
+    """A side, and where it is one run with a shift, its parts."""
+    return [[part] for part in runs[0].parts()] if len(runs) == 1 else [runs]
+
+
+def _speedup(before: Runs, after: Runs, figure: Figure, per_sample: bool) -> tuple[float, Interval]:
+    sizes = [_sample_count(runs) if per_sample else 1.0 for runs in (before, after)]
+    one, other = log_estimate(before, figure), log_estimate(after, figure)
+    shift = math.log(sizes[1] / sizes[0])
+    middle = difference(other, one)
+    return math.exp(one.value - other.value + shift), Interval(middle.low + shift, middle.high + shift)
+
+
+def _sample_count(runs: Runs) -> float:
+    return float(samples_a_step(runs[0].figures.facts) or 1)
+
+
+def _step_ns(stretch: StepStretch) -> float:
+    return stretch.total_ns / stretch.steps
+
+
+def _own_ns(stretch: StepStretch) -> float:
+    """Without what it waited for a core."""
+    return max(0.0, stretch.total_ns - stretch.waited_ns) / stretch.steps

@@ -1,0 +1,57 @@
+"""An estimate with its uncertainty, and the interval of a difference of two."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from statistics import fmean, variance
+from typing import NamedTuple
+
+from tuimon.diagnosis.comparison.statistics.student import t_quantile
+
+
+class Interval(NamedTuple):
+    """Where a value lies."""
+
+    low: float
+    high: float
+
+    def holds(self, value: float) -> bool:
+        """Whether the value may be this."""
+        return self.low <= value <= self.high
+
+    def hull(self, other: Interval) -> Interval:
+        """The smallest interval that holds both."""
+        return Interval(min(self.low, other.low), max(self.high, other.high))
+
+
+class Estimate(NamedTuple):
+    """A value, the variance of its error, and how many degrees of freedom that variance has."""
+
+    value: float
+    variance: float
+    freedom: float
+
+    def plus(self, variance: float) -> Estimate:
+        """With an independent error of known variance added."""
+        both = self.variance + variance
+        if both <= 0 or self.variance <= 0:
+            return Estimate(self.value, both, math.inf)
+        return Estimate(self.value, both, self.freedom * (both / self.variance) ** 2)
+
+
+def mean_of_runs(values: Sequence[float]) -> Estimate:
+    """The mean over at least two runs, which are independent of one another."""
+    return Estimate(fmean(values), variance(values) / len(values), len(values) - 1)
+
+
+def difference(before: Estimate, after: Estimate, confidence: float = 0.95) -> Interval:
+    """Where ``after`` less ``before`` lies, by the t test of Welch (1947)."""
+    total = before.variance + after.variance
+    middle = after.value - before.value
+    if total <= 0:
+        return Interval(middle, middle)
+    shares = sum(each.variance**2 / each.freedom for each in (before, after))
+    freedom = total * total / shares if shares > 0 else math.inf
+    reach = t_quantile((1 + confidence) / 2, freedom) * math.sqrt(total)
+    return Interval(middle - reach, middle + reach)

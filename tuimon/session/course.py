@@ -1,0 +1,112 @@
+"""The course of a whole run: sums over stretches of it, oldest first, in bounded memory."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from tuimon.records import BETWEEN, Steps
+
+#: Most stretches that are kept; when they are reached, each two neighbours become one. A minute has one a second.
+LIMIT = 480
+
+
+class Course:
+    """Sums over equally many windows each, of a fixed number of columns.
+
+    With a limit of 4, windows of 1 2 3 4 become stretches of 3 7; then 5 and 6 become one of 11, and so on.
+    """
+
+    def __init__(self, columns: int, limit: int = LIMIT) -> None:
+        """``columns``: how many values a window has, beside its beginning, its end and the number of its first step."""
+        self._row = struct.Struct(f"{3 + columns}d")
+        self._limit = limit
+        self._windows_each = 1
+        self._rows: list[bytes] = []  # packed: a list of floats takes four times as much
+        self._open: tuple[float, ...] | None = None
+        self._in_open = 0
+
+    def add_window(self, begin_s: float, end_s: float, first: float, values: Sequence[float]) -> None:
+        """Add the sums of a window, later than all before."""
+        row = (begin_s, end_s, first, *values)
+        self._open = row if self._open is None else _added(self._open, row)
+        self._in_open += 1
+        if self._in_open < self._windows_each:
+            return
+        self._rows.append(self._row.pack(*self._open))
+        self._open, self._in_open = None, 0
+        if len(self._rows) >= self._limit:
+            pairs = zip(self._rows[::2], self._rows[1::2], strict=True)
+            self._rows = [self._row.pack(*_added(self._row.unpack(a), self._row.unpack(b))) for a, b in pairs]
+            self._windows_each *= 2
+
+    def rows(self) -> list[tuple[float, ...]]:
+        """All stretches: beginning and end in s, number of the first step, sums."""
+        rows = [self._row.unpack(row) for row in self._rows]
+        return [*rows, self._open] if self._open is not None else rows
+
+
+def _added(one: tuple[float, ...], later: tuple[float, ...]) -> tuple[float, ...]:
+    return (one[0], later[1], one[2], *(a + b for a, b in zip(one[3:], later[3:], strict=True)))
+
+
+class StepStretch(NamedTuple):
+    """A stretch of a run: the steps that ended in it, sums in ns."""
+
+    begin_s: float
+    end_s: float
+    first_step: float
+    steps: float  # that no profiler of ours slowed
+    span_s: float  # of wall time, without what the profiler took
+    total_ns: float
+    data_ns: float
+    forward_ns: float
+    backward_ns: float
+    optimizer_ns: float
+    other_ns: float
+    between_ns: float  # which samples divide among the phases
+    eval_ns: float  # beside the steps
+    waited_ns: float  # of ``total_ns``, in which a computing thread waited for a core
+
+
+_PHASES = ("data", "forward", "backward", "optimizer", "other", BETWEEN, "eval")
+
+
+class StepCourse:
+    """The course of one process's steps, from its first whole step on."""
+
+    def __init__(self) -> None:
+        self._course = Course(len(StepStretch._fields) - 3)
+
+    def add_window(self, record: Steps, waited_ratio: float) -> None:
+        """Fold a window."""
+        phases = {phase.name: phase.total_ns for phase in record.phases}
+        span_s = max(0.0, record.window_s - record.slowed_ns / 1e9)
+        values = (record.usual, span_s, record.total_ns, *(phases.get(name, 0) for name in _PHASES))
+        waited_ns = waited_ratio * record.total_ns
+        self._course.add_window(record.t - record.window_s, record.t, record.first_index, (*values, waited_ns))
+
+    def stretches(self) -> list[StepStretch]:
+        """All of it, the winding down after the last step left out."""
+        found = [StepStretch(*row) for row in self._course.rows()]
+        while found and not found[-1].steps:
+            found.pop()
+        return found
+
+
+class GpuStretch(NamedTuple):
+    """A stretch of a run: the steps in it that were timed on the GPU's clock, sums in ns."""
+
+    begin_s: float
+    end_s: float
+    first_step: float  # unknown: 0
+    steps: float
+    total_ns: float
+    idle_ns: float
+    maybe_idle_ns: float
+
+
+def gpu_stretches(rows: Iterable[tuple[float, ...]]) -> list[GpuStretch]:
+    """The rows of a Course of timed steps."""
+    return [GpuStretch(*row) for row in rows]

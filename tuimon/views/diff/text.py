@@ -1,0 +1,141 @@
+"""A comparison as plain text: fits an e-mail, 78 columns, no colours."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable
+
+from tuimon.diagnosis.comparison.headline import factor
+from tuimon.diagnosis.comparison.result import Comparison, FindingChange, LineChange, Promise, Range, Row, Side
+from tuimon.views.finding_text import rule_title
+from tuimon.views.format import ABSENT, count, duration, ms, number, percent, place, plain, shorten, size
+
+_WIDTH = 78
+_NAME = 17
+_FIGURE = 11
+_CHANGE = 12
+_CODE = 42
+_KEPT = {"kept": "as promised", "more": "more than promised", "less": "less than promised", "unclear": "cannot tell"}
+
+
+def text_diff(comparison: Comparison) -> str:
+    """All of a comparison as lines."""
+    parts = [
+        [*_wrap(_sentence(comparison.headline)), *_promise(comparison.promise, comparison.speedup)],
+        [*_side("before", comparison.before), *_side("after", comparison.after)],
+        [line for note in comparison.notes for line in _wrap(f"- {plain(note)}")],
+        _unlike(comparison),
+        _rows(comparison.rows),
+        _lines(comparison.lines),
+        _findings(comparison.findings),
+    ]
+    return "\n\n".join("\n".join(lines) for lines in parts if lines) + "\n"
+
+
+def _sentence(text: str) -> str:
+    return plain(text[:1].upper() + text[1:])
+
+
+def _promise(promise: Promise | None, speedup: Range) -> list[str]:
+    if promise is None:
+        return []
+    estimated = promise.estimated
+    low, high = f"{estimated.low:.1f}", f"{estimated.high:.1f}"
+    between = f" ({low}-{high})" if low != high else ""
+    text = f"Estimated {estimated.value:.1f}x{between}, measured {factor(speedup.value)}x: {_KEPT[promise.kept]}"
+    return _wrap(f"{text} ({rule_title(promise.rule)}: {plain(promise.action)})")
+
+
+def _side(name: str, side: Side) -> list[str]:
+    first = plain(side.runs[0])
+    what = first if len(side.runs) == 1 else f"{len(side.runs)} runs, the first {first}"
+    warmup = f", without {duration(side.warmup_s)} of warm-up" if side.warmup_s else ""
+    return _wrap(f"{name:<8}{what}: {count(side.steps)} steps, {duration(side.seconds)}{warmup}", "", " " * 8)
+
+
+def _unlike(comparison: Comparison) -> list[str]:
+    lines = ["Differs beside the time"] if comparison.unlike else []
+    for each in comparison.unlike:
+        lines += _wrap(f"  {each.name}: {plain(each.before)} -> {plain(each.after)}", "", "    ")
+    return lines
+
+
+# -- quantities
+
+
+def _rows(rows: Iterable[Row]) -> list[str]:
+    head = f"{'':<{_NAME}}{'before':>{_FIGURE}}{'after':>{_FIGURE}}{'change':>{_CHANGE}}   95 % interval"
+    lines = [_row(row) for row in rows]
+    return [head, *lines, "~ no larger than chance gives"] if lines else []
+
+
+def _row(row: Row) -> str:
+    name = f"{row.name}{' (samples)' if row.estimated else ''}"
+    figures = f"{_figure(row, row.before):>{_FIGURE}}{_figure(row, row.after):>{_FIGURE}}"
+    return f"{name:<{_NAME}}{figures}{_change(row):>{_CHANGE}}   {_interval(row)}".rstrip()
+
+
+def _figure(row: Row, value: float | None) -> str:
+    match row.unit:
+        case "ms":
+            return ms(value)
+        case "1/s":
+            return ABSENT if value is None else f"{number(value)}/s"
+        case "bytes":
+            return size(value)
+
+
+def _change(row: Row) -> str:
+    """In percent of what it was; where that was nothing, in its unit. With ``~`` where it may be chance."""
+    if row.difference is None:
+        return ABSENT
+    sign = "~" if row.significant is False else ""
+    return sign + (_signed(row.difference / row.before) if row.before else f"+{_figure(row, row.difference)}")
+
+
+def _interval(row: Row) -> str:
+    if row.low is None or row.high is None:
+        return ""
+    if not row.before:
+        return f"{_figure(row, row.low)} to {_figure(row, row.high)}"
+    return f"{_signed(row.low / row.before)} to {_signed(row.high / row.before)}"
+
+
+def _signed(ratio: float) -> str:
+    digits = 1 if abs(ratio) < 0.0995 else 0
+    return f"{100 * ratio:+.{digits}f} %"
+
+
+# -- lines and findings
+
+
+def _lines(changes: Iterable[LineChange]) -> list[str]:
+    lines = [_line(change) for change in changes]
+    return ["Lines of code, ms of a step (by stack samples)", *lines] if lines else []
+
+
+def _line(change: LineChange) -> str:
+    code = plain(change.source).strip() or f"{plain(change.function)}()"
+    where = shorten(f"{place(change.file, change.line)} {code}", _CODE)
+    sign = "" if change.significant else "~"
+    difference = f"{sign}{change.difference_ms:+.2f} ms"
+    return f"  {where:<{_CODE}} {number(change.before_ms):>8} ->{number(change.after_ms):>7} {difference:>14}"
+
+
+def _findings(changes: Iterable[FindingChange]) -> list[str]:
+    lines = []
+    for each in changes:
+        share = {"gone": each.share_before, "new": each.share_after}.get(each.change)
+        if each.change == "stays" and each.share_before and each.share_after:
+            shares = f", {percent(each.share_before)} -> {percent(each.share_after)} of the step"
+        else:
+            shares = f", {percent(share)} of the step" if share else ""
+        cause = f", {each.cause}" if each.cause else ""
+        lines += _wrap(
+            f"{each.change + ':':<7}{rule_title(each.rule)} ({each.severity}{plain(cause)}){shares}", "  ", " " * 9
+        )
+    return ["Findings", *lines] if lines else []
+
+
+def _wrap(text: str, first: str = "", later: str = "  ") -> list[str]:
+    return textwrap.wrap(text, _WIDTH, initial_indent=first, subsequent_indent=later, break_on_hyphens=False) or [""]
