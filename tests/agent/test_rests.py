@@ -1,5 +1,6 @@
 """Rests: a loop whose markers rest is counted exactly as one whose markers do not."""
 
+import threading
 import time
 
 import pytest
@@ -11,8 +12,11 @@ from tuimon.records import Steps
 from tuimon.sources.markers.follower import RingFollower
 
 pytest.importorskip("torch")
+import torch
 from torch import autograd
+from torch.utils.data import DataLoader
 
+from tests.agent.batches import Batches
 from tests.agent.rest_loops import SHAPES, Loop, failing_now_and_then, skipped_by_a_scaler
 from tuimon.agent import api
 from tuimon.agent.ranges import range_markers
@@ -116,7 +120,7 @@ def rest_now(hooked, monkeypatch):
     loop = Loop()
     for _ in range(10):
         loop.step()
-    assert rests.rest.begun is not None
+    assert rests.rest.open is not None
     return loop
 
 
@@ -125,7 +129,7 @@ def test_in_a_rest_the_backward_is_not_hooked(hooked, monkeypatch):
     assert not is_hooked()
     for _ in range(10):
         loop.step()
-        assert is_hooked() == (rests.rest.begun is None)
+        assert is_hooked() == (rests.rest.open is None)
     hooked.end_rest()
     assert is_hooked()
 
@@ -156,3 +160,63 @@ def test_another_binding_of_the_backward_outlives_a_rest(hooked, monkeypatch):
     rests.rest.due = 1
     loop.step()
     assert is_hooked()
+
+
+def test_another_thread_that_is_held_up_while_it_ends_a_rest(counted, hooked, monkeypatch):
+    """The system may let it go on much later: what has passed is counted once, and before what follows."""
+    rest_always(monkeypatch, 30)
+    switch_hooks, held, go_on = rests._switch_hooks, threading.Event(), threading.Event()
+
+    def switch_hooks_late(*, on):
+        if threading.current_thread() is other:
+            held.set()
+            assert go_on.wait(60)
+        switch_hooks(on=on)
+
+    def shape(loop):
+        is_held = False
+        for number, batch in enumerate(DataLoader(Batches(400))):
+            loop.step(batch)
+            if not is_held and number > 100 and rests.rest.open is not None:
+                is_held = True
+                other.start()
+                assert held.wait(60)
+            if number == 300:
+                go_on.set()
+                other.join(60)
+
+    other = threading.Thread(target=lambda: hooked.emit(layout.OPTIMIZER_BEGIN))
+    monkeypatch.setattr(rests, "_switch_hooks", switch_hooks_late)
+    found, _ = counted(shape)
+    assert found == {"steps": 400, "backwards": 400, "updates": 400, "evaluated": 0, "dropped": 0}
+
+
+def test_another_threads_optimizer_is_no_part_of_a_rest(counted, monkeypatch):
+    """Its step begins before the rest and ends within it."""
+    rest_always(monkeypatch, 30)
+
+    def shape(loop):
+        other, stepping, finish = Loop(), threading.Event(), threading.Event()
+
+        def hold(*_):
+            stepping.set()
+            assert finish.wait(60)
+
+        def step_slowly():
+            other.weight.grad = torch.zeros(3)
+            other.optimizer.register_step_pre_hook(hold)
+            other.optimizer.step()
+
+        thread = threading.Thread(target=step_slowly)
+        for number in range(400):
+            loop.step()
+            if number == 100:
+                thread.start()
+                assert stepping.wait(60)
+            if number > 150 and rests.rest.open is not None and not finish.is_set():
+                finish.set()
+                thread.join(60)
+        assert finish.is_set()
+
+    found, _ = counted(shape)
+    assert (found["updates"], found["backwards"]) == (400, 400)

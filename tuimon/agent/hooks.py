@@ -15,7 +15,7 @@ from .gpu_clock.cuda import WaitingClock
 from .gpu_clock.points import GradientPoints
 from .loading import epochs, loader_facts, worker
 from .loading.batch_timer import BatchTimer
-from .rests import rest
+from .rests import Left, rest
 from .ring.layout import (
     BACKWARD_BEGIN,
     BACKWARD_END,
@@ -44,6 +44,7 @@ def hide_from_dynamo() -> None:
         rests.consider,
         rests.end,
         rests.wake,
+        rests.cut_short,
         rests.say_backward,
         attend,
         _end_failed_fetch,
@@ -66,12 +67,13 @@ def hook_fetch(dataloader: Any) -> None:
             number = self._tuimon_iterator
         except AttributeError:
             number = loader_facts.iterator_id(self)
-        if number == rest.fetching and rest.fetches:
-            rest.fetches -= 1
+        left = rest.left
+        if number == left.iterator and left.fetches:
+            left.fetches -= 1
             try:
                 return original(self)
             except BaseException as error:
-                _end_failed_fetch(number, error)
+                _end_failed_fetch(number, error, left)
                 hide_frame(error)
                 raise
         ready = loader_facts.ready_batches(self)
@@ -105,7 +107,7 @@ def hook_backward(autograd: Any) -> None:
             runtime.paused_backwards -= 1
             if runtime.paused_backwards <= 0:
                 runtime.resume_clock()
-        rest.unsaid = False
+        rest.unsaid = 0
         (runtime.emit if runtime.clock is None else runtime.emit_timed)(BACKWARD_BEGIN)
         try:
             result = original(t_outputs, *args, **kwargs)
@@ -161,10 +163,10 @@ def hook_scaler(grad_scaler: Any) -> None:
     rebinding.rebind(scaler_class, "step", tuimon_scaler_step)
 
 
-def _end_failed_fetch(number: int, error: BaseException) -> None:
+def _end_failed_fetch(number: int, error: BaseException, left: Left) -> None:
     """A fetch without a batch is marked, and ends the rest."""
-    if rest.begun is not None:  # else what ended the rest meanwhile has counted the fetch
-        rest.fetches += 1
+    if rest.open is left:  # else what ended the rest meanwhile has counted the fetch
+        left.fetches += 1
         runtime.emit(FETCH_BEGIN, number)
     runtime.emit(FETCH_END, number, EXHAUSTED if isinstance(error, StopIteration) else FETCH_FAILED)
 
@@ -178,10 +180,11 @@ def hook_captures(graphs: Any) -> None:
 def _step_begins(optimizer: Any, args: Any, kwargs: Any) -> None:
     if runtime.is_compiling():
         return
-    if rest.updates and get_ident() == rest.thread:
-        rest.updates -= 1
+    left = rest.left
+    if left.updates and left.thread == get_ident():
+        left.updates -= 1
         return
-    if rest.unsaid and get_ident() == rest.thread:
+    if rest.unsaid and rest.unsaid == get_ident():
         rests.say_backward()
     (runtime.emit if runtime.clock is None else runtime.emit_timed)(OPTIMIZER_BEGIN, id(optimizer))
 
@@ -189,8 +192,9 @@ def _step_begins(optimizer: Any, args: Any, kwargs: Any) -> None:
 def _step_ends(optimizer: Any, args: Any, kwargs: Any) -> None:
     if runtime.is_compiling():
         return
-    if rest.ends:
-        rest.ends -= 1
+    left = rest.left
+    if left.ends and left.thread == get_ident():
+        left.ends -= 1
         return
     (runtime.emit if runtime.clock is None else runtime.emit_timed)(OPTIMIZER_END, id(optimizer))
     if runtime.facts_due:

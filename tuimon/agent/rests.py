@@ -6,6 +6,10 @@ with rests. In a rest the hooks of fetches and optimizers check and lower one nu
 Everything else ends it at once: a boundary of another thread or iterator, the end of an epoch, an error, any other
 marker of ours. Then a REST marker says how many boundaries of each kind have passed; in what order, the markers before
 it say. Fetches and updates are counted; how many backwards belong to them, the period says.
+
+Only the loop's own thread counts, reads the counts and says them. Another thread may run between any two bytecodes of
+that, for long: all that it does is to take the counts away, so that the loop's next boundary is marked, and ends the
+rest.
 """
 
 from _thread import get_ident
@@ -60,18 +64,31 @@ class _NoRing:
         """Nowhere to write."""
 
 
-class Rest:
-    """What may still pass without a marker; all 0, and ``fetching`` -1, while there is no rest."""
+class Left:
+    """What may still pass in one rest without a marker; only the thread of its loop counts it down."""
 
-    __slots__ = ("begun", "due", "ends", "fetches", "fetching", "thread", "unsaid", "updates", "writer")
+    __slots__ = ("ends", "fetches", "iterator", "period", "periods", "thread", "updates")
+
+    def __init__(self, period: "Period", periods: int, thread: int) -> None:
+        self.period = period
+        self.periods = periods
+        self.iterator = period.iterator
+        self.fetches = period.fetches * periods
+        self.updates = period.updates * periods
+        self.ends = max(0, self.updates - 1)  # the last has its marker: without a DataLoader a step begins there
+        self.thread = thread
+
+
+class Rest:
+    """The rest that goes on, if any; ``left`` is ``_NOTHING_LEFT`` otherwise, and when another thread wants its end."""
+
+    __slots__ = ("due", "left", "open", "unsaid", "writer")
 
     def __init__(self) -> None:
-        self.fetching = -1  # id of the iterator
-        self.fetches = self.updates = self.ends = 0
-        self.thread = 0
-        self.unsaid = False  # cut short where the next update may follow a backward that nobody has marked
+        self.left = _NOTHING_LEFT
+        self.open: Optional[Left] = None  # until a REST marker has said what passed
+        self.unsaid = 0  # the thread whose next update may follow a backward that nobody has marked
         self.due = _PATIENCE  # updates until the next try
-        self.begun: Optional[_Begun] = None
         self.leave_ring()
 
     def leave_ring(self) -> None:
@@ -91,11 +108,7 @@ class Period(NamedTuple):
     updates: int
 
 
-class _Begun(NamedTuple):
-    period: Period
-    periods: int
-
-
+_NOTHING_LEFT = Left(Period(0, 0, -1, (), 0, 0, 0), 0, 0)
 rest = Rest()
 #: The hooks that are off in a rest.
 backward_hooks: List[Rebound] = []
@@ -132,31 +145,38 @@ def consider() -> None:
 def end(kind: int = MARK) -> None:
     """End the rest and say what has passed. ``kind``: of the marker of the same thread that ends it."""
     global _owed
-    begun, rest.begun = rest.begun, None
-    if begun is None:
+    left, rest.open = rest.open, None
+    if left is None:
         return
-    period, periods = begun
-    fetches = period.fetches * periods - rest.fetches
-    updates = period.updates * periods - rest.updates
-    ends = period.updates * periods - 1 - rest.ends
-    _clear()
+    cut_short()
+    period, periods = left.period, left.periods
+    fetches = period.fetches * periods - left.fetches
+    updates = period.updates * periods - left.updates
+    ends = period.updates * periods - 1 - left.ends
     writer = rest.writer
     runtime.emit = writer.emit
     writer.hold()
-    backwards, rest.unsaid = _backwards(period, fetches, updates, kind)
-    writer.emit_of(rest.thread, REST, pack_rest(fetches, backwards, updates, ends), period.length)
+    backwards, is_unsaid = _backwards(period, fetches, updates, kind)
+    rest.unsaid = left.thread if is_unsaid else 0
+    writer.emit_of(left.thread, REST, pack_rest(fetches, backwards, updates, ends), period.length)
     whole = updates // period.updates
     _owed = periods - whole if whole >= _SHORTEST and periods - whole >= _SHORTEST else 0
     too_short = whole < _SHORTEST
     rest.due = period.updates * (_REPEATS_AGAIN if _owed else BURST) if not too_short else _PATIENCE
 
 
+def cut_short() -> None:
+    """Have the loop's next boundary marked, whichever thread this is."""
+    rest.left = _NOTHING_LEFT
+    _switch_hooks(on=True)
+
+
 def forget() -> None:
     """In a forked child: the rest is the parent's."""
     global _thread
     _thread = 0
-    rest.begun = None
-    _clear()
+    rest.open = None
+    cut_short()
 
 
 def _is_loop_thread() -> bool:
@@ -169,21 +189,12 @@ def _is_loop_thread() -> bool:
 
 
 def _begin(writer: Any, period: Period, periods: int) -> None:
+    left = Left(period, periods, get_ident())
     rest.writer = writer
-    rest.thread = get_ident()
+    rest.open = left
     runtime.emit = wake
-    rest.fetches = period.fetches * periods
-    rest.updates = period.updates * periods
-    rest.ends = rest.updates - 1  # the last has its marker: without a DataLoader it is where a step begins
-    rest.begun = _Begun(period, periods)
-    rest.fetching = period.iterator
     _switch_hooks(on=False)
-
-
-def _clear() -> None:
-    rest.fetching = -1
-    rest.fetches = rest.updates = rest.ends = 0
-    _switch_hooks(on=True)
+    rest.left = left
 
 
 def _switch_hooks(*, on: bool) -> None:
@@ -194,7 +205,11 @@ def _switch_hooks(*, on: bool) -> None:
 def wake(kind: int, value: int = 0, flag: int = 0) -> None:
     """``runtime.emit`` in a rest."""
     if kind not in _OF_NO_LOOP:
-        end(kind if get_ident() == rest.thread else MARK)
+        left = rest.open
+        if left is None or left.thread == get_ident():
+            end(kind)
+        else:
+            cut_short()
     rest.writer.emit(kind, value, flag)
 
 
@@ -207,7 +222,7 @@ def _periods(period: Period, drawn: float) -> int:
 
 def say_backward() -> None:
     """An update begins that follows a backward of the rest which was cut short: mark that now."""
-    rest.unsaid = False
+    rest.unsaid = 0
     runtime.emit(BACKWARD_BEGIN)
     runtime.emit(BACKWARD_END)
 
@@ -234,7 +249,7 @@ def _backwards(period: Period, fetches: int, updates: int, kind: int) -> Tuple[i
     count += pending if is_before else 0
     # more fetches than the period has before an update: it accumulates more batches now
     count += left[FETCH_BEGIN] * period.backwards // period.fetches if period.fetches else 0
-    return count, pending > 0 and not is_before and kind != OPTIMIZER_END
+    return count, pending > 0 and not is_before and kind not in (BACKWARD_BEGIN, OPTIMIZER_END)
 
 
 def _period(latest: List[Tuple[int, int, int, int, int]], known: Optional[Period]) -> Optional[Period]:

@@ -1,0 +1,88 @@
+"""What the monitors of live runs have in common: sources, header and log."""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+import time
+from collections.abc import Sequence
+from typing import Literal
+
+from tuimon.launch.job import Job
+from tuimon.masking import masked
+from tuimon.monitor.opening.options import Options
+from tuimon.monitor.versions import version_of
+from tuimon.records import Header, Notice
+from tuimon.sources.base import Source
+from tuimon.sources.log.writer import LogWriter
+from tuimon.sources.markers.source import MarkerSource
+from tuimon.sources.memory.source import MemorySource
+from tuimon.sources.notices import NoticeSource
+from tuimon.sources.nvml.source import GpuSource
+from tuimon.sources.process_table import ProcessTable
+from tuimon.sources.processes.machine import MachineSource
+from tuimon.sources.processes.source import ProcessSource
+from tuimon.sources.stacks.source import StackSource
+from tuimon.sources.standstill.source import StandstillSource
+
+
+def log_of(options: Options, job: Job) -> LogWriter | None:
+    """The log that is asked for, empty. Raises LogError when it cannot be written."""
+    if not options.log:
+        return None
+    return LogWriter(options.log, force=options.force, limit_bytes=options.log_max_bytes, run=job.name)
+
+
+def sources_of(table: ProcessTable, options: Options) -> list[Source]:
+    """What is read of a live run; what is switched off is said."""
+    sources: list[Source] = [ProcessSource(table, options.window_s), MachineSource(table)]
+    switched_off: list[Notice] = []
+    if options.markers:
+        sources.append(MarkerSource(table, options.window_s))
+        sources.append(MemorySource(table, options.memory))
+    else:
+        switched_off.append(_off("markers"))
+    if options.stacks:
+        sources.append(StackSource(table, options.rate_hz, options.sampling_ratio))
+        sources.append(StandstillSource(table))
+    else:
+        switched_off.append(_off("stacks"))
+    if options.gpu:
+        sources.append(GpuSource(table, options.window_s))
+    else:
+        switched_off.append(_off("gpu"))
+    return [*sources, NoticeSource(switched_off)] if switched_off else sources
+
+
+def _off(source: Literal["markers", "stacks", "gpu"]) -> Notice:
+    return Notice(t=time.monotonic(), pid=0, source=source, level="info", message=f"switched off (--no-{source})")
+
+
+def header_of(mode: Literal["run", "attach"], pid: int, command: Sequence[str], options: Options, job: Job) -> Header:
+    """The log's first record."""
+    return Header(
+        t=time.monotonic(),
+        pid=pid,
+        mode=mode,
+        command=masked(command),
+        host=socket.gethostname(),
+        wall_unix_s=time.time(),
+        interval_s=options.window_s,
+        cpu_count=_cpu_count(),
+        versions={
+            "tuimon": version_of("tuimon"),
+            "python": platform.python_version(),
+            "py-spy": version_of("py-spy"),
+            "system": f"{platform.system()} {platform.release()}",
+        },
+        run=job.name,
+        node=job.node,
+    )
+
+
+def _cpu_count() -> int:
+    try:
+        return len(os.sched_getaffinity(0))  # what a container or a scheduler allows, not what the machine has
+    except (AttributeError, OSError):
+        return os.cpu_count() or 1
