@@ -10,7 +10,8 @@ import sys
 import time
 from pathlib import Path
 
-from tuimon.monitor.factory import Options, open_run
+from tuimon.monitor.opening.options import Options
+from tuimon.monitor.opening.run import open_run
 from tuimon.views.tui.screenshot import screenshot
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -7,7 +7,7 @@ import pytest
 from tuimon.cli.main import COMMANDS, help_text, run_command_line
 from tuimon.cli.options import add_watching, options_of, parser_of, split_command
 from tuimon.errors import UsageError
-from tuimon.monitor.factory import Options
+from tuimon.monitor.opening.options import Options
 from tuimon.monitor.reactions import Reactions
 
 

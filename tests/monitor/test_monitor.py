@@ -11,8 +11,10 @@ from tests.waiting import until
 from tuimon.diagnosis.finding import Finding
 from tuimon.errors import NoSuchProcess
 from tuimon.launch.child import Ended
-from tuimon.monitor.factory import Options, open_attach, open_log
 from tuimon.monitor.monitor import Monitor
+from tuimon.monitor.opening.attach import open_attach
+from tuimon.monitor.opening.log import open_log
+from tuimon.monitor.opening.options import Options
 from tuimon.records import Cost, Exit, Header, Notice, PhaseTime, Record, Steps
 from tuimon.sources.base import Done
 from tuimon.sources.log.output import OutputTail

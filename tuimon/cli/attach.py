@@ -12,9 +12,10 @@ from tuimon.errors import UsageError
 from tuimon.launch.attached import attach
 from tuimon.launch.candidates import find_candidates
 from tuimon.launch.leave_signals import LeaveSignals
-from tuimon.monitor.factory import Options, open_attach
 from tuimon.monitor.hooks import Hooks
 from tuimon.monitor.monitor import Monitor
+from tuimon.monitor.opening.attach import open_attach
+from tuimon.monitor.opening.options import Options
 
 _DOC = """\
 Watch a Python process that runs already. Without --inject it is not changed. It goes on when tuimon leaves it.

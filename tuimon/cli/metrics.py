@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-from urllib.parse import urlsplit
 
 from tuimon.errors import UsageError
 from tuimon.monitor.observers import Observer
@@ -57,6 +56,8 @@ def _check_textfile(path: str) -> None:
 
 
 def _check_url(url: str) -> None:
+    from urllib.parse import urlsplit
+
     try:
         parts = urlsplit(url)
         whole = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0

@@ -8,14 +8,17 @@ import re
 import shlex
 import sys
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from tuimon.cli.metrics import METRICS_OPTIONS, add_metrics, metrics_of
 from tuimon.diagnosis.rulebook import FINDING_NAMES
 from tuimon.errors import UsageError
-from tuimon.monitor.factory import Options
 from tuimon.monitor.observers import Observer
-from tuimon.monitor.reactions import Reaction, Reactions
+from tuimon.monitor.opening.options import Options
 from tuimon.sources.log.parts import LEAST_LIMIT_BYTES
+
+if TYPE_CHECKING:
+    from tuimon.monitor.reactions import Reaction
 
 #: Options of ``run`` that take a value in the next word: all that must be known to find where the command begins.
 VALUE_OPTIONS = (
@@ -177,9 +180,12 @@ def _reactions(parsed: argparse.Namespace) -> tuple[Observer, ...]:
     """What runs commands for findings; none where none was asked for."""
     if parsed.on_hang is not None and parsed.no_markers:
         raise UsageError("--on-hang needs the markers of steps", "Leave out --no-markers")
+    if parsed.on_hang is None and not parsed.on_finding:
+        return ()
+    from tuimon.monitor.reactions import Reaction, Reactions
+
     hang = [Reaction("hang", parsed.on_hang)] if parsed.on_hang is not None else []
-    reactions = (*hang, *parsed.on_finding)
-    return (Reactions(reactions, parsed.headless or not terminal_can_draw()),) if reactions else ()
+    return (Reactions((*hang, *parsed.on_finding), parsed.headless or not terminal_can_draw()),)
 
 
 def _command(text: str) -> str:
@@ -194,6 +200,8 @@ def _command(text: str) -> str:
 
 
 def _reaction(text: str) -> Reaction:
+    from tuimon.monitor.reactions import Reaction
+
     name, equals, command = text.partition("=")
     if not equals:
         raise argparse.ArgumentTypeError(f"{text!r} is not of the form RULE=CMD")

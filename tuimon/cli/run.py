@@ -10,8 +10,9 @@ from tuimon.cli.options import add_watching, options_of, parser_of, split_comman
 from tuimon.launch.leave_signals import LeaveSignals
 from tuimon.launch.relay import Relay
 from tuimon.launch.resolve import resolve
-from tuimon.monitor.factory import Options, open_run
 from tuimon.monitor.monitor import Monitor
+from tuimon.monitor.opening.options import Options
+from tuimon.monitor.opening.run import open_run
 from tuimon.text import plain
 
 _DOC = """\

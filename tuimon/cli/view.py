@@ -8,8 +8,9 @@ from tuimon.cli.metrics import add_metrics, metrics_of
 from tuimon.cli.options import add_run_choice, parser_of, terminal_can_draw
 from tuimon.errors import UsageError
 from tuimon.launch.leave_signals import LeaveSignals
-from tuimon.monitor.factory import Options, open_log
 from tuimon.monitor.monitor import Monitor
+from tuimon.monitor.opening.log import open_log
+from tuimon.monitor.opening.options import Options
 from tuimon.text import plain
 
 _DOC = """\

@@ -13,8 +13,8 @@ from dataclasses import replace
 from tuimon.cli.hand_over import let_go_of_terminal, takes_output
 from tuimon.cli.quick_start import without_collections, without_ssl
 from tuimon.launch.leave_signals import LeaveSignals
-from tuimon.monitor.factory import Options
 from tuimon.monitor.monitor import Monitor
+from tuimon.monitor.opening.options import Options
 from tuimon.views.headless import HeadlessView
 
 #: Seconds between two ticks of the monitor; the end of the target is noticed at once.

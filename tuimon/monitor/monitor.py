@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -12,7 +13,6 @@ from tuimon.diagnosis.hysteresis import Change, name_of
 from tuimon.diagnosis.verdicts import Verdicts
 from tuimon.launch.candidates import processes_of_run
 from tuimon.launch.child import Ended, Launched
-from tuimon.monitor.hooks import Hooks
 from tuimon.monitor.observers import Observer, Observers
 from tuimon.monitor.parts import Inspector, MemoryRecorder, StackSampler, Target
 from tuimon.monitor.poller import MANY, STOP_TIMEOUT_S, Poller
@@ -25,6 +25,9 @@ from tuimon.sources.log.output import OutputTail
 from tuimon.sources.log.writer import LogWriter
 from tuimon.sources.plain_records import plain_record
 from tuimon.sources.stacks.closeup import CloseUp
+
+if TYPE_CHECKING:
+    from tuimon.monitor.hooks import Hooks  # only an attach loads them
 
 QUEUE_LIMIT = 10_000
 #: A tick handles records for at most this long, so that the screen keeps responding while a long log is replayed.

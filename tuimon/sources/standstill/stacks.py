@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tuimon.proc.pthreads import os_ids
 from tuimon.sources.stacks import pyspy_dump, pyspy_errors
 from tuimon.sources.stacks.frame_ids import RawFrame, bare_name
 from tuimon.sources.stacks.in_process import latest_samples
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 #: How many dumps run at a time, and how long one may take (s). A dump takes 0.05 to 0.1 s of a core.
 _AT_ONCE = 8
@@ -43,6 +45,8 @@ def take_stacks(
     dump: Callable[[str, int, float], list[pyspy_dump.DumpThread]] = pyspy_dump.dump,
 ) -> Mapping[int, ProcessStacks]:
     """The stacks of these processes, the first ones first; ``since_s``: what agents sampled before does not count."""
+    from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait  # noqa: PLC0415  (0.4 MB, seldom needed)
+
     until_s = time.monotonic() + ALL_S
     pool = ThreadPoolExecutor(min(_AT_ONCE, os.cpu_count() or 1), "tuimon-dump")
     open_: dict[Future[ProcessStacks], int] = {
