@@ -1,0 +1,1 @@
+"""Answers for assistants, over the protocol's own client."""

@@ -1,0 +1,193 @@
+"""``tuimon mcp``: each tool by the protocol's own client."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import re
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fuzz.hostile import CONTROLS
+from tests.test_import_hygiene import loaded_by
+from tuimon.cli.explain import rule_named
+from tuimon.diagnosis.rulebook import RULES
+from tuimon.errors import NoSuchProcess
+from tuimon.launch.candidates import Candidate
+from tuimon.monitor.opening.log import open_log
+from tuimon.views.mcp import opened
+from tuimon.views.mcp.limits import MOST_CHARACTERS, bounded
+from tuimon.views.mcp.opened import Seen, Trainings
+from tuimon.views.mcp.server import server
+from tuimon.views.mcp.tools import Tools
+
+ROOT = Path(__file__).resolve().parents[3]
+NAMES = ["trainings", "verdict", "evidence", "hot_lines", "stacks", "explain"]
+PID = 4242
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> str:
+    path = tmp_path / "run.jsonl"
+    path.write_bytes(gzip.decompress((ROOT / "tests/data/logs/demo_slow_loader.jsonl.gz").read_bytes()))
+    return str(path)
+
+
+@pytest.fixture
+def trainings():
+    made = Trainings()
+    yield made
+    made.close()
+
+
+@asynccontextmanager
+async def client(trainings: Trainings) -> AsyncIterator[Any]:
+    mcp = pytest.importorskip("mcp")
+    tools = Tools(trainings, lambda: ["     PID  COMMAND", "    4242  python train.py"], rule_named)
+    async with mcp.Client(server(tools)) as connected:
+        yield connected
+
+
+async def answer(connected: Any, tool: str, **arguments: object) -> str:
+    """The one text of an answer, which is within its bound."""
+    result = await connected.call_tool(tool, arguments)
+    (content,) = result.content
+    assert not result.is_error, content.text
+    assert len(content.text) <= MOST_CHARACTERS
+    assert not CONTROLS.search(content.text.replace("\n", ""))
+    return content.text
+
+
+async def test_the_tools_say_what_they_are_for_and_that_they_change_nothing(trainings) -> None:
+    async with client(trainings) as connected:
+        tools = (await connected.list_tools()).tools
+        assert [tool.name for tool in tools] == NAMES
+        for tool in tools:
+            assert tool.annotations.read_only_hint and not tool.annotations.destructive_hint
+            assert len(tool.description) > 60 and tool.output_schema is None
+        assert "4242" in await answer(connected, "trainings")
+
+
+async def test_answers_about_a_log_have_numbers_units_and_places(trainings, log) -> None:
+    async with client(trainings) as connected:
+        verdict = await answer(connected, "verdict", training=log)
+        assert verdict.startswith("slow_loader.py made 313 steps in 11s (median 21.3 ms")
+        assert "  data: 61 %, 15.4 ms\n" in verdict
+        assert "input_bound/slow_item (critical): 61 % of every step" in verdict
+        assert re.search(r"\n  at \S+/demo/slow_loader\.py:30 augment\(\)\n", verdict)
+        assert re.search(r"\n  fix: make augment\(\) .*: 1\.8 to 2\.5 times as fast", verdict)
+        evidence = await answer(connected, "evidence", training=log, rule="input-bound")
+        assert "  data per step: 15.4 ms\n" in evidence and "  worker busy: 95 %\n" in evidence
+        assert "not judged, the run" in await answer(connected, "evidence", training=log, rule="step_time_drift")
+        assert await answer(connected, "evidence", training=log, rule="gc_pauses") == "gc_pauses: nothing found"
+        lines = await answer(connected, "hot_lines", training=log, phase="backward", most=3)
+        assert re.match(r"lines of the training thread in backward, by share of \d+ samples", lines)
+        assert len(lines.splitlines()) <= 4
+        stacks = await answer(connected, "stacks", training=log)
+        assert re.search(r"^worker 0 \(pid \d+, thread \d+\): running, CPU 79 % of a core", stacks)
+        assert "augment() warped[row] = np.convolve(" in stacks
+
+
+async def test_every_rule_is_explained_within_the_bound(trainings) -> None:
+    async with client(trainings) as connected:
+        for rule in RULES:
+            page = await answer(connected, "explain", rule=rule.name)
+            assert "What to do" in page
+        assert "before:" in await answer(connected, "explain", rule="no_workers")
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "message"),
+    [
+        ("verdict", {"training": "1"}, "no training of yours has the pid 1. The tool trainings lists them"),
+        ("verdict", {"training": "/etc/passwd"}, "/etc/passwd is no tuimon log"),
+        ("verdict", {"training": "no such file"}, "no such file"),
+        ("explain", {"rule": "launch_bond"}, "Did you mean: launch_bound"),
+        ("hot_lines", {"training": "x", "phase": "sideways"}, "One of: data, forward"),
+    ],
+)
+async def test_what_cannot_be_answered_says_why(trainings, tool, arguments, message) -> None:
+    async with client(trainings) as connected:
+        result = await connected.call_tool(tool, arguments)
+        assert result.is_error and message in result.content[0].text
+        assert "Traceback" not in result.content[0].text and "root:" not in result.content[0].text
+
+
+def test_over_stdio_it_answers_and_ends_with_its_input() -> None:
+    mcp = pytest.importorskip("mcp")
+    import anyio
+
+    async def talk() -> str:
+        env = {**os.environ, "PYTHONPATH": str(ROOT)}
+        words = mcp.StdioServerParameters(command=sys.executable, args=["-m", "tuimon", "mcp"], env=env)
+        async with mcp.Client(words) as connected:
+            return await answer(connected, "explain", rule="hang")
+
+    assert anyio.run(talk).startswith("HANG")
+
+
+# -- a training that runs: a log stands in for its sources
+
+
+@pytest.fixture
+def live(monkeypatch, log):
+    """The monitor of a log for each pid that is a training; the list of those that were opened."""
+    monitors = []
+
+    def attach(pid, _options):
+        monitors.append(open_log(log))
+        return monitors[-1]
+
+    known = [Candidate(pid, 1, 7, ["python", "train.py"], None) for pid in range(PID, PID + 6)]
+    monkeypatch.setattr(opened, "open_attach", attach)
+    monkeypatch.setattr(opened, "find_candidates", lambda: known)
+    monkeypatch.setattr(opened, "_TICK_S", 0.01)
+    return monitors
+
+
+def median_ms(seen: Seen) -> str:
+    return f"{seen.report['steps']['median_ms']:.1f}"
+
+
+def test_a_training_is_watched_once_and_answers_are_of_what_was_seen(trainings, live) -> None:
+    assert trainings.ask(str(PID), 60.0, median_ms) == "21.3"  # its end, before the minute is over
+    assert len(live) == 1
+
+
+def test_few_are_watched_at_a_time_and_none_that_is_not_the_users(trainings, live) -> None:
+    for pid in range(PID, PID + 6):
+        trainings.ask(str(pid), 0.0, lambda seen: "")
+    assert len(live) == 6 and len(trainings._watched) <= opened.MOST_WATCHED
+    with pytest.raises(NoSuchProcess):
+        trainings.ask("7", 0.0, median_ms)
+
+
+def test_one_that_nobody_asks_for_is_left_alone(live, monkeypatch) -> None:
+    monkeypatch.setattr(opened, "IDLE_S", 0.0)
+    watched = opened._Watched(PID)
+    watched._thread.join(20)
+    assert watched.is_over and live[0]._stopped
+    assert time.monotonic() > watched.asked_s
+
+
+# -- bounds, and what loads it
+
+
+def test_an_answer_is_cut_at_a_line_and_says_how_much_is_missing() -> None:
+    text = bounded([f"{n} {'x' * 90}" for n in range(100)], "the report")
+    assert len(text) <= MOST_CHARACTERS
+    *kept, last = text.splitlines()
+    assert last == f"({100 - len(kept)} lines more: the report)"
+    assert len(bounded(["y" * 10**6])) <= MOST_CHARACTERS
+
+
+def test_no_other_command_loads_the_protocol() -> None:
+    commands = "import tuimon.cli.run, tuimon.cli.attach, tuimon.cli.watching, tuimon.cli.view, tuimon.cli.report"
+    assert not loaded_by(f"{commands}, tuimon.cli.explain") & {"mcp", "pydantic", "anyio"}
+    assert not loaded_by("import tuimon.cli.mcp, tuimon.views.mcp.server") & {"mcp", "pydantic", "textual"}

@@ -1,0 +1,123 @@
+"""What an answer is about: a log, or a training that runs and is watched for some seconds."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.verdicts import Verdicts
+from tuimon.errors import NoSuchProcess, TuimonError, UsageError
+from tuimon.launch.candidates import find_candidates
+from tuimon.monitor.monitor import Monitor
+from tuimon.monitor.opening.attach import open_attach
+from tuimon.monitor.opening.options import Options
+from tuimon.session.session import Session
+from tuimon.sources.log.joined.opening import choose, read_logs
+from tuimon.views.report.step_json import Json
+from tuimon.views.report.summary import fold, report_of
+
+#: A training is no longer watched when nobody has asked for it for so long.
+IDLE_S = 300.0
+#: At most so many are watched at a time: each has its own py-spy and its own reader of markers.
+MOST_WATCHED = 4
+_TICK_S = 0.5
+
+
+class Seen(NamedTuple):
+    """A training as an answer shows it."""
+
+    session: Session
+    findings: list[Finding]
+    report: dict[str, Json]
+
+
+class _Watched:
+    """A training that runs, followed by a thread until nobody asks any more."""
+
+    def __init__(self, pid: int) -> None:
+        self.asked_s = self.begun_s = time.monotonic()
+        self.lock = threading.Lock()
+        self._end = threading.Event()
+        self._monitor: Monitor = open_attach(pid, Options(headless=True))
+        self._monitor.start()
+        self._thread = threading.Thread(target=self._follow, name=f"watch {pid}", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_over(self) -> bool:
+        return not self._thread.is_alive()
+
+    def seen(self, seconds: float) -> Seen:
+        """Once it has been watched for so long, or has ended."""
+        self.asked_s = time.monotonic()
+        while time.monotonic() < self.begun_s + seconds and not self._monitor.ended:
+            time.sleep(_TICK_S / 2)
+        with self.lock:
+            session, findings = self._monitor.session, list(self._monitor.findings)
+            return Seen(session, findings, report_of(session, findings, "", self._monitor.changes))
+
+    def stop(self) -> None:
+        self._end.set()
+        self._thread.join(10)
+
+    def _follow(self) -> None:
+        try:
+            while not self._end.wait(_TICK_S) and time.monotonic() - self.asked_s < IDLE_S and not self._monitor.ended:
+                with self.lock:
+                    self._monitor.tick()
+        finally:
+            with self.lock:
+                self._monitor.stop()
+
+
+class Trainings:
+    """Opens what is asked for; several threads may ask."""
+
+    def __init__(self) -> None:
+        self._watched: dict[int, _Watched] = {}
+        self._lock = threading.Lock()
+
+    def ask(self, training: str, seconds: float, answer: Callable[[Seen], str]) -> str:
+        """``answer`` of a training: a pid of the caller's own, or the path of a log. Raises TuimonError."""
+        if not training.strip().isdecimal():
+            return answer(_of_log(training))
+        watched = self._watch(int(training))
+        seen = watched.seen(seconds)
+        with watched.lock:  # the session changes under it otherwise
+            return answer(seen)
+
+    def close(self) -> None:
+        """Leave all trainings alone."""
+        with self._lock:
+            for watched in self._watched.values():
+                watched.stop()
+            self._watched.clear()
+
+    def _watch(self, pid: int) -> _Watched:
+        with self._lock:
+            for known, each in list(self._watched.items()):
+                if each.is_over:
+                    del self._watched[known]
+            watched = self._watched.get(pid)
+            if watched is None:
+                if all(candidate.pid != pid for candidate in find_candidates()):
+                    raise NoSuchProcess(f"no training of yours has the pid {pid}", "The tool trainings lists them")
+                if len(self._watched) >= MOST_WATCHED:
+                    oldest = min(self._watched, key=lambda known: self._watched[known].asked_s)
+                    self._watched.pop(oldest).stop()
+                watched = self._watched[pid] = _Watched(pid)
+            return watched
+
+
+def _of_log(path: str) -> Seen:
+    try:
+        verdicts = Verdicts()
+        session, findings = fold(read_logs(choose(path)), verdicts)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}") from error
+    if session.header is None:
+        raise TuimonError(f"{path} holds no records yet")
+    return Seen(session, findings, report_of(session, findings, path, verdicts.changes))

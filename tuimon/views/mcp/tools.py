@@ -1,0 +1,80 @@
+"""The tools: what each takes and answers. Their docstrings are what an assistant reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tuimon.diagnosis.rulebook import BY_NAME
+from tuimon.errors import UsageError
+from tuimon.records import PHASES
+from tuimon.views.mcp import answers
+from tuimon.views.mcp.limits import bounded
+from tuimon.views.mcp.opened import Trainings
+
+_SECONDS = (1.0, 60.0)
+_MOST_LINES = 30
+
+
+class Tools:
+    """All tools; ``listed``: the caller's trainings as lines; ``rule_named``: the rule that a user means."""
+
+    def __init__(
+        self, trainings: Trainings, listed: Callable[[], Sequence[str]], rule_named: Callable[[str], str]
+    ) -> None:
+        self._trainings = trainings
+        self._listed = listed
+        self._rule_named = rule_named
+
+    def all(self) -> tuple[Callable[..., str], ...]:
+        """In the order in which they are offered."""
+        return (self.trainings, self.verdict, self.evidence, self.hot_lines, self.stacks, self.explain)
+
+    def trainings(self) -> str:
+        """List the user's PyTorch trainings on this machine: pid, rank, GPUs, CPU, whether markers are on, command."""
+        return bounded(self._listed(), "tuimon ps")
+
+    def verdict(self, training: str, seconds: float = 8.0) -> str:
+        """What a training waits for, which line causes it, and what each fix gains: the place to begin.
+
+        Three sentences, the share of each phase, then all findings with their places and fixes, best first.
+        """
+        return self._trainings.ask(training, _clamped(seconds), lambda seen: answers.verdict(seen.report))
+
+    def evidence(self, training: str, rule: str, seconds: float = 8.0) -> str:
+        """What one finding rests on: its figures with units, its places with the line of code; or why there is none.
+
+        rule: a name from verdict, such as input_bound.
+        """
+        name = self._rule_named(rule)
+        return self._trainings.ask(
+            training, _clamped(seconds), lambda seen: answers.evidence(seen.session, seen.findings, name)
+        )
+
+    def hot_lines(self, training: str, phase: str = "", most: int = 10, seconds: float = 8.0) -> str:
+        """The lines of the user's code at which the training thread spends its time, by share of stack samples.
+
+        phase: data, forward, backward, optimizer, other or eval; empty for all. most: how many lines, 1 to 30.
+        """
+        if phase and phase not in PHASES:
+            raise UsageError(f"there is no phase {phase!r}", f"One of: {', '.join(PHASES)}")
+        count = min(max(most, 1), _MOST_LINES)
+        return self._trainings.ask(
+            training, _clamped(seconds), lambda seen: answers.hot_lines(seen.session, phase or None, count)
+        )
+
+    def stacks(self, training: str, seconds: float = 4.0) -> str:
+        """Where each thread is: state, CPU, and its latest Python stack, innermost frame first. For hangs."""
+        return self._trainings.ask(training, _clamped(seconds), lambda seen: answers.stacks(seen.session))
+
+    def explain(self, rule: str) -> str:
+        """What a verdict means, how sure it is, when it is wrong, and what to do: code before and after.
+
+        rule: a name from verdict, such as input_bound, or a cause, such as no_workers.
+        """
+        name = self._rule_named(rule)
+        assert name in BY_NAME
+        return answers.explain(name)
+
+
+def _clamped(seconds: float) -> float:
+    return min(max(seconds, _SECONDS[0]), _SECONDS[1])
