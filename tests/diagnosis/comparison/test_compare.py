@@ -102,11 +102,17 @@ def test_several_runs_that_agree_tell_a_difference() -> None:
 
 
 def test_a_neighbour_beside_one_of_the_two_is_said_and_widens() -> None:
-    """After takes 20 % longer, and waited as much longer for a core: whether the program is slower is unknown."""
-    found = compare([run(1)], [run(2, middle=60.0, waited=1 / 6, waits_for_others=True)])
+    """After takes 20 % longer, and was as much longer without a core: whether the program is slower is unknown."""
+    found = compare([run(1)], [run(2, middle=60.0, starved_ratio=1 / 6)])
     assert found.outcome == "unclear"
-    assert found.speedup.high > 0.99
-    assert "other programs ran beside AFTER" in found.notes[0]
+    assert found.speedup.low < 5 / 6 < 1.0 < found.speedup.high
+    assert "other programs ran beside AFTER: they had the core 17 %" in found.notes[0]
+
+
+def test_neighbours_beside_both_cancel() -> None:
+    found = compare([run(1, starved_ratio=0.2)], [run(2, middle=60.0, starved_ratio=0.2)])
+    assert found.outcome == "slower"
+    assert sum("other programs" in note for note in found.notes) == 2
 
 
 def test_waits_of_its_own_doing_are_no_neighbours() -> None:

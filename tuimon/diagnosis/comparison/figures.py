@@ -36,7 +36,7 @@ class RunFigures:
     findings: tuple[Finding, ...] = ()  # of the whole run, the first is its verdict
     rss_bytes: int | None = None  # of the training process and its workers, at the end
     gpu_bytes: int | None = None  # most memory in use, of all GPUs of the run on the node in focus
-    waits_for_others: bool = False  # what its threads wait for a core, they wait for other programs
+    starved_ratio: float = 0.0  # of the time that threads of the run wanted a core, other programs had it
 
 
 def figures_of(session: Session, findings: Sequence[Finding], name: str) -> RunFigures:
@@ -56,7 +56,7 @@ def figures_of(session: Session, findings: Sequence[Finding], name: str) -> RunF
         tuple(findings),
         _resident_bytes(run, pid),
         _gpu_bytes(run),
-        _waits_for_others(run),
+        _starved_ratio(run),
     )
 
 
@@ -77,9 +77,11 @@ def _gpu_bytes(run: WholeRun) -> int | None:
     return round(sum(known)) if known else None
 
 
-def _waits_for_others(run: WholeRun) -> bool:
-    """Whether the run's own threads want no more than the cores there are, and yet do not get them all."""
+def _starved_ratio(run: WholeRun) -> float:
+    """Of a run whose threads want no more than the cores there are, what they do not get; else it starves itself."""
     demand = core_demand(run.live_threads(), run.cpu_count)
-    if demand is None:
-        return False
-    return demand.cpu < OWN_CORES * demand.cores and demand.wanted < WANTED_RATIO * demand.cores
+    if demand is None or not demand.wanted:
+        return 0.0
+    if demand.cpu >= OWN_CORES * demand.cores or demand.wanted >= WANTED_RATIO * demand.cores:
+        return 0.0
+    return demand.delay / demand.wanted

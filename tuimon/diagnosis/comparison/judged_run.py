@@ -50,11 +50,6 @@ class JudgedRun:
         """All of it as one stretch."""
         return _stretch([sum(column) for column in zip(*self.steady.rows, strict=True)])
 
-    @property
-    def waited_ratio(self) -> float:
-        """Share of its steps in which a computing thread waited for a core."""
-        return self.level.waited_ns / self.level.total_ns
-
     def estimate(self, figure: Figure) -> Estimate:
         """A figure of the run."""
         return self._resampled.estimate(figure)

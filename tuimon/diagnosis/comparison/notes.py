@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from tuimon.diagnosis.comparison.judged_run import JudgedRun
 from tuimon.diagnosis.comparison.sides import RUN_DEVIATION, Runs
-from tuimon.diagnosis.comparison.speed import WAITS_DIFFER
+from tuimon.diagnosis.comparison.speed import STARVED
 from tuimon.diagnosis.words import after as after_time
 from tuimon.diagnosis.words import percent
 
@@ -29,10 +29,10 @@ def notes_of(before: Runs, after: Runs) -> list[str]:
 
 def _held_up(name: str, run: JudgedRun) -> Iterable[str]:
     shared = next((each for each in run.figures.findings if each.rule == _SHARED and each.severity != "benign"), None)
-    if run.figures.waits_for_others and run.waited_ratio >= WAITS_DIFFER:
+    if run.figures.starved_ratio >= STARVED:
         yield (
-            f"other programs ran beside {name}: its threads waited for a core {percent(run.waited_ratio)} of the time;"
-            " the interval holds the steps with and without these waits"
+            f"other programs ran beside {name}: they had the core {percent(run.figures.starved_ratio)} of the time that"
+            " its threads wanted one; the interval allows for what that may have cost"
         )
     elif shared is not None:
         yield f"{name} was not alone: {shared.headline}"

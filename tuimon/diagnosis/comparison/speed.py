@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from functools import reduce
 from itertools import product
+from statistics import fmean
 
 from tuimon.diagnosis.comparison.judged_run import Figure
 from tuimon.diagnosis.comparison.likeness import samples_a_step
@@ -17,26 +18,32 @@ from tuimon.session.course import StepStretch
 SAME_WITHIN = Threshold(
     0.03, "of the step time, within which two runs count as the same", "our choice: what a minute of each can tell"
 )
-WAITS_DIFFER = Threshold(
+STARVED = Threshold(
     0.02,
-    "share of the step that threads waited for others' programs, from which waits count against the comparison",
+    "of the time that a run's threads wanted a core and other programs had it, from which that is said",
     "our choice: less than what two runs are the same within",
+)
+STARVED_POWER = Threshold(
+    3.0,
+    "power of the share of time with a core, by which steps may be longer than they would be without other programs",
+    "measured beside busy programs on 2 cores: about 1 for one thread and workers, up to 3 for two threads that share"
+    " out each operation, as each waits for the other",
 )
 
 
 def speedup_of(before: Runs, after: Runs, *, per_sample: bool) -> Range:
     """Time of a step (of a sample) before / after, with what disturbs either side taken into its interval.
 
-    Where other programs took cores, the steps without those waits count as well: the truth is between. Where the step
-    time shifted in the middle of a run, which of the two levels is the program's own is unknown.
+    Where other programs took cores from one side more than from the other, its steps may be longer by that and no more,
+    or by its third power: the truth is between. Where the step time shifted in the middle of a run, which of the two
+    levels is the program's own is unknown.
     """
     value, interval = _speedup(before, after, _step_ns, per_sample)
     versions = list(product(_versions(before), _versions(after)))
     if len(versions) > 1:
         interval = reduce(Interval.hull, (_speedup(*each, _step_ns, per_sample)[1] for each in versions))
-    if held_up(before, after):
-        own = (_speedup(*each, _own_ns, per_sample)[1] for each in versions)
-        interval = reduce(Interval.hull, own, interval)
+    shift = STARVED_POWER * (_with_a_core(before) - _with_a_core(after))
+    interval = interval.hull(Interval(interval.low + shift, interval.high + shift))
     return Range(value, math.exp(interval.low), math.exp(interval.high))
 
 
@@ -50,9 +57,9 @@ def outcome_of(speedup: Range) -> Outcome:
     return "same" if is_narrow else "unclear"
 
 
-def held_up(before: Runs, after: Runs) -> bool:
-    """Whether other programs took cores from either side, so that it shows in the comparison."""
-    return any(run.figures.waits_for_others and run.waited_ratio >= WAITS_DIFFER for run in (*before, *after))
+def _with_a_core(runs: Runs) -> float:
+    """The logarithm of the share of time that threads had the core that they wanted, the mean over runs."""
+    return fmean(math.log1p(-min(run.figures.starved_ratio, 0.99)) for run in runs)
 
 
 def _versions(runs: Runs) -> list[Runs]:
@@ -74,8 +81,3 @@ def _sample_count(runs: Runs) -> float:
 
 def _step_ns(stretch: StepStretch) -> float:
     return stretch.total_ns / stretch.steps
-
-
-def _own_ns(stretch: StepStretch) -> float:
-    """Without what it waited for a core."""
-    return max(0.0, stretch.total_ns - stretch.waited_ns) / stretch.steps

@@ -1,0 +1,63 @@
+"""A small training on one core, as long and as slow as it is asked to be."""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+
+class Rows(Dataset[tuple[torch.Tensor, torch.Tensor]]):
+    """Rows that take some work each."""
+
+    def __init__(self, work: int) -> None:
+        self.rows = torch.randn(3200, 128)
+        self.work = work
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        row = self.rows[index]
+        for _ in range(self.work):
+            row = row.sin()
+        return row, (row[0] > 0).long()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--kind", choices=("compute", "loader"), default="compute")
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--slower", type=float, default=1.0, help="every step takes so many times as long")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    width = 1200 if args.kind == "compute" else 200
+    model = nn.Sequential(nn.Linear(128, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    loader = DataLoader(Rows(0 if args.kind == "compute" else 20), batch_size=64)
+    end = time.perf_counter() + args.seconds
+    began = time.perf_counter()
+    while time.perf_counter() < end:
+        for x, y in loader:
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(x), y).backward()
+            optimizer.step()
+            spin(args.slower, began)
+            began = time.perf_counter()
+            if began >= end:
+                break
+
+
+def spin(slower: float, began: float) -> None:
+    """Keep the core busy until the step has taken so many times as long."""
+    end = began + slower * (time.perf_counter() - began)
+    while slower > 1 and time.perf_counter() < end:
+        pass
+
+
+if __name__ == "__main__":
+    main()
