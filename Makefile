@@ -17,7 +17,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .PHONY: inject-stress help demo test test-lowest soak-tests soak fuzz lint licences advisories check lock bench scenarios random-loops wild
-.PHONY: schema explain-pairs rank-truth gain-truth hang-truth gpu-truth gpu-check clean
+.PHONY: schema explain-pairs diff-truth rank-truth gain-truth hang-truth gpu-truth gpu-check clean
 
 help:
 	@echo "make demo    a training that waits for its data, under tuimon, for about a minute"
@@ -43,6 +43,7 @@ help:
 	@echo "             (both with ATTACH=1: attach to a second run of each, is its verdict the same? INJECT=1: with hooks)"
 	@echo "make hang-truth           planted hangs of 2, 4 and 8 ranks on gloo: when they are told, which rank, which line"
 	@echo "make gain-truth N=20 SEED=s  fixes of random training scripts: what they gain, predicted and measured"
+	@echo "make diff-truth  runs that do not differ, and runs 3 % slower: what diff says of them (about 30 minutes)"
 	@echo "make rank-truth  2 to 8 gloo ranks, one of them late in a known way: is it named, its phase, its line? (about 10 minutes)"
 	@echo "make gpu-truth  recorded GPU trainings under tuimon: are its GPU times and verdicts true? (about a minute)"
 	@echo "make bench   what tuimon costs, as a table (about 20 minutes)"
@@ -150,6 +151,10 @@ gain-truth: $(VENV)/.test-installed
 HANG_ARGS ?=
 hang-truth: $(VENV)/.test-installed
 	$(BIN)/python -m tests.hang_truth $(HANG_ARGS)
+
+DIFF_ARGS ?=
+diff-truth: $(VENV)/.test-installed
+	$(BIN)/python -m tests.diff_truth $(DIFF_ARGS)
 
 RANK_ARGS ?=
 rank-truth: $(VENV)/.test-installed

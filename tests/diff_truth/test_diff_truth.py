@@ -1,0 +1,41 @@
+"""The experiment itself: a stretch that is cut out is the run that it was, and the table counts right."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.diagnosis.comparison.series import correlated, run_records
+from tests.diff_truth.cutting import cut
+from tests.diff_truth.judging import figures, line
+from tests.diff_truth.pairs import cut_pairs
+from tuimon.records import Steps
+
+RECORDS = run_records(correlated(200, 0.3, 1))
+
+
+def test_a_cut_has_the_steps_of_its_stretch() -> None:
+    steps = [record for record in cut(RECORDS, 10.0, 30.0) if isinstance(record, Steps)]
+    assert (steps[0].t, steps[-1].t, len(steps)) == (12.0, 41.0, 30)
+    assert figures(cut(RECORDS, 10.0, 30.0), "").facts.torch == "2.13.0+cpu"
+
+
+def test_a_slower_cut_has_as_many_steps_in_more_time() -> None:
+    plain, slower = (figures(cut(RECORDS, 10.0, 30.0, factor), "").stretches for factor in (1.0, 1.03))
+    assert [row.steps for row in plain] == [row.steps for row in slower]
+    for name in ("total_ns", "data_ns", "span_s"):
+        one, other = (sum(getattr(row, name) for row in rows) for rows in (plain, slower))
+        assert other / one == pytest.approx(1.03)
+
+
+def test_cut_pairs_do_not_overlap_and_are_always_the_same() -> None:
+    one, other = (list(cut_pairs([RECORDS], 5, (20, 60))) for _ in range(2))
+    assert [each.name for each in one] == [each.name for each in other]
+    for each in one:
+        length, begins = each.name.split(" s")[0], [float(part.split()[3]) for part in each.name.split("|")]
+        assert abs(begins[0] - begins[1]) >= float(length) - 2
+
+
+def test_the_table_counts_what_was_said() -> None:
+    planted = list(cut_pairs([RECORDS], 6, (60, 60), slower=1.5))
+    assert [each.outcome for each in planted] == ["slower"] * 6
+    assert line("planted", planted).split()[:4] == ["planted", "6", "6", "0"]
