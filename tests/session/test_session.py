@@ -4,6 +4,7 @@ from tests.session.records import frames, header, process, session_of, stacks, s
 from tuimon.records import Exit, Frame, Gpu, Notice
 from tuimon.session.samples.frame_table import FrameTable
 from tuimon.session.session import Session
+from tuimon.session.whole_run import WholeRun
 
 
 def test_the_trainer_is_who_trains_not_who_was_launched():
@@ -121,3 +122,16 @@ def test_a_comprehension_belongs_to_its_function():
     assert table.user_place([0, 1]).function == "rows"
     assert table.user_place([0, 1]).line == 4
     assert table.user_place([1]).function == "<listcomp>"
+
+
+def test_of_workers_started_for_every_epoch_a_trainer_that_ended_had_those_of_its_last_one():
+    session = session_of(process(100), steps(1, {"data": 1}))
+    for epoch in range(3):
+        for pid in (200 + 2 * epoch, 201 + 2 * epoch):
+            session.add(process(pid, "worker", ppid=100, t=2.0 * epoch))
+        for pid in (200 + 2 * epoch, 201 + 2 * epoch):
+            session.add(process(pid, "worker", ppid=100, ended=True, t=2.0 * epoch + 2))
+    assert session.workers(100) == []
+    session.add(process(100, ended=True, t=6.5))
+    assert [worker.pid for worker in session.workers(100)] == [204, 205]
+    assert [worker.pid for worker in WholeRun(session).workers(100)] == [204, 205]

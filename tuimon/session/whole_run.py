@@ -10,7 +10,6 @@ from msgspec import structs
 from tuimon.records import Process, Record, Threads
 from tuimon.session.course import GpuStretch
 from tuimon.session.gpu.gpu_time import GpuShares
-from tuimon.session.processes.run_processes import LAST_MOMENT_S
 from tuimon.session.ranks.held import Held
 from tuimon.session.ranks.stats import MainThread
 from tuimon.session.ranks.table import sorted_samples
@@ -91,12 +90,7 @@ class WholeRun(Session):
 
     def workers(self, pid: int) -> list[Process]:
         """Its workers; when all have ended, those that were the last."""
-        live = super().workers(pid)
-        if live:
-            return live
-        own = [p for p in self._processes.known.values() if p.ppid == pid and p.role == "worker"]
-        last_s = max((process.t for process in own), default=0.0)
-        return [process for process in own if process.t >= last_s - LAST_MOMENT_S]
+        return super().workers(pid) or self._processes.last_workers(pid)
 
     def recent_workers(self, pid: int) -> list[Process]:
         """Those that lived in the steady span."""

@@ -23,6 +23,7 @@ class RunProcesses:
         self.known: dict[int, Process] = {}  # the latest record of each, by pid
         self._worker_numbers: dict[int, int] = {}  # pid -> number among its parent's workers
         self._worker_counts: dict[int, int] = {}  # parent -> workers seen so far
+        self._together: dict[int, list[int]] = {}  # parent -> workers that lived when the latest of them appeared
 
     def add_process(self, record: Process, trained_pids: Callable[[], Container[int]] = tuple) -> list[int]:
         """Fold a process that appeared, changed or ended; returns the pids to ``forget``, trainers last."""
@@ -32,6 +33,7 @@ class RunProcesses:
             number = self._worker_counts.get(record.ppid, 0)
             self._worker_numbers[record.pid] = number
             self._worker_counts[record.ppid] = number + 1
+            self._together[record.ppid] = [p.pid for p in self._workers_of(record.ppid) if not p.ended]
         nodes = max(1, self.nodes)
         if not record.ended and len(self.known) <= _KNOWN_LIMIT * nodes:
             return []
@@ -49,6 +51,7 @@ class RunProcesses:
         self.known.pop(pid, None)
         self._worker_numbers.pop(pid, None)
         self._worker_counts.pop(pid, None)
+        self._together.pop(pid, None)
 
     def has_ended(self, pid: int) -> bool:
         """Whether the end of a process was recorded."""
@@ -72,16 +75,21 @@ class RunProcesses:
 
     def workers(self, trainer: int) -> list[Process]:
         """Live DataLoader workers of a trainer; of one that has ended, those it had at the end."""
-        own = [p for p in self.known.values() if p.ppid == trainer and p.role == "worker"]
         parent = self.known.get(trainer)
         if parent is not None and parent.ended:
-            return [p for p in own if p.t >= parent.t - LAST_MOMENT_S]
-        return [p for p in own if not p.ended]
+            return [p for p in self.last_workers(trainer) if p.t >= parent.t - LAST_MOMENT_S]
+        return [p for p in self._workers_of(trainer) if not p.ended]
+
+    def last_workers(self, trainer: int) -> list[Process]:
+        """The workers that lived when the latest of them appeared: of several epochs, those of the last."""
+        return [self.known[pid] for pid in self._together.get(trainer, ()) if pid in self.known]
+
+    def _workers_of(self, trainer: int) -> list[Process]:
+        return [p for p in self.known.values() if p.ppid == trainer and p.role == "worker"]
 
     def workers_since(self, trainer: int, t: float) -> list[Process]:
         """DataLoader workers of a trainer that live, or that ended after ``t``."""
-        own = (p for p in self.known.values() if p.ppid == trainer and p.role == "worker")
-        return [p for p in own if not p.ended or p.t >= t]
+        return [p for p in self._workers_of(trainer) if not p.ended or p.t >= t]
 
     def had_workers(self, trainer: int) -> bool:
         """Whether a process ever had DataLoader workers."""
