@@ -16,7 +16,7 @@ from tuimon.agent.ring import layout
 from tuimon.agent.ring.layout import Marker, Passed
 
 #: Markers kept since the latest rest; the agent's bursts have fewer.
-_MARKERS = 512
+_MARKERS = 160
 #: Timed gaps kept of each place in the period.
 _GAPS = 32
 #: A gap is a long one from this many times the usual on ...

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import psutil
-
-from tuimon.proc.procfs import ThreadStat
+from tuimon.proc.procfs import ProcessStat, ThreadStat, read_process_stat
 from tuimon.proc.ring_facts import why_no_ring
 from tuimon.records import Process, Threads
 from tuimon.sources.processes.facts import ProcessFacts, read_facts
@@ -23,7 +21,6 @@ class Followed:
     """One process of the run."""
 
     start_ticks: int
-    process: psutil.Process
     facts: ProcessFacts
     meter: ThreadMeter
     reads: int = 0
@@ -51,20 +48,9 @@ class Followed:
         if renamed or orphaned or not self.facts.command or self.reads % _REREAD_AFTER == 0:
             self.facts = read_facts(self.facts.pid, name) or self.facts
 
-    def cpu_s(self) -> float | None:
-        """CPU time of the whole process, in steps of 10 ms; None when it is gone."""
-        try:
-            times = self.process.cpu_times()
-        except psutil.Error:
-            return None
-        return times.user + times.system
-
-    def rss_bytes(self) -> int | None:
-        """Resident memory; None when the process is gone."""
-        try:
-            return int(self.process.memory_info().rss)
-        except psutil.Error:
-            return None
+    def used(self) -> ProcessStat | None:
+        """What the whole process has used; None when it is gone."""
+        return read_process_stat(self.facts.pid)
 
     def begin_window(self, cpu_s: float | None) -> None:
         """Begin a window of Threads with what was read last."""
@@ -73,7 +59,8 @@ class Followed:
     def end_window(self, window_s: float, now_s: float) -> Threads:
         """The record of the window that ends with what was read last; begins the next."""
         rows, folded, cpu_ratio = self.meter.end_window(window_s)
-        cpu_s = self.cpu_s()
+        used = self.used()
+        cpu_s = used.cpu_s if used is not None else None
         if cpu_ratio is None and cpu_s is not None and self.window_cpu_s is not None:
             cpu_ratio = round(max(cpu_s - self.window_cpu_s, 0.0) / window_s, 3)  # threads have come or gone
         self.begin_window(cpu_s)
@@ -82,7 +69,7 @@ class Followed:
             pid=self.facts.pid,
             window_s=round(window_s, 3),
             cpu_ratio=cpu_ratio,
-            rss_bytes=self.rss_bytes(),
+            rss_bytes=used.rss_bytes if used is not None else None,
             threads=rows,
             folded=folded,
         )
@@ -91,5 +78,5 @@ class Followed:
         """Whether it has used less than a hundredth of a core since its window began."""
         if self.window_from_s is None or self.window_cpu_s is None or now_s <= self.window_from_s:
             return False
-        cpu_s = self.cpu_s()
-        return cpu_s is not None and cpu_s - self.window_cpu_s < _IDLE_RATIO * (now_s - self.window_from_s)
+        used = self.used()
+        return used is not None and used.cpu_s - self.window_cpu_s < _IDLE_RATIO * (now_s - self.window_from_s)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable
 from typing import Literal
 
 import msgspec
-import psutil
 
 from tuimon.proc.processes import start_unix_s
 from tuimon.proc.procfs import start_ticks
@@ -104,10 +103,7 @@ class ProcessSource:
         start, meter = start_ticks(pid), ThreadMeter(pid)
         if start is None or not self._is_ours(pid, start):
             return False
-        try:
-            followed = Followed(start, psutil.Process(pid), ProcessFacts(pid, 0, "", (), False), meter)
-        except psutil.Error:
-            return False
+        followed = Followed(start, ProcessFacts(pid, 0, "", (), False), meter)
         main = followed.read(self._clock())
         facts = read_facts(pid, main.name) if main is not None else None
         if facts is None:
@@ -198,7 +194,8 @@ class ProcessSource:
                 continue
             if followed.window_from_s is None:
                 followed.meter.end_window(1.0)
-                followed.begin_window(followed.cpu_s())
+                used = followed.used()
+                followed.begin_window(used.cpu_s if used is not None else None)
                 continue
             due_s = 0.0 if roles[pid] == "trainer" else _IDLE_WAIT_S if pid in idle else min(wait_s, _LONGEST_WAIT_S)
             window_s = followed.read_s - followed.window_from_s

@@ -57,6 +57,8 @@ class _Steps:
 
     def __init__(self) -> None:
         self._latest: deque[Steps] = deque()
+        self._count = self._total_ns = 0  # these three: of the latest
+        self._sums: Counter[str] = Counter()
         self._mean_ns = _Extremes()
         self._silent_s = _Extremes()
         self._shares: dict[str, _Extremes] = {}
@@ -65,32 +67,34 @@ class _Steps:
 
     def add_window(self, record: Steps) -> bool:
         """Whether its steps take another time, or other parts of it, than they did."""
+        self._take(record, 1)
         self._latest.append(record)
         while self._latest[0].t <= record.t - SPAN_S:
-            self._latest.popleft()
-        count = sum(window.usual for window in self._latest)
+            self._take(self._latest.popleft(), -1)
         before_s = self._last_step_s
         if record.count:
             self._last_step_s = record.t
         silent_s = record.t - before_s if before_s is not None else 0.0
         changed = self._silent_s.is_new(record.t, silent_s, _SILENT_FACTOR, _SILENT_S)
-        if not count or self._latest[0].t > record.t - SPAN_S / 2:  # too little to compare
+        if not self._count or self._latest[0].t > record.t - SPAN_S / 2:  # too little to compare
             return changed
-        total_ns = sum(window.total_ns for window in self._latest)
-        changed = self._mean_ns.is_new(record.t, total_ns / count, _STEP_FACTOR) or changed
-        sums: Counter[str] = Counter()
-        for window in self._latest:
-            for phase in window.phases:
-                sums[phase.name] += phase.total_ns
-        for name in sums.keys() | self._shares.keys():
+        changed = self._mean_ns.is_new(record.t, self._total_ns / self._count, _STEP_FACTOR) or changed
+        for name, phase_ns in self._sums.items():
             if name not in self._shares:
                 self._shares[name] = extremes = _Extremes()
                 if self._begun_s is not None:  # it had no share before
                     extremes.is_new(self._begun_s, 0.0, 1.0)
             extremes = self._shares[name]
-            changed = extremes.is_new(record.t, sums[name] / max(total_ns, 1), 1.0, _SHARE_MARGIN) or changed
+            changed = extremes.is_new(record.t, phase_ns / max(self._total_ns, 1), 1.0, _SHARE_MARGIN) or changed
         self._begun_s = record.t if self._begun_s is None else self._begun_s
         return changed
+
+    def _take(self, record: Steps, sign: int) -> None:
+        """Add a window to the latest, or take it away."""
+        self._count += sign * record.usual
+        self._total_ns += sign * record.total_ns
+        for phase in record.phases:
+            self._sums[phase.name] += sign * phase.total_ns
 
 
 class Steadiness:
