@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -104,7 +105,7 @@ class SamplerTable:
     """Folds Stacks records into figures about the sampler itself."""
 
     def __init__(self) -> None:
-        self._processes: dict[int, _Process] = {}
+        self._processes: defaultdict[int, _Process] = defaultdict(_Process)
         self._first_s: float | None = None
         self._cost_s = 0.0  # CPU of all windows, of whatever process
 
@@ -113,7 +114,7 @@ class SamplerTable:
         if self._first_s is None:
             self._first_s = record.t - record.window_s
         self._cost_s += record.cost_cpu_s
-        self._processes.setdefault(record.pid, _Process()).add_window(record)
+        self._processes[record.pid].add_window(record)
 
     def forget(self, pid: int) -> None:
         """Drop what is known of a pid that another process has now."""
@@ -162,11 +163,11 @@ class GilTable:
     """Folds Gil records: which threads held the GIL in the last minute."""
 
     def __init__(self) -> None:
-        self._windows: dict[int, Window[Gil]] = {}
+        self._windows: defaultdict[int, Window[Gil]] = defaultdict(lambda: Window(SPAN_S, limit=64))
 
     def add_gil(self, record: Gil) -> None:
         """Fold a short window of samples."""
-        self._windows.setdefault(record.pid, Window(SPAN_S, limit=64)).append(record)
+        self._windows[record.pid].append(record)
 
     def forget(self, pid: int) -> None:
         """Drop what is known of a pid that another process has now."""

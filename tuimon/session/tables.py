@@ -178,7 +178,9 @@ class Tables:
 
     def _fold_steps(self, record: Steps) -> None:
         self.standstills.note_steps(record)
-        stats = self._steps.setdefault(record.pid, StepStats(record.pid))
+        stats = self._steps.get(record.pid)
+        if stats is None:
+            stats = self._steps[record.pid] = StepStats(record.pid)
         begun, trained = stats.begin_s is not None, stats.trains
         stats.add_window(record, self._threads.waited_ratio(record.pid))
         if stats.trains:
@@ -219,4 +221,7 @@ class Tables:
         self._gpu_time.add_record(record, stats.first_step_s if stats else None)
 
     def _samples_of(self, pid: int) -> ProcessSamples:
-        return self._process_samples.setdefault(pid, ProcessSamples(pid, self.frames))
+        samples = self._process_samples.get(pid)
+        if samples is None:
+            samples = self._process_samples[pid] = ProcessSamples(pid, self.frames)
+        return samples

@@ -254,7 +254,9 @@ class GpuTimeTable:
 
     def add_record(self, record: GpuTime | TorchMemory, first_step_s: float | None) -> None:
         """Fold a record; ``first_step_s``: end of the first window in which its process made steps."""
-        stats = self._stats.setdefault(record.pid, GpuTimeStats(record.pid))
+        stats = self._stats.get(record.pid)
+        if stats is None:
+            stats = self._stats[record.pid] = GpuTimeStats(record.pid)
         if isinstance(record, GpuTime):
             stats.add_window(record)
         else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from typing import NamedTuple
 
 from tuimon.records import MachineMemory, Threads
@@ -11,6 +11,10 @@ from tuimon.records import MachineMemory, Threads
 SPAN_S = 120.0
 _EVERY_S = 4.0
 _LEAST_READINGS = 4
+
+
+def _new_readings() -> deque[tuple[float, int]]:
+    return deque(maxlen=int(SPAN_S / _EVERY_S) + 1)
 
 
 class Growth(NamedTuple):
@@ -26,7 +30,7 @@ class MachineTable:
 
     def __init__(self) -> None:
         self.latest: MachineMemory | None = None
-        self._rss: dict[int, deque[tuple[float, int]]] = {}
+        self._rss: defaultdict[int, deque[tuple[float, int]]] = defaultdict(_new_readings)
 
     def add_memory(self, record: MachineMemory) -> None:
         """Fold the machine's memory."""
@@ -36,7 +40,7 @@ class MachineTable:
         """Fold a process's resident memory; one reading in 4 s is kept."""
         if record.rss_bytes is None:
             return
-        readings = self._rss.setdefault(record.pid, deque(maxlen=int(SPAN_S / _EVERY_S) + 1))
+        readings = self._rss[record.pid]
         if not readings or record.t - readings[-1][0] >= _EVERY_S:
             readings.append((record.t, record.rss_bytes))
         while readings[0][0] < record.t - SPAN_S:

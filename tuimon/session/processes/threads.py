@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
 from tuimon.node_ids import node_of
@@ -49,14 +50,14 @@ class ThreadTable:
         self._cpu_counts = cpu_counts
         self._processes = processes
         self._latest: dict[int, Threads] = {}
-        self._means: dict[int, ThreadMeans] = {}  # since the first step
+        self._means: defaultdict[int, ThreadMeans] = defaultdict(ThreadMeans)  # since the first step
         self._begin_s = math.inf
 
     def add_threads(self, record: Threads) -> None:
         """Fold the threads of a process over a window."""
         self._latest[record.pid] = record
         if record.t - record.window_s >= self._begin_s:
-            self._means.setdefault(record.pid, ThreadMeans()).add_window(record)
+            self._means[record.pid].add_window(record)
 
     def begin_steps(self, t: float) -> None:
         """The first training of the run has begun to make steps: means are of windows from now on."""

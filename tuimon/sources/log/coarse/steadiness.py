@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Hashable
 
 from tuimon.records import Exit, Gpu, Header, Notice, Process, Record, Standstill, Steps, TorchMemory
@@ -104,7 +104,7 @@ class Steadiness:
         """``after_s``: how long nothing must be new; ten minutes."""
         self._after_s = STEADY_AFTER_S if after_s is None else after_s
         self._since_s: float | None = None
-        self._steps: dict[int, _Steps] = {}
+        self._steps: defaultdict[int, _Steps] = defaultdict(_Steps)
         self._known: dict[Hashable, None] = {}
         self._notices: dict[str, tuple[str, str]] = {}
         self._memory: dict[tuple[int, int], tuple[int | None, int | None]] = {}
@@ -131,8 +131,7 @@ class Steadiness:
             case Steps():
                 if record.pid not in self._steps and len(self._steps) >= _KNOWN:
                     del self._steps[next(iter(self._steps))]
-                steps = self._steps.setdefault(record.pid, _Steps())
-                return steps.add_window(record)
+                return self._steps[record.pid].add_window(record)
             case Process():
                 return self._is_new_process(record)
             case Notice():
