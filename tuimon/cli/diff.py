@@ -9,15 +9,12 @@ from collections.abc import Sequence
 
 from tuimon.cli.options import parser_of
 from tuimon.cli.writing import refuse_to_replace, write_text
-from tuimon.diagnosis.comparison.compare import compare
-from tuimon.diagnosis.comparison.figures import RunFigures, figures_of
 from tuimon.diagnosis.comparison.result import Comparison
-from tuimon.diagnosis.verdicts import Verdicts
-from tuimon.sources.log.joined.opening import Chosen, choose_all, read_logs
+from tuimon.sources.log.joined.opening import choose_all
 from tuimon.text import plain
+from tuimon.views.diff.logs import compare_logs
 from tuimon.views.diff.text import text_diff
 from tuimon.views.json_text import json_text
-from tuimon.views.report.summary import fold
 
 _DOC = """\
 Did it help? Compare what was recorded before a change with what was recorded after it: step time, phases, GPU,
@@ -48,14 +45,9 @@ def main(argv: Sequence[str]) -> int:
     parsed = parser.parse_args(argv)
     before, after = choose_all(parsed.before), choose_all(parsed.after)
     refuse_to_replace((path for each in (*before, *after) for path in each.logs), parsed.output)
-    found = compare([_figures(run) for run in before], [_figures(run) for run in after], anyway=parsed.anyway)
+    found = compare_logs(before, after, anyway=parsed.anyway)
     write_text(json_text(found, indent=2) if parsed.format == "json" else text_diff(found), parsed.output)
     return 0 if parsed.fail_if_slower is None else _judge(found, parsed.fail_if_slower)
-
-
-def _figures(run: Chosen) -> RunFigures:
-    session, findings = fold(read_logs(run), Verdicts())
-    return figures_of(session, findings, run.name)
 
 
 def _judge(found: Comparison, tolerance: float) -> int:

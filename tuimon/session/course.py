@@ -73,6 +73,15 @@ class StepStretch(NamedTuple):
 _PHASES = ("data", "forward", "backward", "optimizer", "other", BETWEEN, "eval")
 
 
+def stretch_of(record: Steps, waited_ratio: float = 0.0) -> StepStretch:
+    """A window as a stretch."""
+    phases = {phase.name: float(phase.total_ns) for phase in record.phases}
+    span_s = max(0.0, record.window_s - record.slowed_ns / 1e9)
+    begin_s, waited_ns = record.t - record.window_s, waited_ratio * record.total_ns
+    head = (begin_s, record.t, float(record.first_index), float(record.usual), span_s, float(record.total_ns))
+    return StepStretch._make((*head, *(phases.get(name, 0.0) for name in _PHASES), waited_ns))
+
+
 class StepCourse:
     """The course of one process's steps, from its first whole step on."""
 
@@ -81,18 +90,19 @@ class StepCourse:
 
     def add_window(self, record: Steps, waited_ratio: float) -> None:
         """Fold a window."""
-        phases = {phase.name: phase.total_ns for phase in record.phases}
-        span_s = max(0.0, record.window_s - record.slowed_ns / 1e9)
-        values = (record.usual, span_s, record.total_ns, *(phases.get(name, 0) for name in _PHASES))
-        waited_ns = waited_ratio * record.total_ns
-        self._course.add_window(record.t - record.window_s, record.t, record.first_index, (*values, waited_ns))
+        begin_s, end_s, first_step, *sums = stretch_of(record, waited_ratio)
+        self._course.add_window(begin_s, end_s, first_step, sums)
 
     def stretches(self) -> list[StepStretch]:
         """All of it, the winding down after the last step left out."""
-        found = [StepStretch(*row) for row in self._course.rows()]
-        while found and not found[-1].steps:
-            found.pop()
-        return found
+        return without_end([StepStretch(*row) for row in self._course.rows()])
+
+
+def without_end(stretches: list[StepStretch]) -> list[StepStretch]:
+    """What comes after the last step is left out."""
+    while stretches and not stretches[-1].steps:
+        stretches.pop()
+    return stretches
 
 
 class GpuStretch(NamedTuple):

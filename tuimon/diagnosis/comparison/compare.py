@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from tuimon.diagnosis.comparison.figures import RunFigures
 from tuimon.diagnosis.comparison.findings import finding_changes, promise_of
@@ -20,14 +21,13 @@ from tuimon.errors import NotComparable
 
 def compare(before: Sequence[RunFigures], after: Sequence[RunFigures], *, anyway: bool = False) -> Comparison:
     """Compare two sides of one run or more each. Raises NotComparable; ``anyway``: not where only machines differ."""
-    differing = unlike([run.facts for run in before], [run.facts for run in after])
-    _refuse(differing, anyway=anyway)
-    sides = _aligned(_judged(before, "BEFORE"), _judged(after, "AFTER"))
-    per_sample = any(each.effect == "per sample" for each in differing)
+    one, other, differing, per_sample = ready(before, after, anyway=anyway)
+    sides = (one, other)
     speedup, rows = speedup_of(*sides, per_sample=per_sample), rows_of(*sides)
     outcome = outcome_of(speedup)
+    certain = {row.name for row in rows if row.significant}
     return Comparison(
-        headline=headline_of(outcome, speedup, rows, *sides, per_sample),
+        headline=headline_of(outcome, speedup, certain, *sides, per_sample),
         outcome=outcome,
         speedup=speedup,
         per_sample=per_sample,
@@ -40,6 +40,23 @@ def compare(before: Sequence[RunFigures], after: Sequence[RunFigures], *, anyway
         findings=finding_changes(*sides),
         promise=promise_of(*sides, speedup),
     )
+
+
+class Ready(NamedTuple):
+    """Two sides that can be compared."""
+
+    before: Runs
+    after: Runs
+    unlike: list[Unlike]
+    per_sample: bool
+
+
+def ready(before: Sequence[RunFigures], after: Sequence[RunFigures], *, anyway: bool = False) -> Ready:
+    """The part of each run that is compared. Raises NotComparable."""
+    differing = unlike([run.facts for run in before], [run.facts for run in after])
+    _refuse(differing, anyway=anyway)
+    sides = _aligned(_judged(before, "BEFORE"), _judged(after, "AFTER"))
+    return Ready(*sides, differing, any(each.effect == "per sample" for each in differing))
 
 
 def _refuse(differing: Sequence[Unlike], *, anyway: bool) -> None:

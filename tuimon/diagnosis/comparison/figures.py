@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,6 +11,7 @@ from tuimon.diagnosis.evidence.demand import core_demand
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.rules.cores import WANTED_RATIO
 from tuimon.diagnosis.threshold import Threshold
+from tuimon.node_ids import own_id
 from tuimon.session.course import GpuStretch, StepStretch
 from tuimon.session.rows import HotLine
 from tuimon.session.session import Session
@@ -60,6 +62,24 @@ def figures_of(session: Session, findings: Sequence[Finding], name: str) -> RunF
     )
 
 
+def recent_figures(session: Session, findings: Sequence[Finding], since_s: float = -math.inf) -> RunFigures | None:
+    """What the last 30 s, or less since a moment, show of the process in focus; None before a step has ended."""
+    pid = session.trainer()
+    stats = session.step_stats(pid) if pid is not None else None
+    stretches = stats.recent_stretches(since_s) if stats is not None else []
+    if pid is None or not stretches:
+        return None
+    samples = session.process_samples(pid)
+    return RunFigures(
+        f"pid {own_id(pid)}",
+        facts_of(session),
+        tuple(stretches),
+        split=samples.between_shares() if samples is not None else None,
+        findings=tuple(findings),
+        starved_ratio=_starved_ratio(session),
+    )
+
+
 def _resident_bytes(run: WholeRun, pid: int) -> int | None:
     pids = [pid, *(worker.pid for worker in run.workers(pid))]
     known = [threads.rss_bytes for each in pids if (threads := run.process_threads(each)) is not None]
@@ -77,7 +97,7 @@ def _gpu_bytes(run: WholeRun) -> int | None:
     return round(sum(known)) if known else None
 
 
-def _starved_ratio(run: WholeRun) -> float:
+def _starved_ratio(run: Session) -> float:
     """Of a run whose threads want no more than the cores there are, what they do not get; else it starves itself."""
     demand = core_demand(run.live_threads(), run.cpu_count)
     if demand is None or not demand.wanted:

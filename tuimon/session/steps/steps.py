@@ -10,7 +10,7 @@ from typing import NamedTuple
 from msgspec import structs
 
 from tuimon.records import BETWEEN, PHASES, Steps
-from tuimon.session.course import StepCourse
+from tuimon.session.course import StepCourse, StepStretch, stretch_of, without_end
 from tuimon.session.gpu.gpu_time import GpuShare, GpuShares
 from tuimon.session.rows import PhaseRow, PhaseTable, RangeRow, StepSummary
 from tuimon.session.steps.split_shares import SplitShares
@@ -152,6 +152,11 @@ class StepStats:
             if begun:
                 totals.add_window(record)
         return totals
+
+    def recent_stretches(self, since_s: float) -> list[StepStretch]:
+        """The windows of the last 30 s that began since a moment."""
+        recent = (record for record in self._window.records if record.t - record.window_s >= since_s)
+        return without_end([stretch_of(record) for record in recent])
 
     def whole_run(self) -> Totals:
         """Sums over the run; the first window with steps is left out where it was warm-up."""

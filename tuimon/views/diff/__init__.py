@@ -1,1 +1,1 @@
-"""A comparison of two sides as text."""
+"""Two sides compared: read from logs, and as text."""

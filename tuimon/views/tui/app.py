@@ -20,6 +20,7 @@ from tuimon.launch.leave_signals import LeaveSignals
 from tuimon.session.trainings import which_training
 from tuimon.views.format import plain
 from tuimon.views.report.write import save
+from tuimon.views.tui.baseline.baseline import take_baseline
 from tuimon.views.tui.board import PANES, Board
 from tuimon.views.tui.pacing import Pacing
 from tuimon.views.tui.panes.threads_pane import ThreadsPane
@@ -73,6 +74,8 @@ class TuimonApp(TerminalApp[Leave]):
         Binding("m", "memory", show=False),
         Binding("S", "standstill", show=False),
         Binding("r", "ranks", show=False),
+        Binding("b", "baseline", show=False),
+        Binding("B", "no_baseline", show=False),
         Binding("d", "theme", show=False),
         Binding("e", "export", show=False),
         Binding("I", "inject", show=False),
@@ -282,6 +285,20 @@ class TuimonApp(TerminalApp[Leave]):
         """All panes show this process from now on."""
         self.monitor.session.focus_on(message.pid)
         self.action_step_back()
+        self._show()
+
+    def action_baseline(self) -> None:
+        """Take what is on the screen as the baseline."""
+        taken = take_baseline(self.monitor.session, self.monitor.findings)
+        if taken is None:
+            self.notify("no step has been measured yet: there is nothing to compare with", markup=False)
+            return
+        self.board.compare_with(taken)
+        self._show()
+
+    def action_no_baseline(self) -> None:
+        """Show everything by itself again."""
+        self.board.compare_with(None)
         self._show()
 
     def action_pause(self) -> None:

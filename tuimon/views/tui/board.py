@@ -10,6 +10,8 @@ from textual.geometry import Size
 from textual.widget import Widget
 
 from tuimon.views.tui.announcements import Announcements
+from tuimon.views.tui.baseline.baseline import Baseline
+from tuimon.views.tui.baseline.baseline_line import BaselineLine
 from tuimon.views.tui.drawing.canvas import Canvas
 from tuimon.views.tui.drawing.lines import line
 from tuimon.views.tui.drawing.pane import Pane
@@ -52,6 +54,7 @@ class Board(Widget):
         super().__init__(id="board")
         self.title_line = TitleLine(id="title")
         self.verdict = VerdictPane(id="verdict")
+        self.baseline = BaselineLine(id="baseline")  # shown once there is one, by b
         self.phases = PhasesPane(id="phases")
         self.gpu = GpuPane(id="gpu")
         self.output = OutputPane(id="output")
@@ -63,8 +66,8 @@ class Board(Widget):
         self._announcements = Announcements()
         # Any: each pane has a view state of its own type
         self.panes: tuple[Pane[Any], ...] = (
-            self.title_line, self.verdict, self.phases, self.gpu, self.output, self.loaders, self.threads,
-            self.profile, self.ranks,
+            self.title_line, self.verdict, self.baseline, self.phases, self.gpu, self.output, self.loaders,
+            self.threads, self.profile, self.ranks,
         )  # fmt: skip
         self.zoomed: str | None = None
         self._shown = set(PANES)
@@ -123,6 +126,12 @@ class Board(Widget):
         """Where a pane stands; None while it is hidden."""
         return self._boxes.get(name)
 
+    def compare_with(self, baseline: Baseline | None) -> None:
+        """Show everything beside a baseline from now on; None: beside none."""
+        self.baseline.take(baseline)
+        self.phases.baseline = baseline
+        self.place_panes()
+
     def toggle(self, name: str) -> None:
         """Hide a pane, or show it again."""
         if name == "loaders":
@@ -139,12 +148,13 @@ class Board(Widget):
 
     def _visible(self, size: Size) -> set[str]:
         """The panes that have not been hidden; the loaders only where they have workers and there is room for them."""
+        always = {"baseline"} if self.baseline.taken is not None else set()
         chosen = self._loaders_chosen
         if chosen is None:
             width, height = size
             least_width, least_height = _ROOM_FOR_LOADERS
             chosen = self.loaders.has_workers() and width >= least_width and height >= least_height
-        return self._shown | {"loaders"} if chosen else self._shown - {"loaders"}
+        return always | (self._shown | {"loaders"} if chosen else self._shown - {"loaders"})
 
     async def open_filter(self) -> None:
         """Open the filter's input over the keys."""

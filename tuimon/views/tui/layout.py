@@ -36,7 +36,7 @@ class WantedRows(NamedTuple):
 def lay_out(
     width: int, height: int, shown: AbstractSet[str], wanted: WantedRows, zoomed: str | None = None
 ) -> dict[str, Box]:
-    """Boxes of all that is visible: ``title``, ``verdict``, ``keys`` and the panes; what is absent is hidden."""
+    """Boxes of all that is visible: ``title``, ``verdict``, ``baseline`` (one line), ``keys`` and the panes."""
     if width < MIN_WIDTH or height < MIN_HEIGHT:
         return {"small": Box(0, 0, width, height)}
     boxes = {"title": Box(0, 0, width, 1)}
@@ -45,12 +45,15 @@ def lay_out(
         rows = 2 if height >= 18 else 1
         boxes["verdict"] = Box(0, top, width, rows)
         top += rows
+    if "baseline" in shown:
+        boxes["baseline"] = Box(0, top, width, 1)
+        top += 1
     bottom = height
     if height >= 14:
         bottom -= 1
         boxes["keys"] = Box(0, bottom, width, 1)
     body = Box(0, top, width, bottom - top)
-    panes = shown - {"verdict"}
+    panes = shown - {"verdict", "baseline"}
     if zoomed:
         boxes[zoomed] = body
     elif width < NARROW_BELOW:

@@ -22,6 +22,7 @@ KEYS: tuple[tuple[str, str, str], ...] = (
     ("c", "calls", "profile('tree')"),
     ("i", "icicle", "profile('icicle')"),
     ("K", "trace", "trace"),
+    ("b", "baseline", "baseline"),
     ("1-6", "panes", ""),
     ("Tab", "focus", ""),
     ("d", "light/dark", "theme"),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tuimon.session.rows import PhaseRow, PhaseTable, RangeRow
 from tuimon.views.format import ABSENT, ms, percent, plain
+from tuimon.views.tui.baseline.baseline import change_text
 from tuimon.views.tui.drawing.charts import bar
 from tuimon.views.tui.drawing.lines import Line, Span, cells, clipped, column, line
 
@@ -14,16 +15,24 @@ _MS, _SHARE = 10, 7
 _GPU, _IDLE, _ERROR = 14, 14, 7
 #: Columns from which the GPU's time, an estimate's error and the GPU's idle share are shown.
 _GPU_FROM, _ERROR_FROM, _IDLE_FROM = 44, 64, 72
+#: The change against the baseline, and the columns from which it is shown.
+_CHANGE, _CHANGE_FROM = 9, 44
 
 
-def phase_rows(table: PhaseTable, ranges: Sequence[RangeRow], width: int) -> list[Line]:
-    """Each phase followed by the ranges whose outermost range lies mostly in it."""
+def phase_rows(
+    table: PhaseTable, ranges: Sequence[RangeRow], width: int, before_ms: Mapping[str, float] | None = None
+) -> list[Line]:
+    """Each phase followed by the ranges whose outermost range lies mostly in it; ``before_ms``: of the baseline."""
+    changes = before_ms is not None and width >= _CHANGE_FROM
+    if changes:
+        width -= _CHANGE
     home = _homes(table, ranges)
     gpu = any(phase.gpu_ms_per_step is not None for phase in table.rows)
     error = any(_error(phase) for phase in table.rows)
     rows: list[Line] = []
     for phase in table.rows:
-        rows.append(phase_line(phase, width, gpu=gpu, error=error))
+        row = phase_line(phase, width, gpu=gpu, error=error)
+        rows.append((*row, _change(phase, before_ms)) if changes and before_ms is not None else row)
         rows += [
             range_line(row, width, gpu=gpu, error=error)
             for row in ranges
@@ -77,6 +86,12 @@ def phase_line(phase: PhaseRow, width: int, *, gpu: bool = False, error: bool = 
         Span(column(share, _SHARE, ">"), "dim" if quiet else "strong"),
         Span(within, "dim"),
     )
+
+
+def _change(phase: PhaseRow, before_ms: Mapping[str, float]) -> Span:
+    """What it takes against what it took: ``-97 %``; ``new`` where it took nothing."""
+    text, role = change_text(before_ms.get(phase.name), phase.ms_per_step)
+    return Span(column(text, _CHANGE, ">"), role)
 
 
 def _error(phase: PhaseRow) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from rich.cells import cell_len
@@ -12,6 +12,7 @@ from tuimon.session.rows import GpuTimeRow, HotLine, PhaseTable, StepSummary
 from tuimon.session.steps.steps import STACKED
 from tuimon.session.trainings import which_training
 from tuimon.views.format import advice, code, duration, ms, percent, place, timed_steps
+from tuimon.views.tui.baseline.baseline import Baseline
 from tuimon.views.tui.drawing.charts import ceiling, stacked
 from tuimon.views.tui.drawing.lines import Line, Span, clip, clipped, column, justified, line
 from tuimon.views.tui.drawing.pane import Pane
@@ -39,10 +40,13 @@ class PhasesState(NamedTuple):
     notes: tuple[str, ...]
     gpu: GpuTimeRow | None = None
     whose: str = ""  # "rank 3 of 8"; "" for the only process
+    before: Baseline | None = None  # what all is shown beside
 
 
 class PhasesPane(Pane[PhasesState]):
     """Bars, milliseconds and shares of the phases; user ranges; step-time history."""
+
+    baseline: Baseline | None = None
 
     def collect(self, session: Session, findings: Sequence[Finding]) -> PhasesState:
         """The focused trainer's table and history."""
@@ -59,6 +63,7 @@ class PhasesPane(Pane[PhasesState]):
             _notes(session, steps),
             _for_display(session.gpu_time(pid)),
             _whose(session, pid),
+            self.baseline,
         )
 
     def draw(self, state: PhasesState, width: int, height: int) -> list[Line]:
@@ -74,6 +79,8 @@ class PhasesPane(Pane[PhasesState]):
         about = f"last {duration(table.window_s)}" if table.window_s else ""
         if state.whose:
             about += f" · {state.whose}, pid {own_id(table.pid)}"
+        if state.before is not None:
+            about += " · beside the baseline"
         if table.inferred:
             about += " · inferred from stack samples"
         width, height = self.content_size
@@ -100,12 +107,17 @@ def phases_lines(state: PhasesState, width: int, height: int) -> list[Line]:
         return [*_waiting(state.steps), *notes][:height]
     room = height - len(notes)
     gpu = _gpu(state, width, height)
-    rows = [*phase_rows(table, ranges_that_fit(table, height, len(notes) + len(gpu)), width), *gpu][:room]
+    phases = phase_rows(table, ranges_that_fit(table, height, len(notes) + len(gpu)), width, _before_ms(state))
+    rows = [*phases, *gpu][:room]
     left = room - len(rows)
     hot = _hot(state.hot, width, left - _CALM_CHART)
     rows += history_lines(state, width, left - len(hot))
     rows += hot
     return [*rows, *[()] * (room - len(rows)), *notes]
+
+
+def _before_ms(state: PhasesState) -> Mapping[str, float] | None:
+    return state.before.phases_ms if state.before is not None else None
 
 
 def _gpu(state: PhasesState, width: int, height: int) -> list[Line]:

@@ -31,6 +31,7 @@ SECTIONS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
                 "trace the next 5 steps with torch.profiler: operators, kernels, waits, a timeline to zoom into",
             ),
             ("r", "key", "the ranks, a row each: who holds the others up, and where; Enter shows a rank in all panes"),
+            ("b  B", "key", "take what is on the screen as the baseline that all is shown beside; without one again"),
             ("space  p", "key", "freeze the picture; measuring goes on"),
             ("d", "key", "dark or light"),
             (
