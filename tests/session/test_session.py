@@ -135,3 +135,13 @@ def test_of_workers_started_for_every_epoch_a_trainer_that_ended_had_those_of_it
     session.add(process(100, ended=True, t=6.5))
     assert [worker.pid for worker in session.workers(100)] == [204, 205]
     assert [worker.pid for worker in WholeRun(session).workers(100)] == [204, 205]
+
+
+def test_a_forked_rank_is_no_worker_once_it_trains():
+    session = session_of(process(100), steps(1, {"data": 1}), process(201, "worker", ppid=100))
+    assert session.had_workers(100)
+    session.add(process(201, "trainer", ppid=100))
+    assert not session.had_workers(100)
+    session.add(process(202, "worker", ppid=100))
+    session.add(process(202, "worker", ppid=100, ended=True))
+    assert session.had_workers(100) and session.workers(100) == []

@@ -23,6 +23,7 @@ class RunProcesses:
         self.known: dict[int, Process] = {}  # the latest record of each, by pid
         self._worker_numbers: dict[int, int] = {}  # pid -> number among its parent's workers
         self._worker_counts: dict[int, int] = {}  # parent -> workers seen so far
+        self._no_workers: dict[int, int] = {}  # parent -> of these, forked ranks that had yet to train
         self._together: dict[int, list[int]] = {}  # parent -> workers that lived when the latest of them appeared
 
     def add_process(self, record: Process, trained_pids: Callable[[], Container[int]] = tuple) -> list[int]:
@@ -34,6 +35,8 @@ class RunProcesses:
             self._worker_numbers[record.pid] = number
             self._worker_counts[record.ppid] = number + 1
             self._together[record.ppid] = [p.pid for p in self._workers_of(record.ppid) if not p.ended]
+        if record.role == "trainer" and self._worker_numbers.pop(record.pid, None) is not None:
+            self._no_workers[record.ppid] = self._no_workers.get(record.ppid, 0) + 1
         nodes = max(1, self.nodes)
         if not record.ended and len(self.known) <= _KNOWN_LIMIT * nodes:
             return []
@@ -51,6 +54,7 @@ class RunProcesses:
         self.known.pop(pid, None)
         self._worker_numbers.pop(pid, None)
         self._worker_counts.pop(pid, None)
+        self._no_workers.pop(pid, None)
         self._together.pop(pid, None)
 
     def has_ended(self, pid: int) -> bool:
@@ -93,7 +97,7 @@ class RunProcesses:
 
     def had_workers(self, trainer: int) -> bool:
         """Whether a process ever had DataLoader workers."""
-        return trainer in self._worker_counts
+        return self._worker_counts.get(trainer, 0) > self._no_workers.get(trainer, 0)
 
     def worker_number(self, pid: int) -> int:
         """A worker's number among all that its parent has had, from 0."""
