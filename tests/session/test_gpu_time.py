@@ -150,3 +150,15 @@ def test_pinned_memory_is_the_most_there_was():
     found = session(memory(1.0, pinned_bytes=1 << 20), memory(2.0, pinned_bytes=0))
     assert found.torch_memory(100)[0].pinned_bytes == 1 << 20
     assert session(memory(1.0)).torch_memory(100)[0].pinned_bytes is None
+
+
+def test_what_is_recent_is_worked_out_anew_when_a_window_comes_or_leaves():
+    slow = tuple((name, *(3 * ms for ms in times)) for name, *times in SPANS)
+    found = session(steps(1.0, PHASES), gpu_time(1.0, slow), gpu_time(20.0))
+    assert found.gpu_time(100) is found.gpu_time(100)  # it is held
+    assert found.gpu_time(100).steps == 8
+    found.add(gpu_time(21.0))
+    assert found.gpu_time(100).steps == 12
+    found.add(steps(31.5, PHASES, first_index=10))  # no GPU time comes, and the first window is 30 s old
+    assert found.gpu_time(100).steps == 8
+    assert found.gpu_shares(100).of("data").span == pytest.approx(0.3)

@@ -1,4 +1,4 @@
-"""What makes the start quick and the process small: no collections meanwhile, no OpenSSL."""
+"""What makes the start quick and the process small: no collections meanwhile, few of everything, no OpenSSL."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import contextlib
 import gc
 import sys
 from collections.abc import Iterator
+
+#: Collections of the middle generation between two of everything; Python's own value is 10.
+_FULL_COLLECTIONS = 100
 
 
 @contextlib.contextmanager
@@ -22,6 +25,16 @@ def without_collections() -> Iterator[None]:
         gc.freeze()
         if was_enabled:
             gc.enable()
+
+
+def collect_seldom() -> None:
+    """Let the garbage collector go through everything a tenth as often.
+
+    What is held of a log are trees of records, in which nothing is garbage: of 256 ranks that are followed, going
+    through them was a third of the CPU (measured). What is thrown away young is looked at as often as ever.
+    """
+    young, middle, _ = gc.get_threshold()
+    gc.set_threshold(young, middle, _FULL_COLLECTIONS)
 
 
 @contextlib.contextmanager

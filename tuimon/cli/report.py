@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from tuimon.cli.options import add_run_choice, parser_of
+from tuimon.cli.quick_start import collect_seldom
 from tuimon.cli.writing import refuse_to_replace, write_text
 from tuimon.diagnosis.rulebook import FINDING_NAMES
 from tuimon.diagnosis.verdicts import Verdicts
@@ -44,6 +45,7 @@ def main(argv: Sequence[str]) -> int:
         " (critical, warning); the findings go to stderr",
     )
     parsed = parser.parse_args(argv)
+    collect_seldom()
     logs = [choose(path, parsed.run) for path in parsed.logs]
     refuse_to_replace((path for each in logs for path in each.logs), parsed.output)
     if parsed.format == "html":

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from tuimon.cli.metrics import add_metrics, metrics_of
 from tuimon.cli.options import add_run_choice, parser_of, terminal_can_draw
+from tuimon.cli.quick_start import collect_seldom
 from tuimon.errors import UsageError
 from tuimon.launch.leave_signals import LeaveSignals
 from tuimon.monitor.monitor import Monitor
@@ -29,6 +30,7 @@ def main(argv: Sequence[str]) -> int:
     parsed = parser.parse_args(argv)
     if parsed.speed is not None and parsed.speed <= 0:
         raise UsageError("--speed must be above 0", "For example: tuimon view --speed 10 run.jsonl")
+    collect_seldom()
     observers = metrics_of(parsed)
     monitor = open_log(parsed.log, parsed.speed, parsed.run, observers)
     if parsed.headless or (observers and not terminal_can_draw()):

@@ -65,4 +65,9 @@ class FocusedTables(Tables):
         return [pid for pid in self.trainers() if node_of(pid) == node]
 
     def _pids_on(self, node: int) -> list[int]:
-        return [pid for pid in self._processes.known if node_of(pid) == node]
+        pids = self.held.pids
+        if pids is None:
+            pids = self.held.pids = {}
+            for pid in self._processes.known:
+                pids.setdefault(node_of(pid), []).append(pid)
+        return pids.get(node, [])

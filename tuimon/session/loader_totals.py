@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tuimon.records import Loader
 from tuimon.session.windows import Span, weighted_median
@@ -12,8 +13,7 @@ from tuimon.session.windows import Span, weighted_median
 _STRETCHES = 64
 
 
-@dataclass(slots=True)
-class LoaderTotals:
+class LoaderTotals(Struct, gc=False):  # one a second and loader: not for the garbage collector to go through
     """Windows that follow one another, as one."""
 
     t: float  # when the last one ended

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tuimon.records import Loader, LoaderFacts, LoaderWorker
-from tuimon.session.loader_totals import LoaderRun, totals_of, typical_p95_ns
+from tuimon.session.loader_totals import LoaderRun, LoaderTotals, totals_of, typical_p95_ns
 from tuimon.session.rows import HotLine, LoaderRow, LoaderWorkerRow
 from tuimon.session.windows import WINDOW_S, Span, Window, new_history
 
@@ -91,7 +91,8 @@ class LoaderStats:
         self.pid = pid
         self.number = number
         self.facts: LoaderFacts | None = None
-        self._window: Window[Loader] = Window()
+        self.latest: Loader | None = None  # the newest window
+        self._window: Window[LoaderTotals] = Window()
         self._run = LoaderRun()
         # of the whole run: an epoch may take hours
         self._starts = self._start_ns = self._data_ns = 0
@@ -103,7 +104,8 @@ class LoaderStats:
         previous = self.latest
         if previous is not None and record.t - record.window_s > previous.t + record.window_s / 2:
             self._history.append(None)  # it was not used for a while
-        self._window.append(record)
+        self.latest = record
+        self._window.append(totals_of(record))
         self._run.add_window(record)
         self.facts = record.facts or self.facts
         self._starts += record.starts
@@ -121,11 +123,6 @@ class LoaderStats:
     def _has_gone(self, silent_longest: _Worker, now_s: float) -> bool:
         return silent_longest.last_s < now_s - _WORKER_SILENT_S or len(self._workers) > _WORKERS
 
-    @property
-    def latest(self) -> Loader | None:
-        """The newest window."""
-        return self._window.records[-1] if self._window.records else None
-
     def row(
         self, now_s: float, ended: Callable[[int], bool], hot: Callable[[int], HotLine | None], span: Span | None
     ) -> LoaderRow | None:
@@ -133,7 +130,7 @@ class LoaderStats:
         latest, facts = self.latest, self.facts
         if latest is None or facts is None:
             return None
-        records = list(map(totals_of, self._window.records)) if span is None else self._run.between(span)
+        records = list(self._window.records) if span is None else self._run.between(span)
         fetches = sum(record.fetches for record in records)
         known = sum(record.ready_fetches for record in records)
         span_s = sum(record.used_s for record in records)

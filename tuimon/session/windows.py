@@ -7,8 +7,6 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from tuimon.records import Record
-
 #: What "recent" figures cover, in seconds.
 WINDOW_S = 30.0
 #: Values in a history: half an hour of windows of 1 s.
@@ -40,7 +38,16 @@ class Span(NamedTuple):
         return self.begin_s <= record.t - record.window_s < self.end_s
 
 
-R = TypeVar("R", bound=Record)
+class Timed(Protocol):
+    """What is of a moment."""
+
+    @property
+    def t(self) -> float:
+        """It, in seconds of the records' clock."""
+        ...
+
+
+R = TypeVar("R", bound=Timed)
 W = TypeVar("W", bound=Windowed)
 T = TypeVar("T")
 
@@ -51,7 +58,7 @@ def new_history() -> deque[T]:
 
 
 class Window(Generic[R]):
-    """The records of the last ``span_s`` seconds, oldest first; bounded by ``limit`` records."""
+    """What was recorded in the last ``span_s`` seconds, oldest first; bounded by ``limit`` records."""
 
     def __init__(self, span_s: float = WINDOW_S, limit: int = 512) -> None:
         self.span_s = span_s

@@ -6,9 +6,9 @@ from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from msgspec import structs
+from msgspec import Struct, structs
 
-from tuimon.records import Gpu, Process, bare_uuid
+from tuimon.records import Gpu, Process, Throttle, bare_uuid
 from tuimon.session.rows import GpuRow
 from tuimon.session.windows import Window, new_history
 
@@ -25,6 +25,14 @@ _SELDOM = ("memory_total_bytes", "power_limit_w", "sm_clock_max_mhz", "compute_c
 History = deque[float | None]
 
 
+class _Reading(Struct, frozen=True, gc=False):
+    """What is kept of a record for 30 s: of hundreds of GPUs whole records would be most of what is held."""
+
+    t: float
+    energy_j: float | None
+    throttled: tuple[Throttle, ...]
+
+
 @dataclass(slots=True)
 class _Device:
     """What is kept of one GPU or MIG instance."""
@@ -37,7 +45,7 @@ class _Device:
     memory: History = field(default_factory=new_history)
     power: History = field(default_factory=new_history)
     xids: deque[int] = field(default_factory=lambda: deque(maxlen=_XIDS))
-    window: Window[Gpu] = field(default_factory=Window)
+    window: Window[_Reading] = field(default_factory=Window)
 
     def add_window(self, record: Gpu) -> None:
         seldom = {name: getattr(self.latest, name) for name in _SELDOM if getattr(record, name) is None}
@@ -51,7 +59,7 @@ class _Device:
         self.memory.append(record.memory_used_bytes)
         self.power.append(record.power_w)
         self.xids.extend(record.xids)
-        self.window.append(record)
+        self.window.append(_Reading(record.t, record.energy_j, tuple(record.throttled)))
 
     def throttled(self) -> tuple[tuple[str, float], ...]:
         """Share of the window by cause, most first; share of the records where the driver does not count the time."""

@@ -1,4 +1,4 @@
-"""Answers about ranks and trainings that were worked out, until what they rest on changes."""
+"""Answers about processes, ranks and trainings that were worked out, until what they rest on changes."""
 
 from __future__ import annotations
 
@@ -14,4 +14,5 @@ class Held:
 
     groups: dict[int, list[Process]] = field(default_factory=dict)  # the ranks of the training of a process
     trainings: list[list[Process]] | None = None
+    pids: dict[int, list[int]] | None = None  # by node, in the order in which the processes came
     rows: tuple[float, int | None, list[RankRow]] | None = None  # as of a moment and a focus

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
+from msgspec import Struct
+
 from tuimon.records import PHASES, Steps, Threads
 from tuimon.session.windows import WINDOW_S
 
@@ -15,7 +17,7 @@ _PART = {name: place for place, name in enumerate(PARTS)}
 HISTORY = 256
 
 
-class RankWindow(NamedTuple):
+class RankWindow(Struct, frozen=True, gc=False):  # 256 of each rank: not for the garbage collector to go through
     """Steps that ended in one window: sums in ns, and how much of the window the main thread ran or wanted to."""
 
     t: float

@@ -59,7 +59,7 @@ class StepStats:
         self.open_backwards = 0  # since then
         self.run = Totals()
         self.course = StepCourse()  # from its first whole step on
-        self._since_step = Totals()
+        self._since_step: Totals | None = None  # windows after the last one with a step
         self._first: Steps | None = None  # first window with steps: perhaps warm-up
         self._window: Window[Steps] = Window(limit=600)
         self._with_steps: deque[Steps] = deque(maxlen=_LEAST_RECORDS)
@@ -92,10 +92,12 @@ class StepStats:
             self._first = record
             self.first_step_s = record.t
         elif self._first is not None and (record.count or record.eval_count):
-            self.run.add_totals(self._since_step)
+            if self._since_step is not None:
+                self.run.add_totals(self._since_step)
+                self._since_step = None
             self.run.add_window(record)
-            self._since_step = Totals()
         elif self._first is not None:
+            self._since_step = self._since_step or Totals()
             self._since_step.add_window(record)  # how the run winds down, if no other step follows
 
     def _note_begin(self, record: Steps) -> float:
@@ -173,7 +175,8 @@ class StepStats:
         if self._first is not None:
             totals.add_window(self._first)
         totals.add_totals(self.run)
-        totals.add_totals(self._since_step)
+        if self._since_step is not None:
+            totals.add_totals(self._since_step)
         return totals
 
     @property
