@@ -13,6 +13,7 @@ from tuimon.diagnosis.rulebook import FINDING_NAMES
 from tuimon.diagnosis.verdicts import Verdicts
 from tuimon.sources.log.joined.opening import Chosen, choose, read_logs
 from tuimon.text import plain
+from tuimon.views.report.course import Course
 from tuimon.views.report.step_json import Json
 from tuimon.views.report.summary import Page, fold, report_of
 from tuimon.views.report.write import as_json, as_text
@@ -49,7 +50,7 @@ def main(argv: Sequence[str]) -> int:
     logs = [choose(path, parsed.run) for path in parsed.logs]
     refuse_to_replace((path for each in logs for path in each.logs), parsed.output)
     if parsed.format == "html":
-        from tuimon.views.report.html import as_html
+        from tuimon.views.report.html.page import as_html
 
         pages = [_page(log, full=parsed.full) for log in logs]
         reports = [page.report for page in pages]
@@ -62,9 +63,9 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _page(log: Chosen, *, full: bool = False) -> Page:
-    verdicts = Verdicts()
-    session, findings = fold(read_logs(log), verdicts)
-    return Page(report_of(session, findings, log.path, verdicts.changes, full=full), session)
+    verdicts, course = Verdicts(), Course()
+    session, findings = fold(course.over(read_logs(log)), verdicts)
+    return Page(report_of(session, findings, log.path, verdicts.changes, full=full), session, course)
 
 
 def _condition(text: str) -> tuple[str, ...]:

@@ -144,6 +144,11 @@ class Session(FocusedTables):
         stats = self._steps.get(pid)
         return stats.phase_history(self._between_shares(pid), last) if stats else []
 
+    def between_parts(self, pid: int) -> tuple[float, ...]:
+        """How the time that markers cannot split is divided into the parts of ``steps.STACKED``."""
+        stats = self._steps.get(pid)
+        return tuple(stats.between_parts(self._between_shares(pid))) if stats else ()
+
     def begin_of_window(self, pid: int, window: int) -> WindowBegin | None:
         """When a window of ``step_history`` began, and with which step; None where no step ended in it."""
         stats = self._steps.get(pid)

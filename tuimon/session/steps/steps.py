@@ -206,10 +206,14 @@ class StepStats:
 
     def phase_history(self, split: SplitShares | None, last: int) -> list[tuple[float, ...] | None]:
         """Mean steps of the ``last`` windows, split into STACKED, in ms; ``between`` is divided as in ``table``."""
-        shares = {"forward": 1.0} if split is None else split.with_optimizer(self.recent()).shares
-        parts = [shares.get(name, 0.0) for name in STACKED]
+        parts = self.between_parts(split)
         rows = list(self._phase_history)[max(0, len(self._phase_history) - last) :]
         return [None if row is None else _split(_ROW.unpack(row), parts) for row in rows]
+
+    def between_parts(self, split: SplitShares | None) -> list[float]:
+        """How ``between`` is divided into STACKED."""
+        shares = {"forward": 1.0} if split is None else split.with_optimizer(self.recent()).shares
+        return [shares.get(name, 0.0) for name in STACKED]
 
     def work_history(self) -> list[float | None]:
         """``history`` less what its threads waited for a core: others may come and go there."""

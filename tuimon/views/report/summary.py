@@ -21,6 +21,7 @@ from tuimon.session.session import Session
 from tuimon.session.state import RunState, run_state
 from tuimon.session.unseen import Unseen, unseen_trainings
 from tuimon.views.memory_text import memory_lines
+from tuimon.views.report.course import Course
 from tuimon.views.report.ranks_json import nodes_json, ranks_json
 from tuimon.views.report.sentences import summary_of
 from tuimon.views.report.step_json import Json, phases_json, rounded, steps_json
@@ -42,6 +43,7 @@ class Page(NamedTuple):
 
     report: dict[str, Json]
     session: Session
+    course: Course | None = None
 
 
 def fold(records: Iterable[Record], verdicts: Verdicts | None = None) -> tuple[Session, list[Finding]]:

@@ -1,4 +1,4 @@
-"""The call tree as boxes of a static icicle graph: one row a depth, width is the share of samples."""
+"""The call tree as boxes of an icicle graph: one row a depth, width is the share of samples."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tuimon.session.session import Session
 from tuimon.views.format import count, percent, place
 
 _LEAST_SHARE = 0.004
-_LABELLED_SHARE = 0.04
+_WIDE_SHARE = 0.04
 _DEPTH = 32
 _BOXES = 1500
 
@@ -21,8 +21,9 @@ class Box(NamedTuple):
     row: int
     left: float
     width: float
-    label: str  # empty where it would not fit
+    label: str
     title: str
+    is_wide: bool  # so that its label fits, and it can be reached by the keyboard
     phase: str
     user: bool
 
@@ -54,8 +55,8 @@ def boxes_of(tree: CallTree) -> list[Box]:
 def _box(node: Node, left: float, share: float) -> Box:
     at = node.place()
     title = f"{node.function} ({place(at.file, at.line)}): {percent(share)}, {count(node.total)} samples"
-    label = f"{node.function} {percent(share)}" if share >= _LABELLED_SHARE else ""
-    return Box(node.depth - 1, left, share, label, title, node.phase() or "other", node.user)
+    label, is_wide = f"{node.function} {percent(share)}", share >= _WIDE_SHARE
+    return Box(node.depth - 1, left, share, label, title, is_wide, node.phase() or "other", node.user)
 
 
 def _main_tid(sampled: ProcessSamples, pid: int) -> int:

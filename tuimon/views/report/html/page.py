@@ -1,8 +1,10 @@
-"""The report as one self-contained HTML page: no network, no script."""
+"""The report as one self-contained HTML page: no network, no script but its own."""
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Sequence
+from hashlib import sha256
 from importlib.resources import files
 from typing import Any
 
@@ -11,21 +13,22 @@ from tuimon.errors import TuimonError
 from tuimon.session.rows import GpuRow, PhaseTable, ThreadRow
 from tuimon.session.samples.frame_table import FrameTable
 from tuimon.session.session import Session
-from tuimon.session.steps.steps import STACKED
 from tuimon.views import format as shown
 from tuimon.views.evidence_text import evidence_text
 from tuimon.views.explain.html import page_html
 from tuimon.views.finding_text import NO_FINDING, ONLY_MINOR, finding_gain, fix_text, rule_title, rules_by_reason
-from tuimon.views.report.html_flame import boxes_of, main_tree
-from tuimon.views.report.html_svg import bars, curve, decimated, top_of
+from tuimon.views.report.html.chart import chart_of
+from tuimon.views.report.html.flame import boxes_of, main_tree
+from tuimon.views.report.html.svg import curve
+from tuimon.views.report.html.trace import trace_tables
 from tuimon.views.report.step_json import Json
 from tuimon.views.report.summary import Page
 from tuimon.views.state_text import last_state_text
 
-TEMPLATE = "report.html.j2"
-_WINDOWS = 1800  # the Session keeps no longer history
+TEMPLATE, STYLE, SCRIPT = "report.html.j2", "style.css", "zoom.js"
 _THREADS = 16
 _GPUS = 16
+_TRACES = 3
 _AROUND = 3  # lines of code before and after a place
 
 #: The text of lines of code that samples passed through, by file.
@@ -36,6 +39,7 @@ def as_html(pages: Sequence[Page]) -> str:
     """One page, with a section for each log; raises TuimonError where jinja2 is missing."""
     try:
         from jinja2 import Environment, StrictUndefined  # noqa: PLC0415  (an extra)
+        from markupsafe import Markup  # noqa: PLC0415
     except ImportError as error:
         raise TuimonError("The HTML report needs jinja2, which is not installed.", _INSTALL) from error
     environment = Environment(
@@ -44,8 +48,17 @@ def as_html(pages: Sequence[Page]) -> str:
     for name in ("ms", "percent", "duration", "count", "rate", "number", "size", "watt", "celsius"):
         environment.filters[name] = getattr(shown, name)
     environment.filters["title"] = rule_title
-    template = environment.from_string(files(__package__).joinpath(TEMPLATE).read_text(encoding="utf-8"))
-    return template.render(sections=[_section(page) for page in pages])
+    script = _read(SCRIPT)
+    return environment.from_string(_read(TEMPLATE)).render(
+        sections=[_section(page) for page in pages],
+        style=Markup(_read(STYLE)),
+        script=Markup(script),
+        script_hash=f"sha256-{b64encode(sha256(script.encode()).digest()).decode()}",
+    )
+
+
+def _read(name: str) -> str:
+    return files(__package__).joinpath(name).read_text(encoding="utf-8")
 
 
 _INSTALL = 'Install it: pip install "tuimon[report]"'
@@ -59,7 +72,7 @@ def _written(value: object) -> object:
 
 
 def _section(page: Page) -> dict[str, Any]:  # Any: what the template is given, field by field
-    report, session = page
+    report, session, course = page
     pid = session.trainer()
     process = session.process(pid) if pid is not None else None
     code = _code(session)
@@ -72,7 +85,9 @@ def _section(page: Page) -> dict[str, Any]:  # Any: what the template is given, 
         "unjudged": rules_by_reason((each["rule"], each["reason"]) for each in report["unjudged"]),
         "table": session.run_phases(pid) if pid is not None else None,
         "bar": _bar(session.run_phases(pid) if pid is not None else None),
-        "chart": _chart(session, pid) if pid is not None else None,
+        "chart": chart_of(session, pid, course, report) if pid is not None else None,
+        "ranks": [{**rank, "bar": _rank_bar(rank)} for rank in report["ranks"]],
+        "traces": [trace_tables(trace) for trace in report.get("traces", ())[-_TRACES:]],
         "gpu_time": session.gpu_time(pid) if pid is not None else None,
         "gpus": [_gpu(gpu) for gpu in gpus[:_GPUS]],
         "gpus_left_out": max(0, len(gpus) - _GPUS),
@@ -143,19 +158,13 @@ def _bar(table: PhaseTable | None) -> list[tuple[str, float, float]]:
     return bar
 
 
-def _chart(session: Session, pid: int) -> dict[str, Any] | None:
-    history = session.phase_history(pid, _WINDOWS)
-    rows = decimated(history)
-    top_ms = top_of(rows)
-    if not top_ms:
-        return None
-    interval_s = session.header.interval_s if session.header else None
-    return {
-        "top_ms": top_ms,
-        "cut": any(sum(row) > top_ms * 1.001 for row in rows if row is not None),
-        "span_s": len(history) * interval_s if interval_s else None,
-        "parts": [(name, bars(rows, part, top_ms)) for part, name in enumerate(STACKED)],
-    }
+def _rank_bar(rank: dict[str, Json]) -> list[tuple[str, float, float]]:
+    bar, left = [], 0.0
+    for phase in rank["phases"]:
+        if phase["name"] != "eval":
+            bar.append((phase["name"], left, phase["share"]))
+            left += phase["share"]
+    return bar
 
 
 def _gpu(row: GpuRow) -> dict[str, Any]:

@@ -1,0 +1,68 @@
+"""Step time and phases over the whole run, with the moments at which the verdict changed."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from tuimon.session.session import Session
+from tuimon.session.steps.steps import STACKED
+from tuimon.views.finding_text import rule_title
+from tuimon.views.report.course import Course
+from tuimon.views.report.html.svg import bars, decimated, top_of
+from tuimon.views.report.step_json import Json
+
+_WINDOWS = 1800  # the Session keeps no longer history
+_MARKS = 12  # more would hide the chart
+
+
+class Mark(NamedTuple):
+    """A change of the verdict; ``left`` is its place on the chart, 0..1."""
+
+    number: int
+    left: float
+    at_s: float
+    step: int | None
+    text: str
+    severity: str  # of the finding that came; "benign" where none did
+
+
+def chart_of(session: Session, pid: int, course: Course | None, report: dict[str, Json]) -> dict[str, Any] | None:
+    """What the template draws; without a course, of the windows that the Session keeps."""
+    found = course.rows(pid, session.between_parts(pid)) if course is not None else None
+    interval_s = session.header.interval_s if session.header else None
+    length_s, history = found or (interval_s, session.phase_history(pid, _WINDOWS))
+    rows = history if found else decimated(history)
+    top_ms = top_of(rows)
+    if not top_ms:
+        return None
+    span_s = len(history) * length_s if length_s else None
+    return {
+        "top_ms": top_ms,
+        "cut": any(sum(row) > top_ms * 1.001 for row in rows if row is not None),
+        "span_s": span_s,
+        "whole": found is not None,
+        "parts": [(name, bars(rows, part, top_ms)) for part, name in enumerate(STACKED)],
+        "marks": _marks(report, span_s) if found and span_s else [],
+    }
+
+
+def _marks(report: dict[str, Json], span_s: float) -> list[Mark]:
+    """Of many changes, those after which the verdict stayed for longest."""
+    grave = {finding["rule"]: finding["severity"] for finding in report["findings"]}
+    changes = [change for change in report["changes"] if change["at_s"] is not None and change["at_s"] <= span_s]
+    ends_s = [change["at_s"] for change in changes[1:]] + [span_s]
+    lasted_s = [end_s - change["at_s"] for end_s, change in zip(ends_s, changes, strict=False)]
+    longest = sorted(range(len(changes)), key=lambda at: -lasted_s[at])[:_MARKS]
+    return [_mark(number, changes[at], span_s, grave) for number, at in enumerate(sorted(longest), 1)]
+
+
+def _mark(number: int, change: dict[str, Json], span_s: float, grave: dict[str, str]) -> Mark:
+    at_s, after = change["at_s"], change["to"]
+    text = _named(after) if after else f"no longer {_named(change['from'])}"
+    severity = grave.get(after.partition("/")[0], "info") if after else "benign"
+    return Mark(number, at_s / span_s, at_s, change["step"], text, severity)
+
+
+def _named(verdict: str | None) -> str:
+    rule, _, cause = (verdict or "nothing").partition("/")
+    return rule_title(rule) + (f" ({cause.replace('_', ' ')})" if cause else "")
