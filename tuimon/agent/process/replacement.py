@@ -1,0 +1,27 @@
+"""A process that replaces itself by another program (exec): what still waits goes to the ring before that."""
+
+import os
+from functools import wraps
+from typing import Any, Callable
+
+from ..torch_compat import rebinding
+from ..torch_compat.tracebacks import hide_frame
+
+
+def hook_exec(say_all: Callable[[], None]) -> None:
+    """Have ``os.execv`` and ``os.execve``, and those of ``os`` that call them, call ``say_all`` first."""
+    for name in ("execv", "execve"):
+        rebinding.rebind(os, name, _wrapped(getattr(os, name), say_all))
+
+
+def _wrapped(original: Callable[..., Any], say_all: Callable[[], None]) -> Callable[..., Any]:
+    @wraps(original)
+    def tuimon_exec(*args: Any, **kwargs: Any) -> Any:
+        say_all()
+        try:
+            return original(*args, **kwargs)
+        except BaseException as error:  # there is no such program
+            hide_frame(error)
+            raise
+
+    return tuimon_exec
