@@ -15,7 +15,7 @@ from tuimon.views.mcp.tools import Tools
 _DOC = """\
 Answer a coding assistant's questions about your trainings and logs, over the Model Context Protocol on stdin and
 stdout: for the assistant's configuration, not for people. It opens no socket, reads only your own processes and
-files, and changes nothing. Tools: trainings, verdict, evidence, hot_lines, stacks, explain.
+files, and changes nothing. Tools: trainings, verdict, evidence, hot_lines, stacks, diff, explain.
 Needs the package mcp: pip install "tuimon[mcp]"."""
 
 

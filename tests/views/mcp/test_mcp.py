@@ -28,7 +28,7 @@ from tuimon.views.mcp.server import server
 from tuimon.views.mcp.tools import Tools
 
 ROOT = Path(__file__).resolve().parents[3]
-NAMES = ["trainings", "verdict", "evidence", "hot_lines", "stacks", "explain"]
+NAMES = ["trainings", "verdict", "evidence", "hot_lines", "stacks", "diff", "explain"]
 PID = 4242
 
 
@@ -92,6 +92,14 @@ async def test_answers_about_a_log_have_numbers_units_and_places(trainings, log)
         stacks = await answer(connected, "stacks", training=log)
         assert re.search(r"^worker 0 \(pid \d+, thread \d+\): running, CPU 79 % of a core", stacks)
         assert "augment() warped[row] = np.convolve(" in stacks
+
+
+async def test_two_logs_are_compared(trainings, log, tmp_path) -> None:
+    async with client(trainings) as connected:
+        same = await answer(connected, "diff", before=log, after=log)
+        assert same.startswith("Cannot tell: 1.00x as fast") and " ms " in same
+        result = await connected.call_tool("diff", {"before": log, "after": str(tmp_path / "none")})
+        assert result.is_error and "none" in result.content[0].text
 
 
 async def test_every_rule_is_explained_within_the_bound(trainings) -> None:

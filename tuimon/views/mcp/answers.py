@@ -12,6 +12,9 @@ from tuimon.records import PHASES, Place
 from tuimon.session.rows import ThreadRow
 from tuimon.session.samples.tree import program_part
 from tuimon.session.session import Session
+from tuimon.sources.log.joined.opening import choose_all
+from tuimon.views.diff.logs import compare_logs
+from tuimon.views.diff.text import text_diff
 from tuimon.views.evidence_text import evidence_text
 from tuimon.views.explain.text import plain_page
 from tuimon.views.finding_text import fix_text, speedup
@@ -111,6 +114,12 @@ def explain(rule: str) -> str:
     """The page of a rule, without its thresholds and links where it is long."""
     lines = plain_page(page_of(rule), 100).splitlines()
     return bounded(lines, f"tuimon explain {rule}")
+
+
+def diff(before: str, after: str) -> str:
+    """The comparison of two recordings. Raises TuimonError where there is none, or nothing to compare."""
+    found = compare_logs(choose_all(before), choose_all(after))
+    return bounded(text_diff(found).splitlines(), "tuimon diff")
 
 
 def _place(place: Place) -> str:

@@ -27,7 +27,7 @@ class Tools:
 
     def all(self) -> tuple[Callable[..., str], ...]:
         """In the order in which they are offered."""
-        return (self.trainings, self.verdict, self.evidence, self.hot_lines, self.stacks, self.explain)
+        return (self.trainings, self.verdict, self.evidence, self.hot_lines, self.stacks, self.diff, self.explain)
 
     def trainings(self) -> str:
         """List the user's PyTorch trainings on this machine: pid, rank, GPUs, CPU, whether markers are on, command."""
@@ -65,6 +65,14 @@ class Tools:
     def stacks(self, training: str, seconds: float = 4.0) -> str:
         """Where each thread is: state, CPU, and its latest Python stack, innermost frame first. For hangs."""
         return self._trainings.ask(training, _clamped(seconds), lambda seen: answers.stacks(seen.session))
+
+    def diff(self, before: str, after: str) -> str:
+        """Did a change help: step time, phases, GPU, memory, lines and findings before and after, with 95 % intervals.
+
+        before, after: paths of logs that tuimon has written, or of folders in which each run is one measurement.
+        What is marked ~ changed no more than chance would.
+        """
+        return answers.diff(before, after)
 
     def explain(self, rule: str) -> str:
         """What a verdict means, how sure it is, when it is wrong, and what to do: code before and after.
