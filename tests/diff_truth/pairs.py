@@ -12,7 +12,7 @@ from tests.diff_truth.recording import Wanted, record
 from tuimon.records import Record, Steps
 from tuimon.sources.log.reader import read_log
 
-KINDS = ("compute", "loader")
+KINDS = ("compute", "loader", "storage")
 
 
 def real_pairs(folder: Path, number: int, seconds: float, slower: float = 1.0, busy: int = 0) -> Iterator[Judged]:

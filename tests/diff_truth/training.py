@@ -1,8 +1,12 @@
-"""A small training on one core, as long and as slow as it is asked to be."""
+"""A small training on one core, as long and as slow as it is asked to be.
+
+``compute`` has a model, ``loader`` makes batches in the training process, ``storage`` waits for them.
+"""
 
 from __future__ import annotations
 
 import argparse
+import random
 import time
 
 import torch
@@ -11,11 +15,17 @@ from torch.utils.data import DataLoader, Dataset
 
 
 class Rows(Dataset[tuple[torch.Tensor, torch.Tensor]]):
-    """Rows that take some work each."""
+    """Rows that take some work each, in batches that take some time to come."""
 
-    def __init__(self, work: int) -> None:
+    def __init__(self, work: int = 0, wait_s: float = 0.0) -> None:
         self.rows = torch.randn(3200, 128)
         self.work = work
+        self.wait_s = wait_s
+
+    def __getitems__(self, indices: list[int]) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        if self.wait_s:
+            time.sleep(self.wait_s * random.uniform(0.9, 1.1))
+        return [self[index] for index in indices]
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -27,9 +37,12 @@ class Rows(Dataset[tuple[torch.Tensor, torch.Tensor]]):
         return row, (row[0] > 0).long()
 
 
+_DATA = {"compute": Rows(), "loader": Rows(work=20), "storage": Rows(wait_s=0.015)}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--kind", choices=("compute", "loader"), default="compute")
+    parser.add_argument("--kind", choices=tuple(_DATA), default="compute")
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--slower", type=float, default=1.0, help="every step takes so many times as long")
     args = parser.parse_args()
@@ -38,7 +51,7 @@ def main() -> None:
     width = 1200 if args.kind == "compute" else 200
     model = nn.Sequential(nn.Linear(128, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 2))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    loader = DataLoader(Rows(0 if args.kind == "compute" else 20), batch_size=64)
+    loader = DataLoader(_DATA[args.kind], batch_size=64)
     end = time.perf_counter() + args.seconds
     began = time.perf_counter()
     while time.perf_counter() < end:
