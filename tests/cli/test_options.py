@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tuimon.cli.main import COMMANDS, help_text, run_command_line
 from tuimon.cli.options import add_watching, options_of, parser_of, split_command
+from tuimon.cli.run import options_again
 from tuimon.errors import UsageError
 from tuimon.monitor.opening.options import Options
 from tuimon.monitor.reactions import Reactions
@@ -132,3 +135,14 @@ def test_commands_that_cannot_be(words: list[str], told: str, capsys: pytest.Cap
     assert told in capsys.readouterr().err
     with pytest.raises(UsageError, match="markers"):
         parsed("--on-hang", "page", "--no-markers")
+
+
+def test_a_further_run_has_a_log_of_its_own(tmp_path: Path) -> None:
+    """That of the run before is not replaced, whatever was asked for the first time."""
+    log = str(tmp_path / "run.jsonl.zst")
+    options = Options(log=log, force=True)
+    assert options_again(options) == Options(log=str(tmp_path / "run-2.jsonl.zst"), force=False)
+    (tmp_path / "run-2.jsonl.zst").touch()
+    assert options_again(options).log == str(tmp_path / "run-3.jsonl.zst")
+    assert options_again(Options(log=str(tmp_path), force=True)).log == str(tmp_path)
+    assert options_again(Options()).log is None

@@ -77,7 +77,7 @@ def _full_screen(monitor: Monitor, options: Options) -> int:
     from tuimon.cli.watching import watch_full_screen
 
     with LeaveSignals() as signals:
-        return watch_full_screen(monitor, options, signals)
+        return watch_full_screen(monitor, options, signals).exit_code
 
 
 def _headless(monitor: Monitor, options: Options, duration_s: float | None) -> int:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from tuimon.cli.options import add_watching, options_of, parser_of, split_command
 from tuimon.launch.leave_signals import LeaveSignals
@@ -13,7 +16,12 @@ from tuimon.launch.resolve import resolve
 from tuimon.monitor.monitor import Monitor
 from tuimon.monitor.opening.options import Options
 from tuimon.monitor.opening.run import open_run
+from tuimon.sources.log.names import next_free
 from tuimon.text import plain
+
+if TYPE_CHECKING:
+    from tuimon.views.tui.app import Leave
+    from tuimon.views.tui.baseline.baseline import Baseline
 
 _DOC = """\
 Start a training, unchanged, and watch it. COMMAND is SCRIPT.py, -m MODULE, or any program (torchrun, bash, uv ...);
@@ -33,19 +41,36 @@ def main(argv: Sequence[str]) -> int:
     own, words = split_command(argv)
     options = options_of(parser.parse_args(own))
     command = resolve(words)
-    return _headless(command, options) if options.headless else _full_screen(command, options)
+    if options.headless:
+        return _headless(command, options)
+    return _full_screen(command, options, lambda: options_of(parser.parse_args(own)))
 
 
-def _full_screen(command: Sequence[str], options: Options) -> int:
+def _full_screen(command: Sequence[str], options: Options, fresh: Callable[[], Options]) -> int:
+    """Watch it until it is left; where that is wanted, start the same command again, with ``fresh`` options."""
+    with LeaveSignals() as signals:
+        leave = _watch_one(command, options, signals, None)
+        while leave.again:
+            leave = _watch_one(command, options_again(fresh()), signals, leave.baseline)
+    return leave.exit_code
+
+
+def _watch_one(command: Sequence[str], options: Options, signals: LeaveSignals, baseline: Baseline | None) -> Leave:
     from tuimon.cli.watching import watch_full_screen
 
-    with LeaveSignals() as signals:
-        monitor = open_run(command, options)
-        try:
-            return watch_full_screen(monitor, options, signals)
-        finally:
-            if monitor.output is not None:
-                print(f"Its output: {monitor.output.path}", flush=True)
+    monitor = open_run(command, options)
+    try:
+        return watch_full_screen(monitor, options, signals, baseline)
+    finally:
+        if monitor.output is not None:
+            print(f"Its output: {monitor.output.path}", flush=True)
+
+
+def options_again(options: Options) -> Options:
+    """For a further run of the same command: a log of its own, that of the run before stays."""
+    if options.log is None or os.path.isdir(options.log):
+        return options
+    return replace(options, log=next_free(options.log), force=False)
 
 
 def _headless(command: Sequence[str], options: Options) -> int:

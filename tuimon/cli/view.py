@@ -40,7 +40,7 @@ def main(argv: Sequence[str]) -> int:
     from tuimon.cli.watching import watch_full_screen
 
     with LeaveSignals() as signals:
-        return watch_full_screen(monitor, Options(), signals)
+        return watch_full_screen(monitor, Options(), signals).exit_code
 
 
 def _headless(monitor: Monitor) -> int:

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from tuimon.cli.hand_over import let_go_of_terminal, takes_output
 from tuimon.cli.quick_start import without_collections, without_ssl
@@ -16,6 +17,10 @@ from tuimon.launch.leave_signals import LeaveSignals
 from tuimon.monitor.monitor import Monitor
 from tuimon.monitor.opening.options import Options
 from tuimon.views.headless import HeadlessView
+
+if TYPE_CHECKING:
+    from tuimon.views.tui.app import Leave
+    from tuimon.views.tui.baseline.baseline import Baseline
 
 #: Seconds between two ticks of the monitor; the end of the target is noticed at once.
 TICK_S = 0.25
@@ -50,8 +55,10 @@ class EndSleep:
             self._handle = -1
 
 
-def watch_full_screen(monitor: Monitor, options: Options, signals: LeaveSignals) -> int:
-    """Watch in the full screen until it is left; returns tuimon's exit code.
+def watch_full_screen(
+    monitor: Monitor, options: Options, signals: LeaveSignals, baseline: Baseline | None = None
+) -> Leave:
+    """Watch in the full screen until it is left; returns how, with tuimon's exit code.
 
     When it loses its terminal, a session with a log is recorded on to the end of the run.
     """
@@ -60,7 +67,7 @@ def watch_full_screen(monitor: Monitor, options: Options, signals: LeaveSignals)
 
     monitor.start()
     try:
-        leave = run_app(monitor, options.refresh_s, signals)
+        leave = run_app(monitor, options.refresh_s, signals, baseline)
         if leave.terminal_lost or not takes_output():
             let_go_of_terminal()
         if leave.terminal_lost and not monitor.ended and (monitor.log is not None or monitor.ending is not None):
@@ -70,8 +77,8 @@ def watch_full_screen(monitor: Monitor, options: Options, signals: LeaveSignals)
     if leave.message:
         print(leave.message)
     if leave.terminal_lost and monitor.launched is not None and monitor.exit_code is not None:
-        return monitor.exit_code
-    return leave.exit_code
+        return leave._replace(exit_code=monitor.exit_code)
+    return leave
 
 
 def watch_headless(

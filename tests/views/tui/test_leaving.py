@@ -9,9 +9,10 @@ from tests.views import streams
 from tests.views.tui.running_app import running, text
 from tuimon.launch.leave_signals import LeaveSignals
 from tuimon.records import Exit
-from tuimon.views.tui.app import Leave
+from tuimon.views.tui.app import Leave, TuimonApp
 from tuimon.views.tui.drawing.lines import text_of
 from tuimon.views.tui.sheets.quit_dialog import QuitDialog
+from tuimon.views.tui.sheets.restart_dialog import RestartDialog
 
 
 async def test_q_asks_while_a_launched_run_goes_on_and_c_cancels():
@@ -98,3 +99,56 @@ async def left(app, pilot):
         if app.terminal_lost or app.return_value is not None:
             return
     raise AssertionError("it did not leave")
+
+
+async def test_capital_r_asks_ends_and_starts_again_beside_the_baseline():
+    monitor = streams.input_bound(40)
+    async with running(monitor) as (app, pilot):
+        await pilot.press("R")
+        assert isinstance(app.screen, RestartDialog) and not monitor.end_requested
+        await pilot.press("e")
+        assert monitor.end_requested
+        assert "then it starts again" in "\n".join(text_of(row) for row in app.screen.body.lines)
+        monitor.session.add(Exit(t=41.0, pid=streams.MAIN, exit_code=130, signal="SIGINT"))
+        app.tick()
+        await pilot.pause()
+    assert app.return_value.again and app.return_value.exit_code == 0
+    assert app.return_value.baseline.step_ms == pytest.approx(66, rel=0.1)
+
+
+@pytest.mark.parametrize("key", ["c", "escape", "ctrl+c", "l"])
+async def test_capital_r_can_be_cancelled(key):
+    async with running(streams.input_bound(5)) as (app, pilot):
+        await pilot.press("R", key)
+        await pilot.pause()
+        assert app.is_running and not app.monitor.end_requested
+        assert isinstance(app.screen, RestartDialog) == (key == "l")  # "leave it running" is the other dialog's
+
+
+async def test_after_the_end_capital_r_starts_again_at_once():
+    async with running(streams.ended()) as (app, pilot):
+        await pilot.press("R")
+        await pilot.pause()
+    assert app.return_value.again
+
+
+async def test_the_baseline_that_was_taken_is_kept_over_a_restart():
+    async with running(streams.ended()) as (app, pilot):
+        await pilot.press("b")
+        taken = app.board.baseline.taken
+        await pilot.press("R")
+        await pilot.pause()
+    assert app.return_value.baseline is taken
+    again = TuimonApp(streams.before_first_step(), refresh_s=3600, baseline=taken)
+    async with again.run_test(size=(120, 40)) as pilot:
+        again.tick()
+        await pilot.pause()
+        assert "what comes now is compared with it" in text(again, "baseline")
+
+
+async def test_what_was_attached_to_is_not_started_again():
+    async with running(streams.inferred()) as (app, pilot):
+        await pilot.press("R")
+        await pilot.pause()
+        assert app.is_running and not isinstance(app.screen, RestartDialog)
+        assert any("that tuimon has started" in note.message for note in app._notifications)

@@ -20,7 +20,7 @@ from tuimon.launch.leave_signals import LeaveSignals
 from tuimon.session.trainings import which_training
 from tuimon.views.format import plain
 from tuimon.views.report.write import save
-from tuimon.views.tui.baseline.baseline import take_baseline
+from tuimon.views.tui.baseline.baseline import Baseline, take_baseline
 from tuimon.views.tui.board import PANES, Board
 from tuimon.views.tui.pacing import Pacing
 from tuimon.views.tui.panes.threads_pane import ThreadsPane
@@ -33,6 +33,7 @@ from tuimon.views.tui.sheets.help import help_lines
 from tuimon.views.tui.sheets.inject_dialog import InjectDialog
 from tuimon.views.tui.sheets.memory_sheet import MemorySheet
 from tuimon.views.tui.sheets.quit_dialog import Choice, QuitDialog
+from tuimon.views.tui.sheets.restart_dialog import RestartDialog
 from tuimon.views.tui.sheets.sheet import Sheet
 from tuimon.views.tui.sheets.standstill_sheet import StandstillSheet, standstill_note
 from tuimon.views.tui.sheets.thread_sheet import ThreadSheet
@@ -52,6 +53,8 @@ class Leave(NamedTuple):
     exit_code: int
     message: str | None = None
     terminal_lost: bool = False
+    again: bool = False  # the same command is to be started again,
+    baseline: Baseline | None = None  # and shown beside this
 
 
 class TuimonApp(TerminalApp[Leave]):
@@ -75,6 +78,7 @@ class TuimonApp(TerminalApp[Leave]):
         Binding("S", "standstill", show=False),
         Binding("r", "ranks", show=False),
         Binding("b", "baseline", show=False),
+        Binding("R", "restart", show=False),
         Binding("B", "no_baseline", show=False),
         Binding("d", "theme", show=False),
         Binding("e", "export", show=False),
@@ -89,11 +93,13 @@ class TuimonApp(TerminalApp[Leave]):
         refresh_s: float = 0.5,
         capabilities: Capabilities | None = None,
         signals: LeaveSignals | None = None,
+        baseline: Baseline | None = None,
     ) -> None:
         super().__init__(capabilities)
         self._signals = signals or LeaveSignals()
         self.monitor = monitor
         self.board = Board()
+        self.board.compare_with(baseline)
         self.board.output.tail = monitor.output
         self._refresh_s = refresh_s
         self._pointed_s: float | None = None  # when the stacks were taken that a notice has pointed to
@@ -301,6 +307,22 @@ class TuimonApp(TerminalApp[Leave]):
         self.board.compare_with(None)
         self._show()
 
+    def action_restart(self) -> None:
+        """Start the launched command again, beside the baseline; one that still runs is ended, if that is wanted."""
+        monitor = self.monitor
+        if monitor.launched is None:
+            self.notify("only a training that tuimon has started can be started again", markup=False)
+        elif monitor.ended:
+            self._restart("ended")
+        else:
+            self.push_screen(RestartDialog(monitor), self._restart)
+
+    def _restart(self, choice: Choice | None) -> None:
+        if choice == "ended":
+            monitor = self.monitor
+            baseline = self.board.baseline.taken or take_baseline(monitor.session, monitor.findings)
+            self.exit(Leave(0, again=True, baseline=baseline))
+
     def action_pause(self) -> None:
         """Freeze the screen, or let it go on."""
         title = self.board.title_line
@@ -338,9 +360,11 @@ def goes_on(pid: int) -> str:
     return f"The training goes on as pid {pid}. Come back with: tuimon attach {pid}"
 
 
-def run_app(monitor: Monitor, refresh_s: float = 0.5, signals: LeaveSignals | None = None) -> Leave:
+def run_app(
+    monitor: Monitor, refresh_s: float = 0.5, signals: LeaveSignals | None = None, baseline: Baseline | None = None
+) -> Leave:
     """Run the app until it is left."""
-    app = TuimonApp(monitor, refresh_s, signals=signals)
+    app = TuimonApp(monitor, refresh_s, signals=signals, baseline=baseline)
     try:
         leave = app.run()
     except (OSError, termios.error):

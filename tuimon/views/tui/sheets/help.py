@@ -32,6 +32,11 @@ SECTIONS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
             ),
             ("r", "key", "the ranks, a row each: who holds the others up, and where; Enter shows a rank in all panes"),
             ("b  B", "key", "take what is on the screen as the baseline that all is shown beside; without one again"),
+            (
+                "R",
+                "key",
+                "start the same command again, beside the baseline; asks before it ends one that still runs",
+            ),
             ("space  p", "key", "freeze the picture; measuring goes on"),
             ("d", "key", "dark or light"),
             (

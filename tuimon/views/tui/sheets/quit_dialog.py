@@ -25,6 +25,7 @@ class QuitDialog(ModalScreen[Choice]):
     """Dismissed with what is to happen; ``ended`` once the run that was to be ended has ended."""
 
     AUTO_FOCUS = "QuitBody"
+    TITLE_TEXT = "Quit"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("l,ctrl+c", "choose('leave')", show=False, priority=True),
         Binding("e", "end", show=False),
@@ -42,7 +43,7 @@ class QuitDialog(ModalScreen[Choice]):
 
     def on_mount(self) -> None:
         """Set its title."""
-        self.body.set_title(Span("Quit", "text bold"))
+        self.body.set_title(Span(self.TITLE_TEXT, "text bold"))
 
     def on_resize(self) -> None:
         """Draw."""
@@ -54,9 +55,12 @@ class QuitDialog(ModalScreen[Choice]):
             self.dismiss("ended" if self._monitor.ending is not None else "cancel")
             return
         launched = self._monitor.launched
-        self.body.show_lines(
-            quit_lines(launched.pid if launched else 0, self._monitor.ending, self.body.content_size.width)
-        )
+        pid = launched.pid if launched else 0
+        self.body.show_lines(self.lines(pid, self._monitor.ending, self.body.content_size.width))
+
+    def lines(self, pid: int, ending: str | None, width: int) -> list[Line]:
+        """The text."""
+        return quit_lines(pid, ending, width)
 
     def action_end(self) -> None:
         """Begin to end the run; the dialog stays and shows the stages."""
@@ -77,19 +81,20 @@ def quit_lines(pid: int, ending: str | None, width: int) -> list[Line]:
             (),
             *paragraph(ending, width, "warning"),
             (),
-            _key("l", "leave now and let it finish ending", "text"),
-            _key("c", "back to the picture", "text"),
+            key_line("l", "leave now and let it finish ending", "text"),
+            key_line("c", "back to the picture", "text"),
         ]
     return [
         *paragraph(f"The training (pid {pid}) is still running.", width, "strong"),
         (),
-        _key("l", "leave it running", "benign"),
+        key_line("l", "leave it running", "benign"),
         line("     ", (f"come back with: tuimon attach {pid}", "dim")),
-        _key("e", "end it", "critical"),
+        key_line("e", "end it", "critical"),
         line("     ", ("SIGINT, then SIGTERM, then SIGKILL", "dim")),
-        _key("c", "cancel", "text"),
+        key_line("c", "cancel", "text"),
     ]
 
 
-def _key(key: str, text: str, role: str) -> Line:
+def key_line(key: str, text: str, role: str) -> Line:
+    """A key and what it does."""
     return line(" ", (f" {key} ", "key badge"), " ", (text, f"{role} bold"))
