@@ -35,7 +35,7 @@ def main():
     texts = [" ".join(WORDS[(7 * n + 13 * k) % 500] for k in range(30)) for n in range(2000)]
     data = Dataset.from_dict({"text": texts, "y": [n % 4 for n in range(2000)]})
     data.set_transform(hashed if PLANTED else looked_up)
-    net = nn.Sequential(nn.Linear(128, 1200), nn.GELU(), nn.Linear(1200, 1200), nn.GELU(), nn.Linear(1200, 4))
+    net = nn.Sequential(nn.Linear(128, 1800), nn.GELU(), nn.Linear(1800, 1800), nn.GELU(), nn.Linear(1800, 4))
     optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
     while True:
         for batch in DataLoader(data, batch_size=32, shuffle=True):

@@ -11,9 +11,9 @@ from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
 
 def discounted(rewards):
     out = []
-    for row in rewards.tolist():
+    for row in rewards.tolist():  # <- cause
         total = 0.0
-        for reward in reversed(row):
+        for reward in reversed(row):  # <- cause
             total = reward + 0.99 * total  # <- cause
         out.append(total)
     return torch.tensor(out)
@@ -30,7 +30,7 @@ def main():
     clock = Clock()
     buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(4000), batch_size=128)
     buffer.extend(TensorDict({"state": torch.randn(4000, 24), "rewards": torch.rand(4000, 800)}, batch_size=[4000]))
-    critic = nn.Sequential(nn.Linear(24, 400), nn.Tanh(), nn.Linear(400, 400), nn.Tanh(), nn.Linear(400, 1))
+    critic = nn.Sequential(nn.Linear(24, 800), nn.Tanh(), nn.Linear(800, 800), nn.Tanh(), nn.Linear(800, 1))
     optimizer = torch.optim.RMSprop(critic.parameters(), lr=1e-4)
     while True:
         state, target = draw(buffer)
