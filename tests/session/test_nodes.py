@@ -1,9 +1,12 @@
-"""A run on two nodes whose processes have the same ids: cores, threads, GPUs and memory are of the node in focus."""
+"""A run on two nodes whose processes have the same ids: what is shown is of the node in focus, rules judge all."""
 
 from tests.session.records import header, process, session_of, steps, threads
+from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.evidence.evidence import evidence_of
+from tuimon.diagnosis.finding import Finding
 from tuimon.node_ids import id_on_node
-from tuimon.records import Gpu, MachineMemory, Node
+from tuimon.records import Gpu, MachineMemory, Node, Throttle
+from tuimon.views.metrics.gpus import gpu_samples
 
 PHASES = {"forward": 5.0, "backward": 5.0}
 FIRST, SECOND = 100, id_on_node(1, 100)
@@ -62,3 +65,60 @@ def test_a_rank_on_another_node_is_judged_by_its_own_gpus() -> None:
         session.add(process(pid=pid, rank=number, world_size=2, t=2.0, gpu_uuids=[f"GPU-{number}"]))
     evidence = evidence_of(session, FIRST)
     assert [[row.latest.uuid for row in each.gpus] for each in evidence.ranks] == [["GPU-0"], ["GPU-1"]]
+
+
+def judged(*records) -> dict[str, Finding]:
+    session = session_of(*NODES)
+    for t in range(1, 12):
+        for number, pid in enumerate((FIRST, SECOND)):
+            for record in rank(number, pid, float(t)):
+                session.add(record)
+    for record in records:
+        session.add(record)
+    return {finding.rule: finding for finding in diagnose(session)}
+
+
+def memory(node: int, available: int) -> MachineMemory:
+    return MachineMemory(t=12.0, pid=id_on_node(node, 0), window_s=5.0, total_bytes=1 << 34, available_bytes=available)
+
+
+def test_memory_that_is_full_on_another_node_is_found_and_the_node_named() -> None:
+    assert "memory_pressure" not in judged(memory(0, 1 << 33), memory(1, 1 << 33))
+    finding = judged(memory(0, 1 << 33), memory(1, 1 << 26))["memory_pressure"]
+    assert finding.headline.startswith("on n1: the machine has 0.0671 GB of 17.2 GB")
+    assert finding.evidence["host"] == "n1"
+    both = judged(memory(0, 1 << 29), memory(1, 1 << 26))["memory_pressure"]
+    assert (both.severity, both.evidence["host"]) == ("critical", "n1")  # the worse of the two
+
+
+def test_a_gpu_that_is_held_down_on_another_node_is_found_and_the_node_named() -> None:
+    hot = [
+        Gpu(
+            t=t, pid=id_on_node(1, 0), index=3, uuid="GPU-1", name="Fake", util_ratio=0.99, pids=[SECOND],
+            throttled=[Throttle("thermal (hardware)", 0.9)], sm_clock_mhz=900, sm_clock_max_mhz=1800,
+        )
+        for t in (12.0, 13.0, 14.0, 15.0, 16.0, 17.0, 18.0)
+    ]  # fmt: skip
+    uses = [
+        process(pid=pid, rank=n, world_size=2, t=11.5, gpu_uuids=[f"GPU-{n}"]) for n, pid in ((0, FIRST), (1, SECOND))
+    ]
+    finding = judged(*uses, *hot)["throttled"]
+    assert finding.headline.startswith("on n1: GPU 3 is held down")
+    assert (finding.severity, finding.evidence["host"]) == ("warning", "n1")
+
+
+def test_a_late_rank_on_another_node_is_named_with_its_node() -> None:
+    session = session_of(*NODES)
+    for t in range(1, 12):
+        for number, pid in enumerate((FIRST, SECOND)):
+            session.add(process(pid=pid, rank=number, world_size=2, t=float(t)))
+            data = 40.0 if number else 5.0
+            session.add(steps(float(t), {"data": data, "backward": 95.0 - data}, pid=pid, first_index=10 * t))
+    (finding,) = (found for found in diagnose(session) if found.rule == "straggler_rank")
+    assert "for rank 1 on n1, 35 ms longer in data" in finding.headline
+    assert finding.evidence["host"] == "n1"
+
+
+def test_metrics_have_the_gpus_of_all_nodes() -> None:
+    session = session_of(*NODES, *rank(0, FIRST), *rank(1, SECOND))
+    assert {sample.labels[0] for sample in gpu_samples(session)} == {"GPU-0", "GPU-1"}

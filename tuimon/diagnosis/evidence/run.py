@@ -7,10 +7,10 @@ from functools import cached_property
 
 from tuimon.diagnosis.evidence.demand import Demand, TrainingThread, core_demand, free_cores, training_thread
 from tuimon.diagnosis.evidence.devices import run_gpus
+from tuimon.diagnosis.evidence.machines import Machine
 from tuimon.diagnosis.evidence.moment import Moment
 from tuimon.node_ids import node_of
 from tuimon.records import MachineMemory, Notice, Process, Threads
-from tuimon.session.processes.machine import Growth
 from tuimon.session.rows import GpuRow
 
 
@@ -110,6 +110,10 @@ class RunEvidence:
         return self._moment.session.machine.latest
 
     @cached_property
-    def growing(self) -> tuple[Growth, ...]:
-        """Processes whose resident memory grows, the fastest first."""
-        return tuple(self._moment.session.machine.growing())
+    def machines(self) -> tuple[Machine, ...]:
+        """All nodes of the run, the one in focus first."""
+        session = self._moment.session
+        focus, known = session.focus_node, session.nodes.known
+        hosts = {number: node.host for number, node in known.items()} if len(known) > 1 else {}
+        numbers = [focus, *(number for number in sorted(known) if number != focus)]
+        return tuple(Machine(number, hosts.get(number), session.nodes.tables_of(number)) for number in numbers)

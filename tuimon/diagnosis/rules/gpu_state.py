@@ -10,6 +10,7 @@ from tuimon.diagnosis.needs import ALLOCATOR, GPU_COUNTERS, GPU_LOAD, TENSOR_ACT
 from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.threshold import TENSORBOARD, Threshold
 from tuimon.diagnosis.words import percent
+from tuimon.node_ids import node_of
 from tuimon.session.rows import GpuRow
 
 THROTTLE_SHARE = Threshold(
@@ -54,12 +55,18 @@ def throttled(evidence: Evidence) -> Finding | None:
 
     A warning only where the GPU is the bottleneck, and the cause is not the power limit that it is built to work at.
     """
-    held = [(cause, share, gpu) for gpu in evidence.run.own_gpus for cause, share in gpu.throttled]
-    held = [(cause, share, gpu) for cause, share, gpu in held if share >= THROTTLE_SHARE and cause in _FAULTS + _CAPS]
+    held = [
+        (cause, share, gpu, machine)
+        for machine in evidence.run.machines
+        if machine.is_held_down or machine.node == node_of(evidence.pid)
+        for gpu in evidence.run.gpus_used_on(machine.node)
+        for cause, share in gpu.throttled
+        if share >= THROTTLE_SHARE and cause in _FAULTS + _CAPS
+    ]
     if not held or evidence.uses_gpu is False:
         return None
-    cause, share, gpu = max(held, key=lambda found: (found[0] in _FAULTS, found[1]))
-    steps = evidence.gpu_steps
+    cause, share, gpu, machine = max(held, key=lambda found: (found[0] in _FAULTS, found[1]))
+    steps = evidence.gpu_steps if machine.node == node_of(evidence.pid) else None
     busy = steps.is_bottleneck if steps is not None else (utilisation(gpu) or 0.0) >= BUSY_UTILISATION
     mhz, most_mhz = gpu.latest.sm_clock_mhz, gpu.latest.sm_clock_max_mhz
     slowed = mhz / most_mhz if mhz and most_mhz else None
@@ -67,12 +74,13 @@ def throttled(evidence: Evidence) -> Finding | None:
     return Finding(
         rule="throttled",
         severity="warning" if busy and cause in _FAULTS else "info",
-        headline=f"GPU {gpu.latest.index} is held down {percent(share)} of the time by {cause}{clocks}",
+        headline=f"{machine.place}GPU {gpu.latest.index} is held down {percent(share)} of the time by {cause}{clocks}",
         action=_cooler(cause),
         share_of_step=1.0 - slowed if slowed is not None and busy else None,
         evidence={
             "cause": cause,
             "throttled_share": share,
+            **({"host": machine.host} if machine.host is not None else {}),
             "sm_clock_mhz": mhz,
             "sm_clock_max_mhz": most_mhz,
             "temperature_c": gpu.latest.temperature_c,

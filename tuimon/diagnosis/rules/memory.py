@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tuimon.diagnosis.evidence.evidence import Evidence
+from tuimon.diagnosis.evidence.machines import Machine
 from tuimon.diagnosis.evidence.run import RunEvidence
 from tuimon.diagnosis.evidence.steps import SETTLED_S
 from tuimon.diagnosis.finding import Change, Finding, Fix, Severity
@@ -76,13 +77,21 @@ class _Store(NamedTuple):
 
 
 def memory_pressure(evidence: Evidence) -> Finding | None:
-    """Memory is nearly full, or the machine swaps."""
-    run, memory = evidence.run, evidence.run.memory
+    """Memory is nearly full, or a machine swaps; of several the worst, as all ranks wait for it."""
+    found = [finding for machine in evidence.run.machines if (finding := _on(evidence, machine)) is not None]
+    return max(found, key=lambda finding: finding.severity == "critical", default=None)
+
+
+def _on(evidence: Evidence, machine: Machine) -> Finding | None:
+    run, memory = evidence.run, machine.memory
     if memory is None or run.now_s - memory.t > FRESH_S:
         return None
-    store, growing = _tightest(memory), run.growing
+    store = _tightest(memory)
     swapped = [rate for rate in (memory.swap_in_bytes_per_s, memory.swap_out_bytes_per_s) if rate is not None]
     swaps = bool(swapped) and sum(swapped) >= SWAP_BYTES_PER_S
+    if not swaps and (store is None or store.left_share >= GROWING_ROOM_SHARE):
+        return None
+    growing = machine.growing
     if not swaps and (store is None or not _is_short(store, growing)):
         return None
     culprit = growing[0] if growing else None
@@ -92,16 +101,17 @@ def memory_pressure(evidence: Evidence) -> Finding | None:
     return Finding(
         rule="memory_pressure",
         severity=severity,
-        headline=_headline(run, store, sum(swapped) if swaps else None, culprit, full_s),
+        headline=machine.place + _headline(run, store, sum(swapped) if swaps else None, culprit, full_s),
         action=_less_memory(evidence, culprit),
         evidence={
             "total_bytes": store.total_bytes if store else None,
             "left_bytes": store.left_bytes if store else None,
             "swap_bytes_per_s": sum(swapped) if swapped else None,
             "stalled_ratio": memory.stalled_ratio,
-            "growing_pid": culprit.pid if culprit else None,
+            "growing_pid": own_id(culprit.pid) if culprit else None,
             "growth_bytes_per_s": culprit.bytes_per_s if culprit else None,
             "full_in_s": full_s,
+            **({"host": machine.host} if machine.host is not None else {}),
         },
     )
 

@@ -39,6 +39,7 @@ def straggler_rank(evidence: Evidence) -> Finding | None:
         evidence={
             "rank": late.row.rank,
             "pid": own_id(late.row.pid),
+            **({"host": late.row.host} if _on_host(late) else {}),
             "waited_ms": late.waited_ms,
             "phase": late.phase,
             "longer_ms": late.longer_ms,
@@ -75,10 +76,17 @@ def _headline(late: LateRank, hot: HotFunction | None) -> str:
 
 
 def _late_ones(late: LateRank) -> str:
-    """``rank 2``, ``ranks 2 and 5``, ``rank 2 and 3 more``."""
+    """``rank 2``, ``ranks 2 and 5``, ``rank 2 and 3 more``; on several nodes ``rank 20 on node2``."""
     if len(late.also) == 1:
         return f"ranks {late.row.rank} and {late.also[0]}"
-    return f"rank {late.row.rank}" + (f" and {len(late.also)} more" if late.also else "")
+    more = f" and {len(late.also)} more" if late.also else ""
+    return f"rank {late.row.rank}{_on_host(late)}{more}"
+
+
+def _on_host(late: LateRank) -> str:
+    """Where it runs, where others run elsewhere."""
+    host = late.row.host
+    return f" on {host}" if host is not None and any(other.host != host for other in late.others) else ""
 
 
 def _action(late: LateRank) -> str:

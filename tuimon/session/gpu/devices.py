@@ -99,6 +99,11 @@ class DeviceTable:
         """The latest record of each."""
         return [device.latest for device in self._devices.values()]
 
+    @property
+    def is_held_down(self) -> bool:
+        """Whether something has held the clocks of any down in the last 30 s."""
+        return any(reading.throttled for device in self._devices.values() for reading in device.window.records)
+
     def rows(
         self,
         now_s: float,

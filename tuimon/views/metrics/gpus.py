@@ -38,10 +38,11 @@ _TRAFFIC = (
 
 
 def gpu_samples(session: Session) -> Iterator[Sample]:
-    """All GPUs and MIG instances that the driver has reported in the last 30 s."""
-    for row in session.gpus():
-        if row.stale_s <= WINDOW_S:
-            yield from _row_samples(row)
+    """All GPUs and MIG instances, on all nodes of the run, that the driver has reported in the last 30 s."""
+    for node in sorted(session.nodes.known) or [session.focus_node]:
+        for row in session.gpus(node):
+            if row.stale_s <= WINDOW_S:
+                yield from _row_samples(row)
 
 
 def _row_samples(row: GpuRow) -> Iterator[Sample]:
