@@ -1,0 +1,48 @@
+"""Each pair of code on the pages of rules: the rule fires before, and not after."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.explain_pairs.pairs import Pair, When, all_pairs
+from tests.explain_pairs.recorded import LOGS, PROGRAMS, is_recorded, log_of, program, records_of
+from tests.explain_pairs.simulated import simulated_records
+from tuimon.records import Exit, Steps
+
+#: Fewer would be no training.
+_LEAST_STEPS = 8
+
+each_side = pytest.mark.parametrize(
+    ("pair", "when"),
+    [(pair, when) for pair in all_pairs() for when in ("before", "after")],
+    ids=lambda value: value.name if isinstance(value, Pair) else value,
+)
+
+
+@each_side
+def test_the_rule_fires_before_and_not_after(pair: Pair, when: When) -> None:
+    if is_recorded(pair, when):
+        log = log_of(pair, when)
+        assert log.exists(), f"no log of this code: python -m tests.explain_pairs --record {pair.name}"
+        records = list(records_of(pair, log))
+    else:
+        records = simulated_records(pair, when)
+    assert sum(record.count for record in records if isinstance(record, Steps)) >= _LEAST_STEPS
+    assert all(record.exit_code == 0 for record in records if isinstance(record, Exit))
+    finding = pair.finding(records)
+    assert (finding is not None) == (when == "before")
+    if finding is not None and pair.code.language == "python":
+        lines = {line.strip() for line in _code_of(pair, when).splitlines()}
+        assert {place.source.strip() for place in finding.where if place.source} <= lines
+
+
+def _code_of(pair: Pair, when: When) -> str:
+    """All code that a place may name."""
+    if not is_recorded(pair, when):
+        return pair.text(when)
+    return program(pair, when) + (PROGRAMS / "course.py").read_text()
+
+
+def test_no_log_is_of_code_that_is_gone() -> None:
+    expected = {log_of(pair, when) for pair in all_pairs() for when in ("before", "after") if is_recorded(pair, when)}
+    assert sorted(set(LOGS.glob("*.zst")) - expected) == []
