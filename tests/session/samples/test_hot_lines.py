@@ -1,10 +1,14 @@
 """Hot lines: own and total, recursion, libraries, phases."""
 
+import pytest
+
 from tests.session.samples import profiles
 from tests.session.samples.profiles import MAIN, PLACES
 from tests.session.samples.test_tree import table
+from tuimon.records import Place
+from tuimon.session.rows import HotLine
 from tuimon.session.samples.classify import Sample
-from tuimon.session.samples.hot_lines import LINES_LIMIT, line_table
+from tuimon.session.samples.hot_lines import LINES_LIMIT, by_line, line_table
 
 
 def of_session(**more):
@@ -82,3 +86,13 @@ def test_bounded():
 
 def test_nothing():
     assert line_table([], table()) == ((), 0, ())
+
+
+def test_a_lambda_shares_the_row_of_its_line():
+    def hot(line, function, samples):
+        return HotLine(Place("train.py", line, function, "order = sorted(words, key=by)"), samples / 10, samples, 10)
+
+    rows = by_line([hot(8, "mask", 2), hot(7, "<lambda>", 1), hot(7, "mask", 3), hot(9, "main", 1)])
+    found = [(row.place.line, row.place.function, row.samples) for row in rows]
+    assert found == [(7, "mask", 4), (8, "mask", 2), (9, "main", 1)]
+    assert rows[0].share == pytest.approx(0.4)

@@ -14,6 +14,7 @@ from tuimon.diagnosis.threshold import Threshold
 from tuimon.node_ids import own_id
 from tuimon.session.course import GpuStretch, StepStretch
 from tuimon.session.rows import HotLine
+from tuimon.session.samples.hot_lines import by_line
 from tuimon.session.session import Session
 from tuimon.session.steps.split_shares import SplitShares
 from tuimon.session.whole_run import WholeRun
@@ -54,7 +55,7 @@ def figures_of(session: Session, findings: Sequence[Finding], name: str) -> RunF
         tuple(stats.course.stretches()),
         tuple(run.gpu_course(pid)),
         samples.between_shares() if samples is not None else None,
-        tuple(samples.hot_lines()) if samples is not None else (),
+        tuple(by_line(samples.hot_lines())) if samples is not None else (),
         tuple(findings),
         _resident_bytes(run, pid),
         _gpu_bytes(run),

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tuimon.records import Frame, Place
+from tuimon.session.rows import HotLine
 from tuimon.session.samples.activity import Activity, activity_of
 from tuimon.session.samples.classify import Sample
 from tuimon.session.samples.frame_table import FrameTable
@@ -40,6 +41,17 @@ class LineTable(NamedTuple):
     lines: tuple[LineShare, ...]
     samples: int  # what shares are of
     activities: tuple[tuple[Activity, int], ...]  # all samples by what the thread was doing, most first
+
+
+def by_line(lines: Iterable[HotLine]) -> list[HotLine]:
+    """One row for each line of the file, most samples first: a lambda shares that of its function."""
+    rows: dict[tuple[str, int], HotLine] = {}
+    for found in sorted(lines, key=lambda found: -found.samples):
+        key = found.place.file, found.place.line
+        row = rows.get(key)
+        more = row and row._replace(share=row.share + found.share, samples=row.samples + found.samples)
+        rows[key] = more or found
+    return sorted(rows.values(), key=lambda found: -found.samples)
 
 
 @dataclass(slots=True)

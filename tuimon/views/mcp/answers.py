@@ -10,6 +10,7 @@ from tuimon.diagnosis.finding import Finding
 from tuimon.node_ids import own_id
 from tuimon.records import PHASES, Place
 from tuimon.session.rows import ThreadRow
+from tuimon.session.samples.hot_lines import by_line
 from tuimon.session.samples.tree import program_part
 from tuimon.session.session import Session
 from tuimon.sources.log.joined.opening import choose_all
@@ -71,7 +72,7 @@ def evidence(session: Session, findings: Sequence[Finding], rule: str) -> str:
 def hot_lines(session: Session, phase: str | None, most: int) -> str:
     """The training thread's lines with most samples, over all phases or in one."""
     pid = session.trainer()
-    lines = session.hot_lines(pid, phase) if pid is not None else []
+    lines = by_line(session.hot_lines(pid, phase)) if pid is not None else []
     where = f" in {phase}" if phase in PHASES else ""
     if not lines:
         return f"no stack samples of the training thread{where}"

@@ -9,6 +9,7 @@ from rich.cells import cell_len
 
 from tuimon.node_ids import own_id
 from tuimon.session.rows import GpuTimeRow, HotLine, PhaseTable, StepSummary
+from tuimon.session.samples.hot_lines import by_line
 from tuimon.session.steps.steps import STACKED
 from tuimon.session.trainings import which_training
 from tuimon.views.format import advice, code, duration, ms, percent, place, timed_steps
@@ -59,7 +60,7 @@ class PhasesPane(Pane[PhasesState]):
             steps,
             tuple(session.phase_history(pid, _HISTORY)),
             session.header.interval_s if session.header else 1.0,
-            tuple(session.hot_lines(pid)[:_HOT]) if self.size.height > _CALM_CHART + 10 else (),
+            tuple(by_line(session.hot_lines(pid))[:_HOT]) if self.size.height > _CALM_CHART + 10 else (),
             _notes(session, steps),
             _for_display(session.gpu_time(pid)),
             _whose(session, pid),

@@ -11,6 +11,7 @@ from textual.worker import Worker, WorkerState
 from tuimon.node_ids import own_id
 from tuimon.records import Frame
 from tuimon.session.rows import ThreadRow
+from tuimon.session.samples.hot_lines import by_line
 from tuimon.session.samples.tree import program_part
 from tuimon.views.format import duration, percent, place, plain
 from tuimon.views.tui.drawing.lines import Line, Span, column, line, paragraph
@@ -165,7 +166,7 @@ class ThreadSheet(Sheet):
         own = own_line(stack)
         drawn = stack_lines(stack, self._code_of(own), width) if stack is not None else _no_stack()
         drawn += self._dump_part(width)
-        return thread_lines(self._row, self._session.hot_lines(self._row.pid), width, drawn)
+        return thread_lines(self._row, by_line(self._session.hot_lines(self._row.pid)), width, drawn)
 
     def _dump_part(self, width: int) -> list[Line]:
         if self._dumping is not None:
