@@ -9,7 +9,7 @@ import pytest
 from tests.diagnosis.comparison.series import correlated, stretches
 from tuimon.diagnosis.comparison.compare import compare
 from tuimon.diagnosis.comparison.facts import RunFacts
-from tuimon.diagnosis.comparison.figures import RunFigures
+from tuimon.diagnosis.comparison.figures import RunFigures, Starved
 from tuimon.diagnosis.comparison.result import Comparison, Row
 from tuimon.diagnosis.finding import Change, Finding, Fix
 from tuimon.errors import NotComparable
@@ -103,14 +103,14 @@ def test_several_runs_that_agree_tell_a_difference() -> None:
 
 def test_a_neighbour_beside_one_of_the_two_is_said_and_widens() -> None:
     """After takes 20 % longer, and was as much longer without a core: whether the program is slower is unknown."""
-    found = compare([run(1)], [run(2, middle=60.0, starved_ratio=1 / 6)])
+    found = compare([run(1)], [run(2, middle=60.0, starved=Starved(1 / 6))])
     assert found.outcome == "unclear"
     assert found.speedup.low < 5 / 6 < 1.0 < found.speedup.high
-    assert "other programs ran beside AFTER: they had the core 17 %" in found.notes[0]
+    assert "other programs ran beside AFTER: a thread waited for a core 17 %" in found.notes[0]
 
 
 def test_neighbours_beside_both_cancel() -> None:
-    found = compare([run(1, starved_ratio=0.2)], [run(2, middle=60.0, starved_ratio=0.2)])
+    found = compare([run(1, starved=Starved(0.2))], [run(2, middle=60.0, starved=Starved(0.2))])
     assert found.outcome == "slower"
     assert sum("other programs" in note for note in found.notes) == 2
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from tuimon.diagnosis.comparison.facts import RunFacts, facts_of
 from tuimon.diagnosis.evidence.demand import core_demand
@@ -26,6 +27,16 @@ OWN_CORES = Threshold(
 )
 
 
+class Starved(NamedTuple):
+    """What other programs on the cores cost a run."""
+
+    ratio: float = 0.0  # of its time, in which a thread waited for a core that they had; of the thread that waited most
+    in_parallel: bool = False  # several threads of a process want to run: where one waits, the others wait for it
+
+
+NOT_STARVED = Starved()
+
+
 @dataclass(frozen=True)
 class RunFigures:
     """One run: its facts, its steps over time, and what was found in it."""
@@ -39,7 +50,7 @@ class RunFigures:
     findings: tuple[Finding, ...] = ()  # of the whole run, the first is its verdict
     rss_bytes: int | None = None  # of the training process and its workers, at the end
     gpu_bytes: int | None = None  # most memory in use, of all GPUs of the run on the node in focus
-    starved_ratio: float = 0.0  # of the time that threads of the run wanted a core, other programs had it
+    starved: Starved = NOT_STARVED
 
 
 def figures_of(session: Session, findings: Sequence[Finding], name: str) -> RunFigures:
@@ -59,7 +70,7 @@ def figures_of(session: Session, findings: Sequence[Finding], name: str) -> RunF
         tuple(findings),
         _resident_bytes(run, pid),
         _gpu_bytes(run),
-        _starved_ratio(run),
+        _starved(run),
     )
 
 
@@ -77,7 +88,7 @@ def recent_figures(session: Session, findings: Sequence[Finding], since_s: float
         tuple(stretches),
         split=samples.between_shares() if samples is not None else None,
         findings=tuple(findings),
-        starved_ratio=_starved_ratio(session),
+        starved=_starved(session),
     )
 
 
@@ -98,11 +109,11 @@ def _gpu_bytes(run: WholeRun) -> int | None:
     return round(sum(known)) if known else None
 
 
-def _starved_ratio(run: Session) -> float:
+def _starved(run: Session) -> Starved:
     """Of a run whose threads want no more than the cores there are, what they do not get; else it starves itself."""
-    demand = core_demand(run.live_threads(), run.cpu_count)
-    if demand is None or not demand.wanted:
-        return 0.0
-    if demand.cpu >= OWN_CORES * demand.cores or demand.wanted >= WANTED_RATIO * demand.cores:
-        return 0.0
-    return demand.delay / demand.wanted
+    threads = run.live_threads()
+    demand = core_demand(threads, run.cpu_count)
+    if demand is None or demand.cpu >= OWN_CORES * demand.cores or demand.wanted >= WANTED_RATIO * demand.cores:
+        return NOT_STARVED
+    waits = [row.delay_ratio for process in threads for row in process.threads if row.delay_ratio is not None]
+    return Starved(min(1.0, max(waits, default=0.0)), max(demand.busy_threads.values(), default=0) > 1)

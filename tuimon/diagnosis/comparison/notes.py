@@ -29,10 +29,10 @@ def notes_of(before: Runs, after: Runs) -> list[str]:
 
 def _held_up(name: str, run: JudgedRun) -> Iterable[str]:
     shared = next((each for each in run.figures.findings if each.rule == _SHARED and each.severity != "benign"), None)
-    if run.figures.starved_ratio >= STARVED:
+    if run.figures.starved.ratio >= STARVED:
         yield (
-            f"other programs ran beside {name}: they had the core {percent(run.figures.starved_ratio)} of the time that"
-            " its threads wanted one; the interval allows for what that may have cost"
+            f"other programs ran beside {name}: a thread waited for a core {percent(run.figures.starved.ratio)} of the"
+            " time; the interval allows for what that may have cost"
         )
     elif shared is not None:
         yield f"{name} was not alone: {shared.headline}"

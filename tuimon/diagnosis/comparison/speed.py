@@ -7,7 +7,7 @@ from functools import reduce
 from itertools import product
 from statistics import fmean
 
-from tuimon.diagnosis.comparison.judged_run import Figure
+from tuimon.diagnosis.comparison.judged_run import Figure, JudgedRun
 from tuimon.diagnosis.comparison.likeness import samples_a_step
 from tuimon.diagnosis.comparison.result import Outcome, Range
 from tuimon.diagnosis.comparison.sides import Runs, log_estimate
@@ -20,29 +20,34 @@ SAME_WITHIN = Threshold(
 )
 STARVED = Threshold(
     0.02,
-    "of the time that a run's threads wanted a core and other programs had it, from which that is said",
+    "of the time that a thread waited for a core that other programs had, from which that is said",
     "our choice: less than what two runs are the same within",
 )
 STARVED_POWER = Threshold(
+    2.0,
+    "power of the share of time without such waits, by which steps are at most longer than without other programs",
+    "measured beside busy programs on 2 cores: 1.3 to 1.5 for one thread, with or without workers; who has waited"
+    " comes back to caches that others have filled",
+)
+STARVED_IN_PARALLEL = Threshold(
     3.0,
-    "power of the share of time with a core, by which steps may be longer than they would be without other programs",
-    "measured beside busy programs on 2 cores: about 1 for one thread and workers, up to 3 for two threads that share"
-    " out each operation, as each waits for the other",
+    "the same where several threads share out each operation",
+    "measured as above: up to 3 for two threads, as each waits for the other at the end of each operation",
 )
 
 
 def speedup_of(before: Runs, after: Runs, *, per_sample: bool) -> Range:
     """Time of a step (of a sample) before / after, with what disturbs either side taken into its interval.
 
-    Where other programs took cores from one side more than from the other, its steps may be longer by that and no more,
-    or by its third power: the truth is between. Where the step time shifted in the middle of a run, which of the two
-    levels is the program's own is unknown.
+    Where other programs took cores from one side more than from the other, its steps may be longer by nothing, or by a
+    power of the time it waited: the truth is between. Where the step time shifted in the middle of a run, which of the
+    two levels is the program's own is unknown.
     """
     value, interval = _speedup(before, after, _step_ns, per_sample)
     versions = list(product(_versions(before), _versions(after)))
     if len(versions) > 1:
         interval = reduce(Interval.hull, (_speedup(*each, _step_ns, per_sample)[1] for each in versions))
-    shift = STARVED_POWER * (_with_a_core(before) - _with_a_core(after))
+    shift = _undisturbed(before) - _undisturbed(after)
     interval = interval.hull(Interval(interval.low + shift, interval.high + shift))
     return Range(value, math.exp(interval.low), math.exp(interval.high))
 
@@ -57,9 +62,13 @@ def outcome_of(speedup: Range) -> Outcome:
     return "same" if is_narrow else "unclear"
 
 
-def _with_a_core(runs: Runs) -> float:
-    """The logarithm of the share of time that threads had the core that they wanted, the mean over runs."""
-    return fmean(math.log1p(-min(run.figures.starved_ratio, 0.99)) for run in runs)
+def _undisturbed(runs: Runs) -> float:
+    """The logarithm of the part of a step that is left without other programs, at least; the mean over runs."""
+    return fmean(_power(run) * math.log1p(-min(run.figures.starved.ratio, 0.99)) for run in runs)
+
+
+def _power(run: JudgedRun) -> float:
+    return STARVED_IN_PARALLEL if run.figures.starved.in_parallel else STARVED_POWER
 
 
 def _versions(runs: Runs) -> list[Runs]:
