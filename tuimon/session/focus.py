@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tuimon.node_ids import node_of
 from tuimon.session.processes.machine import MachineTable
+from tuimon.session.ranks.groups import ranks_of
 from tuimon.session.tables import Tables
 
 
@@ -29,8 +30,13 @@ class FocusedTables(Tables):
         return next((pid for pid in trainers if not self._processes.has_ended(pid)), self._last_of(trainers) or root)
 
     def _last_of(self, ended: list[int]) -> int | None:
-        """Of trainers that have all ended: the one chosen, or the first."""
-        return self.chosen if self.chosen in ended else ended[0] if ended else None
+        """Of trainers that have all ended: the one chosen, or the first; of a rank that was restarted the last."""
+        if self.chosen in ended or not ended:
+            return self.chosen if ended else None
+        if self.held.last is None:
+            ranks = ranks_of(ended[0], self._processes.known, set(ended))
+            self.held.last = ranks[0].pid if ranks else ended[0]
+        return self.held.last
 
     def focus_on(self, pid: int | None) -> None:
         """Choose the training process that is in focus while it lasts; None: the first one again."""

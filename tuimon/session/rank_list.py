@@ -49,6 +49,18 @@ def training_of(session: Session, pid: int) -> list[Process]:
     return group
 
 
+def superseded(session: Session) -> set[int]:
+    """The processes of the training in focus whose ranks others have taken since: of earlier starts."""
+    focus = session.trainer()
+    ranks = training_of(session, focus) if focus is not None else []
+    newest = {(process.ppid, process.rank): process.pid for process in ranks}
+    return {
+        process.pid
+        for process in session.processes()
+        if newest.get((process.ppid, process.rank), process.pid) != process.pid and process.role != "worker"
+    }
+
+
 def rows_of(session: Session, ranks: Sequence[Process]) -> list[RankRow]:
     """Processes compared with each other; one alone is neither late nor behind."""
     times = {process.pid: session.rank_times(process.pid) for process in ranks}

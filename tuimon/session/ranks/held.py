@@ -14,5 +14,6 @@ class Held:
 
     groups: dict[int, list[Process]] = field(default_factory=dict)  # the ranks of the training of a process
     trainings: list[list[Process]] | None = None
+    last: int | None = None  # the process in focus once all have ended
     pids: dict[int, list[int]] | None = None  # by node, in the order in which the processes came
     rows: tuple[float, int | None, list[RankRow]] | None = None  # as of a moment and a focus

@@ -7,7 +7,7 @@ from statistics import median
 
 from tuimon.node_ids import own_id
 from tuimon.records import PHASES
-from tuimon.session.rank_list import rank_rows
+from tuimon.session.rank_list import rank_rows, superseded
 from tuimon.session.ranks.row import RankRow
 from tuimon.session.rows import PhaseTable, StepSummary
 from tuimon.session.session import Session
@@ -19,7 +19,7 @@ LISTED = 64
 #: A run of more ranks has a summary of them.
 FEW = 16
 #: States of a rank or a node that are no news.
-WELL = ("training", "starting", "ended", "writing")
+WELL = ("training", "starting", "ended", "writing", "restarted")
 
 
 def ranks_json(session: Session, *, full: bool = False) -> dict[str, Json]:
@@ -28,7 +28,8 @@ def ranks_json(session: Session, *, full: bool = False) -> dict[str, Json]:
     rows = {row.pid: row for row in rank_rows(WholeRun(session))} if len(pids) > 1 else {}
     listed = pids if full or len(pids) <= LISTED else _worst(pids, rows)[:LISTED]
     chosen = set(listed)
-    ranks = [_rank(session, pid, rows.get(pid)) for pid in pids if pid in chosen]
+    earlier = superseded(session) if rows else set()
+    ranks = [_rank(session, pid, rows.get(pid), is_earlier=pid in earlier) for pid in pids if pid in chosen]
     return {"ranks": ranks, **({"ranks_summary": _summary(session, pids)} if len(pids) > FEW else {})}
 
 
@@ -61,12 +62,18 @@ def _worst(pids: Sequence[int], rows: dict[int, RankRow]) -> list[int]:
     return sorted(pids, key=key)
 
 
-def _rank(session: Session, pid: int, row: RankRow | None) -> dict[str, Json]:
-    """``late_ms``: by how much its own work is longer than the others', a step; ``wait_ms``: that it waits for them."""
+def _rank(session: Session, pid: int, row: RankRow | None, *, is_earlier: bool) -> dict[str, Json]:
+    """``late_ms``: by how much its own work is longer than the others', a step; ``wait_ms``: that it waits for them.
+
+    ``is_earlier``: another process has taken its rank since.
+    """
     process = session.process(pid)
-    among_ranks = {}
+    among_ranks: dict[str, Json] = {}
     if row is not None:
         among_ranks = {"state": row.state, "late_ms": rounded(row.late_ms), "wait_ms": rounded(row.wait_ms)}
+        among_ranks |= {"restarts": row.restarts} if row.restarts else {}
+    elif is_earlier:
+        among_ranks = {"state": "restarted"}
     return {
         "pid": own_id(pid),
         **({"host": session.host_of(pid)} if session.nodes.known else {}),

@@ -17,7 +17,7 @@ _BAR = 24
 _WORST = 8
 #: A rank is late from this share of its step on: our choice, half of what makes a warning.
 _LATE_SHARE = 0.05
-_WELL = ("training", "starting", "ended")
+_WELL = ("training", "starting", "ended", "restarted")
 
 
 def text_report(report: dict[str, Any]) -> str:  # Any: the JSON of views.report.summary
@@ -141,6 +141,9 @@ def _rank(rank: dict[str, Any]) -> list[str]:
     name = f"rank {rank['rank']}" if rank["rank"] is not None else f"pid {rank['pid']}"
     where = f" on {plain(rank['host'])}" if rank.get("host") else ""
     state = f", {rank['state']}" if rank.get("state", "ended") not in _WELL else ""
+    state += ", an earlier start" if rank.get("state") == "restarted" else ""
+    restarts = rank.get("restarts", 0)
+    state += f", restarted {'once' if restarts == 1 else f'{restarts} times'}" if restarts else ""
     steps, late = rank["steps"], _late_ms(rank)
     facts = f"{count(steps['count'])} steps, {ms(steps['median_ms'])}" + (f", late by {ms(late)}" if late else "")
     return _wrap(f"  {name}{where}{state}: {facts}  {_shares(rank['phases'])}")

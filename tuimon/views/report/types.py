@@ -112,7 +112,7 @@ class Run(Struct):
 
 
 class Rank(Struct):
-    """A training process; the last three among several ranks."""
+    """A training process; from ``state`` on among several ranks, ``restarted``: another process has its rank since."""
 
     pid: int
     rank: int | None
@@ -125,6 +125,7 @@ class Rank(Struct):
     state: str | Absent = UNSET
     late_ms: float | Absent | None = UNSET
     wait_ms: float | Absent | None = UNSET
+    restarts: int | Absent = UNSET
 
 
 class RankShare(Struct):
