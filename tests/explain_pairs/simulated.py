@@ -15,7 +15,7 @@ from tests.scenarios.streams import STREAMS, Step, simulate
 from tests.session.records import header, process, stacks, threads
 from tuimon.records import Frame, Frames, GpuProcess, Record, Steps, TorchMemory
 
-_SECONDS = 12.0
+_SECONDS = 8.0
 #: A frame of the simulated program -> what its line has in it.
 _LINES = {
     FETCH: "for ",
