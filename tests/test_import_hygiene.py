@@ -20,7 +20,12 @@ GUARDED = {"torch", "nvtx", "_tuimon_agent", "sitecustomize"}
 
 def loaded_by(statement: str) -> set[str]:
     """Top-level names in sys.modules of a fresh interpreter after ``statement``."""
-    script = f"{statement}\nimport json, sys; print(json.dumps(sorted({{m.split('.')[0] for m in sys.modules}})))"
+    return {name.split(".")[0] for name in modules_after(statement)}
+
+
+def modules_after(statement: str) -> set[str]:
+    """sys.modules of a fresh interpreter after ``statement``."""
+    script = f"{statement}\nimport json, sys; print(json.dumps(sorted(sys.modules)))"
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
     )
@@ -61,6 +66,13 @@ def test_the_full_screen_begins_without_openssl_and_without_the_emulator() -> No
     )
     assert not loaded_by(start) & {"ssl", "_ssl", "_hashlib", "pyte"}
     assert "ssl" in loaded_by(start + "import ssl")
+
+
+def test_the_full_screen_loads_what_keys_open_when_they_are_pressed() -> None:
+    """Each room that it loads costs memory in every run."""
+    loaded = modules_after("import tuimon.cli.run, tuimon.views.tui.app")
+    rooms = ("diagnosis.comparison", "diagnosis.explain", "launch.injection", "sources.log.joined", "trace")
+    assert not [name for name in loaded if name.startswith(tuple(f"tuimon.{room}" for room in rooms))]
 
 
 def test_a_version_is_read_without_a_parser_of_mail() -> None:

@@ -181,7 +181,7 @@ async def test_export_says_when_it_cannot(monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("tuimon.views.tui.app.save", full)
+    monkeypatch.setattr("tuimon.views.report.write.save", full)
     async with running(streams.input_bound(5)) as (app, pilot):
         await pilot.press("e")
         await pilot.pause()

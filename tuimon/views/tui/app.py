@@ -19,7 +19,6 @@ from tuimon.errors import CannotInject
 from tuimon.launch.leave_signals import LeaveSignals
 from tuimon.session.trainings import which_training
 from tuimon.views.format import plain
-from tuimon.views.report.write import save
 from tuimon.views.tui.baseline.baseline import Baseline, take_baseline
 from tuimon.views.tui.board import PANES, Board
 from tuimon.views.tui.pacing import Pacing
@@ -30,17 +29,14 @@ from tuimon.views.tui.profile.profile_pane import ProfilePane
 from tuimon.views.tui.ranks.ranks_pane import RanksPane
 from tuimon.views.tui.sheets.findings_sheet import FindingsSheet
 from tuimon.views.tui.sheets.help import help_lines
-from tuimon.views.tui.sheets.inject_dialog import InjectDialog
-from tuimon.views.tui.sheets.memory_sheet import MemorySheet
 from tuimon.views.tui.sheets.quit_dialog import Choice, QuitDialog
+from tuimon.views.tui.sheets.renewed import Renewed
 from tuimon.views.tui.sheets.restart_dialog import RestartDialog
 from tuimon.views.tui.sheets.sheet import Sheet
 from tuimon.views.tui.sheets.standstill_sheet import StandstillSheet, standstill_note
 from tuimon.views.tui.sheets.thread_sheet import ThreadSheet
 from tuimon.views.tui.terminal_app import Capabilities, TerminalApp
 from tuimon.views.tui.terminal_driver import reset_job_control
-from tuimon.views.tui.trace.recorded_sheet import trace_sheet
-from tuimon.views.tui.trace.trace_sheet import TraceSheet
 
 if TYPE_CHECKING:
     from tuimon.monitor.hooks import Hooks
@@ -134,7 +130,7 @@ class TuimonApp(TerminalApp[Leave]):
         elif not paused:
             self.board.show_output(self.monitor.session, self.monitor.findings)
         self._point_to_stacks()
-        if isinstance(self.screen, (Sheet, QuitDialog, TraceSheet)):
+        if isinstance(self.screen, Renewed):
             self.screen.update()
 
     def _show(self) -> None:
@@ -203,6 +199,8 @@ class TuimonApp(TerminalApp[Leave]):
 
     def action_memory(self) -> None:
         """Which lines allocate what nobody frees."""
+        from tuimon.views.tui.sheets.memory_sheet import MemorySheet
+
         self.push_screen(MemorySheet(self.monitor))
 
     def on_verdict_pane_opened(self, message: VerdictPane.Opened) -> None:
@@ -215,6 +213,8 @@ class TuimonApp(TerminalApp[Leave]):
 
     def action_trace(self) -> None:
         """Record the next steps of the training whose figures are shown, or show what a log has of the latest trace."""
+        from tuimon.views.tui.trace.recorded_sheet import trace_sheet
+
         sheet = trace_sheet(self.monitor.session, runs=self.monitor.is_live)
         if sheet is None:
             self.notify("no training runs here, and the log has no trace", severity="warning", markup=False)
@@ -223,6 +223,8 @@ class TuimonApp(TerminalApp[Leave]):
 
     def action_export(self) -> None:
         """Save a report as JSON and text, and a screenshot, in the current folder."""
+        from tuimon.views.report.write import save
+
         session = self.monitor.session
         stem = f"tuimon-{session.trainer() or 0}-{session.now_s:.0f}"
         try:
@@ -238,6 +240,8 @@ class TuimonApp(TerminalApp[Leave]):
         if hooks is None:
             self.notify("only a training that tuimon attached to can have its hooks brought in", markup=False)
         elif hooks.are_missing():
+            from tuimon.views.tui.sheets.inject_dialog import InjectDialog
+
             self.push_screen(InjectDialog(), self._inject)
         else:
             self.notify("the training has its hooks already", markup=False)

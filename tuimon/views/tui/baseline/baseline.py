@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from tuimon.diagnosis.comparison.figures import RunFigures, recent_figures
 from tuimon.views.format import ABSENT
 
 if TYPE_CHECKING:
+    from tuimon.diagnosis.comparison.figures import RunFigures
     from tuimon.diagnosis.finding import Finding
     from tuimon.session.session import Session
 
@@ -29,6 +29,8 @@ class Baseline(NamedTuple):
 
 def take_baseline(session: Session, findings: Sequence[Finding]) -> Baseline | None:
     """What the screen shows now; None before a step has been measured."""
+    from tuimon.diagnosis.comparison.figures import recent_figures
+
     pid = session.trainer()
     figures = recent_figures(session, findings)
     table, steps = (session.phases(pid), session.steps(pid)) if pid is not None else (None, None)

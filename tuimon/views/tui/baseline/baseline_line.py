@@ -6,9 +6,6 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from tuimon.diagnosis.comparison.figures import recent_figures
-from tuimon.diagnosis.comparison.glance import glance
-from tuimon.diagnosis.comparison.judged_run import LEAST_BATCHES
 from tuimon.errors import NotComparable
 from tuimon.views.format import count, ms, plain
 from tuimon.views.tui.baseline.baseline import Baseline, change_text
@@ -72,6 +69,10 @@ def baseline_line(state: Compared, width: int) -> Line:
 
 def _compare(taken: Baseline, session: Session, findings: Sequence[Finding]) -> tuple[str, str]:
     """What has come since, of the same process; all that the screen shows, of another."""
+    from tuimon.diagnosis.comparison.figures import recent_figures
+    from tuimon.diagnosis.comparison.glance import glance
+    from tuimon.diagnosis.comparison.judged_run import LEAST_BATCHES
+
     since_s = taken.taken_s if session.trainer() == taken.pid else -math.inf
     recent = recent_figures(session, findings, since_s)
     if recent is None or len(recent.stretches) < LEAST_BATCHES:

@@ -11,7 +11,6 @@ from tuimon.diagnosis import unjudged
 from tuimon.records import Place
 from tuimon.views.tui.drawing.lines import Line
 from tuimon.views.tui.sheets.code_around import Code, CodeAround
-from tuimon.views.tui.sheets.explain_sheet import ExplainSheet
 from tuimon.views.tui.sheets.finding_lines import changes_lines, findings_lines, first_lines, unjudged_lines
 from tuimon.views.tui.sheets.sheet import Sheet
 
@@ -45,6 +44,8 @@ class FindingsSheet(Sheet):
     def action_explain(self) -> None:
         """Open the page of the chosen finding's rule."""
         if self._monitor.findings:
+            from tuimon.views.tui.sheets.explain_sheet import ExplainSheet
+
             self.app.push_screen(ExplainSheet(self._rules()[self._index()]))
 
     def action_choose(self, further: int) -> None:

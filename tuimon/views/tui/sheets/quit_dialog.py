@@ -10,6 +10,7 @@ from textual.screen import ModalScreen
 
 from tuimon.views.tui.drawing.canvas import Canvas
 from tuimon.views.tui.drawing.lines import Line, Span, line, paragraph
+from tuimon.views.tui.sheets.renewed import Renewed
 
 if TYPE_CHECKING:
     from tuimon.monitor.monitor import Monitor
@@ -21,7 +22,7 @@ class QuitBody(Canvas, can_focus=True):
     """The text of the dialog."""
 
 
-class QuitDialog(ModalScreen[Choice]):
+class QuitDialog(Renewed, ModalScreen[Choice]):
     """Dismissed with what is to happen; ``ended`` once the run that was to be ended has ended."""
 
     AUTO_FOCUS = "QuitBody"

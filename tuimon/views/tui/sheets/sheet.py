@@ -12,6 +12,7 @@ from textual.screen import ModalScreen
 from tuimon.views.tui.drawing.canvas import Canvas
 from tuimon.views.tui.drawing.lines import Line, Span
 from tuimon.views.tui.drawing.moving import MOVE_KEYS, Moving
+from tuimon.views.tui.sheets.renewed import Renewed
 
 #: Lines for a width; called at every tick, so that a sheet stays live.
 Build = Callable[[int], list[Line]]
@@ -62,7 +63,7 @@ class SheetBody(Moving, Canvas, can_focus=True):
         self.update()
 
 
-class Sheet(ModalScreen[None]):
+class Sheet(Renewed, ModalScreen[None]):
     """Lines over the panes until Esc."""
 
     AUTO_FOCUS = "SheetBody"
