@@ -17,7 +17,7 @@ from tuimon.views.tui.drawing.lines import line
 from tuimon.views.tui.drawing.pane import Pane
 from tuimon.views.tui.gpu.gpu_pane import GpuPane, gpu_rows_wanted
 from tuimon.views.tui.layout import Box, WantedRows, lay_out, right_width
-from tuimon.views.tui.panes.keys_line import KEYS_OF, KeysLine
+from tuimon.views.tui.panes.keys_line import KEYS, KEYS_OF, KEYS_OF_SEVERAL, KeysLine
 from tuimon.views.tui.panes.loaders_pane import LoadersPane, loader_rows_wanted
 from tuimon.views.tui.panes.output_pane import OutputPane
 from tuimon.views.tui.panes.phases_pane import PhasesPane, phase_rows_wanted
@@ -88,6 +88,7 @@ class Board(Widget):
         for pane in self.panes:
             pane.update_state(session, findings)
         self.place_panes()
+        self._show_keys()
         for pane in self.panes:
             pane.redraw()
         for text, severity in self._announcements.new(session):
@@ -143,8 +144,13 @@ class Board(Widget):
     def zoom(self, name: str | None) -> None:
         """One pane alone; None: all again."""
         self.zoomed = name
-        self.keys_line.show_keys(KEYS_OF.get(name or "", KEYS_OF[""]))
+        self._show_keys()
         self.place_panes()
+
+    def _show_keys(self) -> None:
+        facts = self.title_line.state
+        usual = KEYS_OF_SEVERAL if facts is not None and facts.training.text else KEYS
+        self.keys_line.show_keys(KEYS_OF.get(self.zoomed or "", usual))
 
     def _visible(self, size: Size) -> set[str]:
         """The panes that have not been hidden; the loaders only where they have workers and there is room for them."""

@@ -49,7 +49,8 @@ def test_a_shorter_step_has_a_shorter_bar():
 
 
 def test_what_was_not_measured_is_absent():
-    shown = row_text(ROW._replace(late_ms=None, wait_ms=None, step_ms=None, phases=(), memory_bytes=None))
+    row = ROW._replace(late_ms=None, wait_ms=None, step_ms=None, phases=(), memory_bytes=None)
+    shown = text_of(rank_line(row, columns([ROW, row], 120, with_strip=True), 100.0, CALM, focus=False))
     assert shown.count("–") == 4 and "0" not in shown
 
 
@@ -66,6 +67,25 @@ def test_what_was_not_measured_is_absent():
 def test_only_what_is_out_of_order_is_said_of_its_state(facts, said):
     assert said in row_text(ROW._replace(**facts))
     assert columns([ROW], 120, with_strip=True).state == 0
+
+
+def test_where_no_wait_is_measured_there_is_no_column_for_it():
+    on_gpu = ROW._replace(wait_ms=None)
+    cols = columns([on_gpu], 80, with_strip=True)
+    assert cols.wait == 0 and "wait" not in text_of(header_line(cols, "late"))
+    assert columns([ROW, on_gpu], 80, with_strip=True).wait > 0
+
+
+def test_ranks_on_several_nodes_are_shown_with_theirs():
+    rows = [ROW, ROW._replace(rank=6, pid=106, host="node-with-a-long-name")]
+    cols = columns(rows, 120, with_strip=True)
+    head, *lines = (
+        text_of(line)
+        for line in (header_line(cols, "late"), *(rank_line(r, cols, 100.0, CALM, focus=False) for r in rows))
+    )
+    at = head.index("node")
+    assert [line[at : at + 12].rstrip() for line in lines] == ["here", "node-with-a…"]
+    assert columns([ROW], 120, with_strip=True).node == 0
 
 
 async def test_r_shows_who_holds_the_others_up_first():
@@ -167,6 +187,7 @@ async def test_processes_that_are_no_ranks_are_listed_as_trainings():
     async with running(monitor, size=(80, 24)) as (app, pilot):
         assert "training 1 of 4" in text(app, "title") and "ranks" not in text(app, "title")
         assert "training 1 of 4" in str(app.board.phases.border_title)
+        assert "r ranks" in text(app, "keys")
         await pilot.press("r")
         lines = text(app, "ranks").splitlines()
         assert lines[0].startswith("4 trainings side by side") and "Trainings" in str(app.board.ranks.border_title)
@@ -195,3 +216,14 @@ def test_every_line_of_a_training_fits_its_width(width):
     rows = [TrainingRow(n, n, ("python", "train.py"), first, n == 1) for n, first in ((1, ROW), (2, lost))]
     head, lines = training_lines(rows, width)
     assert {cells(line) for line in (head, *lines)} == {width}
+
+
+async def test_the_key_for_ranks_is_named_where_there_are_several():
+    async with running(streams.input_bound(12), size=(120, 40)) as (app, _):
+        assert "r ranks" not in text(app, "keys")
+    async with running(streams.ranks(windows=12), size=(80, 24)) as (app, pilot):
+        assert "r ranks" in text(app, "keys")
+        await pilot.press("r")
+        assert "Enter show in all panes" in text(app, "keys")
+        await pilot.press("escape")
+        assert "r ranks" in text(app, "keys")

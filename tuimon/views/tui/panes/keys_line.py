@@ -46,15 +46,17 @@ PROFILE_KEYS: tuple[tuple[str, str, str], ...] = (
 #: While the ranks are shown.
 RANKS_KEYS: tuple[tuple[str, str, str], ...] = (
     ("Esc", "back", "step_back"),
-    ("Enter", "this rank in all panes", ""),
+    ("Enter", "show in all panes", ""),
     ("s", "sort", ""),
     ("space", "pause", "pause"),
     ("v", "verdicts", "findings"),
     ("?", "help", "help"),
     ("q", "quit", "leave"),
 )
+#: Where the run has several ranks or trainings.
+KEYS_OF_SEVERAL = (*KEYS[:2], ("r", "ranks", "ranks"), *KEYS[2:])
 #: By the pane that is shown alone.
-KEYS_OF = {"": KEYS, "profile": PROFILE_KEYS, "ranks": RANKS_KEYS}
+KEYS_OF = {"profile": PROFILE_KEYS, "ranks": RANKS_KEYS}
 
 
 class KeysLine(Canvas):
@@ -65,9 +67,10 @@ class KeysLine(Canvas):
         self._keys = keys
 
     def show_keys(self, keys: Sequence[tuple[str, str, str]]) -> None:
-        """Show other keys."""
-        self._keys = keys
-        self.on_resize()
+        """Show these keys."""
+        if keys != self._keys:
+            self._keys = keys
+            self.on_resize()
 
     def on_resize(self) -> None:
         """As many as fit."""

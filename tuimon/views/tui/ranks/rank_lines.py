@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from rich.cells import cell_len
+
 from tuimon.session.ranks.row import RankRow
 from tuimon.views.format import ABSENT, ms, percent, place, plain, size
 from tuimon.views.tui.drawing.charts import layers
@@ -16,7 +18,7 @@ OWN, WAIT = "█", "┄"
 #: Share of the step from which a rank counts as late, and from which as very late: as ``straggler_rank`` warns.
 LATE, VERY_LATE = 0.1, 0.3
 _RANK, _LATE, _WAIT, _STEP, _GPU, _MEMORY, _STATE = 5, 10, 6, 10, 6, 9, 14
-_LEAST_BAR, _MOST_BAR, _LEAST_PLACE = 10, 48, 19
+_LEAST_BAR, _MOST_BAR, _LEAST_PLACE, _MOST_NODE = 10, 48, 19, 12
 _STATES = {
     "starting": ("starting", "dim"),
     "training": ("", "dim"),
@@ -37,13 +39,18 @@ class Columns(NamedTuple):
     gpu: int
     memory: int
     state: int
+    wait: int
+    node: int
 
 
 def columns(rows: Sequence[RankRow], width: int, *, with_strip: bool) -> Columns:
     """What fits: the bar and the line first, then what is out of order, the GPU, the step time, memory."""
-    room = width - _RANK - _LATE - 1 - _WAIT - _LEAST_BAR - (1 + _LEAST_BAR) * with_strip - _LEAST_PLACE
+    wait = _WAIT * any(row.wait_ratio is not None for row in rows)
+    room = width - _RANK - _LATE - 1 - wait - _LEAST_BAR - (1 + _LEAST_BAR) * with_strip - _LEAST_PLACE
+    hosts = {row.host for row in rows}
     wanted = {
         "state": _STATE * any(state_span(row).text.strip() != "" for row in rows),
+        "node": (1 + min(_MOST_NODE, max(cell_len(host or "") for host in hosts))) * (len(hosts) > 1),
         "gpu": _GPU * any(row.gpu_ratio is not None for row in rows),
         "step": _STEP,
         "memory": _MEMORY,
@@ -58,6 +65,7 @@ def columns(rows: Sequence[RankRow], width: int, *, with_strip: bool) -> Columns
         bar=_LEAST_BAR + more,
         strip=(_LEAST_BAR + more) * with_strip,
         place=max(_LEAST_PLACE + room - bars * more, 1),
+        wait=wait,
         **taken,
     )
 
@@ -65,8 +73,9 @@ def columns(rows: Sequence[RankRow], width: int, *, with_strip: bool) -> Columns
 def header_line(cols: Columns, sort: str) -> Line:
     """The names of the columns, the one that sorts underlined."""
     named = (
-        ("rank", _RANK, ">"), ("late", _LATE, ">"), (" a step", cols.bar + 1, "<"), ("wait", _WAIT, ">"),
-        ("step", cols.step, ">"), ("GPU", cols.gpu, ">"), ("memory", cols.memory, ">"), (" state", cols.state, "<"),
+        ("rank", _RANK, ">"), ("late", _LATE, ">"), (" a step", cols.bar + 1, "<"), ("wait", cols.wait, ">"),
+        ("step", cols.step, ">"), ("GPU", cols.gpu, ">"), ("memory", cols.memory, ">"), (" node", cols.node, "<"),
+        (" state", cols.state, "<"),
         (" over time", cols.strip + (cols.strip > 0), "<"), (" at", cols.place, "<"),
     )  # fmt: skip
     spans: list[Span] = []
@@ -81,10 +90,13 @@ def rank_line(row: RankRow, cols: Columns, longest_ms: float, strips: Strips, *,
     spans = [*rank_head(row, focus=focus), *line((column(_late_text(row), _LATE, ">"), _loud(row, "dim")), " ")]
     spans += _bar(row, cols.bar, longest_ms)
     wait = f"~{percent(row.wait_ratio)}" if row.wait_ratio is not None else ABSENT
-    spans.append(Span(column(wait, _WAIT, ">"), "text" if (row.wait_ratio or 0.0) >= LATE else "dim"))
+    loud = "text" if (row.wait_ratio or 0.0) >= LATE else "dim"
+    spans.append(Span(column(wait, cols.wait, ">") if cols.wait else "", loud))
     for width, text in ((cols.step, ms(row.step_ms)), (cols.gpu, percent(row.gpu_ratio))):
         spans.append(Span(column(text, width, ">") if width else "", "text"))
     spans.append(Span(column(size(row.memory_bytes), cols.memory, ">") if cols.memory else "", "dim"))
+    if cols.node:
+        spans.append(Span(" " + column(plain(row.host or ""), cols.node - 1), "dim"))
     if cols.state:
         spans += [Span(" "), state_span(row)]
     if cols.strip:

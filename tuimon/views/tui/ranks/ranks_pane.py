@@ -223,7 +223,7 @@ def _trainings_title(number: int, *, others: bool) -> Line:
     if others:
         return line((f"{number} other training{'s' * (number > 1)} of this run", "text bold"))
     title = f"{number} trainings side by side"
-    return line((title, "text bold"), (": none of them waits for another, so there are no ranks to compare", "text"))
+    return line((title, "text bold"), (": none waits for another", "text"))
 
 
 def _summary(state: RanksState, width: int) -> list[Line]:
@@ -244,7 +244,8 @@ def _summary(state: RanksState, width: int) -> list[Line]:
 def _legend(state: RanksState, width: int) -> Line:
     names = [name for name, _ in next((row.phases for row in state.rows if row.phases), ())]
     left = [Span(f"{OWN} {name}  ", name) for name in names]
-    left.append(Span(f"{WAIT * 2} waits for other ranks", "dim"))
+    if any(row.wait_ratio is not None for row in state.rows):
+        left.append(Span(f"{WAIT * 2} waits for other ranks", "dim"))
     steps = max((row.steps for row in state.rows), default=0)
     return justified(clip(left, width), (Span(f"{steps} steps", "dim"),), width)
 
