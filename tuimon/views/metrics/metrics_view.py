@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from tuimon.diagnosis.finding import Finding
 from tuimon.records import Notice
 from tuimon.session.session import Session
-from tuimon.views.metrics.outlet import Condition, Outlet
+from tuimon.views.metrics.outlets.outlet import Condition, Outlet
 from tuimon.views.metrics.snapshot import Snapshots
 
 #: Seconds that the end of tuimon waits for all outlets together.

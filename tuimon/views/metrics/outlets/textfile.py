@@ -6,9 +6,9 @@ import contextlib
 import os
 import tempfile
 
-from tuimon.views.metrics.exposition import text_of
 from tuimon.views.metrics.metric import label_value
-from tuimon.views.metrics.outlet import Condition, Periodic
+from tuimon.views.metrics.outlets.exposition import text_of
+from tuimon.views.metrics.outlets.outlet import Condition, Periodic
 from tuimon.views.metrics.snapshot import Snapshot, Snapshots
 
 #: Seconds between two files: node_exporter is usually scraped every 15 to 60 s.

@@ -13,9 +13,9 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from prometheus_client import make_wsgi_app
 
-from tuimon.views.metrics.address import Address
-from tuimon.views.metrics.exposition import registry_of
-from tuimon.views.metrics.outlet import Condition
+from tuimon.views.metrics.outlets.address import Address
+from tuimon.views.metrics.outlets.exposition import registry_of
+from tuimon.views.metrics.outlets.outlet import Condition
 from tuimon.views.metrics.snapshot import Snapshots
 
 #: Seconds that a connection may be silent.

@@ -20,13 +20,13 @@ from tests.views.metrics.figures import PHASES, whole_session
 from tests.waiting import until
 from tuimon.records import Notice
 from tuimon.session.session import Session
-from tuimon.views.metrics import http_server
-from tuimon.views.metrics.address import Address, parse_address
-from tuimon.views.metrics.http_server import MetricsServer
 from tuimon.views.metrics.metrics_view import MetricsView
-from tuimon.views.metrics.outlet import Condition, Outlet
+from tuimon.views.metrics.outlets import http_server
+from tuimon.views.metrics.outlets.address import Address, parse_address
+from tuimon.views.metrics.outlets.http_server import MetricsServer
+from tuimon.views.metrics.outlets.outlet import Condition, Outlet
+from tuimon.views.metrics.outlets.textfile import Textfile, replace_file
 from tuimon.views.metrics.snapshot import Snapshots
-from tuimon.views.metrics.textfile import Textfile, replace_file
 
 LOOPBACK = "127.0.0.1"
 
