@@ -155,3 +155,15 @@ def absolute(node: ast.ImportFrom, path: Path) -> str:
         return f"tuimon.{node.names[0].name}" if module == "tuimon" else module
     package = path.relative_to(ROOT).parts[: -node.level]
     return ".".join([*package, node.module or node.names[0].name])
+
+
+def test_no_named_tuple_is_generic() -> None:
+    """Python 3.10 cannot import one."""
+    found = [
+        f"{path.name}: {node.name}"
+        for path in python_files(ROOT / "tuimon")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef)
+        and {"NamedTuple", "Generic"} <= {ast.unparse(base).partition("[")[0] for base in node.bases}
+    ]
+    assert found == []

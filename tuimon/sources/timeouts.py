@@ -5,12 +5,14 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable
-from typing import Generic, NamedTuple, TypeVar
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
 
-class _Answer(NamedTuple, Generic[T]):
+@dataclass(frozen=True, slots=True)
+class _Answer(Generic[T]):
     value: T | None
     error: Exception | None
 

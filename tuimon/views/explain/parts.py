@@ -54,7 +54,7 @@ def parts_of(page: Page) -> Iterator[Part]:
         yield Paragraph(page.no_code)
     yield Heading("What it rests on")
     yield Paragraph(page.summary)
-    yield Paragraph(f"It needs: {', '.join(page.needs)}. Without any of these it abstains.")
+    yield Paragraph(f"It abstains without: {', '.join(page.needs)}.")
     yield Heading("How sure it is")
     yield Paragraph(page.sureness)
     yield Heading("When it is wrong")
