@@ -30,8 +30,9 @@ class ThreadStat(NamedTuple):
 
 
 class ProcessStat(NamedTuple):
-    """What a process has used, of /proc/PID/stat; psutil takes 34 us for these two, this 11."""
+    """A process, of /proc/PID/stat; psutil takes 34 us for the last two, and 25 us for the first, this 11."""
 
+    ppid: int
     cpu_s: float  # user and system time, in steps of 10 ms
     rss_bytes: int  # resident memory
 
@@ -94,7 +95,9 @@ def read_process_stat(pid: int) -> ProcessStat | None:
     """What a process has used; None when it is gone."""
     fields = (read_bytes(f"/proc/{pid}/stat") or b"").rpartition(b")")[2].split()
     try:
-        return ProcessStat((int(fields[11]) + int(fields[12])) / TICKS_PER_S, int(fields[21]) * PAGE_BYTES)
+        return ProcessStat(
+            int(fields[1]), (int(fields[11]) + int(fields[12])) / TICKS_PER_S, int(fields[21]) * PAGE_BYTES
+        )
     except (IndexError, ValueError):
         return None
 
