@@ -309,8 +309,8 @@ def test_judging_takes_its_share_of_the_time_and_no_more(monkeypatch: pytest.Mon
         return []
 
     monkeypatch.setattr(monitor.verdicts, "judge_moment", judge)
-    for second in range(24):
+    for second in range(30):
         clock[0] = max(clock[0], float(second))
         monitor.add_notice("tuimon", "a record comes every second")
         monitor._diagnose(clock[0])
-    assert judged == [0.0, 9.0, 18.0]
+    assert judged == [0.0, 13.0, 26.0]

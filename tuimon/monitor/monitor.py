@@ -34,7 +34,7 @@ QUEUE_LIMIT = 10_000
 TICK_S = 0.25
 DIAGNOSE_EVERY_S = 1.0
 #: Share of the time that judging may take: a run of hundreds of ranks is judged less often.
-DIAGNOSE_RATIO = 0.03
+DIAGNOSE_RATIO = 0.02
 #: A pause between two ticks that is longer than this and two windows is recorded: somebody has stopped tuimon, or the
 #: machine was overloaded. Views tick at least once a window.
 PAUSE_S = 5.0

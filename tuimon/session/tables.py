@@ -100,16 +100,17 @@ class Tables:
 
     def add(self, record: Record) -> None:
         """Fold one record."""
-        self.now_s = max(self.now_s, record.t)
+        t = record.t
+        self.now_s = max(self.now_s, t)
         if self.start_s is None:
-            self.start_s = record.t
+            self.start_s = t
         fold = self._folds.get(type(record))
-        if fold is not None and self._admits(record):  # marks are only exported
+        if fold is not None and (record.pid in self._pids or self._admits(record)):  # marks are only exported
             fold(record)
 
     def _admits(self, record: Record) -> bool:
-        """Whether there is room for the process of a record."""
-        if record.pid not in self._pids and len(self._pids) >= _PROCESSES * max(1, len(self.nodes.known)):
+        """Whether there is room for the process of a record, which has none so far."""
+        if len(self._pids) >= _PROCESSES * max(1, len(self.nodes.known)):
             return isinstance(record, Header | Process | Exit)
         self._pids.add(record.pid)
         return True

@@ -23,6 +23,7 @@ STACKED = ("data", "forward", "backward", "optimizer", "other")
 #: core, in ms; when the window began, and its first step.
 _ROW = struct.Struct(f"{len(STACKED) + 4}d")
 _BETWEEN, _WAITED, _BEGIN_S, _FIRST_STEP = range(len(STACKED), len(STACKED) + 4)
+_PLACES = {name: place for place, name in enumerate((*STACKED, BETWEEN))}
 #: Where steps are longer than the window: how many records with a step the recent figures cover at least.
 _LEAST_RECORDS = 3
 #: A first window whose steps are longer than those of the rest of the run by this factor is warm-up, and left out.
@@ -78,9 +79,10 @@ class StepStats:
         self.backwards += record.backwards
         self.updates += record.updates
         self._note_open_step(record)
-        self.history.append(record.total_ns / record.usual / 1e6 if record.usual else None)
+        usual = record.usual
+        self.history.append(record.total_ns / usual / 1e6 if usual else None)
         self._phase_history.append(_stacked(record, waited_ratio or 0.0))
-        if record.usual:
+        if usual:
             self._with_steps.append(record)
         if record.count:
             self._last_step_s = record.t
@@ -291,11 +293,15 @@ def _split(row: tuple[float, ...], parts: list[float]) -> tuple[float, ...]:
 
 def _stacked(record: Steps, waited_ratio: float) -> bytes | None:
     """A window's mean step as a ``_ROW``; None without a step."""
-    if not record.usual:
+    usual = record.usual
+    if not usual:
         return None
-    total_ns = {phase.name: phase.total_ns for phase in record.phases}
-    total_ns["waited"] = int(waited_ratio * record.total_ns)
-    parts = (total_ns.get(name, 0) / record.usual / 1e6 for name in (*STACKED, BETWEEN, "waited"))
+    parts = [0.0] * _BEGIN_S
+    for phase in record.phases:
+        place = _PLACES.get(phase.name)
+        if place is not None:
+            parts[place] = phase.total_ns / usual / 1e6
+    parts[_WAITED] = int(waited_ratio * record.total_ns) / usual / 1e6
     return _ROW.pack(*parts, record.t - record.window_s, float(record.first_index))
 
 

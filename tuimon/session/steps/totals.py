@@ -32,11 +32,12 @@ class Totals:
 
     def add_window(self, record: Steps) -> None:
         """Add one window."""
+        usual = record.usual
         self.window_s += max(0.0, record.window_s - record.slowed_ns / 1e9)
-        self.count += record.usual
-        timed = record.usual if record.timed is None else min(record.timed, record.usual)
+        self.count += usual
+        timed = usual if record.timed is None else min(record.timed, usual)
         self.timed += timed
-        self.timed_ns += record.total_ns if timed == record.usual else _length_ns(record)
+        self.timed_ns += record.total_ns if timed == usual else _length_ns(record)
         self.total_ns += record.total_ns
         self.eval_count += record.eval_count
         self.gc_ns = _sum(self.gc_ns, record.gc_ns)

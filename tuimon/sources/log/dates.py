@@ -23,12 +23,17 @@ class Dates:
         self._t = t  # of the latest record that was passed on
         self._held: Record | None = None
 
+    def follows(self, record: Record) -> bool:
+        """Whether it may be passed on at once, as nearly all may; if not, ``passed`` says what may."""
+        t = record.t
+        if self._held is not None or t - self._t > _APART_S:
+            return False
+        self._t = max(self._t, t)
+        return True
+
     def passed(self, record: Record) -> Iterable[Record]:
         """The records that may be passed on now that this one has been read."""
-        if self._held is None and record.t - self._t <= _APART_S:
-            self._t = max(self._t, record.t)
-            return (record,)
-        return self._examined(record)
+        return (record,) if self.follows(record) else self._examined(record)
 
     def _examined(self, record: Record) -> Iterator[Record]:
         held, self._held = self._held, None

@@ -86,6 +86,10 @@ class LogStream:
         for line in self._now.lines.records():
             if isinstance(line, Header):
                 continue
+            if not self._is_gap and self._dates.follows(line):
+                self._t = max(self._t, line.t)
+                yield line
+                continue
             for record in self._dates.passed(line):
                 if self._is_gap and record.t - self._t > _APART_S:
                     yield _missing_notice(self._t - self.header.t, record.t - self.header.t, record.t)
