@@ -13,7 +13,7 @@ from tests.gpu_simulator.sessions import UUID
 from tests.gpu_simulator.training import PID
 from tests.scenarios.streams import STREAMS, Step, simulate
 from tests.session.records import header, process, stacks, threads
-from tuimon.records import Frame, Frames, GpuProcess, Record, Steps, TorchMemory
+from tuimon.records import Frame, Frames, GpuProcess, GpuTime, Record, Steps, TorchMemory
 
 _SECONDS = 8.0
 #: A frame of the simulated program -> what its line has in it.
@@ -100,9 +100,7 @@ def _retries(when: When) -> list[Record]:
 def _room(when: When) -> list[Record]:
     """Without GPU times, which would tell more: a GPU that is used for a third, then for most of the time."""
     used = {"util": 0.3, "memory_used_bytes": 8 << 30} if when == "before" else {"util": 0.9}
-    return [
-        record for record in _training(loops.queue_full, LINES, USUAL, **used) if record.__class__.__name__ != "GpuTime"
-    ]
+    return [record for record in _training(loops.queue_full, LINES, USUAL, **used) if not isinstance(record, GpuTime)]
 
 
 def _others(when: When) -> list[Record]:
