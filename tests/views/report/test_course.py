@@ -71,3 +71,10 @@ def test_without_a_course_it_is_of_the_windows_that_the_session_keeps():
     _, session = course_of(*(steps(t, PHASES, first_index=10 * t) for t in range(1, 20)))
     chart = chart_of(session, 100, None, {"findings": [], "changes": changes(5.0)})
     assert not chart["whole"] and chart["marks"] == []
+
+
+def test_of_many_ranks_the_first_is_kept_whenever_it_comes():
+    course = Course()
+    many = [steps(t, PHASES, pid=pid) for t in (1, 2) for pid in range(300, 100, -1)]
+    assert len(list(course.over([header(), *many]))) == 401
+    assert course.rows(101, NOTHING) is not None and course.rows(300, NOTHING) is None

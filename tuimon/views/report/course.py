@@ -9,7 +9,7 @@ from tuimon.session.steps.steps import STACKED
 
 #: Stretches of a run that are told apart; each is twice as long once there are more.
 MOST = 480
-#: Processes whose course is kept; more are ranks of one training, which take the same time.
+#: Processes whose course is kept: of more, which are ranks of a run, those with the least ids, of its first nodes.
 _PROCESSES = 64
 _PARTS = (*STACKED, BETWEEN)
 
@@ -53,11 +53,16 @@ class Course:
             if self._start_s is None:
                 self._start_s = record.t
             if isinstance(record, Steps) and record.usual:
-                if record.pid not in self._of and len(self._of) < _PROCESSES:
-                    self._of[record.pid] = _Stretches(self._start_s)
-                if record.pid in self._of:
-                    self._of[record.pid].add(record)
+                self._add(record, self._start_s)
             yield record
+
+    def _add(self, record: Steps, start_s: float) -> None:
+        kept = self._of.get(record.pid)
+        if kept is None:
+            kept = self._of[record.pid] = _Stretches(start_s)
+            if len(self._of) > _PROCESSES:
+                del self._of[max(self._of)]
+        kept.add(record)
 
     def rows(self, pid: int, between: tuple[float, ...]) -> tuple[float, list[tuple[float, ...] | None]] | None:
         """Length of a stretch in s, and the mean step of each in ms by ``STACKED``; None where no step ended.
