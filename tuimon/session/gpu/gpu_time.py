@@ -7,11 +7,12 @@ from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from tuimon.records import GpuAccumulation, GpuExchange, GpuTime, Lead, TorchMemory
+from tuimon.records import GpuAccumulation, GpuExchange, GpuTime, TorchMemory
 from tuimon.session.course import Course, GpuStretch, gpu_stretches
 from tuimon.session.gpu.exchanges import SpreadExchanges, latest, summed
-from tuimon.session.rows import GpuTimeRow, LeadRow, TorchMemoryRow
-from tuimon.session.windows import WINDOW_S, Thinned, Window, new_history, weighted_median
+from tuimon.session.gpu.leads import BACKWARD_BEGIN, lead_rows
+from tuimon.session.rows import GpuTimeRow, TorchMemoryRow
+from tuimon.session.windows import WINDOW_S, Thinned, Window, new_history
 
 #: Most devices of a process that are remembered.
 _DEVICES = 64
@@ -22,9 +23,8 @@ _LONGEST_S = 1200.0
 _RECORDS = 1024
 #: Retries of the allocator are counted from this long after the first step on: before, its caches fill up.
 _SETTLED_S = 10.0
-#: The boundary whose lead goes into the history, and the order in which boundaries are listed.
-_HISTORY_OF = "backward begin"
-_ORDER = ("fetch end", _HISTORY_OF, "backward end", "optimizer begin", "optimizer end")
+#: The boundary whose lead goes into the history.
+_HISTORY_OF = BACKWARD_BEGIN
 
 
 class GpuShare(NamedTuple):
@@ -171,7 +171,7 @@ class GpuTimeStats:
             steps=shares.steps,
             idle_ratio=shares.idle_ratio,
             maybe_idle_ratio=shares.maybe_idle_ratio,
-            leads=tuple(_lead_rows(records)),
+            leads=tuple(lead_rows(records)),
             lead_error_us=next((r.lead_error_us for r in reversed(records) if r.lead_error_us is not None), None),
             history=tuple(self._histories.get(records[0].device, ())),
             timed_s=shares.total_ns / 1e9,
@@ -268,43 +268,3 @@ def _summed(records: Iterable[GpuTime]) -> GpuShares:
     for record in records:
         shares.add_window(record)
     return shares
-
-
-def _lead_rows(records: Sequence[GpuTime]) -> Iterable[LeadRow]:
-    by_boundary: dict[str, list[Lead]] = {}
-    for record in records:
-        for lead in record.leads:
-            by_boundary.setdefault(lead.boundary, []).append(lead)
-    for boundary in (*_ORDER, *sorted(by_boundary.keys() - set(_ORDER))):
-        if boundary in by_boundary:
-            yield _lead_row(boundary, by_boundary[boundary])
-
-
-def _lead_row(boundary: str, leads: Sequence[Lead]) -> LeadRow:
-    """The lead at one boundary over all windows where it is known; None where that is not the majority."""
-    seen = sum(lead.count for lead in leads)
-    known = [lead for lead in leads if lead.median_us is not None]
-    stream_idle_ratio = sum(lead.idle_count for lead in leads) / seen if seen else 0.0
-    mean_us, bounds = _mean_us(leads), [lead.at_least_us for lead in leads]
-    at_least_us = min((bound for bound in bounds if bound is not None), default=None) if None not in bounds else None
-    if 2 * sum(lead.count for lead in known) <= seen:
-        return LeadRow(boundary, seen, None, None, None, stream_idle_ratio, mean_us, at_least_us)
-    return LeadRow(
-        boundary=boundary,
-        seen=seen,
-        min_us=min(lead.min_us for lead in known if lead.min_us is not None),
-        median_us=weighted_median((lead.median_us, lead.count) for lead in known if lead.median_us is not None),
-        max_us=max(lead.max_us for lead in known if lead.max_us is not None),
-        stream_idle_ratio=stream_idle_ratio,
-        mean_us=mean_us,
-        at_least_us=at_least_us,
-    )
-
-
-def _mean_us(leads: Sequence[Lead]) -> float | None:
-    """Over the windows in which it is known; None where these are not the majority."""
-    known = [(lead.mean_us, lead.count) for lead in leads if lead.mean_us is not None]
-    counted = sum(count for _, count in known)
-    if 2 * counted <= sum(lead.count for lead in leads):
-        return None
-    return sum(mean * count for mean, count in known) / counted
