@@ -23,6 +23,8 @@ from tuimon.records import (
     Frames,
     Gpu,
     Header,
+    Loader,
+    LoaderFacts,
     Record,
     StackCount,
     Stacks,
@@ -126,6 +128,17 @@ def test_figures_are_those_of_the_json(tmp_path, capsys):
     assert report["findings"][0]["headline"] in page.text
     assert report["findings"][0]["action"] in page.text
     assert {"verdict", "findings", "phases", "history", "flame", "unjudged", "environment"} <= set(page.parts)
+
+
+def test_what_was_not_measured_has_no_column_and_no_sentence(tmp_path, capsys):
+    """Without a GPU, and of a loader without workers, rows of dashes tell nothing."""
+    facts = LoaderFacts(dataset="Photos", kind="map", workers=0, batch_size=8)
+    loader = Loader(t=2.0, pid=100, number=1, window_s=1.0, role="train", fetches=9, wait_ns=10**7, facts=facts)
+    page = Checked(page_of(log_of(tmp_path / "run.jsonl", [*run()[:-1], loader, run()[-1]]), capsys=capsys))
+    assert "Photos" in page.text
+    assert {len(row) for row in page.rows if row and row[0] in PHASES} == {3}  # name, time, share
+    assert "batches ready" not in page.text
+    assert "prefetch" not in page.text
 
 
 def test_it_needs_nothing_but_itself(tmp_path, capsys):
