@@ -137,8 +137,7 @@ def test_what_was_not_measured_has_no_column_and_no_sentence(tmp_path, capsys):
     page = Checked(page_of(log_of(tmp_path / "run.jsonl", [*run()[:-1], loader, run()[-1]]), capsys=capsys))
     assert "Photos" in page.text
     assert {len(row) for row in page.rows if row and row[0] in PHASES} == {3}  # name, time, share
-    assert "batches ready" not in page.text
-    assert "prefetch" not in page.text
+    assert "batches ready" not in page.text and ", prefetch" not in page.text
 
 
 def test_it_needs_nothing_but_itself(tmp_path, capsys):
