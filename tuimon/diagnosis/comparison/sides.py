@@ -14,7 +14,7 @@ from tuimon.session.course import GpuStretch
 RUN_DEVIATION = Threshold(
     0.005,
     "standard deviation of the step time from run to run of the same program, which a single run cannot show",
-    "our choice; see docs/comparing.md for what runs that were repeated vary by",
+    "our choice: without it two runs of one program would often count as different; make diff-truth tries it",
 )
 Runs = Sequence[JudgedRun]
 
