@@ -153,8 +153,9 @@ class Steps(Record, frozen=True, kw_only=True, tag="steps"):
     # How many of them were timed boundary by boundary: of these are the lengths below and the slowest. The others were
     # counted, in a fast loop, and their phases are estimated from those that were timed. None: all.
     timed: Count | None = None
-    # How many of them a profiler of ours slowed, or held up (a trace, the memory history): they count, and their times
-    # are in no other figure than ``slowed_ns``.
+    # How many of them a profiler of ours slowed, or held up (a trace, the memory history), or began before the first
+    # marker (the first step without a DataLoader): they count, and their times are in no other figure than
+    # ``slowed_ns``.
     slowed: Count = 0
     slowed_ns: Count = 0
     min_ns: Count | None = None
@@ -171,7 +172,7 @@ class Steps(Record, frozen=True, kw_only=True, tag="steps"):
     open_phase: str | None = None  # phase the trainer is in at ``t``
     open_for_s: Amount | None = None  # how long it has been in that phase
     first_backward_s: Moment | None = None  # when the first backward of the stream began, in the record that holds it
-    first_step_s: Moment | None = None  # when the first whole step of the stream began, in the record that holds it
+    first_step_s: Moment | None = None  # when the first step of the stream began, in the record that holds it
     dropped: Count = 0  # markers overwritten before they were read
     gc_ns: Count | None = None  # total of the garbage collector's pauses of at least 0.5 ms, on any thread
     gc_count: Count = 0  # number of these pauses
@@ -179,7 +180,7 @@ class Steps(Record, frozen=True, kw_only=True, tag="steps"):
 
     @property
     def usual(self) -> int:
-        """How many of the steps the times are of: all that no profiler of ours slowed."""
+        """How many of the steps the times are of: all but those in ``slowed``."""
         return max(0, self.count - self.slowed)
 
 

@@ -57,7 +57,7 @@ class StepStretch(NamedTuple):
     begin_s: float
     end_s: float
     first_step: float
-    steps: float  # that no profiler of ours slowed
+    steps: float  # that the times are of (``Steps.usual``)
     span_s: float  # of wall time, without what the profiler took
     total_ns: float
     data_ns: float

@@ -61,7 +61,7 @@ def test_an_optimizer_that_is_there_is_waited_for(batches):
     assert lengths(played) == [batches * 9 + 1] * 4
     bare = "wait:3 bwd:4 "
     played = Played(markers(f"wait:3 bwd:4 made {bare * (batches - 1)} opt:1 {(bare * batches + 'opt:1 ') * 3}"))
-    assert lengths(played) == [batches * 7 + 1] * 3
+    assert lengths(played) == [batches * 7 - 2] + [batches * 7 + 1] * 3  # the first began before the first marker
 
 
 def test_an_optimizer_that_was_made_but_never_steps_is_not_waited_for_without_end():
@@ -78,8 +78,8 @@ def test_many_accumulated_batches_do_not_make_an_optimizer_that_has_stepped_gone
 
 def test_accumulation_without_a_loader():
     played = play("wait:2 bwd:3 wait:2 bwd:3 wait:1 opt:1 wait:1", 5)
-    assert lengths(played) == [13] * 4  # the first began before the first marker
-    assert ms(played.steps[0].phases) == {"backward": 6, "between": 5, "optimizer": 1, "other": 1}
+    assert lengths(played) == [10] + [13] * 4  # the first began before the first marker
+    assert ms(played.steps[1].phases) == {"backward": 6, "between": 5, "optimizer": 1, "other": 1}
 
 
 def test_two_optimizers_make_one_step_per_batch():
@@ -93,22 +93,50 @@ def test_slow_steps_of_two_models_are_one_step_per_batch_from_the_first():
     assert lengths(played) == [3404] * 4
 
 
+@pytest.mark.parametrize(
+    "half", ["wait:5000 bwd:6000 opt:1000 ", "wait:400 bwd:1300 opt:1 ", "wait:100 bwd:100000 opt:1 "]
+)
+@pytest.mark.parametrize("set_up", ["", "fetch@2:3 wait:9000 fetch@2:3 wait:9000 ", "fetch@2:3 wait:19000 "])
+def test_neither_set_up_nor_slow_steps_cut_the_first_step_of_two_models_in_two(set_up, half):
+    first, *others = play(set_up + f"fetch:2 {half * 2}" * 4).steps
+    assert [step.updates for step in (first, *others)] == [2] * 4
+    assert {step.total_ns for step in others} == {others[0].total_ns}
+
+
+def test_what_a_program_looked_through_before_it_trains_is_in_no_step():
+    played = play("fetch@2:3 wait:9 fetch@2:3 wait:900 " + (PLAIN + " ") * 4)
+    assert lengths(played) == [16, 16, 16, 15]
+    assert (played.eval_count, played.eval_ns) == (1, 12 * MS)
+
+
 def test_one_optimizer_object_per_parameter_is_one_update():
     played = play("wait:3 bwd:2 " + "opt:1 " * 8, 5)
-    assert lengths(played) == [13] * 4
+    assert lengths(played) == [10] + [13] * 4
     assert {step.updates for step in played.steps} == {8}
 
 
 def test_no_loader_runs_from_update_to_update():
     played = play("wait:6 bwd:3 opt:1", 6)
     assert played.drive is Drive.UPDATE
-    assert ms(played.steps[0].phases) == {"between": 6, "backward": 3, "optimizer": 1}
-    assert lengths(played) == [10] * 5
+    assert ms(played.steps[1].phases) == {"between": 6, "backward": 3, "optimizer": 1}
+    assert lengths(played) == [4] + [10] * 5
+
+
+@pytest.mark.parametrize("step", ["wait:6 bwd:3 opt:1", "wait:6 bwd:3", "opt( wait:6 bwd:3 ) wait:1"])
+@pytest.mark.parametrize("count", [1, 2, 3, 40])
+def test_the_first_step_without_a_loader_counts_and_its_length_tells_nothing(step, count):
+    played = play(step, count)
+    assert [found.whole for found in played.steps] == [False] + [True] * (count - 1)
+
+
+def test_an_update_without_a_backward_before_the_loop_is_no_step():
+    played = play("opt:1 wait:50 " + (PLAIN + " ") * 5)
+    assert [found.whole for found in played.steps] == [True] * 5
 
 
 def test_parameters_updated_by_hand_run_from_backward_to_backward():
     played = play("wait:2 bwd:3 wait:1", 12)
-    assert lengths(played) == [6] * 11
+    assert lengths(played) == [3] + [6] * 11
 
 
 def test_a_loader_without_a_torch_optimizer():
@@ -149,8 +177,8 @@ def test_evaluation_with_a_loader_in_a_loop_without_one():
     played = play(train + "wait:2 fetch@2:1 wait:2 fetch@2:1 wait:2 stop@2:1 wait:1 " + train)
     assert played.drive is Drive.UPDATE
     assert played.eval_count == 2
-    assert set(lengths(played)) == {10, 12, 11}  # 2 ms before the evaluation, 1 ms after it
-    assert len(played.steps) == 39
+    assert set(lengths(played)[1:]) == {10, 12, 11}  # 2 ms before the evaluation, 1 ms after it
+    assert len(played.steps) == 40
 
 
 def test_zipped_loaders_are_no_evaluation():
@@ -177,7 +205,7 @@ def test_epochs_end_and_begin_again():
 def test_api_steps_overrule():
     played = play("wait:6 bwd:3 opt:1 wait:6 bwd:3 opt:1 step", 4)
     assert played.drive is Drive.API
-    assert lengths(played) == [20, 20, 20]  # the first began before the first marker
+    assert lengths(played) == [14, 20, 20, 20]  # the first began before the first marker
 
 
 def test_penalty_gradients_stay_in_one_step():
@@ -203,8 +231,8 @@ def test_abandoned_optimizer_steps_in_a_loop_without_a_loader():
     sequence += markers(" ".join(["wait:6 bwd:3 opt:1"] * 5), start_ns=50 * MS)
     played = Played(sequence)
     # the step after the one that raised bears what cannot be told apart; the others are right
-    assert sorted(lengths(played))[:7] == [10] * 7
-    assert len(played.steps) >= 8
+    assert sorted(lengths(played)[1:])[:7] == [10] * 7
+    assert len(played.steps) >= 9
 
 
 def test_the_stream_may_begin_anywhere():
@@ -232,8 +260,8 @@ def test_open_phase(script, phase):
 def test_reinforcement_learning_in_bursts():
     burst = "wait:500 " + "wait:2 bwd:3 opt:1 " * 10
     played = play(burst, 4)
-    assert sorted(set(lengths(played))) == [6, 506]
-    assert len(played.steps) == 39
+    assert sorted(set(lengths(played)[1:])) == [6, 506]
+    assert len(played.steps) == 40
 
 
 def test_held_back_pieces_are_bounded():

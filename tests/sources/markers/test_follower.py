@@ -38,6 +38,18 @@ def test_when_the_loop_began_is_in_the_records_of_its_first_backward_and_of_its_
     assert [r.first_step_s for r in records if r is not only] == [None] * (len(records) - 1)
 
 
+def test_the_first_step_without_a_loader_counts_and_is_in_no_time():
+    sequence = markers("wait:6 bwd:3 opt:1 wait:400 bwd:3 opt:1 " * 3, start_ns=10 * SECOND)
+    follower, records = follow(sequence, 11 * SECOND)
+    records += [record for record in follower.last(12 * SECOND) if isinstance(record, Steps)]
+    first = next(record for record in records if record.count)
+    assert (sum(record.count for record in records), first.slowed, first.slowed_ns) == (6, 1, 4 * MS)
+    assert sum(record.usual for record in records) == 5
+    assert sum(record.total_ns for record in records) == (3 * 404 + 2 * 10) * MS
+    assert min(record.min_ns for record in records if record.usual) == 10 * MS
+    assert first.first_step_s == first.first_backward_s
+
+
 def test_steps_go_on_after_markers_were_lost_inside_a_pair():
     """The end of the pair is lost with them."""
     follower, _ = follow(markers(" ".join([PLAIN] * 60) + " bwd(", start_ns=10 * SECOND), 11 * SECOND)

@@ -200,7 +200,7 @@ class StepStats:
 
     def _first_was_warmup(self) -> bool:
         first = self._first
-        if first is None or self.run.count < first.count:
+        if first is None or self.run.count < first.usual:
             return False
         if not first.usual or not self.run.count:
             return False

@@ -18,7 +18,7 @@ class Totals:
     """Sums over any number of Steps records."""
 
     window_s: float = 0.0
-    count: int = 0  # steps that the times are of: those that no profiler of ours slowed
+    count: int = 0  # steps that the times are of (``Steps.usual``)
     timed: int = 0  # steps that were timed boundary by boundary
     total_ns: int = 0
     timed_ns: int = 0  # length of the steps that were timed, within 0.5 % where others were not

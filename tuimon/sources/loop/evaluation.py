@@ -39,6 +39,10 @@ class EvaluationFinder:
         if at is not None and iterator:
             _keep(self._started, iterator, at)
 
+    def turns_from_evaluation(self, iterator: int) -> bool:
+        """Whether the last iteration was evaluation, and this fetch is of another iterator."""
+        return self._evaluating is not None and self._evaluating != iterator
+
     def begin_fetch(self, iterator: int) -> Times | None:
         """The time that turns out to be evaluation; None where this fetch proves nothing."""
         previous = self._fetched.pop(iterator, None)

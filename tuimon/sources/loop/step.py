@@ -15,11 +15,24 @@ class Step:
     backwards: int = 0
     updates: int = 0
     fetched: bool = False  # holds a fetch that trained
-    whole: bool = True  # False for what was under way when the marker stream began
+    whole: bool = True  # False: it was under way when the marker stream began, so how long it took is not known
     timed: bool = True  # False: some of its boundaries passed in a rest, so its phases are estimated
     slowed: bool = False  # a profiler of ours slowed it, or held it up
     traced_ns: int = 0  # when a trace began, where it is the first step of one
     after_fetch: bool = False  # the boundary at its end is a fetch
+
+    @property
+    def counts(self) -> bool:
+        """Whether it is a step: of one without a known beginning, at least a backward was seen.
+
+        Without a DataLoader nothing marks the beginning of a loop's first step.
+        """
+        return self.whole or self.backwards > 0
+
+    @property
+    def usual(self) -> bool:
+        """Whether its length tells how long steps take."""
+        return self.whole and not self.slowed
 
     def add_time(self, label: str, duration_ns: int) -> None:
         """Add time to a phase; negative to take it back."""

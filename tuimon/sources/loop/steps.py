@@ -14,7 +14,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from tuimon.sources.loop.evaluation import EvaluationFinder, Times
-from tuimon.sources.loop.holding import BACKWARDS, BATCH_UPDATES, EXPECTED_UPDATE, UPDATES, Holding
+from tuimon.sources.loop.holding import BACKWARDS, BATCH_UPDATES, EXPECTED_UPDATE, FETCHED_UPDATES, UPDATES, Holding
 from tuimon.sources.loop.step import Step
 
 #: Updates without a fetch after which a loop no longer counts as driven by its DataLoader.
@@ -109,8 +109,8 @@ class StepFinder:
         """A fetch after an update bounds a piece; returns whether it proves that the batch before was evaluated."""
         if self._close_at_fetch(time_ns):
             pass
-        elif self._open.total_ns == 0 or self._fresh():
-            self._open = Step()  # the stream begins with this fetch
+        elif self._open.total_ns == 0 or self._fresh() or self._follows_set_up(iterator):
+            self._open = Step()  # the stream, or its training, begins with this fetch
             self._evaluation.forget_times()
         evaluated = self._evaluation.begin_fetch(iterator)
         if evaluated is None:
@@ -190,6 +190,10 @@ class StepFinder:
         """Whether nothing has trained yet in the open piece of a stream that has just begun."""
         return not self._open.whole and not self._open.backwards and not self._pieces
 
+    def _follows_set_up(self, iterator: int) -> bool:
+        """Whether all fetches until now were of iterators that a program has looked through before it trains."""
+        return not self.total_backwards and not self.cuts and self._evaluation.turns_from_evaluation(iterator)
+
     def _train_on_batch(self) -> None:
         """A backward has used a fetched batch; two in a row make a loop that is driven by its DataLoader."""
         self._batch_waiting = False
@@ -263,7 +267,10 @@ class StepFinder:
 
     def _holding(self) -> Holding:
         if self._optimizer_seen:
-            return BATCH_UPDATES if self._train_fetches else UPDATES
+            if not self._train_fetches:
+                return UPDATES
+            # the next backward tells whether this fetch is of a batch that trains
+            return FETCHED_UPDATES if self._pieces[-1].after_fetch else BATCH_UPDATES
         return EXPECTED_UPDATE if self._optimizer_expected else BACKWARDS
 
     def _drive(self, drive: Drive) -> None:
@@ -294,7 +301,7 @@ class StepFinder:
         self._bare = 0
 
     def _emit_each(self) -> None:
-        self._ended.extend(piece for piece in self._pieces if piece.whole)
+        self._ended.extend(piece for piece in self._pieces if piece.counts)
         self._pieces = []
 
     def _emit_merged(self) -> None:

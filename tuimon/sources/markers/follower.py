@@ -178,7 +178,7 @@ class RingFollower:
         steps, eval_ns, eval_count = loop.machine.steps.take_ended()
         gc_ns, gc_count, gc_longest_ns = self._gc.take_pauses()
         backwards, updates = loop.take_counts()
-        usual = [step for step in steps if not step.slowed]
+        usual = [step for step in steps if step.usual]
         timed = [step for step in usual if step.timed]
         lengths = sorted(step.total_ns for step in timed)
         first = steps[0] if steps and not self._has_step else None
@@ -198,7 +198,7 @@ class RingFollower:
             p95_ns=quantile(lengths, 0.95),
             histogram=histogram(lengths),
             slowed=len(steps) - len(usual),
-            slowed_ns=sum(step.total_ns for step in steps if step.slowed),
+            slowed_ns=sum(step.total_ns for step in steps if not step.usual),
             phases=_phase_times(usual, eval_ns),
             ranges=loop.ranges.take_sums(),
             range_places=loop.ranges.take_places(),
@@ -237,7 +237,7 @@ class RingFollower:
         return self.reader.holds_back() and now_ns - self._latest_ns > _STALE_NS
 
     def _slowest(self, steps: list[Step]) -> SlowStep | None:
-        known = (i for i, step in enumerate(steps) if step.timed and not step.slowed)
+        known = (i for i, step in enumerate(steps) if step.timed and step.usual)
         at = max(known, key=lambda i: steps[i].total_ns, default=None)
         if at is None:
             return None

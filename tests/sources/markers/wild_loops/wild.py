@@ -90,7 +90,7 @@ def two_optimizers():
         maker_optimizer.step()
 
 
-@loop(24)
+@loop(25)
 def hand_made_batches():
     model, optimizer = new()
 
@@ -98,7 +98,7 @@ def hand_made_batches():
         pause("data", 5)
         return torch.ones(4, 4)
 
-    for _ in range(25):  # the first began before the first marker
+    for _ in range(25):
         x = get_batch()
         optimizer.zero_grad()
         loss = model(x).sum()
@@ -176,10 +176,10 @@ def checkpointing():
         truth["backward"] += 0.004
 
 
-@loop(29)
+@loop(30)
 def updated_by_hand():
     model = Model()
-    for _ in range(30):  # from backward to backward: the first is not whole
+    for _ in range(30):  # from backward to backward
         model(torch.ones(4, 4)).sum().backward()
         with torch.no_grad():
             for parameter in model.parameters():
@@ -240,7 +240,7 @@ def survives_errors():
         optimizer.step()
 
 
-@loop(10)
+@loop(11)
 def told_by_the_user():
     model, optimizer = new()
     for _ in range(11):
