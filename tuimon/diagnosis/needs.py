@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tuimon.diagnosis.evidence.course.history import COMPARABLE_WINDOWS
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.steps import has_enough_steps
-from tuimon.diagnosis.evidence.history import COMPARABLE_WINDOWS
 
 
 def _nothing(_evidence: Evidence) -> str | None:

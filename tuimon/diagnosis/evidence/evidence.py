@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from tuimon.diagnosis.evidence.chosen_ranks import chosen_ranks
+from tuimon.diagnosis.evidence.course.history import GrownPhase, grown_line, most_grown
+from tuimon.diagnosis.evidence.course.jump import Jump, jump_at, jump_of
 from tuimon.diagnosis.evidence.demand import TrainingThread, training_thread
 from tuimon.diagnosis.evidence.devices import process_gpus, uses_gpu
 from tuimon.diagnosis.evidence.gpu.allocator import AllocatorWaits, allocator_waits
@@ -15,16 +16,15 @@ from tuimon.diagnosis.evidence.gpu.exchange import Exchange, exchanges
 from tuimon.diagnosis.evidence.gpu.ranks import on_gpu_clock
 from tuimon.diagnosis.evidence.gpu.steps import GPU_CLOCK_WAIT_S, GPU_CLOCK_WAIT_STEPS, GpuSteps, gpu_steps
 from tuimon.diagnosis.evidence.gpu.waits import GpuWaits, gpu_waits
-from tuimon.diagnosis.evidence.history import GrownPhase, grown_line, most_grown
-from tuimon.diagnosis.evidence.jump import Jump, jump_at, jump_of
-from tuimon.diagnosis.evidence.libraries import with_library
 from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.evidence.loading import Workers, training_loader, worker_evidence
 from tuimon.diagnosis.evidence.moment import Moment
-from tuimon.diagnosis.evidence.rollout import Rollout, rollout_shares
+from tuimon.diagnosis.evidence.places.libraries import with_library
+from tuimon.diagnosis.evidence.places.rollout import Rollout, rollout_shares
+from tuimon.diagnosis.evidence.ranks.chosen_ranks import chosen_ranks
+from tuimon.diagnosis.evidence.ranks.standstill import Standstill, standstills
 from tuimon.diagnosis.evidence.run import RunEvidence
 from tuimon.diagnosis.evidence.samples import StackEvidence
-from tuimon.diagnosis.evidence.standstill import Standstill, standstills
 from tuimon.diagnosis.evidence.steps import StepEvidence, phase_row, step_evidence
 from tuimon.node_ids import node_of
 from tuimon.records import Place, Process, Threads

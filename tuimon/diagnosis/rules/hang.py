@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.standstill import StandingRank, Standstill, Wait
+from tuimon.diagnosis.evidence.ranks.standstill import StandingRank, Standstill, Wait
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.needs import BOUNDARIES
 from tuimon.diagnosis.rule import Rule

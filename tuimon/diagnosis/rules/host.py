@@ -5,8 +5,8 @@ from __future__ import annotations
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.steps import GPU_CLOCK_WAIT_S
 from tuimon.diagnosis.evidence.lines import HotFunction
+from tuimon.diagnosis.evidence.places.side_work import evaluation_function, model_share, side_function, update_share
 from tuimon.diagnosis.evidence.run import RunEvidence
-from tuimon.diagnosis.evidence.side_work import evaluation_function, model_share, side_function, update_share
 from tuimon.diagnosis.evidence.steps import SETTLED_S, is_settled, mean_step_ms
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.needs import SAMPLES, STEPS

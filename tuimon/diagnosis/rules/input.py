@@ -18,7 +18,7 @@ from tuimon.diagnosis.evidence.loading import (
     own_collate_share,
     producer,
 )
-from tuimon.diagnosis.evidence.rollout import ROLLOUT_SHARE
+from tuimon.diagnosis.evidence.places.rollout import ROLLOUT_SHARE
 from tuimon.diagnosis.evidence.steps import SETTLED_S, is_settled, mean_step_ms
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.needs import SAMPLES, STEPS

@@ -9,7 +9,7 @@ from statistics import fmean, variance
 from typing import NamedTuple
 
 from tuimon.diagnosis.comparison.statistics.correlation import independent_values
-from tuimon.diagnosis.evidence.trend import grows
+from tuimon.diagnosis.evidence.course.trend import grows
 from tuimon.diagnosis.threshold import Threshold
 
 SHIFT_STATISTIC = Threshold(

@@ -3,8 +3,8 @@
 from itertools import pairwise
 
 from tests.session.records import header, process, stacks, steps, threads
-from tuimon.diagnosis.evidence.chosen_ranks import chosen_ranks
 from tuimon.diagnosis.evidence.evidence import evidence_of
+from tuimon.diagnosis.evidence.ranks.chosen_ranks import chosen_ranks
 from tuimon.session.rank_list import rank_rows
 from tuimon.session.session import Session
 

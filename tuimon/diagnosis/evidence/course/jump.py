@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from statistics import median
 from typing import NamedTuple
 
-from tuimon.diagnosis.evidence.history import WARMUP_WINDOWS, GrownPhase, grown_between, grown_line
-from tuimon.diagnosis.evidence.trend import jump_in
+from tuimon.diagnosis.evidence.course.history import WARMUP_WINDOWS, GrownPhase, grown_between, grown_line
+from tuimon.diagnosis.evidence.course.trend import jump_in
 from tuimon.records import Place
 from tuimon.session.session import Session
 

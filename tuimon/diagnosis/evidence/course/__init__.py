@@ -1,0 +1,1 @@
+"""How a run has gone: its beginning against its latest part, trends, and sudden changes."""
