@@ -191,6 +191,33 @@ def test_another_thread_that_is_held_up_while_it_ends_a_rest(counted, hooked, mo
     assert found == {"steps": 400, "backwards": 400, "updates": 400, "evaluated": 0, "dropped": 0}
 
 
+def test_a_thread_that_ends_in_a_rest_says_it(counted, monkeypatch):
+    """At once: what follows it, in whichever thread, is of no step of its own."""
+    rest_always(monkeypatch, 30)
+    at_end = []
+
+    def train(loop):
+        made = 200
+        for _ in range(made):
+            loop.step()
+        while rests.rest.open is None:
+            loop.step()
+            made += 1
+        at_end.append(made)
+
+    def shape(loop):
+        for _ in range(2):  # the second has the number of the first, most often
+            thread = threading.Thread(target=train, args=(loop,))
+            thread.start()
+            thread.join()
+            assert rests.rest.open is None
+
+    monkeypatch.setattr(rests, "_thread", 0)
+    found, timed = counted(shape)
+    assert found["steps"] == found["updates"] in at_end
+    assert timed < found["steps"]
+
+
 def test_another_threads_optimizer_is_no_part_of_a_rest(counted, monkeypatch):
     """Its step begins before the rest and ends within it."""
     rest_always(monkeypatch, 30)

@@ -31,6 +31,8 @@ from .ring.layout import (
     REST,
     pack_rest,
 )
+from .ring.no_writer import NoWriter
+from .thread_end import when_thread_ends
 from .torch_compat.rebinding import Rebound
 
 #: What a marker costs, in ns: measured with DataLoader and without, hooks on and off in one process.
@@ -55,13 +57,6 @@ _REPEATS_AGAIN = 2
 _PATIENCE = 64
 #: Kinds of markers that do not belong to a loop, and so do not end its rest.
 _OF_NO_LOOP = frozenset((GC_PAUSE, MARK, OPTIMIZER_MADE))
-
-
-class _NoRing:
-    """Stands in for a writer."""
-
-    def emit(self, kind: int, value: int = 0, flag: int = 0) -> None:
-        """Nowhere to write."""
 
 
 class Left:
@@ -93,7 +88,7 @@ class Rest:
 
     def leave_ring(self) -> None:
         """Hold no ring any more."""
-        self.writer: Any = _NoRing()
+        self.writer: Any = NoWriter()
 
 
 class Period(NamedTuple):
@@ -143,7 +138,7 @@ def consider() -> None:
 
 
 def end(kind: int = MARK) -> None:
-    """End the rest and say what has passed. ``kind``: of the marker of the same thread that ends it."""
+    """End the rest and say what has passed; ``kind``: of the marker of the same thread that ends it."""
     global _owed
     left, rest.open = rest.open, None
     if left is None:
@@ -184,8 +179,20 @@ def _is_loop_thread() -> bool:
     global _thread
     own = get_ident()
     if _thread != own and (not _thread or _thread not in _current_frames()):
+        when_thread_ends(_end_own)
         _thread = own
     return _thread == own
+
+
+def _end_own() -> None:
+    """The thread ends: what it has counted is said before another has its number."""
+    global _thread
+    _thread = 0
+    if rest.open is not None and rest.open.thread == get_ident():
+        end()
+    writer = runtime.writer()  # of this process: a forked child has its parent's threads' variables
+    if writer is not None:
+        writer.flush()
 
 
 def _begin(writer: Any, period: Period, periods: int) -> None:
