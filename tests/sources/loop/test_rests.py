@@ -1,6 +1,7 @@
 """What the monitor makes of a rest: the count is exact, shares are unbiased, the wall time is the rest's own."""
 
 import random
+from itertools import pairwise
 
 import pytest
 
@@ -128,3 +129,32 @@ def test_a_damaged_rest_is_none(rest):
 
 def test_a_ring_found_in_mid_rest_says_nothing_of_it():
     assert RestFiller().fill(told(9, 9, 9, 9)) == []
+
+
+@pytest.mark.parametrize("turn", [0, 4])
+def test_side_work_keeps_its_place_where_a_rest_begins_after_another_update_of_the_step(turn):
+    """Of two models trained in turn; the long gap is before the fetch of a step."""
+    kinds = [kind for kind, _ in BATCHES + BARE]
+    optimizers = [0, 0, 0, 0, 8, 8, 0, 0, 9, 9]
+    filler, now_ns = RestFiller(), 0
+
+    def feed(places, long_us=0):
+        nonlocal now_ns
+        for at in places:
+            now_ns += (long_us if at == 0 else 10) * US or 10 * US
+            filler.add_marker(Marker(now_ns, kinds[at], 0, 1, optimizers[at]))
+
+    period = list(range(10))
+    feed(period * 8, 20_000)
+    feed(period * 8)
+    first = filler.fill(Marker(now_ns + 50 * US, layout.REST, 10, 1, layout.pack_rest(0, 0, 0, 0)))
+    assert not first
+    turned = period[-turn:] + period[:-turn]
+    feed(turned * 8)
+    begun_ns = now_ns
+    end_ns = begun_ns + (4 * 10 * 10 + 60_000) * US
+    passed = filler.fill(Marker(end_ns, layout.REST, 10, 1, layout.pack_rest(4, 8, 8, 7)))
+    gaps = [later.time_ns - earlier.time_ns for earlier, later in pairwise(passed)]
+    longest = [later for (_, later), ns in zip(pairwise(passed), gaps, strict=True) if ns > 1_000 * US]
+    assert longest
+    assert {marker.kind for marker in longest} == {layout.FETCH_BEGIN}

@@ -30,7 +30,7 @@ class RestFiller:
 
     def __init__(self) -> None:
         self._markers: deque[Marker] = deque(maxlen=_MARKERS)
-        self._kinds: tuple[int, ...] = ()
+        self._places: tuple[tuple[int, int], ...] = ()  # kinds of the period, with the optimizer of each that has one
         self._gaps: list[deque[int]] = []  # ns from the marker before to that at this place in the period
         self._beyond: list[float] = []  # ns that long gaps at this place had beyond the usual
 
@@ -49,24 +49,22 @@ class RestFiller:
         if not 0 < length < len(markers):
             return []
         period = markers[-length:]
-        self._learn(markers, tuple(marker.kind for marker in period))
+        self._learn(markers, tuple(_place(marker) for marker in period))
         passed = _in_order(period, layout.unpack_rest(rest.value))
         times = self._times(markers[-1].time_ns, rest.time_ns, len(passed))
         return [
             Marker(time_ns, m.kind, layout.NO_EVENT, m.tid, m.value) for time_ns, m in zip(times, passed, strict=True)
         ]
 
-    def _learn(self, markers: Sequence[Marker], kinds: tuple[int, ...]) -> None:
+    def _learn(self, markers: Sequence[Marker], places: tuple[tuple[int, int], ...]) -> None:
         """Take the gaps of a burst's whole periods."""
-        length = len(kinds)
-        if kinds != self._kinds:
-            self._kinds = kinds
-            self._gaps = [deque(maxlen=_GAPS) for _ in kinds]
-            self._beyond = [0.0] * length
+        length = len(places)
+        if places != self._places:
+            self._begin_period(places)
         gaps: list[tuple[int, int]] = []
         for back, (marker, before) in enumerate(pairwise(reversed(markers))):
             place = length - 1 - back % length
-            if marker.kind != kinds[place]:
+            if _place(marker) != places[place]:
                 break
             gaps.append((place, max(0, marker.time_ns - before.time_ns)))
         for place, gap_ns in gaps:
@@ -77,6 +75,18 @@ class RestFiller:
             if gap_ns > _LONG * usual[place]:
                 self._beyond[place] += gap_ns - usual[place]
 
+    def _begin_period(self, places: tuple[tuple[int, int], ...]) -> None:
+        """Another period; of several updates, a rest may begin after each: then it is the same one, turned."""
+        known = self._places
+        turn = next((at for at in range(1, len(known)) if known[at:] + known[:at] == places), None)
+        self._places = places
+        if turn is None:
+            self._gaps = [deque(maxlen=_GAPS) for _ in places]
+            self._beyond = [0.0] * len(places)
+        else:
+            self._gaps = self._gaps[turn:] + self._gaps[:turn]
+            self._beyond = self._beyond[turn:] + self._beyond[:turn]
+
     def _usual(self) -> list[float]:
         return [median(gaps) if gaps else 0.0 for gaps in self._gaps]
 
@@ -86,7 +96,7 @@ class RestFiller:
         What the rest took beyond as many usual periods goes to where timed periods took longer than usual: to side
         work that comes every hundred steps. Where none has, and where the rest took less, all gaps change alike.
         """
-        usual, length = self._usual(), len(self._kinds)
+        usual, length = self._usual(), len(self._places)
         places = Counter(at % length for at in range(count + 1))
         expected_ns = sum(usual[place] * times for place, times in places.items())
         beyond_ns = max(0.0, end_ns - begin_ns - expected_ns)
@@ -103,6 +113,11 @@ class RestFiller:
         for at in range(count):
             at_ns += gaps[at % length]
             yield min(int(at_ns), end_ns)
+
+
+def _place(marker: Marker) -> tuple[int, int]:
+    """What tells the markers of a period apart; iterators change with each epoch, optimizers do not."""
+    return marker.kind, marker.value if marker.kind in (layout.OPTIMIZER_BEGIN, layout.OPTIMIZER_END) else 0
 
 
 def _in_order(period: Sequence[Marker], passed: Passed) -> list[Marker]:
