@@ -27,14 +27,7 @@ class Rank(NamedTuple):
     """What a rank did by its own count."""
 
     pid: int
-    updates: int  # of its optimizer, one a step
-    lives: int  # 1 and each exec
-    has_loader: bool
-
-    @property
-    def steps(self) -> int:
-        """As tuimon/sources/loop/steps.py finds them: without a DataLoader, from one update to the next."""
-        return self.updates if self.has_loader else self.updates - self.lives
+    steps: int  # each with one update of its optimizer
 
 
 def made(path: Path) -> tuple[dict[int, Rank], Counter[str]]:
@@ -44,8 +37,8 @@ def made(path: Path) -> tuple[dict[int, Rank], Counter[str]]:
     for line in path.read_text().splitlines() if path.exists() else ():
         noted: dict[str, int] = json.loads(line)
         number, pid, updates = noted.pop("rank"), noted.pop("pid"), noted.pop("updates")
-        before = ranks.get(number, Rank(pid, 0, 0, has_loader=number == 0))
-        ranks[number] = before._replace(updates=before.updates + updates, lives=before.lives + 1)
+        before = ranks.get(number, Rank(pid, 0))
+        ranks[number] = before._replace(steps=before.steps + updates)
         events.update(noted)
     return ranks, events
 

@@ -45,7 +45,7 @@ def promises(day: Day) -> list[Promise]:
         out.append(Promise(f"steps of rank {rank}", logged, own.steps, exact=True))
         out.append(Promise("number of its last step", day.logged.last_index.get(own.pid), own.steps, exact=True))
         out.append(Promise("  in what is kept of the log", day.kept.last_index.get(own.pid), own.steps, exact=True))
-        out.append(Promise("its updates", day.logged.updates[own.pid], own.updates, exact=True))
+        out.append(Promise("its updates", day.logged.updates[own.pid], own.steps, exact=True))
     out.append(Promise("ranks that noted what they did", len(day.made), RANKS, exact=True))
     out.append(Promise("markers lost", day.logged.lost_markers, 0))
     monitor = [(reading.at_s, reading.monitor_mb) for reading in day.readings]
