@@ -57,7 +57,7 @@ data (samples)       25.7 ms    0.70 ms       -97 %   -98 % to -96 %
 other                   0 ms    0.25 ms   ~+0.25 ms   -0.10 ms to 0.60 ms
 throughput            24.1/s     44.3/s       +84 %   +79 % to +87 %
 host memory            1 GiB    1.5 GiB       +50 %
-~ no larger than chance gives
+~ no larger than chance gives, all rows taken together
 
 Lines of code, ms of a step (by stack samples)
   t.py:31 out = cv(img)                          24.0 ->   0.40      -23.60 ms

@@ -66,7 +66,7 @@ def _unlike(comparison: Comparison) -> list[str]:
 def _rows(rows: Iterable[Row]) -> list[str]:
     head = f"{'':<{_NAME}}{'before':>{_FIGURE}}{'after':>{_FIGURE}}{'change':>{_CHANGE}}   95 % interval"
     lines = [_row(row) for row in rows]
-    return [head, *lines, "~ no larger than chance gives"] if lines else []
+    return [head, *lines, "~ no larger than chance gives, all rows taken together"] if lines else []
 
 
 def _row(row: Row) -> str:
