@@ -11,6 +11,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from bench import fleet_logs
+from bench.fleet_logs import Job
 from tests.cli.command import tuimon
 from tests.views.export import speedscope_schema
 from tests.views.export.test_export import LOG
@@ -175,3 +177,57 @@ def test_a_report_does_not_replace_its_log(log: str, capsys: pytest.CaptureFixtu
     assert run_command_line(["report", log, "-o", log]) == 2
     assert "is the log itself" in capsys.readouterr().err
     assert Path(log).read_bytes() == before
+
+
+class TestRunOfSeveralNodes:
+    """A folder of the logs of one run: all nodes are exported, and told apart."""
+
+    JOB = Job(nodes=3, ranks=2, seconds=14.0, workers=1, late=3)
+
+    @pytest.fixture(scope="class")
+    def folder(self, tmp_path_factory: pytest.TempPathFactory) -> str:
+        folder = str(tmp_path_factory.mktemp("logs"))
+        fleet_logs.write(folder, self.JOB)
+        return folder
+
+    def test_perfetto_has_a_process_a_rank(self, folder: str, capsys: pytest.CaptureFixture[str]) -> None:
+        events = json.loads(exported(capsys, folder, "--to", "perfetto"))["traceEvents"]
+        named = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
+        assert max(named) < 1 << 32  # Perfetto reads no more of an id
+        order = {e["pid"]: e["args"]["sort_index"] for e in events if e["name"] == "process_sort_index"}
+        ranks = sorted(order, key=order.__getitem__)
+        assert [named[pid].partition(": ")[0] for pid in ranks] == [
+            f"rank {rank} on node00{rank // 2}" for rank in range(6)
+        ]
+        counted = {e["pid"] for e in events if e["name"] == "ms per step"}
+        assert counted == set(ranks)
+        assert len(named) == 3 * (1 + 2 * 2)  # of each node itself, its ranks and their workers
+
+    def test_csv_names_rank_and_host_of_each_row(self, folder: str, capsys: pytest.CaptureFixture[str]) -> None:
+        rows = list(csv.DictReader(io.StringIO(exported(capsys, folder, "--to", "csv"))))
+        assert {(row["rank"], row["host"]) for row in rows} == {(str(n), f"node00{n // 2}") for n in range(6)}
+        assert len({row["pid"] for row in rows}) == 2  # as each node knows them
+        alone = sum(
+            len(exported(capsys, os.path.join(folder, name), "--to", "csv").splitlines()) - 1
+            for name in os.listdir(folder)
+        )
+        assert len(rows) == alone
+
+    def test_stacks_of_all_ranks(self, folder: str, capsys: pytest.CaptureFixture[str]) -> None:
+        logs = [os.path.join(folder, name) for name in sorted(os.listdir(folder))]
+        each = [samples(exported(capsys, log, "--to", "collapsed")) for log in logs]
+        assert samples(exported(capsys, folder, "--to", "collapsed")) == sum(each)
+        file = json.loads(exported(capsys, folder, "--to", "speedscope"))
+        speedscope_schema.check(file)
+        names = [profile["name"] for profile in file["profiles"]]
+        assert any(name.startswith("rank 5 on node002: main (") for name in names)
+        assert len(set(names)) == len(names)
+
+    def test_a_run_is_chosen_by_name(self, folder: str, capsys: pytest.CaptureFixture[str]) -> None:
+        whole = exported(capsys, folder, "--to", "csv")
+        assert exported(capsys, folder, "--run", self.JOB.name, "--to", "csv") == whole
+        assert "holds no run 'other'" in refused(capsys, folder, "--run", "other", "--to", "csv", code=1)
+
+    def test_none_of_its_logs_is_replaced(self, folder: str, capsys: pytest.CaptureFixture[str]) -> None:
+        last = os.path.join(folder, sorted(os.listdir(folder))[-1])
+        assert "is the log itself" in refused(capsys, folder, "--to", "csv", "-o", last, code=2)

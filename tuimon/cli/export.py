@@ -9,12 +9,13 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TextIO
 
-from tuimon.cli.options import parser_of
+from tuimon.cli.options import add_run_choice, parser_of
+from tuimon.cli.writing import refuse_to_replace
 from tuimon.errors import TuimonError, UsageError
 from tuimon.monitor.versions import version_of
 from tuimon.new_files import open_private
-from tuimon.records import Frames, Header, Process, Record
-from tuimon.sources.log.reader import find_log, read_log
+from tuimon.records import Frames, Header, Node, Process, Record
+from tuimon.sources.log.joined.opening import Chosen, choose, read_logs
 from tuimon.text import plain
 from tuimon.views.export.stack_samples import Selection, contents
 from tuimon.views.json_text import json_text
@@ -27,7 +28,8 @@ Turn a recorded session into a file for other tools:
   collapsed   stack samples as "function (file:line);...;leaf COUNT", for flame graph tools
   csv         one row per process and window
 
-Seconds count from the beginning of the log."""
+In a folder the logs of all nodes of a run are one: in Perfetto each rank is a process, in speedscope a thread has its
+rank and node, in csv each row; collapsed adds up all of them. Seconds count from the beginning of the log."""
 
 #: Formats made of stack samples: only these have phases and roles.
 _OF_STACKS = ("speedscope", "collapsed")
@@ -36,12 +38,12 @@ _OF_STACKS = ("speedscope", "collapsed")
 def main(argv: Sequence[str]) -> int:
     """Run the command."""
     parsed = _parser().parse_args(argv)
-    path = find_log(parsed.log)
+    log = choose(parsed.log, parsed.run)
     selection = Selection(parsed.phase, parsed.role, parsed.from_s, parsed.until_s)
     _check(parsed.to, selection)
-    write = _writer(parsed.to, path, selection)  # a log that cannot be read is reported before a file is made
+    write = _writer(parsed.to, log, selection)  # a log that cannot be read is reported before a file is made
     try:
-        with _opened(parsed.output, path) as out:
+        with _opened(parsed.output, log) as out:
             write(out)
             out.flush()
     except BrokenPipeError:
@@ -53,7 +55,8 @@ def main(argv: Sequence[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = parser_of("export", _DOC)
-    parser.add_argument("log", metavar="LOG", help="what --log has written; in a folder, the newest log")
+    parser.add_argument("log", metavar="LOG", help="what --log has written; in a folder, the latest run with all nodes")
+    add_run_choice(parser)
     parser.add_argument("--to", required=True, choices=("perfetto", "speedscope", "collapsed", "csv"))
     parser.add_argument("-o", "--output", metavar="FILE", default="-", help="write there instead of to stdout")
     parser.add_argument("--phase", metavar="NAME", help="samples of this phase or user range alone: data, ...")
@@ -85,9 +88,9 @@ def _check(to: str, selection: Selection) -> None:
         raise UsageError(f"--from {selection.from_s:g} lies after --until {selection.until_s:g}")
 
 
-def _writer(to: str, path: str, selection: Selection) -> Callable[[TextIO], object]:
+def _writer(to: str, log: Chosen, selection: Selection) -> Callable[[TextIO], object]:
     """What writes the file; the log has been read where the format needs all of it."""
-    records = read_log(path)
+    records = read_logs(log)
     if to == "csv":
         from tuimon.views.export.csv_table import write_csv
 
@@ -103,13 +106,13 @@ def _writer(to: str, path: str, selection: Selection) -> Callable[[TextIO], obje
 
         lines = list(collapsed(records, selection))
         if not lines:
-            raise _nothing(path, selection)
+            raise _nothing(log, selection)
         return lambda out: out.writelines(line + "\n" for line in lines)
     from tuimon.views.export.speedscope import speedscope
 
-    file = speedscope(records, selection, os.path.basename(path), f"tuimon {version_of('tuimon')}")
+    file = speedscope(records, selection, os.path.basename(log.name), f"tuimon {version_of('tuimon')}")
     if not file["profiles"]:
-        raise _nothing(path, selection)
+        raise _nothing(log, selection)
     return lambda out: out.write(json_text(file))
 
 
@@ -119,16 +122,16 @@ def _between(first: Iterable[Record], rest: Iterable[Record], selection: Selecti
     for records in (first, rest):
         for record in records:
             start_s = record.t if start_s is None else start_s
-            if isinstance(record, (Header, Process, Frames)) or selection.includes_time(record.t - start_s):
+            if isinstance(record, (Header, Node, Process, Frames)) or selection.includes_time(record.t - start_s):
                 yield record
 
 
-def _nothing(path: str, selection: Selection) -> TuimonError:
+def _nothing(log: Chosen, selection: Selection) -> TuimonError:
     """The error for a selection that holds no sample: names what the log has."""
-    found = contents(read_log(path))
+    found = contents(read_logs(log))
     if not found.samples:
         return TuimonError(
-            f"{plain(path)} holds no stack samples",
+            f"{plain(log.name)} holds no stack samples",
             "It was recorded with --no-stacks, or py-spy could not read the run",
         )
     phases, roles = ", ".join(found.phases), ", ".join(found.roles)
@@ -145,12 +148,11 @@ def _nothing(path: str, selection: Selection) -> TuimonError:
 
 
 @contextlib.contextmanager
-def _opened(path: str, log: str) -> Iterator[TextIO]:
+def _opened(path: str, log: Chosen) -> Iterator[TextIO]:
     if path == "-":
         yield sys.stdout
         return
-    if os.path.exists(path) and os.path.samefile(path, log):
-        raise UsageError(f"{plain(path)} is the log itself", "Give -o another name")
+    refuse_to_replace(log.logs, path)
     with open_private(path, newline="") as file:
         yield file
 

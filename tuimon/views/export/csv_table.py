@@ -6,7 +6,9 @@ import csv
 from collections.abc import Iterable
 from typing import TextIO
 
+from tuimon.node_ids import own_id
 from tuimon.records import BETWEEN, PHASES, Gpu, Header, Record, Steps
+from tuimon.views.export.process_names import ProcessNames
 
 _PHASES = (*PHASES, BETWEEN)
 COLUMNS = (
@@ -19,6 +21,8 @@ COLUMNS = (
     *(f"{name}_ms_per_step" for name in _PHASES),
     "gpu_util_ratio",
     "dropped_markers",
+    "host",
+    "rank",
 )
 
 
@@ -28,14 +32,16 @@ def write_csv(records: Iterable[Record], out: TextIO) -> int:
     writer.writerow(COLUMNS)
     anchor_s: float | None = None
     gpus: dict[str, Gpu] = {}
+    names = ProcessNames()
     rows = 0
     for record in records:
+        names.add_record(record)
         if isinstance(record, Header):
             anchor_s = record.wall_unix_s - record.t
         elif isinstance(record, Gpu):
             gpus[record.uuid] = record
         elif isinstance(record, Steps):
-            writer.writerow(_row(record, anchor_s, gpus))
+            writer.writerow([*_row(record, anchor_s, gpus), names.host(record.pid), names.rank(record.pid)])
             rows += 1
     return rows
 
@@ -46,7 +52,7 @@ def _row(record: Steps, anchor_s: float | None, gpus: dict[str, Gpu]) -> list[ob
     return [
         "" if anchor_s is None else f"{anchor_s + record.t:.3f}",
         f"{record.t:.3f}",
-        record.pid,
+        own_id(record.pid),
         record.count,
         _ms(record.median_ns),
         _ms(record.p95_ns),

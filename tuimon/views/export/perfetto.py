@@ -1,11 +1,13 @@
-"""Trace-event JSON for Perfetto (https://ui.perfetto.dev): counters over time, slowest steps, the user's marks."""
+"""Trace-event JSON for Perfetto (https://ui.perfetto.dev): counters over time and the user's marks, by process."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from typing import Any, TextIO
 
-from tuimon.records import Exit, Gpu, GpuTime, Mark, Process, Record, Steps, Threads
+from tuimon.node_ids import id_on_node, own_id
+from tuimon.records import Exit, Gpu, GpuTime, Mark, Node, Process, Record, Steps, Threads
+from tuimon.views.export.process_names import ProcessNames
 from tuimon.views.json_text import json_text
 
 _Event = dict[str, Any]  # Any: JSON
@@ -14,18 +16,26 @@ _Event = dict[str, Any]  # Any: JSON
 def write_perfetto(records: Iterable[Record], out: TextIO) -> None:
     """Write the file, event by event: a log of a day has millions. Times are microseconds of the monotonic clock."""
     separator = '{"displayTimeUnit":"ms","traceEvents":['
+    names = ProcessNames()
     for record in records:
-        for event in _events(record):
+        names.add_record(record)
+        for event in _events(record, names):
+            event["pid"] = names.number(event["pid"])
             out.write(separator + json_text(event).rstrip("\n"))
             separator = ","
     out.write("]}\n" if separator == "," else separator + "]}\n")
 
 
-def _events(record: Record) -> Iterator[_Event]:
+def _events(record: Record, names: ProcessNames) -> Iterator[_Event]:
     match record:
+        case Node():  # what a node has one of
+            yield _meta(id_on_node(record.number, 0), "process_name", name=f"node {record.host}")
         case Process():
-            name = f"{record.role} {' '.join(record.command)[:80]}"
-            yield {"ph": "M", "name": "process_name", "pid": record.pid, "tid": 0, "args": {"name": name}}
+            command = f"{record.role} {' '.join(record.command)[:80]}"
+            yield _meta(record.pid, "process_name", name=": ".join(filter(None, (names.title(record.pid), command))))
+            rank = names.rank(record.pid)
+            if rank is not None:
+                yield _meta(record.pid, "process_sort_index", sort_index=rank)
         case Steps() if record.count:
             if record.usual:
                 per_step = {p.name: p.total_ns / record.usual / 1e6 for p in record.phases}
@@ -38,10 +48,9 @@ def _events(record: Record) -> Iterator[_Event]:
         case GpuTime():
             yield from _gpu_time(record)
         case Mark():
-            yield {"ph": "i", "s": "p", "name": record.name, "pid": record.pid, "tid": record.pid, "ts": record.t * 1e6}
+            yield _instant(record, "p", record.name)
         case Exit():
-            name = f"ended: {record.signal or record.exit_code}"
-            yield {"ph": "i", "s": "g", "name": name, "pid": record.pid, "tid": record.pid, "ts": record.t * 1e6}
+            yield _instant(record, "g", f"ended: {record.signal or record.exit_code}")
 
 
 def _gpu_time(record: GpuTime) -> Iterator[_Event]:
@@ -57,3 +66,12 @@ def _gpu_time(record: GpuTime) -> Iterator[_Event]:
 
 def _counter(record: Record, name: str, values: dict[str, float]) -> _Event:
     return {"ph": "C", "name": name, "pid": record.pid, "ts": record.t * 1e6, "args": values}
+
+
+def _instant(record: Record, scope: str, name: str) -> _Event:
+    """``scope``: "p", of its process, or "g", of all."""
+    return {"ph": "i", "s": scope, "name": name, "pid": record.pid, "tid": own_id(record.pid), "ts": record.t * 1e6}
+
+
+def _meta(pid: int, kind: str, **args: object) -> _Event:
+    return {"ph": "M", "name": kind, "pid": pid, "tid": 0, "args": args}

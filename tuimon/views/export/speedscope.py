@@ -29,7 +29,7 @@ def speedscope(
         ordered = sorted(thread.stacks, key=lambda item: -item[1])
         return {
             "type": "sampled",
-            "name": f"{thread.role} ({thread.pid}/{thread.tid} {thread.name})",
+            "name": f"{thread.of}{': ' if thread.of else ''}{thread.role} ({thread.pid}/{thread.tid} {thread.name})",
             "unit": "none",
             "startValue": 0,
             "endValue": sum(count for _, count in ordered),

@@ -6,10 +6,12 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from tuimon.node_ids import own_id
 from tuimon.records import PHASES, Frame, Record, Stacks, Threads
 from tuimon.session.samples.classify import Sample, classify_samples
 from tuimon.session.samples.range_join import RANGE
 from tuimon.session.session import Session
+from tuimon.views.export.process_names import ProcessNames
 
 _Thread = tuple[int, int]  # pid, tid
 _Counts = dict[tuple[int, ...], int]  # frame ids, root first -> samples
@@ -38,12 +40,16 @@ class Selection:
 
 @dataclass(slots=True)
 class ThreadProfile:
-    """The samples of one thread: stacks of frames, root first, and how often each was seen."""
+    """The samples of one thread: stacks of frames, root first, and how often each was seen.
+
+    ``of``: whose it is where there are several, ``rank 3 on node2``; ids are those of its node.
+    """
 
     pid: int
     tid: int
     role: str
     name: str
+    of: str = ""
     stacks: list[tuple[tuple[Frame, ...], int]] = field(default_factory=list)
 
 
@@ -59,7 +65,8 @@ def thread_profiles(records: Iterable[Record], selection: Selection) -> list[Thr
         trains = gathered.is_trainer_main(pid, tid)
         if not selection.includes_role(role) or (selection.phase is not None and not trains):
             continue
-        profile = ThreadProfile(pid, tid, role, gathered.names[pid, tid])
+        title = gathered.processes.title(pid)
+        profile = ThreadProfile(own_id(pid), own_id(tid), role, gathered.names[pid, tid], title)
         for ids, count in _of_part(counts, selection.phase, gathered.session, pid):
             profile.stacks.append((tuple(gathered.session.frames[n] for n in ids), count))
         if profile.stacks:
@@ -91,12 +98,14 @@ class _Gathered:
 
     def __init__(self, records: Iterable[Record], selection: Selection) -> None:
         self.session = Session()
+        self.processes = ProcessNames()
         self.names: dict[_Thread, str] = {}
         self._merged: dict[_Thread, _Counts] = {}
         self._roles: dict[_Thread, str] = {}
         early: list[Stacks] = []  # imports and set-up are in no phase, where markers show when steps begin
         for record in records:
             self.session.add(record)
+            self.processes.add_record(record)
             if isinstance(record, Stacks) and selection.includes_time(record.t - (self.session.start_s or 0.0)):
                 if selection.phase is not None and self._before_steps(record):
                     early.append(record)
