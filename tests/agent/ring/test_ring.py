@@ -1,5 +1,6 @@
 """The ring: wrap-around, overrun, torn slots, holes, fast loops, several threads."""
 
+import os
 import struct
 import subprocess
 import sys
@@ -247,3 +248,21 @@ def test_sequences_beyond_32_bits():
     )
     assert _valid_slots(packed, first) == 5
     assert values(_markers(packed)) == [254, 255, 0, 1, 2]
+
+
+def test_a_forked_child_leaves_what_waits_to_its_parent(writer, reader, monkeypatch):
+    """A garbage collection at the fork, before the child has let go of the ring: its pause is a marker, too."""
+    emit_values(writer, range(writing.FAST_MARKERS))
+    monkeypatch.setattr(writing, "HOLD_NS", 0)
+    writer.hold()
+    writer.emit_of(threading.get_ident(), layout.MARK, 77, 0)
+    child = os.fork()
+    if child == 0:
+        writer.emit(layout.GC_PAUSE, 20_000_000, 2)
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert values(reader.read()) == list(range(writing.FAST_MARKERS))
+    writer.emit(layout.MARK, 78)
+    waited = reader.read()
+    assert values(waited) == [77, 78]
+    assert {marker.tid for marker in waited} == {threading.get_native_id()}

@@ -9,7 +9,7 @@ import sys
 import time
 from _thread import get_ident, get_native_id
 from collections import deque
-from typing import Any, Callable, Deque, Dict, List, Tuple
+from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
 
 from ..turn import Turn
 from .control_words import CONTROL_BYTES, CONTROL_OFFSET
@@ -110,8 +110,10 @@ class RingWriter:
             if time_ns > due_ns:
                 pace(write_all(), time_ns)
 
-        def pace(written: int, time_ns: int) -> None:
+        def pace(written: Optional[int], time_ns: int) -> None:
             nonlocal due_ns, counted, since_ns
+            if written is None:
+                return
             counted += written
             if not due_ns and counted < FAST_MARKERS:
                 return
@@ -136,15 +138,23 @@ class RingWriter:
         self.emit_of, self.hold = emit_of, hold
         return emit, flush
 
-    def _make_write(self, slot_count: int, waiting: Deque[Waiting]) -> Callable[[], int]:
-        """A function that writes the waiting markers and returns how many it wrote."""
-        words, latest = self._words, self._latest
+    def _make_write(self, slot_count: int, waiting: Deque[Waiting]) -> Callable[[], Optional[int]]:
+        """A function that writes the waiting markers and returns how many it wrote; None in a forked child.
+
+        A child calls it before it has let go of its parent's ring where a garbage collection at the fork takes long.
+        What waits is the parent's to write: here it would be of a thread that the parent does not have.
+        """
+        words, latest, pid = self._words, self._latest, self.pid
         take = waiting.popleft
         tids: Dict[int, int] = {}
 
-        def write_all() -> int:
+        def write_all() -> Optional[int]:
             written = sequence = 0
-            tids[get_ident()] = get_native_id()  # anew: the ident of a thread that is gone is reused
+            own, tid = get_ident(), get_native_id()
+            if tids.get(own) != tid:  # a thread that is new here, maybe with the ident of one that is gone
+                if os.getpid() != pid:
+                    return None
+                tids[own] = tid
             while waiting:
                 try:
                     sequence, time_ns, kind, value, flag, ident = take()
