@@ -6,6 +6,7 @@ import contextlib
 import os
 import pty
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -42,6 +43,14 @@ def test_the_input_thread_ends_once_the_terminal_is_gone_and_never_begins_again(
     assert lost
     null_in_place_of(theirs)  # as after the hand-over
     assert event.is_set()
+
+
+def test_two_threads_may_ask_at_once(terminal):
+    """The input thread asks before each wait, the app when it ends input: an error there would leave the thread."""
+    event = _ExitEvent(terminal[1], lambda: None)
+    with ThreadPoolExecutor(4) as threads:
+        answers = [threads.submit(lambda: [event.is_set() for _ in range(10_000)]) for _ in range(4)]
+    assert not any(any(answer.result()) for answer in answers)
 
 
 def test_output_to_a_terminal_that_takes_nothing_is_left_out_until_it_does(terminal):

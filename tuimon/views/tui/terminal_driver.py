@@ -93,15 +93,16 @@ class _ExitEvent(threading.Event):
 
     def __init__(self, handle: int, on_lost: Callable[[], None]) -> None:
         super().__init__()
-        self._poll = select.poll()
-        self._poll.register(handle, 0)
+        self._handle = handle
         self._on_lost = on_lost
 
     def is_set(self) -> bool:
         """Whether input is to end."""
         if super().is_set():
             return True
-        if not self._poll.poll(0):
+        terminal = select.poll()  # of its own: two threads ask, and one that waits in it locks out the other
+        terminal.register(self._handle, 0)
+        if not terminal.poll(0):
             return False
         self.set()
         self._on_lost()
