@@ -246,6 +246,22 @@ def test_gdb_that_is_killed_leaves_the_training_running(
         assert ended(process) == OVER
 
 
+def test_gdb_that_takes_too_long_is_ended_and_nothing_of_it_is_left_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gdb, "_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(gdb, "_LEFT_STOPPED_S", 0.0)
+    start, children = gdb._started, []
+
+    def started(command: list[str]) -> subprocess.Popen[bytes]:
+        children.append(start(command))
+        return children[-1]
+
+    monkeypatch.setattr(gdb, "_started", started)
+    assert gdb._run(["sleep", "60"], os.getpid()) == ""
+    (child,) = children
+    assert child.returncode == -signal.SIGKILL
+    assert child.stdout is not None and child.stdout.closed
+
+
 def test_functions_are_where_the_linker_has_put_them() -> None:
     """Of this Python and its C library, against what dlsym(3) says."""
     import ctypes

@@ -162,18 +162,18 @@ def _within(parts: Iterable[Function]) -> str:
 
 def _run(command: list[str], pid: int) -> str:
     """What gdb printed; the process runs on afterwards, however gdb ended."""
-    child = _started(command)
     output = ""
-    try:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            output = child.communicate(timeout=_TIMEOUT_S)[0].decode("utf-8", "replace")
-        return output
-    finally:
-        if child.poll() is None:
-            child.kill()
-            child.wait()
-        if _DONE not in output:
-            _have_go_on(pid)
+    with _started(command) as child:  # closes the pipe of a gdb that takes too long, too
+        try:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                output = child.communicate(timeout=_TIMEOUT_S)[0].decode("utf-8", "replace")
+            return output
+        finally:
+            if child.poll() is None:
+                child.kill()
+                child.wait()
+            if _DONE not in output:
+                _have_go_on(pid)
 
 
 def _started(command: list[str]) -> subprocess.Popen[bytes]:
