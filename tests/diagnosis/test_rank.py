@@ -86,3 +86,14 @@ def test_a_hang_is_all_there_is_to_say():
 
 def test_nothing_merged_is_nothing():
     assert merged([]) == []
+
+
+def test_too_few_cores_on_another_node_explain_nothing_of_the_node_in_focus():
+    starved = finding("input_bound", "warning", 0.5, workers=2)
+    cores = finding("cpu_oversubscribed", "warning", 0.3, cores_waited_for=2.0)
+    update = finding("optimizer_bound", "warning", 0.2)
+    assert order(starved, cores, update) == ["input_bound", "optimizer_bound"]
+    elsewhere = replace(cores, elsewhere=True)
+    assert order(starved, elsewhere, update) == ["input_bound", "cpu_oversubscribed", "optimizer_bound"]
+    assert order(cores, update) == ["cpu_oversubscribed"]
+    assert order(elsewhere, update) == ["cpu_oversubscribed", "optimizer_bound"]

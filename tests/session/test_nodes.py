@@ -1,11 +1,13 @@
 """A run on two nodes whose processes have the same ids: what is shown is of the node in focus, rules judge all."""
 
+import pytest
+
 from tests.session.records import header, process, session_of, steps, threads
 from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.diagnosis.finding import Finding
 from tuimon.node_ids import id_on_node
-from tuimon.records import Gpu, MachineMemory, Node, Throttle
+from tuimon.records import Gpu, GpuProcess, MachineMemory, Node, Record, Throttle
 from tuimon.views.metrics.gpus import gpu_samples
 
 PHASES = {"forward": 5.0, "backward": 5.0}
@@ -105,6 +107,47 @@ def test_a_gpu_that_is_held_down_on_another_node_is_found_and_the_node_named() -
     finding = judged(*uses, *hot)["throttled"]
     assert finding.headline.startswith("on n1: GPU 3 is held down")
     assert (finding.severity, finding.evidence["host"]) == ("warning", "n1")
+
+
+def running(node: int, cpu: float, delay: float, number: int = 1) -> list[Record]:
+    """The training of a node in its latest window, with so many threads; each node has one rank."""
+    pid = id_on_node(node, 100)
+    rows = [(pid + n, "python", cpu, "running", delay) for n in range(number)]
+    return [threads(12.0, *rows, pid=pid, cpu_ratio=number * cpu)]
+
+
+def test_others_on_the_cores_of_another_node_are_found_and_the_node_named() -> None:
+    assert "neighbour" not in judged(*running(0, 0.9, 0.02), *running(1, 0.9, 0.02))
+    finding = judged(*running(0, 0.9, 0.02), *running(1, 0.6, 0.35))["neighbour"]
+    assert finding.headline.startswith("on n1: other programs hold the cores: the training thread waits for one 35 %")
+    assert finding.evidence["host"] == "n1"
+    assert finding.share_of_step == pytest.approx(0.35)
+    both = judged(*running(0, 0.6, 0.30), *running(1, 0.6, 0.35))["neighbour"]
+    assert both.headline.startswith("on n0 and 1 other node: other programs hold the cores")  # that in focus first
+
+
+def test_too_few_cores_on_another_node_are_found_and_the_node_named() -> None:
+    found = judged(*running(0, 0.9, 0.02), *running(1, 0.5, 0.5, number=20))
+    finding = found["cpu_oversubscribed"]
+    assert finding.headline.startswith("on n1: 20 threads of the training want 20.0 of 8 cores")
+    assert (finding.evidence["host"], finding.severity) == ("n1", "critical")
+    assert "OMP_NUM_THREADS=8" in finding.action
+    assert "neighbour" not in found
+
+
+def test_another_program_on_a_gpu_of_another_node_is_found_and_the_node_named() -> None:
+    def shared(pid: int) -> list[Record]:
+        on_it = [GpuProcess(id_on_node(1, pid), 1 << 30, 0.45), GpuProcess(SECOND, 1 << 30, 0.5)]
+        records: list[Record] = [
+            Gpu(t=12.0 + n, pid=id_on_node(1, 0), index=0, uuid="GPU-1", name="Fake", processes=on_it, pids=[SECOND])
+            for n in range(3)
+        ]
+        return [process(pid=SECOND, rank=1, world_size=2, t=11.5, gpu_uuids=["GPU-1"]), *records]
+
+    finding = judged(*shared(4711))["neighbour"]
+    assert finding.headline.startswith("on n1: process 4711 takes 45 % of GPU 0")
+    assert finding.evidence["host"] == "n1"
+    assert "neighbour" not in judged(process(pid=id_on_node(1, 200), role="trainer", t=11.5), *shared(200))
 
 
 def test_a_late_rank_on_another_node_is_named_with_its_node() -> None:

@@ -64,6 +64,7 @@ class Finding:
     speedup_at_least: float | None = None
     other_fixes: tuple[Fix, ...] = ()
     change: Change | None = None  # of the best fix
+    elsewhere: bool = False  # on another node than the process in focus: it explains nothing of that one
 
     @property
     def fixes(self) -> tuple[Fix, ...]:

@@ -52,11 +52,11 @@ def merged(findings: list[Finding]) -> list[Finding]:
 def _merge_cores(by_rule: _ByRule) -> None:
     """Too few cores are why the workers are slow: with ``input_bound`` that is evidence, not a second finding."""
     data, cores = by_rule.get("input_bound"), by_rule.get("cpu_oversubscribed")
-    if data is not None and cores is not None and data.evidence.get("workers"):
+    if data is not None and cores is not None and data.evidence.get("workers") and not cores.elsewhere:
         evidence = {**data.evidence, "cores_waited_for": cores.evidence["cores_waited_for"]}
         by_rule["input_bound"] = replace(data, evidence=evidence, other_fixes=(*data.other_fixes, *cores.fixes))
         del by_rule["cpu_oversubscribed"]
-    if "cpu_oversubscribed" in by_rule:
+    if cores is not None and "cpu_oversubscribed" in by_rule and not cores.elsewhere:
         _drop_benign(by_rule, "neighbour")
         by_rule.pop("optimizer_bound", None)  # its many small parallel loops suffer most from too few cores
 

@@ -259,11 +259,10 @@ class Session(FocusedTables):
         """The latest thread figures of one process."""
         return self._threads.of(pid)
 
-    def live_threads(self) -> list[Threads]:
-        """The latest thread figures of every process on the node in focus that has not ended."""
-        live = (
-            self.process_threads(pid) for pid in self._pids_on(self.focus_node) if not self._processes.has_ended(pid)
-        )
+    def live_threads(self, node: int | None = None) -> list[Threads]:
+        """The latest thread figures of every process on a node (None: the one in focus) that has not ended."""
+        node = self.focus_node if node is None else node
+        live = (self.process_threads(pid) for pid in self._pids_on(node) if not self._processes.has_ended(pid))
         return [threads for threads in live if threads is not None]
 
     def disk_ratio(self, pid: int) -> float | None:

@@ -101,9 +101,10 @@ class WholeRun(Session):
         means = self._threads.means_of(pid)
         return means.mean() if means is not None else None
 
-    def live_threads(self) -> list[Threads]:
+    def live_threads(self, node: int | None = None) -> list[Threads]:
         """Means over the steady span of every process that lived in it; of one that came late or went early, less."""
-        known = [means for pid in self._pids_on(self.focus_node) if (means := self._threads.means_of(pid)) is not None]
+        pids = self._pids_on(self.focus_node if node is None else node)
+        known = [means for pid in pids if (means := self._threads.means_of(pid)) is not None]
         longest_s = max((means.window_s for means in known), default=0.0)
         found = (means.mean(means.window_s / longest_s) for means in known if longest_s > 0)
         return [threads for threads in found if threads is not None]

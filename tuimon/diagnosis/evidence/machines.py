@@ -1,13 +1,20 @@
-"""The machines of a run: their memory, and whether their GPUs are held down; all ranks wait for the worst."""
+"""The machines of a run: memory, cores, and whether GPUs are held down or shared; all ranks wait for the worst."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from statistics import median
 
-from tuimon.records import MachineMemory
+from tuimon.diagnosis.evidence.demand import Demand, TrainingThread, core_demand, training_thread
+from tuimon.diagnosis.evidence.moment import Moment
+from tuimon.records import MachineMemory, Threads
 from tuimon.session.processes.machine import Growth
 from tuimon.session.processes.nodes import NodeTables
+
+#: Nodes on which it is at least this much as bad as on the worst suffer as that one does: our choice.
+_ALIKE = 0.7
 
 
 @dataclass(frozen=True)
@@ -16,7 +23,8 @@ class Machine:
 
     node: int
     host: str | None  # None where the run has no other
-    _tables: NodeTables = field(repr=False)
+    trainers: tuple[int, ...]  # the training processes on it, by rank
+    _moment: Moment = field(repr=False)
 
     @property
     def place(self) -> str:
@@ -37,3 +45,56 @@ class Machine:
     def is_held_down(self) -> bool:
         """Whether something has held the clocks of one of its GPUs down lately."""
         return self._tables.devices.is_held_down
+
+    @cached_property
+    def has_strangers(self) -> bool:
+        """Whether a process that is none of the run's is on one of its GPUs."""
+        known = self._moment.session.process
+        latest = self._tables.devices.latest()
+        return any(known(process.pid) is None for gpu in latest for process in gpu.processes)
+
+    @cached_property
+    def cores(self) -> int | None:
+        """How many it has; None without a header."""
+        return self._moment.session.nodes.cpu_counts.get(self.node)
+
+    @cached_property
+    def live_threads(self) -> tuple[Threads, ...]:
+        """Thread figures of every process on it that has not ended."""
+        return tuple(self._moment.session.live_threads(self.node))
+
+    @cached_property
+    def demand(self) -> Demand | None:
+        """Cores that the run uses on it and waits for."""
+        return core_demand(self.live_threads, self.cores)
+
+    @cached_property
+    def training_threads(self) -> tuple[TrainingThread, ...]:
+        """The main thread of every training process on it."""
+        return tuple(training_thread(self._moment.session.process_threads(pid)) for pid in self.trainers)
+
+    @cached_property
+    def delay_ratio(self) -> float | None:
+        """Share of time that its training threads wait for a core, their median; None where that is not reported."""
+        known = [thread.delay_ratio for thread in self.training_threads if thread.delay_ratio is not None]
+        return median(known) if known else None
+
+    @property
+    def _tables(self) -> NodeTables:
+        return self._moment.session.nodes.tables_of(self.node)
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """What its findings have as evidence: the host, where the run has others."""
+        return {"host": self.host} if self.host is not None else {}
+
+
+def worst_of(found: Sequence[Machine], how_bad: Callable[[Machine], float]) -> tuple[Machine, str]:
+    """Of nodes that suffer alike the first, which is that in focus if it is one of them, and what names it.
+
+    Nodes do the same work: the one that is worst would be another each second.
+    """
+    worst = max(how_bad(machine) for machine in found)
+    machine = next(machine for machine in found if how_bad(machine) >= _ALIKE * worst)
+    others = len(found) - 1
+    return machine, machine.place if not others else f"on {machine.host} and {others} other node{'s' * (others > 1)}: "

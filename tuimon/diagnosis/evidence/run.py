@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from tuimon.diagnosis.evidence.demand import Demand, TrainingThread, core_demand, free_cores, training_thread
+from tuimon.diagnosis.evidence.demand import Demand, TrainingThread, free_cores
 from tuimon.diagnosis.evidence.devices import run_gpus
 from tuimon.diagnosis.evidence.machines import Machine
 from tuimon.diagnosis.evidence.moment import Moment
@@ -37,7 +37,7 @@ class RunEvidence:
     @cached_property
     def known_cores(self) -> int | None:
         """Cores of the machine; None without a header."""
-        return self._moment.session.cpu_count
+        return self.here.cores
 
     @property
     def cores(self) -> int:
@@ -59,22 +59,20 @@ class RunEvidence:
         """All processes of the run, by pid."""
         return {process.pid: process for process in self._moment.session.processes()}
 
-    @cached_property
+    @property
     def live_threads(self) -> tuple[Threads, ...]:
         """Thread figures of every process on the machine that has not ended."""
-        return tuple(self._moment.session.live_threads())
+        return self.here.live_threads
 
-    @cached_property
+    @property
     def demand(self) -> Demand | None:
         """Cores that the run uses and waits for."""
-        return core_demand(self.live_threads, self.known_cores)
+        return self.here.demand
 
-    @cached_property
+    @property
     def training_threads(self) -> tuple[TrainingThread, ...]:
         """The main thread of every training process on the machine."""
-        session = self._moment.session
-        local = (pid for pid in self.trainers if node_of(pid) == session.focus_node)
-        return tuple(training_thread(session.process_threads(pid)) for pid in local)
+        return self.here.training_threads
 
     @cached_property
     def free_cores(self) -> float:
@@ -109,6 +107,11 @@ class RunEvidence:
         """The machine's memory."""
         return self._moment.session.machine.latest
 
+    @property
+    def here(self) -> Machine:
+        """The node in focus."""
+        return self.machines[0]
+
     @cached_property
     def machines(self) -> tuple[Machine, ...]:
         """All nodes of the run, the one in focus first."""
@@ -116,4 +119,9 @@ class RunEvidence:
         focus, known = session.focus_node, session.nodes.known
         hosts = {number: node.host for number, node in known.items()} if len(known) > 1 else {}
         numbers = [focus, *(number for number in sorted(known) if number != focus)]
-        return tuple(Machine(number, hosts.get(number), session.nodes.tables_of(number)) for number in numbers)
+        trainers: dict[int, list[int]] = {}
+        for pid in self.trainers:
+            trainers.setdefault(node_of(pid), []).append(pid)
+        return tuple(
+            Machine(number, hosts.get(number), tuple(trainers.get(number, ())), self._moment) for number in numbers
+        )

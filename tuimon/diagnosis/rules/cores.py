@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tuimon.diagnosis.evidence.demand import Demand
 from tuimon.diagnosis.evidence.evidence import Evidence
+from tuimon.diagnosis.evidence.machines import Machine, worst_of
 from tuimon.diagnosis.evidence.run import RunEvidence
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.needs import RUN_QUEUE
@@ -56,56 +57,93 @@ _ONE_THREAD = (
 
 
 def cpu_oversubscribed(evidence: Evidence) -> Finding | None:
-    """The run has more threads that want to run than there are cores.
+    """The run has more threads that want to run than there are cores; of several nodes, on the worst.
 
     Fewer threads do the same work on the same cores: what they gain is what sharing costs (waiting at barriers, caches
     that others have emptied). No figure of the run tells it, so no gain is estimated: measured on two cores, one thread
     instead of eight gains nothing where operations take ms, and 5x where they take 0.1 ms, at the same delay.
     """
-    demand = evidence.run.demand
-    if demand is None or demand.wanted < WANTED_RATIO * demand.cores:
+    found = [machine for machine in evidence.run.machines if _lost_share(machine.demand) is not None]
+    if not found:
         return None
-    lost = demand.delay / demand.wanted
-    if lost < DELAY_SHARE:
+    machine, place = worst_of(found, lambda each: _lost_share(each.demand) or 0.0)
+    demand, lost = machine.demand, _lost_share(machine.demand)
+    if demand is None or lost is None:
         return None
+    here = machine is evidence.run.here
     return Finding(
         rule="cpu_oversubscribed",
         severity="critical" if demand.wanted >= CRITICAL_WANTED_RATIO * demand.cores else "warning",
         headline=(
-            f"{_who(evidence.run, demand)} want {demand.wanted:.1f} of {demand.cores} cores:"
+            f"{place}{_who(machine, demand)} want {demand.wanted:.1f} of {demand.cores} cores:"
             f" they wait for one {percent(lost)} of the time"
         ),
-        action=_fewer(evidence.run, demand),
-        share_of_step=evidence.training_thread.delay_ratio,
+        action=_fewer(machine, demand),
+        share_of_step=evidence.training_thread.delay_ratio if here else machine.delay_ratio,
         evidence={
             "cores": demand.cores,
             "cores_used": demand.cpu,
             "cores_waited_for": demand.delay,
             "busy_threads": sum(demand.busy_threads.values()),
+            **machine.facts,
         },
+        elsewhere=not here,
     )
+
+
+def _lost_share(demand: Demand | None) -> float | None:
+    """Share of the time they want to run that threads wait for a core; None where there are cores enough."""
+    if demand is None or demand.wanted < WANTED_RATIO * demand.cores:
+        return None
+    lost = demand.delay / demand.wanted
+    return lost if lost >= DELAY_SHARE else None
 
 
 def neighbour(evidence: Evidence) -> Finding | None:
     """Others take the cores or the GPU; or several trainings at 99 % side by side do not hurt each other (benign)."""
-    demand, own_delay = evidence.run.demand, evidence.training_thread.delay_ratio
     if evidence.phases is None:
         return None
-    if demand is None or own_delay is None:
-        return shared_gpu(evidence)
-    if own_delay >= NEIGHBOUR_DELAY and demand.wanted < WANTED_RATIO * demand.cores:
-        return Finding(
-            rule="neighbour",
-            severity="warning",
-            headline=(
-                f"other programs hold the cores: the training thread waits for one {percent(own_delay)} of the time"
-            ),
-            action="look what else runs here (top), or at the CPU limit of the container",
-            share_of_step=own_delay,
-            evidence={"delay_ratio": own_delay, "cores": demand.cores, "cores_wanted": demand.wanted},
-            other_fixes=_ONE_THREAD if demand.busy_threads.get(evidence.pid, 0) > 1 else (),
-        )
-    return shared_gpu(evidence) or _benign(evidence.run, demand)
+    found = [machine for machine in evidence.run.machines if _is_taken(machine, evidence)]
+    if found:
+        return _taken_cores(*worst_of(found, lambda each: _delay(each, evidence) or 0.0), evidence)
+    demand = evidence.run.demand
+    return shared_gpu(evidence) or (_benign(evidence.run, demand) if demand is not None else None)
+
+
+def _is_taken(machine: Machine, evidence: Evidence) -> bool:
+    """Whether the training waits for cores on a node that the run itself leaves free."""
+    delay = _delay(machine, evidence)
+    if delay is None or delay < NEIGHBOUR_DELAY:
+        return False
+    return machine.demand is not None and machine.demand.wanted < WANTED_RATIO * machine.demand.cores
+
+
+def _taken_cores(machine: Machine, place: str, evidence: Evidence) -> Finding | None:
+    demand, delay = machine.demand, _delay(machine, evidence)
+    if demand is None or delay is None:
+        return None
+    here = machine is evidence.run.here
+    busy = [demand.busy_threads.get(pid, 0) for pid in ((evidence.pid,) if here else machine.trainers)]
+    who = "the training thread waits" if len(busy) == 1 else f"its {len(busy)} training threads wait"
+    return Finding(
+        rule="neighbour",
+        severity="warning",
+        headline=(f"{place}other programs hold the cores: {who} for one {percent(delay)} of the time"),
+        action=f"look what else runs {'here' if here else 'there'} (top), or at the CPU limit of the container",
+        share_of_step=delay,
+        evidence={
+            "delay_ratio": delay,
+            "cores": demand.cores,
+            "cores_wanted": demand.wanted,
+            **machine.facts,
+        },
+        other_fixes=_ONE_THREAD if max(busy) > 1 else (),
+    )
+
+
+def _delay(machine: Machine, evidence: Evidence) -> float | None:
+    """Share of time that the training waits for a core there: the process in focus, elsewhere most of the ranks."""
+    return evidence.training_thread.delay_ratio if machine is evidence.run.here else machine.delay_ratio
 
 
 def is_held_up(evidence: Evidence) -> bool:
@@ -133,9 +171,9 @@ def _benign(run: RunEvidence, demand: Demand) -> Finding | None:
     )
 
 
-def _who(run: RunEvidence, demand: Demand) -> str:
+def _who(machine: Machine, demand: Demand) -> str:
     """``2 trainings x 2 threads``; ``2 threads of the training and 4 other processes``."""
-    trainers = [p for p in run.trainers if p in demand.busy_threads]
+    trainers = [p for p in machine.trainers if p in demand.busy_threads]
     each = {demand.busy_threads[p] for p in trainers}
     rest = len(demand.busy_threads) - len(trainers)
     total = sum(demand.busy_threads[p] for p in trainers)
@@ -148,8 +186,8 @@ def _who(run: RunEvidence, demand: Demand) -> str:
     return f"{text} and {rest} other processes" if rest else text
 
 
-def _fewer(run: RunEvidence, demand: Demand) -> str:
-    trainers = [p for p in run.trainers if p in demand.busy_threads]
+def _fewer(machine: Machine, demand: Demand) -> str:
+    trainers = [p for p in machine.trainers if p in demand.busy_threads]
     workers = len(demand.busy_threads) - len(trainers)
     if workers > demand.cores:
         return f"use fewer workers: {max(1, demand.cores - 1)} on {demand.cores} cores"
@@ -165,7 +203,8 @@ RULES = (
         judge=cpu_oversubscribed,
         explanation=(
             "The run has more threads that want to run than there are cores, so they share these. It rests on the CPU"
-            " time and run-queue delay (schedstat) of all its threads, against the cores of the machine."
+            " time and run-queue delay (schedstat) of all its threads, against the cores of the machine. Of a run on"
+            " several nodes each is judged by itself, and the worst is named."
         ),
         needs=(RUN_QUEUE,),
         thresholds=(WANTED_RATIO, DELAY_SHARE, CRITICAL_WANTED_RATIO),
@@ -179,7 +218,8 @@ RULES = (
         explanation=(
             "Other programs take the cores or the GPU; or several trainings at full CPU side by side do not hurt each"
             " other, which is benign. It rests on the run-queue delay of the training thread while the run itself wants"
-            " no more than the cores there are, and on NVML's processes of its GPU. It abstains before the first step."
+            " no more than the cores there are, and on NVML's processes of its GPU. Of a run on several nodes each is"
+            " judged: elsewhere by the median rank. It abstains before the first step."
         ),
         needs=(RUN_QUEUE,),
         thresholds=(NEIGHBOUR_DELAY, WANTED_RATIO, BENIGN_DELAY, WORRYING_CPU, STRANGER_SHARE, STRANGER_CRITICAL),

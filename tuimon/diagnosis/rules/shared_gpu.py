@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tuimon.diagnosis.evidence.evidence import Evidence
+from tuimon.diagnosis.evidence.machines import Machine
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.diagnosis.words import percent
@@ -24,29 +25,33 @@ STRANGER_CRITICAL = Threshold(
 def shared_gpu(evidence: Evidence) -> Finding | None:
     """Another program computes on the training's GPU, or another training of the run does (info).
 
-    Processes on one GPU take turns: while one computes, the other waits.
+    Processes on one GPU take turns: while one computes, the other waits. On other nodes strangers count alone.
     """
     for gpu in evidence.gpus:
-        found = _strangers(gpu) or _siblings(evidence, gpu)
+        found = _strangers(gpu, evidence.run.here) or _siblings(evidence, gpu)
         if found is not None:
             return found
-    return None
+    elsewhere = (machine for machine in evidence.run.machines[1:] if machine.has_strangers)
+    taken = (_strangers(gpu, machine) for machine in elsewhere for gpu in evidence.run.gpus_used_on(machine.node))
+    return max(filter(None, taken), key=lambda finding: finding.share_of_step or 0.0, default=None)
 
 
-def _strangers(gpu: GpuRow) -> Finding | None:
+def _strangers(gpu: GpuRow, machine: Machine) -> Finding | None:
     ratios = {process.pid: process.sm_ratio for process in gpu.others if process.sm_ratio is not None}
     taken = sum(ratios.values())
     if taken < STRANGER_SHARE:
         return None
     pid = max(ratios, key=ratios.__getitem__)
-    who = f"process {own_id(pid)}" if pid else "another program"
+    who = f"process {own_id(pid)}" if own_id(pid) else "another program"
     return Finding(
         rule="neighbour",
         severity="critical" if taken >= STRANGER_CRITICAL else "warning",
-        headline=f"{who} takes {percent(taken)} of GPU {gpu.latest.index}: the training waits for its turn",
+        headline=(
+            f"{machine.place}{who} takes {percent(taken)} of GPU {gpu.latest.index}: the training waits for its turn"
+        ),
         action="nvidia-smi tells what it is; wait for it, or choose another GPU (CUDA_VISIBLE_DEVICES)",
         share_of_step=min(1.0, taken),
-        evidence={"gpu": gpu.latest.index, "others_sm_ratio": taken, "others": len(ratios)},
+        evidence={"gpu": gpu.latest.index, "others_sm_ratio": taken, "others": len(ratios), **machine.facts},
     )
 
 
