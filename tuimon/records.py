@@ -268,6 +268,13 @@ class StackCount(msgspec.Struct, frozen=True, gc=False, array_like=True):
     count: Positive
 
 
+class LoopStack(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """A stack of the training thread in a boundary of its loop, as its hooks saw it: ``[boundary, frame ids]``."""
+
+    boundary: Literal["backward", "optimizer"]
+    frames: Annotated[list[Count], _LISTED]  # root first
+
+
 class Stacks(Record, frozen=True, kw_only=True, tag="stacks"):
     """Stack samples of one process over a window (py-spy, nonblocking; or by the agent inside it)."""
 
@@ -282,6 +289,7 @@ class Stacks(Record, frozen=True, kw_only=True, tag="stacks"):
     parked: list[tuple[Count, str]] = msgspec.field(default_factory=list)  # idle Python threads: (tid, name), each once
     cycles: Count | None = None  # how often the main thread entered backward, where samples are dense enough to count
     in_process: bool = False  # taken by the agent, where py-spy may not read the process
+    loop: list[LoopStack] = msgspec.field(default_factory=list)  # once known, and when it changes
 
 
 class GilCount(msgspec.Struct, frozen=True, gc=False, array_like=True):

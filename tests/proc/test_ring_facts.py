@@ -17,6 +17,14 @@ def test_no_visible_device_is_not_the_same_as_no_variable() -> None:
     assert ring_facts({}).cuda_visible_devices is None
 
 
+def test_the_stacks_of_the_loop_are_whole_or_not_there() -> None:
+    loop = {"files": ["train.py"], "backward": [[0, 9, "<module>"], [0, 4, "main"]], "optimizer": [[1, 5, "main"]]}
+    found = ring_facts({"loop": loop}).loop
+    assert found == (("backward", (("train.py", 9, "<module>"), ("train.py", 4, "main"))),)
+    for strange in (7, [], {"files": 3}, {**loop, "files": [4]}, {**loop, "backward": [[0, -1, "main"]]}):
+        assert ring_facts({"loop": strange}).loop == ()
+
+
 def test_facts_of_the_wrong_type_are_unknown() -> None:
     strange = {"rank": [], "world_size": "many", "python": 3, "gpu_uuids": "GPU-1", "tf32": 1, "run": "", "torch": None}
     assert ring_facts(strange) == RingFacts()

@@ -12,7 +12,7 @@ from typing import Any, Callable, Optional
 
 from .gpu_clock import cuda, points
 from .gpu_clock.clock import GpuClock
-from .process import facts, role, yama
+from .process import facts, loop_stacks, role, yama
 from .ring.files import YOUNG_S, make_ring
 from .ring.layout import FETCH_BEGIN, ITER_BEGIN, OPTIMIZER_MADE
 from .ring.names import RangeNames
@@ -180,6 +180,7 @@ def _use_ring(writer: RingWriter) -> None:
         _boundaries = 0
         _optimizer_marked = False
         _made_ns = time.monotonic_ns()
+        loop_stacks.forget()
         facts_due = True
     listen(writer)
     emit = writer.emit
@@ -193,11 +194,13 @@ def open_names() -> Optional[RangeNames]:
 
 
 def publish_facts(optimizer: Any = None) -> None:
-    """Publish what torch knows by now; call at step boundaries while ``facts_due``."""
+    """Publish what is known by now; the hooks call it at boundaries while ``facts_due``."""
     global facts_due, _boundaries, _optimizer_marked
     if _writer is None:
         return
     _boundaries += 1
+    if loop_stacks.is_due(_boundaries):
+        loop_stacks.note("backward" if optimizer is None else "optimizer", sys._getframe(1))
     if _boundaries & (_boundaries - 1):  # 1, 2, 4, ... 64
         return
     if optimizer is not None:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from tuimon.agent.ring import paths
 from tuimon.agent.ring.no_ring import reason_left_by
 from tuimon.agent.ring.reader import RingError, RingReader
+from tuimon.proc.loop_stacks import LoopStack, loop_stacks
 from tuimon.text import plain
 
 
@@ -26,6 +27,7 @@ class RingFacts(NamedTuple):
     tf32: bool | None = None
     cuda_visible_devices: str | None = None
     cuda_device_order: str | None = None
+    loop: tuple[LoopStack, ...] = ()  # where its loop calls backward and its optimizer
 
 
 def ring_facts(meta: Mapping[str, object]) -> RingFacts:
@@ -43,6 +45,7 @@ def ring_facts(meta: Mapping[str, object]) -> RingFacts:
         tf32=tf32 if isinstance(tf32, bool) else None,
         cuda_visible_devices=_text(meta.get("cuda_visible_devices"), empty=True),
         cuda_device_order=_text(meta.get("cuda_device_order")),
+        loop=loop_stacks(meta.get("loop")),
     )
 
 

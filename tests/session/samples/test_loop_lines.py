@@ -2,7 +2,7 @@
 
 import pytest
 
-from tuimon.records import Frame
+from tuimon.records import Frame, LoopStack
 from tuimon.session.samples.classify import ENOUGH_SAMPLES, Sample, classify_samples
 from tuimon.session.samples.frame_table import FrameTable
 from tuimon.session.samples.loop_lines import CountedStack
@@ -94,6 +94,40 @@ def test_the_lines_of_passes_too_short_for_most_samples_are_remembered() -> None
     windows = [{(4,): 9}, {(0, 1): 1, (2, 3): 1, (4,): 7}, {(4,): 9}]
     phases = [classify_samples(window, frames, seen=seen)[-1] for window in windows]
     assert [(last.phase, last.unsure) for last in phases] == [("other", True), ("data", False), ("data", False)]
+
+
+def noted(line: int, boundary: str, first: int, frames: FrameTable) -> LoopStack:
+    """What the hooks noted of a boundary of the loop."""
+    frames.add_frames(first, [Frame("train.py", line, "main", "", True), BELOW[boundary]])
+    return LoopStack("backward" if boundary == "backward" else "optimizer", [first, first + 1])
+
+
+def test_the_hooks_show_the_lines_of_passes_that_no_sample_has_shown() -> None:
+    frames, seen = FrameTable(), SeenBoundaries()
+    frames.add_frames(0, [Frame("train.py", 45, "main", "", True), Frame("train.py", 9, "make_batch", "", True)])
+    frames.add_frames(2, [Frame("train.py", 50, "main", "", True)])
+    seen.add_noted([noted(47, "backward", 10, frames), noted(49, "update", 20, frames)])
+    samples = {sample.stack[0]: sample for sample in classify_samples({(0, 1): 20, (2,): 80}, frames, seen=seen)}
+    assert [(samples[n].phase, samples[n].unsure) for n in (0, 2)] == [("data", False), ("other", False)]
+    assert sum(sample.count for sample in samples.values()) == 100  # noted stacks are no samples
+
+
+def test_what_samples_show_of_a_boundary_counts_before_what_the_hooks_noted() -> None:
+    frames, seen = FrameTable(), SeenBoundaries()
+    frames.add_frames(0, [Frame("train.py", 80, "train", "", True), BELOW["backward"]])
+    frames.add_frames(2, [Frame("train.py", 85, "train", "", True)])
+    seen.add_noted([noted(90, "backward", 10, frames)])  # of the search for a learning rate
+    assert classify_samples({(0, 1): 1, (2,): 9}, frames, seen=seen)[-1].phase == "other"
+
+
+@pytest.mark.parametrize(("above", "in_backward", "found"), [(9, 0, "forward"), (13, 0, "data"), (60, 10, "forward")])
+def test_what_is_far_more_than_backward_is_no_forward_pass_without_modules(above, in_backward, found) -> None:
+    frames, seen = FrameTable(), SeenBoundaries()
+    frames.add_frames(0, [Frame("train.py", 46, "main", "", True)])
+    stack = noted(47, "backward", 10, frames)
+    seen.add_noted([stack])
+    stacks = {(0,): above, **({tuple(stack.frames): in_backward} if in_backward else {})}
+    assert classify_samples(stacks, frames, seen=seen)[0].phase == found
 
 
 def test_of_the_stacks_that_show_boundaries_the_latest_are_remembered() -> None:

@@ -22,6 +22,7 @@ from tuimon.records import (
     Header,
     Loader,
     LoaderFacts,
+    LoopStack,
     Mark,
     Notice,
     PhaseTime,
@@ -44,6 +45,7 @@ PID = 7
 LIMIT = LEAST_LIMIT_BYTES
 FRAMES = [Frame("train.py", line, f"f{line}", "x" * 50, True) for line in range(20)]
 FACTS = LoaderFacts(dataset="Photos", kind="map", workers=2)
+LOOP = [LoopStack("backward", [19])]
 PLACE = RangePlace("augment", "train.py", "main", 3, 9)
 TRAINER = Process(t=2.0, pid=PID, ppid=1, start_unix_s=1e9, command=["train.py"], role="trainer", markers=True)
 END = Exit(t=1e6, pid=PID, exit_code=0)
@@ -63,7 +65,7 @@ def beginning() -> list[Record]:
         Frames(t=2.0, pid=0, first=0, frames=FRAMES),
         Steps(**{**msgspec.structs.asdict(steps), "range_places": [PLACE]}),
         Loader(t=3.0, pid=PID, number=0, window_s=1.0, fetches=3, facts=FACTS),
-        Stacks(t=3.0, pid=PID, window_s=1.0, rate_hz=9, samples=9, stacks=[], parked=[(99, "Parked")]),
+        Stacks(t=3.0, pid=PID, window_s=1.0, rate_hz=9, samples=9, stacks=[], parked=[(99, "Parked")], loop=LOOP),
         Notice(t=3.0, pid=0, source="gpu", level="warning", message="no driver"),
     ]
 
@@ -167,6 +169,7 @@ def test_what_is_left_can_be_read_alone(tmp_path: Path) -> None:
         sampled = session.process_samples(PID)
         assert sampled is not None
         assert sampled.threads.name_of(99) == "Parked"
+        assert next(r.loop for r in records if isinstance(r, Stacks)) == LOOP
         assert any(r.range_places == [PLACE] for r in records if isinstance(r, Steps))
     whole = session_of(list(read_log(log.path)))
     assert whole.step_stats(PID).total == 3 * 3001  # type: ignore[union-attr]

@@ -1,1 +1,1 @@
-"""Facts of the process: rank, versions, precision, ptrace permission, pauses of the garbage collector."""
+"""Facts of the process: rank, versions, precision, ptrace permission, where its loop is, pauses of the collector."""

@@ -4,7 +4,7 @@ import os
 import sys
 from typing import Any, Dict, List, Optional
 
-from . import gc_pauses, precision
+from . import gc_pauses, loop_stacks, precision
 
 _ARGV_LIMIT = 64
 _TEXT_LIMIT = 256
@@ -36,13 +36,14 @@ def facts() -> Dict[str, Any]:
 
 
 def late_facts(optimizer: Any = None) -> Dict[str, Any]:
-    """The facts that torch knows once the training runs: rank, GPUs, precision. Never initialises CUDA, never waits."""
+    """The facts known once the training runs: rank, GPUs, precision, loop. Never initialises CUDA, never waits."""
     torch = sys.modules.get("torch")
     late: Dict[str, Any] = {}
     try:
         if optimizer is not None:
             precision.read_dtypes(optimizer)
         late.update(precision.facts())
+        late.update(loop_stacks.facts())
         late.update(_rank(torch))
         uuids = _gpu_uuids(torch)
         if uuids:

@@ -71,6 +71,15 @@ class LoopLines:
         """Whether a sample has shown which lines train."""
         return bool(self._path)
 
+    @property
+    def shows_forward(self) -> bool:
+        """Whether a sample has shown a line of the forward pass."""
+        return bool(self._forward_line)
+
+    def is_above_backward(self, branch: Branch | None) -> bool:
+        """Whether a sample is on a line above the one that leads to backward."""
+        return branch is not None and branch.line < self._frames[self._path[branch.depth]].line
+
     def branch_of(self, stack: Sequence[int]) -> Branch | None:
         """Where a stack branches off the path to the backward call; None if it has no frame of the path."""
         depth = None

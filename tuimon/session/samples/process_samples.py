@@ -52,6 +52,8 @@ class ProcessSamples:
         """Fold a window of samples."""
         self.failed += record.failed
         self.samples += record.samples
+        if record.loop:
+            self._seen.add_noted(record.loop)
         self.threads.add_names(record)
         if not record.samples:
             return

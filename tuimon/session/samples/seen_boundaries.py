@@ -1,10 +1,11 @@
-"""Stacks that show where a loop trains, remembered for times in which no sample shows it."""
+"""Stacks that show where a loop trains, for times in which no sample shows it: remembered, or told by the hooks."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Literal, get_args
 
+from tuimon.records import LoopStack
 from tuimon.session.samples.loop_lines import CountedStack
 
 _Kept = Literal["forward", "backward"]
@@ -16,11 +17,16 @@ class SeenBoundaries:
     """The latest stacks of one thread in its forward pass and in backward.
 
     A pass that takes a thousandth of a step is in few samples, and in none of many a window; the lines of the loop are
-    the same all the while.
+    the same all the while. Until a sample has shown backward, or an update, the stack counts that the hooks noted.
     """
 
     def __init__(self) -> None:
         self._stacks: dict[_Kept, dict[tuple[int, ...], CountedStack]] = {kept: {} for kept in get_args(_Kept)}
+        self._noted: list[CountedStack] = []
+
+    def add_noted(self, stacks: Sequence[LoopStack]) -> None:
+        """Take up what the hooks noted of the loop, in place of what they noted before."""
+        self._noted = [CountedStack(tuple(stack.frames), 1, stack.boundary) for stack in stacks]
 
     def completed(self, samples: Sequence[CountedStack]) -> list[CountedStack]:
         """These samples, and the remembered stacks of each boundary that none of them shows."""
@@ -33,4 +39,5 @@ class SeenBoundaries:
                 stacks[sample.stack] = sample
             for stack in list(stacks)[:-_STACKS]:
                 del stacks[stack]
-        return out
+        shown_boundaries = {sample.boundary for sample in out}
+        return out + [stack for stack in self._noted if stack.boundary not in shown_boundaries]

@@ -16,6 +16,7 @@ from tuimon.records import (
     Header,
     Loader,
     LoaderFacts,
+    LoopStack,
     Notice,
     Process,
     RangePlace,
@@ -47,6 +48,7 @@ class _Told:
         self.names: dict[int, set[tuple[int, str]]] = {}
         self.loaders: dict[tuple[int, int], LoaderFacts] = {}
         self.gpus: dict[str, tuple[object, ...]] = {}
+        self.loops: dict[int, list[LoopStack]] = {}
 
 
 class Facts:
@@ -61,6 +63,7 @@ class Facts:
         self._names: dict[int, dict[int, str]] = {}
         self._loaders: dict[tuple[int, int], LoaderFacts] = {}
         self._capabilities: dict[str, float] = {}
+        self._loops: dict[int, list[LoopStack]] = {}
         self._told = _Told()
 
     def keep(self, record: Record) -> None:
@@ -76,8 +79,8 @@ class Facts:
                         self._frames[number] = frame
             case Steps() if record.range_places:
                 _add(self._places.setdefault(record.pid, {}), dict.fromkeys(record.range_places))
-            case Stacks() if record.parked:
-                _add(self._names.setdefault(record.pid, {}), dict(record.parked))
+            case Stacks():
+                self._keep_stacks(record)
             case Loader() if record.facts is not None:
                 self._loaders[record.pid, record.number] = record.facts
             case Gpu() if record.compute_capability is not None:  # sent only now and then
@@ -95,7 +98,8 @@ class Facts:
             case Frames():
                 self._told.frames.update(range(record.first, record.first + len(record.frames)))
             case Stacks():
-                return [*self._frames_of(record), self._with_names(record)]
+                whole = self._with_loop(self._with_names(record))
+                return [*self._frames_of(whole), whole]
             case Steps():
                 return [self._with_places(record)]
             case Loader():
@@ -131,12 +135,20 @@ class Facts:
             del self._processes[pid]
             self._places.pop(pid, None)
             self._names.pop(pid, None)
+            self._loops.pop(pid, None)
             for key in [key for key in self._loaders if key[0] == pid]:
                 del self._loaders[key]
 
+    def _keep_stacks(self, record: Stacks) -> None:
+        if record.parked:
+            _add(self._names.setdefault(record.pid, {}), dict(record.parked))
+        if record.loop:
+            self._loops[record.pid] = record.loop
+
     def _frames_of(self, record: Stacks) -> list[Record]:
         told = self._told.frames
-        new = sorted({n for stack in record.stacks for n in stack.frames if n not in told and n in self._frames})
+        shown = {n for stack in record.stacks for n in stack.frames} | {n for s in record.loop for n in s.frames}
+        new = sorted(n for n in shown if n not in told and n in self._frames)
         told.update(new)
         runs: list[list[int]] = []
         for number in new:
@@ -151,6 +163,12 @@ class Facts:
         new = [row for row in self._names.get(record.pid, {}).items() if row not in told]
         told.update(new)
         return structs.replace(record, parked=new) if new != record.parked else record
+
+    def _with_loop(self, record: Stacks) -> Stacks:
+        loop = self._loops.get(record.pid, [])
+        new = loop if self._told.loops.get(record.pid) != loop else []
+        self._told.loops[record.pid] = loop
+        return structs.replace(record, loop=new) if new != record.loop else record
 
     def _with_places(self, record: Steps) -> Steps:
         told = self._told.places.setdefault(record.pid, set())

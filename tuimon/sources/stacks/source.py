@@ -17,6 +17,7 @@ from tuimon.sources.stacks.cpu_budget import FASTEST_HZ, TokenBucket
 from tuimon.sources.stacks.failures import SamplingFailures
 from tuimon.sources.stacks.frame_ids import FrameIds
 from tuimon.sources.stacks.gil_sampler import GilSampler
+from tuimon.sources.stacks.loop_reports import LoopReports
 from tuimon.sources.stacks.pyspy_output import WindowSamples
 from tuimon.sources.stacks.shorten import WindowStacks
 from tuimon.sources.stacks.window_schedule import FIRST_WINDOWS_S, PlannedWindow, ProcessKey, WindowSchedule
@@ -70,6 +71,7 @@ class StackSource:
         self._failures = SamplingFailures(self.name)
         self._parked: dict[ProcessKey, set[int]] = {}  # threads that a record has named as parked
         self._training: frozenset[int] = frozenset()
+        self._loops = LoopReports(table, self._ids)
 
     def read(self) -> Iterable[Record]:
         """The records of windows that have ended; begins new ones."""
@@ -148,6 +150,7 @@ class StackSource:
             window.add_thread(
                 thread.tid, thread.name[:_THREAD_NAME_CHARS], thread.stacks, is_main=thread.tid == ended.pid
             )
+        loop = self._loops.due(key, files)
         first, new = self._ids.pop_new_frames()
         if new:
             yield Frames(t=round(now_s, 3), pid=0, first=first, frames=new)
@@ -164,6 +167,7 @@ class StackSource:
             parked=self._newly_parked(key, window.parked, {thread.tid for thread in samples.threads}),
             cycles=samples.cycles,
             in_process=in_process,
+            loop=loop,
         )
 
     def _newly_parked(self, key: ProcessKey, parked: list[tuple[int, str]], live: set[int]) -> list[tuple[int, str]]:
@@ -205,6 +209,7 @@ class StackSource:
         self._failures.clear_gone(lambda key: key not in wanted)
         for key in self._parked.keys() - wanted:
             del self._parked[key]
+        self._loops.forget_others(wanted)
         if not wanted or not self._has_binary(now_s):
             return
         for window in self._schedule.due_windows(

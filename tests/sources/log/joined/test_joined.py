@@ -13,7 +13,21 @@ import pytest
 from bench.fleet_logs import Job, write
 from tuimon.errors import NotALog, UsageError
 from tuimon.node_ids import node_of, own_id
-from tuimon.records import Exit, Frames, GpuExchange, GpuTime, Header, Node, Notice, Process, Record, Stacks, Steps
+from tuimon.records import (
+    Exit,
+    Frame,
+    Frames,
+    GpuExchange,
+    GpuTime,
+    Header,
+    LoopStack,
+    Node,
+    Notice,
+    Process,
+    Record,
+    Stacks,
+    Steps,
+)
 from tuimon.session.session import Session
 from tuimon.sources.base import Done
 from tuimon.sources.log.joined.identity import FrameIds, Identity
@@ -281,3 +295,14 @@ def test_a_run_on_one_node_so_far_waits_for_others(tmp_path: Path) -> None:
     source = open_logs(str(tmp_path)).source
     source.close()
     assert isinstance(source, JoinedSource)
+
+
+def test_what_hooks_noted_of_a_loop_has_the_frames_of_the_run() -> None:
+    loop = [LoopStack("backward", [1])]
+    record = Stacks(t=1.0, pid=7, window_s=1.0, rate_hz=9, samples=0, stacks=[], loop=loop)
+    ids = FrameIds()
+    ids.intern([Frame("other.py", 1, "f")])
+    identity = Identity(1, ids)
+    identity.adopt(Frames(t=1.0, pid=0, first=0, frames=[Frame("a.py", 1, "f"), Frame("a.py", 2, "f")]), 0.0)
+    identity.adopt(record, 0.0)
+    assert record.loop == [LoopStack("backward", [2])]

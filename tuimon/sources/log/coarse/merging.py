@@ -64,6 +64,7 @@ RULES: dict[type[Record], dict[str, Rule]] = {
         "lost": rules.last,
         "in_process": rules.last,
         "parked": rules.distinct,
+        "loop": rows.loop,
     },
     Gil: {"samples": rules.total, "threads": rows.gil},
     Threads: {

@@ -18,6 +18,7 @@ from tuimon.records import (
     Lead,
     Loader,
     LoaderWorker,
+    LoopStack,
     PhaseTime,
     RangeTime,
     SlowStep,
@@ -134,6 +135,11 @@ def stacks(_name: str, records: Sequence[Stacks]) -> list[StackCount]:
         for stack in record.stacks:
             counts[stack.tid, stack.thread, tuple(stack.frames)] += stack.count
     return [StackCount(tid, thread, list(frames), count) for (tid, thread, frames), count in counts.items()]
+
+
+def loop(_name: str, records: Sequence[Stacks]) -> list[LoopStack]:
+    """The latest that any has."""
+    return next((record.loop for record in reversed(records) if record.loop), [])
 
 
 def rate(_name: str, records: Sequence[Stacks]) -> float:

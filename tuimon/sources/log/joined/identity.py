@@ -96,6 +96,8 @@ class Identity:
             force_setattr(stack, "frames", [known.get(number, _FRAMES) for number in stack.frames])
             if base:
                 force_setattr(stack, "tid", stack.tid | base)
+        for boundary in record.loop:
+            force_setattr(boundary, "frames", [known.get(number, _FRAMES) for number in boundary.frames])
         if base and record.parked:
             force_setattr(record, "parked", [(tid | base, name) for tid, name in record.parked])
 

@@ -1,0 +1,42 @@
+"""What hooks say of a loop: once, with the samples of its process, and again when it changes."""
+
+from __future__ import annotations
+
+import os
+
+from tuimon.proc.loop_stacks import LoopStack
+from tuimon.proc.ring_facts import RingFacts
+from tuimon.proc.target_files import TargetFiles
+from tuimon.sources.process_table import ProcessTable
+from tuimon.sources.stacks.frame_ids import FrameIds
+from tuimon.sources.stacks.loop_reports import LoopReports
+
+PID = os.getpid()
+TORCH = "/v/lib/python3.11/site-packages/torch"
+LOOP = LoopStack(
+    "backward",
+    (
+        ("/me/train.py", 9, "<module>"),
+        ("/v/lib/python3.11/site-packages/nice/trainer.py", 70, "fit"),
+        ("/v/lib/python3.11/site-packages/nice/trainer.py", 90, "_run"),
+        ("/me/train.py", 4, "training_step"),
+        (f"{TORCH}/_tensor.py", 630, "backward"),
+    ),
+)
+
+
+def test_a_loop_is_reported_once_and_again_when_it_changes() -> None:
+    table, ids, files = ProcessTable(PID, None), FrameIds(), TargetFiles(PID, None)
+    reports = LoopReports(table, ids)
+    key = (PID, 1)
+    assert reports.due(key, files) == []
+    table.facts = {PID: RingFacts(loop=(LOOP,))}
+    (told,) = reports.due(key, files)
+    _, frames = ids.pop_new_frames()
+    shown = [(frames[number].line, frames[number].function) for number in told.frames]
+    assert shown == [(9, "<module>"), (70, "fit"), (4, "training_step"), (630, "backward")]  # as samples are shortened
+    assert reports.due(key, files) == []
+    table.facts = {PID: RingFacts(loop=(LOOP._replace(boundary="optimizer"),))}
+    assert [stack.boundary for stack in reports.due(key, files)] == ["optimizer"]
+    reports.forget_others([])
+    assert reports.due(key, files)

@@ -1,0 +1,43 @@
+"""Where a process says that its loop calls backward and its optimizer, checked: it may have written anything."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, get_args
+
+Boundary = Literal["backward", "optimizer"]
+#: Most frames of a stack that is believed; the agent publishes fewer.
+_FRAMES = 128
+
+
+class LoopStack(NamedTuple):
+    """A stack of the training thread in a boundary of its loop: (file, line, function), root first."""
+
+    boundary: Boundary
+    frames: tuple[tuple[str, int, str], ...]
+
+
+def loop_stacks(fact: object) -> tuple[LoopStack, ...]:
+    """The stacks in the fact ``loop`` (``agent/process/loop_stacks.py``); those that are no stacks are left out."""
+    if not isinstance(fact, dict):
+        return ()
+    files = fact.get("files")
+    if not isinstance(files, list) or not all(isinstance(file, str) for file in files):
+        return ()
+    found: list[LoopStack] = []
+    for boundary in get_args(Boundary):
+        frames = _frames(fact.get(boundary), files)
+        if frames:
+            found.append(LoopStack(boundary, frames))
+    return tuple(found)
+
+
+def _frames(stack: object, files: list[str]) -> tuple[tuple[str, int, str], ...]:
+    """Empty if any of them is no frame."""
+    out: list[tuple[str, int, str]] = []
+    for frame in stack if isinstance(stack, list) and len(stack) <= _FRAMES else ():
+        match frame:
+            case [int(file), int(line), str(function)] if 0 <= file < len(files) and 0 <= line < 1 << 31:
+                out.append((files[file], line, function))
+            case _:
+                return ()
+    return tuple(out)
