@@ -246,11 +246,11 @@ def test_samples_between_backward_and_update_divide_nothing():
 
 
 def test_before_a_forward_pass_was_seen_the_lines_of_the_loop_divide_nothing():
-    few = session_of(LOOP_FRAMES, steps(1, {"between": 60, "backward": 40}), stacks(1, ([0, 1], 90), ([4, 5], 5)))
+    few = session_of(LOOP_FRAMES, steps(1, {"between": 60, "backward": 40}), stacks(1, ([0, 1], 60), ([4, 5], 40)))
     table = few.phases(100)
     assert shares(table)["forward"] == 0.6
     assert next(row.error for row in table.rows if row.name == "forward") == pytest.approx(0.6)
-    many = session_of(LOOP_FRAMES, steps(1, {"between": 60, "backward": 40}), stacks(1, ([0, 1], 900), ([4, 5], 5)))
+    many = session_of(LOOP_FRAMES, steps(1, {"between": 60, "backward": 40}), stacks(1, ([0, 1], 600), ([4, 5], 400)))
     assert next(row.error for row in many.phases(100).rows if row.name == "forward") < 0.01
 
 
