@@ -594,9 +594,9 @@ class TraceTaken(Record, frozen=True, kw_only=True, tag="trace"):
 
 
 class MachineMemory(Record, frozen=True, kw_only=True, tag="machine_memory"):
-    """Memory of the machine and of the run's control group; None where unknown, or without a limit."""
+    """Memory and cores of the machine, memory of the run's control group; None where unknown, or without a limit."""
 
-    window_s: Seconds  # of the swap rates
+    window_s: Seconds  # of the swap rates and the cores
     total_bytes: Count | None = None
     available_bytes: Count | None = None  # without swapping (MemAvailable)
     limit_bytes: Count | None = None  # of the control group with the least room left
@@ -604,6 +604,7 @@ class MachineMemory(Record, frozen=True, kw_only=True, tag="machine_memory"):
     swap_in_bytes_per_s: Amount | None = None
     swap_out_bytes_per_s: Amount | None = None
     stalled_ratio: Amount | None = None  # share of the last 10 s in which some task waited for memory (PSI)
+    busy_cores: Amount | None = None  # CPU time of all programs on the machine / wall time (1.0 = one core)
 
 
 class StandingProcess(msgspec.Struct, frozen=True, gc=False, array_like=True):

@@ -183,7 +183,8 @@ class Tables:
         if stats is None:
             stats = self._steps[record.pid] = StepStats(record.pid)
         begun, trained = stats.begin_s is not None, stats.trains
-        stats.add_window(record, self._threads.waited_ratio(record.pid))
+        waited_ratio = self._threads.waited_ratio(record.pid, record.t - record.window_s, record.t)
+        stats.add_window(record, waited_ratio)
         if stats.trains:
             self._ranks.add_steps(record)
         if stats.trains != trained:
@@ -193,6 +194,7 @@ class Tables:
         if not begun and stats.begin_s is not None:
             self._samples_of(record.pid).leave_out_before(stats.begin_s)
             self._threads.begin_steps(stats.begin_s)
+            self.nodes.tables_of(node_of(record.pid)).machine.begin_steps(stats.begin_s)
 
     def _fold_threads(self, record: Threads) -> None:
         self._threads.add_threads(record)

@@ -6,9 +6,11 @@ import math
 import random
 
 from tests.session import records
+from tuimon.diagnosis.comparison.facts import RunFacts
 from tuimon.records import Record, Steps
 from tuimon.session.course import StepStretch
 
+FACTS = RunFacts(command=["python", "train.py"], host="here", cpu_count=8, torch="2.13.0", batch_size=32, workers=0)
 #: What a step of 50 ms consists of.
 SHARES = {"data": 0.6, "forward": 0.15, "backward": 0.2, "optimizer": 0.04, "other": 0.01}
 

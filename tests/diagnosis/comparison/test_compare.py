@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.diagnosis.comparison.series import correlated, stretches
+from tests.diagnosis.comparison.series import FACTS, correlated, stretches
 from tuimon.diagnosis.comparison.compare import compare
 from tuimon.diagnosis.comparison.facts import RunFacts
 from tuimon.diagnosis.comparison.figures import RunFigures, Starved
@@ -17,7 +17,6 @@ from tuimon.records import Place
 from tuimon.session.course import StepStretch
 from tuimon.session.rows import HotLine
 
-FACTS = RunFacts(command=["python", "train.py"], host="here", cpu_count=8, torch="2.13.0", batch_size=32, workers=0)
 STARVED = Finding(
     "input_bound",
     "critical",

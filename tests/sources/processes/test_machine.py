@@ -47,6 +47,18 @@ def test_the_machine_without_limits(machine):
     assert record.limit_bytes is record.limit_used_bytes is record.stalled_ratio is record.swap_in_bytes_per_s is None
 
 
+def test_busy_cores_are_those_of_all_programs_between_two_reads(machine, monkeypatch):
+    machine.write("proc/meminfo", MEMINFO)
+    machine.write("proc/stat", "cpu  1000 100 200 90000 50 10 20 500 300 0\n")
+    (first,) = machine.read()
+    machine.now_s += 5.0
+    machine.write("proc/stat", "cpu  1600 200 280 90020 70 20 30 900 600 0\n")
+    (second,) = machine.read()
+    assert first.busy_cores is None
+    ticks = 600 + 100 + 80 + 10 + 10  # user, nice, system, irq, softirq: not idle, iowait, stolen
+    assert second.busy_cores == pytest.approx(ticks / os.sysconf("SC_CLK_TCK") / 5.0, abs=0.001)
+
+
 def test_swapping_is_a_rate_between_two_looks(machine):
     machine.write("proc/meminfo", MEMINFO)
     machine.write("proc/vmstat", "nr_free_pages 5\npswpin 100\npswpout 1000\n")

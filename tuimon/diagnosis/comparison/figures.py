@@ -5,13 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from tuimon.diagnosis.comparison.facts import RunFacts, facts_of
-from tuimon.diagnosis.evidence.demand import core_demand
+from tuimon.diagnosis.comparison.starved import NOT_STARVED, Starved, starved_of
 from tuimon.diagnosis.finding import Finding
-from tuimon.diagnosis.rules.cores import WANTED_RATIO
-from tuimon.diagnosis.threshold import Threshold
 from tuimon.node_ids import own_id
 from tuimon.session.course import GpuStretch, StepStretch
 from tuimon.session.rows import HotLine
@@ -19,22 +16,6 @@ from tuimon.session.samples.hot_lines import by_line
 from tuimon.session.session import Session
 from tuimon.session.steps.split_shares import SplitShares
 from tuimon.session.whole_run import WholeRun
-
-OWN_CORES = Threshold(
-    0.9,
-    "of the machine's cores that the run uses by itself, from which its waits for a core are its own doing",
-    "our choice: what is left are the system's own threads and the monitor",
-)
-
-
-class Starved(NamedTuple):
-    """What other programs on the cores cost a run."""
-
-    ratio: float = 0.0  # of its time, in which a thread waited for a core that they had; of the thread that waited most
-    in_parallel: bool = False  # several threads of a process want to run: where one waits, the others wait for it
-
-
-NOT_STARVED = Starved()
 
 
 @dataclass(frozen=True)
@@ -70,7 +51,7 @@ def figures_of(session: Session, findings: Sequence[Finding], name: str) -> RunF
         tuple(findings),
         _resident_bytes(run, pid),
         _gpu_bytes(run),
-        _starved(run),
+        starved_of(run, run.machine.mean_busy_cores),
     )
 
 
@@ -88,8 +69,13 @@ def recent_figures(session: Session, findings: Sequence[Finding], since_s: float
         tuple(stretches),
         split=samples.between_shares() if samples is not None else None,
         findings=tuple(findings),
-        starved=_starved(session),
+        starved=starved_of(session, _busy_cores(session)),
     )
+
+
+def _busy_cores(session: Session) -> float | None:
+    latest = session.machine.latest
+    return latest.busy_cores if latest is not None else None
 
 
 def _resident_bytes(run: WholeRun, pid: int) -> int | None:
@@ -107,13 +93,3 @@ def _gpu_bytes(run: WholeRun) -> int | None:
     ]
     known = [size for size in most if size is not None]
     return round(sum(known)) if known else None
-
-
-def _starved(run: Session) -> Starved:
-    """Of a run whose threads want no more than the cores there are, what they do not get; else it starves itself."""
-    threads = run.live_threads()
-    demand = core_demand(threads, run.cpu_count)
-    if demand is None or demand.cpu >= OWN_CORES * demand.cores or demand.wanted >= WANTED_RATIO * demand.cores:
-        return NOT_STARVED
-    waits = [row.delay_ratio for process in threads for row in process.threads if row.delay_ratio is not None]
-    return Starved(min(1.0, max(waits, default=0.0)), max(demand.busy_threads.values(), default=0) > 1)

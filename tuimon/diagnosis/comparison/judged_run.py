@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from tuimon.diagnosis.comparison.course.batches import Batches, batches
+from tuimon.diagnosis.comparison.course.batches import Batches, batches, step_ms
 from tuimon.diagnosis.comparison.course.changes import Shift, has_trend, line_through, shift_in
 from tuimon.diagnosis.comparison.course.warmup import warmup_length
 from tuimon.diagnosis.comparison.figures import RunFigures
@@ -42,8 +42,8 @@ class JudgedRun:
 
     @cached_property
     def shift(self) -> Shift | None:
-        """Where the step time changed for good."""
-        return shift_in(self.steady.step_ms()) if self.trend is None else None
+        """Where the step time changed for good, and not because others came or went."""
+        return shift_in(self._without_others()) if self.trend is None else None
 
     @cached_property
     def level(self) -> StepStretch:
@@ -62,13 +62,19 @@ class JudgedRun:
             rows = tuple(_scaled(row, middle / line) for row, line in zip(rows, self.trend, strict=True))
         return resample(rows, Batches(rows).step_ms(), _stretch)
 
-    def parts(self) -> list[JudgedRun]:
-        """Before and since its shift, each by itself; without one, or where a part is too short, the whole."""
+    def levels(self) -> list[JudgedRun]:
+        """As if its steps had all been as they were before its shift, and as since then; without one, itself."""
         if self.shift is None:
             return [self]
-        rows, at = self.steady.rows, self.shift.at
-        halves = [JudgedRun(self.figures, Batches(some), self.warmup_s) for some in (rows[:at], rows[at:])]
-        return halves if all(half.is_long_enough for half in halves) else [self]
+        rows, at, ratio = self.steady.rows, self.shift.at, self.shift.ratio
+        early = (*rows[:at], *(_scaled(row, 1 / ratio) for row in rows[at:]))
+        late = (*(_scaled(row, ratio) for row in rows[:at]), *rows[at:])
+        return [JudgedRun(self.figures, Batches(some), self.warmup_s) for some in (early, late)]
+
+    def _without_others(self) -> list[float]:
+        """The mean step of each batch in ms, without the time that it waited for cores that others had."""
+        part = self.figures.starved.part
+        return [step_ms(row) * (1 - min(part * row.waited_ns / row.total_ns, 0.99)) for row in self.steady.rows]
 
     def within_steps(self, first: float, last: float) -> JudgedRun:
         """The batches whose steps lie between two numbers of steps, without the line through them."""

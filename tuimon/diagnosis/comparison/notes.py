@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from tuimon.diagnosis.comparison.judged_run import JudgedRun
 from tuimon.diagnosis.comparison.sides import RUN_DEVIATION, Runs
-from tuimon.diagnosis.comparison.speed import STARVED
+from tuimon.diagnosis.comparison.undisturbed import STARVED
 from tuimon.diagnosis.words import after as after_time
 from tuimon.diagnosis.words import percent
 
@@ -32,7 +32,7 @@ def _held_up(name: str, run: JudgedRun) -> Iterable[str]:
     if run.figures.starved.ratio >= STARVED:
         yield (
             f"other programs ran beside {name}: a thread waited for a core {percent(run.figures.starved.ratio)} of the"
-            " time; the interval allows for what that may have cost"
+            " time; what that cost is taken out as far as it is known, and the interval allows for the rest"
         )
     elif shared is not None:
         yield f"{name} was not alone: {shared.headline}"

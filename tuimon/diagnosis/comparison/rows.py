@@ -43,8 +43,8 @@ def rows_of(before: Runs, after: Runs) -> list[Row]:
 
 def _quantities(every: Runs) -> list[_Quantity]:
     return [
-        _Quantity("step time", "ms", lambda runs: log_estimate(runs, _step_ms), is_log=True),
-        _Quantity("throughput", "1/s", lambda runs: log_estimate(runs, _steps_per_s), is_log=True),
+        _Quantity("step time", "ms", lambda runs: log_estimate(runs, lambda _: _step_ms), is_log=True),
+        _Quantity("throughput", "1/s", lambda runs: log_estimate(runs, lambda _: _steps_per_s), is_log=True),
         *(_Quantity(name, "ms", phase_estimate(name), estimated=is_estimated(name, every)) for name in PARTS),
         _Quantity("eval", "ms", lambda runs: step_estimate(runs, lambda s: s.eval_ns / s.steps / 1e6)),
         _Quantity("waits for a core", "ms", lambda runs: step_estimate(runs, lambda s: s.waited_ns / s.steps / 1e6)),

@@ -19,10 +19,16 @@ RUN_DEVIATION = Threshold(
 Runs = Sequence[JudgedRun]
 
 
-def log_estimate(runs: Runs, figure: Figure) -> Estimate:
-    """The logarithm of a positive figure."""
-    found = _estimate(runs, lambda stretch: math.log(max(figure(stretch), 1e-300)))
-    return found if len(runs) > 1 else found.plus(RUN_DEVIATION**2)
+def log_estimate(runs: Runs, figure_of: Callable[[JudgedRun], Figure]) -> Estimate:
+    """The logarithm of a positive figure, which each run may have its own form of."""
+    logs = [_logarithm(figure_of(run)) for run in runs]
+    if len(runs) == 1:
+        return runs[0].estimate(logs[0]).plus(RUN_DEVIATION**2)
+    return mean_of_runs([log(run.level) for log, run in zip(logs, runs, strict=True)])
+
+
+def _logarithm(figure: Figure) -> Figure:
+    return lambda stretch: math.log(max(figure(stretch), 1e-300))
 
 
 def step_estimate(runs: Runs, figure: Figure, variance: float = 0.0) -> Estimate:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from tuimon.records import ThreadCpu, Threads
-from tuimon.session.processes.threads import WANTS_TO_RUN
+from tuimon.session.processes.core_waits import WANTS_TO_RUN
 
 
 class Demand(NamedTuple):

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 
 from tuimon.node_ids import node_of
 from tuimon.records import Process, ThreadCpu, Threads
+from tuimon.session.processes.core_waits import CoreWaits
 from tuimon.session.processes.run_processes import LAST_MOMENT_S, RunProcesses
 from tuimon.session.processes.thread_means import ThreadMeans
 from tuimon.session.rows import ThreadRow
@@ -33,9 +34,6 @@ _ROLES: tuple[tuple[re.Pattern[str], str], ...] = (
 )
 #: What an interpreter calls its own threads unless torch does.
 _PYTHON = re.compile(r"python[\d.]*$")
-#: CPU and waiting for it from which a thread counts as one that wants to run: our choice, between a helper thread's
-#: few percent and a computing one's 100 %.
-WANTS_TO_RUN = 0.30
 #: Threads of one intra-op pool share out each loop: each of them uses more CPU than this (1.0 = one core) ...
 _POOL_CPU_RATIO = 0.02
 #: ... and the busiest no more than so many times as much as the idlest.
@@ -50,12 +48,14 @@ class ThreadTable:
         self._cpu_counts = cpu_counts
         self._processes = processes
         self._latest: dict[int, Threads] = {}
+        self._waits: defaultdict[int, CoreWaits] = defaultdict(CoreWaits)
         self._means: defaultdict[int, ThreadMeans] = defaultdict(ThreadMeans)  # since the first step
         self._begin_s = math.inf
 
     def add_threads(self, record: Threads) -> None:
         """Fold the threads of a process over a window."""
         self._latest[record.pid] = record
+        self._waits[record.pid].add_window(record)
         if record.t - record.window_s >= self._begin_s:
             self._means[record.pid].add_window(record)
 
@@ -70,21 +70,17 @@ class ThreadTable:
     def forget(self, pid: int) -> None:
         """Drop the threads of a process that ended long ago."""
         self._latest.pop(pid, None)
+        self._waits.pop(pid, None)
         self._means.pop(pid, None)
 
     def of(self, pid: int) -> Threads | None:
         """The latest window of a process."""
         return self._latest.get(pid)
 
-    def waited_ratio(self, pid: int) -> float | None:
-        """Share (0..1) of its latest window that a process waited for a core: of the thread that waited longest.
-
-        Of those that compute: the training waits for each of them. None where the kernel does not report it.
-        """
-        latest = self._latest.get(pid)
-        computing = (t for t in (latest.threads if latest else ()) if t.cpu_ratio is not None)
-        waits = [t.delay_ratio for t in computing if t.delay_ratio is not None and _wants_to_run(t)]
-        return max(waits, default=None)
+    def waited_ratio(self, pid: int, begin_s: float, end_s: float) -> float | None:
+        """Share (0..1) of this time that a process waited for a core; None where the kernel does not report it."""
+        waits = self._waits.get(pid)
+        return waits.ratio(begin_s, end_s) if waits is not None else None
 
     def rows(
         self, order: list[int], sampled: Mapping[int, ProcessSamples], gil: GilTable, node: int = 0
@@ -156,10 +152,6 @@ class ThreadTable:
             if pattern.search(thread.name) or (python_name and pattern.search(python_name)):
                 return role
         return "native" if python_name is None else "thread"
-
-
-def _wants_to_run(thread: ThreadCpu) -> bool:
-    return (thread.cpu_ratio or 0.0) + (thread.delay_ratio or 0.0) >= WANTS_TO_RUN
 
 
 def _program(process: Process) -> str:

@@ -1,4 +1,4 @@
-"""The machine's memory, and what the run's control group leaves of it.
+"""The machine's memory, what the run's control group leaves of it, and how many of its cores are busy.
 
 psutil has the memory. It has no control groups and no pressure figures, reports swapping as 0 where the kernel does not
 count it, and takes a page for 4 KiB: those are read here. Formats: proc_vmstat(5), cgroups(7),
@@ -49,6 +49,7 @@ class MachineSource:
         self._clock = clock
         self._root = root.rstrip("/")
         self._swapped: tuple[float, int, int] | None = None  # t, bytes in and out since boot
+        self._used: tuple[float, float] | None = None  # t, CPU time of all programs since boot
 
     def read(self) -> Iterable[Record]:
         """The record that is due; none where nothing can be read."""
@@ -69,6 +70,7 @@ class MachineSource:
             swap_in_bytes_per_s=swap_in,
             swap_out_bytes_per_s=swap_out,
             stalled_ratio=self._stalled_ratio(),
+            busy_cores=self._busy_cores(now_s),
         )
 
     def close(self) -> None:
@@ -88,6 +90,14 @@ class MachineSource:
             (new - old) * procfs.PAGE_BYTES / span_s for new, old in ((pages_in, before[1]), (pages_out, before[2]))
         ]
         return span_s, round(rates[0]), round(rates[1])
+
+    def _busy_cores(self, now_s: float) -> float | None:
+        """Since the last read; None at the first."""
+        used_s = _used_cpu_s()
+        before, self._used = self._used, (now_s, used_s) if used_s is not None else None
+        if before is None or used_s is None or now_s <= before[0]:
+            return None
+        return round(max(0.0, used_s - before[1]) / (now_s - before[0]), 3)
 
     def _stalled_ratio(self) -> float | None:
         """``some avg10`` of the kernel's pressure figures; None where it is built without them."""
@@ -127,6 +137,15 @@ class MachineSource:
 
     def _text(self, path: str) -> str:
         return (procfs.read_bytes(self._root + path) or b"").decode("ascii", "replace")
+
+
+def _used_cpu_s() -> float | None:
+    """CPU time of all programs, of the kernel too, since boot; None where it cannot be read."""
+    try:
+        times = psutil.cpu_times()
+    except (OSError, RuntimeError, ValueError, IndexError):
+        return None
+    return float(times.user + times.nice + times.system + times.irq + times.softirq)
 
 
 def _machine_memory() -> tuple[int | None, int | None]:

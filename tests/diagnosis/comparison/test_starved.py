@@ -1,0 +1,102 @@
+"""Who held the cores that a run waited for, and what that cost it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.diagnosis.comparison.series import FACTS, correlated, stretches
+from tests.session.records import header, process, steps, threads
+from tuimon.diagnosis.comparison.compare import compare
+from tuimon.diagnosis.comparison.figures import RunFigures, figures_of
+from tuimon.diagnosis.comparison.result import Comparison
+from tuimon.diagnosis.comparison.starved import Starved
+from tuimon.records import MachineMemory
+from tuimon.session.session import Session
+
+_PHASES = {"data": 30.0, "forward": 30.0, "backward": 40.0}
+
+
+def session(main: tuple[float, float], workers: list[tuple[float, float]], busy_cores: float | None) -> Session:
+    """20 s on two cores: CPU and wait of the main thread and of each worker, and the cores that all programs use."""
+    found = Session()
+    found.add(header(cpu_count=2))
+    found.add(process(100))
+    for number in range(len(workers)):
+        found.add(process(200 + number, role="worker", ppid=100, torch=None))
+    for t in range(1, 21):
+        for pid, (cpu, wait) in enumerate(workers, 200):
+            found.add(threads(t, (pid, "pt_data_worker", cpu, "running", wait), pid=pid, cpu_ratio=cpu))
+        found.add(threads(t, (100, "python", main[0], "running", main[1]), cpu_ratio=main[0]))
+        found.add(MachineMemory(t=float(t), pid=0, window_s=1.0, busy_cores=busy_cores))
+        found.add(steps(float(t), _PHASES, first_index=10 * (t - 1)))
+    return found
+
+
+def starved(*of: object) -> Starved:
+    return figures_of(session(*of), (), "run").starved  # type: ignore[arg-type]
+
+
+def test_workers_that_wait_for_one_another_wait_for_no_other_program() -> None:
+    """Two workers and the training on two cores, which nobody else uses."""
+    assert starved((0.6, 0.05), [(0.6, 0.23), (0.6, 0.23)], 1.83).ratio < 0.02
+
+
+def test_the_same_waits_beside_a_program_that_takes_a_core_are_its_doing() -> None:
+    found = starved((0.6, 0.05), [(0.3, 0.23), (0.3, 0.23)], 1.95)
+    assert (found.ratio, found.part) == (pytest.approx(0.23), 1.0)
+
+
+def test_what_others_use_is_what_they_can_have_cost() -> None:
+    found = starved((0.6, 0.2), [(0.6, 0.1), (0.6, 0.1)], 1.9)
+    assert found.part == pytest.approx(0.1 / 0.4)
+    assert found.ratio == pytest.approx(0.2 * 0.25)
+
+
+def test_of_a_log_without_the_cores_of_others_the_runs_own_threads_decide() -> None:
+    assert starved((0.6, 0.05), [(0.6, 0.23), (0.6, 0.23)], None).part == 0.0
+    assert starved((0.7, 0.3), [], None) == Starved(pytest.approx(0.3), False, 1.0)
+
+
+# -- what they cost, taken out
+
+
+def beside(seed: int, waited: list[float], power: float = 1.0, slower: float = 1.0) -> RunFigures:
+    """A run of which each second waited for so long of its time, and took as much longer to this power."""
+    own = correlated(len(waited), 0.3, seed, 50.0 * slower)
+    rows = stretches([ms * (1 - wait) ** -power for ms, wait in zip(own, waited, strict=True)])
+    rows = tuple(row._replace(waited_ns=wait * row.total_ns) for row, wait in zip(rows, waited, strict=True))
+    return RunFigures(f"run {seed}", FACTS, stretches=rows, starved=Starved(sum(waited) / len(waited)))
+
+
+NOBODY = [0.0] * 60
+NOW_AND_THEN = [0.3 if t % 15 < 5 else 0.02 for t in range(60)]
+
+
+def pairs(waited: list[float], power: float = 1.0, slower: float = 1.0) -> list[Comparison]:
+    return [compare([beside(s, NOBODY)], [beside(s + 50, waited, power, slower)]) for s in range(10)]
+
+
+@pytest.mark.parametrize("power", [0.0, 1.0, 1.5])
+def test_what_batches_tell_of_a_neighbour_is_taken_out(power: float) -> None:
+    """Without that these steps are 12 % longer at a power of 1, and intervals 24 % wide."""
+    found = pairs(NOW_AND_THEN, power)
+    assert not {"faster", "slower"} & {each.outcome for each in found}
+    assert all(0.96 < each.speedup.value < 1.04 for each in found)
+    assert all(each.speedup.high / each.speedup.low < 1.18 for each in found)
+    assert all("other programs ran beside AFTER" in each.notes[0] for each in found)
+
+
+def test_a_change_shows_beside_a_neighbour() -> None:
+    assert [each.outcome for each in pairs(NOW_AND_THEN, 1.0, slower=1.15)] == ["slower"] * 10
+
+
+def test_what_a_neighbour_costs_that_is_always_there_is_unknown() -> None:
+    """No batch is without it: between nothing and the square of the time that is left."""
+    for each in pairs([0.3] * 60, 1.4, slower=1.1):
+        assert each.outcome == "unclear"
+        assert each.speedup.high / each.speedup.low > 1.4
+
+
+def test_steps_that_are_longer_while_others_run_have_not_shifted() -> None:
+    half = [0.02] * 30 + [0.3] * 30
+    assert not any("steps of AFTER take" in note for each in pairs(half) for note in each.notes)

@@ -1,0 +1,33 @@
+"""How long a process waited for a core, in windows that are not those of its threads."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.session.records import threads
+from tuimon.session.processes.core_waits import CoreWaits
+
+
+def waits(*windows: tuple[float, list[tuple[int, float, float]]]) -> CoreWaits:
+    """Of windows of a second: when each ends, and the threads as (id, CPU, wait)."""
+    found = CoreWaits()
+    for end_s, rows in windows:
+        found.add_window(threads(end_s, *((tid, "python", cpu, "running", wait) for tid, cpu, wait in rows)))
+    return found
+
+
+def test_a_window_of_steps_has_its_part_of_each_window_of_threads() -> None:
+    found = waits((10.7, [(100, 0.8, 0.2)]), (11.7, [(100, 0.4, 0.6)]), (12.7, [(100, 1.0, 0.0)]))
+    assert found.ratio(10.0, 11.0) == pytest.approx(0.7 * 0.2 + 0.3 * 0.6)
+    assert found.ratio(11.0, 12.0) == pytest.approx(0.7 * 0.6)
+
+
+def test_it_is_of_the_main_thread_or_of_one_that_computes() -> None:
+    helper, computing = (7, 0.02, 0.2), (8, 0.5, 0.4)
+    assert waits((11.0, [(100, 0.1, 0.1), helper])).ratio(10.0, 11.0) == 0.1
+    assert waits((11.0, [(100, 0.1, 0.1), helper, computing])).ratio(10.0, 11.0) == 0.4
+
+
+def test_what_is_not_known_is_none_and_what_is_late_the_latest() -> None:
+    assert CoreWaits().ratio(0.0, 1.0) is None
+    assert waits((11.0, [(100, 0.8, 0.2)])).ratio(12.0, 13.0) == 0.2
