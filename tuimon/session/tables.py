@@ -184,7 +184,7 @@ class Tables:
             stats = self._steps[record.pid] = StepStats(record.pid)
         begun, trained = stats.begin_s is not None, stats.trains
         waited_ratio = self._threads.waited_ratio(record.pid, record.t - record.window_s, record.t)
-        stats.add_window(record, waited_ratio)
+        stats.add_window(record, waited_ratio, self._threads.workers_waited_ratio(record.pid))
         if stats.trains:
             self._ranks.add_steps(record)
         if stats.trains != trained:

@@ -6,6 +6,9 @@ from collections.abc import Iterable
 
 from tuimon.views.format import number, plain
 
+#: Gains below this factor are shown with one more digit.
+_SMALL = 1.2
+
 
 def rule_title(rule: str) -> str:
     """A rule's name as people read it: ``INPUT-BOUND``."""
@@ -14,7 +17,12 @@ def rule_title(rule: str) -> str:
 
 def speedup(factor: float) -> str:
     """``2.1×``; small gains with one more digit."""
-    return f"{factor:.2f}×" if factor < 1.2 else f"{number(factor)}×"
+    return f"{factor:.2f}×" if factor < _SMALL else f"{number(factor)}×"
+
+
+def _range(low: float, high: float) -> tuple[str, str]:
+    digits = 2 if high < _SMALL else 1
+    return f"{low:.{digits}f}", f"{high:.{digits}f}"
 
 
 NO_FINDING = "No finding: nothing that the rules know holds this training back."
@@ -28,18 +36,19 @@ def finding_gain(least: float | None, estimated: float | None, at_most: float | 
 
 def gain(estimated: float | None, at_most: float | None) -> str:
     """What a fix gains, a range where the evidence leaves one; empty where nothing is known of it."""
-    if estimated and at_most and f"{estimated:.1f}" != f"{at_most:.1f}":
-        return f"Gain: steps {estimated:.1f} to {at_most:.1f} times as fast"
+    least, most = _range(estimated or 0.0, at_most or estimated or 0.0)
+    if estimated and least != most:
+        return f"Gain: steps {least} to {most} times as fast"
     if estimated:
-        return f"Gain: steps up to {estimated:.1f} times as fast"
-    return f"Gain: not certain; steps at most {at_most:.1f} times as fast" if at_most else ""
+        return f"Gain: steps up to {least} times as fast"
+    return f"Gain: not certain; steps at most {most} times as fast" if at_most else ""
 
 
 def fix_text(action: str, estimated: float | None, low: float | None, high: float | None) -> str:
     """``make f() cheaper: 2.2 to 4.5 times as fast``: one fix with what it gains, where that is known."""
     if not estimated:
         return plain(action)
-    least, most = f"{low or estimated:.1f}", f"{high or estimated:.1f}"
+    least, most = _range(low or estimated, high or estimated)
     return f"{plain(action)}: {least if least == most else f'{least} to {most}'} times as fast"
 
 

@@ -157,3 +157,22 @@ def test_waits_for_a_core_that_grow_are_a_neighbours():
     lengths = [100 / (1 - delay) - 90 for delay in delays]
     assert drift_of(lengths, delays) is None
     assert drift_of(lengths) is not None
+
+
+def loading_drift(items_ms, delays):
+    """Of a loop that waits for its two workers, which wait for a core in these shares of the time."""
+    session = Session()
+    for record in (header(), process(), *(process(pid, "worker", ppid=100) for pid in (101, 102))):
+        session.add(record)
+    for t, (ms, delay) in enumerate(zip(items_ms, delays, strict=True), 1):
+        for pid, cpu, waited in ((100, 0.1, 0.0), (101, 1.0 - delay, delay), (102, 1.0 - delay, delay)):
+            row = ThreadCpu(pid, "python", cpu, "running", waited)
+            session.add(Threads(t=t, pid=pid, window_s=1.0, cpu_ratio=cpu, rss_bytes=1, threads=[row]))
+        session.add(steps(t + 0.1, {"data": ms / (1 - delay) - 20, "backward": 20}, first_index=10 * (t - 1)))
+    return {finding.rule: finding for finding in diagnose(session)}.get("step_time_drift")
+
+
+def test_workers_that_wait_for_a_core_ever_longer_are_a_neighbours():
+    delays = [t / 60 for t in range(30)]
+    assert loading_drift([100] * 30, delays) is None
+    assert loading_drift([100 + 5 * t for t in range(30)], delays).evidence["grown_phase"] == "data"

@@ -82,6 +82,17 @@ class ThreadTable:
         waits = self._waits.get(pid)
         return waits.ratio(begin_s, end_s) if waits is not None else None
 
+    def workers_waited_ratio(self, trainer: int) -> float:
+        """Share (0..1) of the time its DataLoader workers wanted to run in which they waited for a core."""
+        cpu = delay = 0.0
+        for worker in self._processes.workers(trainer):
+            latest = self._latest.get(worker.pid)
+            for thread in latest.threads if latest else ():
+                if thread.cpu_ratio is not None and thread.delay_ratio is not None:
+                    cpu += thread.cpu_ratio * thread.count
+                    delay += thread.delay_ratio * thread.count
+        return delay / (cpu + delay) if delay else 0.0
+
     def rows(
         self, order: list[int], sampled: Mapping[int, ProcessSamples], gil: GilTable, node: int = 0
     ) -> Iterator[ThreadRow]:

@@ -67,8 +67,8 @@ class StepStats:
         self._recent: Totals | None = None  # as of the latest record, once queried
         self._whole_run: Totals | None = None
 
-    def add_window(self, record: Steps, waited_ratio: float | None = None) -> None:
-        """Fold a window, in this share (0..1) of which its threads waited for a core."""
+    def add_window(self, record: Steps, waited_ratio: float | None = None, workers_waited_ratio: float = 0.0) -> None:
+        """Fold a window; in these shares (0..1) of it its own threads, and its workers, waited for a core."""
         self._recent = self._whole_run = None
         if self._first is None:
             record = _without_set_up(record, self._note_begin(record))
@@ -81,7 +81,7 @@ class StepStats:
         self._note_open_step(record)
         usual = record.usual
         self.history.append(record.total_ns / usual / 1e6 if usual else None)
-        self._phase_history.append(_stacked(record, waited_ratio or 0.0))
+        self._phase_history.append(_stacked(record, waited_ratio or 0.0, workers_waited_ratio))
         if usual:
             self._with_steps.append(record)
         if record.count:
@@ -218,7 +218,7 @@ class StepStats:
         return [shares.get(name, 0.0) for name in STACKED]
 
     def work_history(self) -> list[float | None]:
-        """``history`` less what its threads waited for a core: others may come and go there."""
+        """``history`` less what its threads and workers waited for a core: others may come and go there."""
         rows = zip(self.history, self._phase_history, strict=True)
         return [None if ms is None or row is None else max(0.0, ms - _ROW.unpack(row)[_WAITED]) for ms, row in rows]
 
@@ -291,8 +291,11 @@ def _split(row: tuple[float, ...], parts: list[float]) -> tuple[float, ...]:
     return tuple(ms + row[_BETWEEN] * part for ms, part in zip(row, parts, strict=False))
 
 
-def _stacked(record: Steps, waited_ratio: float) -> bytes | None:
-    """A window's mean step as a ``_ROW``; None without a step."""
+def _stacked(record: Steps, waited_ratio: float, workers_waited_ratio: float) -> bytes | None:
+    """A window's mean step as a ``_ROW``; None without a step.
+
+    A loop that waits for its workers goes at their pace: what they wait for a core makes it wait as long for its data.
+    """
     usual = record.usual
     if not usual:
         return None
@@ -301,7 +304,9 @@ def _stacked(record: Steps, waited_ratio: float) -> bytes | None:
         place = _PLACES.get(phase.name)
         if place is not None:
             parts[place] = phase.total_ns / usual / 1e6
-    parts[_WAITED] = int(waited_ratio * record.total_ns) / usual / 1e6
+    data_ns = next((phase.total_ns for phase in record.phases if phase.name == "data"), 0)
+    waited_ns = waited_ratio * record.total_ns + min(data_ns, workers_waited_ratio * record.total_ns)
+    parts[_WAITED] = int(waited_ns) / usual / 1e6
     return _ROW.pack(*parts, record.t - record.window_s, float(record.first_index))
 
 
