@@ -101,7 +101,7 @@ def test_folders_of_several_runs(tmp_path: Path, capsys: pytest.CaptureFixture[s
     found = json.loads(out)
     assert found["outcome"] == "faster"
     assert [len(found[side]["runs"]) for side in ("before", "after")] == [3, 3]
-    assert not any("one run does not show" in note for note in found["notes"])
+    assert not any("a single run cannot show" in note for note in found["notes"])
 
 
 def test_it_is_written_to_a_file(before: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -48,7 +48,7 @@ after   2 runs, the first runs/a.jsonl: 1 240 steps, 1m02s
 - other programs ran beside AFTER: its threads waited for a core 12 % of the
   time
 
-Differs beside the time
+Also different
   DataLoader workers: 0 -> 4
 
                       before      after      change   95 % interval
@@ -57,9 +57,9 @@ data (samples)       25.7 ms    0.70 ms       -97 %   -98 % to -96 %
 other                   0 ms    0.25 ms   ~+0.25 ms   -0.10 ms to 0.60 ms
 throughput            24.1/s     44.3/s       +84 %   +79 % to +87 %
 host memory            1 GiB    1.5 GiB       +50 %
-~ no larger than chance gives, all rows taken together
+~ may be chance, with all rows taken together
 
-Lines of code, ms of a step (by stack samples)
+Lines of the training thread, ms of a step (by stack samples)
   t.py:31 out = cv(img)                          24.0 ->   0.40      -23.60 ms
 
 Findings
@@ -72,3 +72,13 @@ Findings
 def test_nothing_but_the_sentence_where_there_is_nothing() -> None:
     found = replace(FOUND, notes=[], unlike=[], rows=[], lines=[], findings=[], promise=None)
     assert text_diff(found).count("\n\n") == 1
+
+
+def test_what_is_many_times_as_much_is_a_factor() -> None:
+    rows = [
+        Row("other", "ms", 0.01, 6.6, 6.59, 6.0, 7.0, True),
+        Row("data", "ms", 0.01, 0.10, 0.09, -0.005, 0.12, False),
+    ]
+    lines = text_diff(replace(FOUND, rows=rows)).splitlines()
+    assert "other                0.01 ms     6.6 ms        660x   601x to 701x" in lines
+    assert "data                 0.01 ms    0.10 ms     ~+900 %   -50 % to 13x" in lines

@@ -92,6 +92,16 @@ def test_a_run_without_steps() -> None:
     assert "ended with exit code 3" in text
 
 
+def test_evaluation_is_of_a_batch_and_evidence_has_units() -> None:
+    phases = PHASES | {"eval": 80.0}
+    folded, findings = fold(
+        [records.header(), records.process(), *(records.steps(float(t), phases, eval_count=10) for t in range(1, 31))]
+    )
+    text = text_report(report_of(folded, findings, "run.jsonl"))
+    assert any(line.split()[0] == "eval" and line.endswith("80.0 ms a batch") for line in text.splitlines() if line)
+    assert "Evidence: data per step 62.0 ms, step 100 ms, workers 0\n" in text
+
+
 def test_it_is_written_to_a_file(log: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target = tmp_path / "report.json"
     assert run_command_line(["report", log, "--format", "json", "-o", str(target)]) == 0

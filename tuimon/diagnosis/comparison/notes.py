@@ -21,8 +21,8 @@ def notes_of(before: Runs, after: Runs) -> list[str]:
     found += [note for name, runs in sides for run in runs for note in _trend(name, run)]
     if len(before) == 1 or len(after) == 1:
         found.append(
-            f"one run does not show what runs vary by: {100 * RUN_DEVIATION:.1f} % is taken for it;"
-            " folders of several runs each show it"
+            f"a single run cannot show how much runs differ by themselves: {100 * RUN_DEVIATION:.1f} % is assumed;"
+            " folders of several runs would show it"
         )
     return found
 

@@ -15,6 +15,8 @@ _NAME = 17
 _FIGURE = 11
 _CHANGE = 12
 _CODE = 42
+#: What has become more than so many times as much again is told as a factor: +60077 % says less than 602x.
+_MANY_TIMES = 9.0
 _KEPT = {"kept": "as promised", "more": "more than promised", "less": "less than promised", "unclear": "cannot tell"}
 
 
@@ -54,7 +56,7 @@ def _side(name: str, side: Side) -> list[str]:
 
 
 def _unlike(comparison: Comparison) -> list[str]:
-    lines = ["Differs beside the time"] if comparison.unlike else []
+    lines = ["Also different"] if comparison.unlike else []
     for each in comparison.unlike:
         lines += _wrap(f"  {each.name}: {plain(each.before)} -> {plain(each.after)}", "", "    ")
     return lines
@@ -66,7 +68,7 @@ def _unlike(comparison: Comparison) -> list[str]:
 def _rows(rows: Iterable[Row]) -> list[str]:
     head = f"{'':<{_NAME}}{'before':>{_FIGURE}}{'after':>{_FIGURE}}{'change':>{_CHANGE}}   95 % interval"
     lines = [_row(row) for row in rows]
-    return [head, *lines, "~ no larger than chance gives, all rows taken together"] if lines else []
+    return [head, *lines, "~ may be chance, with all rows taken together"] if lines else []
 
 
 def _row(row: Row) -> str:
@@ -102,6 +104,9 @@ def _interval(row: Row) -> str:
 
 
 def _signed(ratio: float) -> str:
+    """In percent; what has become many times as much as ``660x``."""
+    if ratio > _MANY_TIMES:
+        return f"{factor(1 + ratio)}x"
     digits = 1 if abs(ratio) < 0.0995 else 0
     return f"{100 * ratio:+.{digits}f} %"
 
@@ -111,7 +116,7 @@ def _signed(ratio: float) -> str:
 
 def _lines(changes: Iterable[LineChange]) -> list[str]:
     lines = [_line(change) for change in changes]
-    return ["Lines of code, ms of a step (by stack samples)", *lines] if lines else []
+    return ["Lines of the training thread, ms of a step (by stack samples)", *lines] if lines else []
 
 
 def _line(change: LineChange) -> str:

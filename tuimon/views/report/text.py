@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tuimon.diagnosis.rank import is_minor
+from tuimon.views.evidence_text import evidence_text
 from tuimon.views.finding_text import NO_FINDING, ONLY_MINOR, finding_gain, fix_text, rule_title, rules_by_reason
 from tuimon.views.format import count, duration, ms, percent, plain, rate, timed_steps
 from tuimon.views.state_text import last_state_text
@@ -107,7 +108,8 @@ def _phase(phase: dict[str, Any]) -> str:
     bar = "#" * round(_BAR * min(max(phase["share"], 0.0), 1.0))
     share = ("~" if phase["estimated"] else "") + percent(phase["share"])
     error = f"  +- {percent(phase['error'])}" if phase["error"] else ""
-    return f"  {plain(phase['name']):<10} {bar:<{_BAR}} {share:>7} {ms(phase['cpu_ms_per_step']):>10}{error}"
+    each = " a batch" if phase["name"] == "eval" else ""  # it is of no step
+    return f"  {plain(phase['name']):<10} {bar:<{_BAR}} {share:>7} {ms(phase['cpu_ms_per_step']):>10}{each}{error}"
 
 
 def _on_gpu(phases: list[dict[str, Any]]) -> list[str]:
@@ -192,9 +194,9 @@ def _finding(finding: dict[str, Any]) -> list[str]:
     lines += [f"  {gained}"] if gained else []
     for fix in finding["fixes"][1:]:
         lines += _wrap(f"Or: {fix_text(*fix.values())}", "  ")
-    evidence = ", ".join(f"{name} {_value(value)}" for name, value in finding["evidence"].items())
-    if evidence:
-        lines += _wrap("Evidence: " + plain(evidence), "  ")
+    known = (evidence_text(name, value) for name, value in finding["evidence"].items() if value is not None)
+    if evidence := ", ".join(f"{name} {value}" for name, value in known):
+        lines += _wrap(f"Evidence: {evidence}", "  ")
     return lines
 
 
@@ -234,10 +236,6 @@ def _notices(notices: list[dict[str, Any]]) -> list[str]:
     for notice in notices:
         lines += _wrap(f"{plain(notice['source'])}: {plain(notice['message'])}", "  ")
     return lines
-
-
-def _value(value: object) -> str:
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
 def _wrap(text: str, indent: str = "") -> list[str]:
