@@ -46,8 +46,8 @@ class Finding:
     """One verdict.
 
     ``headline`` is one sentence for the verdict line; ``share_of_step`` is 0..1 of the step's wall time. ``action``,
-    ``estimated_speedup`` and ``speedup_at_least`` are of the best fix: step time now / step time without the cause,
-    never above what the evidence bears, and the lower end of that, where the two differ. ``other_fixes`` follow, best
+    ``estimated_speedup`` and the two beside it are of the best fix: step time now / step time without the cause,
+    never above what the evidence bears, and the ends of that, where they differ from it. ``other_fixes`` follow, best
     first. ``critical`` and ``warning`` are what a rule proposes: ``diagnosis.severity`` makes them follow from the
     gain.
     """
@@ -62,6 +62,7 @@ class Finding:
     evidence: dict[str, float | int | str | None] = field(default_factory=dict)
     estimated_speedup: float | None = None
     speedup_at_least: float | None = None
+    speedup_at_most: float | None = None
     other_fixes: tuple[Fix, ...] = ()
     change: Change | None = None  # of the best fix
     elsewhere: bool = False  # on another node than the process in focus: it explains nothing of that one
@@ -79,6 +80,6 @@ class Finding:
         """The upper end of the best fix's gain: the evidence's bound, where that is close enough, or the estimate."""
         if low is None or self.estimated_speedup is None:
             return None
-        bound = self.evidence.get("speedup_at_most")
+        bound = self.evidence.get("speedup_at_most", self.speedup_at_most)
         high = bound if isinstance(bound, (int, float)) else self.estimated_speedup
         return max(high, self.estimated_speedup) if high <= WIDEST_RANGE * low else None

@@ -6,7 +6,7 @@ import pytest
 
 from tests.diagnosis.step_model.test_simulation import step
 from tuimon.diagnosis.finding import Change, Fix
-from tuimon.diagnosis.step_model.model import Part, StepModel
+from tuimon.diagnosis.step_model.model import Part, StepModel, changed
 
 ALONE = step(workers=0, own_ms=50.0, batch_ms=50.0)
 
@@ -20,15 +20,17 @@ def model(likely, certain=None):
     [
         (0.5, 0.0, (2.0, 4 / 3, 2.0)),
         (0.9, 0.0, (10.0, 5.0, 10.0)),  # half of it gone, 1.8 times, is too far from 10
-        (0.5, 0.3, (2.0, 1 / 0.9, 2.0)),
+        (0.5, 0.3, (2.0, 1 / 0.9, 2 / 0.9)),
         (0.6, 0.6, (2.0, 1.0, 2.0)),  # may be nothing: not promised 2.5 times
+        (0.95, 0.02, (20.0, 200**0.5, 800**0.5)),  # 14 to 33 times: the part around 20
+        (0.98, 0.02, (25.0 * 2**0.5, 25.0, 50.0)),  # 50 is twice what is certain
     ],
 )
 def test_work_that_goes_is_all_of_it_at_best_and_half_of_what_is_certain_at_least(share, error, gains):
     busy = model(step(workers=0, own_ms=100.0, batch_ms=0.0))
     free, half = busy.less("leave it out", "do half of it", "side_work", busy.own_part(share, error))
     assert free[1:4] == pytest.approx(gains)
-    assert free.low <= free.estimated_speedup == free.high <= 2.0 * free.low
+    assert free.low <= free.estimated_speedup <= free.high <= 2.0001 * free.low
     assert 1.0 <= half.low <= half.high <= 2.0 * half.low
 
 
@@ -84,3 +86,12 @@ def test_no_finding_promises_more_than_twice_what_is_certain():
     for to in (0.0, 0.5):
         fix = unsure.fix("cheaper", Change("items", to))
         assert fix.high <= 2.0 * fix.low
+
+
+def test_side_work_in_bursts_costs_what_the_queue_does_not_bridge():
+    steady = model(step(workers=1, own_ms=9.0, batch_ms=10.0))
+    bursts = model(step(workers=1, own_ms=9.0, batch_ms=10.0, burst_ms=6.0, burst_every=20))
+    less = Change("side_work", 0.0)
+    assert steady.fix("less often", less, Part(6 / 9)).estimated_speedup is None
+    assert bursts.fix("less often", less, Part(6 / 9)).estimated_speedup == pytest.approx(1.5, rel=0.05)
+    assert changed(bursts.likely, less, 1 / 3).burst_ms == pytest.approx(3.0)

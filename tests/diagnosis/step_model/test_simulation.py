@@ -82,3 +82,17 @@ def test_the_same_step_takes_the_same_time_and_never_less_than_its_bottleneck():
         assert step_ms(one) == taken
         least = max(own, batch / max(1, workers), (own + batch * running) / cores)
         assert 0.9 * least <= taken <= 1.01 * (own + 0.2 + batch)
+
+
+@pytest.mark.parametrize(
+    ("every", "ms"),
+    [
+        (1, 10.0),  # the worker sets the pace: side work costs nothing
+        (2, 10.0),
+        (20, (18 * 10.0 + 120.0) / 20),  # meanwhile it makes two batches ahead, and waits for room
+        (40, (38 * 10.0 + 240.0) / 40),
+    ],
+)
+def test_workers_cannot_go_on_for_long_while_side_work_holds_the_training_thread_up(every, ms):
+    burst = step(own_ms=9.0, burst_ms=6.0, burst_every=every)
+    assert step_ms(burst) == pytest.approx(ms, rel=0.03)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from tuimon.diagnosis.evidence.bursts import Burst, bursts
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.session.rows import PhaseRow, PhaseTable
 from tuimon.session.steps.steps import StepStats
@@ -36,6 +37,7 @@ class StepEvidence(NamedTuple):
     open_for_s: float | None
     first_step_s: float | None  # end of the first window with a step
     first_slowest_ms: float | None  # the slowest of the first five steps
+    burst: Burst | None = None  # of side work, recent
 
 
 def step_evidence(stats: StepStats, totals: Totals) -> StepEvidence:
@@ -54,6 +56,7 @@ def step_evidence(stats: StepStats, totals: Totals) -> StepEvidence:
         open_for_s=summary.open_for_s,
         first_step_s=stats.first_step_s,
         first_slowest_ms=stats.first_slow_ms,
+        burst=bursts(totals),
     )
 
 

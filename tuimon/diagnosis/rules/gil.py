@@ -66,6 +66,7 @@ def gil_contention(evidence: Evidence) -> Finding | None:
         evidence={"others_hold_gil": held, "training_holds_gil": main.gil_ratio, "unexplained": unexplained},
         estimated_speedup=best.estimated_speedup,
         speedup_at_least=best.low,
+        speedup_at_most=best.high,
         change=best.change,
         other_fixes=tuple(more),
     )

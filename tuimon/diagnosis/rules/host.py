@@ -105,6 +105,7 @@ def side_work(evidence: Evidence) -> Finding | None:
         },
         estimated_speedup=best.estimated_speedup,
         speedup_at_least=best.low or 1.0,  # nothing where the data comes no sooner, or the GPU may not idle meanwhile
+        speedup_at_most=best.high,
         change=best.change,
         other_fixes=tuple(others),
     )
@@ -130,6 +131,7 @@ def _evaluation(evidence: Evidence, share: float, ms_per_batch: float | None) ->
         evidence={"eval_share": share, "eval_ms_per_batch": ms_per_batch, "hot_share": hot.share if hot else None},
         estimated_speedup=best.estimated_speedup,
         speedup_at_least=best.low or 1.0,
+        speedup_at_most=best.high,
         change=best.change,
         other_fixes=tuple(others),
     )
@@ -168,6 +170,7 @@ def optimizer_bound(evidence: Evidence) -> Finding | None:
         evidence={"optimizer_ms_per_step": optimizer.ms_per_step, "step_ms": mean_step_ms(table)},
         estimated_speedup=best.estimated_speedup,
         speedup_at_least=best.low,
+        speedup_at_most=best.high,
         change=best.change,
         other_fixes=tuple(others),
     )

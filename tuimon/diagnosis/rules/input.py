@@ -120,6 +120,7 @@ def input_bound(evidence: Evidence) -> Finding | None:
         evidence=_figures(evidence, data, cause, starting, on_gpu),
         estimated_speedup=best.estimated_speedup,
         speedup_at_least=best.low or (1.0 if best.change is not None else None),
+        speedup_at_most=best.high,
         change=best.change,
         other_fixes=tuple(fix for fix in others if fix.estimated_speedup is not None),
     )

@@ -37,6 +37,8 @@ def with_gpu(step: Step, evidence: Evidence, whole_ms: float, idle: float) -> St
         step,
         own_ms=own_ms,
         own_running=1.0,
+        burst_ms=0.0,
+        burst_every=1,
         side_ms=min(own_ms, max(0.0, beside_ms)),
         gpu_ms=whole_ms * (1.0 - idle),
     )

@@ -12,7 +12,7 @@ from tuimon.diagnosis.evidence.samples import ThreadSamples
 from tuimon.diagnosis.evidence.steps import mean_step_ms
 from tuimon.diagnosis.step_model.gpu import with_gpu
 from tuimon.diagnosis.step_model.model import StepModel
-from tuimon.diagnosis.step_model.simulation import step_ms
+from tuimon.diagnosis.step_model.simulation import MOST_APART, step_ms
 from tuimon.diagnosis.step_model.step import Step
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.session.rows import LoaderRow, PhaseTable
@@ -94,8 +94,11 @@ def _measured_step(evidence: Evidence, data_ms: float, whole_ms: float) -> Step:
     on_core_ms = _running_ms(evidence, whole_ms) - fetches * _fetching_ms(fetch, workers.number)
     if workers.number and _is_crowded(evidence):
         own_ms = max(_OWN_PART * own_ms, own_ms - (evidence.training_thread.delay_ratio or 0.0) * whole_ms)
+    burst_ms, burst_every = _bursts(evidence, own_ms)
     return Step(
         own_ms=own_ms,
+        burst_ms=burst_ms,
+        burst_every=burst_every,
         own_running=min(1.0, max(0.0, on_core_ms / own_ms)) if own_ms > 0 else 0.0,
         own_threads=_own_threads(evidence, whole_ms, on_core_ms),
         fetches=fetches,
@@ -116,6 +119,17 @@ def _explained(step: Step, whole_ms: float) -> Step:
         return step
     own_ms = step.own_ms + missing_ms
     return replace(step, own_ms=own_ms, own_running=step.own_running * step.own_ms / own_ms)
+
+
+def _bursts(evidence: Evidence, own_ms: float) -> tuple[float, int]:
+    """The part of the training thread's own work that comes in bursts, and every how many steps.
+
+    Only workers, who go on making batches meanwhile, know the difference.
+    """
+    burst = evidence.steps.burst if evidence.steps is not None and evidence.workers.number else None
+    if burst is None:
+        return 0.0, 1
+    return min(own_ms, burst.ms / burst.every), max(1, min(MOST_APART, round(burst.every)))
 
 
 def _start_share(loader: LoaderRow | None) -> float:

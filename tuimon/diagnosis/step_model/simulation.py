@@ -22,6 +22,9 @@ _MOST_WORKERS = 6
 #: most some 40 batches of 7 tasks.
 _MOST_AHEAD = 12
 _BATCHES = 16
+#: Bursts of work that come less often than this are simulated as if they came so often, and were that much shorter: it
+#: bounds the work as well.
+MOST_APART = 48
 #: Steps that the training thread launches ahead of its GPU at most: then the GPU's queue is full, and sets the pace.
 _MOST_LAUNCHED = 2
 #: Below so many ms two events are one.
@@ -78,7 +81,11 @@ class _Simulation:
         self._ahead = max(self._workers, min(step.workers * max(1, step.prefetch), _MOST_AHEAD))
         # batches of workers that began together come together: whole rounds are counted
         self._counted = max(1, self._workers) * math.ceil(_BATCHES / step.fetches / max(1, self._workers))
-        self._number = self._counted + math.ceil((self._ahead + self._workers) / step.fetches) + _MOST_LAUNCHED
+        before = math.ceil((self._ahead + self._workers) / step.fetches) + _MOST_LAUNCHED
+        if step.burst_ms:  # whole cycles of them, after one in which the queue has filled
+            self._counted = step.burst_every * math.ceil(self._counted / step.burst_every)
+            before = max(before, step.burst_every)
+        self._number = self._counted + before
         self._made: set[int] = set()
         self._fetched = 0
         self._now = 0.0
@@ -114,7 +121,8 @@ class _Simulation:
 
     def _trainer(self) -> Iterator[_Piece]:
         step = self._step
-        launching = _own_pieces(replace(step, own_ms=step.own_ms - step.side_ms))
+        launching = _own_pieces(replace(step, own_ms=step.own_ms - step.side_ms - step.burst_ms))
+        burst = _own_pieces(replace(step, own_ms=step.burst_ms * step.burst_every, starts_ms=0.0))
         beside = _own_pieces(replace(step, own_ms=step.side_ms, starts_ms=0.0))
         taking_over, making = _pieces((step.hand_over_ms, 1.0)), _making(step.batch_ms, step.batch_running, 1.0)
         while True:
@@ -133,6 +141,8 @@ class _Simulation:
             yield from _pieces((self._gpu_done - self._now - _MOST_LAUNCHED * step.gpu_ms, 0.0))
             yield from self._wait("launched")
             yield from beside
+            if len(self._ends) % step.burst_every == step.burst_every - 1:
+                yield from burst
             yield from self._wait("last")
             self._ends.append(max(self._now, self._gpu_done))
 

@@ -28,6 +28,8 @@ class Step:
     batch_ms: float  # making one
     batch_running: float  # share of that on a core
     cores: float
+    burst_ms: float = 0.0  # of ``own_ms``: what comes once every ``burst_every`` steps, then so many times as long
+    burst_every: int = 1
     side_ms: float = 0.0  # of ``own_ms``: after all is launched; only known where there is a GPU
     gpu_ms: float = 0.0  # what the GPU computes; 0 without one
     waits: Wait = "no"

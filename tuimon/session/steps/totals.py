@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import dataclass, field
 
-from tuimon.records import Steps, bucket_length_ns
+from tuimon.records import SlowStep, Steps, bucket_length_ns
 
 #: Most names of phases, and most paths of user ranges, that are summed up by themselves.
 _PHASES = 32
 _PATHS = 256
 _MORE = "(more ranges)"
+#: The slowest step of each of so many windows is kept, the latest ones.
+_SLOWEST = 60
 
 
 @dataclass(slots=True)
@@ -29,6 +31,7 @@ class Totals:
     histogram: Counter[int] = field(default_factory=Counter)
     phases: Counter[str] = field(default_factory=Counter)
     ranges: dict[str, tuple[int, int, str]] = field(default_factory=dict)  # path: count, total_ns, phase
+    slowest: deque[SlowStep] = field(default_factory=lambda: deque(maxlen=_SLOWEST))  # each of its window
 
     def add_window(self, record: Steps) -> None:
         """Add one window."""
@@ -49,6 +52,8 @@ class Totals:
         for phase in record.phases:
             if phase.name in phases or len(phases) < _PHASES:
                 phases[phase.name] = phases.get(phase.name, 0) + phase.total_ns
+        if record.slowest is not None:
+            self.slowest.append(record.slowest)
         for r in record.ranges:
             self._add_range(r.path, r.count, r.total_ns, r.phase)
 
@@ -65,6 +70,7 @@ class Totals:
         self.gc_longest_ns = max(self.gc_longest_ns, other.gc_longest_ns)
         self.histogram += other.histogram
         self.phases += other.phases
+        self.slowest.extend(other.slowest)
         for path, (count, total_ns, phase) in other.ranges.items():
             self._add_range(path, count, total_ns, phase)
 
