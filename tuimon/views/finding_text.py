@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from tuimon.views.format import number, plain
 
@@ -32,6 +33,12 @@ ONLY_MINOR = "No finding whose fix gains 5 % or more."
 def finding_gain(least: float | None, estimated: float | None, at_most: float | None) -> str:
     """As ``gain``, from the lower end of an estimate, the estimate, and a bound where there is one."""
     return gain(least or estimated, at_most or estimated) if estimated or at_most else ""
+
+
+def most_gain(finding: Mapping[str, Any]) -> float | None:  # Any: the report's JSON
+    """The upper end of the best fix's gain: what the evidence bears, or the end of the estimate's range."""
+    bound: float | None = finding["evidence"].get("speedup_at_most")
+    return bound or next((fix["high"] for fix in finding["fixes"]), None)
 
 
 def gain(estimated: float | None, at_most: float | None) -> str:

@@ -90,7 +90,7 @@ def test_the_same_step_takes_the_same_time_and_never_less_than_its_bottleneck():
         (1, 10.0),  # the worker sets the pace: side work costs nothing
         (2, 10.0),
         (20, (18 * 10.0 + 120.0) / 20),  # meanwhile it makes two batches ahead, and waits for room
-        (40, (38 * 10.0 + 240.0) / 40),
+        (24, (22 * 10.0 + 144.0) / 24),
     ],
 )
 def test_workers_cannot_go_on_for_long_while_side_work_holds_the_training_thread_up(every, ms):

@@ -24,7 +24,7 @@ _MOST_AHEAD = 12
 _BATCHES = 16
 #: Bursts of work that come less often than this are simulated as if they came so often, and were that much shorter: it
 #: bounds the work as well.
-MOST_APART = 48
+MOST_APART = 24
 #: Steps that the training thread launches ahead of its GPU at most: then the GPU's queue is full, and sets the pace.
 _MOST_LAUNCHED = 2
 #: Below so many ms two events are one.

@@ -8,7 +8,15 @@ from typing import Any
 
 from tuimon.diagnosis.rank import is_minor
 from tuimon.views.evidence_text import evidence_text
-from tuimon.views.finding_text import NO_FINDING, ONLY_MINOR, finding_gain, fix_text, rule_title, rules_by_reason
+from tuimon.views.finding_text import (
+    NO_FINDING,
+    ONLY_MINOR,
+    finding_gain,
+    fix_text,
+    most_gain,
+    rule_title,
+    rules_by_reason,
+)
 from tuimon.views.format import count, duration, ms, percent, plain, rate, timed_steps
 from tuimon.views.state_text import last_state_text
 
@@ -188,9 +196,7 @@ def _finding(finding: dict[str, Any]) -> list[str]:
         lines += _wrap(f"at {plain(place['file'])}:{place['line']} {plain(place['function'])}", "  ")
     if finding["action"]:
         lines += _wrap("Do: " + plain(finding["action"]), "  ")
-    gained = finding_gain(
-        finding["speedup_at_least"], finding["estimated_speedup"], finding["evidence"].get("speedup_at_most")
-    )
+    gained = finding_gain(finding["speedup_at_least"], finding["estimated_speedup"], most_gain(finding))
     lines += [f"  {gained}"] if gained else []
     for fix in finding["fixes"][1:]:
         lines += _wrap(f"Or: {fix_text(*fix.values())}", "  ")

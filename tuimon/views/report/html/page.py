@@ -16,7 +16,15 @@ from tuimon.session.session import Session
 from tuimon.views import format as shown
 from tuimon.views.evidence_text import evidence_text
 from tuimon.views.explain.html import page_html
-from tuimon.views.finding_text import NO_FINDING, ONLY_MINOR, finding_gain, fix_text, rule_title, rules_by_reason
+from tuimon.views.finding_text import (
+    NO_FINDING,
+    ONLY_MINOR,
+    finding_gain,
+    fix_text,
+    most_gain,
+    rule_title,
+    rules_by_reason,
+)
 from tuimon.views.report.html.chart import chart_of
 from tuimon.views.report.html.flame import boxes_of, main_tree
 from tuimon.views.report.html.svg import curve
@@ -110,9 +118,7 @@ def _verdict(report: dict[str, Json]) -> str:
 def _finding(finding: dict[str, Json], code: Code) -> dict[str, Any]:
     return {
         **finding,
-        "gain": finding_gain(
-            finding["speedup_at_least"], finding["estimated_speedup"], finding["evidence"].get("speedup_at_most")
-        ),
+        "gain": finding_gain(finding["speedup_at_least"], finding["estimated_speedup"], most_gain(finding)),
         "other_fixes": [fix_text(*fix.values()) for fix in finding["fixes"][1:]],
         "evidence": [evidence_text(name, value) for name, value in finding["evidence"].items()],
         "page": page_html(str(finding["rule"])),
