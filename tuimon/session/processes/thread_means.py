@@ -9,6 +9,10 @@ from msgspec import structs
 from tuimon.records import ThreadCpu, Threads
 from tuimon.session.ranks.stats import MainThread
 
+#: A thread that has ended is one of the process if it lived for this share of its windows at least: what a run ends
+#: first as it winds down has worked beside all of its steps.
+_MOST = 0.5
+
 
 @dataclass(slots=True)
 class _Sum:
@@ -18,10 +22,11 @@ class _Sum:
     cpu_of_s: float = 0.0
     delay_s: float = 0.0
     delay_of_s: float = 0.0
+    latest: ThreadCpu | None = None
 
 
 class ThreadMeans:
-    """Sums over Threads records of one process; of threads that have ended they are dropped."""
+    """Sums over Threads records of one process; those of threads that lived for less than half of it are dropped."""
 
     def __init__(self) -> None:
         self.window_s = 0.0
@@ -42,10 +47,14 @@ class ThreadMeans:
         known, self._threads = self._threads, {}
         for row in record.threads:
             own = self._threads[row.tid] = self._threads.get(row.tid) or known.get(row.tid) or _Sum()
+            own.latest = row
             _add(own, row.cpu_ratio, row.delay_ratio, window_s)
             if row.tid == record.pid:
                 self._disk += row.state == "disk"
                 self._stopped += row.state == "stopped"
+        for tid, own in known.items():
+            if tid not in self._threads and own.cpu_of_s >= _MOST * self._process.cpu_of_s > 0.0:
+                self._threads[tid] = own
 
     @property
     def disk_ratio(self) -> float:
@@ -64,7 +73,11 @@ class ThreadMeans:
         """All windows as one; ``presence``: the share of the time in question that the process lived for."""
         if self._latest is None:
             return None
+        live = {row.tid for row in self._latest.threads}
         rows = [self._row(row, presence) for row in self._latest.threads]
+        for tid, own in self._threads.items():
+            if tid not in live and own.latest is not None:
+                rows.append(self._row(own.latest, presence * min(1.0, own.cpu_of_s / self._process.cpu_of_s)))
         cpu_ratio = _ratio(self._process.cpu_s, self._process.cpu_of_s, presence)
         return structs.replace(self._latest, window_s=self.window_s, cpu_ratio=cpu_ratio, threads=rows)
 
