@@ -127,6 +127,23 @@ class SlowStep(msgspec.Struct, frozen=True, gc=False):
     phases: list[PhaseTime]
 
 
+class RankStep(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """One step of a rank, to be compared with the same step of the other ranks, in whole microseconds.
+
+    ``[index, before_us, data_us, forward_us, backward_us, optimizer_us, other_us, between_us]``: its number, how long
+    before ``t`` it ended, and its phases.
+    """
+
+    index: Count
+    before_us: Count
+    data_us: Count
+    forward_us: Count
+    backward_us: Count
+    optimizer_us: Count
+    other_us: Count
+    between_us: Count
+
+
 _BUCKET_GROWTH = math.log(1.01)
 
 
@@ -166,6 +183,7 @@ class Steps(Record, frozen=True, kw_only=True, tag="steps"):
     ranges: list[RangeTime] = msgspec.field(default_factory=list)
     range_places: list[RangePlace] = msgspec.field(default_factory=list)  # each in one record only
     slowest: SlowStep | None = None
+    rank_steps: list[RankStep] = msgspec.field(default_factory=list)  # of several ranks: a few, in all ranks the same
     eval_count: Count = 0  # evaluation iterations
     backwards: Count = 0  # backward passes
     updates: Count = 0  # runs of optimizer steps with nothing between them

@@ -32,7 +32,8 @@ def line(row: Judged) -> str:
 
 def totals(rows: Sequence[Judged]) -> str:
     """How often each was right."""
-    late, balanced = [row for row in rows if row.case.late >= 0], [row for row in rows if row.case.late < 0]
+    late = [row for row in rows if row.case.late >= 0 or row.case.in_turn]
+    balanced = [row for row in rows if row not in late]
     phases = [row.phase_is_right for row in late if row.phase_is_right is not None]
     lines = [row.line_is_right for row in late if row.line_is_right is not None]
     return (

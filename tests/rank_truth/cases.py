@@ -19,6 +19,7 @@ PHASES = {
     "checkpoint_barrier": "other",
     "stopped": None,
     "limited": None,
+    "jitter": "forward",
 }
 _CAUSE = re.compile(r"# <- cause (.*)")
 
@@ -39,6 +40,11 @@ class Case(NamedTuple):
         return f"{self.kind}-{self.ranks}{'' if self.sync == 'ddp' else '-' + self.sync}" + (
             f"-{self.width}" if self.width != 128 else ""
         )
+
+    @property
+    def in_turn(self) -> bool:
+        """Whether another rank is late in each step."""
+        return self.kind == "jitter"
 
     @property
     def phase(self) -> str | None:

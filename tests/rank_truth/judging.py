@@ -25,10 +25,13 @@ class Judged(NamedTuple):
     line: int | None
     share: float | None
     others: tuple[str, ...]  # the other findings
+    in_turn: bool = False  # told that ranks are late in turn: then ``rank`` is who was last most often
 
     @property
     def is_right(self) -> bool:
-        """Whether the late rank was named; of a balanced training, that none was."""
+        """Whether the late rank was named, or that they are in turn; of a balanced training, that none was."""
+        if self.case.in_turn or self.in_turn:
+            return self.case.in_turn and self.in_turn
         return self.rank == (self.case.late if self.case.late >= 0 else None)
 
     @property
@@ -40,7 +43,11 @@ class Judged(NamedTuple):
     def line_is_right(self) -> bool | None:
         """None where no line is to blame."""
         lines = cause_lines(self.case.kind)
-        return None if not lines or self.case.late < 0 else self.is_right and self.line in lines
+        return (
+            None
+            if not lines or (self.case.late < 0 and not self.case.in_turn)
+            else self.is_right and self.line in lines
+        )
 
 
 def judged(case: Case, seconds: float, folder: Path) -> Judged:
@@ -66,7 +73,7 @@ def of_report(case: Case, truth: dict[str, float] | None, report: dict[str, Any]
     evidence = late["evidence"]
     return Judged(
         case, planted, evidence["rank"], evidence["phase"], where[0]["line"] if where else None,
-        late["share_of_step"], others,
+        late["share_of_step"], others, late["cause"] == "in_turn",
     )  # fmt: skip
 
 

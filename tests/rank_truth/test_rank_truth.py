@@ -7,13 +7,14 @@ from tests.rank_truth.cases import CASES, PHASES, TRAINING, Case, cause_lines
 from tests.rank_truth.judging import of_report
 
 
-def report(rank=None, phase="forward", at=None):
+def report(rank=None, phase="forward", at=None, cause=None):
     where = [{"file": "training.py", "line": at, "function": "compute"}] if at else []
     late = {
         "rule": "straggler_rank",
         "evidence": {"rank": rank, "phase": phase},
         "where": where,
         "share_of_step": 0.45,
+        "cause": cause,
     }
     return {"findings": [late] if rank is not None else [{"rule": "comm_bound"}]}
 
@@ -21,7 +22,7 @@ def report(rank=None, phase="forward", at=None):
 def test_every_kind_of_lateness_in_a_line_is_marked_there():
     ast.parse(TRAINING.read_text())
     assert all(cause_lines(kind) for kind, phase in PHASES.items() if phase is not None)
-    assert {case.kind for case in CASES if case.late >= 0} == set(PHASES)
+    assert {case.kind for case in CASES if case.late >= 0} | {"jitter"} == set(PHASES)
     assert len({case.name for case in CASES}) == len(CASES)
 
 
@@ -44,3 +45,14 @@ def test_a_telling_on_a_balanced_training_is_false():
     assert totals(rows) == (
         "late rank right 1 of 1, phase right 0 of 0, line right 0 of 0, false tellings on balanced 1 of 2"
     )
+
+
+def test_ranks_that_take_turns_are_right_where_that_is_planted():
+    at = min(cause_lines("jitter"))
+    turns = report(3, "forward", at, "in_turn")
+    found = [
+        of_report(Case(kind, 4, late), None, turns) for kind, late in (("jitter", -1), ("balanced", -1), ("data", 3))
+    ]
+    assert [row.is_right for row in found] == [True, False, False]
+    assert (found[0].phase_is_right, found[0].line_is_right) == (True, True)
+    assert totals(found[:2]).startswith("late rank right 1 of 1") and totals(found[:2]).endswith("balanced 1 of 1")

@@ -49,8 +49,8 @@ class Planted:
     def compute(self) -> None:
         """Python for as long as the rank is to be late."""
         until = time.monotonic() + self.late_s
-        while time.monotonic() < until:  # <- cause data forward backward optimizer
-            sum(range(200))  # <- cause data forward backward optimizer
+        while time.monotonic() < until:  # <- cause data forward backward optimizer jitter
+            sum(range(200))  # <- cause data forward backward optimizer jitter
 
 
 class Numbers(Dataset):  # type: ignore[type-arg]

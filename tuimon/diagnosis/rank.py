@@ -13,6 +13,8 @@ from tuimon.diagnosis.severity import likely_gain
 #: Gravest first.
 SEVERITY = {severity: place for place, severity in enumerate(get_args(Severity))}
 _ByRule = dict[str, Finding]
+#: Share of the time in communication that ranks which are late in turn must explain to be the reason: our choice.
+_MOST = 0.5
 
 
 def ranked(findings: list[Finding]) -> list[Finding]:
@@ -74,7 +76,9 @@ def _merge_ranks(by_rule: _ByRule) -> None:
     late, side = by_rule.get("straggler_rank"), by_rule.get("side_work")
     if late is None:
         return
-    by_rule.pop("comm_bound", None)
+    comm = by_rule.get("comm_bound")
+    if comm is not None and (not late.cause or (late.share_of_step or 0.0) >= _MOST * (comm.share_of_step or 0.0)):
+        del by_rule["comm_bound"]  # else there is more waiting than ranks that take turns being late explain
     if side is not None and side.where and set(side.where) <= set(late.where):
         by_rule["straggler_rank"] = replace(late, other_fixes=(*late.other_fixes, *side.fixes))
         del by_rule["side_work"]

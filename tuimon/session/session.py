@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from tuimon.records import NO_TORCH_YET, Process, Threads
 from tuimon.session.focus import FocusedTables
 from tuimon.session.gpu.gpu_time import GpuShares
+from tuimon.session.ranks.shared_steps import SharedStep
 from tuimon.session.ranks.stats import RankStats
 from tuimon.session.ranks.waits import RankTimes
 from tuimon.session.rows import (
@@ -202,6 +203,10 @@ class Session(FocusedTables):
     def rank_stats(self, pid: int) -> RankStats:
         """What is summed up of a rank."""
         return self._ranks.stats(pid)
+
+    def shared_steps(self, pid: int) -> Sequence[SharedStep]:
+        """Single steps of a rank, the latest, to be held against the same steps of the other ranks."""
+        return tuple(self._ranks.stats(pid).shared.latest)
 
     # -- time on the GPU's clock
 

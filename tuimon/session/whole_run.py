@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 from msgspec import structs
@@ -11,6 +12,7 @@ from tuimon.records import Process, Record, Threads
 from tuimon.session.course import GpuStretch
 from tuimon.session.gpu.gpu_time import GpuShares
 from tuimon.session.ranks.held import Held
+from tuimon.session.ranks.shared_steps import SharedStep
 from tuimon.session.ranks.stats import MainThread
 from tuimon.session.ranks.table import sorted_samples
 from tuimon.session.ranks.waits import NO_SAMPLES, RankTimes
@@ -87,6 +89,10 @@ class WholeRun(Session):
             on_gpu=process is not None and bool(process.gpu_uuids),
             gc_ms=(totals.gc_ns or 0) / totals.count / 1e6,
         )
+
+    def shared_steps(self, pid: int) -> Sequence[SharedStep]:
+        """Of the steady span, evenly spread."""
+        return self._ranks.stats(pid).shared.since(self._span.begin_s)
 
     def workers(self, pid: int) -> list[Process]:
         """Its workers; when all have ended, those that were the last."""

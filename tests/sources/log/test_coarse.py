@@ -24,6 +24,7 @@ from tuimon.records import (
     LoaderWorker,
     Mark,
     Notice,
+    RankStep,
     Record,
     SlowStep,
     StackCount,
@@ -363,6 +364,28 @@ def test_gpu_time_and_leads_add_up() -> None:
     assert (one.steps, one.total_ns, one.window_s) == (24, 300, 6.0)
     assert one.phases == [GpuPhase("forward", 180, 18, 9), GpuPhase("backward", 120, 12, 6)]
     assert one.leads == [Lead("fetch end", 16, -1.0, 5.0, 11.0, 4, 5.5), unknown]
+
+
+def test_single_steps_to_compare_ranks_by_are_thinned_alike_in_all_and_keep_their_ends() -> None:
+    def kept(shift: int) -> dict[int, float]:
+        windows = [
+            structs.replace(
+                records.steps(float(t), {"data": 1.0}, count=30, first_index=30 * t + shift),
+                rank_steps=[
+                    RankStep(n, 1000 * n, 1, 2, 3, 4, 5, 6)
+                    for n in range(30 * t + shift, 30 * (t + 1) + shift)
+                    if n % 8 == 0
+                ],
+            )
+            for t in range(10)
+        ]
+        one = merged(windows)
+        return {step.index: one.t - step.before_us / 1e6 for step in one.rank_steps}
+
+    first, second = kept(0), kept(7)
+    assert 4 <= len(first) <= 8
+    assert {n for n in first if 7 <= n < 300} == {n for n in second if n < 300}
+    assert first[64] == pytest.approx(2.0 - 0.064)
 
 
 def test_what_ranks_are_compared_by_adds_up_and_is_thinned_alike_in_all() -> None:

@@ -23,6 +23,7 @@ from tuimon.diagnosis.evidence.places.libraries import with_library
 from tuimon.diagnosis.evidence.places.rollout import Rollout, rollout_shares
 from tuimon.diagnosis.evidence.ranks.chosen_ranks import chosen_ranks
 from tuimon.diagnosis.evidence.ranks.standstill import Standstill, standstills
+from tuimon.diagnosis.evidence.ranks.turns import Turns, late_turns
 from tuimon.diagnosis.evidence.run import RunEvidence
 from tuimon.diagnosis.evidence.samples import StackEvidence
 from tuimon.diagnosis.evidence.steps import StepEvidence, phase_row, step_evidence
@@ -226,6 +227,12 @@ class Evidence:
         if not rows or self.uses_gpu is False:
             return rows
         return on_gpu_clock(rows, {row.pid: self._moment.session.gpu_shares(row.pid) for row in rows})
+
+    @cached_property
+    def turns(self) -> Turns | None:
+        """How its ranks take turns being late; None with too few single steps that all of them have."""
+        rows, session = self.rank_rows, self._moment.session
+        return late_turns(rows, {row.pid: session.shared_steps(row.pid) for row in rows})
 
     def waits_for_ranks(self, phase: str) -> float:
         """Share (0..1) of the step that it waits for other ranks in a phase; 0 where that is unknown."""

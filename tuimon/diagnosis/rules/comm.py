@@ -18,6 +18,7 @@ from tuimon.diagnosis.evidence.samples import MIN_SAMPLES
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.needs import RANKS, SAMPLES
 from tuimon.diagnosis.rule import Rule
+from tuimon.diagnosis.rules.ranks_in_turn import EVEN
 from tuimon.diagnosis.speedup import likely, speedup
 from tuimon.diagnosis.step_model.measured import host_model
 from tuimon.diagnosis.threshold import TENSORBOARD, Threshold
@@ -32,10 +33,6 @@ LESS_OFTEN = (
 EXCHANGE_LESS = (
     "exchange less: a bf16 compression hook, more micro-batches a step under no_sync(), a larger batch per rank;"
     " all gradients of a step in fewer, larger buckets (bucket_cap_mb)"
-)
-EVEN = (
-    "give all ranks as much work in each step: batches bucketed or packed by length, as many items each; or more"
-    " micro-batches a step under no_sync(), which evens them out"
 )
 _WAITS = ("data", "idle", "io", "lock", "sleep", "sync")
 

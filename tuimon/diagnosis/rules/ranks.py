@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from statistics import median
+
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import HotFunction, hottest_place
 from tuimon.diagnosis.evidence.ranks.late_rank import LateRank, Why, late_rank
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.needs import RANKS
 from tuimon.diagnosis.rule import Rule
+from tuimon.diagnosis.rules.ranks_in_turn import IN_TURN, IN_TURN_SHARE, ranks_in_turn
 from tuimon.diagnosis.speedup import speedup
 from tuimon.diagnosis.threshold import TRACEML, Threshold
 from tuimon.diagnosis.words import at_hot, percent
@@ -23,11 +26,13 @@ _WHY: dict[Why, str] = {
 def straggler_rank(evidence: Evidence) -> Finding | None:
     """One rank is late and all others wait for it: inside backward, or wherever they exchange something.
 
-    The late one is whose own work, without waiting in collectives, takes longest.
+    Or another one in each step (``in_turn``). The late one is whose own work, without waiting in collectives, takes
+    longest.
     """
     late = late_rank(evidence.rank_rows)
-    if late is None or late.share < WARN_SHARE:
-        return None
+    in_turn = ranks_in_turn(evidence) if _wait(evidence) else None
+    if late is None or late.share < max(WARN_SHARE, (in_turn.share_of_step or 0.0) if in_turn is not None else 0.0):
+        return in_turn
     hot = _hottest(evidence, late)
     return Finding(
         rule="straggler_rank",
@@ -49,6 +54,12 @@ def straggler_rank(evidence: Evidence) -> Finding | None:
         },
         estimated_speedup=speedup(1.0 - late.share),
     )
+
+
+def _wait(evidence: Evidence) -> bool:
+    """Whether ranks wait for each other at all: looking at their steps one by one takes longer."""
+    known = [row.wait_ratio for row in evidence.rank_rows if row.wait_ratio is not None]
+    return bool(known) and median(known) >= IN_TURN_SHARE
 
 
 def _hottest(evidence: Evidence, late: LateRank) -> HotFunction | None:
@@ -113,10 +124,12 @@ RULES = (
             " the ranks' phases less what each waits in collectives: that is estimated from stacks, and inside"
             " backward, on a CPU, from how long the training thread sleeps there. The rank whose own work takes longest"
             " is the late one; on GPUs, by their clocks where all have times there, the others' longer backward must"
-            " show that they wait. It abstains with fewer than two measured ranks."
+            " show that they wait. Where in each step another rank is late, single steps show it: some of each window"
+            " are held one against the other. It abstains with fewer than two measured ranks."
         ),
         needs=(RANKS,),
-        thresholds=(WARN_SHARE,),
+        thresholds=(WARN_SHARE, IN_TURN_SHARE),
+        causes=(IN_TURN,),
         contradicts_order=True,
     ),
 )

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from tuimon.records import PHASES, Steps, Threads
+from tuimon.session.ranks.shared_steps import SharedSteps
 from tuimon.session.windows import WINDOW_S
 
 #: Phases of a step, ``between`` among them; evaluation is of no step.
@@ -78,11 +79,15 @@ class _Mean:
 class RankStats:
     """Folds the Steps and Threads records of one process."""
 
-    __slots__ = ("_cpu", "_delay", "_stopped", "gc_ns", "history", "open_phase", "parts_ns", "recent", "steps", "total")
+    __slots__ = (
+        "_cpu", "_delay", "_stopped", "gc_ns", "history", "open_phase", "parts_ns", "recent", "shared", "steps",
+        "total",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.history: deque[RankWindow] = deque(maxlen=HISTORY)
         self.recent: deque[RankWindow] = deque()
+        self.shared = SharedSteps()
         self._cpu, self._delay, self._stopped = _Mean(), _Mean(), _Mean()
         self.total = 0  # steps since it began
         self.open_phase: str | None = None
@@ -93,6 +98,7 @@ class RankStats:
     def add_steps(self, record: Steps) -> None:
         """Fold a window of steps."""
         self.total, self.open_phase = record.first_index + record.count, record.open_phase
+        self.shared.add_steps(record)
         parts = [0] * len(PARTS)
         for phase in record.phases:
             place = _PART.get(phase.name)

@@ -17,6 +17,7 @@ from tuimon.sources.loop.step import Step
 from tuimon.sources.markers.gc_pauses import GcPauses
 from tuimon.sources.markers.histogram import histogram
 from tuimon.sources.markers.loaders import LoaderTracker
+from tuimon.sources.markers.rank_steps import rank_steps
 from tuimon.sources.markers.thread_loops import ThreadLoop, ThreadLoops
 from tuimon.sources.source_blocks import SourceBlocks
 from tuimon.sources.tracing.trace_records import TraceRecords
@@ -203,6 +204,7 @@ class RingFollower:
             ranges=loop.ranges.take_sums(),
             range_places=loop.ranges.take_places(),
             slowest=self._slowest(steps),
+            rank_steps=rank_steps(steps, self.steps, end_ns) if self._is_of_several_ranks() else [],
             eval_count=eval_count,
             backwards=backwards,
             updates=updates,

@@ -44,6 +44,7 @@ RULES: dict[type[Record], dict[str, Rule]] = {
         "ranges": rows.ranges,
         "range_places": rules.distinct,
         "slowest": rows.slowest,
+        "rank_steps": rows.rank_steps,
         "gc_longest_ns": rules.most,
     },
     Loader: {

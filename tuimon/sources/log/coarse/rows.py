@@ -21,6 +21,7 @@ from tuimon.records import (
     LoopStack,
     PhaseTime,
     RangeTime,
+    RankStep,
     SlowStep,
     StackCount,
     Stacks,
@@ -31,6 +32,10 @@ from tuimon.records import (
     bucket_length_ns,
 )
 from tuimon.sources.log.coarse.rules import Rule, known
+from tuimon.sources.markers.rank_steps import stride_of
+
+#: Most steps of ten seconds that are kept to be compared between ranks: 360 bytes of log.
+_MOST_RANK_STEPS = 8
 
 
 def timed(_name: str, records: Sequence[Steps]) -> int | None:
@@ -89,6 +94,18 @@ def ranges(_name: str, records: Sequence[Steps]) -> list[RangeTime]:
 def slowest(_name: str, records: Sequence[Steps]) -> SlowStep | None:
     """The slowest step of all."""
     return max(known("slowest", records), key=lambda step: step.total_ns, default=None)
+
+
+def rank_steps(_name: str, records: Sequence[Steps]) -> list[RankStep]:
+    """Those whose number is a multiple of a power of two: in all ranks the same."""
+    stride = stride_of(sum(record.count for record in records), _MOST_RANK_STEPS)
+    newest_s = records[-1].t
+    return [
+        structs.replace(step, before_us=step.before_us + round((newest_s - record.t) * 1e6))
+        for record in records
+        for step in record.rank_steps
+        if step.index % stride == 0
+    ]
 
 
 def fetch_p95(_name: str, records: Sequence[Loader]) -> int | None:

@@ -1,0 +1,105 @@
+"""Ranks that take turns being late, from single steps."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tests.session.records import frames, header, process, stacks, steps, threads
+from tuimon.diagnosis import diagnose
+from tuimon.diagnosis.finding import Finding
+from tuimon.records import RankStep, Steps
+from tuimon.session.session import Session
+
+LINES = frames(
+    ("train.py", 10, "main", "for x, y in loader:", True),
+    ("train.py", 12, "main", "loss.backward()", True),
+    ("/opt/tuimon/agent/hooks.py", 7, "tuimon_backward"),
+    ("train.py", 40, "__getitem__", "return decode(self.rows[n])", True),
+    ("/lib/site-packages/torch/utils/data/dataloader.py", 730, "__next__"),
+)
+FORWARD_US, BACKWARD_US, OPTIMIZER_US = 6000, 10_000, 1000
+
+
+class Training:
+    """Gloo ranks whose data takes 3 ms, and 20 ms more in steps of which somebody is told to be late."""
+
+    def __init__(self, ranks: int, seed: int = 1, late_us: int = 20_000) -> None:
+        self.random = random.Random(seed)
+        self.ranks = ranks
+        self.late_us = late_us
+
+    def window(self, t: int, late: list[int | None], first_index: int, shift: int = 0) -> list[Steps]:
+        """Twelve steps, all ranks: each ends when the last has its gradients; ``late``: by step."""
+        data = [
+            [3000 + self.random.randrange(300) + self.late_us * (late[n] == rank) for n in range(12)]
+            for rank in range(self.ranks)
+        ]
+        slowest = [max(data[rank][n] for rank in range(self.ranks)) for n in range(12)]
+        return [self._of_rank(t, rank, data[rank], slowest, first_index + shift * rank) for rank in range(self.ranks)]
+
+    def _of_rank(self, t: int, rank: int, data: list[int], slowest: list[int], first_index: int) -> Steps:
+        backward = [BACKWARD_US + most - own for own, most in zip(data, slowest, strict=True)]
+        lengths = [most + FORWARD_US + BACKWARD_US + OPTIMIZER_US for most in slowest]
+        mean = {
+            "data": sum(data) / 12e3, "forward": FORWARD_US / 1e3,
+            "backward": sum(backward) / 12e3, "optimizer": OPTIMIZER_US / 1e3,
+        }  # fmt: skip
+        single = [
+            RankStep(first_index + n, sum(lengths[n + 1 :]), data[n], FORWARD_US, backward[n], OPTIMIZER_US, 0, 0)
+            for n in range(0, 12, 4)
+        ]
+        return steps(t, mean, count=12, pid=100 + rank, first_index=first_index, rank_steps=single)
+
+
+def _asleep(record: Steps) -> float:
+    """Share of the time that a rank waits in backward."""
+    backward = next(phase.total_ns for phase in record.phases if phase.name == "backward")
+    return (backward - 12 * BACKWARD_US * 1000) / record.total_ns
+
+
+def judged(training: Training, turn: list[int | None], shift: int = 0) -> dict[str, Finding]:
+    """``turn``: who is late in one step after the other, again and again."""
+    session = Session()
+    for record in (header(cpu_count=16), LINES):
+        session.add(record)
+    for rank in range(training.ranks):
+        session.add(process(100 + rank, rank=rank, world_size=training.ranks, ppid=50))
+    for t in range(1, 15):
+        late = [training.random.choice(turn) for _ in range(12)]
+        for record in training.window(t, late, 12 * (t - 1), shift):
+            busy = 1.0 - _asleep(record)
+            session.add(threads(t, (record.pid, "python", busy, "running", 0.0), pid=record.pid, cpu_ratio=busy))
+            session.add(record)
+    for rank in range(training.ranks):
+        session.add(stacks(14, ([0, 4, 3], 20), ([1, 2], 60), pid=100 + rank))
+    return {finding.rule: finding for finding in diagnose(session)}
+
+
+def test_ranks_that_take_turns_are_told_with_their_shares_the_phase_and_the_line() -> None:
+    finding = judged(Training(4), [0, 0, 0, 1, 2, 3])["straggler_rank"]
+    assert (finding.cause, finding.evidence["phase"], finding.where[0].line) == ("in_turn", "data", 40)
+    assert finding.evidence["rank"] == 0
+    assert finding.evidence["last_share"] == pytest.approx(0.5, abs=0.2)
+    assert finding.evidence["longer_ms"] == pytest.approx(20, rel=0.05)
+    assert "ranks take turns being late, 0 in " in finding.headline
+    assert "20 ms longer in data, mostly at __getitem__() train.py:40" in finding.headline
+
+
+def test_who_is_late_every_time_is_no_turn() -> None:
+    finding = judged(Training(4), [2])["straggler_rank"]
+    assert (finding.cause, finding.evidence["rank"]) == (None, 2)
+
+
+def test_even_ranks_take_no_turns() -> None:
+    assert "straggler_rank" not in judged(Training(4), [None])
+
+
+def test_a_little_is_not_worth_telling() -> None:
+    assert "straggler_rank" not in judged(Training(4, late_us=1500), [0, 1, 2, 3])
+
+
+def test_steps_whose_numbers_are_not_the_same_steps_are_not_compared() -> None:
+    """Hooks that came into each rank at another step."""
+    assert "straggler_rank" not in judged(Training(4), [0, 1, 2, 3], shift=8)

@@ -1,0 +1,38 @@
+"""Which steps of a window are kept one by one, so that ranks can be compared step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tuimon.records import BETWEEN, RankStep
+from tuimon.sources.loop.step import Step
+
+#: Most steps of a window that are kept: about 45 bytes of log each; in half a minute 60 to 120 of a fast loop.
+_MOST = 4
+_PHASES = ("data", "forward", "backward", "optimizer", "other", BETWEEN)
+
+
+def rank_steps(steps: Sequence[Step], first_index: int, end_ns: int) -> list[RankStep]:
+    """Those whose number is a multiple of a power of two: other ranks, which make as many, choose the same."""
+    stride = stride_of(len(steps), _MOST)
+    return [
+        _rank_step(index, step, end_ns)
+        for index, step in enumerate(steps, first_index)
+        if index % stride == 0 and step.usual and step.timed
+    ]
+
+
+def stride_of(count: int, most: int) -> int:
+    """The least power of two so that of ``count`` numbers in a row at most so many are its multiples."""
+    stride = 1
+    while stride * most < count:
+        stride *= 2
+    return stride
+
+
+def _rank_step(index: int, step: Step, end_ns: int) -> RankStep:
+    return RankStep(index, max(0, end_ns - step.end_ns) // 1000, *_parts_us(step))
+
+
+def _parts_us(step: Step) -> Iterator[int]:
+    return (max(0, step.phases.get(name, 0)) // 1000 for name in _PHASES)
