@@ -7,6 +7,7 @@ import pytest
 from tests.explain_pairs.pairs import Pair, When, all_pairs
 from tests.explain_pairs.recorded import LOGS, PROGRAMS, is_recorded, log_of, program, records_of
 from tests.explain_pairs.simulated import simulated_records
+from tuimon.diagnosis.explain.page import page_of
 from tuimon.records import Exit, Steps
 
 #: Fewer would be no training.
@@ -46,3 +47,8 @@ def _code_of(pair: Pair, when: When) -> str:
 def test_no_log_is_of_code_that_is_gone() -> None:
     expected = {log_of(pair, when) for pair in all_pairs() for when in ("before", "after") if is_recorded(pair, when)}
     assert sorted(set(LOGS.glob("*.zst")) - expected) == []
+
+
+def test_each_cause_of_a_wait_for_data_has_its_pair() -> None:
+    page = page_of("input_bound")
+    assert {code.cause for code in page.code} == set(page.causes)
