@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tests.random_loops.plan import INPUT_PLACES, Plan
 from tests.random_loops.works import CAUSE
+from tests.scenarios.gains import of_cheaper_line
 from tests.scenarios.judging import fold, is_excused, name_of, share_error, steps_counted
 from tests.scenarios.running import Outcome
 from tests.scenarios.verdict import Verdict, verdict_of
@@ -100,18 +101,12 @@ def judge(
         early=folded.early_names,
         false_alarms=tuple(name_of(f) for f in findings if _is_false(f, gains, outcome)),
         alarms=tuple(name_of(f) for f in findings if f.severity in LOUD),
-        predicted=predicted_gain(first) if first is not None and accepted else None,
+        predicted=of_cheaper_line(first) if first is not None and accepted else None,
         measured=max((truth.wall_ms / without_ms[p] for p in pieces if p in without_ms), default=None),
         others_cores=outcome.others_cores,
         verdict=verdict_of(findings),
         attached=attached,
     )
-
-
-def predicted_gain(finding: Finding) -> float | None:
-    """Of the fix that is measured, a piece that costs nothing; of the best where no fix is about a line."""
-    free = (fix for fix in finding.fixes if fix.action.startswith("make ") and " cheaper" in fix.action)
-    return next(free, finding.fixes[0]).estimated_speedup if finding.fixes else None
 
 
 def gains_of(shares: dict[str, float], pieces: dict[str, float]) -> dict[str, float]:

@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 
 from tests.agent.programs import environment
-from tests.random_loops.judging import accepted_parts, gains_of, is_most, predicted_gain
+from tests.random_loops.judging import accepted_parts, gains_of, is_most
 from tests.random_loops.plan import SHAPES, draw, healthy
 from tests.random_loops.running import run, write
 from tests.random_loops.script import script_of
 from tests.random_loops.table import HEAD, line, totals
 from tests.scenarios.attaching import TRAINING
+from tests.scenarios.gains import of_cheaper_line
 from tests.warm_torch import warm_python
 from tuimon.diagnosis.finding import Finding, Fix
 
@@ -91,6 +92,6 @@ def test_one_under_tuimon(tmp_path: Path) -> None:
 def test_the_gain_that_is_measured_is_that_of_the_line_and_not_of_more_workers() -> None:
     cheaper = Fix("make augment() data.py:31 cheaper", 4.0, 2.0, 4.0)
     found = Finding("input_bound", "critical", "", "num_workers=0 -> 1", estimated_speedup=1.3, other_fixes=(cheaper,))
-    assert predicted_gain(found) == 4.0
-    assert predicted_gain(replace(found, other_fixes=())) == 1.3
-    assert predicted_gain(replace(found, action="", other_fixes=())) is None
+    assert of_cheaper_line(found) == 4.0
+    assert of_cheaper_line(replace(found, other_fixes=())) == 1.3
+    assert of_cheaper_line(replace(found, action="", other_fixes=())) is None

@@ -6,6 +6,9 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.scenarios.gains import of_best_fix
+from tuimon.diagnosis.finding import Finding
+
 SCRIPTS = Path(__file__).parent / "scripts"
 
 _LABEL = re.compile(r"^# (expects|launch|healthy)(?:: (.*))?$", re.MULTILINE)
@@ -27,6 +30,10 @@ class Scenario:
         """How it is started."""
         launcher = ["-m", "torch.distributed.run", f"--nproc-per-node={self.ranks}"] if self.ranks else []
         return [python, *launcher, str(self.path), f"--seconds={seconds:g}", *(["--fixed"] if fixed else [])]
+
+    def predicted(self, finding: Finding) -> float | None:
+        """The gain that is held against that of its fixed form."""
+        return of_best_fix(finding)
 
 
 def catalogue() -> dict[str, Scenario]:

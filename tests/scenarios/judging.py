@@ -83,7 +83,7 @@ def judge(scenario: Scenario, outcome: Outcome, fixed: Truth | None) -> Judgemen
         share_error=share_error(folded.session, outcome.truth),
         verdict_s=folded.settled_after(lambda finding: _is_right(scenario, finding, outcome)),
         false_alarms=tuple(name_of(f) for f in _alarms(scenario, findings, outcome)),
-        predicted=first.estimated_speedup if first and scenario.rule else None,
+        predicted=scenario.predicted(first) if first and scenario.rule else None,
         measured=outcome.truth.wall_ms / fixed.wall_ms if fixed else None,
         others_cores=outcome.others_cores,
         predicted_at_most=_at_most(first),

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.scenarios.catalogue import Scenario, read
+from tests.scenarios.gains import of_cheaper_line
+from tuimon.diagnosis.finding import Finding
 
 PROGRAMS = Path(__file__).parent / "programs"
 HEALTHY = "_healthy"
@@ -29,6 +31,10 @@ class Program(Scenario):
     def command(self, python: str, seconds: float, fixed: bool = False) -> list[str]:
         planted = ["--planted"] if self.planted and not fixed else []
         return [python, str(self.path), f"--seconds={seconds:g}", *planted]
+
+    def predicted(self, finding: Finding) -> float | None:
+        """Of the work that is planted, as if it cost nothing: more workers are not what is measured."""
+        return of_cheaper_line(finding)
 
 
 def catalogue() -> dict[str, Program]:

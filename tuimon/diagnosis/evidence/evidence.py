@@ -19,6 +19,7 @@ from tuimon.diagnosis.evidence.gpu.waits import GpuWaits, gpu_waits
 from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.evidence.loading import Workers, training_loader, worker_evidence
 from tuimon.diagnosis.evidence.moment import Moment
+from tuimon.diagnosis.evidence.places.callees import with_callees
 from tuimon.diagnosis.evidence.places.libraries import with_library
 from tuimon.diagnosis.evidence.places.rollout import Rollout, rollout_shares
 from tuimon.diagnosis.evidence.ranks.chosen_ranks import chosen_ranks
@@ -124,8 +125,10 @@ class Evidence:
         return rollout_shares(self.stacks.data_phase)
 
     def hottest_in(self, phase: str) -> HotFunction | None:
-        """The user's function with most samples of the training thread in a phase."""
-        return with_library(self.stacks.hottest_in(phase), self.stacks.main, phase)
+        """The user's function with most samples of the training thread in a phase, with what it calls."""
+        main = self.stacks.main
+        hot = with_callees(self.stacks.hottest_in(phase), main.in_phase(phase), main.training_path)
+        return with_library(hot, main, phase)
 
     # -- threads, loaders and workers
 

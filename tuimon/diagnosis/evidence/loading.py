@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tuimon.diagnosis.evidence.lines import HotFunction, hottest_function, merged_lines
+from tuimon.diagnosis.evidence.places.callees import with_callees
 from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, StackSample, ThreadSamples, thread_samples
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.records import Process
@@ -86,7 +87,8 @@ def worker_evidence(session: Session, pid: int, loader: LoaderRow | None) -> Wor
     spots = [s for p in pids if (s := session.process_samples(p)) is not None]
     by_markers = _mean([w.busy_ratio for w in loader.worker_rows]) if loader and loader.facts.workers else None
     counted = (sum(cpu) + sum(delays)) / len(cpu) if cpu else None
-    sampled = _busy_share([thread_samples(s, s.pid, session.frames) for s in spots])
+    own = [thread_samples(s, s.pid, session.frames) for s in spots]
+    sampled = _busy_share(own)
     known = [ratio for ratio in (counted, sampled) if ratio is not None]
     return Workers(
         number=loader.facts.workers if loader is not None and loader.facts.workers else len(live),
@@ -94,7 +96,7 @@ def worker_evidence(session: Session, pid: int, loader: LoaderRow | None) -> Wor
         ran_ratio=counted,
         busy_ratio=by_markers if by_markers is not None else max(known, default=None),
         disk_ratio=sum(disk) / len(disk) if disk else 0.0,
-        hot=hottest_function(merged_lines(s.hot_lines() for s in spots)),
+        hot=with_callees(hottest_function(merged_lines(s.hot_lines() for s in spots)), _all_of(own)),
         hot_in_collate=hottest_function(merged_lines(s.hot_lines_under(COLLATE_HOOK) for s in spots)),
         collate_share=_collate_share(loader, spots),
         batch_ms=_batch_ms(loader),
@@ -189,6 +191,10 @@ def _working_lines(samples: ThreadSamples) -> list[HotLine]:
         for sample in samples.stacks
         if sample.place is not None and sample.activity not in ("lock", "idle")
     ]
+
+
+def _all_of(workers: Sequence[ThreadSamples]) -> ThreadSamples:
+    return ThreadSamples(tuple(stack for samples in workers for stack in samples.stacks))
 
 
 def _busy_share(workers: Sequence[ThreadSamples]) -> float | None:

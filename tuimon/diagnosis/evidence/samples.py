@@ -23,6 +23,8 @@ MIN_SAMPLES = Threshold(
     "samples of a thread from which a share of them is used at all",
     "our choice: with 10 samples a share is known to within 31 points (95 %), enough to tell most from few",
 )
+#: Phases in which nothing but training runs, and the model.
+_TRAINING = ("forward", "backward", "optimizer")
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,11 @@ class StackSample:
         """What the thread was doing."""
         return activity_of(self.frames)
 
+    @cached_property
+    def functions(self) -> frozenset[tuple[str, str]]:
+        """The user's functions that it passes through, by file and name."""
+        return frozenset((frame.file, frame.function) for frame in self.frames if frame.user)
+
     def calls(self, function_part: str) -> bool:
         """Whether a function whose name contains this is in the stack."""
         return any(function_part in frame.function for frame in self.frames)
@@ -85,6 +92,11 @@ class ThreadSamples:
         for stack in self.stacks:
             counts[stack.activity] += stack.count
         return counts
+
+    @cached_property
+    def training_path(self) -> frozenset[tuple[str, str]]:
+        """The user's functions that lead to the model and to the update: what they call is not theirs."""
+        return frozenset().union(*(stack.functions for stack in self.stacks if stack.phase in _TRAINING))
 
     def in_phase(self, phase: str) -> ThreadSamples:
         """Those of one phase."""

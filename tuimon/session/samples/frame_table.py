@@ -10,8 +10,17 @@ from tuimon.torch_code import innermost_package, is_worker_loop, makes_data, ste
 
 #: How many frames of a log are held; what lies beyond has no name.
 _FRAMES_LIMIT = 50_000
-_COMPREHENSIONS = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"})
+#: Code within a function that has a frame of its own; comprehensions do before Python 3.12.
+_WITHIN = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>", "<lambda>"})
 _UNKNOWN = Frame("", 0, "?")
+
+
+def function_at(stack: Sequence[Frame]) -> str:
+    """The function of the innermost frame; a comprehension, or a lambda that it is called with, is its function's."""
+    depth = len(stack) - 1
+    while depth and stack[depth].function in _WITHIN and stack[depth - 1].file == stack[depth].file:
+        depth -= 1
+    return stack[depth].function
 
 
 class FrameTable:
@@ -60,17 +69,11 @@ class FrameTable:
         for depth in range(len(stack) - 1, -1, -1):
             frame = self[stack[depth]]
             if frame.user:
-                return Place(frame.file, frame.line, self._function(stack, depth), frame.source)
+                function = function_at([self[number] for number in stack[: depth + 1]])
+                return Place(frame.file, frame.line, function, frame.source)
             if is_worker_loop(frame.file, frame.function):
                 return None
         return None
-
-    def _function(self, stack: list[int], depth: int) -> str:
-        """The function of a frame; a comprehension, a frame of its own before Python 3.12, is its function's."""
-        frame = self[stack[depth]]
-        if depth and frame.function in _COMPREHENSIONS and self[stack[depth - 1]].file == frame.file:
-            return self._function(stack, depth - 1)
-        return frame.function
 
     def place(self, stack: list[int]) -> Place | None:
         """The innermost user line; without one the innermost line of an installed package, then of anything."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 
 from tuimon.diagnosis.evidence.lines import HotFunction, hottest_place
+from tuimon.diagnosis.evidence.places.callees import with_callees
 from tuimon.diagnosis.evidence.places.libraries import with_library
 from tuimon.diagnosis.evidence.samples import StackSample, ThreadSamples
 from tuimon.records import Frame, Place
+from tuimon.session.samples.frame_table import function_at
 
 #: Phases in which nothing but training runs: the functions that their samples pass through are the path of training.
 _TRAINING = ("backward", "optimizer")
@@ -31,7 +33,7 @@ def evaluation_function(samples: ThreadSamples) -> HotFunction | None:
     for sample in _without_imports(samples):
         frames = _before_torch(sample)
         if frames and sample.phase not in _TRAINING and (frames[-1].file, frames[-1].function) not in path:
-            placed.append((_place(frames[-1]), sample.count))
+            placed.append((_place(frames), sample.count))
     return hottest_place(placed)
 
 
@@ -41,9 +43,10 @@ def side_function(samples: ThreadSamples) -> HotFunction | None:
     A line within the model would name what training calls as well.
     """
     stacks = _without_imports(samples)
-    side = [(_before_torch(sample), sample.count) for sample in stacks if _is_side_work(sample)]
-    hot = hottest_place((_place(frames[-1]) if frames else None, count) for frames, count in side)
-    return with_library(hot, samples, "other")
+    side = ThreadSamples(tuple(sample for sample in stacks if _is_side_work(sample)))
+    placed = ((_before_torch(sample), sample.count) for sample in side.stacks)
+    hot = hottest_place((_place(frames) if frames else None, count) for frames, count in placed)
+    return with_library(with_callees(hot, side, samples.training_path), samples, "other")
 
 
 def _is_side_work(sample: StackSample) -> bool:
@@ -91,5 +94,6 @@ def _before_torch(sample: StackSample) -> list[Frame]:
     return frames
 
 
-def _place(frame: Frame) -> Place:
-    return Place(frame.file, frame.line, frame.function, frame.source)
+def _place(frames: list[Frame]) -> Place:
+    frame = frames[-1]
+    return Place(frame.file, frame.line, function_at(frames), frame.source)

@@ -1,0 +1,46 @@
+"""A function's share holds what it calls, and nothing of the training that a loop's function calls."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.session.records import frames, header, process, stacks, steps
+from tuimon.diagnosis.evidence.evidence import evidence_of
+from tuimon.session.session import Session
+
+TORCH = "/v/lib/python3.11/site-packages/torch"
+FRAMES = frames(
+    ("train.py", 40, "main", "x = load(i)", True),  # 0
+    ("train.py", 12, "load", "return sorted(rows, key=lambda row: row.cost)", True),
+    ("train.py", 12, "<lambda>", "return sorted(rows, key=lambda row: row.cost)", True),
+    ("train.py", 14, "load", "rows = decode(raw)", True),
+    ("train.py", 5, "decode", "raw.split()", True),
+    ("train.py", 44, "main", "loss = model(x)", True),  # 5
+    (f"{TORCH}/nn/modules/module.py", 2, "_call_impl"),
+    ("train.py", 45, "main", "loss.backward()", True),
+    (f"{TORCH}/_tensor.py", 3, "backward"),
+    ("train.py", 41, "main", "x = x.flip(0)", True),
+)
+
+
+def run(*samples: tuple[list[int], int]) -> Session:
+    session = Session()
+    table = {"between": 80.0, "backward": 20.0}
+    for record in (header(), process(), FRAMES, steps(5.0, table, count=100), steps(6.0, table, first_index=100)):
+        session.add(record)
+    session.add(stacks(8.0, *samples, ([5, 6], 20), ([7, 8], 20)))
+    return session
+
+
+def test_what_a_function_calls_and_its_lambdas_are_part_of_it() -> None:
+    hot = evidence_of(run(([0, 1, 2], 40), ([0, 1], 10), ([0, 3, 4], 25), ([9], 25)), 100).hottest_in("data")
+    assert hot is not None
+    assert (hot.place.function, hot.place.line) == ("load", 12)
+    assert hot.share == pytest.approx(0.75)
+
+
+def test_the_loop_itself_is_only_its_own_lines() -> None:
+    hot = evidence_of(run(([9], 60), ([0, 1], 40)), 100).hottest_in("data")
+    assert hot is not None
+    assert (hot.place.function, hot.place.line) == ("main", 41)
+    assert hot.share == pytest.approx(0.6)
