@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.diagnosis.comparison.series import FACTS, correlated, stretches
+from tests.diagnosis.gpu import gpu
 from tests.session.records import header, process, steps, threads
 from tuimon.diagnosis.comparison.compare import compare
 from tuimon.diagnosis.comparison.figures import RunFigures, figures_of
 from tuimon.diagnosis.comparison.result import Comparison
 from tuimon.diagnosis.comparison.starved import Starved
-from tuimon.records import MachineMemory
+from tuimon.records import GpuProcess, MachineMemory
 from tuimon.session.session import Session
 
 _PHASES = {"data": 30.0, "forward": 30.0, "backward": 40.0}
@@ -55,6 +58,26 @@ def test_what_others_use_is_what_they_can_have_cost() -> None:
 def test_of_a_log_without_the_cores_of_others_the_runs_own_threads_decide() -> None:
     assert starved((0.6, 0.05), [(0.6, 0.23), (0.6, 0.23)], None).part == 0.0
     assert starved((0.7, 0.3), [], None) == Starved(pytest.approx(0.3), False, 1.0)
+
+
+@pytest.mark.parametrize(("own", "taken"), [([100], 0.4), ([100, 9], 0.0)])
+def test_a_gpu_is_taken_by_who_is_not_of_the_run(own: list[int], taken: float) -> None:
+    found = session((0.9, 0.0), [], None)
+    for pid in own[1:]:
+        found.add(process(pid, role="other", ppid=100, torch=None))
+    processes = [GpuProcess(100, 1 << 30, 0.5), GpuProcess(9, 1 << 30, 0.4)]
+    found.add(gpu(21.0, pids=own, processes=processes))
+    assert figures_of(found, (), "run").gpu_taken == taken
+
+
+def test_who_takes_turns_on_the_gpu_widens() -> None:
+    """Its steps are 30 % longer, and it had six tenths of its GPU."""
+    rows = [stretches(correlated(60, 0.3, seed, middle)) for seed, middle in ((1, 50.0), (2, 65.0))]
+    before, after = (RunFigures("run", FACTS, stretches=each) for each in rows)
+    assert compare([before], [after]).outcome == "slower"
+    beside = compare([before], [replace(after, gpu_taken=0.4)])
+    assert beside.outcome == "unclear"
+    assert beside.speedup.low < 1 / 1.3 < 1.2 < beside.speedup.high
 
 
 # -- what they cost, taken out

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tuimon.diagnosis.comparison.facts import RunFacts, facts_of
-from tuimon.diagnosis.comparison.starved import NOT_STARVED, Starved, starved_of
+from tuimon.diagnosis.comparison.starved import NOT_STARVED, Starved, gpu_taken, starved_of
 from tuimon.diagnosis.finding import Finding
 from tuimon.node_ids import own_id
 from tuimon.session.course import GpuStretch, StepStretch
@@ -32,6 +32,9 @@ class RunFigures:
     rss_bytes: int | None = None  # of the training process and its workers, at the end
     gpu_bytes: int | None = None  # most memory in use, of all GPUs of the run on the node in focus
     starved: Starved = NOT_STARVED
+    gpu_taken: float = (
+        0.0  # share (0..1) of the time of a GPU of the run that other programs took, of the one most taken
+    )
 
 
 def figures_of(session: Session, findings: Sequence[Finding], name: str) -> RunFigures:
@@ -52,6 +55,7 @@ def figures_of(session: Session, findings: Sequence[Finding], name: str) -> RunF
         _resident_bytes(run, pid),
         _gpu_bytes(run),
         starved_of(run, run.machine.mean_busy_cores),
+        gpu_taken(run, findings),
     )
 
 
@@ -70,6 +74,7 @@ def recent_figures(session: Session, findings: Sequence[Finding], since_s: float
         split=samples.between_shares() if samples is not None else None,
         findings=tuple(findings),
         starved=starved_of(session, _busy_cores(session)),
+        gpu_taken=gpu_taken(session, findings),
     )
 
 

@@ -35,7 +35,8 @@ def _held_up(name: str, run: JudgedRun) -> Iterable[str]:
             " time; what that cost is taken out as far as it is known, and the interval allows for the rest"
         )
     elif shared is not None:
-        yield f"{name} was not alone: {shared.headline}"
+        allowed = "; the interval allows for what that may have cost" if run.figures.gpu_taken else ""
+        yield f"{name} was not alone: {shared.headline}{allowed}"
 
 
 def _shifted(name: str, run: JudgedRun) -> Iterable[str]:

@@ -10,7 +10,7 @@ from tuimon.diagnosis.comparison.likeness import samples_a_step
 from tuimon.diagnosis.comparison.result import Outcome, Range
 from tuimon.diagnosis.comparison.sides import Runs, log_estimate
 from tuimon.diagnosis.comparison.statistics.estimate import Estimate, Interval, difference
-from tuimon.diagnosis.comparison.undisturbed import hidden_waits, is_starved, power_of, undisturbed, unsure
+from tuimon.diagnosis.comparison.undisturbed import gpu_turns, hidden_waits, is_starved, power_of, undisturbed, unsure
 from tuimon.diagnosis.threshold import Threshold
 
 SAME_WITHIN = Threshold(
@@ -32,7 +32,8 @@ def speedup_of(before: Runs, after: Runs, *, per_sample: bool) -> Range:
     intervals += [_speedup(*sides, power.value, per_sample)[1] for sides in versions if len(versions) > 1]
     plain, as_seen = _speedup(before, after, 0.0, per_sample)
     interval = reduce(Interval.hull, intervals if disturbed else [*intervals, as_seen])
-    shift = hidden_waits(after, power.high) - hidden_waits(before, power.high)
+    hidden = [hidden_waits(runs, power.high) + gpu_turns(runs) for runs in (before, after)]
+    shift = hidden[1] - hidden[0]
     interval = interval.hull(Interval(interval.low + shift, interval.high + shift))
     return Range(found[power.value][0] if disturbed else plain, math.exp(interval.low), math.exp(interval.high))
 

@@ -1,10 +1,12 @@
-"""What other programs on the cores cost a run."""
+"""What other programs on the cores, or on the GPU, cost a run."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from tuimon.diagnosis.evidence.demand import Demand, core_demand
+from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.rules.cores import WANTED_RATIO
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.session.session import Session
@@ -60,3 +62,10 @@ def _by_its_threads(demand: Demand) -> float:
     crowded = sum(demand.busy_threads.values()) > demand.cores
     wants_all = demand.cpu >= OWN_CORES * demand.cores or demand.wanted >= WANTED_RATIO * demand.cores
     return 0.0 if crowded or wants_all else 1.0
+
+
+def gpu_taken(run: Session, findings: Sequence[Finding]) -> float:
+    """Share (0..1) of a GPU's time that others take at the end, or took for so long that it was found."""
+    at_end = (sum(process.sm_ratio or 0.0 for process in gpu.others) for gpu in run.gpus() if gpu.used_by_run)
+    found = (finding.evidence.get("others_sm_ratio") for finding in findings)
+    return min(1.0, max((*at_end, *(ratio for ratio in found if isinstance(ratio, float))), default=0.0))

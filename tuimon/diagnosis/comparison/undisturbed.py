@@ -82,6 +82,14 @@ def hidden_waits(runs: Runs, power: float) -> float:
     return fmean(power * _hidden(run) for run in runs)
 
 
+def gpu_turns(runs: Runs) -> float:
+    """The logarithm of what waiting for a turn on a GPU may have cost, at most, the mean over runs.
+
+    Programs on one GPU take turns: beside one that takes 0.4 of its time a step is at most 1 / 0.6 times as long.
+    """
+    return fmean(-math.log1p(-min(run.figures.gpu_taken, 0.99)) for run in runs)
+
+
 def is_starved(runs: Runs) -> bool:
     """Whether other programs held up a run so much that it is said."""
     return any(run.figures.starved.ratio >= STARVED for run in runs)
