@@ -665,6 +665,28 @@ class Standstill(Record, frozen=True, kw_only=True, tag="standstill"):
     moving: Annotated[list[Pid], _LISTED] = msgspec.field(default_factory=list)  # processes that read or wrote files
 
 
+class RankCollective(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """How far one rank has come in one process group: ``[rank, group, entered, name, waits_for, members]``.
+
+    By torch's flight recorder: ``entered`` is the number of the last collective that it has entered, ``waits_for`` that
+    of the first which has not ended, None where all have; ``name`` is of that one. ``members``: the ranks of the group.
+    """
+
+    rank: Index
+    group: str  # "0:default_pg": number and description
+    entered: Count
+    name: str  # "all_reduce"
+    waits_for: Count | None = None
+    members: Annotated[list[Index], _LISTED] = msgspec.field(default_factory=list)  # empty: not known
+
+
+class Collectives(Record, frozen=True, kw_only=True, tag="collectives"):
+    """What torch's flight recorder and NCCL said of the ranks' collectives at the latest standstill, as it came."""
+
+    ranks: Annotated[list[RankCollective], _LISTED] = msgspec.field(default_factory=list)
+    nccl: Annotated[list[str], _LISTED] = msgspec.field(default_factory=list)  # what is wrong, by NCCL's RAS: its lines
+
+
 class Notice(Record, frozen=True, kw_only=True, tag="notice"):
     """The state of a source: why it delivers nothing, what it lost, or that it works again."""
 
@@ -725,6 +747,7 @@ AnyRecord = Union[  # noqa: UP007  (msgspec needs the runtime union on 3.10)
     TraceTaken,
     MachineMemory,
     Standstill,
+    Collectives,
     Notice,
     Cost,
     Exit,

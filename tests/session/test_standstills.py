@@ -6,7 +6,7 @@ import pytest
 
 from tests.session.records import steps
 from tuimon.node_ids import id_on_node
-from tuimon.records import Frame, StackGroup, StandingProcess, Standstill
+from tuimon.records import Collectives, Frame, RankCollective, StackGroup, StandingProcess, Standstill
 from tuimon.session.standing.standing import odd_one, standing
 from tuimon.session.standing.standstills import Standstills
 from tuimon.session.standing.text import groups_text, rank_list
@@ -120,3 +120,18 @@ def test_two_nodes_that_wait_for_each_other_stand_still_together():
     assert text(table.past[0].taken) == "rank 3 in backward() train.py:48, 3 ranks in barrier() train.py:50"
     table.add_standstill(taken([(GATHER, [102])], t=90.0, node=1), 40)
     assert len(table.past) == 2
+
+
+def test_what_is_said_of_collectives_belongs_to_the_standstill_that_goes_on():
+    table = Standstills()
+    waits = [RankCollective(rank, "0:default_pg", 7, "all_reduce", 7) for rank in range(2)]
+    table.add_collectives(Collectives(t=29.0, pid=0, ranks=waits))  # of none
+    table.add_standstill(taken([(GATHER, [100, 101])]), 40)
+    assert table.past[-1].stuck == []
+    table.add_collectives(Collectives(t=31.0, pid=0, ranks=waits[:1], nccl=["DEAD"]))
+    table.add_collectives(Collectives(t=32.0, pid=id_on_node(1, 0), ranks=waits[1:], nccl=["DEAD"]))
+    assert [one.waiting for one in table.past[-1].stuck] == [(0, 1)]
+    assert table.past[-1].nccl == ["DEAD"]
+    table.note_steps(steps(45.0, {"forward": 10}, pid=100))
+    table.add_collectives(Collectives(t=46.0, pid=0, ranks=[RankCollective(2, "0:default_pg", 6, "all_reduce")]))
+    assert [one.missing for one in table.past[-1].stuck] == [()]

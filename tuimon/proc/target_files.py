@@ -23,10 +23,11 @@ _START_TOLERANCE_S = 0.05
 
 
 class Content(NamedTuple):
-    """A file's bytes and when it was last changed."""
+    """A file's bytes, when it was last changed, and the user id of its owner."""
 
     data: bytes
     changed_unix_s: float
+    owner: int
 
 
 class Rights(NamedTuple):
@@ -42,9 +43,8 @@ class Rights(NamedTuple):
 
     def read(self, path: str, limit: int) -> Content | None:
         """A regular file of at most ``limit`` bytes; None when there is none, or it may not be read."""
-        try:
-            handle = self._find(path) if self.pid else os.open(path, os.O_PATH | os.O_CLOEXEC)
-        except (OSError, ValueError):
+        handle = self._open(path)
+        if handle is None:
             return None
         try:
             return _content(handle, limit)
@@ -52,6 +52,23 @@ class Rights(NamedTuple):
             return None
         finally:
             os.close(handle)
+
+    def changed_unix_s(self, path: str) -> float | None:
+        """When a file was last changed; None when there is none, or it may not be read."""
+        handle = self._open(path)
+        if handle is None:
+            return None
+        try:
+            return os.fstat(handle).st_mtime
+        finally:
+            os.close(handle)
+
+    def _open(self, path: str) -> int | None:
+        """A handle (O_PATH) of the file."""
+        try:
+            return self._find(path) if self.pid else os.open(path, os.O_PATH | os.O_CLOEXEC)
+        except (OSError, ValueError):
+            return None
 
     def _find(self, path: str) -> int:
         """A handle (O_PATH) of the file. Symbolic links are followed here: the kernel follows them from our root."""
@@ -184,6 +201,6 @@ def _content(handle: int, limit: int) -> Content | None:
         return None
     opened = os.open(f"/proc/self/fd/{handle}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
-        return Content(os.read(opened, info.st_size), info.st_mtime)
+        return Content(os.read(opened, info.st_size), info.st_mtime, info.st_uid)
     finally:
         os.close(opened)

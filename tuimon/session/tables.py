@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from tuimon.node_ids import node_of
 from tuimon.records import (
+    Collectives,
     Cost,
     Exit,
     Frames,
@@ -93,6 +94,7 @@ class Tables:
             MachineMemory: self._fold_machine_memory,
             Node: self._fold_node,
             Standstill: self._fold_standstill,
+            Collectives: self.standstills.add_collectives,
             Notice: self._fold_notice,
             Cost: self._fold_cost,
             Exit: self._fold_exit,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tuimon.session.session import Session
+from tuimon.session.standing.collectives import Stuck
 from tuimon.session.standing.standing import Standing, standing
 from tuimon.session.standing.standstills import Past
 from tuimon.session.standing.text import group_json, group_text, groups_text, rank_list
@@ -25,13 +26,16 @@ def head_text(past: Past, session: Session) -> str:
 
 def line_text(past: Past, session: Session) -> str:
     """``nothing moved for 41s, ...: rank 3 in open() data.py:40, 7 ranks in all_reduce() train.py:50``."""
-    return f"{head_text(past, session)}: {groups_text(standing(past.taken), _IN_LINE)}"
+    said = "; ".join([*(one.text for one in past.stuck), groups_text(standing(past.taken), _IN_LINE)])
+    return f"{head_text(past, session)}: {said}"
 
 
 def list_lines(past: Past) -> list[str]:
     """All stacks in a few lines: a group each, with its ranks and the text of its line."""
     groups = standing(past.taken)
-    lines = [f"all stacks, taken {past.taken.quiet_s:.0f} s after the last thing moved:"]
+    lines = [f"flight recorder: {one.text}" for one in past.stuck]
+    lines += [f"NCCL: {plain(said)}" for said in past.nccl[:_LISTED]]
+    lines.append(f"all stacks, taken {past.taken.quiet_s:.0f} s after the last thing moved:")
     for group in groups[:_LISTED]:
         source = f": {plain(group.place.source).strip()}" if group.place is not None and group.place.source else ""
         lines.append(f"  {group_text(group)}{ranks_note(group)}{source}")
@@ -45,6 +49,20 @@ def ranks_note(group: Standing) -> str:
     return f" (ranks {rank_list(group.ranks)})" if group.role == "rank" and len(group.ranks) > 1 else ""
 
 
+def stuck_json(one: Stuck) -> dict[str, Any]:  # Any: JSON
+    """A collective that does not end, as programs read it."""
+    return {
+        "text": plain(one.text),
+        "group": one.group,
+        "number": one.number,
+        "name": one.name,
+        "waiting": list(one.waiting),
+        "missing": list(one.missing),
+        "elsewhere": [rank for rank, _ in one.elsewhere],
+        "unknown": list(one.unknown),
+    }
+
+
 def standstill_json(past: Past, session: Session) -> dict[str, Any]:  # Any: JSON
     """For ``report --format json``; ``lasted_s`` is null where it went on to the end of the log."""
     start_s = session.start_s if session.start_s is not None else past.since_s
@@ -55,4 +73,6 @@ def standstill_json(past: Past, session: Session) -> dict[str, Any]:  # Any: JSO
         "taken_after_s": past.taken.quiet_s,
         "text": line_text(past, session),
         "groups": [group_json(group) for group in standing(past.taken)],
+        **({"collectives": [stuck_json(one) for one in past.stuck]} if past.stuck else {}),
+        **({"nccl": past.nccl} if past.nccl else {}),
     }

@@ -5,7 +5,16 @@ from msgspec import structs
 
 from tests.session.records import frames, header, process, stacks, steps, threads
 from tuimon.diagnosis import diagnose
-from tuimon.records import Frame, StackCount, StackGroup, Stacks, StandingProcess, Standstill
+from tuimon.records import (
+    Collectives,
+    Frame,
+    RankCollective,
+    StackCount,
+    StackGroup,
+    Stacks,
+    StandingProcess,
+    Standstill,
+)
 from tuimon.session.session import Session
 
 PLACE = frames(("train.py", 9, "gather", "dist.barrier()", True))
@@ -128,7 +137,9 @@ OPEN = [
 ]
 
 
-def ranks_standing(*, open_for_s=(20.0,) * 4, cpu=(0.0,) * 4, states=("waiting",) * 4, ended=(), made=40, taken=True):
+def ranks_standing(
+    *, open_for_s=(20.0,) * 4, cpu=(0.0,) * 4, states=("waiting",) * 4, ended=(), made=40, taken=True, then=()
+):
     """Four ranks, pids 100 to 103; rank 3 in ``open``, the others in a collective."""
     session = Session()
     records = [header(), frames(("train.py", 50, "main", "dist.all_reduce(loss)", True))]
@@ -153,7 +164,7 @@ def ranks_standing(*, open_for_s=(20.0,) * 4, cpu=(0.0,) * 4, states=("waiting",
             StackGroup(OPEN, 0, [(103, 103)] if 3 not in ended else []),
         ]
         records.append(Standstill(t=23.0, pid=0, quiet_s=20.0, processes=rows, groups=groups))
-    for record in records:
+    for record in (*records, *then):
         session.add(record)
     return diagnose(session)
 
@@ -165,6 +176,17 @@ def test_the_rank_that_holds_the_others_up_is_named_first():
     )
     assert [(place.file, place.line) for place in only.where] == [("data.py", 40), ("train.py", 50)]
     assert (only.evidence["ranks"], only.evidence["odd_ranks"]) == (4, "3")
+
+
+def test_the_collective_that_flight_recorders_show_stuck_is_named():
+    waits = [RankCollective(rank, "0:default_pg", 1204, "all_reduce", 1204) for rank in range(3)]
+    late = RankCollective(3, "0:default_pg", 1203, "all_reduce")
+    (only,) = ranks_standing(then=[Collectives(t=23.5, pid=0, ranks=waits), Collectives(t=24.0, pid=0, ranks=[late])])
+    assert only.headline.startswith(
+        "nothing has moved in any of 4 ranks for 20 s: rank 3 has not entered all_reduce #1204, in which ranks 0-2"
+        " wait; rank 3 in open() data.py:40, "
+    )
+    assert only.evidence["collective"] == "rank 3 has not entered all_reduce #1204, in which ranks 0-2 wait"
 
 
 def test_before_the_stacks_are_taken_it_is_reported_as_well():

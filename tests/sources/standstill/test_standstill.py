@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from tuimon.records import Standstill
+from tuimon.records import RankCollective, Standstill
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.stacks.frame_ids import RawFrame
 from tuimon.sources.stacks.pyspy_dump import DumpError, DumpFrame, DumpThread
@@ -67,6 +67,37 @@ def test_the_stacks_are_taken_once_a_standstill(run):
     run.step(1, None)  # steps went on
     assert run.step(1, 160.0) == [] and len(run.step(3, 160.0)) == 1
     assert len(run.stacks_taken) == 2
+
+
+def test_what_torch_and_nccl_have_recorded_comes_after_the_stacks(monkeypatch):
+    clock = Clock()
+    row = RankCollective(3, "0:default_pg", 7, "all_reduce", 7)
+
+    class Dumps:
+        asked, waiting = False, [[], [row], []]
+
+        def ask(self):
+            self.asked = True
+
+        def read_new(self):
+            return self.waiting.pop(0)
+
+    dumps = Dumps()
+    source = StandstillSource(
+        ProcessTable(ME, None), clock, lambda: None, lambda binary, pids, since_s: {ME: ProcessStacks()},
+        lambda suspects, quiet_s: dumps, lambda pids: ["#0-0 MISMATCH"] if list(pids) == [ME] else [],
+    )  # fmt: skip
+    source.inspect(Suspicion(80.0, (Suspect(ME, "trainer", 3), Suspect(1, "worker", 3))))
+    found = []
+    for seconds in (0.0, 2.5, 0.5, 0.5, 0.5):
+        clock.now_s += seconds
+        found.append(list(source.read()))
+    assert [[type(record).__name__ for record in records] for records in found] == [
+        [], ["Standstill"], ["Collectives"], ["Collectives"], [],
+    ]  # fmt: skip
+    assert dumps.asked
+    assert (found[2][0].nccl, found[2][0].ranks) == (["#0-0 MISMATCH"], [])
+    assert (found[3][0].nccl, found[3][0].ranks) == ([], [row])
 
 
 def test_while_files_are_read_or_written_no_stacks_are_taken(run):

@@ -92,6 +92,8 @@ def _judged(still: Standstill) -> Finding | None:
     first = still.ranks[0]
     lock = locked(still.taken) if still.taken is not None and not still.lost else None
     stands = _standing(still) if lock is None else f": {lock.text}"
+    if still.stuck:
+        stands = f": {still.stuck[0].text}; " + stands.removeprefix(": ")
     where = tuple(dict.fromkeys((*(lock.places if lock is not None else ()), *_places(still))))
     longest_ms = max((rank.longest_ms for rank in still.ranks if rank.longest_ms is not None), default=None)
     return Finding(
@@ -112,6 +114,7 @@ def _judged(still: Standstill) -> Finding | None:
             "open_phase": first.phase,
             "longest_step_ms": longest_ms,
             **_rank_evidence(still),
+            **({"collective": still.stuck[0].text} if still.stuck else {}),
         },
     )
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from msgspec import structs
 
 from tuimon.node_ids import node_of
-from tuimon.records import Standstill, Steps
+from tuimon.records import Collectives, RankCollective, Standstill, Steps
+from tuimon.session.standing.collectives import Stuck, stuck
 
 #: How many are remembered, the latest.
 _LIMIT = 16
+#: Rows of ranks' collectives, and lines of NCCL's, that are kept of one: a thousand ranks with several groups each.
+_COLLECTIVES, _NCCL_LINES = 8192, 48
 #: The last boundaries of two nodes that wait for each other are at most this far apart (s): a step, and their clocks.
 _TOGETHER_S = 10.0
 
@@ -23,6 +26,13 @@ class Past:
     taken: Standstill
     step: int | None  # the last step before it, of the process in focus
     ended_s: float | None = None
+    collectives: list[RankCollective] = field(default_factory=list)  # of a rank and group the latest counts
+    nccl: list[str] = field(default_factory=list)  # lines of NCCL's RAS
+
+    @property
+    def stuck(self) -> list[Stuck]:
+        """The collectives that do not end, and who is missing in them."""
+        return stuck(self.collectives)
 
     @property
     def since_s(self) -> float:
@@ -49,6 +59,13 @@ class Standstills:
         else:
             self.past.append(Past(record, step))
 
+    def add_collectives(self, record: Collectives) -> None:
+        """Fold what was recorded of the collectives of the latest standstill."""
+        if self.past and self.past[-1].ended_s is None:
+            last = self.past[-1]
+            last.collectives = [*last.collectives, *record.ranks][-_COLLECTIVES:]
+            last.nccl = [*last.nccl, *(line for line in record.nccl if line not in last.nccl)][:_NCCL_LINES]
+
     def note_steps(self, record: Steps) -> None:
         """Steps of one of its processes, or of one that was started since, end a standstill."""
         if not self.past or self.past[-1].ended_s is not None or not record.count:
@@ -61,6 +78,10 @@ class Standstills:
         if not self.past or self.past[-1].ended_s is not None or self.past[-1].taken.t < begin_s:
             return None
         return self.past[-1].taken
+
+    def since(self, begin_s: float) -> Past | None:
+        """As ``taken_since``, with all that is known of it."""
+        return self.past[-1] if self.taken_since(begin_s) is not None else None
 
 
 def _are_one(one: Standstill, other: Standstill) -> bool:

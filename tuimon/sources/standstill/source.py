@@ -1,4 +1,7 @@
-"""Takes all stacks of a run once, when the monitor suspects a hang, and watches whether files are read or written."""
+"""Takes all stacks of a run once, when the monitor suspects a hang, and watches whether files are read or written.
+
+Then what torch and NCCL have recorded of the ranks' collectives is read, as it comes.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +11,18 @@ from collections.abc import Callable, Iterable, Mapping
 from tuimon.proc import procfs
 from tuimon.proc.processes import start_unix_s
 from tuimon.proc.target_files import TargetFiles
-from tuimon.records import Record, StandingProcess, Standstill
+from tuimon.records import Collectives, Record, StandingProcess, Standstill
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.source_blocks import SourceBlocks
 from tuimon.sources.source_text import SourceText
 from tuimon.sources.stacks import pyspy
 from tuimon.sources.stacks.frame_ids import RawFrame
+from tuimon.sources.standstill.flight.recorders import Recorders
 from tuimon.sources.standstill.groups import Code, grouped
 from tuimon.sources.standstill.progress import MOVING_BYTES_PER_S, Reading, bytes_per_s, read_io
+from tuimon.sources.standstill.ras import ask_ras
 from tuimon.sources.standstill.stacks import ProcessStacks, take_stacks
-from tuimon.sources.standstill.suspicion import Suspicion
+from tuimon.sources.standstill.suspicion import Suspect, Suspicion
 
 #: Reading and writing are measured over so long before the stacks are taken, and again so often after that (s).
 _BEFORE_S = 2.0
@@ -33,6 +38,8 @@ class _Watch:
         self.readings: dict[int, Reading | None] = _read_all(suspicion, now_s)
         self.due_s = now_s + _BEFORE_S
         self.is_taken = False
+        self.recorders: Recorders | None = None  # once the stacks are taken
+        self.is_nccl_asked = False
 
 
 class StandstillSource:
@@ -46,12 +53,16 @@ class StandstillSource:
         clock: Callable[[], float] = time.monotonic,
         binary: Callable[[], str | None] = pyspy.find,
         take: Callable[[str | None, Iterable[int], float], Mapping[int, ProcessStacks]] = take_stacks,
+        recorders: Callable[[Iterable[Suspect], float], Recorders] = Recorders,
+        ask_nccl: Callable[[Iterable[int]], list[str]] = ask_ras,
     ) -> None:
         self.period_s = 0.5
         self._table = table
         self._clock = clock
         self._binary = binary
         self._take = take
+        self._recorders = recorders
+        self._ask_nccl = ask_nccl
         self._suspicion: Suspicion | None = None
         self._watch: _Watch | None = None
 
@@ -68,6 +79,8 @@ class StandstillSource:
             self._watch = _Watch(suspicion, now_s)
         elif now_s >= watch.due_s:
             yield from self._inspected(watch, now_s)
+        elif watch.recorders is not None:
+            yield from self._collectives(watch, watch.recorders)
 
     def close(self) -> None:
         """Nothing is held."""
@@ -82,7 +95,18 @@ class StandstillSource:
             yield Standstill(t=round(now_s, 3), pid=0, quiet_s=quiet_s, moving=moving)
         elif not watch.is_taken:
             watch.is_taken = True
+            watch.recorders = self._recorders(watch.suspicion.processes, quiet_s)
+            watch.recorders.ask()  # they are written while the stacks are taken
             yield self._taken(watch.suspicion, rates)
+
+    def _collectives(self, watch: _Watch, recorders: Recorders) -> Iterable[Record]:
+        """What has come since of the flight recorders, and once what NCCL says."""
+        ranks, nccl = recorders.read_new(), []
+        if not watch.is_nccl_asked:
+            watch.is_nccl_asked = True
+            nccl = self._ask_nccl(each.pid for each in watch.suspicion.processes if each.role != "worker")
+        if ranks or nccl:
+            yield Collectives(t=round(self._clock(), 3), pid=0, ranks=ranks, nccl=nccl)
 
     def _taken(self, suspicion: Suspicion, rates: Mapping[int, float | None]) -> Standstill:
         live = [each for each in suspicion.processes if self._table.start_ticks(each.pid) is not None]

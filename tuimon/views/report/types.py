@@ -251,8 +251,24 @@ class StandingGroup(Struct):
     frames: list[Place]
 
 
+class StuckCollective(Struct):
+    """A collective that did not end, by torch's flight recorder: ranks in it, and ranks that had not come to it.
+
+    ``elsewhere``: ranks in another collective of that number; ``unknown``: ranks without a recorder.
+    """
+
+    text: str
+    group: str
+    number: int
+    name: str
+    waiting: list[int]
+    missing: list[int]
+    elsewhere: list[int]
+    unknown: list[int]
+
+
 class Standstill(Struct):
-    """Nothing moved; ``lasted_s`` is null where it went on to the end."""
+    """Nothing moved; ``lasted_s`` is null where it went on to the end. ``nccl``: lines of NCCL's own watch (RAS)."""
 
     at_s: float
     step: int | None
@@ -260,6 +276,8 @@ class Standstill(Struct):
     taken_after_s: float
     text: str
     groups: list[StandingGroup]
+    collectives: list[StuckCollective] | Absent = UNSET
+    nccl: list[str] | Absent = UNSET
 
 
 class Change(Struct):

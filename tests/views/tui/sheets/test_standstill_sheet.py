@@ -11,7 +11,7 @@ from tests.views.playback import Playback
 from tests.views.tui.running_app import running
 from tests.views.tui.running_app import text as pane_text
 from tuimon.diagnosis.finding import Finding
-from tuimon.records import Frame, StackGroup, StandingProcess, Standstill
+from tuimon.records import Collectives, Frame, RankCollective, StackGroup, StandingProcess, Standstill
 from tuimon.views.headless import HeadlessView
 from tuimon.views.report.summary import Page, report_of
 from tuimon.views.report.text import text_report
@@ -113,3 +113,18 @@ def test_in_reports():
 
     page = as_html([Page(report, session)])
     assert 'data-part="standstills"' in page and "rank 5 in open() data.py:40" in page
+
+
+def test_collectives_that_do_not_end_are_shown_and_reported():
+    rows = [RankCollective(rank, "0:tp\x1b[2J", 7, "all_reduce", 7) for rank in range(7)]
+    said = Collectives(
+        t=21.0, pid=0, ranks=[*rows, RankCollective(7, "0:tp\x1b[2J", 6, "all_reduce")], nccl=["#0-0 DEAD"]
+    )
+    session = session_of(*records(), said)
+    lines = shown(session)
+    assert "flight recorder: rank 7 has not entered all_reduce #7, in which ranks 0-6 wait" in "\n".join(lines)
+    assert "NCCL: #0-0 DEAD" in lines
+    assert all("\x1b" not in line for line in lines)
+    (past,) = report_of(session, [], "run.jsonl")["standstills"]
+    assert "rank 7 has not entered all_reduce #7" in past["text"]
+    assert (past["collectives"][0]["missing"], past["nccl"]) == ([7], ["#0-0 DEAD"])

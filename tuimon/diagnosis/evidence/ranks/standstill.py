@@ -11,6 +11,7 @@ from tuimon.records import Standstill as Taken
 from tuimon.session.samples.activity import OutsideWait, outside_wait
 from tuimon.session.samples.process_samples import ProcessSamples
 from tuimon.session.session import Session
+from tuimon.session.standing.collectives import Stuck
 
 #: Reading and writing of files that was seen this long ago (s) still counts: it is measured every 5 s.
 MOVED_S = 12.0
@@ -72,6 +73,7 @@ class Standstill(NamedTuple):
     lost: tuple[int, ...]  # ranks that have ended, and were not started again
     quiet_s: float  # since the latest boundary of any
     taken: Taken | None
+    stuck: tuple[Stuck, ...]  # collectives that do not end, as flight recorders have it
     has_moved: bool  # whether files were read or written lately
 
 
@@ -115,7 +117,8 @@ def _quiet_s(live: Sequence[Rank]) -> float | None:
 
 def _standstill(live: Sequence[Rank], members: Sequence[Rank], quiet_s: float, session: Session) -> Standstill:
     begun_s = session.now_s - quiet_s
-    taken = session.standstills.taken_since(begun_s)
+    past = session.standstills.since(begun_s)
+    taken = past.taken if past is not None else None
     ranks = tuple(_standing(each, begun_s, taken, session) for each in live)
     moved_s = session.standstills.moved_s
     present = {rank.rank for rank in ranks}
@@ -125,6 +128,7 @@ def _standstill(live: Sequence[Rank], members: Sequence[Rank], quiet_s: float, s
         lost=tuple(sorted({rank for rank in ended if rank is not None and rank not in present})),
         quiet_s=quiet_s,
         taken=taken,
+        stuck=tuple(past.stuck) if past is not None else (),
         has_moved=moved_s is not None and moved_s > max(begun_s, session.now_s - MOVED_S),
     )
 

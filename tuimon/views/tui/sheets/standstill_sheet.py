@@ -36,6 +36,10 @@ def standstill_lines(past: Past | None, session: Session, width: int) -> list[Li
     lines = paragraph(plain(head_text(past, session)), width, "critical bold" if goes_on else "strong")
     after = f"stacks taken {past.taken.quiet_s:.0f} s after the last thing moved"
     lines += paragraph(after if goes_on else f"{after}; it went on" if past.ended_s else f"{after}", width, "dim")
+    for one in past.stuck:
+        lines += [(), *paragraph(f"flight recorder: {plain(one.text)} ({plain(one.group)})", width, "critical")]
+    if past.nccl:
+        lines += [(), *(part for said in past.nccl for part in paragraph(f"NCCL: {plain(said)}", width, "dim"))]
     groups = standing(past.taken)
     roles = _roles(groups)
     lines += [(), *_strip(groups, roles, width)]

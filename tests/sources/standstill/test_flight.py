@@ -1,0 +1,180 @@
+"""Dumps of torch's flight recorder: real ones of four gloo ranks, and such as NCCL's are documented to be."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tuimon.records import RankCollective
+from tuimon.session.standing.collectives import stuck
+from tuimon.sources.standstill.flight.dump import rank_collectives
+from tuimon.sources.standstill.flight.pickled import NotPlain, plain_value
+from tuimon.sources.standstill.flight.recorders import Recorders
+from tuimon.sources.standstill.suspicion import Suspect
+
+#: Written by torch 2.13 (``_dump_fr_trace``) in four ranks that made a broadcast and three all_reduces, and then three
+#: of them a fourth.
+DUMPS = Path(__file__).with_name("dumps")
+ME = os.getpid()
+
+
+def rows_of(*dumps: bytes) -> list[RankCollective]:
+    return [row for rank, data in enumerate(dumps) for row in rank_collectives(data, rank)]
+
+
+def texts(rows: list[RankCollective]) -> list[str]:
+    return [one.text for one in stuck(rows)]
+
+
+def nccl(
+    *entries: tuple[int, str, str], group: tuple[str, str] = ("0", "default_pg"), ranks: str = "[0, 1, 2, 3]"
+) -> bytes:
+    """A dump with entries (number, name, state), in the shape of NCCL's."""
+    made: dict[str, Any] = {
+        "version": "2.10",
+        "nccl_version": "2.27.3",
+        "pg_config": {group[0]: {"name": group[0], "desc": group[1], "ranks": ranks}},
+        "pg_status": {"0": {"last_enqueued_collective": 9, "last_completed_collective": 9}},
+        "entries": [
+            {
+                "frames": [{"name": "train", "filename": "train.py", "line": 9}], "record_id": number, "pg_id": 0,
+                "process_group": group, "collective_seq_id": number, "p2p_seq_id": 0, "op_id": number,
+                "profiling_name": f"nccl:{name}", "time_created_ns": 1, "duration_ms": None, "input_sizes": [[4]],
+                "state": state, "retired": state == "completed", "timeout_ms": 600000, "is_p2p": name == "send",
+            }
+            for number, name, state in entries
+        ],
+    }  # fmt: skip
+    return pickle.dumps(made, protocol=2)
+
+
+def test_the_rank_that_real_dumps_show_missing_is_named() -> None:
+    rows = rows_of(*((DUMPS / f"gloo_rank_{rank}").read_bytes() for rank in range(4)))
+    assert [(row.entered, row.waits_for) for row in rows] == [(5, 5), (5, 5), (5, 5), (4, None)]
+    assert rows[0].members == [0, 1, 2, 3]
+    assert texts(rows) == ["rank 3 has not entered all_reduce #5, in which ranks 0-2 wait"]
+
+
+def test_launches_that_ran_ahead_do_not_hide_the_first_that_does_not_end() -> None:
+    ahead = nccl((1203, "all_reduce", "completed"), (1204, "all_reduce", "started"), (1205, "broadcast", "scheduled"))
+    late = nccl((1202, "all_gather", "completed"), (1203, "all_reduce", "completed"))
+    rows = rows_of(ahead, ahead, ahead, late)
+    assert texts(rows) == ["rank 3 has not entered all_reduce #1204, in which ranks 0-2 wait"]
+
+
+def test_a_rank_in_another_collective_one_without_a_dump_and_none_missing() -> None:
+    reduces, gathers = nccl((7, "all_reduce", "started")), nccl((7, "all_gather", "started"))
+    assert texts(rows_of(reduces, reduces, gathers, reduces)) == [
+        "rank 2 is in all_gather #7, ranks 0-1, 3 in all_reduce #7"
+    ]
+    assert texts(rows_of(reduces, reduces)) == [
+        "ranks 0-1 wait in all_reduce #7; of ranks 2-3 no flight recorder is known"
+    ]
+    assert texts(rows_of(reduces, reduces, reduces, reduces)) == [
+        "all 4 ranks are in all_reduce #7, and it does not end"
+    ]
+
+
+def test_groups_are_judged_apart_and_the_one_with_somebody_missing_is_first() -> None:
+    world = nccl((3, "all_reduce", "started"), ranks="[0, 1]")
+    tensor = nccl((8, "all_gather", "started"), group=("1", "tp"), ranks="[0, 1]")
+    behind = nccl((7, "all_gather", "completed"), group=("1", "tp"), ranks="[0, 1]")
+    found = stuck([*rows_of(world, world), *rows_of(tensor, behind)])
+    assert [(one.group, one.missing) for one in found] == [("1:tp", (1,)), ("0:default_pg", ())]
+
+
+def test_sends_and_what_has_ended_say_nothing() -> None:
+    assert texts(rows_of(*[nccl((1, "send", "started"), (2, "all_reduce", "completed"))] * 2)) == []
+
+
+class _Runs:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, ("made-by-a-pickle",)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pickle.dumps(_Runs()),
+        pickle.dumps({"entries": [_Runs()]}),
+        pickle.dumps(Path("/")),
+        b"",
+        b"\x80\x02",
+        b"cos\nsystem\n(S'true'\ntR.",
+        b"\x82\x01.",
+        pickle.dumps([1]),
+        pickle.dumps({"entries": [{"collective_seq_id": "x"}]}),
+        pickle.dumps({"entries": 7}),
+        nccl((1, "all_reduce", "started"))[:-20],
+    ],
+)
+def test_what_is_no_dump_is_refused_and_runs_nothing(
+    data: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(NotPlain):
+        rank_collectives(data, 0)
+    assert not list(tmp_path.iterdir())
+
+
+def test_plain_values_come_out_as_they_went_in() -> None:
+    value = {"a": [1, 2.5, None, True, "x", (1, {2})]}
+    with pytest.raises(NotPlain):
+        plain_value(pickle.dumps(value, protocol=2))  # a set is made by its class there
+    del value["a"][-1]
+    assert plain_value(pickle.dumps(value, protocol=2)) == value
+
+
+class TestRecorders:
+    """Where torch writes, and what asks it to."""
+
+    def recorders(self, environ: dict[str, str], quiet_s: float = 20.0) -> Recorders:
+        suspects = [Suspect(ME, "trainer", 3), Suspect(ME, "worker", 3)]
+        return Recorders(suspects, quiet_s, environ=lambda pid: environ)
+
+    def test_a_dump_is_read_once_it_is_there_and_again_when_it_is_another(self, tmp_path: Path) -> None:
+        recorders = self.recorders({"TORCH_NCCL_DEBUG_INFO_TEMP_FILE": str(tmp_path / "trace_")})
+        assert recorders.read_new() == []
+        (tmp_path / "trace_3").write_bytes(nccl((5, "all_reduce", "started")))
+        (row,) = recorders.read_new()
+        assert (row.rank, row.entered, row.name) == (3, 5, "all_reduce")
+        assert recorders.read_new() == []
+        (tmp_path / "trace_3").write_bytes(nccl((6, "all_reduce", "started")))
+        newer = os.stat(tmp_path / "trace_3").st_mtime + 5
+        os.utime(tmp_path / "trace_3", (newer, newer))
+        assert [row.entered for row in recorders.read_new()] == [6]
+
+    def test_the_default_place_is_torchs(self, tmp_path: Path) -> None:
+        (tmp_path / "torch").mkdir()
+        (tmp_path / "torch" / "comm_lib_trace_rank_3").write_bytes(nccl((5, "all_reduce", "started")))
+        assert len(self.recorders({"XDG_CACHE_HOME": str(tmp_path)}).read_new()) == 1
+
+    def test_one_of_an_earlier_standstill_or_of_another_user_says_nothing(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        environ = {"TORCH_FR_DUMP_TEMP_FILE": str(tmp_path / "t")}
+        (tmp_path / "t3").write_bytes(nccl((5, "all_reduce", "started")))
+        os.utime(tmp_path / "t3", (1e9, 1e9))
+        assert self.recorders(environ).read_new() == []
+        os.utime(tmp_path / "t3")
+        uid = os.geteuid()
+        monkeypatch.setattr(os, "geteuid", lambda: uid + 1)
+        assert self.recorders(environ).read_new() == []
+
+    def test_torch_is_asked_through_its_pipe_and_nothing_else_is_written_to(self, tmp_path: Path) -> None:
+        recorders = self.recorders({"TORCH_NCCL_DEBUG_INFO_PIPE_FILE": str(tmp_path / "ask_")})
+        recorders.ask()  # no pipe
+        os.mkfifo(tmp_path / "ask_3.pipe")
+        recorders.ask()  # nobody reads it: that must not wait
+        handle = os.open(tmp_path / "ask_3.pipe", os.O_RDONLY | os.O_NONBLOCK)
+        recorders.ask()
+        assert os.read(handle, 16) == b"1"
+        os.close(handle)
+        os.unlink(tmp_path / "ask_3.pipe")
+        (tmp_path / "ask_3.pipe").write_bytes(b"a file")
+        recorders.ask()
+        assert (tmp_path / "ask_3.pipe").read_bytes() == b"a file"
