@@ -208,6 +208,14 @@ def test_api_steps_overrule():
     assert lengths(played) == [14, 20, 20, 20]  # the first began before the first marker
 
 
+@pytest.mark.parametrize("batch", ["fetch:5 wait:3", "wait:8"])
+def test_time_between_an_update_and_its_step_call_is_counted_once(batch):
+    """What was absorbed by the step that ended was left in the next as well."""
+    first, *others = play(f"{batch} bwd:4 opt:2 wait:10 step wait:20", 5).steps
+    assert [step.total_ns / MS for step in others] == [44] * 4
+    assert [step.end_ns / MS for step in (first, *others)] == [24, 68, 112, 156, 200]
+
+
 def test_penalty_gradients_stay_in_one_step():
     played = play("fetch:1 wait:2 bwd:1 wait:2 bwd:3 opt:1", 6)
     assert lengths(played) == [10] * 6

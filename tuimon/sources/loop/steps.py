@@ -165,13 +165,14 @@ class StepFinder:
     def end_step(self, time_ns: int) -> None:
         """``tuimon.step()`` overrules all."""
         self.drive = Drive.API
+        ended, self._open = self._open, Step()
         if self._updated is not None:
-            self._updated.absorb(self._open)
+            self._updated.absorb(ended)
+            self._updated.end_ns = time_ns
             self._close_piece(time_ns)
         else:
-            self._open.end_ns = time_ns
-            self._pieces.append(self._open)
-            self._open = Step()
+            ended.end_ns = time_ns
+            self._pieces.append(ended)
             self.cuts += 1
         self._emit_merged()
 
