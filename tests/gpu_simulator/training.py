@@ -10,6 +10,7 @@ from tests.gpu_simulator.device import SimulatedDevice, StreamHandle
 from tests.gpu_simulator.machine import MS, SECOND, US, Cpu, Gpu, Stream
 from tuimon.agent.gpu_clock.clock import GpuClock
 from tuimon.agent.ring import layout
+from tuimon.agent.ring.columns import Columns
 from tuimon.records import Record
 from tuimon.sources.markers.follower import RingFollower
 
@@ -29,9 +30,12 @@ class SimulatedRing:
         self.dropped = 0
         self.dropping = 0  # so many more, when it is read
 
-    def read(self) -> list[layout.Marker]:
-        out, self.waiting = self.waiting, []
+    def read_columns(self) -> Columns:
+        markers, self.waiting = self.waiting, []
         self.dropped, self.dropping = self.dropped + self.dropping, 0
+        out = Columns([], [], [])
+        for marker in markers:
+            out.append(marker)
         return out
 
     def holds_back(self) -> bool:

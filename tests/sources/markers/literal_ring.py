@@ -2,11 +2,20 @@
 
 from tests.sources.loop.loop_script import MS
 from tuimon.agent.ring import layout
+from tuimon.agent.ring.columns import Columns
 from tuimon.records import Steps
 from tuimon.sources.markers.follower import RingFollower
 
 PLAIN = "fetch:5 wait:3 bwd:4 wait:1 opt:2 wait:1"  # 16 ms
 SECOND = 1000 * MS
+
+
+def columns_from(markers):
+    """Markers as a ring gives them."""
+    out = Columns([], [], [])
+    for marker in markers:
+        out.append(marker)
+    return out
 
 
 class FakeReader:
@@ -30,6 +39,9 @@ class FakeReader:
     def read(self):
         out, self.waiting = self.waiting, []
         return out
+
+    def read_columns(self):
+        return columns_from(self.read())
 
     def name(self, number):
         return {1: "batch\x1ftrain.py\x1fmain\x1f12", 2: "loss/a"}[number]

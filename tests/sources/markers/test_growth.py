@@ -5,6 +5,7 @@ import os
 import pytest
 
 from tests.sources.loop.loop_script import MS, markers
+from tests.sources.markers.literal_ring import columns_from
 from tests.state_size import largest, size_of
 from tuimon.agent.ring import layout
 from tuimon.agent.ring.writer import RingWriter
@@ -51,6 +52,9 @@ class Run:
     def read(self):
         out, self.waiting = sorted(self.waiting), []
         return out
+
+    def read_columns(self):
+        return columns_from(self.read())
 
     def write(self, tid, script, at_ns=None):
         begin_ns = self.now_ns if at_ns is None else at_ns

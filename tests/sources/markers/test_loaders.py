@@ -14,7 +14,8 @@ from tuimon.agent.ring.paths import start_ticks
 from tuimon.records import Loader, LoaderFacts, LoaderWorker
 from tuimon.session.session import Session
 from tuimon.sources.loop.machine import LoopMachine
-from tuimon.sources.markers.loaders import WORKERS_LISTED, LoaderTracker, _parsed
+from tuimon.sources.markers.loader_facts import parsed_facts
+from tuimon.sources.markers.loaders import WORKERS_LISTED, LoaderTracker
 
 MS = 1_000_000
 SECOND = 1_000_000_000
@@ -287,5 +288,5 @@ def test_loaders_of_other_processes_are_theirs():
 @pytest.mark.parametrize("text", ["[" * 60_000, '{"n": 1e999}', "null", "{}", '"x"'])
 def test_facts_that_are_no_facts_are_no_loader(text):
     whole = '{"dataset": "D", "kind": "map", "workers": 1e999, "prefetch": 2, "batch": 8, "pin": 0, "persistent": 0, '
-    assert _parsed(text) is None
-    assert _parsed(whole + '"context": null, "n": 1}') is None
+    assert parsed_facts(text) is None
+    assert parsed_facts(whole + '"context": null, "n": 1}') is None

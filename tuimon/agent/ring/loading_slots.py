@@ -135,9 +135,14 @@ def _free_offset(area: mmap.mmap) -> Optional[int]:
     return None
 
 
+def used_bytes(area: bytes) -> int:
+    """How many bytes of the area the slots take that were ever used: the first ones, mostly a few."""
+    return -(-len(area.rstrip(b"\0")) // SLOT_BYTES) * SLOT_BYTES
+
+
 def used_slots(area: bytes, again: bytes) -> Iterator[Loading]:
     """The used slots of an area that was read twice, but for those that were being written meanwhile."""
-    for offset in range(0, LOADING_BYTES, SLOT_BYTES):
+    for offset in range(0, min(len(area), len(again)), SLOT_BYTES):
         raw = area[offset : offset + SLOT.size]
         if raw[20:24] == b"\0\0\0\0" and not any(raw[:24]):
             continue

@@ -1,9 +1,9 @@
 """The monitor's side of a ring: reads new markers and counts the lost ones."""
 
 import json
-from functools import partial
 from typing import Any, Dict, Iterator, List, Optional
 
+from .columns import Columns, columns_of, sequences_of
 from .layout import (
     CLOSED_OFFSET,
     HEADER,
@@ -18,14 +18,13 @@ from .layout import (
     NAMES_OFFSET,
     SLOT_BYTES,
     SLOT_MARGIN,
-    SLOT_WORDS,
     SLOTS_OFFSET,
     U16,
     U32,
     VERSION,
     Marker,
 )
-from .loading_slots import Loading, used_slots
+from .loading_slots import Loading, used_bytes, used_slots
 from .paths import PID_LIMIT
 from .ring_bytes import RingBytes, RingError
 
@@ -41,7 +40,6 @@ _CHUNKS_LIMIT = 96
 _SEQUENCE_LIMIT = 1 << 53
 #: A hole has at most this many empty slots, or those of a queue that overflowed, with at least as many behind them.
 _HOLE_LIMIT = 64
-_as_marker = partial(tuple.__new__, Marker)
 
 
 class RingReader:
@@ -131,59 +129,82 @@ class RingReader:
 
     def loading(self) -> Iterator[Loading]:
         """The loading slots of this process's DataLoader workers, and of its loaders without workers."""
-        area, again = (self._bytes.read(LOADING_OFFSET, LOADING_BYTES) for _ in range(2))
-        return used_slots(area, again) if len(area) == len(again) == LOADING_BYTES else iter(())
+        area = self._bytes.read(LOADING_OFFSET, LOADING_BYTES)
+        if len(area) < LOADING_BYTES:  # it was cut short
+            return iter(())
+        again = self._bytes.read(LOADING_OFFSET, used_bytes(area))
+        return used_slots(area[: len(again)], again)
 
     def read(self) -> List[Marker]:
         """All markers written since the last call, oldest first; adds overwritten ones to ``dropped``."""
-        out: List[Marker] = []
+        return self.read_columns().markers()
+
+    def read_columns(self) -> Columns:
+        """As ``read``, a column for each word of their slots."""
+        out = Columns([], [], [])
         size = _FIRST_CHUNK_SLOTS
         for _ in range(_CHUNKS_LIMIT):
             index = self._next % self._slots
             count = min(size, self._slots - index)
             size = min(size * 8, _CHUNK_SLOTS)
             markers = self._filled_slots(index, count)
-            valid = len(markers)
-            if self._skip_overwritten():  # checked last: the writer may have reached the slots while we read them
+            valid = len(markers.heads)
+            beyond = _HOLE_LIMIT if valid < count else 1
+            # read last: the writer may have reached the slots while we read them
+            around = self._sequences(self._next - SLOT_MARGIN, SLOT_MARGIN + valid + beyond)
+            if self._skip_overwritten(around[0], around[SLOT_MARGIN]):
                 continue
-            out += markers
+            out.extend(markers)
             self._next += valid
-            if valid < count and not self._skip_hole(may_be_far=not out):
+            if valid < count and not self._skip_hole(around[SLOT_MARGIN + valid :], may_be_far=not out.heads):
                 break
         if not self._has_read:
             self._has_read = True
             self.dropped = 0
         return out
 
-    def _filled_slots(self, index: int, count: int) -> List[Marker]:
+    def _filled_slots(self, index: int, count: int) -> Columns:
         """The markers of the slots from ``index`` on that hold the next sequences, up to the first that does not.
 
         A sequence is written after the rest of its slot, and a copy keeps no order: the slots are read again after it.
         """
         valid = _valid_slots(self._read_slots(index, count), self._next)
-        return _markers(self._read_slots(index, valid)) if valid else []
+        return columns_of(self._read_slots(index, valid) if valid else b"")
 
     def _read_slots(self, index: int, count: int) -> bytes:
         """The bytes of ``count`` slots, or of those up to the file's end."""
         length = max(min(count, self._slots - index), 0) * SLOT_BYTES
         return self._bytes.read(SLOTS_OFFSET + index * SLOT_BYTES, length) if length else b""
 
-    def _skip_overwritten(self) -> bool:
-        """Whether the writer is a lap ahead, or nearly; if so, continue a quarter ring after the oldest slot."""
-        latest = max(self._sequence(self._next), self._sequence(self._next - SLOT_MARGIN))
+    def _sequences(self, first: int, count: int) -> List[int]:
+        """The sequences that are now in the slots of ``first``, ``first`` + 1, ...; 0 where the file was cut short."""
+        index = first % self._slots
+        slots = self._read_slots(index, count)
+        if index + count > self._slots:
+            slots += self._read_slots(0, index + count - self._slots)
+        found = sequences_of(slots)
+        return found + [0] * (count - len(found))
+
+    def _skip_overwritten(self, margin_before: int, at_next: int) -> bool:
+        """Whether the writer is a lap ahead, or nearly; if so, continue a quarter ring after the oldest slot.
+
+        It tells by the sequences that are now in the next slot and in the one a margin before it.
+        """
+        latest = max(self._possible(self._next, at_next), self._possible(self._next - SLOT_MARGIN, margin_before))
         if latest < self._next + self._slots - SLOT_MARGIN:
             return False
         self._drop(latest - self._slots + self._slots // 4 - self._next)
         return True
 
-    def _skip_hole(self, may_be_far: bool) -> bool:
+    def _skip_hole(self, found: List[int], may_be_far: bool) -> bool:
         """Whether the next slot may be passed: it stayed empty while later ones were filled, or is filled by now.
 
-        ``may_be_far``: look for filled slots throughout the ring, a dozen reads of it.
+        ``found``: sequences from the next slot on. ``may_be_far``: look for filled slots throughout the ring, a dozen
+        reads of it.
         """
-        if self._sequence(self._next) == self._next:  # written meanwhile
+        if found[0] == self._next:  # written meanwhile
             return True
-        width = self._filled_beyond() or (self._filled_far_beyond() if may_be_far else 0)
+        width = self._filled_beyond(found) or (self._filled_far_beyond() if may_be_far else 0)
         if not width:
             return False
         at, age = self._hole
@@ -194,11 +215,10 @@ class RingReader:
         self._drop(width)
         return True
 
-    def _filled_beyond(self) -> int:
+    def _filled_beyond(self, found: List[int]) -> int:
         """How many slots from the next one on are empty before a filled one; 0 when none is found."""
-        index = self._next % self._slots
-        count = min(_HOLE_LIMIT, self._slots)
-        found = _sequences(self._read_slots(index, count) + self._read_slots(0, index + count - self._slots))
+        if max(found) < self._next:  # so it is nearly always
+            return 0
         beyond = (width for width, sequence in enumerate(found) if width and sequence == self._next + width)
         return next(beyond, 0)
 
@@ -215,17 +235,15 @@ class RingReader:
         return filled
 
     def _is_filled(self, ahead: int) -> bool:
-        return self._sequence(self._next + ahead) == self._next + ahead
+        return self._sequences(self._next + ahead, 1) == [self._next + ahead]
 
     def _drop(self, count: int) -> None:
         self.dropped += count
         self._next += count
 
-    def _sequence(self, number: int) -> int:
-        """The sequence that is now in the slot of sequence ``number``; 0 for none, or one that cannot be there."""
-        index = number % self._slots
-        found = self._bytes.number(SLOTS_OFFSET + index * SLOT_BYTES)
-        return found if found % self._slots == index and found < _SEQUENCE_LIMIT else 0
+    def _possible(self, number: int, found: int) -> int:
+        """A sequence that is in the slot of ``number``; 0 where it cannot be there."""
+        return found if found % self._slots == number % self._slots and found < _SEQUENCE_LIMIT else 0
 
 
 def _facts(found: bytes) -> Dict[str, Any]:
@@ -238,25 +256,8 @@ def _facts(found: bytes) -> Dict[str, Any]:
 
 def _valid_slots(slots: bytes, first: int) -> int:
     """How many slots at the start hold the sequences ``first``, ``first`` + 1, ..."""
-    sequences = _sequences(slots)
-    expected = list(range(first, first + len(sequences)))
-    if sequences == expected:
+    sequences = sequences_of(slots)
+    expected = range(first, first + len(sequences))
+    if sequences == list(expected):
         return len(sequences)
     return next(at for at, (found, number) in enumerate(zip(sequences, expected)) if found != number)
-
-
-def _sequences(slots: bytes) -> List[int]:
-    return _whole(slots).cast("Q")[::SLOT_WORDS].tolist() if slots else []
-
-
-def _markers(slots: bytes) -> List[Marker]:
-    """The markers of these slots, column by column: a third of the time of unpacking slot by slot."""
-    view = _whole(slots)
-    longs, words, halves = view.cast("Q"), view.cast("I"), view.cast("H")
-    columns = (longs[1::4], halves[8::16], halves[9::16], words[5::8], longs[3::4])
-    return list(map(_as_marker, zip(*(column.tolist() for column in columns))))
-
-
-def _whole(slots: bytes) -> memoryview:
-    """Without a slot that the file's end cuts in two."""
-    return memoryview(slots)[: len(slots) // SLOT_BYTES * SLOT_BYTES]

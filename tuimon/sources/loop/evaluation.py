@@ -22,7 +22,12 @@ class EvaluationFinder:
         self._fetched: dict[int, int] = {}  # iterator -> index into the times where its last fetch began
         self._iter_at: int | None = None  # index into the times where the open iter() began
         self._started: dict[int, int] = {}  # that of iterators without a fetch yet
-        self._evaluating: int | None = None  # iterator whose last iteration was evaluation
+        self.evaluating: int | None = None  # iterator whose last iteration was evaluation
+
+    @property
+    def is_open(self) -> bool:
+        """Whether time until now may still turn out to be evaluation."""
+        return bool(self._times or self._fetched or self._started or self._iter_at is not None)
 
     def add_time(self, label: str, duration_ns: int) -> None:
         """The next stretch."""
@@ -41,19 +46,19 @@ class EvaluationFinder:
 
     def turns_from_evaluation(self, iterator: int) -> bool:
         """Whether the last iteration was evaluation, and this fetch is of another iterator."""
-        return self._evaluating is not None and self._evaluating != iterator
+        return self.evaluating is not None and self.evaluating != iterator
 
     def begin_fetch(self, iterator: int) -> Times | None:
         """The time that turns out to be evaluation; None where this fetch proves nothing."""
         previous = self._fetched.pop(iterator, None)
         evaluated = None if previous is None else self._pop_times(previous)
-        self._evaluating = None if previous is None else iterator
+        self.evaluating = None if previous is None else iterator
         _keep(self._fetched, iterator, self._started.pop(iterator, len(self._times)))
         return evaluated
 
     def exhaust(self) -> Times:
         """An iterator is exhausted: if it evaluated, its last wait was evaluation too."""
-        at = None if self._evaluating is None else self._fetched.get(self._evaluating)
+        at = None if self.evaluating is None else self._fetched.get(self.evaluating)
         self._fetched.clear()
         return [] if at is None else self._pop_times(at)
 

@@ -13,7 +13,8 @@ from typing import Literal, NamedTuple
 from tuimon.agent.ring import layout
 from tuimon.agent.ring.layout import Marker
 from tuimon.records import BETWEEN
-from tuimon.sources.loop.steps import StepFinder
+from tuimon.sources.loop.step import Step
+from tuimon.sources.loop.steps import StepCounts, StepFinder
 
 #: Most pairs open at once: of more, the outermost have lost their ends.
 _DEPTH_LIMIT = 64
@@ -58,6 +59,10 @@ _NESTED_IN = {
     layout.BACKWARD_BEGIN: (layout.BACKWARD_BEGIN,),
     layout.OPTIMIZER_BEGIN: (layout.OPTIMIZER_BEGIN, layout.BACKWARD_BEGIN),
 }
+
+
+#: All that the way of a loop's next boundaries depends on.
+Standing = tuple[object, ...]
 
 
 class OpenPhase(NamedTuple):
@@ -155,6 +160,28 @@ class LoopMachine:
         if self._stack:
             self._stack.clear()
             self._before = "start"
+
+    @property
+    def has_updated(self) -> bool:
+        """Whether the latest marker has ended an update."""
+        return not self._stack and self.steps.updated is not None
+
+    def standing(self) -> Standing | None:
+        """All that the way of the next boundaries depends on (``StepFinder.standing``)."""
+        steps = None if self._stack else self.steps.standing()
+        if steps is None:
+            return None
+        return self._before, min(self._closure_backwards, 1), self.first_backward_ns is None, steps
+
+    @property
+    def last_ns(self) -> int:
+        """When the latest marker was; 0 before the first."""
+        return self._last_ns or 0
+
+    def pass_steps(self, ended: list[Step], updated: Step, each: StepCounts) -> None:
+        """Steps have ended at once; the latest marker ended the update of the piece ``updated``."""
+        self._last_ns = updated.end_ns
+        self.steps.pass_steps(ended, updated, each)
 
     def feed_marker(self, marker: Marker) -> Stretch:
         """The stretch that ends with this boundary (``layout.BOUNDARIES``) of the thread."""

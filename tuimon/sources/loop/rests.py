@@ -13,6 +13,7 @@ from itertools import pairwise
 from statistics import median
 
 from tuimon.agent.ring import layout
+from tuimon.agent.ring.columns import Columns, head_of
 from tuimon.agent.ring.layout import Marker, Passed
 
 #: Markers kept since the latest rest; the agent's bursts have fewer.
@@ -29,23 +30,32 @@ class RestFiller:
     """Takes the boundaries of one thread, and gives those of its rests."""
 
     def __init__(self) -> None:
-        self._markers: deque[Marker] = deque(maxlen=_MARKERS)
+        # of the latest markers, a column for each word of their slots
+        self._columns: tuple[deque[int], ...] = tuple(deque(maxlen=_MARKERS) for _ in range(3))
         self._places: tuple[tuple[int, int], ...] = ()  # kinds of the period, with the optimizer of each that has one
         self._gaps: list[deque[int]] = []  # ns from the marker before to that at this place in the period
         self._beyond: list[float] = []  # ns that long gaps at this place had beyond the usual
 
     def add_marker(self, marker: Marker) -> None:
         """A boundary with a marker."""
-        self._markers.append(marker)
+        for column, word in zip(self._columns, (marker.time_ns, head_of(marker), marker.value), strict=True):
+            column.append(word)
+
+    def add_markers(self, columns: Columns, begin: int, end: int) -> None:
+        """Boundaries with these markers."""
+        begin = max(begin, end - _MARKERS)
+        for column, words in zip(self._columns, columns, strict=True):
+            column.extend(words[begin:end])
 
     def lose_markers(self) -> None:
         """Markers were overwritten before they were read."""
-        self._markers.clear()
+        for column in self._columns:
+            column.clear()
 
     def fill(self, rest: Marker) -> list[Marker]:
         """The boundaries of a rest, in order; none where the period is not known, as the ring was found late."""
-        markers, length = list(self._markers), rest.flag
-        self._markers.clear()
+        markers, length = Columns(*map(list, self._columns)).markers(), rest.flag
+        self.lose_markers()
         if not 0 < length < len(markers):
             return []
         period = markers[-length:]

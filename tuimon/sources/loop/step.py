@@ -3,6 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
+
+
+class StepFlags(NamedTuple):
+    """What is known of a step beside its times."""
+
+    backwards: int
+    updates: int
+    fetched: bool
+    whole: bool
+    timed: bool
+    slowed: bool
+    traced_ns: int
+    after_fetch: bool
 
 
 @dataclass(slots=True)
@@ -33,6 +47,29 @@ class Step:
     def usual(self) -> bool:
         """Whether its length tells how long steps take."""
         return self.whole and not self.slowed
+
+    @property
+    def flags(self) -> StepFlags:
+        """All but its times."""
+        return StepFlags(
+            self.backwards,
+            self.updates,
+            self.fetched,
+            self.whole,
+            self.timed,
+            self.slowed,
+            self.traced_ns,
+            self.after_fetch,
+        )
+
+    def set_flags(self, flags: StepFlags) -> None:
+        """Replace all but its times."""
+        self.backwards, self.updates, self.fetched, self.whole = flags[:4]
+        self.timed, self.slowed, self.traced_ns, self.after_fetch = flags[4:]
+
+    def copy(self) -> Step:
+        """Another one that is alike."""
+        return Step(self.end_ns, self.total_ns, dict(self.phases), *self.flags)
 
     def add_time(self, label: str, duration_ns: int) -> None:
         """Add time to a phase; negative to take it back."""

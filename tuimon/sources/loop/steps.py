@@ -40,6 +40,17 @@ class EndedSteps(NamedTuple):
     eval_count: int  # batches
 
 
+class StepCounts(NamedTuple):
+    """What has been counted of a loop, for as long as it has been followed or since something else has come."""
+
+    cuts: int
+    updates: int
+    backwards: int
+    train_fetches: int
+    bare: int
+    backwards_since_update: int
+
+
 class StepFinder:
     """Receives labelled time and the outermost boundaries of one thread from ``LoopMachine``, in order."""
 
@@ -70,6 +81,15 @@ class StepFinder:
         ended = EndedSteps(self._ended, self._eval_ns, self._eval_count)
         self._ended, self._eval_ns, self._eval_count = [], 0, 0
         return ended
+
+    @property
+    def ended_count(self) -> int:
+        """How many steps have ended since they were taken."""
+        return len(self._ended)
+
+    def latest(self, count: int) -> list[Step]:
+        """The steps that ended last."""
+        return self._ended[len(self._ended) - count :]
 
     def add_time(self, label: str, duration_ns: int) -> None:
         """This much time was spent in one phase."""
@@ -184,6 +204,64 @@ class StepFinder:
             self._drive(Drive.FETCH if self._train_fetches else Drive.UPDATE)
         if self.drive is Drive.FETCH:
             self._emit_merged()
+
+    # -- whole steps at once (``sources/loop/regular.py``)
+
+    @property
+    def updated(self) -> Step | None:
+        """The piece that has just ended with an update, where nothing has come after it."""
+        return None if self._open.phases else self._updated
+
+    def standing(self) -> tuple[object, ...] | None:
+        """All that the way of the next boundaries depends on; None but where an update has just ended, in a known loop.
+
+        Counters that are only compared with a limit are as good as that limit once they are beyond it.
+        """
+        updated = self.updated
+        if updated is None or self._pieces or self.drive is Drive.UNKNOWN or self.is_slowed or updated.slowed:
+            return None
+        if self._evaluation.is_open:
+            return None
+        gone = max(_BARE_LIMIT, _GONE_RATIO * self._most_backwards)
+        # pieces without a batch are counted to forget the batches before them
+        bare = self._bare if self._train_fetches or self.drive is not Drive.UPDATE else 0
+        return (
+            self.drive,
+            self.is_timed,
+            self._open.flags,
+            updated.flags,
+            self._batch_waiting,
+            min(self._train_fetches, 2),
+            min(bare, _BARE_LIMIT + 1),
+            min(self._backwards_since_update, gone + 1),
+            self._most_backwards,
+            self._optimizer_seen,
+            self._optimizer_expected,
+            self._evaluation.evaluating,
+        )
+
+    def counts(self) -> StepCounts:
+        """The counters as they stand."""
+        return StepCounts(
+            self.cuts,
+            self.total_updates,
+            self.total_backwards,
+            self._train_fetches,
+            self._bare,
+            self._backwards_since_update,
+        )
+
+    def pass_steps(self, ended: list[Step], updated: Step, each: StepCounts) -> None:
+        """Steps have ended, the first with the piece that was ``updated``; ``each`` has raised the counters so."""
+        count = len(ended)
+        self._ended += ended
+        self._updated = updated
+        self.cuts += count * each.cuts
+        self.total_updates += count * each.updates
+        self.total_backwards += count * each.backwards
+        self._train_fetches += count * each.train_fetches
+        self._bare += count * each.bare
+        self._backwards_since_update += count * each.backwards_since_update
 
     # -- pieces
 

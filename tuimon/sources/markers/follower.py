@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Collection, Iterator, Mapping
 
 from tuimon.agent.ring import layout
+from tuimon.agent.ring.columns import TID_SHIFT, kind_of
 from tuimon.agent.ring.reader import RingReader
 from tuimon.proc import procfs
 from tuimon.proc.processes import start_unix_s
@@ -51,8 +51,8 @@ class RingFollower:
         self.known_meta: Mapping[str, object] = {}
         self.markers_per_s = 0.0  # of the latest read
         self._interval_ns = int(interval_s * 1e9)
-        self._waiting: deque[layout.Marker] = deque(reader.read())
-        first_ns = next((marker.time_ns for marker in self._waiting if marker.time_ns <= now_ns), now_ns)
+        self._waiting = reader.read_columns()
+        first_ns = next((time_ns for time_ns in self._waiting.times_ns if time_ns <= now_ns), now_ns)
         # windows end on multiples of the interval, so that the processes of a run line up
         start_ns = max(first_ns, now_ns - _HISTORY_NS)
         self._begin_ns = start_ns // self._interval_ns * self._interval_ns
@@ -90,44 +90,69 @@ class RingFollower:
 
     def _read(self, now_ns: int) -> None:
         dropped = self.reader.dropped
-        found = self.reader.read()
+        found = self.reader.read_columns()
+        count = len(found.heads)
         if now_ns > self._read_ns:
-            self.markers_per_s = len(found) * 1e9 / (now_ns - self._read_ns)
+            self.markers_per_s = count * 1e9 / (now_ns - self._read_ns)
         self._read_ns = now_ns
         if self.reader.dropped > dropped:
-            self._waiting.append(layout.Marker(found[0].time_ns if found else self._latest_ns, _LOST, 0, 0, 0))
+            self._waiting.append(layout.Marker(found.times_ns[0] if count else self._latest_ns, _LOST, 0, 0, 0))
         self._waiting.extend(found)
-        if self._waiting:
-            self._latest_ns = min(self._waiting[-1].time_ns, now_ns)
+        if self._waiting.heads:
+            self._latest_ns = min(self._waiting.times_ns[-1], now_ns)
 
     def _feed_until(self, end_ns: int) -> None:
-        waiting, gpu = self._waiting, self._gpu
-        while waiting:
-            if waiting[0].time_ns >= end_ns:
-                if waiting[0].time_ns <= self._read_ns + _AHEAD_NS:
+        waiting, loops = self._waiting, self._loops
+        times_ns, heads, _ = waiting
+        at, count = 0, len(heads)
+        while at < count:
+            if times_ns[at] >= end_ns:
+                if times_ns[at] <= self._read_ns + _AHEAD_NS:
                     break
-                waiting.popleft()
+                at += 1
                 self._damaged += 1
                 continue
-            marker = waiting.popleft()
-            if marker.kind in _BOUNDARIES:
-                loop = self._loops.of(marker.tid)
-                stretch = loop.feed_boundary(marker)
-                slowed = loop.is_slowed
-                self._loaders.add_stretch(stretch, slowed=slowed)
-                if not slowed and (gpu.active or layout.has_event(marker.flag)):
-                    gpu.add_stretch(stretch)
-            elif marker.kind == layout.GC_PAUSE:  # stops all threads: of no loop
-                self._gc.add_pause(marker.value)
-            elif marker.kind == _LOST:
-                gpu.lose_markers()
-                self._loops.lose_markers()
+            head = heads[at]
+            if kind_of(head) in _BOUNDARIES:
+                loop = loops.of(head >> TID_SHIFT)
+                taken = loop.is_regular and self._feed_steps(loop, at, end_ns)
+                if taken:
+                    at += taken
+                    continue
+                self._feed_boundary(loop, waiting.marker(at))
             else:
-                self._feed_other(marker)
+                self._feed_other(waiting.marker(at))
+            at += 1
+        waiting.drop(at)
+
+    def _feed_steps(self, loop: ThreadLoop, at: int, end_ns: int) -> int:
+        """Feed whole steps that are alike to earlier ones, of those that wait from ``at`` on; how many markers."""
+        found = loop.feed_steps(self._waiting, at, end_ns)
+        if found is None:
+            return 0
+        pattern, taken = found
+        self._loaders.add_steps(pattern, self._waiting, at, at + taken)
+        if self._gpu.active:
+            self._gpu.pass_steps(self._waiting.heads[at] >> TID_SHIFT)
+        return taken
+
+    def _feed_boundary(self, loop: ThreadLoop, marker: layout.Marker) -> None:
+        stretch = loop.feed_boundary(marker)
+        slowed = loop.is_slowed
+        self._loaders.add_stretch(stretch, slowed=slowed)
+        if not slowed and (self._gpu.active or layout.has_event(marker.flag)):
+            self._gpu.add_stretch(stretch)
 
     def _feed_other(self, marker: layout.Marker) -> None:
-        """A marker of a thread that is no boundary of its loop."""
+        """A marker that is no boundary of its thread's loop."""
         time_ns, kind, flag, tid, value = marker
+        if kind == layout.GC_PAUSE:  # stops all threads: of no loop
+            self._gc.add_pause(value)
+            return
+        if kind == _LOST:
+            self._gpu.lose_markers()
+            self._loops.lose_markers()
+            return
         loop = self._loops.of(tid)
         if kind in layout.RANGES:
             loop.ranges.feed_marker(time_ns, kind, flag, value, counts=not loop.is_slowed)
@@ -236,7 +261,7 @@ class RingFollower:
 
     def _is_stale(self, now_ns: int) -> bool:
         """Whether markers of a fast loop that has halted may still wait in the writer."""
-        return self.reader.holds_back() and now_ns - self._latest_ns > _STALE_NS
+        return now_ns - self._latest_ns > _STALE_NS and self.reader.holds_back()
 
     def _slowest(self, steps: list[Step]) -> SlowStep | None:
         known = (i for i, step in enumerate(steps) if step.timed and step.usual)

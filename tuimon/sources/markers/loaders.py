@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
 from tuimon.agent.ring import layout
+from tuimon.agent.ring.columns import Columns, flag_of
 from tuimon.agent.ring.layout import Marker
 from tuimon.agent.ring.loading_slots import IN_PROCESS, Loading
 from tuimon.agent.ring.paths import PID_LIMIT
@@ -16,6 +16,8 @@ from tuimon.agent.ring.reader import RingReader
 from tuimon.proc import procfs
 from tuimon.records import Loader, LoaderFacts, LoaderWorker
 from tuimon.sources.loop.machine import Stretch
+from tuimon.sources.loop.regular import StepPattern
+from tuimon.sources.markers.loader_facts import parsed_facts
 from tuimon.sources.markers.loader_workers import Worker
 
 _LOADERS = 64
@@ -84,9 +86,27 @@ class LoaderTracker:
             self._loader(marker.value >> layout.LOADER_SHIFT)
         elif kind == layout.FETCH_END:
             if opened is not None and opened.value == marker.value:
-                self._add_fetch(opened, marker, slowed)
+                has_batch = not layout.has_no_batch(marker.flag)
+                wait_ns = None if slowed else marker.time_ns - opened.time_ns
+                self._add_fetch(marker.value, opened.flag, wait_ns, has_batch=has_batch)
         elif kind == layout.ITER_END and opened is not None:
             self._add_iter(marker.value, max(marker.time_ns - opened.time_ns, 0))
+
+    def add_steps(self, pattern: StepPattern, columns: Columns, begin: int, end: int) -> None:
+        """As the stretches of these whole steps."""
+        if not pattern.fetches:
+            if self._unused:
+                self._count_trained()
+            return
+        times_ns, heads, values = columns
+        for step in range(begin, end, len(pattern.heads)):
+            for at, is_fetch in pattern.batches:
+                if is_fetch:
+                    fetch = step + at
+                    wait_ns = times_ns[fetch + 1] - times_ns[fetch]
+                    self._add_fetch(values[fetch], flag_of(heads[fetch]), wait_ns)
+                elif self._unused:
+                    self._count_trained()
 
     def add_worker(self, key: int, pid: int) -> None:
         """An iterator reports its workers one after the other, from number 0; ``key``: id of its loader's facts."""
@@ -161,7 +181,8 @@ class LoaderTracker:
             return self._loaders[key]
         if not key or len(self._loaders) >= _LOADERS:
             return None
-        loader = self._loaders[key] = _parsed(self._reader.name(key))
+        found = parsed_facts(self._reader.name(key))
+        loader = self._loaders[key] = None if found is None else _Loader(*found)
         return loader
 
     # -- what its batches are for
@@ -172,30 +193,31 @@ class LoaderTracker:
             if len(self._iter_ns) > _LOADERS:
                 del self._iter_ns[next(iter(self._iter_ns))]
 
-    def _add_fetch(self, begin: Marker, end: Marker, slowed: bool) -> None:
-        """A second fetch without a backward, or the end of the data, shows that the batch before was evaluated.
+    def _add_fetch(self, iterator: int, ready: int, wait_ns: int | None, *, has_batch: bool = True) -> None:
+        """``ready``: flag of its begin; ``wait_ns``: None where a profiler of ours has slowed it.
 
+        A second fetch without a backward, or the end of the data, shows that the batch before was evaluated.
         A thread's own loop cannot decide that: batches may be fetched ahead in one thread and trained on in another.
         """
-        key = end.value >> layout.LOADER_SHIFT
+        key = iterator >> layout.LOADER_SHIFT
         loader = self._loaders.get(key)
         if loader is None:
             return
         if key in self._unused:
             loader.evaluated += 1
             self._unused.discard(key)
-        if layout.has_no_batch(end.flag):
+        if not has_batch:
             return
         self._unused.add(key)
-        if slowed:
-            self._iter_ns.pop(end.value, None)
+        iter_ns = self._iter_ns.pop(iterator, None)
+        if wait_ns is None:
             return
-        wait_ns = max(end.time_ns - begin.time_ns, 0)
+        wait_ns = max(wait_ns, 0)
         loader.waits_ns.append(wait_ns)
-        if (iter_ns := self._iter_ns.pop(end.value, None)) is not None:
+        if iter_ns is not None:
             loader.starts_ns.append((iter_ns, wait_ns))
-        if begin.flag:
-            loader.ready.append(begin.flag - 1)
+        if ready:
+            loader.ready.append(ready - 1)
 
     def _count_trained(self) -> None:
         for key in self._unused:
@@ -255,32 +277,3 @@ class LoaderTracker:
         for worker in due:
             worker.listed_window = self._window
         return sorted((worker.take_record(now_ns) for worker in due), key=lambda worker: worker.number)
-
-
-def _parsed(text: str) -> _Loader | None:
-    """The loader that interned facts describe; None when they are not whole."""
-    try:
-        fields = json.loads(text)
-        facts = LoaderFacts(
-            dataset=str(fields["dataset"]),
-            kind="iterable" if fields["kind"] == "iterable" else "map",
-            workers=_count(fields["workers"]),
-            prefetch=_whole(fields["prefetch"]),
-            batch_size=_whole(fields["batch"]),
-            pin_memory=bool(fields["pin"]),
-            persistent=bool(fields["persistent"]),
-            context=None if fields["context"] is None else str(fields["context"]),
-        )
-        return _Loader(facts, _count(fields["n"]))
-    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):  # a process may write anything
-        return None
-
-
-def _count(value: int) -> int:
-    if not 0 <= value < 1 << 31:
-        raise ValueError(f"{value} of a loader")
-    return int(value)
-
-
-def _whole(value: object) -> int | None:
-    return value if isinstance(value, int) and 0 <= value < 1 << 62 else None

@@ -60,9 +60,14 @@ class RangeTracker:
         elif kind == layout.RANGE_END and (ended := self._started.pop(value, None)) is not None:
             self._end(ended, time_ns, flag)
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether no range is open, or waits for the phase that it ended in."""
+        return not (self._stack or self._awaiting or self._started)
+
     def add_stretch(self, stretch: Stretch) -> None:
         """A stretch of the thread's time has got its phase."""
-        if not (self._stack or self._awaiting or self._started):
+        if self.is_idle:
             return
         label, start_ns, end_ns = stretch.label, stretch.begin_ns, stretch.end_ns
         if start_ns == end_ns:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 
+from tuimon.agent.ring.columns import Columns
 from tuimon.agent.ring.layout import PROFILER_ON, TRACED_STEPS, Marker
 from tuimon.sources.loop.machine import LoopMachine, Stretch
+from tuimon.sources.loop.regular import RegularSteps, StepPattern
 from tuimon.sources.loop.rests import RestFiller
 from tuimon.sources.markers.ranges import RangeTracker
 from tuimon.sources.source_blocks import SourceBlocks
@@ -22,6 +24,7 @@ class ThreadLoop:
         self.machine = LoopMachine()
         self.ranges = RangeTracker(name_of, blocks)
         self._rests = RestFiller()
+        self._regular = RegularSteps(self.machine)
         self.has_trained = False  # records cover it, or did once
         self.ended = False  # its thread
         self._passed = 0  # steps that ended while another thread was the training thread
@@ -50,11 +53,24 @@ class ThreadLoop:
         else:
             self.machine.steps.end_profiler()
         self._rests.lose_markers()
+        self._regular.interrupt()
+
+    @property
+    def is_regular(self) -> bool:
+        """Whether whole steps may be fed at once now."""
+        return self._regular.is_ready and self.ranges.is_idle
+
+    def feed_steps(self, columns: Columns, at: int, end_ns: int) -> tuple[StepPattern, int] | None:
+        """Feed whole steps, alike to one before, from ``at`` on and until ``end_ns``; how many markers they had."""
+        found = self._regular.take(columns, at, end_ns)
+        if found is not None:
+            self._rests.add_markers(columns, at, at + found[1])
+        return found
 
     def feed_boundary(self, marker: Marker) -> Stretch:
         """The stretch that ends with this boundary of the thread."""
         self._rests.add_marker(marker)
-        stretch = self.machine.feed_marker(marker)
+        stretch = self._regular.feed_marker(marker)
         self.machine.steps.is_timed = True
         self.ranges.add_stretch(stretch)
         return stretch
@@ -62,6 +78,7 @@ class ThreadLoop:
     def feed_rest(self, marker: Marker) -> Iterator[Stretch]:
         """The stretches that ended in a rest of the markers."""
         self.machine.steps.is_timed = False
+        self._regular.interrupt()
         for passed in self._rests.fill(marker):
             stretch = self.machine.feed_marker(passed)
             self.ranges.add_stretch(stretch)
@@ -71,6 +88,7 @@ class ThreadLoop:
         """Markers were overwritten before they were read."""
         self.machine.lose_markers()
         self._rests.lose_markers()
+        self._regular.interrupt()
 
     def take_counts(self) -> tuple[int, int]:
         """Backwards and updates since the last call."""
