@@ -57,3 +57,22 @@ def test_how_many_more_workers_may_depend_on_what_is_not_certain():
     )
     assert sure[:4] == ("num_workers=2 -> 6 on this 2-core machine", *[pytest.approx(1 / 0.4, rel=0.02)] * 3)
     assert unsure[1:4] == pytest.approx((1 / 0.4, 1 / 0.6, 1 / 0.4), rel=0.02)
+
+
+def test_cores_that_others_have_do_not_hide_what_a_cheaper_item_gains():
+    """On cores of its own a batch would take half as long: all that is left of them goes to making batches."""
+    trainer = threads(12, (100, "python", 0.15, "waiting", 0.2), cpu_ratio=0.15)
+    making = [
+        record
+        for pid in (201, 202)
+        for record in (
+            process(pid, "worker", ppid=100),
+            threads(12, (pid, "pt_data_worker", 0.46, "running", 0.48), pid=pid, cpu_ratio=0.46),
+            stacks(12, ([0, 1], 40), pid=pid),
+        )
+    ]
+    first, *_ = run({"data": 73, "forward": 10, "backward": 15, "other": 2}, trainer, *making)
+    assert first.rule == "input_bound"
+    assert first.severity == "critical"
+    cheaper, *_ = (fix for fix in first.fixes if fix.action.startswith("make augment() data.py:31 cheaper"))
+    assert cheaper.estimated_speedup > 2

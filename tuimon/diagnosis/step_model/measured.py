@@ -32,6 +32,8 @@ HAND_OVER_AT_MOST_MS = Threshold(
 _WAITS = ("data", "idle", "io", "lock", "ranks", "sleep", "sync")
 #: Of a time that contention for cores has stretched, at least this part is the thread's own.
 _OWN_PART = 0.1
+#: Halvings of the range in which the cores lie that others leave: 0.4 % of the cores there are.
+_HALVINGS = 8
 
 
 class _Fetch(NamedTuple):
@@ -70,7 +72,10 @@ def measured_model(evidence: Evidence, waiting: float, error: float = 0.0) -> St
     mean_ms = (mean_step_ms(evidence.phases) if evidence.phases is not None else None) or 1.0
     evaluation = evidence.phase("eval")
     whole_ms = mean_ms / (1.0 - min(0.99, evaluation.share if evaluation is not None else 0.0))
-    likely = _explained(_measured_step(evidence, mean_ms * waiting, whole_ms), whole_ms)
+    likely = _measured_step(evidence, mean_ms * waiting, whole_ms)
+    if _is_crowded(evidence):
+        likely = _with_cores_taken(likely, whole_ms)
+    likely = _explained(likely, whole_ms)
     certain = likely
     if error:
         certain = _measured_step(evidence, mean_ms * max(0.0, waiting - error), whole_ms)
@@ -110,6 +115,20 @@ def _measured_step(evidence: Evidence, data_ms: float, whole_ms: float) -> Step:
         batch_running=fetch.running,
         cores=float(evidence.run.cores),
     )
+
+
+def _with_cores_taken(step: Step, whole_ms: float) -> Step:
+    """With so few of the cores as explain how long the step takes: others have the rest of them."""
+    least, most = _OWN_PART * step.cores, step.cores
+    if step_ms(step) >= whole_ms:
+        return step
+    for _ in range(_HALVINGS):
+        middle = (least + most) / 2
+        if step_ms(replace(step, cores=middle)) > whole_ms:
+            least = middle
+        else:
+            most = middle
+    return replace(step, cores=most)
 
 
 def _explained(step: Step, whole_ms: float) -> Step:
