@@ -3,7 +3,7 @@
 import os
 import sys
 
-from tuimon.agent.process import facts, precision
+from tuimon.agent.process import facts, loop_stacks, precision
 
 
 def test_the_facts_of_a_process(program):
@@ -61,6 +61,7 @@ def test_gpus_are_named_once_cuda_is_initialised_and_never_before(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch.cuda", FakeCuda(False))
     monkeypatch.delitem(sys.modules, "torch.distributed", raising=False)
     monkeypatch.setattr(precision, "_types", [])  # of the optimizers that other tests have stepped
+    monkeypatch.setattr(loop_stacks, "_stacks", {})  # and of their loops
     assert facts.late_facts() == {}
     monkeypatch.setitem(sys.modules, "torch.cuda", FakeCuda(True))
     assert facts.late_facts() == {"gpu_uuids": ["GPU-0000-1", "GPU-0000-2"]}
