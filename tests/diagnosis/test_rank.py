@@ -97,3 +97,10 @@ def test_too_few_cores_on_another_node_explain_nothing_of_the_node_in_focus():
     assert order(starved, elsewhere, update) == ["input_bound", "cpu_oversubscribed", "optimizer_bound"]
     assert order(cores, update) == ["cpu_oversubscribed"]
     assert order(elsewhere, update) == ["cpu_oversubscribed", "optimizer_bound"]
+
+
+def test_while_others_hold_the_cores_for_longer_an_update_may_only_wait_for_one():
+    update = finding("optimizer_bound", "warning", 0.31)
+    assert order(update, finding("neighbour", "warning", 0.57, delay_ratio=0.57)) == ["neighbour"]
+    briefly = finding("neighbour", "warning", 0.2, delay_ratio=0.2)
+    assert order(update, briefly) == ["optimizer_bound", "neighbour"]

@@ -63,6 +63,16 @@ def _merge_cores(by_rule: _ByRule) -> None:
         by_rule.pop("optimizer_bound", None)  # its many small parallel loops suffer most from too few cores
 
 
+def _merge_neighbours(by_rule: _ByRule) -> None:
+    """Where others hold the cores for longer than the update takes, all of it may be waits for one."""
+    others, update = by_rule.get("neighbour"), by_rule.get("optimizer_bound")
+    if others is None or update is None or others.elsewhere:
+        return
+    waits = others.evidence.get("delay_ratio")
+    if isinstance(waits, float) and waits >= (update.share_of_step or 0.0):
+        del by_rule["optimizer_bound"]
+
+
 def _merge_collections(by_rule: _ByRule) -> None:
     """Collections that the loop calls for are part of the side work that contains the call."""
     side, pauses = by_rule.get("side_work"), by_rule.get("gc_pauses")
@@ -138,6 +148,7 @@ def _loud(by_rule: _ByRule) -> bool:
 
 _MERGES: tuple[Callable[[_ByRule], None], ...] = (
     _merge_cores,
+    _merge_neighbours,
     _merge_collections,
     _merge_ranks,
     _merge_launches,

@@ -155,6 +155,27 @@ def test_clipping_gradients_is_part_of_every_update_and_no_side_work():
     assert found.estimated_speedup == pytest.approx(1 / (1 - 0.25 * 2 / 3), rel=0.01)
 
 
+def test_what_a_library_does_around_the_optimizers_step_is_part_of_the_update():
+    """Opacus' optimizer clips each sample's gradients, and adds noise, before it lets torch's optimizer step."""
+    package = "/v/lib/python3.11/site-packages"
+    more = frames(
+        ("train.py", 49, "main", "optimizer.step()", True),
+        (f"{package}/opacus/optimizers/optimizer.py", 500, "step"),
+        (f"{package}/torch/optim/sgd.py", 80, "step"),
+        (f"{package}/opacus/optimizers/optimizer.py", 400, "clip_and_accumulate"),
+        ("train.py", 48, "main", "loss.backward()", True),
+        ("/opt/tuimon/agent/hooks.py", 9, "tuimon_backward"),
+        first=50,
+    )
+
+    def rules(*samples):
+        return {finding.rule for finding in run(SIDE, more, stacks(12, ([54, 55], 40), *samples))}
+
+    assert "side_work" not in rules(([50, 51, 52], 5), ([50, 51, 53], 25), ([5], 5))
+    # without a sample of the step itself nothing shows that the line is the update's
+    assert "side_work" in rules(([50, 51, 53], 25), ([5], 5))
+
+
 def test_a_healthy_cpu_training_has_nothing_else_reported():
     (only,) = run(HEALTHY, threads(12, (100, "python", 1.0, "running"), cpu_ratio=1.9))
     assert (only.rule, only.severity) == ("compute_bound_cpu", "info")

@@ -6,7 +6,7 @@ import torch
 from planted import PLANTED, Clock
 from poutyne import Callback, Model
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorDataset
 
 
 class Stop(Exception):
@@ -40,7 +40,9 @@ def main():
     clock = Clock()
     network = nn.Sequential(nn.Linear(40, 300), nn.ReLU(), nn.Linear(300, 300), nn.ReLU(), nn.Linear(300, 5))
     model = Model(network, torch.optim.SGD(network.parameters(), lr=1e-3), "cross_entropy")
-    loader = DataLoader(TensorDataset(torch.randn(8000, 40), torch.randint(0, 5, (8000,))), batch_size=256)
+    rows = TensorDataset(torch.randn(8000, 40), torch.randint(0, 5, (8000,)))
+    # whole batches: item by item the loader would take a fifth of each step
+    loader = DataLoader(rows, batch_size=None, sampler=BatchSampler(RandomSampler(rows), 256, drop_last=True))
     callbacks = [Count(clock), *([Histograms()] if PLANTED else [])]
     try:
         model.fit_generator(loader, epochs=1_000_000, callbacks=callbacks, verbose=False)

@@ -13,6 +13,8 @@ from tuimon.session.samples.frame_table import function_at
 
 #: Phases in which nothing but training runs: the functions that their samples pass through are the path of training.
 _TRAINING = ("backward", "optimizer")
+#: A line of code: its file and number.
+_Line = tuple[str, int]
 #: Calls that training makes at every update beside the optimizer's step: nobody can make them less often.
 _OF_UPDATE = re.compile(r"\b(?:clip_grad_(?:norm|value)_?|zero_grad|unscale_)\s*\(")
 
@@ -43,25 +45,45 @@ def side_function(samples: ThreadSamples) -> HotFunction | None:
     A line within the model would name what training calls as well.
     """
     stacks = _without_imports(samples)
-    side = ThreadSamples(tuple(sample for sample in stacks if _is_side_work(sample)))
+    updates = _update_lines(samples)
+    side = ThreadSamples(tuple(sample for sample in stacks if _is_side_work(sample, updates)))
     placed = ((_before_torch(sample), sample.count) for sample in side.stacks)
     hot = hottest_place((_place(frames) if frames else None, count) for frames, count in placed)
     return with_library(with_callees(hot, side, samples.training_path), samples, "other")
 
 
-def _is_side_work(sample: StackSample) -> bool:
-    return sample.phase == "other" and sample.activity != "ranks" and not _belongs_to_update(sample)
+def _is_side_work(sample: StackSample, updates: frozenset[_Line]) -> bool:
+    return sample.phase == "other" and sample.activity != "ranks" and not _belongs_to_update(sample, updates)
 
 
-def _belongs_to_update(sample: StackSample) -> bool:
+def _belongs_to_update(sample: StackSample, updates: frozenset[_Line]) -> bool:
     frames = _before_torch(sample)
-    return bool(frames) and _OF_UPDATE.search(frames[-1].source) is not None
+    return bool(frames) and (_line(frames) in updates or _OF_UPDATE.search(frames[-1].source) is not None)
+
+
+def _update_lines(samples: ThreadSamples) -> frozenset[_Line]:
+    """The user's lines that lead to the optimizer's step alone: what a library does there belongs to the update.
+
+    An optimizer of Opacus clips and adds noise before torch's optimizer steps; ``trainer.fit(model)`` is the line of
+    backward as well.
+    """
+    lines: dict[str, set[_Line]] = {phase: set() for phase in _TRAINING}
+    for sample in samples.stacks:
+        frames = _before_torch(sample)
+        if sample.phase in lines and frames:
+            lines[sample.phase].add(_line(frames))
+    return frozenset(lines["optimizer"] - lines["backward"])
+
+
+def _line(frames: list[Frame]) -> _Line:
+    return frames[-1].file, frames[-1].line
 
 
 def update_share(samples: ThreadSamples) -> float:
     """Share (0..1) of the side work's samples at lines that belong to every update, such as clipping gradients."""
     side = samples.in_phase("other")
-    updates = sum(sample.count for sample in side.stacks if _belongs_to_update(sample))
+    lines = _update_lines(samples)
+    updates = sum(sample.count for sample in side.stacks if _belongs_to_update(sample, lines))
     return updates / side.total if side.total else 0.0
 
 
