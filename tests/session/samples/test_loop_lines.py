@@ -35,21 +35,36 @@ def sample(line: int, below: str | None, loop: list[tuple[int, str]], count: int
     [
         (44, "fetch", ("data", False)),
         (44, None, ("forward", True)),
-        (45, "augment", ("data", False)),
-        (45, None, ("data", False)),
-        (46, "module", ("forward", False)),
-        (46, None, ("forward", False)),
+        (45, "augment", ("data", True)),
+        (45, None, ("data", True)),
+        (46, "module", ("forward", True)),
+        (46, None, ("forward", True)),
         (47, "backward", ("backward", False)),
         (48, None, ("other", True)),
         (49, "update", ("optimizer", False)),
-        (50, None, ("other", False)),
-        (50, "module", ("other", False)),
+        (50, None, ("other", True)),
+        (50, "module", ("other", True)),
     ],
 )
 def test_each_line_of_the_loop(line: int, below: str | None, found: tuple[str, bool]) -> None:
     last = sample(line, below, LOOP)
     assert (last.phase, last.excluded) == found
     assert not last.unsure
+
+
+@pytest.mark.parametrize(
+    ("line", "below", "measured"),
+    [(45, None, True), (46, "module", True), (48, None, True), (50, None, False), (51, "module", False),
+     (53, None, True), (55, None, True)],
+)  # fmt: skip
+def test_of_two_models_in_turn_only_what_is_between_their_steps_is_open(line, below, measured) -> None:
+    loop = [*LOOP, (51, "module"), (52, "backward"), (54, "update")]
+    assert sample(line, below, loop).excluded == measured
+
+
+@pytest.mark.parametrize(("line", "measured"), [(45, False), (48, True), (50, False)])
+def test_without_a_fetch_only_what_is_before_the_update_is_measured(line: int, measured: bool) -> None:
+    assert sample(line, None, LOOP[1:]).excluded == measured
 
 
 def test_without_modules_lines_before_backward_are_surely_forward_once_there_are_enough_samples() -> None:

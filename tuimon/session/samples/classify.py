@@ -110,9 +110,9 @@ def _by_lines(sample: CountedStack, loop: LoopLines, too_few: bool, makes_data: 
     if loop.is_evaluation(branch):
         return Sample(list(stack), count, "eval")
     if boundary == "forward" and not loop.may_be_training(branch):
-        return Sample(list(stack), count, "other")
+        return Sample(list(stack), count, "other", excluded=loop.is_measured(branch))
     if boundary != "rest":
-        return Sample(list(stack), count, boundary)
+        return Sample(list(stack), count, boundary, excluded=boundary == "forward" and loop.is_measured(branch))
     if not loop.is_known:
         return Sample(list(stack), count, "other", unsure=not _waits(stack, frames))
     if loop.is_on_fetch_line(branch):
@@ -124,7 +124,7 @@ def _by_lines(sample: CountedStack, loop: LoopLines, too_few: bool, makes_data: 
         return Sample(list(stack), count, "data")
     if phase is None:
         return Sample(list(stack), count, "forward", unsure=too_few)
-    return Sample(list(stack), count, phase, excluded=loop.is_before_update(branch))
+    return Sample(list(stack), count, phase, excluded=loop.is_measured(branch))
 
 
 def _waits(stack: Sequence[int], frames: FrameTable) -> bool:

@@ -39,7 +39,7 @@ class LoopLines:
         45      x = augment(x)             data
         46      loss = cost(model(x), y)   forward: a sample here is in a module
         47      loss.backward()            the end of the path
-        48      log(loss)                  other, is_before_update
+        48      log(loss)                  other, is_measured
         49      optimizer.step()
         50      save(model)                other
 
@@ -51,9 +51,12 @@ class LoopLines:
         """``has_loader``: whether markers show a DataLoader; a few samples may have missed its fetches."""
         self._frames = frames
         self._has_loader = has_loader
-        self._path = self._path_to("backward", samples) or self._path_to("optimizer", samples)
+        to_backward = self._path_to("backward", samples)
+        self._path = to_backward or self._path_to("optimizer", samples)
         self._last_line = {depth: frames[number].line for depth, number in enumerate(self._path)}
-        self._update_line: dict[int, int] = {}  # depth -> first line of the update in that frame of the path
+        own: StackPhase = "backward" if to_backward else "optimizer"
+        # depth -> line -> what it leads to, in the frames of the path
+        self._boundaries: dict[int, dict[int, StackPhase]] = {d: {n: own} for d, n in self._last_line.items()}
         self._forward_line: dict[int, int] = {}  # depth -> first line of the forward pass in that frame of the path
         self._fetch_lines: set[tuple[int, int]] = set()  # depth and line of the fetches for training
         self._evaluating: set[Branch] = set()  # calls
@@ -151,11 +154,21 @@ class LoopLines:
             between.append(self._frames[number].file)
         return any(is_package_file(file) and not is_torch(file) for file in between)
 
-    def is_before_update(self, branch: Branch | None) -> bool:
-        """Whether a sample is between backward and the update, a stretch that markers measure."""
-        if branch is None or branch.depth not in self._update_line:
+    def is_measured(self, branch: Branch | None) -> bool:
+        """Whether a sample is in a stretch whose phase markers show: it tells nothing of those that they leave open.
+
+        That is what lies between backward and an update; in a loop that fetches its batches also what comes before its
+        first backward, and after its last update. Open is what is above backward in a loop that does not, and between
+        two models' updates.
+        """
+        if branch is None:
             return False
-        return self._frames[self._path[branch.depth]].line < branch.line < self._update_line[branch.depth]
+        known = self._boundaries.get(branch.depth, {})
+        before = max((line for line in known if line < branch.line), default=None)
+        after = min((line for line in known if line > branch.line), default=None)
+        if before is None or after is None:
+            return bool(self._fetch_lines) and before != after
+        return known[before] == "backward" and known[after] == "optimizer"
 
     def is_evaluation(self, branch: Branch | None) -> bool:
         """Whether a sample is in a call, or on lines, that fetch and run the model without a backward."""
@@ -175,8 +188,7 @@ class LoopLines:
         for phase, (depth, line, _) in placed:
             if phase in ("backward", "optimizer"):
                 self._last_line[depth] = max(line, self._last_line[depth])
-            if phase == "optimizer" and line > self._frames[self._path[depth]].line:
-                self._update_line[depth] = min(line, self._update_line.get(depth, line))
+                self._boundaries[depth].setdefault(line, phase)
 
     def _note_evaluation(self, placed: list[tuple[StackPhase, Branch]]) -> None:
         fetching = {branch for phase, branch in placed if phase == "data"}
