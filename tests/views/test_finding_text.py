@@ -2,7 +2,7 @@
 
 import pytest
 
-from tuimon.views.finding_text import finding_gain, fix_text, gain, rule_title, rules_by_reason, speedup
+from tuimon.views.finding_text import finding_gain, fix_text, gain, rule_title, rules_by_reason, sentence, speedup
 
 
 @pytest.mark.parametrize(
@@ -46,3 +46,9 @@ def test_rule_title_and_speedup():
 def test_rules_by_reason():
     missing = [("hang", "no markers"), ("side_work", "no samples"), ("warmup", "no markers")]
     assert rules_by_reason(missing) == {"no markers": ["hang", "warmup"], "no samples": ["side_work"]}
+
+
+def test_a_word_begins_with_a_capital_and_code_does_not() -> None:
+    assert sentence("the training waits") == "The training waits"
+    assert sentence("save() takes 3 %") == "save() takes 3 %"
+    assert sentence("64 % of the time") == "64 % of the time"

@@ -65,3 +65,9 @@ def rules_by_reason(unjudged: Iterable[tuple[str, str]]) -> dict[str, list[str]]
     for rule, reason in unjudged:
         rules.setdefault(reason, []).append(rule)
     return rules
+
+
+def sentence(text: str) -> str:
+    """With a capital where a word begins it, and as it is where code does: ``save() takes ...``."""
+    first = text.split(" ", 1)[0]
+    return text[:1].upper() + text[1:] if first.isalpha() and first.islower() else text

@@ -241,7 +241,7 @@ def test_histories_are_thinned_to_means():
 
 
 def test_paths_leave_gaps_where_nothing_was_measured():
-    assert bars([(1.0, 3.0), None], 1, 4.0) == "M0.0 0.0h500.0v75.0h-500.0z"
+    assert bars([(1.0, 3.0), None], 1, 4.0) == "M0.0 0.0h500.0V75.0h-500.0z"
     assert curve([0.0, None, 1.0]).count("M") == 2
     assert curve([None, None]) == ""
 
@@ -249,3 +249,11 @@ def test_paths_leave_gaps_where_nothing_was_measured():
 def test_one_outlier_does_not_flatten_a_chart():
     assert top_of([(10.0,)] * 99 + [(500.0,)]) == 15.0
     assert top_of([None]) == 0.0
+
+
+def test_stacked_bars_leave_no_gap_between_them():
+    """The end of one part is the beginning of the next, to the digit that is drawn."""
+    rows = [(0.1 * i, 1.0 + 0.07 * i, 3.0) for i in range(1, 40)]
+    lower, upper = (re.findall(r"M[\d.]+ ([\d.]+)h[\d.]+V([\d.]+)", bars(rows, part, 8.0)) for part in (0, 1))
+    assert len(lower) == len(rows)
+    assert [top for top, _ in lower] == [bottom for _, bottom in upper]

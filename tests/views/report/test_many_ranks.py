@@ -9,6 +9,7 @@ import pytest
 from bench.fleet_logs import Job, write
 from tuimon.cli.main import run_command_line
 from tuimon.sources.log.joined.opening import choose, read_logs
+from tuimon.views.report.html.ranks import ranks_table
 from tuimon.views.report.step_json import Json
 from tuimon.views.report.summary import fold, report_of
 from tuimon.views.report.text import text_report
@@ -73,3 +74,21 @@ def test_a_few_ranks_have_a_page_without_a_summary(tmp_path: Path, capsys: pytes
     assert run_command_line(["report", str(tmp_path), "--format", "html"]) == 0
     page = capsys.readouterr().out
     assert "<h2>Ranks</h2>" in page and "those that are not well" not in page
+
+
+def test_of_many_ranks_the_page_has_the_latest_in_sight(reports: tuple[dict[str, Json], dict[str, Json]]) -> None:
+    table = ranks_table(reports[0]["ranks"])
+    assert table["first"][0]["rank"] == 70
+    assert len(table["first"]) == 16
+    assert sorted(row["rank"] for row in (*table["first"], *table["rest"])) == [r["rank"] for r in reports[0]["ranks"]]
+
+
+def test_a_column_that_no_rank_has_is_left_out(reports: tuple[dict[str, Json], dict[str, Json]]) -> None:
+    table = ranks_table([{**rank, "wait_ms": None} for rank in reports[0]["ranks"]])
+    assert table["times"] == [("late_ms", "late by")]
+
+
+def test_a_few_ranks_are_in_their_order(reports: tuple[dict[str, Json], dict[str, Json]]) -> None:
+    few = reports[1]["ranks"][60:]
+    assert [row["rank"] for row in ranks_table(few)["first"]] == list(range(60, 72))
+    assert ranks_table(few)["rest"] == []

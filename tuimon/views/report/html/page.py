@@ -24,9 +24,11 @@ from tuimon.views.finding_text import (
     most_gain,
     rule_title,
     rules_by_reason,
+    sentence,
 )
 from tuimon.views.report.html.chart import chart_of
 from tuimon.views.report.html.flame import boxes_of, main_tree
+from tuimon.views.report.html.ranks import ranks_table
 from tuimon.views.report.html.svg import curve
 from tuimon.views.report.html.trace import trace_tables
 from tuimon.views.report.step_json import Json
@@ -55,7 +57,7 @@ def as_html(pages: Sequence[Page]) -> str:
     )
     for name in ("ms", "percent", "duration", "count", "rate", "number", "size", "watt", "celsius"):
         environment.filters[name] = getattr(shown, name)
-    environment.filters["title"] = rule_title
+    environment.filters |= {"title": rule_title, "sentence": sentence}
     script = _read(SCRIPT)
     return environment.from_string(_read(TEMPLATE)).render(
         sections=[_section(page) for page in pages],
@@ -94,7 +96,7 @@ def _section(page: Page) -> dict[str, Any]:  # Any: what the template is given, 
         "table": session.run_phases(pid) if pid is not None else None,
         "bar": _bar(session.run_phases(pid) if pid is not None else None),
         "chart": chart_of(session, pid, course, report) if pid is not None else None,
-        "ranks": [{**rank, "bar": _rank_bar(rank)} for rank in report["ranks"]],
+        "ranks": ranks_table(report["ranks"]),
         "traces": [trace_tables(trace) for trace in report.get("traces", ())[-_TRACES:]],
         "gpu_time": session.gpu_time(pid) if pid is not None else None,
         "gpus": [_gpu(gpu) for gpu in gpus[:_GPUS]],
@@ -120,7 +122,7 @@ def _finding(finding: dict[str, Json], code: Code) -> dict[str, Any]:
         **finding,
         "gain": finding_gain(finding["speedup_at_least"], finding["estimated_speedup"], most_gain(finding)),
         "other_fixes": [fix_text(*fix.values()) for fix in finding["fixes"][1:]],
-        "evidence": [evidence_text(name, value) for name, value in finding["evidence"].items()],
+        "evidence": [evidence_text(name, value) for name, value in finding["evidence"].items() if value is not None],
         "page": page_html(str(finding["rule"])),
         "where": [{**place, "code": _around(code, place["file"], place["line"])} for place in finding["where"][:5]],
     }
@@ -161,15 +163,6 @@ def _bar(table: PhaseTable | None) -> list[tuple[str, float, float]]:
         if row.name != "eval":
             bar.append((row.name, left, row.share))
             left += row.share
-    return bar
-
-
-def _rank_bar(rank: dict[str, Json]) -> list[tuple[str, float, float]]:
-    bar, left = [], 0.0
-    for phase in rank["phases"]:
-        if phase["name"] != "eval":
-            bar.append((phase["name"], left, phase["share"]))
-            left += phase["share"]
     return bar
 
 

@@ -39,8 +39,8 @@ def bars(rows: Sequence[Row | None], part: int, top: float) -> str:
             continue
         low, high = min(sum(row[:part]), top), min(sum(row[: part + 1]), top)
         if high > low:
-            y = HEIGHT * (1 - high / top)
-            boxes.append(f"M{i * width:.1f} {y:.1f}h{width:.1f}v{HEIGHT * (high - low) / top:.1f}h{-width:.1f}z")
+            above, below = (HEIGHT * (1 - each / top) for each in (high, low))  # both rounded as the neighbour's are
+            boxes.append(f"M{i * width:.1f} {above:.1f}h{width:.1f}V{below:.1f}h{-width:.1f}z")
     return "".join(boxes)
 
 

@@ -1,0 +1,40 @@
+"""The ranks of a training as rows of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tuimon.views.report.step_json import Json
+
+#: Ranks that are in sight at once; of more, those that hold the others up come first and the rest unfolds.
+_IN_SIGHT = 16
+_WELL = ("training", "starting", "ended", "restarted")
+#: Columns that are left out where no rank has them: key, heading.
+_TIMES = (("late_ms", "late by"), ("wait_ms", "waits for others"))
+
+
+def ranks_table(ranks: Sequence[dict[str, Json]]) -> dict[str, Any]:  # Any: what the template draws
+    """The rows in sight, the rest in order of rank, and the columns that any rank has."""
+    rows = [{**rank, "bar": _bar(rank)} for rank in ranks]
+    times = [(key, title) for key, title in _TIMES if any(rank.get(key) is not None for rank in ranks)]
+    if len(rows) <= _IN_SIGHT:
+        return {"first": rows, "rest": [], "times": times}
+    worst = sorted(range(len(rows)), key=lambda at: _gravity(rows[at]))[:_IN_SIGHT]
+    rest = [row for at, row in enumerate(rows) if at not in set(worst)]
+    return {"first": [rows[at] for at in worst], "rest": rest, "times": times}
+
+
+def _gravity(rank: dict[str, Json]) -> tuple[bool, float]:
+    """What is not well comes first, then what is latest."""
+    return rank.get("state", "ended") in _WELL, -(rank.get("late_ms") or 0.0)
+
+
+def _bar(rank: dict[str, Json]) -> list[tuple[str, float, float]]:
+    """Phases of its step as (name, left, width), in shares of the whole bar."""
+    bar, left = [], 0.0
+    for phase in rank["phases"]:
+        if phase["name"] != "eval":
+            bar.append((phase["name"], left, phase["share"]))
+            left += phase["share"]
+    return bar
