@@ -17,7 +17,7 @@ FACTS = RunFacts("train.py", 4242, Which(), 192.0, STEPS, COST, None, paused=Fal
 
 def test_title_at_120_columns():
     row = text_of(title_line(FACTS, 120))
-    assert row.startswith(" tuimon  train.py · pid 4242 · 3m12s · 14.9 steps/s · step 67.0 ms, p95 81.0  ")
+    assert row.startswith(" tuimon  train.py · pid 4242 · 3m12s · 14.9 steps/s · median 67.0 ms, p95 81.0  ")
     assert row.endswith("own cost 4 % cpu, 62 MiB ")
 
 

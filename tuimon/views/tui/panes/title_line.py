@@ -85,7 +85,7 @@ def title_line(facts: RunFacts, width: int) -> Line:
         items.append((4, "no step yet" if not facts.steps.total else "no step lately", "text"))
     elif facts.steps is not None:
         items.append((4, rate(facts.steps.per_second), "text"))
-        items.append((1, f"step {ms(facts.steps.median_ms)}", "text"))
+        items.append((1, f"median {ms(facts.steps.median_ms)}", "text"))
         items.append((8, f", p95 {number(facts.steps.p95_ms)}", "dim"))
     if facts.gpu is not None:
         busy, _, tensor = facts.gpu.partition(" · ")
