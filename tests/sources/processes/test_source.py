@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import psutil
+import pytest
 
 from tests.sources.programs import running
 from tests.waiting import until
@@ -125,6 +126,55 @@ def test_a_shell_that_becomes_python(tmp_path: Path) -> None:
     finally:
         shell.kill()
         shell.communicate()
+
+
+def test_a_program_that_replaces_itself_by_another_of_its_name_and_command_line(tmp_path: Path) -> None:
+    again = """
+import os, sys
+print("up", flush=True)
+sys.stdin.readline()
+if "RANK" not in os.environ:
+    os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, "RANK": "3"})
+sys.stdin.readline()
+"""
+    with running(tmp_path, again) as root:
+        reader = SourceReader(ProcessSource(ProcessTable(root.pid, "run"), 0.05))
+        for _ in range(25):
+            reader()
+        assert [r.rank for r in reader.records if isinstance(r, Process)] == [None]
+        assert root.stdin
+        root.stdin.write("\n")
+        root.stdin.flush()
+        assert reader.when(root.pid, lambda p: p.rank == 3).command == [sys.executable, str(tmp_path / "program.py")]
+
+
+def test_a_process_whose_threads_sleep_takes_a_file_for_itself_and_one_for_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 64 ranks each further file is 0.1 % of a core."""
+    with running(tmp_path, THREADS.replace("sum(range(10000))", "event.wait()")) as root:
+        source = ProcessSource(ProcessTable(root.pid, "run"), 1.0)
+        list(source.read())
+        read: list[str] = []
+
+        def recorded(path: str, limit: int = 65536) -> bytes | None:
+            read.append(path)
+            return read_bytes(path, limit)
+
+        read_bytes, thread_ids = procfs.read_bytes, procfs.thread_ids
+        monkeypatch.setattr(procfs, "read_bytes", recorded)
+        monkeypatch.setattr(procfs, "thread_ids", lambda pid: read.append(f"/proc/{pid}/task") or thread_ids(pid))
+        threads = os.listdir(f"/proc/{root.pid}/task")
+        assert len(threads) > 5
+        expected = {f"/proc/{root.pid}/stat", *(f"/proc/{root.pid}/task/{tid}/schedstat" for tid in threads)}
+
+        def is_all() -> bool:
+            read.clear()
+            list(source.read())
+            of_it = [path for path in read if path.startswith(f"/proc/{root.pid}/")]
+            return len(of_it) == len(expected) and set(of_it) == expected
+
+        until(is_all, "a read once all its threads sleep")
 
 
 def test_a_child_that_outlives_its_parent_is_followed(tmp_path: Path) -> None:

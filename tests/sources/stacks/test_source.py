@@ -85,6 +85,21 @@ def test_a_known_split_of_time(tmp_path: Path, start: Callable[..., SourceReader
         assert table.sampler_cpu_s > 0
 
 
+def test_which_processes_are_due_is_looked_at_four_times_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a window is being written its file is looked for twenty times a second; of 64 ranks that took 0.4 %."""
+    now_s, looks_s = 100.0, []
+    source = StackSource(ProcessTable(os.getpid(), None), clock=lambda: now_s, binary=lambda: None)
+    look = source._begin_windows
+    monkeypatch.setattr(source, "_begin_windows", lambda at_s: looks_s.append(at_s) or look(at_s))
+    for at in range(40):
+        now_s = 100.0 + at / 20
+        source.read()
+    assert len(looks_s) == 8
+    source.sample_first(7)  # at once, where another is to be sampled first
+    source.read()
+    assert looks_s[-1] == now_s
+
+
 def test_threads_bear_their_os_id_and_name(tmp_path: Path, start: Callable[..., SourceReader]) -> None:
     with running(tmp_path, BUSY) as process:
         reader = start(ProcessTable(process.pid, None))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tuimon.proc.procfs import ProcessStat, ThreadStat, read_process_stat
+from tuimon.proc.procfs import ProcessStat
 from tuimon.proc.ring_facts import why_no_ring
 from tuimon.records import Process, Threads
-from tuimon.sources.processes.facts import ProcessFacts, read_facts
+from tuimon.sources.processes.facts import ProcessFacts, fingerprint, read_facts
 from tuimon.sources.processes.threads import ThreadMeter
 
-#: A program may replace itself by another of the same name: its facts are read again after this many reads.
+#: A program may replace itself by another of the same name: that is looked for after this many reads.
 _REREAD_AFTER = 10
 #: Of a core: an "other" process below it is idle.
 _IDLE_RATIO = 0.01
@@ -24,20 +24,22 @@ class Followed:
     facts: ProcessFacts
     meter: ThreadMeter
     reads: int = 0
+    fingerprint: int = 0  # of what its facts were read from
     no_ring: str | None = None  # why it has none, as it says itself
     read_s: float = 0.0
     reported: Process | None = None
+    known: tuple[object, ...] = ()  # what that was made of
     window_from_s: float | None = None
     window_cpu_s: float | None = None  # of the whole process when the window began
 
-    def read(self, now_s: float) -> ThreadStat | None:
-        """Read the counters of its threads; returns the main thread, None when the process has ended."""
+    def read(self, now_s: float) -> ProcessStat | None:
+        """Read the counters of its threads; returns the process, None when it has ended."""
         self.read_s = now_s
         self.meter.read()
-        main = self.meter.main
-        if main is None or main.state in "ZX" or main.start_ticks != self.start_ticks:
+        process = self.meter.process
+        if process is None or process.state in "ZX" or process.start_ticks != self.start_ticks:
             return None
-        return main
+        return process
 
     def refresh(self, name: str, *, orphaned: bool) -> None:
         """Read its facts again where they may have changed: after an exec, when its parent has ended, and in turn."""
@@ -45,12 +47,17 @@ class Followed:
         if not self.reads & (self.reads - 1) and self.no_ring is None and self.facts.is_python:  # 1, 2, 4, ...
             self.no_ring = why_no_ring(self.facts.pid)
         renamed = name != self.facts.name
-        if renamed or orphaned or not self.facts.command or self.reads % _REREAD_AFTER == 0:
+        if renamed or orphaned or not self.facts.command or (self.reads % _REREAD_AFTER == 0 and self._is_another()):
             self.facts = read_facts(self.facts.pid, name) or self.facts
 
+    def _is_another(self) -> bool:
+        """Whether its program, command line or variables are new; of what is no Python its libraries may be."""
+        before, self.fingerprint = self.fingerprint, fingerprint(self.facts.pid)
+        return before != self.fingerprint or not self.facts.is_python
+
     def used(self) -> ProcessStat | None:
-        """What the whole process has used; None when it is gone."""
-        return read_process_stat(self.facts.pid)
+        """What the whole process had used at the latest read; None when it is gone."""
+        return self.meter.process
 
     def begin_window(self, cpu_s: float | None) -> None:
         """Begin a window of Threads with what was read last."""

@@ -151,12 +151,16 @@ class ProcessSource:
         room = _NEW_OTHERS_PER_READ
         for pid, followed in self._known.items():
             role = roles[pid]
+            known = (followed.facts, self._table.facts.get(pid), role, followed.no_ring)
+            if followed.reported is not None and followed.known == known:
+                continue
             if followed.reported is None and role == "other":
                 # shells start many that live for a blink
                 fleeting = not followed.facts.is_python and followed.reads == 0 and pid != self._table.root_pid
                 if room <= 0 or fleeting:
                     continue
                 room -= 1
+            followed.known = known
             record = self._describe(pid, followed, role, now_s)
             if followed.reported is None or record != _updated(followed.reported, now_s):
                 followed.reported = record

@@ -47,42 +47,51 @@ class ThreadMeter:
     def __init__(self, pid: int) -> None:
         self._pid = pid
         self._threads: dict[int, _Thread] = {}
-        #: the main thread: its name, state and start are the process's; None when the process is gone
-        self.main: procfs.ThreadStat | None = None
+        #: the process as it was read last; None when it is gone
+        self.process: procfs.ProcessStat | None = None
         self._begun = False
         self._vanished = False
 
     def read(self) -> None:
         """Read all counters."""
-        tids = procfs.thread_ids(self._pid)
-        for tid in self._threads.keys() - set(tids):
+        self.process = procfs.read_process_stat(self._pid)
+        if self.process is None:
+            return
+        found = [self._read_thread(tid, self.process) for tid in list(self._threads)]
+        if len(found) == self.process.threads and all(found):  # the same threads as before: no need to list them
+            return
+        tids = set(procfs.thread_ids(self._pid))
+        for tid in self._threads.keys() - tids:
             del self._threads[tid]
             self._vanished = True
-        for tid in tids:
-            self._read_thread(tid)
+        for tid in sorted(tids - self._threads.keys()):
+            self._read_thread(tid, self.process)
         if not tids:
-            self.main = None
+            self.process = None
 
-    def _read_thread(self, tid: int) -> None:
+    def _read_thread(self, tid: int, process: procfs.ProcessStat) -> bool:
+        """Read one; False when it has ended."""
         before = self._threads.get(tid)
         sched = procfs.read_schedstat(self._pid, tid)
         # A thread that did not run since it slept sleeps on, under the same name.
         if before and sched and sched.cpu_ns == before.cpu_ns and before.state != "R":
             before.delay_ns = sched.delay_ns
-            return
-        stat = procfs.read_thread_stat(self._pid, tid)
-        if stat is None:
-            return
-        if tid == self._pid:
-            self.main = stat
-        cpu_ns = sched.cpu_ns if sched else stat.cpu_ticks * _NS_PER_TICK
+            return True
+        if tid == self._pid and sched:
+            name, state, cpu_ns = process.name, process.state, sched.cpu_ns
+        else:
+            stat = procfs.read_thread_stat(self._pid, tid)
+            if stat is None:
+                return False
+            name, state, cpu_ns = stat.name, stat.state, sched.cpu_ns if sched else stat.cpu_ticks * _NS_PER_TICK
         delay_ns = sched.delay_ns if sched else None
         if before is None:
             # in a process that we know, a new thread began within this window: from zero
-            before = _Thread(stat.name, stat.state, cpu_ns, delay_ns, 0 if self._begun else None, 0)
+            before = _Thread(name, state, cpu_ns, delay_ns, 0 if self._begun else None, 0)
             self._threads[tid] = before
-        before.name, before.state = stat.name, stat.state
+        before.name, before.state = name, state
         before.cpu_ns, before.delay_ns = cpu_ns, delay_ns
+        return True
 
     def end_window(self, window_s: float) -> tuple[list[ThreadCpu], int, float | None]:
         """Rows since the last call, how many threads are in none of them, CPU of all (None if not known)."""

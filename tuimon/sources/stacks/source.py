@@ -66,6 +66,7 @@ class StackSource:
         self._schedule = WindowSchedule(max_cpu_ratio, min(rate_hz or FASTEST_HZ, FASTEST_HZ), clock())
         self._gil = GilSampler()
         self._agents = AgentSamplers(min(rate_hz or FASTEST_HZ, FASTEST_HZ))
+        self._begin_s = 0.0  # when windows may begin next: all processes are looked at then
         self._running: dict[int, _Running] = {}
         self._ending: dict[int, _Running] = {}  # windows whose files are being written
         self._failures = SamplingFailures(self.name)
@@ -80,7 +81,9 @@ class StackSource:
         gil_cpu_s, gil_records = self._gil.poll(now_s)
         self._table.sampler_cpu_s += gil_cpu_s
         out.extend(gil_records)
-        self._begin_windows(now_s)
+        if now_s >= self._begin_s:
+            self._begin_s = now_s + _LONGEST_SLEEP_S
+            self._begin_windows(now_s)
         out.extend(self._in_process_windows(now_s))
         out.extend(self._failures.notices(now_s, self._agents.delivering, self._agents.problems))
         self.period_s = self._sleep_s(now_s)
@@ -92,7 +95,8 @@ class StackSource:
 
     def sample_first(self, pid: int | None) -> None:
         """Sample this process all the time and the others in rotation; None: the first rank. On any thread."""
-        self._first = pid
+        if pid != self._first:
+            self._first, self._begin_s = pid, 0.0
 
     def close(self) -> None:
         """End all py-spy children, and sampling by agents."""
@@ -112,9 +116,11 @@ class StackSource:
                 ended = running.recording.poll(now_s)
                 if ended is not None:
                     del windows[pid]
+                    self._begin_s = now_s
                     out.extend(self._records_of(ended, running, now_s))
         for pid, running in list(self._running.items()):
             if running.recording.stopping and pid not in self._ending:
+                self._begin_s = now_s
                 self._ending[pid] = self._running.pop(pid)  # the next window may begin while it writes its file
         return out
 
