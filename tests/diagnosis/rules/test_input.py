@@ -5,9 +5,10 @@ from msgspec import structs
 
 from tests.diagnosis.cpu import STARVED, run, workers
 from tests.diagnosis.gpu import FETCH, IN_FETCH, USUAL, findings, gpu_time, session_of
-from tests.session.records import frames, process, stacks, steps, threads
+from tests.session.records import frames, header, process, stacks, steps, threads
 from tuimon.diagnosis import diagnose
 from tuimon.records import Loader, LoaderFacts, LoaderWorker, StackCount, Stacks
+from tuimon.session.session import Session
 
 FETCHING = ([FETCH, IN_FETCH], 300)
 
@@ -309,3 +310,24 @@ def test_a_wait_for_data_that_launches_cover_is_none():
     found = {f.rule: f for f in diagnose(session_of("gpu_bound", more=more))}
     assert "input_bound" not in found
     assert "compute_bound" in found
+
+
+@pytest.mark.parametrize(("in_fetch", "cause"), [(True, "no_workers"), (False, "hand_rolled_loader")])
+def test_without_markers_samples_show_whether_there_is_a_loader(in_fetch: bool, cause: str) -> None:
+    torch = "/v/lib/python3.11/site-packages/torch"
+    loop = frames(
+        ("train.py", 40, "main", "x, y = next_batch()", True),
+        (f"{torch}/utils/data/dataloader.py", 700, "__next__"),
+        ("train.py", 9, "make", "raw.split()", True),
+        ("train.py", 44, "main", "loss = model(x)", True),
+        (f"{torch}/nn/modules/module.py", 2, "_call_impl"),
+        ("train.py", 45, "main", "loss.backward()", True),
+        (f"{torch}/_tensor.py", 3, "backward"),
+    )
+    making = [0, 1, 2] if in_fetch else [0, 2]
+    windows = [stacks(t, (making, 60), ([3, 4], 20), ([5, 6], 20)) for t in range(1, 9)]
+    session = Session()
+    for record in (header(), process(markers=False), loop, *windows):
+        session.add(record)
+    first, *_ = diagnose(session)
+    assert (first.rule, first.cause) == ("input_bound", cause)

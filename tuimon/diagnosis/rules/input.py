@@ -26,7 +26,7 @@ from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.rules.input_advice import fixes_for
 from tuimon.diagnosis.threshold import TENSORBOARD, TRACEML, Threshold
 from tuimon.diagnosis.words import at_hot, percent
-from tuimon.session.rows import LoaderRow, PhaseRow
+from tuimon.session.rows import LoaderRow, PhaseRow, PhaseTable
 
 WARN_SHARE = Threshold(
     0.10,
@@ -103,7 +103,7 @@ def input_bound(evidence: Evidence) -> Finding | None:
     if starting is not None:
         cause = _Cause("starting", None, f": starting workers takes {_seconds(starting)} an epoch")
     else:
-        cause = _cause(evidence, data.estimated and not table.inferred)
+        cause = _cause(evidence, _is_made_by_hand(evidence, data, table))
     best, *others = fixes_for(cause.name, cause.hot, evidence, lost, unsure + (data.error or 0.0))
     return Finding(
         rule="input_bound",
@@ -158,6 +158,13 @@ def _starting(evidence: Evidence) -> LoaderRow | None:
     if loader is None or loader.facts.persistent or not loader.facts.workers or loader.starts < START_EPOCHS:
         return None
     return loader if (loader.start_share or 0.0) >= START_SHARE else None
+
+
+def _is_made_by_hand(evidence: Evidence, data: PhaseRow, table: PhaseTable) -> bool:
+    """Whether the loop has no DataLoader: markers divide its data from its model by none, samples show no fetch."""
+    if not table.inferred:
+        return data.estimated
+    return not any("fetch" in stack.kinds for stack in evidence.stacks.data_phase.stacks)
 
 
 def _cause(evidence: Evidence, by_hand: bool) -> _Cause:
