@@ -78,3 +78,26 @@ def test_one_rank_alone_is_not_late():
 def test_the_median_of_the_others_is_that_of_each_rank():
     split = split_ranks([times(forward=ms, backward=1) for ms in (10, 20, 40, 70)])
     assert [part.excess_ms["forward"] for part in split] == [-30, -20, 20, 50]
+
+
+def test_phases_that_samples_name_differently_in_one_rank_make_nobody_late():
+    """Time without markers that samples of one rank count as data, those of the others as side work."""
+    split = split_ranks([times(backward=4, other=17.5)] * 2 + [times(backward=4, data=14, other=3.5)])
+    assert [each.late_ms for each in split] == [pytest.approx(0.0)] * 3
+
+
+def test_a_collective_that_was_sampled_once_is_no_share_of_a_phase():
+    few = sampled({"forward": 1, "other": 4}, collective={"forward": 1})
+    many = sampled({"forward": 3, "other": 70}, collective={"forward": 1})
+    split = split_ranks([times(samples=few, forward=4, other=14), times(samples=many, forward=1, other=17)])
+    assert [each.wait_ms["forward"] for each in split] == [0.0, 0.0]
+
+
+def test_sleep_that_few_samples_divide_makes_nobody_late():
+    few = sampled({"other": 4, "backward": 3}, waiting={"other": 4})
+    many = sampled({"other": 74, "backward": 24}, waiting={"other": 74})
+    first, second = split_ranks(
+        [times(cpu=0.2, samples=many, backward=5, other=15), times(cpu=0.2, samples=few, backward=5, other=15)]
+    )
+    assert second.waits_ms == pytest.approx(20 * (0.8 - 4 / 7), rel=0.01)  # against a true 1 ms
+    assert first.late_ms == 0.0

@@ -77,6 +77,17 @@ def test_ranks_of_different_lengths_and_one_that_is_lost():
     assert [row.state for row in rank_rows(session)] == ["training", "ended", "training"]
 
 
+def test_a_rank_that_has_come_to_the_end_of_its_data_is_compared_with_nobody():
+    """It waits for the others outside its steps: what its samples show belongs to none of them."""
+    records = [header(), *(rank(n) for n in range(3))]
+    for t in range(1, 20):
+        for n in range(3):
+            records += window(t, n, EVEN if n != 2 or t < 9 else {}, count=0 if n == 2 and t >= 9 else 10)
+    rows = rank_rows(session_of(*records))
+    assert [(row.late_ms is None, row.step_ms) for row in rows] == [(False, 100), (False, 100), (True, 100)]
+    assert rows[2].behind and dict(rows[2].phases)["backward"] == pytest.approx(0.75)
+
+
 def test_one_that_has_not_begun_and_one_that_says_nothing_any_more():
     session = session_of(header(), *(rank(n) for n in range(3)))
     for t in range(1, 40):

@@ -64,16 +64,24 @@ def superseded(session: Session) -> set[int]:
 def rows_of(session: Session, ranks: Sequence[Process]) -> list[RankRow]:
     """Processes compared with each other; one alone is neither late nor behind."""
     times = {process.pid: session.rank_times(process.pid) for process in ranks}
-    known = {pid: measured for pid, measured in times.items() if measured is not None}
-    splits = dict(zip(known, split_ranks(list(known.values())), strict=True))
+    first = max(session.rank_stats(process.pid).total for process in ranks)
+    splits = _splits(session, times, first)
     group = _Group(
         session,
         _gpus(session),
-        first=max(session.rank_stats(process.pid).total for process in ranks),
+        first=first,
         is_over=session.exit is not None or all(process.ended for process in ranks),
         restarts=restarts(ranks, session.processes()),
     )
     return [_row(group, process, times[process.pid], splits.get(process.pid)) for process in ranks]
+
+
+def _splits(session: Session, times: Mapping[int, RankTimes | None], first: int) -> dict[int, RankSplit]:
+    """Of the ranks that go on together: one that has come to the end of its data waits for the others outside steps."""
+    stats = {pid: session.rank_stats(pid) for pid in times}
+    left = {pid for pid, own in stats.items() if _behind(first - own.total, own)}
+    known = {pid: measured for pid, measured in times.items() if measured is not None and pid not in left}
+    return dict(zip(known, split_ranks(list(known.values())), strict=True))
 
 
 def _row(group: _Group, process: Process, times: RankTimes | None, split: RankSplit | None) -> RankRow:
@@ -97,10 +105,12 @@ def _row(group: _Group, process: Process, times: RankTimes | None, split: RankSp
         on_gpu=bool(process.gpu_uuids),
         history=tuple(stats.history),
     )
-    if times is None or split is None or not step_ms:
+    if times is None or not step_ms:
+        return row
+    row = row._replace(phases=tuple((name, ms / step_ms) for name, ms in times.ms.items()))
+    if split is None:
         return row
     return row._replace(
-        phases=tuple((name, ms / step_ms) for name, ms in times.ms.items()),
         wait_ms=split.waits_ms,
         waits=tuple((name, (ms or 0.0) / step_ms) for name, ms in split.wait_ms.items()),
         late_ms=split.late_ms,

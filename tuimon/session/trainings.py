@@ -62,6 +62,14 @@ def training_rows(session: Session) -> list[TrainingRow]:
     return rows
 
 
+def training_numbers(session: Session) -> dict[int, int]:
+    """By pid the number of the training that it belongs to; empty where there is one."""
+    found = _trainings(session)
+    if len(found) < 2:
+        return {}
+    return {process.pid: at + 1 for at, members in enumerate(found) for process in members}
+
+
 def _trainings(session: Session) -> list[list[Process]]:
     """The processes of each, by rank."""
     held = session.held.trainings

@@ -12,6 +12,7 @@ Three ranks in step, the third 20 ms longer in forward: 5 + 40 ms of which 25 as
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -21,6 +22,8 @@ from tuimon.session.ranks.stats import MainThread
 
 #: Samples of all ranks' mean that each rank's own are blended with: few of a rank are taken, and all run the same code.
 _PRIOR_SAMPLES = 2.0
+#: Samples in collectives that all ranks must have together of a phase: with fewer its share is known to half at best.
+_LEAST_SAMPLES = 3
 
 
 class PhaseSamples(NamedTuple):
@@ -74,7 +77,12 @@ def split_ranks(ranks: Sequence[RankTimes]) -> list[RankSplit]:
     parts = [_split(rank, shared) for rank in ranks]
     typical = {phase: _OfOthers([own.get(phase, 0.0) for own, _ in parts]) for phase in _phases(ranks)}
     backward = _OfOthers([own["backward"] for own, waits in parts if waits.get("backward") is not None])
-    return [RankSplit(own, waits, _excess(own, waits, typical, backward)) for own, waits in parts]
+    errors_ms = [_asleep_error_ms(rank) for rank in ranks]
+    typical_ms = _OfOthers(errors_ms)
+    return [
+        RankSplit(own, waits, _excess(own, waits, typical, backward, error_ms + typical_ms.median(error_ms)))
+        for (own, waits), error_ms in zip(parts, errors_ms, strict=True)
+    ]
 
 
 def _phases(ranks: Sequence[RankTimes]) -> list[str]:
@@ -82,13 +90,18 @@ def _phases(ranks: Sequence[RankTimes]) -> list[str]:
 
 
 def _pooled(ranks: Sequence[RankTimes]) -> dict[str, float]:
-    """By phase: the mean share of samples in collectives, over the ranks that have samples of it."""
+    """By phase: the mean share of samples in collectives, over the ranks that have samples of it.
+
+    Only of phases in which collectives were sampled often enough.
+    """
     shares: dict[str, list[float]] = {}
+    seen: Counter[str] = Counter()
     for rank in ranks:
+        seen.update(rank.samples.collective)
         for phase, total in rank.samples.total.items():
             if total:
                 shares.setdefault(phase, []).append(rank.samples.collective[phase] / total)
-    return {phase: sum(found) / len(found) for phase, found in shares.items()}
+    return {phase: sum(found) / len(found) for phase, found in shares.items() if seen[phase] >= _LEAST_SAMPLES}
 
 
 def _split(rank: RankTimes, shared: Mapping[str, float]) -> tuple[dict[str, float], dict[str, float | None]]:
@@ -107,8 +120,10 @@ def _split(rank: RankTimes, shared: Mapping[str, float]) -> tuple[dict[str, floa
 
 
 def _collective_share(samples: PhaseSamples, phase: str, shared: Mapping[str, float]) -> float:
-    """Of a phase, 0..1: by its own samples, or by all ranks' where it has few."""
-    prior = shared.get(phase, 0.0)
+    """Of a phase, 0..1: by its own samples, or by all ranks' where it has few; 0 where all have too few."""
+    prior = shared.get(phase)
+    if prior is None:
+        return 0.0
     return (samples.collective[phase] + _PRIOR_SAMPLES * prior) / (samples.total[phase] + _PRIOR_SAMPLES)
 
 
@@ -125,20 +140,32 @@ def _asleep_in_backward(rank: RankTimes, waits: Mapping[str, float | None]) -> f
     return max(0.0, min(rank.ms["backward"], asleep_ms - elsewhere_ms))
 
 
+def _asleep_error_ms(rank: RankTimes) -> float:
+    """How far off that sleep may be: the standard error of how much the thread sleeps elsewhere, by its samples."""
+    count = rank.samples.total.total()
+    if rank.on_gpu or rank.main.busy_ratio is None or not count:
+        return 0.0
+    share = sum(waits for phase, waits in rank.samples.waiting.items() if phase != "backward") / count
+    return math.sqrt(share * (1.0 - share) / count) * rank.step_ms
+
+
 def _excess(
     own: Mapping[str, float],
     waits: Mapping[str, float | None],
     typical: Mapping[str, _OfOthers],
     backward: _OfOthers,
+    error_ms: float,
 ) -> dict[str, float]:
     """What each phase's own time is beyond the median of the other ranks'.
 
-    Sleep that no stack shows counts as waiting in backward: a shorter own backward is no evidence, a longer one is.
+    Of phases too that only others have: what samples count as data in one rank may be side work in another.
+    Sleep that no stack shows counts as waiting in backward: a shorter own backward is no evidence, a longer one is, but
+    for ``error_ms``.
     """
-    excess = {phase: ms - typical[phase].median(ms) for phase, ms in own.items()}
+    excess = {phase: own.get(phase, 0.0) - others.median(own.get(phase, 0.0)) for phase, others in typical.items()}
     if "backward" in own:
         known = waits["backward"] is not None
-        excess["backward"] = max(0.0, own["backward"] - backward.median(own["backward"])) if known else 0.0
+        excess["backward"] = max(0.0, own["backward"] - backward.median(own["backward"]) - error_ms) if known else 0.0
     return excess
 
 

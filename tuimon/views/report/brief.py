@@ -80,6 +80,8 @@ _CUTS: tuple[_Cut, ...] = (
     (_each("memory"), "lines", (3, 0)),
     (_top, "traces", (1,)),
     (_top, "memory", (1,)),
+    (_each("trainings"), "findings", (1,)),
+    (_top, "trainings", (4,)),
     (_top, "ranges", (12, 4)),
     (_lone_rank, "phases", (0,)),
     (_top, "ranks", (16, 8, 4)),

@@ -11,6 +11,7 @@ from tuimon.session.rank_list import rank_rows, superseded
 from tuimon.session.ranks.row import RankRow
 from tuimon.session.rows import PhaseTable, StepSummary
 from tuimon.session.session import Session
+from tuimon.session.trainings import training_numbers
 from tuimon.session.whole_run import WholeRun
 from tuimon.views.report.step_json import Json, phases_json, rounded, steps_json
 
@@ -29,7 +30,13 @@ def ranks_json(session: Session, *, full: bool = False) -> dict[str, Json]:
     listed = pids if full or len(pids) <= LISTED else _worst(pids, rows)[:LISTED]
     chosen = set(listed)
     earlier = superseded(session) if rows else set()
-    ranks = [_rank(session, pid, rows.get(pid), is_earlier=pid in earlier) for pid in pids if pid in chosen]
+    numbers = training_numbers(session)
+    ranks = [
+        _rank(session, pid, rows.get(pid), is_earlier=pid in earlier)
+        | ({"training": numbers[pid]} if pid in numbers else {})
+        for pid in pids
+        if pid in chosen
+    ]
     return {"ranks": ranks, **({"ranks_summary": _summary(session, pids)} if len(pids) > FEW else {})}
 
 

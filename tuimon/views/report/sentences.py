@@ -34,15 +34,20 @@ def _run(report: dict[str, Json]) -> str:
                 f"{name} ran for {duration(run['duration_s'])}; its phases are inferred from samples: {_shares(report)}"
             )
         return f"{name} was recorded for {duration(run['duration_s'])}, and no training step was seen"
-    known = report.get("ranks_summary", {}).get("count", len(report["ranks"]))
-    together = any((rank["world_size"] or 1) > 1 for rank in report["ranks"])
-    ranks = (
-        "" if known < 2 else f" on each of {known} ranks" if together else f", one of {known} trainings side by side"
-    )
+    ranks = _ranks(report)
     pace = f"median {ms(steps['median_ms'])}, {rate(steps['per_second'])}"
     return (
         f"{name} made {count(steps['count'])} steps in {duration(run['duration_s'])}{ranks} ({pace}): {_shares(report)}"
     )
+
+
+def _ranks(report: dict[str, Json]) -> str:
+    """`` on each of 4 ranks``, ``, one of 2 trainings side by side``, both, or neither."""
+    trainings = report.get("trainings", ())
+    known = report.get("ranks_summary", {}).get("count", len(report["ranks"]))
+    known = next((each["ranks"] for each in trainings if each["in_focus"]), known)
+    ranks = f" on each of {known} ranks" if known > 1 else ""
+    return ranks + (f", one of {len(trainings)} trainings side by side" if trainings else "")
 
 
 def _shares(report: dict[str, Json]) -> str:

@@ -25,6 +25,7 @@ from tuimon.views.report.course import Course
 from tuimon.views.report.ranks_json import nodes_json, ranks_json
 from tuimon.views.report.sentences import summary_of
 from tuimon.views.report.step_json import Json, phases_json, rounded, steps_json
+from tuimon.views.report.trainings_json import trainings_json
 from tuimon.views.sampling_text import sampling_text
 from tuimon.views.standstill_text import standstill_json
 from tuimon.views.state_text import state_text, unseen_text
@@ -80,6 +81,7 @@ def report_of(
     report = {
         "schema": REPORT_SCHEMA,
         "run": _run(session, log),
+        **trainings_json(session),
         **ranks_json(session, full=full),
         "state": _state(run_state(session)),
         "unseen": [_unseen(each) for each in unseen_trainings(session)],

@@ -31,7 +31,7 @@ _WELL = ("training", "starting", "ended", "restarted")
 
 def text_report(report: dict[str, Any]) -> str:  # Any: the JSON of views.report.summary
     """All of a report as lines."""
-    parts = [_head(report["run"]), _verdict(report), _steps(report), *_ranks(report)]
+    parts = [_head(report["run"]), _verdict(report), _steps(report), _trainings(report), *_ranks(report)]
     if report["ranges"]:
         parts.append(_ranges(report["ranges"]))
     parts += [_finding(finding) for finding in report["findings"]]
@@ -147,8 +147,24 @@ def _ranks(report: dict[str, Any]) -> list[list[str]]:
     return [[*lines, *_all_ranks(summary)]]
 
 
+def _trainings(report: dict[str, Any]) -> list[str]:
+    """Trainings side by side, a line each: the rest of the report is of one of them."""
+    trainings = report.get("trainings", ())
+    lines = ["Trainings side by side"] if trainings else []
+    for each in trainings:
+        ranks = f", {each['ranks']} ranks" if each["ranks"] > 1 else f", pid {each['pid']}"
+        found = each["findings"][0] if each["findings"] else None
+        verdict = f"{rule_title(found['rule'])}: {plain(found['headline'])}" if found is not None else NO_FINDING
+        of = " (this report is of it)" if each["in_focus"] else ""
+        steps = each["steps"]
+        facts = f"{count(steps['count'])} steps, {ms(steps['median_ms'])}"
+        lines += _wrap(f"  training {each['number']}{ranks}{of}: {facts}: {verdict}")
+    return lines
+
+
 def _rank(rank: dict[str, Any]) -> list[str]:
     name = f"rank {rank['rank']}" if rank["rank"] is not None else f"pid {rank['pid']}"
+    name = f"training {rank['training']}, {name}" if "training" in rank else name
     where = f" on {plain(rank['host'])}" if rank.get("host") else ""
     state = f", {rank['state']}" if rank.get("state", "ended") not in _WELL else ""
     state += ", an earlier start" if rank.get("state") == "restarted" else ""

@@ -126,6 +126,28 @@ class Rank(Struct):
     late_ms: float | Absent | None = UNSET
     wait_ms: float | Absent | None = UNSET
     restarts: int | Absent = UNSET
+    training: int | Absent = UNSET  # number of the one it belongs to, of several
+
+
+class TrainingFinding(Struct):
+    """What was found in one of several trainings."""
+
+    rule: str
+    severity: str
+    cause: str | None
+    headline: str
+
+
+class Training(Struct):
+    """One of several trainings side by side; the report is of the one in focus. ``pid``: of its first rank."""
+
+    number: int
+    in_focus: bool
+    ranks: int
+    pid: int
+    command: list[str]
+    steps: Steps
+    findings: list[TrainingFinding]  # at most three, the most important first
 
 
 class RankShare(Struct):
@@ -313,6 +335,7 @@ class Report(Struct):
     findings: list[Finding]  # the most important first
     changes: list[Change]
     unjudged: list[Unjudged]
+    trainings: list[Training] | Absent = UNSET  # of several
     ranks_summary: RanksSummary | Absent = UNSET
     memory: list[Memory] | Absent = UNSET
     traces: list[Trace] | Absent = UNSET
