@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from tuimon.cli.options import parser_of
-from tuimon.diagnosis.explain.page import Explained, Page, all_pages, page_of
+from tuimon.diagnosis.explain.page import Explained, Page, all_pages, cause_named, page_of
 from tuimon.diagnosis.rulebook import BY_NAME, RULES
 from tuimon.errors import UsageError
 from tuimon.text import plain
@@ -21,7 +21,7 @@ and what to do: code before and after. Without RULE: the list of all rules."""
 def main(argv: Sequence[str]) -> int:
     """Run the command."""
     parser = parser_of("explain", _DOC)
-    parser.add_argument("rule", nargs="?", metavar="RULE", help="a rule, or a cause such as no_workers")
+    parser.add_argument("rule", nargs="?", metavar="RULE", help="a rule; or a cause such as no_workers, with its code")
     parser.add_argument("--all", action="store_true", help="all rules")
     parser.add_argument("--format", choices=("text", "json"), default="text")
     parsed = parser.parse_args(argv)
@@ -30,9 +30,13 @@ def main(argv: Sequence[str]) -> int:
     if parsed.rule is None and not parsed.all and parsed.format == "text":
         sys.stdout.write("\n".join(_list()) + "\n")
         return 0
-    pages = [page_of(rule_named(parsed.rule))] if parsed.rule is not None else all_pages()
-    _write(pages, parsed.format)
+    _write([_page_named(parsed.rule)] if parsed.rule is not None else all_pages(), parsed.format)
     return 0
+
+
+def _page_named(name: str) -> Page:
+    rule = rule_named(name)
+    return page_of(rule, cause_named(rule, name))
 
 
 def rule_named(name: str) -> str:

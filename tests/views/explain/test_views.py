@@ -127,3 +127,18 @@ async def test_without_a_finding_there_is_nothing_to_explain() -> None:
         app.tick()
         await pilot.press("tab", "shift+tab", "enter")
         assert len(app.screen_stack) == 2
+
+
+def test_a_cause_has_its_own_code_in_each_view(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command_line(["explain", "INPUT-BOUND/rollout"]) == 0
+    text = capsys.readouterr().out
+    html = unescape(re.sub(r"<[^>]+>", "", page_html("input_bound", "rollout")))
+    for shown in (text, html):
+        assert "envs.step(policy(states)" in shown
+        assert "def collate(" not in shown
+        assert "slow_collate" in shown  # what else it may be
+
+
+def test_a_cause_without_code_of_its_own_has_that_of_its_rule() -> None:
+    assert page_of("step_time_drift", "jump") == page_of("step_time_drift")
+    assert page_of("input_bound", None).code == page_of("input_bound").code

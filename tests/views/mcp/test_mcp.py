@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from bench.fleet_logs import Job, write
 from tests.fuzz.hostile import CONTROLS
 from tests.test_import_hygiene import loaded_by
 from tuimon.cli.explain import rule_named
@@ -80,7 +81,7 @@ async def test_answers_about_a_log_have_numbers_units_and_places(trainings, log)
         assert "  data: 61 %, 15.4 ms\n" in verdict
         assert "input_bound/slow_item (critical): 61 % of every step" in verdict
         assert re.search(r"\n  at \S+/demo/slow_loader\.py:30 augment\(\)\n", verdict)
-        assert re.search(r"\n  fix: make augment\(\) .*: 1\.8 to 2\.5 times as fast", verdict)
+        assert re.search(r"\n  fix: make augment\(\) .*: \d\.\d to \d\.\d times as fast", verdict)
         evidence = await answer(connected, "evidence", training=log, rule="input-bound")
         assert "  data per step: 15.4 ms\n" in evidence and "  worker busy: 95 %\n" in evidence
         assert "not judged, the run" in await answer(connected, "evidence", training=log, rule="step_time_drift")
@@ -89,8 +90,24 @@ async def test_answers_about_a_log_have_numbers_units_and_places(trainings, log)
         assert re.match(r"lines of the training thread in backward, by share of \d+ samples", lines)
         assert len(lines.splitlines()) <= 4
         stacks = await answer(connected, "stacks", training=log)
-        assert re.search(r"^worker 0 \(pid \d+, thread \d+\): running, CPU 79 % of a core", stacks)
+        assert re.search(r"(?m)^worker 0 \(pid \d+, thread \d+\): running, CPU 79 % of a core", stacks)
         assert "augment() warped[row] = np.convolve(" in stacks
+
+
+async def test_answers_about_64_ranks_are_bounded_and_name_the_ranks(trainings, tmp_path) -> None:
+    folder = str(tmp_path)
+    write(folder, Job(nodes=8, ranks=8, seconds=5.0, workers=0, gpus=False, late=17))
+    async with client(trainings) as connected:
+        assert "64 ranks" in await answer(connected, "verdict", training=folder)
+        assert "rank: 17" in await answer(connected, "evidence", training=folder, rule="straggler_rank")
+        stacks = await answer(connected, "stacks", training=folder)
+        heads = [line for line in stacks.splitlines() if line.startswith("main ")]
+        assert sum(_main_threads(head) for head in heads) == 64
+
+
+def _main_threads(head: str) -> int:
+    found = re.match(r"main x (\d+) \(ranks ", head)
+    return int(found[1]) if found else 1
 
 
 async def test_two_logs_are_compared(trainings, log, tmp_path) -> None:
@@ -106,7 +123,10 @@ async def test_every_rule_is_explained_within_the_bound(trainings) -> None:
         for rule in RULES:
             page = await answer(connected, "explain", rule=rule.name)
             assert "What to do" in page
-        assert "before:" in await answer(connected, "explain", rule="no_workers")
+        page = await answer(connected, "explain", rule="input_bound")
+        assert "Thresholds" in page and "explain one of no_workers, slow_item" in page
+        rollout = await answer(connected, "explain", rule="rollout")
+        assert "before:" in rollout and "envs.step(policy(states)" in rollout
 
 
 @pytest.mark.parametrize(

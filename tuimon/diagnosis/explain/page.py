@@ -48,9 +48,17 @@ class Explained(msgspec.Struct, frozen=True):
     schema: int = EXPLAIN_SCHEMA
 
 
-def page_of(name: str) -> Page:
-    """The page of a rule. Raises KeyError for an unknown one."""
-    return _page(BY_NAME[name])
+def page_of(name: str, cause: str | None = None) -> Page:
+    """The page of a rule; for a cause with the code of that alone, if it has any. Raises KeyError for no rule."""
+    page = _page(BY_NAME[name])
+    own = [code for code in page.code if code.cause == cause]
+    return msgspec.structs.replace(page, code=own) if cause is not None and own else page
+
+
+def cause_named(rule: str, name: str) -> str | None:
+    """The cause of a rule that a user's word names, as in ``no_workers`` or ``INPUT-BOUND/no-workers``; else None."""
+    word = name.strip().lower().replace("-", "_").rpartition("/")[2]
+    return word if word in BY_NAME[rule].causes else None
 
 
 def all_pages() -> list[Page]:

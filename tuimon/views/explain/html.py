@@ -9,7 +9,7 @@ from html import escape
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from tuimon.diagnosis.explain.page import page_of
+from tuimon.diagnosis.explain.page import Page, page_of
 from tuimon.diagnosis.rulebook import BY_NAME
 from tuimon.views.explain.colours import code_tokens
 from tuimon.views.explain.parts import Block, Heading, Item, Paragraph, parts_of
@@ -23,19 +23,19 @@ _ADDRESS = re.compile(r"https://[^\s()]+[^\s().,;:]")
 
 
 @cache
-def page_html(rule: str) -> Markup:
-    """A ``details`` element; empty for a rule that this version does not know."""
+def page_html(rule: str, cause: str | None = None) -> Markup:
+    """A ``details`` element, with the code for this cause; empty for a rule that this version does not know."""
     from markupsafe import Markup  # noqa: PLC0415
 
     if rule not in BY_NAME:
         return Markup("")
-    body = "".join(_elements(rule))
+    body = "".join(_elements(page_of(rule, cause)))
     summary = f"<summary>What this means, how sure it is, what to do: {escape(page_of(rule).title)}</summary>"
     return Markup(f'<details class="explain">{summary}{body}</details>')
 
 
-def _elements(rule: str) -> Iterator[str]:
-    for kind, group in groupby(parts_of(page_of(rule)), key=type):
+def _elements(page: Page) -> Iterator[str]:
+    for kind, group in groupby(parts_of(page), key=type):
         rows = "".join(_element(part) for part in group)
         yield f"<ul>{rows}</ul>" if kind is Item else rows
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from msgspec.structs import replace
+
 from tuimon.diagnosis import unjudged
 from tuimon.diagnosis.explain.page import page_of
 from tuimon.diagnosis.finding import Finding
-from tuimon.node_ids import own_id
 from tuimon.records import PHASES, Place
-from tuimon.session.rows import ThreadRow
 from tuimon.session.samples.hot_lines import by_line
-from tuimon.session.samples.tree import program_part
 from tuimon.session.session import Session
 from tuimon.sources.log.joined.opening import choose_all
 from tuimon.views.diff.logs import compare_logs
@@ -19,12 +18,12 @@ from tuimon.views.diff.text import text_diff
 from tuimon.views.evidence_text import evidence_text
 from tuimon.views.explain.text import plain_page
 from tuimon.views.finding_text import fix_text, speedup
-from tuimon.views.format import ms, number, percent
+from tuimon.views.format import ms, percent
 from tuimon.views.mcp.limits import bounded
+from tuimon.views.mcp.stack_lines import stack_lines
 from tuimon.views.report.step_json import Json
 
-_FRAMES = 12  # of a stack
-_THREADS = 12
+_PAIRS = 2  # of code before and after, which an answer has room for beside the rest of a page
 
 
 def verdict(report: dict[str, Json]) -> str:
@@ -83,38 +82,19 @@ def hot_lines(session: Session, phase: str | None, most: int) -> str:
 
 
 def stacks(session: Session) -> str:
-    """The latest stack of each thread, the busiest first, innermost frame first."""
-    rows = sorted(session.threads(), key=lambda row: -(row.cpu_ratio or 0.0))
-    lines = [line for row in rows[:_THREADS] for line in _stack(session, row)]
-    if len(rows) > _THREADS:
-        lines.append(f"({len(rows) - _THREADS} threads more, with less CPU)")
+    """The latest stack of each thread, like ones together."""
+    lines = stack_lines(session)
     return bounded(lines) if lines else "no threads are known"
 
 
-def _stack(session: Session, row: ThreadRow) -> Iterator[str]:
-    several = f" x {row.count}" if row.count > 1 else ""
-    delay = f", waits {percent(row.delay_ratio)} for a core" if row.delay_ratio else ""
-    cpu = f"CPU {percent(row.cpu_ratio)} of a core{delay}"
-    yield f"{row.role or row.name}{several} (pid {own_id(row.pid)}, thread {own_id(row.tid)}): {row.state}, {cpu}"
-    sampled = session.process_samples(row.pid)
-    found = sampled.threads.stack_of(row.tid) if sampled is not None else None
-    if found is None:
-        return
-    numbers, share = found
-    same_s = session.same_stack_s(row.pid, row.tid)
-    if same_s is not None and same_s >= 1:
-        yield f"  the same stack for {number(same_s)} s"
-    elif share < 1:
-        yield f"  {percent(share)} of its last samples:"
-    frames = [session.frames[each] for each in program_part(numbers, session.frames)]
-    for frame in list(reversed(frames))[:_FRAMES]:
-        yield f"  {frame.file}:{frame.line} {frame.function}() {frame.source.strip()}".rstrip()
-
-
-def explain(rule: str) -> str:
-    """The page of a rule, without its thresholds and links where it is long."""
-    lines = plain_page(page_of(rule), 100).splitlines()
-    return bounded(lines, f"tuimon explain {rule}")
+def explain(rule: str, cause: str | None) -> str:
+    """The page of a rule; of one with many causes without code, which a cause has."""
+    page = page_of(rule, cause)
+    if cause is None and len(page.code) > _PAIRS:
+        with_code = ", ".join(code.cause for code in page.code if code.cause)
+        advice = f"{page.advice} Code before and after: explain one of {with_code}."
+        page = replace(page, code=[], advice=advice)
+    return bounded(plain_page(page, 100).splitlines(), f"tuimon explain {cause or rule}")
 
 
 def diff(before: str, after: str) -> str:

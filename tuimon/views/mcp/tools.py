@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tuimon.diagnosis.rulebook import BY_NAME
+from tuimon.diagnosis.explain.page import cause_named
 from tuimon.errors import UsageError
 from tuimon.records import PHASES
 from tuimon.views.mcp import answers
@@ -77,11 +77,10 @@ class Tools:
     def explain(self, rule: str) -> str:
         """What a verdict means, how sure it is, when it is wrong, and what to do: code before and after.
 
-        rule: a name from verdict, such as input_bound, or a cause, such as no_workers.
+        rule: a name from verdict, such as input_bound, or a cause, such as no_workers: then with the code for that.
         """
         name = self._rule_named(rule)
-        assert name in BY_NAME
-        return answers.explain(name)
+        return answers.explain(name, cause_named(name, rule))
 
 
 def _clamped(seconds: float) -> float:

@@ -123,7 +123,7 @@ def _finding(finding: dict[str, Json], code: Code) -> dict[str, Any]:
         "gain": finding_gain(finding["speedup_at_least"], finding["estimated_speedup"], most_gain(finding)),
         "other_fixes": [fix_text(*fix.values()) for fix in finding["fixes"][1:]],
         "evidence": [evidence_text(name, value) for name, value in finding["evidence"].items() if value is not None],
-        "page": page_html(str(finding["rule"])),
+        "page": page_html(str(finding["rule"]), finding["cause"]),
         "where": [{**place, "code": _around(code, place["file"], place["line"])} for place in finding["where"][:5]],
     }
 

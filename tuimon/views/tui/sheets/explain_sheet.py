@@ -44,6 +44,6 @@ def _code_rows(block: Block) -> list[Line]:
 class ExplainSheet(Sheet):
     """One rule's page; it does not change while it is open."""
 
-    def __init__(self, rule: str) -> None:
-        page = page_of(rule)
+    def __init__(self, rule: str, cause: str | None = None) -> None:
+        page = page_of(rule, cause)
         super().__init__(f"{rule_title(rule)}: {page.title}", lambda width: page_lines(page, width))

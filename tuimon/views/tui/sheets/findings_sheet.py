@@ -46,7 +46,8 @@ class FindingsSheet(Sheet):
         if self._monitor.findings:
             from tuimon.views.tui.sheets.explain_sheet import ExplainSheet
 
-            self.app.push_screen(ExplainSheet(self._rules()[self._index()]))
+            chosen = self._monitor.findings[self._index()]
+            self.app.push_screen(ExplainSheet(chosen.rule, chosen.cause))
 
     def action_choose(self, further: int) -> None:
         """Choose the next or the one before, and bring it into view."""
