@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import shutil
 import sys
 from collections.abc import Sequence
 
@@ -13,7 +14,7 @@ from tuimon.diagnosis.comparison.result import Comparison
 from tuimon.sources.log.joined.opening import choose_all
 from tuimon.text import plain
 from tuimon.views.diff.logs import compare_logs
-from tuimon.views.diff.text import text_diff
+from tuimon.views.diff.text import WIDTH, text_diff
 from tuimon.views.json_text import json_text
 
 _DOC = """\
@@ -46,8 +47,14 @@ def main(argv: Sequence[str]) -> int:
     before, after = choose_all(parsed.before), choose_all(parsed.after)
     refuse_to_replace((path for each in (*before, *after) for path in each.logs), parsed.output)
     found = compare_logs(before, after, anyway=parsed.anyway)
-    write_text(json_text(found, indent=2) if parsed.format == "json" else text_diff(found), parsed.output)
+    text = json_text(found, indent=2) if parsed.format == "json" else text_diff(found, _width(parsed.output))
+    write_text(text, parsed.output)
     return 0 if parsed.fail_if_slower is None else _judge(found, parsed.fail_if_slower)
+
+
+def _width(output: str | None) -> int:
+    """Of the terminal; elsewhere, of an e-mail."""
+    return shutil.get_terminal_size().columns if output is None and sys.stdout.isatty() else WIDTH
 
 
 def _judge(found: Comparison, tolerance: float) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec.structs import replace
 
 from tuimon.diagnosis.comparison.facts import RunFacts
@@ -82,3 +83,16 @@ def test_what_is_many_times_as_much_is_a_factor() -> None:
     lines = text_diff(replace(FOUND, rows=rows)).splitlines()
     assert "other                0.01 ms     6.6 ms        660x   601x to 701x" in lines
     assert "data                 0.01 ms    0.10 ms     ~+900 %   -50 % to 13x" in lines
+
+
+@pytest.mark.parametrize("columns", [40, 78, 100, 120, 200])
+def test_a_wider_terminal_shows_more_of_each_line(columns: int) -> None:
+    code = "images, labels = augment(images.to(device), generator), labels.to(device)  # both at once"
+    change = LineChange("/a/a_long_name_of_a_module.py", 31, "main", code, 24.0, 0.4, -23.6, -24.0, -23.0, True)
+    rows = text_diff(replace(FOUND, lines=[change], notes=["word " * 60]), columns).splitlines()
+    used = min(max(columns, 78), 120)
+    (line,) = (row for row in rows if "a_long_name" in row)
+    assert len(line) == used
+    assert line.endswith("24.0 ->   0.40      -23.60 ms")
+    assert max(map(len, rows)) <= used
+    assert ("images.to(device)" in line) == (used == 120)

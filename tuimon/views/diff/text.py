@@ -1,4 +1,4 @@
-"""A comparison as plain text: fits an e-mail, 78 columns, no colours."""
+"""A comparison as plain text, no colours: fits an e-mail of 78 columns, or a wider terminal."""
 
 from __future__ import annotations
 
@@ -10,26 +10,28 @@ from tuimon.diagnosis.comparison.result import Comparison, FindingChange, LineCh
 from tuimon.views.finding_text import rule_title
 from tuimon.views.format import ABSENT, count, duration, ms, number, percent, place, plain, shorten, size
 
-_WIDTH = 78
+#: Columns of an e-mail; on a wider terminal up to ``MOST_WIDTH``: longer lines are hard to read.
+WIDTH, MOST_WIDTH = 78, 120
 _NAME = 17
 _FIGURE = 11
 _CHANGE = 12
-_CODE = 42
+_BESIDE_CODE = 36  # columns of a line's figures
 #: What has become more than so many times as much again is told as a factor: +60077 % says less than 602x.
 _MANY_TIMES = 9.0
 _KEPT = {"kept": "as promised", "more": "more than promised", "less": "less than promised", "unclear": "cannot tell"}
 
 
-def text_diff(comparison: Comparison) -> str:
+def text_diff(comparison: Comparison, width: int = WIDTH) -> str:
     """All of a comparison as lines."""
+    width = max(WIDTH, min(width, MOST_WIDTH))
     parts = [
-        [*_wrap(_sentence(comparison.headline)), *_promise(comparison.promise, comparison.speedup)],
-        [*_side("before", comparison.before), *_side("after", comparison.after)],
-        [line for note in comparison.notes for line in _wrap(f"- {plain(note)}")],
-        _unlike(comparison),
+        [*_wrap(_sentence(comparison.headline), width), *_promise(comparison.promise, comparison.speedup, width)],
+        [*_side("before", comparison.before, width), *_side("after", comparison.after, width)],
+        [line for note in comparison.notes for line in _wrap(f"- {plain(note)}", width)],
+        _unlike(comparison, width),
         _rows(comparison.rows),
-        _lines(comparison.lines),
-        _findings(comparison.findings),
+        _lines(comparison.lines, width),
+        _findings(comparison.findings, width),
     ]
     return "\n\n".join("\n".join(lines) for lines in parts if lines) + "\n"
 
@@ -38,27 +40,27 @@ def _sentence(text: str) -> str:
     return plain(text[:1].upper() + text[1:])
 
 
-def _promise(promise: Promise | None, speedup: Range) -> list[str]:
+def _promise(promise: Promise | None, speedup: Range, width: int) -> list[str]:
     if promise is None:
         return []
     estimated = promise.estimated
     low, high = f"{estimated.low:.1f}", f"{estimated.high:.1f}"
     between = f" ({low}-{high})" if low != high else ""
     text = f"Estimated {estimated.value:.1f}x{between}, measured {factor(speedup.value)}x: {_KEPT[promise.kept]}"
-    return _wrap(f"{text} ({rule_title(promise.rule)}: {plain(promise.action)})")
+    return _wrap(f"{text} ({rule_title(promise.rule)}: {plain(promise.action)})", width)
 
 
-def _side(name: str, side: Side) -> list[str]:
+def _side(name: str, side: Side, width: int) -> list[str]:
     first = plain(side.runs[0])
     what = first if len(side.runs) == 1 else f"{len(side.runs)} runs, the first {first}"
     warmup = f", without {duration(side.warmup_s)} of warm-up" if side.warmup_s else ""
-    return _wrap(f"{name:<8}{what}: {count(side.steps)} steps, {duration(side.seconds)}{warmup}", "", " " * 8)
+    return _wrap(f"{name:<8}{what}: {count(side.steps)} steps, {duration(side.seconds)}{warmup}", width, "", " " * 8)
 
 
-def _unlike(comparison: Comparison) -> list[str]:
+def _unlike(comparison: Comparison, width: int) -> list[str]:
     lines = ["Also different"] if comparison.unlike else []
     for each in comparison.unlike:
-        lines += _wrap(f"  {each.name}: {plain(each.before)} -> {plain(each.after)}", "", "    ")
+        lines += _wrap(f"  {each.name}: {plain(each.before)} -> {plain(each.after)}", width, "", "    ")
     return lines
 
 
@@ -114,20 +116,20 @@ def _signed(ratio: float) -> str:
 # -- lines and findings
 
 
-def _lines(changes: Iterable[LineChange]) -> list[str]:
-    lines = [_line(change) for change in changes]
+def _lines(changes: Iterable[LineChange], width: int) -> list[str]:
+    lines = [_line(change, width - _BESIDE_CODE) for change in changes]
     return ["Lines of the training thread, ms of a step (by stack samples)", *lines] if lines else []
 
 
-def _line(change: LineChange) -> str:
+def _line(change: LineChange, width: int) -> str:
     code = plain(change.source).strip() or f"{plain(change.function)}()"
-    where = shorten(f"{place(change.file, change.line)} {code}", _CODE)
+    where = shorten(f"{place(change.file, change.line)} {code}", width)
     sign = "" if change.significant else "~"
     difference = f"{sign}{change.difference_ms:+.2f} ms"
-    return f"  {where:<{_CODE}} {number(change.before_ms):>8} ->{number(change.after_ms):>7} {difference:>14}"
+    return f"  {where:<{width}} {number(change.before_ms):>8} ->{number(change.after_ms):>7} {difference:>14}"
 
 
-def _findings(changes: Iterable[FindingChange]) -> list[str]:
+def _findings(changes: Iterable[FindingChange], width: int) -> list[str]:
     lines = []
     for each in changes:
         share = {"gone": each.share_before, "new": each.share_after}.get(each.change)
@@ -136,11 +138,10 @@ def _findings(changes: Iterable[FindingChange]) -> list[str]:
         else:
             shares = f", {percent(share)} of the step" if share else ""
         cause = f", {each.cause}" if each.cause else ""
-        lines += _wrap(
-            f"{each.change + ':':<7}{rule_title(each.rule)} ({each.severity}{plain(cause)}){shares}", "  ", " " * 9
-        )
+        what = f"{each.change + ':':<7}{rule_title(each.rule)} ({each.severity}{plain(cause)}){shares}"
+        lines += _wrap(what, width, "  ", " " * 9)
     return ["Findings", *lines] if lines else []
 
 
-def _wrap(text: str, first: str = "", later: str = "  ") -> list[str]:
-    return textwrap.wrap(text, _WIDTH, initial_indent=first, subsequent_indent=later, break_on_hyphens=False) or [""]
+def _wrap(text: str, width: int, first: str = "", later: str = "  ") -> list[str]:
+    return textwrap.wrap(text, width, initial_indent=first, subsequent_indent=later, break_on_hyphens=False) or [""]

@@ -54,7 +54,7 @@ def parts_of(page: Page) -> Iterator[Part]:
         yield Paragraph(page.no_code)
     yield Heading("What it rests on")
     yield Paragraph(page.summary)
-    yield Paragraph(f"It abstains without: {', '.join(page.needs)}.")
+    yield Paragraph(f"It gives no verdict where one of these is missing: {', '.join(page.needs)}.")
     yield Heading("How sure it is")
     yield Paragraph(page.sureness)
     yield Heading("When it is wrong")
