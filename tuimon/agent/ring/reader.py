@@ -1,7 +1,8 @@
 """The monitor's side of a ring: reads new markers and counts the lost ones."""
 
 import json
-from typing import Any, Dict, Iterator, List, Optional
+import sys
+from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from .columns import Columns, columns_of, sequences_of
 from .layout import (
@@ -248,10 +249,15 @@ class RingReader:
 
 def _facts(found: bytes) -> Dict[str, Any]:
     try:
-        facts = json.loads(found)
+        facts = json.loads(found, object_pairs_hook=_shared)
     except (ValueError, RecursionError):
         return {}
     return facts if isinstance(facts, dict) else {}
+
+
+def _shared(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
+    """One object of JSON; what the processes of a run have in common is in memory once."""
+    return {sys.intern(name): sys.intern(value) if type(value) is str else value for name, value in pairs}
 
 
 def _valid_slots(slots: bytes, first: int) -> int:

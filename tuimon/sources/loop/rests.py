@@ -7,6 +7,7 @@ long all of them took together. Their times in between are estimated from the ti
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -30,8 +31,8 @@ class RestFiller:
     """Takes the boundaries of one thread, and gives those of its rests."""
 
     def __init__(self) -> None:
-        # of the latest markers, a column for each word of their slots
-        self._columns: tuple[deque[int], ...] = tuple(deque(maxlen=_MARKERS) for _ in range(3))
+        # of the latest markers, a column for each word of their slots: a list would take five times as much
+        self._columns = array("Q"), array("Q"), array("Q")
         self._places: tuple[tuple[int, int], ...] = ()  # kinds of the period, with the optimizer of each that has one
         self._gaps: list[deque[int]] = []  # ns from the marker before to that at this place in the period
         self._beyond: list[float] = []  # ns that long gaps at this place had beyond the usual
@@ -40,21 +41,25 @@ class RestFiller:
         """A boundary with a marker."""
         for column, word in zip(self._columns, (marker.time_ns, head_of(marker), marker.value), strict=True):
             column.append(word)
+            if len(column) > 2 * _MARKERS:
+                del column[:-_MARKERS]
 
     def add_markers(self, columns: Columns, begin: int, end: int) -> None:
         """Boundaries with these markers."""
         begin = max(begin, end - _MARKERS)
         for column, words in zip(self._columns, columns, strict=True):
             column.extend(words[begin:end])
+            if len(column) > 2 * _MARKERS:
+                del column[:-_MARKERS]
 
     def lose_markers(self) -> None:
         """Markers were overwritten before they were read."""
         for column in self._columns:
-            column.clear()
+            del column[:]
 
     def fill(self, rest: Marker) -> list[Marker]:
         """The boundaries of a rest, in order; none where the period is not known, as the ring was found late."""
-        markers, length = Columns(*map(list, self._columns)).markers(), rest.flag
+        markers, length = Columns(*(column[-_MARKERS:].tolist() for column in self._columns)).markers(), rest.flag
         self.lose_markers()
         if not 0 < length < len(markers):
             return []
