@@ -65,8 +65,9 @@ class _Device:
         """Share of the window by cause, most first; share of the records where the driver does not count the time."""
         sums: dict[str, float] = {}
         for record in self.window.records:
-            for cause, ratio in ((throttle.cause, throttle.ratio) for throttle in record.throttled):
-                sums[cause] = sums.get(cause, 0.0) + (1.0 if ratio is None else ratio)
+            for throttle in record.throttled:
+                ratio = throttle.ratio
+                sums[throttle.cause] = sums.get(throttle.cause, 0.0) + (1.0 if ratio is None else ratio)
         shares = ((cause, total / len(self.window)) for cause, total in sums.items())
         return tuple(sorted(shares, key=lambda share: -share[1]))
 

@@ -21,6 +21,9 @@ class RunProcesses:
     def __init__(self) -> None:
         self.nodes = 1  # how many nodes the run has: the limits are of one
         self.known: dict[int, Process] = {}  # the latest record of each, by pid
+        self._ended: set[int] = set()
+        self._sweep_from = 0  # ended processes from which the limits are looked at again
+        self._workers: dict[int, dict[int, None]] = {}  # parent -> its workers, in the order of ``known``
         self._worker_numbers: dict[int, int] = {}  # pid -> number among its parent's workers
         self._worker_counts: dict[int, int] = {}  # parent -> workers seen so far
         self._no_workers: dict[int, int] = {}  # parent -> of these, forked ranks that had yet to train
@@ -28,8 +31,8 @@ class RunProcesses:
 
     def add_process(self, record: Process, trained_pids: Callable[[], Container[int]] = tuple) -> list[int]:
         """Fold a process that appeared, changed or ended; returns the pids to ``forget``, trainers last."""
-        self.known.pop(record.pid, None)  # the newest last
-        self.known[record.pid] = record
+        self._drop(record.pid)  # the newest last
+        self._hold(record)
         if record.role == "worker" and record.pid not in self._worker_numbers:
             number = self._worker_counts.get(record.ppid, 0)
             self._worker_numbers[record.pid] = number
@@ -38,8 +41,12 @@ class RunProcesses:
         if record.role == "trainer" and self._worker_numbers.pop(record.pid, None) is not None:
             self._no_workers[record.ppid] = self._no_workers.get(record.ppid, 0) + 1
         nodes = max(1, self.nodes)
-        if not record.ended and len(self.known) <= _KNOWN_LIMIT * nodes:
+        if len(self.known) <= _KNOWN_LIMIT * nodes and (not record.ended or len(self._ended) < self._sweep_from):
             return []
+        return self._too_many(nodes, trained_pids)
+
+    def _too_many(self, nodes: int, trained_pids: Callable[[], Container[int]]) -> list[int]:
+        """Those beyond the limits; of many nodes they are looked for once as many more have ended."""
         trained = trained_pids()
         ended = [process for process in self.known.values() if process.ended]
         forgotten = [process.pid for process in ended if process.pid not in trained][: -_ENDED_LIMIT * nodes]
@@ -47,11 +54,29 @@ class RunProcesses:
         excess = len(self.known) - len(forgotten) - _KNOWN_LIMIT * nodes
         if excess > 0:
             forgotten += [pid for pid in self.known if pid not in trained and pid not in forgotten][:excess]
+        least = min(_ENDED_LIMIT, _TRAINERS_LIMIT) * nodes
+        self._sweep_from = max(least, len(self._ended.difference(forgotten))) + nodes
         return forgotten
+
+    def _hold(self, record: Process) -> None:
+        self.known[record.pid] = record
+        if record.ended:
+            self._ended.add(record.pid)
+        if record.role == "worker":
+            self._workers.setdefault(record.ppid, {})[record.pid] = None
+
+    def _drop(self, pid: int) -> None:
+        known = self.known.pop(pid, None)
+        self._ended.discard(pid)
+        if known is not None and known.role == "worker":
+            workers = self._workers[known.ppid]
+            del workers[pid]
+            if not workers:
+                del self._workers[known.ppid]
 
     def forget(self, pid: int) -> None:
         """Drop a process, or what is known of a pid that another process has now."""
-        self.known.pop(pid, None)
+        self._drop(pid)
         self._worker_numbers.pop(pid, None)
         self._worker_counts.pop(pid, None)
         self._no_workers.pop(pid, None)
@@ -89,7 +114,7 @@ class RunProcesses:
         return [self.known[pid] for pid in self._together.get(trainer, ()) if pid in self.known]
 
     def _workers_of(self, trainer: int) -> list[Process]:
-        return [p for p in self.known.values() if p.ppid == trainer and p.role == "worker"]
+        return [self.known[pid] for pid in self._workers.get(trainer, ())]
 
     def workers_since(self, trainer: int, t: float) -> list[Process]:
         """DataLoader workers of a trainer that live, or that ended after ``t``."""
