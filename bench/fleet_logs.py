@@ -30,6 +30,7 @@ from tuimon.records import (
     MachineMemory,
     PhaseTime,
     Process,
+    RankStep,
     Record,
     SlowStep,
     StackCount,
@@ -40,7 +41,9 @@ from tuimon.records import (
     TorchMemory,
     length_bucket,
 )
+from tuimon.session.ranks.shared_steps import SHARED_PARTS
 from tuimon.sources.log.writer import LogWriter
+from tuimon.sources.markers.rank_steps import stride_of
 
 BEGUN_UNIX_S = 1.75e9
 #: Imports and set-up before the first step.
@@ -226,12 +229,25 @@ class _Rank:
             histogram=sorted(buckets.items()),
             phases=self._phases(total_ns),
             slowest=SlowStep(first + slowest, lengths[slowest], self._phases(lengths[slowest])),
+            rank_steps=self._rank_steps(t, first, ends[first:after], lengths),
             backwards=count,
             updates=count,
             open_phase="backward",
             open_for_s=0.05,
             gc_ns=0,
         )
+
+    def _rank_steps(self, t: float, first: int, ends: Sequence[float], lengths: Sequence[int]) -> list[RankStep]:
+        stride = stride_of(len(lengths), 4)
+        return [
+            RankStep(first + n, round((t - end) * 1e6), *self._parts_us(length))
+            for n, (end, length) in enumerate(zip(ends, lengths, strict=True))
+            if (first + n) % stride == 0
+        ]
+
+    def _parts_us(self, length_ns: int) -> Iterator[int]:
+        of = {phase.name: phase.total_ns for phase in self._phases(length_ns)}
+        return (of.get(name, 0) // 1000 for name in SHARED_PARTS)
 
     def _threads(self, t: float, pid: int, rng: random.Random) -> Threads:
         names = ("pt_main_thread", "pt_autograd_0", "cuda-EvtHandlr", "pt_nccl_watchdg") if pid == self.pid else ("x",)
