@@ -79,8 +79,11 @@ def start_ticks(pid: int) -> int:
 
     Raises OSError when there is no such process.
     """
-    with open("/proc/%d/stat" % pid, "rb") as stat:
-        return int(stat.read().rpartition(b")")[2].split()[19])
+    handle = os.open("/proc/%d/stat" % pid, os.O_RDONLY | os.O_CLOEXEC)  # open() takes three times as long
+    try:
+        return int(os.read(handle, 4096).rpartition(b")")[2].split()[19])
+    finally:
+        os.close(handle)
 
 
 def is_running(pid: int, ticks: int) -> bool:

@@ -104,8 +104,13 @@ class RingReader:
 
     def meta(self) -> Dict[str, Any]:
         """Facts about the process; empty while they are being written. The same object until they change."""
-        length = self._bytes.number(META_LENGTH_OFFSET, U32)
-        found = self._bytes.read(META_OFFSET, length) if 0 < length <= META_BYTES else b""
+        known = len(self._meta_bytes)
+        # in one read: a monitor asks every ring once a window
+        both = self._bytes.read(META_LENGTH_OFFSET, META_OFFSET + known - META_LENGTH_OFFSET)
+        length = U32.unpack_from(both)[0] if len(both) >= U32.size else 0
+        found = both[META_OFFSET - META_LENGTH_OFFSET :]
+        if length != known:
+            found = self._bytes.read(META_OFFSET, length) if 0 < length <= META_BYTES else b""
         if found != self._meta_bytes:
             self._meta_bytes, self._meta = found, _facts(found)
         return self._meta

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -62,8 +62,8 @@ class MarkerSource:
         if self._reads == 0:
             out.extend(ring_notices.refused_folders(self._clock_ns() / 1e9))
         if self._reads % 2 == 0 or self.period_s > _SOON_S:
-            self._find_rings()
-            out.extend(self._deleted())
+            present = self._find_rings()
+            out.extend(self._deleted(present))
         self._reads += 1
         # in this order: what a process wrote before it ended is all from before ``now_ns``
         ended = {path for path, follower in self._followers.items() if not _goes_on(follower.reader)}
@@ -132,15 +132,17 @@ class MarkerSource:
         self._nameless.discard(path)
         reader.close()
 
-    def _deleted(self) -> Iterable[Notice]:
-        """A notice when rings have lost their names; their processes have not closed them."""
-        found = [f.reader for path, f in self._followers.items() if path not in self._nameless]
+    def _deleted(self, present: Collection[str]) -> Iterable[Notice]:
+        """A notice when rings have lost their names; their processes have not closed them. ``present``: names found."""
+        missing = self._followers.keys() - present - self._nameless
+        found = [self._followers[path].reader for path in missing]
         lost = [reader for reader in found if reader.has_vanished() and _goes_on(reader)]
         self._nameless.update(reader.path for reader in lost)
         if lost:
             yield ring_notices.deleted(self._clock_ns() / 1e9, lost)
 
-    def _find_rings(self) -> None:
+    def _find_rings(self) -> Collection[str]:
+        """Follow those that are new and of the run; returns the paths of all that there are."""
         ours = set(self._table.pids())
         refused = refused_directories()
         places = [place for place in ring_directories() if place not in refused]
@@ -151,6 +153,7 @@ class MarkerSource:
             if path not in self._followers and (pid in ours or path not in self._foreign):
                 self._consider(path, pid in ours)
         self._find_deleted_rings()
+        return paths.keys()
 
     def _find_deleted_rings(self) -> None:
         """Those of processes that are new to us and had lost their names before."""
