@@ -13,7 +13,6 @@ from tuimon.diagnosis.hysteresis import Change, name_of
 from tuimon.diagnosis.verdicts import Verdicts
 from tuimon.launch.candidates import processes_of_run
 from tuimon.launch.child import Ended, Launched
-from tuimon.monitor.heap import share_one_heap
 from tuimon.monitor.observers import Observer, Observers
 from tuimon.monitor.parts import Inspector, MemoryRecorder, StackSampler, Target
 from tuimon.monitor.poller import MANY, STOP_TIMEOUT_S, Poller
@@ -144,7 +143,6 @@ class Monitor:
 
     def start(self) -> None:
         """Begin reading the sources."""
-        share_one_heap()
         for poller in self._pollers:
             poller.start()
         self._observers.start()
