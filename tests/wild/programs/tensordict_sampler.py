@@ -36,7 +36,7 @@ class Weighted(Sampler):
 
     def draw(self):
         left = random.random() * sum(self.weights)
-        for index, weight in enumerate(self.weights):
+        for index, weight in enumerate(self.weights):  # <- cause
             left -= weight  # <- cause
             if left <= 0:  # <- cause
                 return index
