@@ -2,8 +2,8 @@
 
 from tuimon.agent.ring import layout
 from tuimon.sources.loop.machine import LoopMachine, Stretch
+from tuimon.sources.loop.pieces import Drive
 from tuimon.sources.loop.step import Step
-from tuimon.sources.loop.steps import Drive
 
 MS = 1_000_000
 _PAIRS = {
@@ -67,7 +67,7 @@ class Played:
 
     @property
     def drive(self) -> Drive:
-        return self.machine.steps.drive
+        return self.machine.steps.pieces.drive
 
 
 def feed(machine: LoopMachine, time_ns: int, kind: int, flag: int = 0, value: int = 0) -> Stretch:

@@ -8,7 +8,7 @@ from tests.sources.loop.loop_script import MS, Played, feed, markers, ms, play
 from tuimon.agent.ring import layout
 from tuimon.sources.loop import machine
 from tuimon.sources.loop.machine import LoopMachine
-from tuimon.sources.loop.steps import Drive
+from tuimon.sources.loop.pieces import Drive
 
 PLAIN = "fetch:5 wait:3 bwd:4 wait:1 opt:2 wait:1"
 

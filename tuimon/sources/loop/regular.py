@@ -171,10 +171,10 @@ class _Attempt:
 
     def feed_marker(self, machine: LoopMachine, marker: Marker) -> Stretch:
         """Feed one marker, and see what comes of it."""
-        steps = machine.steps
-        before = steps.ended_count
+        ended = machine.steps.pieces.ended
+        before = len(ended)
         stretch = machine.feed_marker(marker)
-        self.ended += [(len(self.markers), step) for step in steps.latest(steps.ended_count - before)]
+        self.ended += [(len(self.markers), step) for step in ended[before:]]
         self.markers.append(marker)
         self.stretches.append(stretch)
         return stretch

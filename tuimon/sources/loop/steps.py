@@ -4,32 +4,19 @@ Steps are found in this order: ``tuimon.step()``; from the first fetch after an 
 a DataLoader from the end of one update to the end of the next; without a torch optimizer from backward to backward. An
 update is a run of optimizer steps with no fetch and no backward between them.
 
-The finder cuts time into *pieces*, each ending with an update, and decides how many pieces make a step. While it does
-not know the loop yet it holds a few of them back.
+The finder cuts time into *pieces*, each ending with an update; how many pieces make a step is decided in ``pieces.py``.
 """
 
 from __future__ import annotations
 
-from enum import Enum
 from typing import NamedTuple
 
 from tuimon.sources.loop.evaluation import EvaluationFinder, Times
-from tuimon.sources.loop.holding import BACKWARDS, BATCH_UPDATES, EXPECTED_UPDATE, FETCHED_UPDATES, UPDATES, Holding
+from tuimon.sources.loop.pieces import BARE_LIMIT, Drive, Pieces
 from tuimon.sources.loop.step import Step
 
-#: Updates without a fetch after which a loop no longer counts as driven by its DataLoader.
-_BARE_LIMIT = 64
 #: An optimizer is gone when this many times more backwards than it ever took have passed since its last step.
 _GONE_RATIO = 4
-
-
-class Drive(Enum):
-    """What bounds the steps of a loop."""
-
-    UNKNOWN = "unknown"
-    FETCH = "fetch"
-    UPDATE = "update"
-    API = "api"
 
 
 class EndedSteps(NamedTuple):
@@ -55,41 +42,26 @@ class StepFinder:
     """Receives labelled time and the outermost boundaries of one thread from ``LoopMachine``, in order."""
 
     def __init__(self) -> None:
-        self.drive = Drive.UNKNOWN
         self.is_timed = True  # False while boundaries are added that passed in a rest
         self.is_profiled = False  # a profiler of ours is on
         self.cuts = 0  # pieces that have ended
         self.total_updates = 0
         self.total_backwards = 0
-        self._ended: list[Step] = []
+        self.pieces = Pieces()  # those that have ended, and the steps made of them
         self._eval_ns = 0
         self._eval_count = 0
         self._evaluation = EvaluationFinder()
         self._open = Step(whole=False)  # the piece being filled
         self._updated: Step | None = None  # a piece that has ended with an update, if no further optimizer follows
-        self._pieces: list[Step] = []  # finished pieces of steps that are not finished
         self._batch_waiting = False  # a batch was fetched that no backward has used yet
-        self._train_fetches = 0  # in a row, with fewer than _BARE_LIMIT pieces between them
-        self._bare = 0  # pieces since the last one that trained on a fetched batch
         self._backwards_since_update = 0
         self._most_backwards = 0  # of an update by an optimizer
-        self._optimizer_seen = False
-        self._optimizer_expected = False
 
     def take_ended(self) -> EndedSteps:
         """Hand over the steps, and the evaluation, that have ended since the last call."""
-        ended = EndedSteps(self._ended, self._eval_ns, self._eval_count)
-        self._ended, self._eval_ns, self._eval_count = [], 0, 0
+        ended = EndedSteps(self.pieces.take_ended(), self._eval_ns, self._eval_count)
+        self._eval_ns, self._eval_count = 0, 0
         return ended
-
-    @property
-    def ended_count(self) -> int:
-        """How many steps have ended since they were taken."""
-        return len(self._ended)
-
-    def latest(self, count: int) -> list[Step]:
-        """The steps that ended last."""
-        return self._ended[len(self._ended) - count :]
 
     def add_time(self, label: str, duration_ns: int) -> None:
         """This much time was spent in one phase."""
@@ -156,26 +128,29 @@ class StepFinder:
         self._open.backwards += 1
         self.total_backwards += 1
         self._backwards_since_update += 1
-        if self._backwards_since_update > max(_BARE_LIMIT, _GONE_RATIO * self._most_backwards):
-            self._optimizer_seen = False  # the optimizer is gone: from now on a backward is an update
+        if self._backwards_since_update > self._most_until_gone():
+            self.pieces.optimizer_seen = False  # the optimizer is gone: from now on a backward is an update
         if self._batch_waiting:
-            self._train_on_batch()
+            self._batch_waiting = False
+            self._open.fetched = True
+            self.pieces.train_on_batch()
 
     def end_backward(self, time_ns: int) -> None:
         """Where no torch optimizer is seen, a backward is the update."""
-        if not self._optimizer_seen:
+        if not self.pieces.optimizer_seen:
             self._end_update(time_ns)
 
     def expect_optimizer(self) -> None:
         """The program has an optimizer of torch's, which may step after any number of backwards."""
-        self._optimizer_expected = True
+        self.pieces.optimizer_expected = True
 
     def end_optimizer_step(self, time_ns: int) -> None:
         """One more optimizer of the same update, or a new update."""
         self._most_backwards = max(self._most_backwards, self._backwards_since_update)
-        if not self._optimizer_seen:
-            self._optimizer_seen = True
-            self._unite_accumulation()
+        if not self.pieces.optimizer_seen:
+            accumulated = self.pieces.see_optimizer()
+            if accumulated is not None:
+                self._reopen(accumulated)
         self._backwards_since_update = 0
         self._end_update(time_ns)
         self.total_updates += 1
@@ -184,26 +159,23 @@ class StepFinder:
 
     def end_step(self, time_ns: int) -> None:
         """``tuimon.step()`` overrules all."""
-        self.drive = Drive.API
+        self.pieces.drive = Drive.API
         ended, self._open = self._open, Step()
         if self._updated is not None:
             self._updated.absorb(ended)
             self._updated.end_ns = time_ns
             self._close_piece(time_ns)
+            self.pieces.end_step()
         else:
             ended.end_ns = time_ns
-            self._pieces.append(ended)
             self.cuts += 1
-        self._emit_merged()
+            self.pieces.end_step(ended)
 
     def finish(self) -> None:
         """The thread has ended: what was held back is as whole as it will get."""
         if self._updated is not None:
             self._close_piece(self._updated.end_ns)
-        if self.drive is Drive.UNKNOWN:
-            self._drive(Drive.FETCH if self._train_fetches else Drive.UPDATE)
-        if self.drive is Drive.FETCH:
-            self._emit_merged()
+        self.pieces.finish()
 
     # -- whole steps at once (``sources/loop/regular.py``)
 
@@ -217,26 +189,17 @@ class StepFinder:
 
         Counters that are only compared with a limit are as good as that limit once they are beyond it.
         """
-        updated = self.updated
-        if updated is None or self._pieces or self.drive is Drive.UNKNOWN or self.is_slowed or updated.slowed:
+        updated, pieces = self.updated, self.pieces.standing()
+        if updated is None or pieces is None or self.is_slowed or updated.slowed or self._evaluation.is_open:
             return None
-        if self._evaluation.is_open:
-            return None
-        gone = max(_BARE_LIMIT, _GONE_RATIO * self._most_backwards)
-        # pieces without a batch are counted to forget the batches before them
-        bare = self._bare if self._train_fetches or self.drive is not Drive.UPDATE else 0
         return (
-            self.drive,
+            pieces,
             self.is_timed,
             self._open.flags,
             updated.flags,
             self._batch_waiting,
-            min(self._train_fetches, 2),
-            min(bare, _BARE_LIMIT + 1),
-            min(self._backwards_since_update, gone + 1),
+            min(self._backwards_since_update, self._most_until_gone() + 1),
             self._most_backwards,
-            self._optimizer_seen,
-            self._optimizer_expected,
             self._evaluation.evaluating,
         )
 
@@ -246,44 +209,36 @@ class StepFinder:
             self.cuts,
             self.total_updates,
             self.total_backwards,
-            self._train_fetches,
-            self._bare,
+            self.pieces.train_fetches,
+            self.pieces.bare,
             self._backwards_since_update,
         )
 
     def pass_steps(self, ended: list[Step], updated: Step, each: StepCounts) -> None:
         """Steps have ended, the first with the piece that was ``updated``; ``each`` has raised the counters so."""
         count = len(ended)
-        self._ended += ended
+        self.pieces.ended += ended
         self._updated = updated
         self.cuts += count * each.cuts
         self.total_updates += count * each.updates
         self.total_backwards += count * each.backwards
-        self._train_fetches += count * each.train_fetches
-        self._bare += count * each.bare
+        self.pieces.train_fetches += count * each.train_fetches
+        self.pieces.bare += count * each.bare
         self._backwards_since_update += count * each.backwards_since_update
 
     # -- pieces
 
     def _fresh(self) -> bool:
         """Whether nothing has trained yet in the open piece of a stream that has just begun."""
-        return not self._open.whole and not self._open.backwards and not self._pieces
+        return not self._open.whole and not self._open.backwards and not self.pieces.are_held
 
     def _follows_set_up(self, iterator: int) -> bool:
         """Whether all fetches until now were of iterators that a program has looked through before it trains."""
         return not self.total_backwards and not self.cuts and self._evaluation.turns_from_evaluation(iterator)
 
-    def _train_on_batch(self) -> None:
-        """A backward has used a fetched batch; two in a row make a loop that is driven by its DataLoader."""
-        self._batch_waiting = False
-        self._open.fetched = True
-        if self.drive is Drive.UPDATE and self._bare > UPDATES.most:
-            self._train_fetches = 0  # a validation batch now and then does not drive the loop
-        self._train_fetches += 1
-        self._bare = 0
-        known = self.drive is Drive.UPDATE or (self.drive is Drive.UNKNOWN and self._optimizer_seen)
-        if known and self._train_fetches >= 2:
-            self._drive(Drive.FETCH)
+    def _most_until_gone(self) -> int:
+        """After more backwards than this since its last step an optimizer is gone."""
+        return max(BARE_LIMIT, _GONE_RATIO * self._most_backwards)
 
     def _end_update(self, time_ns: int) -> None:
         if self._updated is None:
@@ -313,83 +268,16 @@ class StepFinder:
             self._open = Step()
             self._evaluation.forget_times()
         self._updated = None
-        self._pieces.append(piece)
         self.cuts += 1
-        if not piece.fetched:
-            self._bare += 1
-        self._settle()
+        self.pieces.add(piece)
 
-    def _settle(self) -> None:
-        """Make steps of the pieces, as far as the kind of loop is known."""
-        if self.drive is Drive.UNKNOWN:
-            self._settle_unknown()
-        elif self.drive is Drive.FETCH:
-            if max(self._bare, len(self._pieces)) > _BARE_LIMIT:  # or no piece ends at a fetch
-                self._train_fetches = 0
-                self._drive(Drive.UPDATE)
-            elif self._pieces[-1].after_fetch:
-                self._emit_merged()
-        elif self.drive is Drive.UPDATE:
-            if self._bare > _BARE_LIMIT:
-                self._train_fetches = 0
-            self._emit_each()
-        elif len(self._pieces) > _BARE_LIMIT:  # Drive.API, but the calls have stopped
-            self.drive = Drive.UNKNOWN
-
-    def _settle_unknown(self) -> None:
-        long_enough = self._holding().has_enough(self._pieces)
-        if self._train_fetches >= 2:
-            if self._optimizer_seen or long_enough:
-                self._drive(Drive.FETCH)
-        elif long_enough or (len(self._pieces) >= 2 and self._optimizer_seen and self._train_fetches == 0):
-            self._drive(Drive.UPDATE)
-
-    def _holding(self) -> Holding:
-        if self._optimizer_seen:
-            if not self._train_fetches:
-                return UPDATES
-            # the next backward tells whether this fetch is of a batch that trains
-            return FETCHED_UPDATES if self._pieces[-1].after_fetch else BATCH_UPDATES
-        return EXPECTED_UPDATE if self._optimizer_expected else BACKWARDS
-
-    def _drive(self, drive: Drive) -> None:
-        """The kind of loop is known now, or has changed."""
-        self.drive = drive
-        if drive is Drive.UPDATE:
-            self._emit_each()
-            return
-        held, self._pieces = self._pieces, []
-        for piece in held:
-            self._pieces.append(piece)
-            if piece.after_fetch:
-                self._emit_merged()
-
-    def _unite_accumulation(self) -> None:
-        """The first optimizer step shows that the backwards held back were not steps but accumulated gradients."""
-        if self.drive is not Drive.UNKNOWN or not self._pieces:
-            return
-        first, *later = self._pieces
-        for piece in later:
-            first.absorb(piece)
-        first.absorb(self._updated or self._open)
+    def _reopen(self, piece: Step) -> None:
+        """A piece that seemed to have ended goes on with what has come since."""
+        piece.absorb(self._updated or self._open)
         if self._updated is None:
-            self._open = first
+            self._open = piece
         else:
-            self._updated = first
-        self._pieces = []
-        self._bare = 0
-
-    def _emit_each(self) -> None:
-        self._ended.extend(piece for piece in self._pieces if piece.counts)
-        self._pieces = []
-
-    def _emit_merged(self) -> None:
-        if self._pieces:
-            first, *later = self._pieces
-            for piece in later:
-                first.absorb(piece)
-            self._pieces = [first]
-        self._emit_each()
+            self._updated = piece
 
     def _move_to_evaluation(self, times: Times) -> None:
         """This much of the open piece was evaluation, not training."""

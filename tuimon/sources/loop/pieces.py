@@ -1,0 +1,153 @@
+"""From pieces to steps: how many of the pieces that end with an update make one step of the loop."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from tuimon.sources.loop.holding import BACKWARDS, BATCH_UPDATES, EXPECTED_UPDATE, FETCHED_UPDATES, UPDATES, Holding
+from tuimon.sources.loop.step import Step
+
+#: Updates without a fetch after which a loop no longer counts as driven by its DataLoader.
+BARE_LIMIT = 64
+
+
+class Drive(Enum):
+    """What bounds the steps of a loop."""
+
+    UNKNOWN = "unknown"
+    FETCH = "fetch"
+    UPDATE = "update"
+    API = "api"
+
+
+class Pieces:
+    """Receives the finished pieces of a loop, in order; holds them back until it is known which of them make a step."""
+
+    def __init__(self) -> None:
+        self.drive = Drive.UNKNOWN
+        self.optimizer_seen = False  # one of torch's has stepped, and is not gone
+        self.optimizer_expected = False  # the program has one
+        self.train_fetches = 0  # fetches that trained, in a row, with fewer than BARE_LIMIT pieces between them
+        self.bare = 0  # pieces since the last one that trained on a fetched batch
+        self.ended: list[Step] = []  # since they were taken
+        self._held: list[Step] = []
+
+    @property
+    def are_held(self) -> bool:
+        """Whether there are pieces of steps that are not finished."""
+        return bool(self._held)
+
+    def take_ended(self) -> list[Step]:
+        """Hand over the steps that have ended since the last call."""
+        ended, self.ended = self.ended, []
+        return ended
+
+    def add(self, piece: Step) -> None:
+        """The next piece, which ends with an update; steps are made as far as the kind of loop is known."""
+        self._held.append(piece)
+        if not piece.fetched:
+            self.bare += 1
+        if self.drive is Drive.UNKNOWN:
+            self._settle_unknown()
+        elif self.drive is Drive.FETCH:
+            if max(self.bare, len(self._held)) > BARE_LIMIT:  # or no piece ends at a fetch
+                self.train_fetches = 0
+                self._settle_on(Drive.UPDATE)
+            elif piece.after_fetch:
+                self.end_step()
+        elif self.drive is Drive.UPDATE:
+            if self.bare > BARE_LIMIT:
+                self.train_fetches = 0
+            self._end_each()
+        elif len(self._held) > BARE_LIMIT:  # Drive.API, but the calls have stopped
+            self.drive = Drive.UNKNOWN
+
+    def train_on_batch(self) -> None:
+        """A backward has used a fetched batch; two in a row make a loop that is driven by its DataLoader."""
+        if self.drive is Drive.UPDATE and self.bare > UPDATES.most:
+            self.train_fetches = 0  # a validation batch now and then does not drive the loop
+        self.train_fetches += 1
+        self.bare = 0
+        known = self.drive is Drive.UPDATE or (self.drive is Drive.UNKNOWN and self.optimizer_seen)
+        if known and self.train_fetches >= 2:
+            self._settle_on(Drive.FETCH)
+
+    def see_optimizer(self) -> Step | None:
+        """An optimizer has stepped; returns what was held back, as one piece, where that has turned out to be no steps.
+
+        Backwards without an optimizer step may be updates; the first such step shows that they accumulated gradients.
+        """
+        self.optimizer_seen = True
+        if self.drive is not Drive.UNKNOWN or not self._held:
+            return None
+        self.bare = 0
+        return self._join_held()
+
+    def end_step(self, unfinished: Step | None = None) -> None:
+        """All that is held was one step; ``unfinished``: its last piece, which has no update."""
+        if unfinished is not None:
+            self._held.append(unfinished)
+        if self._held:
+            self._held = [self._join_held()]
+        self._end_each()
+
+    def finish(self) -> None:
+        """No piece follows: what was held back is as whole as it will get."""
+        if self.drive is Drive.UNKNOWN:
+            self._settle_on(Drive.FETCH if self.train_fetches else Drive.UPDATE)
+        if self.drive is Drive.FETCH:
+            self.end_step()
+
+    def standing(self) -> tuple[object, ...] | None:
+        """All that decides on the next pieces; None where some are held, or the kind of loop is not known."""
+        if self._held or self.drive is Drive.UNKNOWN:
+            return None
+        # pieces without a batch are counted to forget the batches before them
+        bare = self.bare if self.train_fetches or self.drive is not Drive.UPDATE else 0
+        return (
+            self.drive,
+            min(self.train_fetches, 2),
+            min(bare, BARE_LIMIT + 1),
+            self.optimizer_seen,
+            self.optimizer_expected,
+        )
+
+    def _settle_unknown(self) -> None:
+        long_enough = self._holding().has_enough(self._held)
+        if self.train_fetches >= 2:
+            if self.optimizer_seen or long_enough:
+                self._settle_on(Drive.FETCH)
+        elif long_enough or (len(self._held) >= 2 and self.optimizer_seen and self.train_fetches == 0):
+            self._settle_on(Drive.UPDATE)
+
+    def _holding(self) -> Holding:
+        if self.optimizer_seen:
+            if not self.train_fetches:
+                return UPDATES
+            # the next backward tells whether this fetch is of a batch that trains
+            return FETCHED_UPDATES if self._held[-1].after_fetch else BATCH_UPDATES
+        return EXPECTED_UPDATE if self.optimizer_expected else BACKWARDS
+
+    def _settle_on(self, drive: Drive) -> None:
+        """The kind of loop is known now, or has changed."""
+        self.drive = drive
+        if drive is Drive.UPDATE:
+            self._end_each()
+            return
+        held, self._held = self._held, []
+        for piece in held:
+            self._held.append(piece)
+            if piece.after_fetch:
+                self.end_step()
+
+    def _end_each(self) -> None:
+        """Each piece that is held was a step."""
+        self.ended.extend(piece for piece in self._held if piece.counts)
+        self._held = []
+
+    def _join_held(self) -> Step:
+        first, *later = self._held
+        for piece in later:
+            first.absorb(piece)
+        self._held = []
+        return first
