@@ -24,8 +24,10 @@ from tuimon.session.rows import (
 from tuimon.session.samples.inferred_phases import inferred_phases
 from tuimon.session.samples.process_samples import ProcessSamples
 from tuimon.session.sampling import Sampling
+from tuimon.session.steps.history import WindowBegin
+from tuimon.session.steps.phase_table import phase_table
 from tuimon.session.steps.split_shares import SplitShares
-from tuimon.session.steps.steps import StepStats, WindowBegin
+from tuimon.session.steps.steps import StepStats
 from tuimon.session.steps.totals import Totals
 from tuimon.session.windows import WINDOW_S, Span
 from tuimon.torch_code import LOAD_HOOK
@@ -73,7 +75,7 @@ class Session(FocusedTables):
         stats, gpu = self._steps.get(pid), self._gpu_time.of(pid)
         if stats is None:
             return self._inferred(pid, self._process_samples.get(pid))
-        return stats.table(stats.recent(), self._between_shares(pid), gpu.shares(self.now_s) if gpu else None)
+        return phase_table(pid, stats.recent(), self._between_shares(pid), gpu.shares(self.now_s) if gpu else None)
 
     def run_phases(self, pid: int) -> PhaseTable | None:
         """As ``phases``, over the whole run without its warm-up."""
@@ -81,7 +83,7 @@ class Session(FocusedTables):
         if stats is None:
             return self._inferred(pid, samples)
         split = samples.between_shares() if samples else None
-        return stats.table(stats.whole_run(), split, gpu.run_shares() if gpu else None)
+        return phase_table(pid, stats.whole_run(), split, gpu.run_shares() if gpu else None)
 
     def steady_span(self, pid: int) -> Span:
         """What ``run_phases`` covers; of a process without steps of its own, that of the process in focus."""
@@ -133,27 +135,29 @@ class Session(FocusedTables):
     def step_history(self, pid: int) -> list[float | None]:
         """Mean step time in ms, one value a window, oldest first; None where no step ended."""
         stats = self._steps.get(pid)
-        return list(stats.history) if stats else []
+        return list(stats.history.means_ms) if stats else []
 
     def work_history(self, pid: int) -> list[float | None]:
         """``step_history`` less what its threads waited for a core."""
         stats = self._steps.get(pid)
-        return stats.work_history() if stats else []
+        return stats.history.work_ms() if stats else []
 
     def phase_history(self, pid: int, last: int) -> list[tuple[float, ...] | None]:
-        """The ``last`` values of ``step_history``, each split into the parts of ``steps.STACKED``."""
+        """The ``last`` values of ``step_history``, each split into the parts of ``history.STACKED``."""
         stats = self._steps.get(pid)
-        return stats.phase_history(self._between_shares(pid), last) if stats else []
+        if stats is None:
+            return []
+        return stats.history.stacked_ms(stats.between_parts(self._between_shares(pid)), last)
 
     def between_parts(self, pid: int) -> tuple[float, ...]:
-        """How the time that markers cannot split is divided into the parts of ``steps.STACKED``."""
+        """How the time that markers cannot split is divided into the parts of ``history.STACKED``."""
         stats = self._steps.get(pid)
         return tuple(stats.between_parts(self._between_shares(pid))) if stats else ()
 
     def begin_of_window(self, pid: int, window: int) -> WindowBegin | None:
         """When a window of ``step_history`` began, and with which step; None where no step ended in it."""
         stats = self._steps.get(pid)
-        return stats.begin_of(window) if stats else None
+        return stats.history.begin_of(window) if stats else None
 
     def step_stats(self, pid: int) -> StepStats | None:
         """Everything folded from a process's steps (for rules)."""

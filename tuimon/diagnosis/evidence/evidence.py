@@ -88,7 +88,7 @@ class Evidence:
 
     @cached_property
     def phase_history(self) -> tuple[tuple[float, ...] | None, ...]:
-        """``step_history`` split into the parts of ``steps.STACKED``."""
+        """``step_history`` split into the parts of ``history.STACKED``."""
         return tuple(self._moment.session.phase_history(self.pid, len(self.step_history)))
 
     @cached_property

@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import struct
 from collections import deque
 from collections.abc import Iterable
-from typing import NamedTuple
 
 from msgspec import structs
 
-from tuimon.records import BETWEEN, PHASES, Steps
+from tuimon.records import Steps
 from tuimon.session.course import StepCourse, StepStretch, stretch_of, without_end
-from tuimon.session.gpu.gpu_time import GpuShare, GpuShares
-from tuimon.session.rows import PhaseRow, PhaseTable, RangeRow, StepSummary
+from tuimon.session.rows import StepSummary
+from tuimon.session.steps.history import STACKED, StepHistory
 from tuimon.session.steps.split_shares import SplitShares
 from tuimon.session.steps.totals import Totals
-from tuimon.session.windows import Span, Window, new_history
+from tuimon.session.windows import Span, Window
 
-#: The parts of a step, as the history of phases lists them.
-STACKED = ("data", "forward", "backward", "optimizer", "other")
-#: A row of the history of phases, packed: 64 trainers hold half an hour each. After STACKED: between, and waits for a
-#: core, in ms; when the window began, and its first step.
-_ROW = struct.Struct(f"{len(STACKED) + 4}d")
-_BETWEEN, _WAITED, _BEGIN_S, _FIRST_STEP = range(len(STACKED), len(STACKED) + 4)
-_PLACES = {name: place for place, name in enumerate((*STACKED, BETWEEN))}
 #: Where steps are longer than the window: how many records with a step the recent figures cover at least.
 _LEAST_RECORDS = 3
 #: A first window whose steps are longer than those of the rest of the run by this factor is warm-up, and left out.
@@ -32,20 +23,12 @@ _WARMUP_RATIO = 1.5
 _FIRST_STEPS = 5
 
 
-class WindowBegin(NamedTuple):
-    """When a window began, and its first step."""
-
-    begin_s: float
-    step: int
-
-
 class StepStats:
     """The steps of one process."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
-        self.history: deque[float | None] = new_history()  # mean ms of a window's steps
-        self._phase_history: deque[bytes | None] = new_history()  # a _ROW of each window with a step
+        self.history = StepHistory()
         self.total = 0
         self.dropped = 0
         self.backwards = 0
@@ -79,10 +62,8 @@ class StepStats:
         self.backwards += record.backwards
         self.updates += record.updates
         self._note_open_step(record)
-        usual = record.usual
-        self.history.append(record.total_ns / usual / 1e6 if usual else None)
-        self._phase_history.append(_stacked(record, waited_ratio or 0.0, workers_waited_ratio))
-        if usual:
+        self.history.add_window(record, waited_ratio or 0.0, workers_waited_ratio)
+        if record.usual:
             self._with_steps.append(record)
         if record.count:
             self._last_step_s = record.t
@@ -206,26 +187,10 @@ class StepStats:
             return False
         return first.total_ns / first.usual > _WARMUP_RATIO * self.run.total_ns / self.run.count
 
-    def phase_history(self, split: SplitShares | None, last: int) -> list[tuple[float, ...] | None]:
-        """Mean steps of the ``last`` windows, split into STACKED, in ms; ``between`` is divided as in ``table``."""
-        parts = self.between_parts(split)
-        rows = list(self._phase_history)[max(0, len(self._phase_history) - last) :]
-        return [None if row is None else _split(_ROW.unpack(row), parts) for row in rows]
-
     def between_parts(self, split: SplitShares | None) -> list[float]:
         """How ``between`` is divided into STACKED."""
         shares = {"forward": 1.0} if split is None else split.with_optimizer(self.recent()).shares
         return [shares.get(name, 0.0) for name in STACKED]
-
-    def work_history(self) -> list[float | None]:
-        """``history`` less what its threads and workers waited for a core: others may come and go there."""
-        rows = zip(self.history, self._phase_history, strict=True)
-        return [None if ms is None or row is None else max(0.0, ms - _ROW.unpack(row)[_WAITED]) for ms, row in rows]
-
-    def begin_of(self, window: int) -> WindowBegin | None:
-        """Of a window of ``history``; None without a step."""
-        row = self._phase_history[window]
-        return WindowBegin(_ROW.unpack(row)[_BEGIN_S], int(_ROW.unpack(row)[_FIRST_STEP])) if row is not None else None
 
     def summary(self, totals: Totals) -> StepSummary:
         """Rate and step times over ``totals``, and the phase the trainer is in."""
@@ -241,34 +206,6 @@ class StepStats:
             timed_ratio=totals.timed / totals.count if totals.count else 1.0,
         )
 
-    def table(self, totals: Totals, split: SplitShares | None, gpu: GpuShares | None = None) -> PhaseTable | None:
-        """The phase breakdown; ``between`` is divided by ``split``, or counted as forward without samples.
-
-        ``gpu``: shares of the GPU's time in the steps that were timed, here applied to the mean of all steps.
-        """
-        if not totals.count or totals.total_ns <= 0:
-            return None
-        measured = {name: ns for name, ns in totals.phases.items() if name not in (BETWEEN, "eval")}
-        between_ns = totals.phases.get(BETWEEN, 0)
-        if split is None or not split.samples:
-            split = SplitShares({"forward": 1.0}, 0)
-        split = split.with_optimizer(totals)
-        whole_ns = sum(measured.values()) + between_ns
-        if not whole_ns:
-            return None
-        rows = []
-        for name in PHASES:
-            if name == "eval":
-                rows.extend(_eval_row(totals))
-                continue
-            part = split.shares.get(name, 0.0)
-            ns = measured.get(name, 0) + between_ns * part
-            estimated = between_ns * max(part, split.unsure_of(name)) > 0.01 * whole_ns
-            error = split.error(name) * between_ns / whole_ns if estimated else None
-            on_gpu = _gpu_ms(gpu.of(name) if gpu else None, whole_ns / totals.count / 1e6)
-            rows.append(PhaseRow(name, ns / whole_ns, ns / totals.count / 1e6, estimated, error, *on_gpu))
-        return PhaseTable(self.pid, totals.window_s, totals.count, False, tuple(rows), _range_rows(totals))
-
 
 def _without_set_up(record: Steps, begin_s: float) -> Steps:
     """The first window with steps, without what was before them: time, and collections of imports and set-up."""
@@ -277,59 +214,3 @@ def _without_set_up(record: Steps, begin_s: float) -> Steps:
     if record.first_step_s is not None and record.t - record.window_s < begin_s < record.t:
         record = structs.replace(record, window_s=record.t - begin_s)
     return record
-
-
-def _gpu_ms(share: GpuShare | None, step_ms: float) -> tuple[float | None, float | None, float | None]:
-    """Of a step of ``step_ms``: ms on the GPU, of that idle, and maybe idle as well."""
-    if share is None:
-        return None, None, None
-    return share.span * step_ms, share.idle * step_ms, share.maybe_idle * step_ms
-
-
-def _split(row: tuple[float, ...], parts: list[float]) -> tuple[float, ...]:
-    """STACKED, each with its part of the time between."""
-    return tuple(ms + row[_BETWEEN] * part for ms, part in zip(row, parts, strict=False))
-
-
-def _stacked(record: Steps, waited_ratio: float, workers_waited_ratio: float) -> bytes | None:
-    """A window's mean step as a ``_ROW``; None without a step.
-
-    A loop that waits for its workers goes at their pace: what they wait for a core makes it wait as long for its data.
-    """
-    usual = record.usual
-    if not usual:
-        return None
-    parts = [0.0] * _BEGIN_S
-    for phase in record.phases:
-        place = _PLACES.get(phase.name)
-        if place is not None:
-            parts[place] = phase.total_ns / usual / 1e6
-    data_ns = next((phase.total_ns for phase in record.phases if phase.name == "data"), 0)
-    waited_ns = waited_ratio * record.total_ns + min(data_ns, workers_waited_ratio * record.total_ns)
-    parts[_WAITED] = int(waited_ns) / usual / 1e6
-    return _ROW.pack(*parts, record.t - record.window_s, float(record.first_index))
-
-
-def _eval_row(totals: Totals) -> list[PhaseRow]:
-    eval_ns = totals.phases.get("eval", 0)
-    if not eval_ns:
-        return []
-    share = eval_ns / (totals.window_s * 1e9) if totals.window_s else 0.0
-    return [PhaseRow("eval", min(1.0, share), eval_ns / max(1, totals.eval_count) / 1e6)]
-
-
-def _range_rows(totals: Totals) -> tuple[RangeRow, ...]:
-    rows = []
-    for path, (count, total_ns, phase) in sorted(totals.ranges.items()):
-        rows.append(
-            RangeRow(
-                path=path,
-                name=path.rpartition("/")[2],
-                depth=path.count("/"),
-                phase=phase,
-                per_step=count / totals.count,
-                ms_per_step=total_ns / totals.count / 1e6,
-                share=total_ns / totals.total_ns,
-            )
-        )
-    return tuple(rows)

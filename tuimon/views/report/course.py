@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from tuimon.records import BETWEEN, Record, Steps
-from tuimon.session.steps.steps import STACKED
+from tuimon.session.steps.history import STACKED
 
 #: Stretches of a run that are told apart; each is twice as long once there are more.
 MOST = 480

@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeVar
 
 from tuimon.records import Place
 from tuimon.session.rows import HotLine
-from tuimon.session.steps.steps import STACKED
+from tuimon.session.steps.history import STACKED
 
 #: Windows with a step that are left out at the beginning: caches and the loaders' queues fill.
 WARMUP_WINDOWS = 2

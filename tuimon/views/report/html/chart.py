@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from tuimon.session.session import Session
-from tuimon.session.steps.steps import STACKED
+from tuimon.session.steps.history import STACKED
 from tuimon.views.finding_text import rule_title
 from tuimon.views.report.course import Course
 from tuimon.views.report.html.svg import bars, decimated, top_of

@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from tuimon.node_ids import own_id
 from tuimon.session.rows import GpuTimeRow, HotLine, PhaseTable, StepSummary
 from tuimon.session.samples.hot_lines import by_line
-from tuimon.session.steps.steps import STACKED
+from tuimon.session.steps.history import STACKED
 from tuimon.session.trainings import which_training
 from tuimon.views.format import advice, code, duration, ms, percent, place, timed_steps
 from tuimon.views.tui.baseline.baseline import Baseline

@@ -1,0 +1,79 @@
+"""The history of a process's steps: the mean step of every window, and its parts."""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tuimon.records import BETWEEN, Steps
+from tuimon.session.windows import new_history
+
+#: The parts of a step, as the history lists them.
+STACKED = ("data", "forward", "backward", "optimizer", "other")
+#: A window with a step, packed: 64 trainers hold half an hour each. After STACKED: between, and waits for a core, in
+#: ms; when the window began, and its first step.
+_ROW = struct.Struct(f"{len(STACKED) + 4}d")
+_BETWEEN, _WAITED, _BEGIN_S, _FIRST_STEP = range(len(STACKED), len(STACKED) + 4)
+_PLACES = {name: place for place, name in enumerate((*STACKED, BETWEEN))}
+
+
+class WindowBegin(NamedTuple):
+    """When a window began, and its first step."""
+
+    begin_s: float
+    step: int
+
+
+class StepHistory:
+    """The mean step of each window, oldest first; bounded."""
+
+    def __init__(self) -> None:
+        self.means_ms: deque[float | None] = new_history()  # None: no step ended
+        self._rows: deque[bytes | None] = new_history()  # a _ROW of each window with a step
+
+    def add_window(self, record: Steps, waited_ratio: float, workers_waited_ratio: float) -> None:
+        """Append a window; in these shares (0..1) of it the process's threads, and its workers, waited for a core."""
+        usual = record.usual
+        self.means_ms.append(record.total_ns / usual / 1e6 if usual else None)
+        self._rows.append(_row(record, usual, waited_ratio, workers_waited_ratio) if usual else None)
+
+    def work_ms(self) -> list[float | None]:
+        """``means_ms`` less what threads and workers waited for a core: others may come and go there."""
+        rows = zip(self.means_ms, self._rows, strict=True)
+        return [None if ms is None or row is None else max(0.0, ms - _ROW.unpack(row)[_WAITED]) for ms, row in rows]
+
+    def stacked_ms(self, between_parts: Sequence[float], last: int) -> list[tuple[float, ...] | None]:
+        """The ``last`` values of ``means_ms``, each split into STACKED, among which the time between is divided too."""
+        rows = list(self._rows)[max(0, len(self._rows) - last) :]
+        return [None if row is None else _split(_ROW.unpack(row), between_parts) for row in rows]
+
+    def begin_of(self, window: int) -> WindowBegin | None:
+        """Of a window of ``means_ms``; None without a step."""
+        packed = self._rows[window]
+        if packed is None:
+            return None
+        row = _ROW.unpack(packed)
+        return WindowBegin(row[_BEGIN_S], int(row[_FIRST_STEP]))
+
+
+def _row(record: Steps, usual: int, waited_ratio: float, workers_waited_ratio: float) -> bytes:
+    """A window's mean step as a ``_ROW``.
+
+    A loop that waits for its workers goes at their pace: what they wait for a core makes it wait as long for its data.
+    """
+    parts = [0.0] * _BEGIN_S
+    for phase in record.phases:
+        place = _PLACES.get(phase.name)
+        if place is not None:
+            parts[place] = phase.total_ns / usual / 1e6
+    data_ns = next((phase.total_ns for phase in record.phases if phase.name == "data"), 0)
+    waited_ns = waited_ratio * record.total_ns + min(data_ns, workers_waited_ratio * record.total_ns)
+    parts[_WAITED] = int(waited_ns) / usual / 1e6
+    return _ROW.pack(*parts, record.t - record.window_s, float(record.first_index))
+
+
+def _split(row: tuple[float, ...], between_parts: Sequence[float]) -> tuple[float, ...]:
+    """STACKED, each with its part of the time between."""
+    return tuple(ms + row[_BETWEEN] * part for ms, part in zip(row, between_parts, strict=False))

@@ -1,0 +1,71 @@
+"""The table of phases: how the steps of one process divide into them."""
+
+from __future__ import annotations
+
+from tuimon.records import BETWEEN, PHASES
+from tuimon.session.gpu.gpu_time import GpuShare, GpuShares
+from tuimon.session.rows import PhaseRow, PhaseTable, RangeRow
+from tuimon.session.steps.split_shares import SplitShares
+from tuimon.session.steps.totals import Totals
+
+
+def phase_table(pid: int, totals: Totals, split: SplitShares | None, gpu: GpuShares | None = None) -> PhaseTable | None:
+    """Where the time of a process's steps goes; None without a step.
+
+    ``split`` divides ``between``; without samples that counts as forward.
+    ``gpu``: shares of the GPU's time in the steps that were timed, here applied to the mean of all steps.
+    """
+    if not totals.count or totals.total_ns <= 0:
+        return None
+    measured = {name: ns for name, ns in totals.phases.items() if name not in (BETWEEN, "eval")}
+    between_ns = totals.phases.get(BETWEEN, 0)
+    if split is None or not split.samples:
+        split = SplitShares({"forward": 1.0}, 0)
+    split = split.with_optimizer(totals)
+    whole_ns = sum(measured.values()) + between_ns
+    if not whole_ns:
+        return None
+    rows = []
+    for name in PHASES:
+        if name == "eval":
+            rows.extend(_eval_row(totals))
+            continue
+        part = split.shares.get(name, 0.0)
+        ns = measured.get(name, 0) + between_ns * part
+        estimated = between_ns * max(part, split.unsure_of(name)) > 0.01 * whole_ns
+        error = split.error(name) * between_ns / whole_ns if estimated else None
+        on_gpu = _gpu_ms(gpu.of(name) if gpu else None, whole_ns / totals.count / 1e6)
+        rows.append(PhaseRow(name, ns / whole_ns, ns / totals.count / 1e6, estimated, error, *on_gpu))
+    return PhaseTable(pid, totals.window_s, totals.count, False, tuple(rows), _range_rows(totals))
+
+
+def _gpu_ms(share: GpuShare | None, step_ms: float) -> tuple[float | None, float | None, float | None]:
+    """Of a step of ``step_ms``: ms on the GPU, of that idle, and maybe idle as well."""
+    if share is None:
+        return None, None, None
+    return share.span * step_ms, share.idle * step_ms, share.maybe_idle * step_ms
+
+
+def _eval_row(totals: Totals) -> list[PhaseRow]:
+    eval_ns = totals.phases.get("eval", 0)
+    if not eval_ns:
+        return []
+    share = eval_ns / (totals.window_s * 1e9) if totals.window_s else 0.0
+    return [PhaseRow("eval", min(1.0, share), eval_ns / max(1, totals.eval_count) / 1e6)]
+
+
+def _range_rows(totals: Totals) -> tuple[RangeRow, ...]:
+    rows = []
+    for path, (count, total_ns, phase) in sorted(totals.ranges.items()):
+        rows.append(
+            RangeRow(
+                path=path,
+                name=path.rpartition("/")[2],
+                depth=path.count("/"),
+                phase=phase,
+                per_step=count / totals.count,
+                ms_per_step=total_ns / totals.count / 1e6,
+                share=total_ns / totals.total_ns,
+            )
+        )
+    return tuple(rows)
