@@ -1,15 +1,17 @@
-"""Which processes train, which of them is in focus, and the node that it runs on."""
+"""The processes of a run: which of them train, which one is in focus, and the node that it runs on."""
 
 from __future__ import annotations
 
 from tuimon.node_ids import node_of
+from tuimon.records import Process
 from tuimon.session.processes.machine import MachineTable
 from tuimon.session.ranks.groups import ranks_of
 from tuimon.session.tables import Tables
+from tuimon.session.windows import WINDOW_S
 
 
 class FocusedTables(Tables):
-    """The tables of a run, and the process that is in focus."""
+    """The tables of a run, and the questions about its processes, of which one is in focus."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -41,6 +43,28 @@ class FocusedTables(Tables):
     def focus_on(self, pid: int | None) -> None:
         """Choose the training process that is in focus while it lasts; None: the first one again."""
         self.chosen = pid
+
+    # -- processes
+
+    def processes(self) -> list[Process]:
+        """All processes of the run, trainers first, ended ones last."""
+        return self._processes.trainers_first(self.trainers())
+
+    def workers(self, pid: int) -> list[Process]:
+        """Live DataLoader workers of a process."""
+        return self._processes.workers(pid)
+
+    def recent_workers(self, pid: int) -> list[Process]:
+        """DataLoader workers of a process that lived in the last 30 s: some loaders start new ones for every epoch."""
+        return self._processes.workers_since(pid, self.now_s - WINDOW_S)
+
+    def had_workers(self, pid: int) -> bool:
+        """Whether a process ever had DataLoader workers."""
+        return self._processes.had_workers(pid)
+
+    def process(self, pid: int) -> Process | None:
+        """The latest record of a process."""
+        return self._processes.known.get(pid)
 
     # -- the machine; of a run on several nodes, that of the process in focus
 
