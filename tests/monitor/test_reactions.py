@@ -28,7 +28,10 @@ def python(text):
 
 
 class Watched:
-    """Findings of a run from moment to moment; ``ended`` waits for the commands and returns their notices."""
+    """Findings of a run from moment to moment; ``ended`` waits for the commands and returns their notices.
+
+    ``see`` returns how many were begun since then: a short one may have ended by the time that is looked at.
+    """
 
     def __init__(self, *reactions, inherit=False):
         self.reactions = Reactions([Reaction(*each) for each in reactions], inherit)
@@ -38,7 +41,7 @@ class Watched:
     def see(self, now_s, *findings):
         self.session.now_s = now_s
         self.told += self.reactions.show(self.session, findings)
-        return len(self.reactions._running)
+        return len(self.reactions._running) + sum("was not run" not in notice.message for notice in self.told)
 
     def ended(self):
         for each in self.reactions._running:
