@@ -128,7 +128,7 @@ def test_the_output_of_a_run_that_was_attached_to_is_left_whole(monkeypatch: pyt
 def test_what_the_queue_lost_is_told_with_the_cost() -> None:
     cost = Cost(t=1.0, pid=0, window_s=1.0, cpu_ratio=0.1, sampler_cpu_ratio=0.0, rss_bytes=1)
     monitor = Monitor([Given([cost])])
-    monitor._pollers[0].dropped = 12
+    monitor._pollers._each[0].dropped = 12
     monitor.start()
     ticked_until(monitor, lambda: monitor.session.cost)
     assert monitor.session.cost is not None

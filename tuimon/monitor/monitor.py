@@ -14,10 +14,10 @@ from tuimon.diagnosis.verdicts import Verdicts
 from tuimon.launch.candidates import processes_of_run
 from tuimon.launch.child import Ended, Launched
 from tuimon.monitor.observers import Observer, Observers
-from tuimon.monitor.parts import Inspector, MemoryRecorder, StackSampler, Target
-from tuimon.monitor.poller import MANY, STOP_TIMEOUT_S, Poller
+from tuimon.monitor.parts import Target
+from tuimon.monitor.poller import MANY, STOP_TIMEOUT_S
+from tuimon.monitor.pollers import Pollers
 from tuimon.monitor.record_queue import RecordQueue
-from tuimon.monitor.suspicion import suspicion
 from tuimon.records import Cost, Exit, Header, Notice, Record
 from tuimon.session.session import Session
 from tuimon.sources.base import Source
@@ -73,7 +73,7 @@ class Monitor:
         self._clock = clock
         self._replay = replay
         self._records = RecordQueue(QUEUE_LIMIT)
-        self._pollers = [Poller(source, self._records, clock, lossless=replay) for source in sources]
+        self._pollers = Pollers(sources, self._records, clock, lossless=replay)
         self._window_s = header.interval_s if header is not None else 1.0
         self._ticked_s: float | None = None
         self._diagnosed_s: float | None = None
@@ -101,8 +101,7 @@ class Monitor:
     def ended(self) -> bool:
         """Whether the run has ended and all its records are in the session."""
         if self._replay:
-            read = all(poller.done.is_set() for poller in self._pollers)
-            return self.session.exit is not None or (read and self._records.empty())
+            return self.session.exit is not None or (self._pollers.are_done and self._records.empty())
         return self._ended_as is not None and self.session.exit is not None
 
     @property
@@ -137,14 +136,13 @@ class Monitor:
     @property
     def dropped(self) -> int:
         """Records that were lost because the queue was full."""
-        return sum(poller.dropped for poller in self._pollers)
+        return self._pollers.dropped
 
     # -- the loop
 
     def start(self) -> None:
         """Begin reading the sources."""
-        for poller in self._pollers:
-            poller.start()
+        self._pollers.start()
         self._observers.start()
 
     def add_notice(self, source: str, message: str) -> None:
@@ -153,16 +151,11 @@ class Monitor:
 
     def limit_sampling(self, max_cpu_ratio: float) -> None:
         """Let sampling stacks use at most this much of a core from now on."""
-        for poller in self._pollers:
-            if isinstance(poller.source, StackSampler):
-                poller.source.limit_cpu(max_cpu_ratio)
+        self._pollers.limit_sampling(max_cpu_ratio)
 
     def record_memory(self) -> bool:
         """Ask for the allocator's history of the next steps; False where no source can give it."""
-        recorders = [poller.source for poller in self._pollers if isinstance(poller.source, MemoryRecorder)]
-        for recorder in recorders:
-            recorder.record_memory()
-        return bool(recorders)
+        return self._pollers.record_memory()
 
     def begin_end(self) -> None:
         """Begin to end the launched run; every ``tick`` takes it further."""
@@ -190,11 +183,7 @@ class Monitor:
         if self._stopped:
             return
         self._stopped = True
-        for poller in self._pollers:
-            poller.request_stop()
-        until_s = time.monotonic() + STOP_TIMEOUT_S
-        for poller in self._pollers:
-            poller.stop(max(until_s - time.monotonic(), 0.0))
+        self._pollers.stop()
         if not self._replay:
             self._drain(self._clock() + TICK_S)
             self._record_end(self._clock())
@@ -239,9 +228,8 @@ class Monitor:
                 return False
             self._ended_as = ended
             self._stop_by_s = now_s + STOP_TIMEOUT_S
-            for poller in self._pollers:
-                poller.request_stop()
-        if now_s < self._stop_by_s and not all(poller.done.is_set() for poller in self._pollers):
+            self._pollers.request_stop()
+        if now_s < self._stop_by_s and not self._pollers.are_done:
             return False
         self._drain(now_s + TICK_S)
         return self._record_end(now_s)
@@ -295,7 +283,7 @@ class Monitor:
         if self.log is not None and name_of(next(iter(self.findings), None)) != primary:
             self.log.note_change(now_s)
         self._diagnosed_s = now_s
-        self._inspect()
+        self._pollers.inspect(self.session)
         self._sample_first()
         self._diagnosis_s = self._clock() - begun_s
 
@@ -305,12 +293,4 @@ class Monitor:
             (finding.evidence.get("pid") for finding in self.findings if finding.rule == "straggler_rank"), None
         )
         first = self.session.chosen if self.session.chosen is not None else late
-        for poller in self._pollers:
-            if isinstance(poller.source, StackSampler):
-                poller.source.sample_first(first if isinstance(first, int) else None)
-
-    def _inspect(self) -> None:
-        """Have all stacks taken when nothing moves."""
-        for poller in self._pollers:
-            if isinstance(poller.source, Inspector):
-                poller.source.inspect(suspicion(self.session))
+        self._pollers.sample_first(first if isinstance(first, int) else None)

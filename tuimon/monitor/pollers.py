@@ -1,0 +1,75 @@
+"""The sources of one run together: started, asked and stopped at once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from tuimon.monitor.parts import Inspector, MemoryRecorder, StackSampler
+from tuimon.monitor.poller import STOP_TIMEOUT_S, Poller
+from tuimon.monitor.record_queue import RecordQueue
+from tuimon.monitor.suspicion import suspicion
+from tuimon.session.session import Session
+from tuimon.sources.base import Source
+
+
+class Pollers:
+    """A poller for each source, all of which put their records on one queue."""
+
+    def __init__(
+        self, sources: Sequence[Source], records: RecordQueue, clock: Callable[[], float], *, lossless: bool
+    ) -> None:
+        self._sources = sources
+        self._each = [Poller(source, records, clock, lossless=lossless) for source in sources]
+
+    @property
+    def are_done(self) -> bool:
+        """Whether all sources have ended."""
+        return all(poller.done.is_set() for poller in self._each)
+
+    @property
+    def dropped(self) -> int:
+        """Records that were lost because the queue was full."""
+        return sum(poller.dropped for poller in self._each)
+
+    def start(self) -> None:
+        """Begin reading."""
+        for poller in self._each:
+            poller.start()
+
+    def request_stop(self) -> None:
+        """Let the sources read one last time and close; does not wait for them."""
+        for poller in self._each:
+            poller.request_stop()
+
+    def stop(self) -> None:
+        """Stop after one last read, or without those that take longer than ``STOP_TIMEOUT_S``."""
+        self.request_stop()
+        until_s = time.monotonic() + STOP_TIMEOUT_S
+        for poller in self._each:
+            poller.stop(max(until_s - time.monotonic(), 0.0))
+
+    def limit_sampling(self, max_cpu_ratio: float) -> None:
+        """Let sampling stacks use at most this much of a core from now on."""
+        for source in self._sources:
+            if isinstance(source, StackSampler):
+                source.limit_cpu(max_cpu_ratio)
+
+    def sample_first(self, pid: int | None) -> None:
+        """Sample this process all the time and the others in rotation; None: the first rank."""
+        for source in self._sources:
+            if isinstance(source, StackSampler):
+                source.sample_first(pid)
+
+    def record_memory(self) -> bool:
+        """Ask for the allocator's history of the next steps; False where no source can give it."""
+        recorders = [source for source in self._sources if isinstance(source, MemoryRecorder)]
+        for recorder in recorders:
+            recorder.record_memory()
+        return bool(recorders)
+
+    def inspect(self, session: Session) -> None:
+        """Have all stacks taken when nothing moves."""
+        for source in self._sources:
+            if isinstance(source, Inspector):
+                source.inspect(suspicion(session))
