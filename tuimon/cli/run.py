@@ -20,8 +20,8 @@ from tuimon.sources.log.names import next_free
 from tuimon.text import plain
 
 if TYPE_CHECKING:
-    from tuimon.views.tui.app import Leave
     from tuimon.views.tui.baseline.baseline import Baseline
+    from tuimon.views.tui.leaving import Leave
 
 _DOC = """\
 Start a training, unchanged, and watch it. COMMAND is SCRIPT.py, -m MODULE, or any program (torchrun, bash, uv ...);

@@ -19,8 +19,8 @@ from tuimon.monitor.opening.options import Options
 from tuimon.views.headless import HeadlessView
 
 if TYPE_CHECKING:
-    from tuimon.views.tui.app import Leave
     from tuimon.views.tui.baseline.baseline import Baseline
+    from tuimon.views.tui.leaving import Leave
 
 #: Seconds between two ticks of the monitor; the end of the target is noticed at once.
 TICK_S = 0.25

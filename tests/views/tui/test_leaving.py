@@ -9,8 +9,9 @@ from tests.views import streams
 from tests.views.tui.running_app import running, text
 from tuimon.launch.leave_signals import LeaveSignals
 from tuimon.records import Exit
-from tuimon.views.tui.app import Leave, TuimonApp
+from tuimon.views.tui.app import TuimonApp
 from tuimon.views.tui.drawing.lines import text_of
+from tuimon.views.tui.leaving import Leave
 from tuimon.views.tui.sheets.quit_dialog import QuitDialog
 from tuimon.views.tui.sheets.restart_dialog import RestartDialog
 

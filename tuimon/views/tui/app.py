@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import os
 import signal
 import sys
 import termios
 import time
-from functools import partial
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
-from tuimon.errors import CannotInject
 from tuimon.launch.leave_signals import LeaveSignals
 from tuimon.session.trainings import which_training
-from tuimon.views.format import plain
 from tuimon.views.tui.baseline.baseline import Baseline, take_baseline
 from tuimon.views.tui.board import PANES, Board
+from tuimon.views.tui.injecting import Injecting
+from tuimon.views.tui.leaving import LeavableApp, Leave
 from tuimon.views.tui.pacing import Pacing
 from tuimon.views.tui.panes.threads_pane import ThreadsPane
 from tuimon.views.tui.panes.verdict_pane import VerdictPane
@@ -29,37 +26,24 @@ from tuimon.views.tui.profile.profile_pane import ProfilePane
 from tuimon.views.tui.ranks.ranks_pane import RanksPane
 from tuimon.views.tui.sheets.findings_sheet import FindingsSheet
 from tuimon.views.tui.sheets.help import help_lines
-from tuimon.views.tui.sheets.quit_dialog import Choice, QuitDialog
+from tuimon.views.tui.sheets.quit_dialog import Choice
 from tuimon.views.tui.sheets.renewed import Renewed
 from tuimon.views.tui.sheets.restart_dialog import RestartDialog
 from tuimon.views.tui.sheets.sheet import Sheet
 from tuimon.views.tui.sheets.standstill_sheet import StandstillSheet, standstill_note
 from tuimon.views.tui.sheets.thread_sheet import ThreadSheet
-from tuimon.views.tui.terminal_app import Capabilities, TerminalApp
+from tuimon.views.tui.terminal_app import Capabilities
 from tuimon.views.tui.terminal_driver import reset_job_control
 
 if TYPE_CHECKING:
-    from tuimon.monitor.hooks import Hooks
     from tuimon.monitor.monitor import Monitor
 
 
-class Leave(NamedTuple):
-    """How the app was left: tuimon's exit code, and the line to print on the restored terminal."""
-
-    exit_code: int
-    message: str | None = None
-    terminal_lost: bool = False
-    again: bool = False  # the same command is to be started again,
-    baseline: Baseline | None = None  # and shown beside this
-
-
-class TuimonApp(TerminalApp[Leave]):
+class TuimonApp(LeavableApp):
     """Watches one run."""
 
     AUTO_FOCUS = "#threads"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("q,ctrl+q", "leave", show=False),
-        Binding("ctrl+c", "leave", show=False, priority=True),
         Binding("question_mark,f1", "help", show=False),
         Binding("space,p", "pause", show=False),
         Binding("slash", "filter", show=False),
@@ -91,12 +75,11 @@ class TuimonApp(TerminalApp[Leave]):
         signals: LeaveSignals | None = None,
         baseline: Baseline | None = None,
     ) -> None:
-        super().__init__(capabilities)
-        self._signals = signals or LeaveSignals()
-        self.monitor = monitor
+        super().__init__(monitor, capabilities, signals)
         self.board = Board()
         self.board.compare_with(baseline)
         self.board.output.tail = monitor.output
+        self._injecting = Injecting(self, monitor.hooks)
         self._refresh_s = refresh_s
         self._pointed_s: float | None = None  # when the stacks were taken that a notice has pointed to
         header = monitor.session.header
@@ -110,15 +93,7 @@ class TuimonApp(TerminalApp[Leave]):
         """Show the session at once; one timer for everything."""
         self._show()
         self.set_interval(self._refresh_s, self.tick)
-        # not add_signal_handler: with the loop its handlers end, and the second SIGHUP of a shell would kill us
-        self._signals.notify = partial(asyncio.get_running_loop().call_soon_threadsafe, self._check_signals)
-        self._check_signals()
-        if self.monitor.hooks is not None and self.monitor.hooks.are_missing():
-            self.notify("no markers: phases are inferred from samples. I: measure them", markup=False, timeout=10)
-
-    def on_unmount(self) -> None:
-        """No signal wakes us any more."""
-        self._signals.notify = None
+        self._injecting.offer()
 
     def tick(self) -> None:
         """Let the monitor fold what has come, then show it."""
@@ -136,45 +111,6 @@ class TuimonApp(TerminalApp[Leave]):
     def _show(self) -> None:
         self.board.title_line.followed = self.monitor.is_followed(time.time())
         self.board.show(self.monitor.session, self.monitor.findings)
-
-    def _check_signals(self) -> None:
-        """SIGHUP, SIGINT, SIGTERM: give the terminal back as it was; a training that was started here goes on."""
-        message = None
-        if self._signals.hung_up:
-            self.leave_lost_terminal()
-        if self._signals.hung_up or self._signals.ended_by is None:
-            return
-        if self.monitor.launched is not None and not self.monitor.ended:
-            message = goes_on(self.monitor.launched.pid)
-        self.exit(Leave(128 + self._signals.ended_by, message))
-
-    async def action_leave(self) -> None:
-        """Leave the app; while a launched run goes on, open the quit dialog."""
-        monitor = self.monitor
-        if isinstance(self.screen, QuitDialog):
-            self.screen.dismiss("leave")
-        elif monitor.launched is not None and not monitor.ended:
-            self.push_screen(QuitDialog(monitor), self._chosen)
-        else:
-            self.exit(self._end_of_run())
-
-    def _chosen(self, choice: Choice | None) -> None:
-        if choice == "leave" and self.monitor.launched is not None:
-            self.exit(Leave(0, goes_on(self.monitor.launched.pid)))
-        elif choice == "ended":
-            self.exit(self._end_of_run())
-
-    def _end_of_run(self) -> Leave:
-        """How the app is left when the run is over or was not launched here."""
-        monitor, end = self.monitor, self.monitor.session.exit
-        if monitor.launched is None:
-            return Leave(0)
-        code = monitor.exit_code or 0
-        if code == 0:
-            return Leave(0)
-        how = f"was ended by {end.signal}" if end and end.signal else f"ended with exit code {code}"
-        last = f": {plain(end.last_line)}" if end and end.last_line else ""
-        return Leave(code, f"The training {how}{last}")
 
     def action_help(self) -> None:
         """Explain every number."""
@@ -236,30 +172,7 @@ class TuimonApp(TerminalApp[Leave]):
 
     def action_inject(self) -> None:
         """Ask whether to bring hooks into a training that was attached to."""
-        hooks = self.monitor.hooks
-        if hooks is None:
-            self.notify("only a training that tuimon attached to can have its hooks brought in", markup=False)
-        elif hooks.are_missing():
-            from tuimon.views.tui.sheets.inject_dialog import InjectDialog
-
-            self.push_screen(InjectDialog(), self._inject)
-        else:
-            self.notify("the training has its hooks already", markup=False)
-
-    def _inject(self, agreed: bool | None) -> None:
-        hooks = self.monitor.hooks
-        if agreed and hooks is not None:
-            self.notify("bringing the hooks in …", markup=False)
-            self.run_worker(partial(self._bring_in, hooks), thread=True, exit_on_error=False, exclusive=True)
-
-    def _bring_in(self, hooks: Hooks) -> None:
-        """On a thread of its own: it may take as long as the training's longest call."""
-        try:
-            text, severity = hooks.bring_in(), "information"
-        except CannotInject as error:
-            text, severity = f"{error.message}. {error.hint or ''}", "error"
-        with contextlib.suppress(RuntimeError):  # the app has been left meanwhile
-            self.call_from_thread(self.notify, text, severity=severity, markup=False, timeout=15)
+        self._injecting.ask()
 
     def action_profile(self, mode: Mode) -> None:
         """Where the time goes: hot lines, call tree or icicle of the thread under the cursor."""
@@ -357,11 +270,6 @@ class TuimonApp(TerminalApp[Leave]):
     def action_toggle_pane(self, name: str) -> None:
         """Hide or show a pane."""
         self.board.toggle(name)
-
-
-def goes_on(pid: int) -> str:
-    """The closing line about a training that is left running."""
-    return f"The training goes on as pid {pid}. Come back with: tuimon attach {pid}"
 
 
 def run_app(
