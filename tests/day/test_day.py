@@ -18,7 +18,7 @@ from tests.day.promises import Promise, growth
 from tests.day.rates import RANKS, SPEED, real_seconds, simulated_hours, window_hours
 from tests.day.readings import Reading, second_half, size_mb, slope
 from tests.day.table import Day, promises, table
-from tests.sources.log.test_log import HEADER
+from tests.sources.log.literal_log import HEADER
 from tuimon.records import Exit, Notice, PhaseTime, Stacks, Steps
 from tuimon.sources.log.reader import read_log
 from tuimon.sources.log.writer import LogWriter

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import signal
 import stat
 import subprocess
@@ -13,106 +12,34 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.sources.log.test_log import HEADER
-from tuimon.records import (
-    Exit,
-    Frame,
-    Frames,
-    Gpu,
-    Header,
-    Loader,
-    LoaderFacts,
-    LoopStack,
-    Mark,
-    Notice,
-    PhaseTime,
-    Process,
-    RangePlace,
-    Record,
-    StackCount,
-    Stacks,
-    Steps,
+from tests.sources.log.literal_log import HEADER
+from tests.sources.log.split_log import (
+    END,
+    FACTS,
+    FRAMES,
+    LIMIT,
+    LOOP,
+    PID,
+    PLACE,
+    TRAINER,
+    begun,
+    files,
+    record_run,
+    second_of,
 )
+from tuimon.records import Header, Mark, Notice, Process, Record, Stacks, Steps
 from tuimon.session.session import Session
 from tuimon.sources.base import Done
 from tuimon.sources.log.coarse import steadiness
 from tuimon.sources.log.names import log_of_part, part_path
-from tuimon.sources.log.parts import LEAST_LIMIT_BYTES
 from tuimon.sources.log.reader import LogSource, find_log, read_log
 from tuimon.sources.log.writer import LogWriter
-
-PID = 7
-LIMIT = LEAST_LIMIT_BYTES
-FRAMES = [Frame("train.py", line, f"f{line}", "x" * 50, True) for line in range(20)]
-FACTS = LoaderFacts(dataset="Photos", kind="map", workers=2)
-LOOP = [LoopStack("backward", [19])]
-PLACE = RangePlace("augment", "train.py", "main", 3, 9)
-TRAINER = Process(t=2.0, pid=PID, ppid=1, start_unix_s=1e9, command=["train.py"], role="trainer", markers=True)
-END = Exit(t=1e6, pid=PID, exit_code=0)
 
 
 @pytest.fixture(autouse=True)
 def fine_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     """However long the run goes on as it began."""
     monkeypatch.setattr(steadiness, "STEADY_AFTER_S", 1e9)
-
-
-def beginning() -> list[Record]:
-    steps = steps_at(0)
-    return [
-        HEADER,
-        TRAINER,
-        Frames(t=2.0, pid=0, first=0, frames=FRAMES),
-        Steps(**{**msgspec.structs.asdict(steps), "range_places": [PLACE]}),
-        Loader(t=3.0, pid=PID, number=0, window_s=1.0, fetches=3, facts=FACTS),
-        Stacks(t=3.0, pid=PID, window_s=1.0, rate_hz=9, samples=9, stacks=[], parked=[(99, "Parked")], loop=LOOP),
-        Notice(t=3.0, pid=0, source="gpu", level="warning", message="no driver"),
-    ]
-
-
-def steps_at(second: int) -> Steps:
-    t = 3.0 + second
-    return Steps(
-        t=t,
-        pid=PID,
-        window_s=1.0,
-        count=3,
-        first_index=3 * second,
-        total_ns=9,
-        phases=[PhaseTime("data", 9)],
-        updates=3,
-    )
-
-
-def second_of(number: int) -> list[Record]:
-    """About 1.3 KB, or 0.3 KB compressed."""
-    rng = random.Random(number)
-    names = [rng.randbytes(25) for _ in range(10)]
-    stack = StackCount(PID, "MainThread", list(range(20)), 9)
-    return [
-        steps_at(number),
-        Loader(t=3.0 + number, pid=PID, number=0, window_s=1.0, fetches=3),
-        Stacks(t=3.0 + number, pid=PID, window_s=1.0, rate_hz=9, samples=9, stacks=[stack]),
-        *(Mark(t=3.0 + number, pid=PID, name=name.hex()) for name in names),
-    ]
-
-
-def record_run(log: LogWriter, seconds: int, first: int = 1) -> None:
-    for number in range(first, first + seconds):
-        for record in second_of(number):
-            log.add_record(record)
-        assert log.flush(float(number)) is None
-
-
-def begun(path: Path, *, limit: int | None = LIMIT, force: bool = False) -> LogWriter:
-    log = LogWriter(str(path), force=force, limit_bytes=limit)
-    for record in beginning():
-        log.add_record(record)
-    return log
-
-
-def files(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
 
 
 def session_of(records: list[Record]) -> Session:
@@ -262,7 +189,7 @@ def test_a_log_that_was_moved_away_is_not_searched_for(tmp_path: Path) -> None:
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from tests.sources.log.test_parts import LIMIT, begun, record_run
+from tests.sources.log.split_log import LIMIT, begun, record_run
 from tuimon.sources.log.coarse import steadiness
 steadiness.STEADY_AFTER_S = 1e9
 step = sys.argv[2]
@@ -315,36 +242,6 @@ def test_a_folder_of_parts_is_one_log(tmp_path: Path) -> None:
     log.close()
     os.utime(tmp_path / "run.1.jsonl", (2e9, 2e9))
     assert find_log(str(tmp_path)) == log.path
-
-
-def test_what_does_not_change_of_a_gpu_is_told_once_a_file(tmp_path: Path) -> None:
-    first = Gpu(
-        t=2.0,
-        pid=0,
-        index=0,
-        uuid="GPU-1",
-        name="Fake",
-        util_ratio=0.5,
-        memory_total_bytes=10**9,
-        power_limit_w=700.0,
-        sm_clock_max_mhz=1980,
-        compute_capability=9.0,
-    )
-    later = [msgspec.structs.replace(first, t=float(t), compute_capability=None) for t in range(3, 20)]
-    lowered = [msgspec.structs.replace(gpu, t=gpu.t + 20, power_limit_w=500.0) for gpu in later]
-    log = LogWriter(str(tmp_path / "run.jsonl"))
-    for record in (HEADER, first, *later, *lowered):
-        log.add_record(record)
-    log.flush(0.0)
-    log.close()
-    told = [r for r in read_log(log.path) if isinstance(r, Gpu)]
-    assert [r.t for r in told if r.power_limit_w is not None] == [2.0, 23.0]
-    session = Session()
-    for made, record in zip((HEADER, first, *later, *lowered), read_log(log.path), strict=True):
-        session.add(record)
-        if isinstance(made, Gpu):
-            (row,) = session.gpus()
-            assert row.latest == msgspec.structs.replace(made, compute_capability=9.0)
 
 
 def test_facts_never_fill_a_file(tmp_path: Path) -> None:

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 import zstandard
 
+from tests.sources.log.literal_log import END, HEADER, STEPS, write
+from tests.sources.log.split_log import begun, record_run
 from tests.sources.log.test_full_disk import FullDisk, no_sleep
-from tests.sources.log.test_log import END, HEADER, STEPS, write
-from tests.sources.log.test_parts import begun, record_run
 from tuimon.errors import LogError, NotALog
 from tuimon.records import Mark, Notice, Record, Steps
 from tuimon.sources.log import file as log_file
@@ -52,7 +52,7 @@ def test_an_earlier_compressed_log_is_no_more_overwritten_than_another(log: Path
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from tests.sources.log.test_parts import begun, record_run
+from tests.sources.log.split_log import begun, record_run
 log = begun(Path(sys.argv[1]), limit=None)
 record_run(log, 50)
 os.kill(os.getpid(), signal.SIGKILL)
