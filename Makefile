@@ -8,8 +8,9 @@ VENV ?= .venv
 DEMO_SECONDS ?= 60
 DEMO_LOG ?= demo.jsonl
 PYTEST_ARGS ?=
-# Two files of tests at a time, whatever the machine: several start trainings that take more than a core each.
-PYTEST_JOBS ?= -n 2 --dist loadfile --no-loadscope-reorder
+# Three files of tests at a time, whatever the machine: several start trainings that take more than a core each, more wait
+# for trainings that sleep. Two cores took 375 s with two at a time, and 320 s with three.
+PYTEST_JOBS ?= -n 3 --dist loadfile --no-loadscope-reorder
 
 BIN := $(VENV)/bin
 TORCH_STAMP := $(VENV)/.torch-$(shell printf '%s' '$(TORCH)' | cksum | cut -d' ' -f1)

@@ -108,8 +108,9 @@ def test_time_is_in_its_phase(runs, name):
         expected = Counter(run["truth"])
     whole = sum(seconds.values())
     for phase in expected.keys() | seconds.keys():
-        # what a phase took beside its pauses, and what the first partial step held, is small
-        assert seconds[phase] == pytest.approx(expected[phase], abs=0.18 * whole), (phase, seconds, expected)
+        # what a phase took beside its pauses, and what the first partial step held, is small on a core of its own
+        room = 0.18 * whole + run["delayed_s"]
+        assert seconds[phase] == pytest.approx(expected[phase], abs=room), (phase, seconds, expected, run["delayed_s"])
 
 
 def test_user_ranges_are_seen(runs):

@@ -20,6 +20,15 @@ def pause(phase: str, ms: float) -> None:
     truth[phase] += time.perf_counter() - start
 
 
+def delayed_s() -> float:
+    """Seconds for which the main thread has waited for a core; 0 where the kernel does not tell."""
+    try:
+        with open("/proc/self/schedstat") as file:
+            return int(file.read().split()[1]) / 1e9
+    except (OSError, IndexError):
+        return 0.0
+
+
 class _SlowBackward(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x: Tensor, ms: float) -> Tensor:

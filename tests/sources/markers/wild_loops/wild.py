@@ -20,7 +20,7 @@ import tuimon
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-from timed import Model, Sgd, loader, pause, slow_starter, started, truth, waited
+from timed import Model, Sgd, delayed_s, loader, pause, slow_starter, started, truth, waited
 
 LOOPS = {}
 
@@ -270,8 +270,10 @@ def main() -> None:
                 truth.clear()
                 torch.manual_seed(0)
                 tuimon.mark(name)  # a forked child gets its ring with its first marker of consequence
+                before_s = delayed_s()
                 function()
-                print(json.dumps({"name": name, "pid": os.getpid(), "steps": steps, "truth": truth}), flush=True)
+                told = {"name": name, "pid": os.getpid(), "steps": steps, "truth": truth}
+                print(json.dumps({**told, "delayed_s": delayed_s() - before_s}), flush=True)
                 code = 0
             except Exception:  # noqa: BLE001  (whatever it was: this child ends here)
                 traceback.print_exc()
