@@ -75,7 +75,10 @@ def patient(monkeypatch):
 
 
 @pytest.fixture
-def clock():
+def clock(monkeypatch):
+    """A monitor's clock, on a machine that has been up for a day: one just started could not be so far behind."""
+    now_ns = time.monotonic_ns
+    monkeypatch.setattr(time, "monotonic_ns", lambda: now_ns() + 86_400_000_000_000)
     return Clock()
 
 

@@ -2,6 +2,7 @@
 
 import os
 import random
+import time
 
 import pytest
 
@@ -110,7 +111,7 @@ def test_an_order_whose_monitor_died_before_the_step_is_never_begun(channel, ste
 
 def test_one_monitor_at_a_time(channel, step, command, writer, clock):
     reader = RingReader(writer.path)
-    with Channel(reader) as other:
+    with Channel(reader, clock_ns=time.monotonic_ns) as other:
         request = channel.order(Command.TRACE, 5)
         with pytest.raises(Busy, match="another tuimon has asked"):
             other.order(Command.TRACE, 6)
