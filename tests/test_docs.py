@@ -1,12 +1,16 @@
-"""The tests that the docs name as proof exist."""
+"""The tests that the docs name as proof exist, and verdicts that they quote are those of the logs they name."""
 
 from __future__ import annotations
 
+import gzip
 import re
 from functools import cache
 from pathlib import Path
 
 import pytest
+
+from tuimon.sources.log.reader import read_log
+from tuimon.views.report.summary import fold
 
 ROOT = Path(__file__).resolve().parents[1]
 _NAMED = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
@@ -30,3 +34,18 @@ def test_every_row_names_a_test(page: str) -> None:
     """Rows of tables, but for their heads, and for the one row that says against whom there is no defence."""
     rows = [line for line in (ROOT / page).read_text().splitlines() if re.match(r"\| (?!fault|#|who)", line)]
     assert [row for row in rows if not _NAMED.search(row) and not row.startswith("| 10 |")] == []
+
+
+_QUOTED = re.compile(r"^> `(\w+)` ([A-Z-]+): (.+)$", re.MULTILINE)
+_QUOTES = _QUOTED.findall((ROOT / "docs" / "questions.md").read_text())
+
+
+@pytest.mark.parametrize(("log", "verdict", "headline"), _QUOTES)
+def test_a_verdict_that_answers_a_question_is_that_of_its_log(
+    log: str, verdict: str, headline: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "run.jsonl"
+    path.write_bytes(gzip.decompress((ROOT / f"tests/data/logs/{log}.jsonl.gz").read_bytes()))
+    _, findings = fold(read_log(str(path)))
+    told = [(finding.rule.upper().replace("_", "-"), finding.headline) for finding in findings]
+    assert (verdict, headline) in told
