@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import re
 from functools import cache
 from pathlib import Path
@@ -41,11 +40,7 @@ _QUOTES = _QUOTED.findall((ROOT / "docs" / "questions.md").read_text())
 
 
 @pytest.mark.parametrize(("log", "verdict", "headline"), _QUOTES)
-def test_a_verdict_that_answers_a_question_is_that_of_its_log(
-    log: str, verdict: str, headline: str, tmp_path: Path
-) -> None:
-    path = tmp_path / "run.jsonl"
-    path.write_bytes(gzip.decompress((ROOT / f"tests/data/logs/{log}.jsonl.gz").read_bytes()))
-    _, findings = fold(read_log(str(path)))
+def test_a_verdict_that_answers_a_question_is_that_of_its_log(log: str, verdict: str, headline: str) -> None:
+    _, findings = fold(read_log(str(ROOT / f"tests/data/logs/{log}.jsonl.gz")))
     told = [(finding.rule.upper().replace("_", "-"), finding.headline) for finding in findings]
     assert (verdict, headline) in told

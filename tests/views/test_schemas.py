@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -53,10 +52,8 @@ def keeps_to(kind: type, text: str) -> Any:
 
 
 @pytest.fixture(scope="module", params=LOGS, ids=lambda path: path.name.partition(".")[0])
-def log(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
-    path = tmp_path_factory.mktemp("log") / "run.jsonl"
-    path.write_bytes(gzip.decompress(request.param.read_bytes()))
-    return str(path)
+def log(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
 
 
 def test_reports_of_recorded_logs_keep_to_it_in_six_kilobytes(log: str, capsys) -> None:

@@ -18,9 +18,9 @@ from tests.sources.log.test_full_disk import FullDisk, no_sleep
 from tuimon.errors import LogError, NotALog
 from tuimon.records import Mark, Notice, Record, Steps
 from tuimon.sources.log import file as log_file
+from tuimon.sources.log.decompress import ZST_MAGIC
 from tuimon.sources.log.reader import LogSource, read_log
 from tuimon.sources.log.writer import LogWriter
-from tuimon.sources.log.zst import MAGIC
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def log(tmp_path: Path) -> Path:
 
 
 def test_what_is_written_is_read_back_by_us_and_by_others(log: Path) -> None:
-    assert log.read_bytes().startswith(MAGIC)
+    assert log.read_bytes().startswith(ZST_MAGIC)
     assert list(read_log(str(log))) == [HEADER, STEPS, END]
     with zstandard.open(log, "rt") as lines:
         assert len(list(lines)) == 3
@@ -165,7 +165,7 @@ def test_damage_within_is_said(tmp_path: Path) -> None:
     assert "skipped: damaged" in notice.message
 
 
-@pytest.mark.parametrize("content", [MAGIC, MAGIC + b"\xff" * 100, zstandard.compress(b"print()\n" * 10)])
+@pytest.mark.parametrize("content", [ZST_MAGIC, ZST_MAGIC + b"\xff" * 100, zstandard.compress(b"print()\n" * 10)])
 def test_what_is_compressed_but_no_log_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "x.zst"
     path.write_bytes(content)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +23,9 @@ PHASES = {
 
 
 @pytest.fixture(scope="module", params=LOGS, ids=lambda path: path.name.partition(".")[0])
-def report(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    path = tmp_path_factory.mktemp("log") / "run.jsonl"
-    path.write_bytes(gzip.decompress(request.param.read_bytes()))
+def report(request: pytest.FixtureRequest) -> dict[str, Any]:
     verdicts = Verdicts()
-    session, findings = fold(read_log(str(path)), verdicts)
+    session, findings = fold(read_log(str(request.param)), verdicts)
     return report_of(session, findings, "run.jsonl", verdicts.changes)
 
 

@@ -16,8 +16,8 @@ from typing import NamedTuple
 import msgspec
 
 from tuimon.errors import LogError
+from tuimon.sources.log.decompress import Decompressed, looks_compressed
 from tuimon.sources.log.names import SUFFIX
-from tuimon.sources.log.zst import MAGIC, ZstFile
 from tuimon.text import plain
 
 MODE = 0o600
@@ -115,8 +115,8 @@ def lock(handle: int) -> bool:
 
 
 def _first_line(beginning: bytes) -> bytes:
-    if beginning.startswith(MAGIC):
-        with io.BufferedReader(ZstFile(io.BytesIO(beginning))) as lines:
+    if looks_compressed(beginning):
+        with io.BufferedReader(Decompressed(io.BytesIO(beginning), beginning)) as lines:
             return lines.readline(_HEADER_BYTES)
     return beginning.partition(b"\n")[0]
 

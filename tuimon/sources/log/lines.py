@@ -11,7 +11,7 @@ from typing import BinaryIO
 from tuimon.errors import NotALog
 from tuimon.records import Record
 from tuimon.sources.log.decode import RECORD_ONE, decode
-from tuimon.sources.log.zst import MAGIC, ZstFile
+from tuimon.sources.log.decompress import MAGIC_LENGTH, Decompressed, looks_compressed
 from tuimon.text import plain
 
 #: A longer line is no record: the longest are command lines, of 2 MB at most.
@@ -79,7 +79,7 @@ class Lines:
     def damaged(self) -> bool:
         """Whether what follows cannot be decompressed."""
         raw = getattr(self._file, "raw", None)
-        return isinstance(raw, ZstFile) and raw.damaged
+        return isinstance(raw, Decompressed) and raw.damaged
 
     def changed_unix_s(self) -> float:
         """When the file was last written to."""
@@ -96,6 +96,6 @@ class Lines:
 
 def _opened(handle: int) -> BinaryIO:
     """The file as its plain bytes: a compressed one shows by how it begins."""
-    compressed = os.pread(handle, len(MAGIC), 0) == MAGIC
+    beginning = os.pread(handle, MAGIC_LENGTH, 0)
     file: BinaryIO = open(handle, "rb")  # noqa: SIM115  (closed by Lines)
-    return io.BufferedReader(ZstFile(file)) if compressed else file
+    return io.BufferedReader(Decompressed(file, beginning)) if looks_compressed(beginning) else file
