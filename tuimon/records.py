@@ -659,7 +659,9 @@ class Standstill(Record, frozen=True, kw_only=True, tag="standstill"):
 
     quiet_s: Seconds  # for how long nothing had moved when the stacks were taken
     processes: Annotated[list[StandingProcess], _LISTED] = msgspec.field(default_factory=list)
-    groups: Annotated[list[StackGroup], _LISTED] = msgspec.field(default_factory=list)  # the most threads first
+    groups: Annotated[list[StackGroup], _LISTED] = msgspec.field(
+        default_factory=list
+    )  # main threads', then the largest
     folded: Count = 0  # threads in no group that is listed
     idle: Count = 0  # Python threads with no code of the user's on their stacks, which are not listed
     moving: Annotated[list[Pid], _LISTED] = msgspec.field(default_factory=list)  # processes that read or wrote files

@@ -27,6 +27,8 @@ CASES = (
     Case("skip", "it skips an all_reduce"),
     Case("stop", "it is stopped (SIGSTOP)"),
     Case("lock", "it waits for a lock that it holds"),
+    Case("thread", "it waits for a thread of its own, which waits in open() for a file"),
+    Case("owner", "it waits for a lock whose owner, a thread, waits in open() for a file"),
     Case("lost", "it is killed, its launcher does not look, the others wait for it", by_shell=True),
     Case("die", "it is killed, torchrun ends the others", hangs=False, exit_code=None),
     Case("restart", "it is killed, torchrun --max-restarts 1", hangs=False, restarts=1),

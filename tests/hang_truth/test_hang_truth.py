@@ -16,7 +16,7 @@ def told(line, odd_ranks="3"):
 
 
 def test_each_fault_that_hangs_by_its_own_code_marks_its_line():
-    assert all(len(odd_lines(name)) == 1 for name in ("file", "worker_file", "skip", "stop", "lock"))
+    assert all(len(odd_lines(name)) == 1 for name in ("file", "worker_file", "skip", "stop", "lock", "thread", "owner"))
     assert not odd_lines("lost")
 
 

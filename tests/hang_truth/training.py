@@ -1,12 +1,14 @@
 """``training.py FAULT STEP FOLDER``: a DDP training on gloo, one rank of which does something wrong at a step.
 
 The last rank is the odd one. Each rank writes to ``FOLDER/rank-N`` when its last step ended (seconds, monotonic).
-``# odd: FAULT`` marks the line that it stands at.
+``# odd: FAULT`` marks the line that it stands at. Each rank has threads that only wait for work.
 """
 
 import os
+import queue
 import signal
 import sys
+import threading
 import time
 from datetime import timedelta
 
@@ -47,6 +49,7 @@ def main():
     model = torch.nn.Sequential(torch.nn.Linear(64, 512), torch.nn.ReLU(), torch.nn.Linear(512, 1))
     model = DistributedDataParallel(model)
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    start_helpers()
     restarted = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
     workers = 1 if FAULT == "worker_file" else 0
     loader = torch.utils.data.DataLoader(Samples(is_odd), BATCH, num_workers=workers)
@@ -82,15 +85,58 @@ def at_step(rank, is_odd):
         os.kill(os.getpid(), signal.SIGSTOP)  # odd: stop
     if is_odd and FAULT == "lock":
         wait_for_nobody()
+    if is_odd and FAULT == "thread":
+        wait_for_a_thread()
+    if is_odd and FAULT == "owner":
+        wait_for_the_owner_of_a_lock()
     if rank == 0 and FAULT == "evaluate":
         evaluate()
     if rank == 0 and FAULT == "checkpoint":
         checkpoint()
 
 
-def wait_for_nobody():
-    import threading
+def start_helpers():
+    """A writer of metrics without metrics, and two that look around now and then."""
+    metrics, ends = queue.Queue(), threading.Event()
 
+    def write_metrics():
+        while True:
+            metrics.get()
+
+    def look_around():
+        while not ends.wait(3600):
+            pass
+
+    for each in (write_metrics, look_around, look_around):
+        threading.Thread(target=each, daemon=True).start()
+
+
+def read_what_never_comes():
+    with open(os.path.join(FOLDER, "fifo")) as file:  # odd: thread
+        return file.read()
+
+
+def wait_for_a_thread():
+    ready = queue.Queue()
+    threading.Thread(target=lambda: ready.put(read_what_never_comes()), daemon=True).start()
+    ready.get()
+
+
+def wait_for_the_owner_of_a_lock():
+    lock, is_held = threading.Lock(), threading.Event()
+
+    def write():
+        with lock:
+            is_held.set()
+            os.open(os.path.join(FOLDER, "fifo"), os.O_RDONLY)  # odd: owner
+
+    threading.Thread(target=write, daemon=True).start()
+    is_held.wait()
+    with lock:
+        pass
+
+
+def wait_for_nobody():
     lock = threading.Lock()
     lock.acquire()
     lock.acquire()  # odd: lock

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import structs
 
 from tests.session.records import steps
 from tuimon.node_ids import id_on_node
@@ -92,6 +93,55 @@ def test_busy_workers_of_ranks_that_wait_for_no_batch_are_no_cause():
 def test_what_a_line_calls(source, called):
     (group,) = standing(taken([([Frame("/me/data.py", 40, "load", source, True)], [100])]))
     assert group.doing == f"{called}()"
+
+
+GET = [
+    Frame("/me/metrics.py", 12, "write", "row = self.rows.get()", True),
+    Frame("/usr/lib/python3.11/queue.py", 171, "get"),
+    Frame("/usr/lib/python3.11/threading.py", 320, "wait"),
+]
+HAND_OVER = [Frame("/me/train.py", 30, "main", "batch = prefetched.get()", True), *GET[1:]]
+PREFETCH = [
+    Frame("/me/prefetch.py", 8, "fill", "prefetched.put(load(path))", True),
+    Frame("/me/prefetch.py", 20, "load", "with open(os.path.join(folder, path)) as file:", True),
+]
+JOIN = [
+    Frame("/me/train.py", 90, "main", "thread.join()", True),
+    Frame("/usr/lib/python3.11/threading.py", 1112, "join"),
+]
+
+
+def beside(record, *threads):
+    """With further threads ``(frames, pid)``."""
+    groups = [StackGroup(frames, 0, [(pid, 1000 + n)]) for n, (frames, pid) in enumerate(threads)]
+    return structs.replace(record, groups=[*record.groups, *groups])
+
+
+def test_threads_that_no_rank_waits_for_are_not_named():
+    record = beside(taken([(BACKWARD, [100]), (READING[1:], [101])]), (GET, 100), (GET, 101), (PREFETCH, 100))
+    assert text(record) == "rank 1 in open() data.py:40, rank 0 in backward() train.py:48"
+    assert [(each.kind, each.number) for each in standing(record)][2:] == [("thread", 1), ("idle", 2)]
+
+
+def test_the_thread_that_a_rank_waits_for_comes_first_and_no_pool():
+    record = beside(taken([(BACKWARD, [100, 102]), (HAND_OVER, [101])]), (GET, 101), (PREFETCH, 101), (PREFETCH, 100))
+    assert text(record) == (
+        "a thread of rank 1 in open() prefetch.py:20, rank 1 in get() train.py:30, 2 ranks in backward() train.py:48"
+    )
+    assert odd_one(standing(record)).ranks == (1,)
+
+
+def test_a_rank_whose_threads_all_wait_for_work_is_named_alone():
+    record = beside(taken([(BACKWARD, [100, 102]), (HAND_OVER, [101])]), (GET, 101), (JOIN, 101))
+    assert text(record) == "rank 1 in get() train.py:30, 2 ranks in backward() train.py:48"
+
+
+def test_trainings_in_threads_are_compared_by_these():
+    record = beside(taken([(JOIN, [100, 101])]), (BACKWARD, 100), (READING[1:], 101))
+    assert text(record) == (
+        "a thread of rank 1 in open() data.py:40, 2 ranks in join() train.py:90,"
+        " a thread of rank 0 in backward() train.py:48"
+    )
 
 
 def test_ranks_are_listed_in_runs():

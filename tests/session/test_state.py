@@ -2,7 +2,7 @@
 
 from tests.session.records import frames, header, process, session_of, stacks, steps
 from tuimon.records import Exit
-from tuimon.session.state import RunState, run_state
+from tuimon.session.state import RunState, run_state, stands_still
 
 LOADING = frames(("/home/me/prep.py", 40, "load", "for line in text:", True))
 STEP = {"data": 10, "forward": 50, "backward": 40}
@@ -36,6 +36,20 @@ def test_a_loop_at_work_trains_and_a_pause_of_it_is_said():
     assert run_state(session).name == "training"  # for so short a time that it is no news
     session.add(steps(10, {}, **pause, open_for_s=6.0))
     assert run_state(session) == RunState("between_steps", 6.0, "in other", 6.0)
+
+
+def standing(open_s, doing_s, longest_ms=100):
+    session = session_of(header(), process(), *(steps(t, STEP, first_index=10 * t) for t in range(1, 5)))
+    session.add(steps(15, {"forward": longest_ms}, first_index=50, count=1))
+    session.add(steps(15 + open_s, {}, count=0, first_index=51, open_phase="forward", open_for_s=doing_s))
+    return stands_still(session)
+
+
+def test_a_loop_stands_still_once_no_boundary_has_come_for_long():
+    assert [standing(4, 4.0), standing(5, 5.0), standing(40, 5.0)] == [False, True, True]
+    assert not standing(40, 0.3)  # an evaluation, batch by batch
+    assert [standing(8, 8.0, 6000), standing(9, 9.1, 6000)] == [False, True]  # it has paused this long
+    assert [standing(9, 9.0, 60_000), standing(10, 10.0, 60_000)] == [False, True]
 
 
 def test_steps_that_have_always_been_long_are_no_pause():

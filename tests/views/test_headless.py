@@ -87,6 +87,15 @@ def test_before_the_first_step_it_says_what_it_waits_for() -> None:
     assert progress(found) == "one step open for 1.0s, 14 backwards: in forward at compile() codecache.py:9, 0.4s"
 
 
+def test_of_a_loop_that_stands_still_pace_and_phases_are_not_told() -> None:
+    found = session()
+    still = {"count": 0, "backwards": 0, "open_phase": "backward"}
+    found.add(records.steps(44.0, {}, first_index=400, open_for_s=4.0, **still))
+    assert "steps/s" in progress(found) and "no step for 4.0s" in progress(found)
+    found.add(records.steps(48.0, {}, first_index=400, open_for_s=8.0, **still))
+    assert progress(found).startswith("no step for 8.0s: in backward") and "data" not in progress(found)
+
+
 def test_notices_are_told_once() -> None:
     stream = io.StringIO()
     view = HeadlessView(stream)

@@ -21,6 +21,13 @@ def diagnose(session: Session) -> list[Finding]:
     return judge(evidence_of(session, pid)) if pid is not None else []
 
 
+def diagnose_state(session: Session) -> list[Finding]:
+    """What the rules about a moment find: all that may be said of a loop that stands still."""
+    pid = session.trainer()
+    rules = [rule for rule in RULES if rule.of_moment]
+    return ranked(merged(_found(evidence_of(session, pid), rules))) if pid is not None else []
+
+
 def diagnose_run(session: Session, states: Sequence[Finding]) -> list[Finding]:
     """What the rules find in all of the run's steady part; ``states``: what rules about a moment have found."""
     pid = session.trainer()

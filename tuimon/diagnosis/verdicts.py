@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.hysteresis import Change, Hysteresis
-from tuimon.diagnosis.judging import diagnose, diagnose_run
+from tuimon.diagnosis.judging import diagnose, diagnose_run, diagnose_state
 from tuimon.diagnosis.rulebook import BY_NAME
 from tuimon.session.session import Session
+from tuimon.session.state import stands_still
 
 #: A state that held for less than this share of the judged time has passed, and is no property of the run: our choice;
 #: one shorter than a tenth is better read from the changes. What holds at the end is reported however short it was.
@@ -44,12 +45,18 @@ class Verdicts:
         return self._hysteresis.changes
 
     def judge_moment(self, session: Session, lasting_s: float) -> list[Finding]:
-        """What the rules find now, without flicker; it stands for the ``lasting_s`` seconds since the last call."""
+        """What the rules find now, without flicker; it stands for the ``lasting_s`` seconds since the last call.
+
+        While the loop stands still nothing is said of its steps. Such a pause changes no verdict, unless it is a hang.
+        """
         pid = session.trainer()
         stats = session.step_stats(pid) if pid is not None else None
-        found = diagnose(session)
+        is_still = stands_still(session)
+        found = diagnose_state(session) if is_still else diagnose(session)
         if lasting_s > 0:
             self.add_findings(found, lasting_s)
+        if is_still and not any(finding.rule == "hang" for finding in found):
+            return found
         return self._hysteresis.order(found, session.now_s, stats.total if stats else None)
 
     def add_findings(self, findings: Sequence[Finding], lasting_s: float) -> None:

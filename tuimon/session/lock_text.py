@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from tuimon.records import Frame, Place, Standstill
 from tuimon.session.lock_waits import LockWait, Thread, deadlock, lock_waits
+from tuimon.session.standing.helpers import waiting_processes
 from tuimon.text import code_place, plain
 
 #: Most threads that are looked at; of thousands in a pool, most are alike.
@@ -23,8 +24,12 @@ class Locked(NamedTuple):
 
 
 def locked(taken: Standstill) -> Locked | None:
-    """Threads that wait for each other's locks, or the first that waits for one whose holder is known; else None."""
-    stacks = dict(islice(_stacks(taken), _THREADS))
+    """Threads that wait for each other's locks, or the first that waits for one whose holder is known; else None.
+
+    Only of processes whose main thread waits for another thread: what others do among themselves holds nothing up.
+    """
+    waiting = waiting_processes(taken)
+    stacks = dict(islice((each for each in _stacks(taken) if each[0][0] in waiting), _THREADS))
     waits = lock_waits(stacks)
     circle = deadlock(waits)
     if circle:
@@ -60,12 +65,10 @@ def _holding(wait: LockWait, circle: Sequence[LockWait]) -> str:
 def _who(thread: Thread, taken: Standstill) -> str:
     pid, tid = thread
     process = next((process for process in taken.processes if process.pid == pid), None)
-    if tid != pid:
-        return "a thread"
-    if process is not None and process.role == "worker":
-        return "a worker"
     several = sum(other.role != "worker" for other in taken.processes) > 1
-    return f"rank {process.rank}" if several and process is not None and process.rank is not None else "the training"
+    rank = f"rank {process.rank}" if several and process is not None and process.rank is not None else ""
+    kind = "a thread" if tid != pid else "a worker" if process is not None and process.role == "worker" else ""
+    return (f"{kind} of {rank}" if rank else kind) if kind else rank or "the training"
 
 
 def _user_place(frames: Sequence[Frame]) -> Place | None:

@@ -59,6 +59,11 @@ def deadlock(waits: Sequence[LockWait]) -> list[LockWait]:
     return []
 
 
+def stands_at_lock(frames: Sequence[Frame]) -> bool:
+    """Whether a thread (frames root first) stands at a lock."""
+    return _waiting(frames)[0] is not None
+
+
 def _holders(lock: str, thread: Thread, held: Mapping[Thread, Sequence[str]]) -> list[Thread]:
     """The other threads of its process that are in a block of this lock."""
     return [

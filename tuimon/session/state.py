@@ -18,6 +18,13 @@ LONG_S = 3.0
 LONG_RATIO = 3.0
 
 
+#: Seconds without any boundary from which what was found of steps no longer says what goes on: our choice, twice what
+#: it takes for a pause to be said, and a third of what it takes for a hang.
+STILL_S = 5.0
+#: ... and this many times the longest step so far, up to ``STILL_LIMIT_S``: it excuses loops that have paused so long.
+STILL_RATIO, STILL_LIMIT_S = 1.5, 10.0
+
+
 class RunState(NamedTuple):
     """Of one process. While it trains only the name is known; what was not measured is None."""
 
@@ -44,6 +51,16 @@ def run_state(session: Session) -> RunState:
     if doing is None:
         return RunState(name, for_s)
     return RunState(name, for_s, doing.words, session.now_s - doing.since_s, doing.place)
+
+
+def stands_still(session: Session) -> bool:
+    """Whether the process in focus makes no step and has come to no boundary for long; an evaluation has boundaries."""
+    state, pid = run_state(session), session.trainer()
+    stats = session.step_stats(pid) if pid is not None else None
+    if state.name not in ("step_open", "between_steps") or stats is None or not stats.total or session.exit is not None:
+        return False
+    longest_s = (stats.run.quantile_ms(1.0) or 0.0) / 1e3
+    return (state.doing_for_s or 0.0) >= max(STILL_S, min(STILL_RATIO * longest_s, STILL_LIMIT_S))
 
 
 def _in_steps(session: Session, pid: int, stats: StepStats) -> RunState:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TextIO
 from tuimon.diagnosis.rank import is_minor
 from tuimon.records import Exit
 from tuimon.session.rows import PhaseTable
-from tuimon.session.state import run_state
+from tuimon.session.state import run_state, stands_still
 from tuimon.session.unseen import unseen_trainings
 from tuimon.views.finding_text import ONLY_MINOR, fix_text, rule_title
 from tuimon.views.format import clock, ms, percent, plain, rate, timed_steps
@@ -114,6 +114,19 @@ def progress(session: Session) -> str:
     pid = session.trainer()
     if pid is None:
         return "waiting for a Python process that trains"
+    state = run_state(session)
+    parts = [] if stands_still(session) else _steps_parts(session, pid)
+    if state.name != "training":
+        parts.append(state_text(state))
+    elif (steps := session.steps(pid)) is not None and not steps.per_second:
+        parts.append("no step lately")
+    interval_s = session.header.interval_s if session.header else 1.0
+    parts += filter(None, (gpu_progress(session.gpus(), interval_s), lead_progress(session.gpu_time(pid))))
+    return "  ".join(parts)
+
+
+def _steps_parts(session: Session, pid: int) -> list[str]:
+    """Pace and phases of the latest steps; of a loop that stands still they say nothing."""
     steps, table = session.steps(pid), session.phases(pid)
     parts = []
     if steps is not None and steps.estimated:
@@ -124,14 +137,7 @@ def progress(session: Session) -> str:
         parts.append(phases_text(table))
         if steps is not None and (timed := timed_steps(steps.timed_ratio)):
             parts.append(f"({timed})")
-    state = run_state(session)
-    if state.name != "training":
-        parts.append(state_text(state))
-    elif steps is not None and not steps.per_second:
-        parts.append("no step lately")
-    interval_s = session.header.interval_s if session.header else 1.0
-    parts += filter(None, (gpu_progress(session.gpus(), interval_s), lead_progress(session.gpu_time(pid))))
-    return "  ".join(parts)
+    return parts
 
 
 def phases_text(table: PhaseTable) -> str:

@@ -31,8 +31,8 @@ def line_text(past: Past, session: Session) -> str:
 
 
 def list_lines(past: Past) -> list[str]:
-    """All stacks in a few lines: a group each, with its ranks and the text of its line."""
-    groups = standing(past.taken)
+    """The stacks in a few lines: a group each, with its ranks and the text of its line; nobody who waits for work."""
+    groups = [group for group in standing(past.taken) if group.kind != "idle"]
     lines = [f"flight recorder: {one.text}" for one in past.stuck]
     lines += [f"NCCL: {plain(said)}" for said in past.nccl[:_LISTED]]
     lines.append(f"all stacks, taken {past.taken.quiet_s:.0f} s after the last thing moved:")

@@ -66,6 +66,36 @@ def test_a_thread_that_stands_as_well_is_named():
     assert [place.line for place in only.where] == [9, 20]
 
 
+def test_of_other_threads_only_those_are_named_that_the_training_waits_for():
+    waits = frames(
+        ("train.py", 9, "main", "batch = ready.get()", True),
+        ("/usr/lib/python3.11/queue.py", 171, "get"),
+        ("train.py", 20, "fill", "with open(os.path.join(folder, name)) as file:", True),
+        ("train.py", 30, "write", "row = rows.get()", True),
+        ("train.py", 12, "main", "dist.barrier()", True),
+    )
+
+    def headline(main):
+        session = Session()
+        records = [header(), process(), waits]
+        records += [steps(t, {"between": 50, "backward": 50}, first_index=10 * t) for t in range(1, 9)]
+        records.append(steps(20, {}, count=0, first_index=90, open_phase="between", open_for_s=16.0))
+        records.append(threads(20, (100, "python", 0.0, "waiting"), cpu_ratio=0.0))
+        found = [
+            StackCount(100, "MainThread", main, 20),
+            StackCount(101, "a", [2], 20),
+            StackCount(102, "b", [3, 1], 20),
+        ]
+        records.append(Stacks(t=19.5, pid=100, window_s=2.0, rate_hz=10.0, samples=20, stacks=found))
+        for record in records:
+            session.add(record)
+        (only,) = diagnose(session)
+        return only.headline.partition(";")[0]
+
+    assert headline([0, 1]) == "nothing has moved for 16 s: main() train.py:9, and a thread at fill() train.py:20"
+    assert headline([4]) == "nothing has moved for 16 s: main() train.py:12"
+
+
 def test_it_is_said_after_fifteen_seconds_and_not_before():
     assert "hang" in {finding.rule for finding in standing(16.0)}
     assert "hang" not in {finding.rule for finding in standing(14.0)}

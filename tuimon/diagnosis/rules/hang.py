@@ -13,7 +13,7 @@ from tuimon.diagnosis.threshold import Threshold
 from tuimon.diagnosis.words import at
 from tuimon.records import BETWEEN, Place
 from tuimon.session.lock_text import locked
-from tuimon.session.standing.standing import odd_one, standing
+from tuimon.session.standing.standing import BESIDE, Standing, odd_one, standing
 from tuimon.session.standing.text import groups_text
 
 HANG_S = Threshold(
@@ -142,8 +142,9 @@ def _rank_evidence(still: Standstill) -> dict[str, float | int | str | None]:
 def _standing(still: Standstill) -> str:
     """Where all stand: by the stacks that were taken, before that by the samples of the first rank."""
     lost = f": rank {', '.join(map(str, still.lost))} has ended" if still.lost else ""
-    if still.taken is not None and (len(still.ranks) > 1 or any(still.ranks[0].others)):
-        return lost + (", " if lost else ": ") + groups_text(standing(still.taken), _MOST_GROUPS)
+    groups = _groups(still)
+    if groups and (len(still.ranks) > 1 or len(groups) > 1):
+        return lost + (", " if lost else ": ") + groups_text(groups, _MOST_GROUPS)
     first = still.ranks[0]
     inside = f" in {first.phase}" if first.phase not in (None, BETWEEN) else ""
     others = first.others[:_MOST_OTHERS]
@@ -154,12 +155,15 @@ def _standing(still: Standstill) -> str:
 def _places(still: Standstill) -> Iterable[Place]:
     """The lines to look at, that of the odd one first."""
     if still.taken is not None:
-        for group in standing(still.taken)[:_MOST_GROUPS]:
-            if group.place is not None:
-                yield group.place
+        yield from (group.place for group in _groups(still)[:_MOST_GROUPS] if group.place is not None)
         return
     first = still.ranks[0]
     yield from (*((first.place,) if first.place else ()), *first.others[:_MOST_OTHERS])
+
+
+def _groups(still: Standstill) -> list[Standing]:
+    """Where the ranks stand, their workers, and threads that a rank waits for; empty until the stacks are taken."""
+    return [each for each in standing(still.taken) if each.kind not in BESIDE] if still.taken is not None else []
 
 
 def _seconds(ms: float) -> str:

@@ -75,6 +75,9 @@ _WAITS = (
     _place("io", r"(^|/)subprocess\.py$", "wait|_wait|_try_wait|communicate|_communicate"),
 )
 
+#: Of those, the ones that wait for a lock.
+_LOCKS = frozenset({"acquire", "__enter__"})
+
 #: Who waits: the first of these frames, from the innermost on, names the wait.
 _WAITERS = (
     _Rule("idle", is_loader_idle_loop),
@@ -136,6 +139,13 @@ def activity_of(stack: Sequence[Frame]) -> Activity:
         if work is not None:
             return work
     return "python"
+
+
+def stands_in_wait(stack: Sequence[Frame]) -> bool:
+    """Whether the innermost frame is Python's own that waits, for a queue, an event or a connection; for no lock."""
+    if not stack or _wait(stack[-1].file, stack[-1].function) is None:
+        return False
+    return stack[-1].function.rpartition(".")[2] not in _LOCKS
 
 
 def outside_wait(stack: Sequence[Frame]) -> OutsideWait | None:

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Literal, NamedTuple
 
 from tuimon.records import Frame, Place, StandingProcess, Standstill
+from tuimon.session.standing.calls import outer_calls
+from tuimon.session.standing.helpers import waiting_processes, waits_for_work
 from tuimon.torch_code import is_backward_entry, is_collective, is_fetch, is_loader_idle_loop, is_worker_loop
 
 #: Of a group. ``stopped``: by a signal or a debugger; ``ended``: it is gone; ``own``: by its own code, not by waiting
-#: for others; ``batch``: waits for its workers; ``ranks``: waits for other ranks; ``thread``: beside the training.
-Kind = Literal["stopped", "ended", "own", "unknown", "batch", "ranks", "thread", "idle"]
+#: for others; ``helper``: waits for a thread of its own; ``batch``: waits for its workers; ``ranks``: waits for other
+#: ranks; ``thread``: beside the training, which does not wait for it; ``idle``: waits for work.
+Kind = Literal["stopped", "ended", "own", "unknown", "helper", "batch", "ranks", "thread", "idle"]
 #: Who is first to be looked at.
-_ORDER: tuple[Kind, ...] = ("stopped", "ended", "own", "unknown", "batch", "ranks", "thread", "idle")
-_CALL = re.compile(r"\b([A-Za-z_][\w.]*)\(")
-_DEFINES = re.compile(r"^\s*(?:async\s+)?(?:def|class)\b")
+_ORDER: tuple[Kind, ...] = ("stopped", "ended", "own", "unknown", "helper", "batch", "ranks", "thread", "idle")
+#: Whom no headline names.
+BESIDE: tuple[Kind, ...] = ("thread", "idle")
+Role = Literal["rank", "worker", "thread"]
 
 
 class Standing(NamedTuple):
     """Threads at one place; of workers the ranks are their trainers'."""
 
     kind: Kind
-    role: Literal["rank", "worker", "thread"]
+    role: Role
     ranks: tuple[int, ...]  # of those whose rank is known, each once
     pids: tuple[int, ...]
     number: int  # threads; of processes without a stack, processes
@@ -35,10 +38,15 @@ class Standing(NamedTuple):
 def standing(record: Standstill) -> list[Standing]:
     """All groups of a standstill, the odd one first: what holds others up before those that wait, few before many."""
     processes = {process.pid: process for process in record.processes}
+    waited_for = _waited_for(record)
     alike: dict[tuple[tuple[Frame, ...], int], list[tuple[int, int]]] = {}  # nodes have groups of their own
     for group in record.groups:
         alike.setdefault((tuple(group.frames), group.outer), []).extend(group.threads)
-    found = [part for (frames, outer), threads in alike.items() for part in _parts(frames, outer, threads, processes)]
+    found = [
+        part
+        for (frames, outer), threads in alike.items()
+        for part in _parts(frames, outer, threads, processes, waited_for)
+    ]
     found += _without_stacks(record.processes, {pid for each in found for pid in each.pids})
     waits_for_batch = any(each.kind == "batch" for each in found)
     found = [each._replace(kind="idle") if _is_spare(each, waits_for_batch) else each for each in found]
@@ -47,7 +55,7 @@ def standing(record: Standstill) -> list[Standing]:
 
 def odd_one(groups: Sequence[Standing]) -> Standing | None:
     """The group that holds the others up; None where all stand alike, or two of one size wait for each other."""
-    ranks = [each for each in groups if each.kind not in ("thread", "idle")]
+    ranks = [each for each in groups if each.kind not in BESIDE]
     if len(ranks) < 2:
         return None
     first, second = ranks[:2]
@@ -56,35 +64,61 @@ def odd_one(groups: Sequence[Standing]) -> Standing | None:
     return first
 
 
+def _waited_for(record: Standstill) -> dict[int, set[int]]:
+    """Of each process whose main thread waits for another thread of its, those that do not only wait for work."""
+    waiting = waiting_processes(record)
+    found: dict[int, set[int]] = {}
+    for group in record.groups:
+        own = [(pid, tid) for pid, tid in group.threads if pid != tid and pid in waiting]
+        if own and not waits_for_work(group.frames):
+            for pid, tid in own:
+                found.setdefault(pid, set()).add(tid)
+    return found
+
+
 def _parts(
-    frames: Sequence[Frame], outer: int, threads: Sequence[tuple[int, int]], processes: dict[int, StandingProcess]
+    frames: Sequence[Frame],
+    outer: int,
+    threads: Sequence[tuple[int, int]],
+    processes: Mapping[int, StandingProcess],
+    waited_for: Mapping[int, Set[int]],
 ) -> Iterable[Standing]:
     """A group of equal stacks, by what its threads are: ranks, workers, other threads."""
-    place, doing = _user_place(frames), _doing(frames)
-    parts: dict[tuple[Literal["rank", "worker", "thread"], bool], list[int]] = {}
+    place, doing = user_place(frames), _doing(frames)
+    parts: dict[tuple[Role, Kind], list[int]] = {}
     for pid, tid in threads:
-        process = processes.get(pid)
-        role: Literal["rank", "worker", "thread"] = "rank"
-        if tid != pid:
-            role = "thread"
-        elif process is not None and process.role == "worker":
-            role = "worker"
-        is_stopped = role != "thread" and process is not None and process.state == "stopped"
-        parts.setdefault((role, is_stopped), []).append(pid)
-    for (role, is_stopped), pids in parts.items():
-        kind = "stopped" if is_stopped else _kind(role, frames)
+        role = _role(pid, tid, processes)
+        if role == "thread":
+            kind = _thread_kind(frames, tid in waited_for.get(pid, ()))
+        elif pid in processes and processes[pid].state == "stopped":
+            kind = "stopped"
+        else:
+            kind = _kind(role, frames, pid in waited_for)
+        parts.setdefault((role, kind), []).append(pid)
+    for (role, kind), pids in parts.items():
         yield Standing(kind, role, _ranks(pids, processes), tuple(pids), len(pids), doing, place, tuple(frames), outer)
 
 
-def _kind(role: str, frames: Sequence[Frame]) -> Kind:
-    if role == "thread":
+def _role(pid: int, tid: int, processes: Mapping[int, StandingProcess]) -> Role:
+    if tid != pid:
         return "thread"
+    return "worker" if pid in processes and processes[pid].role == "worker" else "rank"
+
+
+def _thread_kind(frames: Sequence[Frame], is_waited_for: bool) -> Kind:
+    if is_waited_for:
+        return innermost_wait(frames) or "own"
+    return "idle" if waits_for_work(frames) else "thread"
+
+
+def _kind(role: Role, frames: Sequence[Frame], has_helper: bool) -> Kind:
+    """Of a main thread; ``has_helper``: it waits for a thread that is at something."""
     if role == "worker":
-        return "idle" if _user_place(frames) is None else "own"
-    return _innermost_wait(frames) or "own"
+        return "idle" if user_place(frames) is None else "own"
+    return "helper" if has_helper else innermost_wait(frames) or "own"
 
 
-def _innermost_wait(frames: Sequence[Frame]) -> Kind | None:
+def innermost_wait(frames: Sequence[Frame]) -> Literal["batch", "ranks"] | None:
     """Whether a rank waits for other ranks or for a batch, with none of the user's code inside that wait."""
     for frame in reversed(frames):
         if frame.user:
@@ -113,12 +147,12 @@ def _is_spare(each: Standing, waits_for_batch: bool) -> bool:
     return each.role == "worker" and each.kind in ("own", "unknown") and not waits_for_batch
 
 
-def _ranks(pids: Iterable[int], processes: dict[int, StandingProcess]) -> tuple[int, ...]:
+def _ranks(pids: Iterable[int], processes: Mapping[int, StandingProcess]) -> tuple[int, ...]:
     known = (processes[pid].rank for pid in pids if pid in processes)
     return tuple(sorted({rank for rank in known if rank is not None}))
 
 
-def _user_place(frames: Sequence[Frame]) -> Place | None:
+def user_place(frames: Sequence[Frame]) -> Place | None:
     """The innermost line of the user's; of a forked worker none outside its own loop."""
     for frame in reversed(frames):
         if frame.user:
@@ -142,21 +176,5 @@ def _doing(frames: Sequence[Frame]) -> str:
         if is_fetch(frame.file, frame.function) or is_loader_idle_loop(frame.file, frame.function):
             return "the DataLoader"
     frame = next((frame for frame in reversed(frames) if frame.user), frames[-1])
-    call = _outer_call(frame.source) if frame.user else None
-    return f"{call or frame.function}()"
-
-
-def _outer_call(source: str) -> str | None:
-    """``open`` of ``with open(join(a, b)) as f:``, the one call that no other encloses; None where there are several.
-
-    What Python code that line calls has a frame of its own: only a call into C is left.
-    """
-    if _DEFINES.match(source):
-        return None
-    depth, outer, until = 0, [], 0
-    for found in _CALL.finditer(source):
-        depth += source.count("(", until, found.start()) - source.count(")", until, found.start())
-        until = found.start()
-        if depth <= 0:
-            outer.append(found[1])
-    return outer[0].rpartition(".")[2] or None if len(outer) == 1 else None
+    calls = outer_calls(frame.source) if frame.user else []
+    return f"{calls[0] if len(calls) == 1 else frame.function}()"

@@ -6,16 +6,13 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from tuimon.session.standing.standing import Standing
+from tuimon.session.standing.standing import BESIDE, Standing
 from tuimon.text import code_place, plain
 
 
 def groups_text(groups: Sequence[Standing], most: int) -> str:
-    """The first groups in words, and how many threads are in others."""
-    shown = [group for group in groups if group.kind not in ("thread", "idle")][:most]
-    if not any(group.role != "thread" for group in groups[len(shown) :]) and len(shown) < most:
-        shown += [group for group in groups if group.kind == "thread"][: most - len(shown)]
-    return ", ".join(group_text(group) for group in shown)
+    """The first groups in words; threads only where the training waits for them."""
+    return ", ".join(group_text(group) for group in groups[:most] if group.kind not in BESIDE)
 
 
 def group_text(group: Standing) -> str:
@@ -24,12 +21,10 @@ def group_text(group: Standing) -> str:
 
 
 def who_text(group: Standing) -> str:
-    """``rank 3``, ``31 ranks``, ``a worker of rank 3``, ``the training``, ``2 threads``."""
-    if group.role == "thread":
-        return "a thread" if group.number == 1 else f"{group.number} threads"
-    if group.role == "worker":
+    """``rank 3``, ``31 ranks``, ``a worker of rank 3``, ``the training``, ``2 threads of rank 1``."""
+    if group.role in ("thread", "worker"):
         of = f" of {_ranks(group.ranks)}" if group.ranks else ""
-        return f"a worker{of}" if group.number == 1 else f"{group.number} workers{of}"
+        return f"a {group.role}{of}" if group.number == 1 else f"{group.number} {group.role}s{of}"
     if not group.ranks:
         return "the training" if group.number == 1 else f"{group.number} processes"
     return f"rank {group.ranks[0]}" if len(group.ranks) == 1 else f"{len(group.ranks)} ranks"

@@ -26,7 +26,7 @@ class Code(NamedTuple):
 
 
 class Grouped(NamedTuple):
-    """The groups, the largest first, and what is in none of them."""
+    """The groups, those with main threads first and of these the largest, and what is in none of them."""
 
     groups: list[StackGroup]
     folded: int  # threads of groups that have no room
@@ -43,9 +43,13 @@ def grouped(threads: Iterable[tuple[int, ThreadStack]], source: Callable[[int, R
             idle += 1
             continue
         members.setdefault(frames, []).append((pid, thread.tid))
-    ordered = sorted(members.items(), key=lambda item: -len(item[1]))
+    ordered = sorted(members.items(), key=lambda item: (not _has_main(item[1]), -len(item[1])))
     groups = [_group(frames, found, source) for frames, found in ordered[:GROUPS]]
     return Grouped(groups, sum(len(found) for _, found in ordered[GROUPS:]), idle)
+
+
+def _has_main(found: Iterable[tuple[int, int]]) -> bool:
+    return any(pid == tid for pid, tid in found)
 
 
 def _group(

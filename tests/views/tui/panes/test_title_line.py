@@ -34,6 +34,11 @@ def test_title_before_the_first_step_and_paused():
     assert "no step yet" in row and "own cost –" in row and " PAUSED " in row
 
 
+def test_the_title_of_a_loop_that_stands_still_has_no_pace():
+    row = text_of(title_line(FACTS._replace(still=True), 120))
+    assert "3m12s · no step lately · median 67.0 ms" in row and "steps/s" not in row
+
+
 @pytest.mark.parametrize(
     ("command", "name"),
     [

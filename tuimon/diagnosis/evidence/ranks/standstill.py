@@ -12,6 +12,8 @@ from tuimon.session.samples.activity import OutsideWait, outside_wait
 from tuimon.session.samples.process_samples import ProcessSamples
 from tuimon.session.session import Session
 from tuimon.session.standing.collectives import Stuck
+from tuimon.session.standing.helpers import waits_for_thread, waits_for_work
+from tuimon.session.standing.standing import innermost_wait, user_place
 
 #: Reading and writing of files that was seen this long ago (s) still counts: it is measured every 5 s.
 MOVED_S = 12.0
@@ -63,7 +65,7 @@ class StandingRank(NamedTuple):
     wait: Wait | None  # for what outside the training it waits, or a worker of its
     is_stopped: bool  # by a signal or a debugger
     place: Place | None
-    others: tuple[Place, ...]  # the user's lines that its other Python threads and its workers are at
+    others: tuple[Place, ...]  # the user's lines that the threads or workers are at which it waits for
 
 
 class Standstill(NamedTuple):
@@ -182,18 +184,28 @@ def _latest_stack(sampled: ProcessSamples | None, tid: int, begun_s: float, sess
     """Where a thread mostly was in the latest window, root first; nothing where that began before ``begun_s``."""
     if sampled is None or sampled.threads.is_still(tid, begun_s) is None:
         return []
-    latest = sampled.threads.stack_of(tid)
-    return [session.frames[number] for number in latest[0]] if latest is not None else []
+    return _sampled_stack(sampled.pid, tid, session)
 
 
 def _other_places(pid: int, workers: Sequence[Process], session: Session) -> Iterator[Place]:
-    for each in (pid, *(worker.pid for worker in workers)):
-        sampled = session.process_samples(each)
-        for tid in sampled.tids() if sampled is not None else ():
-            latest = sampled.threads.stack_of(tid) if sampled is not None and tid != pid else None
-            place = session.frames.user_place(latest[0]) if latest is not None else None
-            if place is not None:
-                yield place
+    """Where the threads are that its main thread waits for, or the workers; nobody else holds it up."""
+    stack = _sampled_stack(pid, pid, session)
+    sampled = session.process_samples(pid)
+    others = [(pid, tid) for tid in sampled.tids() if tid != pid] if sampled and waits_for_thread(stack) else []
+    if innermost_wait(stack) == "batch":
+        others = [(worker.pid, worker.pid) for worker in workers]
+    for each, tid in others:
+        stack = _sampled_stack(each, tid, session)
+        place = user_place(stack)
+        if place is not None and not waits_for_work(stack):
+            yield place
+
+
+def _sampled_stack(pid: int, tid: int, session: Session) -> list[Frame]:
+    """Where a thread mostly was in the latest window, root first."""
+    sampled = session.process_samples(pid)
+    latest = sampled.threads.stack_of(tid) if sampled is not None else None
+    return [session.frames[number] for number in latest[0]] if latest is not None else []
 
 
 def _world_size(evidence: Rank) -> int:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tuimon.node_ids import own_id
 from tuimon.records import Cost, Exit
 from tuimon.session.rows import StepSummary
+from tuimon.session.state import stands_still
 from tuimon.session.trainings import Which, which_training
 from tuimon.views.format import duration, ms, number, percent, plain, rate, size
 from tuimon.views.gpu_text import gpu_text
@@ -33,6 +34,7 @@ class RunFacts(NamedTuple):
     paused: bool
     gpu: str | None = None  # "GPU 97 % · tensor 12 %"
     followed: bool = False  # a log that is still being written
+    still: bool = False  # its loop stands still: the pace of the last seconds says nothing
 
 
 class TitleLine(Pane[RunFacts], can_focus=False):
@@ -54,6 +56,7 @@ class TitleLine(Pane[RunFacts], can_focus=False):
             exit=session.exit,
             paused=self.paused,
             followed=self.followed,
+            still=stands_still(session),
             gpu=gpu_text(session.gpus(), session.header.interval_s if session.header else 1.0),
         )
 
@@ -84,7 +87,7 @@ def title_line(facts: RunFacts, width: int) -> Line:
     elif facts.steps is not None and facts.steps.median_ms is None:
         items.append((4, "no step yet" if not facts.steps.total else "no step lately", "text"))
     elif facts.steps is not None:
-        items.append((4, rate(facts.steps.per_second), "text"))
+        items.append((4, "no step lately" if facts.still else rate(facts.steps.per_second), "text"))
         items.append((1, f"median {ms(facts.steps.median_ms)}", "text"))
         items.append((8, f", p95 {number(facts.steps.p95_ms)}", "dim"))
     if facts.gpu is not None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tuimon.records import Frame
 from tuimon.session.session import Session
-from tuimon.session.standing.standing import Standing, standing
+from tuimon.session.standing.standing import BESIDE, Role, Standing, standing
 from tuimon.session.standing.standstills import Past
 from tuimon.session.standing.text import rank_list, what_text, who_text
 from tuimon.views.format import duration, place, plain
@@ -25,7 +26,14 @@ _NOTHING = (
 #: Innermost frames that are shown of a group that holds others up, and of one that waits.
 _FRAMES = {True: 10, False: 4}
 #: Colours of groups by what they are; a group that waits is dim beside these.
-_ROLES = {"stopped": "critical", "ended": "critical", "own": "critical", "unknown": "warning", "batch": "data"}
+_ROLES = {
+    "stopped": "critical",
+    "ended": "critical",
+    "own": "critical",
+    "unknown": "warning",
+    "helper": "data",
+    "batch": "data",
+}
 
 
 def standstill_lines(past: Past | None, session: Session, width: int) -> list[Line]:
@@ -46,8 +54,15 @@ def standstill_lines(past: Past | None, session: Session, width: int) -> list[Li
     for group, role in zip(groups, roles, strict=True):
         if group.kind != "idle":
             lines += [(), *_group(group, role, width)]
-    idle = sum(group.number for group in groups if group.kind == "idle")
-    rest = [(idle, "workers that wait for work"), (past.taken.idle, "idle helper threads"), (past.taken.folded, "more")]
+    idle = Counter[Role]()
+    for group in groups:
+        idle[group.role] += group.number if group.kind == "idle" else 0
+    threads = idle["thread"] + past.taken.idle
+    rest = [
+        (idle["worker"], "workers that wait for work"),
+        (threads, "idle helper threads"),
+        (past.taken.folded, "more"),
+    ]
     text = ", ".join(f"{number} {what}" for number, what in rest if number)
     return [*lines, *([(), *paragraph(f"not listed: {text}", width, "dim")] if text else [])]
 
@@ -71,7 +86,7 @@ def _strip(groups: Sequence[Standing], roles: Sequence[str], width: int) -> list
     """A cell for each rank in the colour of its first group, or of its worker's; nothing of a single process."""
     colour: dict[int, str] = {}
     for group, role in zip(groups, roles, strict=True):
-        for rank in group.ranks if group.kind not in ("thread", "idle") else ():
+        for rank in group.ranks if group.kind not in BESIDE else ():
             colour.setdefault(rank, role)
     if len(colour) < 2:
         return []

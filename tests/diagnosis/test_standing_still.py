@@ -1,0 +1,54 @@
+"""While a loop stands still nothing is said of its steps, and a pause changes no verdict."""
+
+from __future__ import annotations
+
+from tests.session.records import header, process, session_of, steps, threads
+from tuimon.diagnosis.verdicts import Verdicts
+from tuimon.session.state import stands_still
+
+#: Steps of 100 ms, of which 70 are data.
+DATA = {"data": 70, "forward": 20, "backward": 10}
+
+
+def judged(*, open_s, cpu_ratio=0.5, then=0):
+    """A training that waits for its data for 20 s, then makes no step for as many seconds, and then ``then`` more."""
+    session, verdicts = session_of(header(), process()), Verdicts()
+    shown = []
+
+    def moment(t, record):
+        for each in (record, threads(t, (100, "python", cpu_ratio, "waiting"), cpu_ratio=cpu_ratio)):
+            session.add(each)
+        shown.append([finding.rule for finding in verdicts.judge_moment(session, 1.0)])
+
+    for t in range(1, 21):
+        moment(t, steps(t, DATA, first_index=10 * t))
+    for passed in range(1, open_s + 1):
+        still = {"count": 0, "first_index": 210, "backwards": 0, "open_phase": "backward", "open_for_s": passed}
+        moment(20 + passed, steps(20 + passed, {}, **still))
+    for t in range(21 + open_s, 21 + open_s + then):
+        moment(t, steps(t, DATA, first_index=210 + 10 * (t - 21 - open_s)))
+    return shown, verdicts, session
+
+
+def test_once_no_boundary_has_come_for_five_seconds_steps_are_not_judged():
+    shown, _, session = judged(open_s=12)
+    assert shown[19][0] == "input_bound" and shown[23][0] == "input_bound"
+    assert shown[24:] == [[]] * 8
+    assert stands_still(session)
+
+
+def test_a_pause_is_no_change_of_the_verdict():
+    shown, verdicts, _ = judged(open_s=12, then=5)
+    assert shown[-1][0] == "input_bound"
+    assert not verdicts.changes
+
+
+def test_a_hang_is_one():
+    shown, verdicts, _ = judged(open_s=26, cpu_ratio=0.0)
+    assert shown[24:30] == [[]] * 6 and shown[-1] == ["hang"]
+    assert [(change.before, change.after) for change in verdicts.changes][-1][1] == "hang"
+
+
+def test_at_its_end_a_run_is_judged_by_its_steps():
+    _, verdicts, session = judged(open_s=12)
+    assert verdicts.judge_run(session)[0].rule == "input_bound"

@@ -1,0 +1,46 @@
+"""Threads beside a training: whether the training waits for one of them, and which of them wait for work by nature."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence, Set
+
+from tuimon.records import Frame, Standstill
+from tuimon.session.lock_waits import stands_at_lock
+from tuimon.session.samples.activity import activity_of, stands_in_wait
+from tuimon.session.standing.calls import outer_calls
+
+#: Calls into C that wait for what another thread does: a queue, a future, a semaphore.
+_FOR_A_THREAD = frozenset({"get", "put", "result", "wait", "acquire", "join"})
+#: ... and those that may wait for ever with nothing wrong: for work, an event, a connection.
+_FOR_WORK = frozenset({"get", "put", "result", "wait", "join", "accept", "select", "poll"})
+
+
+def waits_for_thread(stack: Sequence[Frame]) -> bool:
+    """Whether a stack (root first) stands at a lock, a queue, an event or the end of a thread: another's turn."""
+    activity = activity_of(stack)
+    if activity == "lock" or stands_at_lock(stack):
+        return True
+    return activity == "python" and _calls(stack, _FOR_A_THREAD)
+
+
+def waits_for_work(stack: Sequence[Frame]) -> bool:
+    """Whether a thread has nothing to do, as a writer of metrics that gets nothing from its queue.
+
+    Not one that waits for a lock: in the worst case that is half of a deadlock.
+    """
+    if activity_of(stack) in ("idle", "sleep"):
+        return True
+    if stands_at_lock(stack):
+        return False
+    return stands_in_wait(stack) or _calls(stack, _FOR_WORK)
+
+
+def waiting_processes(taken: Standstill) -> set[int]:
+    """The processes whose main thread waits for another thread."""
+    groups = [group for group in taken.groups if waits_for_thread(group.frames)]
+    return {pid for group in groups for pid, tid in group.threads if pid == tid}
+
+
+def _calls(stack: Sequence[Frame], names: Set[str]) -> bool:
+    """Whether the innermost line is the user's and makes such a call."""
+    return bool(stack) and stack[-1].user and not names.isdisjoint(outer_calls(stack[-1].source))
