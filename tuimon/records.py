@@ -622,7 +622,10 @@ class MachineMemory(Record, frozen=True, kw_only=True, tag="machine_memory"):
     swap_in_bytes_per_s: Amount | None = None
     swap_out_bytes_per_s: Amount | None = None
     stalled_ratio: Amount | None = None  # share of the last 10 s in which some task waited for memory (PSI)
-    busy_cores: Amount | None = None  # CPU time of all programs on the machine / wall time (1.0 = one core)
+    busy_cores: Amount | None = None  # CPU time of all programs on the run's cores / wall time (1.0 = one core)
+    stolen_cores: Amount | None = None  # of those, what a virtual machine's host gave to others meanwhile
+    cpu_limit_cores: Amount | None = None  # of the control group with the lowest CPU limit
+    held_cores: Amount | None = None  # that this limit kept from threads ready to run: throttled time / wall time
 
 
 class StandingProcess(msgspec.Struct, frozen=True, gc=False, array_like=True):

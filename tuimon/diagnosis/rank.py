@@ -68,8 +68,8 @@ def _merge_neighbours(by_rule: _ByRule) -> None:
     others, update = by_rule.get("neighbour"), by_rule.get("optimizer_bound")
     if others is None or update is None or others.elsewhere:
         return
-    waits = others.evidence.get("delay_ratio")
-    if isinstance(waits, float) and waits >= (update.share_of_step or 0.0):
+    of_cores = "delay_ratio" in others.evidence
+    if of_cores and (others.share_of_step or 0.0) >= (update.share_of_step or 0.0):
         del by_rule["optimizer_bound"]
 
 

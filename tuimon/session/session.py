@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from tuimon.records import Threads
 from tuimon.session.gpu.gpu_time import GpuShares
+from tuimon.session.processes.core_use import CoresTaken, CoreUse
 from tuimon.session.ranks.shared_steps import SharedStep
 from tuimon.session.ranks.stats import RankStats
 from tuimon.session.ranks.waits import RankTimes
@@ -111,6 +112,18 @@ class Session(StepQueries):
         node = self.focus_node if node is None else node
         live = (self.process_threads(pid) for pid in self._pids_on(node) if not self._processes.has_ended(pid))
         return [threads for threads in live if threads is not None]
+
+    def cores_taken(self, node: int | None = None) -> CoresTaken | None:
+        """Cores of a node (None: the one in focus) that the run could not have lately; None where unknown."""
+        return self._core_use(node).latest(*self._cores_and_monitor(node))
+
+    def _core_use(self, node: int | None) -> CoreUse:
+        return self.nodes.tables_of(self.focus_node if node is None else node).core_use
+
+    def _cores_and_monitor(self, node: int | None) -> tuple[int | None, float]:
+        """Of a node: how many there are, and those that its tuimon uses: of several the one that reported last."""
+        cores = self.nodes.cpu_counts.get(self.focus_node if node is None else node)
+        return cores, self.cost.cpu_ratio if self.cost is not None else 0.0
 
     def disk_ratio(self, pid: int) -> float | None:
         """How much of the time a process's main thread waits for the disk; at one moment, that is 0 or 1."""

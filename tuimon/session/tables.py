@@ -196,15 +196,19 @@ class Tables:
         if not begun and stats.begin_s is not None:
             self._samples_of(record.pid).leave_out_before(stats.begin_s)
             self._threads.begin_steps(stats.begin_s)
-            self.nodes.tables_of(node_of(record.pid)).machine.begin_steps(stats.begin_s)
+            self.nodes.tables_of(node_of(record.pid)).core_use.begin_steps(stats.begin_s)
 
     def _fold_threads(self, record: Threads) -> None:
         self._threads.add_threads(record)
         self._ranks.add_threads(record)
-        self.nodes.tables_of(node_of(record.pid)).machine.add_threads(record)
+        of_node = self.nodes.tables_of(node_of(record.pid))
+        of_node.machine.add_threads(record)
+        of_node.core_use.add_threads(record)
 
     def _fold_machine_memory(self, record: MachineMemory) -> None:
-        self.nodes.tables_of(node_of(record.pid)).machine.add_memory(record)
+        of_node = self.nodes.tables_of(node_of(record.pid))
+        of_node.machine.add_memory(record)
+        of_node.core_use.add_machine(record)
 
     def _fold_gpu(self, record: Gpu) -> None:
         self.nodes.tables_of(node_of(record.pid)).devices.add_gpu(record)

@@ -11,6 +11,7 @@ from msgspec import structs
 from tuimon.records import Process, Record, Threads
 from tuimon.session.course import GpuStretch
 from tuimon.session.gpu.gpu_time import GpuShares
+from tuimon.session.processes.core_use import CoresTaken
 from tuimon.session.ranks.held import Held
 from tuimon.session.ranks.shared_steps import SharedStep
 from tuimon.session.ranks.stats import MainThread
@@ -114,6 +115,10 @@ class WholeRun(Session):
         longest_s = max((means.window_s for means in known), default=0.0)
         found = (means.mean(means.window_s / longest_s) for means in known if longest_s > 0)
         return [threads for threads in found if threads is not None]
+
+    def cores_taken(self, node: int | None = None) -> CoresTaken | None:
+        """Since the first step."""
+        return self._core_use(node).mean(*self._cores_and_monitor(node))
 
     def disk_ratio(self, pid: int) -> float | None:
         """Share of the windows at whose end it waited for the disk."""

@@ -2,9 +2,10 @@
 
 import pytest
 
-from tests.session.records import header, process, steps, threads
+from tests.session.records import frames, header, process, stacks, steps, threads
 from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.finding import Fix
+from tuimon.records import Cost, MachineMemory
 from tuimon.session.session import Session
 
 PHASES = {"forward": 40, "backward": 50, "optimizer": 10}
@@ -90,3 +91,95 @@ def test_an_update_that_is_slow_for_want_of_cores_is_not_blamed():
     slow = {"forward": 30, "backward": 30, "optimizer": 40}
     assert set(run(busy(100, 1, 1.0, 0.0), phases=slow)) == {"optimizer_bound"}
     assert set(run(busy(100, 4, 0.5, 0.5), phases=slow)) == {"cpu_oversubscribed"}
+
+
+# -- who holds the cores
+
+
+def measured(busy_cores, window_s=1.0, **more):
+    """What all programs of the machine used lately."""
+    return MachineMemory(t=12.0, pid=0, window_s=window_s, busy_cores=busy_cores, **more)
+
+
+def a_loader_with_two_workers(main, worker):
+    """The training thread and two workers as in ``demo/slow_loader.py``: (CPU, wait for a core) of each, for 5 s."""
+    for pid in (201, 202):
+        yield process(pid, "worker", ppid=100)
+    for t in range(8, 13):
+        yield threads(t, (100, "python", main[0], "running", main[1]), cpu_ratio=main[0])
+        for pid in (201, 202):
+            yield threads(t, (pid, "pt_data_worker", worker[0], "running", worker[1]), pid=pid, cpu_ratio=worker[0])
+
+
+def test_own_workers_that_hold_the_cores_are_no_neighbours():
+    """Nobody else runs: what the training waits for, its workers have."""
+    crowd = list(a_loader_with_two_workers((0.25, 0.20), (0.82, 0.15)))
+    assert "neighbour" not in run(*crowd, measured(1.93, 5.0))
+    assert "neighbour" not in run(*crowd)
+
+
+def test_others_beside_the_workers_count_for_what_they_use():
+    found = run(*a_loader_with_two_workers((0.2, 0.45), (0.4, 0.3)), measured(2.0, 5.0))["neighbour"]
+    assert found.headline == "other programs hold 1.0 cores: the training thread waits for one 43 % of the time"
+    assert found.action == "look what else runs here (top)"
+    assert found.evidence["cores_taken"] == pytest.approx(1.0)
+
+
+def test_workers_that_others_starve_hold_the_training_up_too():
+    """Its thread waits for a core for a quarter of the time, and for data from workers that have a fifth of one."""
+    starved = {"data": 80, "forward": 10, "backward": 10}
+    found = run(*a_loader_with_two_workers((0.06, 0.26), (0.18, 0.72)), measured(2.0, 5.0), phases=starved)["neighbour"]
+    assert found.share_of_step == pytest.approx((0.26 + (0.80 - 0.26) * 0.8) * 1.58 / 1.7, abs=0.02)
+    assert "one, or for workers without one, 64 % of the time" in found.headline
+    alone = run(*a_loader_with_two_workers((0.30, 0.20), (0.80, 0.15)), measured(1.95, 5.0), phases=starved)
+    assert "neighbour" not in alone
+
+
+def test_cores_that_lie_idle_are_held_by_nobody():
+    assert "neighbour" in run(busy(100, 1, 0.6, 0.4), measured(3.5), cpu_count=4)
+    assert "neighbour" not in run(busy(100, 1, 0.6, 0.4), measured(2.5), cpu_count=4)
+
+
+def test_what_the_monitor_uses_is_no_other_program():
+    assert "neighbour" in run(busy(100, 1, 0.6, 0.4), measured(1.1))
+    cost = Cost(t=12.0, pid=0, window_s=10.0, cpu_ratio=0.4, sampler_cpu_ratio=0.3, rss_bytes=1 << 25)
+    assert "neighbour" not in run(busy(100, 1, 0.6, 0.4), cost, measured(1.1))
+
+
+def test_the_cpu_limit_of_a_container_is_named():
+    found = run(busy(100, 2, 0.5, 0.5), measured(1.0, cpu_limit_cores=1.0, held_cores=0.9), cpu_count=8)["neighbour"]
+    assert found.headline == (
+        "the container's CPU limit of 1 cores holds cores back: the training thread waits for one 45 % of the time"
+    )
+    assert found.action == "raise the container's CPU limit from 1 cores, or use fewer threads"
+
+
+def test_the_host_of_a_virtual_machine_is_named():
+    found = run(busy(100, 1, 0.6, 0.4), measured(0.9, stolen_cores=0.8))["neighbour"]
+    assert found.headline.startswith("the host of this virtual machine gives 0.8 cores to others: ")
+
+
+def test_beside_others_greedy_threads_are_still_too_many():
+    """Of what eight threads wait, a neighbour on one core explains little."""
+    found = run(busy(100, 8, 0.15, 0.85), measured(2.0))
+    assert "neighbour" not in found
+    assert found["cpu_oversubscribed"].action.startswith("torch.set_num_threads(2)")
+
+
+# -- advice that is followed already
+
+
+def test_as_many_threads_as_there_are_cores_are_not_advised_again():
+    trainings = run(*(busy(pid, 1, 0.66, 0.33) for pid in (100, 500, 900)), pids=(100, 500, 900))
+    assert "neighbour" not in trainings
+    found = run(*(busy(pid, 1, 0.5, 0.5) for pid in (100, 300, 500, 700)), pids=(100, 300, 500, 700))
+    assert found["cpu_oversubscribed"].action == "use 4 cores, or train fewer of them at once"
+
+
+def test_a_thread_that_runs_python_is_not_one_of_the_operations():
+    records = (
+        frames(("train.py", 7, "feed", "x = decode(x)", True)),
+        busy(100, 2, 0.35, 0.65),
+        stacks(12, ((0,), 20), tid=101),
+    )
+    assert not run(*records)["neighbour"].other_fixes

@@ -49,14 +49,60 @@ def test_the_machine_without_limits(machine):
 
 def test_busy_cores_are_those_of_all_programs_between_two_reads(machine, monkeypatch):
     machine.write("proc/meminfo", MEMINFO)
-    machine.write("proc/stat", "cpu  1000 100 200 90000 50 10 20 500 300 0\n")
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 2})
+    of_all = "cpu  9000 900 900 90000 50 10 20 500 300 0\n"
+    before = _core(0, 600, 100, 150, 5, 10, 400), _core(1, 7000, 0, 0, 0, 0, 0), _core(2, 400, 0, 50, 5, 10, 100)
+    machine.write("proc/stat", "".join((of_all, *before)))
     (first,) = machine.read()
     machine.now_s += 5.0
-    machine.write("proc/stat", "cpu  1600 200 280 90020 70 20 30 900 600 0\n")
+    after = _core(0, 1000, 200, 200, 15, 10, 500), _core(1, 9000, 0, 0, 0, 0, 0), _core(2, 600, 0, 80, 5, 20, 400)
+    machine.write("proc/stat", "".join((of_all, *after)))
     (second,) = machine.read()
-    assert first.busy_cores is None
+    assert first.busy_cores is first.stolen_cores is first.held_cores is first.cpu_limit_cores is None
     ticks = 600 + 100 + 80 + 10 + 10  # user, nice, system, irq, softirq: not idle, iowait, stolen
-    assert second.busy_cores == pytest.approx(ticks / os.sysconf("SC_CLK_TCK") / 5.0, abs=0.001)
+    per_s = os.sysconf("SC_CLK_TCK")
+    assert second.busy_cores == pytest.approx(ticks / per_s / 5.0, abs=0.001)
+    assert second.stolen_cores == pytest.approx(400 / per_s / 5.0, abs=0.001)
+    assert second.held_cores is None
+
+
+def _core(number, user, nice, system, irq, softirq, steal):
+    return f"cpu{number} {user} {nice} {system} 90000 50 {irq} {softirq} {steal} 300 0\n"
+
+
+_VERSION_1 = {
+    "sys/fs/cgroup/cpu,cpuacct/box/cpu.cfs_quota_us": "-1\n",
+    "sys/fs/cgroup/cpu,cpuacct/box/cpu.cfs_period_us": "100000\n",
+    "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us": "150000\n",
+    "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us": "100000\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("groups", "limits", "stat", "throttled"),
+    [
+        ("0::/jobs/mine\n", {"sys/fs/cgroup/jobs/cpu.max": "150000 100000\n"}, "jobs", "throttled_usec {}000000"),
+        ("4:cpu,cpuacct:/box\n3:cpuset:/\n", _VERSION_1, "cpu,cpuacct", "throttled_time {}000000000"),
+    ],
+)
+def test_a_cpu_limit_and_what_it_held_back(machine, groups, limits, stat, throttled):
+    machine.write("proc/meminfo", MEMINFO)
+    machine.write("proc/stat", "cpu  0 0\n" + _core(0, 1, 1, 1, 1, 1, 1))
+    machine.write("proc/{pid}/cgroup", groups)
+    for path, text in limits.items():
+        machine.write(path, text)
+    for seconds in (3, 10):
+        machine.write(f"sys/fs/cgroup/{stat}/cpu.stat", f"nr_throttled 9\n{throttled.format(seconds)}\n")
+        (record,) = machine.read()
+        machine.now_s += 5.0
+    assert (record.cpu_limit_cores, record.held_cores) == (1.5, 7 / 5.0)
+
+
+def test_a_group_without_a_cpu_limit_holds_nothing_back(machine):
+    machine.write("proc/meminfo", MEMINFO)
+    machine.write("proc/{pid}/cgroup", "0::/jobs\n")
+    machine.write("sys/fs/cgroup/jobs/cpu.max", "max 100000\n")
+    assert machine.read()[0].cpu_limit_cores is None
 
 
 def test_swapping_is_a_rate_between_two_looks(machine):

@@ -54,7 +54,7 @@ def figures_of(session: Session, findings: Sequence[Finding], name: str) -> RunF
         tuple(findings),
         _resident_bytes(run, pid),
         _gpu_bytes(run),
-        starved_of(run, run.machine.mean_busy_cores),
+        starved_of(run),
         gpu_taken(run, findings),
     )
 
@@ -73,14 +73,9 @@ def recent_figures(session: Session, findings: Sequence[Finding], since_s: float
         tuple(stretches),
         split=samples.between_shares() if samples is not None else None,
         findings=tuple(findings),
-        starved=starved_of(session, _busy_cores(session)),
+        starved=starved_of(session),
         gpu_taken=gpu_taken(session, findings),
     )
-
-
-def _busy_cores(session: Session) -> float | None:
-    latest = session.machine.latest
-    return latest.busy_cores if latest is not None else None
 
 
 def _resident_bytes(run: WholeRun, pid: int) -> int | None:

@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from statistics import median
 
+from tuimon.diagnosis.evidence.core_waits import OutsideWaits, waits_from_outside
 from tuimon.diagnosis.evidence.demand import Demand, TrainingThread, core_demand, training_thread
 from tuimon.diagnosis.evidence.moment import Moment
 from tuimon.records import MachineMemory, Threads
+from tuimon.session.processes.core_use import CoresTaken
 from tuimon.session.processes.machine import Growth
 from tuimon.session.processes.nodes import NodeTables
 
@@ -67,6 +69,16 @@ class Machine:
     def demand(self) -> Demand | None:
         """Cores that the run uses on it and waits for."""
         return core_demand(self.live_threads, self.cores)
+
+    @cached_property
+    def cores_taken(self) -> CoresTaken | None:
+        """Cores of it that the run could not have; None where that is not known."""
+        return self._moment.session.cores_taken(self.node)
+
+    @cached_property
+    def waits_from_outside(self) -> OutsideWaits:
+        """How much of the run's waits for a core on it others cause."""
+        return waits_from_outside(self.demand, self.cores_taken)
 
     @cached_property
     def training_threads(self) -> tuple[TrainingThread, ...]:

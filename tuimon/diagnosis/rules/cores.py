@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
+from tuimon.diagnosis.evidence.core_waits import WANTED_RATIO, OutsideWaits
 from tuimon.diagnosis.evidence.demand import Demand
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.machines import Machine, worst_of
@@ -12,13 +16,8 @@ from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.rules.shared_gpu import STRANGER_CRITICAL, STRANGER_SHARE, shared_gpu
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.diagnosis.words import percent
+from tuimon.session.processes.core_waits import WANTS_TO_RUN
 
-WANTED_RATIO = Threshold(
-    1.3,
-    "times the cores there are that the run's threads want, from which these are too few",
-    "measured in tests/scenarios on 2 cores: up to 1.2 where trainer and workers share them well (slow_augmentation,"
-    " big_gradients), 1.8 and more in two_greedy_trainings and too_many_threads",
-)
 DELAY_SHARE = Threshold(
     0.25,
     "share of the time they want to run that threads wait for a core, from which it hurts",
@@ -63,11 +62,11 @@ def cpu_oversubscribed(evidence: Evidence) -> Finding | None:
     that others have emptied). No figure of the run tells it, so no gain is estimated: measured on two cores, one thread
     instead of eight gains nothing where operations take ms, and 5x where they take 0.1 ms, at the same delay.
     """
-    found = [machine for machine in evidence.run.machines if _lost_share(machine.demand) is not None]
+    found = [machine for machine in evidence.run.machines if _lost_share(machine) is not None]
     if not found:
         return None
-    machine, place = worst_of(found, lambda each: _lost_share(each.demand) or 0.0)
-    demand, lost = machine.demand, _lost_share(machine.demand)
+    machine, place = worst_of(found, lambda each: _lost_share(each) or 0.0)
+    demand, lost = machine.demand, _lost_share(machine)
     if demand is None or lost is None:
         return None
     here = machine is evidence.run.here
@@ -91,11 +90,12 @@ def cpu_oversubscribed(evidence: Evidence) -> Finding | None:
     )
 
 
-def _lost_share(demand: Demand | None) -> float | None:
-    """Share of the time they want to run that threads wait for a core; None where there are cores enough."""
+def _lost_share(machine: Machine) -> float | None:
+    """Share of the time they want to run that its threads wait for each other; None where there are cores enough."""
+    demand = machine.demand
     if demand is None or demand.wanted < WANTED_RATIO * demand.cores:
         return None
-    lost = demand.delay / demand.wanted
+    lost = demand.delay * machine.waits_from_outside.own_part / demand.wanted
     return lost if lost >= DELAY_SHARE else None
 
 
@@ -111,34 +111,88 @@ def neighbour(evidence: Evidence) -> Finding | None:
 
 
 def _is_taken(machine: Machine, evidence: Evidence) -> bool:
-    """Whether the training waits for cores on a node that the run itself leaves free."""
+    """Whether others hold cores of a node that the training waits for, and not its own threads first of all."""
+    return _lost_share(machine) is None and (_taken_share(machine, evidence) or 0.0) >= NEIGHBOUR_DELAY
+
+
+def _taken_share(machine: Machine, evidence: Evidence) -> float | None:
+    """Share of time that the training waits for cores which others hold; None where its waits are unknown."""
     delay = _delay(machine, evidence)
-    if delay is None or delay < NEIGHBOUR_DELAY:
-        return False
-    return machine.demand is not None and machine.demand.wanted < WANTED_RATIO * machine.demand.cores
+    if delay is None:
+        return None
+    by_workers = _workers_delay(evidence, delay) if machine is evidence.run.here else 0.0
+    return min(1.0, delay + by_workers) * machine.waits_from_outside.part
+
+
+def _workers_delay(evidence: Evidence, delay: float) -> float:
+    """Share of time that the training waits for data of which the workers, ready to run, wait for a core."""
+    data, ran, cpu = evidence.phase("data"), evidence.workers.ran_ratio, evidence.workers.cpu_ratio
+    if data is None or not ran or cpu is None:
+        return 0.0
+    return max(0.0, data.share - delay) * max(0.0, 1.0 - cpu / ran)
 
 
 def _taken_cores(machine: Machine, place: str, evidence: Evidence) -> Finding | None:
-    demand, delay = machine.demand, _delay(machine, evidence)
-    if demand is None or delay is None:
+    demand, share = machine.demand, _taken_share(machine, evidence)
+    if demand is None or share is None:
         return None
     here = machine is evidence.run.here
-    busy = [demand.busy_threads.get(pid, 0) for pid in ((evidence.pid,) if here else machine.trainers)]
-    who = "the training thread waits" if len(busy) == 1 else f"its {len(busy)} training threads wait"
+    trainers = (evidence.pid,) if here else machine.trainers
+    who = "the training thread waits" if len(trainers) == 1 else f"its {len(trainers)} training threads wait"
+    delay = _delay(machine, evidence) or 0.0
+    for_whom = "one" if share <= delay else "one, or for workers without one,"
+    outside, limit = machine.waits_from_outside, machine.cores_taken.limit if machine.cores_taken else None
     return Finding(
         rule="neighbour",
         severity="warning",
-        headline=(f"{place}other programs hold the cores: {who} for one {percent(delay)} of the time"),
-        action=f"look what else runs {'here' if here else 'there'} (top), or at the CPU limit of the container",
-        share_of_step=delay,
+        headline=f"{place}{_outsiders(outside, limit)}: {who} for {for_whom} {percent(share)} of the time",
+        action=_about(outside, limit, "here" if here else "there"),
+        share_of_step=share,
         evidence={
             "delay_ratio": delay,
             "cores": demand.cores,
             "cores_wanted": demand.wanted,
+            "cores_taken": outside.cores,
             **machine.facts,
         },
-        other_fixes=_ONE_THREAD if max(busy) > 1 else (),
+        other_fixes=_ONE_THREAD if _computes_in_parallel(demand, trainers, evidence) else (),
     )
+
+
+def _outsiders(outside: OutsideWaits, limit: float | None) -> str:
+    """Who holds the cores."""
+    match outside.by:
+        case "programs":
+            return f"other programs hold {outside.cores:.1f} cores"
+        case "host":
+            return f"the host of this virtual machine gives {outside.cores:.1f} cores to others"
+        case "limit":
+            return f"the container's CPU limit{f' of {limit:g} cores' if limit else ''} holds cores back"
+        case _:
+            return "other programs, or a CPU limit, hold the cores"
+
+
+def _about(outside: OutsideWaits, limit: float | None, where: str) -> str:
+    """What to do about them."""
+    match outside.by:
+        case "programs":
+            return f"look what else runs {where} (top)"
+        case "host":
+            return "use a machine whose cores are not shared (steal in top)"
+        case "limit":
+            return f"raise the container's CPU limit{f' from {limit:g} cores' if limit else ''}, or use fewer threads"
+        case _:
+            return f"look what else runs {where} (top), or at the CPU limit of the container"
+
+
+def _computes_in_parallel(demand: Demand, trainers: Sequence[int], evidence: Evidence) -> bool:
+    """Whether a training shares out its operations: of its busy threads some besides the main one run no Python."""
+    if max((demand.busy_threads.get(pid, 0) for pid in trainers), default=0) < 2:
+        return False
+    if evidence.pid not in trainers:
+        return True
+    beside = [row for row in evidence.thread_rows if row.tid != evidence.pid and row.place is None]
+    return any((row.cpu_ratio or 0.0) + (row.delay_ratio or 0.0) >= WANTS_TO_RUN for row in beside)
 
 
 def _delay(machine: Machine, evidence: Evidence) -> float | None:
@@ -187,12 +241,16 @@ def _who(machine: Machine, demand: Demand) -> str:
 
 
 def _fewer(machine: Machine, demand: Demand) -> str:
+    """What makes them want no more cores than there are; nothing that is so already."""
     trainers = [p for p in machine.trainers if p in demand.busy_threads]
     workers = len(demand.busy_threads) - len(trainers)
     if workers > demand.cores:
         return f"use fewer workers: {max(1, demand.cores - 1)} on {demand.cores} cores"
     each = max(1, demand.cores // max(1, len(trainers)))
-    return f"torch.set_num_threads({each}), or OMP_NUM_THREADS={each}, in each training"
+    if any(demand.busy_threads[pid] > each for pid in trainers):
+        return f"torch.set_num_threads({each}), or OMP_NUM_THREADS={each}, in each training"
+    fewer = ", or train fewer of them at once" if len(trainers) > demand.cores else ""
+    return f"use {math.ceil(demand.wanted)} cores{fewer}"
 
 
 RULES = (
@@ -203,8 +261,8 @@ RULES = (
         judge=cpu_oversubscribed,
         explanation=(
             "The run has more threads that want to run than there are cores, so they share these. It rests on the CPU"
-            " time and run-queue delay (schedstat) of all its threads, against the cores of the machine. Of a run on"
-            " several nodes each is judged by itself, and the worst is named."
+            " time and run-queue delay (schedstat) of all its threads, against the cores of the machine; what others"
+            " hold of these is taken off. Of a run on several nodes each is judged by itself, and the worst is named."
         ),
         needs=(RUN_QUEUE,),
         thresholds=(WANTED_RATIO, DELAY_SHARE, CRITICAL_WANTED_RATIO),
@@ -217,9 +275,10 @@ RULES = (
         judge=neighbour,
         explanation=(
             "Other programs take the cores or the GPU; or several trainings at full CPU side by side do not hurt each"
-            " other, which is benign. It rests on the run-queue delay of the training thread while the run itself wants"
-            " no more than the cores there are, and on NVML's processes of its GPU. Of a run on several nodes each is"
-            " judged: elsewhere by the median rank. It abstains before the first step."
+            " other, which is benign. It rests on the run-queue delay of the training thread, of which others explain"
+            " no more than the cores they take: other programs (/proc/stat less the run and tuimon), a VM's"
+            " host (steal), a container's CPU limit (cpu.stat); and on NVML's processes. A log without these counts"
+            " where the run itself leaves cores free. Of several nodes each is judged, elsewhere by the median rank."
         ),
         needs=(RUN_QUEUE,),
         thresholds=(NEIGHBOUR_DELAY, WANTED_RATIO, BENIGN_DELAY, WORRYING_CPU, STRANGER_SHARE, STRANGER_CRITICAL),

@@ -1,8 +1,7 @@
-"""The machine's memory and cores, and processes of the run whose memory grows."""
+"""The machine's memory, and processes of the run whose memory grows."""
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict, deque
 from typing import NamedTuple
 
@@ -31,25 +30,11 @@ class MachineTable:
 
     def __init__(self) -> None:
         self.latest: MachineMemory | None = None
-        self._begin_s = math.inf
-        self._busy_s = self._busy_of_s = 0.0
         self._rss: defaultdict[int, deque[tuple[float, int]]] = defaultdict(_new_readings)
 
     def add_memory(self, record: MachineMemory) -> None:
-        """Fold the machine's memory and cores."""
+        """Fold the machine's memory."""
         self.latest = record
-        if record.busy_cores is not None and record.t - record.window_s >= self._begin_s:
-            self._busy_s += record.busy_cores * record.window_s
-            self._busy_of_s += record.window_s
-
-    def begin_steps(self, t: float) -> None:
-        """The first training of the run has begun to make steps: ``mean_busy_cores`` is from now on."""
-        self._begin_s = min(self._begin_s, t)
-
-    @property
-    def mean_busy_cores(self) -> float | None:
-        """Cores that all programs used since the first step; None before that was measured."""
-        return self._busy_s / self._busy_of_s if self._busy_of_s else None
 
     def add_threads(self, record: Threads) -> None:
         """Fold a process's resident memory; one reading in 4 s is kept."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from tuimon.records import Gpu, Node
 from tuimon.session.gpu.devices import DeviceTable
+from tuimon.session.processes.core_use import CoreUse
 from tuimon.session.processes.machine import MachineTable
 
 #: Most nodes whose records are folded.
@@ -17,6 +18,7 @@ class NodeTables:
 
     def __init__(self) -> None:
         self.machine = MachineTable()
+        self.core_use = CoreUse()
         self.devices = DeviceTable()
 
 

@@ -1,12 +1,12 @@
 """The machine's memory, what the run's control group leaves of it, and how many of its cores are busy.
 
-psutil has the memory. It has no control groups and no pressure figures, reports swapping as 0 where the kernel does not
-count it, and takes a page for 4 KiB: those are read here. Formats: proc_vmstat(5), cgroups(7),
-Documentation/accounting/psi.rst in the Linux sources.
+psutil has the memory. It has no pressure figures, reports swapping as 0 where the kernel does not count it, and takes a
+page for 4 KiB: those are read here. Formats: proc_vmstat(5), Documentation/accounting/psi.rst in the Linux sources.
 """
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
@@ -16,25 +16,19 @@ import psutil
 from tuimon.proc import procfs
 from tuimon.records import MachineMemory, Record
 from tuimon.sources.process_table import ProcessTable
+from tuimon.sources.processes.control_groups import ControlGroups, GroupCpu, fields, text
 
 #: Between two records; swapping is a rate over this long.
 _PERIOD_S = 5.0
-#: cgroup version 1 writes "no limit" as a number near 2^63.
-_NO_LIMIT_BYTES = 1 << 60
-#: Levels of control groups that are read at most.
-_DEEPEST = 32
 
 
-class GroupMemory(NamedTuple):
-    """The memory that a control group may use, and uses."""
+class _Used(NamedTuple):
+    """CPU time since boot, in seconds."""
 
-    limit_bytes: int
-    used_bytes: int
-
-    @property
-    def left_bytes(self) -> int:
-        """What is left until the limit."""
-        return self.limit_bytes - self.used_bytes
+    t: float
+    busy_s: float
+    stolen_s: float
+    held_s: float | None  # None without a CPU limit
 
 
 class MachineSource:
@@ -48,15 +42,18 @@ class MachineSource:
         self._table = table
         self._clock = clock
         self._root = root.rstrip("/")
+        self._groups = ControlGroups(table.root_pid, self._root)
         self._swapped: tuple[float, int, int] | None = None  # t, bytes in and out since boot
-        self._used: tuple[float, float] | None = None  # t, CPU time of all programs since boot
+        self._used: _Used | None = None
 
     def read(self) -> Iterable[Record]:
         """The record that is due; none where nothing can be read."""
         now_s = self._clock()
         total_bytes, available_bytes = _machine_memory()
         window_s, swap_in, swap_out = self._swapping(now_s)
-        group = self._tightest_group()
+        group = self._groups.tightest_memory()
+        limit = self._groups.tightest_cpu()
+        busy, stolen, held = self._cores(now_s, limit)
         if total_bytes is None and group is None:
             return
         yield MachineMemory(
@@ -70,7 +67,10 @@ class MachineSource:
             swap_in_bytes_per_s=swap_in,
             swap_out_bytes_per_s=swap_out,
             stalled_ratio=self._stalled_ratio(),
-            busy_cores=self._busy_cores(now_s),
+            busy_cores=busy,
+            stolen_cores=stolen,
+            cpu_limit_cores=round(limit.limit_cores, 3) if limit else None,
+            held_cores=held,
         )
 
     def close(self) -> None:
@@ -91,13 +91,19 @@ class MachineSource:
         ]
         return span_s, round(rates[0]), round(rates[1])
 
-    def _busy_cores(self, now_s: float) -> float | None:
-        """Since the last read; None at the first."""
-        used_s = _used_cpu_s()
-        before, self._used = self._used, (now_s, used_s) if used_s is not None else None
-        if before is None or used_s is None or now_s <= before[0]:
-            return None
-        return round(max(0.0, used_s - before[1]) / (now_s - before[0]), 3)
+    def _cores(self, now_s: float, limit: GroupCpu | None) -> tuple[float | None, float | None, float | None]:
+        """Busy, stolen and held by the CPU limit since the last read; None at the first."""
+        held_s = limit.throttled_s if limit is not None else None
+        before, self._used = self._used, _used(now_s, held_s)
+        if before is None or self._used is None or now_s <= before.t:
+            return None, None, None
+        span_s, now = now_s - before.t, self._used
+        busy = max(0.0, now.busy_s - before.busy_s) / span_s
+        stolen = max(0.0, now.stolen_s - before.stolen_s) / span_s
+
+        if held_s is None or before.held_s is None:
+            return round(busy, 3), round(stolen, 3), None
+        return round(busy, 3), round(stolen, 3), round(max(0.0, held_s - before.held_s) / span_s, 3)
 
     def _stalled_ratio(self) -> float | None:
         """``some avg10`` of the kernel's pressure figures; None where it is built without them."""
@@ -108,44 +114,24 @@ class MachineSource:
                 return round(float(share) / 100, 4)
         return None
 
-    def _tightest_group(self) -> GroupMemory | None:
-        """Of the control groups that the run's root is in, the one with the least left; None without a limit."""
-        groups: list[GroupMemory] = []
-        for line in self._text(f"/proc/{self._table.root_pid}/cgroup").splitlines():
-            _, controllers, path = line.split(":", 2)
-            if not controllers:
-                groups += self._groups("/sys/fs/cgroup", path, "memory.max", "memory.current", "inactive_file")
-            elif "memory" in controllers.split(","):
-                names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-                groups += self._groups("/sys/fs/cgroup/memory", path, *names)
-        return min(groups, key=lambda group: group.left_bytes, default=None)
-
-    def _groups(self, mount: str, path: str, limit_name: str, used_name: str, cache_name: str) -> Iterable[GroupMemory]:
-        """A control group and all above it: each of them limits it. In a container the path may not be there."""
-        parts = [part for part in path.split("/") if part not in ("", "..")][:_DEEPEST]
-        for depth in range(len(parts), -1, -1):
-            folder = "/".join([mount, *parts[:depth]])
-            limit, used = self._text(f"{folder}/{limit_name}").strip(), self._text(f"{folder}/{used_name}").strip()
-            if limit.isdigit() and used.isdigit() and int(limit) < _NO_LIMIT_BYTES:
-                cache = self._fields(f"{folder}/memory.stat").get(cache_name, 0)
-                yield GroupMemory(int(limit), max(0, int(used) - cache))
-
     def _fields(self, path: str) -> dict[str, int]:
-        """Numbers by name, of a file with one of each a line."""
-        lines = (line.split() for line in self._text(path).splitlines())
-        return {words[0]: int(words[1]) for words in lines if len(words) > 1 and words[1].isdigit()}
+        return fields(self._text(path))
 
     def _text(self, path: str) -> str:
-        return (procfs.read_bytes(self._root + path) or b"").decode("ascii", "replace")
+        return text(self._root + path)
 
 
-def _used_cpu_s() -> float | None:
-    """CPU time of all programs, of the kernel too, since boot; None where it cannot be read."""
+def _used(now_s: float, held_s: float | None) -> _Used | None:
+    """CPU time of all programs, of the kernel too, on the cores that may be used here; None where unknown."""
     try:
-        times = psutil.cpu_times()
+        times = psutil.cpu_times(percpu=True)
+        allowed = os.sched_getaffinity(0)  # as the header's cpu_count
     except (OSError, RuntimeError, ValueError, IndexError):
         return None
-    return float(times.user + times.nice + times.system + times.irq + times.softirq)
+    if len(times) > max(allowed, default=0):  # else some core is offline: their numbers are not their places
+        times = [each for number, each in enumerate(times) if number in allowed]
+    busy_s = sum(each.user + each.nice + each.system + each.irq + each.softirq for each in times)
+    return _Used(now_s, float(busy_s), float(sum(each.steal for each in times)), held_s)
 
 
 def _machine_memory() -> tuple[int | None, int | None]:

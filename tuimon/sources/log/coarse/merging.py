@@ -104,7 +104,9 @@ RULES: dict[type[Record], dict[str, Rule]] = {
     ),
     MachineMemory: {
         **dict.fromkeys(("total_bytes", "available_bytes", "limit_bytes", "limit_used_bytes"), rules.last),
-        **dict.fromkeys(("swap_in_bytes_per_s", "swap_out_bytes_per_s", "stalled_ratio", "busy_cores"), rules.mean),
+        "cpu_limit_cores": rules.last,
+        **dict.fromkeys(("swap_in_bytes_per_s", "swap_out_bytes_per_s", "stalled_ratio"), rules.mean),
+        **dict.fromkeys(("busy_cores", "stolen_cores", "held_cores"), rules.mean),
         "window_s": rules.seconds,
     },
     Cost: {

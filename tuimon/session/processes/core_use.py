@@ -1,0 +1,133 @@
+"""Who has the cores of a machine besides the run: other programs, other guests of its host, a CPU limit."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from typing import NamedTuple
+
+from tuimon.records import MachineMemory, Threads
+
+#: Seconds for which the run's own use is held: more than two windows of the machine. Of a long log, whose windows are
+#: merged, twice the longest, and no more than so many.
+_SECONDS = 32
+_MOST_SECONDS = 1024
+#: A process whose CPU is not known yet has begun just now: no more than a core, as one thread loads its code.
+_STARTING_CORES = 1.0
+
+
+class CoresTaken(NamedTuple):
+    """Cores that the run could not have over a time."""
+
+    others: float  # used by programs that are neither the run's nor tuimon
+    idle: float | None  # used by nobody; None where the number of cores is unknown
+    stolen: float = 0.0  # that the host of a virtual machine gave to others meanwhile
+    held: float = 0.0  # that the CPU limit of a control group kept from the run's threads, which were ready to run
+    limit: float | None = None  # that limit
+
+
+class _Sum:
+    """Core-seconds of windows of the machine that have been folded."""
+
+    def __init__(self) -> None:
+        self.seconds = self.busy = self.own = self.stolen = self.held = 0.0
+
+    def add(self, record: MachineMemory, own: float) -> None:
+        self.seconds += record.window_s
+        self.busy += (record.busy_cores or 0.0) * record.window_s
+        self.stolen += (record.stolen_cores or 0.0) * record.window_s
+        self.held += (record.held_cores or 0.0) * record.window_s
+        self.own += own * record.window_s
+
+
+class CoreUse:
+    """Folds what all programs of a machine use, and what the run uses of it.
+
+    Windows of the machine are longer than those of processes and begin at other moments. Own use is held by the second,
+    and taken off over the same time: a run that used 1.5 cores from 3 s to 5 s, and none from 0 s to 3 s, has 0.6 of
+    the 1.6 cores that were busy from 0 s to 5 s.
+    """
+
+    def __init__(self) -> None:
+        self._own: defaultdict[int, float] = defaultdict(float)  # core-seconds by second
+        self._own_until_s = -math.inf
+        self._seconds = _SECONDS
+        self._begin_s = math.inf
+        self._latest: MachineMemory | None = None
+        self._sum = _Sum()
+
+    def add_threads(self, record: Threads) -> None:
+        """Fold a window of a process of the run."""
+        cores = _own_cores(record)
+        window_s = min(record.window_s, _MOST_SECONDS / 2)
+        begin_s, end_s = record.t - window_s, record.t
+        for second in range(math.floor(begin_s), math.ceil(end_s)):
+            self._own[second] += cores * (min(end_s, second + 1) - max(begin_s, second))
+        self._own_until_s = max(self._own_until_s, end_s)
+        self._seconds = max(self._seconds, math.ceil(2 * window_s))
+        if len(self._own) > self._seconds:
+            for second in sorted(self._own)[: len(self._own) - self._seconds]:
+                del self._own[second]
+
+    def add_machine(self, record: MachineMemory) -> None:
+        """Fold a window of the machine."""
+        if record.busy_cores is None:
+            return
+        before, self._latest = self._latest, record
+        if before is None:
+            return
+        own = self._own_in(before)
+        if own is not None and before.t - before.window_s >= self._begin_s:
+            self._sum.add(before, own)
+        for second in [second for second in self._own if second + 1 < record.t - record.window_s]:
+            del self._own[second]
+
+    def begin_steps(self, t: float) -> None:
+        """The first training of the run has begun to make steps: ``mean`` is from now on."""
+        self._begin_s = min(self._begin_s, t)
+
+    def latest(self, cores: int | None, monitor: float) -> CoresTaken | None:
+        """In the latest window; None before one was measured. ``monitor``: cores that tuimon uses."""
+        record = self._latest
+        own = self._own_in(record) if record is not None else None
+        if record is None or own is None:
+            return None
+        only = _Sum()
+        only.add(record, own)
+        return self._taken(only, cores, monitor)
+
+    def mean(self, cores: int | None, monitor: float) -> CoresTaken | None:
+        """Since the first step; None before a window since then was measured."""
+        found, record = _Sum(), self._latest
+        vars(found).update(vars(self._sum))
+        own = self._own_in(record) if record is not None else None
+        if record is not None and own is not None and record.t - record.window_s >= self._begin_s:
+            found.add(record, own)
+        return self._taken(found, cores, monitor) if found.seconds > 0 else None
+
+    def _own_in(self, record: MachineMemory) -> float | None:
+        """Cores that the run used in a window of the machine, as far as its own windows reach; None where none does."""
+        begin_s, end_s = record.t - record.window_s, min(record.t, self._own_until_s)
+        if end_s <= begin_s:
+            return None
+        seconds = range(math.floor(begin_s), math.ceil(end_s))
+        parts = (self._own.get(each, 0.0) * (min(end_s, each + 1) - max(begin_s, each)) for each in seconds)
+        return sum(parts) / (end_s - begin_s)
+
+    def _taken(self, of: _Sum, cores: int | None, monitor: float) -> CoresTaken:
+        busy, stolen = of.busy / of.seconds, of.stolen / of.seconds
+        return CoresTaken(
+            others=max(0.0, busy - of.own / of.seconds - monitor),
+            idle=max(0.0, cores - busy - stolen) if cores is not None else None,
+            stolen=stolen,
+            held=of.held / of.seconds,
+            limit=self._latest.cpu_limit_cores if self._latest is not None else None,
+        )
+
+
+def _own_cores(record: Threads) -> float:
+    """Of a process; where some thread's CPU is unknown, as many as its known ones used, or those of a start."""
+    if record.cpu_ratio is not None:
+        return record.cpu_ratio
+    known = [row.cpu_ratio * row.count for row in record.threads if row.cpu_ratio is not None]
+    return sum(known) if known else _STARTING_CORES
