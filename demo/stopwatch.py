@@ -63,6 +63,7 @@ class Stopwatch:
             "steps": len(self._steps),
             "measured_steps": len(measured),
             "median_ms": self.step_ms(),
+            "step_ms": [sum(step.values()) * 1e3 for step in self._steps],
             "shares": {name: seconds[name] / total_s for name in names} if total_s else {},
             "ms_per_step": {name: seconds[name] / len(measured) * 1e3 for name in names} if measured else {},
             "eval_s": self._eval_s,

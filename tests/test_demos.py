@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 import subprocess
 import sys
 from pathlib import Path
@@ -114,6 +115,12 @@ def shares(report: dict[str, Any]) -> dict[str, float]:
     return {row["name"]: row["share"] for row in report["phases"]}
 
 
+def median_ms(report: dict[str, Any], truth: dict[str, Any]) -> float:
+    """By the demo's own clock, of the steps that the report is of."""
+    span = report["span"]
+    return statistics.median(truth["step_ms"][span["first_step"] : span["last_step"] + 1])
+
+
 def test_slow_loader_is_input_bound_at_augment(tmp_path: Path) -> None:
     report, truth = watched(tmp_path, "slow_loader.py", "--workers", "2", "--seconds", "9")
     first = report["findings"][0]
@@ -125,7 +132,7 @@ def test_slow_loader_is_input_bound_at_augment(tmp_path: Path) -> None:
     found = shares(report)
     for phase, share in truth["shares"].items():
         assert found.get(phase, 0.0) == pytest.approx(share, abs=TOLERANCE), (phase, found, truth)
-    assert report["steps"]["median_ms"] == pytest.approx(truth["median_ms"], rel=0.3)
+    assert report["steps"]["median_ms"] == pytest.approx(median_ms(report, truth), rel=0.1)
 
 
 def test_healthy_mnist_like_has_nothing_to_complain_of(tmp_path: Path) -> None:

@@ -90,13 +90,15 @@ class FakeNvml(Scenario):
         interval_s: float = 1.0,
         call_timeout_s: float = 60.0,
         visible_devices: str | None = None,
+        costs: bool = False,
     ) -> None:
+        """``costs``: calls that take long are made less often, so that a busy machine changes what is read."""
         super().__init__(directory, installed=installed, old_driver=old_driver)
         env = {name: value for name, value in os.environ.items() if not name.startswith("CUDA_")}
         if visible_devices is not None:
             env["CUDA_VISIBLE_DEVICES"] = visible_devices
         self._process = subprocess.Popen(
-            [sys.executable, _HERE / "reads.py", str(interval_s), str(call_timeout_s)],
+            [sys.executable, _HERE / "reads.py", str(interval_s), str(call_timeout_s), str(int(costs))],
             env={**env, **self.environment},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -34,6 +34,14 @@ def busy(words):
     return answer.state
 
 
+def left():
+    """Threads once the sampling one has ended: the main thread and the one that waits."""
+    until_s = time.monotonic() + 60
+    while (threads := len(os.listdir("/proc/self/task"))) > 2 and time.monotonic() < until_s:
+        time.sleep(0.01)
+    return threads
+
+
 def main():
     parked = threading.Event()
     waiter = threading.Thread(target=parked.wait, name="parked")
@@ -53,7 +61,7 @@ def main():
             for profile in window["profiles"]:
                 stacks[profile["name"]] = [names[at] for at in profile["samples"][-1]]
         order(words, 2, 0)
-        threads = len(os.listdir("/proc/self/task"))
+        threads = left()
         runtime.stop()
     parked.set()
     waiter.join()

@@ -35,7 +35,7 @@ def test_closing_does_not_wait_for_a_call_that_hangs(tmp_path: Path) -> None:
 
 
 def test_a_driver_that_answers_slowly_is_asked_less_often(tmp_path: Path) -> None:
-    nvml = FakeNvml(tmp_path)
+    nvml = FakeNvml(tmp_path, costs=True)
     nvml.set(devices=1, **usual(0))
     nvml.set({"delay.nvmlDeviceGetComputeRunningProcesses_v3": 100})  # called twice: for their number, for themselves
     nvml.read(1.0)
@@ -47,7 +47,7 @@ def test_a_driver_that_answers_slowly_is_asked_less_often(tmp_path: Path) -> Non
 
 
 def test_a_driver_that_takes_long_for_every_window_gets_longer_windows(tmp_path: Path) -> None:
-    nvml = FakeNvml(tmp_path)
+    nvml = FakeNvml(tmp_path, costs=True)
     nvml.set(devices=1, **usual(0))
     nvml.set({"delay.nvmlDeviceGetTemperature": 150})  # 5 % of three seconds
     seen = [len(gpus(nvml.read(float(second)))) for second in range(13)]
