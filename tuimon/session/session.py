@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from tuimon.records import Threads
 from tuimon.session.gpu.gpu_time import GpuShares
 from tuimon.session.processes.core_use import CoresTaken, CoreUse
+from tuimon.session.processes.recent_waits import Waits
 from tuimon.session.ranks.shared_steps import SharedStep
 from tuimon.session.ranks.stats import RankStats
 from tuimon.session.ranks.waits import RankTimes
@@ -116,6 +117,14 @@ class Session(StepQueries):
     def cores_taken(self, node: int | None = None) -> CoresTaken | None:
         """Cores of a node (None: the one in focus) that the run could not have lately; None where unknown."""
         return self._core_use(node).latest(*self._cores_and_monitor(node))
+
+    def cores_taken_since(self, since_s: float) -> CoresTaken | None:
+        """The same on the node in focus over the last 30 s, or less since a moment; None where no window is."""
+        return self._core_use(None).since(since_s, *self._cores_and_monitor(None))
+
+    def waits_since(self, since_s: float) -> Waits | None:
+        """What the threads of the run there waited for a core over the same time; None without a whole second."""
+        return self.nodes.tables_of(self.focus_node).recent_waits.since(since_s)
 
     def _core_use(self, node: int | None) -> CoreUse:
         return self.nodes.tables_of(self.focus_node if node is None else node).core_use

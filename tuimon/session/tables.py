@@ -204,6 +204,7 @@ class Tables:
         of_node = self.nodes.tables_of(node_of(record.pid))
         of_node.machine.add_threads(record)
         of_node.core_use.add_threads(record)
+        of_node.recent_waits.add_threads(record)
 
     def _fold_machine_memory(self, record: MachineMemory) -> None:
         of_node = self.nodes.tables_of(node_of(record.pid))

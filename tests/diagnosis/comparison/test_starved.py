@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from tests.diagnosis.comparison.series import FACTS, correlated, stretches
 from tests.diagnosis.gpu import gpu
 from tests.session.records import header, process, steps, threads
 from tuimon.diagnosis.comparison.compare import compare
-from tuimon.diagnosis.comparison.figures import RunFigures, figures_of
+from tuimon.diagnosis.comparison.figures import RunFigures, figures_of, recent_figures
 from tuimon.diagnosis.comparison.result import Comparison
 from tuimon.diagnosis.comparison.starved import Starved
 from tuimon.records import GpuProcess, MachineMemory
+from tuimon.session.processes.recent_waits import RecentWaits
 from tuimon.session.session import Session
 
 _PHASES = {"data": 30.0, "forward": 30.0, "backward": 40.0}
@@ -33,6 +36,14 @@ def session(main: tuple[float, float], workers: list[tuple[float, float]], busy_
         found.add(MachineMemory(t=float(t), pid=0, window_s=1.0, busy_cores=busy_cores))
         found.add(steps(float(t), _PHASES, first_index=10 * (t - 1)))
     return found
+
+
+def add_seconds(found: Session, first: int, last: int, main: tuple[float, float], busy_cores: float) -> None:
+    """More of a run without workers."""
+    for t in range(first, last + 1):
+        found.add(threads(t, (100, "python", main[0], "running", main[1]), cpu_ratio=main[0]))
+        found.add(MachineMemory(t=float(t), pid=0, window_s=1.0, busy_cores=busy_cores))
+        found.add(steps(float(t), _PHASES, first_index=10 * (t - 1)))
 
 
 def starved(*of: object) -> Starved:
@@ -58,6 +69,43 @@ def test_what_others_use_is_what_they_can_have_cost() -> None:
 def test_of_a_log_without_the_cores_of_others_the_runs_own_threads_decide() -> None:
     assert starved((0.6, 0.05), [(0.6, 0.23), (0.6, 0.23)], None).part == 0.0
     assert starved((0.7, 0.3), [], None) == Starved(pytest.approx(0.3), False, 1.0)
+
+
+def recent(found: Session, since_s: float = -math.inf) -> RunFigures:
+    figures = recent_figures(found, (), since_s)
+    assert figures is not None
+    return figures
+
+
+def test_the_last_seconds_know_their_waits_as_a_whole_run_does() -> None:
+    found = session((0.6, 0.3), [], 1.6)
+    whole, last = figures_of(found, (), "run"), recent(found)
+    assert last.starved == whole.starved == Starved(pytest.approx(0.3), False, 1.0)
+    assert [row.waited_ns for row in last.stretches] == [row.waited_ns for row in whole.stretches]
+    assert last.stretches[-1].waited_ns == pytest.approx(0.3 * last.stretches[-1].total_ns)
+
+
+def test_a_quiet_last_second_does_not_hide_who_was_beside_the_seconds_before() -> None:
+    found = session((0.6, 0.3), [], 1.6)
+    add_seconds(found, 21, 22, (0.9, 0.0), 0.9)
+    assert recent(found).starved.ratio == pytest.approx(0.3 * 20 / 21, abs=0.01)
+
+
+def test_of_who_left_before_a_moment_nothing_counts_since_then() -> None:
+    found = session((0.6, 0.3), [], 1.6)
+    add_seconds(found, 21, 40, (0.9, 0.0), 0.9)
+    assert recent(found, 20.0).starved.ratio == 0.0
+    assert sum(row.waited_ns for row in recent(found, 20.0).stretches) == 0.0
+    assert recent(found).starved.ratio > 0.05
+
+
+def test_windows_of_ten_seconds_are_no_longer_waits() -> None:
+    """As a log has them that was written for hours."""
+    cores = RecentWaits()
+    for t in (10.0, 20.0, 30.0, 40.0):
+        record = threads(t, (100, "python", 0.6, "running", 0.3))
+        cores.add_threads(structs.replace(record, window_s=10.0))
+    assert cores.since(-math.inf) == pytest.approx((0.6, 0.3, 0.3))
 
 
 @pytest.mark.parametrize(("own", "taken"), [([100], 0.4), ([100, 9], 0.0)])

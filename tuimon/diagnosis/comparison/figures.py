@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tuimon.diagnosis.comparison.facts import RunFacts, facts_of
-from tuimon.diagnosis.comparison.starved import NOT_STARVED, Starved, gpu_taken, starved_of
+from tuimon.diagnosis.comparison.starved import NOT_STARVED, Starved, gpu_taken, lately_starved, starved_of
 from tuimon.diagnosis.finding import Finding
 from tuimon.node_ids import own_id
 from tuimon.session.course import GpuStretch, StepStretch
@@ -73,7 +73,7 @@ def recent_figures(session: Session, findings: Sequence[Finding], since_s: float
         tuple(stretches),
         split=samples.between_shares() if samples is not None else None,
         findings=tuple(findings),
-        starved=starved_of(session),
+        starved=lately_starved(session, since_s),
         gpu_taken=gpu_taken(session, findings),
     )
 

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tuimon.diagnosis.evidence.core_waits import waits_from_outside
-from tuimon.diagnosis.evidence.demand import core_demand
+from tuimon.diagnosis.evidence.demand import Demand, core_demand
 from tuimon.diagnosis.finding import Finding
+from tuimon.session.processes.core_use import CoresTaken
 from tuimon.session.session import Session
 
 
@@ -25,13 +26,25 @@ NOT_STARVED = Starved(part=0.0)
 def starved_of(run: Session) -> Starved:
     """What others may have cost a run, on the node in focus."""
     threads = run.live_threads()
-    demand = core_demand(threads, run.cpu_count)
-    part = waits_from_outside(demand, run.cores_taken()).part
+    waits = (row.delay_ratio for process in threads for row in process.threads if row.delay_ratio is not None)
+    return _starved(core_demand(threads, run.cpu_count), max(waits, default=0.0), run.cores_taken())
+
+
+def lately_starved(session: Session, since_s: float) -> Starved:
+    """The same over the last 30 s, or less since a moment; how many threads want to run is that of the moment."""
+    demand, waits = core_demand(session.live_threads(), session.cpu_count), session.waits_since(since_s)
+    if demand is None or waits is None:
+        return NOT_STARVED
+    demand = demand._replace(cpu=waits.cpu, delay=waits.delay)
+    return _starved(demand, waits.longest, session.cores_taken_since(since_s))
+
+
+def _starved(demand: Demand | None, longest: float, taken: CoresTaken | None) -> Starved:
+    """``longest``: the share (0..1) of the time that the thread which waited most has waited."""
+    part = waits_from_outside(demand, taken).part
     if demand is None or not part:
         return NOT_STARVED
-    waits = [row.delay_ratio for process in threads for row in process.threads if row.delay_ratio is not None]
-    most = min(1.0, max(waits, default=0.0))
-    return Starved(part * most, max(demand.busy_threads.values(), default=0) > 1, part)
+    return Starved(part * min(1.0, longest), max(demand.busy_threads.values(), default=0) > 1, part)
 
 
 def gpu_taken(run: Session, findings: Sequence[Finding]) -> float:

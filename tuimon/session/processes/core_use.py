@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import defaultdict, deque
 from typing import NamedTuple
 
 from tuimon.records import MachineMemory, Threads
+from tuimon.session.windows import WINDOW_S
 
 #: Seconds for which the run's own use is held: more than two windows of the machine. Of a long log, whose windows are
 #: merged, twice the longest, and no more than so many.
 _SECONDS = 32
 _MOST_SECONDS = 1024
+#: Windows of the machine that are held: 30 s of the shortest.
+_RECENT = 30
 #: A process whose CPU is not known yet has begun just now: no more than a core, as one thread loads its code.
 _STARTING_CORES = 1.0
 
@@ -55,6 +58,7 @@ class CoreUse:
         self._begin_s = math.inf
         self._latest: MachineMemory | None = None
         self._sum = _Sum()
+        self._recent: deque[tuple[MachineMemory, float]] = deque(maxlen=_RECENT)  # before the latest, with own use
 
     def add_threads(self, record: Threads) -> None:
         """Fold a window of a process of the run."""
@@ -77,6 +81,8 @@ class CoreUse:
         if before is None:
             return
         own = self._own_in(before)
+        if own is not None:
+            self._recent.append((before, own))
         if own is not None and before.t - before.window_s >= self._begin_s:
             self._sum.add(before, own)
         for second in [second for second in self._own if second + 1 < record.t - record.window_s]:
@@ -103,6 +109,18 @@ class CoreUse:
         own = self._own_in(record) if record is not None else None
         if record is not None and own is not None and record.t - record.window_s >= self._begin_s:
             found.add(record, own)
+        return self._taken(found, cores, monitor) if found.seconds > 0 else None
+
+    def since(self, since_s: float, cores: int | None, monitor: float) -> CoresTaken | None:
+        """Over windows that ended in the last 30 s and began since a moment; None where there is none."""
+        record = self._latest
+        own = self._own_in(record) if record is not None else None
+        if record is None or own is None:
+            return None
+        found, from_s = _Sum(), max(since_s, record.t - WINDOW_S)
+        for window, used in (*self._recent, (record, own)):
+            if window.t - window.window_s >= since_s and window.t > from_s:
+                found.add(window, used)
         return self._taken(found, cores, monitor) if found.seconds > 0 else None
 
     def _own_in(self, record: MachineMemory) -> float | None:

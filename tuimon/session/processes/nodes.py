@@ -8,6 +8,7 @@ from tuimon.records import Gpu, Node
 from tuimon.session.gpu.devices import DeviceTable
 from tuimon.session.processes.core_use import CoreUse
 from tuimon.session.processes.machine import MachineTable
+from tuimon.session.processes.recent_waits import RecentWaits
 
 #: Most nodes whose records are folded.
 NODES = 4096
@@ -19,6 +20,7 @@ class NodeTables:
     def __init__(self) -> None:
         self.machine = MachineTable()
         self.core_use = CoreUse()
+        self.recent_waits = RecentWaits()
         self.devices = DeviceTable()
 
 

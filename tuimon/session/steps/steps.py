@@ -46,6 +46,7 @@ class StepStats:
         self._since_step: Totals | None = None  # windows after the last one with a step
         self._first: Steps | None = None  # first window with steps: perhaps warm-up
         self._window: Window[Steps] = Window(limit=600)
+        self._waits: deque[float] = deque()  # shares (0..1) of these windows in which its threads waited for a core
         self._with_steps: deque[Steps] = deque(maxlen=_LEAST_RECORDS)
         self._recent: Totals | None = None  # as of the latest record, once queried
         self._whole_run: Totals | None = None
@@ -57,6 +58,9 @@ class StepStats:
             record = _without_set_up(record, self._note_begin(record))
         self.latest = record
         self._window.append(record)
+        self._waits.append(waited_ratio or 0.0)
+        while len(self._waits) > len(self._window):
+            self._waits.popleft()
         self.total = record.first_index + record.count
         self.dropped += record.dropped
         self.backwards += record.backwards
@@ -140,8 +144,8 @@ class StepStats:
 
     def recent_stretches(self, since_s: float) -> list[StepStretch]:
         """The windows of the last 30 s that began since a moment."""
-        recent = (record for record in self._window.records if record.t - record.window_s >= since_s)
-        return without_end([stretch_of(record) for record in recent])
+        recent = zip(self._window.records, self._waits, strict=True)
+        return without_end([stretch_of(*each) for each in recent if each[0].t - each[0].window_s >= since_s])
 
     def whole_run(self) -> Totals:
         """Sums over the run; the first window with steps is left out where it was warm-up."""
