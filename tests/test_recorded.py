@@ -45,8 +45,9 @@ def test_what_follows_from_the_records(log: str) -> None:
 
 def test_what_is_no_log_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("hello\n")
-    with pytest.raises(NotALog):
-        list(tuimon.read_log(str(tmp_path / "notes.txt")))
+    for name in ("notes.txt", "nothing.jsonl"):
+        with pytest.raises(NotALog, match=name):
+            tuimon.read_log(str(tmp_path / name))
     with pytest.raises(AttributeError):
         tuimon.no_such_name  # noqa: B018
 
@@ -79,3 +80,4 @@ def test_the_guide_runs_with_pandas(log: str, monkeypatch: pytest.MonkeyPatch) -
     names: dict[str, object] = {}
     exec("\n".join(blocks), names)
     assert len(names["windows"]) > 5  # type: ignore[arg-type]
+    assert len(names["beside"]) == len(names["windows"])  # type: ignore[arg-type]

@@ -57,4 +57,6 @@ def read_log(path: str, run: str | None = None) -> RecordedLog:
 
     Raises NotALog where there is none, UsageError where the folder has no such run.
     """
-    return RecordedLog(choose(str(path), run))
+    log = RecordedLog(choose(str(path), run))
+    next(iter(log), None)  # a path without a log is an error here, not where it is first read
+    return log

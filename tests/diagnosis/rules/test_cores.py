@@ -11,11 +11,11 @@ from tuimon.session.session import Session
 PHASES = {"forward": 40, "backward": 50, "optimizer": 10}
 
 
-def run(*records, pids=(100,), cpu_count=2, phases=PHASES):
+def run(*records, pids=(100,), cpu_count=2, phases=PHASES, **facts):
     session = Session()
     session.add(header(cpu_count=cpu_count))
     for pid in pids:
-        session.add(process(pid))
+        session.add(process(pid, **facts))
     for t in range(1, 13):
         for pid in pids:
             session.add(steps(t, phases, pid=pid, first_index=10 * (t - 1)))
@@ -47,6 +47,11 @@ def test_two_trainings_with_a_core_each_are_benign():
         "2 trainings at 99 % CPU and more do not hurt each other: they wait for a core 1 % of the time"
     )
     assert "cpu_oversubscribed" not in found
+
+
+def test_ranks_of_one_training_are_no_trainings():
+    found = run(busy(100, 1, 0.99, 0.01), busy(500, 1, 0.99, 0.01), pids=(100, 500), world_size=2)
+    assert found["neighbour"].headline.startswith("2 ranks at 99 % CPU and more do not hurt each other")
 
 
 def test_others_on_the_machine_are_not_blamed_on_the_run():

@@ -42,6 +42,11 @@ def test_what_to_look_at_is_named_once():
     assert ranks(late, other)["straggler_rank"].action.endswith("look at its data and its machine")
 
 
+def test_what_is_done_outside_the_model_is_called_side_work():
+    late, other = {"other": 60, "backward": 40}, {"other": 20, "backward": 80}
+    assert ranks(late, other)["straggler_rank"].action.endswith("look at its side work, its data and its machine")
+
+
 def test_a_short_backward_without_anything_longer_is_no_straggler():
     assert "straggler_rank" not in ranks({"forward": 20, "backward": 50}, {"forward": 20, "backward": 80})
 

@@ -217,12 +217,18 @@ def _benign(run: RunEvidence, demand: Demand) -> Finding | None:
         rule="neighbour",
         severity="benign",
         headline=(
-            f"{len(trainers)} trainings at {percent(min(cpu))} CPU and more do not hurt each other:"
+            f"{len(trainers)} {_kind(run)} at {percent(min(cpu))} CPU and more do not hurt each other:"
             f" they wait for a core {percent(max(delays))} of the time"
         ),
         action="nothing: each has a core of its own",
         evidence={"trainings": len(trainers), "delay_ratio": max(delays), "cores": demand.cores},
     )
+
+
+def _kind(run: RunEvidence) -> str:
+    """What the training processes are: all ranks, or trainings of their own."""
+    known = (run.processes.get(pid) for pid in run.trainers)
+    return "ranks" if all(process is not None and (process.world_size or 1) > 1 for process in known) else "trainings"
 
 
 def _who(machine: Machine, demand: Demand) -> str:

@@ -109,8 +109,8 @@ def _action(late: LateRank) -> str:
             return f"give rank {rank} cores of its own: look at what else runs on its machine, and at its CPU limit"
         case "collections":
             return f"collect garbage in rank {rank} seldom, or in all ranks at the same step: gc.freeze(), gc.disable()"
-    where = "its data and its machine" if late.phase == "data" else f"its {late.phase}, its data and its machine"
-    return f"give rank {rank} as much work as the others: look at {where}"
+    own = {"data": "", "other": "its side work, "}.get(late.phase, f"its {late.phase}, ")
+    return f"give rank {rank} as much work as the others: look at {own}its data and its machine"
 
 
 RULES = (

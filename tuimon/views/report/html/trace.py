@@ -8,23 +8,63 @@ from tuimon.views.format import count, ms
 from tuimon.views.report.step_json import Json
 
 _ROWS = 12
+#: Columns of figures.
+NUMBERS = frozenset(
+    (
+        "calls",
+        "a step",
+        "GPU a step",
+        "traced",
+        "estimated",
+        "GPU traced",
+        "GPU estimated",
+        "GPU idle",
+        "idle estimated",
+    )
+)
+_OPERATOR = ("operator", "phase", "a step", "calls", "line")
+_OPERATOR_GPU = ("operator", "phase", "a step", "GPU a step", "calls", "line")
+_PHASE = ("phase", "traced", "estimated")
+_PHASE_GPU = ("GPU traced", "GPU estimated", "GPU idle", "idle estimated")
 
 
 def trace_tables(trace: dict[str, Json]) -> dict[str, Any]:  # Any: what the template draws
     """Times are a step's: sums over the trace, divided by its steps."""
     steps = max(1, trace["steps"])
-    operators = [_work(row, steps, row["gpu_ns"]) for row in trace["operators"][:_ROWS]]
+    has_gpu = any(row["gpu_ns"] for row in trace["operators"])
+    operators = [_work(row, steps, *([row["gpu_ns"]] if has_gpu else [])) for row in trace["operators"][:_ROWS]]
     kernels = [_work(row, steps) for row in trace["kernels"][:_ROWS]]
     waits = [
         (row["cause"], row["what"], row["phase"], _each(row["total_ns"], steps), row["where"])
         for row in trace["waits"][:_ROWS]
     ]
     tables = (
+        ("Phases of a step, and what was estimated of one before the trace", *_phases(trace["phases"], steps)),
         ("Kernels", ("kernel", "phase", "a step", "calls", "line"), kernels),
         ("What the GPU waited for", ("cause", "what", "phase", "a step", "line"), waits),
-        ("Operators", ("operator", "phase", "a step", "GPU a step", "calls", "line"), operators),
+        ("Operators", _OPERATOR_GPU if has_gpu else _OPERATOR, operators),
     )
-    return {**trace, "head": trace["text"][:1], "tables": [table for table in tables if table[2]]}
+    shown = [table for table in tables if table[2]]
+    return {**trace, "head": trace["text"][:1], "tables": shown, "numbers": NUMBERS}
+
+
+def _phases(phases: list[dict[str, Json]], steps: int) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Columns and rows; those of the GPU only where it was used."""
+    has_gpu = any(phase["gpu_ns"] is not None for phase in phases)
+    rows = [_phase(phase, steps) for phase in phases]
+    return (*_PHASE, *_PHASE_GPU) if has_gpu else _PHASE, rows if has_gpu else [row[: len(_PHASE)] for row in rows]
+
+
+def _phase(phase: dict[str, Json], steps: int) -> tuple[str, ...]:
+    pairs = [("cpu_ns", "estimated_cpu_ms"), ("gpu_ns", "estimated_gpu_ms"), ("gpu_idle_ns", "estimated_gpu_idle_ms")]
+    cells = (
+        cell for traced, estimated in pairs for cell in (_each(phase[traced], steps), _estimated(phase[estimated]))
+    )
+    return (phase["name"], *cells)
+
+
+def _estimated(estimate_ms: float | None) -> str:
+    return ms(None) if estimate_ms is None else f"~{ms(estimate_ms)}"
 
 
 def _work(row: dict[str, Json], steps: int, *more_ns: float | None) -> tuple[str, ...]:
