@@ -91,6 +91,88 @@ def test_sends_and_what_has_ended_say_nothing() -> None:
     assert texts(rows_of(*[nccl((1, "send", "started"), (2, "all_reduce", "completed"))] * 2)) == []
 
 
+def documented(entries: list[dict[str, Any]], version: str = "2.10", **groups: str) -> bytes:
+    """A dump by ``torch/csrc/distributed/c10d/FlightRecorderDetail.hpp``; ``groups``: name to ranks."""
+    plain = {
+        "frames": [], "record_id": 0, "pg_id": 0, "process_group": ("0", "default_pg"), "thread_name": "pt_main_thread",
+        "thread_id": "140569104071552", "collective_seq_id": 1, "p2p_seq_id": 0, "op_id": 1,
+        "profiling_name": "nccl:all_reduce", "time_created_ns": 1795331760573268912, "input_sizes": [[4]],
+        "input_dtypes": ["Float"], "output_sizes": [[4]], "output_dtypes": ["Float"], "state": "completed",
+        "time_discovered_started_ns": None, "time_discovered_completed_ns": None, "retired": True,
+        "timeout_ms": 600000, "is_p2p": False,
+    }  # fmt: skip
+    config = {name: {"name": name, "desc": f"desc_{name}", "ranks": ranks} for name, ranks in groups.items()}
+    status = {"last_enqueued_collective": 7, "last_started_collective": 7, "last_completed_collective": 6}
+    made = {
+        "version": version, "pg_config": config, "comm_lib_version": "2.27.5", "pg_status": {"0": status},
+        "entries": [plain | {"record_id": number} | entry for number, entry in enumerate(entries)],
+        "nccl_comm_state": {"0x1": {"rank": "0", "nRanks": "2", "inited": "true"}},
+    }  # fmt: skip
+    return pickle.dumps(made, protocol=2)
+
+
+def test_what_has_timed_out_is_not_over() -> None:
+    """The watchdog retires it, and its event was never completed."""
+    timed_out = {"collective_seq_id": 7, "state": "started", "retired": True}
+    waits = documented([{"collective_seq_id": 6}, timed_out])
+    late = documented([{"collective_seq_id": 6}])
+    assert texts(rows_of(waits, late)) == ["rank 1 has not entered all_reduce #7, in which rank 0 waits"]
+
+
+def coalesced(number: int, state: str, begins: int) -> list[dict[str, Any]]:
+    """Two collectives that were launched as one: theirs have no events, so that they stay scheduled for ever."""
+    part = {"collective_seq_id": number, "state": "scheduled", "retired": False, "profiling_name": "nccl:all_gather"}
+    whole = {"collective_seq_id": number, "state": state, "retired": state == "completed"}
+    parts = [part | {"op_id": begins}, part | {"op_id": begins + 1}]
+    return [*parts, whole | {"op_id": begins + 2, "profiling_name": "nccl:coalesced"}]
+
+
+def test_of_collectives_that_were_coalesced_the_whole_says_whether_they_are_over() -> None:
+    rows = rows_of(documented([*coalesced(6, "completed", 1), *coalesced(7, "started", 4)]))
+    assert [(row.entered, row.waits_for, row.name) for row in rows] == [(7, 7, "all_gather")]
+    over = documented([*coalesced(6, "completed", 1), {"collective_seq_id": 7}])
+    assert [(row.entered, row.waits_for) for row in rows_of(over)] == [(7, None)]
+
+
+def test_a_group_that_a_rank_has_not_begun_with_is_known() -> None:
+    tensor = {
+        "process_group": ("5", "desc_5"),
+        "profiling_name": "nccl:all_gather",
+        "state": "started",
+        "retired": False,
+    }
+    waits = documented([{}, tensor | {"collective_seq_id": 3}], **{"0": "[0, 1, 2]", "5": "[0, 1]"})
+    others = documented([{}], **{"0": "[0, 1, 2]", "5": "[0, 1]"}), documented([{}], **{"0": "[0, 1, 2]"})
+    assert texts(rows_of(waits, *others)) == ["rank 1 has not entered all_gather #3, in which rank 0 waits"]
+    overwritten = documented([{"record_id": 4000}], **{"0": "[0, 1, 2]", "5": "[0, 1]"})
+    assert texts(rows_of(waits, overwritten, others[1])) == [
+        "rank 0 waits in all_gather #3; of rank 1 no flight recorder is known"
+    ]
+
+
+def test_dumps_of_older_versions_are_read_and_those_of_later_ones_are_not() -> None:
+    def old(number: int, **more: Any) -> dict[str, Any]:
+        entry = {
+            "record_id": number,
+            "pg_id": 0,
+            "seq_id": number,
+            "op_id": number,
+            "profiling_name": "nccl:all_reduce",
+        }
+        return entry | {"state": "completed", "retired": True} | more
+
+    send = old(4, profiling_name="nccl:send 0->1", state="started", retired=False)
+    entries = [old(5), old(6, state="started", retired=False), send]
+    made = pickle.dumps({"version": "1.5", "entries": entries, "pg_config": {}})
+    assert [(row.group, row.entered, row.waits_for) for row in rows_of(made)] == [("0", 6, 6)]
+    with pytest.raises(NotPlain, match=r"version '3\.0'"):
+        rank_collectives(documented([{}], version="3.0"), 0)
+
+
+def test_of_a_rank_without_collectives_nothing_is_read() -> None:
+    assert rank_collectives(pickle.dumps({"version": "2.10", "pg_config": {}, "pg_status": {}}), 0) == []
+
+
 class _Runs:
     def __reduce__(self) -> tuple[Any, ...]:
         return os.mkdir, ("made-by-a-pickle",)

@@ -44,6 +44,52 @@ Warnings
 """
 
 
+#: As src/ras/client_support.cc of NCCL writes it since 2.27, with a process that does not answer and one that is gone.
+GONE = """\
+NCCL version 2.28.9+cuda13.0 compiled with CUDA 13.0
+CUDA runtime version 13000, driver version 13000
+
+Job summary
+===========
+
+  Nodes  Processes         GPUs
+          per node  per process
+      2          8            1
+
+The outlier node:
+  Node 10.0.0.7 running process 4711
+
+Communicators... (5.003s)
+=============
+
+Group     Comms     Nodes     Ranks     Ranks     Ranks    Status  Errors
+    #  in group  per comm  per node  per comm  in group
+    0         1         2         8        16        14   RUNNING  INCOMPLETE,MISMATCH
+
+Errors
+======
+
+INCOMPLETE
+  Missing communicator data from 1 job process
+  Process 3487984 on node 172.16.64.213 managing GPU 5
+
+DEAD
+  1 job process is considered dead (unreachable via the RAS network)
+  Process 3487985 on node 172.16.64.213 managing GPU 6
+
+#0-0 (a3a3ad1d1df9f1d3) INCOMPLETE
+  Missing communicator data from 2 ranks
+  Rank 5 -- GPU 5 managed by process 3487984 on node 172.16.64.213
+
+Warnings
+========
+
+TIMEOUT
+  Encountered 2 communication timeouts while gathering communicator data
+
+"""
+
+
 class Server:
     """Answers one question, and closes unless told to hold the line."""
 
@@ -99,6 +145,20 @@ def test_what_is_wrong_is_kept(serve) -> None:
 
 def test_of_a_job_that_is_well_nothing_is_kept() -> None:
     assert troubles(WELL.format("OK")) == []
+
+
+def test_processes_that_are_gone_are_named() -> None:
+    found = troubles(GONE)
+    assert found[:2] == ["INCOMPLETE", "Missing communicator data from 1 job process"]
+    assert "Process 3487985 on node 172.16.64.213 managing GPU 6" in found
+    assert found[-1].startswith("Encountered 2 communication timeouts")
+    assert not any("outlier" in line or "4711" in line for line in found)
+
+
+def test_an_answer_that_was_cut_short_says_what_has_come() -> None:
+    assert troubles(GONE[: GONE.index("DEAD") + 4])[-1] == "DEAD"
+    assert troubles(GONE[: GONE.index("Errors\n")]) == []
+    assert troubles("ERROR: Unknown command verbose status\n") == []
 
 
 def test_an_answer_that_does_not_end_is_not_waited_for(serve, monkeypatch) -> None:

@@ -16,8 +16,9 @@ from tuimon.proc.processes import environment
 
 _PORT = 28028
 _QUESTION = b"verbose status\n"
-#: The answer is waited for so long in all (s): RAS itself gives ranks five seconds to answer.
-_ANSWER_S = 7.0
+#: The answer is waited for so long in all (s): RAS gives each process five seconds, and the whole five more, and tells
+#: what is wrong only then. NCCL's own client waits as long (src/ras/client.cc).
+_ANSWER_S = 12.0
 _CONNECT_S = 1.0
 #: What is read of an answer, and what is kept of it.
 _BYTES, _LINES, _CHARS = 256 << 10, 24, 200

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -15,29 +16,57 @@ from tuimon.sources.standstill.flight.pickled import NotPlain, plain_value
 _GROUPS = 16
 #: Longest name of a group and of a collective, and most ranks of a group that are kept.
 _CHARS, _MEMBERS = 80, 4096
+#: What is read of the dumps' format: its major number changes with the meaning of what is there (FlightRecorder.hpp).
+_MAJORS = ("1.", "2.")
+#: The entry of several collectives that were launched as one; theirs have its number, and no state of their own.
+_COALESCED = "coalesced"
 
 
 class _Entry(msgspec.Struct, frozen=True):
     """A collective of the dump; further fields are passed over."""
 
-    process_group: list[str]
-    collective_seq_id: int
-    profiling_name: str
+    profiling_name: str  # "nccl:all_reduce"
+    process_group: list[str] | str | None = None  # name and description; older dumps have the name, or nothing
+    pg_id: int = 0  # of the process: the same group may have another number in another rank
+    collective_seq_id: int | None = None
+    seq_id: int = 0  # of dumps before 2.0, which count sends with the collectives
+    record_id: int = 0
     state: str = ""
     retired: bool = False
     is_p2p: bool = False
 
     @property
+    def number(self) -> int:
+        return max(0, self.seq_id if self.collective_seq_id is None else self.collective_seq_id)
+
+    @property
+    def group(self) -> tuple[str, ...]:
+        if isinstance(self.process_group, list):
+            return tuple(self.process_group)
+        return (self.process_group or str(self.pg_id),)
+
+    @property
+    def name(self) -> str:
+        return self.profiling_name.rpartition(":")[2][:_CHARS]
+
+    @property
+    def is_collective(self) -> bool:
+        return not self.is_p2p and self.name.partition(" ")[0] not in ("send", "recv")
+
+    @property
     def is_over(self) -> bool:
-        return self.retired or self.state == "completed"
+        """Gloo has no other state than retired; of the others what is retired but not completed has timed out."""
+        return self.state == "completed" or (self.retired and self.profiling_name.startswith("gloo:"))
 
 
 class _Group(msgspec.Struct, frozen=True):
     name: str = ""
+    desc: str = ""
     ranks: str = ""  # "[0, 1]"
 
 
 class _Dump(msgspec.Struct, frozen=True):
+    version: str = ""
     entries: list[_Entry] = []
     pg_config: dict[str, _Group] = {}
 
@@ -48,25 +77,55 @@ def rank_collectives(data: bytes, rank: int) -> list[RankCollective]:
         dump = msgspec.convert(plain_value(data), _Dump, strict=False)
     except msgspec.ValidationError as error:
         raise NotPlain(str(error)) from error
+    if not dump.version.startswith(_MAJORS):
+        raise NotPlain(f"a dump of version {dump.version[:_CHARS]!r}")
     groups: dict[tuple[str, ...], list[_Entry]] = {}
     for entry in dump.entries:
-        if not entry.is_p2p and (len(groups) < _GROUPS or tuple(entry.process_group) in groups):
-            groups.setdefault(tuple(entry.process_group), []).append(entry)
-    return [_of_group(key, entries, dump.pg_config, rank) for key, entries in groups.items()]
+        if entry.is_collective and (len(groups) < _GROUPS or entry.group in groups):
+            groups.setdefault(entry.group, []).append(entry)
+    rows = [_of_group(key, entries, dump.pg_config, rank) for key, entries in groups.items()]
+    return rows + list(_not_begun(dump, rank, {row.group for row in rows}, _GROUPS - len(rows)))
 
 
 def _of_group(key: tuple[str, ...], entries: Iterable[_Entry], config: dict[str, _Group], rank: int) -> RankCollective:
-    by_number = sorted(entries, key=lambda entry: entry.collective_seq_id)
-    waits = next((entry for entry in by_number if not entry.is_over), None)
-    shown = waits or by_number[-1]
+    numbers: dict[int, list[_Entry]] = {}
+    for entry in sorted(entries, key=lambda entry: entry.number):
+        numbers.setdefault(entry.number, []).append(entry)
+    last = max(numbers)
+    waits = next((number for number, launch in numbers.items() if not _is_over(launch)), None)
     return RankCollective(
         rank=rank,
-        group=":".join(part for part in key if part and part != "undefined")[:_CHARS],
-        entered=max(0, by_number[-1].collective_seq_id),
-        name=shown.profiling_name.rpartition(":")[2][:_CHARS],
-        waits_for=max(0, waits.collective_seq_id) if waits is not None else None,
+        group=_group_name(key),
+        entered=last,
+        name=next(
+            (each.name for each in numbers[last if waits is None else waits] if each.name != _COALESCED), _COALESCED
+        ),
+        waits_for=waits,
         members=_members(key, config),
     )
+
+
+def _is_over(launch: Iterable[_Entry]) -> bool:
+    """Whether the collectives of one number have ended; of those that were coalesced only the whole ever does."""
+    entries = list(launch)
+    return any(entry.is_over for entry in entries if entry.name == _COALESCED) or all(
+        entry.is_over for entry in entries
+    )
+
+
+def _not_begun(dump: _Dump, rank: int, known: Set[str], most: int) -> Iterable[RankCollective]:
+    """Groups in which a rank has entered nothing yet; none where older entries may have been overwritten."""
+    if min((entry.record_id for entry in dump.entries), default=0) > 0:
+        return
+    for key, group in islice(dump.pg_config.items(), max(0, most)):
+        members = _members((key,), dump.pg_config)
+        name = _group_name((group.name, group.desc))
+        if name not in known and group.name and rank in members:
+            yield RankCollective(rank=rank, group=name, entered=0, name="", waits_for=None, members=members)
+
+
+def _group_name(key: Iterable[str]) -> str:
+    return ":".join(part for part in key if part and part != "undefined")[:_CHARS]
 
 
 def _members(key: tuple[str, ...], config: dict[str, _Group]) -> list[int]:
