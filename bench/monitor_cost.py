@@ -26,7 +26,8 @@ CPU_PROMISE_PERCENT = {"TUI": 5.0, "headless": 2.0}
 #: What sampling may use by default, and one point beside it: windows end late.
 SAMPLING_PROMISE_PERCENT = {"TUI": 4.0, "headless": 3.0}
 RSS_PROMISE_MB = {"TUI": 55.0, "headless": 32.0}
-SETTLE_S = 8.0
+#: The first windows of the sampler are over by then, and those of many ranks are as long as they become.
+SETTLE_S = 20.0
 #: torch is imported within it even on a machine that is much in use.
 UP_WITHIN_S = 60.0
 

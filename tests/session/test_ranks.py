@@ -115,6 +115,28 @@ def test_windows_that_end_at_different_moments_are_no_lag():
     assert [row.behind for row in rank_rows(session)] == [0, 0, 0]
 
 
+def test_nor_is_what_a_long_window_has_not_told_of_yet():
+    """After a pause of all ranks, the one with windows of a second is soon many steps ahead of a window with few."""
+    session = session_of(header(), *(rank(n) for n in range(3)))
+    totals = [0, 0, 0]
+
+    def add(t, number, count, window_s):
+        session.add(steps(t, EVEN, pid=100 + number, first_index=totals[number], count=count, window_s=float(window_s)))
+        totals[number] += count
+
+    for t in range(1, 45):
+        moving = not 37 <= t <= 40
+        add(t, 0, 10 if moving else 0, 1)
+        if t % 4 == 0 and t < 44:
+            for n in (1, 2):
+                add(t, n, 40 if moving else 1, 4)
+        if t > 40:
+            assert [row.behind for row in rank_rows(session)] == [0, 0, 0], t
+    for t in range(45, 60):
+        add(t, 0, 10, 1)
+    assert rank_rows(session)[1].behind > 100
+
+
 def test_time_that_no_marker_divides_is_divided_by_samples():
     session = run(phases={"between": 65, "backward": 35})
     shares = dict(rank_rows(session)[2].phases)

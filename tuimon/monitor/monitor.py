@@ -288,9 +288,13 @@ class Monitor:
         self._diagnosis_s = self._clock() - begun_s
 
     def _sample_first(self) -> None:
-        """Have the rank that holds the others up sampled most: its line is wanted; or the one that the user chose."""
+        """Have the rank that holds the others up sampled most: its line is wanted; or the one that the user chose.
+
+        It and the one in focus are followed most closely, too.
+        """
         late = next(
             (finding.evidence.get("pid") for finding in self.findings if finding.rule == "straggler_rank"), None
         )
         first = self.session.chosen if self.session.chosen is not None else late
         self._pollers.sample_first(first if isinstance(first, int) else None)
+        self._pollers.focus_on({pid for pid in (late, self.session.trainer()) if isinstance(pid, int)})

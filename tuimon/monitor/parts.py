@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Protocol, runtime_checkable
 
 from tuimon.launch.child import Ended
@@ -36,6 +37,15 @@ class StackSampler(Protocol):
 
     def sample_first(self, pid: int | None) -> None:
         """Sample this process all the time and the others in rotation; None: the first rank."""
+        ...
+
+
+@runtime_checkable
+class Focusable(Protocol):
+    """A source that reads some processes less often where there are many."""
+
+    def focus_on(self, pids: Collection[int]) -> None:
+        """Read these as often as ever."""
         ...
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
-from tuimon.monitor.parts import Inspector, MemoryRecorder, StackSampler
+from tuimon.monitor.parts import Focusable, Inspector, MemoryRecorder, StackSampler
 from tuimon.monitor.poller import STOP_TIMEOUT_S, Poller
 from tuimon.monitor.record_queue import RecordQueue
 from tuimon.monitor.suspicion import suspicion
@@ -19,7 +19,10 @@ class Pollers:
     def __init__(
         self, sources: Sequence[Source], records: RecordQueue, clock: Callable[[], float], *, lossless: bool
     ) -> None:
-        self._sources = sources
+        self._samplers = [source for source in sources if isinstance(source, StackSampler)]
+        self._focusable = [source for source in sources if isinstance(source, Focusable)]
+        self._recorders = [source for source in sources if isinstance(source, MemoryRecorder)]
+        self._inspectors = [source for source in sources if isinstance(source, Inspector)]
         self._each = [Poller(source, records, clock, lossless=lossless) for source in sources]
 
     @property
@@ -51,25 +54,26 @@ class Pollers:
 
     def limit_sampling(self, max_cpu_ratio: float) -> None:
         """Let sampling stacks use at most this much of a core from now on."""
-        for source in self._sources:
-            if isinstance(source, StackSampler):
-                source.limit_cpu(max_cpu_ratio)
+        for sampler in self._samplers:
+            sampler.limit_cpu(max_cpu_ratio)
 
     def sample_first(self, pid: int | None) -> None:
         """Sample this process all the time and the others in rotation; None: the first rank."""
-        for source in self._sources:
-            if isinstance(source, StackSampler):
-                source.sample_first(pid)
+        for sampler in self._samplers:
+            sampler.sample_first(pid)
+
+    def focus_on(self, pids: Collection[int]) -> None:
+        """Read these processes as often as ever, however many there are."""
+        for source in self._focusable:
+            source.focus_on(pids)
 
     def record_memory(self) -> bool:
         """Ask for the allocator's history of the next steps; False where no source can give it."""
-        recorders = [source for source in self._sources if isinstance(source, MemoryRecorder)]
-        for recorder in recorders:
+        for recorder in self._recorders:
             recorder.record_memory()
-        return bool(recorders)
+        return bool(self._recorders)
 
     def inspect(self, session: Session) -> None:
         """Have all stacks taken when nothing moves."""
-        for source in self._sources:
-            if isinstance(source, Inspector):
-                source.inspect(suspicion(session))
+        for inspector in self._inspectors:
+            inspector.inspect(suspicion(session))

@@ -23,7 +23,7 @@ class _Group(NamedTuple):
 
     session: Session
     gpus: _Gpus
-    first: int  # steps of the rank that is first
+    first: RankStats  # of the rank that has made most steps
     is_over: bool
     restarts: Mapping[int, int]  # by rank
 
@@ -64,7 +64,7 @@ def superseded(session: Session) -> set[int]:
 def rows_of(session: Session, ranks: Sequence[Process]) -> list[RankRow]:
     """Processes compared with each other; one alone is neither late nor behind."""
     times = {process.pid: session.rank_times(process.pid) for process in ranks}
-    first = max(session.rank_stats(process.pid).total for process in ranks)
+    first = max((session.rank_stats(process.pid) for process in ranks), key=lambda stats: stats.total)
     splits = _splits(session, times, first)
     group = _Group(
         session,
@@ -76,10 +76,10 @@ def rows_of(session: Session, ranks: Sequence[Process]) -> list[RankRow]:
     return [_row(group, process, times[process.pid], splits.get(process.pid)) for process in ranks]
 
 
-def _splits(session: Session, times: Mapping[int, RankTimes | None], first: int) -> dict[int, RankSplit]:
+def _splits(session: Session, times: Mapping[int, RankTimes | None], first: RankStats) -> dict[int, RankSplit]:
     """Of the ranks that go on together: one that has come to the end of its data waits for the others outside steps."""
     stats = {pid: session.rank_stats(pid) for pid in times}
-    left = {pid for pid, own in stats.items() if _behind(first - own.total, own)}
+    left = {pid for pid, own in stats.items() if _behind(first, own)}
     known = {pid: measured for pid, measured in times.items() if measured is not None and pid not in left}
     return dict(zip(known, split_ranks(list(known.values())), strict=True))
 
@@ -96,7 +96,7 @@ def _row(group: _Group, process: Process, times: RankTimes | None, split: RankSp
         state=_state(group, process, stats),
         restarts=group.restarts.get(process.rank or 0, 0),
         steps=stats.total,
-        behind=_behind(group.first - stats.total, stats),
+        behind=_behind(group.first, stats),
         step_ms=step_ms,
         gpu_ratio=util,
         memory_bytes=memory if memory is not None else threads.rss_bytes if threads is not None else None,
@@ -122,12 +122,16 @@ def _row(group: _Group, process: Process, times: RankTimes | None, split: RankSp
     )
 
 
-def _behind(steps: int, stats: RankStats) -> int:
-    """Windows of ranks end at different moments: a difference that two of them explain is none."""
-    latest = stats.history[-1] if stats.history else None
-    if latest is None:
+def _behind(first: RankStats, stats: RankStats) -> int:
+    """Windows of ranks end at different moments: a difference that two of them explain is none.
+
+    Nor is one that is explained by steps of the window that is still open, which is no longer than earlier ones. Ranks
+    out of focus have windows of 4 s: after one in which few steps were made, the first is soon as many ahead.
+    """
+    latest, steps = stats.history[-1] if stats.history else None, first.total - stats.total
+    if latest is None or steps <= max(1, 2 * latest.steps):
         return 0
-    return steps if steps > max(1, 2 * latest.steps) else 0
+    return steps if steps > 2 * stats.steps_within(first.history[-1].t - latest.t) else 0
 
 
 def _state(group: _Group, process: Process, stats: RankStats) -> RankState:

@@ -102,6 +102,11 @@ class RingReader:
         """Whether the file has become shorter: what was cut off is lost, and its process ends at its next marker."""
         return self._bytes.is_cut()
 
+    def is_filling(self) -> bool:
+        """Whether an eighth of the ring holds markers that have not been read."""
+        ahead = self._next + self._slots // 8
+        return self._bytes.number(SLOTS_OFFSET + ahead % self._slots * SLOT_BYTES) >= ahead
+
     def meta(self) -> Dict[str, Any]:
         """Facts about the process; empty while they are being written. The same object until they change."""
         known = len(self._meta_bytes)

@@ -131,6 +131,11 @@ class RankStats:
         self._delay.add_value(record.t, main.delay_ratio)
         self._stopped.add_value(record.t, float(main.state == "stopped"))
 
+    def steps_within(self, seconds: float) -> float:
+        """How many steps it makes in a time, at most in one as long as its longest window: by the last 30 s."""
+        lengths = [window.window_s for window in self.recent]
+        return self.steps / sum(lengths) * min(max(seconds, 0.0), max(lengths)) if lengths else 0.0
+
     def part_ms(self) -> dict[str, float] | None:
         """Mean ms of a step by part; None without a step."""
         if not self.steps:

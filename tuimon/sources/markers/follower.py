@@ -10,7 +10,7 @@ from tuimon.agent.ring.reader import RingReader
 from tuimon.proc import procfs
 from tuimon.proc.processes import start_unix_s
 from tuimon.proc.target_files import OURS, TargetFiles
-from tuimon.records import Mark, PhaseTime, Record, SlowStep, Steps
+from tuimon.records import Mark, PhaseTime, RankStep, Record, SlowStep, Steps
 from tuimon.sources.gpu_clock.tracker import GpuTracker
 from tuimon.sources.loop.machine import OpenPhase
 from tuimon.sources.loop.step import Step
@@ -21,10 +21,13 @@ from tuimon.sources.markers.rank_steps import rank_steps
 from tuimon.sources.markers.thread_loops import ThreadLoop, ThreadLoops
 from tuimon.sources.source_blocks import SourceBlocks
 from tuimon.sources.tracing.trace_records import TraceRecords
+from tuimon.sources.window_lengths import LONGEST_S, SETTLED_S, WindowEnds
 
 #: How much of the past is shown of a ring found late (attach).
 _HISTORY_NS = 60_000_000_000
-_MARKS_PER_WINDOW = 20
+_MARKS_PER_INTERVAL = 20
+#: Markers a second up to which a ring may be read no sooner than its long windows end: then an eighth of it is filled.
+_CALM_HZ = layout.SLOT_COUNT / 8 / LONGEST_S
 #: Kind of the marker that stands for overwritten ones; no kind that a ring holds.
 _LOST = 0
 _BOUNDARIES = layout.BOUNDARIES
@@ -50,12 +53,14 @@ class RingFollower:
         self.is_known_trainer = False  # these two: what the process table has been told
         self.known_meta: Mapping[str, object] = {}
         self.markers_per_s = 0.0  # of the latest read
-        self._interval_ns = int(interval_s * 1e9)
+        interval_ns = int(interval_s * 1e9)
+        self._ends = WindowEnds(interval_ns)
         self._waiting = reader.read_columns()
         first_ns = next((time_ns for time_ns in self._waiting.times_ns if time_ns <= now_ns), now_ns)
         # windows end on multiples of the interval, so that the processes of a run line up
         start_ns = max(first_ns, now_ns - _HISTORY_NS)
-        self._begin_ns = start_ns // self._interval_ns * self._interval_ns
+        self._begin_ns = start_ns // interval_ns * interval_ns
+        self._first_step_ns: int | None = None  # end of the window that held it
         self._loops = ThreadLoops(reader.name, SourceBlocks(_files_of(reader)))
         self._loaders = LoaderTracker(reader)
         self._gpu = GpuTracker(self.pid, self._is_of_several_ranks)
@@ -71,13 +76,18 @@ class RingFollower:
         self._feed_until(self._begin_ns)
         self._skip_past()
 
+    def is_due(self, now_ns: int, longest: int) -> bool:
+        """Whether to read it now; ``longest``: its windows are of at most so many intervals from now on."""
+        self._ends.longest = longest
+        return longest == 1 or self._ends.of(self._begin_ns) <= now_ns or self.reader.is_filling()
+
     def windows(self, now_ns: int) -> Iterator[Record]:
         """The records of all windows that have ended by now."""
         self._read(now_ns)
-        while self._begin_ns + self._interval_ns <= now_ns:
-            end_ns = self._begin_ns + self._interval_ns
+        while (end_ns := self._ends.of(self._begin_ns)) <= now_ns:
             self._feed_until(end_ns)
             yield from self._window(end_ns, now_ns)
+            self._ends.note_window(is_calm=self._is_calm(end_ns))
             self._begin_ns = end_ns
 
     def last(self, now_ns: int) -> Iterator[Record]:
@@ -87,6 +97,12 @@ class RingFollower:
         self._loops.finish()
         if now_ns > self._begin_ns:
             yield from self._window(now_ns, now_ns, ended=True)
+
+    def _is_calm(self, end_ns: int) -> bool:
+        """Whether the window that follows may be longer: steps are made, and have been for a while."""
+        first_ns = self._first_step_ns
+        settled = first_ns is not None and end_ns - first_ns >= SETTLED_S * 1e9
+        return settled and self._latest_ns >= self._begin_ns and self.markers_per_s <= _CALM_HZ
 
     def _read(self, now_ns: int) -> None:
         dropped = self.reader.dropped
@@ -163,7 +179,7 @@ class RingFollower:
             for stretch in loop.feed_rest(marker):
                 self._loaders.add_stretch(stretch)
         elif kind == layout.MARK:
-            if len(self._marks) < _MARKS_PER_WINDOW:
+            if len(self._marks) < _MARKS_PER_INTERVAL * self._ends.longest:
                 self._marks.append((time_ns, self.reader.name(value).split(layout.PLACE_SEPARATOR, 1)[0]))
         elif kind == layout.OPTIMIZER_MADE:
             loop.machine.steps.expect_optimizer()
@@ -209,7 +225,8 @@ class RingFollower:
         lengths = sorted(step.total_ns for step in timed)
         first = steps[0] if steps and not self._has_step else None
         first_backward_ns = loop.machine.first_backward_ns if not self._has_backward else None
-        self._has_step = self._has_step or first is not None
+        if first is not None:
+            self._has_step, self._first_step_ns = True, end_ns
         self._has_backward = self._has_backward or first_backward_ns is not None
         record = Steps(
             t=end_ns / 1e9,
@@ -229,7 +246,7 @@ class RingFollower:
             ranges=loop.ranges.take_sums(),
             range_places=loop.ranges.take_places(),
             slowest=self._slowest(steps),
-            rank_steps=rank_steps(steps, self.steps, end_ns) if self._is_of_several_ranks() else [],
+            rank_steps=self._rank_steps(steps, end_ns) if self._is_of_several_ranks() else [],
             eval_count=eval_count,
             backwards=backwards,
             updates=updates,
@@ -248,6 +265,9 @@ class RingFollower:
                 self._traces.add_begin(step.traced_ns, number)
         self.steps += len(steps)
         return record
+
+    def _rank_steps(self, steps: list[Step], end_ns: int) -> list[RankStep]:
+        return rank_steps(steps, self.steps, end_ns, self._ends.intervals(self._begin_ns, end_ns))
 
     def _live_threads(self) -> Collection[int] | None:
         """The threads of the process; None once it has ended, and where they cannot be read."""

@@ -7,14 +7,17 @@ from collections.abc import Iterator, Sequence
 from tuimon.records import BETWEEN, RankStep
 from tuimon.sources.loop.step import Step
 
-#: Most steps of a window that are kept: about 45 bytes of log each; in half a minute 60 to 120 of a fast loop.
+#: Most steps of an interval that are kept: about 45 bytes of log each; in half a minute 60 to 120 of a fast loop.
 _MOST = 4
 _PHASES = ("data", "forward", "backward", "optimizer", "other", BETWEEN)
 
 
-def rank_steps(steps: Sequence[Step], first_index: int, end_ns: int) -> list[RankStep]:
-    """Those whose number is a multiple of a power of two: other ranks, which make as many, choose the same."""
-    stride = stride_of(len(steps), _MOST)
+def rank_steps(steps: Sequence[Step], first_index: int, end_ns: int, intervals: int = 1) -> list[RankStep]:
+    """Those whose number is a multiple of a power of two: other ranks, which make as many, choose the same.
+
+    ``intervals``: the steps are of so many; the windows of other ranks may be shorter.
+    """
+    stride = stride_of(len(steps), _MOST * intervals)
     return [
         _rank_step(index, step, end_ns)
         for index, step in enumerate(steps, first_index)

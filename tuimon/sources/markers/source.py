@@ -18,6 +18,7 @@ from tuimon.sources.markers import ring_notices
 from tuimon.sources.markers.deleted_rings import deleted_rings
 from tuimon.sources.markers.follower import RingFollower
 from tuimon.sources.process_table import ProcessId, ProcessTable
+from tuimon.sources.window_lengths import longest_intervals
 
 #: A ring holds about 2 s of the fastest loops: those that fill fast are read this often, and all while they are few.
 _SOON_S = 0.25
@@ -52,6 +53,7 @@ class MarkerSource:
         self._foreign: set[str] = set()  # rings that are not of this run
         self._nameless: set[str] = set()  # followed rings that were deleted
         self._steps_before: dict[str, _Before] = {}  # by path of a ring that its process has replaced, or closed
+        self._focus: frozenset[int] = frozenset()
         self._searched: set[ProcessId] = set()  # for rings that had been deleted before
         self._reads = 0
         self.period_s = _SOON_S
@@ -67,10 +69,11 @@ class MarkerSource:
         self._reads += 1
         # in this order: what a process wrote before it ended is all from before ``now_ns``
         ended = {path for path, follower in self._followers.items() if not _goes_on(follower.reader)}
-        cut = [follower.reader for follower in self._followers.values() if follower.reader.is_cut()]
+        due = self._due(ended)
+        cut = [follower.reader for follower in due.values() if follower.reader.is_cut()]
         failed: list[RingReader] = []
         now_ns = self._clock_ns()
-        for path, follower in list(self._followers.items()):
+        for path, follower in due.items():
             last = path in ended or follower.reader in cut
             try:
                 out.extend(self._read_ring(follower, now_ns, last))
@@ -83,11 +86,25 @@ class MarkerSource:
         self.period_s = self._period_s(now_ns)
         return out
 
+    def focus_on(self, pids: Collection[int]) -> None:
+        """Keep the windows of these short, however many ranks there are; may be called on any thread."""
+        self._focus = frozenset(pids)
+
     def close(self) -> None:
         """Close all rings."""
         for follower in self._followers.values():
             follower.reader.close()
         self._followers.clear()
+
+    def _due(self, ended: Collection[str]) -> dict[str, RingFollower]:
+        """The rings to read now, by path: those whose process has ended, and those whose windows end."""
+        now_ns, focus = self._clock_ns(), self._focus
+        longest = longest_intervals(sum(follower.trains for follower in self._followers.values()), self._interval_s)
+        return {
+            path: follower
+            for path, follower in self._followers.items()
+            if follower.is_due(now_ns, 1 if path in ended or follower.pid in focus else longest)
+        }
 
     def _period_s(self, now_ns: int) -> float:
         """Of many rings each is read once a window, just after its end."""

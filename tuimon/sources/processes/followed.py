@@ -31,11 +31,15 @@ class Followed:
     known: tuple[object, ...] = ()  # what that was made of
     window_from_s: float | None = None
     window_cpu_s: float | None = None  # of the whole process when the window began
+    least_window_s: float = 0.0  # its threads are not read before
 
     def read(self, now_s: float) -> ProcessStat | None:
-        """Read the counters of its threads; returns the process, None when it has ended."""
-        self.read_s = now_s
-        self.meter.read()
+        """Read the counters of its threads, when due; returns the process, None when it has ended."""
+        if self.window_from_s is None or now_s - self.window_from_s >= self.least_window_s:
+            self.read_s = now_s
+            self.meter.read()
+        else:
+            self.meter.read_process()
         process = self.meter.process
         if process is None or process.state in "ZX" or process.start_ticks != self.start_ticks:
             return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Literal
 
 import msgspec
@@ -19,6 +19,7 @@ from tuimon.sources.processes.followed import Followed
 from tuimon.sources.processes.own_cost import CostMeter
 from tuimon.sources.processes.roles import roles_of, why_no_markers
 from tuimon.sources.processes.threads import ThreadMeter
+from tuimon.sources.window_lengths import SETTLED_S, longest_intervals
 
 #: Followed at most; the records stay bounded whatever the run starts.
 _PROCESSES = 512
@@ -46,6 +47,7 @@ class ProcessSource:
         self._left_out: set[int] = set()
         self._reported_left_out = False
         self._reported_no_ring = False
+        self._focus: frozenset[int] = frozenset()
 
     def read(self) -> Iterable[Record]:
         """What appeared, changed or ended; the threads of the processes that are due; tuimon's own cost."""
@@ -61,6 +63,10 @@ class ProcessSource:
         out.extend(self._threads(roles, now_s))
         out.extend(self._cost.read(now_s, self._table.sampler_cpu_s))
         return out
+
+    def focus_on(self, pids: Collection[int]) -> None:
+        """Keep the windows of these short, however many ranks there are; may be called on any thread."""
+        self._focus = frozenset(pids)
 
     def close(self) -> None:
         """Nothing is held open."""
@@ -193,6 +199,7 @@ class ProcessSource:
         trainers = sum(role == "trainer" for role in roles.values())
         idle = {pid for pid, followed in self._known.items() if roles[pid] == "other" and followed.is_idle(now_s)}
         wait_s = (len(self._known) - trainers - len(idle)) / (_THREADS_PER_S * max(trainers, 1))
+        longest_s = longest_intervals(trainers, self.period_s) * self.period_s
         for pid, followed in self._known.items():
             if followed.reported is None:
                 continue
@@ -201,10 +208,19 @@ class ProcessSource:
                 used = followed.used()
                 followed.begin_window(used.cpu_s if used is not None else None)
                 continue
-            due_s = 0.0 if roles[pid] == "trainer" else _IDLE_WAIT_S if pid in idle else min(wait_s, _LONGEST_WAIT_S)
+            if roles[pid] == "trainer":
+                due_s = longest_s if longest_s > self.period_s and self._may_wait(pid, followed) else 0.0
+            else:
+                due_s = _IDLE_WAIT_S if pid in idle else min(wait_s, _LONGEST_WAIT_S)
+            least_s = due_s - self.period_s / 10  # reads are not to the millisecond
+            followed.least_window_s = least_s if roles[pid] == "trainer" else 0.0
             window_s = followed.read_s - followed.window_from_s
-            if window_s > 0 and window_s >= due_s - self.period_s / 10:  # reads are not to the millisecond
+            if window_s > 0 and window_s >= least_s:
                 yield followed.end_window(window_s, now_s)
+
+    def _may_wait(self, pid: int, followed: Followed) -> bool:
+        """Whether the threads of a rank may be read less often: it is out of focus, and not new."""
+        return pid not in self._focus and followed.reads * self.period_s > SETTLED_S
 
 
 def _updated(record: Process, now_s: float, *, ended: bool = False) -> Process:

@@ -52,9 +52,13 @@ class ThreadMeter:
         self._begun = False
         self._vanished = False
 
+    def read_process(self) -> None:
+        """Read what the process has used, and whether it is still there."""
+        self.process = procfs.read_process_stat(self._pid)
+
     def read(self) -> None:
         """Read all counters."""
-        self.process = procfs.read_process_stat(self._pid)
+        self.read_process()
         if self.process is None:
             return
         found = [self._read_thread(tid, self.process) for tid in list(self._threads)]

@@ -1,0 +1,178 @@
+"""Windows of ranks out of focus: fewer of them, with the same steps."""
+
+from collections import Counter
+
+import pytest
+
+from tests.sources.loop.loop_script import MS, markers
+from tests.sources.markers.literal_ring import PLAIN, SECOND, FakeReader
+from tuimon.agent.ring import layout
+from tuimon.agent.ring.reader import RingReader
+from tuimon.agent.ring.writer import RingWriter
+from tuimon.records import Steps
+from tuimon.sources.markers.follower import RingFollower
+from tuimon.sources.markers.source import MarkerSource
+from tuimon.sources.process_table import ProcessTable
+
+LOOP = PLAIN.replace("wait:1", "wait:43")  # 100 ms
+
+
+class GrowingReader(FakeReader):
+    """A ring that gets its markers as time goes by."""
+
+    def __init__(self, sequence):
+        super().__init__(sequence)
+        self.to_come, self.waiting = self.waiting, []
+        self.reads = 0
+
+    def meta(self):
+        return {"world_size": 64}
+
+    def is_filling(self):
+        return False
+
+    def grow_until(self, now_ns):
+        count = sum(marker.time_ns < now_ns for marker in self.to_come)
+        self.waiting += self.to_come[:count]
+        del self.to_come[:count]
+
+    def read(self):
+        self.reads += 1
+        return super().read()
+
+
+class Ring:
+    """A ring that is followed, second by second."""
+
+    def __init__(self, script):
+        self.reader = GrowingReader(markers(script, start_ns=10 * SECOND))
+        self.follower = RingFollower(self.reader, 1.0, 10 * SECOND)
+        self.records = []
+        self.now_s = 10
+
+    def follow(self, until_s, longest):
+        begin = len(self.records)
+        while self.now_s < until_s:
+            self.now_s += 1
+            now_ns = self.now_s * SECOND
+            self.reader.grow_until(now_ns)
+            if self.follower.is_due(now_ns, longest):
+                self.records += [record for record in self.follower.windows(now_ns) if isinstance(record, Steps)]
+        return self.records[begin:]
+
+
+@pytest.fixture(scope="module")
+def short():
+    ring = Ring(" ".join([LOOP] * 700))
+    ring.follow(70, longest=1)
+    return ring
+
+
+@pytest.fixture
+def long():
+    ring = Ring(" ".join([LOOP] * 700))
+    ring.follow(40, longest=4)
+    return ring
+
+
+def test_a_rank_that_has_made_steps_for_a_while_has_a_quarter_of_the_windows_and_of_the_reads(short, long):
+    reads = long.reader.reads
+    later = long.follow(70, longest=4)
+    assert [(record.t, record.window_s) for record in later] == [(t, 4.0) for t in range(44, 69, 4)]
+    assert long.reader.reads == reads + len(later)
+    assert [record.window_s for record in long.records[:10]] == [1.0] * 10
+
+
+def test_its_steps_and_their_times_are_the_same(short, long):
+    long.follow(68, longest=4)
+    same = [record for record in short.records if record.t <= 68]
+    assert sum(record.count for record in long.records) == sum(record.count for record in same) > 500
+    assert totals(long.records) == totals(same)
+    assert long.records[-1].first_index + long.records[-1].count == same[-1].first_index + same[-1].count
+
+
+def totals(records):
+    sums = Counter()
+    for record in records:
+        sums["steps"] += record.total_ns
+        sums.update({phase.name: phase.total_ns for phase in record.phases})
+    return sums
+
+
+def test_the_steps_that_ranks_are_compared_by_are_the_same(short, long):
+    long.follow(68, longest=4)
+    kept = [[step for record in ring.records if record.t <= 68 for step in record.rank_steps] for ring in (short, long)]
+    assert [step.index for step in kept[0]] == [step.index for step in kept[1]]
+
+
+def test_a_rank_that_comes_into_focus_has_short_windows_at_once_also_of_what_is_open(long):
+    assert [record.t for record in long.follow(51, longest=4)] == [44.0, 48.0]
+    assert [(record.t, record.window_s) for record in long.follow(54, longest=1)] == [
+        (t, 1.0) for t in (49, 50, 51, 52, 53, 54)
+    ]
+
+
+def test_a_rank_that_stands_still_is_reported_every_second_before_it_may_hang():
+    ring = Ring(" ".join([LOOP] * 335))  # until 43.5 s
+    ring.follow(43, longest=4)
+    quiet = [record for record in ring.follow(70, longest=4) if not record.count]
+    assert [record.t for record in quiet][:4] == [48.0, 49.0, 50.0, 51.0]
+    assert quiet[0].open_for_s < 10
+    assert quiet[-1].open_for_s == pytest.approx(70 - 43.5, abs=0.2)
+
+
+def test_a_process_that_ends_has_short_windows_to_its_end(long):
+    long.follow(46, longest=4)
+    now_ns = 46 * SECOND + 500 * MS
+    long.reader.grow_until(now_ns)
+    assert long.follower.is_due(now_ns, 1)
+    records = [*long.follower.windows(now_ns), *long.follower.last(now_ns)]
+    assert [record.window_s for record in records if isinstance(record, Steps)] == [1.0, 1.0, 0.5]
+
+
+@pytest.fixture
+def writer(tmp_path):
+    writer = RingWriter(str(tmp_path / "7-1.ring"))
+    yield writer
+    writer.unlink()
+
+
+def test_a_ring_that_fills_is_read_before_its_window_ends(writer):
+    reader = RingReader(writer.path)
+    assert not reader.is_filling()
+    for _ in range(layout.SLOT_COUNT // 8 + 1):
+        writer.emit(layout.MARK)
+    writer.flush()
+    assert reader.is_filling()
+    reader.read()
+    assert not reader.is_filling() and reader.dropped == 0
+    for _ in range(2 * layout.SLOT_COUNT // 1024):  # it has gone round
+        for _ in range(1024):
+            writer.emit(layout.MARK)
+        writer.flush()
+    assert reader.is_filling()
+    reader.close()
+
+
+class Follower:
+    """Stands for one of many, and keeps what it was told."""
+
+    trains, longest = True, 0
+
+    def __init__(self, pid):
+        self.pid = pid
+
+    def is_due(self, now_ns, longest):
+        self.longest = longest
+        return False
+
+
+@pytest.mark.parametrize(("ranks", "expected"), [(8, 1), (24, 2), (64, 4)])
+def test_only_ranks_in_focus_and_those_that_end_keep_short_windows(ranks, expected):
+    source = MarkerSource(ProcessTable(2, "r1"), 1.0, lambda: 100 * SECOND)
+    source._followers = {f"{n}-1.ring": Follower(n) for n in range(ranks)}
+    source.focus_on({3})
+    source._due({"5-1.ring"})
+    short = {pid for pid in range(ranks) if source._followers[f"{pid}-1.ring"].longest == 1}
+    assert short == ({3, 5} if expected > 1 else set(range(ranks)))
+    assert max(follower.longest for follower in source._followers.values()) == expected
