@@ -2,13 +2,13 @@
 
 from tests.views import streams
 from tuimon.monitor.monitor import Monitor
-from tuimon.sources.stacks.source import sampling_order
+from tuimon.sources.stacks.sampled_processes import sampling_order
 
 
 class Sampler:
     """A source of stacks that keeps what it was told."""
 
-    name, period_s, first = "stacks", 3600.0, None
+    name, period_s, first, focus = "stacks", 3600.0, None, frozenset()
 
     def read(self):
         return []
@@ -22,12 +22,26 @@ class Sampler:
     def sample_first(self, pid):
         self.first = pid
 
+    def focus_on(self, pids):
+        self.focus = frozenset(pids)
 
-def sampled_first(session):
+
+def sampler_of(session):
     sampler = Sampler()
     monitor = Monitor([sampler], session=session, clock=lambda: 61.0)
     monitor.tick()
-    return sampler.first
+    return sampler
+
+
+def sampled_first(session):
+    return sampler_of(session).first
+
+
+def test_the_rank_in_focus_and_the_late_one_are_followed_most_closely():
+    session = streams.ranks(late=3).session
+    assert sampler_of(session).focus == {streams.MAIN, streams.MAIN + 3}
+    session.focus_on(streams.MAIN + 6)
+    assert sampler_of(session).focus == {streams.MAIN + 3, streams.MAIN + 6}
 
 
 def test_the_late_rank_is_sampled_first_so_that_its_line_is_known():

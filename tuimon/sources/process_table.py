@@ -42,6 +42,8 @@ class ProcessTable:
         self._training: frozenset[ProcessId] = frozenset()
         #: CPU seconds of all py-spy children that have ended; written by the stacks source
         self.sampler_cpu_s = 0.0
+        #: another object whenever the live processes, their roles or who trains have changed
+        self.version = object()
         if self.root_start_ticks is not None:
             self._start_ticks = {root_pid: self.root_start_ticks}
 
@@ -62,12 +64,14 @@ class ProcessTable:
         start = procfs.start_ticks(pid)
         if start is not None:
             self._training |= {ProcessId(pid, start)}
+            self.version = object()
 
     def forget(self, process: ProcessId) -> None:
         """Drop what a process that has ended has reported: its pid may be used again; for the markers source."""
         self.facts = {pid: facts for pid, facts in self.facts.items() if pid != process.pid}
         self.named = tuple(known for known in self.named if known != process)
         self._training -= {process}
+        self.version = object()
 
     def name_process(self, pid: int) -> None:
         """Note a process of the run that may be no descendant of the root any more; for the markers source."""
@@ -77,5 +81,7 @@ class ProcessTable:
 
     def publish(self, start_ticks: Mapping[int, int], roles: Mapping[int, ProcessRole]) -> None:
         """Replace the live processes and their roles; for the process source."""
-        self._start_ticks = dict(start_ticks)
-        self.roles = dict(roles)
+        if start_ticks != self._start_ticks or roles != self.roles:
+            self._start_ticks = dict(start_ticks)
+            self.roles = dict(roles)
+            self.version = object()

@@ -58,6 +58,8 @@ class MemorySource:
 
     def read(self) -> Iterable[Record]:
         """A record when a recording has ended, a notice when it could not be."""
+        if not (self._always or self._asked or self._open):
+            return
         now_s = self._clock()
         trainers = sorted(self._table.trainers(), key=self._rank)
         if self._always:

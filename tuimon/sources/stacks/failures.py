@@ -79,6 +79,10 @@ class SamplingFailures:
         """Whether it is too early to search for py-spy again."""
         return self.waits(_NO_PROCESS, now_s)
 
+    def denied_of(self, keys: Iterable[ProcessKey]) -> list[ProcessKey]:
+        """Those that py-spy may not read; all of them where there is none."""
+        return [key for key in keys if self.denied(key)] if self._failures else []
+
     def denied(self, key: ProcessKey) -> bool:
         """Whether py-spy may not read this process, or there is none."""
         failure = self._failures.get(key) or self._failures.get(_NO_PROCESS)

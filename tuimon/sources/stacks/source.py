@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from tuimon.proc.processes import is_alive, start_unix_s
-from tuimon.proc.pythons import is_python
 from tuimon.proc.target_files import TargetFiles
 from tuimon.records import Frames, Record, Stacks
 from tuimon.sources.process_table import ProcessTable
@@ -19,6 +18,7 @@ from tuimon.sources.stacks.frame_ids import FrameIds
 from tuimon.sources.stacks.gil_sampler import GilSampler
 from tuimon.sources.stacks.loop_reports import LoopReports
 from tuimon.sources.stacks.pyspy_output import WindowSamples
+from tuimon.sources.stacks.sampled_processes import SampledProcesses
 from tuimon.sources.stacks.shorten import WindowStacks
 from tuimon.sources.stacks.window_schedule import FIRST_WINDOWS_S, PlannedWindow, ProcessKey, WindowSchedule
 
@@ -62,7 +62,6 @@ class StackSource:
         self._find_binary = binary
         self._binary: str | None = None
         self._ids = FrameIds()
-        self._first: int | None = None
         self._schedule = WindowSchedule(max_cpu_ratio, min(rate_hz or FASTEST_HZ, FASTEST_HZ), clock())
         self._gil = GilSampler()
         self._agents = AgentSamplers(min(rate_hz or FASTEST_HZ, FASTEST_HZ))
@@ -72,6 +71,7 @@ class StackSource:
         self._failures = SamplingFailures(self.name)
         self._parked: dict[ProcessKey, set[int]] = {}  # threads that a record has named as parked
         self._training: frozenset[int] = frozenset()
+        self._sampled = SampledProcesses(table)
         self._loops = LoopReports(table, self._ids)
 
     def read(self) -> Iterable[Record]:
@@ -95,8 +95,8 @@ class StackSource:
 
     def sample_first(self, pid: int | None) -> None:
         """Sample this process all the time and the others in rotation; None: the first rank. On any thread."""
-        if pid != self._first:
-            self._first, self._begin_s = pid, 0.0
+        if self._sampled.put_first(pid):
+            self._begin_s = 0.0
 
     def close(self) -> None:
         """End all py-spy children, and sampling by agents."""
@@ -136,7 +136,7 @@ class StackSource:
 
     def _in_process_windows(self, now_s: float) -> Iterable[Record]:
         """Of training processes that py-spy may not read: their agents are asked."""
-        self._agents.choose([self._key(pid) for pid in self._training if self._failures.denied(self._key(pid))], now_s)
+        self._agents.choose(self._failures.denied_of(map(self._sampled.key, self._training)), now_s)
         for key, ended in self._agents.windows(self._schedule.budget_ratio, now_s):
             self._table.sampler_cpu_s += ended.cpu_s
             if ended.samples is not None:
@@ -208,22 +208,27 @@ class StackSource:
     # ---- windows to begin
 
     def _begin_windows(self, now_s: float) -> None:
-        self._restart_new_trainers(now_s)
-        trainers, workers = self._processes_to_sample()
-        wanted = {self._key(pid) for pid in (*trainers, *workers)}
-        self._schedule.forget_ended(lambda key: key not in wanted)
-        self._failures.clear_gone(lambda key: key not in wanted)
-        for key in self._parked.keys() - wanted:
-            del self._parked[key]
-        self._loops.forget_others(wanted)
-        if not wanted or not self._has_binary(now_s):
+        if self._sampled.are_due(now_s):
+            self._restart_new_trainers(now_s)
+            self._sampled.find(now_s)
+            self._forget_others(set(self._sampled.keys.values()))
+        trainers, workers, key = self._sampled.trainers, self._sampled.workers, self._sampled.key
+        if not self._sampled.keys or not self._has_binary(now_s):
             return
         for window in self._schedule.due_windows(
-            trainers, workers, self._key, self._running.keys(), now_s, lambda key: self._failures.waits(key, now_s)
+            trainers, workers, key, self._running.keys(), now_s, lambda key: self._failures.waits(key, now_s)
         ):
             if not self._begin_window(window, now_s):
                 return
-        self._begin_gil_window([pid for pid in trainers if self._key(pid) not in self._failures], now_s)
+        self._begin_gil_window([pid for pid in trainers if key(pid) not in self._failures], now_s)
+
+    def _forget_others(self, wanted: Collection[ProcessKey]) -> None:
+        """Drop what is held of processes that are no longer sampled."""
+        self._schedule.forget_ended(lambda key: key not in wanted)
+        self._failures.clear_gone(lambda key: key not in wanted)
+        for key in [key for key in self._parked if key not in wanted]:
+            del self._parked[key]
+        self._loops.forget_others(wanted)
 
     def _begin_window(self, window: PlannedWindow, now_s: float) -> bool:
         pid = window.key[0]
@@ -254,25 +259,12 @@ class StackSource:
         """End the window of a process that begins to train: what it has sampled is imports and set-up."""
         training = self._table.trainers()
         for pid in training - self._training:
-            self._schedule.begin_training(self._key(pid), now_s)
+            self._schedule.begin_training(self._sampled.key(pid), now_s)
             if pid in self._running:
                 # a py-spy that has only just started would die of the SIGINT, without its file
                 recording = self._running[pid].recording
                 recording.due_s = max(now_s, recording.started_s + FIRST_WINDOWS_S[0])
         self._training = training
-
-    def _processes_to_sample(self) -> tuple[list[int], list[int]]:
-        """Processes to sample all the time, the first rank first, and those to sample in rotation."""
-        roles = self._table.roles
-        trainers = set(self._table.trainers()) | {pid for pid, role in roles.items() if role == "trainer"}
-        workers = [pid for pid, role in roles.items() if role == "worker" and pid not in trainers]
-        if not trainers and not workers:
-            trainers = {pid for pid in roles or self._table.pids() if is_python(pid)}
-        return sorted(trainers, key=self._rank), workers
-
-    def _rank(self, pid: int) -> tuple[bool, int, int]:
-        facts = self._table.facts.get(pid)
-        return sampling_order(pid, None if facts is None else facts.rank, self._first)
 
     def _has_binary(self, now_s: float) -> bool:
         if self._binary is None and not self._failures.binary_waits(now_s):
@@ -283,9 +275,6 @@ class StackSource:
                 self._failures.clear_binary()
         return self._binary is not None
 
-    def _key(self, pid: int) -> ProcessKey:
-        return pid, self._table.start_ticks(pid)
-
     def _files(self, key: ProcessKey) -> TargetFiles:
         return TargetFiles(key[0], None if key[1] is None else start_unix_s(key[1]))
 
@@ -294,8 +283,3 @@ class StackSource:
         due = [running.recording.due_s - now_s for running in self._running.values()]
         next_s = min(due, default=_LONGEST_SLEEP_S)
         return _POLL_S if next_s <= 0 or self._ending else min(max(next_s, 0.01), _LONGEST_SLEEP_S)
-
-
-def sampling_order(pid: int, rank: int | None, first: int | None) -> tuple[bool, int, int]:
-    """What training processes are sorted by: the one to sample first, then by rank, then those without one."""
-    return pid != first, 1 << 30 if rank is None else rank, pid

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import NamedTuple
 
 from tuimon.proc import procfs
@@ -49,7 +50,8 @@ class _Group:
     def rotation(self, pids: Sequence[int]) -> list[int]:
         """These processes, the one that has waited longest first."""
         wanted, known = set(pids), set(self.order)
-        self.order = [pid for pid in self.order if pid in wanted] + [pid for pid in pids if pid not in known]
+        if wanted != known:
+            self.order = [pid for pid in self.order if pid in wanted] + [pid for pid in pids if pid not in known]
         return list(self.order)
 
     def move_to_end(self, pid: int) -> None:
@@ -112,10 +114,10 @@ class WindowSchedule:
         ):
             group.bucket.ratio = ratio
             rotation = group.rotation(pids)
-            room = streams - sum(pid in running for pid in rotation)
-            waiting = [key_of(pid) for pid in rotation if pid not in running]
-            waiting = [key for key in waiting if not waits_for_retry(key)]
-            for key in waiting[: max(room, 0)]:
+            waiting = [pid for pid in rotation if pid not in running]
+            room = max(streams - (len(rotation) - len(waiting)), 0)
+            may_begin = (key for key in map(key_of, waiting) if not waits_for_retry(key))
+            for key in islice(may_begin, room):  # one of them is taken at a time: of many most must wait anyway
                 measured = self._windows.get(key, 0) > 0
                 longest_s = group.longest_s if measured else min(group.longest_s, _UNMEASURED_S)
                 plan = plan_window(self._cost(key), ratio / max(streams, 1), self._limit_hz, longest_s)
