@@ -18,7 +18,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .PHONY: inject-stress help demo test test-lowest soak-tests soak fuzz lint licences advisories check lock bench scenarios random-loops wild
-.PHONY: schema explain-pairs diff-truth rank-truth gain-truth hang-truth gpu-truth gpu-check clean
+.PHONY: schema explain-pairs diff-truth rank-truth gain-truth hang-truth prometheus-check gpu-truth gpu-check clean
 
 help:
 	@echo "make demo    a training that waits for its data, under tuimon, for about a minute"
@@ -43,6 +43,8 @@ help:
 	@echo "             (HEALTHY=1: nothing is planted, how often does it warn all the same?)"
 	@echo "             (both with ATTACH=1: attach to a second run of each, is its verdict the same? INJECT=1: with hooks)"
 	@echo "make hang-truth           planted hangs of 2, 4 and 8 ranks on gloo: when they are told, which rank, which line"
+	@echo "make prometheus-check     a real Prometheus scrapes two ranks: does each expression of the dashboard have data?"
+	@echo "             (PROMETHEUS=DIR: where prometheus and promtool are; about half a minute)"
 	@echo "make gain-truth N=20 SEED=s  fixes of random training scripts: what they gain, predicted and measured"
 	@echo "make diff-truth  runs that do not differ, and runs 3 % slower: what diff says of them (about 30 minutes)"
 	@echo "make rank-truth  2 to 8 gloo ranks, one of them late in a known way: is it named, its phase, its line? (about 10 minutes)"
@@ -152,6 +154,11 @@ gain-truth: $(VENV)/.test-installed
 HANG_ARGS ?=
 hang-truth: $(VENV)/.test-installed
 	$(BIN)/python -m tests.hang_truth $(HANG_ARGS)
+
+# A folder with prometheus and promtool; without, those on the PATH.
+PROMETHEUS ?=
+prometheus-check: $(VENV)/.test-installed
+	$(BIN)/python -m tests.prometheus_check $(if $(PROMETHEUS),--bin $(PROMETHEUS))
 
 DIFF_ARGS ?=
 diff-truth: $(VENV)/.test-installed

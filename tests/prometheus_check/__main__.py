@@ -1,0 +1,170 @@
+"""``python -m tests.prometheus_check [--bin DIR]``: what a real Prometheus and promtool make of our metrics.
+
+Two ranks train under ``tuimon run --prometheus``, ``tuimon view`` serves their folder of logs, and what needs a GPU is
+of a session that is made up. Prometheus scrapes all three: each expression of the dashboard must return data.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+from tests.prometheus_check.asking import ask, panels, rules, series
+from tests.views.metrics.figures import FINDINGS, whole_session
+from tuimon.views.metrics.outlets.exposition import text_of
+from tuimon.views.metrics.rank_labels import RankLabels
+from tuimon.views.metrics.snapshot import take
+
+#: Expressions are asked for so long until all have data (s).
+LIMIT_S = 120.0
+TRAINING = Path(__file__).with_name("training.py")
+
+
+def main() -> int:
+    """Print a row an expression; 1 when one has no data, or promtool has something to say."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--bin", help="folder of prometheus and promtool (default: PATH)")
+    args = parser.parse_args()
+    if args.bin:
+        os.environ["PATH"] = f"{args.bin}:{os.environ['PATH']}"
+    with tempfile.TemporaryDirectory(prefix="tuimon-prometheus-") as folder, ExitStack() as stack:
+        return _check(Path(folder), stack)
+
+
+def _check(folder: Path, stack: ExitStack) -> int:
+    (folder / "rules.yml").write_text(rules())
+    ours, joined, made_up, prometheus = _free_ports(4)
+    tuimon, textfile = [sys.executable, "-m", "tuimon"], folder / "tuimon.prom"
+    run = [*tuimon, "run", "--headless", "--no-gpu", "--log", f"{folder}/logs/", "--run", "check"]
+    run += ["--prometheus", str(ours), "--prometheus-textfile", str(textfile), "--", sys.executable]
+    run += [
+        "-m",
+        "torch.distributed.run",
+        "--nproc-per-node",
+        "2",
+        "--master-port",
+        str(_free_ports(1)[0]),
+        str(TRAINING),
+    ]
+    stack.enter_context(_running(run, folder / "run.log"))
+    stack.enter_context(_serving(made_up))
+    targets = ", ".join(f'"127.0.0.1:{port}"' for port in (ours, joined, made_up))
+    (folder / "prometheus.yml").write_text(
+        "global: {scrape_interval: 2s, evaluation_interval: 2s}\n"
+        f"rule_files: [{folder}/rules.yml]\n"
+        f"scrape_configs: [{{job_name: tuimon, static_configs: [{{targets: [{targets}]}}]}}]\n"
+    )
+    serve = ["prometheus", f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data"]
+    stack.enter_context(_running([*serve, f"--web.listen-address=127.0.0.1:{prometheus}"], folder / "prometheus.log"))
+    _wait_for(lambda: any((folder / "logs").glob("*.jsonl")))
+    view = [*tuimon, "view", "--headless", "--prometheus", str(joined), f"{folder}/logs"]
+    stack.enter_context(_running(view, folder / "view.log"))
+    names = {f"127.0.0.1:{ours}": "run", f"127.0.0.1:{joined}": "view", f"127.0.0.1:{made_up}": "made up", "all": "all"}
+    wrong = _expressions(prometheus, names)
+    wrong += _promtool(_scraped(ours), "tuimon run") + _promtool(_scraped(joined), "tuimon view DIR")
+    wrong += _promtool(textfile.read_bytes(), "textfile")
+    found = [rule for group in (ask(prometheus, "rules") or {"groups": []})["groups"] for rule in group["rules"]]
+    print(f"rules of docs/metrics.md: {', '.join(rule['name'] + ' ' + rule['health'] for rule in found) or 'none'}")
+    wrong += not found or any(rule["health"] != "ok" for rule in found)
+    print(f"{wrong} wrong" if wrong else "all as they must be")
+    return 1 if wrong else 0
+
+
+def _expressions(prometheus: int, names: dict[str, str]) -> int:
+    """Ask until all have data, and print how many series each has, by where they come from."""
+    until_s, rows = time.monotonic() + LIMIT_S, {}
+    while time.monotonic() < until_s:
+        rows = {panel: series(prometheus, panel.expression) for panel in panels()}
+        if all(rows.values()) and all(_is_scraped(rows, instance) for instance in names if instance != "all"):
+            break
+        time.sleep(2.0)
+    for panel, found in rows.items():
+        counted = ", ".join(f"{names[instance]} {count}" for instance, count in sorted(found.items()))
+        print(f"{panel.title:<36}{counted or 'NO DATA: ' + panel.expression}", flush=True)
+    return sum(not found for found in rows.values())
+
+
+def _is_scraped(rows: dict[object, dict[str, int]], instance: str) -> bool:
+    """Whether as many expressions have data of it as there are of a training without a GPU, but for a few."""
+    return sum(instance in found for found in rows.values()) >= len(rows) // 2
+
+
+def _promtool(text: bytes, what: str) -> int:
+    done = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, timeout=60, check=False)
+    said = (done.stdout + done.stderr).decode().strip()
+    print(f"promtool check metrics < {what}: {said or 'nothing to say'} (exit code {done.returncode})")
+    return done.returncode != 0 or bool(said)
+
+
+def _scraped(port: int) -> bytes:
+    done = subprocess.run(
+        ["curl", "-sf", f"http://127.0.0.1:{port}/metrics"], capture_output=True, timeout=30, check=True
+    )
+    return done.stdout
+
+
+def _free_ports(number: int) -> list[int]:
+    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(number)]
+    ports = [each.getsockname()[1] for each in held]
+    for each in held:
+        each.close()
+    return ports
+
+
+def _wait_for(is_there: Callable[[], bool]) -> None:
+    until_s = time.monotonic() + LIMIT_S
+    while not is_there() and time.monotonic() < until_s:
+        time.sleep(0.5)
+
+
+@contextmanager
+def _running(command: list[str], output: Path) -> Iterator[None]:
+    """Run a command in a session of its own; in the end all of that is ended."""
+    with output.open("wb") as file:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True)
+    try:
+        yield
+    finally:
+        process.terminate()
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+class _MadeUp(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "text/plain; version=0.0.4")
+        self.end_headers()
+        self.wfile.write(text_of(take(whole_session(), FINDINGS, RankLabels())))
+
+    def log_message(self, *_: object) -> None:
+        """Nothing is printed of requests."""
+
+
+@contextmanager
+def _serving(port: int) -> Iterator[None]:
+    server = HTTPServer(("127.0.0.1", port), _MadeUp)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
