@@ -50,7 +50,7 @@ def rule_named(name: str) -> str:
     from difflib import get_close_matches
 
     close = get_close_matches(wanted, [*BY_NAME, *causes], n=3)
-    hint = f"Did you mean: {', '.join(close)}" if close else "All rules: tuimon explain"
+    hint = f"Did you mean: {', '.join(close)}" if close else f"The rules are {', '.join(BY_NAME)}"
     raise UsageError(f"there is no rule {plain(name)!r}", hint)
 
 

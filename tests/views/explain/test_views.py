@@ -85,7 +85,7 @@ def test_an_unknown_rule_names_those_that_are_close(capsys) -> None:
     assert run_command_line(["explain", "launch_bond\x1b[31m"]) == 2
     assert capsys.readouterr().err == "tuimon: there is no rule 'launch_bond'\n  Did you mean: launch_bound\n"
     assert run_command_line(["explain", "xyz"]) == 2
-    assert "All rules: tuimon explain" in capsys.readouterr().err
+    assert "The rules are warmup, hang, input_bound" in capsys.readouterr().err
     assert run_command_line(["explain", "--all", "hang"]) == 2
 
 
@@ -142,3 +142,12 @@ def test_a_cause_has_its_own_code_in_each_view(capsys: pytest.CaptureFixture[str
 def test_a_cause_without_code_of_its_own_has_that_of_its_rule() -> None:
     assert page_of("step_time_drift", "jump") == page_of("step_time_drift")
     assert page_of("input_bound", None).code == page_of("input_bound").code
+
+
+def test_thresholds_are_shown_as_they_are(capsys) -> None:
+    """Not rounded, nor with a point where they count."""
+    assert run_command_line(["explain", "step_time_drift"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "1.15: growth of the median step time" in shown and "1.25: times the median before" in shown
+    assert run_command_line(["explain", "hang"]) == 0
+    assert " 15: seconds without a boundary" in " ".join(capsys.readouterr().out.split())

@@ -31,6 +31,15 @@ def run() -> list[Record]:
     ]
 
 
+def test_of_a_training_attached_to_the_steps_that_were_seen_are_summed_up() -> None:
+    """It had made 5,000 before: three windows of ten steps are no 5,040 in 3 s."""
+    seen = [records.steps(float(t), PHASES, first_index=5000 + 10 * t) for t in range(1, 4)]
+    header = msgspec.structs.replace(records.header(), mode="attach")
+    session, findings = fold([header, records.process(), *seen], verdicts := Verdicts())
+    summary = report_of(session, findings, "run.jsonl", verdicts.changes)["summary"]
+    assert summary.startswith("train.py made 30 steps in 3.0s, from step 5 010 on (median"), summary
+
+
 @pytest.fixture
 def log(tmp_path: Path) -> str:
     writer = LogWriter(str(tmp_path / "run.jsonl"))

@@ -125,7 +125,7 @@ RULES = (
             " backward, on a CPU, from how long the training thread sleeps there. The rank whose own work takes longest"
             " is the late one; on GPUs, by their clocks where all have times there, the others' longer backward must"
             " show that they wait. Where in each step another rank is late, single steps show it: some of each window"
-            " are held one against the other. It abstains with fewer than two measured ranks."
+            " are compared. It abstains with fewer than two measured ranks."
         ),
         needs=(RANKS,),
         thresholds=(WARN_SHARE, IN_TURN_SHARE),

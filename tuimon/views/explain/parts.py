@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tuimon.diagnosis.explain.page import Limit, Page
-from tuimon.views.format import number
 
 
 class Heading(NamedTuple):
@@ -66,4 +65,4 @@ def parts_of(page: Page) -> Iterator[Part]:
 
 
 def _value(limit: Limit) -> str:
-    return f"{limit.value:,.0f}".replace(",", " ") if limit.value >= 1000 else number(limit.value)
+    return f"{limit.value:,.0f}".replace(",", " ") if limit.value >= 1000 else f"{limit.value:g}"

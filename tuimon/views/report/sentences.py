@@ -34,11 +34,17 @@ def _run(report: dict[str, Json]) -> str:
                 f"{name} ran for {duration(run['duration_s'])}; its phases are inferred from samples: {_shares(report)}"
             )
         return f"{name} was recorded for {duration(run['duration_s'])}, and no training step was seen"
-    ranks = _ranks(report)
     pace = f"median {ms(steps['median_ms'])}, {rate(steps['per_second'])}"
-    return (
-        f"{name} made {count(steps['count'])} steps in {duration(run['duration_s'])}{ranks} ({pace}): {_shares(report)}"
-    )
+    return f"{name} made {_steps(report)}{_ranks(report)} ({pace}): {_shares(report)}"
+
+
+def _steps(report: dict[str, Json]) -> str:
+    """``11 398 steps in 1m12s``; of a training that had run before it was attached to, those that were seen."""
+    total, span = report["steps"]["count"], report["span"]
+    if report["run"]["mode"] == "run" or span is None or not span["first_step"]:
+        return f"{count(total)} steps in {duration(report['run']['duration_s'])}"
+    seen = count(total - span["first_step"])
+    return f"{seen} steps in {duration(span['seconds'])}, from step {count(span['first_step'])} on"
 
 
 def _ranks(report: dict[str, Json]) -> str:
