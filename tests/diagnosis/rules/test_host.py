@@ -69,6 +69,29 @@ def test_where_a_library_owns_the_loop_its_function_is_named_with_the_users_line
     assert [(place.file, place.line) for place in finding.where] == [("/home/me/fit.py", 31)]
 
 
+def test_what_a_library_that_owns_the_loop_does_itself_at_each_update_is_no_side_work():
+    """Its training function asks the schedule and clears gradients; its progress bar is side work."""
+    own = frames(
+        ("/v/lib/python3.11/site-packages/keras/src/trainer.py", 210, "fit"),
+        ("/v/lib/python3.11/site-packages/torch/optim/lr_scheduler.py", 166, "wrapper"),
+        first=50,
+    )
+    phases = {"data": 5, "forward": 35, "backward": 45, "other": 15}
+    windows = [steps(t, phases, first_index=10 * t) for t in range(1, 9)]
+    training = ([40, 41, 47], 35), ([40, 41, 42], 45)
+    usual = found(session_of(FRAMEWORK, own, *windows, stacks(8, *training, ([40, 50, 51], 12), ([40, 50], 3))))
+    assert "side_work" not in usual
+    slow = found(session_of(FRAMEWORK, own, *windows, stacks(8, *training, ([40, 50, 51], 3), ([40, 45], 12))))
+    assert slow["side_work"].severity == "warning"
+
+
+def test_side_work_of_which_samples_show_no_place_is_no_warning():
+    phases = {"data": 5, "forward": 30, "backward": 35, "optimizer": 5, "other": 25}
+    windows = [steps(t, phases, first_index=10 * t) for t in range(1, 9)]
+    assert found(session_of(*windows, stacks(8, *TRAINING)))["side_work"].severity == "info"
+    assert found(session_of(*windows))["side_work"].severity == "warning"  # nothing was sampled at all
+
+
 def test_a_usual_update_is_not_reported():
     phases = {"data": 5, "forward": 35, "backward": 40, "optimizer": 20}
     assert "optimizer_bound" not in found(session_of(*(steps(t, phases, first_index=10 * t) for t in range(1, 9))))

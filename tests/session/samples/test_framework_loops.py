@@ -64,3 +64,10 @@ def test_a_call_of_the_users_own_on_the_line_that_trains_is_no_callback() -> Non
     """``step(histogram())``: what is called before the step makes its data."""
     others = ["main fetch", "main loss module", "main backward line/backward"]
     assert phase_of("main after histogram", others) == "data"
+
+
+def test_what_a_library_does_between_update_and_fetch_is_side_work_though_it_is_on_the_line_that_fetches() -> None:
+    """``trainer.run(loader)`` fetches, runs the model and calls backward: its number tells nothing."""
+    others = ["main run fetch", "main run module", "main run backward"]
+    assert phase_of("main run fire", others) == "other"
+    assert phase_of("main", others) == "forward"  # the old batch is freed

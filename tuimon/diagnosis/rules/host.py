@@ -88,7 +88,7 @@ def side_work(evidence: Evidence) -> Finding | None:
     )
     return Finding(
         rule="side_work",
-        severity="warning",
+        severity="warning" if hot or not evidence.stacks.main.total else "info",  # samples show nothing to act on
         headline=(
             f"{percent(share)} of every step {'is' if on_gpu is None else 'the GPU waits for'} side work outside the"
             f" model{_naming(hot)}"

@@ -115,10 +115,10 @@ def _by_lines(sample: CountedStack, loop: LoopLines, too_few: bool, makes_data: 
         return Sample(list(stack), count, boundary, excluded=boundary == "forward" and loop.is_measured(branch))
     if not loop.is_known:
         return Sample(list(stack), count, "other", unsure=not _waits(stack, frames))
-    if loop.is_on_fetch_line(branch):
-        return Sample(list(stack), count, "forward", excluded=True)
     if loop.is_in_framework(branch, stack):
         return Sample(list(stack), count, "other")
+    if loop.is_on_fetch_line(branch):
+        return Sample(list(stack), count, "forward", excluded=True)
     phase = loop.phase_of(branch)
     if phase is None and (_waits(stack, frames) or (makes_data and loop.is_above_backward(branch))):
         return Sample(list(stack), count, "data")

@@ -21,7 +21,7 @@ def with_library(hot: HotFunction | None, samples: ThreadSamples, phase: str) ->
     functions: Counter[tuple[str, str]] = Counter()
     lines: Counter[tuple[str, str, int]] = Counter()
     for stack in samples.in_phase(phase).stacks:
-        frame = _library_frame(stack) if _is_at(hot.place, stack) else None
+        frame = library_frame(stack) if _is_at(hot.place, stack) else None
         if frame is not None:
             functions[frame.file, frame.function] += stack.count
             lines[frame.file, frame.function, frame.line] += stack.count
@@ -37,11 +37,16 @@ def _is_at(place: Place, stack: StackSample) -> bool:
     return own is not None and (own.file, own.line, own.function) == (place.file, place.line, place.function)
 
 
-def _library_frame(stack: StackSample) -> Frame | None:
+def library_frame(stack: StackSample) -> Frame | None:
     """The innermost frame of an installed package other than torch, below the user's innermost one."""
     for frame in reversed(stack.frames):
         if frame.user:
             return None
-        if is_package_file(frame.file) and not is_torch(frame.file):
+        if is_library(frame):
             return frame
     return None
+
+
+def is_library(frame: Frame) -> bool:
+    """Whether a frame is of an installed package other than torch."""
+    return is_package_file(frame.file) and not is_torch(frame.file)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from tuimon.diagnosis.evidence.lines import HotFunction, hottest_place
 from tuimon.diagnosis.evidence.places.callees import with_callees
-from tuimon.diagnosis.evidence.places.libraries import with_library
+from tuimon.diagnosis.evidence.places.libraries import is_library, library_frame, with_library
 from tuimon.diagnosis.evidence.samples import StackSample, ThreadSamples
 from tuimon.records import Frame, Place
 from tuimon.session.samples.frame_table import function_at
@@ -45,20 +47,42 @@ def side_function(samples: ThreadSamples) -> HotFunction | None:
     A line within the model would name what training calls as well.
     """
     stacks = _without_imports(samples)
-    updates = _update_lines(samples)
-    side = ThreadSamples(tuple(sample for sample in stacks if _is_side_work(sample, updates)))
+    update = _Update.of(samples)
+    side = ThreadSamples(tuple(sample for sample in stacks if _is_side_work(sample, update)))
     placed = ((_before_torch(sample), sample.count) for sample in side.stacks)
     hot = hottest_place((_place(frames) if frames else None, count) for frames, count in placed)
     return with_library(with_callees(hot, side, samples.training_path), samples, "other")
 
 
-def _is_side_work(sample: StackSample, updates: frozenset[_Line]) -> bool:
-    return sample.phase == "other" and sample.activity != "ranks" and not _belongs_to_update(sample, updates)
+class _Update(NamedTuple):
+    """What belongs to every update beside the optimizer's step."""
+
+    lines: frozenset[_Line]  # of the user's
+    functions: frozenset[tuple[str, str]]  # of a library that owns the loop, by file and name
+
+    @classmethod
+    def of(cls, samples: ThreadSamples) -> _Update:
+        """As samples of training show."""
+        training = [sample for sample in samples.stacks if sample.phase in _TRAINING]
+        outside = (frame for sample in training for frame in _outside_torch(sample))
+        functions = ((frame.file, frame.function) for frame in outside if is_library(frame))
+        return cls(_update_lines(samples), frozenset(functions))
+
+    def holds(self, sample: StackSample) -> bool:
+        """Whether a sample is of it: on such a line, or in a library's function that leads to backward and the step.
+
+        What ``Trainer.train()`` does around each update, such as asking the schedule for the learning rate, nobody
+        can make it do less often. What it calls besides, such as a logger, is side work.
+        """
+        frames = _before_torch(sample)
+        if frames and (_line(frames) in self.lines or _OF_UPDATE.search(frames[-1].source) is not None):
+            return True
+        library = library_frame(sample)
+        return library is not None and (library.file, library.function) in self.functions
 
 
-def _belongs_to_update(sample: StackSample, updates: frozenset[_Line]) -> bool:
-    frames = _before_torch(sample)
-    return bool(frames) and (_line(frames) in updates or _OF_UPDATE.search(frames[-1].source) is not None)
+def _is_side_work(sample: StackSample, update: _Update) -> bool:
+    return sample.phase == "other" and sample.activity != "ranks" and not update.holds(sample)
 
 
 def _update_lines(samples: ThreadSamples) -> frozenset[_Line]:
@@ -80,10 +104,10 @@ def _line(frames: list[Frame]) -> _Line:
 
 
 def update_share(samples: ThreadSamples) -> float:
-    """Share (0..1) of the side work's samples at lines that belong to every update, such as clipping gradients."""
+    """Share (0..1) of the side work's samples that belong to every update, such as clipping gradients."""
     side = samples.in_phase("other")
-    lines = _update_lines(samples)
-    updates = sum(sample.count for sample in side.stacks if _belongs_to_update(sample, lines))
+    update = _Update.of(samples)
+    updates = sum(sample.count for sample in side.stacks if update.holds(sample))
     return updates / side.total if side.total else 0.0
 
 
@@ -107,13 +131,15 @@ def _imports(sample: StackSample) -> bool:
 
 def _before_torch(sample: StackSample) -> list[Frame]:
     """The user's frames from the root to the first boundary or module."""
-    frames: list[Frame] = []
+    return [frame for frame in _outside_torch(sample) if frame.user]
+
+
+def _outside_torch(sample: StackSample) -> Iterator[Frame]:
+    """Frames from the root to the first boundary or module."""
     for frame, kind in zip(sample.frames, sample.kinds, strict=True):
         if kind not in ("none", "import"):
-            break
-        if frame.user:
-            frames.append(frame)
-    return frames
+            return
+        yield frame
 
 
 def _place(frames: list[Frame]) -> Place:
