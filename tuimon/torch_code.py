@@ -26,6 +26,7 @@ _LIBRARY = re.compile(
     # torch built in place: only what a user's own folder named "torch" is unlikely to hold, unlike torch/distributed/
     r"|/torch/(?:nn/modules|optim|utils/data|autograd)/|/torch/(?:_tensor|serialization|nn/functional|utils/checkpoint)\.py$"
 )
+_OPTIMIZER = re.compile(r"(?:^|/)(?:optim|optimizers?)(?:/|\.py$)")
 _PACKAGE = re.compile(r"-packages/([^/]+?)(?:\.py)?(?:/|$)")
 _TYPED_IN = ("<ipython-input-", "<stdin>")
 
@@ -62,6 +63,14 @@ def innermost_package(files: Sequence[str]) -> int:
     The last one if none is: of ``train.py``, ``/…/site-packages/PIL/Image.py``, ``threading.py`` it is 1.
     """
     return next((i for i in range(len(files) - 1, -1, -1) if is_package_file(files[i])), len(files) - 1)
+
+
+def is_optimizer_module(file: str) -> bool:
+    """Whether a file of an installed package is an optimizer's by its name: ``/…/keras/src/optimizers/adam.py``.
+
+    Optimizers that are not torch's own call no hook, as those of Keras, fastai, Apex and bitsandbytes.
+    """
+    return is_package_file(file) and _OPTIMIZER.search(file.rpartition("-packages/")[2]) is not None
 
 
 def is_import_system(file: str) -> bool:

@@ -71,3 +71,31 @@ def test_what_a_library_does_between_update_and_fetch_is_side_work_though_it_is_
     others = ["main run fetch", "main run module", "main run backward"]
     assert phase_of("main run fire", others) == "other"
     assert phase_of("main", others) == "forward"  # the old batch is freed
+
+
+def test_what_the_user_prepares_after_the_fetch_is_moved_from_the_forward_pass() -> None:
+    """Markers measure from the fetch to backward as one; a call above the model makes data."""
+    table = FrameTable()
+    table.add_frames(0, [*FRAMES.values(), *OWN_LOOP.values()])
+    ids = {name: number for number, name in enumerate([*FRAMES, *OWN_LOOP])}
+    loop = ["loop fetch", "loop_model module", "loop_backward backward"]
+    moved = {}
+    for stack in ("loop_mix mix", "loop_mix", "loop_after after"):
+        stacks = {tuple(ids[name] for name in each.split()): 20 for each in (*loop, stack)}
+        last = classify_samples(stacks, table, has_loader=True)[-1]
+        moved[stack] = (last.phase, last.moved_from)
+    assert moved == {
+        "loop_mix mix": ("data", "forward"),
+        "loop_mix": ("data", None),
+        "loop_after after": ("other", None),
+    }
+
+
+OWN_LOOP = {
+    "loop": Frame("own.py", 10, "main", "for x in loader:", True),
+    "loop_mix": Frame("own.py", 11, "main", "x = mix(x)", True),
+    "mix": Frame("own.py", 30, "mix", "x[i] = x[j]", True),
+    "loop_model": Frame("own.py", 12, "main", "loss = net(x)", True),
+    "loop_backward": Frame("own.py", 13, "main", "loss.backward()", True),
+    "loop_after": Frame("own.py", 14, "main", "log(loss)", True),
+}

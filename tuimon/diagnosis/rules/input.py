@@ -52,6 +52,9 @@ COLLATE_SHARE = Threshold(
 SAMPLER_SHARE = Threshold(
     0.50, "share of the wait for data in which indices are drawn, from which that is the cause", "as for collate"
 )
+MADE_SHARE = Threshold(
+    0.50, "share of the data's samples in fetches, below which the loop itself makes it", "as for collate"
+)
 DISK_SHARE = Threshold(
     0.20,
     "share of the workers in disk wait, from which that is the cause",
@@ -161,23 +164,25 @@ def _starting(evidence: Evidence) -> LoaderRow | None:
 
 
 def _is_made_by_hand(evidence: Evidence, data: PhaseRow, table: PhaseTable) -> bool:
-    """Whether the loop has no DataLoader: markers divide its data from its model by none, samples show no fetch."""
+    """Whether the loop itself makes most of its data, as markers or samples show: without a DataLoader, or after it."""
+    fetching = evidence.stacks.data_phase.share_where(lambda sample: "fetch" in sample.kinds) or 0.0
     if not table.inferred:
-        return data.estimated
-    return not any("fetch" in stack.kinds for stack in evidence.stacks.data_phase.stacks)
+        return data.estimated and fetching < MADE_SHARE
+    return not fetching
 
 
 def _cause(evidence: Evidence, by_hand: bool) -> _Cause:
-    """``by_hand``: a loop without a DataLoader."""
+    """``by_hand``: most of it is made in the loop, outside every fetch of a DataLoader."""
     workers, own, data = evidence.workers, evidence.hottest_in("data"), evidence.stacks.data_phase
     drawing = data.share_where(lambda sample: sample.calls("_next_index"))
     if evidence.rollout is not None:
         return _Cause("rollout", own, f": {at_hot(own)} {evidence.rollout.maker}" if own else " made by rollouts")
     if own is not None and drawing is not None and drawing >= SAMPLER_SHARE:
         return _Cause("sampler", own, f": {at_hot(own)} draws the indices")
-    if workers.number and drawing is not None and lie_ready(evidence.loader, workers, data):
+    made_here = by_hand and own is not None and data.share_where(lambda sample: "fetch" in sample.kinds) is not None
+    if workers.number and not made_here and drawing is not None and lie_ready(evidence.loader, workers, data):
         return _Cause("hand_over", own, f": batches lie ready, but each takes {_fetch_ms(evidence)} to hand over")
-    if workers.number:
+    if workers.number and not made_here:
         return _cause_in_workers(workers, evidence.run.free_cores)
     if workers.gone:
         return _Cause(None, own, ": its workers have just ended")
@@ -245,6 +250,7 @@ RULES = (
             COLLATE_SHARE,
             ROLLOUT_SHARE,
             SAMPLER_SHARE,
+            MADE_SHARE,
             DISK_SHARE,
             START_SHARE,
             START_EPOCHS,

@@ -44,6 +44,8 @@ def fixes_for(
     model = measured_model(evidence, share, error)
     if cause == "slow_thread":
         model = _made_by_a_thread(model)
+    if cause == "hand_rolled_loader" and evidence.workers.number:
+        model = _made_after_the_fetch(model, share, error)
     ways = _ways(cause, hot, evidence, model)
     if cause not in ("hand_over", "starting"):
         ways += _kept_workers(evidence, model)
@@ -56,6 +58,16 @@ def _made_by_a_thread(model: StepModel) -> StepModel:
     return model._replace(likely=likely, certain=certain)
 
 
+def _made_after_the_fetch(model: StepModel, share: float, error: float) -> StepModel:
+    """With batches that the loop itself makes out of what it has fetched, whatever its workers do."""
+    parts_ms = [max(0.0, part) * model.step_ms for part in (share, share - error)]
+    likely, certain = (
+        replace(step, workers=0, fetches=1, batch_ms=ms, batch_running=1.0, own_ms=model.whole_ms - ms, starts_ms=0.0)
+        for step, ms in zip(model[:2], parts_ms, strict=True)
+    )
+    return model._replace(likely=likely, certain=certain)
+
+
 def _ways(cause: str | None, hot: HotFunction | None, evidence: Evidence, model: StepModel) -> list[_Way]:
     making = _cheaper(hot, "items", _part(hot, evidence))
     match cause:
@@ -65,10 +77,7 @@ def _ways(cause: str | None, hot: HotFunction | None, evidence: Evidence, model:
                 *(_whole_batches(evidence) or making),
             ]
         case "hand_rolled_loader":
-            return [
-                *making,
-                *_more_workers("prepare the next batch in a DataLoader's workers meanwhile", evidence, model),
-            ]
+            return _prepared_here(making, hot, evidence, model)
         case "slow_thread":
             return _then(making, ", or use several threads: the training thread waits for it")
         case "sampler":
@@ -96,6 +105,14 @@ def _ways(cause: str | None, hot: HotFunction | None, evidence: Evidence, model:
             ]
         case _:
             return making
+
+
+def _prepared_here(making: list[_Way], hot: HotFunction | None, evidence: Evidence, model: StepModel) -> list[_Way]:
+    """What the loop itself makes could be made by workers: by those it has, where it has some."""
+    if evidence.workers.number:
+        own = _cheaper(hot, "items", Part(hot.share, _sampling_error(hot)) if hot else Part())
+        return _then(own, ", or do it in the data set, where the workers would")
+    return [*making, *_more_workers("prepare the next batch in a DataLoader's workers meanwhile", evidence, model)]
 
 
 def _part(hot: HotFunction | None, evidence: Evidence) -> Part:

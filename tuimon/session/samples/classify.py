@@ -14,6 +14,7 @@ from tuimon.session.samples.range_join import RANGE, RangeJoin
 from tuimon.session.samples.rollouts import Rollouts
 from tuimon.session.samples.seen_boundaries import SeenBoundaries
 from tuimon.session.samples.stack_phase import stack_phase
+from tuimon.torch_code import is_optimizer_module, is_package_file, is_torch
 
 #: With no run of a module among the samples, the user's lines before the backward call are the forward pass themselves
 #: (a model without modules) once this many samples are outside every boundary; with fewer they may be data as well. A
@@ -38,6 +39,7 @@ class Sample:
     phase: str
     excluded: bool = False  # from dividing what markers leave open: they measure its phase
     unsure: bool = False  # "forward" may be "data", or "other" either of them: nothing shows yet which
+    moved_from: str | None = None  # the phase that it counts in by the markers, where these cannot tell it from its own
     ranges: tuple[str, ...] = ()  # paths of the user's ranges that it lies in, outer ones first
 
     def lies_in(self, part: str | None) -> bool:
@@ -65,7 +67,8 @@ def classify_samples(
     too_few = sum(sample.times for sample in counted if sample.boundary == "rest") < ENOUGH_SAMPLES
     whole, torn = _by_root(counted, frames)
     samples = [
-        _in_rollout(sample, rollouts) or _by_lines(sample, loop, too_few, makes_data, frames) for sample in whole
+        _in_rollout(sample, rollouts) or _of_update(_by_lines(sample, loop, too_few, makes_data, frames), frames)
+        for sample in whole
     ]
     samples += _like_whole_ones(torn, samples, frames)
     if join is None or not join.paths:
@@ -124,7 +127,22 @@ def _by_lines(sample: CountedStack, loop: LoopLines, too_few: bool, makes_data: 
         return Sample(list(stack), count, "data")
     if phase is None:
         return Sample(list(stack), count, "forward", unsure=too_few)
-    return Sample(list(stack), count, phase, excluded=loop.is_measured(branch))
+    excluded = loop.is_measured(branch)
+    moved_from = "forward" if excluded and phase == "data" and loop.is_call_beside_training(branch) else None
+    return Sample(list(stack), count, phase, excluded, moved_from=moved_from)
+
+
+def _of_update(sample: Sample, frames: FrameTable) -> Sample:
+    """A sample of side work that is in a library's own optimizer, which calls no hook, is of the update."""
+    if sample.phase != "other":
+        return sample
+    for number in reversed(sample.stack):
+        frame = frames[number]
+        if frame.user:
+            break
+        if is_package_file(frame.file) and not is_torch(frame.file):
+            return replace(sample, phase="optimizer", moved_from="other") if is_optimizer_module(frame.file) else sample
+    return sample
 
 
 def _waits(stack: Sequence[int], frames: FrameTable) -> bool:

@@ -121,6 +121,10 @@ class LoopLines:
         """
         return branch is not None and branch.called is None and branch[:2] in self._fetch_lines
 
+    def is_call_beside_training(self, branch: Branch | None) -> bool:
+        """Whether a sample is in a function of the user's that neither runs the model nor calls backward."""
+        return branch is not None and branch.called is not None and branch.called not in self._training_calls
+
     def is_in_framework(self, branch: Branch | None, stack: Sequence[int]) -> bool:
         """Whether a sample is in a library that owns the loop, outside every boundary and module.
 

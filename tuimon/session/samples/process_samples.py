@@ -17,7 +17,7 @@ from tuimon.session.samples.seen_boundaries import SeenBoundaries
 from tuimon.session.samples.set_up import SetUp
 from tuimon.session.samples.stack_phase import stack_phase
 from tuimon.session.samples.thread_stacks import ThreadStacks
-from tuimon.session.steps.split_shares import SplitShares
+from tuimon.session.steps.split_shares import Moved, SplitShares
 from tuimon.session.windows import Span, Window
 
 #: How many lines ``hot_lines`` lists.
@@ -181,13 +181,16 @@ class ProcessSamples:
         """How the samples outside fetch, backward and optimizer divide; None without any."""
         outside = {"data": 0, "forward": 0, "other": 0}
         unsure = {"forward": 0, "other": 0}
+        moved: Counter[tuple[str, str]] = Counter()
         everything = optimizer = 0
         closures = False
         leave_out_imports = not self._trains_in_import()
         for sample in self._samples():
             kinds = {self._frames.kind(n) for n in sample.stack}
-            everything += sample.count
+            everything += sample.count if sample.phase != "eval" else 0
             optimizer += sample.count if sample.phase == "optimizer" else 0
+            if sample.moved_from is not None:
+                moved[sample.moved_from, sample.phase] += sample.count
             closures = closures or (sample.phase == "forward" and "optimizer" in kinds)
             if (
                 sample.phase in outside
@@ -199,12 +202,12 @@ class ProcessSamples:
                 if sample.unsure:
                     unsure[sample.phase] += sample.count
         total = sum(outside.values())
+        moves = tuple(Moved(*phases, n / everything, everything) for phases, n in moved.items())
         if not total:
-            return None
+            return SplitShares({"forward": 1.0}, 0, moved=moves) if moves else None
         shares = {name: n / total for name, n in outside.items()}
-        return SplitShares(
-            shares, total, optimizer / everything if closures else None, *(n / total for n in unsure.values())
-        )
+        inside = optimizer / everything if closures else None
+        return SplitShares(shares, total, inside, unsure["forward"] / total, unsure["other"] / total, moves)
 
     # ---- any thread
 

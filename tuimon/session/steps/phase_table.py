@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from tuimon.records import BETWEEN, PHASES
 from tuimon.session.gpu.gpu_time import GpuShare, GpuShares
 from tuimon.session.rows import PhaseRow, PhaseTable, RangeRow
-from tuimon.session.steps.split_shares import SplitShares
+from tuimon.session.steps.split_shares import Moved, SplitShares
 from tuimon.session.steps.totals import Totals
 
 
@@ -19,24 +21,47 @@ def phase_table(pid: int, totals: Totals, split: SplitShares | None, gpu: GpuSha
         return None
     measured = {name: ns for name, ns in totals.phases.items() if name not in (BETWEEN, "eval")}
     between_ns = totals.phases.get(BETWEEN, 0)
+    moves = split.moved if split is not None else ()
     if split is None or not split.samples:
         split = SplitShares({"forward": 1.0}, 0)
     split = split.with_optimizer(totals)
     whole_ns = sum(measured.values()) + between_ns
     if not whole_ns:
         return None
+    moved = _moved(moves, measured, whole_ns)
     rows = []
     for name in PHASES:
         if name == "eval":
             rows.extend(_eval_row(totals))
             continue
         part = split.shares.get(name, 0.0)
-        ns = measured.get(name, 0) + between_ns * part
+        ns = measured.get(name, 0) + between_ns * part + moved.ns.get(name, 0.0)
         estimated = between_ns * max(part, split.unsure_of(name)) > 0.01 * whole_ns
         error = split.error(name) * between_ns / whole_ns if estimated else None
+        if name in moved.errors:
+            estimated, error = True, max(error or 0.0, moved.errors[name])
         on_gpu = _gpu_ms(gpu.of(name) if gpu else None, whole_ns / totals.count / 1e6)
         rows.append(PhaseRow(name, ns / whole_ns, ns / totals.count / 1e6, estimated, error, *on_gpu))
     return PhaseTable(pid, totals.window_s, totals.count, False, tuple(rows), _range_rows(totals))
+
+
+class _Moved(NamedTuple):
+    ns: dict[str, float]  # by phase, that it has more or less than the markers say
+    errors: dict[str, float]
+
+
+def _moved(moves: tuple[Moved, ...], measured: dict[str, int], whole_ns: int) -> _Moved:
+    """What samples move between phases that the markers measure as one; nothing that may be none at all."""
+    ns: dict[str, float] = {}
+    errors: dict[str, float] = {}
+    for move in moves:
+        if move.share < 2 * move.error:
+            continue
+        most = min(move.share * whole_ns, measured.get(move.of, 0))
+        for name, change in ((move.of, -most), (move.to, most)):
+            ns[name] = ns.get(name, 0.0) + change
+            errors[name] = max(errors.get(name, 0.0), move.error)
+    return _Moved(ns, errors)
 
 
 def _gpu_ms(share: GpuShare | None, step_ms: float) -> tuple[float | None, float | None, float | None]:

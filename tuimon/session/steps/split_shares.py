@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from tuimon.records import BETWEEN
 from tuimon.session.steps.totals import Totals
+
+
+class Moved(NamedTuple):
+    """Work that the markers count in one phase, and samples show to be of another."""
+
+    of: str
+    to: str
+    share: float  # of the step
+    samples: int  # of all of it
+
+    @property
+    def error(self) -> float:
+        """Half width of the 95 % interval of the share (binomial, normal approximation, never below 1/n)."""
+        interval: float = 1.96 * (self.share * (1 - self.share) / self.samples) ** 0.5
+        return max(interval, 1.0 / self.samples)
 
 
 @dataclass(slots=True)
@@ -17,6 +33,7 @@ class SplitShares:
     optimizer: float | None = None  # its share of all samples, where closures run inside it
     unsure: float = 0.0  # of "forward", the part that may be "data"
     unknown: float = 0.0  # of "other", the part that may be either of them
+    moved: tuple[Moved, ...] = ()
 
     def with_optimizer(self, totals: Totals) -> SplitShares:
         """The shares with the optimizer's own work between two of its closures: its samples, less what markers show."""
@@ -29,7 +46,7 @@ class SplitShares:
         shares = {name: share * (1.0 - part) for name, share in self.shares.items()}
         left = 1.0 - part
         unsure, unknown = self.unsure * left, self.unknown * left
-        return SplitShares({**shares, "optimizer": part}, self.samples, unsure=unsure, unknown=unknown)
+        return replace(self, shares={**shares, "optimizer": part}, optimizer=None, unsure=unsure, unknown=unknown)
 
     def error(self, name: str) -> float:
         """Half width of the 95 % interval of a share (binomial, normal approximation, never below 1/n), or more."""
