@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
+from tests.diff_truth.gpu_steps import deviation, drawn_pairs, recorded_steps
 from tests.diff_truth.judging import HEAD, Judged, line
 from tests.diff_truth.pairs import cut_pairs, long_runs, real_pairs
 from tuimon.sources.log.reader import read_log
@@ -24,6 +25,9 @@ def main() -> int:
     )
     parser.add_argument("--planted", type=int, default=40, metavar="N", help="pairs of a minute, one 3 %% slower")
     parser.add_argument("--busy", type=int, default=3, metavar="N", help="pairs with busy programs beside one run")
+    parser.add_argument(
+        "--drawn", type=int, default=40, metavar="N", help="pairs of drawn GPU steps, of each recording and kind"
+    )
     parser.add_argument("--seconds", type=float, default=20, help="of each run of a pair (default %(default)s)")
     parser.add_argument("--long", type=float, default=180, help="seconds of each long run (default %(default)s)")
     parser.add_argument("--keep", metavar="DIR", help="keep logs there, and use those that are there")
@@ -38,10 +42,21 @@ def main() -> int:
         runs = [list(read_log(path)) for path in args.runs] or (long_runs(folder, args.long) if args.cut else [])
         cut = _told("no difference, cut of 20-60 s", cut_pairs(runs, args.cut, (20, 60)), args.verbose)
         planted = _told("3 % slower, cut of 60 s", cut_pairs(runs, args.planted, (60, 60), 1.03, 1), args.verbose)
+        same = [*real, *cut, *_drawn(args.drawn, args.verbose)]
         beside = _told(
             "no difference, one beside others", real_pairs(folder, args.busy, args.seconds, busy=2), args.verbose
         )
-    return _passed([*real, *cut], planted, beside)
+    return _passed(same, planted, beside)
+
+
+def _drawn(number: int, verbose: bool) -> list[Judged]:
+    """Minutes of steps of recorded GPU trainings: prints whether 3 % are found; those without a difference."""
+    same = []
+    for name, steps_ms in recorded_steps().items() if number else ():
+        title = f"{name} +-{100 * deviation(steps_ms):.0f} %"
+        same += _told(title, drawn_pairs(steps_ms, number, 60), verbose)
+        _told("  3 % slower", drawn_pairs(steps_ms, number, 60, 1.03), verbose)
+    return same
 
 
 def _told(title: str, pairs: Iterable[Judged], verbose: bool) -> list[Judged]:

@@ -6,6 +6,7 @@ import pytest
 
 from tests.diagnosis.comparison.series import correlated, run_records
 from tests.diff_truth.cutting import cut
+from tests.diff_truth.gpu_steps import deviation, drawn_pairs, recorded_steps
 from tests.diff_truth.judging import figures, line
 from tests.diff_truth.pairs import cut_pairs
 from tuimon.records import Steps
@@ -39,3 +40,18 @@ def test_the_table_counts_what_was_said() -> None:
     planted = list(cut_pairs([RECORDS], 6, (60, 60), slower=1.5))
     assert [each.outcome for each in planted] == ["slower"] * 6
     assert line("planted", planted).split()[:4] == ["planted", "6", "6", "0"]
+
+
+def test_drawn_runs_have_the_steps_of_their_recording() -> None:
+    steps_ms = recorded_steps()["dlrm_trace_diff_control"]
+    assert 70 < min(steps_ms) < max(steps_ms) < 90 and 0.01 < deviation(steps_ms) < 0.06
+    same, slower = (list(drawn_pairs(steps_ms, 8, 60, factor)) for factor in (1.0, 1.03))
+    assert sum(each.outcome == "slower" for each in slower) >= 7
+    assert sum(each.outcome in ("slower", "faster") for each in same) <= 1
+    assert [each.found for each in same] == [each.found for each in drawn_pairs(steps_ms, 8, 60)]
+
+
+def test_steps_that_vary_too_much_for_a_minute_are_not_told_apart() -> None:
+    steps_ms = recorded_steps()["resnet_param"]
+    outcomes = {each.outcome for each in drawn_pairs(steps_ms, 4, 60, 1.03)}
+    assert deviation(steps_ms) > 0.5 and outcomes == {"unclear"}
