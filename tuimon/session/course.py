@@ -68,18 +68,21 @@ class StepStretch(NamedTuple):
     between_ns: float  # which samples divide among the phases
     eval_ns: float  # beside the steps
     waited_ns: float  # of ``total_ns``, in which a computing thread waited for a core
+    cpu_ns: float = 0.0  # that all threads of the process used meanwhile; 0: not measured
 
 
 _PHASES = ("data", "forward", "backward", "optimizer", "other", BETWEEN, "eval")
 
 
-def stretch_of(record: Steps, waited_ratio: float = 0.0) -> StepStretch:
+def stretch_of(record: Steps, waited_ratio: float = 0.0, cpu_ratio: float = 0.0) -> StepStretch:
     """A window as a stretch."""
     phases = {phase.name: float(phase.total_ns) for phase in record.phases}
     span_s = max(0.0, record.window_s - record.slowed_ns / 1e9)
     begin_s, waited_ns = record.t - record.window_s, waited_ratio * record.total_ns
     head = (begin_s, record.t, float(record.first_index), float(record.usual), span_s, float(record.total_ns))
-    return StepStretch._make((*head, *(phases.get(name, 0.0) for name in _PHASES), waited_ns))
+    return StepStretch._make(
+        (*head, *(phases.get(name, 0.0) for name in _PHASES), waited_ns, cpu_ratio * record.total_ns)
+    )
 
 
 class StepCourse:
@@ -88,9 +91,9 @@ class StepCourse:
     def __init__(self) -> None:
         self._course = Course(len(StepStretch._fields) - 3)
 
-    def add_window(self, record: Steps, waited_ratio: float) -> None:
+    def add_window(self, record: Steps, waited_ratio: float, cpu_ratio: float = 0.0) -> None:
         """Fold a window."""
-        begin_s, end_s, first_step, *sums = stretch_of(record, waited_ratio)
+        begin_s, end_s, first_step, *sums = stretch_of(record, waited_ratio, cpu_ratio)
         self._course.add_window(begin_s, end_s, first_step, sums)
 
     def stretches(self) -> list[StepStretch]:

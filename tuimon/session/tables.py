@@ -185,8 +185,9 @@ class Tables:
         if stats is None:
             stats = self._steps[record.pid] = StepStats(record.pid)
         begun, trained = stats.begin_s is not None, stats.trains
-        waited_ratio = self._threads.waited_ratio(record.pid, record.t - record.window_s, record.t)
-        stats.add_window(record, waited_ratio, self._threads.workers_waited_ratio(record.pid))
+        window = (record.pid, record.t - record.window_s, record.t)
+        waited_ratio, cpu_ratio = self._threads.waited_ratio(*window), self._threads.cpu_ratio(*window)
+        stats.add_window(record, waited_ratio, self._threads.workers_waited_ratio(record.pid), cpu_ratio)
         if stats.trains:
             self._ranks.add_steps(record)
         if stats.trains != trained:

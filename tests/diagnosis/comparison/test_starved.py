@@ -85,6 +85,21 @@ def test_the_last_seconds_know_their_waits_as_a_whole_run_does() -> None:
     assert last.stretches[-1].waited_ns == pytest.approx(0.3 * last.stretches[-1].total_ns)
 
 
+def test_the_cpu_time_of_a_step_stays_where_others_slow_it_down() -> None:
+    """Its step takes 100 ms of which it waits for 30; beside nobody it takes 70: the row says who is slower."""
+    busy = session((0.7, 0.3), [], 1.9)
+    quiet = Session()
+    for record in (header(cpu_count=2), process(100)):
+        quiet.add(record)
+    for t in range(1, 21):
+        quiet.add(threads(t, (100, "python", 1.0, "running", 0.0), cpu_ratio=1.0))
+        quiet.add(steps(float(t), {name: 0.7 * ms for name, ms in _PHASES.items()}, first_index=10 * (t - 1)))
+    rows = {row.name: row for row in compare([figures_of(quiet, (), "a")], [figures_of(busy, (), "b")]).rows}
+    cpu = rows["CPU time"]
+    assert (cpu.before, cpu.after, cpu.significant) == (pytest.approx(70), pytest.approx(70), False)
+    assert rows["step time"].after - rows["step time"].before == pytest.approx(30)
+
+
 def test_a_quiet_last_second_does_not_hide_who_was_beside_the_seconds_before() -> None:
     found = session((0.6, 0.3), [], 1.6)
     add_seconds(found, 21, 22, (0.9, 0.0), 0.9)

@@ -30,7 +30,7 @@ class _Quantity(NamedTuple):
 
 
 def rows_of(before: Runs, after: Runs) -> list[Row]:
-    """Step time, throughput, phases, GPU, waits and memory."""
+    """Step time, throughput, phases, CPU, waits, GPU and memory."""
     least_ms = _NO_PHASE * fmean(run.level.total_ns / run.level.steps / 1e6 for run in (*before, *after))
     measured = []
     for quantity in _quantities((*before, *after)):
@@ -47,6 +47,7 @@ def _quantities(every: Runs) -> list[_Quantity]:
         _Quantity("throughput", "1/s", lambda runs: log_estimate(runs, lambda _: _steps_per_s), is_log=True),
         *(_Quantity(name, "ms", phase_estimate(name), estimated=is_estimated(name, every)) for name in PARTS),
         _Quantity("eval", "ms", lambda runs: step_estimate(runs, lambda s: s.eval_ns / s.steps / 1e6)),
+        _Quantity("CPU time", "ms", lambda runs: step_estimate(runs, lambda s: s.cpu_ns / s.steps / 1e6)),
         _Quantity("waits for a core", "ms", lambda runs: step_estimate(runs, lambda s: s.waited_ns / s.steps / 1e6)),
         _Quantity("GPU busy", "ms", lambda runs: gpu_estimate(runs, _gpu_busy_ms)),
         _Quantity("GPU idle", "ms", lambda runs: gpu_estimate(runs, lambda s: s.idle_ns / s.steps / 1e6)),

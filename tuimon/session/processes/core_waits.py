@@ -1,8 +1,10 @@
-"""How long a process waited for a core, in the windows that steps are counted in."""
+"""How long a process waited for a core and what it used of them, in the windows that steps are counted in."""
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
 
 from tuimon.records import ThreadCpu, Threads
 
@@ -13,6 +15,15 @@ WANTS_TO_RUN = 0.30
 _WINDOWS = 6
 
 
+class _Window(NamedTuple):
+    """Of one process's threads; None where it was not measured."""
+
+    begin_s: float
+    end_s: float
+    waited: float | None
+    cpu: float | None
+
+
 class CoreWaits:
     """The latest windows of one process's threads.
 
@@ -21,21 +32,27 @@ class CoreWaits:
     """
 
     def __init__(self) -> None:
-        self._windows: deque[tuple[float, float, float]] = deque(maxlen=_WINDOWS)  # begin, end, share
+        self._windows: deque[_Window] = deque(maxlen=_WINDOWS)
 
     def add_window(self, record: Threads) -> None:
         """Fold a window of the process's threads."""
-        ratio = _waited_ratio(record)
-        if ratio is not None:
-            self._windows.append((record.t - record.window_s, record.t, ratio))
+        self._windows.append(_Window(record.t - record.window_s, record.t, _waited_ratio(record), record.cpu_ratio))
 
     def ratio(self, begin_s: float, end_s: float) -> float | None:
-        """Share (0..1) of a time; of the latest window where none lies in that time; None where none is known."""
-        parts = [(min(end, end_s) - max(begin, begin_s), ratio) for begin, end, ratio in self._windows]
-        within = [(seconds, ratio) for seconds, ratio in parts if seconds > 0]
+        """Share (0..1) waited; of the latest window where none lies in that time; None where none is known."""
+        return self._mean(lambda window: window.waited, begin_s, end_s)
+
+    def cpu_ratio(self, begin_s: float, end_s: float) -> float | None:
+        """Cores that all threads of the process used, in the same way."""
+        return self._mean(lambda window: window.cpu, begin_s, end_s)
+
+    def _mean(self, of: Callable[[_Window], float | None], begin_s: float, end_s: float) -> float | None:
+        known = [(window, value) for window in self._windows if (value := of(window)) is not None]
+        parts = [(min(window.end_s, end_s) - max(window.begin_s, begin_s), value) for window, value in known]
+        within = [(seconds, value) for seconds, value in parts if seconds > 0]
         if not within:
-            return self._windows[-1][2] if self._windows else None
-        return sum(seconds * ratio for seconds, ratio in within) / sum(seconds for seconds, _ in within)
+            return known[-1][1] if known else None
+        return sum(seconds * value for seconds, value in within) / sum(seconds for seconds, _ in within)
 
 
 def _waited_ratio(record: Threads) -> float | None:

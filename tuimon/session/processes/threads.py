@@ -82,6 +82,11 @@ class ThreadTable:
         waits = self._waits.get(pid)
         return waits.ratio(begin_s, end_s) if waits is not None else None
 
+    def cpu_ratio(self, pid: int, begin_s: float, end_s: float) -> float | None:
+        """Cores that all threads of a process used in this time; None where that was not measured."""
+        waits = self._waits.get(pid)
+        return waits.cpu_ratio(begin_s, end_s) if waits is not None else None
+
     def workers_waited_ratio(self, trainer: int) -> float:
         """Share (0..1) of the time its DataLoader workers wanted to run in which they waited for a core."""
         cpu = delay = 0.0

@@ -46,21 +46,31 @@ class StepStats:
         self._since_step: Totals | None = None  # windows after the last one with a step
         self._first: Steps | None = None  # first window with steps: perhaps warm-up
         self._window: Window[Steps] = Window(limit=600)
-        self._waits: deque[float] = deque()  # shares (0..1) of these windows in which its threads waited for a core
+        self._on_cores: deque[tuple[float, float]] = deque()  # of each: share (0..1) waited for a core, cores used
         self._with_steps: deque[Steps] = deque(maxlen=_LEAST_RECORDS)
         self._recent: Totals | None = None  # as of the latest record, once queried
         self._whole_run: Totals | None = None
 
-    def add_window(self, record: Steps, waited_ratio: float | None = None, workers_waited_ratio: float = 0.0) -> None:
-        """Fold a window; in these shares (0..1) of it its own threads, and its workers, waited for a core."""
+    def add_window(
+        self,
+        record: Steps,
+        waited_ratio: float | None = None,
+        workers_waited_ratio: float = 0.0,
+        cpu_ratio: float | None = None,
+    ) -> None:
+        """Fold a window; in these shares (0..1) of it its own threads, and its workers, waited for a core.
+
+        ``cpu_ratio``: cores that its own threads used.
+        """
         self._recent = self._whole_run = None
         if self._first is None:
             record = _without_set_up(record, self._note_begin(record))
         self.latest = record
         self._window.append(record)
-        self._waits.append(waited_ratio or 0.0)
-        while len(self._waits) > len(self._window):
-            self._waits.popleft()
+        on_cores = (waited_ratio or 0.0, cpu_ratio or 0.0)
+        self._on_cores.append(on_cores)
+        while len(self._on_cores) > len(self._window):
+            self._on_cores.popleft()
         self.total = record.first_index + record.count
         self.dropped += record.dropped
         self.backwards += record.backwards
@@ -72,7 +82,7 @@ class StepStats:
         if record.count:
             self._last_step_s = record.t
         if self._first is not None or record.count:
-            self.course.add_window(record, waited_ratio or 0.0)
+            self.course.add_window(record, *on_cores)
         if record.slowest is not None and record.slowest.index < _FIRST_STEPS:
             self.first_slow_ms = max(self.first_slow_ms or 0.0, record.slowest.total_ns / 1e6)
         if self._first is None and record.count:
@@ -144,8 +154,9 @@ class StepStats:
 
     def recent_stretches(self, since_s: float) -> list[StepStretch]:
         """The windows of the last 30 s that began since a moment."""
-        recent = zip(self._window.records, self._waits, strict=True)
-        return without_end([stretch_of(*each) for each in recent if each[0].t - each[0].window_s >= since_s])
+        recent = zip(self._window.records, self._on_cores, strict=True)
+        begun = ((record, on_cores) for record, on_cores in recent if record.t - record.window_s >= since_s)
+        return without_end([stretch_of(record, *on_cores) for record, on_cores in begun])
 
     def whole_run(self) -> Totals:
         """Sums over the run; the first window with steps is left out where it was warm-up."""
