@@ -66,3 +66,9 @@ def test_a_noisy_window_is_a_small_record() -> None:
     chance = random.Random(2)
     lengths = [int(chance.uniform(1, 100) * MS) for _ in range(2000)]
     assert len(msgspec.json.encode(histogram(lengths))) < 320
+
+
+def test_equal_entries_are_in_memory_once() -> None:
+    one, other = (histogram([n * MS for n in range(10, 30)]) for _ in range(2))
+    assert one == other
+    assert all(mine is theirs for mine, theirs in zip(one, other, strict=True))

@@ -5,6 +5,7 @@ Never called: ``nvmlDeviceGetPcieThroughput``, which blocks 20 ms a direction.
 
 from __future__ import annotations
 
+import ctypes
 import time
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +17,7 @@ NOT_SUPPORTED = 3
 NO_PERMISSION = 4
 NOT_FOUND = 6
 TIMEOUT = 10
+LIBRARY_NOT_FOUND = 12
 FUNCTION_NOT_FOUND = 13
 GPU_IS_LOST = 15
 RESET_REQUIRED = 16
@@ -23,6 +25,10 @@ ARGUMENT_VERSION_MISMATCH = 25
 _FATAL = frozenset({GPU_IS_LOST, RESET_REQUIRED})
 _NEVER = frozenset({NOT_SUPPORTED, NO_PERMISSION, FUNCTION_NOT_FOUND, ARGUMENT_VERSION_MISMATCH})
 _NOTHING_NEW = frozenset({NOT_FOUND, TIMEOUT})
+
+
+#: The driver's library; pynvml looks for no other on Linux.
+_NAME = "libnvidia-ml.so.1"
 
 
 class NvmlError(Exception):
@@ -39,7 +45,11 @@ class Library:
     def __init__(self) -> None:
         """Load and initialise it. Raises NvmlError."""
         try:
-            import pynvml  # noqa: PLC0415  (costs 15 ms and is of no use on most machines)
+            ctypes.CDLL(_NAME)  # as pynvml does, which stays loaded from then on
+        except OSError as error:
+            raise NvmlError(LIBRARY_NOT_FOUND, str(error)) from error
+        try:
+            import pynvml  # noqa: PLC0415  (costs 15 ms and 2 MB and is of no use on most machines)
         except ImportError as error:
             raise NvmlError(NO_PACKAGE, str(error)) from error
         self.api: Any = pynvml  # ships no types

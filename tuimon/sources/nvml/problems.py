@@ -6,13 +6,12 @@ from collections.abc import Sequence
 
 from tuimon.proc.container import in_container
 from tuimon.sources.notices import Problem
-from tuimon.sources.nvml.library import GPU_IS_LOST, NO_PACKAGE, RESET_REQUIRED, NvmlError
+from tuimon.sources.nvml.library import GPU_IS_LOST, LIBRARY_NOT_FOUND, NO_PACKAGE, RESET_REQUIRED, NvmlError
 from tuimon.text import plain
 
 # nvml.h, nvmlReturn_t
 _NO_PERMISSION = 4
 _DRIVER_NOT_LOADED = 9
-_LIBRARY_NOT_FOUND = 12
 _VERSION_MISMATCH = 18
 
 
@@ -20,7 +19,7 @@ def explain(error: NvmlError) -> Problem:
     """An error of the whole library."""
     if error.code == NO_PACKAGE:
         return Problem("no GPU figures: nvidia-ml-py is not installed", "python -m pip install nvidia-ml-py")
-    if error.code == _LIBRARY_NOT_FOUND:
+    if error.code == LIBRARY_NOT_FOUND:
         message = "no NVIDIA driver on this machine (libnvidia-ml.so.1 not found)"
         return Problem(message, _container_hint(), expected=True)
     if error.code == _DRIVER_NOT_LOADED:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from tuimon.proc import procfs
 from tuimon.proc.processes import start_unix_s
@@ -17,12 +18,14 @@ from tuimon.sources.source_blocks import SourceBlocks
 from tuimon.sources.source_text import SourceText
 from tuimon.sources.stacks import pyspy
 from tuimon.sources.stacks.frame_ids import RawFrame
-from tuimon.sources.standstill.flight.recorders import Recorders
 from tuimon.sources.standstill.groups import Code, grouped
 from tuimon.sources.standstill.progress import MOVING_BYTES_PER_S, Reading, bytes_per_s, read_io
 from tuimon.sources.standstill.ras import ask_ras
 from tuimon.sources.standstill.stacks import ProcessStacks, take_stacks
 from tuimon.sources.standstill.suspicion import Suspect, Suspicion
+
+if TYPE_CHECKING:
+    from tuimon.sources.standstill.flight.recorders import Recorders
 
 #: Reading and writing are measured over so long before the stacks are taken, and again so often after that (s).
 _BEFORE_S = 2.0
@@ -42,6 +45,12 @@ class _Watch:
         self.is_nccl_asked = False
 
 
+def _flight_recorders(processes: Iterable[Suspect], quiet_s: float) -> Recorders:
+    from tuimon.sources.standstill.flight.recorders import Recorders  # noqa: PLC0415  (only a hang needs pickle)
+
+    return Recorders(processes, quiet_s)
+
+
 class StandstillSource:
     """Idle until ``inspect`` names a suspicion. ``taken`` by py-spy, or what agents sample where that is denied."""
 
@@ -53,7 +62,7 @@ class StandstillSource:
         clock: Callable[[], float] = time.monotonic,
         binary: Callable[[], str | None] = pyspy.find,
         take: Callable[[str | None, Iterable[int], float], Mapping[int, ProcessStacks]] = take_stacks,
-        recorders: Callable[[Iterable[Suspect], float], Recorders] = Recorders,
+        recorders: Callable[[Iterable[Suspect], float], Recorders] = _flight_recorders,
         ask_nccl: Callable[[Iterable[int]], list[str]] = ask_ras,
     ) -> None:
         self.period_s = 0.5
