@@ -1,7 +1,10 @@
 """Findings in words."""
 
+from dataclasses import replace
+
 import pytest
 
+from tuimon.diagnosis.finding import Finding
 from tuimon.views.finding_text import finding_gain, fix_text, gain, rule_title, rules_by_reason, sentence, speedup
 
 
@@ -38,9 +41,16 @@ def test_a_fix_comes_with_its_gain_where_that_is_known(gains, text):
     assert fix_text("cache it", *gains) == text
 
 
-def test_rule_title_and_speedup():
+def test_rule_title():
     assert rule_title("input_bound") == "INPUT-BOUND"
-    assert (speedup(2.13), speedup(1.05)) == ("2.1×", "1.05×")
+
+
+def test_a_speedup_is_the_range_that_reports_name():
+    found = Finding(rule="input_bound", severity="critical", headline="h", action="do", estimated_speedup=2.13)
+    assert speedup(found) == "~2.1×"
+    assert speedup(replace(found, speedup_at_least=1.21, evidence={"speedup_at_most": 2.83})) == "1.2–2.8×"
+    assert speedup(replace(found, estimated_speedup=1.05)) == "~1.05×"
+    assert speedup(replace(found, estimated_speedup=None)) == ""
 
 
 def test_rules_by_reason():

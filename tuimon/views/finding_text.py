@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tuimon.views.format import number, plain
+from tuimon.views.format import plain
+
+if TYPE_CHECKING:
+    from tuimon.diagnosis.finding import Finding
 
 #: Gains below this factor are shown with one more digit.
 _SMALL = 1.2
@@ -16,9 +19,14 @@ def rule_title(rule: str) -> str:
     return plain(rule).replace("_", "-").upper()
 
 
-def speedup(factor: float) -> str:
-    """``2.1×``; small gains with one more digit."""
-    return f"{factor:.2f}×" if factor < _SMALL else f"{number(factor)}×"
+def speedup(finding: Finding) -> str:
+    """``1.6–1.8×`` or ``~2.1×``, what the best fix gains; small gains with one more digit. Empty where it is unknown."""
+    if finding.estimated_speedup is None:
+        return ""
+    bound = finding.evidence.get("speedup_at_most")
+    most = bound if isinstance(bound, float) else finding.fixes[0].high
+    ends = _range(finding.speedup_at_least or finding.estimated_speedup, most or finding.estimated_speedup)
+    return f"~{ends[0]}×" if ends[0] == ends[1] else f"{'–'.join(ends)}×"
 
 
 def _range(low: float, high: float) -> tuple[str, str]:

@@ -13,9 +13,9 @@ ONE_GPU = WantedRows(12, 9, 5)
 
 def test_a_normal_screen():
     boxes = lay_out(120, 40, ALL, ONE_GPU)
-    assert boxes["phases"] == Box(0, 3, 60, 21)
-    assert boxes["gpu"] == Box(60, 3, 60, 7)
-    assert boxes["output"] == Box(60, 10, 60, 14)
+    assert boxes["phases"] == Box(0, 4, 60, 20)
+    assert boxes["gpu"] == Box(60, 4, 60, 7)
+    assert boxes["output"] == Box(60, 11, 60, 13)
     assert boxes["threads"] == Box(0, 24, 120, 15)
     assert boxes["keys"] == Box(0, 39, 120, 1)
 
@@ -43,7 +43,7 @@ def test_too_small():
 
 
 def test_zoom_takes_the_body():
-    assert lay_out(120, 40, ALL, ONE_GPU, "output")["output"] == Box(0, 3, 120, 36)
+    assert lay_out(120, 40, ALL, ONE_GPU, "output")["output"] == Box(0, 4, 120, 35)
 
 
 def _overlap(a, b):

@@ -58,8 +58,8 @@ def evidence(session: Session, findings: Sequence[Finding], rule: str) -> str:
         lines += [f"  cause: {finding.cause}"] if finding.cause else []
         if finding.share_of_step is not None:
             lines.append(f"  share of the step: {percent(finding.share_of_step)}")
-        if finding.estimated_speedup is not None:
-            lines.append(f"  estimated gain: steps {speedup(finding.estimated_speedup)} as fast")
+        if gain := speedup(finding):
+            lines.append(f"  estimated gain: steps {gain} as fast")
         lines += [
             f"  {name}: {value}" for name, value in map(evidence_text, finding.evidence, finding.evidence.values())
         ]

@@ -11,6 +11,8 @@ MIN_WIDTH, MIN_HEIGHT = 40, 10
 NARROW_BELOW, WIDE_FROM = 100, 160
 _FRAME = 2  # rows of a border
 _UPPER_MOST = 30  # rows beyond which a chart gains nothing
+#: Rows of the screen from which the verdict has as many of its own.
+_TWO_VERDICT_ROWS, _THREE_VERDICT_ROWS = 18, 30
 _LEAST = {"phases": 8, "threads": 5, "gpu": 4, "output": 4, "loaders": 6}
 
 
@@ -42,7 +44,7 @@ def lay_out(
     boxes = {"title": Box(0, 0, width, 1)}
     top = 1
     if "verdict" in shown:
-        rows = 2 if height >= 18 else 1
+        rows = 1 + (height >= _TWO_VERDICT_ROWS) + (height >= _THREE_VERDICT_ROWS)
         boxes["verdict"] = Box(0, top, width, rows)
         top += rows
     if "baseline" in shown:

@@ -73,7 +73,7 @@ async def test_what_cannot_be_compared_says_why():
         assert "ranks 1 before, 4 after" in text(app, "baseline")
 
 
-@pytest.mark.parametrize(("size", "row"), [((80, 24), 3), ((120, 40), 3), ((200, 60), 3)])
+@pytest.mark.parametrize(("size", "row"), [((80, 24), 3), ((120, 40), 4), ((200, 60), 4)])
 async def test_it_has_one_line_below_the_verdict(size, row):
     async with running(a_faster_loader(), size=size) as (app, pilot):
         await pilot.press("b")

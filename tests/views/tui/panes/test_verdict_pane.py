@@ -1,4 +1,6 @@
-"""The verdict in two lines, and how a run ended."""
+"""The verdict in one to three lines, and how a run ended."""
+
+import dataclasses
 
 import pytest
 
@@ -18,16 +20,48 @@ def test_verdict_in_two_lines_with_action_and_gain():
     first, second = verdict_lines(VERDICT, 120, 2)
     assert text_of(first).startswith("  INPUT-BOUND  62 % of every step waits for data: augment() transforms.py:31")
     assert [span.role for span in first][1] == "critical badge"
-    assert text_of(second).rstrip().endswith("cheaper  ~2.1× faster")
+    assert text_of(second).rstrip().endswith("cheaper  ~2.1× as fast")
 
 
-def test_verdict_is_never_more_than_two_lines_at_80_columns():
+def test_where_the_headline_takes_both_lines_the_gain_stands_at_its_end():
     rows = texts(verdict_lines(VERDICT, 80, 2))
     assert rows == [
         "  INPUT-BOUND  62 % of every step waits for data: augment() transforms.py:31",
-        "   keeps both workers at 100 %",
+        "   keeps both workers at 100 %  ~2.1× as fast",
     ]
     assert len(verdict_lines(VERDICT, 80, 1)) == 1
+
+
+def test_a_third_line_is_for_the_advice():
+    rows = texts(verdict_lines(VERDICT, 80, 3))
+    assert [row.rstrip() for row in rows[1:]] == [
+        "   keeps both workers at 100 %",
+        "  → num_workers=2 -> 6 on this 16-core machine; or make augmen…   ~2.1× as fast",
+    ]
+
+
+def test_or_for_the_rest_of_long_advice():
+    long = dataclasses.replace(INPUT_BOUND, headline="62 % waits", action="word " * 18)
+    first, second, third = texts(verdict_lines(VERDICT._replace(findings=(long,)), 60, 3))
+    assert first.endswith("62 % waits") and second == "  → " + " ".join(["word"] * 11)
+    assert third.rstrip() == "    " + " ".join(["word"] * 7) + "  ~2.1× as fast"
+
+
+@pytest.mark.parametrize(
+    ("low", "likely", "high", "shown"),
+    [
+        (None, 2.1, None, "~2.1× as fast"),
+        (2.3, 4.2, 4.5, "2.3–4.5× as fast"),
+        (1.04, 1.07, 1.08, "1.04–1.08× as fast"),
+        (None, None, None, ""),
+    ],
+)
+def test_a_gain_is_a_range_where_it_is_one(low, likely, high, shown):
+    found = dataclasses.replace(
+        INPUT_BOUND, action="do", estimated_speedup=likely, speedup_at_least=low, speedup_at_most=high
+    )
+    _, advice = texts(verdict_lines(VERDICT._replace(findings=(found,)), 120, 2))
+    assert advice.strip().removeprefix("→ do").strip() == shown
 
 
 def test_what_is_not_worth_a_fix_is_no_headline():

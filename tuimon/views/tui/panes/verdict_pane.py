@@ -1,4 +1,4 @@
-"""The verdict: what the training waits for and what to do about it, in at most two lines."""
+"""The verdict: what the training waits for, what to do about it and what that gains, in at most three lines."""
 
 from __future__ import annotations
 
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from tuimon.session.session import Session
 
 
+#: Lines from which the advice has one of its own below a headline of two.
+_WITH_ADVICE = 3
+
+
 class Verdict(NamedTuple):
     """What the verdict lines show."""
 
@@ -36,7 +40,7 @@ class Verdict(NamedTuple):
 
 
 class VerdictPane(Pane[Verdict]):
-    """Two lines under the title; Enter opens all findings, what changed, and what could not be judged."""
+    """The lines under the title; Enter opens all findings, what changed, and what could not be judged."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter,down,right", "open", "findings", show=False)]
 
@@ -104,23 +108,30 @@ def _finding(findings: Sequence[Finding], width: int, height: int) -> list[Line]
     head = wrapped(headline, room)
     if len(head) <= 1 or height < 2:
         top = line(" ", badge, " ", (clipped(headline, room), first.severity))
-        return [justified(top, (more,), width), _advice(first, width)]
-    rest = clipped(headline[len(head[0]) :].strip(), width - 3)
-    return [
-        justified(line(" ", badge, " ", (head[0], first.severity)), (more,), width),
-        line("   ", (rest, first.severity)),
-    ]
+        return [justified(top, (more,), width), *_advice(first, width, height - 1)]
+    top = line(" ", badge, " ", (head[0], first.severity))
+    rest = line("   ", (headline[len(head[0]) :].strip(), first.severity))
+    gain = _gain(first) if height < _WITH_ADVICE else ()
+    return [justified(top, (more,), width), _beside(rest, gain, width), *_advice(first, width, height - 2)]
 
 
-def _advice(finding: Finding, width: int) -> Line:
+def _advice(finding: Finding, width: int, height: int) -> list[Line]:
     """What to do, and what it would gain."""
-    gain: Line = ()
-    if finding.estimated_speedup is not None:
-        gain = line((f"  ~{speedup(finding.estimated_speedup)} faster ", "benign bold"))
-    what = line("  ", ("→ ", "dim"), (plain(finding.action), "text"))
-    if cells(what) + cells(gain) <= width:
-        return (*what, *gain)
-    return justified(what, gain, width)
+    gain, rows = _gain(finding), wrapped(plain(finding.action), width - 4)
+    if height < 2 or len(rows) < 2:
+        return [_beside(line("  ", ("→ ", "dim"), (" ".join(rows), "text")), gain, width)]
+    rest = line("    ", (" ".join(rows[1:]), "text"))
+    return [line("  ", ("→ ", "dim"), (rows[0], "text")), _beside(rest, gain, width)]
+
+
+def _gain(finding: Finding) -> Line:
+    gain = speedup(finding)
+    return line((f"  {gain} as fast ", "benign bold")) if gain else ()
+
+
+def _beside(text: Line, gain: Line, width: int) -> Line:
+    """The gain behind the text; the text gives way."""
+    return (*text, *gain) if cells(text) + cells(gain) <= width else justified(text, gain, width)
 
 
 def _end(end: Exit) -> Line:
