@@ -148,7 +148,7 @@ def gpu_time(t, lead_us, drained, idle):
     leads = [Lead(name, 15, lead_us * (1 + i) / 2, lead_us * (2 + i) / 3, lead_us * (3 + i) / 2, round(15 * drained))
              for i, name in enumerate(BOUNDARIES)]  # fmt: skip
     return GpuTime(t=float(t), pid=MAIN, window_s=1.0, device=0, steps=15, total_ns=15 * 66 * 10**6, phases=phases,
-                   leads=leads, lead_error_us=14.0)  # fmt: skip
+                   bounded=True, leads=leads, lead_error_us=14.0)  # fmt: skip
 
 
 def _hopper(t, **more):

@@ -20,7 +20,7 @@ def rule_title(rule: str) -> str:
 
 
 def speedup(finding: Finding) -> str:
-    """``1.6–1.8×`` or ``~2.1×``, what the best fix gains; small gains with one more digit. Empty where it is unknown."""
+    """``1.6–1.8×`` or ``~2.1×``: what the best fix gains, small gains with one more digit; empty where unknown."""
     if finding.estimated_speedup is None:
         return ""
     bound = finding.evidence.get("speedup_at_most")

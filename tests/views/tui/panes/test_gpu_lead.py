@@ -1,13 +1,19 @@
 """The GPU's part of the Phases pane: its time beside the CPU's, its idle share, and the lead."""
 
+from pathlib import Path
+
 import pytest
 
+from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.session.rows import GpuTimeRow, LeadRow, PhaseRow, PhaseTable, RangeRow, StepSummary
+from tuimon.sources.log.reader import read_log
+from tuimon.views.report.summary import fold
 from tuimon.views.tui.drawing.lines import Span, cells, text_of
 from tuimon.views.tui.panes.gpu_lead import lead_lines, lead_words
 from tuimon.views.tui.panes.phase_rows import between, phase_line, phase_rows
-from tuimon.views.tui.panes.phases_pane import PhasesState, phases_lines
+from tuimon.views.tui.panes.phases_pane import PhasesPane, PhasesState, phases_lines
 
+LOGS = Path(__file__).parents[3] / "data" / "logs"
 BOUNDARIES = ("fetch end", "backward begin", "backward end", "optimizer begin", "optimizer end")
 
 
@@ -130,3 +136,14 @@ def test_the_whole_pane_in_eight_rows():
     lines = drawn(phases_lines(state, 76, 6))
     assert [line.split()[0] for line in lines] == ["data", "forward", "backward", "optimizer", "lead", "history"]
     assert sum(line.startswith(("lead", "GPU idle")) for line in drawn(phases_lines(state, 76, 20))) == 2
+
+
+@pytest.mark.parametrize("log", ["small_kernels", "queue_full", "item__every_step", "starved_by_its_loader"])
+def test_the_gpu_idles_as_long_as_the_verdict_says(log):
+    """By events alone, launches that set the pace leave 8 to 100 % of the step open; NVML's counters know better."""
+    session, _ = fold(read_log(str(LOGS / f"{log}.jsonl.gz")))
+    state = PhasesPane().collect(session, [])
+    known = evidence_of(session, state.table.pid).gpu_steps
+    (line,) = [line for line in drawn(phases_lines(state, 76, 20)) if line.startswith("GPU idle")]
+    assert line.endswith(f"{between(known.idle, known.idle_at_most)} of its time")
+    assert known.idle_at_most - known.idle < 0.1
