@@ -48,8 +48,11 @@ class _Device:
     window: Window[_Reading] = field(default_factory=Window)
 
     def add_window(self, record: Gpu) -> None:
-        seldom = {name: getattr(self.latest, name) for name in _SELDOM if getattr(record, name) is None}
-        if any(value is not None for value in seldom.values()):
+        latest, seldom = self.latest, {}
+        for name in _SELDOM:
+            if getattr(record, name) is None and (value := getattr(latest, name)) is not None:
+                seldom[name] = value
+        if seldom:
             record = structs.replace(record, **seldom)
         self.latest = record
         self.util.append(record.util_ratio)

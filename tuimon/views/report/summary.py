@@ -52,6 +52,7 @@ def fold(records: Iterable[Record], verdicts: Verdicts | None = None) -> tuple[S
     session = Session()
     verdicts = verdicts or Verdicts()
     judged_s: float | None = None
+    due_s = 0.0  # no sooner than then: how often is worked out once a judgement, not for each of thousands of records
     for record in records:
         before_s = session.now_s if session.start_s is not None else record.t
         session.add(record)
@@ -59,8 +60,10 @@ def fold(records: Iterable[Record], verdicts: Verdicts | None = None) -> tuple[S
         judged_s = start_s if judged_s is None else judged_s
         if record.t - before_s > UNRECORDED_S:
             judged_s += record.t - before_s
-        due = record.t - judged_s >= 1.0 and record.t - judged_s >= _judged_every_s(session, record.t - start_s)
-        if due and session.exit is None:
+        if record.t < due_s or record.t - judged_s < 1.0:
+            continue
+        due_s = judged_s + _judged_every_s(session, record.t - start_s)
+        if record.t >= due_s and session.exit is None:
             verdicts.judge_moment(session, record.t - judged_s)
             judged_s = record.t
     return session, verdicts.judge_run(session)
