@@ -61,10 +61,13 @@ def gain(estimated: float | None, at_most: float | None) -> str:
 
 def fix_text(action: str, estimated: float | None, low: float | None, high: float | None) -> str:
     """``make f() cheaper: 2.2 to 4.5 times as fast``: one fix with what it gains, where that is known."""
-    if not estimated:
-        return plain(action)
+    return f"{plain(action)}: {times_text(estimated, low, high)}" if estimated else plain(action)
+
+
+def times_text(estimated: float, low: float | None, high: float | None) -> str:
+    """``2.2 to 4.5 times as fast``."""
     least, most = _range(low or estimated, high or estimated)
-    return f"{plain(action)}: {least if least == most else f'{least} to {most}'} times as fast"
+    return f"{least if least == most else f'{least} to {most}'} times as fast"
 
 
 def rules_by_reason(unjudged: Iterable[tuple[str, str]]) -> dict[str, list[str]]:

@@ -40,6 +40,14 @@ def test_of_a_training_attached_to_the_steps_that_were_seen_are_summed_up() -> N
     assert summary.startswith("train.py made 30 steps in 3.0s, from step 5 010 on (median"), summary
 
 
+def test_the_summary_is_three_sentences() -> None:
+    session, findings = fold(run(), verdicts := Verdicts())
+    summary = report_of(session, findings, "run.jsonl", verdicts.changes)["summary"]
+    assert ". The verdict is INPUT-BOUND: 62 % of every step waits for data" in summary
+    assert ". To do: num_workers=0 -> " in summary and "; that makes steps " in summary
+    assert summary.endswith(" times as fast.")
+
+
 @pytest.fixture
 def log(tmp_path: Path) -> str:
     writer = LogWriter(str(tmp_path / "run.jsonl"))

@@ -6,13 +6,14 @@ import os
 from itertools import pairwise
 
 from tuimon.diagnosis.rank import is_minor
-from tuimon.views.finding_text import NO_FINDING, ONLY_MINOR, fix_text, rule_title
+from tuimon.views.finding_text import NO_FINDING, ONLY_MINOR, rule_title, times_text
 from tuimon.views.format import count, duration, ms, percent, plain, rate, shorten
 from tuimon.views.report.step_json import Json
 from tuimon.views.state_text import last_state_text
 
 #: Of a sentence that comes from a command line or a headline.
 _LONGEST = 240
+_IS = "The verdict is"
 
 
 def summary_of(report: dict[str, Json]) -> str:
@@ -74,11 +75,14 @@ def _verdict(report: dict[str, Json]) -> str:
         started = report["steps"]["count"] or report["phases"]
         return NO_FINDING if started else last_state_text(report["state"])
     first = report["findings"][0]
-    minor = f"{ONLY_MINOR.rstrip('.')}: " if is_minor(first["rule"], first["severity"]) else ""
-    return f"{minor}{rule_title(first['rule'])}, {first['headline']}"
+    minor = is_minor(first["rule"], first["severity"])
+    says = f"{ONLY_MINOR.rstrip('.')}: {rule_title(first['rule'])}," if minor else f"{_IS} {rule_title(first['rule'])}:"
+    return f"{says} {first['headline']}"
 
 
 def _advice(report: dict[str, Json]) -> str:
     if not report["findings"] or not report["findings"][0]["fixes"]:
         return "There is nothing to change"
-    return f"To do: {fix_text(*report['findings'][0]['fixes'][0].values())}"
+    action, estimated, low, high = report["findings"][0]["fixes"][0].values()
+    gain = f"; that makes steps {times_text(estimated, low, high)}" if estimated else ""
+    return f"To do: {plain(action)}{gain}"
