@@ -86,7 +86,7 @@ def launch_bound(evidence: Evidence) -> Finding | None:
             "gpu_idle_at_least": at_least,
             "gpu_idle_at_most": at_most,
             "lead_us": lead.median_us if lead else None,
-            "drained_ratio": lead.stream_idle_ratio if lead else None,
+            "stream_idle_ratio": lead.stream_idle_ratio if lead else None,
             "gpu_ms_per_step": gpu.step_ms,
             "gpu_util": least_utilisation(evidence.gpus),
             "speedup_at_most": _speedup_without(at_most),
