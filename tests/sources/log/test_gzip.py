@@ -8,10 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.sources.log.split_log import begun, record_run
-from tuimon.errors import LogError, NotALog
 from tuimon.records import Notice
 from tuimon.sources.log.reader import read_log
-from tuimon.sources.log.writer import LogWriter
 
 
 @pytest.fixture
@@ -52,16 +50,3 @@ def test_damage_within_is_said(plain: Path, tmp_path: Path) -> None:
     *_, notice = read_log(str(packed))
     assert isinstance(notice, Notice)
     assert "skipped: damaged" in notice.message
-
-
-@pytest.mark.parametrize(
-    "content", [b"\x1f\x8b\x08", b"\x1f\x8b\x08" + b"\xff" * 100, gzip.compress(b"print()\n" * 10)]
-)
-def test_what_is_packed_but_no_log_is_refused(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "x.gz"
-    path.write_bytes(content)
-    with pytest.raises(NotALog):
-        list(read_log(str(path)))
-    with pytest.raises(LogError, match="is no tuimon log"):
-        LogWriter(str(path), force=True)
-    assert path.read_bytes() == content

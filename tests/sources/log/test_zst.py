@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import errno
+import gzip
 import os
 import subprocess
 import sys
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -51,6 +53,7 @@ def test_an_earlier_compressed_log_is_no_more_overwritten_than_another(log: Path
 
 KILLED = """
 import os, signal, sys
+from collections.abc import Callable
 from pathlib import Path
 from tests.sources.log.split_log import begun, record_run
 log = begun(Path(sys.argv[1]), limit=None)
@@ -165,9 +168,21 @@ def test_damage_within_is_said(tmp_path: Path) -> None:
     assert "skipped: damaged" in notice.message
 
 
-@pytest.mark.parametrize("content", [ZST_MAGIC, ZST_MAGIC + b"\xff" * 100, zstandard.compress(b"print()\n" * 10)])
-def test_what_is_compressed_but_no_log_is_refused(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "x.zst"
+_GZIP_MAGIC = b"\x1f\x8b\x08"
+
+
+@pytest.mark.parametrize("magic", [ZST_MAGIC, _GZIP_MAGIC])
+@pytest.mark.parametrize("rest", [b"", b"\xff" * 100])
+def test_a_file_that_only_begins_as_if_compressed_is_refused(tmp_path: Path, magic: bytes, rest: bytes) -> None:
+    _is_refused(tmp_path / "x", magic + rest)
+
+
+@pytest.mark.parametrize("compress", [zstandard.compress, gzip.compress])
+def test_what_is_compressed_but_no_log_is_refused(tmp_path: Path, compress: Callable[[bytes], bytes]) -> None:
+    _is_refused(tmp_path / "x", compress(b"print()\n" * 10))
+
+
+def _is_refused(path: Path, content: bytes) -> None:
     path.write_bytes(content)
     with pytest.raises(NotALog):
         list(read_log(str(path)))
