@@ -88,7 +88,7 @@ def record(pair: Pair, when: When, log: Path) -> None:
     }
     for name in sorted(names, key=len, reverse=True):
         text = text.replace(name.encode(), names[name].encode())
-    for old in LOGS.glob(f"{pair.name}.{when}.*"):
+    for old in log.parent.glob(f"{pair.name}.{when}.*"):
         old.unlink()
     log.write_bytes(zstandard.ZstdCompressor(level=19).compress(text))
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from tests.explain_pairs import recorded
 from tests.explain_pairs.pairs import Pair, When, all_pairs
 from tests.explain_pairs.recorded import LOGS, PROGRAMS, is_recorded, log_of, program, records_of
 from tests.explain_pairs.simulated import simulated_records
@@ -52,3 +55,16 @@ def test_no_log_is_of_code_that_is_gone() -> None:
 def test_each_cause_of_a_wait_for_data_has_its_pair() -> None:
     page = page_of("input_bound")
     assert {code.cause for code in page.code} == set(page.causes)
+
+
+def test_a_trial_leaves_the_logs_of_the_tests_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorded, "LOGS", tmp_path / "kept")
+    monkeypatch.setattr(recorded, "_run", lambda _rule, _script, raw: raw.write_bytes(b"{}\n"))
+    recorded.LOGS.mkdir()
+    pair = all_pairs()[2]
+    kept = recorded.LOGS / f"{pair.name}.before.0123.jsonl.zst"
+    kept.write_bytes(b"a log")
+    recorded.record(pair, "before", tmp_path / "run.jsonl.zst")
+    assert (tmp_path / "run.jsonl.zst").exists() and kept.exists()
+    recorded.record(pair, "before", recorded.LOGS / f"{pair.name}.before.4567.jsonl.zst")
+    assert not kept.exists()
