@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 
 import msgspec
 
@@ -16,7 +17,6 @@ RECORD_ONE = "Record one: tuimon run --log FILE.jsonl train.py"
 # JSON's escapes but for quotes, slashes and backslashes: each may be a control character.
 _ESCAPED = re.compile(rb'\\[^"/\\]')
 _BACKSLASH, _DELETE = b"\\\x7f"
-_DECODER: msgspec.json.Decoder[AnyRecord] = msgspec.json.Decoder(AnyRecord)
 
 
 class _Tag(msgspec.Struct):
@@ -26,10 +26,16 @@ class _Tag(msgspec.Struct):
     schema: int | None = None
 
 
+@cache
+def _decoder() -> msgspec.json.Decoder[AnyRecord]:
+    """One for all lines: it takes 7 ms to make, and a run that is watched reads no log."""
+    return msgspec.json.Decoder(AnyRecord)
+
+
 def decode(line: bytes) -> Record | None:
     """The record of a line, its text made safe; None for an unknown type, a torn line, or figures beyond any run."""
     try:
-        record = _DECODER.decode(line)
+        record = _decoder().decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     # a tenth of a microsecond in all: most lines hold nothing that could be unsafe
