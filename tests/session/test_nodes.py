@@ -7,7 +7,7 @@ from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.diagnosis.finding import Finding
 from tuimon.node_ids import id_on_node
-from tuimon.records import Gpu, GpuProcess, MachineMemory, Node, Record, Throttle
+from tuimon.records import Gpu, GpuProcess, Loader, LoaderFacts, MachineMemory, Node, Record, Throttle
 from tuimon.views.metrics.gpus import gpu_samples
 
 PHASES = {"forward": 5.0, "backward": 5.0}
@@ -54,6 +54,16 @@ def test_a_rank_that_begins_to_train_is_among_the_trainings_at_once() -> None:
     assert session.trainers() == [FIRST]
     session.add(steps(2.0, PHASES, pid=SECOND))
     assert session.trainers() == [FIRST, SECOND]
+
+
+def test_of_a_thousand_ranks_each_keeps_its_loader() -> None:
+    session, ranks = session_of(*NODES), [id_on_node(1 + number // 8, 100 + number % 8) for number in range(1024)]
+    facts = LoaderFacts("Images", "map", 2)
+    for t in (1.0, 2.0):
+        for pid in ranks:
+            session.add(Loader(t=t, pid=pid, number=0, window_s=1.0, fetches=10, wait_ns=10**9, starts=1, facts=facts))
+    assert {row.starts for pid in ranks for row in session.loaders(pid)} == {2}
+    assert sum(len(session.loaders(pid)) for pid in ranks) == 1024
 
 
 def test_limits_are_of_one_node() -> None:

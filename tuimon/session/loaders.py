@@ -11,8 +11,8 @@ from tuimon.session.loader_totals import LoaderRun, LoaderTotals, totals_of, typ
 from tuimon.session.rows import HotLine, LoaderRow, LoaderWorkerRow
 from tuimon.session.windows import WINDOW_S, Span, Window, new_history
 
-#: Most loaders that are remembered, those used last: 64 processes with four each.
-_LOADERS = 256
+#: Most loaders of a process that are remembered, those used last: some programs make one for every epoch.
+_LOADERS = 64
 #: Most workers of a loader, those that reported last.
 _WORKERS = 256
 #: Most reports of one worker that are kept.
@@ -168,21 +168,20 @@ class LoaderTable:
     """The loaders of all processes."""
 
     def __init__(self) -> None:
-        self._loaders: dict[tuple[int, int], LoaderStats] = {}
+        self._loaders: dict[int, dict[int, LoaderStats]] = {}  # by process, then by number
 
     def add_loader(self, record: Loader) -> None:
         """Fold one record."""
-        key = (record.pid, record.number)
-        stats = self._loaders.pop(key, None) or LoaderStats(*key)
-        if len(self._loaders) >= _LOADERS:
-            del self._loaders[next(iter(self._loaders))]
-        self._loaders[key] = stats  # the one used last is the last
+        own = self._loaders.setdefault(record.pid, {})
+        stats = own.pop(record.number, None) or LoaderStats(record.pid, record.number)
+        if len(own) >= _LOADERS:
+            del own[next(iter(own))]
+        own[record.number] = stats  # the one used last is the last
         stats.add_window(record)
 
     def forget(self, pid: int) -> None:
         """Drop the loaders of a process."""
-        for key in [key for key in self._loaders if key[0] == pid]:
-            del self._loaders[key]
+        self._loaders.pop(pid, None)
 
     def rows(
         self,
@@ -193,6 +192,6 @@ class LoaderTable:
         span: Span | None = None,
     ) -> tuple[LoaderRow, ...]:
         """The loaders of a process, over the last 30 s or over a span: those for training first."""
-        stats = [loader for (owner, _), loader in self._loaders.items() if owner == pid]
+        stats = self._loaders.get(pid, {}).values()
         rows = [row for loader in stats if (row := loader.row(now_s, ended, hot, span)) is not None]
         return tuple(sorted(rows, key=lambda row: (row.latest.role == "eval", row.latest.number)))

@@ -30,6 +30,13 @@ def test_a_short_run_has_a_row_for_each_second():
     assert rows[1] == pytest.approx((20, 30, 40, 8, 2))
 
 
+def test_of_many_ranks_the_first_are_kept_in_whatever_order_they_come():
+    records = [steps(t, PHASES, pid=pid, first_index=10 * t) for t in (1, 2) for pid in range(300, 100, -1)]
+    course, _ = course_of(*records)
+    assert [pid for pid in range(101, 301) if course.rows(pid, NOTHING) is not None] == list(range(101, 165))
+    assert len(course.rows(164, NOTHING)[1]) == 3
+
+
 def test_a_day_has_no_more_rows_and_the_same_steps():
     day = [steps(10.0 * n, SLOW if 3000 <= n < 3600 else PHASES, first_index=n, window_s=10.0) for n in range(1, 8641)]
     course, _ = course_of(*day)

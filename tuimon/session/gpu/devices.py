@@ -16,7 +16,7 @@ from tuimon.session.windows import Window, new_history
 _LEAST_ENERGY_S = 5.0
 #: Most Xid errors that are kept, the newest.
 _XIDS = 32
-#: Most GPUs and MIG instances that are remembered.
+#: Most GPUs and MIG instances of a node that are remembered.
 _DEVICES = 256
 
 #: What does not change, and is sent only now and then.

@@ -46,6 +46,7 @@ class Course:
     def __init__(self) -> None:
         self._start_s: float | None = None
         self._of: dict[int, _Stretches] = {}
+        self._highest = 0  # of the processes in ``_of``
 
     def over(self, records: Iterable[Record]) -> Iterator[Record]:
         """The records as they are."""
@@ -59,9 +60,12 @@ class Course:
     def _add(self, record: Steps, start_s: float) -> None:
         kept = self._of.get(record.pid)
         if kept is None:
+            if len(self._of) >= _PROCESSES:
+                if record.pid > self._highest:
+                    return
+                del self._of[self._highest]
             kept = self._of[record.pid] = _Stretches(start_s)
-            if len(self._of) > _PROCESSES:
-                del self._of[max(self._of)]
+            self._highest = max(self._of)
         kept.add(record)
 
     def rows(self, pid: int, between: tuple[float, ...]) -> tuple[float, list[tuple[float, ...] | None]] | None:
