@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import random
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from msgspec import structs
@@ -13,8 +15,10 @@ from tests.diagnosis.gpu import gpu
 from tests.session.records import header, process, steps, threads
 from tuimon.diagnosis.comparison.compare import compare
 from tuimon.diagnosis.comparison.figures import RunFigures, figures_of, recent_figures
+from tuimon.diagnosis.comparison.judged_run import judged
 from tuimon.diagnosis.comparison.result import Comparison
 from tuimon.diagnosis.comparison.starved import Starved
+from tuimon.diagnosis.comparison.undisturbed import power_of
 from tuimon.records import GpuProcess, MachineMemory
 from tuimon.session.processes.recent_waits import RecentWaits
 from tuimon.session.session import Session
@@ -170,6 +174,20 @@ def test_what_batches_tell_of_a_neighbour_is_taken_out(power: float) -> None:
     assert all(0.96 < each.speedup.value < 1.04 for each in found)
     assert all(each.speedup.high / each.speedup.low < 1.18 for each in found)
     assert all("other programs ran beside AFTER" in each.notes[0] for each in found)
+
+
+def test_waits_that_windows_have_from_their_neighbours_count_in_full() -> None:
+    """A part of some seconds' waits is told of the second before or after: together they are as they were."""
+    chance = random.Random(4)
+    true = [0.3 if t % 30 < 12 else 0.1 for t in range(120)]
+    shifted = [chance.uniform(-0.1, 0.1) for _ in range(121)]
+    told = [wait + moved - before for wait, (before, moved) in zip(true, pairwise(shifted), strict=True)]
+    steps_ms = [ms / (1 - wait) for ms, wait in zip(correlated(120, 0.3, 1), true, strict=True)]
+    rows = [row._replace(waited_ns=max(0.0, wait) * row.total_ns)
+            for row, wait in zip(stretches(steps_ms), told, strict=True)]  # fmt: skip
+    run = RunFigures("run", FACTS, stretches=tuple(rows), starved=Starved(0.1, False, 1.0))
+    power = power_of([judged(run)])
+    assert 0.85 < power.value < 1.15 and power.low < 1.0 < power.high
 
 
 def test_a_change_shows_beside_a_neighbour() -> None:
