@@ -80,13 +80,14 @@ def test_what_the_user_prepares_after_the_fetch_is_moved_from_the_forward_pass()
     ids = {name: number for number, name in enumerate([*FRAMES, *OWN_LOOP])}
     loop = ["loop fetch", "loop_model module", "loop_backward backward"]
     moved = {}
-    for stack in ("loop_mix mix", "loop_mix", "loop_after after"):
+    for stack in ("loop_mix mix", "loop_mix", "loop_copy copy", "loop_after after"):
         stacks = {tuple(ids[name] for name in each.split()): 20 for each in (*loop, stack)}
         last = classify_samples(stacks, table, has_loader=True)[-1]
         moved[stack] = (last.phase, last.moved_from)
     assert moved == {
         "loop_mix mix": ("data", "forward"),
-        "loop_mix": ("data", None),
+        "loop_mix": ("data", None),  # an operation of torch's
+        "loop_copy copy": ("data", None),
         "loop_after after": ("other", None),
     }
 
@@ -94,6 +95,8 @@ def test_what_the_user_prepares_after_the_fetch_is_moved_from_the_forward_pass()
 OWN_LOOP = {
     "loop": Frame("own.py", 10, "main", "for x in loader:", True),
     "loop_mix": Frame("own.py", 11, "main", "x = mix(x)", True),
+    "loop_copy": Frame("own.py", 11, "main", "x = to_gpu(x)", True),
+    "copy": Frame("own.py", 40, "to_gpu", "return [each.to(device) for each in x]", True),
     "mix": Frame("own.py", 30, "mix", "x[i] = x[j]", True),
     "loop_model": Frame("own.py", 12, "main", "loss = net(x)", True),
     "loop_backward": Frame("own.py", 13, "main", "loss.backward()", True),

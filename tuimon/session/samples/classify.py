@@ -28,6 +28,8 @@ _COMMON_ROOT_SHARE = 0.8
 _FORWARD_TIMES = 4.0
 #: What a model without modules does not do in its forward pass.
 _WAITS: frozenset[Activity] = frozenset({"io", "lock", "sleep"})
+#: What brings a batch to the device before the forward pass belongs to it; it may wait there for the GPU's queue.
+_COPIES: frozenset[Activity] = frozenset({"sync", "transfer"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +130,8 @@ def _by_lines(sample: CountedStack, loop: LoopLines, too_few: bool, makes_data: 
     if phase is None:
         return Sample(list(stack), count, "forward", unsure=too_few)
     excluded = loop.is_measured(branch)
-    moved_from = "forward" if excluded and phase == "data" and loop.is_call_beside_training(branch) else None
+    prepares = excluded and phase == "data" and loop.is_call_beside_training(branch)
+    moved_from = "forward" if prepares and _activity(stack, frames) not in _COPIES else None
     return Sample(list(stack), count, phase, excluded, moved_from=moved_from)
 
 
@@ -146,7 +149,11 @@ def _of_update(sample: Sample, frames: FrameTable) -> Sample:
 
 
 def _waits(stack: Sequence[int], frames: FrameTable) -> bool:
-    return activity_of([frames[number] for number in stack]) in _WAITS
+    return _activity(stack, frames) in _WAITS
+
+
+def _activity(stack: Sequence[int], frames: FrameTable) -> Activity:
+    return activity_of([frames[number] for number in stack])
 
 
 def _by_root(counted: Sequence[CountedStack], frames: FrameTable) -> tuple[list[CountedStack], list[CountedStack]]:
