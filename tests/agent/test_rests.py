@@ -37,6 +37,7 @@ def counted(hooked, monkeypatch):
         follower = RingFollower(reader, 1000.0, time.monotonic_ns())
         shape(Loop())
         hooked.end_rest()
+        rests.rest.unsaid = 0  # the next test's update follows none of these backwards
         hooked.writer().flush()
         records = [record for record in follower.last(time.monotonic_ns()) if isinstance(record, Steps)]
         reader.close()
@@ -216,6 +217,50 @@ def test_a_thread_that_ends_in_a_rest_says_it(counted, monkeypatch):
     found, timed = counted(shape)
     assert found["steps"] == found["updates"] in at_end
     assert timed < found["steps"]
+
+
+@pytest.mark.parametrize("optimizers", [1, 2])
+def test_a_thread_that_trains_beside_one_that_rests_keeps_its_backwards(hooked, monkeypatch, optimizers):
+    """The rest of one takes the hook off the backward of both; several updates may follow one backward."""
+    rest_always(monkeypatch, 30)
+    monkeypatch.setattr(rests, "_thread", threading.get_ident())
+    loop, other, turn, done, is_over = Loop(), Loop(), threading.Semaphore(0), threading.Semaphore(0), []
+    updates = [other.sgd() for _ in range(optimizers)]
+
+    def train():
+        while turn.acquire() and not is_over:
+            other.backward()
+            for optimizer in updates:
+                optimizer.step()
+            done.release()
+
+    def take_turn():
+        turn.release()
+        assert done.acquire(timeout=60)
+
+    thread = threading.Thread(target=train, daemon=True)
+    thread.start()
+    reader = RingReader(hooked.writer().path)
+    reader.read()
+    take_turn()  # outside a rest
+    in_rests = 0
+    for _ in range(600):
+        loop.step()
+        if in_rests < 5 and rests.rest.left.updates:
+            take_turn()
+            in_rests += 1
+    is_over.append(True)
+    turn.release()
+    thread.join()
+    hooked.end_rest()
+    rests.rest.unsaid = 0
+    hooked.writer().flush()
+    of_thread = [marker.kind for marker in reader.read() if marker.tid == thread.native_id]
+    kinds = [kind for kind in of_thread if kind not in rests._OF_NO_LOOP]
+    reader.close()
+    assert in_rests == 5
+    step = [layout.BACKWARD_BEGIN, layout.BACKWARD_END, *[layout.OPTIMIZER_BEGIN, layout.OPTIMIZER_END] * optimizers]
+    assert kinds == step * 6
 
 
 def test_another_threads_optimizer_is_no_part_of_a_rest(counted, monkeypatch):

@@ -12,7 +12,7 @@ that, for long: all that it does is to take the counts away, so that the loop's 
 rest.
 """
 
-from _thread import get_ident
+from _thread import get_ident, get_native_id
 from sys import _current_frames
 from typing import Any, List, NamedTuple, Optional, Tuple
 
@@ -53,6 +53,8 @@ _SHORTEST = 4
 _PERIOD_LIMIT = 36
 _REPEATS = 4
 _REPEATS_AGAIN = 2
+#: Markers, of all threads, among which one that trains beside the resting loop finds its last update.
+_REMEMBERED = 1024
 #: Updates until the next try where the loop was not fit for a rest.
 _PATIENCE = 64
 #: Kinds of markers that do not belong to a loop, and so do not end its rest.
@@ -217,7 +219,25 @@ def wake(kind: int, value: int = 0, flag: int = 0) -> None:
             end(kind)
         else:
             cut_short()
+            if kind == OPTIMIZER_BEGIN and _has_passed_backward(value):
+                rest.writer.emit(BACKWARD_BEGIN)
+                rest.writer.emit(BACKWARD_END)
     rest.writer.emit(kind, value, flag)
+
+
+def _has_passed_backward(optimizer: int) -> bool:
+    """Whether this thread, whose loop does not rest, has called backward while another's rest had its hook off.
+
+    So it is where a backward was marked before the latest update by the same optimizer, and none is before this one.
+    """
+    rest.writer.flush()
+    tid = get_native_id()
+    latest = rest.writer.latest(_REMEMBERED)
+    own = [(kind, value) for _, kind, _, marked, value in latest if marked == tid and kind not in _OF_NO_LOOP]
+    if not own or own[-1][0] == BACKWARD_END:
+        return False
+    updates = [at for at, marker in enumerate(own) if marker == (OPTIMIZER_BEGIN, optimizer)]
+    return bool(updates) and updates[-1] > 0 and own[updates[-1] - 1][0] == BACKWARD_END
 
 
 def _periods(period: Period, drawn: float) -> int:
