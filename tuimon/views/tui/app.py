@@ -14,7 +14,7 @@ from textual.binding import Binding, BindingType
 
 from tuimon.launch.leave_signals import LeaveSignals
 from tuimon.session.trainings import which_training
-from tuimon.views.tui.baseline.baseline import Baseline, take_baseline
+from tuimon.views.tui.baseline.baseline import Baseline, shortness, take_baseline
 from tuimon.views.tui.board import PANES, Board
 from tuimon.views.tui.injecting import Injecting
 from tuimon.views.tui.leaving import LeavableApp, Leave
@@ -218,6 +218,8 @@ class TuimonApp(LeavableApp):
             return
         self.board.compare_with(taken)
         self._show()
+        if short := shortness(taken):
+            self.notify(short, severity="warning", markup=False)
 
     def action_no_baseline(self) -> None:
         """Show everything by itself again."""

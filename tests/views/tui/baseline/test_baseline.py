@@ -63,6 +63,15 @@ async def test_without_a_step_there_is_nothing_to_take():
         assert any("nothing to compare with" in note.message for note in app._notifications)
 
 
+@pytest.mark.parametrize(("seconds", "is_short"), [(6, True), (60, False)])
+async def test_a_baseline_that_is_too_short_says_so_at_once(seconds, is_short):
+    async with running(streams.input_bound(seconds)) as (app, pilot):
+        await pilot.press("b")
+        await pilot.pause()
+        assert any("too few to compare with: press b again" in note.message for note in app._notifications) == is_short
+        assert "baseline" in visible(app)
+
+
 async def test_what_cannot_be_compared_says_why():
     monitor = a_faster_loader()
     monitor.later[1].append(process(MAIN, ppid=1, gpu_uuids=["GPU-0"], rank=0, world_size=4))

@@ -40,6 +40,17 @@ def take_baseline(session: Session, findings: Sequence[Finding]) -> Baseline | N
     return Baseline(figures, session.now_s, pid, steps.total, steps.median_ms, phases_ms)
 
 
+def shortness(taken: Baseline) -> str | None:
+    """Why a baseline can be compared with nothing yet, and what to do; None where it can."""
+    from tuimon.diagnosis.comparison.judged_run import LEAST_BATCHES, judged
+
+    run = judged(taken.figures)
+    if run.is_long_enough:
+        return None
+    seconds = f"{run.steady.seconds:.0f} s of steps after the warm-up"
+    return f"the baseline has {seconds}, too few to compare with: press b again when it is {LEAST_BATCHES} s or more"
+
+
 def change_text(before: float | None, now: float | None) -> tuple[str, str]:
     """``-62 %`` and its role; ``new`` where there was nothing, a dash where either is unknown."""
     if now is None or before is None:
