@@ -33,6 +33,8 @@ def unseen_trainings(session: Session) -> list[Unseen]:
     if session.start_s is None or session.now_s - session.start_s < LONG_S:
         return []
     known = session.processes()
+    if any(session.step_totals(process.pid).count for process in known):  # so it is nearly always, and takes no time
+        return []
     if any(session.phases(process.pid) is not None for process in known):
         return []
     on_gpu = {pid for row in session.gpus() for pid in row.latest.pids}
