@@ -20,6 +20,7 @@ from bench import (
     first_frame,
     hooks_in_process,
     log_rate,
+    many_windows,
     monitor_cost,
     overhead,
     peers,
@@ -28,7 +29,7 @@ from bench import (
 )
 from bench.table import Row, render, render_markdown
 
-PARTS = ("ring", "hooks", "frame", "monitor", "log", "metrics", "sampler", "accuracy", "steps", "peers")
+PARTS = ("ring", "hooks", "frame", "monitor", "windows", "log", "metrics", "sampler", "accuracy", "steps", "peers")
 
 
 class Effort(NamedTuple):
@@ -54,6 +55,7 @@ def parts(effort: Effort) -> dict[str, Callable[[], list[Row]]]:
         "hooks": lambda: hooks_in_process.measure(20 * effort.repeats, 0.1, say),
         "frame": lambda: first_frame.measure(effort.repeats, say),
         "monitor": lambda: monitor_cost.measure(effort.window_s, say),
+        "windows": lambda: many_windows.measure(say),
         "log": lambda: log_rate.measure(2 * effort.window_s, say),
         "metrics": lambda: _metrics_cost(3 * effort.repeats, say),
         "accuracy": lambda: accuracy.measure(2 * effort.window_s, say),

@@ -1,6 +1,7 @@
-"""Many small training processes: ``ranks.py RANKS THREADS SECONDS``, each taking ten steps a second.
+"""Many small training processes: ``ranks.py RANKS THREADS SECONDS [EACH]``, each taking ten steps a second.
 
-The ranks are forked after torch has been imported, and share its memory: 64 of them fit a small machine.
+The ranks are forked after torch has been imported, and share its memory: 64 of them fit a small machine. With EACH a
+rank ends after so many seconds, and another one takes its place.
 """
 
 from __future__ import annotations
@@ -37,18 +38,37 @@ def train(threads: int, seconds: float) -> None:
         optimizer.step()
 
 
+def begin(threads: int, seconds: float) -> int:
+    """Fork a rank; returns its pid."""
+    pid = os.fork()
+    if not pid:
+        train(threads, seconds)
+        os._exit(0)
+    return pid
+
+
+def rotate(ranks: int, threads: int, seconds: float, each_s: float) -> None:
+    """Begin a rank whenever there is room for one, evenly spread over the time that each lives."""
+    until_s, living = time.monotonic() + seconds, set()
+    while time.monotonic() < until_s:
+        if len(living) < ranks:
+            living.add(begin(threads, each_s))
+            time.sleep(each_s / ranks)
+        else:
+            living.discard(os.wait()[0])
+    for _ in living:
+        os.wait()
+
+
 def main() -> None:
     """The first rank forks the others."""
     ranks, threads, seconds = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
     torch.set_num_threads(1)
     torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)  # imports seconds' worth, here once for all ranks
-    others = []
-    for _ in range(ranks - 1):
-        pid = os.fork()
-        if not pid:
-            train(threads, seconds)
-            os._exit(0)
-        others.append(pid)
+    if len(sys.argv) > 4:
+        rotate(ranks, threads, seconds, float(sys.argv[4]))
+        return
+    others = [begin(threads, seconds) for _ in range(ranks - 1)]
     train(threads, seconds)
     for pid in others:
         os.waitpid(pid, 0)
