@@ -48,7 +48,7 @@ def main():
     torch.set_num_threads(1)
     clock = Clock()
     x = np.random.default_rng(0).normal(size=(20_000, 16)).astype("float32")
-    model = TabNetRegressor(n_d=24, n_a=24, n_steps=4, verbose=0, device_name="cpu")
+    model = TabNetRegressor(n_d=64, n_a=64, n_steps=5, verbose=0, device_name="cpu")
     noise = SwapNoise(0.9)
     try:
         model.fit(

@@ -40,7 +40,7 @@ def main():
     items = ParallelMapper(IterableWrapper(Numbers()), pack, num_workers=2, method="thread")
     loader = Loader(Prefetcher(Batcher(items, 16), prefetch_factor=2))
     model = nn.Sequential(
-        nn.Embedding(300, 48), nn.Flatten(), nn.Linear(48 * LENGTH, 400), nn.ReLU(), nn.Linear(400, 300)
+        nn.Embedding(300, 48), nn.Flatten(), nn.Linear(48 * LENGTH, 1500), nn.ReLU(), nn.Linear(1500, 300)
     )
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
     for batch in loader:
