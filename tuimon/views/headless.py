@@ -165,9 +165,8 @@ def summary_lines(session: Session, findings: Sequence[Finding]) -> list[str]:
         lines.append(ONLY_MINOR)
     elif first is not None:
         lines.append(f"{rule_title(first.rule)}: {plain(first.headline)}")
-        if first.action:
-            lines.append(plain(first.action))
-        lines += [f"or {fix_text(*fix[:4])}" for fix in first.other_fixes]
+        fixes = [fix_text(*fix[:4]) for fix in first.fixes if fix.action]
+        lines += [text if at == 0 else f"or {text}" for at, text in enumerate(fixes)]
     return lines
 
 
