@@ -32,6 +32,16 @@ def test_children_and_their_children_are_found_parents_first(machine: Machine) -
     assert Descendants().find([10]) == [11, 12]
 
 
+def test_tuimon_in_a_terminal_of_what_it_watches_is_none_of_the_run(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.getpid", lambda: 11)  # 12 is its sampler
+    machine.parents[13] = 10
+    tree = Descendants()
+    assert tree.find([10]) == [13]
+    assert tree.find([10, 13]) == []
+
+
 def test_the_parent_is_read_of_new_pids_alone(machine: Machine) -> None:
     tree = Descendants()
     tree.find([10])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 
 import psutil
@@ -18,8 +19,11 @@ class Descendants:
         self._seen: set[int] = set()
 
     def find(self, known: Iterable[int]) -> list[int]:
-        """The pids that appeared since the last call and descend from ``known`` ones, parents first."""
-        pids = set(psutil.pids())
+        """The pids that appeared since the last call and descend from ``known`` ones, parents first.
+
+        Never tuimon and its own children: a shell or a notebook server may be watched from its own terminal.
+        """
+        pids = set(psutil.pids()) - {os.getpid()}
         parents = {pid: _parent(pid) for pid in pids - self._seen}
         self._seen = pids
         family = set(known)
