@@ -219,6 +219,22 @@ def test_a_thread_that_ends_in_a_rest_says_it(counted, monkeypatch):
     assert timed < found["steps"]
 
 
+def test_a_last_update_is_looked_for_among_few_markers_first(hooked, monkeypatch):
+    writer, counts = hooked.writer(), []
+    latest = type(writer).latest
+    monkeypatch.setattr(type(writer), "latest", lambda self, count: counts.append(count) or latest(self, count))
+    monkeypatch.setattr(rests.rest, "writer", writer)
+    for kind, value in ((layout.BACKWARD_BEGIN, 0), (layout.BACKWARD_END, 0), (layout.OPTIMIZER_BEGIN, 7)):
+        writer.emit(kind, value)
+    assert rests._has_passed_backward(7)
+    assert counts == [rests._NEAR]
+    others = threading.Thread(target=lambda: [writer.emit(layout.MARK) for _ in range(2 * rests._NEAR)])
+    others.start()
+    others.join()
+    assert rests._has_passed_backward(7)
+    assert counts[1:] == [rests._NEAR, rests._REMEMBERED]
+
+
 @pytest.mark.parametrize("optimizers", [1, 2])
 def test_a_thread_that_trains_beside_one_that_rests_keeps_its_backwards(hooked, monkeypatch, optimizers):
     """The rest of one takes the hook off the backward of both; several updates may follow one backward."""

@@ -1,4 +1,4 @@
-"""How long windows are: of many ranks, those out of focus have longer ones once they make steps as ever.
+"""How long windows are: of many ranks, those out of focus have longer ones once they make steps steadily.
 
 A rank costs the monitor some 0.3 ms a record, whatever the record is of. With 64 ranks a window of four intervals in
 place of one takes off more than half of it; its sums are the same.
