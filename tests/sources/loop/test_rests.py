@@ -113,6 +113,20 @@ def test_a_slow_step_in_a_rest_is_in_its_wall_time():
     assert sum(each.total_ns for each in resting) > 500_000 * US
 
 
+@pytest.mark.parametrize("every", [10**9, 100])
+def test_a_pause_in_a_rest_is_one_long_step(every):
+    simulated = Simulated(BATCHES, every, 20_000)
+    simulated.run(1_000)
+    pause_us, simulated.every = 91_000_000, simulated.made + 30
+    simulated.side_us = pause_us
+    simulated.rest(60)
+    simulated.burst(2)
+    simulated.loop.machine.steps.finish()
+    steps = simulated.loop.machine.steps.take_ended().steps
+    assert sorted(each.total_ns for each in steps)[-2] < 60_000 * US
+    assert max(each.total_ns for each in steps) == pytest.approx(pause_us * US, rel=0.01)
+
+
 def told(fetches, backwards, begins, ends, flag=6):
     return Marker(10**9, layout.REST, flag, 1, layout.pack_rest(fetches, backwards, begins, ends))
 

@@ -25,6 +25,8 @@ _GAPS = 32
 _LONG = 2
 #: ... and what long gaps had beyond the usual is remembered over some dozens of rests.
 _DECAY = 0.99
+#: What a rest took beyond the usual is one pause from here on: the agent plans none longer than a tenth of it.
+_PAUSE_NS = 1_000_000_000
 
 
 class RestFiller:
@@ -109,25 +111,33 @@ class RestFiller:
         """Times for so many boundaries in the rest, and room for the way to the next.
 
         What the rest took beyond as many usual periods goes to where timed periods took longer than usual: to side
-        work that comes every hundred steps. Where none has, and where the rest took less, all gaps change alike.
+        work that comes every hundred steps. Where none has, and where the rest took less, all gaps change alike. A
+        pause is in one step, the last whole one: a loop that stood still for a minute made one long step, not thirty.
         """
         usual, length = self._usual(), len(self._places)
-        places = Counter(at % length for at in range(count + 1))
-        expected_ns = sum(usual[place] * times for place, times in places.items())
-        beyond_ns = max(0.0, end_ns - begin_ns - expected_ns)
+        places = [at % length for at in range(count + 1)]
+        beyond_ns = end_ns - begin_ns - sum(usual[place] for place in places)
+        changed = self._last_step(len(places)) if beyond_ns >= _PAUSE_NS else range(len(places))
+        added = self._shared_out(beyond_ns, Counter(places[at] for at in changed), usual)
+        at_ns = float(begin_ns)
+        for at, place in enumerate(places[:count]):
+            at_ns += usual[place] + (added[place] if at in changed else 0.0)
+            yield min(int(at_ns), end_ns)
+
+    def _last_step(self, gaps: int) -> range:
+        """Of so many gaps those of the last whole step: it begins with its fetch, or after the update before."""
+        length = len(self._places)
+        first = 1 if self._places[0][0] == layout.FETCH_BEGIN else 0
+        begin = (gaps - length - first) // length * length + first
+        return range(begin, begin + length) if begin >= 0 else range(gaps)
+
+    def _shared_out(self, beyond_ns: float, places: Counter[int], usual: Sequence[float]) -> list[float]:
+        """What each gap at a place takes more than usual (less, if negative), with so many gaps at each."""
         weights = [ns if places[place] else 0.0 for place, ns in enumerate(self._beyond)]
         if sum(weights) > 0 and beyond_ns > 0:
-            gaps = [
-                usual[place] + (beyond_ns * weights[place] / sum(weights) / places[place] if places[place] else 0.0)
-                for place in range(length)
-            ]
-        else:
-            scale = (end_ns - begin_ns) / expected_ns if expected_ns > 0 else 0.0
-            gaps = [ns * scale for ns in usual]
-        at_ns = float(begin_ns)
-        for at in range(count):
-            at_ns += gaps[at % length]
-            yield min(int(at_ns), end_ns)
+            return [beyond_ns * weight / sum(weights) / max(1, places[place]) for place, weight in enumerate(weights)]
+        usual_ns = sum(usual[place] * times for place, times in places.items())
+        return [ns * beyond_ns / usual_ns if usual_ns > 0 else 0.0 for ns in usual]
 
 
 def _place(marker: Marker) -> tuple[int, int]:
