@@ -74,7 +74,6 @@ def test_the_guide_runs(log: str, tmp_path: Path) -> None:
 
 
 def test_the_guide_runs_with_pandas(log: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("pandas")
     monkeypatch.chdir(Path(log).parent)
     blocks = [block.replace("windows.plot", "# windows.plot") for block in GUIDE]
     names: dict[str, object] = {}
