@@ -195,6 +195,11 @@ def is_module_call(file: str, function: str) -> bool:
     return function in _MODULE_CALLS and file.endswith(_MODULE_FILE)
 
 
+def is_loss_module(file: str) -> bool:
+    """Whether a file holds torch's losses, which take what a model returns: ``torch/nn/modules/loss.py``."""
+    return file.endswith("torch/nn/modules/loss.py")
+
+
 def copies_nothing(file: str, function: str) -> bool:
     """Whether a frame runs what copies nothing between host and GPU: a layer, the autograd engine, an optimizer."""
     if "torch/nn/modules/" in file and function.endswith("_forward"):  # convolutions, embedding bags, attention

@@ -52,6 +52,40 @@ def test_each_line_of_the_loop(line: int, below: str | None, found: tuple[str, b
     assert not last.unsure
 
 
+CALLS = {
+    44: "for x, y in loader:",
+    46: "loss = cost(model(augment(x)), y)",
+    47: "loss.backward()",
+    49: "optimizer.step()",
+}
+
+
+def on_line_46(below: list[Frame], first_called: list[Frame]) -> Sample:
+    """A sample at the line that calls the model, which a sample shows running ``first_called``."""
+    frames, stacks = FrameTable(), {}
+    loop = [(44, [BELOW["fetch"]]), (46, first_called), (47, [BELOW["backward"]]), (49, [BELOW["update"]])]
+    for line, called in [*loop, (46, below)]:
+        stack = [Frame("train.py", line, "main", CALLS[line], True), *called]
+        first = 4 * len(stacks)
+        frames.add_frames(first, stack)
+        stacks[tuple(range(first, first + len(stack)))] = 1
+    return classify_samples(stacks, frames)[-1]
+
+
+def test_what_a_line_passes_to_the_model_is_made_before_the_forward_pass() -> None:
+    made = on_line_46([BELOW["augment"]], [BELOW["module"]])
+    assert (made.phase, made.moved_from) == ("data", "forward")
+
+
+def test_a_function_that_the_model_itself_runs_in_is_the_forward_pass() -> None:
+    assert on_line_46([BELOW["augment"]], [BELOW["augment"], BELOW["module"]]).phase == "forward"
+
+
+def test_what_a_line_passes_to_a_loss_may_be_the_model() -> None:
+    loss = Frame(f"{TORCH}/nn/modules/loss.py", 5, "forward")
+    assert on_line_46([BELOW["augment"]], [BELOW["module"], loss]).phase == "forward"
+
+
 @pytest.mark.parametrize(
     ("line", "below", "measured"),
     [(45, None, True), (46, "module", True), (48, None, True), (50, None, False), (51, "module", False),

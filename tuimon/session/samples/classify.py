@@ -124,7 +124,7 @@ def _by_lines(sample: CountedStack, loop: LoopLines, too_few: bool, makes_data: 
         return Sample(list(stack), count, "other")
     if loop.is_on_fetch_line(branch):
         return Sample(list(stack), count, "forward", excluded=True)
-    phase = loop.phase_of(branch)
+    phase = loop.phase_of(branch, stack)
     if phase is None and (_waits(stack, frames) or (makes_data and loop.is_above_backward(branch))):
         return Sample(list(stack), count, "data")
     if phase is None:

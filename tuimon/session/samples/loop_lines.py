@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
+from tuimon.session.samples.call_order import is_made_for_model
 from tuimon.session.samples.frame_table import FrameTable
 from tuimon.session.samples.stack_phase import StackPhase
-from tuimon.torch_code import is_package_file, is_torch
+from tuimon.torch_code import is_loss_module, is_module_call, is_package_file, is_torch
 
 
 class CountedStack(NamedTuple):
@@ -65,6 +66,7 @@ class LoopLines:
         self._note_updates(placed)
         self._note_evaluation(placed)
         self._note_fetch_and_forward(placed)
+        self._model_lines = self._lines_of_models(samples)  # depth and line of calls of a model, in the forward pass
         self._training_calls = {  # the user's functions that train
             branch.called for phase, branch in placed if phase != "rest" and not self.is_evaluation(branch)
         }
@@ -99,7 +101,7 @@ class LoopLines:
         called = next(((frame.file, frame.function) for frame in below if frame.user), None)
         return Branch(depth, self._frames[stack[depth]].line, called)
 
-    def phase_of(self, branch: Branch | None) -> str | None:
+    def phase_of(self, branch: Branch | None, stack: Sequence[int]) -> str | None:
         """``data``, ``forward`` or ``other``; None before the backward call while no forward pass was sampled."""
         if branch is None:
             return "other"
@@ -108,11 +110,20 @@ class LoopLines:
             return "other"
         first_forward = self._forward_line.get(depth)
         if first_forward is not None:
-            return "data" if line < first_forward else "forward"
+            return "data" if line < first_forward or self._makes_argument(branch, stack) else "forward"
         if not self._forward_line:
             return None
         # the forward pass is in a call further down the path, or was over before this frame was entered
         return "data" if min(self._forward_line) > depth else "forward"
+
+    def _makes_argument(self, branch: Branch, stack: Sequence[int]) -> bool:
+        """Whether a sample is in a function of the user's whose result the line passes to the model: it comes first."""
+        return (
+            branch.called is not None
+            and branch[:2] in self._model_lines
+            and self.is_call_beside_training(branch)
+            and is_made_for_model(self._frames[stack[branch.depth]].source, branch.called[1])
+        )
 
     def is_on_fetch_line(self, branch: Branch | None) -> bool:
         """Whether a sample is on a line that fetches, outside the fetch.
@@ -219,6 +230,19 @@ class LoopLines:
             if phase == "forward" and not self.is_evaluation(branch) and not self._is_after(branch):
                 depth, line, _ = branch
                 self._forward_line[depth] = min(line, self._forward_line.get(depth, line))
+
+    def _lines_of_models(self, samples: Sequence[CountedStack]) -> set[tuple[int, int]]:
+        out = set()
+        for stack, _, boundary in samples:
+            branch = self.branch_of(stack) if boundary == "forward" else None
+            if branch is not None and branch.line == self._forward_line.get(branch.depth) and self._runs_model(stack):
+                out.add(branch[:2])
+        return out
+
+    def _runs_model(self, stack: Sequence[int]) -> bool:
+        frames = [self._frames[number] for number in stack]
+        called = any(is_module_call(frame.file, frame.function) for frame in frames)
+        return called and not any(is_loss_module(frame.file) for frame in frames)
 
     def _path_to(self, kind: Literal["backward", "optimizer"], samples: Sequence[CountedStack]) -> Sequence[int]:
         """Frames from the root to the innermost user frame of the most frequent stack in backward, or in the update."""
