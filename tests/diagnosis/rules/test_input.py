@@ -7,7 +7,7 @@ from tests.diagnosis.cpu import STARVED, run, workers
 from tests.diagnosis.gpu import FETCH, IN_FETCH, USUAL, findings, gpu_time, session_of
 from tests.session.records import frames, header, process, stacks, steps, threads
 from tuimon.diagnosis import diagnose
-from tuimon.records import Loader, LoaderFacts, LoaderWorker, StackCount, Stacks
+from tuimon.records import Loader, LoaderFacts, LoaderWorker
 from tuimon.session.session import Session
 
 FETCHING = ([FETCH, IN_FETCH], 300)
@@ -215,27 +215,6 @@ def test_workers_that_wait_for_the_network_are_too_few_on_any_machine():
     assert "both workers wait at download() data.py:95" in first.headline
     assert "num_workers=2 -> 6" in first.action  # as many as keep up with the rest of the step
     assert first.estimated_speedup == pytest.approx(1 / 0.40, rel=0.05)
-
-
-def test_a_thread_that_is_waited_for_is_named():
-    loop = frames(
-        ("train.py", 10, "main", "x = ready.get()", True),
-        ("/lib/python3.11/queue.py", 171, "get"),
-        ("/lib/python3.11/threading.py", 327, "wait"),
-        ("train.py", 11, "main", "loss = model(x)", True),
-        ("/lib/site-packages/torch/nn/modules/module.py", 99, "_call_impl"),
-        ("train.py", 12, "main", "loss.backward()", True),
-        ("/opt/tuimon/agent/hooks.py", 7, "tuimon_backward"),
-        ("read.py", 5, "read", "time.sleep(0.03)", True),
-        first=30,
-    )
-    main = StackCount(100, "MainThread", [30, 31, 32], 60)
-    rest = [StackCount(100, "MainThread", [33, 34], 20), StackCount(100, "MainThread", [35, 36], 20)]
-    reads = StackCount(101, "reader", [37], 100)
-    record = Stacks(t=12, pid=100, window_s=1.0, rate_hz=20.0, samples=100, stacks=[main, *rest, reads])
-    first, *_ = run({"between": 80, "backward": 20}, loop, record)
-    assert (first.cause, first.where[0].function) == ("hand_rolled_loader", "read")
-    assert "read() read.py:5 prepares it in a thread" in first.headline
 
 
 def test_no_gain_is_promised_by_what_needs_a_core_that_others_hold():

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from tuimon.diagnosis.evidence.lines import HotFunction, hottest_function, merged_lines
@@ -18,7 +19,7 @@ from tuimon.torch_code import COLLATE_HOOK
 
 QUEUE_SHARE = Threshold(
     0.5,
-    "share of the data phase spent waiting for a lock or queue, from which another thread prepares the data",
+    "share of the data phase spent waiting for a lock, a queue or the GIL, from which another thread prepares the data",
     "measured in tests/scenarios: 1.0 in prefetch_thread, 0.0 in loops with a DataLoader",
 )
 RAN_RATIO = Threshold(
@@ -44,6 +45,8 @@ OWN_SHARE = Threshold(
 )
 #: What a training thread does in the data phase while it only waits for its data.
 _WAITS = ("data", "idle", "io", "lock")
+#: Where Python's threads wait for each other, and for what they put into queues.
+_QUEUE_FILE = re.compile(r"(?:^|/)(?:threading|queue)\.py$")
 #: Part of the names of torch's functions that take a tensor out of shared memory: ``rebuild_storage_fd`` and others.
 _TAKES_BATCH = "rebuild_"
 
@@ -168,13 +171,17 @@ def is_loaders_own(sample: StackSample) -> bool:
     return "fetch" in kinds and not any(frame.user for frame in sample.frames[kinds.index("fetch") :])
 
 
-def producer(data: ThreadSamples, others: Sequence[ThreadSamples]) -> HotFunction | None:
+def producer(main: ThreadSamples, others: Sequence[ThreadSamples]) -> HotFunction | None:
     """The line of another Python thread that fills the queue which the training thread waits at for its data.
 
-    ``data``: the training thread's samples in the data phase; ``others``: the samples of each other thread.
+    ``main``: the training thread's samples; ``others``: those of each other thread. Where that thread runs Python code,
+    the training thread waits for the GIL as well, which the interpreter hands over where a loop begins anew.
     """
-    doing = data.activities
-    if data.total < MIN_SAMPLES or doing["lock"] < QUEUE_SHARE * data.total:
+    data = main.in_phase("data")
+    waits = data.activities["lock"]
+    if any(_passes_queue(sample) for sample in data.stacks):
+        waits += sum(sample.count for sample in data.stacks if _begins_anew(sample, main.training_path))
+    if data.total < MIN_SAMPLES or waits < QUEUE_SHARE * data.total:
         return None
     places: Counter[HotFunction] = Counter()
     for samples in others:
@@ -182,6 +189,17 @@ def producer(data: ThreadSamples, others: Sequence[ThreadSamples]) -> HotFunctio
         if hot is not None:
             places[hot] = hot.samples
     return places.most_common(1)[0][0] if places else None
+
+
+def _passes_queue(sample: StackSample) -> bool:
+    """Whether it takes from a queue or notifies the thread that fills it."""
+    return any(_QUEUE_FILE.search(frame.file) for frame in sample.frames)
+
+
+def _begins_anew(sample: StackSample, path: Collection[tuple[str, str]]) -> bool:
+    """Whether it is at the head of the loop that trains, in no call: that takes no time of its own."""
+    leaf = sample.frames[-1] if sample.frames else None
+    return leaf is not None and (leaf.file, leaf.function) in path and leaf.source.startswith("for ")
 
 
 def _working_lines(samples: ThreadSamples) -> list[HotLine]:

@@ -186,7 +186,7 @@ def _cause(evidence: Evidence, by_hand: bool) -> _Cause:
         return _cause_in_workers(workers, evidence.run.free_cores)
     if workers.gone:
         return _Cause(None, own, ": its workers have just ended")
-    thread = producer(data, list(evidence.stacks.other_threads.values())) if by_hand else None
+    thread = producer(evidence.stacks.main, list(evidence.stacks.other_threads.values())) if by_hand else None
     if thread is not None:
         return _Cause("slow_thread", thread, f": {at_hot(thread)} prepares it in a thread")
     if own is not None and not by_hand and (own_collate_share(evidence.loader, data) or 0.0) >= COLLATE_SHARE:

@@ -79,7 +79,7 @@ def _ways(cause: str | None, hot: HotFunction | None, evidence: Evidence, model:
         case "hand_rolled_loader":
             return _prepared_here(making, hot, evidence, model)
         case "slow_thread":
-            return _then(making, ", or use several threads: the training thread waits for it")
+            return _then(making, ", or make it in several processes: the training thread waits for it")
         case "sampler":
             drawing = _cheaper(hot, "fetch", _part_of_fetch(hot, evidence))
             return _then(drawing, ": indices are drawn in the training process, one by one; draw many at once")
