@@ -20,15 +20,28 @@ class Dates:
         """``t``: of the header; ``written_s``: when the file was last written to, on the same clock."""
         self.left_out = 0
         self._written_s = written_s
-        self._t = t  # of the latest record that was passed on
+        self.t = t  # of the latest record that was passed on
         self._held: Record | None = None
 
     def follows(self, record: Record) -> bool:
         """Whether it may be passed on at once, as nearly all may; if not, ``passed`` says what may."""
         t = record.t
-        if self._held is not None or t - self._t > _APART_S:
+        if self._held is not None or t - self.t > _APART_S:
             return False
-        self._t = max(self._t, t)
+        self.t = max(self.t, t)
+        return True
+
+    def all_follow(self, records: Iterable[Record]) -> bool:
+        """Whether all of these may be; if not, they are to be passed one by one."""
+        t = self.t
+        for record in records:
+            if record.t > t:
+                if record.t - t > _APART_S:
+                    return False
+                t = record.t
+        if self._held is not None:
+            return False
+        self.t = t
         return True
 
     def passed(self, record: Record) -> Iterable[Record]:
@@ -39,16 +52,16 @@ class Dates:
         held, self._held = self._held, None
         if held is not None:
             if abs(record.t - held.t) <= _APART_S:
-                self._t = held.t
+                self.t = held.t
                 yield held
             else:
                 self.left_out += 1
-        if record.t - self._t <= _APART_S:
-            self._t = max(self._t, record.t)
+        if record.t - self.t <= _APART_S:
+            self.t = max(self.t, record.t)
             yield record
         elif isinstance(record, Exit | Notice):  # where the disk was full, they are all that is left of hours
             possible = record.t <= self._written_s() + _APART_S
-            yield record if possible else msgspec.structs.replace(record, t=self._t)
+            yield record if possible else msgspec.structs.replace(record, t=self.t)
         else:
             self._held = record
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from functools import cache
 
@@ -38,11 +39,29 @@ def decode(line: bytes) -> Record | None:
         record = _decoder().decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    # a tenth of a microsecond in all: most lines hold nothing that could be unsafe
-    safe = len(line) <= TEXT_LIMIT and line.isascii() and _DELETE not in line
-    if safe and (_BACKSLASH not in line or _ESCAPED.search(line) is None):
-        return record
-    return plain_record(record)
+    return record if len(line) <= TEXT_LIMIT and _is_safe(line) else plain_record(record)
+
+
+def decode_lines(lines: bytes) -> tuple[list[Record], int]:
+    """The records of whole lines, in a third of the time that ``decode`` takes line by line; how many are no records.
+
+    Blank and torn lines are not counted: what was torn was written again.
+    """
+    each = lines.split(b"\n")
+    if max(map(len, each)) <= TEXT_LIMIT and _is_safe(lines):
+        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            records: list[Record] = list(_decoder().decode_lines(lines))
+            if len(records) == len(each) - 1:  # otherwise lines are blank, or not what they seem
+                return records, 0
+    decoded = [(decode(line), line) for line in each]
+    skipped = sum(record is None and line.rstrip().endswith(b"}") for record, line in decoded)
+    return [record for record, _ in decoded if record is not None], skipped
+
+
+def _is_safe(lines: bytes) -> bool:
+    """Whether no text in them can be unsafe: a tenth of a microsecond, and most lines hold nothing that could be."""
+    safe = lines.isascii() and _DELETE not in lines
+    return safe and (_BACKSLASH not in lines or _ESCAPED.search(lines) is None)
 
 
 def check_header(line: bytes, path: str) -> Header:

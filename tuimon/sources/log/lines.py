@@ -5,23 +5,24 @@ from __future__ import annotations
 import io
 import os
 import stat
-from collections.abc import Iterator
 from typing import BinaryIO
 
 from tuimon.errors import NotALog
 from tuimon.records import Record
-from tuimon.sources.log.decode import RECORD_ONE, decode
+from tuimon.sources.log.decode import RECORD_ONE, decode_lines
 from tuimon.sources.log.decompress import MAGIC_LENGTH, Decompressed, looks_compressed
 from tuimon.text import plain
 
 #: A longer line is no record: the longest are command lines, of 2 MB at most.
 LINE_LIMIT = 4 << 20
 
-_LINE_END = 0x0A
+_LINE_END = b"\n"
+#: Read and decoded at once: some hundred lines.
+_BLOCK_BYTES = 64 << 10
 
 
 class Lines:
-    """Whole lines of a file that may still grow, blank ones too, without those that are longer than any record."""
+    """The records on whole lines of a file that may still grow."""
 
     def __init__(self, path: str) -> None:
         """Open it. Raises NotALog where that cannot be, or when it is no regular file: a pipe, a device."""
@@ -37,43 +38,57 @@ class Lines:
         self._handle = handle
         self._file = _opened(handle)
         self._rest = b""
-        self._too_long = False
+        self._too_long = False  # the line whose beginning was dropped
+        self._pending: list[Record] = []
         self.skipped = 0  # whole lines that hold no record, or none that is known here
 
-    def __iter__(self) -> Iterator[bytes]:
-        while chunk := self._file.readline(LINE_LIMIT):
-            if chunk[-1] != _LINE_END:
-                self._rest += chunk
-                if len(self._rest) > LINE_LIMIT:
-                    self._rest, self._too_long = b"", True
-            elif self._too_long:
-                self._rest, self._too_long = b"", False
-                self.skipped += 1
-            elif self._rest:
-                line, self._rest = self._rest + chunk, b""
-                if len(line) <= LINE_LIMIT:
-                    yield line
-                else:
-                    self.skipped += 1
-            else:
-                yield chunk
+    def read_records(self) -> list[Record]:
+        """The records of the next whole lines, some of them at once; none at the end for now."""
+        if self._pending:
+            pending, self._pending = self._pending, []
+            return pending
+        while chunk := self._file.read(_BLOCK_BYTES):
+            records, skipped = decode_lines(self._whole_lines(chunk))
+            self.skipped += skipped
+            if records:
+                return records
+        return []
+
+    def take(self, count: int) -> list[Record]:
+        """The next records, at most so many."""
+        records: list[Record] = []
+        while len(records) < count and (more := self.read_records()):
+            records += more
+        self._pending = records[count:]
+        return records[:count]
+
+    def _whole_lines(self, chunk: bytes) -> bytes:
+        """The lines that end in a chunk; what follows them is kept for the next."""
+        end = chunk.rfind(_LINE_END) + 1
+        if not end:
+            self._keep(self._rest + chunk)
+            return b""
+        first = chunk.find(_LINE_END) + 1
+        if self._too_long or len(self._rest) + first > LINE_LIMIT:
+            self.skipped += 1
+            self._rest, self._too_long = b"", False
+            whole = chunk[first:end]
+        else:
+            whole = self._rest + chunk[:end]
+        self._keep(chunk[end:])
+        return whole
+
+    def _keep(self, rest: bytes) -> None:
+        self._too_long = self._too_long or len(rest) > LINE_LIMIT
+        self._rest = b"" if self._too_long else rest
 
     def first(self) -> bytes:
         """The first line that is not blank, also where its end is missing; empty in an empty file."""
         for line in iter(lambda: self._file.readline(LINE_LIMIT), b""):
             if line.strip():
-                self._rest = b"" if line[-1] == _LINE_END else line
+                self._rest = b"" if line.endswith(_LINE_END) else line
                 return line
         return b""
-
-    def records(self) -> Iterator[Record]:
-        """The records of the lines."""
-        for line in self:
-            record = decode(line)
-            if record is not None:
-                yield record
-            elif line.rstrip().endswith(b"}"):  # otherwise it is blank, or torn, and was written again
-                self.skipped += 1
 
     @property
     def damaged(self) -> bool:

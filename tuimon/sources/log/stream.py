@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
-from itertools import islice
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import NamedTuple
 
 from tuimon.errors import NotALog
@@ -46,10 +46,13 @@ class LogStream:
 
     def records(self) -> Iterator[Record]:
         """The records up to the end for now, the header first; a Notice where older files have been removed."""
+        return chain.from_iterable(self.blocks())
+
+    def blocks(self) -> Iterator[list[Record]]:
+        """The same, some of them at once."""
         if self._header_due:
             self._header_due = False
-            yield self.header
-            yield from self._beginning(self._now.header.part)
+            yield [self.header, *self._beginning(self._now.header.part)]
         while True:
             yield from self._read()
             following = self._next()
@@ -61,7 +64,7 @@ class LogStream:
             self.skipped += self._now.lines.skipped + self._now.lines.damaged
             self._now.lines.close()
             self._now = following
-            yield from self._beginning(missing)
+            yield self._beginning(missing)
 
     def last_records(self) -> Iterator[Record]:
         """There will be no more: the record of a last line that lacks its end, and one that waited for it."""
@@ -82,27 +85,29 @@ class LogStream:
         """When the file was last written to, by the clock of its records."""
         return self.header.t + self._now.lines.changed_unix_s() - self.header.wall_unix_s
 
-    def _read(self) -> Iterator[Record]:
-        for line in self._now.lines.records():
-            if isinstance(line, Header):
-                continue
-            if not self._is_gap and self._dates.follows(line):
-                self._t = max(self._t, line.t)
-                yield line
-                continue
-            for record in self._dates.passed(line):
+    def _read(self) -> Iterator[list[Record]]:
+        while read := self._now.lines.read_records():
+            records = [record for record in read if type(record) is not Header]
+            if self._is_gap or not self._dates.all_follow(records):
+                records = list(self._dated(records))
+            self._t = max(self._t, self._dates.t)
+            yield records
+
+    def _dated(self, records: Iterable[Record]) -> Iterator[Record]:
+        """Those that may be passed on, with a notice where those before them are missing."""
+        for read in records:
+            for record in self._dates.passed(read):
                 if self._is_gap and record.t - self._t > _APART_S:
                     yield _missing_notice(self._t - self.header.t, record.t - self.header.t, record.t)
                 self._is_gap = False
                 self._t = max(self._t, record.t)
                 yield record
 
-    def _beginning(self, missing: int) -> Iterator[Record]:
+    def _beginning(self, missing: int) -> list[Record]:
         """The facts that a file begins with, unless the files before it have told them; ``missing``: of these."""
-        told = list(islice(self._now.lines.records(), self._now.header.repeated))
-        if missing > 0:
-            self._is_gap = True
-            yield from told
+        told = self._now.lines.take(self._now.header.repeated)
+        self._is_gap = self._is_gap or missing > 0
+        return told if missing > 0 else []
 
     def _next(self) -> _Open | None:
         """The file after the one that is read; None while there is none."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
+from collections.abc import Iterable
 from statistics import median
 from typing import NamedTuple
 
@@ -61,11 +62,16 @@ class LogClock:
         self._pid = -1
         self.track: _Track | None = None
 
-    def add_record(self, record: Record, t: float) -> None:
-        """Note a record of the log, at ``t`` by its node's wall clock."""
-        if isinstance(record, Process):
-            self._add_process(record)
-        elif isinstance(record, Steps) and record.count and record.pid in self._ranks:
+    def add_records(self, records: Iterable[Record], wall_s: float) -> None:
+        """Note records of the log; ``wall_s`` makes their moments those of its node's wall clock."""
+        for record in records:
+            if isinstance(record, Process):
+                self._add_process(record)
+            elif isinstance(record, Steps):
+                self._add_steps(record, record.t + wall_s)
+
+    def _add_steps(self, record: Steps, t: float) -> None:
+        if record.count and record.pid in self._ranks:
             rank, world_size = self._ranks[record.pid]
             if self.track is None or rank < self.track.rank or (rank == self.track.rank and record.pid != self._pid):
                 self.track, self._pid = _Track(rank, world_size), record.pid

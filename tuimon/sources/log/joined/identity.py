@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
-from msgspec import Struct
 from msgspec.structs import force_setattr
 
 from tuimon.node_ids import id_on_node
@@ -63,26 +62,18 @@ class Identity:
     def adopt(self, record: Record, shift_s: float) -> Record | None:
         """The record, ``shift_s`` later; None where it says nothing new."""
         force_setattr(record, "t", record.t + shift_s)
-        base = self._base
-        if base:
-            force_setattr(record, "pid", record.pid | base)
-        match record:
-            case Threads() | Gil():
-                if base:
-                    _add_base(record.threads, "tid", base)
-            case Steps():
-                _shift(record, "first_backward_s", shift_s)
-                _shift(record, "first_step_s", shift_s)
-            case Stacks():
-                self._adopt_stacks(record)
-            case GpuTime():
-                for exchange in record.exchanges:
-                    force_setattr(exchange, "reached_s", exchange.reached_s + shift_s)
-            case Frames():
-                return self._with_new_frames(record)
-            case _:
-                if base:
-                    _adopt_pids(record, base)
+        if isinstance(record, Frames):
+            return self._with_new_frames(record)
+        moments = _MOMENTS.get(type(record))
+        if moments is not None:
+            moments(record, shift_s)
+        if isinstance(record, Stacks):
+            self._adopt_stacks(record)
+        if self._base:
+            force_setattr(record, "pid", record.pid | self._base)
+            ids = _IDS.get(type(record))
+            if ids is not None:
+                ids(record, self._base)
         return record
 
     def _with_new_frames(self, record: Frames) -> Frames | None:
@@ -91,44 +82,73 @@ class Identity:
         return Frames(t=record.t, pid=0, first=len(self._all_frames) - len(new), frames=new) if new else None
 
     def _adopt_stacks(self, record: Stacks) -> None:
-        known, base = self._frames, self._base
+        known = self._frames
         for stack in record.stacks:
             force_setattr(stack, "frames", [known.get(number, _FRAMES) for number in stack.frames])
-            if base:
-                force_setattr(stack, "tid", stack.tid | base)
         for boundary in record.loop:
             force_setattr(boundary, "frames", [known.get(number, _FRAMES) for number in boundary.frames])
-        if base and record.parked:
-            force_setattr(record, "parked", [(tid | base, name) for tid, name in record.parked])
 
 
-def _adopt_pids(record: Record, base: int) -> None:
-    """Records that name processes beside their own."""
-    match record:
-        case Gpu():
-            force_setattr(record, "pids", [pid | base for pid in record.pids])
-            _add_base(record.processes, "pid", base)
-        case Loader():
-            _add_base(record.workers, "pid", base)
-        case Process():
-            force_setattr(record, "ppid", record.ppid | base)
-        case Standstill():
-            force_setattr(record, "moving", [pid | base for pid in record.moving])
-            _add_base(record.processes, "pid", base)
-            for group in record.groups:
-                force_setattr(group, "threads", [(pid | base, tid | base) for pid, tid in group.threads])
-        case Exit():
-            force_setattr(record, "survivors", [pid | base for pid in record.survivors])
-        case _:
-            pass
+def _shift_steps(record: Steps, shift_s: float) -> None:
+    if record.first_backward_s is not None:
+        force_setattr(record, "first_backward_s", record.first_backward_s + shift_s)
+    if record.first_step_s is not None:
+        force_setattr(record, "first_step_s", record.first_step_s + shift_s)
 
 
-def _add_base(rows: Iterable[Struct], field: str, base: int) -> None:
-    for row in rows:
-        force_setattr(row, field, getattr(row, field) | base)
+def _shift_gpu_time(record: GpuTime, shift_s: float) -> None:
+    for exchange in record.exchanges:
+        force_setattr(exchange, "reached_s", exchange.reached_s + shift_s)
 
 
-def _shift(record: Steps, field: str, shift_s: float) -> None:
-    value = getattr(record, field)
-    if value is not None:
-        force_setattr(record, field, value + shift_s)
+def _add_to_threads(record: Threads | Gil, base: int) -> None:
+    for row in record.threads:
+        force_setattr(row, "tid", row.tid | base)
+
+
+def _add_to_stacks(record: Stacks, base: int) -> None:
+    for stack in record.stacks:
+        force_setattr(stack, "tid", stack.tid | base)
+    if record.parked:
+        force_setattr(record, "parked", [(tid | base, name) for tid, name in record.parked])
+
+
+def _add_to_gpu(record: Gpu, base: int) -> None:
+    force_setattr(record, "pids", [pid | base for pid in record.pids])
+    for process in record.processes:
+        force_setattr(process, "pid", process.pid | base)
+
+
+def _add_to_loader(record: Loader, base: int) -> None:
+    for worker in record.workers:
+        force_setattr(worker, "pid", worker.pid | base)
+
+
+def _add_to_process(record: Process, base: int) -> None:
+    force_setattr(record, "ppid", record.ppid | base)
+
+
+def _add_to_standstill(record: Standstill, base: int) -> None:
+    force_setattr(record, "moving", [pid | base for pid in record.moving])
+    for process in record.processes:
+        force_setattr(process, "pid", process.pid | base)
+    for group in record.groups:
+        force_setattr(group, "threads", [(pid | base, tid | base) for pid, tid in group.threads])
+
+
+def _add_to_exit(record: Exit, base: int) -> None:
+    force_setattr(record, "survivors", [pid | base for pid in record.survivors])
+
+
+#: Records with moments beside their own, and those that name processes or threads beside their own.
+_MOMENTS: dict[type[Record], Callable[..., None]] = {Steps: _shift_steps, GpuTime: _shift_gpu_time}
+_IDS: dict[type[Record], Callable[..., None]] = {
+    Threads: _add_to_threads,
+    Gil: _add_to_threads,
+    Stacks: _add_to_stacks,
+    Gpu: _add_to_gpu,
+    Loader: _add_to_loader,
+    Process: _add_to_process,
+    Standstill: _add_to_standstill,
+    Exit: _add_to_exit,
+}

@@ -2,57 +2,56 @@
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Iterable
-from typing import NamedTuple
+import math
+from collections.abc import Iterable, Iterator
+from operator import itemgetter
+from typing import TypeAlias
 
 from tuimon.records import Record
 from tuimon.sources.log.joined.node_log import NodeLog
 
+#: Records of a log that wait to be merged, at least: with fewer, more of it is read.
+_WAITING = 100
 
-class Next(NamedTuple):
-    """A record, its moment on the wall clock that all logs share, and its log; ``order`` is of the log alone."""
-
-    at_unix_s: float
-    order: int
-    log: NodeLog
-    record: Record
+#: The latest moment in a log so far, on the wall clock that all logs share; the log, and the record that is next.
+Next: TypeAlias = tuple[float, NodeLog, Record]
 
 
 class Merge:
-    """A log that has come to its end for now holds up no other: what it writes later comes later."""
+    """A log that has come to its end for now holds up no other: what it writes later comes later.
+
+    Of logs with records at 1 3 5, at 2 4 and, up to its end, at 6, those to 4 are merged; then the second is read on.
+    """
 
     def __init__(self) -> None:
-        self._heads: list[Next] = []  # a heap: of each log at most one
-        self._resting: list[tuple[int, NodeLog]] = []
-        self._count = 0
+        self._logs: list[NodeLog] = []
 
     def add_logs(self, logs: Iterable[NodeLog]) -> None:
         """Merge these as well."""
-        for log in logs:
-            self._resting.append((self._count, log))
-            self._count += 1
+        self._logs.extend(logs)
 
     def refill(self) -> None:
         """See what has been appended to the logs that were at their ends."""
-        resting, self._resting = self._resting, []
-        for order, log in resting:
-            self._advance(order, log)
+        for log in self._logs:
+            log.at_end = False
 
-    @property
-    def head(self) -> Next | None:
-        """The oldest record at hand; None where all logs are at their ends."""
-        return self._heads[0] if self._heads else None
+    def merge(self) -> list[Next]:
+        """The oldest records, in order, each to be popped from its log; empty where all logs are at their ends."""
+        for log in self._logs:
+            if not log.at_end:
+                log.read_ahead(_WAITING)
+        until_unix_s = min((log.read_unix_s for log in self._logs if not log.at_end), default=math.inf)
+        merged = [each for log in self._logs for each in _until(log, until_unix_s)]
+        merged.sort(key=itemgetter(0))  # stable: records of one moment stay in the order of their logs
+        return merged
 
-    def pop(self) -> Next:
-        """Take the oldest record."""
-        found = heapq.heappop(self._heads)
-        self._advance(found.order, found.log)
-        return found
 
-    def _advance(self, order: int, log: NodeLog) -> None:
-        record = log.next_record()
-        if record is None:
-            self._resting.append((order, log))
-        else:
-            heapq.heappush(self._heads, Next(record.t + log.shift_s, order, log, record))
+def _until(log: NodeLog, until_unix_s: float) -> Iterator[Next]:
+    """The records of a log that wait, up to a moment; one that is dated earlier than those before it follows them."""
+    latest_s, shift_s = log.latest_s, log.shift_s
+    for record in log.waiting:
+        latest_s = max(latest_s, record.t)
+        at_unix_s = latest_s + shift_s
+        if at_unix_s > until_unix_s:
+            return
+        yield at_unix_s, log, record

@@ -29,12 +29,13 @@ class NodeLog:
         self.clock_ahead_s = 0.0  # how far the node's wall clock was found ahead
         self.exit: Exit | None = None
         self._stream = LogStream(path)
-        self._records = self._stream.records()
-        self._read_ahead: deque[Record] = deque()
+        self._blocks = self._stream.blocks()
+        self.waiting: deque[Record] = deque()  # those that have been read and are to be passed on
+        self.at_end = False  # whether there was no more to read
         self.header: Header = self._stream.header
         self.identity = Identity(number, frames)
         self._wall_s = self.header.wall_unix_s - self.header.t
-        self._latest_s = self.header.t
+        self.latest_s = self._read_s = self.header.t  # of the records that were passed on; of those that were read
 
     @property
     def shift_s(self) -> float:
@@ -44,19 +45,28 @@ class NodeLog:
     @property
     def latest_unix_s(self) -> float:
         """The moment of its latest record, by that clock."""
-        return self._latest_s + self.shift_s
+        return self.latest_s + self.shift_s
+
+    @property
+    def read_unix_s(self) -> float:
+        """That of the latest one that was read."""
+        return self._read_s + self.shift_s
 
     def read_ahead(self, count: int) -> None:
-        """Read the next records now, for what they show of its clock; ``next_record`` returns them later."""
-        while len(self._read_ahead) < count and (record := self._read()) is not None:
-            self._read_ahead.append(record)
+        """Read so many records now, or as many as there are, for ``waiting`` and for what they show of its clock."""
+        while len(self.waiting) < count:
+            records = next(self._blocks, None)
+            self.at_end = records is None
+            if records is None:
+                self._blocks = self._stream.blocks()
+                return
+            self.waiting.extend(records)
+            self._read_s = max(self._read_s, *(record.t for record in records))
+            self.clock.add_records(records, self._wall_s)
 
-    def next_record(self) -> Record | None:
-        """The next record as the log has it; None at its end for now."""
-        record = self._read_ahead.popleft() if self._read_ahead else self._read()
-        if record is not None:
-            self._latest_s = max(self._latest_s, record.t)
-        return record
+    def pop(self) -> None:
+        """The first record that waits is passed on."""
+        self.latest_s = max(self.latest_s, self.waiting.popleft().t)
 
     def last_records(self) -> Iterator[Record]:
         """There will be no more: what a last line without its end holds."""
@@ -86,11 +96,3 @@ class NodeLog:
     def close(self) -> None:
         """Close its file."""
         self._stream.close()
-
-    def _read(self) -> Record | None:
-        record = next(self._records, None)
-        if record is None:
-            self._records = self._stream.records()
-            return None
-        self.clock.add_record(record, record.t + self._wall_s)
-        return record

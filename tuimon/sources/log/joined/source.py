@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from msgspec import structs
 
 from tuimon.records import Cost, Exit, Gpu, Header, MachineMemory, Node, Notice, Record
 from tuimon.sources.base import Done
 from tuimon.sources.log.joined.logs import RunLogs
-from tuimon.sources.log.joined.merge import Merge
+from tuimon.sources.log.joined.merge import Merge, Next
 from tuimon.sources.log.joined.node_log import NodeLog
 from tuimon.sources.log.joined.notices import JoinedNotices
 from tuimon.sources.log.joined.runs import Run
@@ -25,7 +25,7 @@ _SEARCH_S = 5.0
 #: Clocks are compared again after this much of the run, and each time half as much later.
 _COMPARE_S = 10.0
 #: Records that are not passed on as they are.
-_SPECIAL = (Header, Notice, Cost, Exit, Gpu, MachineMemory)
+_SPECIAL = frozenset((Header, Notice, Cost, Exit, Gpu, MachineMemory))
 #: A node's lag is passed on again when it has grown by this, in seconds.
 _LAG_STEP_S = 5.0
 
@@ -34,7 +34,7 @@ class JoinedSource:
     """All logs of a run: their records at once, or at ``speed`` times the recorded pace, then those appended."""
 
     name = "log"
-    #: Most records in one ``read``.
+    #: A read ends once it has passed on so many records.
     BATCH = 20_000
 
     def __init__(
@@ -75,22 +75,33 @@ class JoinedSource:
         due, self._due = self._due, []
         yield from due
         self._merge.refill()
-        for _ in range(self.BATCH):
-            head = self._merge.head
-            if head is None:
+        passed = 0
+        while passed < self.BATCH:
+            merged = self._merge.merge()
+            if not merged:
                 yield from self._at_end()
                 return
-            if not self._pace.is_due(head.at_unix_s):
+            if not self._pace.is_due(merged[0][0]):
                 return
-            self._newest_unix_s = max(self._newest_unix_s, head.at_unix_s)
-            self._merge.pop()
-            if isinstance(head.record, _SPECIAL):
-                yield from self._of_run(head.log, head.record)
-            elif (adopted := head.log.identity.adopt(head.record, head.log.shift_s - self._zero_s)) is not None:
+            yield from self._passed_on(merged)
+            passed += len(merged)
+
+    def _passed_on(self, merged: Sequence[Next]) -> Iterator[Record]:
+        """Those that are due; it ends early where clocks were compared, as the order may be another one then."""
+        is_due = self._pace.is_due
+        for at_unix_s, log, record in merged:
+            if not is_due(at_unix_s):
+                return
+            log.pop()
+            self._newest_unix_s = max(self._newest_unix_s, at_unix_s)
+            if type(record) in _SPECIAL:
+                yield from self._of_run(log, record)
+            elif (adopted := log.identity.adopt(record, log.shift_s - self._zero_s)) is not None:
                 yield adopted
             if self._newest_unix_s - self._begun_unix_s > self._compare_after_s:
                 self._compare_after_s *= 1.5
                 yield from self._compared()
+                return
 
     def close(self) -> None:
         """Close all files."""
