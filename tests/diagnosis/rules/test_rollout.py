@@ -29,6 +29,9 @@ LOOP = frames(
     ("train.py", 24, "rollout", "states.append(state)", True),
     ("train.py", 50, "main", "evaluate(env, policy)", True),
     ("train.py", 60, "evaluate", "state, reward, done, cut, _ = env.step(act(state))", True),  # 20
+    ("train.py", 26, "rollout", "action = act(policy, state)", True),
+    ("train.py", 12, "act", "chances = policy(state)", True),
+    ("train.py", 13, "act", "return Categorical(chances).sample()", True),
 )
 TRAINING = (([5, 4], 20), ([6, 7], 20), ([8, 9], 5))
 ENVIRONMENT = ([0, 1, 2], 60)
@@ -53,6 +56,18 @@ def test_a_function_that_steps_an_environment_makes_the_data_with_all_that_it_do
     shares = [bound.evidence[f"{part}_share"] for part in ("environment", "policy", "copy")]
     assert shares == pytest.approx([0.60, 0.20, 0.05])
     assert bound.share_of_step == pytest.approx(0.75 * 100 / 120, abs=0.01)  # forward has the other 20 samples
+
+
+def test_what_a_function_makes_of_the_models_answer_is_the_policys():
+    bound = found(([0, 1, 2], 10), ([0, 21, 22, 4], 30), ([0, 21, 23], 60))["input_bound"]
+    assert (bound.cause, bound.severity) == ("rollout", "info")  # the model's own work
+    assert "act() train.py:13 runs the model to generate the data" in bound.headline
+    assert bound.evidence["policy_share"] == pytest.approx(0.9)
+
+
+def test_what_a_rollout_does_besides_is_part_of_it():
+    bound = found(([0, 1, 2], 15), ([0, 18], 85))["input_bound"]
+    assert (bound.cause, bound.evidence["environment_share"]) == ("rollout", pytest.approx(0.15))
 
 
 def test_updates_too_short_to_be_sampled_leave_the_environment_known():

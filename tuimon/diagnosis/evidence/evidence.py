@@ -122,7 +122,7 @@ class Evidence:
     @cached_property
     def rollout(self) -> Rollout | None:
         """What makes the data, where the training does that itself by an environment or its model; else None."""
-        return rollout_shares(self.stacks.data_phase)
+        return rollout_shares(self.stacks.main)
 
     def hottest_in(self, phase: str) -> HotFunction | None:
         """The user's function with most samples of the training thread in a phase, with what it calls."""

@@ -21,6 +21,9 @@ _COPIES = re.compile(
 )
 
 
+_Function = tuple[str, str]
+
+
 class Rollout(NamedTuple):
     """Of the training thread's samples in the data phase: shares (0..1) of what makes the data."""
 
@@ -39,15 +42,34 @@ class Rollout(NamedTuple):
         return "runs the model to generate the data" if self.is_by_policy else "steps the environment"
 
 
-def rollout_shares(data: ThreadSamples) -> Rollout | None:
-    """What makes the data, in the data phase; None where no rollout does, or with too few samples."""
-    if data.total < MIN_SAMPLES or not any(sample.makes_data for sample in data.stacks):
+def rollout_shares(main: ThreadSamples) -> Rollout | None:
+    """What makes the data of the training thread, in its data phase; None where no rollout does, or samples are few.
+
+    A function that leads to the environment, and not to the update, is part of the rollout with all that it does. So
+    is one that calls the model: what it makes of the answer, to draw an action from it, is the policy's.
+    """
+    data = main.in_phase("data")
+    making = [sample for sample in data.stacks if sample.makes_data]
+    if data.total < MIN_SAMPLES or not making:
         return None
+    stepping = frozenset[_Function]().union(*(sample.functions for sample in making))
+    acting = frozenset(filter(None, map(_caller_of_model, data.stacks))) - stepping - main.training_path
     counts: Counter[str] = Counter()
+    made = 0
     for sample in data.stacks:
-        counts[_kind(sample)] += sample.count
+        kind = _kind(sample) or ("policy" if acting & sample.functions else "")
+        counts[kind] += sample.count
+        made += sample.count if kind or (stepping - main.training_path) & sample.functions else 0
     shares = Rollout(*(counts[kind] / data.total for kind in Rollout._fields))
-    return shares if sum(shares) >= ROLLOUT_SHARE else None
+    return shares if made >= ROLLOUT_SHARE * data.total else None
+
+
+def _caller_of_model(sample: StackSample) -> _Function | None:
+    """The user's function that calls the outermost module, by file and name."""
+    if "module" not in sample.kinds:
+        return None
+    callers = sample.frames[: sample.kinds.index("module")]
+    return next(((frame.file, frame.function) for frame in reversed(callers) if frame.user), None)
 
 
 def _steps_environment(sample: StackSample) -> bool:
