@@ -99,13 +99,10 @@ def test_programs_without_torch_run_as_ever(version: str, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("version", [*at_hand.VERSIONS, *at_hand.FREE_THREADED])
 def test_stacks_from_inside(version: str) -> None:
-    """Of all threads where there is a GIL; refused where there is none."""
+    """Of all threads, by the frames that the interpreter hands out or, without a GIL, out of its memory."""
     program = os.path.join(os.path.dirname(__file__), "in_process.py")
     done = python(program, env=environment(None, path=str(ROOT)), executable=at_hand.python(version))
     state, stacks, threads, pid = printed_json(done)
-    if version in at_hand.FREE_THREADED:
-        assert (state, stacks) == (State.REFUSED, {})
-        return
     assert (state, threads) == (State.WORKING, 2)
     assert "busy" in stacks[f'Thread {pid} "MainThread"']
     assert any(stack[-1] == "wait" for name, stack in stacks.items() if name.endswith('"parked"'))

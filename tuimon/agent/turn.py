@@ -5,6 +5,8 @@ from _thread import get_ident
 from types import FrameType
 from typing import Any, Callable, List, Optional
 
+from .interpreter.own_threads import is_running
+
 
 class Call:
     """A call that has asked for its turn."""
@@ -72,9 +74,10 @@ class Turn:
 
     def _is_running(self, call: Call, callers: Optional[FrameType]) -> bool:
         """Whether a call is on the stack of its thread; ``callers``: of the call that asks, in the same thread."""
-        frame = callers if call.thread == get_ident() else sys._current_frames().get(call.thread)
-        while frame is not None:
-            if frame.f_code in self._codes:
+        if call.thread != get_ident():
+            return is_running(call.thread, self._codes)
+        while callers is not None:
+            if callers.f_code in self._codes:
                 return True
-            frame = frame.f_back
+            callers = callers.f_back
         return False

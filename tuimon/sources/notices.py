@@ -14,6 +14,7 @@ class Problem(NamedTuple):
 
     ``passing``: it may go away by waiting. ``expected``: no reason to worry, as on a machine without a GPU.
     ``denied``: another process may not look in there; one that is asked can say it itself.
+    ``without_gil``: the Python has none, and our own reader can read it.
     """
 
     message: str
@@ -21,6 +22,7 @@ class Problem(NamedTuple):
     passing: bool = False
     expected: bool = False
     denied: bool = False
+    without_gil: bool = False
 
 
 class NoticeSource:

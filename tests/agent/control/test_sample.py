@@ -10,6 +10,7 @@ import pytest
 from tests.waiting import until
 from tuimon.agent.control import orders, sample, stack_sampler
 from tuimon.agent.control.stack_sampler import Window
+from tuimon.agent.interpreter import debug_offsets, stack_window
 from tuimon.agent.ring import side_files, stack_file
 from tuimon.agent.ring.control_words import Command, State
 from tuimon.sources.control.errors import Refused
@@ -69,10 +70,10 @@ def test_a_deep_stack_is_cut_at_its_root_and_counted():
     def deeper(depth):
         return deeper(depth - 1) if depth else window.sample(0)
 
-    deeper(stack_file.MAX_DEPTH)
+    deeper(stack_window.MAX_DEPTH)
     content = window.content()
     assert (
-        content["cut"] >= 1 and max(len(s) for p in content["profiles"] for s in p["samples"]) == stack_file.MAX_DEPTH
+        content["cut"] >= 1 and max(len(s) for p in content["profiles"] for s in p["samples"]) == stack_window.MAX_DEPTH
     )
 
 
@@ -92,12 +93,14 @@ def test_what_is_out_of_bounds_is_not_begun(own_channel):
     assert request.poll().state == State.FAILED
 
 
-def test_without_a_gil_it_is_refused(own_channel, monkeypatch):
+def test_without_a_gil_and_a_readable_memory_it_is_refused(own_channel, monkeypatch):
+    """This Python's own memory may be of a version whose stacks are not known."""
     monkeypatch.setattr(sys, "_is_gil_enabled", lambda: False, raising=False)
+    monkeypatch.setattr(debug_offsets, "_FIELDS", {})
     request = own_channel.order(Command.SAMPLE, FAST)
     orders.attend()
     request.poll()
-    with pytest.raises(Refused, match="has no GIL"):
+    with pytest.raises(Refused, match="this Python has no GIL, and its stacks cannot be read"):
         request.result()
 
 

@@ -6,13 +6,13 @@ next backward pass.
 """
 
 import os
-import sys
 from typing import Any, Optional
 
 from .. import runtime
 from ..ring.side_files import STACKS, side_file
 from ..ring.stack_file import unpack_sampling
 from .orders import call_again
+from .own_windows import CannotRead, windows
 from .stack_sampler import StackSampler
 from .task import Task
 
@@ -22,17 +22,10 @@ _sampler: Optional[StackSampler] = None
 _interrupted: Optional[Task] = None  # its thread was ended for a fork
 _fork_hooked = False
 
-#: CPython: "sys._current_frames() is generally not safe to use in a free-threaded build"
-#: (docs.python.org/3/howto/free-threading-python.html, frame objects).
-_NO_GIL = "this Python has no GIL, and there no thread may read the stack of another"
-
 
 def begin(task: Task) -> None:
     """Start the thread. The argument is that of ``pack_sampling``; the answer counts the windows."""
     global _fork_hooked
-    if _has_no_gil():
-        task.refuse(_NO_GIL)
-        return
     if not _fork_hooked:
         _fork_hooked = True
         os.register_at_fork(before=_before_fork)
@@ -64,7 +57,12 @@ def _start(task: Task) -> None:
         task.fail("there is no ring")
         return
     rate_hz, window_ms = unpack_sampling(task.argument)
-    _sampler = StackSampler(task, side_file(writer.path, STACKS), rate_hz, window_ms)
+    try:
+        new_window = windows()
+    except CannotRead as error:
+        task.refuse(str(error))
+        return
+    _sampler = StackSampler(task, side_file(writer.path, STACKS), rate_hz, window_ms, new_window)
     _sampler.start()
 
 
@@ -76,8 +74,3 @@ def _before_fork() -> None:
     end(sampler.task)
     _interrupted = sampler.task
     call_again(sampler.task)
-
-
-def _has_no_gil() -> bool:
-    enabled = getattr(sys, "_is_gil_enabled", None)
-    return enabled is not None and not enabled()

@@ -1,7 +1,7 @@
 """Samples the Python stacks of all threads of this process, from a thread of its own.
 
 A sample is taken while this thread holds the GIL, so no other one changes its stack meanwhile. It has to wait for the
-GIL: a stretch that never lets go of it is sampled at its end.
+GIL: a stretch that never lets go of it is sampled at its end. Where there is no GIL, stacks are read out of memory.
 """
 
 import os
@@ -9,43 +9,38 @@ import sys
 import time
 from _thread import allocate_lock, get_ident, get_native_id, start_new_thread
 from types import CodeType, FrameType
-from typing import Any, Dict, List, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
+from ..interpreter.stack_window import MAX_DEPTH, StackWindow, known_thread, thread_label
 from ..ring.side_files import remove_file, write_file
-from ..ring.stack_file import MAX_DEPTH, MAX_THREADS
 from .task import Task
 
 #: How long the end of the thread is waited for before a fork, in s; it sleeps, and wakes at once.
 _END_S = 0.05
 
 
-class Window:
-    """The samples of one window: a stack is a tuple of places, a place a line of a function."""
+class Window(StackWindow):
+    """Of the frames that the interpreter hands out, which the GIL keeps as they are meanwhile."""
 
     def __init__(self) -> None:
-        self.instants = self.cut = 0
+        super().__init__()
         self._places: Dict[Tuple[int, int], int] = {}
         self._lines: List[Tuple[CodeType, int]] = []  # by place; keeps the code, so that its id is not reused
-        self._stacks: Dict[Tuple[int, ...], int] = {}
-        self._threads: Dict[int, List[int]] = {}  # ident -> stacks in the order of the samples
 
     def sample(self, own: int) -> None:
         """Add the stacks of all threads but ``own``."""
         self.instants += 1
         # No frame outlives this function: its locals would end later than in the plain program.
         for ident, frame in sys._current_frames().items():
-            if ident == own:
-                continue
-            thread = self._threads.get(ident)
-            if thread is None:
-                if len(self._threads) >= MAX_THREADS:
-                    self.cut += 1
-                    continue
-                thread = self._threads[ident] = []
-            thread.append(self.stack_of(frame))
+            if ident != own and self.has_room(ident):
+                self.add(ident, self._stack_of(frame))
 
-    def stack_of(self, frame: Any) -> int:
-        """The number of a thread's stack, new or known."""
+    def stack_of_thread(self, ident: int) -> Optional[int]:
+        """The number of a thread's stack now; None where it has ended."""
+        frame = sys._current_frames().get(ident)
+        return None if frame is None else self.number_of(self._stack_of(frame))
+
+    def _stack_of(self, frame: Any) -> Tuple[int, ...]:
         places = self._places
         stack: List[int] = []
         while frame is not None and len(stack) < MAX_DEPTH:
@@ -57,8 +52,7 @@ class Window:
             stack.append(place)
             frame = frame.f_back
         self.cut += frame is not None
-        whole = tuple(stack)
-        return self._stacks.setdefault(whole, len(self._stacks))
+        return tuple(stack)
 
     def _add_place(self, key: Tuple[int, int], code: CodeType, frame: FrameType) -> int:
         place = self._places[key] = len(self._lines)
@@ -69,28 +63,23 @@ class Window:
         """The places by their numbers."""
         return [{"name": code.co_name, "file": code.co_filename, "line": line} for code, line in self._lines]
 
-    def stacks(self) -> List[Tuple[int, ...]]:
-        """The stacks by their numbers, each from the outermost place to the innermost."""
-        return [stack[::-1] for stack in self._stacks]
-
-    def content(self) -> Dict[str, Any]:
-        """The samples as the stack file holds them."""
-        frames, stacks = self.frames(), self.stacks()
-        profiles = [
-            {"name": _label(ident), "samples": [stacks[number] for number in numbers]}
-            for ident, numbers in self._threads.items()
-        ]
-        return {"profiles": profiles, "shared": {"frames": frames}, "instants": self.instants, "cut": self.cut}
+    def label(self, ident: int) -> str:
+        """By its name in ``threading``; where the OS id is unknown, which only ``threading`` has, by its pthread id."""
+        name, tid = known_thread(ident)
+        return thread_label(tid, name) if tid else 'Thread 0x%X ""' % ident
 
 
 class StackSampler:
     """The thread; it ends by itself when its task is over or no longer wanted."""
 
-    def __init__(self, task: Task, path: str, rate_hz: int, window_ms: int) -> None:
+    def __init__(
+        self, task: Task, path: str, rate_hz: int, window_ms: int, new_window: Callable[[], StackWindow] = Window
+    ) -> None:
         """``path``: of the stack file."""
         self.pid = os.getpid()
         self.task = task
         self._path = path
+        self._new_window = new_window
         self._rate_hz = rate_hz
         self._window_ns = window_ms * 1_000_000
         self._sleeping = allocate_lock()
@@ -135,7 +124,7 @@ class StackSampler:
         windows = task.value  # not 0 where the thread was ended for a fork
         while not task.is_over:
             begin_ns, cpu_ns = time.monotonic_ns(), time.thread_time_ns()
-            window = Window()
+            window = self._new_window()
             while time.monotonic_ns() - begin_ns < self._window_ns:
                 if self._sleeping.acquire(True, self._pause_s()):
                     return
@@ -154,10 +143,3 @@ class StackSampler:
         """A random time around the rate's, as a fixed one beats against the steps; not by the program's generators."""
         self._random = (self._random * 6364136223846793005 + 1442695040888963407) & 0xFFFF_FFFF_FFFF_FFFF
         return (0.5 + (self._random >> 32) / (1 << 32)) / self._rate_hz
-
-
-def _label(ident: int) -> str:
-    """How py-spy names a thread; where the OS id is unknown, which only ``threading`` has, by its pthread id."""
-    known = getattr(sys.modules.get("threading"), "_active", {}).get(ident)
-    tid = getattr(known, "native_id", None)
-    return 'Thread %d "%s"' % (tid, getattr(known, "_name", "")) if tid else 'Thread 0x%X ""' % ident

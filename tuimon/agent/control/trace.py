@@ -16,6 +16,7 @@ import os
 import sys
 import time
 from _thread import get_ident
+from contextlib import suppress
 from typing import Any, Optional, Tuple
 
 from .. import rests, runtime
@@ -25,8 +26,9 @@ from ..ring.side_files import TRACE, remove_file, side_file
 from ..torch_compat import dynamo
 from ..tracing.profiler import Guard, Profiler, is_capturing, refusal, stream_event
 from ..tracing.steps import StepFinder
+from .own_windows import CannotRead, windows
 from .task import Task
-from .trace_lines import LineSampler, can_sample
+from .trace_lines import LineSampler
 
 NEEDS_STEPS = True
 
@@ -157,8 +159,9 @@ class Tracing:
 
     def _begin_steps(self, now_ns: int) -> None:
         limit_ns = _LONG_STEP * self._trial_step_ns * (self.steps + _GPU_STEPS) + _LEAST_NS
-        if can_sample():
-            self._lines = LineSampler(self.writer.path, self.thread, self.task.number)
+        with suppress(CannotRead):
+            new_window = windows()
+            self._lines = LineSampler(self.writer.path, self.thread, self.task.number, new_window)
             self._lines.start(self._trial_step_ns * (self.steps + 1))
         self._start(time.monotonic_ns(), limit_ns, TRACED_STEPS)
         self._begin_ns = now_ns

@@ -5,13 +5,12 @@ sample takes some 20 us of another thread, and the steps are slowed by the profi
 """
 
 import os
-import sys
 import time
 from _thread import allocate_lock, start_new_thread
-from typing import Any, List, Optional, Tuple
+from typing import Callable, List, Optional, Tuple
 
+from ..interpreter.stack_window import StackWindow
 from ..ring.side_files import LINES, remove_file, side_file, write_file
-from .stack_sampler import Window
 
 #: Samples of a trace, at most, and how far apart they are at least (s).
 SAMPLES = 4000
@@ -23,12 +22,13 @@ _END_S = 0.05
 class LineSampler:
     """The thread; it writes its file once it is stopped."""
 
-    def __init__(self, ring_path: str, thread: int, number: int) -> None:
+    def __init__(self, ring_path: str, thread: int, number: int, new_window: Callable[[], StackWindow]) -> None:
         """``thread``: the one to sample (``get_ident``); ``number``: of the order, which the file repeats."""
         global _current, _fork_hooked
         self.path = side_file(ring_path, LINES)
         self._thread = thread
         self._number = number
+        self._new_window = new_window
         self._ended, self._over = allocate_lock(), allocate_lock()
         self._written = True
         self._pid = os.getpid()
@@ -65,8 +65,8 @@ class LineSampler:
 
     def _run(self) -> None:
         try:
-            window, samples = Window(), self._samples_in
-            found = samples(window)
+            window = self._new_window()
+            found = self._samples_in(window)
             if self._written:
                 content = {
                     "order": self._number,
@@ -80,27 +80,19 @@ class LineSampler:
         finally:
             self._ended.release()
 
-    def _samples_in(self, window: Window) -> List[Tuple[int, int]]:
+    def _samples_in(self, window: StackWindow) -> List[Tuple[int, int]]:
         found: List[Tuple[int, int]] = []
-        while len(found) < SAMPLES:
+        for _ in range(SAMPLES):
             if self._over.acquire(True, self._pause_s):
                 break
-            frame = sys._current_frames().get(self._thread)
-            if frame is None:
-                break
-            found.append((time.monotonic_ns(), window.stack_of(frame)))
-            frame = None
+            stack = window.stack_of_thread(self._thread)
+            if stack is not None:
+                found.append((time.monotonic_ns(), stack))
         return found
 
 
 _current: Optional[LineSampler] = None
 _fork_hooked = False
-
-
-def can_sample() -> bool:
-    """Whether a thread may read the stack of another: not without the GIL."""
-    enabled: Any = getattr(sys, "_is_gil_enabled", None)
-    return enabled is None or bool(enabled())
 
 
 def _before_fork() -> None:

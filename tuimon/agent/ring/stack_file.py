@@ -4,14 +4,11 @@ The file is JSON, in the shape of speedscope's files (https://www.speedscope.app
 monitor reads them: one profile a thread, ``Thread <OS id> "<name>"``, with the samples in the order they were taken, a
 list of frame numbers each, root first. Beside these: ``order`` and ``window``, which say whose it is, ``begin_ns`` and
 ``end_ns`` (monotonic), ``cpu_ns`` of the sampling thread, ``instants``, and ``cut``, how many samples were deeper than
-MAX_DEPTH or of more threads than MAX_THREADS.
+MAX_DEPTH or of more threads than MAX_THREADS (``interpreter/stack_window.py``).
 """
 
 from typing import Tuple
 
-#: Frames of a stack, counted from the innermost, and threads of a process.
-MAX_DEPTH = 192
-MAX_THREADS = 128
 #: Bounds of what may be asked for: samples a second, and the length of a window in ms.
 MAX_HZ = 20
 WINDOW_MS = (200, 20_000)

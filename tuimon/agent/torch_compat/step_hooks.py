@@ -8,6 +8,7 @@ import sys
 from functools import partial
 from typing import Any, Callable, Dict, List
 
+from ..interpreter.own_threads import is_in_file
 from . import rebinding
 
 
@@ -53,15 +54,7 @@ def _remove(optimizer: Any, handle: Any) -> None:
 
 def _is_stepping(optimizer: Any) -> bool:
     """Whether a thread is inside an optimizer's step."""
-    file = getattr(optimizer, "__file__", None)
-    frames: List[Any] = list(sys._current_frames().values())
-    while frames:
-        frame = frames.pop()
-        if frame.f_code.co_filename == file:
-            return True
-        if frame.f_back is not None:
-            frames.append(frame.f_back)
-    return False
+    return is_in_file(getattr(optimizer, "__file__", None))
 
 
 def _nothing(optimizer: Any, args: Any, kwargs: Any) -> None:

@@ -58,7 +58,7 @@ class GilSampler:
             return
         self._due_s = now_s + max(_SHORTEST_PAUSE_S, self._cost_s / max(share_ratio, 1e-6))
         self._last_pid = next((pid for pid in trainers if pid > self._last_pid), trainers[0])
-        self._running = pyspy.Recording.start(binary, self._last_pid, RATE_HZ, WINDOW_S, gil=True)
+        self._running = pyspy.Recording.start((binary,), self._last_pid, RATE_HZ, WINDOW_S, gil=True)
 
     def kill(self) -> float:
         """End the window, if there is one; the CPU seconds that it cost."""

@@ -1,4 +1,4 @@
-"""``py-spy dump``: all threads of a process at one instant."""
+"""``py-spy dump``: all threads of a process at one instant; of a Python without a GIL our own reader's."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import subprocess
 
 import msgspec
 
+from tuimon.proc.pythons import is_free_threaded
+from tuimon.sources.stacks import memory_reader
 from tuimon.sources.stacks.pyspy import environment
 
 
@@ -29,7 +31,7 @@ class DumpThread(msgspec.Struct, frozen=True):
 
 
 class DumpError(Exception):
-    """py-spy could not read the process; the text is its own."""
+    """The process could not be read; the text is py-spy's, or our reader's."""
 
 
 _dump = msgspec.json.Decoder(list[DumpThread])
@@ -38,8 +40,17 @@ _dump = msgspec.json.Decoder(list[DumpThread])
 def dump(binary: str, pid: int, timeout_s: float = 5.0) -> list[DumpThread]:
     """All threads at one instant, also who is active and who holds the GIL, which only this has. Raises DumpError."""
     try:
+        return _dump_by((binary,), pid, timeout_s)
+    except DumpError:
+        if not is_free_threaded(pid):
+            raise
+    return _dump_by(memory_reader.command(), pid, timeout_s)
+
+
+def _dump_by(program: tuple[str, ...], pid: int, timeout_s: float) -> list[DumpThread]:
+    try:
         done = subprocess.run(
-            [binary, "dump", "--pid", str(pid), "--nonblocking", "--full-filenames", "--json"],
+            [*program, "dump", "--pid", str(pid), "--nonblocking", "--full-filenames", "--json"],
             env=environment(),
             stdin=subprocess.DEVNULL,
             capture_output=True,

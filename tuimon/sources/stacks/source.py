@@ -1,4 +1,7 @@
-"""Stack samples: py-spy windows back to back on training processes, in rotation on their DataLoader workers."""
+"""Stack samples: py-spy windows back to back on training processes, in rotation on their DataLoader workers.
+
+Pythons without a GIL are sampled by our own reader in its place (``memory_reader``).
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from tuimon.proc.processes import is_alive, start_unix_s
 from tuimon.proc.target_files import TargetFiles
 from tuimon.records import Frames, Record, Stacks
 from tuimon.sources.process_table import ProcessTable
-from tuimon.sources.stacks import pyspy, pyspy_errors
+from tuimon.sources.stacks import memory_reader, pyspy, pyspy_errors
 from tuimon.sources.stacks.agent_samplers import AgentSamplers
 from tuimon.sources.stacks.cpu_budget import FASTEST_HZ, TokenBucket
 from tuimon.sources.stacks.failures import SamplingFailures
@@ -69,6 +72,7 @@ class StackSource:
         self._running: dict[int, _Running] = {}
         self._ending: dict[int, _Running] = {}  # windows whose files are being written
         self._failures = SamplingFailures(self.name)
+        self._without_gil: set[ProcessKey] = set()  # sampled by our own reader
         self._parked: dict[ProcessKey, set[int]] = {}  # threads that a record has named as parked
         self._training: frozenset[int] = frozenset()
         self._sampled = SampledProcesses(table)
@@ -190,7 +194,11 @@ class StackSource:
             return
         if not ended.interrupted:  # a py-spy that our SIGINT came too early for needs a longer window, not a short one
             self._schedule.restart_short_windows(key)
-        self._failures.add_failure(key, pyspy_errors.explain(ended.message, ended.pid), now_s)
+        problem = pyspy_errors.explain(ended.message, ended.pid)
+        if problem.without_gil and key not in self._without_gil:
+            self._without_gil.add(key)
+            return
+        self._failures.add_failure(key, problem, now_s)
         if key in self._agents.delivering:  # no samples are lost: py-spy is only tried again
             return
         yield Stacks(
@@ -220,12 +228,14 @@ class StackSource:
         ):
             if not self._begin_window(window, now_s):
                 return
-        self._begin_gil_window([pid for pid in trainers if key(pid) not in self._failures], now_s)
+        without = (self._failures, self._without_gil)
+        self._begin_gil_window([pid for pid in trainers if not any(key(pid) in each for each in without)], now_s)
 
     def _forget_others(self, wanted: Collection[ProcessKey]) -> None:
         """Drop what is held of processes that are no longer sampled."""
         self._schedule.forget_ended(lambda key: key not in wanted)
         self._failures.clear_gone(lambda key: key not in wanted)
+        self._without_gil.intersection_update(wanted)
         for key in [key for key in self._parked if key not in wanted]:
             del self._parked[key]
         self._loops.forget_others(wanted)
@@ -234,8 +244,9 @@ class StackSource:
         pid = window.key[0]
         if self._binary is None:
             return False
+        program = memory_reader.command() if window.key in self._without_gil else (self._binary,)
         try:
-            recording = pyspy.Recording.start(self._binary, pid, window.plan.rate_hz, window.plan.window_s)
+            recording = pyspy.Recording.start(program, pid, window.plan.rate_hz, window.plan.window_s)
         except OSError as error:
             window.bucket.spend(-window.cpu_s)
             self._note_start_error(error, now_s)

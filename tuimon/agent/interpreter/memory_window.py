@@ -1,0 +1,94 @@
+"""Stack samples that are read out of memory."""
+
+import os
+from _thread import get_ident
+from typing import Any, Dict, List, Optional, Tuple
+
+from .debug_offsets import find_offsets
+from .memory import ProcessMemory
+from .stack_window import MAX_DEPTH, MAX_THREADS, StackWindow, known_thread, thread_label
+from .thread_stacks import Place, ThreadStacks
+
+
+class MemoryReader:
+    """Reads the stacks of one process for as long as it is open."""
+
+    def __init__(self, pid: int, max_depth: int = MAX_DEPTH, max_threads: int = MAX_THREADS) -> None:
+        """Raises OSError where its memory may not be read, UnknownPython where no interpreter is known in it."""
+        self.pid = pid
+        self.max_threads = max_threads
+        self._memory = ProcessMemory(pid)
+        try:
+            self.stacks = ThreadStacks(self._memory, find_offsets(self._memory), max_depth)
+        except Exception:
+            self._memory.close()
+            raise
+
+    def close(self) -> None:
+        """Close the memory."""
+        self._memory.close()
+
+
+class MemoryWindow(StackWindow):
+    """A window of one reader. ``failed``: stacks that changed too fast to be copied whole."""
+
+    def __init__(self, reader: MemoryReader) -> None:
+        super().__init__(reader.max_threads)
+        reader.stacks.forget()  # code may have gone since the last window
+        self.failed = 0
+        self._reader = reader
+        self._places: Dict[Tuple[int, int], int] = {}
+        self._frames: List[Dict[str, Any]] = []
+        self._tids: Dict[int, int] = {}
+
+    def sample(self, own: int) -> None:
+        """Add the stacks of all threads but ``own``, a pthread id. Raises Unreadable when the process has gone."""
+        self.instants += 1
+        for thread in self._reader.stacks.sample(own):
+            if thread.places is None:
+                self.failed += 1
+            elif self.has_room(thread.ident):
+                self._tids[thread.ident] = thread.tid
+                self.cut += thread.cut
+                self.add(thread.ident, tuple(map(self._number, thread.places)))
+
+    def frames(self) -> List[Dict[str, Any]]:
+        """The places by their numbers."""
+        return self._frames
+
+    def label(self, ident: int) -> str:
+        """By the name that ``threading`` has for a thread of our own process, else by the kernel's."""
+        pid, tid = self._reader.pid, self._tids[ident]
+        return thread_label(tid, known_thread(ident)[0] if pid == os.getpid() else kernel_name(pid, tid))
+
+    def stack_of_thread(self, ident: int) -> Optional[int]:
+        """The number of a thread's stack now; None where it has ended, or changes too fast."""
+        for thread in self._reader.stacks.sample(get_ident(), ident):
+            if thread.places is not None:
+                return self.number_of(tuple(map(self._number, thread.places)))
+        return None
+
+    def _number(self, place: Place) -> int:
+        code, unit = place
+        key = (code.begin, unit)
+        number = self._places.get(key)
+        if number is None:
+            number = self._places[key] = len(self._frames)
+            self._frames.append({"name": code.name, "file": code.file, "line": code.line(unit)})
+        return number
+
+
+def kernel_name(pid: int, tid: int) -> str:
+    """As Python 3.14 tells the kernel, which keeps 15 bytes; "" before, where a thread has its program's name."""
+    if pid == tid:
+        return "MainThread"
+    names = [_comm(pid, task) for task in (tid, pid)]
+    return "" if names[0] == names[1] else names[0]
+
+
+def _comm(pid: int, tid: int) -> str:
+    try:
+        with open("/proc/%d/task/%d/comm" % (pid, tid), "rb") as file:
+            return file.read().rstrip(b"\n").decode("utf-8", "replace")
+    except OSError:
+        return ""

@@ -1,0 +1,77 @@
+"""What the threads of this process run, where possible without a frame of another thread in our hands.
+
+With the GIL held, ``sys._current_frames()`` is safe; without one, the stacks are read out of memory.
+"""
+
+import os
+import sys
+from _thread import get_ident
+from types import CodeType
+from typing import Any, Callable, Collection, Optional
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .code_objects import Code
+    from .memory_window import MemoryReader
+
+_reader: "Optional[MemoryReader]" = None
+_reader_pid = 0
+
+
+def has_gil() -> bool:
+    """Whether this interpreter runs one thread at a time."""
+    enabled: Any = getattr(sys, "_is_gil_enabled", None)
+    return enabled is None or bool(enabled())
+
+
+def is_running(ident: int, codes: Collection[CodeType]) -> bool:
+    """Whether another thread is in one of these functions; True where that cannot be seen."""
+    if has_gil():
+        return _has_frame(sys._current_frames().get(ident), lambda code: code in codes)
+    addresses = {id(code) for code in codes}
+    return _reads(lambda code: code.address in addresses, ident)
+
+
+def is_in_file(file: Optional[str]) -> bool:
+    """Whether any thread is in a function of this file; True where that cannot be seen."""
+    if has_gil():
+        return any(_has_frame(frame, lambda code: code.co_filename == file) for frame in sys._current_frames().values())
+    if _has_frame(sys._getframe(1), lambda code: code.co_filename == file):
+        return True
+    return _reads(lambda code: code.file == file)
+
+
+def _has_frame(frame: Any, wanted: Callable[[CodeType], bool]) -> bool:
+    while frame is not None:
+        if wanted(frame.f_code):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _reads(wanted: "Callable[[Code], bool]", ident: int = 0) -> bool:
+    """Whether a thread but ours, or the one of that pthread id, is in a function that is wanted."""
+    from .debug_offsets import UnknownPython
+    from .memory import Unreadable
+
+    try:
+        stacks = _own_reader().stacks
+        stacks.forget()
+        for thread in stacks.sample(get_ident()):
+            if ident in (0, thread.ident) and (
+                thread.places is None or thread.cut or any(wanted(code) for code, _ in thread.places)
+            ):
+                return True
+    except (OSError, UnknownPython, Unreadable):
+        return True
+    return False
+
+
+def _own_reader() -> "MemoryReader":
+    """Opened once; a forked child opens its own."""
+    from .memory_window import MemoryReader
+
+    global _reader, _reader_pid
+    if _reader is None or _reader_pid != os.getpid():
+        _reader, _reader_pid = MemoryReader(os.getpid()), os.getpid()
+    return _reader
