@@ -29,7 +29,10 @@ class Course:
 
     def add_window(self, begin_s: float, end_s: float, first: float, values: Sequence[float]) -> None:
         """Add the sums of a window, later than all before."""
-        row = (begin_s, end_s, first, *values)
+        self.add_row((begin_s, end_s, first, *values))
+
+    def add_row(self, row: tuple[float, ...]) -> None:
+        """Add a window as ``rows`` has it, later than all before."""
         self._open = row if self._open is None else _added(self._open, row)
         self._in_open += 1
         if self._in_open < self._windows_each:
@@ -71,17 +74,30 @@ class StepStretch(NamedTuple):
     cpu_ns: float = 0.0  # that all threads of the process used meanwhile; 0: not measured
 
 
-_PHASES = ("data", "forward", "backward", "optimizer", "other", BETWEEN, "eval")
-
-
 def stretch_of(record: Steps, waited_ratio: float = 0.0, cpu_ratio: float = 0.0) -> StepStretch:
     """A window as a stretch."""
-    phases = {phase.name: float(phase.total_ns) for phase in record.phases}
-    span_s = max(0.0, record.window_s - record.slowed_ns / 1e9)
-    begin_s, waited_ns = record.t - record.window_s, waited_ratio * record.total_ns
-    head = (begin_s, record.t, float(record.first_index), float(record.usual), span_s, float(record.total_ns))
-    return StepStretch._make(
-        (*head, *(phases.get(name, 0.0) for name in _PHASES), waited_ns, cpu_ratio * record.total_ns)
+    return StepStretch._make(_row_of(record, waited_ratio, cpu_ratio))
+
+
+def _row_of(record: Steps, waited_ratio: float, cpu_ratio: float) -> tuple[float, ...]:
+    of = {phase.name: float(phase.total_ns) for phase in record.phases}.get
+    total_ns = float(record.total_ns)
+    return (
+        record.t - record.window_s,
+        record.t,
+        float(record.first_index),
+        float(record.usual),
+        max(0.0, record.window_s - record.slowed_ns / 1e9),
+        total_ns,
+        of("data", 0.0),
+        of("forward", 0.0),
+        of("backward", 0.0),
+        of("optimizer", 0.0),
+        of("other", 0.0),
+        of(BETWEEN, 0.0),
+        of("eval", 0.0),
+        waited_ratio * total_ns,
+        cpu_ratio * total_ns,
     )
 
 
@@ -93,8 +109,7 @@ class StepCourse:
 
     def add_window(self, record: Steps, waited_ratio: float, cpu_ratio: float = 0.0) -> None:
         """Fold a window."""
-        begin_s, end_s, first_step, *sums = stretch_of(record, waited_ratio, cpu_ratio)
-        self._course.add_window(begin_s, end_s, first_step, sums)
+        self._course.add_row(_row_of(record, waited_ratio, cpu_ratio))
 
     def stretches(self) -> list[StepStretch]:
         """All of it, the winding down after the last step left out."""

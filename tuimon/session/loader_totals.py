@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from copy import copy
 
 from msgspec import Struct
 
@@ -77,14 +78,14 @@ class LoaderRun:
         self._windows_open = 0  # in the last stretch
         self._stretches: list[LoaderTotals] = []
 
-    def add_window(self, record: Loader) -> None:
+    def add_totals(self, window: LoaderTotals) -> None:
         """Add one window."""
         if self._windows_open % self._windows_each == 0:
             self._make_room()
-            self._stretches.append(totals_of(record))
+            self._stretches.append(copy(window))
             self._windows_open = 1
         else:
-            self._stretches[-1].add_totals(totals_of(record))
+            self._stretches[-1].add_totals(window)
             self._windows_open += 1
 
     def _make_room(self) -> None:

@@ -105,8 +105,9 @@ class LoaderStats:
         if previous is not None and record.t - record.window_s > previous.t + record.window_s / 2:
             self._history.append(None)  # it was not used for a while
         self.latest = record
-        self._window.append(totals_of(record))
-        self._run.add_window(record)
+        totals = totals_of(record)
+        self._window.append(totals)
+        self._run.add_totals(totals)
         self.facts = record.facts or self.facts
         self._starts += record.starts
         self._start_ns += record.start_ns

@@ -7,6 +7,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from msgspec import Struct
+
 from tuimon.node_ids import own_id
 from tuimon.records import Gil, Stacks
 from tuimon.session.windows import Window
@@ -50,11 +52,21 @@ class Sampling(NamedTuple):
     in_process: bool = False  # whether any of them is sampled by its agent: Python frames only
 
 
+class _SampledWindow(Struct, frozen=True, gc=False):
+    """What is kept of a window for a minute, without its stacks."""
+
+    t: float
+    window_s: float
+    samples: int
+    lost: int
+    cycles: int | None
+
+
 class _Process:
     """The windows of one process."""
 
     def __init__(self) -> None:
-        self.windows: Window[Stacks] = Window(SPAN_S, limit=256)
+        self.windows: Window[_SampledWindow] = Window(SPAN_S, limit=256)
         self.first_s: float | None = None
         self.first_cycle_s = math.inf  # time of the first window with a step; before it is set-up
         self.samples = self.failed = self.lost = 0
@@ -66,7 +78,7 @@ class _Process:
             self.first_s = record.t - record.window_s
         if record.cycles:
             self.first_cycle_s = min(self.first_cycle_s, record.t)
-        self.windows.append(record)
+        self.windows.append(_SampledWindow(record.t, record.window_s, record.samples, record.lost, record.cycles))
         self.samples += record.samples
         self.failed += record.failed
         self.lost += record.lost
@@ -97,7 +109,7 @@ class _Process:
         return min(inside_s / (until_s - from_s), 1.0) if until_s > from_s else None
 
 
-def _overlap_s(record: Stacks, from_s: float, until_s: float) -> float:
+def _overlap_s(record: _SampledWindow, from_s: float, until_s: float) -> float:
     return max(min(record.t, until_s) - max(record.t - record.window_s, from_s), 0.0)
 
 

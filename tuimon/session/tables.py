@@ -185,9 +185,8 @@ class Tables:
         if stats is None:
             stats = self._steps[record.pid] = StepStats(record.pid)
         begun, trained = stats.begin_s is not None, stats.trains
-        window = (record.pid, record.t - record.window_s, record.t)
-        waited_ratio, cpu_ratio = self._threads.waited_ratio(*window), self._threads.cpu_ratio(*window)
-        stats.add_window(record, waited_ratio, self._threads.workers_waited_ratio(record.pid), cpu_ratio)
+        on_cores = self._threads.on_cores(record.pid, record.t - record.window_s, record.t)
+        stats.add_window(record, on_cores.waited, self._threads.workers_waited_ratio(record.pid), on_cores.cpu)
         if stats.trains:
             self._ranks.add_steps(record)
         if stats.trains != trained:

@@ -65,8 +65,13 @@ class CoreUse:
         cores = _own_cores(record)
         window_s = min(record.window_s, _MOST_SECONDS / 2)
         begin_s, end_s = record.t - window_s, record.t
-        for second in range(math.floor(begin_s), math.ceil(end_s)):
-            self._own[second] += cores * (min(end_s, second + 1) - max(begin_s, second))
+        own, first, last = self._own, math.floor(begin_s), math.ceil(end_s) - 1
+        if last == first + 1:  # as nearly always
+            own[first] += cores * (last - begin_s)
+            own[last] += cores * (end_s - last)
+        else:
+            for second in range(first, last + 1):
+                own[second] += cores * (min(end_s, second + 1) - max(begin_s, second))
         self._own_until_s = max(self._own_until_s, end_s)
         self._seconds = max(self._seconds, math.ceil(2 * window_s))
         if len(self._own) > self._seconds:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from typing import NamedTuple
 
-from tuimon.records import ThreadCpu, Threads
+from tuimon.records import Threads
 
 #: CPU and waiting for it from which a thread counts as one that wants to run: our choice, between a helper thread's
 #: few percent and a computing one's 100 %.
@@ -24,6 +23,13 @@ class _Window(NamedTuple):
     cpu: float | None
 
 
+class OnCores(NamedTuple):
+    """Of a process over a time; None where it was not measured."""
+
+    waited: float | None = None  # share (0..1) of it that the process waited for a core
+    cpu: float | None = None  # cores that all its threads used
+
+
 class CoreWaits:
     """The latest windows of one process's threads.
 
@@ -38,32 +44,31 @@ class CoreWaits:
         """Fold a window of the process's threads."""
         self._windows.append(_Window(record.t - record.window_s, record.t, _waited_ratio(record), record.cpu_ratio))
 
-    def ratio(self, begin_s: float, end_s: float) -> float | None:
-        """Share (0..1) waited; of the latest window where none lies in that time; None where none is known."""
-        return self._mean(lambda window: window.waited, begin_s, end_s)
-
-    def cpu_ratio(self, begin_s: float, end_s: float) -> float | None:
-        """Cores that all threads of the process used, in the same way."""
-        return self._mean(lambda window: window.cpu, begin_s, end_s)
-
-    def _mean(self, of: Callable[[_Window], float | None], begin_s: float, end_s: float) -> float | None:
-        known = [(window, value) for window in self._windows if (value := of(window)) is not None]
-        parts = [(min(window.end_s, end_s) - max(window.begin_s, begin_s), value) for window, value in known]
-        within = [(seconds, value) for seconds, value in parts if seconds > 0]
-        if not within:
-            return known[-1][1] if known else None
-        return sum(seconds * value for seconds, value in within) / sum(seconds for seconds, _ in within)
+    def over(self, begin_s: float, end_s: float) -> OnCores:
+        """What it waited and used in a time; as in the latest window where none lies in it."""
+        waited_s = waited_of_s = cpu_s = cpu_of_s = 0.0
+        latest_waited = latest_cpu = None
+        for window_begin_s, window_end_s, waited, cpu in self._windows:
+            seconds = min(window_end_s, end_s) - max(window_begin_s, begin_s)
+            if waited is not None:
+                latest_waited = waited
+                if seconds > 0:
+                    waited_s, waited_of_s = waited_s + seconds * waited, waited_of_s + seconds
+            if cpu is not None:
+                latest_cpu = cpu
+                if seconds > 0:
+                    cpu_s, cpu_of_s = cpu_s + seconds * cpu, cpu_of_s + seconds
+        return OnCores(
+            waited_s / waited_of_s if waited_of_s else latest_waited, cpu_s / cpu_of_s if cpu_of_s else latest_cpu
+        )
 
 
 def _waited_ratio(record: Threads) -> float | None:
     """Of the thread that waited longest: the main thread, or one that computes, as the training waits for each."""
-    waits = [
-        row.delay_ratio
-        for row in record.threads
-        if row.cpu_ratio is not None and row.delay_ratio is not None and (row.tid == record.pid or _wants_to_run(row))
-    ]
-    return max(waits, default=None)
-
-
-def _wants_to_run(thread: ThreadCpu) -> bool:
-    return (thread.cpu_ratio or 0.0) + (thread.delay_ratio or 0.0) >= WANTS_TO_RUN
+    longest = None
+    for row in record.threads:
+        cpu, delay = row.cpu_ratio, row.delay_ratio
+        counts = cpu is not None and delay is not None and (row.tid == record.pid or cpu + delay >= WANTS_TO_RUN)
+        if counts and delay is not None and (longest is None or delay > longest):
+            longest = delay
+    return longest

@@ -42,13 +42,16 @@ class RecentWaits:
     def add_threads(self, record: Threads) -> None:
         """Fold a window of one process's threads."""
         second = self._second(record.t)
-        second.span_s = max(second.span_s, record.window_s)
+        window_s, longest = record.window_s, second.longest
+        second.span_s = max(second.span_s, window_s)
         for row in record.threads:
-            if row.cpu_ratio is None or row.delay_ratio is None:
+            cpu, delay, count = row.cpu_ratio, row.delay_ratio, row.count
+            if cpu is None or delay is None:
                 continue
-            second.cpu_s += row.cpu_ratio * row.count * record.window_s
-            second.delay_s += row.delay_ratio * row.count * record.window_s
-            second.longest = max(second.longest, row.delay_ratio)
+            second.cpu_s += cpu * count * window_s
+            second.delay_s += delay * count * window_s
+            longest = delay if delay > longest else longest
+        second.longest = longest
 
     def since(self, since_s: float) -> Waits | None:
         """Of the windows that began since a moment, without the second that is not over; None where there are none."""

@@ -32,6 +32,8 @@ class ThreadMeans:
         self.window_s = 0.0
         self._process = _Sum()
         self._threads: dict[int, _Sum] = {}
+        self._tids: list[int] = []  # of the latest window
+        self._live: list[_Sum] = []  # theirs
         self._latest: Threads | None = None
         self._disk = 0  # windows at whose end the main thread waited for the disk
         self._stopped = 0  # ... was stopped
@@ -42,16 +44,23 @@ class ThreadMeans:
         self._latest = record
         self.window_s += record.window_s
         self._windows += 1
-        window_s = record.window_s
+        window_s, pid = record.window_s, record.pid
         _add(self._process, record.cpu_ratio, None, window_s)
-        known, self._threads = self._threads, {}
-        for row in record.threads:
-            own = self._threads[row.tid] = self._threads.get(row.tid) or known.get(row.tid) or _Sum()
+        tids = [row.tid for row in record.threads]
+        if tids != self._tids or len(self._threads) != len(tids):
+            self._note_threads(tids)
+        for row, own in zip(record.threads, self._live, strict=True):
             own.latest = row
             _add(own, row.cpu_ratio, row.delay_ratio, window_s)
-            if row.tid == record.pid:
+            if row.tid == pid:
                 self._disk += row.state == "disk"
                 self._stopped += row.state == "stopped"
+
+    def _note_threads(self, tids: list[int]) -> None:
+        """These live now; of those that have ended, the ones that lived for half of the process are kept."""
+        known, self._threads = self._threads, {}
+        self._tids = tids
+        self._live = [self._threads.setdefault(tid, known.get(tid) or _Sum()) for tid in tids]
         for tid, own in known.items():
             if tid not in self._threads and own.cpu_of_s >= _MOST * self._process.cpu_of_s > 0.0:
                 self._threads[tid] = own

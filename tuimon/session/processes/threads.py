@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 
 from tuimon.node_ids import node_of
 from tuimon.records import Process, ThreadCpu, Threads
-from tuimon.session.processes.core_waits import CoreWaits
+from tuimon.session.processes.core_waits import CoreWaits, OnCores
 from tuimon.session.processes.run_processes import LAST_MOMENT_S, RunProcesses
 from tuimon.session.processes.thread_means import ThreadMeans
 from tuimon.session.rows import ThreadRow
@@ -55,7 +55,9 @@ class ThreadTable:
     def add_threads(self, record: Threads) -> None:
         """Fold the threads of a process over a window."""
         self._latest[record.pid] = record
-        self._waits[record.pid].add_window(record)
+        process = self._processes.known.get(record.pid)
+        if process is None or process.role != "worker":  # workers make no steps: their latest window is enough
+            self._waits[record.pid].add_window(record)
         if record.t - record.window_s >= self._begin_s:
             self._means[record.pid].add_window(record)
 
@@ -77,15 +79,10 @@ class ThreadTable:
         """The latest window of a process."""
         return self._latest.get(pid)
 
-    def waited_ratio(self, pid: int, begin_s: float, end_s: float) -> float | None:
-        """Share (0..1) of this time that a process waited for a core; None where the kernel does not report it."""
+    def on_cores(self, pid: int, begin_s: float, end_s: float) -> OnCores:
+        """What a process waited for a core in a time, and the cores that it used."""
         waits = self._waits.get(pid)
-        return waits.ratio(begin_s, end_s) if waits is not None else None
-
-    def cpu_ratio(self, pid: int, begin_s: float, end_s: float) -> float | None:
-        """Cores that all threads of a process used in this time; None where that was not measured."""
-        waits = self._waits.get(pid)
-        return waits.cpu_ratio(begin_s, end_s) if waits is not None else None
+        return waits.over(begin_s, end_s) if waits is not None else OnCores()
 
     def workers_waited_ratio(self, trainer: int) -> float:
         """Share (0..1) of the time its DataLoader workers wanted to run in which they waited for a core."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from operator import add, sub
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -44,51 +45,62 @@ class MainThread(NamedTuple):
         return min(1.0, self.cpu_ratio + self.delay_ratio)
 
 
-class _Mean:
-    """Of the values of the last 30 s; None values count for nothing."""
+class _MainThreads:
+    """Windows of the main thread over the last 30 s; values that are None count for nothing."""
 
-    __slots__ = ("_count", "_sum", "_values")
+    __slots__ = ("_counts", "_sums", "_windows")
 
     def __init__(self) -> None:
-        self._values: deque[tuple[float, float | None]] = deque()
-        self._sum, self._count = 0.0, 0
+        self._windows: deque[tuple[float, float | None, float | None, bool]] = deque()
+        self._sums, self._counts = [0.0, 0.0, 0.0], [0, 0, 0]
 
-    def add_value(self, t: float, value: float | None) -> None:
-        """Add the value of a window."""
-        self._values.append((t, value))
-        self._add(value, 1)
-        while self._values[0][0] < t - WINDOW_S:
-            self._add(self._values.popleft()[1], -1)
+    def add_window(self, t: float, cpu_ratio: float | None, delay_ratio: float | None, is_stopped: bool) -> None:
+        """Add one that ended at ``t``."""
+        self._windows.append((t, cpu_ratio, delay_ratio, is_stopped))
+        self._add(cpu_ratio, delay_ratio, is_stopped, 1)
+        while self._windows[0][0] < t - WINDOW_S:
+            self._add(*self._windows.popleft()[1:], -1)
 
-    def _add(self, value: float | None, sign: int) -> None:
-        if value is not None:
-            self._sum += sign * value
-            self._count += sign
+    def _add(self, cpu_ratio: float | None, delay_ratio: float | None, is_stopped: bool, sign: int) -> None:
+        sums, counts = self._sums, self._counts
+        if cpu_ratio is not None:
+            sums[0] += sign * cpu_ratio
+            counts[0] += sign
+        if delay_ratio is not None:
+            sums[1] += sign * delay_ratio
+            counts[1] += sign
+        sums[2] += sign * is_stopped
+        counts[2] += sign
 
     @property
-    def latest(self) -> float | None:
-        """The value added last."""
-        return self._values[-1][1] if self._values else None
+    def latest(self) -> MainThread:
+        """The window added last."""
+        if not self._windows:
+            return MainThread()
+        _, cpu_ratio, delay_ratio, is_stopped = self._windows[-1]
+        return MainThread(cpu_ratio, delay_ratio, float(is_stopped))
 
     @property
-    def mean(self) -> float | None:
-        """None without values."""
-        return max(0.0, self._sum / self._count) if self._count else None
+    def mean(self) -> MainThread:
+        """Of all."""
+        cpu, delay, stopped = (
+            max(0.0, total / count) if count else None for total, count in zip(self._sums, self._counts, strict=True)
+        )
+        return MainThread(cpu, delay, stopped or 0.0)
 
 
 class RankStats:
     """Folds the Steps and Threads records of one process."""
 
     __slots__ = (
-        "_cpu", "_delay", "_stopped", "gc_ns", "history", "open_phase", "parts_ns", "recent", "shared", "steps",
-        "total",
+        "_main", "gc_ns", "history", "open_phase", "parts_ns", "recent", "shared", "steps", "total",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.history: deque[RankWindow] = deque(maxlen=HISTORY)
         self.recent: deque[RankWindow] = deque()
         self.shared = SharedSteps()
-        self._cpu, self._delay, self._stopped = _Mean(), _Mean(), _Mean()
+        self._main = _MainThreads()
         self.total = 0  # steps since it began
         self.open_phase: str | None = None
         self.steps = 0  # of the last 30 s, as all sums
@@ -104,8 +116,8 @@ class RankStats:
             place = _PART.get(phase.name)
             if place is not None:
                 parts[place] += phase.total_ns
-        busy = MainThread(self._cpu.latest, self._delay.latest).busy_ratio
-        window = RankWindow(record.t, record.window_s, record.count, tuple(parts), record.gc_ns or 0, busy)
+        busy_ratio = self._main.latest.busy_ratio
+        window = RankWindow(record.t, record.window_s, record.count, tuple(parts), record.gc_ns or 0, busy_ratio)
         self.history.append(window)
         self.recent.append(window)
         self._sum(window, 1)
@@ -119,17 +131,14 @@ class RankStats:
     def _sum(self, window: RankWindow, sign: int) -> None:
         self.steps += sign * window.steps
         self.gc_ns += sign * window.gc_ns
-        for place, ns in enumerate(window.parts_ns):
-            self.parts_ns[place] += sign * ns
+        self.parts_ns = list(map(add if sign > 0 else sub, self.parts_ns, window.parts_ns))
 
     def add_threads(self, record: Threads) -> None:
         """Fold a window of threads."""
-        main = next((row for row in record.threads if row.tid == record.pid), None)
-        if main is None:
-            return
-        self._cpu.add_value(record.t, main.cpu_ratio)
-        self._delay.add_value(record.t, main.delay_ratio)
-        self._stopped.add_value(record.t, float(main.state == "stopped"))
+        for row in record.threads:
+            if row.tid == record.pid:
+                self._main.add_window(record.t, row.cpu_ratio, row.delay_ratio, row.state == "stopped")
+                return
 
     def steps_within(self, seconds: float) -> float:
         """How many steps it makes in a time, at most in one as long as its longest window: by the last 30 s."""
@@ -144,9 +153,9 @@ class RankStats:
 
     def main_thread(self) -> MainThread:
         """Means of the last 30 s."""
-        return MainThread(self._cpu.mean, self._delay.mean, self._stopped.mean or 0.0)
+        return self._main.mean
 
     @property
     def is_stopped(self) -> bool:
         """Whether the main thread was stopped at the end of its latest window."""
-        return self._stopped.latest == 1.0
+        return self._main.latest.stopped_ratio == 1.0
