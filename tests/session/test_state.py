@@ -28,6 +28,19 @@ def test_a_step_that_is_open_shows_its_inside():
     assert run_state(session) == RunState("step_open", 20.0, "in backward", 0.5, None, 20)
 
 
+def test_a_step_in_which_the_model_is_compiled_says_that():
+    compiler = frames(
+        ("/home/me/train.py", 14, "main", "loss = step(batch)", True),
+        ("/v/lib/python3.11/site-packages/torch/_inductor/codecache.py", 9, "compile"),
+    )
+    session = session_of(header(), process(), compiler, steps(3, {}, count=0, backwards=0))
+    for t in range(4, 24):
+        session.add(steps(t, {}, count=0, backwards=int(t == 4), open_phase="other", open_for_s=t - 4.0))
+        session.add(stacks(t, ([0, 1], 10)))
+    state = run_state(session)
+    assert state[:4] == ("step_open", 20.0, "compiling", 20.0)
+
+
 def test_a_loop_at_work_trains_and_a_pause_of_it_is_said():
     session = session_of(header(), process(), *(steps(t, STEP, first_index=10 * t) for t in range(1, 5)))
     assert run_state(session) == RunState("training")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from tuimon.records import Place
+from tuimon.session.samples.set_up import COMPILING
 from tuimon.session.steps.steps import StepStats
 
 if TYPE_CHECKING:
@@ -73,6 +74,11 @@ def _in_steps(session: Session, pid: int, stats: StepStats) -> RunState:
     sampled = session.process_samples(pid)
     place = sampled.threads.place_of(pid) if sampled is not None else None
     doing = f"in {latest.open_phase}" if latest.open_phase not in (None, "between") else None
+    doing_for_s = latest.open_for_s
+    seen = sampled.set_up.doing if sampled is not None else None
+    is_sampled = (latest.open_for_s or 0.0) >= LONG_S  # since this part of the step began
+    if seen is not None and seen.words == COMPILING and is_sampled:
+        doing, doing_for_s = seen.words, session.now_s - seen.since_s
     if stats.open_backwards:
-        return RunState("step_open", for_s, doing, latest.open_for_s, place, stats.open_backwards)
-    return RunState("between_steps", for_s, doing, latest.open_for_s, place)
+        return RunState("step_open", for_s, doing, doing_for_s, place, stats.open_backwards)
+    return RunState("between_steps", for_s, doing, doing_for_s, place)

@@ -35,7 +35,13 @@ def _range(low: float, high: float) -> tuple[str, str]:
 
 
 NO_FINDING = "No finding: nothing that the rules know holds this training back."
+TOO_FEW_STEPS = "Too few steps to say what holds this training back."
 ONLY_MINOR = "No finding whose fix gains 5 % or more."
+
+
+def none_found(report: Mapping[str, Any]) -> str:  # Any: the report's JSON
+    """What is said of a training with steps, where no rule has found anything."""
+    return NO_FINDING if report["phases"] else TOO_FEW_STEPS
 
 
 def finding_gain(least: float | None, estimated: float | None, at_most: float | None) -> str:

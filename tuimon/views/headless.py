@@ -157,7 +157,9 @@ def summary_lines(session: Session, findings: Sequence[Finding]) -> list[str]:
     steps = session.run_steps(pid) if pid is not None else None
     table = session.run_phases(pid) if pid is not None else None
     if steps is not None and steps.total:
-        lines.append(f"{steps.total} steps, median {ms(steps.median_ms)}, p95 {ms(steps.p95_ms)}")
+        lines.append(
+            f"{steps.total} step{'' if steps.total == 1 else 's'}, median {ms(steps.median_ms)}, p95 {ms(steps.p95_ms)}"
+        )
     if table is not None and table.rows:
         lines.append(phases_text(table))
     first = findings[0] if findings else None

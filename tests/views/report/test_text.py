@@ -109,6 +109,22 @@ def test_a_run_without_steps() -> None:
     assert "ended with exit code 3" in text
 
 
+def test_a_single_step_without_times_is_too_few_for_a_verdict() -> None:
+    """It was open, and ended with the run."""
+    opened = msgspec.structs.replace(
+        records.steps(3.0, {}, count=1), total_ns=0, timed=0, slowed=1, slowed_ns=2 * 10**9
+    )
+    session, _ = fold([records.header(), records.process(), opened, Exit(t=3.0, pid=100, exit_code=143)])
+    report = report_of(session, (), "run.jsonl")
+    assert report["summary"].startswith(
+        "train.py made 1 step in 3.0s. Too few steps to say what holds this training back."
+        " To do: record a run with more steps."
+    )
+    text = text_report(report)
+    assert "Too few steps to say what holds this training back." in text and "1 step," in text
+    assert "No finding" not in text
+
+
 def test_evaluation_is_of_a_batch_and_evidence_has_units() -> None:
     phases = PHASES | {"eval": 80.0}
     folded, findings = fold(

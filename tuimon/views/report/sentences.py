@@ -6,7 +6,7 @@ import os
 from itertools import pairwise
 
 from tuimon.diagnosis.rank import is_minor
-from tuimon.views.finding_text import NO_FINDING, ONLY_MINOR, rule_title, times_text
+from tuimon.views.finding_text import ONLY_MINOR, none_found, rule_title, times_text
 from tuimon.views.format import count, duration, ms, percent, plain, rate, shorten
 from tuimon.views.report.step_json import Json
 from tuimon.views.state_text import last_state_text
@@ -35,15 +35,17 @@ def _run(report: dict[str, Json]) -> str:
                 f"{name} ran for {duration(run['duration_s'])}; its phases are inferred from samples: {_shares(report)}"
             )
         return f"{name} was recorded for {duration(run['duration_s'])}, and no training step was seen"
-    pace = f"median {ms(steps['median_ms'])}, {rate(steps['per_second'])}"
-    return f"{name} made {_steps(report)}{_ranks(report)} ({pace}): {_shares(report)}"
+    made = f"{name} made {_steps(report)}{_ranks(report)}"
+    if not report["phases"]:
+        return made
+    return f"{made} (median {ms(steps['median_ms'])}, {rate(steps['per_second'])}): {_shares(report)}"
 
 
 def _steps(report: dict[str, Json]) -> str:
     """``11 398 steps in 1m12s``; of a training that had run before it was attached to, those that were seen."""
     total, span = report["steps"]["count"], report["span"]
     if report["run"]["mode"] == "run" or span is None or not span["first_step"]:
-        return f"{count(total)} steps in {duration(report['run']['duration_s'])}"
+        return f"{count(total)} step{'' if total == 1 else 's'} in {duration(report['run']['duration_s'])}"
     seen = count(total - span["first_step"])
     return f"{seen} steps in {duration(span['seconds'])}, from step {count(span['first_step'])} on"
 
@@ -73,7 +75,7 @@ def _program(command: list[str]) -> str:
 def _verdict(report: dict[str, Json]) -> str:
     if not report["findings"]:
         started = report["steps"]["count"] or report["phases"]
-        return NO_FINDING if started else last_state_text(report["state"])
+        return none_found(report) if started else last_state_text(report["state"])
     first = report["findings"][0]
     minor = is_minor(first["rule"], first["severity"])
     says = f"{ONLY_MINOR.rstrip('.')}: {rule_title(first['rule'])}," if minor else f"{_IS} {rule_title(first['rule'])}:"
@@ -81,6 +83,8 @@ def _verdict(report: dict[str, Json]) -> str:
 
 
 def _advice(report: dict[str, Json]) -> str:
+    if not report["findings"] and not report["phases"]:
+        return "To do: record a run with more steps"
     if not report["findings"] or not report["findings"][0]["fixes"]:
         return "There is nothing to change"
     action, estimated, low, high = report["findings"][0]["fixes"][0].values()

@@ -14,6 +14,7 @@ from tuimon.views.finding_text import (
     finding_gain,
     fix_text,
     most_gain,
+    none_found,
     rule_title,
     rules_by_reason,
 )
@@ -83,7 +84,7 @@ def _verdict(report: dict[str, Any]) -> list[str]:
     if not findings and not report["steps"]["count"] and not report["phases"]:
         return []  # no step, no verdict
     if not findings:
-        return [NO_FINDING]
+        return [none_found(report)]
     first = findings[0]
     if is_minor(first["rule"], first["severity"]):
         return [ONLY_MINOR]
@@ -100,7 +101,7 @@ def _steps(report: dict[str, Any]) -> list[str]:
     lines = []
     if steps["count"]:
         lines.append(
-            f"{count(steps['count'])} steps, {rate(steps['per_second'])}, "
+            f"{count(steps['count'])} step{'' if steps['count'] == 1 else 's'}, {rate(steps['per_second'])}, "
             f"median {ms(steps['median_ms'])}, p95 {ms(steps['p95_ms'])}"
         )
         if timed := timed_steps(steps.get("timed_share", 1.0)):

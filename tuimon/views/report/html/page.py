@@ -17,11 +17,11 @@ from tuimon.views import format as shown
 from tuimon.views.evidence_text import evidence_text
 from tuimon.views.explain.html import page_html
 from tuimon.views.finding_text import (
-    NO_FINDING,
     ONLY_MINOR,
     finding_gain,
     fix_text,
     most_gain,
+    none_found,
     rule_title,
     rules_by_reason,
     sentence,
@@ -112,7 +112,7 @@ def _section(page: Page) -> dict[str, Any]:  # Any: what the template is given, 
 def _verdict(report: dict[str, Json]) -> str:
     if not report["findings"]:
         started = report["steps"]["count"] or report["phases"]
-        return NO_FINDING if started else f"No training step was seen. {last_state_text(report['state'])}"
+        return none_found(report) if started else f"No training step was seen. {last_state_text(report['state'])}"
     first = report["findings"][0]
     return ONLY_MINOR if is_minor(first["rule"], first["severity"]) else str(first["headline"])
 
