@@ -1,6 +1,6 @@
 """What a training does while it makes no steps, on literal sessions."""
 
-from tests.session.records import frames, header, process, session_of, stacks, steps
+from tests.session.records import frames, header, process, session_of, stacks, steps, threads
 from tuimon.records import Exit
 from tuimon.session.state import RunState, run_state, stands_still
 
@@ -19,6 +19,23 @@ def test_a_run_that_has_ended_before_any_step_starts_no_more():
     session = session_of(header(), process(), LOADING, stacks(2, ([0], 30)), Exit(t=3.0, pid=100, exit_code=0))
     state = run_state(session)
     assert (state.name, state.for_s, state.doing) == ("ended", 3.0, "setting up")
+
+
+def test_a_process_that_a_signal_has_stopped_does_not_set_up():
+    window = stacks(2, ([0], 30))
+    session = session_of(header(), process(), LOADING, window, threads(3, (100, "main", 0.0, "stopped")))
+    state = run_state(session)
+    assert state[:4] == ("starting", 3.0, "stopped by a signal (kill -CONT 100 lets it go on)", None)
+    assert state.place.line == 40
+    session.add(threads(4, (100, "main", 0.5, "running"), (101, "other", 0.0, "stopped")))
+    assert run_state(session).doing == "setting up"
+
+
+def test_a_pause_in_which_a_signal_has_stopped_the_process():
+    session = session_of(header(), process(), *(steps(t, STEP, first_index=10 * t) for t in range(1, 5)))
+    session.add(steps(10, {}, count=0, first_index=50, backwards=0, open_phase="forward", open_for_s=6.0))
+    session.add(threads(10, (100, "main", 0.0, "stopped")))
+    assert run_state(session).doing == "stopped by a signal (kill -CONT 100 lets it go on), in forward"
 
 
 def test_a_step_that_is_open_shows_its_inside():

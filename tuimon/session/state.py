@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from tuimon.node_ids import own_id
 from tuimon.records import Place
 from tuimon.session.samples.set_up import COMPILING
 from tuimon.session.steps.steps import StepStats
@@ -49,9 +50,21 @@ def run_state(session: Session) -> RunState:
     sampled = session.process_samples(pid) if pid is not None else None
     doing = sampled.set_up.doing if sampled is not None else None
     name: StateName = "starting" if session.exit is None else "ended"
+    if pid is not None and session.exit is None and _is_stopped(session, pid):
+        return RunState(name, for_s, _stopped(pid), None, doing.place if doing is not None else None)
     if doing is None:
         return RunState(name, for_s)
     return RunState(name, for_s, doing.words, session.now_s - doing.since_s, doing.place)
+
+
+def _is_stopped(session: Session, pid: int) -> bool:
+    """Whether a signal has stopped the process: then its main thread is."""
+    threads = session.process_threads(pid)
+    return threads is not None and any(each.tid == own_id(pid) and each.state == "stopped" for each in threads.threads)
+
+
+def _stopped(pid: int) -> str:
+    return f"stopped by a signal (kill -CONT {own_id(pid)} lets it go on)"
 
 
 def stands_still(session: Session) -> bool:
@@ -79,6 +92,8 @@ def _in_steps(session: Session, pid: int, stats: StepStats) -> RunState:
     is_sampled = (latest.open_for_s or 0.0) >= LONG_S  # since this part of the step began
     if seen is not None and seen.words == COMPILING and is_sampled:
         doing, doing_for_s = seen.words, session.now_s - seen.since_s
+    if _is_stopped(session, pid):
+        doing = ", ".join(filter(None, (_stopped(pid), doing)))
     if stats.open_backwards:
         return RunState("step_open", for_s, doing, doing_for_s, place, stats.open_backwards)
     return RunState("between_steps", for_s, doing, doing_for_s, place)

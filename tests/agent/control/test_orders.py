@@ -61,8 +61,11 @@ def test_two_commands_at_a_time(channel, step, command):
 def test_what_was_taken_back_has_brought_nothing(channel):
     request = channel.order(Command.MEMORY, 5)
     request.cancel()
-    with pytest.raises(Failed, match=r"^the allocator's history: nothing came from process \d+: it was taken back$"):
+    with pytest.raises(
+        Failed, match=r"^the allocator's history: nothing came from process \d+: it was taken back$"
+    ) as lost:
         request.result()
+    assert lost.value.hint == "ask while the training runs, for less if it ends soon"
 
 
 def test_a_refusal_has_its_reason(channel, step, command):
@@ -73,6 +76,7 @@ def test_a_refusal_has_its_reason(channel, step, command):
     with pytest.raises(Refused, match="refuses a trace of its steps: a profiler is on") as refused:
         request.result()
     assert "\x1b" not in refused.value.message
+    assert refused.value.hint == "ask again once that is no longer so; nothing was changed"
     assert not step()
 
 
@@ -98,8 +102,9 @@ def test_a_monitor_that_is_gone_is_worked_for_no_longer(channel, step, command, 
     step()
     assert command.calls == [("begin", 5), ("end", 5)]
     request.poll()
-    with pytest.raises(Failed, match="no heartbeat"):
+    with pytest.raises(Failed, match="no heartbeat") as gone:
         request.result()
+    assert gone.value.hint
 
 
 def test_an_order_whose_monitor_died_before_the_step_is_never_begun(channel, step, command, clock):

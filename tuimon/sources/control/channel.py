@@ -56,6 +56,9 @@ ANSWER_S = 10.0
 _POLL_S = 0.05
 
 
+_ASK_ONE_THAT_RUNS = "ask while the training runs, for less if it ends soon"
+
+
 def open_channel(pid: int) -> Channel:
     """The channel to the agent in a live process. Raises ControlError."""
     try:
@@ -64,7 +67,8 @@ def open_channel(pid: int) -> Channel:
     except (OSError, ValueError, IndexError) as error:
         raise NoAgent(
             f"there is no agent of tuimon in process {pid}",
-            "start the training with tuimon run, or attach with --inject",
+            "start the training with tuimon run, or attach with --inject; one that has just started has an agent once "
+            "it has imported torch",
         ) from error
     except RingError as error:
         raise TooOld(f"{plain(str(error))}: the training was started by another version of tuimon") from error
@@ -239,12 +243,16 @@ class Request:
         """The answer to an order that was carried out. Raises Refused, Failed."""
         answer, work, pid = self.answer, WORK[self.command], self._channel.pid
         if answer is None or self._lost:
-            raise Failed(f"{work}: nothing came from process {pid}: {self._lost or 'there is no answer yet'}")
+            lost = self._lost or "there is no answer yet"
+            raise Failed(f"{work}: nothing came from process {pid}: {lost}", _ASK_ONE_THAT_RUNS)
         reason = self._channel.text(answer.text) or "no reason given"
         if answer.state == State.REFUSED:
-            raise Refused(f"process {pid} refuses {work}: {reason}")
+            raise Refused(
+                f"process {pid} refuses {work}: {reason}", "ask again once that is no longer so; nothing was changed"
+            )
         if answer.state == State.STOPPED:
-            raise Failed(f"{work}: stopped before the end, as process {pid} ends or had no heartbeat of this monitor")
+            why = f"process {pid} ends or had no heartbeat of this monitor"
+            raise Failed(f"{work}: stopped before the end, as {why}", _ASK_ONE_THAT_RUNS)
         if answer.state != State.DONE:
             raise Failed(f"{work} went wrong in process {pid}: {reason}")
         return answer

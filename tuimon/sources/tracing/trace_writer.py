@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import gzip
 import os
 import re
@@ -48,7 +49,8 @@ def write_trace(raw_path: str, path: str, taken: TakenBy, parts: Parts, unix_ns:
     except OSError as error:
         with contextlib.suppress(OSError):
             os.unlink(unborn)
-        raise TraceError(f"the trace cannot be written to {plain(path)}: {error.strerror}") from error
+        hint = f"Give -o a place with {'more room' if error.errno == errno.ENOSPC else 'the right to write'}"
+        raise TraceError(f"the trace cannot be written to {plain(path)}: {error.strerror}", hint) from error
     return size
 
 
