@@ -57,6 +57,11 @@ def package_of(file: str) -> str | None:
     return found[1] if found is not None else None
 
 
+def is_library_file(file: str) -> bool:
+    """Whether a file belongs to an installed package other than torch, and is no hook of ours."""
+    return is_package_file(file) and not is_torch(file) and not is_agent_file(file)
+
+
 def innermost_package(files: Sequence[str]) -> int:
     """Which frame of a stack, given their files from the root on, is the innermost of an installed package.
 

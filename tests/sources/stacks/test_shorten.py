@@ -50,6 +50,36 @@ def test_what_is_kept_of_a_stack() -> None:
     assert shorten([], ids) == ()
 
 
+FIT = RawFrame(f"{PACKAGES}/nice/trainer.py", 70, "fit")
+EPOCH = RawFrame(f"{PACKAGES}/nice/trainer.py", 90, "run_epoch")
+BATCH = RawFrame(f"{PACKAGES}/nice/trainer.py", 120, "train_batch")
+NOTIFY = RawFrame(f"{PACKAGES}/nice/callbacks.py", 9, "notify")
+PATH = {(FIT.file, FIT.function), (EPOCH.file, EPOCH.function), (BATCH.file, BATCH.function)}
+
+
+@pytest.mark.parametrize(
+    ("inside", "kept"),
+    [
+        ((EPOCH, FETCH), (FIT, EPOCH, FETCH)),
+        ((EPOCH, BATCH, CALL, LINEAR), (FIT, BATCH, CALL, LINEAR)),
+        ((EPOCH, BATCH, ITEM), (FIT, BATCH, ITEM)),
+        ((EPOCH, NOTIFY, NOTIFY, ITEM), (FIT, EPOCH, NOTIFY, ITEM)),
+        ((EPOCH, BATCH, PIL), (FIT, BATCH, PIL)),
+    ],
+)
+def test_of_a_library_that_owns_the_loop_the_line_is_kept_at_which_a_stack_leaves_the_path_to_backward(
+    inside: Stack, kept: Stack
+) -> None:
+    assert shorten((MAIN, FIT, *inside), FrameIds(), PATH) == (MAIN, *kept)
+
+
+def test_the_line_that_leaves_the_path_survives_the_merging_of_rare_stacks() -> None:
+    ids = FrameIds()
+    rare: Counter[Stack] = Counter({(MAIN, BATCH, ITEM, PIL._replace(line=line)): 1 for line in range(40)})
+    listed, lost = most_frequent(rare, 10, ids, PATH)
+    assert (lost, dict(listed)[MAIN, BATCH, ITEM]) == (0, 35)
+
+
 @pytest.mark.parametrize(
     ("stack", "left"),
     [

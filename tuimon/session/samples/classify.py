@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from tuimon.session.samples.activity import Activity, activity_of
 from tuimon.session.samples.frame_table import FrameTable
+from tuimon.session.samples.library_order import LibraryOrder
 from tuimon.session.samples.loop_lines import CountedStack, LoopLines
 from tuimon.session.samples.range_join import RANGE, RangeJoin
 from tuimon.session.samples.rollouts import Rollouts
@@ -63,13 +64,18 @@ def classify_samples(
     ``has_loader``: whether markers show that it fetches from a DataLoader; ``seen``: what its samples showed before.
     """
     counted = [CountedStack(stack, n, stack_phase([frames.kind(id_) for id_ in stack])) for stack, n in stacks.items()]
-    loop = LoopLines(counted if seen is None else seen.completed(counted), frames, has_loader)
+    completed = counted if seen is None else seen.completed(counted)
+    outlines = [sample._replace(stack=tuple(frames.outline(sample.stack))) for sample in completed]
+    loop = LoopLines(outlines, frames, has_loader)
+    library = LibraryOrder(completed, () if seen is None else seen.noted, frames)
     makes_data = loop.is_known and not loop.shows_forward and _exceeds_forward(counted, loop, frames)
-    rollouts = Rollouts(counted, frames)
+    rollouts = Rollouts(outlines[: len(counted)], frames)
     too_few = sum(sample.times for sample in counted if sample.boundary == "rest") < ENOUGH_SAMPLES
     whole, torn = _by_root(counted, frames)
     samples = [
-        _in_rollout(sample, rollouts) or _of_update(_by_lines(sample, loop, too_few, makes_data, frames), frames)
+        _in_rollout(sample, rollouts, frames)
+        or _of_library(sample, loop, library, frames)
+        or _of_update(_by_lines(sample, loop, too_few, makes_data, frames), frames)
         for sample in whole
     ]
     samples += _like_whole_ones(torn, samples, frames)
@@ -78,11 +84,24 @@ def classify_samples(
     return [replace(sample, ranges=join.ranges_of(sample.stack, frames)) for sample in samples]
 
 
-def _in_rollout(sample: CountedStack, rollouts: Rollouts) -> Sample | None:
+def _in_rollout(sample: CountedStack, rollouts: Rollouts, frames: FrameTable) -> Sample | None:
     """A sample of a rollout, which makes the data; None if it is none."""
-    if sample.boundary in ("backward", "optimizer") or not rollouts.holds(sample.stack):
+    if sample.boundary in ("backward", "optimizer") or not rollouts.holds(frames.outline(sample.stack)):
         return None
     return Sample(list(sample.stack), sample.times, "data")
+
+
+def _of_library(sample: CountedStack, loop: LoopLines, library: LibraryOrder, frames: FrameTable) -> Sample | None:
+    """A sample in what a library that owns the loop has the user's code make of a batch; None if it is none."""
+    if sample.boundary != "rest" or not library.is_before_model(sample.stack):
+        return None
+    branch = loop.branch_of(frames.outline(sample.stack))
+    if loop.is_evaluation(branch) or not loop.is_call_beside_training(branch):
+        return None
+    moves = loop.fetches and _activity(sample.stack, frames) not in _COPIES
+    return Sample(
+        list(sample.stack), sample.times, "data", excluded=loop.fetches, moved_from="forward" if moves else None
+    )
 
 
 def _exceeds_forward(counted: Sequence[CountedStack], loop: LoopLines, frames: FrameTable) -> bool:
@@ -95,7 +114,7 @@ def _exceeds_forward(counted: Sequence[CountedStack], loop: LoopLines, frames: F
         sample.times
         for sample in counted
         if sample.boundary == "rest"
-        and loop.is_above_backward(loop.branch_of(sample.stack))
+        and loop.is_above_backward(loop.branch_of(frames.outline(sample.stack)))
         and not _waits(sample.stack, frames)
     )
     return above > _FORWARD_TIMES * (backward + 2.0 * math.sqrt(backward) + 3.0)
@@ -111,7 +130,8 @@ def _by_lines(sample: CountedStack, loop: LoopLines, too_few: bool, makes_data: 
     stack, count, boundary = sample
     if boundary in ("backward", "optimizer"):
         return Sample(list(stack), count, boundary)
-    branch = loop.branch_of(stack)
+    outline = frames.outline(stack)
+    branch = loop.branch_of(outline)
     if loop.is_evaluation(branch):
         return Sample(list(stack), count, "eval")
     if boundary == "forward" and not loop.may_be_training(branch):
@@ -120,11 +140,11 @@ def _by_lines(sample: CountedStack, loop: LoopLines, too_few: bool, makes_data: 
         return Sample(list(stack), count, boundary, excluded=boundary == "forward" and loop.is_measured(branch))
     if not loop.is_known:
         return Sample(list(stack), count, "other", unsure=not _waits(stack, frames))
-    if loop.is_in_framework(branch, stack):
+    if loop.is_in_framework(branch, outline):
         return Sample(list(stack), count, "other")
     if loop.is_on_fetch_line(branch):
         return Sample(list(stack), count, "forward", excluded=True)
-    phase = loop.phase_of(branch, stack)
+    phase = loop.phase_of(branch, outline)
     if phase is None and (_waits(stack, frames) or (makes_data and loop.is_above_backward(branch))):
         return Sample(list(stack), count, "data")
     if phase is None:

@@ -6,7 +6,15 @@ from collections.abc import Sequence
 
 from tuimon.records import Frame, Place
 from tuimon.session.samples.stack_phase import FrameKind, frame_kind
-from tuimon.torch_code import innermost_package, is_worker_loop, makes_data, steps_environment
+from tuimon.torch_code import (
+    innermost_package,
+    is_library_file,
+    is_rollout_entry,
+    is_worker_loop,
+    makes_data,
+    marked_part,
+    steps_environment,
+)
 
 #: How many frames of a log are held; what lies beyond has no name.
 _FRAMES_LIMIT = 50_000
@@ -29,6 +37,8 @@ class FrameTable:
     def __init__(self) -> None:
         self._frames: dict[int, Frame] = {}
         self._kinds: dict[int, FrameKind] = {}
+        self._libraries: set[int] = set()  # frames of packages other than torch
+        self._anchors: set[int] = set()  # frames of the user's and of marked parts of torch
         self._makers: set[int] = set()  # frames that make data: collectors, environments, generation
         self._steps: set[int] = set()  # frames of a ``step``: whether it is an environment's, its caller shows
 
@@ -38,6 +48,10 @@ class FrameTable:
             if len(self._frames) < _FRAMES_LIMIT:
                 self._frames[id_] = frame
                 self._kinds[id_] = frame_kind(frame)
+                if frame.user or marked_part(frame.file):
+                    self._anchors.add(id_)
+                elif is_library_file(frame.file) and not is_rollout_entry(frame.file, frame.function):
+                    self._libraries.add(id_)
                 if makes_data(frame.file, frame.function):
                     self._makers.add(id_)
                 elif frame.function == "step":
@@ -49,6 +63,24 @@ class FrameTable:
     def kind(self, id_: int) -> FrameKind:
         """Which boundary of the training loop this frame is, if any."""
         return self._kinds.get(id_, "none")
+
+    def is_library(self, id_: int) -> bool:
+        """Whether this frame is of an installed package other than torch."""
+        return id_ in self._libraries
+
+    def outline(self, stack: Sequence[int]) -> Sequence[int]:
+        """A stack without the inner frames of libraries, of which two stacks hold different ones.
+
+        Of ``main fit run_epoch on_batch log`` (``fit`` and ``run_epoch`` a library's) it is ``main fit on_batch log``.
+        """
+        if self._libraries.isdisjoint(stack):
+            return stack
+        last = max((i for i, number in enumerate(stack) if number in self._anchors), default=-1)
+        return [
+            number
+            for i, number in enumerate(stack)
+            if i > last or number not in self._libraries or (i and self[stack[i - 1]].user)
+        ]
 
     def maker_depth(self, stack: Sequence[int]) -> int | None:
         """Which frame of a stack, if any, is the outermost that steps an environment or generates."""

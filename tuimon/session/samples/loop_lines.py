@@ -81,6 +81,11 @@ class LoopLines:
         """Whether a sample has shown a line of the forward pass."""
         return bool(self._forward_line)
 
+    @property
+    def fetches(self) -> bool:
+        """Whether batches come from a DataLoader."""
+        return self._has_loader or bool(self._fetch_lines)
+
     def is_above_backward(self, branch: Branch | None) -> bool:
         """Whether a sample is on a line above the one that leads to backward."""
         return branch is not None and branch.line < self._frames[self._path[branch.depth]].line
@@ -146,11 +151,7 @@ class LoopLines:
         if branch is None:
             return False
         if branch.called is not None:
-            return (
-                (self._has_loader or bool(self._fetch_lines))
-                and branch.called not in self._training_calls
-                and self._by_library(branch, stack)
-            )
+            return self.fetches and branch.called not in self._training_calls and self._by_library(branch, stack)
         if branch.depth != len(self._path) - 1:
             return False
         if not self._forward_line.get(branch.depth) == branch.line == self._frames[self._path[branch.depth]].line:

@@ -28,6 +28,11 @@ class SeenBoundaries:
         """Take up what the hooks noted of the loop, in place of what they noted before."""
         self._noted = [CountedStack(tuple(stack.frames), 1, stack.boundary) for stack in stacks]
 
+    @property
+    def noted(self) -> Sequence[CountedStack]:
+        """What the hooks noted of the loop."""
+        return self._noted
+
     def completed(self, samples: Sequence[CountedStack]) -> list[CountedStack]:
         """These samples, and the remembered stacks of each boundary that none of them shows."""
         out = list(samples)

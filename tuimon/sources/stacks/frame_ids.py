@@ -7,7 +7,7 @@ from typing import NamedTuple
 from tuimon.proc.target_files import TargetFiles
 from tuimon.records import Frame
 from tuimon.sources.source_text import SourceText
-from tuimon.torch_code import is_call_wrapper, is_rollout_entry, is_user_file, marked_part
+from tuimon.torch_code import is_call_wrapper, is_library_file, is_rollout_entry, is_user_file, marked_part
 
 #: How many distinct frames one run may list, over all its processes.
 FRAME_LIMIT = 20_000
@@ -29,6 +29,7 @@ class FrameTraits(NamedTuple):
     user: bool
     part: str  # the part of torch, our hooks, or a library's rollout, that shows the phase; "" for all other code
     wrapper: bool  # says nothing beside the frame that it calls
+    library: bool  # of an installed package other than torch
 
 
 def bare_name(function: str) -> str:
@@ -54,7 +55,9 @@ class FrameIds:
         if traits is None:
             if len(self._traits) > self._limit:
                 self._traits.clear()
-            traits = self._traits[file] = FrameTraits(is_user_file(file), marked_part(file), False)
+            part = marked_part(file)
+            library = not part and is_library_file(file)
+            traits = self._traits[file] = FrameTraits(is_user_file(file), part, False, library)
         if is_rollout_entry(file, function):
             return traits._replace(part="rollout")
         return traits._replace(wrapper=True) if is_call_wrapper(file, function) else traits

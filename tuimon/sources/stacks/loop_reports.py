@@ -2,38 +2,78 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
+from itertools import takewhile
 
 from tuimon.proc.loop_stacks import LoopStack as ReportedStack
 from tuimon.proc.target_files import TargetFiles
 from tuimon.records import LoopStack
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.stacks.frame_ids import FrameIds, RawFrame, bare_name
-from tuimon.sources.stacks.shorten import shorten
+from tuimon.sources.stacks.shorten import NO_PATH, Function, Stack, whole_path
 from tuimon.sources.stacks.window_schedule import ProcessKey
+from tuimon.torch_code import is_backward_entry
+
+#: How many functions of a process are held: one library after another may own its loop.
+_FUNCTIONS = 256
 
 
 class LoopReports:
-    """The stacks of the loops' boundaries, shortened as samples are; each is reported once."""
+    """The stacks of the loops' boundaries, each reported once, and the functions of libraries that lead to backward.
+
+    Where no hooks note them, the first sample in backward stands for what they would.
+    """
 
     def __init__(self, table: ProcessTable, ids: FrameIds) -> None:
         self._table = table
         self._ids = ids
+        self._loops: dict[ProcessKey, tuple[ReportedStack, ...]] = {}  # as the paths show them
+        self._paths: dict[ProcessKey, frozenset[Function]] = {}
         self._reported: dict[ProcessKey, tuple[ReportedStack, ...]] = {}
+
+    def path_of(self, key: ProcessKey, samples: Counter[Stack]) -> frozenset[Function]:
+        """The functions of libraries that lead to backward, as hooks or samples of the main thread have shown."""
+        loop = self._noted(key)
+        if not loop and key not in self._loops:
+            inside = [(count, stack) for stack, count in samples.items() if any(map(_enters_backward, stack))]
+            loop = (ReportedStack("backward", max(inside)[1]),) if inside else ()
+        if loop and loop != self._loops.get(key):
+            self._loops[key] = loop
+            self._paths[key] = self._extended(self._paths.get(key, NO_PATH), loop)
+        return self._paths.get(key, NO_PATH)
 
     def due(self, key: ProcessKey, files: TargetFiles) -> list[LoopStack]:
         """What the next record of this process is to say; call once for each."""
-        facts = self._table.facts.get(key[0])
-        if facts is None or self._reported.get(key, ()) == facts.loop:
+        loop = self._noted(key) or self._loops.get(key, ())
+        if self._reported.get(key, ()) == loop:
             return []
-        self._reported[key] = facts.loop
-        return [LoopStack(boundary, self._short_ids(frames, files)) for boundary, frames in facts.loop]
+        self._reported[key] = loop
+        return [LoopStack(boundary, self._short_ids(frames, files)) for boundary, frames in loop]
 
     def forget_others(self, wanted: Collection[ProcessKey]) -> None:
         """Drop what was reported of processes that are not among these."""
-        for key in self._reported.keys() - set(wanted):
-            del self._reported[key]
+        for held in (self._loops, self._paths, self._reported):
+            for key in held.keys() - set(wanted):
+                del held[key]
 
-    def _short_ids(self, frames: tuple[tuple[str, int, str], ...], files: TargetFiles) -> list[int]:
-        stack = [RawFrame(file, line, bare_name(function)) for file, line, function in frames]
-        return [self._ids.id_of(frame, files) for frame in shorten(stack, self._ids)]
+    def _noted(self, key: ProcessKey) -> tuple[ReportedStack, ...]:
+        facts = self._table.facts.get(key[0])
+        return facts.loop if facts is not None else ()
+
+    def _extended(self, known: frozenset[Function], loop: Iterable[ReportedStack]) -> frozenset[Function]:
+        backward = (_raw(frames) for boundary, frames in loop if boundary == "backward")
+        leading = (frame for stack in backward for frame in takewhile(lambda frame: not _enters_backward(frame), stack))
+        found = {(frame.file, frame.function) for frame in leading if self._ids.traits(frame).library}
+        return known | found if len(known | found) <= _FUNCTIONS else frozenset(found)
+
+    def _short_ids(self, frames: Iterable[tuple[str, int, str]], files: TargetFiles) -> list[int]:
+        return [self._ids.id_of(frame, files) for frame in whole_path(list(_raw(frames)), self._ids)]
+
+
+def _raw(frames: Iterable[tuple[str, int, str]]) -> Iterator[RawFrame]:
+    return (RawFrame(file, line, bare_name(function)) for file, line, function in frames)
+
+
+def _enters_backward(frame: RawFrame) -> bool:
+    return is_backward_entry(frame.file, frame.function)

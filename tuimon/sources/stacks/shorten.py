@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from tuimon.proc.target_files import TargetFiles
 from tuimon.records import StackCount
@@ -17,28 +17,59 @@ PER_PROCESS = 52
 _DEPTH = 48
 
 Stack = tuple[RawFrame, ...]  # root first
+Function = tuple[str, str]  # file and bare name
+#: Of a loop that no library owns.
+NO_PATH: frozenset[Function] = frozenset()
 
 
-def shorten(stack: Sequence[RawFrame], ids: FrameIds) -> Stack:
-    """The frames to keep: the user's and what they call, marked parts of torch, the innermost of a package, the leaf.
+def shorten(stack: Sequence[RawFrame], ids: FrameIds, path: Collection[Function] = NO_PATH) -> Stack:
+    """The frames to keep: the user's, marked parts of torch, the innermost of a package, the leaf, few of libraries.
+
+    Of libraries those that the user calls and that call the user, and the innermost of the ``path``: its functions lead
+    to backward, and the line at which a stack leaves them shows what comes before the model and what after the update.
 
     A stack that is still deeper than 48 keeps its outermost 12 and innermost 36 frames.
     """
     traits = [ids.traits(frame) for frame in stack]
     last = len(stack) - 1
     package = innermost_package([frame.file for frame in stack])
+    leaves_path = _innermost_of(path, stack) if path else last
     kept = tuple(
         frame
         for i, (frame, trait) in enumerate(zip(stack, traits, strict=True))
-        if i in (last, package)
+        if i in (last, package, leaves_path)
         or trait.user
         or (not trait.wrapper and (trait.part or (i > 0 and traits[i - 1].user)))  # the latter: what the user called
+        or (trait.library and traits[i + 1].user)
     )
-    return kept if len(kept) <= _DEPTH else kept[: _DEPTH // 4] + kept[-(_DEPTH - _DEPTH // 4) :]
+    return _bounded(kept)
 
 
-def coarse_stack(stack: Stack, ids: FrameIds) -> Stack:
-    """A stack without its detail: the user's frames up to torch, then one frame for each part of torch that it enters.
+def whole_path(stack: Sequence[RawFrame], ids: FrameIds) -> Stack:
+    """As ``shorten``, with all frames of libraries: for the one stack that shows how they lead to backward."""
+    traits = [ids.traits(frame) for frame in stack]
+    return _bounded(
+        tuple(
+            frame
+            for i, (frame, trait) in enumerate(zip(stack, traits, strict=True))
+            if trait.user
+            or trait.library
+            or i == len(stack) - 1
+            or (not trait.wrapper and (trait.part or (i > 0 and traits[i - 1].user)))
+        )
+    )
+
+
+def _bounded(stack: Stack) -> Stack:
+    return stack if len(stack) <= _DEPTH else stack[: _DEPTH // 4] + stack[-(_DEPTH - _DEPTH // 4) :]
+
+
+def _innermost_of(path: Collection[Function], stack: Sequence[RawFrame]) -> int | None:
+    return next((i for i in range(len(stack) - 1, -1, -1) if _function(stack[i]) in path), None)
+
+
+def coarse_stack(stack: Stack, ids: FrameIds, path: Collection[Function] = NO_PATH) -> Stack:
+    """A stack without its detail: the user's frames and the path's up to torch, then one for each part of torch.
 
     They show its phase, also where forward and backward run inside ``optimizer.step(closure)``: of ``main``, ``step``
     (optim), ``closure``, ``_call_impl`` (nn), ``forward`` and ``relu`` (nn), ``main step _call_impl`` are left.
@@ -50,7 +81,7 @@ def coarse_stack(stack: Stack, ids: FrameIds) -> Stack:
         if trait.part and (trait.part != part or is_worker_loop(frame.file, frame.function)):
             out.append(frame)
             part = trait.part
-        elif trait.user and not part:
+        elif not part and (trait.user or _function(frame) in path):
             out.append(frame)
     return tuple(out) or stack[:1]
 
@@ -72,7 +103,7 @@ def loop_depth(counts: Counter[Stack], ids: FrameIds) -> int:
         depth += 1
 
 
-def outline_stack(stack: Stack, depth: int, lines: dict[tuple[str, str], int], ids: FrameIds) -> Stack:
+def outline_stack(stack: Stack, depth: int, lines: dict[Function, int], ids: FrameIds) -> Stack:
     """A coarse stack without the user's frames further down than what the loop's own lines call.
 
     The line within a function of torch does not matter: ``lines`` holds the one that stands for all.
@@ -88,7 +119,9 @@ def outline_stack(stack: Stack, depth: int, lines: dict[tuple[str, str], int], i
     return tuple(out)
 
 
-def most_frequent(counts: Counter[Stack], room: int, ids: FrameIds) -> tuple[list[tuple[Stack, int]], int]:
+def most_frequent(
+    counts: Counter[Stack], room: int, ids: FrameIds, path: Collection[Function] = NO_PATH
+) -> tuple[list[tuple[Stack, int]], int]:
     """At most ``room`` stacks, most frequent first, and how many samples are in none of them.
 
     Rare stacks are merged first into coarse ones, then into outlines: these still show the phase.
@@ -96,11 +129,11 @@ def most_frequent(counts: Counter[Stack], room: int, ids: FrameIds) -> tuple[lis
     if len(counts) <= room:
         return counts.most_common(), 0
     kept, rest = _split(counts, (room + 1) // 2)
-    kept, rest = _merge(kept, rest, lambda stack: coarse_stack(stack, ids))
+    kept, rest = _merge(kept, rest, lambda stack: coarse_stack(stack, ids, path))
     if len(kept) + len(rest) > room:
         common, rare = _split(rest, (room - len(kept)) // 2)
         depth = loop_depth(counts, ids)
-        lines: dict[tuple[str, str], int] = {}
+        lines: dict[Function, int] = {}
         kept, rest = _merge(kept + common, rare, lambda stack: outline_stack(stack, depth, lines, ids))
     listed, lost = _split(rest, room - len(kept))
     return (kept + listed).most_common(), lost.total()
@@ -122,7 +155,7 @@ def _merge(
     return kept + same, short
 
 
-def _function(frame: RawFrame) -> tuple[str, str]:
+def _function(frame: RawFrame) -> Function:
     return frame.file, frame.function
 
 
@@ -137,9 +170,11 @@ def is_parked(counts: Counter[Stack], ids: FrameIds) -> bool:
 class WindowStacks:
     """The shortened stacks of one process in one window, added thread by thread."""
 
-    def __init__(self, ids: FrameIds, files: TargetFiles) -> None:
+    def __init__(self, ids: FrameIds, files: TargetFiles, path: Collection[Function] = NO_PATH) -> None:
+        """``path``: the functions of libraries that lead the main thread to backward."""
         self._ids = ids
         self._files = files
+        self._path = path
         self.stacks: list[StackCount] = []
         self.parked: list[tuple[int, str]] = []  # tid and name of threads that are in no stack
         self.folded = 0  # samples that are in no stack
@@ -147,9 +182,10 @@ class WindowStacks:
     def add_thread(self, tid: int, thread: str, stacks: Counter[Stack], is_main: bool) -> None:
         """Add one thread's stacks, as they were sampled."""
         short: Counter[Stack] = Counter()
+        path = self._path if is_main else NO_PATH
         for stack, count in stacks.items():
             if stack:
-                short[shorten(stack, self._ids)] += count
+                short[shorten(stack, self._ids, path)] += count
         if not short or (not is_main and is_parked(short, self._ids)):
             self.parked.append((tid, thread))
             return
@@ -157,7 +193,7 @@ class WindowStacks:
         if room < 2:
             self.folded += sum(short.values())
             return
-        listed, lost = most_frequent(short, room, self._ids)
+        listed, lost = most_frequent(short, room, self._ids, path)
         self.folded += lost
         for stack, count in listed:
             frames = [self._ids.id_of(frame, self._files) for frame in stack]

@@ -6,6 +6,7 @@ Pythons without a GIL are sampled by our own reader in its place (``memory_reade
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
@@ -155,7 +156,8 @@ class StackSource:
         now_s: float,
         in_process: bool = False,
     ) -> Iterable[Record]:
-        window = WindowStacks(self._ids, files)
+        main = next((thread.stacks for thread in samples.threads if thread.tid == ended.pid), Counter())
+        window = WindowStacks(self._ids, files, self._loops.path_of(key, main))
         for thread in samples.threads:
             window.add_thread(
                 thread.tid, thread.name[:_THREAD_NAME_CHARS], thread.stacks, is_main=thread.tid == ended.pid

@@ -1,0 +1,96 @@
+"""What a library that owns the loop calls before it runs the model: that makes the batch."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from tuimon.session.samples.frame_table import FrameTable
+from tuimon.session.samples.loop_lines import CountedStack
+
+#: What handlers of a loop's events are named by convention: they look on, and make no batch.
+_HANDLER = "on_"
+
+_Function = tuple[str, str]
+#: Lines of the library's functions from the outermost on, and the line at which a stack leaves them.
+_Lines = tuple[int, ...]
+
+
+class LibraryOrder:
+    """Tells which functions of the user's a library calls before the forward pass.
+
+    The user's line is the same for all: ``model.fit(x)``. The library's functions that lead to backward have lines of
+    their own, and a stack leaves them at one of these::
+
+        fit
+        484    run_epoch(loader)       backward: 484, 501; the forward pass: 484, 497
+                   493    x = augment(x)             484, 493: before it
+                   497    out = network(x)
+                   501    loss.backward()
+        486    callbacks.on_batch_end()              486: after it
+
+    What one of these functions calls itself makes the batch. A handler of the loop's events does not: the library calls
+    it by a function of its own, or it is named as such.
+    """
+
+    def __init__(self, samples: Sequence[CountedStack], noted: Sequence[CountedStack], frames: FrameTable) -> None:
+        """``noted``: what the hooks, or the first sample, showed of the loop: with all frames of libraries."""
+        self._frames = frames
+        path = self._to_backward(noted) or self._to_backward(samples)
+        seen_once = {function for function, n in Counter(map(self._function, path)).items() if n == 1}
+        self._lines = tuple(frames[number].line for number in path)
+        self._user_lines = {self._function(n): frames[n].line for n in path if frames[n].user}
+        self._depth = {
+            self._function(number): depth
+            for depth, number in enumerate(path)
+            if frames.is_library(number) and self._function(number) in seen_once
+        }
+        self._model = self._first(
+            self._leaves_at(sample.stack) for sample in samples if self._depth and sample.boundary == "forward"
+        )
+
+    def is_before_model(self, stack: Sequence[int]) -> bool:
+        """Whether a stack is in a function of the user's that makes a batch for the library's loop."""
+        if self._model is None:
+            return False
+        left = self._left_by(stack) if self._depth else None
+        if left is None or left + 1 >= len(stack):
+            return False
+        called = self._frames[stack[left + 1]]
+        return (
+            called.user and not called.function.startswith(_HANDLER) and _is_before(self._leaves_at(stack), self._model)
+        )
+
+    def _to_backward(self, samples: Sequence[CountedStack]) -> Sequence[int]:
+        """The frames down to backward of the most frequent stack in it."""
+        inside = [sample for sample in samples if sample.boundary == "backward"]
+        stack = max(inside, key=lambda sample: sample.times).stack if inside else ()
+        return stack[: next((i for i, n in enumerate(stack) if self._frames.kind(n) == "backward"), len(stack))]
+
+    def _left_by(self, stack: Sequence[int]) -> int | None:
+        """The innermost frame of a stack that is of a function on the path."""
+        return next((i for i in range(len(stack) - 1, -1, -1) if self._function(stack[i]) in self._depth), None)
+
+    def _leaves_at(self, stack: Sequence[int]) -> _Lines:
+        left = self._left_by(stack)
+        if left is None or any(self._is_elsewhere(number) for number in stack[:left]):
+            return ()
+        return (*self._lines[: self._depth[self._function(stack[left])]], self._frames[stack[left]].line)
+
+    def _is_elsewhere(self, number: int) -> bool:
+        """Whether a frame is the user's and at another line than the one that leads to backward."""
+        frame = self._frames[number]
+        return frame.user and self._user_lines.get(self._function(number)) != frame.line
+
+    def _first(self, places: Iterable[_Lines]) -> _Lines | None:
+        """Where the model runs first; runs below backward evaluate."""
+        return min((place for place in places if place and not _is_before(self._lines, place)), default=None)
+
+    def _function(self, number: int) -> _Function:
+        frame = self._frames[number]
+        return frame.file, frame.function
+
+
+def _is_before(place: _Lines, other: _Lines) -> bool:
+    """Whether the loop comes to a place before another; not where one is within the other."""
+    return next((line < of_other for line, of_other in zip(place, other, strict=False) if line != of_other), False)
