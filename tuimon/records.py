@@ -287,7 +287,10 @@ class StackCount(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class LoopStack(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A stack of the training thread in a boundary of its loop, as its hooks saw it: ``[boundary, frame ids]``."""
+    """A stack of the training thread in a boundary of its loop: ``[boundary, frame ids]``.
+
+    As its hooks saw it, or the first sample in backward; with all frames of libraries.
+    """
 
     boundary: Literal["backward", "optimizer"]
     frames: Annotated[list[Count], _LISTED]  # root first

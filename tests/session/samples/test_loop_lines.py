@@ -52,6 +52,18 @@ def test_each_line_of_the_loop(line: int, below: str | None, found: tuple[str, b
     assert not last.unsure
 
 
+def test_what_python_runs_at_exit_is_of_no_step_however_long_it_takes() -> None:
+    frames, stacks = FrameTable(), {}
+    for at, called in LOOP:
+        first = 2 * len(stacks)
+        frames.add_frames(first, [Frame("train.py", at, "main", "", True), BELOW[called]])
+        stacks[first, first + 1] = 1
+    frames.add_frames(90, [Frame("/usr/lib/python3.11/threading.py", 1559, "_shutdown")])
+    *steps, at_exit = classify_samples({**stacks, (90,): 10 * len(LOOP)}, frames)
+    assert at_exit.excluded
+    assert [sample.phase for sample in steps] == ["data", "forward", "backward", "optimizer"]
+
+
 CALLS = {
     44: "for x, y in loader:",
     46: "loss = cost(model(augment(x)), y)",

@@ -177,9 +177,13 @@ def _activity(stack: Sequence[int], frames: FrameTable) -> Activity:
 
 
 def _by_root(counted: Sequence[CountedStack], frames: FrameTable) -> tuple[list[CountedStack], list[CountedStack]]:
-    """Stacks that begin at the thread's root, and torn ones, whose outermost frames are missing."""
+    """Stacks that begin at the thread's root, and others: torn ones, and what Python runs at exit.
+
+    Neither counts for which root is the thread's where it holds no code of the user's.
+    """
     roots: Counter[tuple[str, str]] = Counter()
-    for sample in counted:
+    own = [sample for sample in counted if any(frames[number].user for number in sample.stack)]
+    for sample in own or counted:
         roots[_function(sample.stack[:1], frames)] += sample.times
     root, most = next(iter(roots.most_common(1)), (None, 0))
     if most < _COMMON_ROOT_SHARE * roots.total():
