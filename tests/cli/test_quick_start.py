@@ -18,7 +18,7 @@ print(before, len(full) - before)
 """
 
 
-def test_what_is_held_of_a_log_is_gone_through_a_tenth_as_often():
+def test_what_is_held_of_a_log_is_gone_through_much_less_often():
     done = subprocess.run([sys.executable, "-c", _COUNTING], capture_output=True, text=True, timeout=60, check=True)
     before, after = map(int, done.stdout.split())
     assert before >= 4  # as Python does it

@@ -297,15 +297,18 @@ def test_a_new_verdict_makes_the_windows_of_the_log_fine(tmp_path: Path, monkeyp
     monitor.stop()
 
 
-def test_judging_takes_its_share_of_the_time_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = [0.0]
+def test_judging_takes_its_share_of_a_core_and_no_more_however_busy_the_machine_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock, cpu_clock = [0.0], [0.0]
     judged: list[float] = []
     source = Given([steps(1.0)])
-    monitor = Monitor([source], clock=lambda: clock[0])
+    monitor = Monitor([source], clock=lambda: clock[0], cpu_clock=lambda: cpu_clock[0])
 
     def judge(*_: object) -> list[Finding]:
         judged.append(clock[0])
-        clock[0] += 0.25  # as hundreds of ranks take
+        cpu_clock[0] += 0.15  # as hundreds of ranks take
+        clock[0] += 0.75  # beside other programs
         return []
 
     monkeypatch.setattr(monitor.verdicts, "judge_moment", judge)
@@ -313,4 +316,4 @@ def test_judging_takes_its_share_of_the_time_and_no_more(monkeypatch: pytest.Mon
         clock[0] = max(clock[0], float(second))
         monitor.add_notice("tuimon", "a record comes every second")
         monitor._diagnose(clock[0])
-    assert judged == [0.0, 13.0, 26.0]
+    assert judged == [0.0, 10.0, 20.0]

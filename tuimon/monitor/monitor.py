@@ -33,8 +33,8 @@ QUEUE_LIMIT = 10_000
 #: A tick handles records for at most this long, so that the screen keeps responding while a long log is replayed.
 TICK_S = 0.25
 DIAGNOSE_EVERY_S = 1.0
-#: Share of the time that judging may take: a run of hundreds of ranks is judged less often.
-DIAGNOSE_RATIO = 0.02
+#: Share of a core that judging may take: a run of hundreds of ranks is judged less often.
+DIAGNOSE_RATIO = 0.015
 #: A pause between two ticks that is longer than this and two windows is recorded: somebody has stopped tuimon, or the
 #: machine was overloaded. Views tick at least once a window.
 PAUSE_S = 5.0
@@ -59,6 +59,7 @@ class Monitor:
         observers: Sequence[Observer] = (),
         replay: bool = False,
         clock: Callable[[], float] = time.monotonic,
+        cpu_clock: Callable[[], float] = time.thread_time,
     ) -> None:
         """``process``: the run ends with it; without one (replay) the run ends with the sources."""
         self.session = session or Session()
@@ -71,13 +72,14 @@ class Monitor:
         self.process = process
         self._observers = Observers(observers)
         self._clock = clock
+        self._cpu_clock = cpu_clock
         self._replay = replay
         self._records = RecordQueue(QUEUE_LIMIT)
         self._pollers = Pollers(sources, self._records, clock, lossless=replay)
         self._window_s = header.interval_s if header is not None else 1.0
         self._ticked_s: float | None = None
         self._diagnosed_s: float | None = None
-        self._diagnosis_s = 0.0  # how long the latest took
+        self._diagnosis_s = 0.0  # CPU time of the latest: of what other programs take it is none the rarer
         self._stop_by_s: float | None = None  # once the process has ended: deadline of the sources' last read
         self._ended_as: Ended | None = None
         self._ending = False
@@ -278,14 +280,14 @@ class Monitor:
             return
         lasting_s = now_s - self._diagnosed_s if self._diagnosed_s is not None else 0.0
         primary = name_of(next(iter(self.findings), None))
-        begun_s = self._clock()
+        begun_s = self._cpu_clock()
         self.findings = self.verdicts.judge_moment(self.session, lasting_s)
         if self.log is not None and name_of(next(iter(self.findings), None)) != primary:
             self.log.note_change(now_s)
         self._diagnosed_s = now_s
         self._pollers.inspect(self.session)
         self._sample_first()
-        self._diagnosis_s = self._clock() - begun_s
+        self._diagnosis_s = self._cpu_clock() - begun_s
 
     def _sample_first(self) -> None:
         """Have the rank that holds the others up sampled most: its line is wanted; or the one that the user chose.

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from tuimon.records import Process
 from tuimon.session.ranks.groups import ranks_of, restarts
 from tuimon.session.ranks.row import RankRow, RankState
-from tuimon.session.ranks.stats import RankStats
+from tuimon.session.ranks.stats import MainThread, RankStats
 from tuimon.session.ranks.waits import RankSplit, RankTimes, split_ranks
 from tuimon.session.session import Session
 
@@ -88,8 +88,11 @@ def _row(group: _Group, process: Process, times: RankTimes | None, split: RankSp
     session, pid = group.session, process.pid
     stats, sampled, threads = session.rank_stats(pid), session.process_samples(pid), session.process_threads(pid)
     step_ms = times.step_ms if times is not None else None
+    measured = times if step_ms else None
+    split = split if measured is not None else None
+    main = measured.main if measured is not None and split is not None else MainThread()
     util, memory = _on_gpu(process, group.gpus)
-    row = RankRow(
+    return RankRow(
         rank=process.rank or 0,
         pid=pid,
         host=session.host_of(pid),
@@ -98,28 +101,26 @@ def _row(group: _Group, process: Process, times: RankTimes | None, split: RankSp
         steps=stats.total,
         behind=_behind(group.first, stats),
         step_ms=step_ms,
+        phases=_shares(measured.ms, step_ms) if measured is not None and step_ms else (),
+        wait_ms=split.waits_ms if split is not None else None,
+        waits=_shares(split.wait_ms, step_ms) if split is not None and step_ms else (),
+        late_ms=split.late_ms if split is not None else None,
+        excess=tuple(split.excess_ms.items()) if split is not None else (),
         gpu_ratio=util,
         memory_bytes=memory if memory is not None else threads.rss_bytes if threads is not None else None,
         place=sampled.threads.place_of(pid) if sampled is not None else None,
+        gc_ms=measured.gc_ms if measured is not None and split is not None else 0.0,
+        stopped_ratio=main.stopped_ratio,
+        cpu_ratio=main.cpu_ratio,
+        delay_ratio=main.delay_ratio,
         open_phase=stats.open_phase,
         on_gpu=bool(process.gpu_uuids),
         history=tuple(stats.history),
     )
-    if times is None or not step_ms:
-        return row
-    row = row._replace(phases=tuple((name, ms / step_ms) for name, ms in times.ms.items()))
-    if split is None:
-        return row
-    return row._replace(
-        wait_ms=split.waits_ms,
-        waits=tuple((name, (ms or 0.0) / step_ms) for name, ms in split.wait_ms.items()),
-        late_ms=split.late_ms,
-        excess=tuple(split.excess_ms.items()),
-        gc_ms=times.gc_ms,
-        stopped_ratio=times.main.stopped_ratio,
-        cpu_ratio=times.main.cpu_ratio,
-        delay_ratio=times.main.delay_ratio,
-    )
+
+
+def _shares(ms: Mapping[str, float | None], step_ms: float) -> tuple[tuple[str, float], ...]:
+    return tuple([(name, (each or 0.0) / step_ms) for name, each in ms.items()])
 
 
 def _behind(first: RankStats, stats: RankStats) -> int:

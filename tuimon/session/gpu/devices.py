@@ -67,8 +67,8 @@ class _Device:
     def throttled(self) -> tuple[tuple[str, float], ...]:
         """Share of the window by cause, most first; share of the records where the driver does not count the time."""
         sums: dict[str, float] = {}
-        for record in self.window.records:
-            for throttle in record.throttled:
+        for throttled in [record.throttled for record in self.window.records if record.throttled]:
+            for throttle in throttled:
                 ratio = throttle.ratio
                 sums[throttle.cause] = sums.get(throttle.cause, 0.0) + (1.0 if ratio is None else ratio)
         shares = ((cause, total / len(self.window)) for cause, total in sums.items())

@@ -218,16 +218,16 @@ class GpuTimeStats:
         return self._held
 
     def _recent_at(self, now_s: float) -> _Recent:
-        self._window.expire(now_s)
         steps: Counter[int] = Counter()
         recent: dict[int, list[GpuTime]] = {}
         until_s = math.inf
-        for record in self._window.records:
-            ends_s = record.t + _span_s(record) if record.steps else -math.inf
-            if ends_s >= now_s:
-                until_s = min(until_s, ends_s)
-                steps[record.device] += record.steps
-                recent.setdefault(record.device, []).append(record)
+        ends = [(record.t + _span_s(record), record) for record in self._window.records if record.steps]
+        kept = [(ends_s, record) for ends_s, record in ends if ends_s >= now_s]
+        self._window.records = deque((record for _, record in kept), maxlen=_RECORDS)  # the others never are again
+        for ends_s, record in kept:
+            until_s = min(until_s, ends_s)
+            steps[record.device] += record.steps
+            recent.setdefault(record.device, []).append(record)
         device, count = next(iter(steps.most_common(1)), (0, 0))
         records = recent[device] if count else []
         return _Recent(until_s, records, _summed(records))

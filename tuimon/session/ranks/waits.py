@@ -174,12 +174,12 @@ class _OfOthers:
 
     def __init__(self, values: Sequence[float]) -> None:
         self._sorted = sorted(values)
+        self._left = len(values) - 1
+        self._low, self._high = (self._left - 1) // 2, self._left // 2
 
     def median(self, own: float) -> float:
         """Of the others than ``own``, which is one of the values; without any, ``own`` itself."""
-        values = self._sorted
-        left, place = len(values) - 1, bisect_left(values, own)
-        if left < 1:
+        if self._left < 1:
             return own
-        middle = [n + (n >= place) for n in ((left - 1) // 2, left // 2)]
-        return (values[middle[0]] + values[middle[1]]) / 2
+        values, low, high, place = self._sorted, self._low, self._high, bisect_left(self._sorted, own)
+        return (values[low + (low >= place)] + values[high + (high >= place)]) / 2
