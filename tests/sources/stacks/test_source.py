@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -98,6 +99,23 @@ def test_which_processes_are_due_is_looked_at_four_times_a_second(monkeypatch: p
     source.sample_first(7)  # at once, where another is to be sampled first
     source.read()
     assert looks_s[-1] == now_s
+
+
+@pytest.mark.parametrize(("trainers", "sleeps_s"), [(1, 0.05), (64, 0.25)])
+def test_of_many_ranks_only_the_end_of_the_first_ones_window_is_awaited_closely(
+    trainers: int, sleeps_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With 64 the window of some rank ends at nearly any moment."""
+    source = StackSource(ProcessTable(os.getpid(), None), clock=lambda: 100.0, binary=lambda: None)
+    monkeypatch.setattr(source._sampled, "trainers", range(1, trainers + 1))
+    monkeypatch.setattr(source._sampled, "are_due", lambda now_s: False)
+    ending = SimpleNamespace(recording=SimpleNamespace(due_s=100.0, poll=lambda now_s: None, stopping=True))
+    monkeypatch.setattr(source, "_ending", {trainers: ending})
+    source.read()
+    assert source.period_s == sleeps_s
+    monkeypatch.setattr(source, "_ending", {1: ending})
+    source.read()
+    assert source.period_s == 0.05
 
 
 def test_threads_bear_their_os_id_and_name(tmp_path: Path, start: Callable[..., SourceReader]) -> None:

@@ -29,6 +29,9 @@ from tuimon.sources.stacks.window_schedule import FIRST_WINDOWS_S, PlannedWindow
 #: Seconds between two reads: while a window ends, and at most (a process may appear).
 _POLL_S = 0.05
 _LONGEST_SLEEP_S = 0.25
+#: Up to so many training processes the end of every window is awaited closely; of more, only that of the first one's:
+#: with 64 some window ends at nearly any moment.
+_FEW_TRAINERS = 4
 #: How many parked threads one record names at most.
 _PARKED_AT_ONCE = 64
 #: Longest thread name in a record.
@@ -293,6 +296,12 @@ class StackSource:
 
     def _sleep_s(self, now_s: float) -> float:
         """Until the next window is due, at most a quarter second: a process may appear."""
-        due = [running.recording.due_s - now_s for running in self._running.values()]
+        due = [running.recording.due_s - now_s for pid, running in self._running.items() if self._is_close(pid)]
         next_s = min(due, default=_LONGEST_SLEEP_S)
-        return _POLL_S if next_s <= 0 or self._ending else min(max(next_s, 0.01), _LONGEST_SLEEP_S)
+        ends = next_s <= 0 or any(map(self._is_close, self._ending))
+        return _POLL_S if ends else min(max(next_s, 0.01), _LONGEST_SLEEP_S)
+
+    def _is_close(self, pid: int) -> bool:
+        """Whether the end of this process's window is awaited closely."""
+        trainers = self._sampled.trainers
+        return len(trainers) <= _FEW_TRAINERS or pid == trainers[0]
