@@ -23,7 +23,7 @@ class Course:
         self._row = struct.Struct(f"{3 + columns}d")
         self._limit = limit
         self._windows_each = 1
-        self._rows: list[bytes] = []  # packed: a list of floats takes four times as much
+        self._rows = bytearray()  # packed: a list of floats takes four times as much
         self._open: tuple[float, ...] | None = None
         self._in_open = 0
 
@@ -37,16 +37,16 @@ class Course:
         self._in_open += 1
         if self._in_open < self._windows_each:
             return
-        self._rows.append(self._row.pack(*self._open))
+        self._rows += self._row.pack(*self._open)
         self._open, self._in_open = None, 0
-        if len(self._rows) >= self._limit:
-            pairs = zip(self._rows[::2], self._rows[1::2], strict=True)
-            self._rows = [self._row.pack(*_added(self._row.unpack(a), self._row.unpack(b))) for a, b in pairs]
+        if len(self._rows) >= self._limit * self._row.size:
+            rows = self._row.iter_unpack(self._rows)
+            self._rows = bytearray().join(self._row.pack(*_added(*pair)) for pair in zip(rows, rows, strict=True))
             self._windows_each *= 2
 
     def rows(self) -> list[tuple[float, ...]]:
         """All stretches: beginning and end in s, number of the first step, sums."""
-        rows = [self._row.unpack(row) for row in self._rows]
+        rows = list(self._row.iter_unpack(self._rows))
         return [*rows, self._open] if self._open is not None else rows
 
 

@@ -115,7 +115,7 @@ def _row(group: _Group, process: Process, times: RankTimes | None, split: RankSp
         delay_ratio=main.delay_ratio,
         open_phase=stats.open_phase,
         on_gpu=bool(process.gpu_uuids),
-        history=tuple(stats.history),
+        history=stats.history,
     )
 
 
@@ -129,21 +129,21 @@ def _behind(first: RankStats, stats: RankStats) -> int:
     Nor is one that is explained by steps of the window that is still open, which is no longer than earlier ones. Ranks
     out of focus have windows of 4 s: after one in which few steps were made, the first is soon as many ahead.
     """
-    latest, steps = stats.history[-1] if stats.history else None, first.total - stats.total
-    if latest is None or steps <= max(1, 2 * latest.steps):
+    latest, steps = stats.latest, first.total - stats.total
+    if latest is None or first.latest is None or steps <= max(1, 2 * latest.steps):
         return 0
-    return steps if steps > 2 * stats.steps_within(first.history[-1].t - latest.t) else 0
+    return steps if steps > 2 * stats.steps_within(first.latest.t - latest.t) else 0
 
 
 def _state(group: _Group, process: Process, stats: RankStats) -> RankState:
     """Lost is what ended while other ranks go on."""
     if process.ended:
         return "ended" if group.is_over else "lost"
-    if not stats.history:
+    latest = stats.latest
+    if latest is None:
         return "starting"
     if stats.is_stopped:
         return "stopped"
-    latest = stats.history[-1]
     silent = group.session.now_s - latest.t > max(_SILENT_S, 3 * latest.window_s)
     return "silent" if silent and not group.is_over else "training"
 

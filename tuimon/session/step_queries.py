@@ -93,7 +93,7 @@ class StepQueries(FocusedTables):
     def step_history(self, pid: int) -> list[float | None]:
         """Mean step time in ms, one value a window, oldest first; None where no step ended."""
         stats = self._steps.get(pid)
-        return list(stats.history.means_ms) if stats else []
+        return stats.history.means_ms() if stats else []
 
     def work_history(self, pid: int) -> list[float | None]:
         """``step_history`` less what its threads waited for a core."""

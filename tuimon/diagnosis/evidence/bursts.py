@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from tuimon.diagnosis.threshold import Threshold
-from tuimon.records import SlowStep, bucket_length_ns
+from tuimon.records import bucket_length_ns
 from tuimon.session.steps.totals import Totals
 
 BURST = Threshold(
@@ -45,11 +45,6 @@ def bursts(totals: Totals) -> Burst | None:
     return None
 
 
-def _side_work_of(slowest: Sequence[SlowStep], usual_ms: float) -> list[float]:
-    """Of those steps that are slow for most of their side work."""
-    found = []
-    for step in slowest:
-        ms = sum(phase.total_ns for phase in step.phases if phase.name == "other") / 1e6
-        if ms > 0.5 * (step.total_ns / 1e6 - usual_ms):
-            found.append(ms)
-    return found
+def _side_work_of(slowest: Iterable[tuple[float, float]], usual_ms: float) -> list[float]:
+    """Of those steps, each its length and side work in ns, that are slow for most of their side work."""
+    return [other_ns / 1e6 for total_ns, other_ns in slowest if other_ns > 0.5 * (total_ns - usual_ms * 1e6)]

@@ -223,7 +223,7 @@ class GpuTimeStats:
         until_s = math.inf
         ends = [(record.t + _span_s(record), record) for record in self._window.records if record.steps]
         kept = [(ends_s, record) for ends_s, record in ends if ends_s >= now_s]
-        self._window.records = deque((record for _, record in kept), maxlen=_RECORDS)  # the others never are again
+        self._window.records = [record for _, record in kept]  # the others never are again
         for ends_s, record in kept:
             until_s = min(until_s, ends_s)
             steps[record.device] += record.steps

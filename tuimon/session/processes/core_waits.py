@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import deque
+import math
+from array import array
 from typing import NamedTuple
 
 from tuimon.records import Threads
@@ -12,15 +13,6 @@ from tuimon.records import Threads
 WANTS_TO_RUN = 0.30
 #: Windows of threads that are kept. Steps come up to a second after their window, when that of the threads is over.
 _WINDOWS = 6
-
-
-class _Window(NamedTuple):
-    """Of one process's threads; None where it was not measured."""
-
-    begin_s: float
-    end_s: float
-    waited: float | None
-    cpu: float | None
 
 
 class OnCores(NamedTuple):
@@ -38,23 +30,26 @@ class CoreWaits:
     """
 
     def __init__(self) -> None:
-        self._windows: deque[_Window] = deque(maxlen=_WINDOWS)
+        self._rows = array("d")  # begin, end, share waited and cores used of each; not a number: not measured
 
     def add_window(self, record: Threads) -> None:
         """Fold a window of the process's threads."""
-        self._windows.append(_Window(record.t - record.window_s, record.t, _waited_ratio(record), record.cpu_ratio))
+        for value in (record.t - record.window_s, record.t, _waited_ratio(record), record.cpu_ratio):
+            self._rows.append(math.nan if value is None else value)
+        del self._rows[: -4 * _WINDOWS]
 
     def over(self, begin_s: float, end_s: float) -> OnCores:
         """What it waited and used in a time; as in the latest window where none lies in it."""
         waited_s = waited_of_s = cpu_s = cpu_of_s = 0.0
         latest_waited = latest_cpu = None
-        for window_begin_s, window_end_s, waited, cpu in self._windows:
+        values = iter(self._rows)
+        for window_begin_s, window_end_s, waited, cpu in zip(values, values, values, values, strict=True):
             seconds = min(window_end_s, end_s) - max(window_begin_s, begin_s)
-            if waited is not None:
+            if not math.isnan(waited):
                 latest_waited = waited
                 if seconds > 0:
                     waited_s, waited_of_s = waited_s + seconds * waited, waited_of_s + seconds
-            if cpu is not None:
+            if not math.isnan(cpu):
                 latest_cpu = cpu
                 if seconds > 0:
                     cpu_s, cpu_of_s = cpu_s + seconds * cpu, cpu_of_s + seconds

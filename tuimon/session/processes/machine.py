@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from array import array
+from collections import defaultdict
 from typing import NamedTuple
 
 from tuimon.records import MachineMemory, Threads
@@ -10,11 +11,11 @@ from tuimon.records import MachineMemory, Threads
 #: What a growth rate covers, in seconds, from one reading in so many seconds, and at least so many readings.
 SPAN_S = 120.0
 _EVERY_S = 4.0
-_LEAST_READINGS = 4
+_LEAST_READINGS, _MOST_READINGS = 4, int(SPAN_S / _EVERY_S) + 1
 
 
-def _new_readings() -> deque[tuple[float, int]]:
-    return deque(maxlen=int(SPAN_S / _EVERY_S) + 1)
+def _new_readings() -> array[float]:
+    return array("d")  # pairs, of a time and bytes
 
 
 class Growth(NamedTuple):
@@ -30,7 +31,7 @@ class MachineTable:
 
     def __init__(self) -> None:
         self.latest: MachineMemory | None = None
-        self._rss: defaultdict[int, deque[tuple[float, int]]] = defaultdict(_new_readings)
+        self._rss: defaultdict[int, array[float]] = defaultdict(_new_readings)
 
     def add_memory(self, record: MachineMemory) -> None:
         """Fold the machine's memory."""
@@ -41,10 +42,10 @@ class MachineTable:
         if record.rss_bytes is None:
             return
         readings = self._rss[record.pid]
-        if not readings or record.t - readings[-1][0] >= _EVERY_S:
-            readings.append((record.t, record.rss_bytes))
-        while readings[0][0] < record.t - SPAN_S:
-            readings.popleft()
+        if not readings or record.t - readings[-2] >= _EVERY_S:
+            readings.extend((record.t, record.rss_bytes))
+        while readings[0] < record.t - SPAN_S or len(readings) > 2 * _MOST_READINGS:
+            del readings[:2]
 
     def forget(self, pid: int) -> None:
         """Drop a process that has ended."""
@@ -52,10 +53,11 @@ class MachineTable:
 
     def growing(self) -> list[Growth]:
         """Processes whose later half of readings is all above the earlier half, fastest growth first."""
-        found = (self._growth(pid, list(readings)) for pid, readings in self._rss.items())
+        pairs = ((pid, list(zip(values[::2], values[1::2], strict=True))) for pid, values in self._rss.items())
+        found = (self._growth(pid, readings) for pid, readings in pairs)
         return sorted((growth for growth in found if growth is not None), key=lambda growth: -growth.bytes_per_s)
 
-    def _growth(self, pid: int, readings: list[tuple[float, int]]) -> Growth | None:
+    def _growth(self, pid: int, readings: list[tuple[float, float]]) -> Growth | None:
         if len(readings) < _LEAST_READINGS:
             return None
         half = len(readings) // 2
@@ -63,4 +65,4 @@ class MachineTable:
         if max(rss for _, rss in early) >= min(rss for _, rss in late):
             return None  # up and down: a cache, or a loader at work
         (from_s, from_bytes), (to_s, to_bytes) = readings[0], readings[-1]
-        return Growth(pid, to_bytes, (to_bytes - from_bytes) / (to_s - from_s))
+        return Growth(pid, int(to_bytes), (to_bytes - from_bytes) / (to_s - from_s))

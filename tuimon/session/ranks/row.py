@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from tuimon.records import Place
@@ -35,7 +36,7 @@ class RankRow(NamedTuple):
     delay_ratio: float | None = None  # share of time that its main thread waited for a core
     open_phase: str | None = None
     on_gpu: bool = False
-    history: tuple[RankWindow, ...] = ()
+    history: Sequence[RankWindow] = ()
 
     @property
     def wait_ratio(self) -> float | None:

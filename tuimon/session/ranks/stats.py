@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections import deque
-from operator import add, sub
-from typing import NamedTuple
-
-from msgspec import Struct
+import math
+import struct
+from array import array
+from collections.abc import Sequence
+from operator import add
+from typing import NamedTuple, overload
 
 from tuimon.records import PHASES, Steps, Threads
 from tuimon.session.ranks.shared_steps import SharedSteps
@@ -17,9 +18,12 @@ PARTS = (*(name for name in PHASES if name != "eval"), "between")
 _PART = {name: place for place, name in enumerate(PARTS)}
 #: How many windows of a rank the strip over time can show.
 HISTORY = 256
+#: The fields of a RankWindow; busy: not a number where it was not measured. Integers have room: 104 days of ns.
+_ROW = struct.Struct(f"{len(PARTS) + 5}d")
+_PARTS_AT = 3
 
 
-class RankWindow(Struct, frozen=True, gc=False):  # 256 of each rank: not for the garbage collector to go through
+class RankWindow(NamedTuple):
     """Steps that ended in one window: sums in ns, and how much of the window the main thread ran or wanted to."""
 
     t: float
@@ -45,40 +49,80 @@ class MainThread(NamedTuple):
         return min(1.0, self.cpu_ratio + self.delay_ratio)
 
 
+class RankWindows(Sequence[RankWindow]):
+    """The windows of one rank, oldest first, packed: as an object each would take four times as much."""
+
+    __slots__ = ("_count", "_packed")
+
+    def __init__(self) -> None:
+        self._packed = bytearray()
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, at: int) -> RankWindow: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[RankWindow]: ...
+
+    def __getitem__(self, at: int | slice) -> RankWindow | Sequence[RankWindow]:
+        if isinstance(at, slice):
+            return [self[number] for number in range(self._count)[at]]
+        row = _ROW.unpack_from(self._packed, range(self._count)[at] * _ROW.size)
+        busy_ratio = None if math.isnan(row[-1]) else row[-1]
+        return RankWindow(row[0], row[1], int(row[2]), tuple(map(int, row[_PARTS_AT:-2])), int(row[-2]), busy_ratio)
+
+    def from_end(self, number: int) -> tuple[float, ...]:
+        """The fields of one of the latest as they are packed, 1: the latest."""
+        return _ROW.unpack_from(self._packed, (self._count - number) * _ROW.size)
+
+    def append_row(self, *fields: float) -> None:
+        """Add the next one."""
+        self._packed += _ROW.pack(*fields)
+        self._count += 1
+
+    def keep(self, count: int) -> None:
+        """Let go of all but the latest so many."""
+        if self._count > count:
+            del self._packed[: (self._count - count) * _ROW.size]
+            self._count = count
+
+
 class _MainThreads:
     """Windows of the main thread over the last 30 s; values that are None count for nothing."""
 
-    __slots__ = ("_counts", "_sums", "_windows")
+    __slots__ = ("_counts", "_rows", "_sums")
 
     def __init__(self) -> None:
-        self._windows: deque[tuple[float, float | None, float | None, bool]] = deque()
+        self._rows = array("d")  # the time of each, and its values: not a number for None
         self._sums, self._counts = [0.0, 0.0, 0.0], [0, 0, 0]
 
     def add_window(self, t: float, cpu_ratio: float | None, delay_ratio: float | None, is_stopped: bool) -> None:
         """Add one that ended at ``t``."""
-        self._windows.append((t, cpu_ratio, delay_ratio, is_stopped))
-        self._add(cpu_ratio, delay_ratio, is_stopped, 1)
-        while self._windows[0][0] < t - WINDOW_S:
-            self._add(*self._windows.popleft()[1:], -1)
+        rows = self._rows
+        rows.append(t)
+        for ratio in (cpu_ratio, delay_ratio, is_stopped):
+            rows.append(math.nan if ratio is None else ratio)
+        self._add(rows[-3:], 1)
+        while rows[0] < t - WINDOW_S:
+            self._add(rows[1:4], -1)
+            del rows[:4]
 
-    def _add(self, cpu_ratio: float | None, delay_ratio: float | None, is_stopped: bool, sign: int) -> None:
-        sums, counts = self._sums, self._counts
-        if cpu_ratio is not None:
-            sums[0] += sign * cpu_ratio
-            counts[0] += sign
-        if delay_ratio is not None:
-            sums[1] += sign * delay_ratio
-            counts[1] += sign
-        sums[2] += sign * is_stopped
-        counts[2] += sign
+    def _add(self, values: Sequence[float], sign: int) -> None:
+        for place, value in enumerate(values):
+            if not math.isnan(value):
+                self._sums[place] += sign * value
+                self._counts[place] += sign
 
     @property
     def latest(self) -> MainThread:
         """The window added last."""
-        if not self._windows:
+        if not self._rows:
             return MainThread()
-        _, cpu_ratio, delay_ratio, is_stopped = self._windows[-1]
-        return MainThread(cpu_ratio, delay_ratio, float(is_stopped))
+        cpu, delay, stopped = self._rows[-3:]
+        return MainThread(None if math.isnan(cpu) else cpu, None if math.isnan(delay) else delay, stopped)
 
     @property
     def mean(self) -> MainThread:
@@ -93,12 +137,12 @@ class RankStats:
     """Folds the Steps and Threads records of one process."""
 
     __slots__ = (
-        "_main", "gc_ns", "history", "open_phase", "parts_ns", "recent", "shared", "steps", "total",
+        "_main", "_recent", "gc_ns", "history", "open_phase", "parts_ns", "shared", "steps", "total",
     )  # fmt: skip
 
     def __init__(self) -> None:
-        self.history: deque[RankWindow] = deque(maxlen=HISTORY)
-        self.recent: deque[RankWindow] = deque()
+        self.history = RankWindows()
+        self._recent = 0  # so many of them are of the last 30 s
         self.shared = SharedSteps()
         self._main = _MainThreads()
         self.total = 0  # steps since it began
@@ -116,22 +160,30 @@ class RankStats:
             place = _PART.get(phase.name)
             if place is not None:
                 parts[place] += phase.total_ns
-        busy_ratio = self._main.latest.busy_ratio
-        window = RankWindow(record.t, record.window_s, record.count, tuple(parts), record.gc_ns or 0, busy_ratio)
-        self.history.append(window)
-        self.recent.append(window)
-        self._sum(window, 1)
-        while len(self.recent) > 1 and self.recent[0].t < record.t - WINDOW_S and self._may_drop():
-            self._sum(self.recent.popleft(), -1)
+        busy_ratio, gc_ns = self._main.latest.busy_ratio, record.gc_ns or 0
+        busy = math.nan if busy_ratio is None else busy_ratio
+        self.history.append_row(record.t, record.window_s, record.count, *parts, gc_ns, busy)
+        self._recent += 1
+        self.steps += record.count
+        self.gc_ns += gc_ns
+        self.parts_ns = list(map(add, self.parts_ns, parts))
+        self._drop_old(record.t - WINDOW_S)
 
-    def _may_drop(self) -> bool:
-        """Steps may be longer than 30 s: the latest that ended stays."""
-        return self.steps > self.recent[0].steps or not self.recent[0].steps
+    def _drop_old(self, since_s: float) -> None:
+        while self._recent > 1 and (oldest := self.history.from_end(self._recent))[0] < since_s:
+            steps = int(oldest[2])
+            if self.steps <= steps > 0:  # steps may be longer than 30 s: the latest that ended stays
+                break
+            self._recent -= 1
+            self.steps -= steps
+            self.gc_ns -= int(oldest[-2])
+            self.parts_ns = [total - int(ns) for total, ns in zip(self.parts_ns, oldest[_PARTS_AT:], strict=False)]
+        self.history.keep(max(HISTORY, self._recent))
 
-    def _sum(self, window: RankWindow, sign: int) -> None:
-        self.steps += sign * window.steps
-        self.gc_ns += sign * window.gc_ns
-        self.parts_ns = list(map(add if sign > 0 else sub, self.parts_ns, window.parts_ns))
+    @property
+    def latest(self) -> RankWindow | None:
+        """Its latest window."""
+        return self.history[-1] if self.history else None
 
     def add_threads(self, record: Threads) -> None:
         """Fold a window of threads."""
@@ -142,7 +194,7 @@ class RankStats:
 
     def steps_within(self, seconds: float) -> float:
         """How many steps it makes in a time, at most in one as long as its longest window: by the last 30 s."""
-        lengths = [window.window_s for window in self.recent]
+        lengths = [window.window_s for window in self.history[-self._recent :]]
         return self.steps / sum(lengths) * min(max(seconds, 0.0), max(lengths)) if lengths else 0.0
 
     def part_ms(self) -> dict[str, float] | None:

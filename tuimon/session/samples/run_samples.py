@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 
 from msgspec import structs
 
@@ -27,7 +27,7 @@ class RunSamples:
     def __init__(self, limit: int = _WINDOWS) -> None:
         self._limit = limit
         self._older: list[Stacks] = []
-        self._latest: deque[Stacks] = deque()
+        self._latest: list[Stacks] = []
         self._shared: dict[tuple[int, ...], list[int]] = {}  # frames of a stack: the list of all windows
 
     def __len__(self) -> int:
@@ -37,12 +37,12 @@ class RunSamples:
         """Add a window."""
         self._latest.append(record)
         if len(self._latest) > self._limit:
-            self._age(self._latest.popleft())
+            self._age(self._latest.pop(0))
 
     def leave_out_before(self, t: float) -> None:
         """Drop the windows that began before."""
         self._older = [record for record in self._older if record.t - record.window_s >= t]
-        self._latest = deque(record for record in self._latest if record.t - record.window_s >= t)
+        self._latest = [record for record in self._latest if record.t - record.window_s >= t]
 
     def between(self, span: Span) -> list[Stacks]:
         """Those that begin in a span; one that is added up must end in it too."""

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import struct
-from collections import deque
+from array import array
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from tuimon.records import BETWEEN, Steps
-from tuimon.session.windows import new_history
+from tuimon.session.windows import HISTORY_LIMIT
 
 #: The parts of a step, as the history lists them.
 STACKED = ("data", "forward", "backward", "optimizer", "other")
-#: A window with a step, packed: 64 trainers hold half an hour each. After STACKED: between, and waits for a core, in
-#: ms; when the window began, and its first step.
+#: A window, packed: 64 trainers hold half an hour each. After STACKED: between, and waits for a core, in ms; when the
+#: window began, and its first step. Without a step: zeros.
 _ROW = struct.Struct(f"{len(STACKED) + 4}d")
 _BETWEEN, _WAITED, _BEGIN_S, _FIRST_STEP = range(len(STACKED), len(STACKED) + 4)
 _PLACES = {name: place for place, name in enumerate((*STACKED, BETWEEN))}
@@ -30,31 +31,39 @@ class StepHistory:
     """The mean step of each window, oldest first; bounded."""
 
     def __init__(self) -> None:
-        self.means_ms: deque[float | None] = new_history()  # None: no step ended
-        self._rows: deque[bytes | None] = new_history()  # a _ROW of each window with a step
+        self._means_ms = array("d")  # not a number: no step ended
+        self._rows = bytearray()
 
     def add_window(self, record: Steps, waited_ratio: float, workers_waited_ratio: float) -> None:
         """Append a window; in these shares (0..1) of it the process's threads, and its workers, waited for a core."""
         usual = record.usual
-        self.means_ms.append(record.total_ns / usual / 1e6 if usual else None)
-        self._rows.append(_row(record, usual, waited_ratio, workers_waited_ratio) if usual else None)
+        self._means_ms.append(record.total_ns / usual / 1e6 if usual else math.nan)
+        self._rows += _row(record, usual, waited_ratio, workers_waited_ratio) if usual else bytes(_ROW.size)
+        gone = max(0, len(self._means_ms) - HISTORY_LIMIT)
+        del self._means_ms[:gone]
+        del self._rows[: gone * _ROW.size]
+
+    def means_ms(self) -> list[float | None]:
+        """The mean step of each window; None where no step ended."""
+        return [None if math.isnan(ms) else ms for ms in self._means_ms]
 
     def work_ms(self) -> list[float | None]:
         """``means_ms`` less what threads and workers waited for a core: others may come and go there."""
-        rows = zip(self.means_ms, self._rows, strict=True)
-        return [None if ms is None or row is None else max(0.0, ms - _ROW.unpack(row)[_WAITED]) for ms, row in rows]
+        rows = zip(self._means_ms, _ROW.iter_unpack(self._rows), strict=True)
+        return [None if math.isnan(ms) else max(0.0, ms - row[_WAITED]) for ms, row in rows]
 
     def stacked_ms(self, between_parts: Sequence[float], last: int) -> list[tuple[float, ...] | None]:
         """The ``last`` values of ``means_ms``, each split into STACKED, among which the time between is divided too."""
-        rows = list(self._rows)[max(0, len(self._rows) - last) :]
-        return [None if row is None else _split(_ROW.unpack(row), between_parts) for row in rows]
+        first = max(0, len(self._means_ms) - last)
+        rows = zip(self._means_ms[first:], _ROW.iter_unpack(self._rows[first * _ROW.size :]), strict=True)
+        return [None if math.isnan(ms) else _split(row, between_parts) for ms, row in rows]
 
     def begin_of(self, window: int) -> WindowBegin | None:
         """Of a window of ``means_ms``; None without a step."""
-        packed = self._rows[window]
-        if packed is None:
+        at = range(len(self._means_ms))[window]
+        if math.isnan(self._means_ms[at]):
             return None
-        row = _ROW.unpack(packed)
+        row = _ROW.unpack_from(self._rows, at * _ROW.size)
         return WindowBegin(row[_BEGIN_S], int(row[_FIRST_STEP]))
 
 

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable
-
 from msgspec import structs
 
 from tuimon.records import Steps
 from tuimon.session.course import StepCourse, StepStretch, stretch_of, without_end
 from tuimon.session.rows import StepSummary
 from tuimon.session.steps.history import STACKED, StepHistory
+from tuimon.session.steps.recent import RecentSteps, slim
 from tuimon.session.steps.split_shares import SplitShares
 from tuimon.session.steps.totals import Totals
-from tuimon.session.windows import Span, Window
+from tuimon.session.windows import Span
 
-#: Where steps are longer than the window: how many records with a step the recent figures cover at least.
-_LEAST_RECORDS = 3
 #: A first window whose steps are longer than those of the rest of the run by this factor is warm-up, and left out.
 _WARMUP_RATIO = 1.5
 #: The slowest of this many first steps is reported as the first slow one.
@@ -45,9 +41,7 @@ class StepStats:
         self.course = StepCourse()  # from its first whole step on
         self._since_step: Totals | None = None  # windows after the last one with a step
         self._first: Steps | None = None  # first window with steps: perhaps warm-up
-        self._window: Window[Steps] = Window(limit=600)
-        self._on_cores: deque[tuple[float, float]] = deque()  # of each: share (0..1) waited for a core, cores used
-        self._with_steps: deque[Steps] = deque(maxlen=_LEAST_RECORDS)
+        self._latest_windows = RecentSteps(pid)
         self._recent: Totals | None = None  # as of the latest record, once queried
         self._whole_run: Totals | None = None
 
@@ -65,20 +59,15 @@ class StepStats:
         self._recent = self._whole_run = None
         if self._first is None:
             record = _without_set_up(record, self._note_begin(record))
-        self.latest = record
-        self._window.append(record)
+        record = self.latest = slim(record)
         on_cores = (waited_ratio or 0.0, cpu_ratio or 0.0)
-        self._on_cores.append(on_cores)
-        while len(self._on_cores) > len(self._window):
-            self._on_cores.popleft()
+        self._latest_windows.append(record, *on_cores)
         self.total = record.first_index + record.count
         self.dropped += record.dropped
         self.backwards += record.backwards
         self.updates += record.updates
         self._note_open_step(record)
         self.history.add_window(record, waited_ratio or 0.0, workers_waited_ratio)
-        if record.usual:
-            self._with_steps.append(record)
         if record.count:
             self._last_step_s = record.t
         if self._first is not None or record.count:
@@ -136,16 +125,11 @@ class StepStats:
         return self._recent
 
     def _recent_totals(self) -> Totals:
-        records: Iterable[Steps] = self._window.records
-        if sum(1 for r in self._window.records if r.usual) < len(self._with_steps):
-            oldest = self._with_steps[0].t
-            records = [*(r for r in self._with_steps if r.t < self._window.records[0].t), *self._window.records]
-            records = [r for r in records if r.t >= oldest]
         totals = Totals()
         begun = False
         warmup = self._first if self._first_was_warmup() else None
-        for record in records:
-            if record is warmup:
+        for record in self._latest_windows.records():
+            if warmup is not None and record.t == warmup.t:
                 continue
             begun = begun or record.count > 0 or record.eval_count > 0
             if begun:
@@ -154,9 +138,8 @@ class StepStats:
 
     def recent_stretches(self, since_s: float) -> list[StepStretch]:
         """The windows of the last 30 s that began since a moment."""
-        recent = zip(self._window.records, self._on_cores, strict=True)
-        begun = ((record, on_cores) for record, on_cores in recent if record.t - record.window_s >= since_s)
-        return without_end([stretch_of(record, *on_cores) for record, on_cores in begun])
+        windows = self._latest_windows.windows()
+        return without_end([stretch_of(*row) for row in windows if row.record.t - row.record.window_s >= since_s])
 
     def whole_run(self) -> Totals:
         """Sums over the run; the first window with steps is left out where it was warm-up."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from tuimon.records import SlowStep, Steps, bucket_length_ns
@@ -13,6 +15,36 @@ _PATHS = 256
 _MORE = "(more ranges)"
 #: The slowest step of each of so many windows is kept, the latest ones.
 _SLOWEST = 60
+
+
+def side_work_ns(step: SlowStep) -> int:
+    """How much of it was spent neither on its data nor in its passes."""
+    return sum(phase.total_ns for phase in step.phases if phase.name == "other")
+
+
+class SlowSteps:
+    """The slowest step of each of the latest windows: its length and its side work, in ns, packed."""
+
+    __slots__ = ("_pairs",)
+
+    def __init__(self) -> None:
+        self._pairs = array("d")
+
+    def __iter__(self) -> Iterator[tuple[float, float]]:
+        return zip(self._pairs[::2], self._pairs[1::2], strict=True)
+
+    def add_window(self, record: Steps) -> None:
+        """Add that of a window, if it has one."""
+        if record.slowest is not None:
+            self._extend((record.slowest.total_ns, side_work_ns(record.slowest)))
+
+    def add_all(self, later: SlowSteps) -> None:
+        """Add those of later windows."""
+        self._extend(later._pairs)
+
+    def _extend(self, pairs: Iterable[float]) -> None:
+        self._pairs.extend(pairs)
+        del self._pairs[: -2 * _SLOWEST]
 
 
 @dataclass(slots=True)
@@ -31,7 +63,7 @@ class Totals:
     histogram: Counter[int] = field(default_factory=Counter)
     phases: Counter[str] = field(default_factory=Counter)
     ranges: dict[str, tuple[int, int, str]] = field(default_factory=dict)  # path: count, total_ns, phase
-    slowest: deque[SlowStep] = field(default_factory=lambda: deque(maxlen=_SLOWEST))  # each of its window
+    slowest: SlowSteps = field(default_factory=SlowSteps)
 
     def add_window(self, record: Steps) -> None:
         """Add one window."""
@@ -52,8 +84,7 @@ class Totals:
         for phase in record.phases:
             if phase.name in phases or len(phases) < _PHASES:
                 phases[phase.name] = phases.get(phase.name, 0) + phase.total_ns
-        if record.slowest is not None:
-            self.slowest.append(record.slowest)
+        self.slowest.add_window(record)
         for r in record.ranges:
             self._add_range(r.path, r.count, r.total_ns, r.phase)
 
@@ -70,7 +101,7 @@ class Totals:
         self.gc_longest_ns = max(self.gc_longest_ns, other.gc_longest_ns)
         self.histogram += other.histogram
         self.phases += other.phases
-        self.slowest.extend(other.slowest)
+        self.slowest.add_all(other.slowest)
         for path, (count, total_ns, phase) in other.ranges.items():
             self._add_range(path, count, total_ns, phase)
 

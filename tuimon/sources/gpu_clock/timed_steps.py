@@ -6,7 +6,6 @@ each of their boundaries count: in the others a phase would be missing.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -112,7 +111,7 @@ class TimedStepFinder:
         self._given_up = 0
         self._pending: dict[int, TimedBoundary | TimedPoint] = {}  # by number of its event
         self._open: TimedStep | None = None
-        self._closed: deque[TimedStep] = deque()
+        self._closed: list[TimedStep] = []
         self._evaluated = False  # the batch before was proved to be evaluated, since the last boundary
 
     def add_stretch(self, stretch: Stretch) -> None:
@@ -146,10 +145,13 @@ class TimedStepFinder:
 
     def take_steps(self) -> list[TimedStep]:
         """The steps whose times have become known since the last call."""
-        known = []
+        known: list[TimedStep] = []
+        if not self._closed:
+            return known
         last_known = max((at for at, step in enumerate(self._closed) if step.chain is not None), default=-1)
-        for _ in range(max(last_known + 1, len(self._closed) - _STEPS_WAITING)):
-            step = self._closed.popleft()
+        count = max(last_known + 1, len(self._closed) - _STEPS_WAITING, 0)
+        passed, self._closed = self._closed[:count], self._closed[count:]
+        for step in passed:
             if step.chain is not None:
                 known.append(step)
             else:  # events are reported in their order: its own will not come

@@ -6,7 +6,6 @@ So ``tuimon trace``, another monitor and the screen's own key all come into the 
 from __future__ import annotations
 
 import os
-from collections import deque
 from collections.abc import Iterator
 
 import msgspec
@@ -37,13 +36,14 @@ class TraceRecords:
 
     def __init__(self, reader: RingReader) -> None:
         self._reader = reader
-        self._awaited: deque[tuple[float, int]] = deque(maxlen=_AWAITED)  # beginning, number of the first step
-        self._tables: deque[float] = deque(maxlen=_TABLES_AN_HOUR)  # when the latest records with tables came
+        self._awaited: list[tuple[float, int]] = []  # beginning, number of the first step
+        self._tables: list[float] = []  # when the latest records with tables came
         self._seen: tuple[int, int] | None = None  # inode and time of the file that was read last
 
     def add_begin(self, time_ns: int, step: int) -> None:
         """A trace has begun with this step."""
         self._awaited.append((time_ns / 1e9, step))
+        del self._awaited[:-_AWAITED]
 
     def records(self, t: float) -> Iterator[TraceTaken]:
         """The record that has come since, at most one; nothing is read while no trace has begun."""
@@ -69,6 +69,7 @@ class TraceRecords:
     def _within_limits(self, record: TraceTaken) -> TraceTaken:
         if len(self._tables) < _TABLES_AN_HOUR or record.t - self._tables[0] > 3600:
             self._tables.append(record.t)
+            del self._tables[:-_TABLES_AN_HOUR]
             return record
         rows = len(record.operators) + len(record.kernels) + len(record.waits)
         return structs.replace(record, phases=[], operators=[], kernels=[], waits=[], folded=record.folded + rows)

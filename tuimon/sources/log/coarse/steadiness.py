@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict, deque
+from array import array
+from collections import defaultdict
 from collections.abc import Hashable
 
 from tuimon.records import Exit, Gpu, Header, Notice, Process, Record, Standstill, Steps, TorchMemory
@@ -30,37 +31,37 @@ class _Extremes:
     """The least and the greatest value of the last while, without the latest: a slope is compared with what it left."""
 
     def __init__(self) -> None:
-        # lists: an empty deque takes 0.7 kB, and 64 ranks have a thousand of them
-        self._blocks: list[tuple[float, float, float]] = []  # begin, least, greatest
-        self._latest: list[tuple[float, float]] = []  # not in a block yet
+        # packed: 64 ranks have some five hundred of them
+        self._blocks = array("d")  # of each its begin, least and greatest value
+        self._latest = array("d")  # not in a block yet: time and value
 
     def is_new(self, t: float, value: float, factor: float, margin: float = 0.0) -> bool:
         """Whether a value lies beyond all before by so much; add it."""
-        self._latest.append((t, value))
-        while self._latest[0][0] <= t - _LATEST_S:
-            self._age(*self._latest.pop(0))
-        if not self._blocks:
+        latest, blocks = self._latest, self._blocks
+        latest.extend((t, value))
+        while latest[0] <= t - _LATEST_S:
+            self._age(latest[0], latest[1])
+            del latest[:2]
+        if not blocks:
             return False
-        least = min(block[1] for block in self._blocks)
-        most = max(block[2] for block in self._blocks)
-        return value > most * factor + margin or value < least / factor - margin
+        return value > max(blocks[2::3]) * factor + margin or value < min(blocks[1::3]) / factor - margin
 
     def _age(self, t: float, value: float) -> None:
-        if self._blocks and t < self._blocks[-1][0] + _PAST_S / _BLOCKS:
-            begin_s, low, high = self._blocks[-1]
-            self._blocks[-1] = begin_s, min(low, value), max(high, value)
+        blocks = self._blocks
+        if blocks and t < blocks[-3] + _PAST_S / _BLOCKS:
+            blocks[-2], blocks[-1] = min(blocks[-2], value), max(blocks[-1], value)
         else:
-            self._blocks.append((t, value, value))
-            del self._blocks[: -_BLOCKS - 1]
+            blocks.extend((t, value, value))
+            del blocks[: -3 * (_BLOCKS + 1)]
 
 
 class _Steps:
     """The steps of one process: what is compared are sums over as much time as a merged record is of."""
 
     def __init__(self) -> None:
-        self._latest: deque[Steps] = deque()
-        self._count = self._total_ns = 0  # these three: of the latest
-        self._sums: Counter[str] = Counter()
+        self._latest: list[tuple[float, array[float]]] = []  # when they ended; steps, their ns, and those of ``_sums``
+        self._count = self._total_ns = 0.0  # these three: of the latest
+        self._sums: dict[str, float] = {}
         self._mean_ns = _Extremes()
         self._silent_s = _Extremes()
         self._shares: dict[str, _Extremes] = {}
@@ -69,16 +70,22 @@ class _Steps:
 
     def add_window(self, record: Steps) -> bool:
         """Whether its steps take another time, or other parts of it, than they did."""
-        self._take(record, 1)
-        self._latest.append(record)
-        while self._latest[0].t <= record.t - SPAN_S:
-            self._take(self._latest.popleft(), -1)
+        sums = dict.fromkeys(self._sums, 0.0)
+        for phase in record.phases:
+            sums[phase.name] = sums.get(phase.name, 0.0) + phase.total_ns
+        row = array("d", (record.usual, record.total_ns, *sums.values()))
+        for name in sums:
+            self._sums.setdefault(name, 0.0)
+        self._latest.append((record.t, row))
+        self._take(row, 1)
+        while self._latest[0][0] <= record.t - SPAN_S:
+            self._take(self._latest.pop(0)[1], -1)
         before_s = self._last_step_s
         if record.count:
             self._last_step_s = record.t
         silent_s = record.t - before_s if before_s is not None else 0.0
         changed = self._silent_s.is_new(record.t, silent_s, _SILENT_FACTOR, _SILENT_S)
-        if not self._count or self._latest[0].t > record.t - SPAN_S / 2:  # too little to compare
+        if not self._count or self._latest[0][0] > record.t - SPAN_S / 2:  # too little to compare
             return changed
         changed = self._mean_ns.is_new(record.t, self._total_ns / self._count, _STEP_FACTOR) or changed
         for name, phase_ns in self._sums.items():
@@ -91,12 +98,13 @@ class _Steps:
         self._begun_s = record.t if self._begun_s is None else self._begun_s
         return changed
 
-    def _take(self, record: Steps, sign: int) -> None:
+    def _take(self, row: array[float], sign: int) -> None:
         """Add a window to the latest, or take it away."""
-        self._count += sign * record.usual
-        self._total_ns += sign * record.total_ns
-        for phase in record.phases:
-            self._sums[phase.name] += sign * phase.total_ns
+        steps, total_ns, *sums = row
+        self._count += sign * steps
+        self._total_ns += sign * total_ns
+        for name, phase_ns in zip(self._sums, sums, strict=False):  # phases that have come since have no place in it
+            self._sums[name] += sign * phase_ns
 
 
 class Steadiness:

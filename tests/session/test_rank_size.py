@@ -1,0 +1,46 @@
+"""What is held of one more rank: 64 of them must not take more than a small training does."""
+
+import msgspec
+
+from tests.session.records import MS, process, session_of, steps, threads
+from tests.state_size import size_of
+from tuimon.records import PhaseTime, SlowStep
+from tuimon.sources.log.coarse.steadiness import Steadiness
+
+PHASES = {"data": 1.0, "forward": 40.0, "backward": 50.0, "optimizer": 9.0, "other": 0.5, "between": 0.25}
+#: Windows of a rank: those of its first minute.
+WINDOWS = 60
+
+
+def of_rank(pid):
+    """Its records, none of which shares an object with any other."""
+    yield process(pid=pid, rank=pid - 100, world_size=64)
+    for at in range(WINDOWS):
+        slowest = SlowStep(10 * at, 120 * MS, [PhaseTime(name, int(ms * MS) + at) for name, ms in PHASES.items()])
+        record = steps(float(at), {name: ms + at / 1000 for name, ms in PHASES.items()}, pid=pid, first_index=10 * at)
+        record = msgspec.structs.replace(record, slowest=slowest)
+        yield msgspec.json.decode(msgspec.json.encode(record), type=type(record))
+        yield threads(float(at), (pid, "python", 0.5, "running"), (pid + 1000, "pt_main", 0.1, "waiting"), pid=pid)
+
+
+def records_of(ranks):
+    return [record for pid in range(100, 100 + ranks) for record in of_rank(pid)]
+
+
+def of_one_more(sized):
+    """Bytes by which eight ranks take more than one, a rank."""
+    return (sized(records_of(8)) - sized(records_of(1))) / 7
+
+
+def test_the_picture_of_a_run_takes_little_more_for_one_more_rank():
+    assert of_one_more(lambda records: size_of(session_of(*records))) < 50_000
+
+
+def test_whether_a_run_goes_on_as_it_has_takes_little_more_for_one_more_rank():
+    def sized(records):
+        steadiness = Steadiness()
+        for record in records:
+            steadiness.add_record(record)
+        return size_of(steadiness)
+
+    assert of_one_more(sized) < 12_000
