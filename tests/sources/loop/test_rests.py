@@ -5,6 +5,8 @@ from itertools import pairwise
 
 import pytest
 
+from tests.sources.markers.literal_ring import columns_from
+from tests.state_size import size_of
 from tuimon.agent.ring import layout
 from tuimon.agent.ring.layout import Marker
 from tuimon.sources.loop.rests import RestFiller
@@ -172,3 +174,14 @@ def test_side_work_keeps_its_place_where_a_rest_begins_after_another_update_of_t
     longest = [later for (_, later), ns in zip(pairwise(passed), gaps, strict=True) if ns > 1_000 * US]
     assert longest
     assert {marker.kind for marker in longest} == {layout.FETCH_BEGIN}
+
+
+def test_of_a_slow_loop_only_the_markers_of_the_last_second_are_kept():
+    filler, kinds = RestFiller(), [kind for kind, _ in BARE]
+    for step in range(100):
+        begin_ns = step * 100_000_000
+        step_markers = [Marker(begin_ns + at, kind, layout.NO_EVENT, 1, 1) for at, kind in enumerate(kinds)]
+        filler.add_markers(columns_from(step_markers), 0, len(kinds))
+    assert size_of(filler) < 3_000
+    rest = Marker(11_000_000_000, layout.REST, len(kinds), 1, layout.pack_rest(0, 2, 2, 2))
+    assert [marker.kind for marker in filler.fill(rest)] == kinds * 2

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 from tuimon.agent.ring import layout
 from tuimon.agent.ring.layout import Marker
 from tuimon.records import BETWEEN
-from tuimon.sources.loop.step import Step
+from tuimon.sources.loop.step import Step, StepRun
 from tuimon.sources.loop.steps import StepCounts, StepFinder
 
 #: Most pairs open at once: of more, the outermost have lost their ends.
@@ -178,10 +178,10 @@ class LoopMachine:
         """When the latest marker was; 0 before the first."""
         return self._last_ns or 0
 
-    def pass_steps(self, ended: list[Step], updated: Step, each: StepCounts) -> None:
+    def pass_steps(self, ended: list[Step | StepRun], count: int, updated: Step, each: StepCounts) -> None:
         """Steps have ended at once; the latest marker ended the update of the piece ``updated``."""
         self._last_ns = updated.end_ns
-        self.steps.pass_steps(ended, updated, each)
+        self.steps.pass_steps(ended, count, updated, each)
 
     def feed_marker(self, marker: Marker) -> Stretch:
         """The stretch that ends with this boundary (``layout.BOUNDARIES``) of the thread."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 
 from tuimon.sources.loop.holding import BACKWARDS, BATCH_UPDATES, EXPECTED_UPDATE, FETCHED_UPDATES, UPDATES, Holding
-from tuimon.sources.loop.step import Step
+from tuimon.sources.loop.step import Step, StepRun
 
 #: Updates without a fetch after which a loop no longer counts as driven by its DataLoader.
 BARE_LIMIT = 64
@@ -29,7 +29,7 @@ class Pieces:
         self.optimizer_expected = False  # the program has one
         self.train_fetches = 0  # fetches that trained, in a row, with fewer than BARE_LIMIT pieces between them
         self.bare = 0  # pieces since the last one that trained on a fetched batch
-        self.ended: list[Step] = []  # since they were taken
+        self.ended: list[Step | StepRun] = []  # since they were taken
         self._held: list[Step] = []
 
     @property
@@ -37,7 +37,7 @@ class Pieces:
         """Whether there are pieces of steps that are not finished."""
         return bool(self._held)
 
-    def take_ended(self) -> list[Step]:
+    def take_ended(self) -> list[Step | StepRun]:
         """Hand over the steps that have ended since the last call."""
         ended, self.ended = self.ended, []
         return ended

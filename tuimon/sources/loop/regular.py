@@ -8,6 +8,7 @@ That is learned from one step that was fed marker by marker, and kept only if it
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from operator import sub
@@ -16,11 +17,13 @@ from tuimon.agent.ring import layout
 from tuimon.agent.ring.columns import NO_FLAG, Columns, head_of
 from tuimon.agent.ring.layout import Marker
 from tuimon.sources.loop.machine import LoopMachine, Standing, Stretch
-from tuimon.sources.loop.step import Step, StepFlags
+from tuimon.sources.loop.step import Step, StepFlags, StepRun
 from tuimon.sources.loop.steps import StepCounts
 
 #: Markers of a step at most.
 _LONGEST = 64
+#: Steps taken at once: where not all are alike, half as many are tried, and so on.
+_AT_ONCE = 64
 #: Kinds of step known at once: of several models, or optimizers, in turn.
 _KNOWN = 4
 #: Updates between two attempts to learn where all have failed.
@@ -45,14 +48,16 @@ class StepPattern:
     ended_flags: StepFlags
     piece_flags: StepFlags  # of the step that follows, so far
 
-    def fits(self, columns: Columns, at: int) -> bool:
-        """Whether these are the next markers."""
-        end = at + len(self.heads)
+    def fits(self, columns: Columns, at: int, times: int = 1) -> bool:
+        """Whether these are the next markers, so many times."""
+        length = len(self.heads)
+        end = at + times * length
+        if columns.values[at:end] != self.values * times:
+            return False
         heads = columns.heads[at:end]
-        if self.fetches and len(heads) == len(self.heads):
-            for begin in self.fetches:
-                heads[begin] &= NO_FLAG
-        return heads == self.heads and columns.values[at:end] == self.values
+        for begin in self.fetches:
+            heads[begin::length] = [head & NO_FLAG for head in heads[begin::length]]
+        return heads == self.heads * times
 
     def may_fit(self, columns: Columns, at: int) -> bool:
         """Whether its markers may not all have come yet."""
@@ -71,6 +76,17 @@ class StepPattern:
         for label, gap_ns in zip(self.labels[late:], gaps_ns[late:], strict=True):
             phases[label] = phases.get(label, 0) + gap_ns
         return Step(times_ns[-1], sum(gaps_ns[late:]), phases, *self.piece_flags)
+
+    def run(self, ends_ns: Sequence[int], gaps_ns: Sequence[int]) -> StepRun:
+        """The steps between the first end and the last. ``gaps_ns``: the time before each of their markers."""
+        late, length = self.late, len(self.heads)
+        steps = len(ends_ns) // length - 1
+        return StepRun(
+            ends_ns=ends_ns[late::length][: steps + 1],
+            gaps_ns=gaps_ns[late : late + steps * length],
+            labels=self.labels[late:] + self.labels[:late],
+            flags=self.ended_flags,
+        )
 
 
 class RegularSteps:
@@ -122,20 +138,30 @@ class RegularSteps:
 
     def _take(self, pattern: StepPattern, columns: Columns, at: int, end_ns: int) -> int:
         begin, length, piece = at, len(pattern.heads), self._machine.steps.updated
-        last_ns = self._machine.last_ns
-        ended: list[Step] = []
-        while piece is not None and pattern.fits(columns, at):
-            times_ns = columns.times_ns[at : at + length]
-            gaps_ns = list(map(sub, times_ns, [last_ns, *times_ns]))
-            last_ns = times_ns[-1]
-            if last_ns >= end_ns or min(gaps_ns) <= 0:
-                break
-            ended.append(piece)
-            piece = pattern.end_step(piece, times_ns, gaps_ns)
-            at += length
-        if ended and piece is not None:
-            self._machine.pass_steps(ended, piece, pattern.counts)
+        while piece is not None:
+            steps = min((bisect_left(columns.times_ns, end_ns, at) - at) // length, _AT_ONCE)
+            piece = None
+            while steps and piece is None:
+                times_ns = columns.times_ns[at : at + steps * length]
+                piece = self._take_steps(pattern, times_ns, end_ns) if pattern.fits(columns, at, steps) else None
+                at += steps * length if piece is not None else 0
+                steps //= 2
         return at - begin
+
+    def _take_steps(self, pattern: StepPattern, times_ns: list[int], end_ns: int) -> Step | None:
+        """Take the steps with these times; returns the piece that follows, None where the times do not rise."""
+        length, piece = len(pattern.heads), self._machine.steps.updated
+        marks_ns = [self._machine.last_ns, *times_ns]
+        gaps_ns = list(map(sub, times_ns, marks_ns))
+        if piece is None or times_ns[-1] >= end_ns or min(gaps_ns) <= 0:
+            return None
+        ended: list[Step | StepRun] = [piece]
+        updated = pattern.end_step(piece, times_ns[:length], gaps_ns[:length])
+        if len(times_ns) > length:
+            ended.append(pattern.run(marks_ns, gaps_ns))
+            updated = pattern.end_step(updated, times_ns[-length:], gaps_ns[-length:])
+        self._machine.pass_steps(ended, len(times_ns) // length, updated, pattern.counts)
+        return updated
 
     def _begin_attempt(self, standing: Standing | None) -> None:
         self._wait -= 1
@@ -174,7 +200,7 @@ class _Attempt:
         ended = machine.steps.pieces.ended
         before = len(ended)
         stretch = machine.feed_marker(marker)
-        self.ended += [(len(self.markers), step) for step in ended[before:]]
+        self.ended += [(len(self.markers), step) for step in ended[before:] if isinstance(step, Step)]
         self.markers.append(marker)
         self.stretches.append(stretch)
         return stretch

@@ -8,6 +8,7 @@ long all of them took together. Their times in between are estimated from the ti
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -17,8 +18,9 @@ from tuimon.agent.ring import layout
 from tuimon.agent.ring.columns import Columns, head_of
 from tuimon.agent.ring.layout import Marker, Passed
 
-#: Markers kept since the latest rest; the agent's bursts have fewer.
+#: Markers kept since the latest rest, and for how long: the agent's bursts have fewer, and take some 30 ms at most.
 _MARKERS = 160
+_BURST_NS = 1_000_000_000
 #: Timed gaps kept of each place in the period.
 _GAPS = 32
 #: A gap is a long one from this many times the usual on ...
@@ -53,6 +55,15 @@ class RestFiller:
             column.extend(words[begin:end])
             if len(column) > 2 * _MARKERS:
                 del column[:-_MARKERS]
+        self._drop_old()
+
+    def _drop_old(self) -> None:
+        """Of a slow loop few are kept: it has no rests."""
+        times_ns = self._columns[0]
+        if times_ns and times_ns[0] < times_ns[-1] - _BURST_NS:
+            old = bisect_left(times_ns, times_ns[-1] - _BURST_NS)
+            for column in self._columns:
+                del column[:old]
 
     def lose_markers(self) -> None:
         """Markers were overwritten before they were read."""

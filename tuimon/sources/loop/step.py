@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import sub
 from typing import NamedTuple
 
 
@@ -89,3 +91,51 @@ class Step:
         self.slowed |= later.slowed
         self.traced_ns = self.traced_ns or later.traced_ns
         self.after_fetch = later.after_fetch
+
+
+@dataclass(frozen=True, slots=True)
+class StepRun:
+    """Steps one after the other that differ in nothing but their times: as columns, for there may be many."""
+
+    ends_ns: Sequence[int]  # of the step before them, and of each
+    gaps_ns: Sequence[int]  # of each step, one after the other: the time of each of its labels
+    labels: tuple[str, ...]  # phases, of which several may be the same
+    flags: StepFlags
+
+    def __len__(self) -> int:
+        return len(self.ends_ns) - 1
+
+    @property
+    def usual(self) -> bool:
+        """Whether their lengths tell how long steps take."""
+        return self.flags.whole and not self.flags.slowed
+
+    @property
+    def timed(self) -> bool:
+        """Whether all their boundaries were."""
+        return self.flags.timed
+
+    def steps(self) -> Iterator[Step]:
+        """Each of them."""
+        return (self.step(at) for at in range(len(self)))
+
+    def step(self, at: int) -> Step:
+        """One of them."""
+        length = len(self.labels)
+        begin_ns, end_ns = self.ends_ns[at : at + 2]
+        phases = self._phases(self.gaps_ns[at * length : (at + 1) * length])
+        return Step(end_ns, end_ns - begin_ns, phases, *self.flags)
+
+    def lengths_ns(self) -> list[int]:
+        """How long each took."""
+        return list(map(sub, self.ends_ns[1:], self.ends_ns))
+
+    def sums_ns(self) -> dict[str, int]:
+        """The time that all of them together spent in each phase."""
+        return self._phases([sum(self.gaps_ns[at :: len(self.labels)]) for at in range(len(self.labels))])
+
+    def _phases(self, times_ns: Sequence[int]) -> dict[str, int]:
+        phases: dict[str, int] = {}
+        for label, time_ns in zip(self.labels, times_ns, strict=True):
+            phases[label] = phases.get(label, 0) + time_ns
+        return phases

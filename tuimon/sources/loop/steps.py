@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from tuimon.sources.loop.evaluation import EvaluationFinder, Times
 from tuimon.sources.loop.pieces import BARE_LIMIT, Drive, Pieces
-from tuimon.sources.loop.step import Step
+from tuimon.sources.loop.step import Step, StepRun
 
 #: An optimizer is gone when this many times more backwards than it ever took have passed since its last step.
 _GONE_RATIO = 4
@@ -22,9 +22,19 @@ _GONE_RATIO = 4
 class EndedSteps(NamedTuple):
     """What has ended since the last call: steps, and the evaluation between them."""
 
-    steps: list[Step]
+    parts: list[Step | StepRun]
     eval_ns: int
     eval_count: int  # batches
+
+    @property
+    def total(self) -> int:
+        """How many steps."""
+        return sum(1 if isinstance(part, Step) else len(part) for part in self.parts)
+
+    @property
+    def steps(self) -> list[Step]:
+        """Each of them."""
+        return [step for part in self.parts for step in ((part,) if isinstance(part, Step) else part.steps())]
 
 
 class StepCounts(NamedTuple):
@@ -214,9 +224,8 @@ class StepFinder:
             self._backwards_since_update,
         )
 
-    def pass_steps(self, ended: list[Step], updated: Step, each: StepCounts) -> None:
-        """Steps have ended, the first with the piece that was ``updated``; ``each`` has raised the counters so."""
-        count = len(ended)
+    def pass_steps(self, ended: list[Step | StepRun], count: int, updated: Step, each: StepCounts) -> None:
+        """So many steps have ended, the first with the piece that was ``updated``; ``each`` raised the counters so."""
         self.pieces.ended += ended
         self._updated = updated
         self.cuts += count * each.cuts

@@ -10,15 +10,15 @@ from tuimon.agent.ring.reader import RingReader
 from tuimon.proc import procfs
 from tuimon.proc.processes import start_unix_s
 from tuimon.proc.target_files import OURS, TargetFiles
-from tuimon.records import Mark, PhaseTime, RankStep, Record, SlowStep, Steps
+from tuimon.records import Mark, RankStep, Record, Steps
 from tuimon.sources.gpu_clock.tracker import GpuTracker
 from tuimon.sources.loop.machine import OpenPhase
-from tuimon.sources.loop.step import Step
 from tuimon.sources.markers.gc_pauses import GcPauses
 from tuimon.sources.markers.histogram import histogram
 from tuimon.sources.markers.loaders import LoaderTracker
 from tuimon.sources.markers.rank_steps import rank_steps
 from tuimon.sources.markers.thread_loops import ThreadLoop, ThreadLoops
+from tuimon.sources.markers.window_steps import WindowSteps, phase_times
 from tuimon.sources.source_blocks import SourceBlocks
 from tuimon.sources.tracing.trace_records import TraceRecords
 from tuimon.sources.window_lengths import LONGEST_S, SETTLED_S, WindowEnds
@@ -192,7 +192,7 @@ class RingFollower:
         """What ended before the first window is only counted."""
         loop = self._loops.training()
         if loop is not None:
-            self.steps += len(loop.machine.steps.take_ended().steps)
+            self.steps += loop.machine.steps.take_ended().total
             loop.ranges.take_sums()
         self._marks.clear()
         self._gc.take_pauses()
@@ -217,13 +217,12 @@ class RingFollower:
         self.trains = self.trains or loop.trains
         self.steps += self._loops.steps
         self._loops.steps = 0
-        steps, eval_ns, eval_count = loop.machine.steps.take_ended()
+        ended = loop.machine.steps.take_ended()
+        steps = WindowSteps(ended.parts, self.steps)
         gc_ns, gc_count, gc_longest_ns = self._gc.take_pauses()
         backwards, updates = loop.take_counts()
-        usual = [step for step in steps if step.usual]
-        timed = [step for step in usual if step.timed]
-        lengths = sorted(step.total_ns for step in timed)
-        first = steps[0] if steps and not self._has_step else None
+        lengths = sorted(steps.lengths_ns)
+        first = steps.first() if steps.count and not self._has_step else None
         first_backward_ns = loop.machine.first_backward_ns if not self._has_backward else None
         if first is not None:
             self._has_step, self._first_step_ns = True, end_ns
@@ -232,22 +231,22 @@ class RingFollower:
             t=end_ns / 1e9,
             pid=self.pid,
             window_s=window_s,
-            count=len(steps),
+            count=steps.count,
             first_index=self.steps,
-            total_ns=sum(step.total_ns for step in usual),
-            timed=len(timed) if len(timed) < len(steps) else None,
+            total_ns=steps.total_ns,
+            timed=len(lengths) if len(lengths) < steps.count else None,
             min_ns=lengths[0] if lengths else None,
             median_ns=quantile(lengths, 0.5),
             p95_ns=quantile(lengths, 0.95),
             histogram=histogram(lengths),
-            slowed=len(steps) - len(usual),
-            slowed_ns=sum(step.total_ns for step in steps if not step.usual),
-            phases=_phase_times(usual, eval_ns),
+            slowed=steps.count - steps.usual,
+            slowed_ns=steps.slowed_ns,
+            phases=phase_times(steps.phases_ns, ended.eval_ns),
             ranges=loop.ranges.take_sums(),
             range_places=loop.ranges.take_places(),
-            slowest=self._slowest(steps),
+            slowest=steps.slowest(),
             rank_steps=self._rank_steps(steps, end_ns) if self._is_of_several_ranks() else [],
-            eval_count=eval_count,
+            eval_count=ended.eval_count,
             backwards=backwards,
             updates=updates,
             open_phase=open_phase.name if open_phase else None,
@@ -260,14 +259,13 @@ class RingFollower:
             gc_longest_ns=gc_longest_ns,
         )
         self._dropped, self._damaged = self.reader.dropped, 0
-        for number, step in enumerate(steps, self.steps):
-            if step.traced_ns:
-                self._traces.add_begin(step.traced_ns, number)
-        self.steps += len(steps)
+        for number, time_ns in steps.traced():
+            self._traces.add_begin(time_ns, number)
+        self.steps += steps.count
         return record
 
-    def _rank_steps(self, steps: list[Step], end_ns: int) -> list[RankStep]:
-        return rank_steps(steps, self.steps, end_ns, self._ends.intervals(self._begin_ns, end_ns))
+    def _rank_steps(self, steps: WindowSteps, end_ns: int) -> list[RankStep]:
+        return rank_steps(steps, end_ns, self._ends.intervals(self._begin_ns, end_ns))
 
     def _live_threads(self) -> Collection[int] | None:
         """The threads of the process; None once it has ended, and where they cannot be read."""
@@ -283,22 +281,7 @@ class RingFollower:
         """Whether markers of a fast loop that has halted may still wait in the writer."""
         return now_ns - self._latest_ns > _STALE_NS and self.reader.holds_back()
 
-    def _slowest(self, steps: list[Step]) -> SlowStep | None:
-        known = (i for i, step in enumerate(steps) if step.timed and step.usual)
-        at = max(known, key=lambda i: steps[i].total_ns, default=None)
-        if at is None:
-            return None
-        return SlowStep(self.steps + at, steps[at].total_ns, _phase_times(steps[at : at + 1], 0))
-
 
 def quantile(ordered: list[int], q: float) -> int | None:
     """The q-quantile (0..1) of sorted values by the nearest rank; None of nothing."""
     return ordered[min(len(ordered) - 1, int(q * len(ordered)))] if ordered else None
-
-
-def _phase_times(steps: list[Step], eval_ns: int) -> list[PhaseTime]:
-    sums: dict[str, int] = {"eval": eval_ns} if eval_ns else {}
-    for step in steps:
-        for name, duration_ns in step.phases.items():
-            sums[name] = sums.get(name, 0) + duration_ns
-    return [PhaseTime(name, total_ns) for name, total_ns in sums.items() if total_ns > 0]

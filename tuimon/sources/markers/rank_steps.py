@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from tuimon.records import BETWEEN, RankStep
 from tuimon.sources.loop.step import Step
+from tuimon.sources.markers.window_steps import WindowSteps
 
 #: Most steps of an interval that are kept: about 45 bytes of log each; in half a minute 60 to 120 of a fast loop.
 _MOST = 4
 _PHASES = ("data", "forward", "backward", "optimizer", "other", BETWEEN)
 
 
-def rank_steps(steps: Sequence[Step], first_index: int, end_ns: int, intervals: int = 1) -> list[RankStep]:
+def rank_steps(steps: WindowSteps, end_ns: int, intervals: int = 1) -> list[RankStep]:
     """Those whose number is a multiple of a power of two: other ranks, which make as many, choose the same.
 
     ``intervals``: the steps are of so many; the windows of other ranks may be shorter.
     """
-    stride = stride_of(len(steps), _MOST * intervals)
-    return [
-        _rank_step(index, step, end_ns)
-        for index, step in enumerate(steps, first_index)
-        if index % stride == 0 and step.usual and step.timed
-    ]
+    stride = stride_of(steps.count, _MOST * intervals)
+    return [_rank_step(index, step, end_ns) for index, step in steps.every(stride) if step.usual and step.timed]
 
 
 def stride_of(count: int, most: int) -> int:

@@ -99,7 +99,7 @@ class ThreadLoop:
 
     def pass_window(self) -> None:
         """Let go of a window that no record covers; its steps are counted."""
-        self._passed += len(self.machine.steps.take_ended().steps)
+        self._passed += self.machine.steps.take_ended().total
         self.ranges.take_sums()
         self.take_counts()
 
