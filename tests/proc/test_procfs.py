@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -65,3 +67,32 @@ def test_no_such_process() -> None:
 def test_no_handle_left_is_no_end_of_a_process() -> None:
     with no_handles(), pytest.raises(OSError, match="Too many open files"):
         procfs.start_ticks(os.getpid())
+
+
+def test_a_held_file_is_read_anew_each_time_and_ends_with_its_process():
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    held = procfs.HeldFile(f"/proc/{process.pid}/stat")
+    first = procfs.parse_process_stat(held.read())
+    assert first is not None and first.ppid == os.getpid()
+    process.communicate(b"\n")
+    assert procfs.parse_process_stat(held.read()) is None
+    held.close()
+
+
+def test_beyond_the_most_files_are_opened_at_each_read(monkeypatch):
+    monkeypatch.setattr(procfs.HeldFile, "MOST", 0)
+    before = set(os.listdir("/proc/self/fd"))
+    held = procfs.HeldFile("/proc/self/stat")
+    assert procfs.parse_process_stat(held.read()).ppid == os.getppid()
+    assert set(os.listdir("/proc/self/fd")) == before
+    held.close()
+
+
+def test_a_held_file_is_closed_once(monkeypatch):
+    before = set(os.listdir("/proc/self/fd"))
+    held = procfs.HeldFile("/proc/self/stat")
+    held.read()
+    assert set(os.listdir("/proc/self/fd")) > before
+    held.close()
+    held.close()
+    assert set(os.listdir("/proc/self/fd")) == before

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+
+from tuimon.agent.ring.reader import _facts as read_facts
 from tuimon.proc.ring_facts import RingFacts, ring_facts
 
 
@@ -23,6 +26,16 @@ def test_the_stacks_of_the_loop_are_whole_or_not_there() -> None:
     assert found == (("backward", (("train.py", 9, "<module>"), ("train.py", 4, "main"))),)
     for strange in (7, [], {"files": 3}, {**loop, "files": [4]}, {**loop, "backward": [[0, -1, "main"]]}):
         assert ring_facts({"loop": strange}).loop == ()
+
+
+def test_ranks_that_run_the_same_code_hold_its_stacks_once() -> None:
+    loop = {"files": ["train.py"], "backward": [[0, 9, "<module>"]], "optimizer": [[0, 5, "main"]]}
+    facts = [read_facts(json.dumps({"rank": rank, "loop": loop}).encode()) for rank in range(3)]
+    assert facts[0]["loop"] is facts[1]["loop"] is facts[2]["loop"]
+    assert ring_facts({"loop": dict(loop)}).loop is ring_facts({"loop": dict(loop)}).loop
+    other = read_facts(json.dumps({"loop": {**loop, "files": ["other.py"]}}).encode())
+    assert other["loop"]["files"] == ["other.py"]
+    assert facts[0]["loop"]["files"] == ["train.py"]
 
 
 def test_facts_of_the_wrong_type_are_unknown() -> None:

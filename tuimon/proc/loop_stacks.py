@@ -28,7 +28,19 @@ def loop_stacks(fact: object) -> tuple[LoopStack, ...]:
         frames = _frames(fact.get(boundary), files)
         if frames:
             found.append(LoopStack(boundary, frames))
-    return tuple(found)
+    return _shared(tuple(found))
+
+
+#: The stacks read last, and those before: the ranks of a run have the same, and hold them once.
+_latest: list[tuple[LoopStack, ...]] = []
+_LATEST = 4
+
+
+def _shared(stacks: tuple[LoopStack, ...]) -> tuple[LoopStack, ...]:
+    """Equal ones that were read before, if there are any."""
+    known = next((each for each in _latest if each == stacks), stacks)
+    _latest[:] = [known, *(each for each in _latest if each is not known)][:_LATEST]
+    return known
 
 
 def _frames(stack: object, files: list[str]) -> tuple[tuple[str, int, str], ...]:

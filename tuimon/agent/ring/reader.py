@@ -39,6 +39,8 @@ _SLOTS = (8 * SLOT_MARGIN, 1 << 18)
 _CHUNKS_LIMIT = 96
 #: No writer comes to this sequence: a million a second would take 285 years.
 _SEQUENCE_LIMIT = 1 << 53
+#: Most facts that ranks may have in common.
+_FACTS_LIMIT = 64
 #: A hole has at most this many empty slots, or those of a queue that overflowed, with at least as many behind them.
 _HOLE_LIMIT = 64
 
@@ -69,6 +71,7 @@ class RingReader:
         self._names: List[str] = [""]
         self._names_end = NAMES_OFFSET
         self._has_read = False
+        self._usual = _FIRST_CHUNK_SLOTS  # how many slots are read first
         self._meta_bytes = b""
         self._meta: Dict[str, Any] = {}
         self.dropped = 0
@@ -153,7 +156,7 @@ class RingReader:
     def read_columns(self) -> Columns:
         """As ``read``, a column for each word of their slots."""
         out = Columns([], [], [])
-        size = _FIRST_CHUNK_SLOTS
+        size = self._usual
         for _ in range(_CHUNKS_LIMIT):
             index = self._next % self._slots
             count = min(size, self._slots - index)
@@ -169,6 +172,8 @@ class RingReader:
             self._next += valid
             if valid < count and not self._skip_hole(around[SLOT_MARGIN + valid :], may_be_far=not out.heads):
                 break
+        # one chunk for as many as now came, and some more: each takes three reads
+        self._usual = min(max(_FIRST_CHUNK_SLOTS, len(out.heads) + len(out.heads) // 8), _CHUNK_SLOTS)
         if not self._has_read:
             self._has_read = True
             self.dropped = 0
@@ -257,12 +262,24 @@ class RingReader:
         return found if found % self._slots == number % self._slots and found < _SEQUENCE_LIMIT else 0
 
 
+#: Facts read last that are no numbers or strings, by name: the ranks of a run have the same, and hold them once.
+_latest_facts: Dict[str, Any] = {}
+
+
 def _facts(found: bytes) -> Dict[str, Any]:
     try:
         facts = json.loads(found, object_pairs_hook=_shared)
     except (ValueError, RecursionError):
         return {}
-    return facts if isinstance(facts, dict) else {}
+    if not isinstance(facts, dict):
+        return {}
+    for name, value in facts.items():
+        if isinstance(value, (dict, list)) and len(_latest_facts) < _FACTS_LIMIT:
+            if _latest_facts.setdefault(name, value) == value:
+                facts[name] = _latest_facts[name]
+            else:
+                _latest_facts[name] = value
+    return facts
 
 
 def _shared(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:

@@ -69,7 +69,9 @@ class ProcessSource:
         self._focus = frozenset(pids)
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Hold nothing open any more."""
+        for followed in self._known.values():
+            followed.meter.close()
 
     # ---- which processes there are
 
@@ -84,9 +86,10 @@ class ProcessSource:
             if main is not None:
                 followed.refresh(main.name, orphaned=followed.facts.ppid in ended)
         for pid in ended:
-            reported = self._known.pop(pid).reported
-            if reported is not None:
-                yield _updated(reported, now_s, ended=True)
+            followed = self._known.pop(pid)
+            followed.meter.close()
+            if followed.reported is not None:
+                yield _updated(followed.reported, now_s, ended=True)
 
     def _discover(self) -> None:
         """Follow the root, what the markers source named, and all new descendants."""
@@ -113,6 +116,7 @@ class ProcessSource:
         main = followed.read(self._clock())
         facts = read_facts(pid, main.name) if main is not None else None
         if facts is None:
+            meter.close()
             return False
         followed.facts = facts
         self._known[pid] = followed

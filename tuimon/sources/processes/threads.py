@@ -46,15 +46,20 @@ class ThreadMeter:
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
+        self._stat = procfs.HeldFile(f"/proc/{pid}/stat")
         self._threads: dict[int, _Thread] = {}
         #: the process as it was read last; None when it is gone
         self.process: procfs.ProcessStat | None = None
         self._begun = False
         self._vanished = False
 
+    def close(self) -> None:
+        """Hold nothing open any more."""
+        self._stat.close()
+
     def read_process(self) -> None:
         """Read what the process has used, and whether it is still there."""
-        self.process = procfs.read_process_stat(self._pid)
+        self.process = procfs.parse_process_stat(self._stat.read())
 
     def read(self) -> None:
         """Read all counters."""
