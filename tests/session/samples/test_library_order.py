@@ -29,7 +29,8 @@ FRAMES = {
     "backward": Frame(f"{SITE}/torch/_tensor.py", 3, "backward"),
     "augment": Frame("train.py", 22, "augment", "x[i] = x[j]", True),
     "numpy": Frame(f"{SITE}/numpy/lib.py", 5, "median"),
-    "step:model": Frame("train.py", 24, "step", "loss = net(x)", True),
+    "step:prepare": Frame("train.py", 23, "step", "x = augment(x)", True),
+    "step:model": Frame("train.py", 24, "step", "loss = net(augment(x))", True),
     "step:log": Frame("train.py", 26, "step", "log(loss)", True),
     "step:backward": Frame("train.py", 25, "step", "self.backward(loss)", True),
     "on_batch": Frame("train.py", 30, "on_batch", "histogram(net)", True),
@@ -82,6 +83,25 @@ def test_without_a_loader_samples_divide_what_lies_before_backward() -> None:
 def test_a_loop_that_nothing_noted_is_known_by_the_functions_that_samples_share() -> None:
     assert classified("main fit batch:prepare augment", TRAINING, noted="").phase == "data"
     assert classified("main fit epoch:prepare augment", TRAINING, noted="").phase == "other"
+
+
+@pytest.mark.parametrize(
+    ("stack", "phase"),
+    [
+        ("main fit batch:model step:prepare augment numpy", "data"),
+        ("main fit batch:model notify step:prepare augment", "data"),  # called by way of the library's strategy
+        ("main fit batch:model step:model augment numpy", "data"),  # net(augment(x))
+        ("main fit batch:model step:log augment", "forward"),
+        ("main fit batch:score step:prepare augment", "forward"),  # called for something else
+        ("main fit batch:model step:prepare", "forward"),  # an operation of torch's
+    ],
+)
+def test_in_a_function_that_runs_the_model_for_the_library_what_is_called_above_it_makes_the_batch(
+    stack: str, phase: str
+) -> None:
+    training = [TRAINING[0], "main fit batch:model step:model module", TRAINING[2]]
+    last = classified(stack, training)
+    assert (last.phase, last.moved_from) == (phase, "forward" if phase == "data" else None)
 
 
 def test_frames_of_a_library_between_the_users_do_not_hide_which_function_trains() -> None:

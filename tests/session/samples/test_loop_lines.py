@@ -113,6 +113,16 @@ def test_without_a_fetch_only_what_is_before_the_update_is_measured(line: int, m
     assert sample(line, None, LOOP[1:]).excluded == measured
 
 
+def test_markers_measure_before_backward_though_no_sample_is_in_a_fetch() -> None:
+    frames, stacks = FrameTable(), {}
+    for line, called in [*LOOP[1:], (45, "augment")]:
+        first = 2 * len(stacks)
+        frames.add_frames(first, [Frame("train.py", line, "main", "", True), BELOW[called]])
+        stacks[first, first + 1] = 1
+    made = classify_samples(stacks, frames, has_loader=True)[-1]
+    assert (made.phase, made.excluded, made.moved_from) == ("data", True, "forward")
+
+
 def test_without_modules_lines_before_backward_are_surely_forward_once_there_are_enough_samples() -> None:
     loop = [(44, "fetch"), (47, "backward"), (49, "update")]
     few, many = sample(46, None, loop), sample(46, None, loop, count=ENOUGH_SAMPLES)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import takewhile
 
+from tuimon.session.samples.call_order import is_made_for_model
 from tuimon.session.samples.frame_table import FrameTable
 from tuimon.session.samples.loop_lines import CountedStack
 
@@ -30,7 +32,8 @@ class LibraryOrder:
         486    callbacks.on_batch_end()              486: after it
 
     What one of these functions calls itself makes the batch. A handler of the loop's events does not: the library calls
-    it by a function of its own, or it is named as such.
+    it by a function of its own, or it is named as such. In a function of the user's that runs the model for the library
+    (``training_step``), what is called above the model makes the batch.
     """
 
     def __init__(self, samples: Sequence[CountedStack], noted: Sequence[CountedStack], frames: FrameTable) -> None:
@@ -45,21 +48,51 @@ class LibraryOrder:
             for depth, number in enumerate(path)
             if frames.is_library(number) and self._function(number) in seen_once
         }
-        self._model = self._first(
-            self._leaves_at(sample.stack) for sample in samples if self._depth and sample.boundary == "forward"
-        )
+        running = [sample.stack for sample in samples if self._depth and sample.boundary == "forward"]
+        self._model = self._first(map(self._leaves_at, running))
+        self._model_lines: dict[_Function, int] = {}  # of the user's functions that run it, the first line that does
+        for stack in running:
+            self._note_model_lines(stack)
 
-    def is_before_model(self, stack: Sequence[int]) -> bool:
-        """Whether a stack is in a function of the user's that makes a batch for the library's loop."""
-        if self._model is None:
-            return False
-        left = self._left_by(stack) if self._depth else None
-        if left is None or left + 1 >= len(stack):
-            return False
-        called = self._frames[stack[left + 1]]
-        return (
-            called.user and not called.function.startswith(_HANDLER) and _is_before(self._leaves_at(stack), self._model)
-        )
+    def made_by(self, stack: Sequence[int]) -> _Function | None:
+        """The function of the user's that makes a batch for the library's loop, given a stack in it; else None."""
+        place = self._leaves_at(stack) if self._model is not None else ()
+        if not place or self._model is None:
+            return None
+        inside = self._inside(stack)
+        if place == self._model:
+            return self._called_above_model(inside)
+        if not inside or not _is_before(place, self._model):
+            return None
+        called = self._frames[inside[0]]
+        return (called.file, called.function) if called.user and not called.function.startswith(_HANDLER) else None
+
+    def _inside(self, stack: Sequence[int]) -> Sequence[int]:
+        """What the innermost function on the path calls."""
+        left = self._left_by(stack)
+        return stack[left + 1 :] if left is not None else ()
+
+    def _by_user(self, stack: Sequence[int]) -> Sequence[int]:
+        """From the first frame on that is no library's."""
+        return stack[next((i for i, n in enumerate(stack) if not self._frames.is_library(n)), len(stack)) :]
+
+    def _note_model_lines(self, stack: Sequence[int]) -> None:
+        if self._leaves_at(stack) != self._model:
+            return
+        for number in takewhile(lambda number: self._frames[number].user, self._by_user(self._inside(stack))):
+            function, line = self._function(number), self._frames[number].line
+            self._model_lines[function] = min(line, self._model_lines.get(function, line))
+
+    def _called_above_model(self, inside: Sequence[int]) -> _Function | None:
+        """What a function of the user's that runs the model calls above the line that does."""
+        stack = self._by_user(inside)
+        depth = next((i for i, n in enumerate(stack) if self._function(n) not in self._model_lines), len(stack))
+        if not 0 < depth < len(stack) or not self._frames[stack[depth]].user:
+            return None
+        caller, called = self._frames[stack[depth - 1]], self._function(stack[depth])
+        first = self._model_lines[self._function(stack[depth - 1])]
+        is_made = caller.line == first and is_made_for_model(caller.source, called[1])
+        return called if caller.line < first or is_made else None
 
     def _to_backward(self, samples: Sequence[CountedStack]) -> Sequence[int]:
         """The frames down to backward of the most frequent stack in it."""

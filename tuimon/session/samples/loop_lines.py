@@ -139,7 +139,11 @@ class LoopLines:
 
     def is_call_beside_training(self, branch: Branch | None) -> bool:
         """Whether a sample is in a function of the user's that neither runs the model nor calls backward."""
-        return branch is not None and branch.called is not None and branch.called not in self._training_calls
+        return branch is not None and branch.called is not None and not self.trains(branch.called)
+
+    def trains(self, function: tuple[str, str]) -> bool:
+        """Whether a function of the user's, by file and name, runs the model, fetches or calls backward."""
+        return function in self._training_calls
 
     def is_in_framework(self, branch: Branch | None, stack: Sequence[int]) -> bool:
         """Whether a sample is in a library that owns the loop, outside every boundary and module.
@@ -151,7 +155,7 @@ class LoopLines:
         if branch is None:
             return False
         if branch.called is not None:
-            return self.fetches and branch.called not in self._training_calls and self._by_library(branch, stack)
+            return self.fetches and not self.trains(branch.called) and self._by_library(branch, stack)
         if branch.depth != len(self._path) - 1:
             return False
         if not self._forward_line.get(branch.depth) == branch.line == self._frames[self._path[branch.depth]].line:
@@ -183,7 +187,7 @@ class LoopLines:
         before = max((line for line in known if line < branch.line), default=None)
         after = min((line for line in known if line > branch.line), default=None)
         if before is None or after is None:
-            return bool(self._fetch_lines) and before != after
+            return self.fetches and before != after
         return known[before] == "backward" and known[after] == "optimizer"
 
     def is_evaluation(self, branch: Branch | None) -> bool:
