@@ -124,6 +124,25 @@ def test_evaluation_is_found_in_the_function_that_training_never_passes():
     assert finding.fixes[1][:4] == ("evaluate half as often, or on half of the data", *[pytest.approx(1 / 0.7)] * 3)
 
 
+@pytest.mark.parametrize(
+    ("works_on", "reported"), [("/lib/site-packages/torch/nn/modules/module.py", False), ("d.py", True)]
+)
+def test_an_evaluation_of_usual_size_is_reported_where_much_of_it_runs_no_model(works_on, reported):
+    """A metric in Python can be made cheaper; that validation runs the model is its usual price."""
+    metric = frames(("train.py", 31, "distances", "near = search(mask)", True), (works_on, 99, "_call_impl"), first=30)
+    phases = {"data": 5, "forward": 30, "backward": 35, "optimizer": 5, "other": 1, "eval": 24}
+    windows = [steps(t, phases, first_index=10 * t, eval_count=5) for t in range(1, 9)]
+    samples = ([5, 6, 7], 6), ([5, 30, 31], 16)
+    findings = found(session_of(*windows, metric, stacks(8, *TRAINING, *samples)))
+    assert ("side_work" in findings) == reported
+    if reported:
+        finding = findings["side_work"]
+        assert (finding.cause, finding.where[0].line, finding.severity) == ("evaluation", 31, "warning")
+        assert finding.share_of_step == pytest.approx(16 / 82 - 0.0100, abs=0.001)  # less the steps' own side work
+        assert finding.estimated_speedup == pytest.approx(1 / (1 - finding.share_of_step), abs=0.001)
+        assert finding.headline.endswith("what evaluation does beside the model: distances() train.py:31")
+
+
 def test_side_work_in_the_model_is_reported_at_the_line_that_calls_it():
     lines = frames(
         ("train.py", 60, "check", "model(probe)", True),

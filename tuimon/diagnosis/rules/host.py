@@ -5,12 +5,13 @@ from __future__ import annotations
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.steps import GPU_CLOCK_WAIT_S
 from tuimon.diagnosis.evidence.lines import HotFunction
-from tuimon.diagnosis.evidence.places.side_work import evaluation_function, model_share, side_function, update_share
+from tuimon.diagnosis.evidence.places.side_work import model_share, side_function, update_share
 from tuimon.diagnosis.evidence.run import RunEvidence
 from tuimon.diagnosis.evidence.steps import SETTLED_S, is_settled, mean_step_ms
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.needs import SAMPLES, STEPS
 from tuimon.diagnosis.rule import Rule
+from tuimon.diagnosis.rules.evaluation import BESIDE_MODEL_SHARE, EVALUATION_SHARE, evaluation_work
 from tuimon.diagnosis.speedup import speedup
 from tuimon.diagnosis.step_model.measured import host_model, queue_model
 from tuimon.diagnosis.step_model.model import Part
@@ -26,11 +27,6 @@ SIDE_WORK_CLEAR = Threshold(
     0.30,
     "share of the step outside the phases, from which it shows before the table has settled",
     "our choice: three times what is a warning, so that the first seconds cannot make it up",
-)
-EVALUATION_SHARE = Threshold(
-    0.35,
-    "share of wall time in evaluation, from which it is a warning",
-    "our choice: a third and more costs as much as half of the training; less is a usual price",
 )
 UNMARKED_EVALUATION_SHARE = Threshold(
     0.20,
@@ -59,8 +55,8 @@ def side_work(evidence: Evidence) -> Finding | None:
     if table is None or other is None or evidence.awaits_gpu_times:
         return None
     in_steps = 1.0 - (evaluation.share if evaluation else 0.0)
-    if evaluation is not None and evaluation.share >= max(EVALUATION_SHARE, other.share * in_steps):
-        return _evaluation(evidence, evaluation.share, evaluation.ms_per_step)
+    if (found := evaluation_work(evidence, table, other.share * in_steps)) is not None:
+        return found
     on_gpu = evidence.gpu_idle_during(other)
     waits = evidence.waits_for_ranks("other")  # in collectives that the loop calls: comm_bound, straggler_rank
     share = max(0.0, other.share - waits) if on_gpu is None else on_gpu.at_most
@@ -105,32 +101,6 @@ def side_work(evidence: Evidence) -> Finding | None:
         },
         estimated_speedup=best.estimated_speedup,
         speedup_at_least=best.low or 1.0,  # nothing where the data comes no sooner, or the GPU may not idle meanwhile
-        speedup_at_most=best.high,
-        change=best.change,
-        other_fixes=tuple(others),
-    )
-
-
-def _evaluation(evidence: Evidence, share: float, ms_per_batch: float | None) -> Finding:
-    hot = evaluation_function(evidence.stacks.main)
-    model = host_model(evidence)
-    best, *others = model.less(
-        "evaluate less often, or on a part of the data",
-        "evaluate half as often, or on half of the data",
-        "evaluation",
-        model.own_part(share * model.whole_ms / model.step_ms),
-    )
-    return Finding(
-        rule="side_work",
-        severity="warning",
-        cause="evaluation",
-        headline=f"{percent(share)} of the time goes to evaluation, not training{_naming(hot)}",
-        action=best.action,
-        share_of_step=share,
-        where=(hot.place,) if hot else (),
-        evidence={"eval_share": share, "eval_ms_per_batch": ms_per_batch, "hot_share": hot.share if hot else None},
-        estimated_speedup=best.estimated_speedup,
-        speedup_at_least=best.low or 1.0,
         speedup_at_most=best.high,
         change=best.change,
         other_fixes=tuple(others),
@@ -235,6 +205,7 @@ RULES = (
             SIDE_WORK_SHARE,
             SIDE_WORK_CLEAR,
             EVALUATION_SHARE,
+            BESIDE_MODEL_SHARE,
             UNMARKED_EVALUATION_SHARE,
             MODEL_SHARE,
             SETTLED_S,

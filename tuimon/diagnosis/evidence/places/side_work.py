@@ -27,18 +27,35 @@ def evaluation_function(samples: ThreadSamples) -> HotFunction | None:
     A sample's function here is the user's innermost one before torch is entered: a module's own ``forward`` is called
     by training and evaluation alike.
     """
+    return hottest_place((_place(frames), sample.count) for sample, frames in _off_training(samples))
+
+
+def evaluation_beside_model(samples: ThreadSamples) -> HotFunction | None:
+    """The user's function off the path of training that most samples pass through which run no module: metrics, plots.
+
+    Its share is of all samples.
+    """
+    off = {id(sample): frames for sample, frames in _off_training(samples)}
+    placed: list[tuple[Place | None, int]] = []
+    for sample in samples.stacks:
+        frames = off.get(id(sample))
+        beside = frames is not None and sample.phase == "other" and "module" not in sample.kinds
+        placed.append((_place(frames) if frames and beside else None, sample.count))
+    return hottest_place(placed)
+
+
+def _off_training(samples: ThreadSamples) -> Iterator[tuple[StackSample, list[Frame]]]:
+    """Samples with the user's frames before torch, whose innermost function training never passes through."""
     path = {
         (frame.file, frame.function)
         for sample in samples.stacks
         if sample.phase in _TRAINING
         for frame in _before_torch(sample)
     }
-    placed = []
     for sample in _without_imports(samples):
         frames = _before_torch(sample)
         if frames and sample.phase not in _TRAINING and (frames[-1].file, frames[-1].function) not in path:
-            placed.append((_place(frames), sample.count))
-    return hottest_place(placed)
+            yield sample, frames
 
 
 def side_function(samples: ThreadSamples) -> HotFunction | None:

@@ -1,0 +1,95 @@
+"""Evaluation: all of it where it is a large part of the time, else what it does beside the model."""
+
+from __future__ import annotations
+
+from tuimon.diagnosis.evidence.evidence import Evidence
+from tuimon.diagnosis.evidence.lines import HotFunction
+from tuimon.diagnosis.evidence.places.side_work import evaluation_beside_model, evaluation_function
+from tuimon.diagnosis.evidence.steps import is_settled
+from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.step_model.measured import host_model
+from tuimon.diagnosis.threshold import Threshold
+from tuimon.diagnosis.words import at_hot, percent
+from tuimon.session.rows import PhaseRow, PhaseTable
+
+EVALUATION_SHARE = Threshold(
+    0.35,
+    "share of wall time in evaluation, from which it is a warning",
+    "our choice: a third and more costs as much as half of the training; less is a usual price",
+)
+BESIDE_MODEL_SHARE = Threshold(
+    0.10,
+    "share of wall time in a function that evaluation calls and that runs no model, from which it is a warning",
+    "our choice: as for other side work; a metric can be made cheaper where the model cannot",
+)
+
+
+def evaluation_work(evidence: Evidence, table: PhaseTable, side_share: float) -> Finding | None:
+    """A finding about evaluation where it takes more of the time than the steps' side work, ``side_share``."""
+    evaluation = evidence.phase("eval")
+    if evaluation is None:
+        return None
+    if evaluation.share >= max(EVALUATION_SHARE, side_share):
+        return _evaluation(evidence, evaluation)
+    hot = evaluation_beside_model(evidence.stacks.main) if is_settled(table) else None
+    if hot is None:
+        return None
+    share = min(evaluation.share, hot.share - side_share)  # samples outside the phases are of both
+    return _beside_model(evidence, hot, share) if share >= max(BESIDE_MODEL_SHARE, side_share) else None
+
+
+def _evaluation(evidence: Evidence, evaluation: PhaseRow) -> Finding:
+    hot = evaluation_function(evidence.stacks.main)
+    named = f": {at_hot(hot)}" if hot else ""
+    return _finding(
+        evidence,
+        f"{percent(evaluation.share)} of the time goes to evaluation, not training{named}",
+        ("evaluate less often, or on a part of the data", "evaluate half as often, or on half of the data"),
+        evaluation.share,
+        hot,
+        {
+            "eval_share": evaluation.share,
+            "eval_ms_per_batch": evaluation.ms_per_step,
+            "hot_share": hot.share if hot else None,
+        },
+    )
+
+
+def _beside_model(evidence: Evidence, hot: HotFunction, share: float) -> Finding:
+    evaluation = evidence.phase("eval")
+    return _finding(
+        evidence,
+        f"{percent(share)} of the time goes to what evaluation does beside the model: {at_hot(hot)}",
+        (f"do {at_hot(hot)} in fewer evaluations, or on a part of the data", f"do {at_hot(hot)} half as often"),
+        share,
+        hot,
+        {"eval_share": evaluation.share if evaluation else None, "beside_model_share": share},
+    )
+
+
+def _finding(
+    evidence: Evidence,
+    headline: str,
+    actions: tuple[str, str],
+    share: float,
+    hot: HotFunction | None,
+    facts: dict[str, float | None],
+) -> Finding:
+    """The actions take away all of the share, and half of it."""
+    model = host_model(evidence)
+    best, *others = model.less(*actions, "evaluation", model.own_part(share * model.whole_ms / model.step_ms))
+    return Finding(
+        rule="side_work",
+        severity="warning",
+        cause="evaluation",
+        headline=headline,
+        action=best.action,
+        share_of_step=share,
+        where=(hot.place,) if hot else (),
+        evidence=dict(facts),
+        estimated_speedup=best.estimated_speedup,
+        speedup_at_least=best.low or 1.0,
+        speedup_at_most=best.high,
+        change=best.change,
+        other_fixes=tuple(others),
+    )
