@@ -1,6 +1,7 @@
 """A program, of any Python that the agent supports, that prints what it sees of its other threads."""
 
 import json
+import os
 import threading
 
 from tuimon.agent.interpreter import own_threads
@@ -30,7 +31,7 @@ def main():
     over.set()
     thread.join()
     seen += [own_threads.is_running(thread.ident, [waits.__code__]), own_threads.is_in_file(threading.__file__)]
-    print(json.dumps([own_threads.has_gil(), seen]))
+    print(json.dumps([own_threads.has_gil(), seen, len(os.listdir("/proc/self/fd"))]))
 
 
 if __name__ == "__main__":

@@ -92,14 +92,17 @@ def test_stacks_are_whole(version: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("version", KNOWN)
 def test_a_dump_names_threads_and_lines(version: str, tmp_path: Path) -> None:
-    with running(version, tmp_path) as process:
+    reads = [("main", line_of("sys.stdin.read()")), ("<module>", line_of("main()", last=True))]
+
+    def dumped() -> list[pyspy_dump.DumpThread] | None:
         threads = pyspy_dump._dump_by(memory_reader.command(), process.pid, 20.0)
-        main = next(thread for thread in threads if thread.os_thread_id == process.pid)
-    assert [(frame.name, frame.line) for frame in main.frames[-2:]] == [
-        ("main", line_of("sys.stdin.read()")),
-        ("<module>", line_of("main()", last=True)),
-    ]
-    assert main.thread_name == "MainThread" and len(threads) == 4
+        (main,) = (thread for thread in threads if thread.os_thread_id == process.pid)
+        return threads if [(frame.name, frame.line) for frame in main.frames[-2:]] == reads else None
+
+    with running(version, tmp_path) as process:
+        threads = until(dumped, "the main thread to read")
+    main = next(thread for thread in threads if thread.thread_name == "MainThread")
+    assert main.frames[-1].filename == str(tmp_path / FOLDER / "legal.py") and len(threads) == 4
     named = {thread.thread_name for thread in threads}
     assert named == ({"MainThread", "calls_c", "recurses"} if version.startswith("3.14") else {"MainThread", ""})
 
@@ -135,7 +138,8 @@ def _cpu_ticks(pid: int) -> int:
 def test_what_other_threads_run_is_seen_from_within(version: str) -> None:
     program = str(Path(__file__).with_name("own_threads.py"))
     done = python(program, env=environment(None, path=str(ROOT)), executable=at_hand.python(version))
-    has_gil, seen = printed_json(done)
+    has_gil, seen, files = printed_json(done)
+    assert files == 4  # the standard streams, and the folder that is listed
     assert has_gil == (version not in at_hand.FREE_THREADED)
     assert seen == [True, False, True, True, False, False, False]
 

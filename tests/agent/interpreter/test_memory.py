@@ -14,9 +14,8 @@ from tuimon.agent.interpreter.memory_window import MemoryReader
 
 @pytest.fixture
 def ours():
-    memory = ProcessMemory(os.getpid())
-    yield memory
-    memory.close()
+    with ProcessMemory(os.getpid()) as memory:
+        yield memory
 
 
 def test_our_own_memory(ours):
@@ -56,7 +55,7 @@ def test_a_version_that_is_not_known_is_named(ours, monkeypatch):
     table = b"xdebugpy" + (0x030F0000).to_bytes(8, "little") + bytes(8)
     held = ctypes.create_string_buffer(table)
     at = ctypes.addressof(held)
-    monkeypatch.setattr("tuimon.agent.interpreter.debug_offsets._mapped_programs", lambda pid: [_Mapped(at)])
+    monkeypatch.setattr("tuimon.agent.interpreter.debug_offsets._mapped_programs", lambda folder: [_Mapped(at)])
     monkeypatch.setattr("tuimon.agent.interpreter.debug_offsets.find_section", lambda *_: _Section())
     with pytest.raises(UnknownPython, match=r"the memory of Python 3\.15 is not known"):
         find_offsets(ours)
@@ -71,3 +70,11 @@ class _Mapped:
 
 class _Section:
     ahead = 0
+
+
+def test_no_file_stays_open():
+    before = sorted(os.listdir("/proc/self/fd"))
+    memory = ProcessMemory(os.getpid())
+    with memory, pytest.raises(Unreadable):
+        memory.word(0)
+    assert sorted(os.listdir("/proc/self/fd")) == before

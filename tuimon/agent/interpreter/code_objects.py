@@ -1,6 +1,6 @@
 """Code objects as they lie in memory: name, file, and the line of an instruction."""
 
-from typing import Dict, NamedTuple, Optional
+from __future__ import annotations
 
 from .debug_offsets import DebugOffsets
 from .line_table import LineTable
@@ -20,20 +20,25 @@ _NOT_ASCII_BYTES = 16
 _UNIT_BYTES = 2
 
 
-class Code(NamedTuple):
-    """A function's code; ``begin``: the address of its first instruction, ``units``: how many code units it has."""
+class Code:
+    """A function's code."""
 
-    address: int
-    name: str
-    file: str
-    lines: LineTable
-    begin: int
-    units: int
-    copies: int  # address of the list of its copies for each thread, or 0
+    __slots__ = ("address", "begin", "copies", "file", "line", "name", "units")
 
-    def line(self, unit: int) -> int:
-        """The line of a code unit."""
-        return self.lines.line(unit)
+    def __init__(
+        self, address: int, name: str, file: str, lines: LineTable, *, begin: int, units: int, copies: int
+    ) -> None:
+        """``begin``: the address of its first instruction, ``units``: how many code units it has.
+
+        ``copies``: the address of the list of its copies for each thread, or 0.
+        """
+        self.address = address
+        self.name = name
+        self.file = file
+        self.line = lines.line  # of a code unit
+        self.begin = begin
+        self.units = units
+        self.copies = copies
 
 
 class CodeObjects:
@@ -42,8 +47,8 @@ class CodeObjects:
     def __init__(self, memory: ProcessMemory, offsets: DebugOffsets) -> None:
         self._memory = memory
         self._offsets = offsets
-        self._known: Dict[int, Code] = {}
-        self._type: Optional[int] = None  # of code objects
+        self._known: dict[int, Code] = {}
+        self._type: int | None = None  # of code objects
         shifted = offsets.free_threaded and offsets.version >= (3, 14)
         self._state_shift = _FREE_THREADED_STATE_SHIFT if shifted else _STATE_SHIFT
 
@@ -84,9 +89,9 @@ class CodeObjects:
             self._text(word(raw, offsets["code.name"])),
             self._text(word(raw, offsets["code.filename"])),
             lines,
-            address + offsets["code.code_adaptive"],
-            word(raw, offsets["object.size"]),  # the size of a variable object follows the object's head
-            word(raw, copies_at) if copies_at else 0,
+            begin=address + offsets["code.code_adaptive"],
+            units=word(raw, offsets["object.size"]),  # the size of a variable object follows the object's head
+            copies=word(raw, copies_at) if copies_at else 0,
         )
 
     def _check_type(self, type_address: int) -> None:

@@ -4,9 +4,10 @@
 (https://github.com/python/cpython/blob/3.14/Include/internal/pycore_debug_offsets.h; in 3.13 pycore_runtime.h).
 """
 
+from __future__ import annotations
+
 import os
 from struct import Struct
-from typing import Dict, List, NamedTuple, Optional, Tuple
 
 from .elf import find_section
 from .memory import ProcessMemory, Unreadable
@@ -31,7 +32,7 @@ _LATER = (
     ("str", "size state length asciiobject_size"),
 )
 #: The fields by version, in their order; of each only what comes before the last one that is read.
-_FIELDS: Dict[Tuple[int, int], Tuple[Tuple[str, str], ...]] = {
+_FIELDS: dict[tuple[int, int], tuple[tuple[str, str], ...]] = {
     (3, 13): (
         _RUNTIME,
         ("interpreter", _INTERPRETER.format("")),
@@ -63,7 +64,7 @@ class UnknownPython(Exception):
 class DebugOffsets:
     """The table of one interpreter: offsets by name (``frame.previous``)."""
 
-    def __init__(self, runtime: int, version: Tuple[int, int], free_threaded: bool, offsets: Dict[str, int]) -> None:
+    def __init__(self, runtime: int, version: tuple[int, int], free_threaded: bool, offsets: dict[str, int]) -> None:
         """``runtime``: the address of ``_PyRuntime``."""
         self.runtime = runtime
         self.version = version
@@ -80,7 +81,7 @@ class DebugOffsets:
 
 def find_offsets(memory: ProcessMemory) -> DebugOffsets:
     """The table of a process. Raises UnknownPython, and OSError where its maps may not be read."""
-    for mapped in _mapped_programs(memory.pid):
+    for mapped in _mapped_programs(memory.folder):
         try:
             section = find_section(mapped.path, _SECTION)
             if section is not None:
@@ -90,32 +91,35 @@ def find_offsets(memory: ProcessMemory) -> DebugOffsets:
     raise UnknownPython("no interpreter was found in its memory")
 
 
-class _Mapped(NamedTuple):
-    path: str  # as we may open it
-    start: int
+class _Mapped:
+    __slots__ = ("path", "start")
+
+    def __init__(self, path: str, start: int) -> None:
+        self.path = path  # as we may open it
+        self.start = start
 
 
-def _mapped_programs(pid: int) -> List[_Mapped]:
+def _mapped_programs(folder: str) -> list[_Mapped]:
     """The program and what else may be a Python, with where each begins in memory."""
-    found: List[_Mapped] = []
-    with open("/proc/%d/maps" % pid, "rb") as maps:
+    found: list[_Mapped] = []
+    with open(folder + "/maps", "rb") as maps:
         lines = maps.read().splitlines()
-    program = _device_and_inode(pid)
+    program = _device_and_inode(folder + "/exe")
     for line in lines:
         fields = line.split(None, 5)
         if len(fields) < 6 or int(fields[2], 16):
             continue  # not the beginning of a file
         start = int(fields[0].partition(b"-")[0], 16)
         if os.path.basename(fields[5]).startswith((b"libpython", b"python")):
-            found.append(_Mapped("/proc/%d/root%s" % (pid, fields[5].decode("utf-8", "surrogateescape")), start))
+            found.append(_Mapped(folder + "/root" + fields[5].decode("utf-8", "surrogateescape"), start))
         elif program is not None and (fields[3], int(fields[4])) == program:
-            found.append(_Mapped("/proc/%d/exe" % pid, start))
+            found.append(_Mapped(folder + "/exe", start))
     return found
 
 
-def _device_and_inode(pid: int) -> Optional[Tuple[bytes, int]]:
+def _device_and_inode(program: str) -> tuple[bytes, int] | None:
     try:
-        status = os.stat("/proc/%d/exe" % pid)
+        status = os.stat(program)
     except OSError:
         return None
     return b"%02x:%02x" % (os.major(status.st_dev), os.minor(status.st_dev)), status.st_ino

@@ -1,8 +1,9 @@
 """Where an ELF file has a section: 64 bit, little endian, which is all that Linux trainings run on."""
 
+from __future__ import annotations
+
 import os
 from struct import Struct
-from typing import NamedTuple, Optional
 
 _HEADER = Struct("<16sHHIQQQIHHHHHH")
 _SECTION = Struct("<IIQQQQIIQQ")
@@ -12,14 +13,17 @@ _LOADED = 1  # PT_LOAD
 _PAGE = 4096
 
 
-class Section(NamedTuple):
+class Section:
     """A section: ``ahead`` of the first byte that is loaded of its file."""
 
-    ahead: int
-    size: int
+    __slots__ = ("ahead", "size")
+
+    def __init__(self, ahead: int, size: int) -> None:
+        self.ahead = ahead
+        self.size = size
 
 
-def find_section(path: str, name: bytes) -> Optional[Section]:
+def find_section(path: str, name: bytes) -> Section | None:
     """The section of this name; None where the file has none. Raises OSError."""
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -28,7 +32,7 @@ def find_section(path: str, name: bytes) -> Optional[Section]:
         os.close(file)
 
 
-def _find(file: int, name: bytes) -> Optional[Section]:
+def _find(file: int, name: bytes) -> Section | None:
     raw = os.pread(file, _HEADER.size, 0)
     if len(raw) < _HEADER.size or not raw.startswith(_MAGIC):
         return None

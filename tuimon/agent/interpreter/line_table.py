@@ -6,8 +6,9 @@ have one more byte, 10-12 move it by 0-2 and have two more, 13 moves it by a sig
 varints behind it, and 15 has no line.
 """
 
+from __future__ import annotations
+
 from bisect import bisect_right
-from typing import List, Tuple
 
 _SHORT_KINDS = 10
 _ONE_LINE_KINDS = 13
@@ -20,8 +21,8 @@ class LineTable:
 
     def __init__(self, table: bytes, first_line: int) -> None:
         """Raises IndexError for what is no such table."""
-        self._starts: List[int] = []
-        self._lines: List[int] = []
+        self._starts: list[int] = []
+        self._lines: list[int] = []
         self._decode(table, first_line)
 
     def line(self, unit: int) -> int:
@@ -51,7 +52,7 @@ class LineTable:
             unit += units
 
 
-def _varint(table: bytes, at: int) -> Tuple[int, int]:
+def _varint(table: bytes, at: int) -> tuple[int, int]:
     """A number in groups of six bits, the lowest first, and where it ends."""
     number = shift = 0
     while True:

@@ -1,8 +1,9 @@
 """The memory of a process, read through ``/proc``: addresses that are not mapped raise, and nothing else happens."""
 
+from __future__ import annotations
+
 import os
 from struct import Struct
-from typing import Tuple
 
 _WORD = Struct("<Q")
 #: Longest string of bytes that is followed to its end.
@@ -14,12 +15,24 @@ class Unreadable(Exception):
 
 
 class ProcessMemory:
-    """Reads of one process; of ourselves it needs no right to trace."""
+    """Reads of one process; of ourselves it needs no right to trace.
+
+    It is open within ``with`` alone: in a training that closes files by their numbers none of ours must stay open.
+    """
 
     def __init__(self, pid: int) -> None:
-        """Raises OSError where it may not be read."""
         self.pid = pid
-        self._file = os.open("/proc/%d/mem" % pid, os.O_RDONLY | os.O_CLOEXEC)
+        self.folder = "/proc/self" if pid == os.getpid() else "/proc/%d" % pid
+        self._file = -1
+
+    def __enter__(self) -> ProcessMemory:
+        """Raises OSError where it may not be read."""
+        self._file = os.open(self.folder + "/mem", os.O_RDONLY | os.O_CLOEXEC)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        file, self._file = self._file, -1
+        os.close(file)
 
     def read(self, address: int, size: int) -> bytes:
         """So many bytes. Raises Unreadable."""
@@ -39,12 +52,8 @@ class ProcessMemory:
         """A short string that ends with a zero byte."""
         return self.read(address, _C_STRING_BYTES).partition(b"\0")[0]
 
-    def close(self) -> None:
-        """Close it."""
-        os.close(self._file)
-
 
 def word(content: bytes, at: int) -> int:
     """The number of 8 bytes that begins there."""
-    found: Tuple[int] = _WORD.unpack_from(content, at)
+    found: tuple[int] = _WORD.unpack_from(content, at)
     return found[0]

@@ -1,32 +1,32 @@
 """Stack samples that are read out of memory."""
 
+from __future__ import annotations
+
 import os
 from _thread import get_ident
-from typing import Any, Dict, List, Optional, Tuple
 
 from .debug_offsets import find_offsets
 from .memory import ProcessMemory
 from .stack_window import MAX_DEPTH, MAX_THREADS, StackWindow, known_thread, thread_label
-from .thread_stacks import Place, ThreadStacks
+from .thread_stacks import ThreadStacks
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from .thread_stacks import Place
 
 
 class MemoryReader:
-    """Reads the stacks of one process for as long as it is open."""
+    """Reads the stacks of one process."""
 
     def __init__(self, pid: int, max_depth: int = MAX_DEPTH, max_threads: int = MAX_THREADS) -> None:
         """Raises OSError where its memory may not be read, UnknownPython where no interpreter is known in it."""
         self.pid = pid
         self.max_threads = max_threads
-        self._memory = ProcessMemory(pid)
-        try:
-            self.stacks = ThreadStacks(self._memory, find_offsets(self._memory), max_depth)
-        except Exception:
-            self._memory.close()
-            raise
-
-    def close(self) -> None:
-        """Close the memory."""
-        self._memory.close()
+        self.memory = ProcessMemory(pid)
+        with self.memory:
+            self.stacks = ThreadStacks(self.memory, find_offsets(self.memory), max_depth)
 
 
 class MemoryWindow(StackWindow):
@@ -37,22 +37,26 @@ class MemoryWindow(StackWindow):
         reader.stacks.forget()  # code may have gone since the last window
         self.failed = 0
         self._reader = reader
-        self._places: Dict[Tuple[int, int], int] = {}
-        self._frames: List[Dict[str, Any]] = []
-        self._tids: Dict[int, int] = {}
+        self._places: dict[tuple[int, int], int] = {}
+        self._frames: list[dict[str, Any]] = []
+        self._tids: dict[int, int] = {}
 
     def sample(self, own: int) -> None:
-        """Add the stacks of all threads but ``own``, a pthread id. Raises Unreadable when the process has gone."""
-        self.instants += 1
-        for thread in self._reader.stacks.sample(own):
-            if thread.places is None:
-                self.failed += 1
-            elif self.has_room(thread.ident):
-                self._tids[thread.ident] = thread.tid
-                self.cut += thread.cut
-                self.add(thread.ident, tuple(map(self._number, thread.places)))
+        """Add the stacks of all threads but ``own``, a pthread id.
 
-    def frames(self) -> List[Dict[str, Any]]:
+        Raises Unreadable or OSError when the process has gone.
+        """
+        self.instants += 1
+        with self._reader.memory:
+            for thread in self._reader.stacks.sample(own):
+                if thread.places is None:
+                    self.failed += 1
+                elif self.has_room(thread.ident):
+                    self._tids[thread.ident] = thread.tid
+                    self.cut += thread.cut
+                    self.add(thread.ident, tuple(map(self._number, thread.places)))
+
+    def frames(self) -> list[dict[str, Any]]:
         """The places by their numbers."""
         return self._frames
 
@@ -61,11 +65,12 @@ class MemoryWindow(StackWindow):
         pid, tid = self._reader.pid, self._tids[ident]
         return thread_label(tid, known_thread(ident)[0] if pid == os.getpid() else kernel_name(pid, tid))
 
-    def stack_of_thread(self, ident: int) -> Optional[int]:
+    def stack_of_thread(self, ident: int) -> int | None:
         """The number of a thread's stack now; None where it has ended, or changes too fast."""
-        for thread in self._reader.stacks.sample(get_ident(), ident):
-            if thread.places is not None:
-                return self.number_of(tuple(map(self._number, thread.places)))
+        with self._reader.memory:
+            for thread in self._reader.stacks.sample(get_ident(), ident):
+                if thread.places is not None:
+                    return self.number_of(tuple(map(self._number, thread.places)))
         return None
 
     def _number(self, place: Place) -> int:

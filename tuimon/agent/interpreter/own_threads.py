@@ -12,10 +12,14 @@ from typing import Any, Callable, Collection, Optional
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .code_objects import Code
-    from .memory_window import MemoryReader
+    from .debug_offsets import DebugOffsets
+    from .memory import ProcessMemory
+    from .thread_stacks import ThreadStacks
 
-_reader: "Optional[MemoryReader]" = None
-_reader_pid = 0
+#: Frames of a stack that are looked at; of a deeper one it is not known what else it holds.
+_MAX_DEPTH = 1000
+
+_offsets: "Optional[DebugOffsets]" = None
 
 
 def has_gil() -> bool:
@@ -52,26 +56,24 @@ def _has_frame(frame: Any, wanted: Callable[[CodeType], bool]) -> bool:
 def _reads(wanted: "Callable[[Code], bool]", ident: int = 0) -> bool:
     """Whether a thread but ours, or the one of that pthread id, is in a function that is wanted."""
     from .debug_offsets import UnknownPython
-    from .memory import Unreadable
+    from .memory import ProcessMemory, Unreadable
 
     try:
-        stacks = _own_reader().stacks
-        stacks.forget()
-        for thread in stacks.sample(get_ident()):
-            if ident in (0, thread.ident) and (
-                thread.places is None or thread.cut or any(wanted(code) for code, _ in thread.places)
-            ):
-                return True
+        with ProcessMemory(os.getpid()) as memory:
+            for thread in _own_stacks(memory).sample(get_ident(), ident):
+                if thread.places is None or thread.cut or any(wanted(code) for code, _ in thread.places):
+                    return True
     except (OSError, UnknownPython, Unreadable):
         return True
     return False
 
 
-def _own_reader() -> "MemoryReader":
-    """Opened once; a forked child opens its own."""
-    from .memory_window import MemoryReader
+def _own_stacks(memory: "ProcessMemory") -> "ThreadStacks":
+    """Where what lies in memory is the same in every process that is forked from this one."""
+    from .debug_offsets import find_offsets
+    from .thread_stacks import ThreadStacks
 
-    global _reader, _reader_pid
-    if _reader is None or _reader_pid != os.getpid():
-        _reader, _reader_pid = MemoryReader(os.getpid()), os.getpid()
-    return _reader
+    global _offsets
+    if _offsets is None:
+        _offsets = find_offsets(memory)
+    return ThreadStacks(memory, _offsets, _MAX_DEPTH)

@@ -1,7 +1,12 @@
 """The stack samples of one window, in the shape of the stack file (ring/stack_file.py)."""
 
+from __future__ import annotations
+
 import sys
-from typing import Any, Dict, List, Optional, Tuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 #: Frames of a stack, counted from the innermost, and threads of a process.
 MAX_DEPTH = 192
@@ -14,18 +19,18 @@ class StackWindow:
     def __init__(self, max_threads: int = MAX_THREADS) -> None:
         self.instants = self.cut = 0
         self._max_threads = max_threads
-        self._stacks: Dict[Tuple[int, ...], int] = {}
-        self._threads: Dict[int, List[int]] = {}  # ident -> stacks in the order of the samples
+        self._stacks: dict[tuple[int, ...], int] = {}
+        self._threads: dict[int, list[int]] = {}  # ident -> stacks in the order of the samples
 
     def sample(self, own: int) -> None:
         """Add the stacks of all threads but ``own``, a pthread id."""
         raise NotImplementedError
 
-    def stack_of_thread(self, ident: int) -> Optional[int]:
+    def stack_of_thread(self, ident: int) -> int | None:
         """The number of a thread's stack now; None where there is none."""
         raise NotImplementedError
 
-    def frames(self) -> List[Dict[str, Any]]:
+    def frames(self) -> list[dict[str, Any]]:
         """The places by their numbers: name, file, line."""
         raise NotImplementedError
 
@@ -40,19 +45,19 @@ class StackWindow:
         self.cut += 1
         return False
 
-    def add(self, ident: int, stack: Tuple[int, ...]) -> None:
+    def add(self, ident: int, stack: tuple[int, ...]) -> None:
         """Add a thread's stack, innermost place first."""
         self._threads.setdefault(ident, []).append(self.number_of(stack))
 
-    def number_of(self, stack: Tuple[int, ...]) -> int:
+    def number_of(self, stack: tuple[int, ...]) -> int:
         """The number of a stack, new or known."""
         return self._stacks.setdefault(stack, len(self._stacks))
 
-    def stacks(self) -> List[Tuple[int, ...]]:
+    def stacks(self) -> list[tuple[int, ...]]:
         """The stacks by their numbers, each from the outermost place to the innermost."""
         return [stack[::-1] for stack in self._stacks]
 
-    def content(self) -> Dict[str, Any]:
+    def content(self) -> dict[str, Any]:
         """The samples as the stack file holds them."""
         frames, stacks = self.frames(), self.stacks()
         profiles = [
@@ -67,7 +72,7 @@ def thread_label(tid: int, name: str) -> str:
     return 'Thread %d "%s"' % (tid, name)
 
 
-def known_thread(ident: int) -> Tuple[str, int]:
+def known_thread(ident: int) -> tuple[str, int]:
     """Name and OS id of a thread as ``threading`` knows them; 0 where it does not."""
     known = getattr(sys.modules.get("threading"), "_active", {}).get(ident)
     return getattr(known, "_name", ""), getattr(known, "native_id", None) or 0

@@ -1,13 +1,18 @@
 """The stacks of all threads of an interpreter at one instant, as places in code."""
 
-from typing import Iterator, List, NamedTuple, Optional, Tuple
+from __future__ import annotations
 
 from .code_objects import Code, CodeObjects
 from .debug_offsets import DebugOffsets
 from .memory import ProcessMemory, Unreadable, word
 
-#: A place: the code and the code unit that runs.
-Place = Tuple[Code, int]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Iterator, Tuple
+
+    #: A place: the code and the code unit that runs.
+    Place = Tuple[Code, int]
+
 
 #: Interpreters and threads that are followed, pieces of a thread's stack, and how large one may be.
 _MAX_LISTED = 4096
@@ -22,13 +27,17 @@ _TRIES = 3
 _REFERENCE_MARKS = 7
 
 
-class ThreadStack(NamedTuple):
+class ThreadStack:
     """A thread and its places, innermost first; None where it changed too fast. ``cut``: it is deeper than that."""
 
-    ident: int  # the pthread id
-    tid: int
-    places: Optional[List[Place]]
-    cut: bool = False
+    __slots__ = ("cut", "ident", "places", "tid")
+
+    def __init__(self, ident: int, tid: int, places: list[Place] | None, cut: bool = False) -> None:
+        """``ident``: its pthread id."""
+        self.ident = ident
+        self.tid = tid
+        self.places = places
+        self.cut = cut
 
 
 class ThreadStacks:
@@ -57,9 +66,9 @@ class ThreadStacks:
             if tid and ident != without and only in (0, ident) and word(state, self._offsets["thread.current_frame"]):
                 yield self._thread(address, ident, tid)
 
-    def _thread_states(self) -> List[int]:
+    def _thread_states(self) -> list[int]:
         offsets, memory = self._offsets, self._memory
-        found: List[int] = []
+        found: list[int] = []
         interpreter = memory.word(offsets.runtime + offsets["runtime.interpreters_head"])
         for _ in range(_MAX_LISTED):
             if not interpreter:
@@ -92,9 +101,9 @@ class ThreadStacks:
                 break
         return found
 
-    def _chunks(self, chunk: int) -> List[Tuple[int, bytes]]:
+    def _chunks(self, chunk: int) -> list[tuple[int, bytes]]:
         """The pieces of a thread's stack, the newest first."""
-        found: List[Tuple[int, bytes]] = []
+        found: list[tuple[int, bytes]] = []
         while chunk and len(found) < _MAX_CHUNKS:
             size = self._memory.word(chunk + 8)
             if not _CHUNK_HEAD_BYTES <= size <= _CHUNK_BYTES:
@@ -104,9 +113,9 @@ class ThreadStacks:
             chunk = word(content, 0)
         return found
 
-    def _places(self, frame: int, chunks: List[Tuple[int, bytes]]) -> Tuple[List[Place], bool]:
+    def _places(self, frame: int, chunks: list[tuple[int, bytes]]) -> tuple[list[Place], bool]:
         offsets = self._offsets
-        places: List[Place] = []
+        places: list[Place] = []
         while len(places) < self._max_depth:
             content, at = self._frame(frame, chunks)
             previous = word(content, at + offsets["frame.previous"])
@@ -119,7 +128,7 @@ class ThreadStacks:
             frame = previous
         return places, True
 
-    def _frame(self, frame: int, chunks: List[Tuple[int, bytes]]) -> Tuple[bytes, int]:
+    def _frame(self, frame: int, chunks: list[tuple[int, bytes]]) -> Tuple[bytes, int]:
         """A frame in a copied piece, or on its own: those of generators and of the interpreter lie elsewhere."""
         for address, content in chunks:
             if address <= frame <= address + len(content) - self._offsets["frame.size"]:
