@@ -26,6 +26,7 @@ FRAMES = {
     "notify": Frame(f"{SITE}/nice/callbacks.py", 9, "notify"),
     "fetch": Frame(f"{SITE}/torch/utils/data/dataloader.py", 1, "__next__"),
     "module": Frame(f"{SITE}/torch/nn/modules/module.py", 2, "_call_impl"),
+    "update": Frame(f"{SITE}/torch/optim/adam.py", 227, "step"),
     "backward": Frame(f"{SITE}/torch/_tensor.py", 3, "backward"),
     "augment": Frame("train.py", 22, "augment", "x[i] = x[j]", True),
     "numpy": Frame(f"{SITE}/numpy/lib.py", 5, "median"),
@@ -102,6 +103,18 @@ def test_in_a_function_that_runs_the_model_for_the_library_what_is_called_above_
     training = [TRAINING[0], "main fit batch:model step:model module", TRAINING[2]]
     last = classified(stack, training)
     assert (last.phase, last.moved_from) == (phase, "forward" if phase == "data" else None)
+
+
+def test_a_function_that_the_optimizer_calls_to_train_makes_its_batch_too() -> None:
+    """Lightning passes ``training_step`` and backward to the optimizer, as a closure."""
+    training = [
+        TRAINING[0],
+        "main fit update batch:model step:model module",
+        "main fit update batch:backward backward",
+    ]
+    noted = "main fit update epoch:batch batch:backward backward"
+    assert classified("main fit update batch:model step:prepare augment", training, noted=noted).phase == "data"
+    assert classified("main fit update", training, noted=noted).phase == "optimizer"
 
 
 def test_frames_of_a_library_between_the_users_do_not_hide_which_function_trains() -> None:

@@ -44,30 +44,30 @@ def test_a_loop_is_reported_once_and_again_when_it_changes() -> None:
 
 
 TRAINER = "/v/lib/python3.11/site-packages/nice/trainer.py"
-FIT, RUN = (TRAINER, "fit"), (TRAINER, "_run")
+PATH = ((TRAINER, "fit"), (TRAINER, "_run"))
 
 
 def test_the_functions_of_libraries_that_lead_to_backward_are_known_from_hooks() -> None:
     table, key = ProcessTable(PID, None), (PID, 1)
     reports = LoopReports(table, FrameIds())
-    assert reports.path_of(key, Counter()) == frozenset()
+    assert reports.path_of(key, Counter()) == ()
     table.facts = {PID: RingFacts(loop=(LOOP,))}
-    assert reports.path_of(key, Counter()) == {FIT, RUN}
-    evaluated = (*LOOP.frames[:1], (TRAINER, 20, "test"), *LOOP.frames[3:])
-    table.facts = {PID: RingFacts(loop=(LOOP._replace(frames=evaluated),))}
-    assert reports.path_of(key, Counter()) == {FIT, RUN, (TRAINER, "test")}
+    assert reports.path_of(key, Counter()) == PATH
+    tuned = (*LOOP.frames[:1], (TRAINER, 20, "tune"), *LOOP.frames[3:])
+    table.facts = {PID: RingFacts(loop=(LOOP._replace(frames=tuned),))}
+    assert reports.path_of(key, Counter()) == ((TRAINER, "tune"),)
     reports.forget_others([])
     table.facts = {}
-    assert reports.path_of(key, Counter()) == frozenset()
+    assert reports.path_of(key, Counter()) == ()
 
 
 def test_without_hooks_the_most_frequent_sample_in_backward_shows_the_loop() -> None:
     ids, files, key = FrameIds(), TargetFiles(PID, None), (PID, 1)
     reports = LoopReports(ProcessTable(PID, None), ids)
     inside = tuple(RawFrame(*frame) for frame in LOOP.frames)
-    assert reports.path_of(key, Counter({inside[:3]: 90})) == frozenset()
+    assert reports.path_of(key, Counter({inside[:3]: 90})) == ()
     assert reports.due(key, files) == []
-    assert reports.path_of(key, Counter({inside[:3]: 90, inside: 5, inside[:1] + inside[3:]: 4})) == {FIT, RUN}
+    assert reports.path_of(key, Counter({inside[:3]: 90, inside: 5, inside[:1] + inside[3:]: 4})) == PATH
     (told,) = reports.due(key, files)
     assert (told.boundary, len(told.frames)) == ("backward", 5)
     assert reports.due(key, files) == []

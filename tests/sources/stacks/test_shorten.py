@@ -54,7 +54,8 @@ FIT = RawFrame(f"{PACKAGES}/nice/trainer.py", 70, "fit")
 EPOCH = RawFrame(f"{PACKAGES}/nice/trainer.py", 90, "run_epoch")
 BATCH = RawFrame(f"{PACKAGES}/nice/trainer.py", 120, "train_batch")
 NOTIFY = RawFrame(f"{PACKAGES}/nice/callbacks.py", 9, "notify")
-PATH = {(FIT.file, FIT.function), (EPOCH.file, EPOCH.function), (BATCH.file, BATCH.function)}
+STEPPED = RawFrame(f"{PACKAGES}/nice/trainer.py", 140, "call_strategy")
+PATH = tuple((frame.file, frame.function) for frame in (FIT, EPOCH, BATCH, STEPPED))
 
 
 @pytest.mark.parametrize(
@@ -65,6 +66,8 @@ PATH = {(FIT.file, FIT.function), (EPOCH.file, EPOCH.function), (BATCH.file, BAT
         ((EPOCH, BATCH, ITEM), (FIT, BATCH, ITEM)),
         ((EPOCH, NOTIFY, NOTIFY, ITEM), (FIT, EPOCH, NOTIFY, ITEM)),
         ((EPOCH, BATCH, PIL), (FIT, BATCH, PIL)),
+        ((EPOCH, BATCH, STEP, STEPPED, NOTIFY, MODEL), (FIT, STEP, STEPPED, NOTIFY, MODEL)),
+        ((EPOCH, PIL, STEPPED, PIL, ITEM), (FIT, EPOCH, PIL, ITEM)),  # a function that is called from elsewhere as well
     ],
 )
 def test_of_a_library_that_owns_the_loop_the_line_is_kept_at_which_a_stack_leaves_the_path_to_backward(

@@ -93,7 +93,8 @@ def _in_rollout(sample: CountedStack, rollouts: Rollouts, frames: FrameTable) ->
 
 def _of_library(sample: CountedStack, loop: LoopLines, library: LibraryOrder, frames: FrameTable) -> Sample | None:
     """A sample in what a library that owns the loop has the user's code make of a batch; None if it is none."""
-    maker = library.made_by(sample.stack) if sample.boundary == "rest" else None
+    outside = sample.boundary in ("rest", "optimizer")  # it may call a closure that trains
+    maker = library.made_by(sample.stack) if outside else None
     if maker is None or loop.trains(maker) or loop.is_evaluation(loop.branch_of(frames.outline(sample.stack))):
         return None
     moves = loop.fetches and _activity(sample.stack, frames) not in _COPIES

@@ -101,8 +101,15 @@ class LibraryOrder:
         return stack[: next((i for i, n in enumerate(stack) if self._frames.kind(n) == "backward"), len(stack))]
 
     def _left_by(self, stack: Sequence[int]) -> int | None:
-        """The innermost frame of a stack that is of a function on the path."""
-        return next((i for i in range(len(stack) - 1, -1, -1) if self._function(stack[i]) in self._depth), None)
+        """The frame at which a stack leaves the path: the first of a library at another line, else the last on it."""
+        left = None
+        for i, number in enumerate(stack):
+            depth = self._depth.get(self._function(number))
+            if depth is not None:
+                left = i
+                if self._frames[number].line != self._lines[depth]:
+                    break
+        return left
 
     def _leaves_at(self, stack: Sequence[int]) -> _Lines:
         left = self._left_by(stack)

@@ -15,12 +15,9 @@ from tuimon.sources.stacks.shorten import NO_PATH, Function, Stack, whole_path
 from tuimon.sources.stacks.window_schedule import ProcessKey
 from tuimon.torch_code import is_backward_entry
 
-#: How many functions of a process are held: one library after another may own its loop.
-_FUNCTIONS = 256
-
 
 class LoopReports:
-    """The stacks of the loops' boundaries, each reported once, and the functions of libraries that lead to backward.
+    """The stacks of the loops' boundaries, each reported once, and which functions of libraries lead to backward.
 
     Where no hooks note them, the first sample in backward stands for what they would.
     """
@@ -29,18 +26,18 @@ class LoopReports:
         self._table = table
         self._ids = ids
         self._loops: dict[ProcessKey, tuple[ReportedStack, ...]] = {}  # as the paths show them
-        self._paths: dict[ProcessKey, frozenset[Function]] = {}
+        self._paths: dict[ProcessKey, tuple[Function, ...]] = {}
         self._reported: dict[ProcessKey, tuple[ReportedStack, ...]] = {}
 
-    def path_of(self, key: ProcessKey, samples: Counter[Stack]) -> frozenset[Function]:
-        """The functions of libraries that lead to backward, as hooks or samples of the main thread have shown."""
+    def path_of(self, key: ProcessKey, samples: Counter[Stack]) -> tuple[Function, ...]:
+        """The functions of libraries that lead to backward, outer ones first, by hooks or the main thread's samples."""
         loop = self._noted(key)
         if not loop and key not in self._loops:
             inside = [(count, stack) for stack, count in samples.items() if any(map(_enters_backward, stack))]
             loop = (ReportedStack("backward", max(inside)[1]),) if inside else ()
         if loop and loop != self._loops.get(key):
             self._loops[key] = loop
-            self._paths[key] = self._extended(self._paths.get(key, NO_PATH), loop)
+            self._paths[key] = self._to_backward(loop)
         return self._paths.get(key, NO_PATH)
 
     def due(self, key: ProcessKey, files: TargetFiles) -> list[LoopStack]:
@@ -61,11 +58,10 @@ class LoopReports:
         facts = self._table.facts.get(key[0])
         return facts.loop if facts is not None else ()
 
-    def _extended(self, known: frozenset[Function], loop: Iterable[ReportedStack]) -> frozenset[Function]:
-        backward = (_raw(frames) for boundary, frames in loop if boundary == "backward")
-        leading = (frame for stack in backward for frame in takewhile(lambda frame: not _enters_backward(frame), stack))
-        found = {(frame.file, frame.function) for frame in leading if self._ids.traits(frame).library}
-        return known | found if len(known | found) <= _FUNCTIONS else frozenset(found)
+    def _to_backward(self, loop: Iterable[ReportedStack]) -> tuple[Function, ...]:
+        stack = next((_raw(frames) for boundary, frames in loop if boundary == "backward"), iter(()))
+        leading = takewhile(lambda frame: not _enters_backward(frame), stack)
+        return tuple((frame.file, frame.function) for frame in leading if self._ids.traits(frame).library)
 
     def _short_ids(self, frames: Iterable[tuple[str, int, str]], files: TargetFiles) -> list[int]:
         return [self._ids.id_of(frame, files) for frame in whole_path(list(_raw(frames)), self._ids)]

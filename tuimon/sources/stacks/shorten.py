@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 
 from tuimon.proc.target_files import TargetFiles
 from tuimon.records import StackCount
-from tuimon.sources.stacks.frame_ids import FrameIds, RawFrame
+from tuimon.sources.stacks.frame_ids import FrameIds, FrameTraits, RawFrame
 from tuimon.torch_code import innermost_package, is_worker_loop
 
 #: How many distinct stacks one window keeps, and how many frames of each: they bound the size of the log.
@@ -19,21 +19,21 @@ _DEPTH = 48
 Stack = tuple[RawFrame, ...]  # root first
 Function = tuple[str, str]  # file and bare name
 #: Of a loop that no library owns.
-NO_PATH: frozenset[Function] = frozenset()
+NO_PATH: tuple[Function, ...] = ()
 
 
-def shorten(stack: Sequence[RawFrame], ids: FrameIds, path: Collection[Function] = NO_PATH) -> Stack:
+def shorten(stack: Sequence[RawFrame], ids: FrameIds, path: Sequence[Function] = NO_PATH) -> Stack:
     """The frames to keep: the user's, marked parts of torch, the innermost of a package, the leaf, few of libraries.
 
-    Of libraries those that the user calls and that call the user, and the innermost of the ``path``: its functions lead
-    to backward, and the line at which a stack leaves them shows what comes before the model and what after the update.
+    Of libraries those that the user calls and that call the user, and the last on the ``path``: its functions lead to
+    backward one after another, and the line at which a stack leaves them shows whether that is before the model.
 
     A stack that is still deeper than 48 keeps its outermost 12 and innermost 36 frames.
     """
     traits = [ids.traits(frame) for frame in stack]
     last = len(stack) - 1
     package = innermost_package([frame.file for frame in stack])
-    leaves_path = _innermost_of(path, stack) if path else last
+    leaves_path = _last_on(path, stack, traits) if path else last
     kept = tuple(
         frame
         for i, (frame, trait) in enumerate(zip(stack, traits, strict=True))
@@ -64,11 +64,18 @@ def _bounded(stack: Stack) -> Stack:
     return stack if len(stack) <= _DEPTH else stack[: _DEPTH // 4] + stack[-(_DEPTH - _DEPTH // 4) :]
 
 
-def _innermost_of(path: Collection[Function], stack: Sequence[RawFrame]) -> int | None:
-    return next((i for i in range(len(stack) - 1, -1, -1) if _function(stack[i]) in path), None)
+def _last_on(path: Sequence[Function], stack: Sequence[RawFrame], traits: Sequence[FrameTraits]) -> int | None:
+    """Which frame of a stack is the last before a library's that is not the next on the path."""
+    found, passed = None, 0
+    for i, (frame, trait) in enumerate(zip(stack, traits, strict=True)):
+        if passed < len(path) and trait.library and _function(frame) == path[passed]:
+            found, passed = i, passed + 1
+        elif trait.library:
+            break
+    return found
 
 
-def coarse_stack(stack: Stack, ids: FrameIds, path: Collection[Function] = NO_PATH) -> Stack:
+def coarse_stack(stack: Stack, ids: FrameIds, path: Sequence[Function] = NO_PATH) -> Stack:
     """A stack without its detail: the user's frames and the path's up to torch, then one for each part of torch.
 
     They show its phase, also where forward and backward run inside ``optimizer.step(closure)``: of ``main``, ``step``
@@ -120,7 +127,7 @@ def outline_stack(stack: Stack, depth: int, lines: dict[Function, int], ids: Fra
 
 
 def most_frequent(
-    counts: Counter[Stack], room: int, ids: FrameIds, path: Collection[Function] = NO_PATH
+    counts: Counter[Stack], room: int, ids: FrameIds, path: Sequence[Function] = NO_PATH
 ) -> tuple[list[tuple[Stack, int]], int]:
     """At most ``room`` stacks, most frequent first, and how many samples are in none of them.
 
@@ -170,7 +177,7 @@ def is_parked(counts: Counter[Stack], ids: FrameIds) -> bool:
 class WindowStacks:
     """The shortened stacks of one process in one window, added thread by thread."""
 
-    def __init__(self, ids: FrameIds, files: TargetFiles, path: Collection[Function] = NO_PATH) -> None:
+    def __init__(self, ids: FrameIds, files: TargetFiles, path: Sequence[Function] = NO_PATH) -> None:
         """``path``: the functions of libraries that lead the main thread to backward."""
         self._ids = ids
         self._files = files
