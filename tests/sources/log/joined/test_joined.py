@@ -130,6 +130,14 @@ def test_frames_of_all_nodes_are_kept_once(logs: Path) -> None:
         assert after == before
 
 
+def test_one_step_of_ranks_on_several_nodes_ends_at_one_moment(logs: Path) -> None:
+    session = session_of(joined(logs))
+    ends = [{step.index: step.end_s for step in session.shared_steps(pid)} for pid in session.trainers()]
+    last = min(max(each) for each in ends)
+    assert session.now_s - 2.0 < ends[0][last] < session.now_s
+    assert max(each[last] for each in ends) - min(each[last] for each in ends) < 0.1
+
+
 def test_a_log_without_others_reads_as_ever(logs: Path, tmp_path: Path) -> None:
     path = shutil.copy(next(logs.iterdir()), tmp_path)
     assert joined(tmp_path) == list(read_log(str(path))) == joined(Path(path))
