@@ -143,6 +143,20 @@ def test_an_evaluation_of_usual_size_is_reported_where_much_of_it_runs_no_model(
         assert finding.headline.endswith("what evaluation does beside the model: distances() train.py:31")
 
 
+def test_a_model_without_modules_is_one_in_evaluation_too():
+    model = frames(
+        ("train.py", 31, "validate", "right += predict(weights, x)", True),
+        ("train.py", 3, "predict", "return x @ weights", True),
+        ("train.py", 11, "main", "loss = cost(predict(weights, x), y)", True),
+        ("/lib/site-packages/torch/nn/functional.py", 9, "cross_entropy"),
+        first=30,
+    )
+    phases = {"data": 5, "forward": 30, "backward": 35, "optimizer": 5, "other": 1, "eval": 24}
+    windows = [steps(t, phases, first_index=10 * t, eval_count=5) for t in range(1, 9)]
+    samples = ([1, 2], 30), ([3, 4], 10), ([32, 31], 12), ([32, 33], 8), ([5, 30, 31], 20)
+    assert "side_work" not in found(session_of(*windows, model, stacks(8, *samples)))
+
+
 def test_side_work_in_the_model_is_reported_at_the_line_that_calls_it():
     lines = frames(
         ("train.py", 60, "check", "model(probe)", True),

@@ -31,31 +31,38 @@ def evaluation_function(samples: ThreadSamples) -> HotFunction | None:
 
 
 def evaluation_beside_model(samples: ThreadSamples) -> HotFunction | None:
-    """The user's function off the path of training that most samples pass through which run no module: metrics, plots.
+    """The user's function that most samples of evaluation pass through outside the model, such as a metric or a plot.
 
-    Its share is of all samples.
+    The model is modules, and what the forward pass of training calls besides. The share is of all samples.
     """
+    forward = (sample.frames for sample in samples.stacks if sample.phase == "forward")
+    model = {_function(frame) for frames in forward for frame in frames if frame.user} - _training_path(samples)
     off = {id(sample): frames for sample, frames in _off_training(samples)}
     placed: list[tuple[Place | None, int]] = []
     for sample in samples.stacks:
-        frames = off.get(id(sample))
-        beside = frames is not None and sample.phase == "other" and "module" not in sample.kinds
-        placed.append((_place(frames) if frames and beside else None, sample.count))
+        frames = off.get(id(sample), []) if sample.phase == "other" and "module" not in sample.kinds else []
+        beside = frames and model.isdisjoint(map(_function, frames))
+        placed.append((_place(frames) if beside else None, sample.count))
     return hottest_place(placed)
 
 
 def _off_training(samples: ThreadSamples) -> Iterator[tuple[StackSample, list[Frame]]]:
     """Samples with the user's frames before torch, whose innermost function training never passes through."""
-    path = {
-        (frame.file, frame.function)
-        for sample in samples.stacks
-        if sample.phase in _TRAINING
-        for frame in _before_torch(sample)
-    }
+    path = _training_path(samples)
     for sample in _without_imports(samples):
         frames = _before_torch(sample)
-        if frames and sample.phase not in _TRAINING and (frames[-1].file, frames[-1].function) not in path:
+        if frames and sample.phase not in _TRAINING and _function(frames[-1]) not in path:
             yield sample, frames
+
+
+def _training_path(samples: ThreadSamples) -> set[tuple[str, str]]:
+    """The user's functions, by file and name, that lead to backward and to the update."""
+    training = (sample for sample in samples.stacks if sample.phase in _TRAINING)
+    return {_function(frame) for sample in training for frame in _before_torch(sample)}
+
+
+def _function(frame: Frame) -> tuple[str, str]:
+    return frame.file, frame.function
 
 
 def side_function(samples: ThreadSamples) -> HotFunction | None:
