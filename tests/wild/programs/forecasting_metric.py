@@ -1,4 +1,4 @@
-"""pytorch-forecasting's TFT: a metric that is logged at every step draws its bounds from resampled errors."""
+"""pytorch-forecasting's TFT: a metric of its validation draws its bounds from resampled errors."""
 # expects: side_work
 # package: pytorch_forecasting
 
@@ -25,7 +25,7 @@ class BootstrappedError(MultiHorizonMetric):
 
 def bootstrap(errors):
     means = []
-    for _ in range(2500):
+    for _ in range(20_000):
         means.append(sum(random.choices(errors, k=len(errors))))  # <- cause
     return sorted(means)[25], sorted(means)[-25]
 
@@ -54,6 +54,7 @@ def main():
         time_varying_known_reals=["time"], time_varying_unknown_reals=["value"],
     )  # fmt: skip
     loader = dataset.to_dataloader(train=True, batch_size=12, num_workers=0)
+    held_out = TimeSeriesDataSet.from_dataset(dataset, frame(), predict=True)
     model = TemporalFusionTransformer.from_dataset(
         dataset, hidden_size=256, attention_head_size=4, loss=QuantileLoss(), log_interval=-1,
         logging_metrics=[MAE(), BootstrappedError()] if PLANTED else [MAE()],
@@ -61,9 +62,10 @@ def main():
     stop = Stop()
     trainer = lightning.Trainer(
         accelerator="cpu", max_epochs=10_000, callbacks=[stop], logger=False, enable_checkpointing=False,
-        enable_progress_bar=False, enable_model_summary=False, gradient_clip_val=0.1,
+        enable_progress_bar=False, enable_model_summary=False, gradient_clip_val=0.1, val_check_interval=25,
+        num_sanity_val_steps=0, limit_val_batches=3,
     )  # fmt: skip
-    trainer.fit(model, loader)
+    trainer.fit(model, loader, held_out.to_dataloader(train=False, batch_size=12, num_workers=0))
     stop.clock.tell()
 
 
