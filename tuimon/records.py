@@ -195,6 +195,7 @@ class Steps(Record, frozen=True, kw_only=True, tag="steps"):
     gc_ns: Count | None = None  # total of the garbage collector's pauses of at least 0.5 ms, on any thread
     gc_count: Count = 0  # number of these pauses
     gc_longest_ns: Count = 0
+    tid: Count | None = None  # the thread that trains, where it is not the main one
 
     @property
     def usual(self) -> int:
@@ -308,7 +309,7 @@ class Stacks(Record, frozen=True, kw_only=True, tag="stacks"):
     cost_cpu_s: Amount = 0.0  # CPU time of the py-spy process, or of the agent's thread
     lost: bool = False  # whether py-spy failed, was killed or hung: then the window holds no samples
     parked: list[tuple[Count, str]] = msgspec.field(default_factory=list)  # idle Python threads: (tid, name), each once
-    cycles: Count | None = None  # how often the main thread entered backward, where samples are dense enough to count
+    cycles: Count | None = None  # how often the training entered backward, where samples are dense enough to count
     in_process: bool = False  # taken by the agent, where py-spy may not read the process
     loop: list[LoopStack] = msgspec.field(default_factory=list)  # once known, and when it changes
 

@@ -67,7 +67,9 @@ class ThreadRow:
 
     pid: int
     tid: int
-    role: str  # for the user: "main", "worker 0", "pin-memory", "autograd", "intra-op"
+    role: (
+        str  # for the user: "main", or "training" off the main thread, "worker 0", "pin-memory", "autograd", "intra-op"
+    )
     name: str
     cpu_ratio: float | None
     state: str

@@ -85,7 +85,7 @@ def _in_steps(session: Session, pid: int, stats: StepStats) -> RunState:
     if stats.total and for_s < max(LONG_S, LONG_RATIO * (median_ms or 0.0) / 1e3):
         return RunState("training")
     sampled = session.process_samples(pid)
-    place = sampled.threads.place_of(pid) if sampled is not None else None
+    place = sampled.threads.place_of(sampled.tid) if sampled is not None else None
     doing = f"in {latest.open_phase}" if latest.open_phase not in (None, "between") else None
     doing_for_s = latest.open_for_s
     seen = sampled.set_up.doing if sampled is not None else None

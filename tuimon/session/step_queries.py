@@ -121,6 +121,13 @@ class StepQueries(FocusedTables):
         """Everything folded from a process's steps (for rules)."""
         return self._steps.get(pid)
 
+    def training_tid(self, pid: int) -> int:
+        """The thread of a process that trains: the main one, unless markers or samples show another."""
+        stats, sampled = self._steps.get(pid), self._process_samples.get(pid)
+        if stats is not None and stats.latest is not None and stats.trains:
+            return stats.latest.tid or pid
+        return sampled.tid if sampled is not None else pid
+
     def _between_shares(self, pid: int) -> SplitShares | None:
         sampled = self._process_samples.get(pid)
         return sampled.between_shares() if sampled else None

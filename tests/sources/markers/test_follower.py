@@ -111,6 +111,22 @@ def test_the_thread_that_trains_is_the_one_that_counts():
     assert (record.count, record.eval_count) == (49, 0)
 
 
+@pytest.mark.parametrize(("live", "told"), [({42, 7, 8}, 7), ({42, 1007, 1008}, None), (None, None)])
+def test_the_thread_that_trains_is_told_where_it_is_another_than_the_main_one(monkeypatch, live, told):
+    """In a container a thread knows itself by another number than those outside."""
+    monkeypatch.setattr(RingFollower, "_live_threads", lambda _: live)
+    sequence = markers(" ".join([PLAIN] * 50), start_ns=10 * SECOND)
+    records = RingFollower(FakeReader(sequence), 1.0, 11 * SECOND).windows(11 * SECOND)
+    assert [record.tid for record in records if isinstance(record, Steps)] == [told]
+
+
+def test_the_main_thread_is_not_told_as_it_is_the_one_that_trains_in_most(monkeypatch):
+    monkeypatch.setattr(RingFollower, "_live_threads", lambda _: {42, 7})
+    monkeypatch.setattr(FakeReader, "pid", 7)
+    (record,) = RingFollower(FakeReader(markers(PLAIN, start_ns=10 * SECOND)), 1.0, 11 * SECOND).windows(11 * SECOND)
+    assert record.tid is None
+
+
 def test_marks_and_ranges():
     sequence = markers(" ".join([PLAIN] * 3), start_ns=10 * SECOND)
     step = 16 * MS

@@ -33,14 +33,20 @@ while True:
 """
 
 
-def cycles(pattern: str) -> int | None:
-    """``B``: a sample inside backward, ``.``: one outside."""
+def cycles(pattern: str, other: str = "") -> int | None:
+    """``B``: a sample inside backward, ``.``: one outside; ``other``: of another thread than the main one."""
+    return window(pattern, other).cycles
+
+
+def window(pattern: str, other: str) -> pyspy_output.WindowSamples:
     names = [{"name": "main", "file": "/t.py", "line": 1}, {"name": "_engine_run_backward", "file": GRAPH, "line": 9}]
-    stacks = [[0, 1] if mark == "B" else [0] for mark in pattern]
-    raw = json.dumps(
-        {"profiles": [{"name": 'Thread 42 "MainThread"', "samples": stacks}], "shared": {"frames": names}}
-    ).encode()
-    return pyspy_output.parse_speedscope(raw, 42).cycles
+    profiles = [
+        {"name": name, "samples": [[0, 1] if mark == "B" else [0] for mark in marks]}
+        for name, marks in (('Thread 42 "MainThread"', pattern), ('Thread 43 "trainer"', other))
+        if marks or name.startswith("Thread 42")
+    ]
+    raw = json.dumps({"profiles": profiles, "shared": {"frames": names}}).encode()
+    return pyspy_output.parse_speedscope(raw, 42)
 
 
 @pytest.mark.parametrize(
@@ -57,6 +63,14 @@ def cycles(pattern: str) -> int | None:
 )
 def test_entries_into_backward(pattern: str, entries: int | None) -> None:
     assert cycles(pattern) == entries
+
+
+def test_another_thread_counts_where_the_main_one_never_enters() -> None:
+    training = "....BBBB....BBBB...."
+    assert cycles("." * 20, training) == 2
+    assert cycles(".....BBBBB..........", training) == 1
+    assert [(thread.tid, thread.matters) for thread in window("." * 20, training).threads] == [(42, True), (43, True)]
+    assert [thread.matters for thread in window(training, "." * 20).threads] == [True, False]
 
 
 @pytest.mark.torch

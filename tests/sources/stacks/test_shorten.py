@@ -136,9 +136,9 @@ def test_a_fold_is_bounded() -> None:
             {(RawFrame(f"/home/u/{thread}.py", 1, "f"), RawFrame(f"/home/u/{i}.py", 1, "g")): 3 for i in range(30)}
         )
         total += stacks.total()
-        window.add_thread(100 + thread, f"t{thread}", stacks, is_main=thread == 0)
-    window.add_thread(200, "idle", Counter({(SELECT,): 50}), is_main=False)
-    window.add_thread(201, "no frames", Counter({(): 50}), is_main=False)
+        window.add_thread(100 + thread, f"t{thread}", stacks, matters=thread == 0)
+    window.add_thread(200, "idle", Counter({(SELECT,): 50}), matters=False)
+    window.add_thread(201, "no frames", Counter({(): 50}), matters=False)
     assert len(window.stacks) <= PER_PROCESS
     listed = Counter(stack.tid for stack in window.stacks)
     assert listed.pop(100) <= PER_MAIN_THREAD
@@ -148,7 +148,7 @@ def test_a_fold_is_bounded() -> None:
 
 def test_the_main_thread_is_listed_even_when_it_waits() -> None:
     window = WindowStacks(FrameIds(), TargetFiles(None))
-    window.add_thread(1, "MainThread", Counter({(SELECT,): 50}), is_main=True)
+    window.add_thread(1, "MainThread", Counter({(SELECT,): 50}), matters=True)
     assert [stack.count for stack in window.stacks] == [50]
 
 

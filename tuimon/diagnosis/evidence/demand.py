@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from tuimon.records import ThreadCpu, Threads
+from tuimon.records import Threads
 from tuimon.session.processes.core_waits import WANTS_TO_RUN
 
 
@@ -49,15 +49,10 @@ def core_demand(processes: Iterable[Threads], cores: int | None) -> Demand | Non
     return Demand(cores, cpu, delay, busy)
 
 
-def training_thread(threads: Threads | None) -> TrainingThread:
-    """Of one process."""
-    main = main_thread(threads)
+def training_thread(threads: Threads | None, tid: int) -> TrainingThread:
+    """Of one process; ``tid``: of the thread that trains."""
+    main = next((row for row in threads.threads if row.tid == tid), None) if threads is not None else None
     return TrainingThread(main.cpu_ratio, main.delay_ratio) if main else TrainingThread(None, None)
-
-
-def main_thread(threads: Threads | None) -> ThreadCpu | None:
-    """The main thread's figures."""
-    return next((row for row in threads.threads if row.tid == threads.pid), None) if threads else None
 
 
 def free_cores(processes: Iterable[Threads], cores: int) -> float:

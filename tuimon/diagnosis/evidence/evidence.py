@@ -139,8 +139,13 @@ class Evidence:
 
     @cached_property
     def training_thread(self) -> TrainingThread:
-        """CPU and run-queue delay of its main thread."""
-        return training_thread(self.threads)
+        """CPU and run-queue delay of the thread that trains."""
+        return training_thread(self.threads, self.training_tid)
+
+    @cached_property
+    def training_tid(self) -> int:
+        """The thread that trains: the main one, unless markers or samples show another."""
+        return self._moment.session.training_tid(self.pid)
 
     @cached_property
     def thread_rows(self) -> tuple[ThreadRow, ...]:

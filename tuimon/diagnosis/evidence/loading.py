@@ -90,7 +90,7 @@ def worker_evidence(session: Session, pid: int, loader: LoaderRow | None) -> Wor
     spots = [s for p in pids if (s := session.process_samples(p)) is not None]
     by_markers = _mean([w.busy_ratio for w in loader.worker_rows]) if loader and loader.facts.workers else None
     counted = (sum(cpu) + sum(delays)) / len(cpu) if cpu else None
-    own = [thread_samples(s, s.pid, session.frames) for s in spots]
+    own = [thread_samples(s, s.tid, session.frames) for s in spots]
     sampled = _busy_share(own)
     known = [ratio for ratio in (counted, sampled) if ratio is not None]
     return Workers(

@@ -82,8 +82,9 @@ class Machine:
 
     @cached_property
     def training_threads(self) -> tuple[TrainingThread, ...]:
-        """The main thread of every training process on it."""
-        return tuple(training_thread(self._moment.session.process_threads(pid)) for pid in self.trainers)
+        """The training thread of every training process on it."""
+        session = self._moment.session
+        return tuple(training_thread(session.process_threads(pid), session.training_tid(pid)) for pid in self.trainers)
 
     @cached_property
     def delay_ratio(self) -> float | None:

@@ -136,7 +136,7 @@ class StackEvidence:
     @cached_property
     def main(self) -> ThreadSamples:
         """Of the training thread."""
-        return self._of(self.pid)
+        return self._of(self._moment.session.training_tid(self.pid))
 
     @cached_property
     def data_phase(self) -> ThreadSamples:
@@ -147,7 +147,7 @@ class StackEvidence:
     def other_threads(self) -> dict[int, ThreadSamples]:
         """Of the other Python threads, by thread id."""
         samples = self._moment.session.process_samples(self.pid)
-        return {tid: self._of(tid) for tid in (samples.tids() if samples else ()) if tid != self.pid}
+        return {tid: self._of(tid) for tid in (samples.tids() if samples else ()) if samples and tid != samples.tid}
 
     def _of(self, tid: int) -> ThreadSamples:
         session = self._moment.session

@@ -191,7 +191,7 @@ def _computes_in_parallel(demand: Demand, trainers: Sequence[int], evidence: Evi
         return False
     if evidence.pid not in trainers:
         return True
-    beside = [row for row in evidence.thread_rows if row.tid != evidence.pid and row.place is None]
+    beside = [row for row in evidence.thread_rows if row.tid != evidence.training_tid and row.place is None]
     return any((row.cpu_ratio or 0.0) + (row.delay_ratio or 0.0) >= WANTS_TO_RUN for row in beside)
 
 

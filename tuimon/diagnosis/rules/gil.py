@@ -31,7 +31,7 @@ def gil_contention(evidence: Evidence) -> Finding | None:
     """
     if evidence.uses_gpu is not False:
         return None
-    main = next((row for row in evidence.thread_rows if row.tid == evidence.pid), None)
+    main = next((row for row in evidence.thread_rows if row.tid == evidence.training_tid), None)
     if main is None or main.cpu_ratio is None or main.delay_ratio is None:
         return None
     waits = evidence.stacks.main.share_where(lambda sample: sample.activity in _WAITS)

@@ -130,7 +130,7 @@ def spin_wait(evidence: Evidence) -> Finding | None:
     gpu, waits = evidence.gpu_steps, evidence.gpu_waits
     if gpu is None or not gpu.is_bottleneck:
         return None
-    threads = [t for t in evidence.thread_rows if t.tid == evidence.pid or t.role == "autograd"]
+    threads = [t for t in evidence.thread_rows if t.tid == evidence.training_tid or t.role == "autograd"]
     cpu = [t.cpu_ratio for t in threads if t.cpu_ratio is not None]
     if not cpu or sum(cpu) < SPINNING_CPU:
         return None

@@ -70,9 +70,9 @@ class ThreadMeans:
         """Share of the windows at whose end the main thread waited for the disk."""
         return self._disk / self._windows if self._windows else 0.0
 
-    def main_thread(self) -> MainThread:
-        """The main thread over all windows."""
-        own = self._threads.get(self._latest.pid) if self._latest is not None else None
+    def thread(self, tid: int) -> MainThread:
+        """A thread over all windows."""
+        own = self._threads.get(tid)
         if own is None:
             return MainThread()
         cpu, delay = _ratio(own.cpu_s, own.cpu_of_s, 1.0), _ratio(own.delay_s, own.delay_of_s, 1.0)

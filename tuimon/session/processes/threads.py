@@ -141,7 +141,7 @@ class ThreadTable:
         return ThreadRow(
             pid=pid,
             tid=thread.tid,
-            role=role or self._role(pid, thread, python_name),
+            role=role or self._role(pid, thread, python_name, trains=sampled is not None and thread.tid == sampled.tid),
             name=python_name or thread.name,
             cpu_ratio=thread.cpu_ratio,
             ended=self._processes.has_ended(pid),
@@ -152,7 +152,7 @@ class ThreadTable:
             gil_ratio=gil.ratio(pid, thread.tid) if thread.count == 1 else None,
         )
 
-    def _role(self, pid: int, thread: ThreadCpu, python_name: str | None) -> str:
+    def _role(self, pid: int, thread: ThreadCpu, python_name: str | None, *, trains: bool) -> str:
         process = self._processes.known.get(pid)
         kind = process.role if process else "other"
         if thread.tid == pid:
@@ -161,6 +161,8 @@ class ThreadTable:
             if kind == "trainer":
                 return "main"
             return _program(process) if process else "other"
+        if trains:
+            return "training"
         for pattern, role in _ROLES:
             if pattern.search(thread.name) or (python_name and pattern.search(python_name)):
                 return role
@@ -184,7 +186,7 @@ def intra_op_pool(latest: Threads, sampled: ProcessSamples | None, cores: int | 
     native = [
         thread
         for thread in latest.threads
-        if thread.tid != latest.pid
+        if thread.tid not in (latest.pid, sampled.tid)
         and sampled.threads.name_of(thread.tid) is None
         and (thread.name in (main, "pt_main_thread") or _PYTHON.match(thread.name))
     ]

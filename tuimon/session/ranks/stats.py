@@ -137,7 +137,7 @@ class RankStats:
     """Folds the Steps and Threads records of one process."""
 
     __slots__ = (
-        "_main", "_recent", "gc_ns", "history", "open_phase", "parts_ns", "shared", "steps", "total",
+        "_main", "_recent", "gc_ns", "history", "open_phase", "parts_ns", "shared", "steps", "tid", "total",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -145,6 +145,7 @@ class RankStats:
         self._recent = 0  # so many of them are of the last 30 s
         self.shared = SharedSteps()
         self._main = _MainThreads()
+        self.tid: int | None = None  # of the thread that trains, where it is not the main one
         self.total = 0  # steps since it began
         self.open_phase: str | None = None
         self.steps = 0  # of the last 30 s, as all sums
@@ -154,6 +155,7 @@ class RankStats:
     def add_steps(self, record: Steps) -> None:
         """Fold a window of steps."""
         self.total, self.open_phase = record.first_index + record.count, record.open_phase
+        self.tid = record.tid
         self.shared.add_steps(record)
         parts = [0] * len(PARTS)
         for phase in record.phases:
@@ -188,7 +190,7 @@ class RankStats:
     def add_threads(self, record: Threads) -> None:
         """Fold a window of threads."""
         for row in record.threads:
-            if row.tid == record.pid:
+            if row.tid == (self.tid or record.pid):
                 self._main.add_window(record.t, row.cpu_ratio, row.delay_ratio, row.state == "stopped")
                 return
 

@@ -90,9 +90,9 @@ class RankTable:
 
 
 def sorted_samples(sampled: ProcessSamples, frames: FrameTable) -> RankSamples:
-    """The main thread's samples by phase, and by whether they are in collectives or wait for something else."""
+    """The training thread's samples by phase, and by whether they are in collectives or wait for something else."""
     found = PhaseSamples(Counter(), Counter(), Counter())
-    for sample in sampled.samples_of(sampled.pid):
+    for sample in sampled.samples_of(sampled.tid):
         found.total[sample.phase] += sample.count
         activity = activity_of([frames[number] for number in sample.stack])
         if activity == "ranks":

@@ -6,8 +6,9 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from copy import copy
+from itertools import takewhile
 
-from tuimon.records import Place, RangePlace, Stacks
+from tuimon.records import Place, RangePlace, StackCount, Stacks
 from tuimon.session.rows import HotLine
 from tuimon.session.samples.classify import Sample, classify_samples
 from tuimon.session.samples.frame_table import FrameTable
@@ -30,7 +31,7 @@ class ProcessSamples:
     """Samples of one process over the last 30 s."""
 
     def __init__(self, pid: int, frames: FrameTable) -> None:
-        self.pid = pid
+        self.tid = pid  # the thread that trains
         self._frames = frames
         self._window: Window[Stacks] = Window(30.0, limit=120)
         self._run = RunSamples()
@@ -83,6 +84,12 @@ class ProcessSamples:
         self._run.leave_out_before(t)
         self._classified_t = None
 
+    def note_training_thread(self, tid: int) -> None:
+        """Markers show which thread trains."""
+        if tid != self.tid:
+            self.tid = tid
+            self._classified_t = None
+
     def note_loader(self) -> None:
         """Markers show that it fetches from a DataLoader."""
         if not self._has_loader:
@@ -97,8 +104,10 @@ class ProcessSamples:
     def _look_for_steps(self, record: Stacks) -> None:
         """Steps begin with the first window in which one is seen; by markers, if there are any, with the first step."""
         self.set_up.add_window(record)
-        if not self._shows_training(record):
+        tid = self._training_tid(record)
+        if tid is None:
             return
+        self.note_training_thread(tid)
         if not self._trained:
             self._trained = True
             self.leave_out_before(max(self._steps_begin_s, record.t - record.window_s))
@@ -115,14 +124,24 @@ class ProcessSamples:
         """Whether samples have shown a whole step: what is inferred of a loop before that is of its set-up."""
         return self._trained and (self._cycles is None or self._cycles >= _WHOLE_STEP)
 
-    def _shows_training(self, record: Stacks) -> bool:
-        own = (stack.frames for stack in record.stacks if stack.tid == self.pid)
-        return any(self._boundary_phase(stack) in ("backward", "optimizer") for stack in own)
+    def _training_tid(self, record: Stacks) -> int | None:
+        """The thread that is in backward or an update, the known one before others; None without any."""
+        tids = {stack.tid for stack in record.stacks if self._trains(stack)}
+        if self.tid in tids:
+            return self.tid
+        return min(tids, default=None) if not self._trained else None
 
-    # ---- the main thread
+    def _trains(self, stack: StackCount) -> bool:
+        if self._boundary_phase(stack.frames) not in ("backward", "optimizer"):
+            return False
+        called = takewhile(lambda number: self._frames.kind(number) not in ("backward", "optimizer"), stack.frames)
+        # a thread of autograd's own may run the user's code in backward, but is not called by it
+        return stack.tid == self.tid or any(self._frames[number].user for number in called)
+
+    # ---- the training thread
 
     def hot_lines(self, phase: str | None = None) -> list[HotLine]:
-        """Innermost user lines of the main thread in a phase or range (all if None), most samples first.
+        """Innermost user lines of the training thread in a phase or range (all if None), most samples first.
 
         Shares are of all its samples in that phase, also of those without user code.
         """
@@ -158,7 +177,7 @@ class ProcessSamples:
         return any(sample.phase == "backward" and self._imports(sample.stack) for sample in self._samples())
 
     def share_with(self, function_part: str) -> float | None:
-        """Share (0..1) of the main thread's samples with such a function in the stack; None without any."""
+        """Share (0..1) of the training thread's samples with such a function in the stack; None without any."""
         total = hits = 0
         for sample in self._samples():
             total += sample.count
@@ -171,7 +190,7 @@ class ProcessSamples:
         return sum(sample.count for sample in self._samples() if sample.unsure)
 
     def phase_counts(self) -> Counter[str]:
-        """Samples of the main thread by phase, which frames and the lines of the loop show."""
+        """Samples of the training thread by phase, which frames and the lines of the loop show."""
         counts: Counter[str] = Counter()
         for sample in self._samples():
             counts[sample.phase] += sample.count
@@ -212,8 +231,8 @@ class ProcessSamples:
     # ---- any thread
 
     def samples_of(self, tid: int) -> list[Sample]:
-        """The samples of one thread; off the main thread only boundaries show a phase, else it is "none"."""
-        if tid == self.pid:
+        """The samples of one thread; off the training thread only boundaries show a phase, else it is "none"."""
+        if tid == self.tid:
             return self._samples()
         return [Sample(list(ids), n, self._boundary_phase(ids)) for ids, n in self._merged(tid).items()]
 
@@ -222,15 +241,15 @@ class ProcessSamples:
         return "none" if phase == "rest" else phase
 
     def tids(self) -> list[int]:
-        """The threads with samples, the main one first."""
+        """The threads with samples, the one that trains first."""
         tids = {stack.tid for record in self._window.records for stack in record.stacks}
-        return sorted(tids, key=lambda tid: (tid != self.pid, tid))
+        return sorted(tids, key=lambda tid: (tid != self.tid, tid))
 
     def _samples(self) -> list[Sample]:
         newest = self.latest.t if self.latest else None
         if newest != self._classified_t:
             self._classified_t = newest
-            stacks = self._merged(self.pid)
+            stacks = self._merged(self.tid)
             self._classified = classify_samples(stacks, self._frames, self.join, self._has_loader, self._seen)
         return self._classified
 

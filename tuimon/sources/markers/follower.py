@@ -73,6 +73,10 @@ class RingFollower:
         self._damaged = 0  # markers dated ahead since the latest window
         self._read_ns = now_ns
         self._latest_ns = first_ns
+        self._training = (
+            self.pid,
+            False,
+        )  # the id of the thread that trains, and whether it is another than the main one
         self._feed_until(self._begin_ns)
         self._skip_past()
 
@@ -257,6 +261,7 @@ class RingFollower:
             gc_ns=gc_ns,
             gc_count=gc_count,
             gc_longest_ns=gc_longest_ns,
+            tid=self._tid_of(loop),
         )
         self._dropped, self._damaged = self.reader.dropped, 0
         for number, time_ns in steps.traced():
@@ -266,6 +271,12 @@ class RingFollower:
 
     def _rank_steps(self, steps: WindowSteps, end_ns: int) -> list[RankStep]:
         return rank_steps(steps, end_ns, self._ends.intervals(self._begin_ns, end_ns))
+
+    def _tid_of(self, loop: ThreadLoop) -> int | None:
+        """Of its thread; None: the main one, or not known, as in a container a thread knows itself by another id."""
+        if loop.tid != self._training[0]:
+            self._training = loop.tid, loop.tid != self.pid and loop.tid in (self._live_threads() or ())
+        return loop.tid if self._training[1] else None
 
     def _live_threads(self) -> Collection[int] | None:
         """The threads of the process; None once it has ended, and where they cannot be read."""

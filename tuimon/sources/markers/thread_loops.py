@@ -20,7 +20,8 @@ _LEFT = 128
 class ThreadLoop:
     """The loop of one thread and its user ranges."""
 
-    def __init__(self, name_of: Callable[[int], str], blocks: SourceBlocks) -> None:
+    def __init__(self, name_of: Callable[[int], str], blocks: SourceBlocks, tid: int = 0) -> None:
+        self.tid = tid  # 0: not known
         self.machine = LoopMachine()
         self.ranges = RangeTracker(name_of, blocks)
         self._rests = RestFiller()
@@ -127,7 +128,7 @@ class ThreadLoops:
         if loop is None:
             if len(self._loops) >= _LOOPS:
                 self._drop_lightest()
-            loop = self._loops[tid] = ThreadLoop(self._name_of, self._blocks)
+            loop = self._loops[tid] = ThreadLoop(self._name_of, self._blocks, tid)
         return loop
 
     def training(self) -> ThreadLoop | None:

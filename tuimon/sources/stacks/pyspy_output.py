@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import msgspec
@@ -49,6 +49,7 @@ class SampledThread:
     tid: int
     name: str
     stacks: Counter[tuple[RawFrame, ...]]  # root first
+    matters: bool = False  # the main thread, or one that enters backward
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ class WindowSamples:
 
     threads: list[SampledThread]  # the main one first
     instants: int  # how often the process was sampled
-    cycles: int | None = None  # times that the main thread was seen to enter backward; None: samples too far apart
+    cycles: int | None = None  # times that the training was seen to enter backward; None: samples too far apart
 
 
 def parse_speedscope(speedscope: bytes, pid: int) -> WindowSamples:
@@ -72,9 +73,16 @@ def parse_speedscope(speedscope: bytes, pid: int) -> WindowSamples:
     ]
     threads = [_thread(profile, frames, pid, len(file.profiles) == 1) for profile in file.profiles]
     instants = max((len(profile.samples) for profile in file.profiles), default=0)
-    main = next((p for p, t in zip(file.profiles, threads, strict=True) if t.tid == pid), None)
-    cycles = _cycles(main.samples, frames) if main else None
-    return WindowSamples(sorted(threads, key=lambda thread: thread.tid != pid), instants, cycles)
+    inside = [_inside_backward(profile.samples, frames) for profile in file.profiles]
+    threads = [
+        replace(thread, matters=thread.tid == pid or any(own)) for thread, own in zip(threads, inside, strict=True)
+    ]
+    main = next((own for own, thread in zip(inside, threads, strict=True) if thread.tid == pid), None)
+    # the main thread, unless another one trains: what autograd runs in threads of its own has entered nothing
+    trains = main if main is None or any(main) else max(inside, key=sum)
+    cycles = _cycles(trains) if trains is not None else None
+    threads.sort(key=lambda thread: (thread.tid != pid, not thread.matters))
+    return WindowSamples(threads, instants, cycles)
 
 
 def _bounded(number: int) -> int:
@@ -82,7 +90,13 @@ def _bounded(number: int) -> int:
     return number if 0 <= number < 1 << 63 else 0
 
 
-def _cycles(samples: Sequence[Sequence[int]], frames: Sequence[RawFrame | None]) -> int | None:
+def _inside_backward(samples: Sequence[Sequence[int]], frames: Sequence[RawFrame | None]) -> list[bool]:
+    """Of each sample of a thread, whether it had entered backward."""
+    entry = {i for i, frame in enumerate(frames) if frame is not None and is_backward_entry(frame.file, frame.function)}
+    return [not entry.isdisjoint(stack) for stack in samples]
+
+
+def _cycles(inside: Sequence[bool]) -> int | None:
     """How often a thread was seen to enter backward.
 
     Samples come at random instants: a stay that has three of them on average has none in 5 of 100 cases, e**-3. With
@@ -92,8 +106,6 @@ def _cycles(samples: Sequence[Sequence[int]], frames: Sequence[RawFrame | None])
     With ``.`` outside and ``B`` inside, ``...BBB...BBBB...`` is 2: 7 samples in 2 stays, 9 in one whole absence and two
     halves. ``.B.B.B.`` is None: one sample for each stay.
     """
-    entry = {i for i, frame in enumerate(frames) if frame is not None and is_backward_entry(frame.file, frame.function)}
-    inside = [not entry.isdisjoint(stack) for stack in samples]
     entries = sum(1 for before, now in pairwise(inside) if now and not before)
     leavings = sum(1 for before, now in pairwise(inside) if before and not now)
     if not inside:

@@ -178,7 +178,7 @@ class WindowStacks:
     """The shortened stacks of one process in one window, added thread by thread."""
 
     def __init__(self, ids: FrameIds, files: TargetFiles, path: Sequence[Function] = NO_PATH) -> None:
-        """``path``: the functions of libraries that lead the main thread to backward."""
+        """``path``: the functions of libraries that lead the training to backward."""
         self._ids = ids
         self._files = files
         self._path = path
@@ -186,17 +186,17 @@ class WindowStacks:
         self.parked: list[tuple[int, str]] = []  # tid and name of threads that are in no stack
         self.folded = 0  # samples that are in no stack
 
-    def add_thread(self, tid: int, thread: str, stacks: Counter[Stack], is_main: bool) -> None:
+    def add_thread(self, tid: int, thread: str, stacks: Counter[Stack], matters: bool) -> None:
         """Add one thread's stacks, as they were sampled."""
         short: Counter[Stack] = Counter()
-        path = self._path if is_main else NO_PATH
+        path = self._path if matters else NO_PATH
         for stack, count in stacks.items():
             if stack:
                 short[shorten(stack, self._ids, path)] += count
-        if not short or (not is_main and is_parked(short, self._ids)):
+        if not short or (not matters and is_parked(short, self._ids)):
             self.parked.append((tid, thread))
             return
-        room = min(PER_MAIN_THREAD if is_main else PER_THREAD, PER_PROCESS - len(self.stacks))
+        room = min(PER_MAIN_THREAD if matters else PER_THREAD, PER_PROCESS - len(self.stacks))
         if room < 2:
             self.folded += sum(short.values())
             return

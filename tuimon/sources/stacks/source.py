@@ -162,9 +162,7 @@ class StackSource:
         main = next((thread.stacks for thread in samples.threads if thread.tid == ended.pid), Counter())
         window = WindowStacks(self._ids, files, self._loops.path_of(key, main))
         for thread in samples.threads:
-            window.add_thread(
-                thread.tid, thread.name[:_THREAD_NAME_CHARS], thread.stacks, is_main=thread.tid == ended.pid
-            )
+            window.add_thread(thread.tid, thread.name[:_THREAD_NAME_CHARS], thread.stacks, matters=thread.matters)
         loop = self._loops.due(key, files)
         first, new = self._ids.pop_new_frames()
         if new:

@@ -134,8 +134,8 @@ class _Gathered:
         return sorted(self._merged.items(), key=lambda item: (item[0][0] not in trainers, item[0]))
 
     def is_trainer_main(self, pid: int, tid: int) -> bool:
-        """Whether this is the main thread of a trainer."""
-        return tid == pid and pid in self.session.trainers()
+        """Whether this is the training thread of a trainer."""
+        return pid in self.session.trainers() and tid == self.session.training_tid(pid)
 
     def role(self, pid: int, tid: int) -> str:
         """The role as shown; the thread's name where no Threads record lists it."""

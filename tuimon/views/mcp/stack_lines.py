@@ -35,11 +35,12 @@ def stack_lines(session: Session) -> list[str]:
 
 def _groups(session: Session) -> list[_Group]:
     trainers = session.trainers()
-    mains = [row for pid in trainers for row in session.threads_of(pid) if row.tid == pid]
-    rest = [row for row in session.threads() if row.tid != row.pid or row.pid not in trainers]
+    training = {(pid, session.training_tid(pid)) for pid in trainers}
+    mains = [row for pid in trainers for row in session.threads_of(pid) if (pid, row.tid) in training]
+    rest = [row for row in session.threads() if (row.pid, row.tid) not in training]
     found: dict[tuple[str, bool, tuple[int, ...]], _Group] = {}
     for row in (*mains, *rest):
-        role, is_main = (row.role or row.name).rstrip(" 0123456789"), row.tid in trainers
+        role, is_main = (row.role or row.name).rstrip(" 0123456789"), (row.pid, row.tid) in training
         group = found.setdefault((role, is_main, tuple(_frames(session, row))), _Group(role, is_main, []))
         group.rows.append(row)
     return list(found.values())

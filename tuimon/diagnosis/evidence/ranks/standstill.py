@@ -9,7 +9,6 @@ from tuimon.diagnosis.evidence.steps import StepEvidence
 from tuimon.records import Frame, Place, Process, Threads
 from tuimon.records import Standstill as Taken
 from tuimon.session.samples.activity import OutsideWait, outside_wait
-from tuimon.session.samples.process_samples import ProcessSamples
 from tuimon.session.session import Session
 from tuimon.session.standing.collectives import Stuck
 from tuimon.session.standing.helpers import waits_for_thread, waits_for_work
@@ -152,7 +151,7 @@ def _standing(evidence: Rank, begun_s: float, taken: Taken | None, session: Sess
         is_still=sampled.threads.is_still(pid, begun_s) if sampled is not None else None,
         wait=_wait((pid, *(worker.pid for worker in evidence.child_workers)), begun_s, taken, session),
         is_stopped=main is not None and main.state == "stopped",
-        place=sampled.threads.place_of(pid) if sampled is not None else None,
+        place=sampled.threads.place_of(sampled.tid) if sampled is not None else None,
         others=tuple(_other_places(pid, evidence.child_workers, session)),
     )
 
@@ -163,7 +162,7 @@ def _wait(pids: Sequence[int], begun_s: float, taken: Taken | None, session: Ses
     for pid in pids:
         if session.disk_ratio(pid) == 1.0:
             found.append("slow")
-        stack = _taken_stack(taken, pid) or _latest_stack(session.process_samples(pid), pid, begun_s, session)
+        stack = _taken_stack(taken, pid) or _latest_stack(pid, begun_s, session)
         wait = outside_wait(stack) if stack else "unknown" if pid == pids[0] and taken is None else None
         found.append("slow" if wait == "file" and not _is_io_known(taken, pid) else wait)
     return next((kind for kind in _WAITS if kind in found), None)
@@ -180,11 +179,12 @@ def _taken_stack(taken: Taken | None, pid: int) -> list[Frame]:
     return next((group.frames for group in groups if (pid, pid) in group.threads), [])
 
 
-def _latest_stack(sampled: ProcessSamples | None, tid: int, begun_s: float, session: Session) -> list[Frame]:
-    """Where a thread mostly was in the latest window, root first; nothing where that began before ``begun_s``."""
-    if sampled is None or sampled.threads.is_still(tid, begun_s) is None:
+def _latest_stack(pid: int, begun_s: float, session: Session) -> list[Frame]:
+    """Where a main thread mostly was in the latest window, root first; nothing where that began before ``begun_s``."""
+    sampled = session.process_samples(pid)
+    if sampled is None or sampled.threads.is_still(pid, begun_s) is None:
         return []
-    return _sampled_stack(sampled.pid, tid, session)
+    return _sampled_stack(pid, pid, session)
 
 
 def _other_places(pid: int, workers: Sequence[Process], session: Session) -> Iterator[Place]:

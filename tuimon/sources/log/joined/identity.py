@@ -101,6 +101,11 @@ def _shift_gpu_time(record: GpuTime, shift_s: float) -> None:
         force_setattr(exchange, "reached_s", exchange.reached_s + shift_s)
 
 
+def _add_to_steps(record: Steps, base: int) -> None:
+    if record.tid is not None:
+        force_setattr(record, "tid", record.tid | base)
+
+
 def _add_to_threads(record: Threads | Gil, base: int) -> None:
     for row in record.threads:
         force_setattr(row, "tid", row.tid | base)
@@ -143,6 +148,7 @@ def _add_to_exit(record: Exit, base: int) -> None:
 #: Records with moments beside their own, and those that name processes or threads beside their own.
 _MOMENTS: dict[type[Record], Callable[..., None]] = {Steps: _shift_steps, GpuTime: _shift_gpu_time}
 _IDS: dict[type[Record], Callable[..., None]] = {
+    Steps: _add_to_steps,
     Threads: _add_to_threads,
     Gil: _add_to_threads,
     Stacks: _add_to_stacks,

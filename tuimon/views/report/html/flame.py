@@ -33,7 +33,7 @@ def main_tree(session: Session, pid: int) -> CallTree | None:
     sampled = session.process_samples(pid)
     if sampled is None:
         return None
-    tree = call_tree(sampled.samples_of(_main_tid(sampled, pid)), session.frames)
+    tree = call_tree(sampled.samples_of(_sampled_tid(sampled)), session.frames)
     return tree if tree.samples else None
 
 
@@ -59,6 +59,5 @@ def _box(node: Node, left: float, share: float) -> Box:
     return Box(node.depth - 1, left, share, label, title, is_wide, node.phase() or "other", node.user)
 
 
-def _main_tid(sampled: ProcessSamples, pid: int) -> int:
-    tids = sampled.tids()
-    return pid if pid in tids or not tids else tids[0]
+def _sampled_tid(sampled: ProcessSamples) -> int:
+    return next(iter(sampled.tids()), sampled.tid)

@@ -12,11 +12,11 @@ from tuimon.session.rows import ThreadRow
 from tuimon.views.format import place
 from tuimon.views.tui.panes.process_tree import TreeRow, folded_at_first, tree_rows
 
-_ROLES = ("main", "worker", "pin-memory", "autograd")
+_ROLES = ("main", "training", "worker", "pin-memory", "autograd")
 
 
 def _by_role(row: ThreadRow) -> tuple[int, int, float]:
-    """What matters to a training first: main, workers by number, pin-memory, autograd; then who uses CPU."""
+    """What matters to a training first: what trains, workers by number, pin-memory, autograd; then who uses CPU."""
     word, _, number = row.role.partition(" ")
     rank = _ROLES.index(word) if word in _ROLES else len(_ROLES)
     if number.isdigit():

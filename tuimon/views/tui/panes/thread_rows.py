@@ -110,7 +110,7 @@ def _function(row: ThreadRow) -> str:
 def _role_style(row: ThreadRow) -> str:
     if row.ended:
         return "faint"
-    if row.role == "main":
+    if row.role in ("main", "training"):
         return "strong"
     return "text" if (row.cpu_ratio or 0.0) >= 0.005 else "dim"
 

@@ -200,4 +200,5 @@ def _scope(row: ThreadRow | None, session: Session) -> Scope:
     if row is not None:
         return Scope(row.pid, row.tid, row.role or row.name)
     pid = session.trainer() or 0
-    return Scope(pid, pid, "main")
+    tid = session.training_tid(pid)
+    return Scope(pid, tid, "main" if tid == pid else "training")
