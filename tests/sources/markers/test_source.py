@@ -87,10 +87,9 @@ def test_a_ring_that_a_shortage_of_handles_hid_is_found_later(ring_directory, mo
     with monkeypatch.context() as patch:
         patch.setattr(module, "RingReader", none_left)
         source.read()
-    source.read()
-    source.read()
+    counted = sum(record.count for _ in range(2) for record in source.read())  # a window may end meanwhile
     writer.unlink()
-    assert sum(record.count for record in source.read()) == 5
+    assert counted + sum(record.count for record in source.read()) == 5
     source.close()
 
 
