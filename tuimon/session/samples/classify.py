@@ -73,7 +73,7 @@ def classify_samples(
     too_few = sum(sample.times for sample in counted if sample.boundary == "rest") < ENOUGH_SAMPLES
     whole, torn = _by_root(counted, frames)
     samples = [
-        _in_rollout(sample, rollouts, frames)
+        _in_rollout(sample, rollouts)
         or _of_library(sample, loop, library, frames)
         or _of_update(_by_lines(sample, loop, too_few, makes_data, frames), frames)
         for sample in whole
@@ -84,9 +84,9 @@ def classify_samples(
     return [replace(sample, ranges=join.ranges_of(sample.stack, frames)) for sample in samples]
 
 
-def _in_rollout(sample: CountedStack, rollouts: Rollouts, frames: FrameTable) -> Sample | None:
+def _in_rollout(sample: CountedStack, rollouts: Rollouts) -> Sample | None:
     """A sample of a rollout, which makes the data; None if it is none."""
-    if sample.boundary in ("backward", "optimizer") or not rollouts.holds(frames.outline(sample.stack)):
+    if sample.boundary in ("backward", "optimizer") or not rollouts.holds(sample.stack):
         return None
     return Sample(list(sample.stack), sample.times, "data")
 

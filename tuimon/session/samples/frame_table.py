@@ -75,7 +75,7 @@ class FrameTable:
         """
         if self._libraries.isdisjoint(stack):
             return stack
-        last = max((i for i, number in enumerate(stack) if number in self._anchors), default=-1)
+        last = next((i for i in range(len(stack) - 1, -1, -1) if stack[i] in self._anchors), -1)
         return [
             number
             for i, number in enumerate(stack)

@@ -104,7 +104,7 @@ class LibraryOrder:
         """The frame at which a stack leaves the path: the first of a library at another line, else the last on it."""
         left = None
         for i, number in enumerate(stack):
-            depth = self._depth.get(self._function(number))
+            depth = self._depth.get(self._function(number)) if self._frames.is_library(number) else None
             if depth is not None:
                 left = i
                 if self._frames[number].line != self._lines[depth]:
@@ -113,7 +113,7 @@ class LibraryOrder:
 
     def _leaves_at(self, stack: Sequence[int]) -> _Lines:
         left = self._left_by(stack)
-        if left is None or any(self._is_elsewhere(number) for number in stack[:left]):
+        if left is None or any(map(self._is_elsewhere, stack[:left])):
             return ()
         return (*self._lines[: self._depth[self._function(stack[left])]], self._frames[stack[left]].line)
 

@@ -237,10 +237,12 @@ class LoopLines:
                 self._forward_line[depth] = min(line, self._forward_line.get(depth, line))
 
     def _lines_of_models(self, samples: Sequence[CountedStack]) -> set[tuple[int, int]]:
-        out = set()
+        out: set[tuple[int, int]] = set()
         for stack, _, boundary in samples:
-            branch = self.branch_of(stack) if boundary == "forward" else None
-            if branch is not None and branch.line == self._forward_line.get(branch.depth) and self._runs_model(stack):
+            branch = self.branch_of(stack) if boundary == "forward" and self._forward_line else None
+            if branch is None or branch[:2] in out:
+                continue
+            if branch.line == self._forward_line.get(branch.depth) and self._runs_model(stack):
                 out.add(branch[:2])
         return out
 

@@ -46,6 +46,7 @@ class Rollouts:
         """Whether a stack, in neither backward nor an update, is part of a rollout."""
         if not self._functions and not self._last_line:
             return False
+        stack = self._frames.outline(stack)
         functions = [self._function(number) for number in stack]
         if not self._functions.isdisjoint(functions):
             return True
