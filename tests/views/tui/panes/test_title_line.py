@@ -2,11 +2,13 @@
 
 import pytest
 
-from tuimon.records import Cost
+from tests.session.records import header
+from tuimon.records import Cost, Exit, Node
 from tuimon.session.rows import StepSummary
+from tuimon.session.session import Session
 from tuimon.session.trainings import Which
 from tuimon.views.tui.drawing.lines import cells, text_of
-from tuimon.views.tui.panes.title_line import RunFacts, run_name, title_line
+from tuimon.views.tui.panes.title_line import RunFacts, TitleLine, run_name, title_line
 
 STEPS = StepSummary(1000, 14.9, 67.0, 81.0, "data", 0.01, 0)
 
@@ -37,6 +39,24 @@ def test_title_before_the_first_step_and_paused():
 def test_the_title_of_a_loop_that_stands_still_has_no_pace():
     row = text_of(title_line(FACTS._replace(still=True), 120))
     assert "3m12s · no step lately · median 67.0 ms" in row and "steps/s" not in row
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_title_names_a_node_that_writes_nothing(width):
+    facts = FACTS._replace(nodes="node007 silent for 28s", training=Which(256), followed=True)
+    row = title_line(facts, width)
+    assert cells(row) == width
+    assert "node007 silent for 28s · " in text_of(row) and "67.0 ms" in text_of(row)
+
+
+def test_a_silent_node_is_in_the_title_until_the_run_ends():
+    pane = TitleLine()
+    session = Session()
+    session.add(header())
+    session.add(Node(t=20.0, pid=0, number=7, host="node007", cpu_count=8, state="late", behind_s=28.0))
+    assert pane.collect(session, ()).nodes == "node007 silent for 28s"
+    session.add(Exit(t=30.0, pid=1, exit_code=0))
+    assert pane.collect(session, ()).nodes is None
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from tuimon.session.state import stands_still
 from tuimon.session.trainings import Which, which_training
 from tuimon.views.format import duration, ms, number, percent, plain, rate, size
 from tuimon.views.gpu_text import gpu_text
+from tuimon.views.node_text import nodes_text
 from tuimon.views.tui.drawing.lines import Line, Span, cells, justified, line
 from tuimon.views.tui.drawing.pane import Pane
 
@@ -34,6 +35,7 @@ class RunFacts(NamedTuple):
     paused: bool
     gpu: str | None = None  # "GPU 97 % · tensor 12 %"
     followed: bool = False  # a log that is still being written
+    nodes: str | None = None  # those that are not well
     still: bool = False  # its loop stands still: the pace of the last seconds says nothing
 
 
@@ -56,6 +58,7 @@ class TitleLine(Pane[RunFacts], can_focus=False):
             exit=session.exit,
             paused=self.paused,
             followed=self.followed,
+            nodes=nodes_text(session.nodes.known.values()) if session.exit is None else None,
             still=stands_still(session),
             gpu=gpu_text(session.gpus(), session.header.interval_s if session.header else 1.0),
         )
@@ -80,6 +83,8 @@ def title_line(facts: RunFacts, width: int) -> Line:
         items.append((7, f"pid {own_id(facts.pid)}", "dim"))
     if facts.training.text:
         items.append((3, facts.training.text, "text"))
+    if facts.nodes is not None:
+        items.append((1, facts.nodes, "warning"))
     if facts.elapsed_s is not None:
         items.append((2, duration(facts.elapsed_s), "text"))
     if facts.steps is not None and facts.steps.estimated:
