@@ -19,6 +19,8 @@ FRAMES = {
     "prepare": Frame("train.py", 20, "update", "x = x.flatten(1)", True),
     "module": Frame(f"{SITE}/torch/nn/modules/module.py", 2, "_call_impl"),
     "backward": Frame(f"{SITE}/torch/_tensor.py", 3, "backward"),
+    "environment": Frame(f"{SITE}/gymnasium/core.py", 576, "step"),
+    "wrapper": Frame("train.py", 50, "observation", "return draw(state)", True),
     "after": Frame("train.py", 32, "after", "histogram(net)", True),
     "histogram": Frame("train.py", 44, "histogram", "bins[int(v)] += 1", True),
 }
@@ -35,6 +37,12 @@ def phase_of(stack: str, others: list[str], has_loader: bool = False) -> str:
         names = each.replace("backward line/", "backward_line ").split()
         stacks[tuple(IDS[name.replace("_", " ")] for name in names)] = 20
     return classify_samples(stacks, table, has_loader=has_loader)[-1].phase
+
+
+def test_a_wrapper_of_an_environment_that_a_library_steps_makes_the_data() -> None:
+    training = ["main run module", "main run backward", "main run environment"]
+    assert phase_of("main run environment wrapper", training) == "data"
+    assert phase_of("main run fire after", [*TRAINING, "main run environment"]) == "other"
 
 
 @pytest.mark.parametrize(

@@ -72,6 +72,7 @@ class FrameTable:
         """A stack without the inner frames of libraries, of which two stacks hold different ones.
 
         Of ``main fit run_epoch on_batch log`` (``fit`` and ``run_epoch`` a library's) it is ``main fit on_batch log``.
+        What makes data stays: it tells that the user's functions that it calls are of a rollout.
         """
         if self._libraries.isdisjoint(stack):
             return stack
@@ -79,7 +80,7 @@ class FrameTable:
         return [
             number
             for i, number in enumerate(stack)
-            if i > last or number not in self._libraries or (i and self[stack[i - 1]].user)
+            if i > last or number not in self._libraries or number in self._makers or (i and self[stack[i - 1]].user)
         ]
 
     def maker_depth(self, stack: Sequence[int]) -> int | None:
