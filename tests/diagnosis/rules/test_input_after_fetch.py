@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.diagnosis.cpu import run
-from tests.session.records import frames, stacks
+from tests.diagnosis.cpu import NO_GPU, run
+from tests.session.records import frames, header, process, session_of, stacks
+from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.finding import Finding
 from tuimon.records import Loader, LoaderFacts
 
@@ -42,6 +43,19 @@ def test_a_line_that_changes_the_batch_is_named_as_what_makes_the_data(workers: 
 def test_a_little_of_it_leaves_the_loader_the_cause() -> None:
     finding = found(mixing=12, workers=0, fetching=20)["input_bound"]
     assert finding.cause == "no_workers"
+
+
+@pytest.mark.parametrize(
+    ("fetching", "mixing", "cause"),
+    [(4, 46, "hand_rolled_loader"), (46, 4, "no_workers"), (0, 50, "hand_rolled_loader")],
+)
+def test_without_markers_samples_show_whether_most_of_it_is_fetched(fetching: int, mixing: int, cause: str) -> None:
+    counted = (([50, 51], fetching), ([52, 53], mixing), ([54, 55], 25), ([56, 57], 25))
+    records = [header(), process(markers=False), NO_GPU, LOOP]
+    for t in range(1, 13):
+        records.append(stacks(t, *(sample for sample in counted if sample[1])))
+    first = next(finding for finding in diagnose(session_of(*records)) if finding.rule == "input_bound")
+    assert first.cause == cause
 
 
 def test_a_forward_pass_without_it_is_as_long_as_markers_say() -> None:

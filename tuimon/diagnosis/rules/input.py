@@ -166,9 +166,7 @@ def _starting(evidence: Evidence) -> LoaderRow | None:
 def _is_made_by_hand(evidence: Evidence, data: PhaseRow, table: PhaseTable) -> bool:
     """Whether the loop itself makes most of its data, as markers or samples show: without a DataLoader, or after it."""
     fetching = evidence.stacks.data_phase.share_where(lambda sample: "fetch" in sample.kinds) or 0.0
-    if not table.inferred:
-        return data.estimated and fetching < MADE_SHARE
-    return not fetching
+    return (data.estimated or table.inferred) and fetching < MADE_SHARE
 
 
 def _cause(evidence: Evidence, by_hand: bool) -> _Cause:
