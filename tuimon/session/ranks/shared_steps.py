@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 
 from msgspec import Struct
@@ -29,7 +28,7 @@ class SharedSteps:
     __slots__ = ("_stride", "latest", "run")
 
     def __init__(self) -> None:
-        self.latest: deque[SharedStep] = deque(maxlen=_LATEST)
+        self.latest: list[SharedStep] = []
         self.run: list[SharedStep] = []
         self._stride = 1
 
@@ -41,6 +40,7 @@ class SharedSteps:
             self.latest.append(step)
             if step.index % self._stride == 0:
                 self.run.append(step)
+        del self.latest[:-_LATEST]
         while len(self.run) > 2 * _LATEST:
             self._stride *= 2
             self.run = [step for step in self.run if step.index % self._stride == 0]
