@@ -52,6 +52,18 @@ def test_each_line_of_the_loop(line: int, below: str | None, found: tuple[str, b
     assert not last.unsure
 
 
+@pytest.mark.parametrize(("in_update", "phase"), [(1, "other"), (2, "forward")])
+def test_one_torn_sample_does_not_make_an_update_of_a_line_that_logs(in_update: int, phase: str) -> None:
+    """Its outer frames were read on line 50, its inner ones in the update before; two show a second update."""
+    frames, stacks = FrameTable(), {}
+    probes = ((50, "update", in_update), (50, "module", 40))
+    for at, called, count in [*((line, below, 20) for line, below in LOOP), *probes]:
+        first = 2 * len(stacks)
+        frames.add_frames(first, [Frame("train.py", at, "main", "", True), BELOW[called]])
+        stacks[first, first + 1] = count
+    assert classify_samples(stacks, frames)[-1].phase == phase
+
+
 def test_what_python_runs_at_exit_is_of_no_step_however_long_it_takes() -> None:
     frames, stacks = FrameTable(), {}
     for at, called in LOOP:
