@@ -22,12 +22,12 @@ from tuimon.records import Cost, Exit, Header, Notice, Record
 from tuimon.session.session import Session
 from tuimon.sources.base import Source
 from tuimon.sources.log.output import OutputTail
-from tuimon.sources.log.writer import LogWriter
 from tuimon.sources.plain_records import plain_record
 from tuimon.sources.stacks.closeup import CloseUp
 
 if TYPE_CHECKING:
     from tuimon.monitor.hooks import Hooks  # only an attach loads them
+    from tuimon.sources.log.writer import LogWriter  # only a run with a log does
 
 QUEUE_LIMIT = 10_000
 #: A tick handles records for at most this long, so that the screen keeps responding while a long log is replayed.

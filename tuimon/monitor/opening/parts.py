@@ -7,7 +7,7 @@ import platform
 import socket
 import time
 from collections.abc import Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from tuimon.launch.job import Job
 from tuimon.masking import masked
@@ -15,7 +15,6 @@ from tuimon.monitor.opening.options import Options
 from tuimon.monitor.versions import version_of
 from tuimon.records import Header, Notice
 from tuimon.sources.base import Source
-from tuimon.sources.log.writer import LogWriter
 from tuimon.sources.markers.source import MarkerSource
 from tuimon.sources.memory.source import MemorySource
 from tuimon.sources.notices import NoticeSource
@@ -26,11 +25,16 @@ from tuimon.sources.processes.source import ProcessSource
 from tuimon.sources.stacks.source import StackSource
 from tuimon.sources.standstill.source import StandstillSource
 
+if TYPE_CHECKING:
+    from tuimon.sources.log.writer import LogWriter
+
 
 def log_of(options: Options, job: Job) -> LogWriter | None:
     """The log that is asked for, empty. Raises LogError when it cannot be written."""
     if not options.log:
         return None
+    from tuimon.sources.log.writer import LogWriter
+
     return LogWriter(options.log, force=options.force, limit_bytes=options.log_max_bytes, run=job.name)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from tuimon.records import Gpu, Notice, Record
 from tuimon.sources.notices import Problem
@@ -12,10 +13,12 @@ from tuimon.sources.nvml import library as nvml
 from tuimon.sources.nvml import problems
 from tuimon.sources.nvml.compute_processes import pid_trust
 from tuimon.sources.nvml.library import NvmlError
-from tuimon.sources.nvml.slot import Slot
 from tuimon.sources.nvml.used_gpus import UsedGpus
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.timeouts import CallWithTimeout
+
+if TYPE_CHECKING:
+    from tuimon.sources.nvml.slot import Slot
 
 _RETRY_S = 30.0
 #: How often what changes fast is polled, between two records.
@@ -114,6 +117,8 @@ class GpuSource:
             self._library = nvml.Library()
             trust = pid_trust(self._library.driver_version())
             count = self._library.device_count()
+            from tuimon.sources.nvml.slot import Slot  # eight modules that no machine without a driver needs
+
             self._slots = [Slot(self._library, index, trust, self._clock) for index in range(count)]
         except NvmlError as error:
             self._close()
