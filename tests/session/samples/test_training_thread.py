@@ -7,6 +7,7 @@ from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.node_ids import id_on_node
 from tuimon.sources.log.joined.identity import FrameIds, Identity
+from tuimon.views.tui.panes.thread_list import SORTS
 
 TORCH = "/lib/site-packages/torch"
 TRAINER = 107
@@ -81,3 +82,9 @@ def test_a_main_thread_that_trains_again_is_the_one_that_counts():
 def test_on_another_node_it_is_another_thread():
     adopted = Identity(2, FrameIds()).adopt(steps(1, PHASES, tid=TRAINER), 0.0)
     assert adopted.tid == id_on_node(2, TRAINER) and adopted.pid == id_on_node(2, 100)
+
+
+def test_the_thread_that_trains_stands_first():
+    """What is chosen at first is what the hot lines and the stack are of."""
+    rows = training().threads_of(100)
+    assert [row.role for row in sorted(rows, key=SORTS[0][1])] == ["training", "main"]

@@ -12,7 +12,7 @@ from tuimon.session.rows import ThreadRow
 from tuimon.views.format import place
 from tuimon.views.tui.panes.process_tree import TreeRow, folded_at_first, tree_rows
 
-_ROLES = ("main", "training", "worker", "pin-memory", "autograd")
+_ROLES = ("training", "main", "worker", "pin-memory", "autograd")
 
 
 def _by_role(row: ThreadRow) -> tuple[int, int, float]:
