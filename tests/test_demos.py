@@ -115,10 +115,10 @@ def shares(report: dict[str, Any]) -> dict[str, float]:
     return {row["name"]: row["share"] for row in report["phases"]}
 
 
-def median_ms(report: dict[str, Any], truth: dict[str, Any]) -> float:
-    """By the demo's own clock, of the steps that the report is of."""
+def measured_ms(report: dict[str, Any], truth: dict[str, Any]) -> list[float]:
+    """By the demo's own clock, sorted: the steps that the report is of."""
     span = report["span"]
-    return statistics.median(truth["step_ms"][span["first_step"] : span["last_step"] + 1])
+    return sorted(truth["step_ms"][span["first_step"] : span["last_step"] + 1])
 
 
 def test_slow_loader_is_input_bound_at_augment(tmp_path: Path) -> None:
@@ -132,7 +132,12 @@ def test_slow_loader_is_input_bound_at_augment(tmp_path: Path) -> None:
     found = shares(report)
     for phase, share in truth["shares"].items():
         assert found.get(phase, 0.0) == pytest.approx(share, abs=TOLERANCE), (phase, found, truth)
-    assert report["steps"]["median_ms"] == pytest.approx(median_ms(report, truth), rel=0.1)
+    # Steps of two workers lie far apart, and each clock cuts one of them elsewhere: the medians may lie between others.
+    steps_ms = measured_ms(report, truth)
+    between = [steps_ms[round(share * (len(steps_ms) - 1))] for share in (0.45, 0.55)]
+    assert 0.99 * between[0] <= report["steps"]["median_ms"] <= 1.01 * between[1]
+    mean_ms = sum(phase["cpu_ms_per_step"] for phase in report["phases"] if phase["name"] != "eval")
+    assert mean_ms == pytest.approx(statistics.fmean(steps_ms), rel=0.05)
 
 
 def test_healthy_mnist_like_has_nothing_to_complain_of(tmp_path: Path) -> None:

@@ -12,8 +12,6 @@ import pytest
 
 from tests.sources.programs import running
 from tests.sources.stacks.sampling import SourceReader, pyspies, reading, trainer
-from tests.waiting import until
-from tuimon.records import Stacks
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.stacks import pyspy, pyspy_errors
 
@@ -217,15 +215,25 @@ def test_an_embedded_python_without_debug_symbols_is_told_from_a_broken_one() ->
     assert "embedded or frozen" in (problem.hint or "")
 
 
-def test_windows_without_a_single_sample_are_no_failure(tmp_path: Path) -> None:
+def test_windows_without_a_single_sample_are_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """At 1 Hz a short window may hold none: nothing is lost, nothing is said."""
+    ended: list[pyspy.Ended] = []
+    poll = pyspy.Recording.poll
+
+    def noted(recording: pyspy.Recording, now_s: float) -> pyspy.Ended | None:
+        window = poll(recording, now_s)
+        ended.extend([window] if window else [])
+        return window
+
+    monkeypatch.setattr(pyspy.Recording, "poll", noted)
     with running(tmp_path, WAIT) as process, reading(trainer(process.pid), rate_hz=1) as reader:
-        until(
-            lambda: reader.until(lambda _: True, "a read") or [r for r in reader.records if isinstance(r, Stacks)],
-            "one",
+        reader.until(
+            lambda _: any(window.samples is not None and not window.samples.instants for window in ended),
+            "a window without a sample",
         )
-        assert reader.lost == []
-        assert reader.notices == []
+        # on a busy machine some end before py-spy has started: those are lost, and said
+        assert len(reader.lost) <= sum(window.interrupted for window in ended)
+        assert [notice for notice in reader.notices if "had not started" not in notice.message] == []
 
 
 def test_targets_without_training_are_sampled_all_the_same(tmp_path: Path) -> None:
