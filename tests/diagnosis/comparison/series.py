@@ -25,6 +25,12 @@ def correlated(number: int, phi: float, seed: int, middle: float = 50.0, spread:
     return found
 
 
+def wandering(number: int, seed: int, middle: float = 50.0, spread: float = 0.06) -> list[float]:
+    """Values that change as much over a minute as over seconds (about 1/f): a sum of AR(1) of lengths from 1 to 64."""
+    parts = [correlated(number, math.exp(-1 / 4**power), 7 * seed + power, 1.0, 1.0) for power in range(4)]
+    return [middle * (1 + spread * (sum(each) - 4) / 2) for each in zip(*parts, strict=True)]
+
+
 def stretches(step_ms: list[float], waited: float = 0.0) -> tuple[StepStretch, ...]:
     """A second each, filled with steps of that length."""
     found, first = [], 0.0

@@ -11,6 +11,7 @@ from tuimon.diagnosis.comparison.course.changes import Shift, has_trend, line_th
 from tuimon.diagnosis.comparison.course.warmup import warmup_length
 from tuimon.diagnosis.comparison.figures import RunFigures
 from tuimon.diagnosis.comparison.statistics.bootstrap import Resampled, resample
+from tuimon.diagnosis.comparison.statistics.correlation import lasting_variance
 from tuimon.diagnosis.comparison.statistics.estimate import Estimate
 from tuimon.session.course import StepStretch
 
@@ -55,12 +56,29 @@ class JudgedRun:
         return self._resampled.estimate(figure)
 
     @cached_property
+    def lasting_variance(self) -> float:
+        """How far its step time may lie from that of the next run because it varies slowly, as a ratio squared.
+
+        What others took of the cores is left out: that is allowed for by itself.
+        """
+        own_ms = self._without_others()
+        return lasting_variance(
+            [own / line for own, line in zip(own_ms, self.trend or [1.0] * len(own_ms), strict=True)]
+        )
+
+    @cached_property
     def _resampled(self) -> Resampled[StepStretch]:
-        rows = self.steady.rows
-        if self.trend is not None:
-            middle = sum(self.trend) / len(self.trend)
-            rows = tuple(_scaled(row, middle / line) for row, line in zip(rows, self.trend, strict=True))
-        return resample(rows, Batches(rows).step_ms(), _stretch)
+        return resample(self._level_batches.rows, self._level_batches.step_ms(), _stretch)
+
+    @cached_property
+    def _level_batches(self) -> Batches:
+        """Without the line through them."""
+        if self.trend is None:
+            return self.steady
+        middle = sum(self.trend) / len(self.trend)
+        return Batches(
+            tuple(_scaled(row, middle / line) for row, line in zip(self.steady.rows, self.trend, strict=True))
+        )
 
     def levels(self) -> list[JudgedRun]:
         """As if its steps had all been as they were before its shift, and as since then; without one, itself."""

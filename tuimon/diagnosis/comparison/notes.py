@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 from tuimon.diagnosis.comparison.judged_run import JudgedRun
-from tuimon.diagnosis.comparison.sides import RUN_DEVIATION, Runs
+from tuimon.diagnosis.comparison.sides import RUN_DEVIATION, Runs, run_variance
 from tuimon.diagnosis.comparison.undisturbed import STARVED
 from tuimon.diagnosis.words import after as after_time
 from tuimon.diagnosis.words import percent
@@ -19,9 +20,12 @@ def notes_of(before: Runs, after: Runs) -> list[str]:
     sides = (("BEFORE", before), ("AFTER", after))
     found = [note for name, runs in sides for run in runs for note in (*_held_up(name, run), *_shifted(name, run))]
     found += [note for name, runs in sides for run in runs for note in _trend(name, run)]
-    if len(before) == 1 or len(after) == 1:
+    single = [runs[0] for runs in (before, after) if len(runs) == 1]
+    if single:
+        assumed = math.sqrt(max(map(run_variance, single)))
+        varies = ", as it varies over seconds" if assumed > 2 * RUN_DEVIATION else ""
         found.append(
-            f"a single run cannot show how much runs differ by themselves: {100 * RUN_DEVIATION:.1f} % is assumed;"
+            f"a single run cannot show how much runs differ by themselves: {100 * assumed:.1f} % is assumed{varies};"
             " folders of several runs would show it"
         )
     return found

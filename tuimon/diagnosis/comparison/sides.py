@@ -7,23 +7,30 @@ from collections.abc import Callable, Sequence
 
 from tuimon.diagnosis.comparison.judged_run import LEAST_BATCHES, Figure, JudgedRun
 from tuimon.diagnosis.comparison.statistics.bootstrap import resample
+from tuimon.diagnosis.comparison.statistics.correlation import lasting_variance
 from tuimon.diagnosis.comparison.statistics.estimate import Estimate, mean_of_runs
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.session.course import GpuStretch
 
 RUN_DEVIATION = Threshold(
     0.005,
-    "standard deviation of the step time from run to run of the same program, which a single run cannot show",
+    "standard deviation of the step time from run to run of the same program, which a single run cannot show; how it"
+    " varies over seconds within the run is added",
     "our choice: without it two runs of one program would often count as different; make diff-truth tries it",
 )
 Runs = Sequence[JudgedRun]
+
+
+def run_variance(run: JudgedRun) -> float:
+    """Of the step time from run to run of the same program, as a ratio squared, as far as one run of it tells."""
+    return RUN_DEVIATION**2 + run.lasting_variance
 
 
 def log_estimate(runs: Runs, figure_of: Callable[[JudgedRun], Figure]) -> Estimate:
     """The logarithm of a positive figure, which each run may have its own form of."""
     logs = [_logarithm(figure_of(run)) for run in runs]
     if len(runs) == 1:
-        return runs[0].estimate(logs[0]).plus(RUN_DEVIATION**2)
+        return runs[0].estimate(logs[0]).plus(run_variance(runs[0]))
     return mean_of_runs([log(run.level) for log, run in zip(logs, runs, strict=True)])
 
 
@@ -34,7 +41,7 @@ def _logarithm(figure: Figure) -> Figure:
 def step_estimate(runs: Runs, figure: Figure, variance: float = 0.0) -> Estimate:
     """A figure of a step on its own scale; ``variance``: of an error that how the batches vary does not show."""
     found = _estimate(runs, figure)
-    return found if len(runs) > 1 else found.plus((RUN_DEVIATION * found.value) ** 2 + variance)
+    return found if len(runs) > 1 else found.plus(run_variance(runs[0]) * found.value**2 + variance)
 
 
 def gpu_estimate(runs: Runs, figure: Callable[[GpuStretch], float]) -> Estimate | None:
@@ -46,7 +53,7 @@ def gpu_estimate(runs: Runs, figure: Callable[[GpuStretch], float]) -> Estimate 
         return mean_of_runs([figure(GpuStretch(*map(sum, zip(*rows, strict=True)))) for rows in timed])
     step_ns = [row.total_ns / row.steps for row in timed[0]]
     found = resample(timed[0], step_ns, lambda sums: GpuStretch(*sums)).estimate(figure)
-    return found.plus((RUN_DEVIATION * found.value) ** 2)
+    return found.plus((RUN_DEVIATION**2 + lasting_variance(step_ns)) * found.value**2)
 
 
 def _estimate(runs: Runs, figure: Figure) -> Estimate:
