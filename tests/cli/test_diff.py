@@ -11,7 +11,7 @@ import pytest
 
 from tests.diagnosis.comparison.series import correlated, run_records
 from tuimon.cli.main import run_command_line
-from tuimon.diagnosis.comparison.result import Comparison
+from tuimon.diagnosis.comparison.outcome.result import Comparison
 from tuimon.records import Record
 
 

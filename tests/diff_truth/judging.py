@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from tuimon.diagnosis.comparison.compare import compare
-from tuimon.diagnosis.comparison.figures import RunFigures, figures_of
-from tuimon.diagnosis.comparison.result import Comparison
+from tuimon.diagnosis.comparison.outcome.result import Comparison
+from tuimon.diagnosis.comparison.side.figures import RunFigures, figures_of
 from tuimon.errors import NotComparable
 from tuimon.records import Record
 from tuimon.session.session import Session

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from tuimon.cli.options import parser_of
 from tuimon.cli.writing import refuse_to_replace, write_text
-from tuimon.diagnosis.comparison.result import Comparison
+from tuimon.diagnosis.comparison.outcome.result import Comparison
 from tuimon.sources.log.joined.opening import choose_all
 from tuimon.text import plain
 from tuimon.views.diff.logs import compare_logs

@@ -8,10 +8,10 @@ import pytest
 
 from tests.diagnosis.comparison.series import FACTS, correlated, stretches, wandering
 from tuimon.diagnosis.comparison.compare import compare
-from tuimon.diagnosis.comparison.facts import RunFacts
-from tuimon.diagnosis.comparison.figures import RunFigures, Starved
 from tuimon.diagnosis.comparison.glance import glance
-from tuimon.diagnosis.comparison.result import Comparison, Row
+from tuimon.diagnosis.comparison.outcome.result import Comparison, Row
+from tuimon.diagnosis.comparison.side.facts import RunFacts
+from tuimon.diagnosis.comparison.side.figures import RunFigures, Starved
 from tuimon.diagnosis.finding import Change, Finding, Fix
 from tuimon.errors import NotComparable
 from tuimon.records import Place

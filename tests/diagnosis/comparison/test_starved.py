@@ -14,11 +14,11 @@ from tests.diagnosis.comparison.series import FACTS, correlated, stretches
 from tests.diagnosis.gpu import gpu
 from tests.session.records import header, process, steps, threads
 from tuimon.diagnosis.comparison.compare import compare
-from tuimon.diagnosis.comparison.figures import RunFigures, figures_of, recent_figures
-from tuimon.diagnosis.comparison.judged_run import judged
-from tuimon.diagnosis.comparison.result import Comparison
-from tuimon.diagnosis.comparison.starved import Starved
-from tuimon.diagnosis.comparison.undisturbed import power_of
+from tuimon.diagnosis.comparison.outcome.result import Comparison
+from tuimon.diagnosis.comparison.outcome.undisturbed import power_of
+from tuimon.diagnosis.comparison.side.figures import RunFigures, figures_of, recent_figures
+from tuimon.diagnosis.comparison.side.judged_run import judged
+from tuimon.diagnosis.comparison.side.starved import Starved
 from tuimon.records import GpuProcess, MachineMemory
 from tuimon.session.processes.recent_waits import RecentWaits
 from tuimon.session.session import Session

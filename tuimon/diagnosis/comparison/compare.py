@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tuimon.diagnosis.comparison.figures import RunFigures
-from tuimon.diagnosis.comparison.findings import finding_changes, promise_of
 from tuimon.diagnosis.comparison.headline import headline_of
-from tuimon.diagnosis.comparison.judged_run import LEAST_BATCHES, JudgedRun, judged
-from tuimon.diagnosis.comparison.likeness import Unlike, unlike
-from tuimon.diagnosis.comparison.lines import line_changes
 from tuimon.diagnosis.comparison.notes import notes_of
-from tuimon.diagnosis.comparison.result import Comparison, Side
-from tuimon.diagnosis.comparison.rows import rows_of
-from tuimon.diagnosis.comparison.sides import Runs
-from tuimon.diagnosis.comparison.speed import outcome_of, speedup_of
+from tuimon.diagnosis.comparison.outcome.likeness import Unlike, unlike
+from tuimon.diagnosis.comparison.outcome.result import Comparison, Side
+from tuimon.diagnosis.comparison.outcome.speed import outcome_of, speedup_of
+from tuimon.diagnosis.comparison.side.figures import RunFigures
+from tuimon.diagnosis.comparison.side.judged_run import LEAST_BATCHES, JudgedRun, judged
+from tuimon.diagnosis.comparison.side.sides import Runs
+from tuimon.diagnosis.comparison.table.findings import finding_changes, promise_of
+from tuimon.diagnosis.comparison.table.lines import line_changes
+from tuimon.diagnosis.comparison.table.rows import rows_of
 from tuimon.errors import NotComparable
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tuimon.diagnosis.comparison.compare import ready
-from tuimon.diagnosis.comparison.figures import RunFigures
 from tuimon.diagnosis.comparison.headline import headline_of
-from tuimon.diagnosis.comparison.phases import PARTS, phase_estimate, phase_share
-from tuimon.diagnosis.comparison.result import Outcome
-from tuimon.diagnosis.comparison.sides import Runs
-from tuimon.diagnosis.comparison.speed import outcome_of, speedup_of
+from tuimon.diagnosis.comparison.outcome.result import Outcome
+from tuimon.diagnosis.comparison.outcome.speed import outcome_of, speedup_of
+from tuimon.diagnosis.comparison.side.figures import RunFigures
+from tuimon.diagnosis.comparison.side.sides import Runs
 from tuimon.diagnosis.comparison.statistics.estimate import difference
+from tuimon.diagnosis.comparison.table.phases import PARTS, phase_estimate, phase_share
 
 
 class Glance(NamedTuple):

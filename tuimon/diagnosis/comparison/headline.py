@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from tuimon.diagnosis.comparison.phases import PARTS, phase_share
-from tuimon.diagnosis.comparison.result import Outcome, Range
-from tuimon.diagnosis.comparison.sides import Runs
+from tuimon.diagnosis.comparison.outcome.result import Outcome, Range
+from tuimon.diagnosis.comparison.side.sides import Runs
+from tuimon.diagnosis.comparison.table.phases import PARTS, phase_share
 from tuimon.diagnosis.words import percent
 
 #: A phase is named whose share of the step changed by this and more: our choice.

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from tuimon.diagnosis.comparison.judged_run import JudgedRun
-from tuimon.diagnosis.comparison.sides import RUN_DEVIATION, Runs, run_variance
-from tuimon.diagnosis.comparison.undisturbed import STARVED
+from tuimon.diagnosis.comparison.outcome.undisturbed import STARVED
+from tuimon.diagnosis.comparison.side.judged_run import JudgedRun
+from tuimon.diagnosis.comparison.side.sides import RUN_DEVIATION, Runs, run_variance
 from tuimon.diagnosis.words import after as after_time
 from tuimon.diagnosis.words import percent
 

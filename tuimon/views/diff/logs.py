@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tuimon.diagnosis.comparison.compare import compare
-from tuimon.diagnosis.comparison.figures import RunFigures, figures_of
-from tuimon.diagnosis.comparison.result import Comparison
+from tuimon.diagnosis.comparison.outcome.result import Comparison
+from tuimon.diagnosis.comparison.side.figures import RunFigures, figures_of
 from tuimon.sources.log.joined.opening import Chosen, read_logs
 from tuimon.views.report.summary import fold
 

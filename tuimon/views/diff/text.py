@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterable
 
 from tuimon.diagnosis.comparison.headline import factor
-from tuimon.diagnosis.comparison.result import Comparison, FindingChange, LineChange, Promise, Range, Row, Side
+from tuimon.diagnosis.comparison.outcome.result import Comparison, FindingChange, LineChange, Promise, Range, Row, Side
 from tuimon.views.finding_text import rule_title
 from tuimon.views.format import ABSENT, count, duration, ms, number, percent, place, plain, shorten, size
 

@@ -69,9 +69,9 @@ def baseline_line(state: Compared, width: int) -> Line:
 
 def _compare(taken: Baseline, session: Session, findings: Sequence[Finding]) -> tuple[str, str]:
     """What has come since, of the same process; all that the screen shows, of another."""
-    from tuimon.diagnosis.comparison.figures import recent_figures
     from tuimon.diagnosis.comparison.glance import glance
-    from tuimon.diagnosis.comparison.judged_run import LEAST_BATCHES
+    from tuimon.diagnosis.comparison.side.figures import recent_figures
+    from tuimon.diagnosis.comparison.side.judged_run import LEAST_BATCHES
 
     since_s = taken.taken_s if session.trainer() == taken.pid else -math.inf
     recent = recent_figures(session, findings, since_s)

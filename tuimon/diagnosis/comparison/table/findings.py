@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tuimon.diagnosis.comparison.facts import RunFacts
-from tuimon.diagnosis.comparison.result import Became, FindingChange, Kept, Promise, Range
-from tuimon.diagnosis.comparison.sides import Runs
+from tuimon.diagnosis.comparison.outcome.result import Became, FindingChange, Kept, Promise, Range
+from tuimon.diagnosis.comparison.side.facts import RunFacts
+from tuimon.diagnosis.comparison.side.sides import Runs
 from tuimon.diagnosis.finding import Finding, Fix
 
 _Key = tuple[str, str | None]

@@ -9,7 +9,7 @@ from functools import cached_property
 from tuimon.diagnosis.comparison.course.batches import Batches, batches, step_ms
 from tuimon.diagnosis.comparison.course.changes import Shift, has_trend, line_through, shift_in
 from tuimon.diagnosis.comparison.course.warmup import warmup_length
-from tuimon.diagnosis.comparison.figures import RunFigures
+from tuimon.diagnosis.comparison.side.figures import RunFigures
 from tuimon.diagnosis.comparison.statistics.bootstrap import Resampled, resample
 from tuimon.diagnosis.comparison.statistics.correlation import lasting_variance
 from tuimon.diagnosis.comparison.statistics.estimate import Estimate

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from tuimon.diagnosis.comparison.judged_run import LEAST_BATCHES, Figure, JudgedRun
+from tuimon.diagnosis.comparison.side.judged_run import LEAST_BATCHES, Figure, JudgedRun
 from tuimon.diagnosis.comparison.statistics.bootstrap import resample
 from tuimon.diagnosis.comparison.statistics.correlation import lasting_variance
 from tuimon.diagnosis.comparison.statistics.estimate import Estimate, mean_of_runs

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from statistics import fmean
 from typing import Literal, NamedTuple
 
-from tuimon.diagnosis.comparison.phases import PARTS, is_estimated, phase_estimate
-from tuimon.diagnosis.comparison.result import Row
-from tuimon.diagnosis.comparison.sides import Runs, gpu_estimate, log_estimate, step_estimate
+from tuimon.diagnosis.comparison.outcome.result import Row
+from tuimon.diagnosis.comparison.side.sides import Runs, gpu_estimate, log_estimate, step_estimate
 from tuimon.diagnosis.comparison.statistics.estimate import Estimate, Interval, difference
+from tuimon.diagnosis.comparison.table.phases import PARTS, is_estimated, phase_estimate
 from tuimon.session.course import GpuStretch, StepStretch
 
 #: Rows share one error of 5 %: each is significant by itself at 5 % over their number.

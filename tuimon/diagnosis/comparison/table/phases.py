@@ -7,8 +7,8 @@ from collections.abc import Callable
 from statistics import fmean
 from typing import NamedTuple
 
-from tuimon.diagnosis.comparison.judged_run import JudgedRun
-from tuimon.diagnosis.comparison.sides import Runs, step_estimate
+from tuimon.diagnosis.comparison.side.judged_run import JudgedRun
+from tuimon.diagnosis.comparison.side.sides import Runs, step_estimate
 from tuimon.diagnosis.comparison.statistics.estimate import Estimate, mean_of_runs
 from tuimon.records import BETWEEN
 from tuimon.session.course import StepStretch

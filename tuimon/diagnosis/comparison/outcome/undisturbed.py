@@ -14,8 +14,8 @@ from statistics import fmean
 from typing import NamedTuple
 
 from tuimon.diagnosis.comparison.course.batches import added, step_ms
-from tuimon.diagnosis.comparison.judged_run import Figure, JudgedRun
-from tuimon.diagnosis.comparison.sides import Runs
+from tuimon.diagnosis.comparison.side.judged_run import Figure, JudgedRun
+from tuimon.diagnosis.comparison.side.sides import Runs
 from tuimon.diagnosis.comparison.statistics.correlation import independent_values
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.session.course import StepStretch

@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from tuimon.diagnosis.comparison.facts import RunFacts
+from tuimon.diagnosis.comparison.side.facts import RunFacts
 
 #: ``void``: a step is not the same work, or not on the same machine; ``per sample``: steps differ in a known size.
 Effect = Literal["said", "per sample", "void"]

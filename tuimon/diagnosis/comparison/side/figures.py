@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tuimon.diagnosis.comparison.facts import RunFacts, facts_of
-from tuimon.diagnosis.comparison.starved import NOT_STARVED, Starved, gpu_taken, lately_starved, starved_of
+from tuimon.diagnosis.comparison.side.facts import RunFacts, facts_of
+from tuimon.diagnosis.comparison.side.starved import NOT_STARVED, Starved, gpu_taken, lately_starved, starved_of
 from tuimon.diagnosis.finding import Finding
 from tuimon.node_ids import own_id
 from tuimon.session.course import GpuStretch, StepStretch

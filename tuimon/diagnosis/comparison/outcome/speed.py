@@ -6,11 +6,18 @@ import math
 from functools import reduce
 from itertools import product
 
-from tuimon.diagnosis.comparison.likeness import samples_a_step
-from tuimon.diagnosis.comparison.result import Outcome, Range
-from tuimon.diagnosis.comparison.sides import Runs, log_estimate
+from tuimon.diagnosis.comparison.outcome.likeness import samples_a_step
+from tuimon.diagnosis.comparison.outcome.result import Outcome, Range
+from tuimon.diagnosis.comparison.outcome.undisturbed import (
+    gpu_turns,
+    hidden_waits,
+    is_starved,
+    power_of,
+    undisturbed,
+    unsure,
+)
+from tuimon.diagnosis.comparison.side.sides import Runs, log_estimate
 from tuimon.diagnosis.comparison.statistics.estimate import Estimate, Interval, difference
-from tuimon.diagnosis.comparison.undisturbed import gpu_turns, hidden_waits, is_starved, power_of, undisturbed, unsure
 from tuimon.diagnosis.threshold import Threshold
 
 SAME_WITHIN = Threshold(

@@ -6,8 +6,8 @@ from typing import Literal
 
 import msgspec
 
-from tuimon.diagnosis.comparison.facts import RunFacts
-from tuimon.diagnosis.comparison.likeness import Unlike
+from tuimon.diagnosis.comparison.outcome.likeness import Unlike
+from tuimon.diagnosis.comparison.side.facts import RunFacts
 
 DIFF_SCHEMA = 1
 

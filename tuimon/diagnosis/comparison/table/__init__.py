@@ -1,0 +1,1 @@
+"""The rows below the sentence: phases, lines and findings, before and after."""
