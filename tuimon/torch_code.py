@@ -168,6 +168,11 @@ def steps_environment(source: str) -> bool:
     return _STEPS_ENVIRONMENT.search(source) is not None
 
 
+def collects_garbage(source: str) -> bool:
+    """Whether a line calls Python's garbage collector: ``gc.collect()``."""
+    return "gc.collect(" in source
+
+
 def is_generation(file: str, function: str) -> bool:
     """Whether a frame generates with a language model: ``/…/transformers/generation/utils.py``, ``generate``."""
     return function == "generate" and (is_user_file(file) or _GENERATION_FILE.search(file) is not None)

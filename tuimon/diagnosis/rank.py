@@ -73,25 +73,19 @@ def _merge_neighbours(by_rule: _ByRule) -> None:
         del by_rule["optimizer_bound"]
 
 
-def _merge_collections(by_rule: _ByRule) -> None:
-    """Collections that the loop calls for are part of the side work that contains the call."""
-    side, pauses = by_rule.get("side_work"), by_rule.get("gc_pauses")
-    if side is not None and pauses is not None and pauses.where and pauses.where[0] in side.where:
-        by_rule["side_work"] = replace(side, evidence={**side.evidence, "gc_share": pauses.evidence["gc_share"]})
-        del by_rule["gc_pauses"]
-
-
 def _merge_ranks(by_rule: _ByRule) -> None:
     """Ranks that wait for a late one do not wait for the network; what makes it late is reported once."""
-    late, side = by_rule.get("straggler_rank"), by_rule.get("side_work")
+    late = by_rule.get("straggler_rank")
     if late is None:
         return
     comm = by_rule.get("comm_bound")
     if comm is not None and (not late.cause or (late.share_of_step or 0.0) >= _MOST * (comm.share_of_step or 0.0)):
         del by_rule["comm_bound"]  # else there is more waiting than ranks that take turns being late explain
-    if side is not None and side.where and set(side.where) <= set(late.where):
-        by_rule["straggler_rank"] = replace(late, other_fixes=(*late.other_fixes, *side.fixes))
-        del by_rule["side_work"]
+    for rule in ("side_work", "gc_pauses"):
+        work = by_rule.get(rule)
+        if work is not None and work.where and set(work.where) <= set(late.where):
+            late = by_rule["straggler_rank"] = replace(late, other_fixes=(*late.other_fixes, *work.fixes))
+            del by_rule[rule]
 
 
 def _merge_launches(by_rule: _ByRule) -> None:
@@ -149,7 +143,6 @@ def _loud(by_rule: _ByRule) -> bool:
 _MERGES: tuple[Callable[[_ByRule], None], ...] = (
     _merge_cores,
     _merge_neighbours,
-    _merge_collections,
     _merge_ranks,
     _merge_launches,
     _merge_waits,

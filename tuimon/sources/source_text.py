@@ -16,7 +16,8 @@ _OURS = TargetFiles(None)
 class SourceText:
     """Lines of source files, read once; a file that is no plain file, is gone or is large has none."""
 
-    def __init__(self) -> None:
+    def __init__(self, files_held: int = _FILES_HELD) -> None:
+        self._files_held = files_held
         self._lines: dict[tuple[str, Rights], list[bytes]] = {}
 
     def line(self, file: str, number: int, files: TargetFiles = _OURS) -> str:
@@ -49,7 +50,7 @@ class SourceText:
         if rights is None:
             return []
         lines = _read_lines(file, rights, files.not_after_unix_s)
-        if len(self._lines) >= _FILES_HELD:
+        if len(self._lines) >= self._files_held:
             del self._lines[next(iter(self._lines))]
         self._lines[file, rights] = lines
         return lines

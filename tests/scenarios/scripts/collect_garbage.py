@@ -1,5 +1,5 @@
 """gc.collect() after every step, with a large heap."""
-# expects: side_work
+# expects: gc_pauses
 
 import gc
 

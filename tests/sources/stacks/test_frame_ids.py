@@ -31,3 +31,17 @@ def test_frames_are_listed_once_and_bounded(tmp_path: Path) -> None:
     assert (first, [frame.function for frame in new]) == (2, ["f", "(more frames)"])
     assert ids.id_of(RawFrame(here, 10, "f"), FILES) == 3
     assert ids.pop_new_frames() == (4, [])
+
+
+def test_of_a_library_only_the_line_that_collects_garbage_has_text(tmp_path: Path) -> None:
+    library = tmp_path / "site-packages" / "fits" / "loop.py"
+    library.parent.mkdir(parents=True)
+    library.write_text("step()\ngc.collect()\ngc.collect()\n")
+    ids = FrameIds()
+    for line, is_leaf in ((1, True), (2, True), (3, False)):
+        ids.id_of(RawFrame(str(library), line, "fit"), FILES, is_leaf=is_leaf)
+    assert [(frame.source, frame.user) for frame in ids.pop_new_frames()[1]] == [
+        ("", False),
+        ("gc.collect()", False),
+        ("", False),
+    ]

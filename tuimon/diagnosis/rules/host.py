@@ -5,8 +5,10 @@ from __future__ import annotations
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.steps import GPU_CLOCK_WAIT_S
 from tuimon.diagnosis.evidence.lines import HotFunction
+from tuimon.diagnosis.evidence.places.collections import without_collections
 from tuimon.diagnosis.evidence.places.side_work import model_share, side_function, update_share
 from tuimon.diagnosis.evidence.run import RunEvidence
+from tuimon.diagnosis.evidence.samples import ThreadSamples
 from tuimon.diagnosis.evidence.steps import SETTLED_S, is_settled, mean_step_ms
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.needs import SAMPLES, STEPS
@@ -59,17 +61,18 @@ def side_work(evidence: Evidence) -> Finding | None:
         return found
     on_gpu = evidence.gpu_idle_during(other)
     waits = evidence.waits_for_ranks("other")  # in collectives that the loop calls: comm_bound, straggler_rank
-    share = max(0.0, other.share - waits) if on_gpu is None else on_gpu.at_most
-    beside_update = 1.0 - update_share(evidence.stacks.main)
+    samples, beside_collections = _without_collections(evidence)
+    share = beside_collections * (max(0.0, other.share - waits) if on_gpu is None else on_gpu.at_most)
+    beside_update = 1.0 - update_share(samples)
     if share * beside_update < SIDE_WORK_SHARE or (share < SIDE_WORK_CLEAR and not is_settled(table)):
         return None
     if other.error is not None and other.share - other.error < SIDE_WORK_SHARE / 2:
         return None
-    if other.estimated and share < UNMARKED_EVALUATION_SHARE and model_share(evidence.stacks.main) >= MODEL_SHARE:
+    if other.estimated and share < UNMARKED_EVALUATION_SHARE and model_share(samples) >= MODEL_SHARE:
         return None
-    hot = side_function(evidence.stacks.main)
+    hot = side_function(samples)
     hot_share = beside_update * (hot.share if hot else 1.0)
-    lost, unsure = (share, 0.0) if on_gpu is None else on_gpu.middle
+    lost, unsure = (share, 0.0) if on_gpu is None else (beside_collections * part for part in on_gpu.middle)
     queued = queue_model(evidence)
     model = queued or host_model(evidence)
     best, *others = model.less(
@@ -84,7 +87,7 @@ def side_work(evidence: Evidence) -> Finding | None:
     )
     return Finding(
         rule="side_work",
-        severity="warning" if hot or not evidence.stacks.main.total else "info",  # samples show nothing to act on
+        severity="warning" if hot or not samples.total else "info",  # samples show nothing to act on
         headline=(
             f"{percent(share)} of every step {'is' if on_gpu is None else 'the GPU waits for'} side work outside the"
             f" model{_naming(hot)}"
@@ -105,6 +108,19 @@ def side_work(evidence: Evidence) -> Finding | None:
         change=best.change,
         other_fixes=tuple(others),
     )
+
+
+def _without_collections(evidence: Evidence) -> tuple[ThreadSamples, float]:
+    """The samples that are not of calls to the garbage collector, and which part (0..1) of the side work that leaves.
+
+    Where the process reports its collections, they are what ``gc_pauses`` finds.
+    """
+    samples = evidence.stacks.main
+    if evidence.steps is None or evidence.steps.collections is None:
+        return samples, 1.0
+    left = without_collections(samples)
+    side = samples.in_phase("other").total
+    return left, left.in_phase("other").total / side if side else 1.0
 
 
 def optimizer_bound(evidence: Evidence) -> Finding | None:

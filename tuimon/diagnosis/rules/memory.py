@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tuimon.diagnosis.evidence.evidence import Evidence
+from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.evidence.machines import Machine
+from tuimon.diagnosis.evidence.places.collections import collecting_line
 from tuimon.diagnosis.evidence.run import RunEvidence
 from tuimon.diagnosis.evidence.steps import SETTLED_S
 from tuimon.diagnosis.finding import Change, Finding, Fix, Severity
@@ -14,11 +16,10 @@ from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.step_model.measured import host_model
 from tuimon.diagnosis.step_model.model import Part
 from tuimon.diagnosis.threshold import Threshold
-from tuimon.diagnosis.words import at, percent
+from tuimon.diagnosis.words import at_hot, percent
 from tuimon.node_ids import own_id
 from tuimon.records import MachineMemory
 from tuimon.session.processes.machine import Growth
-from tuimon.session.rows import HotLine
 
 ROOM_SHARE = Threshold(
     0.05,
@@ -61,7 +62,6 @@ GC_CLEAR_SHARE = Threshold(
     "share of time in collections from which they show in the first seconds",
     "our choice: one collection makes much of a moment",
 )
-_COLLECT = "gc.collect("
 
 
 class _Store(NamedTuple):
@@ -180,7 +180,7 @@ def gc_pauses(evidence: Evidence) -> Finding | None:
         return None
     if share < GC_CLEAR_SHARE and steps.window_s < SETTLED_S:
         return None  # one collection makes much of a moment
-    call = _explicit_collection(evidence)
+    call = collecting_line(evidence.stacks.main)
     every_s = steps.window_s / collections.pauses
     longest_ms = collections.longest_ns / 1e6
     best, *others = _fewer_collections(evidence, call, share if share >= GC_SHARE else 0.0)
@@ -189,7 +189,7 @@ def gc_pauses(evidence: Evidence) -> Finding | None:
         severity="warning",
         headline=(
             f"the garbage collector stops the training for {_share(share)} of the time:"
-            f" every {_seconds(every_s)}, for up to {longest_ms:.3g} ms{f', at {at(call.place)}' if call else ''}"
+            f" every {_seconds(every_s)}, for up to {longest_ms:.3g} ms{f', at {at_hot(call)}' if call else ''}"
         ),
         action=best.action,
         share_of_step=share,
@@ -206,21 +206,16 @@ def gc_pauses(evidence: Evidence) -> Finding | None:
     )
 
 
-def _fewer_collections(evidence: Evidence, call: HotLine | None, share: float) -> tuple[Fix, ...]:
+def _fewer_collections(evidence: Evidence, call: HotFunction | None, share: float) -> tuple[Fix, ...]:
     model = host_model(evidence)
     if call is not None:
-        often, half = f"call {at(call.place)} less often, or not at all", f"call {at(call.place)} half as often"
+        often, half = f"call {at_hot(call)} less often, or not at all", f"call {at_hot(call)} half as often"
         return model.less(often, half, "collections", Part(share))
     none = (
         "gc.freeze() once model and data are set up, so that they are not looked through again; or"
         " gc.disable() and a gc.collect() between epochs; keep large data in arrays instead of many objects"
     )
     return (model.fix(none, Change("collections", 0.0), Part(share)),)
-
-
-def _explicit_collection(evidence: Evidence) -> HotLine | None:
-    """The line that calls ``gc.collect()``; an automatic collection has no line of its own."""
-    return next((line for line in evidence.stacks.hot_lines() if _COLLECT in line.place.source), None)
 
 
 def _share(share: float) -> str:

@@ -1,4 +1,7 @@
-"""Frames of a stream by id: each distinct place in code is listed once, with its source text if it is the user's."""
+"""Frames of a stream by id: each distinct place in code is listed once, with its source text if it is the user's.
+
+Of libraries only a line that collects garbage has text: the collector is no frame, so nothing else shows its call.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,14 @@ from typing import NamedTuple
 from tuimon.proc.target_files import TargetFiles
 from tuimon.records import Frame
 from tuimon.sources.source_text import SourceText
-from tuimon.torch_code import is_call_wrapper, is_library_file, is_rollout_entry, is_user_file, marked_part
+from tuimon.torch_code import (
+    collects_garbage,
+    is_call_wrapper,
+    is_library_file,
+    is_rollout_entry,
+    is_user_file,
+    marked_part,
+)
 
 #: How many distinct frames one run may list, over all its processes.
 FRAME_LIMIT = 20_000
@@ -44,6 +54,7 @@ class FrameIds:
         self._ids: dict[RawFrame, int] = {}
         self._traits: dict[str, FrameTraits] = {}  # by file
         self._source = SourceText()
+        self._library_source = SourceText(files_held=1)  # of each library a few lines are read, most of them once
         self._limit = limit
         self._new: list[Frame] = []
         self._rest_id: int | None = None
@@ -62,8 +73,11 @@ class FrameIds:
             return traits._replace(part="rollout")
         return traits._replace(wrapper=True) if is_call_wrapper(file, function) else traits
 
-    def id_of(self, frame: RawFrame, files: TargetFiles) -> int:
-        """The id of a frame; ``pop_new_frames`` lists a new one next time, with its line of ``files``."""
+    def id_of(self, frame: RawFrame, files: TargetFiles, is_leaf: bool = False) -> int:
+        """The id of a frame; ``pop_new_frames`` lists a new one next time, with its line of ``files``.
+
+        ``is_leaf``: it is the innermost of its stack.
+        """
         known = self._ids.get(frame)
         if known is not None:
             return known
@@ -72,12 +86,18 @@ class FrameIds:
                 self._rest_id = len(self._ids)
                 self._new.append(Frame("", 0, "(more frames)"))
             return self._rest_id
-        user = self.traits(frame).user
+        traits = self.traits(frame)
         file, line, function = frame
-        source = self._source.line(file, line, files) if user else ""
+        source = self._text_of(frame, traits, files, is_leaf)
         self._ids[frame] = id_ = len(self._ids)
-        self._new.append(Frame(file[-_NAME_CHARS * 4 :], line, function[:_NAME_CHARS], source, user))
+        self._new.append(Frame(file[-_NAME_CHARS * 4 :], line, function[:_NAME_CHARS], source, traits.user))
         return id_
+
+    def _text_of(self, frame: RawFrame, traits: FrameTraits, files: TargetFiles, is_leaf: bool) -> str:
+        if traits.user:
+            return self._source.line(frame.file, frame.line, files)
+        source = self._library_source.line(frame.file, frame.line, files) if is_leaf and traits.library else ""
+        return source if collects_garbage(source) else ""
 
     def pop_new_frames(self) -> tuple[int, list[Frame]]:
         """The frames that got an id since the last call, and the id of the first of them."""

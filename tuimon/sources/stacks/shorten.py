@@ -203,5 +203,6 @@ class WindowStacks:
         listed, lost = most_frequent(short, room, self._ids, path)
         self.folded += lost
         for stack, count in listed:
-            frames = [self._ids.id_of(frame, self._files) for frame in stack]
+            last = len(stack) - 1
+            frames = [self._ids.id_of(frame, self._files, is_leaf=i == last) for i, frame in enumerate(stack)]
             self.stacks.append(StackCount(tid, thread, frames, count))
