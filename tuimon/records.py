@@ -191,6 +191,7 @@ class Steps(Record, frozen=True, kw_only=True, tag="steps"):
     open_for_s: Amount | None = None  # how long it has been in that phase
     first_backward_s: Moment | None = None  # when the first backward of the stream began, in the record that holds it
     first_step_s: Moment | None = None  # when the first step of the stream began, in the record that holds it
+    last_step_s: Moment | None = None  # when the last of these steps ended, where that was known only after the window
     dropped: Count = 0  # markers overwritten before they were read
     gc_ns: Count | None = None  # total of the garbage collector's pauses of at least 0.5 ms, on any thread
     gc_count: Count = 0  # number of these pauses

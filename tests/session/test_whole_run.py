@@ -58,6 +58,26 @@ def test_what_came_after_the_last_step_is_no_part_of_it():
     assert data[0].total <= 0.31 * whole.process_samples(100).phase_counts().total()
 
 
+def test_a_last_step_that_is_only_known_at_the_end_has_no_part_in_what_came_after_it():
+    """Without a DataLoader a step ends with its update, but only the next backward, or the end, shows that it has."""
+    session, late = Session(), Session()
+    for each in (session, late):
+        each.add(header())
+        each.add(process())
+        for t in range(1, 31):
+            each.add(steps(t, {"backward": 100}, first_index=10 * t, backwards=10, updates=10, gc_ns=0))
+        each.add(steps(31, {}, count=0, first_index=310, backwards=1, updates=1, gc_ns=2 * MS, gc_count=1))
+    for t in range(32, 92):
+        late.add(steps(t, {}, count=0, first_index=310, gc_ns=500 * MS, gc_count=1))
+    late.add(steps(92, {"backward": 100}, count=1, first_index=310, last_step_s=30.9, gc_ns=500 * MS, gc_count=1))
+    before, after = WholeRun(session).step_totals(100), WholeRun(late).step_totals(100)
+    assert (before.window_s, before.count) == (30.0, 300)
+    assert (after.window_s, after.count, after.gc_ns, after.gc_count) == (31.0, 301, 2 * MS, 1)
+    assert late.step_stats(100).steady_span().end_s == 30.9
+    everything = late.step_stats(100).since_start()
+    assert (everything.window_s, everything.count, everything.gc_count) == (92.0, 301, 62)
+
+
 def test_threads_are_means_and_a_process_that_lived_in_it_counts_as_alive():
     whole = WholeRun(run())
     assert whole.process_threads(100).threads[0].cpu_ratio == pytest.approx(0.75, abs=0.01)

@@ -50,6 +50,14 @@ def test_the_first_step_without_a_loader_counts_and_is_in_no_time():
     assert first.first_step_s == first.first_backward_s
 
 
+def test_a_step_that_is_only_known_at_the_end_says_when_it_ended():
+    sequence = markers("wait:6 bwd:3 opt:1 " * 30, start_ns=10 * SECOND)
+    follower, records = follow(sequence, 12 * SECOND)
+    assert [record.last_step_s for record in records] == [None] * len(records)
+    (last,) = [record for record in follower.last(90 * SECOND) if isinstance(record, Steps) and record.count]
+    assert (last.count, last.last_step_s) == (1, pytest.approx(10.3))
+
+
 def test_steps_go_on_after_markers_were_lost_inside_a_pair():
     """The end of the pair is lost with them."""
     follower, _ = follow(markers(" ".join([PLAIN] * 60) + " bwd(", start_ns=10 * SECOND), 11 * SECOND)

@@ -39,7 +39,8 @@ class StepStats:
         self.open_backwards = 0  # since then
         self.run = Totals()
         self.course = StepCourse()  # from its first whole step on
-        self._since_step: Totals | None = None  # windows after the last one with a step
+        self._since_step: Totals | None = None  # windows after the last one with a step, to one with a backward
+        self._since_backward: Totals | None = None  # and those that follow
         self._first: Steps | None = None  # first window with steps: perhaps warm-up
         self._latest_windows = RecentSteps(pid)
         self._recent: Totals | None = None  # as of the latest record, once queried
@@ -68,23 +69,45 @@ class StepStats:
         self.updates += record.updates
         self._note_open_step(record)
         self.history.add_window(record, waited_ratio or 0.0, workers_waited_ratio)
+        is_late = record.last_step_s is not None and self._first is not None
         if record.count:
-            self._last_step_s = record.t
+            self._last_step_s = record.t if record.last_step_s is None else record.last_step_s
         if self._first is not None or record.count:
-            self.course.add_window(record, *on_cores)
+            self.course.add_window(_without_steps(record) if is_late else record, *on_cores)
         if record.slowest is not None and record.slowest.index < _FIRST_STEPS:
             self.first_slow_ms = max(self.first_slow_ms or 0.0, record.slowest.total_ns / 1e6)
         if self._first is None and record.count:
             self._first = record
             self.first_step_s = record.t
-        elif self._first is not None and (record.count or record.eval_count):
-            if self._since_step is not None:
-                self.run.add_totals(self._since_step)
-                self._since_step = None
-            self.run.add_window(record)
         elif self._first is not None:
-            self._since_step = self._since_step or Totals()
-            self._since_step.add_window(record)  # how the run winds down, if no other step follows
+            self._fold_into_run(record, is_late=is_late)
+
+    def _fold_into_run(self, record: Steps, *, is_late: bool) -> None:
+        """What follows the last step, up to the next, belongs to the run; how it winds down does not.
+
+        ``is_late``: the last step of a loop without a DataLoader is only known to have ended when the process has; the
+        windows since then have no part in it.
+        """
+        if is_late:
+            self._join_since_step(None)
+            self._since_backward = _joined(self._since_backward, _totals_of(_without_steps(record)))
+            self.run.add_window(_until_last_step(record))
+        elif record.count or record.eval_count:
+            self._join_since_step(self._since_backward)
+            self._since_backward = None
+            self.run.add_window(record)
+        elif record.backwards or record.updates:
+            self._since_step = _joined(self._since_step, self._since_backward, _totals_of(record))
+            self._since_backward = None
+        else:
+            self._since_backward = self._since_backward or Totals()
+            self._since_backward.add_window(record)
+
+    def _join_since_step(self, later: Totals | None) -> None:
+        for totals in (self._since_step, later):
+            if totals is not None:
+                self.run.add_totals(totals)
+        self._since_step = None
 
     def _note_begin(self, record: Steps) -> float:
         """When the loop began, by the windows up to the first with a step; before that window, its end.
@@ -125,15 +148,20 @@ class StepStats:
         return self._recent
 
     def _recent_totals(self) -> Totals:
-        totals = Totals()
+        totals, since_step = Totals(), Totals()
         begun = False
         warmup = self._first if self._first_was_warmup() else None
         for record in self._latest_windows.records():
             if warmup is not None and record.t == warmup.t:
                 continue
-            begun = begun or record.count > 0 or record.eval_count > 0
-            if begun:
+            if record.count > 0 or record.eval_count > 0:
+                begun = True
+                totals.add_totals(since_step)
+                since_step = Totals()
                 totals.add_window(record)
+            elif begun:
+                since_step.add_window(record)
+        totals.add_totals(since_step.without_collections())  # of the step under way, if one is
         return totals
 
     def recent_stretches(self, since_s: float) -> list[StepStretch]:
@@ -156,9 +184,7 @@ class StepStats:
         if self._first is not None:
             totals.add_window(self._first)
         totals.add_totals(self.run)
-        if self._since_step is not None:
-            totals.add_totals(self._since_step)
-        return totals
+        return _joined(totals, self._since_step, self._since_backward)
 
     @property
     def last_step_s(self) -> float | None:
@@ -203,6 +229,43 @@ class StepStats:
             dropped=self.dropped,
             timed_ratio=totals.timed / totals.count if totals.count else 1.0,
         )
+
+
+def _totals_of(record: Steps) -> Totals:
+    totals = Totals()
+    totals.add_window(record)
+    return totals
+
+
+def _joined(*parts: Totals | None) -> Totals:
+    totals = Totals()
+    for part in parts:
+        if part is not None:
+            totals.add_totals(part)
+    return totals
+
+
+def _until_last_step(record: Steps) -> Steps:
+    """A late step without the time after it; only a window that several were merged into has time before that."""
+    left_s = _steps_s(record)
+    if not left_s:
+        record = structs.replace(record, gc_ns=record.gc_ns and 0, gc_count=0, gc_longest_ns=0)
+    return structs.replace(record, window_s=left_s)
+
+
+def _without_steps(record: Steps) -> Steps:
+    """The time after a late step, without that."""
+    left_s = _steps_s(record)
+    if left_s:
+        record = structs.replace(record, gc_ns=record.gc_ns and 0, gc_count=0, gc_longest_ns=0)
+    none = structs.replace(record, count=0, slowed=0, slowed_ns=0, total_ns=0, histogram=[], phases=[], ranges=[])
+    return structs.replace(none, window_s=record.window_s - left_s, slowest=None)
+
+
+def _steps_s(record: Steps) -> float:
+    """How much of the window was before the end of its last step."""
+    last_s = record.t if record.last_step_s is None else record.last_step_s
+    return max(0.0, record.window_s - max(0.0, record.t - last_s))
 
 
 def _without_set_up(record: Steps, begin_s: float) -> Steps:

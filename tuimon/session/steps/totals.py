@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tuimon.records import SlowStep, Steps, bucket_length_ns
 
@@ -110,6 +110,10 @@ class Totals:
             path = _MORE
         before = self.ranges.get(path, (0, 0, ""))
         self.ranges[path] = (before[0] + count, before[1] + total_ns, phase)
+
+    def without_collections(self) -> Totals:
+        """The same but for the garbage collector's pauses."""
+        return replace(self, gc_ns=self.gc_ns and 0, gc_count=0, gc_longest_ns=0)
 
     def per_second(self) -> float | None:
         """Steps a second of wall time; None without steps. A step may have begun long before its window."""

@@ -257,6 +257,7 @@ class RingFollower:
             open_for_s=max(0.0, (end_ns - open_phase.since_ns) / 1e9) if open_phase else None,
             first_backward_s=first_backward_ns / 1e9 if first_backward_ns is not None else None,
             first_step_s=max(0, first.end_ns - first.total_ns) / 1e9 if first else None,
+            last_step_s=last_ns / 1e9 if (last_ns := steps.last_end_ns()) and last_ns < self._begin_ns else None,
             dropped=self.reader.dropped - self._dropped + self._damaged,
             gc_ns=gc_ns,
             gc_count=gc_count,

@@ -50,6 +50,13 @@ class WindowSteps:
         """The first of all."""
         return _step_of(self._parts[0], 0) if self._parts else None
 
+    def last_end_ns(self) -> int | None:
+        """When the last of all ended; None without any."""
+        if not self._parts:
+            return None
+        last = self._parts[-1]
+        return last.end_ns if isinstance(last, Step) else last.ends_ns[-1]
+
     def slowest(self) -> SlowStep | None:
         """The longest of those in ``lengths_ns``; None without any."""
         if self._slowest is None:

@@ -32,7 +32,7 @@ RULES: dict[type[Record], dict[str, Rule]] = {
         **dict.fromkeys(("slowed", "slowed_ns"), rules.total),
         **dict.fromkeys(("gc_ns", "gc_count"), rules.total),
         **dict.fromkeys(("first_backward_s", "first_step_s"), rules.first_known),
-        **dict.fromkeys(("open_phase", "open_for_s", "tid"), rules.last),
+        **dict.fromkeys(("open_phase", "open_for_s", "tid", "last_step_s"), rules.last),
         "window_s": rules.seconds,
         "first_index": rules.first,
         "timed": rows.timed,
