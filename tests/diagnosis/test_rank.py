@@ -1,8 +1,7 @@
 """Which finding comes first, and which are part of another: on literal findings."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.rank import merged, ranked

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from tests.session.records import header, process, session_of, steps
 from tuimon.diagnosis.finding import Finding

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from tests.agent.programs import environment
 from tests.random_loops.judging import accepted_parts, gains_of, is_most

@@ -1,8 +1,7 @@
 """Findings in words."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from tuimon.diagnosis.finding import Finding
 from tuimon.views.finding_text import finding_gain, fix_text, gain, rule_title, rules_by_reason, sentence, speedup

@@ -1,6 +1,6 @@
 """Every view that shows a finding whole has a line for each of its fixes."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from tests.views import streams
 from tests.views.tui.texts import texts

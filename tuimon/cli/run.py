@@ -6,8 +6,9 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from tuimon.cli.options import add_watching, options_of, parser_of, split_command
 from tuimon.launch.leave_signals import LeaveSignals

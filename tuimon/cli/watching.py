@@ -8,8 +8,9 @@ import select
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from tuimon.cli.hand_over import let_go_of_terminal, takes_output
 from tuimon.cli.quick_start import without_collections, without_ssl

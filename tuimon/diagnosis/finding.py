@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
+
+from msgspec import Struct, field
 
 from tuimon.records import Place
 
@@ -41,8 +42,7 @@ class Fix(NamedTuple):
     change: Change | None = None  # None: no parameter of the step
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """One verdict.
 
     ``headline`` is one sentence for the verdict line; ``share_of_step`` is 0..1 of the step's wall time. ``action``,

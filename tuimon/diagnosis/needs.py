@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tuimon.diagnosis.evidence.course.history import COMPARABLE_WINDOWS
 from tuimon.diagnosis.evidence.evidence import Evidence
@@ -14,8 +15,7 @@ def _nothing(_evidence: Evidence) -> str | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class Need:
+class Need(Struct, frozen=True):
     """A kind of evidence. ``missing`` gives the reason for people; None where it is there, or nothing to report.
 
     A run may rightly lack it (a second rank): then there is nothing to judge, and nothing is reported.

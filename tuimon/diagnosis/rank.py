@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import get_args
+
+from msgspec.structs import replace
 
 from tuimon.diagnosis.finding import Finding, Severity
 from tuimon.diagnosis.rulebook import BY_NAME

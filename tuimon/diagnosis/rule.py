@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.finding import Finding, Severity
@@ -11,8 +12,7 @@ from tuimon.diagnosis.needs import Need
 from tuimon.diagnosis.threshold import Threshold
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(Struct, frozen=True):
     """One rule; it abstains without any of ``needs``, and ``judge`` returns None where it finds nothing.
 
     ``order``: its place among findings of equal severity and share, lowest first.

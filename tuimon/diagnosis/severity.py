@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from tuimon.diagnosis.finding import WIDEST_RANGE, Finding, Severity
 from tuimon.diagnosis.threshold import Threshold

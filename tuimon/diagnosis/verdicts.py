@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.hysteresis import Change, Hysteresis
@@ -17,8 +18,7 @@ from tuimon.session.state import stands_still
 PASSING_RATIO = 0.1
 
 
-@dataclass(slots=True)
-class _Held:
+class _Held(Struct):
     """How long a state has held, and its latest finding."""
 
     total_s: float

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import pwd
-from dataclasses import dataclass
 
 import psutil
+from msgspec import Struct
 
 from tuimon.errors import NoSuchProcess, NotPython, NotYours
 from tuimon.launch.child import Ended
@@ -16,8 +16,7 @@ from tuimon.proc.processes import command_line, environment, is_alive
 from tuimon.proc.ring_facts import RingFacts, read_ring_facts
 
 
-@dataclass(frozen=True, slots=True)
-class Attached:
+class Attached(Struct, frozen=True):
     """A process that tuimon monitors but did not start; its start distinguishes it from a later one of that pid."""
 
     pid: int

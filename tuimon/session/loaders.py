@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tuimon.records import Loader, LoaderFacts, LoaderWorker
 from tuimon.session.loader_totals import LoaderRun, LoaderTotals, totals_of, typical_p95_ns
@@ -21,8 +22,7 @@ _REPORTS = 64
 _WORKER_SILENT_S = 90.0
 
 
-@dataclass(slots=True)
-class _WorkerSums:
+class _WorkerSums(Struct):
     """Sums over a worker's reports."""
 
     reports: int = 0  # that hold its figures

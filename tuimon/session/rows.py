@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from tuimon.records import Gpu, GpuAccumulation, GpuExchange, GpuProcess, Loader, LoaderFacts, Place
 
@@ -61,8 +62,7 @@ class StepSummary(NamedTuple):
     estimated: bool = False  # ``per_second`` is estimated from stack samples (no markers); the rest is unknown
 
 
-@dataclass(frozen=True, slots=True)
-class ThreadRow:
+class ThreadRow(Struct, frozen=True):
     """One OS thread, or several of one kind (``count`` > 1)."""
 
     pid: int
@@ -121,8 +121,7 @@ class GpuTimeRow(NamedTuple):
     accumulation: GpuAccumulation | None = None  # sums, of one of several ranks
 
 
-@dataclass(frozen=True, slots=True)
-class GpuRow:
+class GpuRow(Struct, frozen=True):
     """One GPU or MIG instance: its latest record, and what only many records show. Histories: a value a record."""
 
     latest: Gpu

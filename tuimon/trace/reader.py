@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import BinaryIO
+
+from msgspec import Struct, field
 
 from tuimon.errors import NotATrace, TraceError
 from tuimon.text import plain
@@ -43,8 +44,7 @@ _INT32 = 2**31 - 1
 _INT64 = 2**62
 
 
-@dataclass(slots=True)
-class Trace:
+class Trace(Struct):
     """A trace in memory; times in ns from its first event."""
 
     events: Events = field(default_factory=Events)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from tuimon.trace.events import Events, Kind, Stretch, Stretches
 from tuimon.trace.gaps import Gap
@@ -18,8 +19,7 @@ _ALL = 0.95
 _STANDS_FOR = 1 / 3
 
 
-@dataclass(slots=True)
-class _Sum:
+class _Sum(Struct):
     count: int = 0
     total_ns: int = 0
     gpu_ns: int = 0
@@ -45,8 +45,7 @@ class _Sum:
         return max(self.phases, key=lambda name: self.phases[name], default="")
 
 
-@dataclass(frozen=True, slots=True)
-class OperatorRow:
+class OperatorRow(Struct, frozen=True):
     """An operator of torch, all calls in the steps: its own time on the CPU, and that of the GPU works it launched."""
 
     name: str
@@ -57,8 +56,7 @@ class OperatorRow:
     where: str = ""  # the line of the user's code that called it; "" where it is not known
 
 
-@dataclass(frozen=True, slots=True)
-class KernelRow:
+class KernelRow(Struct, frozen=True):
     """A kernel, all its runs."""
 
     name: str
@@ -69,8 +67,7 @@ class KernelRow:
     threads: int  # of a block, in the mean; 0: unknown
 
 
-@dataclass(frozen=True, slots=True)
-class CopyRow:
+class CopyRow(Struct, frozen=True):
     """Copies of one kind. ``pinned``: whether the memory of the host is; None where no host is involved."""
 
     kind: str  # "host to GPU", "GPU to host", "on the GPU", "GPU to GPU", "memset"
@@ -81,8 +78,7 @@ class CopyRow:
     total_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class LaunchRow:
+class LaunchRow(Struct, frozen=True):
     """Kernels by how long they ran."""
 
     name: str  # "below 5 us"
@@ -91,8 +87,7 @@ class LaunchRow:
     small: int  # of these, with fewer blocks than the GPU has multiprocessors
 
 
-@dataclass(frozen=True, slots=True)
-class WaitRow:
+class WaitRow(Struct, frozen=True):
     """What the GPU waited for, all gaps of one cause."""
 
     cause: str

@@ -6,8 +6,9 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from msgspec import Struct, field
 
 from tuimon.trace.events import Events, Kind, Stretch, Stretches
 from tuimon.trace.gpu import Launch
@@ -20,8 +21,7 @@ _THREADS, _STREAMS = 3, 4
 _BLOCK_CELLS = 2.0
 
 
-@dataclass(slots=True)
-class Lane:
+class Lane(Struct):
     """Items in the order of time that do not overlap: the outermost operators of a thread, the works of a stream."""
 
     name: str
@@ -51,8 +51,7 @@ class Block(NamedTuple):
     share: float
 
 
-@dataclass(frozen=True, slots=True)
-class Timeline:
+class Timeline(Struct, frozen=True):
     """The lanes, and the time they span."""
 
     lanes: list[Lane]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from tests.diagnosis.comparison.series import FACTS, correlated, stretches, wandering
 from tuimon.diagnosis.comparison.compare import compare

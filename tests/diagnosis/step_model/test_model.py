@@ -1,8 +1,7 @@
 """What fixes gain: a parameter changed, and the step simulated with it."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from tests.diagnosis.step_model.test_simulation import step
 from tuimon.diagnosis.finding import Change, Fix

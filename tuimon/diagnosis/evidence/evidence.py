@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from functools import cached_property
+
+from msgspec import Struct
 
 from tuimon.diagnosis.evidence.course.history import GrownPhase, grown_line, most_grown
 from tuimon.diagnosis.evidence.course.jump import Jump, jump_at, jump_of
@@ -36,8 +37,7 @@ from tuimon.session.rows import GpuRow, GpuTimeRow, LoaderRow, PhaseRow, PhaseTa
 from tuimon.session.session import Session
 
 
-@dataclass(frozen=True)
-class Evidence:
+class Evidence(Struct, frozen=True, dict=True):
     """One process, and the run around it.
 
     Each section is read from the Session when the first rule needs it, and at most once: judging the workers of a
@@ -47,7 +47,7 @@ class Evidence:
 
     pid: int
     run: RunEvidence
-    _moment: Moment = field(repr=False)
+    _moment: Moment
 
     # -- steps
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from statistics import median
+
+from msgspec import Struct
 
 from tuimon.diagnosis.evidence.core_waits import OutsideWaits, waits_from_outside
 from tuimon.diagnosis.evidence.demand import Demand, TrainingThread, core_demand, training_thread
@@ -19,14 +20,13 @@ from tuimon.session.processes.nodes import NodeTables
 _ALIKE = 0.7
 
 
-@dataclass(frozen=True)
-class Machine:
+class Machine(Struct, frozen=True, dict=True):
     """One node; each section is read on first use, and once."""
 
     node: int
     host: str | None  # None where the run has no other
     trainers: tuple[int, ...]  # the training processes on it, by rank
-    _moment: Moment = field(repr=False)
+    _moment: Moment
 
     @property
     def place(self) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from functools import cached_property
+
+from msgspec import Struct, field
 
 from tuimon.diagnosis.evidence.demand import Demand, TrainingThread, free_cores
 from tuimon.diagnosis.evidence.devices import run_gpus
@@ -14,15 +15,14 @@ from tuimon.records import MachineMemory, Notice, Process, Threads
 from tuimon.session.rows import GpuRow
 
 
-@dataclass(frozen=True)
-class RunEvidence:
+class RunEvidence(Struct, frozen=True, dict=True):
     """The machine (of many, the one in focus), its GPUs, and the processes of the run.
 
     Each section is read on first use, and once.
     """
 
-    _moment: Moment = field(repr=False)
-    _gpus_elsewhere: dict[int, tuple[GpuRow, ...]] = field(default_factory=dict, repr=False)
+    _moment: Moment
+    _gpus_elsewhere: dict[int, tuple[GpuRow, ...]] = field(default_factory=dict)
 
     @property
     def now_s(self) -> float:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from functools import cached_property
+
+from msgspec import Struct, field
 
 from tuimon.diagnosis.evidence.lines import HotFunction, hottest_function
 from tuimon.diagnosis.evidence.moment import Moment
@@ -27,8 +28,7 @@ MIN_SAMPLES = Threshold(
 _TRAINING = ("forward", "backward", "optimizer")
 
 
-@dataclass(frozen=True)
-class StackSample:
+class StackSample(Struct, frozen=True, dict=True):
     """One stack of a thread, how often it was sampled and in which phase.
 
     What its frames show is looked up on first use: the frame table only grows, an id never changes its frame.
@@ -36,8 +36,8 @@ class StackSample:
 
     count: int
     phase: str
-    _ids: list[int] = field(repr=False)
-    _table: FrameTable = field(repr=False)
+    _ids: list[int]
+    _table: FrameTable
 
     @cached_property
     def frames(self) -> list[Frame]:
@@ -74,8 +74,7 @@ class StackSample:
         return any(function_part in frame.function for frame in self.frames)
 
 
-@dataclass(frozen=True)
-class ThreadSamples:
+class ThreadSamples(Struct, frozen=True, dict=True):
     """All samples of one thread over the last 30 s."""
 
     stacks: tuple[StackSample, ...] = ()
@@ -119,13 +118,12 @@ def resolved(samples: Iterable[Sample], table: FrameTable) -> ThreadSamples:
     return ThreadSamples(tuple(StackSample(s.count, s.phase, s.stack, table) for s in samples))
 
 
-@dataclass(frozen=True)
-class StackEvidence:
+class StackEvidence(Struct, frozen=True, dict=True):
     """The stack samples of one process over the last 30 s; read on first use, and once."""
 
     pid: int
-    _moment: Moment = field(repr=False)
-    _hot_lines: dict[str | None, tuple[HotLine, ...]] = field(default_factory=dict, repr=False)
+    _moment: Moment
+    _hot_lines: dict[str | None, tuple[HotLine, ...]] = field(default_factory=dict)
 
     @cached_property
     def are_taken(self) -> bool:

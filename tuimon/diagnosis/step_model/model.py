@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Literal, NamedTuple
+
+from msgspec.structs import replace
 
 from tuimon.diagnosis.finding import WIDEST_RANGE, Change, Fix
 from tuimon.diagnosis.step_model.simulation import step_ms

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import lru_cache
 from itertools import count
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from tuimon.diagnosis.step_model.step import Step, Wait
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 #: Where in a step the training thread waits for its GPU: before it launches, after that, or after its side work.
 Wait = Literal["no", "first", "launched", "last"]
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(Struct, frozen=True):
     """One step of a loop; times in ms, or in any other unit where no time is known.
 
     What runs takes longer where more wants to run than there are cores; what waits (for a disk, the network, a device)

@@ -8,15 +8,15 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tuimon.proc.ring_facts import ring_folders
 
 _POLL_S = 0.005
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """What the process has left: ``status`` as in ``tuimon/agent/late.py``, or "failed"."""
 
     status: str

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import platform
 import re
-from dataclasses import dataclass
 
 import psutil
+from msgspec import Struct
 
 from tuimon.errors import CannotInject
 from tuimon.launch.injection.symbols import Mapping, parse_maps
@@ -23,8 +23,7 @@ _OLDEST_MINOR = 9
 RUN_INSTEAD = "Or start it anew under tuimon run, which needs none of this."
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(Struct, frozen=True):
     """A Python process with torch, of our own user."""
 
     pid: int

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
 
-from msgspec import Struct, structs
+from msgspec import Struct, field, structs
 
 from tuimon.records import Gpu, Process, Throttle, bare_uuid
 from tuimon.session.rows import GpuRow
@@ -33,8 +32,7 @@ class _Reading(Struct, frozen=True, gc=False):
     throttled: tuple[Throttle, ...]
 
 
-@dataclass(slots=True)
-class _Device:
+class _Device(Struct):
     """What is kept of one GPU or MIG instance."""
 
     latest: Gpu

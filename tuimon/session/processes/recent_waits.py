@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from tuimon.records import Threads
 from tuimon.session.windows import WINDOW_S
@@ -18,8 +19,7 @@ class Waits(NamedTuple):
     longest: float  # share (0..1) of the time that the thread which waited longest has waited
 
 
-@dataclass(slots=True)
-class _Second:
+class _Second(Struct):
     """Core seconds of the windows that ended in one second."""
 
     number: int

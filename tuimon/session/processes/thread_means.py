@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from msgspec import structs
+from msgspec import Struct, structs
 
 from tuimon.records import ThreadCpu, Threads
 from tuimon.session.ranks.stats import MainThread
@@ -14,8 +12,7 @@ from tuimon.session.ranks.stats import MainThread
 _MOST = 0.5
 
 
-@dataclass(slots=True)
-class _Sum:
+class _Sum(Struct):
     """Of one thread: seconds of CPU and of waiting for a core, and the windows in which they were measured."""
 
     cpu_s: float = 0.0

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from msgspec import Struct, field
 
 from tuimon.records import Process
 from tuimon.session.ranks.row import RankRow
 
 
-@dataclass(slots=True)
-class Held:
+class Held(Struct):
     """New whenever a process comes, changes or ends, or begins to train; ``rows`` are of a moment besides."""
 
     groups: dict[int, list[Process]] = field(default_factory=dict)  # the ranks of the training of a process

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tuimon.session.samples.activity import Activity, activity_of
 from tuimon.session.samples.frame_table import FrameTable
@@ -33,8 +35,7 @@ _WAITS: frozenset[Activity] = frozenset({"io", "lock", "sleep"})
 _COPIES: frozenset[Activity] = frozenset({"sync", "transfer"})
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(Struct, frozen=True):
     """A stack of a training thread (frame ids, root first), how often it was seen, and its phase."""
 
     stack: list[int]

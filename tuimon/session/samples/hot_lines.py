@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from msgspec import Struct, field
 
 from tuimon.records import Frame, Place
 from tuimon.session.rows import HotLine
@@ -54,8 +55,7 @@ def by_line(lines: Iterable[HotLine]) -> list[HotLine]:
     return sorted(rows.values(), key=lambda found: -found.samples)
 
 
-@dataclass(slots=True)
-class _Tally:
+class _Tally(Struct):
     frame: Frame
     own: int = 0
     total: int = 0

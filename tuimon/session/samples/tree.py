@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from tuimon.records import Frame, Place
 from tuimon.session.samples.classify import Sample
@@ -15,8 +16,7 @@ from tuimon.torch_code import is_agent_file, is_module_call, is_worker_loop
 NODES_LIMIT = 20_000
 
 
-@dataclass(slots=True)
-class LineCount:
+class LineCount(Struct):
     """One line within a node: how many samples passed through it, and how many ended there."""
 
     total: int = 0
@@ -24,8 +24,7 @@ class LineCount:
     source: str = ""
 
 
-@dataclass(slots=True, eq=False)  # eq: a tree is as deep as the program recursed, comparing two would recurse as well
-class Node:
+class Node(Struct, eq=False):  # eq: a tree is as deep as the program recursed, comparing two would recurse as well
     """A function as it was reached on one path from the root; lines are its detail."""
 
     file: str

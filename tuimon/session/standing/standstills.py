@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
 
-from msgspec import structs
+from msgspec import Struct, field, structs
 
 from tuimon.node_ids import node_of
 from tuimon.records import Collectives, RankCollective, Standstill, Steps
@@ -19,8 +18,7 @@ _COLLECTIVES, _NCCL_LINES = 8192, 48
 _TOGETHER_S = 10.0
 
 
-@dataclass(slots=True)
-class Past:
+class Past(Struct):
     """One standstill whose stacks were taken; None where it has not ended, or no step was known."""
 
     taken: Standstill

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tuimon.records import BETWEEN
 from tuimon.session.steps.totals import Totals
@@ -24,8 +26,7 @@ class Moved(NamedTuple):
         return max(interval, 1.0 / self.samples)
 
 
-@dataclass(slots=True)
-class SplitShares:
+class SplitShares(Struct):
     """How stack samples divide the ``between`` time into data, forward, optimizer and other, and the error of that."""
 
     shares: dict[str, float]

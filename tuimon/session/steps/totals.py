@@ -5,7 +5,9 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from tuimon.records import SlowStep, Steps, bucket_length_ns
 
@@ -47,8 +49,7 @@ class SlowSteps:
         del self._pairs[: -2 * _SLOWEST]
 
 
-@dataclass(slots=True)
-class Totals:
+class Totals(Struct):
     """Sums over any number of Steps records."""
 
     window_s: float = 0.0

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from statistics import fmean, median
 from typing import NamedTuple
+
+from msgspec import Struct, field
 
 from tuimon.agent.ring.layout import EventTime
 from tuimon.records import Lead
@@ -31,8 +32,7 @@ class LeadEstimate(NamedTuple):
         return _is_certain(self.lead_us, self.error_us)
 
 
-@dataclass(eq=False, slots=True)
-class SeenEvent:
+class SeenEvent(Struct, eq=False):
     """The GPU reached a boundary at ``gpu_ns`` of its clock; on the CPU's between ``earliest_ns`` and ``latest_ns``."""
 
     kind: int
@@ -56,8 +56,7 @@ class SeenEvent:
         return self.marked_ns + 1000 * (self.lead.lead_us - self.lead.error_us)
 
 
-@dataclass(eq=False, slots=True)
-class Chain:
+class Chain(Struct, eq=False):
     """One count of a GPU's clock, from anchor to anchor, and the events seen in it."""
 
     device: int

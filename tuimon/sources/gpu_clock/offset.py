@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
+
+from msgspec import Struct, field
 
 #: From the end of recording until an idle GPU reaches the event (its latency, 2-5 us), and from the marker to
 #: the beginning of recording (1-3 us). Longer where the thread is interrupted just then.
@@ -58,8 +59,7 @@ class Point(NamedTuple):
     offset_ns: float
 
 
-@dataclass(slots=True)
-class _Block:
+class _Block(Struct):
     """The bounds of two seconds; only those that can matter."""
 
     begin_ns: float

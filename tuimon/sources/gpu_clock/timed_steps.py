@@ -7,9 +7,10 @@ each of their boundaries count: in the others a phase would be missing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
+
+from msgspec import Struct, field
 
 from tuimon.agent.ring import layout
 from tuimon.records import BETWEEN
@@ -28,8 +29,7 @@ _TIMED = frozenset(
 _BEGINS_STEP = frozenset((layout.FETCH_END, layout.BACKWARD_BEGIN))
 
 
-@dataclass(eq=False, slots=True)
-class TimedBoundary:
+class TimedBoundary(Struct, eq=False):
     """A boundary that has an event, and the event's time once it is known."""
 
     stretch: Stretch  # that it ends
@@ -57,8 +57,7 @@ class TimedBoundary:
         self.event, self.chain = event, chain
 
 
-@dataclass(eq=False, slots=True)
-class TimedPoint:
+class TimedPoint(Struct, eq=False):
     """A place inside a phase that has an event, and the event's time once it is known."""
 
     time_ns: int  # when the CPU came to it
@@ -80,8 +79,7 @@ class GpuStretch(NamedTuple):
     maybe_idle_ns: int = 0  # how much more of it may have been idle
 
 
-@dataclass(slots=True)
-class TimedStep:
+class TimedStep(Struct):
     """The boundaries of a step, the first of the next included."""
 
     boundaries: list[TimedBoundary] = field(default_factory=list)

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from operator import sub
+
+from msgspec import Struct, field
 
 from tuimon.agent.ring import layout
 from tuimon.agent.ring.columns import NO_FLAG, Columns, head_of
@@ -32,8 +33,7 @@ _RAREST = 64
 _ENDS = (layout.OPTIMIZER_END, layout.BACKWARD_END)
 
 
-@dataclass(frozen=True, slots=True)
-class StepPattern:
+class StepPattern(Struct, frozen=True):
     """The markers from one update to the next, and what they do."""
 
     heads: list[int]  # without the flags of fetches' begins, which tell how many batches were ready
@@ -178,8 +178,7 @@ class RegularSteps:
             self._known = [pattern, *self._known[: _KNOWN - 1]]
 
 
-@dataclass(slots=True)
-class _Attempt:
+class _Attempt(Struct):
     """Markers from one update on, fed one by one, and what they did."""
 
     standing: Standing

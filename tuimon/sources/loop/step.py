@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from operator import sub
 from typing import NamedTuple
+
+from msgspec import Struct, field
 
 
 class StepFlags(NamedTuple):
@@ -21,8 +22,7 @@ class StepFlags(NamedTuple):
     after_fetch: bool
 
 
-@dataclass(slots=True)
-class Step:
+class Step(Struct):
     """Time per phase, which adds up to ``total_ns``; evaluation is left out."""
 
     end_ns: int = 0
@@ -93,8 +93,7 @@ class Step:
         self.after_fetch = later.after_fetch
 
 
-@dataclass(frozen=True, slots=True)
-class StepRun:
+class StepRun(Struct, frozen=True):
     """Steps one after the other that differ in nothing but their times: as columns, for there may be many."""
 
     ends_ns: Sequence[int]  # of the step before them, and of each

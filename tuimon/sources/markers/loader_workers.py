@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from tuimon.agent.ring.loading_slots import COLLATE, ITEMS, UNMEASURED, Loading
 from tuimon.records import LoaderWorker
@@ -11,8 +11,7 @@ from tuimon.records import LoaderWorker
 _Totals = tuple[int, int, int, int, int]
 
 
-@dataclass(slots=True)
-class Worker:
+class Worker(Struct):
     """One worker of a loader, and how much of it records have covered."""
 
     pid: int

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import Literal
+
+from msgspec import Struct, field
 
 from tuimon.agent.ring import layout
 from tuimon.agent.ring.columns import Columns, flag_of
@@ -31,8 +32,7 @@ _LONG_WAIT_S = 0.5
 _FACTS_EVERY = 60
 
 
-@dataclass(slots=True)
-class _Loader:
+class _Loader(Struct):
     """One loader: its fetches in this window, and its workers."""
 
     facts: LoaderFacts

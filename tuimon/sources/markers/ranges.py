@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from tuimon.agent.ring import layout
 from tuimon.agent.ring.layout import PLACE_SEPARATOR
@@ -18,8 +19,7 @@ _AWAITING_LIMIT = 64
 _MORE = "(more ranges)"
 
 
-@dataclass(slots=True)
-class _Range:
+class _Range(Struct):
     path: str
     start_ns: int
     opened: int  # name id, of the place as well
@@ -28,8 +28,7 @@ class _Range:
     by_phase: dict[str, int] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
-class _Sum:
+class _Sum(Struct):
     count: int = 0
     total_ns: int = 0
     by_phase: dict[str, int] = field(default_factory=dict)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from tuimon.proc.procfs import ProcessStat
 from tuimon.proc.ring_facts import why_no_ring
@@ -16,8 +16,7 @@ _REREAD_AFTER = 10
 _IDLE_RATIO = 0.01
 
 
-@dataclass(slots=True)
-class Followed:
+class Followed(Struct):
     """One process of the run."""
 
     start_ticks: int

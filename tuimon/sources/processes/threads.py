@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tuimon.proc import procfs
 from tuimon.records import ThreadCpu, ThreadState
@@ -25,8 +26,7 @@ _STATES: dict[str, ThreadState] = {
 }
 
 
-@dataclass(slots=True)
-class _Thread:
+class _Thread(Struct):
     """A thread's counters now and at the start of the window."""
 
     name: str

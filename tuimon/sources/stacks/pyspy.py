@@ -13,7 +13,9 @@ import re
 import signal
 import sys
 import time
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tuimon.proc.pthreads import os_ids
 from tuimon.sources.stacks.pyspy_output import WindowSamples, parse_speedscope
@@ -38,8 +40,7 @@ def environment() -> dict[str, str]:
     return env
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(Struct, frozen=True):
     """How a window ended. ``samples`` is None when py-spy failed: ``message`` then says why, in its words."""
 
     pid: int
@@ -52,8 +53,7 @@ class Ended:
     interrupted: bool = False  # SIGINT came before py-spy had started to sample
 
 
-@dataclass(slots=True)
-class Recording:
+class Recording(Struct):
     """A py-spy child that samples one process until it is stopped."""
 
     pid: int
@@ -63,7 +63,7 @@ class Recording:
     child: int
     _output: int
     _messages: int
-    _stopped_s: float | None = field(default=None)
+    _stopped_s: float | None = None
 
     #: A child that has not written its file this long after SIGINT is killed.
     STOP_TIMEOUT_S = 5.0

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from tuimon.sources.stacks.frame_ids import RawFrame, bare_name
 from tuimon.torch_code import is_backward_entry
@@ -42,8 +43,7 @@ class _Speedscope(msgspec.Struct):
 _speedscope = msgspec.json.Decoder(_Speedscope)
 
 
-@dataclass(frozen=True, slots=True)
-class SampledThread:
+class SampledThread(Struct, frozen=True):
     """One thread in a window. ``tid``: the OS id; before Python 3.11 py-spy names the pthread id (see ``pthreads``)."""
 
     tid: int
@@ -52,8 +52,7 @@ class SampledThread:
     matters: bool = False  # the main thread, or one that enters backward
 
 
-@dataclass(frozen=True, slots=True)
-class WindowSamples:
+class WindowSamples(Struct, frozen=True):
     """What one window holds."""
 
     threads: list[SampledThread]  # the main one first

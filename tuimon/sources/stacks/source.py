@@ -8,7 +8,8 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tuimon.proc.processes import is_alive, start_unix_s
 from tuimon.proc.target_files import TargetFiles
@@ -38,8 +39,7 @@ _PARKED_AT_ONCE = 64
 _THREAD_NAME_CHARS = 80
 
 
-@dataclass(slots=True)
-class _Running:
+class _Running(Struct):
     """A window that is being sampled, and the CPU seconds that were spent for it in advance."""
 
     recording: pyspy.Recording

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Container, Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
+
+from msgspec import Struct, field
 
 from tuimon.proc import procfs
 from tuimon.sources.stacks.cpu_budget import START_HZ, CostModel, TokenBucket, WindowPlan, plan_window, split_budget
@@ -38,8 +39,7 @@ class PlannedWindow(NamedTuple):
     bucket: TokenBucket
 
 
-@dataclass(slots=True)
-class _Group:
+class _Group(Struct):
     """Processes that share a part of the budget, in rotation."""
 
     bucket: TokenBucket

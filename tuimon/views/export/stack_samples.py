@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from tuimon.node_ids import own_id
 from tuimon.records import PHASES, Frame, Record, Stacks, Threads
@@ -17,8 +18,7 @@ _Thread = tuple[int, int]  # pid, tid
 _Counts = dict[tuple[int, ...], int]  # frame ids, root first -> samples
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
+class Selection(Struct, frozen=True):
     """What of a log to export: seconds count from the log's first record, ``role`` is as shown ("main", "worker").
 
     ``phase`` may be a user range as well: its path or its name; after RANGE also one that is called like a phase.
@@ -38,8 +38,7 @@ class Selection:
         return self.role in (None, role, _kind(role))
 
 
-@dataclass(slots=True)
-class ThreadProfile:
+class ThreadProfile(Struct):
     """The samples of one thread: stacks of frames, root first, and how often each was seen.
 
     ``of``: whose it is where there are several, ``rank 3 on node2``; ids are those of its node.
@@ -150,8 +149,7 @@ def _kind(role: str) -> str:
     return _NUMBERED.sub("", role)
 
 
-@dataclass(frozen=True, slots=True)
-class Contents:
+class Contents(Struct, frozen=True):
     """What there is to choose from in a log."""
 
     samples: int

@@ -1,7 +1,5 @@
 """Rows of GPUs of all kinds, and how the pane draws them."""
 
-import dataclasses
-
 from msgspec import structs
 
 from tuimon.records import Gpu, GpuProcess
@@ -14,8 +12,8 @@ GIB = 1 << 30
 
 def replace(row, **changes):
     """The row with other figures, its own or its latest record's."""
-    own = {name: changes.pop(name) for name in list(changes) if name in GpuRow.__dataclass_fields__}
-    return dataclasses.replace(row, latest=structs.replace(row.latest, **changes), **own)
+    own = {name: changes.pop(name) for name in list(changes) if name in GpuRow.__struct_fields__}
+    return structs.replace(row, latest=structs.replace(row.latest, **changes), **own)
 
 
 BARE = GpuRow(

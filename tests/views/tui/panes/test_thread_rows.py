@@ -1,8 +1,7 @@
 """Threads as rows of the table, and one thread whole."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 from rich.cells import cell_len
 
 from tests.session.samples import profiles

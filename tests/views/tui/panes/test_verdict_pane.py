@@ -1,8 +1,7 @@
 """The verdict in one to three lines, and how a run ended."""
 
-import dataclasses
-
 import pytest
+from msgspec import structs
 
 from tests.views.streams import INPUT_BOUND
 from tests.views.tui.texts import texts
@@ -41,7 +40,7 @@ def test_a_third_line_is_for_the_advice():
 
 
 def test_or_for_the_rest_of_long_advice():
-    long = dataclasses.replace(INPUT_BOUND, headline="62 % waits", action="word " * 18)
+    long = structs.replace(INPUT_BOUND, headline="62 % waits", action="word " * 18)
     first, second, third = texts(verdict_lines(VERDICT._replace(findings=(long,)), 60, 3))
     assert first.endswith("62 % waits") and second == "  → " + " ".join(["word"] * 11)
     assert third.rstrip() == "    " + " ".join(["word"] * 7) + "  ~2.1× as fast"
@@ -57,7 +56,7 @@ def test_or_for_the_rest_of_long_advice():
     ],
 )
 def test_a_gain_is_a_range_where_it_is_one(low, likely, high, shown):
-    found = dataclasses.replace(
+    found = structs.replace(
         INPUT_BOUND, action="do", estimated_speedup=likely, speedup_at_least=low, speedup_at_most=high
     )
     _, advice = texts(verdict_lines(VERDICT._replace(findings=(found,)), 120, 2))

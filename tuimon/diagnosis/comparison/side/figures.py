@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from tuimon.diagnosis.comparison.side.facts import RunFacts, facts_of
 from tuimon.diagnosis.comparison.side.starved import NOT_STARVED, Starved, gpu_taken, lately_starved, starved_of
@@ -18,8 +19,7 @@ from tuimon.session.steps.split_shares import SplitShares
 from tuimon.session.whole_run import WholeRun
 
 
-@dataclass(frozen=True)
-class RunFigures:
+class RunFigures(Struct, frozen=True):
     """One run: its facts, its steps over time, and what was found in it."""
 
     name: str

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
+
+from msgspec import Struct
 
 from tuimon.diagnosis.comparison.course.batches import Batches, batches, step_ms
 from tuimon.diagnosis.comparison.course.changes import Shift, has_trend, line_through, shift_in
@@ -22,8 +23,7 @@ LEAST_BATCHES = 8
 Figure = Callable[[StepStretch], float]
 
 
-@dataclass(frozen=True)
-class JudgedRun:
+class JudgedRun(Struct, frozen=True, dict=True):
     """The part of a run that is compared."""
 
     figures: RunFigures

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from statistics import variance
 from typing import Generic, TypeVar
+
+from msgspec import Struct
 
 from tuimon.diagnosis.comparison.statistics.correlation import block_length, independent_values
 from tuimon.diagnosis.comparison.statistics.estimate import Estimate
@@ -19,8 +20,7 @@ _SEED = 1
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class Resampled(Generic[T]):
+class Resampled(Struct, Generic[T], frozen=True):
     """Sums over the columns of a series: as it is, and of each resampled one."""
 
     sums: T

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import structs
+from msgspec.structs import replace
 from rich.cells import cell_len
 
 from tuimon.session.rows import GpuRow, TorchMemoryRow

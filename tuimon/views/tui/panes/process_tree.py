@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import replace
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from tuimon.records import Place, Process
 from tuimon.session.rows import ThreadRow

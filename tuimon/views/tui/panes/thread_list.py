@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from tuimon.node_ids import own_id
 from tuimon.records import Process
@@ -33,8 +34,7 @@ SORTS: tuple[tuple[str, Callable[[ThreadRow], Any]], ...] = (
 )
 
 
-@dataclass(slots=True)
-class ThreadList:
+class ThreadList(Struct):
     """What the user chose to see of the threads."""
 
     filter_text: str = ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from msgspec import Struct, field
 
 from tuimon.session.samples.hot_lines import LineShare
 from tuimon.session.samples.tree import CallTree, Node
@@ -10,8 +10,7 @@ from tuimon.session.samples.tree import CallTree, Node
 Trail = tuple[int, ...]  # ids from the root's child to a node
 
 
-@dataclass(slots=True)
-class TreeCursor:
+class TreeCursor(Struct):
     """Selection, folding and zoom by node ids; the tree itself is rebuilt at every refresh."""
 
     opened: set[int] = field(default_factory=set)

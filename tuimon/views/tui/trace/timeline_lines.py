@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from tuimon.trace.timeline import Block, Lane, Timeline, blocks
 from tuimon.views.format import ms, plain
@@ -16,8 +16,7 @@ _STEP_OF_ZOOM = 2.0
 _PAN = 0.25
 
 
-@dataclass(slots=True)
-class View:
+class View(Struct):
     """The part of a timeline in view."""
 
     timeline: Timeline
