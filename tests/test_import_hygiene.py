@@ -59,6 +59,26 @@ def test_watching_in_lines_loads_neither_a_screen_nor_openssl() -> None:
     assert not loaded_by(watching) & {"textual", "rich", "asyncio", "ssl", "_hashlib", "difflib", "torch"}
 
 
+def test_watching_in_lines_loads_no_reader_of_source_code() -> None:
+    """inspect, ast and dis are 1.5 MB, which dataclasses and typing_extensions bring along."""
+    watching = (
+        "from tuimon.cli.quick_start import without_typing_extensions\n"
+        "with without_typing_extensions():\n    import tuimon.cli.run\n"
+        "import tuimon.cli.watching, tuimon.views.headless, tuimon.monitor.judging, tuimon.sources.log.writer\n"
+        "from tuimon.monitor.opening.options import Options\nfrom tuimon.monitor.opening.parts import sources_of\n"
+        "from tuimon.sources.process_table import ProcessTable\n"
+        "assert len(list(sources_of(ProcessTable(1, None), Options()))) > 5\n"
+    )
+    assert not loaded_by(watching) & {"inspect", "ast", "dis", "dataclasses", "typing_extensions"}
+
+
+def test_the_first_frame_comes_before_the_rules_and_the_sources() -> None:
+    loaded = modules_after("import tuimon.cli.run, tuimon.cli.watching, tuimon.views.tui.running")
+    later = ("diagnosis.rule", "diagnosis.evidence.evidence", "sources.markers", "sources.stacks", "sources.nvml")
+    assert not [name for name in loaded if name.startswith(tuple(f"tuimon.{room}" for room in later))]
+    assert not loaded & {"psutil", "statistics"}
+
+
 def test_the_full_screen_begins_without_openssl_and_without_the_emulator() -> None:
     start = (
         "from tuimon.cli.quick_start import without_collections, without_ssl\n"

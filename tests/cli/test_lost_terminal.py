@@ -169,6 +169,7 @@ def test_a_terminal_that_takes_nothing_does_not_hold_up_the_end(tmp_path: Path) 
 
 def test_stopped_and_continued_the_screen_is_whole_and_the_terminal_given_back(tmp_path: Path) -> None:
     with watched(tmp_path) as run:
+        until(lambda: len(run.records()) > 2)  # its sources have begun
         threads = len(os.listdir(f"/proc/{run.process.pid}/task"))
         for _ in range(3):
             run.process.send_signal(signal.SIGSTOP)

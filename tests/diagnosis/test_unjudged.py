@@ -2,7 +2,8 @@
 
 from tests.diagnosis.gpu import USUAL, session_of
 from tests.session.records import header, process
-from tuimon.diagnosis import diagnose, unjudged
+from tuimon.diagnosis import diagnose
+from tuimon.diagnosis.unjudged import unjudged
 from tuimon.records import Notice
 from tuimon.session.session import Session
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -123,6 +123,23 @@ def test_the_output_of_a_run_that_was_attached_to_is_left_whole(monkeypatch: pyt
     tail = OutputTail("/nowhere")
     monkeypatch.setattr(tail, "trim", lambda: pytest.fail("not ours to cut"))
     Monitor([], process=Process(), output=tail).tick()
+
+
+def test_an_iterator_makes_its_sources_when_the_monitor_begins() -> None:
+    made: list[Given] = []
+
+    def sources() -> Iterator[Given]:
+        made.append(Given([steps(1.0)]))
+        yield made[0]
+
+    monitor = Monitor(sources(), replay=True)
+    monitor.tick()
+    assert not made and not monitor.ended
+    monitor.start()
+    monitor.start()
+    ticked_until(monitor, lambda: monitor.session.now_s == 1.0)
+    monitor.stop()
+    assert len(made) == 1 and made[0].closed
 
 
 def test_what_the_queue_lost_is_told_with_the_cost() -> None:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from tuimon.cli.quick_start import without_collections
+from tuimon.cli.quick_start import without_collections, without_typing_extensions
 from tuimon.errors import TuimonError
 
 #: Each command is ``tuimon.cli.NAME`` with ``main(argv) -> exit code``; only the one that runs is imported.
@@ -25,6 +25,9 @@ COMMANDS = {
     "ps": "list the trainings on this machine",
     "doctor": "what works on this machine, what does not, and how to fix it",
 }
+
+#: Commands that stay beside a training: what they load is theirs alone.
+_LIVE = ("run", "attach")
 
 _HELP = """\
 usage: tuimon COMMAND ...
@@ -71,7 +74,7 @@ def _run(argv: Sequence[str]) -> int:
 def _dispatch(argv: Sequence[str]) -> int:
     first = argv[0] if argv else ""
     if first in COMMANDS:
-        with without_collections():
+        with without_collections(), without_typing_extensions() if first in _LIVE else contextlib.nullcontext():
             command = import_module(f"tuimon.cli.{first}")
         code: int = command.main(list(argv[1:]))
         sys.stdout.flush()

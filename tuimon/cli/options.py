@@ -11,11 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from tuimon.cli.metrics import METRICS_OPTIONS, add_metrics, metrics_of
-from tuimon.diagnosis.rulebook import FINDING_NAMES
 from tuimon.errors import UsageError
 from tuimon.monitor.observers import Observer
 from tuimon.monitor.opening.options import Options
-from tuimon.sources.log.parts import LEAST_LIMIT_BYTES
 
 if TYPE_CHECKING:
     from tuimon.monitor.reactions import Reaction
@@ -171,6 +169,8 @@ def _size(text: str) -> int:
     if match is None:
         raise argparse.ArgumentTypeError(f"{text!r} is no size such as 50MB, 1GiB or 50000000")
     size = int(float(match[1]) * _UNITS[match[2].lower()])
+    from tuimon.sources.log.parts import LEAST_LIMIT_BYTES
+
     if not LEAST_LIMIT_BYTES <= size <= _GREATEST_SIZE:
         raise argparse.ArgumentTypeError("--log-max goes from 1MB, some minutes of a log, to 1PiB")
     return size
@@ -200,6 +200,7 @@ def _command(text: str) -> str:
 
 
 def _reaction(text: str) -> Reaction:
+    from tuimon.diagnosis.rulebook import FINDING_NAMES
     from tuimon.monitor.reactions import Reaction
 
     name, equals, command = text.partition("=")

@@ -17,7 +17,6 @@ from tuimon.launch.resolve import resolve
 from tuimon.monitor.monitor import Monitor
 from tuimon.monitor.opening.options import Options
 from tuimon.monitor.opening.run import open_run
-from tuimon.sources.log.names import next_free
 from tuimon.text import plain
 
 if TYPE_CHECKING:
@@ -71,6 +70,8 @@ def options_again(options: Options) -> Options:
     """For a further run of the same command: a log of its own, that of the run before stays."""
     if options.log is None or os.path.isdir(options.log):
         return options
+    from tuimon.sources.log.names import next_free
+
     return replace(options, log=next_free(options.log), force=False)
 
 

@@ -17,9 +17,9 @@ from tuimon.cli.quick_start import without_collections, without_ssl
 from tuimon.launch.leave_signals import LeaveSignals
 from tuimon.monitor.monitor import Monitor
 from tuimon.monitor.opening.options import Options
-from tuimon.views.headless import HeadlessView
 
 if TYPE_CHECKING:
+    from tuimon.views.headless import HeadlessView
     from tuimon.views.tui.baseline.baseline import Baseline
     from tuimon.views.tui.leaving import Leave
 
@@ -63,12 +63,8 @@ def watch_full_screen(
 
     When it loses its terminal, a session with a log is recorded on to the end of the run.
     """
-    with without_collections(), without_ssl():
-        from tuimon.views.tui.app import run_app
-
-    monitor.start()
     try:
-        leave = run_app(monitor, options.refresh_s, signals, baseline)
+        leave = _on_screen(monitor, options, signals, baseline)
         if leave.terminal_lost or not takes_output():
             let_go_of_terminal()
         if leave.terminal_lost and not monitor.ended and (monitor.log is not None or monitor.ending is not None):
@@ -82,13 +78,30 @@ def watch_full_screen(
     return leave
 
 
+def _on_screen(monitor: Monitor, options: Options, signals: LeaveSignals, baseline: Baseline | None) -> Leave:
+    """Run the app; the rules and the sources are loaded, and begin, once its first frame is drawn."""
+    with contextlib.ExitStack() as loading:
+        loading.enter_context(without_collections())
+        with without_ssl():
+            from tuimon.views.tui.running import run_app
+
+        def begin() -> None:
+            monitor.start()
+            loading.close()
+
+        return run_app(monitor, options.refresh_s, signals, baseline, begin)
+
+
 def watch_headless(
     monitor: Monitor, refresh_s: float, *, step: Callable[[], None], until: Callable[[], bool] = lambda: False
 ) -> None:
     """Watch until the target has ended or ``until`` is true: a line every ``refresh_s``, a summary at the end."""
+    from tuimon.views.headless import HeadlessView
+
     view = HeadlessView(sys.stderr)
-    monitor.start()
     try:
+        with without_collections():
+            monitor.start()
         _watch(monitor, until, step, view, refresh_s)
     finally:
         monitor.stop()
@@ -97,6 +110,7 @@ def watch_headless(
 
 def _watch_unseen(monitor: Monitor, options: Options, signals: LeaveSignals) -> None:
     """Record on until the run ends, or end the run if the user has asked for that."""
+    monitor.start()  # it may have been lost before the first frame
     monitor.add_notice("terminal", "the terminal was lost; tuimon went on without it")
     monitor.limit_sampling(replace(options, headless=True).sampling_ratio)
     _watch(monitor, lambda: signals.ended_by is not None)

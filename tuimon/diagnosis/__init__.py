@@ -1,6 +1,18 @@
 """What a training waits for: rules judge the evidence that a Session holds."""
 
-from tuimon.diagnosis.judging import diagnose, judge
-from tuimon.diagnosis.unjudged import Unjudged, unjudged
+from __future__ import annotations
 
-__all__ = ["Unjudged", "diagnose", "judge", "unjudged"]
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tuimon.diagnosis.judging import diagnose, judge
+
+__all__ = ["diagnose", "judge"]
+
+
+def __getattr__(name: str) -> object:
+    """The rules are loaded when they are first asked for: whoever needs a Finding alone loads none."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.judging"), name)

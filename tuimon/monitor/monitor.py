@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from tuimon.diagnosis.finding import Finding
-from tuimon.diagnosis.hysteresis import Change, name_of
-from tuimon.diagnosis.verdicts import Verdicts
-from tuimon.launch.candidates import processes_of_run
 from tuimon.launch.child import Ended, Launched
 from tuimon.monitor.observers import Observer, Observers
 from tuimon.monitor.parts import Target
@@ -23,18 +21,18 @@ from tuimon.session.session import Session
 from tuimon.sources.base import Source
 from tuimon.sources.log.output import OutputTail
 from tuimon.sources.plain_records import plain_record
-from tuimon.sources.stacks.closeup import CloseUp
 
 if TYPE_CHECKING:
+    from tuimon.diagnosis.hysteresis import Change
+    from tuimon.diagnosis.verdicts import Verdicts
     from tuimon.monitor.hooks import Hooks  # only an attach loads them
+    from tuimon.monitor.judging import Judging  # the rules: the first frame needs none
     from tuimon.sources.log.writer import LogWriter  # only a run with a log does
+    from tuimon.sources.stacks.closeup import CloseUp
 
 QUEUE_LIMIT = 10_000
 #: A tick handles records for at most this long, so that the screen keeps responding while a long log is replayed.
 TICK_S = 0.25
-DIAGNOSE_EVERY_S = 1.0
-#: Share of a core that judging may take: a run of hundreds of ranks is judged less often.
-DIAGNOSE_RATIO = 0.015
 #: A pause between two ticks that is longer than this and two windows is recorded: somebody has stopped tuimon, or the
 #: machine was overloaded. Views tick at least once a window.
 PAUSE_S = 5.0
@@ -48,7 +46,7 @@ class Monitor:
 
     def __init__(
         self,
-        sources: Sequence[Source],
+        sources: Iterable[Source],
         session: Session | None = None,
         *,
         header: Header | None = None,
@@ -61,13 +59,11 @@ class Monitor:
         clock: Callable[[], float] = time.monotonic,
         cpu_clock: Callable[[], float] = time.thread_time,
     ) -> None:
-        """``process``: the run ends with it; without one (replay) the run ends with the sources."""
+        """The run ends with ``process``; without one (replay) with the sources. An iterator makes them at the start."""
         self.session = session or Session()
         self.findings: Sequence[Finding] = ()
-        self.verdicts = Verdicts()  # over the whole run: at its end they replace those of the last moment
         self.output = output
         self.hooks = hooks  # of a process that was attached to
-        self.closeup = CloseUp(live=not replay, launched=isinstance(process, Launched))
         self.log = log
         self.process = process
         self._observers = Observers(observers)
@@ -78,8 +74,7 @@ class Monitor:
         self._pollers = Pollers(sources, self._records, clock, lossless=replay)
         self._window_s = header.interval_s if header is not None else 1.0
         self._ticked_s: float | None = None
-        self._diagnosed_s: float | None = None
-        self._diagnosis_s = 0.0  # CPU time of the latest: of what other programs take it is none the rarer
+        self._started = self._judged = False
         self._stop_by_s: float | None = None  # once the process has ended: deadline of the sources' last read
         self._ended_as: Ended | None = None
         self._ending = False
@@ -93,6 +88,18 @@ class Monitor:
     def launched(self) -> Launched | None:
         """The process, if tuimon launched it; None when attached, or replaying."""
         return self.process if isinstance(self.process, Launched) else None
+
+    @cached_property
+    def closeup(self) -> CloseUp:
+        """Reads the code around a line and the stacks of a process of this run; a replay has none."""
+        from tuimon.sources.stacks.closeup import CloseUp
+
+        return CloseUp(live=self.is_live, launched=self.launched is not None)
+
+    @property
+    def verdicts(self) -> Verdicts:
+        """Over the whole run: at its end they replace those of the last moment."""
+        return self._judging.verdicts
 
     @property
     def changes(self) -> Sequence[Change]:
@@ -143,7 +150,11 @@ class Monitor:
     # -- the loop
 
     def start(self) -> None:
-        """Begin reading the sources."""
+        """Load the rules and the sources, and begin reading these; once."""
+        if self._started:
+            return
+        self._started = True
+        _ = self._judging
         self._pollers.start()
         self._observers.start()
 
@@ -174,7 +185,7 @@ class Monitor:
         if self.output is not None and self.launched is not None:  # of a run that we only attached to: not ours to cut
             self.output.trim()
         self._flush(now_s)
-        if changed or self._diagnosed_s is None:
+        if changed or not self._judged:
             self._diagnose(now_s)
         for notice in self._observers.show(self.session, self.findings):
             self._add_record(notice)
@@ -250,6 +261,8 @@ class Monitor:
         if ended is None:
             return False
         self._ended_as = ended
+        from tuimon.launch.candidates import processes_of_run
+
         failed = ended.exit_code != 0
         survivors = processes_of_run(self.process.run_id) if self.process.run_id else []
         self._add_record(
@@ -265,38 +278,20 @@ class Monitor:
         return True
 
     def _flush(self, now_s: float) -> None:
-        if self.log is None:
-            return
-        notice = self.log.flush(now_s)
-        if notice is not None:
+        if self.log is not None and (notice := self.log.flush(now_s)) is not None:
             self._add_record(notice)
 
     def _diagnose(self, now_s: float) -> None:
-        every_s = max(DIAGNOSE_EVERY_S, self._diagnosis_s / DIAGNOSE_RATIO)
-        if self._diagnosed_s is not None and now_s - self._diagnosed_s < every_s and not self.ended:
+        if not self._judging.is_due(now_s) and not self.ended:
             return
+        self._judged = True
         if self.session.exit is not None and not self._replay:
             self.findings = self.verdicts.judge_run(self.session)
-            return
-        lasting_s = now_s - self._diagnosed_s if self._diagnosed_s is not None else 0.0
-        primary = name_of(next(iter(self.findings), None))
-        begun_s = self._cpu_clock()
-        self.findings = self.verdicts.judge_moment(self.session, lasting_s)
-        if self.log is not None and name_of(next(iter(self.findings), None)) != primary:
-            self.log.note_change(now_s)
-        self._diagnosed_s = now_s
-        self._pollers.inspect(self.session)
-        self._sample_first()
-        self._diagnosis_s = self._cpu_clock() - begun_s
+        else:
+            self.findings = self._judging.judge(self.session, now_s, self.findings)
 
-    def _sample_first(self) -> None:
-        """Have the rank that holds the others up sampled most: its line is wanted; or the one that the user chose.
+    @cached_property
+    def _judging(self) -> Judging:
+        from tuimon.monitor.judging import Judging
 
-        It and the one in focus are followed most closely, too.
-        """
-        late = next(
-            (finding.evidence.get("pid") for finding in self.findings if finding.rule == "straggler_rank"), None
-        )
-        first = self.session.chosen if self.session.chosen is not None else late
-        self._pollers.sample_first(first if isinstance(first, int) else None)
-        self._pollers.focus_on({pid for pid in (late, self.session.trainer()) if isinstance(pid, int)})
+        return Judging(self._pollers, self.log, self._cpu_clock)

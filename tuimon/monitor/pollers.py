@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 from tuimon.monitor.parts import Focusable, Inspector, MemoryRecorder, StackSampler
 from tuimon.monitor.poller import STOP_TIMEOUT_S, Poller
 from tuimon.monitor.record_queue import RecordQueue
-from tuimon.monitor.suspicion import suspicion
 from tuimon.session.session import Session
 from tuimon.sources.base import Source
 
@@ -17,18 +16,25 @@ class Pollers:
     """A poller for each source, all of which put their records on one queue."""
 
     def __init__(
-        self, sources: Sequence[Source], records: RecordQueue, clock: Callable[[], float], *, lossless: bool
+        self, sources: Iterable[Source], records: RecordQueue, clock: Callable[[], float], *, lossless: bool
     ) -> None:
-        self._samplers = [source for source in sources if isinstance(source, StackSampler)]
-        self._focusable = [source for source in sources if isinstance(source, Focusable)]
-        self._recorders = [source for source in sources if isinstance(source, MemoryRecorder)]
-        self._inspectors = [source for source in sources if isinstance(source, Inspector)]
-        self._each = [Poller(source, records, clock, lossless=lossless) for source in sources]
+        """``sources``: an iterator makes each, and loads what it is made of, when reading begins."""
+        self._records = records
+        self._clock = clock
+        self._lossless = lossless
+        self._each: list[Poller] = []
+        self._samplers: list[StackSampler] = []
+        self._focusable: list[Focusable] = []
+        self._recorders: list[MemoryRecorder] = []
+        self._inspectors: list[Inspector] = []
+        self._later: Iterator[Source] | None = sources if isinstance(sources, Iterator) else None
+        if self._later is None:
+            self._add(sources)
 
     @property
     def are_done(self) -> bool:
-        """Whether all sources have ended."""
-        return all(poller.done.is_set() for poller in self._each)
+        """Whether all sources have ended; not before all are made."""
+        return self._later is None and all(poller.done.is_set() for poller in self._each)
 
     @property
     def dropped(self) -> int:
@@ -37,8 +43,23 @@ class Pollers:
 
     def start(self) -> None:
         """Begin reading."""
+        if self._later is not None:
+            self._add(self._later)
+            self._later = None
         for poller in self._each:
             poller.start()
+
+    def _add(self, sources: Iterable[Source]) -> None:
+        for source in sources:
+            self._each.append(Poller(source, self._records, self._clock, lossless=self._lossless))
+            if isinstance(source, StackSampler):
+                self._samplers.append(source)
+            if isinstance(source, Focusable):
+                self._focusable.append(source)
+            if isinstance(source, MemoryRecorder):
+                self._recorders.append(source)
+            if isinstance(source, Inspector):
+                self._inspectors.append(source)
 
     def request_stop(self) -> None:
         """Let the sources read one last time and close; does not wait for them."""
@@ -75,5 +96,7 @@ class Pollers:
 
     def inspect(self, session: Session) -> None:
         """Have all stacks taken when nothing moves."""
+        from tuimon.monitor.suspicion import suspicion
+
         for inspector in self._inspectors:
             inspector.inspect(suspicion(session))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import ast
 import warnings
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tuimon.proc.target_files import TargetFiles
 from tuimon.sources.source_text import SourceText
+
+if TYPE_CHECKING:
+    import ast
 
 #: How many parsed files are held at once.
 _FILES_HELD = 16
@@ -63,6 +65,8 @@ class SourceBlocks:
         withs = self._withs[file] = []
         functions = self._functions[file] = {}
         names = self._names[file] = {}
+        import ast
+
         for node in ast.walk(_parsed(self._source.whole(file, self._files))):
             match node:
                 case ast.With() | ast.AsyncWith():
@@ -76,6 +80,8 @@ class SourceBlocks:
 
 
 def _parsed(text: bytes) -> ast.Module:
+    import ast
+
     if len(text) <= _LARGEST_BYTES:
         try:
             with warnings.catch_warnings():

@@ -3,7 +3,8 @@
 import pytest
 
 from tests.session.records import frames, header, process, stacks, steps, threads
-from tuimon.diagnosis import diagnose, unjudged
+from tuimon.diagnosis import diagnose
+from tuimon.diagnosis.unjudged import unjudged
 from tuimon.records import MachineMemory, Threads
 from tuimon.session.session import Session
 

@@ -9,6 +9,7 @@ from tests.views import streams
 from tests.views.tui.running_app import ALL, running, text, visible
 from tuimon.records import Notice
 from tuimon.views.tui.app import TuimonApp
+from tuimon.views.tui.drawing.canvas import Canvas
 from tuimon.views.tui.drawing.lines import text_of
 from tuimon.views.tui.drawing.pane import Pane
 from tuimon.views.tui.sheets.sheet import Sheet
@@ -21,6 +22,29 @@ async def test_the_first_picture_is_there_without_a_tick():
         await pilot.pause()
         assert "47.1 ms   66 %" in text(app, "phases")
         assert "worker 0" in text(app, "threads")
+
+
+async def test_the_first_paint_shows_everything_and_reading_begins_after_it(monkeypatch):
+    painted = []
+    render_lines = Canvas.render_lines
+
+    def noting(canvas, crop):
+        strips = render_lines(canvas, crop)
+        painted.append((canvas.id, "".join(strip.text for strip in strips)))
+        return strips
+
+    monkeypatch.setattr(Canvas, "render_lines", noting)
+    begin = painted.append
+    app = TuimonApp(
+        streams.input_bound(5), refresh_s=3600, capabilities=Capabilities(), begin=lambda: begin(("begin", ""))
+    )
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pilot.pause()
+    names = [name for name, _ in painted]
+    first = {name: painted[names.index(name)][1] for name in set(names)}
+    assert "Phases" in first["phases"] and "47.1 ms" in first["phases"] and "worker 0" in first["threads"]
+    assert "quit" in first["keys"] and "tuimon" in first["title"]
+    assert names.count("begin") == 1 and names.index("begin") > max(names.index(name) for name in ("phases", "keys"))
 
 
 async def test_every_pane_gets_its_place_before_the_first_layout(monkeypatch):

@@ -6,7 +6,7 @@ import os
 import platform
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from tuimon.launch.job import Job
@@ -15,15 +15,7 @@ from tuimon.monitor.opening.options import Options
 from tuimon.monitor.versions import version_of
 from tuimon.records import Header, Notice
 from tuimon.sources.base import Source
-from tuimon.sources.markers.source import MarkerSource
-from tuimon.sources.memory.source import MemorySource
-from tuimon.sources.notices import NoticeSource
-from tuimon.sources.nvml.source import GpuSource
 from tuimon.sources.process_table import ProcessTable
-from tuimon.sources.processes.machine import MachineSource
-from tuimon.sources.processes.source import ProcessSource
-from tuimon.sources.stacks.source import StackSource
-from tuimon.sources.standstill.source import StandstillSource
 
 if TYPE_CHECKING:
     from tuimon.sources.log.writer import LogWriter
@@ -38,25 +30,43 @@ def log_of(options: Options, job: Job) -> LogWriter | None:
     return LogWriter(options.log, force=options.force, limit_bytes=options.log_max_bytes, run=job.name)
 
 
-def sources_of(table: ProcessTable, options: Options) -> list[Source]:
-    """What is read of a live run; what is switched off is said."""
-    sources: list[Source] = [ProcessSource(table, options.window_s), MachineSource(table)]
+def sources_of(table: ProcessTable, options: Options) -> Iterator[Source]:
+    """What is read of a live run; what is switched off is said.
+
+    Each is loaded and made when it is taken: the monitor takes them when it begins to read.
+    """
+    from tuimon.sources.processes.machine import MachineSource
+    from tuimon.sources.processes.source import ProcessSource
+
+    yield ProcessSource(table, options.window_s)
+    yield MachineSource(table)
     switched_off: list[Notice] = []
     if options.markers:
-        sources.append(MarkerSource(table, options.window_s))
-        sources.append(MemorySource(table, options.memory))
+        from tuimon.sources.markers.source import MarkerSource
+        from tuimon.sources.memory.source import MemorySource
+
+        yield MarkerSource(table, options.window_s)
+        yield MemorySource(table, options.memory)
     else:
         switched_off.append(_off("markers"))
     if options.stacks:
-        sources.append(StackSource(table, options.rate_hz, options.sampling_ratio))
-        sources.append(StandstillSource(table))
+        from tuimon.sources.stacks.source import StackSource
+        from tuimon.sources.standstill.source import StandstillSource
+
+        yield StackSource(table, options.rate_hz, options.sampling_ratio)
+        yield StandstillSource(table)
     else:
         switched_off.append(_off("stacks"))
     if options.gpu:
-        sources.append(GpuSource(table, options.window_s))
+        from tuimon.sources.nvml.source import GpuSource
+
+        yield GpuSource(table, options.window_s)
     else:
         switched_off.append(_off("gpu"))
-    return [*sources, NoticeSource(switched_off)] if switched_off else sources
+    if switched_off:
+        from tuimon.sources.notices import NoticeSource
+
+        yield NoticeSource(switched_off)
 
 
 def _off(source: Literal["markers", "stacks", "gpu"]) -> Notice:

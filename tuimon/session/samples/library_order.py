@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import takewhile
 
-from tuimon.session.samples.call_order import is_made_for_model
 from tuimon.session.samples.frame_table import FrameTable
 from tuimon.session.samples.loop_lines import CountedStack
 
@@ -91,8 +90,11 @@ class LibraryOrder:
             return None
         caller, called = self._frames[stack[depth - 1]], self._function(stack[depth])
         first = self._model_lines[self._function(stack[depth - 1])]
-        is_made = caller.line == first and is_made_for_model(caller.source, called[1])
-        return called if caller.line < first or is_made else None
+        if caller.line == first:
+            from tuimon.session.samples.call_order import is_made_for_model
+
+            return called if is_made_for_model(caller.source, called[1]) else None
+        return called if caller.line < first else None
 
     def _to_backward(self, samples: Sequence[CountedStack]) -> Sequence[int]:
         """The frames down to backward of the most frequent stack in it."""

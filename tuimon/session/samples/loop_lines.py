@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from tuimon.session.samples.call_order import is_made_for_model
 from tuimon.session.samples.frame_table import FrameTable
 from tuimon.session.samples.stack_phase import StackPhase
 from tuimon.torch_code import is_loss_module, is_module_call, is_package_file, is_torch
@@ -131,12 +130,11 @@ class LoopLines:
 
     def _makes_argument(self, branch: Branch, stack: Sequence[int]) -> bool:
         """Whether a sample is in a function of the user's whose result the line passes to the model: it comes first."""
-        return (
-            branch.called is not None
-            and branch[:2] in self._model_lines
-            and self.is_call_beside_training(branch)
-            and is_made_for_model(self._frames[stack[branch.depth]].source, branch.called[1])
-        )
+        if branch.called is None or branch[:2] not in self._model_lines or not self.is_call_beside_training(branch):
+            return False
+        from tuimon.session.samples.call_order import is_made_for_model
+
+        return is_made_for_model(self._frames[stack[branch.depth]].source, branch.called[1])
 
     def is_on_fetch_line(self, branch: Branch | None) -> bool:
         """Whether a sample is on a line that fetches, outside the fetch.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import re
 
@@ -92,6 +91,8 @@ def last_traceback_line(output: bytes) -> str | None:
 
 
 def _punch_hole(path: str, offset: int, length: int) -> bool:
+    import ctypes  # noqa: PLC0415  (few runs print or log so much; 0.5 MB)
+
     libc = ctypes.CDLL(None, use_errno=True)
     fallocate = getattr(libc, "fallocate64", None) or getattr(libc, "fallocate", None)
     if fallocate is None:

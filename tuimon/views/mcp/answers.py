@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
-from tuimon.diagnosis import unjudged
 from tuimon.diagnosis.explain.page import page_of
 from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.unjudged import unjudged
 from tuimon.records import PHASES, Place
 from tuimon.session.samples.hot_lines import by_line
 from tuimon.session.session import Session

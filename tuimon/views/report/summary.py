@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from msgspec.structs import asdict
 
-from tuimon.diagnosis import unjudged
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.finding_json import finding_json
 from tuimon.diagnosis.hysteresis import Change
+from tuimon.diagnosis.unjudged import unjudged
 from tuimon.diagnosis.verdicts import Verdicts
 from tuimon.node_ids import own_id
 from tuimon.records import Header, MemoryHistory, Record, TraceTaken

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import signal
-import sys
-import termios
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
@@ -24,16 +22,9 @@ from tuimon.views.tui.panes.verdict_pane import VerdictPane
 from tuimon.views.tui.profile.header import Mode
 from tuimon.views.tui.profile.profile_pane import ProfilePane
 from tuimon.views.tui.ranks.ranks_pane import RanksPane
-from tuimon.views.tui.sheets.findings_sheet import FindingsSheet
-from tuimon.views.tui.sheets.help import help_lines
 from tuimon.views.tui.sheets.quit_dialog import Choice
 from tuimon.views.tui.sheets.renewed import Renewed
-from tuimon.views.tui.sheets.restart_dialog import RestartDialog
-from tuimon.views.tui.sheets.sheet import Sheet
-from tuimon.views.tui.sheets.standstill_sheet import StandstillSheet, standstill_note
-from tuimon.views.tui.sheets.thread_sheet import ThreadSheet
 from tuimon.views.tui.terminal_app import Capabilities
-from tuimon.views.tui.terminal_driver import reset_job_control
 
 if TYPE_CHECKING:
     from tuimon.monitor.monitor import Monitor
@@ -74,8 +65,11 @@ class TuimonApp(LeavableApp):
         capabilities: Capabilities | None = None,
         signals: LeaveSignals | None = None,
         baseline: Baseline | None = None,
+        begin: Callable[[], None] = lambda: None,
     ) -> None:
+        """``begin`` is called once the first frame is drawn."""
         super().__init__(monitor, capabilities, signals)
+        self._begin = begin
         self.board = Board()
         self.board.compare_with(baseline)
         self.board.output.tail = monitor.output
@@ -94,6 +88,10 @@ class TuimonApp(LeavableApp):
         self._show()
         self.set_interval(self._refresh_s, self.tick)
         self._injecting.offer()
+
+    def on_ready(self) -> None:
+        """The first frame comes first."""
+        self.call_after_refresh(self._begin)
 
     def tick(self) -> None:
         """Let the monitor fold what has come, then show it."""
@@ -114,14 +112,21 @@ class TuimonApp(LeavableApp):
 
     def action_help(self) -> None:
         """Explain every number."""
+        from tuimon.views.tui.sheets.help import help_lines
+        from tuimon.views.tui.sheets.sheet import Sheet
+
         self.push_screen(Sheet("Help", help_lines))
 
     def action_findings(self) -> None:
         """All findings whole, what changed, what could not be judged."""
+        from tuimon.views.tui.sheets.findings_sheet import FindingsSheet
+
         self.push_screen(FindingsSheet(self.monitor))
 
     def action_standstill(self) -> None:
         """Where all ranks were when nothing moved."""
+        from tuimon.views.tui.sheets.standstill_sheet import StandstillSheet
+
         self.push_screen(StandstillSheet(self.monitor))
 
     def _point_to_stacks(self) -> None:
@@ -130,6 +135,8 @@ class TuimonApp(LeavableApp):
         if past is None or past.ended_s is not None or past.taken.t == self._pointed_s:
             return
         if any(finding.rule == "hang" for finding in self.monitor.findings):
+            from tuimon.views.tui.sheets.standstill_sheet import standstill_note
+
             self._pointed_s = past.taken.t
             self.notify(standstill_note(past), severity="warning", markup=False, timeout=15)
 
@@ -145,6 +152,8 @@ class TuimonApp(LeavableApp):
 
     def on_threads_pane_opened(self, message: ThreadsPane.Opened) -> None:
         """Enter on a thread opens its sheet."""
+        from tuimon.views.tui.sheets.thread_sheet import ThreadSheet
+
         self.push_screen(ThreadSheet(message.row, self.monitor.session, self.monitor.closeup))
 
     def action_trace(self) -> None:
@@ -234,6 +243,8 @@ class TuimonApp(LeavableApp):
         elif monitor.ended:
             self._restart("ended")
         else:
+            from tuimon.views.tui.sheets.restart_dialog import RestartDialog
+
             self.push_screen(RestartDialog(monitor), self._restart)
 
     def _restart(self, choice: Choice | None) -> None:
@@ -272,27 +283,3 @@ class TuimonApp(LeavableApp):
     def action_toggle_pane(self, name: str) -> None:
         """Hide or show a pane."""
         self.board.toggle(name)
-
-
-def run_app(
-    monitor: Monitor, refresh_s: float = 0.5, signals: LeaveSignals | None = None, baseline: Baseline | None = None
-) -> Leave:
-    """Run the app until it is left."""
-    app = TuimonApp(monitor, refresh_s, signals=signals, baseline=baseline)
-    try:
-        leave = app.run()
-    except (OSError, termios.error):
-        if not _terminal_lost(app):
-            raise
-        leave = None
-    finally:
-        reset_job_control()
-    if _terminal_lost(app):
-        return Leave(128 + signal.SIGHUP, terminal_lost=True)
-    # none: the app failed; textual has shown why, and the run is not harmed
-    return leave or Leave(app.return_code or 1)
-
-
-def _terminal_lost(app: TuimonApp) -> bool:
-    """Whether the terminal was lost: reported, or seen by now, whatever its loss made of the app."""
-    return app.terminal_lost or not sys.__stdin__ or not sys.__stdin__.isatty()

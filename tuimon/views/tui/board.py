@@ -42,7 +42,7 @@ _FRAME_COLUMNS = 4
 class TooSmall(Canvas):
     """All that fits a tiny terminal."""
 
-    def on_resize(self) -> None:
+    def fit(self) -> None:
         """Show the one line."""
         self.show_lines([line("terminal too small")])
 

@@ -6,8 +6,8 @@ from tests.views import streams
 from tests.views.streams import INPUT_BOUND
 from tests.views.tui.running_app import running
 from tests.views.tui.texts import texts
-from tuimon.diagnosis import Unjudged
 from tuimon.diagnosis.hysteresis import Change
+from tuimon.diagnosis.unjudged import Unjudged
 from tuimon.views.evidence_text import evidence_text
 from tuimon.views.tui.drawing.lines import cells, text_of
 from tuimon.views.tui.sheets.finding_lines import changes_lines, findings_lines, unjudged_lines, verdict_name

@@ -8,7 +8,7 @@ from typing import ClassVar
 from rich.segment import Segment
 from rich.style import Style
 from textual.content import Content
-from textual.geometry import Region
+from textual.geometry import Region, Size
 from textual.strip import Strip
 from textual.theme import Theme
 from textual.widget import Widget
@@ -30,6 +30,24 @@ class Canvas(Widget):
         self._strips: dict[int, Strip] = {}
         self._styles: dict[str, Style] = {}
         self._title: tuple[Span, ...] = ()
+        self._fitted = Size(0, 0)  # content size that the lines were last made for
+        self._painted_whole = False  # at this moment
+
+    def fit(self) -> None:
+        """Make the lines for the size at hand."""
+
+    def on_resize(self) -> None:
+        """The lines follow the size."""
+        self.fit()
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """The first frame, and that after a resize, show the lines: Textual's event comes after it has painted."""
+        if self._fitted != self.content_size:
+            self._fitted = self.content_size
+            self._painted_whole = crop.size == self.size
+            self.fit()
+            self._painted_whole = False
+        return super().render_lines(crop)
 
     def show_lines(self, lines: Sequence[Line]) -> None:
         """Show these lines; only those that changed are painted again."""
@@ -42,7 +60,7 @@ class Canvas(Widget):
         self._lines = list(lines)
         for y in changed:
             self._strips.pop(y, None)
-        if changed:
+        if changed and not self._painted_whole:
             self.refresh(*(Region(0, y, width, 1) for y in changed))
 
     def set_title(self, *title: Span) -> None:

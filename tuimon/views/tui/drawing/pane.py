@@ -45,16 +45,17 @@ class Pane(Canvas, Generic[State], can_focus=True):
 
     def redraw(self, force: bool = False) -> None:
         """Draw the state collected last, if it or the size changed."""
-        width, height = self.content_size
-        if self.state is None or not self.display or not height:
+        if self.state is None or not self.display:
             return
+        width, height = self.content_size
         drawn = (self.state, width, height)
         if force or drawn != self._drawn:
             self._drawn = drawn
             self.set_title(*self.heading(self.state))
-            self.show_lines(self.draw(self.state, width, height))
+            if height:
+                self.show_lines(self.draw(self.state, width, height))
 
-    def on_resize(self) -> None:
+    def fit(self) -> None:
         """The content follows the size."""
         self._strips.clear()
         self.redraw()

@@ -70,9 +70,9 @@ class KeysLine(Canvas):
         """Show these keys."""
         if keys != self._keys:
             self._keys = keys
-            self.on_resize()
+            self.fit()
 
-    def on_resize(self) -> None:
+    def fit(self) -> None:
         """As many as fit."""
         self.show_lines([keys_line(self._keys, self.content_size.width)])
 

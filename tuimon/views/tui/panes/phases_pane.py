@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rich.cells import cell_len
 
-from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.node_ids import own_id
 from tuimon.session.rows import GpuTimeRow, HotLine, PhaseRow, PhaseTable, StepSummary
 from tuimon.session.samples.hot_lines import by_line
@@ -18,7 +17,6 @@ from tuimon.views.tui.baseline.baseline import Baseline
 from tuimon.views.tui.drawing.charts import ceiling, stacked
 from tuimon.views.tui.drawing.lines import Line, Span, clip, clipped, column, justified, line
 from tuimon.views.tui.drawing.pane import Pane
-from tuimon.views.tui.panes.gpu_lead import lead_lines
 from tuimon.views.tui.panes.phase_rows import NAME, phase_rows, ranges_that_fit
 
 if TYPE_CHECKING:
@@ -128,6 +126,8 @@ def _gpu(state: PhasesState, width: int, height: int) -> list[Line]:
     """How far launches run ahead and how long the GPU idles: a line; two, and the boundaries, where there is room."""
     if state.gpu is None:
         return []
+    from tuimon.views.tui.panes.gpu_lead import lead_lines  # noqa: PLC0415  (the first frame shows no times of a GPU)
+
     step_ms = state.steps.median_ms if state.steps is not None else None
     return lead_lines(state.gpu, step_ms, width, 1 if height < _TWO_LINES else 2 if height < _ALL_LINES else 12)
 
@@ -135,8 +135,12 @@ def _gpu(state: PhasesState, width: int, height: int) -> list[Line]:
 def _with_idle_bounds(session: Session, pid: int) -> tuple[PhaseTable | None, GpuTimeRow | None]:
     """Phases and GPU times with the GPU's idle time as the verdict knows it: events, counters and samples together."""
     table, times = session.phases(pid), session.gpu_time(pid)
-    gpu = evidence_of(session, pid).gpu_steps if times is not None else None
-    if table is None or times is None or gpu is None:
+    if table is None or times is None:
+        return table, times
+    from tuimon.diagnosis.evidence.evidence import evidence_of  # noqa: PLC0415  (the first frame shows no times of a GPU)
+
+    gpu = evidence_of(session, pid).gpu_steps
+    if gpu is None:
         return table, times
     rows = tuple(_bounded(row, gpu.phases[row.name]) if row.name in gpu.phases else row for row in table.rows)
     times = times._replace(idle_ratio=gpu.idle, maybe_idle_ratio=gpu.idle_at_most - gpu.idle)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 from textual.binding import Binding, BindingType
 from textual.message import Message
 
-from tuimon.diagnosis.rank import is_minor
 from tuimon.node_ids import own_id
 from tuimon.records import Exit
 from tuimon.session.state import RunState, run_state
@@ -97,6 +96,8 @@ def verdict_lines(verdict: Verdict, width: int, height: int) -> list[Line]:
 
 
 def _finding(findings: Sequence[Finding], width: int, height: int) -> list[Line]:
+    from tuimon.diagnosis.rank import is_minor  # noqa: PLC0415  (who has a finding has loaded the rules; the first frame has none)
+
     first = findings[0]
     if is_minor(first.rule, first.severity):
         more = Span(f"  +{len(findings)} minor ", "dim")

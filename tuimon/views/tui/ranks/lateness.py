@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from statistics import median
 from typing import NamedTuple
 
 from tuimon.session.ranks.row import RankRow
@@ -35,6 +34,8 @@ def strips(rows: Sequence[RankRow], shown: Sequence[RankRow], now_s: float, cell
     sample = rows[:: max(1, -(-len(rows) // _COMPARED))]
     own = {row.pid: _own(row, first, cells, cell_s) for row in {r.pid: r for r in (*sample, *shown)}.values()}
     columns = list(zip(*(own[row.pid] for row in sample), strict=True))
+    from statistics import median  # noqa: PLC0415  (the first frame has no steps to compare)
+
     typical = [median(known) if len(known := [v for v in column if v is not None]) > 1 else None for column in columns]
     late = {row.pid: _late(own[row.pid], typical) for row in shown}
     return Strips(cell_s, late)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 from textual.binding import Binding, BindingType
 from textual.worker import Worker, WorkerState
 
-from tuimon.diagnosis import unjudged
+from tuimon.diagnosis.unjudged import unjudged
 from tuimon.records import Place
 from tuimon.views.tui.drawing.lines import Line
 from tuimon.views.tui.sheets.code_around import Code, CodeAround

@@ -1,0 +1,62 @@
+"""When the run is judged, and what follows for its sources and its log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.hysteresis import name_of
+from tuimon.diagnosis.verdicts import Verdicts
+from tuimon.monitor.pollers import Pollers
+from tuimon.session.session import Session
+
+if TYPE_CHECKING:
+    from tuimon.sources.log.writer import LogWriter
+
+EVERY_S = 1.0
+#: Share of a core that judging may take: a run of hundreds of ranks is judged less often.
+RATIO = 0.015
+
+
+class Judging:
+    """Judges a session from moment to moment."""
+
+    def __init__(self, pollers: Pollers, log: LogWriter | None, cpu_clock: Callable[[], float]) -> None:
+        self.verdicts = Verdicts()
+        self._pollers = pollers
+        self._log = log
+        self._cpu_clock = cpu_clock
+        self._judged_s: float | None = None
+        self._cost_s = 0.0  # CPU time of the latest: of what other programs take it is none the rarer
+
+    def is_due(self, now_s: float) -> bool:
+        """Whether it is time to judge."""
+        return self._judged_s is None or now_s - self._judged_s >= max(EVERY_S, self._cost_s / RATIO)
+
+    def judge(self, session: Session, now_s: float, before: Sequence[Finding]) -> Sequence[Finding]:
+        """What the rules find now; ``before``: what they found last."""
+        begun_s = self._cpu_clock()
+        lasting_s = now_s - self._judged_s if self._judged_s is not None else 0.0
+        findings = self.verdicts.judge_moment(session, lasting_s)
+        if self._log is not None and _primary(findings) != _primary(before):
+            self._log.note_change(now_s)
+        self._judged_s = now_s
+        self._pollers.inspect(session)
+        self._sample_first(session, findings)
+        self._cost_s = self._cpu_clock() - begun_s
+        return findings
+
+    def _sample_first(self, session: Session, findings: Sequence[Finding]) -> None:
+        """Have the rank that holds the others up sampled most: its line is wanted; or the one that the user chose.
+
+        It and the one in focus are followed most closely, too.
+        """
+        late = next((finding.evidence.get("pid") for finding in findings if finding.rule == "straggler_rank"), None)
+        first = session.chosen if session.chosen is not None else late
+        self._pollers.sample_first(first if isinstance(first, int) else None)
+        self._pollers.focus_on({pid for pid in (late, session.trainer()) if isinstance(pid, int)})
+
+
+def _primary(findings: Sequence[Finding]) -> str | None:
+    return name_of(next(iter(findings), None))
