@@ -219,3 +219,38 @@ def test_of_the_stacks_that_show_boundaries_the_latest_are_remembered() -> None:
         seen.completed([CountedStack((number,), 1, "backward")])
     remembered = [stack for (stack,), *_ in seen.completed([])]
     assert remembered == list(range(36, 100))
+
+
+def called(
+    path: list[tuple[int, str]], loop: list[tuple[int, str | None]], first: int
+) -> list[tuple[int, list[Frame]]]:
+    """Samples of the lines of a loop in ``train``, called along a path of lines and functions, with their counts."""
+    outer = [Frame("train.py", line, function, "", True) for line, function in path]
+    inner = [[Frame("train.py", at, "train", "", True), *([BELOW[below]] if below else [])] for at, below in loop]
+    return [(first + n, [*outer, *each]) for n, each in enumerate(inner)]
+
+
+def phases_of(samples: list[tuple[int, list[Frame]]]) -> list[str]:
+    """Of each sample; a place has one id, as in a log."""
+    ids: dict[Frame, int] = {}
+    stacks = {tuple(ids.setdefault(frame, len(ids)) for frame in stack): count for count, stack in samples}
+    frames = FrameTable()
+    frames.add_frames(0, list(ids))
+    return [found.phase for found in classify_samples(stacks, frames)]
+
+
+@pytest.mark.parametrize("other", [[(80, "main")], [(60, "main")], [(60, "main"), (30, "search")]])
+def test_a_loop_that_is_called_from_two_places_has_one_set_of_lines(other: list[tuple[int, str]]) -> None:
+    """``train(first)`` on line 70, and ``train(second)`` elsewhere, of a model of which no module shows."""
+    loop: list[tuple[int, str | None]] = [(45, "augment"), (46, "module"), (46, None), (47, "backward"), (48, None)]
+    samples = [*called([(70, "main")], loop, 20), *called(other, loop, 2)]
+    assert phases_of(samples) == ["data", "forward", "forward", "backward", "other"] * 2
+
+
+def test_a_call_of_the_loops_function_that_does_not_train_is_none_of_it() -> None:
+    """``train(model)`` on line 70 leads to backward, ``train(model, check=True)`` on line 80 does not."""
+    samples = [
+        *called([(70, "main")], [(45, "augment"), (46, "module"), (47, "backward")], 20),
+        *called([(80, "main")], [(45, "augment"), (46, "module")], 20),
+    ]
+    assert phases_of(samples)[3:] == ["other", "other"]

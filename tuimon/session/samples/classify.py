@@ -96,7 +96,7 @@ def _of_library(sample: CountedStack, loop: LoopLines, library: LibraryOrder, fr
     """A sample in what a library that owns the loop has the user's code make of a batch; None if it is none."""
     outside = sample.boundary in ("rest", "optimizer")  # it may call a closure that trains
     maker = library.made_by(sample.stack) if outside else None
-    if maker is None or loop.trains(maker) or loop.is_evaluation(loop.branch_of(frames.outline(sample.stack))):
+    if maker is None or loop.trains(maker) or loop.is_evaluation(loop.branch_of(_outline(sample.stack, loop, frames))):
         return None
     moves = loop.fetches and _activity(sample.stack, frames) not in _COPIES
     return Sample(
@@ -114,7 +114,7 @@ def _exceeds_forward(counted: Sequence[CountedStack], loop: LoopLines, frames: F
         sample.times
         for sample in counted
         if sample.boundary == "rest"
-        and loop.is_above_backward(loop.branch_of(frames.outline(sample.stack)))
+        and loop.is_above_backward(loop.branch_of(_outline(sample.stack, loop, frames)))
         and not _waits(sample.stack, frames)
     )
     return above > _FORWARD_TIMES * (backward + 2.0 * math.sqrt(backward) + 3.0)
@@ -130,7 +130,7 @@ def _by_lines(sample: CountedStack, loop: LoopLines, too_few: bool, makes_data: 
     stack, count, boundary = sample
     if boundary in ("backward", "optimizer"):
         return Sample(list(stack), count, boundary)
-    outline = frames.outline(stack)
+    outline = _outline(stack, loop, frames)
     branch = loop.branch_of(outline)
     if loop.is_evaluation(branch):
         return Sample(list(stack), count, "eval")
@@ -153,6 +153,10 @@ def _by_lines(sample: CountedStack, loop: LoopLines, too_few: bool, makes_data: 
     prepares = excluded and phase == "data" and loop.is_call_beside_training(branch)
     moved_from = "forward" if prepares and _activity(stack, frames) not in _COPIES else None
     return Sample(list(stack), count, phase, excluded, moved_from=moved_from)
+
+
+def _outline(stack: Sequence[int], loop: LoopLines, frames: FrameTable) -> Sequence[int]:
+    return loop.aligned(frames.outline(stack))
 
 
 def _of_update(sample: Sample, frames: FrameTable) -> Sample:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from tuimon.session.samples.frame_table import FrameTable
+from tuimon.session.samples.other_calls import OtherCalls
 from tuimon.session.samples.stack_phase import StackPhase
 from tuimon.torch_code import is_loss_module, is_module_call, is_package_file, is_torch
 
@@ -59,6 +60,8 @@ class LoopLines:
         self._has_loader = has_loader
         to_backward = self._path_to("backward", samples)
         self._path = to_backward or self._path_to("optimizer", samples)
+        self._calls = OtherCalls(self._path, [(s.stack, s.times, s.boundary in _UPDATES) for s in samples], frames)
+        samples = [*samples, *self._aligned_ones(samples)]
         self._last_line = {depth: frames[number].line for depth, number in enumerate(self._path)}
         own: StackPhase = "backward" if to_backward else "optimizer"
         # depth -> line -> what it leads to, in the frames of the path
@@ -92,6 +95,14 @@ class LoopLines:
     def fetches(self) -> bool:
         """Whether batches come from a DataLoader."""
         return self._has_loader or bool(self._fetch_lines)
+
+    def aligned(self, stack: Sequence[int]) -> Sequence[int]:
+        """A stack as if the loop were called from where most of its samples are; what other methods take."""
+        return self._calls.aligned(stack)
+
+    def _aligned_ones(self, samples: Sequence[CountedStack]) -> list[CountedStack]:
+        pairs = ((sample, self.aligned(sample.stack)) for sample in samples)
+        return [sample._replace(stack=tuple(stack)) for sample, stack in pairs if stack is not sample.stack]
 
     def is_above_backward(self, branch: Branch | None) -> bool:
         """Whether a sample is on a line above the one that leads to backward."""
