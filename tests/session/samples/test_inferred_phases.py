@@ -72,6 +72,12 @@ def test_a_call_that_fetches_and_runs_the_model_evaluates():
     assert rows["forward"] == pytest.approx(0.3)  # of the steps: evaluation is no part of them
 
 
+def test_what_a_line_imports_is_in_no_phase_of_a_loop_without_markers():
+    """The constructor of an optimizer, above the loop, imports much when the first one is made."""
+    _, found = counts(TRAINING | {"train, early, import": 12, "train, early, <module>": 20})
+    assert found == {"data": 20, "forward": 30, "backward": 40, "optimizer": 10}
+
+
 def test_evaluation_may_come_before_the_forward_pass():
     evaluation = {"train, early, eval fetch, __next__": 5, "train, early, eval forward, _call_impl": 5}
     _, found = counts(TRAINING | evaluation)

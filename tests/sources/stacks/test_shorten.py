@@ -28,6 +28,7 @@ WRAPPED = RawFrame(f"{PACKAGES}/torch/nn/modules/module.py", 1775, "_wrapped_cal
 CALL = RawFrame(f"{PACKAGES}/torch/nn/modules/module.py", 1786, "_call_impl")
 LINEAR = RawFrame(f"{PACKAGES}/torch/nn/modules/linear.py", 134, "forward")
 STEP = RawFrame(f"{PACKAGES}/torch/optim/adam.py", 200, "step")
+ADAPTED = RawFrame(f"{PACKAGES}/torch/optim/optimizer.py", 405, "__init__")
 HOOK = RawFrame(f"{PACKAGES}/tuimon/agent/hooks.py", 60, "tuimon_backward")
 FETCH = RawFrame(f"{PACKAGES}/torch/utils/data/dataloader.py", 700, "__next__")
 WORKER = RawFrame(f"{PACKAGES}/torch/utils/data/_utils/worker.py", 349, "_worker_loop")
@@ -48,6 +49,22 @@ def test_what_is_kept_of_a_stack() -> None:
     assert len(kept) == 48
     assert (kept[0], kept[-1]) == (deep[0], deep[-1])
     assert shorten([], ids) == ()
+
+
+def test_the_outermost_frame_of_an_import_is_kept_in_every_form() -> None:
+    """``torch.optim.Adam(...)`` imports much when it is first called; without that frame it is the user's own line."""
+    ids = FrameIds()
+    made = [RawFrame(f"{PACKAGES}/torch/optim/adam.py", 102, "__init__"), ADAPTED]
+    loading = RawFrame("<frozen importlib._bootstrap>", 1173, "_find_and_load")
+    body = RawFrame(f"{PACKAGES}/torch/_dynamo/guards.py", 120, "<module>")
+    inside = RawFrame(f"{PACKAGES}/torch/utils/_config_module.py", 276, "get_assignments")
+    leaf = RawFrame("/usr/lib/python3.11/tokenize.py", 575, "_tokenize")
+    kept = shorten([MAIN, *made, loading, body, inside, leaf], ids)
+    assert kept == (MAIN, *made, loading, inside, leaf)
+    assert coarse_stack(kept, ids) == (MAIN, made[0], loading)
+    assert shorten([MAIN, *made, body, inside, leaf], ids) == (MAIN, *made, body, inside, leaf)
+    runner = RawFrame(f"{PACKAGES}/runner/__main__.py", 3, "<module>")
+    assert shorten([runner, loading, MAIN, CALL, LINEAR], ids) == (MAIN, CALL, LINEAR)  # runs the user's code
 
 
 FIT = RawFrame(f"{PACKAGES}/nice/trainer.py", 70, "fit")

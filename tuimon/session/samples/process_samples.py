@@ -190,10 +190,12 @@ class ProcessSamples:
         return sum(sample.count for sample in self._samples() if sample.unsure)
 
     def phase_counts(self) -> Counter[str]:
-        """Samples of the training thread by phase, which frames and the lines of the loop show."""
+        """Samples of the training thread by phase, which frames and the lines of the loop show; without imports."""
         counts: Counter[str] = Counter()
+        leave_out_imports = not self._trains_in_import()
         for sample in self._samples():
-            counts[sample.phase] += sample.count
+            if not (leave_out_imports and self._imports(sample.stack)):
+                counts[sample.phase] += sample.count
         return counts
 
     def between_shares(self) -> SplitShares | None:

@@ -13,7 +13,9 @@ from tuimon.sources.source_text import SourceText
 from tuimon.torch_code import (
     collects_garbage,
     is_call_wrapper,
+    is_import_system,
     is_library_file,
+    is_module_body,
     is_rollout_entry,
     is_user_file,
     marked_part,
@@ -40,6 +42,7 @@ class FrameTraits(NamedTuple):
     part: str  # the part of torch, our hooks, or a library's rollout, that shows the phase; "" for all other code
     wrapper: bool  # says nothing beside the frame that it calls
     library: bool  # of an installed package other than torch
+    imports: bool = False  # Python's import system, or a library's module while that is imported
 
 
 def bare_name(function: str) -> str:
@@ -68,9 +71,11 @@ class FrameIds:
                 self._traits.clear()
             part = marked_part(file)
             library = not part and is_library_file(file)
-            traits = self._traits[file] = FrameTraits(is_user_file(file), part, False, library)
+            traits = self._traits[file] = FrameTraits(is_user_file(file), part, False, library, is_import_system(file))
         if is_rollout_entry(file, function):
             return traits._replace(part="rollout")
+        if is_module_body(file, function) and not traits.user:
+            return traits._replace(imports=True)
         return traits._replace(wrapper=True) if is_call_wrapper(file, function) else traits
 
     def id_of(self, frame: RawFrame, files: TargetFiles, is_leaf: bool = False) -> int:

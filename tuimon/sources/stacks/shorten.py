@@ -25,6 +25,8 @@ NO_PATH: tuple[Function, ...] = ()
 def shorten(stack: Sequence[RawFrame], ids: FrameIds, path: Sequence[Function] = NO_PATH) -> Stack:
     """The frames to keep: the user's, marked parts of torch, the innermost of a package, the leaf, few of libraries.
 
+    Of an import by a line of the user's the outermost frame: what it runs is in no phase, wherever it is.
+
     Of libraries those that the user calls and that call the user, and the last on the ``path``: its functions lead to
     backward one after another, and the line at which a stack leaves them shows whether that is before the model.
 
@@ -34,10 +36,11 @@ def shorten(stack: Sequence[RawFrame], ids: FrameIds, path: Sequence[Function] =
     last = len(stack) - 1
     package = innermost_package([frame.file for frame in stack])
     leaves_path = _last_on(path, stack, traits) if path else last
+    imported = _imported_at(traits)
     kept = tuple(
         frame
         for i, (frame, trait) in enumerate(zip(stack, traits, strict=True))
-        if i in (last, package, leaves_path)
+        if i in (last, package, leaves_path, imported)
         or trait.user
         or (not trait.wrapper and (trait.part or (i > 0 and traits[i - 1].user)))  # the latter: what the user called
         or (trait.library and traits[i + 1].user)
@@ -64,6 +67,17 @@ def _bounded(stack: Stack) -> Stack:
     return stack if len(stack) <= _DEPTH else stack[: _DEPTH // 4] + stack[-(_DEPTH - _DEPTH // 4) :]
 
 
+def _imported_at(traits: Sequence[FrameTraits]) -> int | None:
+    """Which frame below the user's innermost one is the outermost of an import."""
+    found = None
+    for i in range(len(traits) - 1, -1, -1):
+        if traits[i].user:
+            return found
+        if traits[i].imports:
+            found = i
+    return None
+
+
 def _last_on(path: Sequence[Function], stack: Sequence[RawFrame], traits: Sequence[FrameTraits]) -> int | None:
     """Which frame of a stack is the last before a library's that is not the next on the path."""
     found, passed = None, 0
@@ -83,9 +97,12 @@ def coarse_stack(stack: Stack, ids: FrameIds, path: Sequence[Function] = NO_PATH
     """
     out: list[RawFrame] = []
     part = ""
-    for frame in stack:
-        trait = ids.traits(frame)
-        if trait.part and (trait.part != part or is_worker_loop(frame.file, frame.function)):
+    traits = [ids.traits(frame) for frame in stack]
+    imported = _imported_at(traits)
+    for i, (frame, trait) in enumerate(zip(stack, traits, strict=True)):
+        if i == imported:
+            out.append(frame)
+        elif trait.part and (trait.part != part or is_worker_loop(frame.file, frame.function)):
             out.append(frame)
             part = trait.part
         elif not part and (trait.user or _function(frame) in path):
