@@ -3,7 +3,7 @@
 from tests.session.records import MS, steps
 from tuimon.records import PhaseTime, RangeTime, SlowStep
 from tuimon.session.course import stretch_of
-from tuimon.session.steps.recent import RecentSteps, slim
+from tuimon.session.steps.recent import RecentSteps
 from tuimon.session.steps.totals import Totals
 
 PHASES = {"data": 1.0, "forward": 2.0, "other": 0.5}
@@ -15,9 +15,9 @@ def test_sums_of_packed_windows_are_those_of_the_records():
     first = steps(1.0, PHASES, slowest_ms=9.0, timed=8, slowed=1, slowed_ns=5, eval_count=3, **more)
     records = [first, steps(2.0, PHASES, count=0), steps(3.0, PHASES, first_index=10)]
     records[0] = type(first)(**{name: getattr(first, name) for name in first.__struct_fields__} | {"slowest": slowest})
-    recent, whole, packed = RecentSteps(100), Totals(), Totals()
+    recent, whole, packed = RecentSteps(), Totals(), Totals()
     for at, record in enumerate(records):
-        recent.append(slim(record), at / 10, float(at))
+        recent.append(record, at / 10, float(at))
         whole.add_window(record)
     for record in recent.records():
         packed.add_window(record)
@@ -30,7 +30,7 @@ def test_sums_of_packed_windows_are_those_of_the_records():
 
 
 def test_windows_of_more_than_30_s_ago_go_but_for_three_with_a_step():
-    recent = RecentSteps(100)
+    recent = RecentSteps()
     for at in range(6):
         recent.append(steps(20.0 * at, PHASES, count=int(at != 3), first_index=at), 0.0, 0.0)
     assert [row.record.t for row in recent.windows()] == [80.0, 100.0]
@@ -38,7 +38,7 @@ def test_windows_of_more_than_30_s_ago_go_but_for_three_with_a_step():
 
 
 def test_what_a_damaged_log_says_is_packed_too():
-    recent = RecentSteps(100)
+    recent = RecentSteps()
     huge = SlowStep(0, 1 << 62, [PhaseTime("other", 1 << 62)] * 8)
     record = steps(1.0, PHASES)
     recent.append(

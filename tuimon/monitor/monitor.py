@@ -226,8 +226,10 @@ class Monitor:
         # a replay's source may be waiting for room in the queue: leave it time to fill it
         timeout_s = 0.01 if self._replay else 0.0
         while self._clock() <= until_s and (records := self._records.get_many(MANY, timeout_s)):
+            # a log's records are as they must be; of hundreds of ranks they are thousands
+            add = self.session.add if self._replay and self.log is None and not self.dropped else self._add_record
             for record in records:
-                self._add_record(record)
+                add(record)
             received = True
         return received
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from tuimon.records import BETWEEN, Steps
+from tuimon.session.held_steps import HeldSteps
 
 #: Most stretches that are kept; when they are reached, each two neighbours become one. A minute has one a second.
 LIMIT = 480
@@ -74,28 +75,32 @@ class StepStretch(NamedTuple):
     cpu_ns: float = 0.0  # that all threads of the process used meanwhile; 0: not measured
 
 
-def stretch_of(record: Steps, waited_ratio: float = 0.0, cpu_ratio: float = 0.0) -> StepStretch:
+#: The phases of a row, as a StepStretch has them.
+_PHASES = {
+    name: place for place, name in enumerate(("data", "forward", "backward", "optimizer", "other", BETWEEN, "eval"))
+}
+
+
+def stretch_of(record: Steps | HeldSteps, waited_ratio: float = 0.0, cpu_ratio: float = 0.0) -> StepStretch:
     """A window as a stretch."""
     return StepStretch._make(_row_of(record, waited_ratio, cpu_ratio))
 
 
-def _row_of(record: Steps, waited_ratio: float, cpu_ratio: float) -> tuple[float, ...]:
-    of = {phase.name: float(phase.total_ns) for phase in record.phases}.get
-    total_ns = float(record.total_ns)
+def _row_of(record: Steps | HeldSteps, waited_ratio: float, cpu_ratio: float) -> tuple[float, ...]:
+    phases_ns = [0.0] * len(_PHASES)
+    for phase in record.phases:
+        place = _PHASES.get(phase.name)
+        if place is not None:
+            phases_ns[place] = float(phase.total_ns)
+    t, window_s, total_ns = record.t, record.window_s, float(record.total_ns)
     return (
-        record.t - record.window_s,
-        record.t,
+        t - window_s,
+        t,
         float(record.first_index),
         float(record.usual),
-        max(0.0, record.window_s - record.slowed_ns / 1e9),
+        max(0.0, window_s - record.slowed_ns / 1e9),
         total_ns,
-        of("data", 0.0),
-        of("forward", 0.0),
-        of("backward", 0.0),
-        of("optimizer", 0.0),
-        of("other", 0.0),
-        of(BETWEEN, 0.0),
-        of("eval", 0.0),
+        *phases_ns,
         waited_ratio * total_ns,
         cpu_ratio * total_ns,
     )

@@ -68,13 +68,18 @@ class Window(Generic[R]):
     def append(self, record: R) -> None:
         """Append a record and drop those that have left the window."""
         self.records.append(record)
-        del self.records[: -self._limit]
+        if len(self.records) > self._limit:
+            del self.records[: -self._limit]
         self.expire(record.t)
 
     def expire(self, now_s: float) -> None:
         """Drop records older than the span."""
         since_s = now_s - self.span_s
-        gone = next((at for at, record in enumerate(self.records) if record.t >= since_s), len(self.records))
+        gone = 0
+        for record in self.records:
+            if record.t >= since_s:
+                break
+            gone += 1
         if gone:
             del self.records[:gone]
 

@@ -34,28 +34,34 @@ class CoreWaits:
 
     def add_window(self, record: Threads) -> None:
         """Fold a window of the process's threads."""
-        for value in (record.t - record.window_s, record.t, _waited_ratio(record), record.cpu_ratio):
-            self._rows.append(math.nan if value is None else value)
-        del self._rows[: -4 * _WINDOWS]
+        waited, cpu = _waited_ratio(record), record.cpu_ratio
+        waited, cpu = math.nan if waited is None else waited, math.nan if cpu is None else cpu
+        self._rows.extend((record.t - record.window_s, record.t, waited, cpu))
+        if len(self._rows) > 4 * _WINDOWS:
+            del self._rows[: -4 * _WINDOWS]
 
     def over(self, begin_s: float, end_s: float) -> OnCores:
         """What it waited and used in a time; as in the latest window where none lies in it."""
         waited_s = waited_of_s = cpu_s = cpu_of_s = 0.0
-        latest_waited = latest_cpu = None
         values = iter(self._rows)
-        for window_begin_s, window_end_s, waited, cpu in zip(values, values, values, values, strict=True):
+        for window_begin_s, window_end_s, waited, cpu in zip(values, values, values, values):  # noqa: B905 (whole rows)
+            if window_end_s <= begin_s or window_begin_s >= end_s:
+                continue
             seconds = min(window_end_s, end_s) - max(window_begin_s, begin_s)
-            if not math.isnan(waited):
-                latest_waited = waited
-                if seconds > 0:
-                    waited_s, waited_of_s = waited_s + seconds * waited, waited_of_s + seconds
-            if not math.isnan(cpu):
-                latest_cpu = cpu
-                if seconds > 0:
-                    cpu_s, cpu_of_s = cpu_s + seconds * cpu, cpu_of_s + seconds
+            if seconds <= 0:
+                continue
+            if waited == waited:  # a number  # noqa: PLR0124
+                waited_s, waited_of_s = waited_s + seconds * waited, waited_of_s + seconds
+            if cpu == cpu:  # noqa: PLR0124
+                cpu_s, cpu_of_s = cpu_s + seconds * cpu, cpu_of_s + seconds
         return OnCores(
-            waited_s / waited_of_s if waited_of_s else latest_waited, cpu_s / cpu_of_s if cpu_of_s else latest_cpu
+            waited_s / waited_of_s if waited_of_s else self._latest(2),
+            cpu_s / cpu_of_s if cpu_of_s else self._latest(3),
         )
+
+    def _latest(self, column: int) -> float | None:
+        """The latest value that was measured."""
+        return next((value for value in self._rows[column::4][::-1] if not math.isnan(value)), None)
 
 
 def _waited_ratio(record: Threads) -> float | None:

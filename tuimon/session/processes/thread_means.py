@@ -42,13 +42,21 @@ class ThreadMeans:
         self.window_s += record.window_s
         self._windows += 1
         window_s, pid = record.window_s, record.pid
-        _add(self._process, record.cpu_ratio, None, window_s)
+        if record.cpu_ratio is not None:
+            self._process.cpu_s += record.cpu_ratio * window_s
+            self._process.cpu_of_s += window_s
         tids = [row.tid for row in record.threads]
         if tids != self._tids or len(self._threads) != len(tids):
             self._note_threads(tids)
         for row, own in zip(record.threads, self._live, strict=True):
             own.latest = row
-            _add(own, row.cpu_ratio, row.delay_ratio, window_s)
+            cpu_ratio, delay_ratio = row.cpu_ratio, row.delay_ratio
+            if cpu_ratio is not None:
+                own.cpu_s += cpu_ratio * window_s
+                own.cpu_of_s += window_s
+            if delay_ratio is not None:
+                own.delay_s += delay_ratio * window_s
+                own.delay_of_s += window_s
             if row.tid == pid:
                 self._disk += row.state == "disk"
                 self._stopped += row.state == "stopped"
@@ -91,15 +99,6 @@ class ThreadMeans:
         own = self._threads[row.tid]
         cpu, delay = _ratio(own.cpu_s, own.cpu_of_s, presence), _ratio(own.delay_s, own.delay_of_s, presence)
         return ThreadCpu(row.tid, row.name, cpu, row.state, delay, row.count)
-
-
-def _add(total: _Sum, cpu_ratio: float | None, delay_ratio: float | None, window_s: float) -> None:
-    if cpu_ratio is not None:
-        total.cpu_s += cpu_ratio * window_s
-        total.cpu_of_s += window_s
-    if delay_ratio is not None:
-        total.delay_s += delay_ratio * window_s
-        total.delay_of_s += window_s
 
 
 def _ratio(seconds: float, of_s: float, presence: float) -> float | None:

@@ -34,13 +34,15 @@ class SharedSteps:
 
     def add_steps(self, record: Steps) -> None:
         """Add those of a window."""
+        t, latest, stride = record.t, self.latest, self._stride
         for row in record.rank_steps:
             parts = row.data_us, row.forward_us, row.backward_us, row.optimizer_us, row.other_us, row.between_us
-            step = SharedStep(row.index, record.t - row.before_us / 1e6, parts)
-            self.latest.append(step)
-            if step.index % self._stride == 0:
+            step = SharedStep(row.index, t - row.before_us / 1e6, parts)
+            latest.append(step)
+            if row.index % stride == 0:
                 self.run.append(step)
-        del self.latest[:-_LATEST]
+        if len(latest) > _LATEST:
+            del latest[:-_LATEST]
         while len(self.run) > 2 * _LATEST:
             self._stride *= 2
             self.run = [step for step in self.run if step.index % self._stride == 0]

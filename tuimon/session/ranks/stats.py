@@ -6,7 +6,7 @@ import math
 import struct
 from array import array
 from collections.abc import Sequence
-from operator import add
+from operator import add, sub
 from typing import NamedTuple, overload
 
 from tuimon.records import PHASES, Steps, Threads
@@ -21,6 +21,7 @@ HISTORY = 256
 #: The fields of a RankWindow; busy: not a number where it was not measured. Integers have room: 104 days of ns.
 _ROW = struct.Struct(f"{len(PARTS) + 5}d")
 _PARTS_AT = 3
+_TIME = struct.Struct("d")  # its first field
 
 
 class RankWindow(NamedTuple):
@@ -78,6 +79,11 @@ class RankWindows(Sequence[RankWindow]):
         """The fields of one of the latest as they are packed, 1: the latest."""
         return _ROW.unpack_from(self._packed, (self._count - number) * _ROW.size)
 
+    def ended_s(self, number: int) -> float:
+        """When one of the latest ended, as ``from_end`` counts them."""
+        (t,) = _TIME.unpack_from(self._packed, (self._count - number) * _ROW.size)
+        return t  # type: ignore[no-any-return]  # what a struct holds has no type
+
     def append_row(self, *fields: float) -> None:
         """Add the next one."""
         self._packed += _ROW.pack(*fields)
@@ -102,19 +108,25 @@ class _MainThreads:
     def add_window(self, t: float, cpu_ratio: float | None, delay_ratio: float | None, is_stopped: bool) -> None:
         """Add one that ended at ``t``."""
         rows = self._rows
-        rows.append(t)
-        for ratio in (cpu_ratio, delay_ratio, is_stopped):
-            rows.append(math.nan if ratio is None else ratio)
-        self._add(rows[-3:], 1)
-        while rows[0] < t - WINDOW_S:
+        cpu, delay = math.nan if cpu_ratio is None else cpu_ratio, math.nan if delay_ratio is None else delay_ratio
+        rows.extend((t, cpu, delay, is_stopped))
+        self._add((cpu, delay, is_stopped), 1)
+        since_s = t - WINDOW_S
+        while rows[0] < since_s:
             self._add(rows[1:4], -1)
             del rows[:4]
 
     def _add(self, values: Sequence[float], sign: int) -> None:
+        sums, counts = self._sums, self._counts
         for place, value in enumerate(values):
-            if not math.isnan(value):
-                self._sums[place] += sign * value
-                self._counts[place] += sign
+            if value == value:  # a number  # noqa: PLR0124
+                sums[place] += sign * value
+                counts[place] += sign
+
+    @property
+    def latest_busy(self) -> float:
+        """``busy_ratio`` of the window added last; not a number where it is not known."""
+        return min(self._rows[-3] + self._rows[-2], 1.0) if self._rows else math.nan  # in this order NaN stays
 
     @property
     def latest(self) -> MainThread:
@@ -162,9 +174,8 @@ class RankStats:
             place = _PART.get(phase.name)
             if place is not None:
                 parts[place] += phase.total_ns
-        busy_ratio, gc_ns = self._main.latest.busy_ratio, record.gc_ns or 0
-        busy = math.nan if busy_ratio is None else busy_ratio
-        self.history.append_row(record.t, record.window_s, record.count, *parts, gc_ns, busy)
+        gc_ns = record.gc_ns or 0
+        self.history.append_row(record.t, record.window_s, record.count, *parts, gc_ns, self._main.latest_busy)
         self._recent += 1
         self.steps += record.count
         self.gc_ns += gc_ns
@@ -172,15 +183,17 @@ class RankStats:
         self._drop_old(record.t - WINDOW_S)
 
     def _drop_old(self, since_s: float) -> None:
-        while self._recent > 1 and (oldest := self.history.from_end(self._recent))[0] < since_s:
+        history = self.history
+        while self._recent > 1 and history.ended_s(self._recent) < since_s:
+            oldest = history.from_end(self._recent)
             steps = int(oldest[2])
             if self.steps <= steps > 0:  # steps may be longer than 30 s: the latest that ended stays
                 break
             self._recent -= 1
             self.steps -= steps
             self.gc_ns -= int(oldest[-2])
-            self.parts_ns = [total - int(ns) for total, ns in zip(self.parts_ns, oldest[_PARTS_AT:], strict=False)]
-        self.history.keep(max(HISTORY, self._recent))
+            self.parts_ns = list(map(sub, self.parts_ns, map(int, oldest[_PARTS_AT:-2])))
+        history.keep(max(HISTORY, self._recent))
 
     @property
     def latest(self) -> RankWindow | None:

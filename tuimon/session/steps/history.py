@@ -18,6 +18,7 @@ STACKED = ("data", "forward", "backward", "optimizer", "other")
 _ROW = struct.Struct(f"{len(STACKED) + 4}d")
 _BETWEEN, _WAITED, _BEGIN_S, _FIRST_STEP = range(len(STACKED), len(STACKED) + 4)
 _PLACES = {name: place for place, name in enumerate((*STACKED, BETWEEN))}
+_DATA = _PLACES["data"]
 
 
 class WindowBegin(NamedTuple):
@@ -39,9 +40,10 @@ class StepHistory:
         usual = record.usual
         self._means_ms.append(record.total_ns / usual / 1e6 if usual else math.nan)
         self._rows += _row(record, usual, waited_ratio, workers_waited_ratio) if usual else bytes(_ROW.size)
-        gone = max(0, len(self._means_ms) - HISTORY_LIMIT)
-        del self._means_ms[:gone]
-        del self._rows[: gone * _ROW.size]
+        gone = len(self._means_ms) - HISTORY_LIMIT
+        if gone > 0:
+            del self._means_ms[:gone]
+            del self._rows[: gone * _ROW.size]
 
     def means_ms(self) -> list[float | None]:
         """The mean step of each window; None where no step ended."""
@@ -73,12 +75,14 @@ def _row(record: Steps, usual: int, waited_ratio: float, workers_waited_ratio: f
     A loop that waits for its workers goes at their pace: what they wait for a core makes it wait as long for its data.
     """
     parts = [0.0] * _BEGIN_S
+    data_ns, total_ns = 0, record.total_ns
     for phase in record.phases:
         place = _PLACES.get(phase.name)
         if place is not None:
             parts[place] = phase.total_ns / usual / 1e6
-    data_ns = next((phase.total_ns for phase in record.phases if phase.name == "data"), 0)
-    waited_ns = waited_ratio * record.total_ns + min(data_ns, workers_waited_ratio * record.total_ns)
+            if place == _DATA:
+                data_ns = phase.total_ns
+    waited_ns = waited_ratio * total_ns + min(data_ns, workers_waited_ratio * total_ns)
     parts[_WAITED] = int(waited_ns) / usual / 1e6
     return _ROW.pack(*parts, record.t - record.window_s, float(record.first_index))
 

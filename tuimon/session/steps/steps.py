@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from tuimon.records import Steps
 from tuimon.session.course import StepCourse, StepStretch, stretch_of, without_end
+from tuimon.session.held_steps import HeldSteps, packed, unpacked
 from tuimon.session.rows import StepSummary
 from tuimon.session.steps.history import STACKED, StepHistory
-from tuimon.session.steps.recent import RecentSteps, slim
+from tuimon.session.steps.recent import RecentSteps
 from tuimon.session.steps.split_shares import SplitShares
 from tuimon.session.steps.totals import Totals
 from tuimon.session.windows import Span
@@ -17,6 +18,15 @@ from tuimon.session.windows import Span
 _WARMUP_RATIO = 1.5
 #: The slowest of this many first steps is reported as the first slow one.
 _FIRST_STEPS = 5
+
+
+class LatestWindow(Struct, frozen=True, gc=False):
+    """What is held of a process's latest window of steps."""
+
+    t: float
+    open_phase: str | None  # the phase that it was in at ``t``
+    open_for_s: float | None
+    tid: int | None  # of the thread that trains, where it is not the main one
 
 
 class StepStats:
@@ -29,7 +39,7 @@ class StepStats:
         self.dropped = 0
         self.backwards = 0
         self.updates = 0
-        self.latest: Steps | None = None
+        self.latest: LatestWindow | None = None
         self.first_slow_ms: float | None = None  # the slowest of the first five steps
         self.first_step_s: float | None = None  # ``t`` of the first window with a step
         self.begin_s: float | None = None  # when its loop began, once a step has ended
@@ -41,8 +51,8 @@ class StepStats:
         self.course = StepCourse()  # from its first whole step on
         self._since_step: Totals | None = None  # windows after the last one with a step, to one with a backward
         self._since_backward: Totals | None = None  # and those that follow
-        self._first: Steps | None = None  # first window with steps: perhaps warm-up
-        self._latest_windows = RecentSteps(pid)
+        self._first: HeldSteps | None = None  # first window with steps: perhaps warm-up
+        self._latest_windows = RecentSteps()
         self._recent: Totals | None = None  # as of the latest record, once queried
         self._whole_run: Totals | None = None
 
@@ -60,7 +70,7 @@ class StepStats:
         self._recent = self._whole_run = None
         if self._first is None:
             record = _without_set_up(record, self._note_begin(record))
-        record = self.latest = slim(record)
+        self.latest = LatestWindow(record.t, record.open_phase, record.open_for_s, record.tid)
         on_cores = (waited_ratio or 0.0, cpu_ratio or 0.0)
         self._latest_windows.append(record, *on_cores)
         self.total = record.first_index + record.count
@@ -77,7 +87,7 @@ class StepStats:
         if record.slowest is not None and record.slowest.index < _FIRST_STEPS:
             self.first_slow_ms = max(self.first_slow_ms or 0.0, record.slowest.total_ns / 1e6)
         if self._first is None and record.count:
-            self._first = record
+            self._first = unpacked(packed(record))
             self.first_step_s = record.t
         elif self._first is not None:
             self._fold_into_run(record, is_late=is_late)

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from tuimon.records import SlowStep, Steps, bucket_length_ns
+from tuimon.records import Steps, bucket_length_ns
+from tuimon.session.held_steps import HeldSteps, side_work_ns
 
 #: Most names of phases, and most paths of user ranges, that are summed up by themselves.
 _PHASES = 32
@@ -17,11 +18,6 @@ _PATHS = 256
 _MORE = "(more ranges)"
 #: The slowest step of each of so many windows is kept, the latest ones.
 _SLOWEST = 60
-
-
-def side_work_ns(step: SlowStep) -> int:
-    """How much of it was spent neither on its data nor in its passes."""
-    return sum(phase.total_ns for phase in step.phases if phase.name == "other")
 
 
 class SlowSteps:
@@ -35,10 +31,11 @@ class SlowSteps:
     def __iter__(self) -> Iterator[tuple[float, float]]:
         return zip(self._pairs[::2], self._pairs[1::2], strict=True)
 
-    def add_window(self, record: Steps) -> None:
+    def add_window(self, record: Steps | HeldSteps) -> None:
         """Add that of a window, if it has one."""
-        if record.slowest is not None:
-            self._extend((record.slowest.total_ns, side_work_ns(record.slowest)))
+        slowest = record.slowest
+        if slowest is not None:
+            self._extend((slowest.total_ns, side_work_ns(slowest)))
 
     def add_all(self, later: SlowSteps) -> None:
         """Add those of later windows."""
@@ -46,7 +43,8 @@ class SlowSteps:
 
     def _extend(self, pairs: Iterable[float]) -> None:
         self._pairs.extend(pairs)
-        del self._pairs[: -2 * _SLOWEST]
+        if len(self._pairs) > 2 * _SLOWEST:
+            del self._pairs[: -2 * _SLOWEST]
 
 
 class Totals(Struct):
@@ -66,25 +64,30 @@ class Totals(Struct):
     ranges: dict[str, tuple[int, int, str]] = field(default_factory=dict)  # path: count, total_ns, phase
     slowest: SlowSteps = field(default_factory=SlowSteps)
 
-    def add_window(self, record: Steps) -> None:
+    def add_window(self, record: Steps | HeldSteps) -> None:
         """Add one window."""
-        usual = record.usual
+        usual, total_ns = record.usual, record.total_ns
         self.window_s += max(0.0, record.window_s - record.slowed_ns / 1e9)
         self.count += usual
         timed = usual if record.timed is None else min(record.timed, usual)
         self.timed += timed
-        self.timed_ns += record.total_ns if timed == usual else _length_ns(record)
-        self.total_ns += record.total_ns
+        self.timed_ns += total_ns if timed == usual else _length_ns(record)
+        self.total_ns += total_ns
         self.eval_count += record.eval_count
-        self.gc_ns = _sum(self.gc_ns, record.gc_ns)
-        self.gc_count += record.gc_count
-        self.gc_longest_ns = max(self.gc_longest_ns, record.gc_longest_ns)
+        if record.gc_ns is not None:
+            self.gc_ns = _sum(self.gc_ns, record.gc_ns)
+        if record.gc_count or record.gc_longest_ns:
+            self.gc_count += record.gc_count
+            self.gc_longest_ns = max(self.gc_longest_ns, record.gc_longest_ns)
         histogram, phases = self.histogram, self.phases
-        for bucket, steps in record.histogram:  # get: three times as fast as a Counter's default
-            histogram[bucket] = histogram.get(bucket, 0) + steps
+        for bucket, steps in record.histogram:  # get and in: three times as fast as a Counter's default
+            histogram[bucket] = histogram[bucket] + steps if bucket in histogram else steps
         for phase in record.phases:
-            if phase.name in phases or len(phases) < _PHASES:
-                phases[phase.name] = phases.get(phase.name, 0) + phase.total_ns
+            name = phase.name
+            if name in phases:
+                phases[name] += phase.total_ns
+            elif len(phases) < _PHASES:
+                phases[name] = phase.total_ns
         self.slowest.add_window(record)
         for r in record.ranges:
             self._add_range(r.path, r.count, r.total_ns, r.phase)
@@ -131,7 +134,7 @@ class Totals(Struct):
         return None
 
 
-def _length_ns(record: Steps) -> int:
+def _length_ns(record: Steps | HeldSteps) -> int:
     """Of the timed steps alone, by their histogram."""
     return round(sum(bucket_length_ns(bucket) * steps for bucket, steps in record.histogram))
 

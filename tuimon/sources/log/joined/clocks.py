@@ -65,18 +65,19 @@ class LogClock:
     def add_records(self, records: Iterable[Record], wall_s: float) -> None:
         """Note records of the log; ``wall_s`` makes their moments those of its node's wall clock."""
         for record in records:
-            if isinstance(record, Process):
-                self._add_process(record)
-            elif isinstance(record, Steps):
-                self._add_steps(record, record.t + wall_s)
+            kind = type(record)
+            if kind is Steps:
+                self._add_steps(record, wall_s)  # type: ignore[arg-type]  # it is one
+            elif kind is Process:
+                self._add_process(record)  # type: ignore[arg-type]  # it is one
 
-    def _add_steps(self, record: Steps, t: float) -> None:
+    def _add_steps(self, record: Steps, wall_s: float) -> None:
         if record.count and record.pid in self._ranks:
             rank, world_size = self._ranks[record.pid]
             if self.track is None or rank < self.track.rank or (rank == self.track.rank and record.pid != self._pid):
                 self.track, self._pid = _Track(rank, world_size), record.pid
             if record.pid == self._pid:
-                self.track.add_window(record, t)
+                self.track.add_window(record, record.t + wall_s)
 
     def _add_process(self, record: Process) -> None:
         if record.ended or record.rank is None or (record.world_size or 1) < 2:

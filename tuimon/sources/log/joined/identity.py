@@ -62,18 +62,18 @@ class Identity:
     def adopt(self, record: Record, shift_s: float) -> Record | None:
         """The record, ``shift_s`` later; None where it says nothing new."""
         force_setattr(record, "t", record.t + shift_s)
-        if isinstance(record, Frames):
-            return self._with_new_frames(record)
-        moments = _MOMENTS.get(type(record))
+        kind, base = type(record), self._base
+        moments, ids = _CHANGES.get(kind, (None, None))
         if moments is not None:
             moments(record, shift_s)
-        if isinstance(record, Stacks):
-            self._adopt_stacks(record)
-        if self._base:
-            force_setattr(record, "pid", record.pid | self._base)
-            ids = _IDS.get(type(record))
+        if base:
+            force_setattr(record, "pid", record.pid | base)
             if ids is not None:
-                ids(record, self._base)
+                ids(record, base)
+        if kind is Stacks:
+            self._adopt_stacks(record)  # type: ignore[arg-type]  # it is one
+        elif kind is Frames:
+            return self._with_new_frames(record)  # type: ignore[arg-type]  # it is one
         return record
 
     def _with_new_frames(self, record: Frames) -> Frames | None:
@@ -158,3 +158,4 @@ _IDS: dict[type[Record], Callable[..., None]] = {
     Standstill: _add_to_standstill,
     Exit: _add_to_exit,
 }
+_CHANGES = {kind: (_MOMENTS.get(kind), _IDS.get(kind)) for kind in (*_MOMENTS, *_IDS)}

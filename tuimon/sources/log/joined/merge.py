@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from operator import itemgetter
 from typing import TypeAlias
 
@@ -46,12 +46,14 @@ class Merge:
         return merged
 
 
-def _until(log: NodeLog, until_unix_s: float) -> Iterator[Next]:
+def _until(log: NodeLog, until_unix_s: float) -> list[Next]:
     """The records of a log that wait, up to a moment; one that is dated earlier than those before it follows them."""
     latest_s, shift_s = log.latest_s, log.shift_s
+    found: list[Next] = []
     for record in log.waiting:
-        latest_s = max(latest_s, record.t)
+        latest_s = record.t if record.t > latest_s else latest_s
         at_unix_s = latest_s + shift_s
         if at_unix_s > until_unix_s:
-            return
-        yield at_unix_s, log, record
+            break
+        found.append((at_unix_s, log, record))
+    return found

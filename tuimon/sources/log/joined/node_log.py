@@ -66,7 +66,8 @@ class NodeLog:
 
     def pop(self) -> None:
         """The first record that waits is passed on."""
-        self.latest_s = max(self.latest_s, self.waiting.popleft().t)
+        t = self.waiting.popleft().t
+        self.latest_s = max(self.latest_s, t)
 
     def last_records(self) -> Iterator[Record]:
         """There will be no more: what a last line without its end holds."""

@@ -88,17 +88,19 @@ class JoinedSource:
 
     def _passed_on(self, merged: Sequence[Next]) -> Iterator[Record]:
         """Those that are due; it ends early where clocks were compared, as the order may be another one then."""
-        is_due = self._pace.is_due
+        is_due, zero_s, newest_unix_s = self._pace.is_due, self._zero_s, self._newest_unix_s
+        compare_unix_s = self._begun_unix_s + self._compare_after_s
         for at_unix_s, log, record in merged:
             if not is_due(at_unix_s):
                 return
             log.pop()
-            self._newest_unix_s = max(self._newest_unix_s, at_unix_s)
+            if at_unix_s > newest_unix_s:
+                self._newest_unix_s = newest_unix_s = at_unix_s
             if type(record) in _SPECIAL:
                 yield from self._of_run(log, record)
-            elif (adopted := log.identity.adopt(record, log.shift_s - self._zero_s)) is not None:
+            elif (adopted := log.identity.adopt(record, log.shift_s - zero_s)) is not None:
                 yield adopted
-            if self._newest_unix_s - self._begun_unix_s > self._compare_after_s:
+            if newest_unix_s > compare_unix_s:
                 self._compare_after_s *= 1.5
                 yield from self._compared()
                 return
