@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -15,13 +16,21 @@ POLL_S = 0.02
 def until(condition: Callable[[], T | None], what: str = "it", seconds: float = 30.0) -> T:
     """The first true value of ``condition``; fails after a generous deadline, naming what did not come.
 
-    The deadline is counted in polls: on a busy machine it comes later, as what it waits for does.
+    The deadline is counted in what the machine leaves to one more process: of 20 that want its 2 cores each gets a tenth
+    of a second a second, and what is waited for takes ten times as long.
     """
-    for _ in range(round(seconds / POLL_S)):
+    left_s = seconds
+    while left_s > 0:
         if found := condition():
             return found
         time.sleep(POLL_S)
+        left_s -= POLL_S * _core_share()
     raise AssertionError(f"waited for {what}")
+
+
+def _core_share() -> float:
+    """Which part (0..1) of a core one more process gets."""
+    return min(1.0, (os.cpu_count() or 1) / max(os.getloadavg()[0], 1.0))
 
 
 def alive(pid: int) -> bool:
