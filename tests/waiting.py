@@ -16,8 +16,8 @@ POLL_S = 0.02
 def until(condition: Callable[[], T | None], what: str = "it", seconds: float = 30.0) -> T:
     """The first true value of ``condition``; fails after a generous deadline, naming what did not come.
 
-    The deadline is counted in what the machine leaves to one more process: of 20 that want its 2 cores each gets a tenth
-    of a second a second, and what is waited for takes ten times as long.
+    The deadline is counted in what the machine leaves to one more process: where 20 want its 2 cores, each gets a tenth
+    of a core, and what is waited for takes ten times as long.
     """
     left_s = seconds
     while left_s > 0:

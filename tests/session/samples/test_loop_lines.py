@@ -15,6 +15,7 @@ BELOW = {
     "backward": Frame(f"{TORCH}/_tensor.py", 3, "backward"),
     "update": Frame(f"{TORCH}/optim/adam.py", 4, "step"),
     "augment": Frame("train.py", 9, "augment", "", True),
+    "log": Frame("train.py", 8, "log", "", True),
 }
 LOOP = [(44, "fetch"), (46, "module"), (47, "backward"), (49, "update")]
 
@@ -222,11 +223,11 @@ def test_of_the_stacks_that_show_boundaries_the_latest_are_remembered() -> None:
 
 
 def called(
-    path: list[tuple[int, str]], loop: list[tuple[int, str | None]], first: int
+    path: list[tuple[int, str]], loop: list[tuple[int, str | None]], first: int, function: str = "train"
 ) -> list[tuple[int, list[Frame]]]:
-    """Samples of the lines of a loop in ``train``, called along a path of lines and functions, with their counts."""
+    """Samples of the lines of a loop in a function, called along a path of lines and functions, with their counts."""
     outer = [Frame("train.py", line, function, "", True) for line, function in path]
-    inner = [[Frame("train.py", at, "train", "", True), *([BELOW[below]] if below else [])] for at, below in loop]
+    inner = [[Frame("train.py", at, function, "", True), *([BELOW[below]] if below else [])] for at, below in loop]
     return [(first + n, [*outer, *each]) for n, each in enumerate(inner)]
 
 
@@ -254,3 +255,23 @@ def test_a_call_of_the_loops_function_that_does_not_train_is_none_of_it() -> Non
         *called([(80, "main")], [(45, "augment"), (46, "module")], 20),
     ]
     assert phases_of(samples)[3:] == ["other", "other"]
+
+
+@pytest.mark.parametrize("module", ["module", None])
+@pytest.mark.parametrize("at", [60, 80])
+def test_each_of_two_stages_has_its_own_lines(at: int, module: str | None) -> None:
+    """``pretrain()`` on line 70, and ``finetune()`` elsewhere, which has fewer samples and may show no module."""
+    first: list[tuple[int, str | None]] = [(45, "augment"), (46, "module"), (46, None), (47, "backward"), (48, None)]
+    second: list[tuple[int, str | None]] = [(15, "augment"), (16, "module"), (16, None), (17, "backward"), (18, None)]
+    if module is None:
+        second = [(16, None), (17, "backward"), (18, None)]
+    samples = [*called([(70, "main")], first, 20, "pretrain"), *called([(at, "main")], second, 3, "finetune")]
+    found = phases_of(samples)
+    assert found[:5] == ["data", "forward", "forward", "backward", "other"]
+    assert found[5:] == (found[:5] if module else ["forward", "backward", "other"])
+
+
+def test_a_single_sample_of_a_backward_elsewhere_makes_no_loop() -> None:
+    samples = called([(70, "main")], [(45, "augment"), (46, "module"), (47, "backward"), (48, "log")], 20)
+    torn = called([(70, "main"), (48, "train")], [(9, "backward"), (7, None)], 1, "log")
+    assert phases_of([*samples, *torn])[-1] == "other"

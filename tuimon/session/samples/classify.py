@@ -13,6 +13,7 @@ from tuimon.session.samples.activity import Activity, activity_of
 from tuimon.session.samples.frame_table import FrameTable
 from tuimon.session.samples.library_order import LibraryOrder
 from tuimon.session.samples.loop_lines import CountedStack, LoopLines
+from tuimon.session.samples.loops import Loops
 from tuimon.session.samples.range_join import RANGE, RangeJoin
 from tuimon.session.samples.rollouts import Rollouts
 from tuimon.session.samples.seen_boundaries import SeenBoundaries
@@ -67,16 +68,17 @@ def classify_samples(
     counted = [CountedStack(stack, n, stack_phase([frames.kind(id_) for id_ in stack])) for stack, n in stacks.items()]
     completed = counted if seen is None else seen.completed(counted)
     outlines = [sample._replace(stack=tuple(frames.outline(sample.stack))) for sample in completed]
-    loop = LoopLines(outlines, frames, has_loader)
+    loops = Loops(outlines, frames, has_loader)
     library = LibraryOrder(completed, () if seen is None else seen.noted, frames)
+    loop = loops.main
     makes_data = loop.is_known and not loop.shows_forward and _exceeds_forward(counted, loop, frames)
     rollouts = Rollouts(outlines[: len(counted)], frames)
     too_few = sum(sample.times for sample in counted if sample.boundary == "rest") < ENOUGH_SAMPLES
     whole, torn = _by_root(counted, frames)
     samples = [
         _in_rollout(sample, rollouts)
-        or _of_library(sample, loop, library, frames)
-        or _of_update(_by_lines(sample, loop, too_few, makes_data, frames), frames)
+        or _of_library(sample, loops, library, frames)
+        or _of_update(_by_lines(sample, loops, too_few, makes_data, frames), frames)
         for sample in whole
     ]
     samples += _like_whole_ones(torn, samples, frames)
@@ -92,11 +94,15 @@ def _in_rollout(sample: CountedStack, rollouts: Rollouts) -> Sample | None:
     return Sample(list(sample.stack), sample.times, "data")
 
 
-def _of_library(sample: CountedStack, loop: LoopLines, library: LibraryOrder, frames: FrameTable) -> Sample | None:
+def _of_library(sample: CountedStack, loops: Loops, library: LibraryOrder, frames: FrameTable) -> Sample | None:
     """A sample in what a library that owns the loop has the user's code make of a batch; None if it is none."""
     outside = sample.boundary in ("rest", "optimizer")  # it may call a closure that trains
     maker = library.made_by(sample.stack) if outside else None
-    if maker is None or loop.trains(maker) or loop.is_evaluation(loop.branch_of(_outline(sample.stack, loop, frames))):
+    if maker is None:
+        return None
+    outline = frames.outline(sample.stack)
+    loop = loops.of(outline)
+    if loop.trains(maker) or loop.is_evaluation(loop.branch_of(loop.aligned(outline))):
         return None
     moves = loop.fetches and _activity(sample.stack, frames) not in _COPIES
     return Sample(
@@ -114,13 +120,13 @@ def _exceeds_forward(counted: Sequence[CountedStack], loop: LoopLines, frames: F
         sample.times
         for sample in counted
         if sample.boundary == "rest"
-        and loop.is_above_backward(loop.branch_of(_outline(sample.stack, loop, frames)))
+        and loop.is_above_backward(loop.branch_of(loop.aligned(frames.outline(sample.stack))))
         and not _waits(sample.stack, frames)
     )
     return above > _FORWARD_TIMES * (backward + 2.0 * math.sqrt(backward) + 3.0)
 
 
-def _by_lines(sample: CountedStack, loop: LoopLines, too_few: bool, makes_data: bool, frames: FrameTable) -> Sample:
+def _by_lines(sample: CountedStack, loops: Loops, too_few: bool, makes_data: bool, frames: FrameTable) -> Sample:
     """The phase by boundary, else by the loop's lines.
 
     Where no forward pass was sampled, what is before backward is forward, but for waits, which are no model's, and for
@@ -130,7 +136,9 @@ def _by_lines(sample: CountedStack, loop: LoopLines, too_few: bool, makes_data: 
     stack, count, boundary = sample
     if boundary in ("backward", "optimizer"):
         return Sample(list(stack), count, boundary)
-    outline = _outline(stack, loop, frames)
+    outline = frames.outline(stack)
+    loop = loops.of(outline)
+    outline = loop.aligned(outline)
     branch = loop.branch_of(outline)
     if loop.is_evaluation(branch):
         return Sample(list(stack), count, "eval")
@@ -153,10 +161,6 @@ def _by_lines(sample: CountedStack, loop: LoopLines, too_few: bool, makes_data: 
     prepares = excluded and phase == "data" and loop.is_call_beside_training(branch)
     moved_from = "forward" if prepares and _activity(stack, frames) not in _COPIES else None
     return Sample(list(stack), count, phase, excluded, moved_from=moved_from)
-
-
-def _outline(stack: Sequence[int], loop: LoopLines, frames: FrameTable) -> Sequence[int]:
-    return loop.aligned(frames.outline(stack))
 
 
 def _of_update(sample: Sample, frames: FrameTable) -> Sample:

@@ -100,6 +100,16 @@ class LoopLines:
         """A stack as if the loop were called from where most of its samples are; what other methods take."""
         return self._calls.aligned(stack)
 
+    def depth_of(self, stack: Sequence[int]) -> int:
+        """How far down the path the functions of a stack are; -1: not at all."""
+        return -1 if (branch := self.branch_of(self.aligned(stack))) is None else branch.depth
+
+    def is_entered_by(self, stack: Sequence[int]) -> bool:
+        """Whether a stack is in the function that calls backward."""
+        last = self._frames[self._path[-1]] if self._path else None
+        functions = ((self._frames[number].file, self._frames[number].function) for number in stack)
+        return last is not None and (last.file, last.function) in functions
+
     def _aligned_ones(self, samples: Sequence[CountedStack]) -> list[CountedStack]:
         pairs = ((sample, self.aligned(sample.stack)) for sample in samples)
         return [sample._replace(stack=tuple(stack)) for sample, stack in pairs if stack is not sample.stack]
