@@ -50,6 +50,14 @@ class _Told:
         self.gpus: dict[str, tuple[object, ...]] = {}
         self.loops: dict[int, list[LoopStack]] = {}
 
+    def forget(self, pid: int) -> None:
+        """A process has no records any more."""
+        self.places.pop(pid, None)
+        self.names.pop(pid, None)
+        self.loops.pop(pid, None)
+        for key in [key for key in self.loaders if key[0] == pid]:
+            del self.loaders[key]
+
 
 class Facts:
     """The latest facts of a run, and which of them the file that is being written has."""
@@ -136,6 +144,7 @@ class Facts:
             self._places.pop(pid, None)
             self._names.pop(pid, None)
             self._loops.pop(pid, None)
+            self._told.forget(pid)
             for key in [key for key in self._loaders if key[0] == pid]:
                 del self._loaders[key]
 
