@@ -62,7 +62,7 @@ def test_watching_in_lines_loads_neither_a_screen_nor_openssl() -> None:
 def test_watching_in_lines_loads_no_reader_of_source_code() -> None:
     """inspect, ast and dis are 1.5 MB, which dataclasses and typing_extensions bring along."""
     watching = (
-        "from tuimon.cli.quick_start import without_typing_extensions\n"
+        "from tuimon.stand_ins import without_typing_extensions\n"
         "with without_typing_extensions():\n    import tuimon.cli.run\n"
         "import tuimon.cli.watching, tuimon.views.headless, tuimon.monitor.judging, tuimon.sources.log.writer\n"
         "from tuimon.monitor.opening.options import Options\nfrom tuimon.monitor.opening.parts import sources_of\n"
@@ -81,11 +81,22 @@ def test_the_first_frame_comes_before_the_rules_and_the_sources() -> None:
 
 def test_the_full_screen_begins_without_openssl_and_without_the_emulator() -> None:
     start = (
-        "from tuimon.cli.quick_start import without_collections, without_ssl\n"
+        "from tuimon.cli.quick_start import without_collections\nfrom tuimon.stand_ins import without_ssl\n"
         "with without_collections(), without_ssl():\n    import tuimon.cli.run, tuimon.views.tui.app\n"
     )
     assert not loaded_by(start) & {"ssl", "_ssl", "_hashlib", "pyte"}
     assert "ssl" in loaded_by(start + "import ssl")
+
+
+def test_the_output_of_a_run_is_shown_without_openssl() -> None:
+    shown = (
+        "from tuimon.views.tui.panes.output_screen import OutputScreen\nscreen = OutputScreen()\n"
+        "screen.feed_bytes(b'it trains\\r\\n')\n"
+        "assert any('it trains' in span.text for row in screen.tail(5) for span in row)\n"
+    )
+    loaded = loaded_by(shown)
+    assert "pyte" in loaded and not loaded & {"_hashlib", "hashlib", "hmac", "ssl"}
+    assert "hmac" in loaded_by(shown + "import hmac\nassert hmac.new(b'k', b'm', 'sha256').digest()")
 
 
 def test_the_full_screen_loads_what_keys_open_when_they_are_pressed() -> None:

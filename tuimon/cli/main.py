@@ -8,8 +8,9 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from tuimon.cli.quick_start import without_collections, without_typing_extensions
+from tuimon.cli.quick_start import without_collections
 from tuimon.errors import TuimonError
+from tuimon.stand_ins import without_typing_extensions
 
 #: Each command is ``tuimon.cli.NAME`` with ``main(argv) -> exit code``; only the one that runs is imported.
 COMMANDS = {

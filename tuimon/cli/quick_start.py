@@ -1,10 +1,9 @@
-"""What makes the start quick and the process small: no collections meanwhile, few of everything, nothing unused."""
+"""What makes the start quick: no collections meanwhile."""
 
 from __future__ import annotations
 
 import contextlib
 import gc
-import sys
 from collections.abc import Iterator
 
 #: Collections of the middle generation between two of everything; Python's own value is 10.
@@ -36,29 +35,3 @@ def collect_seldom() -> None:
     """
     young, middle, _ = gc.get_threshold()
     gc.set_threshold(young, middle, _FULL_COLLECTIONS)
-
-
-def without_ssl() -> contextlib.AbstractContextManager[None]:
-    """Let asyncio load as in a Python built without OpenSSL: 5 MB and 4 ms less, and nobody here opens a connection."""
-    return _without("ssl")
-
-
-def without_typing_extensions() -> contextlib.AbstractContextManager[None]:
-    """Let msgspec load as where only Python's own ``typing`` is installed, which has all that our records use.
-
-    The other one loads inspect, ast and dis: with these, 1.5 MB and 8 ms.
-    """
-    return _without("typing_extensions")
-
-
-@contextlib.contextmanager
-def _without(module: str) -> Iterator[None]:
-    """Let importing a module fail; whoever imports it later gets it."""
-    absent = module not in sys.modules
-    if absent:
-        sys.modules[module] = None  # type: ignore[assignment]  # None: import raises ImportError
-    try:
-        yield
-    finally:
-        if absent:
-            del sys.modules[module]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import select
 import sys
@@ -13,10 +14,11 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from tuimon.cli.hand_over import let_go_of_terminal, takes_output
-from tuimon.cli.quick_start import without_collections, without_ssl
+from tuimon.cli.quick_start import without_collections
 from tuimon.launch.leave_signals import LeaveSignals
 from tuimon.monitor.monitor import Monitor
 from tuimon.monitor.opening.options import Options
+from tuimon.stand_ins import without_ssl
 
 if TYPE_CHECKING:
     from tuimon.views.headless import HeadlessView
@@ -86,6 +88,7 @@ def _on_screen(monitor: Monitor, options: Options, signals: LeaveSignals, baseli
             from tuimon.views.tui.running import run_app
 
         def begin() -> None:
+            gc.collect()
             monitor.start()
             loading.close()
 

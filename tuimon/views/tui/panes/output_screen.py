@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
 
+from tuimon.stand_ins import without_hmac
 from tuimon.views.tui.drawing.lines import Line, Span
 
 if TYPE_CHECKING:
@@ -64,7 +65,8 @@ class OutputScreen:
     @property
     def _emulator(self) -> Emulator:
         if self._begun is None:
-            from tuimon.views.tui.panes.emulator import Emulator  # noqa: PLC0415  (10 ms and 2 MB, before the first frame)
+            with without_hmac():
+                from tuimon.views.tui.panes.emulator import Emulator  # noqa: PLC0415  (10 ms and 2 MB, before the first frame)
 
             self._begun = Emulator()
         return self._begun
