@@ -115,6 +115,7 @@ class Steadiness:
         self._after_s = STEADY_AFTER_S if after_s is None else after_s
         self._since_s: float | None = None
         self._steps: defaultdict[int, _Steps] = defaultdict(_Steps)
+        self._ended: dict[int, None] = {}  # processes, the latest last: the last records of one come after its end
         self._known: dict[Hashable, None] = {}
         self._notices: dict[str, tuple[str, str]] = {}
         self._memory: dict[tuple[int, int], tuple[int | None, int | None]] = {}
@@ -138,6 +139,8 @@ class Steadiness:
         match record:
             case Header() | Exit() | Standstill():
                 return True
+            case Steps() | TorchMemory() if record.pid in self._ended:
+                return False
             case Steps():
                 if record.pid not in self._steps and len(self._steps) >= _KNOWN:
                     del self._steps[next(iter(self._steps))]
@@ -161,7 +164,11 @@ class Steadiness:
 
     def _is_new_process(self, record: Process) -> bool:
         """Trainers always; workers of each epoch, and programs that are called again and again, only at first."""
+        self._ended.pop(record.pid, None)
         if record.ended:
+            self._ended[record.pid] = None
+            while len(self._ended) > _KNOWN:
+                del self._ended[next(iter(self._ended))]
             self._steps.pop(record.pid, None)
             self._memory = {key: counts for key, counts in self._memory.items() if key[0] != record.pid}
         if record.role == "trainer":
