@@ -37,6 +37,27 @@ def test_the_rank_that_waits_least_in_backward_is_the_culprit():
     )
 
 
+def paused(phase):
+    """Ranks in step that take 100 ms, but for one step, in which rank 0 takes 8 s more in a phase."""
+    session = Session()
+    for record in (header(), LINES):
+        session.add(record)
+    for pid, rank, pause in ((100, 0, phase), (101, 1, "backward")):
+        session.add(process(pid, rank=rank, world_size=2))
+        for t in range(1, 5):
+            session.add(steps(t, {"forward": 50, "backward": 50}, pid=pid, first_index=10 * t))
+        long = {"forward": 50, "backward": 50} | {"other": 0, phase: 50 * (phase == "forward")}
+        long[pause] = long.get(pause, 0) + 8000
+        session.add(steps(13, long, count=1, pid=pid, first_index=50))
+    return {finding.rule: finding for finding in diagnose(session)}["straggler_rank"]
+
+
+def test_what_one_pause_costs_is_not_said_of_every_step():
+    finding = paused("other")
+    assert finding.headline == "rank 1 waits 66 % of the time for rank 0, most of it in 1 of 41 steps, longer in other"
+    assert (finding.evidence["late_in_steps"], finding.evidence["of_steps"]) == (1, 41)
+
+
 def test_what_to_look_at_is_named_once():
     late, other = {"data": 60, "backward": 40}, {"data": 20, "backward": 80}
     assert ranks(late, other)["straggler_rank"].action.endswith("look at its data and its machine")

@@ -19,6 +19,7 @@ from tuimon.diagnosis.evidence.gpu.steps import GPU_CLOCK_WAIT_S, GPU_CLOCK_WAIT
 from tuimon.diagnosis.evidence.gpu.waits import GpuWaits, gpu_waits
 from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.evidence.loading import Workers, training_loader, worker_evidence
+from tuimon.diagnosis.evidence.longest_steps import LongestSteps, longest_steps
 from tuimon.diagnosis.evidence.moment import Moment
 from tuimon.diagnosis.evidence.places.callees import with_callees
 from tuimon.diagnosis.evidence.places.libraries import with_library
@@ -61,6 +62,10 @@ class Evidence(Struct, frozen=True, dict=True):
         """Its steps; None without markers."""
         stats = self._moment.session.step_stats(self.pid)
         return step_evidence(stats, self._moment.session.step_totals(self.pid)) if stats is not None else None
+
+    def longest_steps(self, ms_per_step: float) -> LongestSteps | None:
+        """The few steps that most of a time lies in which comes to this on average; None where it is in more."""
+        return longest_steps(self._moment.session.step_totals(self.pid), ms_per_step)
 
     @cached_property
     def has_steps(self) -> bool:

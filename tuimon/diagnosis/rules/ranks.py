@@ -6,6 +6,7 @@ from statistics import median
 
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import HotFunction, hottest_place
+from tuimon.diagnosis.evidence.longest_steps import FEW_STEPS, LongestSteps
 from tuimon.diagnosis.evidence.ranks.late_rank import LateRank, Why, late_rank
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.needs import RANKS
@@ -33,11 +34,13 @@ def straggler_rank(evidence: Evidence) -> Finding | None:
     in_turn = ranks_in_turn(evidence) if _wait(evidence) else None
     if late is None or late.share < max(WARN_SHARE, (in_turn.share_of_step or 0.0) if in_turn is not None else 0.0):
         return in_turn
-    hot = _hottest(evidence, late)
+    own = evidence.of_rank(late.row.pid)
+    hot = _hottest(own, late) if own is not None else None
+    few = own.longest_steps(late.waited_ms) if own is not None else None
     return Finding(
         rule="straggler_rank",
         severity="warning",
-        headline=_headline(late, hot),
+        headline=_headline(late, hot, few),
         action=_action(late),
         share_of_step=late.share,
         where=(hot.place,) if hot else (),
@@ -48,6 +51,7 @@ def straggler_rank(evidence: Evidence) -> Finding | None:
             "waited_ms": late.waited_ms,
             "phase": late.phase,
             "longer_ms": late.longer_ms,
+            **({"late_in_steps": few.steps, "of_steps": few.of} if few is not None else {}),
             **({"also_late": ", ".join(map(str, late.also))} if late.also else {}),
             **({"gc_ms": late.row.gc_ms} if late.why == "collections" else {}),
             **({"stopped_share": late.row.stopped_ratio} if late.why == "stopped" else {}),
@@ -62,28 +66,28 @@ def _wait(evidence: Evidence) -> bool:
     return bool(known) and median(known) >= IN_TURN_SHARE
 
 
-def _hottest(evidence: Evidence, late: LateRank) -> HotFunction | None:
+def _hottest(own: Evidence, late: LateRank) -> HotFunction | None:
     """Where the late rank's own work is in its longer phase: not the lines at which it waits for others itself."""
-    own = evidence.of_rank(late.row.pid)
-    if own is None:
-        return None
     stacks = own.stacks.main.in_phase(late.phase).stacks
     if not any(stack.activity == "ranks" for stack in stacks):
         return own.hottest_in(late.phase)
     return hottest_place((stack.place, stack.count) for stack in stacks if stack.activity != "ranks")
 
 
-def _headline(late: LateRank, hot: HotFunction | None) -> str:
+def _headline(late: LateRank, hot: HotFunction | None, few: LongestSteps | None) -> str:
+    """``few``: the steps that most of the wait lies in, where it is not in every one."""
     others, row = len(late.others) - len(late.also), late.row
     first = next(other.rank for other in late.others if other.rank not in late.also or not others)
     who = f"rank {first} waits" if others <= 1 else f"the other {others} ranks wait"
-    lost = f"{who} {percent(late.share)} of every step for {_late_ones(late)}"
+    when = f"of the time for {_late_ones(late)}" if few is not None else f"of every step for {_late_ones(late)}"
+    lost = f"{who} {percent(late.share)} {when}" + (f", most of it in {few.steps} of {few.of} steps" if few else "")
     if late.why in _WHY:
         ratio = row.stopped_ratio if late.why == "stopped" else row.delay_ratio or 0.0
         return f"{lost}, {_WHY[late.why].format(percent=percent(ratio))}"
     reason = ", in the garbage collector" if late.why == "collections" else ""
     place = f" at {at_hot(hot)}" if hot else ""
-    return f"{lost}, {late.longer_ms:.3g} ms longer in {late.phase}{reason}{place}"
+    longer = f"longer in {late.phase}" if few is not None else f"{late.longer_ms:.3g} ms longer in {late.phase}"
+    return f"{lost}, {longer}{reason}{place}"
 
 
 def _late_ones(late: LateRank) -> str:
@@ -128,7 +132,7 @@ RULES = (
             " are compared. It abstains with fewer than two measured ranks."
         ),
         needs=(RANKS,),
-        thresholds=(WARN_SHARE, IN_TURN_SHARE),
+        thresholds=(WARN_SHARE, FEW_STEPS, IN_TURN_SHARE),
         causes=(IN_TURN,),
         contradicts_order=True,
     ),
