@@ -314,8 +314,20 @@ def is_torch(file: str) -> bool:
     return _TORCH_FILE.search(file) is not None
 
 
+# ---- loops that libraries own
+
+_ITERATIONS = frozenset({"__next__", "__iter__"})
+
+
+def is_iteration(function: str) -> bool:
+    """Whether a library's function of this name gives its loop the next batch, be it as a generator: ``__next__``."""
+    return function in _ITERATIONS
+
+
 # ---- what a shortened stack keeps
 
+#: The part of torch that runs models.
+MODULES = "nn/"
 #: What the phase of a sample, and what a worker does, are recognised by.
 _PARTS = re.compile(
     r"torch/(nn/|optim/|utils/data/|utils/checkpoint\.py|autograd/|_tensor\.py|distributed/|cuda/|amp/|serialization\.py)"

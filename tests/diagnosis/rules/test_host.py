@@ -143,6 +143,43 @@ def test_an_evaluation_of_usual_size_is_reported_where_much_of_it_runs_no_model(
         assert finding.headline.endswith("what evaluation does beside the model: distances() train.py:31")
 
 
+#: A user's ``evaluate`` that fetches and runs the model, below the update, and what it calls there.
+EVALUATION = frames(
+    ("train.py", 14, "main", "evaluate(model, held_out)", True),
+    ("train.py", 30, "evaluate", "for x, y in loader:", True),
+    ("/lib/site-packages/torch/utils/data/dataloader.py", 9, "__next__"),
+    ("train.py", 31, "evaluate", "found = model(x)", True),
+    ("train.py", 32, "evaluate", "metric(found, y)", True),
+    ("/lib/site-packages/torch/nn/modules/module.py", 99, "_call_impl"),
+    ("/lib/site-packages/torchmetrics/metric.py", 300, "wrapped_func"),
+    ("m.py", 50, "pairs", "near = search(found, y)", True),
+    ("train.py", 20, "forward", "return self.layers(x)", True),
+    first=60,
+)
+
+
+@pytest.mark.parametrize(
+    ("slow", "place"),
+    [
+        ([60, 64, 67], "pairs() m.py:50"),  # a function that it calls
+        ([60, 64, 65, 66, 67], "pairs() m.py:50"),  # a metric that is a module
+        ([60, 63, 65, 66], None),  # a library's module
+        ([60, 63, 65, 68, 65], None),  # the model, in code that training runs too
+        ([60, 64], None),  # what it does itself
+        ([60, 61, 62, 67], None),  # its data
+    ],
+)
+def test_what_an_evaluation_of_the_users_calls_beside_the_model_is_reported(slow, place):
+    phases = {"data": 5, "forward": 30, "backward": 35, "optimizer": 5, "other": 1, "eval": 24}
+    windows = [steps(t, phases, first_index=10 * t, eval_count=5) for t in range(1, 9)]
+    usual = ([1, 65, 68, 65], 5), ([60, 61, 62], 2), ([60, 63, 65], 4)
+    findings = found(session_of(*windows, EVALUATION, stacks(8, *TRAINING, *usual, (slow, 18))))
+    assert ("side_work" in findings) == (place is not None)
+    if place:
+        assert findings["side_work"].cause == "evaluation"
+        assert findings["side_work"].headline.endswith(f"what evaluation does beside the model: {place}")
+
+
 def test_a_model_without_modules_is_one_in_evaluation_too():
     model = frames(
         ("train.py", 31, "validate", "right += predict(weights, x)", True),

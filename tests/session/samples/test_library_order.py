@@ -23,6 +23,10 @@ FRAMES = {
     "batch:model": Frame(LIBRARY, 497, "batch"),
     "batch:score": Frame(LIBRARY, 499, "batch"),
     "batch:backward": Frame(LIBRARY, 501, "batch"),
+    "next": Frame(f"{SITE}/nice/fetchers.py", 7, "__next__"),
+    "generate": Frame(f"{SITE}/transformers/generation/utils.py", 8, "generate"),
+    "environment": Frame(f"{SITE}/gymnasium/core.py", 9, "step"),
+    "nice_optimizer": Frame(f"{SITE}/nice/optimizer.py", 4, "step"),
     "notify": Frame(f"{SITE}/nice/callbacks.py", 9, "notify"),
     "fetch": Frame(f"{SITE}/torch/utils/data/dataloader.py", 1, "__next__"),
     "module": Frame(f"{SITE}/torch/nn/modules/module.py", 2, "_call_impl"),
@@ -105,6 +109,91 @@ def test_in_a_function_that_runs_the_model_for_the_library_what_is_called_above_
     assert (last.phase, last.moved_from) == (phase, "forward" if phase == "data" else None)
 
 
+@pytest.mark.parametrize(
+    ("stack", "phase"),
+    [
+        ("main fit epoch:batch batch:prepare augment numpy", "data"),
+        ("main fit epoch:batch batch:prepare on_batch", "other"),  # named as a handler
+        ("main fit epoch:batch batch:score augment", "other"),  # below the model
+        ("main fit epoch:batch notify augment", "other"),  # by a function that has not run the model
+        ("main fit epoch:batch batch:prepare", "other"),  # the library's own work
+    ],
+)
+def test_a_function_of_the_library_that_runs_the_model_but_not_backward_makes_the_batch_above_it(
+    stack: str, phase: str
+) -> None:
+    training = [TRAINING[0], "main fit epoch:batch batch:model module", "main fit epoch:end backward"]
+    last = classified(stack, training, noted="main fit epoch:end backward")
+    assert (last.phase, last.moved_from) == (phase, "forward" if phase == "data" else None)
+
+
+EVALUATION = ["main fit epoch:end fetch", "main fit epoch:end notify step:model module"]
+
+
+@pytest.mark.parametrize(
+    ("stack", "phase"),
+    [
+        ("main fit epoch:end module", "eval"),  # a metric that is a module, or the model
+        ("main fit epoch:end notify step:log augment", "eval"),  # in the user's function that runs the model
+        ("main fit epoch:end on_batch", "other"),  # another function of the user's
+        ("main fit batch:model step:model module", "forward"),
+        ("later epoch:end module", "other"),  # another call of the library, below the loop
+    ],
+)
+def test_what_the_library_calls_after_the_update_evaluates_if_it_fetches_and_runs_the_model(
+    stack: str, phase: str
+) -> None:
+    assert classified(stack, [*TRAINING, *EVALUATION]).phase == phase
+    assert classified("main fit epoch:end fetch", [*TRAINING, EVALUATION[1]]).phase == "eval"
+    assert classified("main fit epoch:end fetch", TRAINING).phase == "data"  # the next batch, fetched early
+
+
+def test_where_a_library_evaluates_is_remembered_for_windows_in_which_no_fetch_of_it_is_sampled() -> None:
+    table, seen = FrameTable(), SeenBoundaries()
+    table.add_frames(0, list(FRAMES.values()))
+    seen.add_noted([LoopStack("backward", list(ids(WHOLE_PATH)))])
+    for shown, phase in ((EVALUATION[1:], "other"), (EVALUATION, "eval"), (EVALUATION[1:], "eval")):
+        stacks = {ids(each): 20 for each in [*TRAINING, *shown]}
+        assert classify_samples(stacks, table, has_loader=True, seen=seen)[-1].phase == phase
+
+
+def test_a_function_of_the_users_that_runs_the_model_after_the_update_is_side_work_in_what_else_it_does() -> None:
+    training = [*TRAINING, "main fit epoch:end notify step:model module"]
+    last = classified("main fit epoch:end notify step:log augment", training)
+    assert (last.phase, last.excluded) == ("other", True)
+
+
+@pytest.mark.parametrize(
+    ("stack", "phase", "without_loader"),
+    [
+        ("main fit epoch:prepare next notify augment", "data", "data"),
+        ("main fit epoch:prepare next", "other", "data"),  # beside a fetch that markers measure it is the library's
+        ("main fit epoch:end next notify augment", "other", "forward"),  # below the update nothing shows yet for what
+        ("main fit epoch:prepare notify augment", "other", "forward"),
+    ],
+)
+def test_what_a_library_iterates_over_makes_its_batch(stack: str, phase: str, without_loader: str) -> None:
+    assert classified(stack, TRAINING).phase == phase
+    assert classified(stack, TRAINING[1:], has_loader=False).phase == without_loader
+
+
+@pytest.mark.parametrize("makes", ["generate module", "augment environment"])
+def test_what_a_library_generates_or_plays_after_the_update_is_no_data(makes: str) -> None:
+    assert classified(f"main fit epoch:prepare notify {makes}", TRAINING[1:], has_loader=False).phase == "data"
+    assert classified(f"main fit epoch:end notify {makes}", TRAINING[1:], has_loader=False).phase == "other"
+
+
+def test_an_optimizer_of_the_library_that_calls_no_hook_is_the_update_still() -> None:
+    last = classified("main fit epoch:end nice_optimizer", TRAINING)
+    assert (last.phase, last.moved_from) == ("optimizer", "other")
+
+
+def test_a_second_model_of_a_library_is_no_evaluation() -> None:
+    """A GAN's trainer: two times forward and backward, one after the other."""
+    second = ["main fit epoch:end fetch", "main fit epoch:end batch:model module", "main fit epoch:end backward"]
+    assert classified("main fit epoch:end batch:model step:model module", [*TRAINING, *second]).phase == "forward"
+
+
 def test_a_function_that_the_optimizer_calls_to_train_makes_its_batch_too() -> None:
     """Lightning passes ``training_step`` and backward to the optimizer, as a closure."""
     training = [
@@ -115,6 +204,13 @@ def test_a_function_that_the_optimizer_calls_to_train_makes_its_batch_too() -> N
     noted = "main fit update epoch:batch batch:backward backward"
     assert classified("main fit update batch:model step:prepare augment", training, noted=noted).phase == "data"
     assert classified("main fit update", training, noted=noted).phase == "optimizer"
+
+
+def test_without_a_loader_what_is_made_between_two_such_calls_of_the_optimizer_is_beside_them_by_the_markers() -> None:
+    training = ["main fit update batch:model module", "main fit update batch:backward backward"]
+    noted = "main fit epoch:batch update batch:backward backward"
+    made = classified("main fit epoch:prepare next augment", training, has_loader=False, noted=noted)
+    assert (made.phase, made.excluded, made.moved_from) == ("data", True, "other")
 
 
 def test_frames_of_a_library_between_the_users_do_not_hide_which_function_trains() -> None:

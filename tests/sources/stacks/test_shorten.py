@@ -72,6 +72,7 @@ EPOCH = RawFrame(f"{PACKAGES}/nice/trainer.py", 90, "run_epoch")
 BATCH = RawFrame(f"{PACKAGES}/nice/trainer.py", 120, "train_batch")
 NOTIFY = RawFrame(f"{PACKAGES}/nice/callbacks.py", 9, "notify")
 STEPPED = RawFrame(f"{PACKAGES}/nice/trainer.py", 140, "call_strategy")
+NEXT = RawFrame(f"{PACKAGES}/nice/fetchers.py", 5, "__next__")
 PATH = tuple((frame.file, frame.function) for frame in (FIT, EPOCH, BATCH, STEPPED))
 
 
@@ -80,6 +81,11 @@ PATH = tuple((frame.file, frame.function) for frame in (FIT, EPOCH, BATCH, STEPP
     [
         ((EPOCH, FETCH), (FIT, EPOCH, FETCH)),
         ((EPOCH, BATCH, CALL, LINEAR), (FIT, BATCH, CALL, LINEAR)),
+        (
+            (EPOCH, NOTIFY, STEPPED, CALL, NOTIFY, CALL, LINEAR),
+            (FIT, EPOCH, STEPPED, CALL, CALL, LINEAR),
+        ),  # runs the model
+        ((EPOCH, NEXT, NEXT, NOTIFY, ITEM), (FIT, EPOCH, NEXT, NOTIFY, ITEM)),  # what it iterates over
         ((EPOCH, BATCH, ITEM), (FIT, BATCH, ITEM)),
         ((EPOCH, NOTIFY, NOTIFY, ITEM), (FIT, EPOCH, NOTIFY, ITEM)),
         ((EPOCH, BATCH, PIL), (FIT, BATCH, PIL)),

@@ -69,16 +69,20 @@ def classify_samples(
     completed = counted if seen is None else seen.completed(counted)
     outlines = [sample._replace(stack=tuple(frames.outline(sample.stack))) for sample in completed]
     loops = Loops(outlines, frames, has_loader)
-    library = LibraryOrder(completed, () if seen is None else seen.noted, frames)
+    library = LibraryOrder(completed, frames, seen)
     loop = loops.main
     makes_data = loop.is_known and not loop.shows_forward and _exceeds_forward(counted, loop, frames)
     rollouts = Rollouts(outlines[: len(counted)], frames)
     too_few = sum(sample.times for sample in counted if sample.boundary == "rest") < ENOUGH_SAMPLES
     whole, torn = _by_root(counted, frames)
     samples = [
-        _in_rollout(sample, rollouts)
-        or _of_library(sample, loops, library, frames)
-        or _of_update(_by_lines(sample, loops, too_few, makes_data, frames), frames)
+        _of_update(
+            _after_training(sample, loops, library, frames)
+            or _in_rollout(sample, rollouts)
+            or _of_library(sample, loops, library, frames)
+            or _by_lines(sample, loops, too_few, makes_data, frames),
+            frames,
+        )
         for sample in whole
     ]
     samples += _like_whole_ones(torn, samples, frames)
@@ -94,6 +98,19 @@ def _in_rollout(sample: CountedStack, rollouts: Rollouts) -> Sample | None:
     return Sample(list(sample.stack), sample.times, "data")
 
 
+def _after_training(sample: CountedStack, loops: Loops, library: LibraryOrder, frames: FrameTable) -> Sample | None:
+    """A sample of what a library that owns the loop does after the update, be it to evaluate; None if it is none.
+
+    Nor is what steps an environment or generates there a rollout: data is made before what it trains.
+    """
+    if library.is_evaluation(sample):
+        return Sample(list(sample.stack), sample.times, "eval")
+    if sample.boundary in ("forward", "rest") and library.is_after_training(sample.stack):
+        fetches = loops.of(frames.outline(sample.stack)).fetches
+        return Sample(list(sample.stack), sample.times, "other", excluded=fetches)
+    return None
+
+
 def _of_library(sample: CountedStack, loops: Loops, library: LibraryOrder, frames: FrameTable) -> Sample | None:
     """A sample in what a library that owns the loop has the user's code make of a batch; None if it is none."""
     outside = sample.boundary in ("rest", "optimizer")  # it may call a closure that trains
@@ -104,6 +121,10 @@ def _of_library(sample: CountedStack, loops: Loops, library: LibraryOrder, frame
     loop = loops.of(outline)
     if loop.trains(maker) or loop.is_evaluation(loop.branch_of(loop.aligned(outline))):
         return None
+    if loop.fetches and is_package_file(maker[0]):
+        return None  # a library's own work around the fetch that markers measure
+    if not loop.fetches and library.trains_in_optimizer and sample.boundary == "rest":
+        return Sample(list(sample.stack), sample.times, "data", excluded=True, moved_from="other")
     moves = loop.fetches and _activity(sample.stack, frames) not in _COPIES
     return Sample(
         list(sample.stack), sample.times, "data", excluded=loop.fetches, moved_from="forward" if moves else None

@@ -1,13 +1,16 @@
-"""What a library that owns the loop calls before it runs the model: that makes the batch."""
+"""What a library that owns the loop calls: before the model that makes the batch, after the update it may evaluate."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import reduce
 from itertools import takewhile
 
 from tuimon.session.samples.frame_table import FrameTable
 from tuimon.session.samples.loop_lines import CountedStack
+from tuimon.session.samples.seen_boundaries import SeenBoundaries
+from tuimon.torch_code import is_iteration
 
 #: What handlers of a loop's events are named by convention: they look on, and make no batch.
 _HANDLER = "on_"
@@ -18,7 +21,7 @@ _Lines = tuple[int, ...]
 
 
 class LibraryOrder:
-    """Tells which functions of the user's a library calls before the forward pass.
+    """Tells which functions of the user's a library calls before the forward pass, and where it evaluates.
 
     The user's line is the same for all: ``model.fit(x)``. The library's functions that lead to backward have lines of
     their own, and a stack leaves them at one of these::
@@ -30,16 +33,21 @@ class LibraryOrder:
                    501    loss.backward()
         486    callbacks.on_batch_end()              486: after it
 
-    What one of these functions calls itself makes the batch. A handler of the loop's events does not: the library calls
-    it by a function of its own, or it is named as such. In a function of the user's that runs the model for the library
-    (``training_step``), what is called above the model makes the batch.
+    What one of these functions calls itself makes the batch, as does what it iterates over. A handler of the loop's
+    events does not: the library calls it by a function of its own, or it is named as such. In a function that runs the
+    model for these, be it the user's (``training_step``) or the library's, what is called above the model makes the
+    batch.
+
+    After the last line that leads to backward or to the update, a call that fetches and runs the model evaluates.
     """
 
-    def __init__(self, samples: Sequence[CountedStack], noted: Sequence[CountedStack], frames: FrameTable) -> None:
-        """``noted``: what the hooks, or the first sample, showed of the loop: with all frames of libraries."""
+    def __init__(self, samples: Sequence[CountedStack], frames: FrameTable, seen: SeenBoundaries | None = None) -> None:
+        """``seen``: what the hooks, or the first sample, noted of the loop: with all frames of libraries."""
         self._frames = frames
-        path = self._to_backward(noted) or self._to_backward(samples)
+        path = self._to_backward(seen.noted if seen is not None else ()) or self._to_backward(samples)
         seen_once = {function for function, n in Counter(map(self._function, path)).items() if n == 1}
+        #: Whether the optimizer calls the forward pass and backward as a closure.
+        self.trains_in_optimizer = any(frames.kind(number) == "optimizer" for number in path)
         self._lines = tuple(frames[number].line for number in path)
         self._user_lines = {self._function(n): frames[n].line for n in path if frames[n].user}
         self._depth = {
@@ -49,9 +57,51 @@ class LibraryOrder:
         }
         running = [sample.stack for sample in samples if self._depth and sample.boundary == "forward"]
         self._model = self._first(map(self._leaves_at, running))
-        self._model_lines: dict[_Function, int] = {}  # of the user's functions that run it, the first line that does
+        self._model_lines: dict[_Function, int] = {}  # of the functions that run it, the first line that does
         for stack in running:
             self._note_model_lines(stack)
+        self._last = self._last_training([*samples, *(seen.noted if seen is not None else ())])
+        fetching = (sample.stack for sample in samples if self._depth and sample.boundary == "data")
+        evaluating = self._after_training(running) & self._after_training(fetching)
+        self._evaluating = evaluating if seen is None else seen.completed_evaluating(evaluating)
+        self._evaluators = {  # the user's functions that run the model there
+            self._function(inside[0])
+            for stack in running
+            if self._evaluates(stack) and (inside := self._first_user(stack))
+        }
+
+    def is_after_training(self, stack: Sequence[int]) -> bool:
+        """Whether the library comes to a stack after backward and the update, and not for the next batch."""
+        place = self._leaves_at(stack) if self._depth else ()
+        if not place or not _is_before(self._last, place):
+            return False
+        inside = self._inside(stack)
+        return not inside or not self._iterates(inside[0])
+
+    def is_evaluation(self, sample: CountedStack) -> bool:
+        """Whether a sample fetches or runs the model to evaluate, or is in a function of the user's that runs it so."""
+        if sample.boundary not in ("data", "forward", "rest") or not self._evaluates(sample.stack):
+            return False
+        inside = self._first_user(sample.stack)
+        return sample.boundary != "rest" or (bool(inside) and self._function(inside[0]) in self._evaluators)
+
+    def _evaluates(self, stack: Sequence[int]) -> bool:
+        return bool(self._evaluating) and self._leaves_at(stack) in self._evaluating
+
+    def _first_user(self, stack: Sequence[int]) -> Sequence[int]:
+        """What a stack off the path holds from the user's first frame on; nothing where it comes to torch before."""
+        inside = self._by_user(self._inside(stack))
+        return inside if inside and self._frames[inside[0]].user else ()
+
+    def _last_training(self, samples: Sequence[CountedStack]) -> _Lines:
+        """The last place that leads to backward or to an update."""
+        training = (sample.stack for sample in samples if self._depth and sample.boundary in ("backward", "optimizer"))
+        return reduce(
+            lambda last, place: place if _is_before(last, place) else last, map(self._leaves_at, training), self._lines
+        )
+
+    def _after_training(self, stacks: Iterable[Sequence[int]]) -> set[_Lines]:
+        return {place for place in map(self._leaves_at, stacks) if place and _is_before(self._last, place)}
 
     def made_by(self, stack: Sequence[int]) -> _Function | None:
         """The function of the user's that makes a batch for the library's loop, given a stack in it; else None."""
@@ -63,8 +113,13 @@ class LibraryOrder:
             return self._called_above_model(inside)
         if not inside or not _is_before(place, self._model):
             return None
+        if self._iterates(inside[0]):
+            return self._function(next((n for n in inside if self._frames[n].user), inside[0]))
         called = self._frames[inside[0]]
         return (called.file, called.function) if called.user and not called.function.startswith(_HANDLER) else None
+
+    def _iterates(self, number: int) -> bool:
+        return self._frames.is_library(number) and is_iteration(self._frames[number].function)
 
     def _inside(self, stack: Sequence[int]) -> Sequence[int]:
         """What the innermost function on the path calls."""
@@ -78,18 +133,25 @@ class LibraryOrder:
     def _note_model_lines(self, stack: Sequence[int]) -> None:
         if self._leaves_at(stack) != self._model:
             return
-        for number in takewhile(lambda number: self._frames[number].user, self._by_user(self._inside(stack))):
+        for number in takewhile(self._is_outside_torch, self._inside(stack)):
             function, line = self._function(number), self._frames[number].line
             self._model_lines[function] = min(line, self._model_lines.get(function, line))
 
+    def _is_outside_torch(self, number: int) -> bool:
+        return self._frames[number].user or self._frames.is_library(number)
+
     def _called_above_model(self, inside: Sequence[int]) -> _Function | None:
-        """What a function of the user's that runs the model calls above the line that does."""
-        stack = self._by_user(inside)
+        """What a function that runs the model, the user's or the library's, calls above the line that does."""
+        return self._called_above(inside) or self._called_above(self._by_user(inside))
+
+    def _called_above(self, stack: Sequence[int]) -> _Function | None:
         depth = next((i for i, n in enumerate(stack) if self._function(n) not in self._model_lines), len(stack))
         if not 0 < depth < len(stack) or not self._frames[stack[depth]].user:
             return None
         caller, called = self._frames[stack[depth - 1]], self._function(stack[depth])
         first = self._model_lines[self._function(stack[depth - 1])]
+        if not caller.user and called[1].startswith(_HANDLER):
+            return None
         if caller.line == first:
             from tuimon.session.samples.call_order import is_made_for_model
 

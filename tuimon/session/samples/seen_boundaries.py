@@ -1,4 +1,4 @@
-"""Stacks that show where a loop trains, for times in which no sample shows it: remembered, or told by the hooks."""
+"""What shows where a loop trains and evaluates, for times in which no sample does: remembered, or told by the hooks."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ class SeenBoundaries:
     def __init__(self) -> None:
         self._stacks: dict[_Kept, dict[tuple[int, ...], CountedStack]] = {kept: {} for kept in get_args(_Kept)}
         self._noted: list[CountedStack] = []
+        self._evaluating: set[tuple[int, ...]] = set()
 
     def add_noted(self, stacks: Sequence[LoopStack]) -> None:
         """Take up what the hooks noted of the loop, in place of what they noted before."""
@@ -32,6 +33,12 @@ class SeenBoundaries:
     def noted(self) -> Sequence[CountedStack]:
         """What the hooks noted of the loop."""
         return self._noted
+
+    def completed_evaluating(self, places: set[tuple[int, ...]]) -> set[tuple[int, ...]]:
+        """These places at which a library's loop evaluates (its lines, outer ones first), and those of before."""
+        if len(self._evaluating | places) <= _STACKS:
+            self._evaluating |= places
+        return self._evaluating
 
     def completed(self, samples: Sequence[CountedStack]) -> list[CountedStack]:
         """These samples, and the remembered stacks of each boundary that none of them shows."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from tuimon.proc.target_files import TargetFiles
 from tuimon.records import StackCount
 from tuimon.sources.stacks.frame_ids import FrameIds, FrameTraits, RawFrame
-from tuimon.torch_code import innermost_package, is_worker_loop
+from tuimon.torch_code import MODULES, innermost_package, is_iteration, is_worker_loop
 
 #: How many distinct stacks one window keeps, and how many frames of each: they bound the size of the log.
 PER_THREAD = 12
@@ -27,23 +27,26 @@ def shorten(stack: Sequence[RawFrame], ids: FrameIds, path: Sequence[Function] =
 
     Of an import by a line of the user's the outermost frame: what it runs is in no phase, wherever it is.
 
-    Of libraries those that the user calls and that call the user, and the last on the ``path``: its functions lead to
-    backward one after another, and the line at which a stack leaves them shows whether that is before the model.
+    Of libraries those that the user calls and that call the user, the one that runs the model, and the last on the
+    ``path``: its functions lead to backward one after another, and the line at which a stack leaves them shows whether
+    that is before the model; there also what the library iterates over.
 
     A stack that is still deeper than 48 keeps its outermost 12 and innermost 36 frames.
     """
     traits = [ids.traits(frame) for frame in stack]
     last = len(stack) - 1
     package = innermost_package([frame.file for frame in stack])
-    leaves_path = _last_on(path, stack, traits) if path else last
+    leaves_path = _last_on(path, stack, traits) if path else None
+    model = next((i for i, trait in enumerate(traits) if trait.part == MODULES), 0)
     imported = _imported_at(traits)
     kept = tuple(
         frame
         for i, (frame, trait) in enumerate(zip(stack, traits, strict=True))
         if i in (last, package, leaves_path, imported)
         or trait.user
+        or (i and i - 1 == leaves_path and trait.library and is_iteration(frame.function))
         or (not trait.wrapper and (trait.part or (i > 0 and traits[i - 1].user)))  # the latter: what the user called
-        or (trait.library and traits[i + 1].user)
+        or (trait.library and (traits[i + 1].user or i + 1 == model))
     )
     return _bounded(kept)
 

@@ -33,17 +33,35 @@ def evaluation_function(samples: ThreadSamples) -> HotFunction | None:
 def evaluation_beside_model(samples: ThreadSamples) -> HotFunction | None:
     """The user's function that most samples of evaluation pass through outside the model, such as a metric or a plot.
 
-    The model is modules, and what the forward pass of training calls besides. The share is of all samples.
+    The model is modules, and what the forward pass of training calls besides; a module that calls functions of the
+    user's which training never calls is a metric's. The share is of all samples.
     """
     forward = (sample.frames for sample in samples.stacks if sample.phase == "forward")
     model = {_function(frame) for frames in forward for frame in frames if frame.user} - _training_path(samples)
+    evaluators = _evaluators(samples)
     off = {id(sample): frames for sample, frames in _off_training(samples)}
     placed: list[tuple[Place | None, int]] = []
     for sample in samples.stacks:
-        frames = off.get(id(sample), []) if sample.phase == "other" and "module" not in sample.kinds else []
+        frames = off.get(id(sample), []) if sample.phase in ("eval", "other") else []
+        if "module" in sample.kinds:
+            frames = _in_modules(sample) if sample.phase in ("eval", "other") else []
+        elif sample.phase == "eval" and frames:
+            called = evaluators and _function(frames[-1]) not in evaluators
+            frames = frames if called and "fetch" not in sample.kinds else []
         beside = frames and model.isdisjoint(map(_function, frames))
         placed.append((_place(frames) if beside else None, sample.count))
     return hottest_place(placed)
+
+
+def _evaluators(samples: ThreadSamples) -> set[tuple[str, str]]:
+    """The user's functions that run modules to evaluate: what they do themselves is of the model's price."""
+    running = (sample for sample in samples.in_phase("eval").stacks if "module" in sample.kinds)
+    return {_function(frame) for sample in running for frame in _before_torch(sample)}
+
+
+def _in_modules(sample: StackSample) -> list[Frame]:
+    """The user's frames that modules call."""
+    return [frame for frame in sample.frames[sample.kinds.index("module") :] if frame.user]
 
 
 def _off_training(samples: ThreadSamples) -> Iterator[tuple[StackSample, list[Frame]]]:
