@@ -11,6 +11,8 @@ import sys
 import threading
 import time
 
+os.environ |= {"RANK": "0", "WORLD_SIZE": sys.argv[1]}  # before torch comes: its hooks read them then
+
 import torch
 
 STEP_S = 0.1
@@ -38,10 +40,11 @@ def train(threads: int, seconds: float) -> None:
         optimizer.step()
 
 
-def begin(threads: int, seconds: float) -> int:
+def begin(rank: int, threads: int, seconds: float) -> int:
     """Fork a rank; returns its pid."""
     pid = os.fork()
     if not pid:
+        os.environ["RANK"] = str(rank)
         train(threads, seconds)
         os._exit(0)
     return pid
@@ -49,13 +52,14 @@ def begin(threads: int, seconds: float) -> int:
 
 def rotate(ranks: int, threads: int, seconds: float, each_s: float) -> None:
     """Begin a rank whenever there is room for one, evenly spread over the time that each lives."""
-    until_s, living = time.monotonic() + seconds, set()
+    until_s, living = time.monotonic() + seconds, {}
     while time.monotonic() < until_s:
         if len(living) < ranks:
-            living.add(begin(threads, each_s))
+            rank = min(set(range(ranks)) - set(living.values()))
+            living[begin(rank, threads, each_s)] = rank
             time.sleep(each_s / ranks)
         else:
-            living.discard(os.wait()[0])
+            living.pop(os.wait()[0], None)
     for _ in living:
         os.wait()
 
@@ -68,7 +72,7 @@ def main() -> None:
     if len(sys.argv) > 4:
         rotate(ranks, threads, seconds, float(sys.argv[4]))
         return
-    others = [begin(threads, seconds) for _ in range(ranks - 1)]
+    others = [begin(rank, threads, seconds) for rank in range(1, ranks)]
     train(threads, seconds)
     for pid in others:
         os.waitpid(pid, 0)

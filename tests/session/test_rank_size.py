@@ -4,7 +4,7 @@ import msgspec
 
 from tests.session.records import MS, process, session_of, steps, threads
 from tests.state_size import size_of
-from tuimon.records import PhaseTime, SlowStep
+from tuimon.records import PhaseTime, RankStep, SlowStep
 from tuimon.sources.log.coarse.steadiness import Steadiness
 
 PHASES = {"data": 1.0, "forward": 40.0, "backward": 50.0, "optimizer": 9.0, "other": 0.5, "between": 0.25}
@@ -18,7 +18,9 @@ def of_rank(pid):
     for at in range(WINDOWS):
         slowest = SlowStep(10 * at, 120 * MS, [PhaseTime(name, int(ms * MS) + at) for name, ms in PHASES.items()])
         record = steps(float(at), {name: ms + at / 1000 for name, ms in PHASES.items()}, pid=pid, first_index=10 * at)
-        record = msgspec.structs.replace(record, slowest=slowest)
+        times_us = [(10 * at + n, 1000 * n + 1, *range(1000 * at + 10 * n, 1000 * at + 10 * n + 6)) for n in range(4)]
+        single = [RankStep(*each) for each in times_us]
+        record = msgspec.structs.replace(record, slowest=slowest, rank_steps=single)
         yield msgspec.json.decode(msgspec.json.encode(record), type=type(record))
         yield threads(float(at), (pid, "python", 0.5, "running"), (pid + 1000, "pt_main", 0.1, "waiting"), pid=pid)
 
@@ -33,7 +35,7 @@ def of_one_more(sized):
 
 
 def test_the_picture_of_a_run_takes_little_more_for_one_more_rank():
-    assert of_one_more(lambda records: size_of(session_of(*records))) < 50_000
+    assert of_one_more(lambda records: size_of(session_of(*records))) < 60_000
 
 
 def test_whether_a_run_goes_on_as_it_has_takes_little_more_for_one_more_rank():

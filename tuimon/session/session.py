@@ -50,7 +50,7 @@ class Session(StepQueries):
 
     def shared_steps(self, pid: int) -> Sequence[SharedStep]:
         """Single steps of a rank, the latest, to be held against the same steps of the other ranks."""
-        return tuple(self._ranks.stats(pid).shared.latest)
+        return self._ranks.stats(pid).shared.latest()
 
     # -- time on the GPU's clock
 

@@ -244,8 +244,7 @@ class Evidence(Struct, frozen=True, dict=True):
     @cached_property
     def turns(self) -> Turns | None:
         """How its ranks take turns being late; None with too few single steps that all of them have."""
-        rows, session = self.rank_rows, self._moment.session
-        return late_turns(rows, {row.pid: session.shared_steps(row.pid) for row in rows})
+        return late_turns(self.rank_rows, self._moment.session.shared_steps)
 
     def waits_for_ranks(self, phase: str) -> float:
         """Share (0..1) of the step that it waits for other ranks in a phase; 0 where that is unknown."""

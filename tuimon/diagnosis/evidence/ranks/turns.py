@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from statistics import fmean, median
 from typing import NamedTuple
 
@@ -34,7 +34,7 @@ class Turns(NamedTuple):
     steps: int  # compared
 
 
-def late_turns(rows: Sequence[RankRow], steps_of: Mapping[int, Sequence[SharedStep]]) -> Turns | None:
+def late_turns(rows: Sequence[RankRow], steps_of: Callable[[int], Sequence[SharedStep]]) -> Turns | None:
     """By single steps that all ranks have; None where too few are known, or ranks wait for each other in all phases.
 
     ``steps_of``: by pid.
@@ -44,7 +44,7 @@ def late_turns(rows: Sequence[RankRow], steps_of: Mapping[int, Sequence[SharedSt
     if len(ranks) < 2 or not own or any(row.on_gpu for row in ranks):
         return None
     most = max(_LEAST_STEPS, _MOST_ROWS // len(ranks))
-    common = _common([steps_of.get(row.pid, ()) for row in ranks], min(row.step_ms or 0.0 for row in ranks))[-most:]
+    common = _common([steps_of(row.pid) for row in ranks], min(row.step_ms or 0.0 for row in ranks))[-most:]
     if len(common) < _LEAST_STEPS:
         return None
     work_us = [[sum(step.parts_us[place] for place in own) for step in steps] for steps in common]
