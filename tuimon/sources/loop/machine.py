@@ -13,8 +13,10 @@ from typing import Literal, NamedTuple
 from tuimon.agent.ring import layout
 from tuimon.agent.ring.layout import Marker
 from tuimon.records import BETWEEN
+from tuimon.sources.loop.ended import StepCounts
+from tuimon.sources.loop.rounds import Optimizers
 from tuimon.sources.loop.step import Step, StepRun
-from tuimon.sources.loop.steps import StepCounts, StepFinder
+from tuimon.sources.loop.steps import StepFinder
 
 #: Most pairs open at once: of more, the outermost have lost their ends.
 _DEPTH_LIMIT = 64
@@ -178,10 +180,12 @@ class LoopMachine:
         """When the latest marker was; 0 before the first."""
         return self._last_ns or 0
 
-    def pass_steps(self, ended: list[Step | StepRun], count: int, updated: Step, each: StepCounts) -> None:
-        """Steps have ended at once; the latest marker ended the update of the piece ``updated``."""
+    def pass_steps(
+        self, ended: list[Step | StepRun], count: int, updated: Step, each: StepCounts, optimizers: Optimizers
+    ) -> None:
+        """Steps have ended at once; the latest marker ended the update of the piece ``updated``, by ``optimizers``."""
         self._last_ns = updated.end_ns
-        self.steps.pass_steps(ended, count, updated, each)
+        self.steps.pass_steps(ended, count, updated, each, optimizers)
 
     def feed_marker(self, marker: Marker) -> Stretch:
         """The stretch that ends with this boundary (``layout.BOUNDARIES``) of the thread."""
@@ -200,9 +204,9 @@ class LoopMachine:
         if stack and self._is_abandoned(kind, value):
             label = "optimizer"
             begin_ns = self._add_time(label, time_ns)
+            steps.end_optimizer_step(time_ns, stack[0].value)
             stack.clear()
             self._before = "update"
-            steps.end_optimizer_step(time_ns)
         else:
             label = self._label_before(_EVENT[kind])
             begin_ns = self._add_time(label, time_ns)
@@ -245,8 +249,7 @@ class LoopMachine:
         return _stretch((label, begin_ns, marker, opened, nested, False, self.steps.cuts))
 
     def _end_outermost(self, marker: Marker) -> None:
-        kind = marker.kind
-        if kind == layout.FETCH_END:
+        if (kind := marker.kind) == layout.FETCH_END:
             exhausted = layout.has_no_batch(marker.flag)
             self._before = "end" if exhausted else "fetch"
             self.steps.end_fetch(exhausted)
@@ -257,7 +260,7 @@ class LoopMachine:
             self.steps.end_backward(marker.time_ns)
         else:
             self._before = "update"
-            self.steps.end_optimizer_step(marker.time_ns)
+            self.steps.end_optimizer_step(marker.time_ns, marker.value)
 
     def _is_abandoned(self, kind: int, value: int) -> bool:
         """Whether an optimizer step that is still open has raised: its post-hook does not run then.

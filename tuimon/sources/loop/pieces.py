@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import Enum
 
 from tuimon.sources.loop.holding import BACKWARDS, BATCH_UPDATES, EXPECTED_UPDATE, FETCHED_UPDATES, UPDATES, Holding
+from tuimon.sources.loop.rounds import Optimizers, Rounds
 from tuimon.sources.loop.step import Step, StepRun
 
 #: Updates without a fetch after which a loop no longer counts as driven by its DataLoader.
@@ -31,6 +32,7 @@ class Pieces:
         self.bare = 0  # pieces since the last one that trained on a fetched batch
         self.ended: list[Step | StepRun] = []  # since they were taken
         self._held: list[Step] = []
+        self._rounds = Rounds()  # of the updates of a loop without a DataLoader
 
     @property
     def are_held(self) -> bool:
@@ -42,11 +44,13 @@ class Pieces:
         ended, self.ended = self.ended, []
         return ended
 
-    def add(self, piece: Step) -> None:
+    def add(self, piece: Step, optimizers: Optimizers = frozenset()) -> None:
         """The next piece, which ends with an update; steps are made as far as the kind of loop is known."""
         self._held.append(piece)
         if not piece.fetched:
             self.bare += 1
+        if self.drive in (Drive.UNKNOWN, Drive.UPDATE):
+            self._rounds.add_update(optimizers)
         if self.drive is Drive.UNKNOWN:
             self._settle_unknown()
         elif self.drive is Drive.FETCH:
@@ -58,7 +62,7 @@ class Pieces:
         elif self.drive is Drive.UPDATE:
             if self.bare > BARE_LIMIT:
                 self.train_fetches = 0
-            self._end_each()
+            self._end_rounds()
         elif len(self._held) > BARE_LIMIT:  # Drive.API, but the calls have stopped
             self.drive = Drive.UNKNOWN
 
@@ -95,8 +99,18 @@ class Pieces:
         """No piece follows: what was held back is as whole as it will get."""
         if self.drive is Drive.UNKNOWN:
             self._settle_on(Drive.FETCH if self.train_fetches else Drive.UPDATE)
-        if self.drive is Drive.FETCH:
+        if self.drive is Drive.FETCH or (self.drive is Drive.UPDATE and self._held):
             self.end_step()
+
+    def changes_with(self, optimizers: Optimizers) -> bool:
+        """Whether one more update, by these, changes how many make a step."""
+        return self.drive is Drive.UPDATE and self._rounds.changes_with(optimizers)
+
+    def pass_updates(self, optimizers: Optimizers, count: int) -> None:
+        """So many updates have passed in whole steps."""
+        if self.drive is Drive.UPDATE and self._rounds.size == 1:
+            for _ in range(min(count, 2)):  # more of the same do not change anything
+                self._rounds.add_update(optimizers)
 
     def standing(self) -> tuple[object, ...] | None:
         """All that decides on the next pieces; None where some are held, or the kind of loop is not known."""
@@ -110,6 +124,7 @@ class Pieces:
             min(bare, BARE_LIMIT + 1),
             self.optimizer_seen,
             self.optimizer_expected,
+            self._rounds.standing() if self.drive is Drive.UPDATE else (),
         )
 
     def _settle_unknown(self) -> None:
@@ -117,7 +132,7 @@ class Pieces:
         if self.train_fetches >= 2:
             if self.optimizer_seen or long_enough:
                 self._settle_on(Drive.FETCH)
-        elif long_enough or (len(self._held) >= 2 and self.optimizer_seen and self.train_fetches == 0):
+        elif long_enough or (self._rounds.are_decided and self.optimizer_seen and self.train_fetches == 0):
             self._settle_on(Drive.UPDATE)
 
     def _holding(self) -> Holding:
@@ -132,7 +147,7 @@ class Pieces:
         """The kind of loop is known now, or has changed."""
         self.drive = drive
         if drive is Drive.UPDATE:
-            self._end_each()
+            self._end_rounds()
             return
         held, self._held = self._held, []
         for piece in held:
@@ -144,6 +159,22 @@ class Pieces:
         """Each piece that is held was a step."""
         self.ended.extend(piece for piece in self._held if piece.counts)
         self._held = []
+
+    def _end_rounds(self) -> None:
+        """Each round of updates that has come to its end was a step, and each update that is part of none."""
+        size, more = self._rounds.size, self._rounds.open
+        if size == 1:
+            self._end_each()
+            return
+        whole = self._held[: len(self._held) - more]
+        rest = self._held[len(whole) :]
+        alone = len(whole) % size
+        self._held = whole[:alone]
+        self._end_each()
+        for at in range(alone, len(whole), size):
+            self._held = whole[at : at + size]
+            self.end_step()
+        self._held = rest
 
     def _join_held(self) -> Step:
         first, *later = self._held

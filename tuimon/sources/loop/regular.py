@@ -17,9 +17,10 @@ from msgspec import Struct, field
 from tuimon.agent.ring import layout
 from tuimon.agent.ring.columns import NO_FLAG, Columns, head_of
 from tuimon.agent.ring.layout import Marker
+from tuimon.sources.loop.ended import StepCounts
 from tuimon.sources.loop.machine import LoopMachine, Standing, Stretch
+from tuimon.sources.loop.rounds import Optimizers
 from tuimon.sources.loop.step import Step, StepFlags, StepRun
-from tuimon.sources.loop.steps import StepCounts
 
 #: Markers of a step at most.
 _LONGEST = 64
@@ -47,6 +48,7 @@ class StepPattern(Struct, frozen=True):
     ended_at: int | None  # the marker at which that ends; None: with the update before them
     ended_flags: StepFlags
     piece_flags: StepFlags  # of the step that follows, so far
+    optimizers: Optimizers  # of the last update
 
     def fits(self, columns: Columns, at: int, times: int = 1) -> bool:
         """Whether these are the next markers, so many times."""
@@ -160,7 +162,7 @@ class RegularSteps:
         if len(times_ns) > length:
             ended.append(pattern.run(marks_ns, gaps_ns))
             updated = pattern.end_step(updated, times_ns[-length:], gaps_ns[-length:])
-        self._machine.pass_steps(ended, len(times_ns) // length, updated, pattern.counts)
+        self._machine.pass_steps(ended, len(times_ns) // length, updated, pattern.counts, pattern.optimizers)
         return updated
 
     def _begin_attempt(self, standing: Standing | None) -> None:
@@ -226,6 +228,7 @@ class _Attempt(Struct):
             ended_at=None if at < 0 else at,
             ended_flags=ended.flags,
             piece_flags=piece.flags,
+            optimizers=machine.steps.optimizers,
         )
         return found if self._has_given(found, ended, piece) else None
 

@@ -1,51 +1,25 @@
 """From labelled time to steps: what one iteration of the user's loop is.
 
 Steps are found in this order: ``tuimon.step()``; from the first fetch after an update to the next such fetch; without
-a DataLoader from the end of one update to the end of the next; without a torch optimizer from backward to backward. An
-update is a run of optimizer steps with no fetch and no backward between them.
+a DataLoader from the end of one update to the end of the next, or, where optimizers take turns, of one round of their
+updates to that of the next; without a torch optimizer from backward to backward. An update is a run of optimizer steps
+with no fetch and no backward between them.
 
 The finder cuts time into *pieces*, each ending with an update; how many pieces make a step is decided in ``pieces.py``.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
+from tuimon.sources.loop.ended import EndedSteps, StepCounts
 from tuimon.sources.loop.evaluation import EvaluationFinder, Times
 from tuimon.sources.loop.pieces import BARE_LIMIT, Drive, Pieces
+from tuimon.sources.loop.rounds import Optimizers
 from tuimon.sources.loop.step import Step, StepRun
 
+#: Optimizers of an update that are told apart; where each parameter has its own, there may be thousands.
+_OPTIMIZERS = 8
 #: An optimizer is gone when this many times more backwards than it ever took have passed since its last step.
 _GONE_RATIO = 4
-
-
-class EndedSteps(NamedTuple):
-    """What has ended since the last call: steps, and the evaluation between them."""
-
-    parts: list[Step | StepRun]
-    eval_ns: int
-    eval_count: int  # batches
-
-    @property
-    def total(self) -> int:
-        """How many steps."""
-        return sum(1 if isinstance(part, Step) else len(part) for part in self.parts)
-
-    @property
-    def steps(self) -> list[Step]:
-        """Each of them."""
-        return [step for part in self.parts for step in ((part,) if isinstance(part, Step) else part.steps())]
-
-
-class StepCounts(NamedTuple):
-    """What has been counted of a loop, for as long as it has been followed or since something else has come."""
-
-    cuts: int
-    updates: int
-    backwards: int
-    train_fetches: int
-    bare: int
-    backwards_since_update: int
 
 
 class StepFinder:
@@ -64,6 +38,7 @@ class StepFinder:
         self._open = Step(whole=False)  # the piece being filled
         self._updated: Step | None = None  # a piece that has ended with an update, if no further optimizer follows
         self._batch_waiting = False  # a batch was fetched that no backward has used yet
+        self._optimizers: set[int] = set()  # of the update that has just ended
         self._backwards_since_update = 0
         self._most_backwards = 0  # of an update by an optimizer
 
@@ -154,7 +129,7 @@ class StepFinder:
         """The program has an optimizer of torch's, which may step after any number of backwards."""
         self.pieces.optimizer_expected = True
 
-    def end_optimizer_step(self, time_ns: int) -> None:
+    def end_optimizer_step(self, time_ns: int, optimizer: int = 0) -> None:
         """One more optimizer of the same update, or a new update."""
         self._most_backwards = max(self._most_backwards, self._backwards_since_update)
         if not self.pieces.optimizer_seen:
@@ -164,6 +139,8 @@ class StepFinder:
         self._backwards_since_update = 0
         self._end_update(time_ns)
         self.total_updates += 1
+        if len(self._optimizers) < _OPTIMIZERS:
+            self._optimizers.add(optimizer)
         if self._updated is not None:
             self._updated.updates += 1
 
@@ -202,6 +179,8 @@ class StepFinder:
         updated, pieces = self.updated, self.pieces.standing()
         if updated is None or pieces is None or self.is_slowed or updated.slowed or self._evaluation.is_open:
             return None
+        if self.pieces.changes_with(frozenset(self._optimizers)):
+            return None
         return (
             pieces,
             self.is_timed,
@@ -224,10 +203,23 @@ class StepFinder:
             self._backwards_since_update,
         )
 
-    def pass_steps(self, ended: list[Step | StepRun], count: int, updated: Step, each: StepCounts) -> None:
-        """So many steps have ended, the first with the piece that was ``updated``; ``each`` raised the counters so."""
+    @property
+    def optimizers(self) -> Optimizers:
+        """Those of the update that has just ended."""
+        return frozenset(self._optimizers)
+
+    def pass_steps(
+        self, ended: list[Step | StepRun], count: int, updated: Step, each: StepCounts, optimizers: Optimizers
+    ) -> None:
+        """So many steps have ended, the first with the piece that was ``updated``; ``each`` raised the counters so.
+
+        ``optimizers``: those of the last update of each.
+        """
         self.pieces.ended += ended
         self._updated = updated
+        self.pieces.pass_updates(self._take_optimizers(), 1)
+        self.pieces.pass_updates(optimizers, count - 1)
+        self._optimizers.update(optimizers)
         self.cuts += count * each.cuts
         self.total_updates += count * each.updates
         self.total_backwards += count * each.backwards
@@ -278,7 +270,12 @@ class StepFinder:
             self._evaluation.forget_times()
         self._updated = None
         self.cuts += 1
-        self.pieces.add(piece)
+        self.pieces.add(piece, self._take_optimizers())
+
+    def _take_optimizers(self) -> Optimizers:
+        taken = frozenset(self._optimizers)
+        self._optimizers.clear()
+        return taken
 
     def _reopen(self, piece: Step) -> None:
         """A piece that seemed to have ended goes on with what has come since."""

@@ -1,0 +1,74 @@
+"""Optimizers that step in turn in a loop without a DataLoader: one round of them is one step."""
+
+import doctest
+
+import pytest
+
+from tests.sources.loop.loop_script import MS, markers, ms, play
+from tuimon.sources.loop import rounds
+from tuimon.sources.loop.pieces import Drive
+
+FIRST, SECOND, THIRD = (f"wait:6 bwd:3 opt@{number}:1 " for number in (1, 2, 3))
+
+
+def test_the_worked_example():
+    assert doctest.testmod(rounds).failed == 0
+
+
+@pytest.mark.parametrize("together", [FIRST + SECOND, FIRST + SECOND + THIRD])
+@pytest.mark.parametrize("count", [2, 3, 40])
+def test_two_or_three_models_in_turn_are_one_step(together, count):
+    played = play(together, count)
+    assert (played.drive, len(played.steps)) == (Drive.UPDATE, count)
+    optimizers = together.count("opt")
+    assert {step.total_ns for step in played.steps[1:]} == {10 * optimizers * MS}
+    assert {step.updates for step in played.steps} == {optimizers}
+    assert ms(played.steps[-1].phases) == {
+        "backward": 3 * optimizers,
+        "between": 6 * optimizers,
+        "optimizer": optimizers,
+    }
+
+
+def test_a_round_that_is_not_whole_at_the_end_is_a_step():
+    played = play((FIRST + SECOND) * 5 + FIRST)
+    assert [step.updates for step in played.steps] == [2] * 5 + [1]
+
+
+def test_one_model_first_and_then_two_in_turn():
+    played = play(FIRST * 10 + (FIRST + SECOND) * 10)
+    assert [step.updates for step in played.steps] == [1] * 14 + [2] * 8  # two rounds show what a step is
+
+
+@pytest.mark.parametrize("loop", [FIRST + FIRST + SECOND, FIRST * 3 + SECOND * 3, FIRST * 5 + SECOND])
+def test_optimizers_that_do_not_take_turns_make_a_step_with_each_update(loop):
+    played = play(loop, 12)
+    assert len(played.steps) == 12 * loop.count("opt")
+
+
+def test_a_round_that_breaks_off_loses_no_update_and_no_time():
+    script = (FIRST + SECOND) * 6 + FIRST + (FIRST + SECOND) * 6
+    played = play(script)
+    assert sum(step.updates for step in played.steps) == script.count("opt")
+    assert (
+        sum(step.total_ns for step in played.steps) == (10 * script.count("opt") - 6) * MS
+    )  # less the wait before the first marker
+    assert [step.updates for step in played.steps][:7] == [2] * 6 + [1]
+    assert [step.updates for step in played.steps][-3:] == [2] * 3
+
+
+def test_optimizers_of_a_loop_with_a_loader_do_not_matter():
+    played = play("fetch:2 " + FIRST + SECOND, 6)
+    assert (played.drive, len(played.steps)) == (Drive.FETCH, 6)
+
+
+def test_an_optimizer_a_parameter_is_in_no_round():
+    """Which of them step may differ from update to update."""
+    some, others = "wait:6 bwd:3 opt@1:1 opt@2:1 ", "wait:6 bwd:3 opt@2:1 opt@3:1 "
+    assert len(play(some + others, 10).steps) == 20
+
+
+def test_steps_are_told_while_the_loop_runs():
+    played = play(FIRST + SECOND, 10, finish=False)
+    assert len(played.steps) == 9
+    assert markers(FIRST)[-1][3] == 1
