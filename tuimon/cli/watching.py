@@ -88,7 +88,7 @@ def _on_screen(monitor: Monitor, options: Options, signals: LeaveSignals, baseli
             from tuimon.views.tui.running import run_app
 
         def begin() -> None:
-            gc.collect()
+            gc.collect()  # what the start has left behind, 0.2 MB: nothing looks at it again
             monitor.start()
             loading.close()
 
