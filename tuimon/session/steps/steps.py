@@ -72,14 +72,15 @@ class StepStats:
             record = _without_set_up(record, self._note_begin(record))
         self.latest = LatestWindow(record.t, record.open_phase, record.open_for_s, record.tid)
         on_cores = (waited_ratio or 0.0, cpu_ratio or 0.0)
-        self._latest_windows.append(record, *on_cores)
+        is_late = record.last_step_s is not None and self._first is not None
+        for part in (_until_last_step(record), _without_steps(record)) if is_late else (record,):
+            self._latest_windows.append(part, *on_cores)
         self.total = record.first_index + record.count
         self.dropped += record.dropped
         self.backwards += record.backwards
         self.updates += record.updates
         self._note_open_step(record)
         self.history.add_window(record, waited_ratio or 0.0, workers_waited_ratio)
-        is_late = record.last_step_s is not None and self._first is not None
         if record.count:
             self._last_step_s = record.t if record.last_step_s is None else record.last_step_s
         if self._first is not None or record.count:
@@ -164,7 +165,9 @@ class StepStats:
         for record in self._latest_windows.records():
             if warmup is not None and record.t == warmup.t:
                 continue
-            if record.count > 0 or record.eval_count > 0:
+            if record.count and not record.window_s:  # known late: the windows since it ended are of no step
+                totals.add_window(record)
+            elif record.count > 0 or record.eval_count > 0:
                 begun = True
                 totals.add_totals(since_step)
                 since_step = Totals()
