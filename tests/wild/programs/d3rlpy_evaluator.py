@@ -51,7 +51,7 @@ def main():
             raise Done
 
     algo = d3rlpy.algos.DiscreteCQLConfig(
-        batch_size=256, encoder_factory=d3rlpy.models.VectorEncoderFactory([256, 256])
+        batch_size=256, encoder_factory=d3rlpy.models.VectorEncoderFactory([768, 768])
     ).create(device="cpu")
     try:
         algo.fit(

@@ -1,4 +1,4 @@
-"""pythae's training pipeline: a callback keeps a copy of the model and its optimizer after each step."""
+"""pythae's training pipeline: a callback keeps a copy of each of its modules after each step."""
 # expects: side_work
 # package: pythae
 
@@ -40,14 +40,14 @@ class Count(TrainingCallback):
 def main():
     torch.set_num_threads(1)
     clock = Clock()
-    model = VAE(VAEConfig(input_dim=(1, 28, 28), latent_dim=16))
+    model = VAE(VAEConfig(input_dim=(1, 64, 64), latent_dim=16))
     pipeline = TrainingPipeline(
         model=model,
         training_config=BaseTrainerConfig(
             output_dir=tempfile.mkdtemp(), num_epochs=10_000, per_device_train_batch_size=64, no_cuda=True
         ),
     )
-    rows = BaseDataset(torch.rand(3000, 1, 28, 28), torch.zeros(3000))
+    rows = BaseDataset(torch.rand(1500, 1, 64, 64), torch.zeros(1500))
     try:
         pipeline(train_data=rows, callbacks=[Count(clock), *([Snapshots(model)] if PLANTED else [])])
     except Done:
