@@ -1,6 +1,8 @@
 """Optimizers that step in turn in a loop without a DataLoader: one round of them is one step."""
 
 import doctest
+import random
+from collections import Counter
 
 import pytest
 
@@ -13,6 +15,20 @@ FIRST, SECOND, THIRD = (f"wait:6 bwd:3 opt@{number}:1 " for number in (1, 2, 3))
 
 def test_the_worked_example():
     assert doctest.testmod(rounds).failed == 0
+
+
+def test_which_update_changes_the_size_of_a_step_is_known_before():
+    rng = random.Random(5)
+    seen = Counter()
+    for _ in range(400):
+        found, period = rounds.Rounds(), [rng.choice([1, 2, 3]) for _ in range(rng.randrange(1, 5))]
+        for n in range(40):
+            optimizer = frozenset({period[n % len(period)] if rng.random() < 0.95 else 4})
+            expected, before = found.changes_with(optimizer), found.size
+            found.add_update(optimizer)
+            assert expected == (found.size != before)
+            seen[expected] += 1
+    assert min(seen[True], seen[False]) > 100
 
 
 @pytest.mark.parametrize("together", [FIRST + SECOND, FIRST + SECOND + THIRD])

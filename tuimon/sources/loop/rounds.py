@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from copy import copy
-
 #: Which optimizers stepped in an update.
 Optimizers = frozenset[int]
 #: Most updates of a round.
@@ -52,11 +50,10 @@ class Rounds:
 
     def changes_with(self, optimizers: Optimizers) -> bool:
         """Whether one more update changes the size of a step."""
-        if self._order == (optimizers,):
-            return False
-        after = copy(self)
-        after.add_update(optimizers)
-        return after.size != self.size
+        order, at = self._order, self._at
+        if self.size > 1:
+            return optimizers != order[at]
+        return self._count == _ENOUGH - 1 and 0 < at == len(order) - 1 and optimizers == order[at]
 
     def add_update(self, optimizers: Optimizers) -> None:
         """Add an update."""
