@@ -240,6 +240,7 @@ def test_a_thread_that_trains_beside_one_that_rests_keeps_its_backwards(hooked, 
     """The rest of one takes the hook off the backward of both; several updates may follow one backward."""
     rest_always(monkeypatch, 30)
     monkeypatch.setattr(rests, "_thread", threading.get_ident())
+    monkeypatch.setattr(rests, "_task", f"/proc/self/task/{threading.get_native_id()}")
     loop, other, turn, done, is_over = Loop(), Loop(), threading.Semaphore(0), threading.Semaphore(0), []
     updates = [other.sgd() for _ in range(optimizers)]
 

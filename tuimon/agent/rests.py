@@ -12,8 +12,8 @@ that, for long: all that it does is to take the counts away, so that the loop's 
 rest.
 """
 
+import os
 from _thread import get_ident, get_native_id
-from sys import _current_frames
 from typing import Any, List, NamedTuple, Optional, Tuple
 
 from . import runtime
@@ -114,6 +114,7 @@ _is_resting_loop = False  # the loop is fast enough for rests
 _latest: Optional[Period] = None  # of the latest rest
 _owed = 0  # periods by which it was cut short
 _thread = 0  # the only one whose loop rests: what others begin meanwhile is seen at their updates
+_task = ""  # of that thread in /proc
 
 
 def consider() -> None:
@@ -179,11 +180,11 @@ def forget() -> None:
 
 def _is_loop_thread() -> bool:
     """Whether no other thread that still runs has rested before."""
-    global _thread
+    global _thread, _task
     own = get_ident()
-    if _thread != own and (not _thread or _thread not in _current_frames()):
+    if _thread != own and (not _thread or not os.path.exists(_task)):
         when_thread_ends(_end_own)
-        _thread = own
+        _thread, _task = own, "/proc/self/task/%d" % get_native_id()
     return _thread == own
 
 

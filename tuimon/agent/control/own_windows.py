@@ -4,6 +4,7 @@ import os
 from functools import partial
 from typing import Callable
 
+from ..interpreter import dumped_stacks
 from ..interpreter.own_threads import has_gil
 from ..interpreter.stack_window import StackWindow
 from .stack_sampler import Window
@@ -14,9 +15,9 @@ class CannotRead(Exception):
 
 
 def windows() -> Callable[[], StackWindow]:
-    """What begins a window: of the interpreter's frames where it has a GIL, else of its memory. Raises CannotRead."""
+    """What begins a window: of the interpreter's frames where these are safe, else without. Raises CannotRead."""
     if has_gil():
-        return Window
+        return _dumped_windows() if dumped_stacks.are_needed() else Window
     from ..interpreter.debug_offsets import UnknownPython
     from ..interpreter.memory_window import MemoryReader, MemoryWindow
 
@@ -27,3 +28,11 @@ def windows() -> Callable[[], StackWindow]:
     except OSError as error:
         reason = "this Python has no GIL, and the process may not read its own memory (%s)"
         raise CannotRead(reason % error.strerror) from error
+
+
+def _dumped_windows() -> Callable[[], StackWindow]:
+    try:
+        any(dumped_stacks.dump())
+    except (ImportError, OSError) as error:
+        raise CannotRead("the stacks of Python 3.11 cannot be written down: %s" % error) from error
+    return dumped_stacks.DumpedWindow

@@ -1,7 +1,7 @@
 """Samples the Python stacks of all threads of this process, from a thread of its own.
 
-A sample is taken while this thread holds the GIL, so no other one changes its stack meanwhile. It has to wait for the
-GIL: a stretch that never lets go of it is sampled at its end. Where there is no GIL, stacks are read out of memory.
+It has to wait for the GIL: a stretch that never lets go of it is sampled at its end. How stacks are read differs by
+interpreter (``own_windows.py``).
 """
 
 import os
@@ -11,7 +11,7 @@ from _thread import allocate_lock, get_ident, get_native_id, start_new_thread
 from types import CodeType, FrameType
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-from ..interpreter.stack_window import MAX_DEPTH, StackWindow, known_thread, thread_label
+from ..interpreter.stack_window import MAX_DEPTH, StackWindow, label_of
 from ..ring.side_files import remove_file, write_file
 from .task import Task
 
@@ -20,7 +20,7 @@ _END_S = 0.05
 
 
 class Window(StackWindow):
-    """Of the frames that the interpreter hands out, which the GIL keeps as they are meanwhile."""
+    """Of the frames that the interpreter hands out; one whose thread goes on meanwhile keeps what it was."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -64,9 +64,8 @@ class Window(StackWindow):
         return [{"name": code.co_name, "file": code.co_filename, "line": line} for code, line in self._lines]
 
     def label(self, ident: int) -> str:
-        """By its name in ``threading``; where the OS id is unknown, which only ``threading`` has, by its pthread id."""
-        name, tid = known_thread(ident)
-        return thread_label(tid, name) if tid else 'Thread 0x%X ""' % ident
+        """By its name in ``threading``."""
+        return label_of(ident)
 
 
 class StackSampler:

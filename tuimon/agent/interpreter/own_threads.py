@@ -1,6 +1,7 @@
 """What the threads of this process run, where possible without a frame of another thread in our hands.
 
-With the GIL held, ``sys._current_frames()`` is safe; without one, the stacks are read out of memory.
+With the GIL held, ``sys._current_frames()`` is safe, but in Python 3.11 (``dumped_stacks.py``); without one, the stacks
+are read out of memory.
 """
 
 import os
@@ -8,6 +9,8 @@ import sys
 from _thread import get_ident
 from types import CodeType
 from typing import Any, Callable, Collection, Optional
+
+from .dumped_stacks import DumpedPlace, are_needed, dump, place_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -30,6 +33,9 @@ def has_gil() -> bool:
 
 def is_running(ident: int, codes: Collection[CodeType]) -> bool:
     """Whether another thread is in one of these functions; True where that cannot be seen."""
+    if are_needed():
+        functions = {(code.co_filename, code.co_name) for code in codes}
+        return _is_dumped(lambda place: (place.file, place.name) in functions, ident)
     if has_gil():
         return _has_frame(sys._current_frames().get(ident), lambda code: code in codes)
     addresses = {id(code) for code in codes}
@@ -38,6 +44,8 @@ def is_running(ident: int, codes: Collection[CodeType]) -> bool:
 
 def is_in_file(file: Optional[str]) -> bool:
     """Whether any thread is in a function of this file; True where that cannot be seen."""
+    if are_needed():
+        return _is_dumped(lambda place: place.file == file)
     if has_gil():
         return any(_has_frame(frame, lambda code: code.co_filename == file) for frame in sys._current_frames().values())
     if _has_frame(sys._getframe(1), lambda code: code.co_filename == file):
@@ -51,6 +59,15 @@ def _has_frame(frame: Any, wanted: Callable[[CodeType], bool]) -> bool:
             return True
         frame = frame.f_back
     return False
+
+
+def _is_dumped(wanted: Callable[[DumpedPlace], bool], ident: int = 0) -> bool:
+    """Whether any thread, or the one of that pthread id, is at a place that is wanted."""
+    try:
+        threads = [thread for thread in dump() if not ident or thread.ident == ident]
+    except (ImportError, OSError):
+        return True
+    return any(thread.is_cut or any(wanted(place_of(frame)) for frame in thread.frames) for thread in threads)
 
 
 def _reads(wanted: "Callable[[Code], bool]", ident: int = 0) -> bool:

@@ -76,3 +76,9 @@ def known_thread(ident: int) -> tuple[str, int]:
     """Name and OS id of a thread as ``threading`` knows them; 0 where it does not."""
     known = getattr(sys.modules.get("threading"), "_active", {}).get(ident)
     return getattr(known, "_name", ""), getattr(known, "native_id", None) or 0
+
+
+def label_of(ident: int) -> str:
+    """A thread of this process; where the OS id is unknown, which only ``threading`` has, by its pthread id."""
+    name, tid = known_thread(ident)
+    return thread_label(tid, name) if tid else 'Thread 0x%X ""' % ident

@@ -1,0 +1,130 @@
+"""Stacks of this process that are sampled without a frame object, as Python 3.11 needs it."""
+
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from tests.agent.programs import ROOT
+from tests.waiting import until
+from tuimon.agent.interpreter import own_threads
+from tuimon.agent.interpreter.dumped_stacks import DumpedWindow, are_needed, dump, place_of
+
+#: Threads come and go; a collection that begins in the sampling thread lets them, as any finalizer may.
+COME_AND_GO = """
+import gc, sys, threading, time
+from tuimon.agent.control import own_windows
+
+def deep(depth):
+    return deep(depth - 1) if depth else time.sleep(0)
+
+def churn():
+    for depth in range(5, 25):
+        deep(depth)
+
+def come_and_go():
+    while not over:
+        thread = threading.Thread(target=churn)
+        thread.start()
+        thread.join()
+
+over, own = False, threading.get_ident()
+gc.set_threshold(5)
+gc.callbacks.append(lambda *_: threading.get_ident() == own and time.sleep(0.001))
+starters = [threading.Thread(target=come_and_go) for _ in range(3)]
+for each in starters:
+    each.start()
+window = own_windows.windows()()
+for _ in range(300):
+    window.sample(own)
+over = True
+for each in starters:
+    each.join()
+print(window.instants)
+"""
+
+
+def test_threads_that_come_and_go_during_a_collection_harm_nothing():
+    """In Python 3.11 a program whose frames were asked for crashed here, or stood still for good."""
+    command = [sys.executable, "-c", COME_AND_GO]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=150, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.split() == ["300"]
+
+
+def test_python_3_11_is_sampled_without_frame_objects():
+    assert are_needed() == (sys.version_info[:2] == (3, 11) and sys.implementation.name == "cpython")
+
+
+@pytest.fixture
+def waiting():
+    """A thread that waits in a function of a name beyond ASCII."""
+    over = threading.Event()
+
+    def waiting():
+        over.wait()
+
+    waiting.__code__ = waiting.__code__.replace(co_name="größer")
+    thread = threading.Thread(target=waiting, name="waits here")
+    thread.start()
+    until(lambda: any(b"wait" in frame for each in dump() if each.ident == thread.ident for frame in each.frames))
+    yield thread
+    over.set()
+    thread.join()
+
+
+def test_a_stack_is_that_of_the_interpreter(waiting):
+    window = DumpedWindow()
+    window.sample(threading.get_ident())
+    content = window.content()
+    (profile,) = [each for each in content["profiles"] if "waits here" in each["name"]]
+    assert profile["name"] == f'Thread {waiting.native_id} "waits here"'
+    frames = [content["shared"]["frames"][at] for at in profile["samples"][0]]
+    line = own_threads.sys._current_frames()[waiting.ident].f_back.f_back.f_lineno
+    assert {"name": "größer", "file": __file__, "line": line} in frames
+    assert frames[-1]["name"] == "wait" and frames[0]["name"] == "_bootstrap"
+    assert threading.get_ident() not in window._threads and content["instants"] == 1 and not content["cut"]
+
+
+def test_one_thread_is_sampled_alone_and_none_that_has_ended(waiting):
+    window = DumpedWindow()
+    assert window.stack_of_thread(waiting.ident) == window.stack_of_thread(waiting.ident) == 0
+    assert window.stack_of_thread(1) is None
+
+
+def test_a_stack_of_more_than_100_frames_counts_as_cut():
+    window = DumpedWindow()
+
+    def deeper(depth):
+        return deeper(depth - 1) if depth else window.sample(0)
+
+    deeper(150)
+    assert window.cut == 1
+
+
+def test_functions_and_files_are_found_and_what_is_cut_may_hold_anything(waiting, monkeypatch):
+    monkeypatch.setattr(own_threads, "are_needed", lambda: True)
+    code = threading.Event.wait.__code__
+    assert own_threads.is_running(waiting.ident, [code])
+    assert not own_threads.is_running(waiting.ident, [time_code()])
+    assert own_threads.is_in_file(__file__) and not own_threads.is_in_file("/nowhere.py")
+
+    def deeper(depth):
+        return deeper(depth - 1) if depth else own_threads.is_running(threading.get_ident(), [code])
+
+    assert deeper(150)
+
+
+def time_code():
+    return time_code.__code__
+
+
+def test_a_line_that_nobody_can_read_is_no_place():
+    assert place_of(b"  File ???, line ??? in f") == ("", 0, "f")
+    assert place_of(rb'  File "/a\xe9\u2603\U0001f600.py", line 12 in <module>') == (
+        "/a\xe9\u2603\U0001f600.py",
+        12,
+        "<module>",
+    )
+    assert place_of(b"???") == ("", 0, "?")
