@@ -175,8 +175,17 @@ def test_a_paused_clock_is_turned_off(timed, hooked, weight):
     assert hooked.clock is None and not clock.on and not hooked.paused_backwards
 
 
-def test_without_cuda_there_is_none(hooked):
-    assert hooked.clock is None
+@pytest.fixture
+def without_cuda(hooked, monkeypatch):
+    """The hooks in a torch that is built for the CPU, whatever build this one is."""
+    install.uninstall()
+    monkeypatch.delattr(torch._C, "_cuda_getDevice", raising=False)
+    hooked.start(torch)
+    return hooked
+
+
+def test_without_cuda_there_is_none(without_cuda):
+    assert without_cuda.clock is None
     assert "tuimon" not in torch.cuda.CUDAGraph.capture_begin.__code__.co_name
 
 
@@ -213,18 +222,22 @@ def test_the_clock_starts_when_cuda_has(hooked, monkeypatch, weight):
     assert "record" in gpu.calls
 
 
-def test_a_torch_that_lacks_what_is_needed_has_no_clock(hooked, monkeypatch, weight):
+def test_a_torch_that_lacks_what_is_needed_has_no_clock(hooked, monkeypatch):
+    def device(torch, any_capture):
+        return torch._C._cuda_nothing_of_this_name
+
     monkeypatch.setattr(hooked, "clock", object())
-    hooked._start_clock()  # this torch has no CUDA
+    monkeypatch.setattr(cuda_events, "CudaDevice", device)
+    hooked._start_clock()
     assert hooked.clock is None and hooked.on
 
 
 @pytest.mark.parametrize("module, name", [("torch.cuda.graphs", "CUDAGraph"), ("torch.accelerator.graphs", "Graph")])
-def test_captures_are_followed_and_that_is_undone(hooked, monkeypatch, module, name):
+def test_captures_are_followed_and_that_is_undone(without_cuda, monkeypatch, module, name):
     graphs = pytest.importorskip(module)
     graph_class = getattr(graphs, name)
     plain = graph_class.__dict__["capture_begin"], graph_class.__dict__["capture_end"]
-    monkeypatch.setattr(hooked, "clock", cuda_events.WaitingClock(torch.cuda, lambda: None))
+    monkeypatch.setattr(without_cuda, "clock", cuda_events.WaitingClock(torch.cuda, lambda: None))
     hooks.hook_captures(graphs)
     ours = graph_class.capture_begin, graph_class.capture_end
     assert [function.__code__.co_name for function in ours] == ["tuimon_capture_begin", "tuimon_capture_end"]
