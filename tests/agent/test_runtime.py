@@ -58,7 +58,7 @@ def test_a_forked_child_writes_nothing_into_its_parents_ring(program):
         finally:
             os._exit(0)
     os.wait()
-    kinds = [marker.kind for marker in RingReader(parent).read()]
+    kinds = [marker.kind for marker in RingReader(parent).read() if marker.kind != layout.GC_PAUSE]
     print(json.dumps([kinds, json.loads(os.read(read, 10000)), os.path.exists(parent)]))
     """
     kinds, child, still_there = program(body)

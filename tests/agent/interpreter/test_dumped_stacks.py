@@ -9,7 +9,7 @@ import pytest
 from tests.agent.programs import ROOT
 from tests.waiting import until
 from tuimon.agent.interpreter import own_threads
-from tuimon.agent.interpreter.dumped_stacks import DumpedWindow, are_needed, dump, place_of
+from tuimon.agent.interpreter.dumped_stacks import DumpedWindow, dump, place_of
 
 #: Threads come and go; a collection that begins in the sampling thread lets them, as any finalizer may.
 COME_AND_GO = """
@@ -54,7 +54,7 @@ def test_threads_that_come_and_go_during_a_collection_harm_nothing():
 
 
 def test_python_3_11_is_sampled_without_frame_objects():
-    assert are_needed() == (sys.version_info[:2] == (3, 11) and sys.implementation.name == "cpython")
+    assert own_threads.has_unsafe_frames() == (sys.version_info[:2] == (3, 11) and sys.implementation.name == "cpython")
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ def test_a_stack_of_more_than_100_frames_counts_as_cut():
 
 
 def test_functions_and_files_are_found_and_what_is_cut_may_hold_anything(waiting, monkeypatch):
-    monkeypatch.setattr(own_threads, "are_needed", lambda: True)
+    monkeypatch.setattr(own_threads, "has_unsafe_frames", lambda: True)
     code = threading.Event.wait.__code__
     assert own_threads.is_running(waiting.ident, [code])
     assert not own_threads.is_running(waiting.ident, [time_code()])

@@ -96,6 +96,7 @@ from _tuimon_agent import runtime
 from _tuimon_agent.process import gc_pauses
 from _tuimon_agent.ring import layout
 from _tuimon_agent.ring.reader import RingReader
+gc.disable()  # what loading the agent allocates decides when a collection begins by itself
 gc_pauses.PAUSE_NS = 0
 gc.collect()
 runtime.writer().flush()

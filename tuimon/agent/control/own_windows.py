@@ -4,8 +4,7 @@ import os
 from functools import partial
 from typing import Callable
 
-from ..interpreter import dumped_stacks
-from ..interpreter.own_threads import has_gil
+from ..interpreter.own_threads import has_gil, has_unsafe_frames
 from ..interpreter.stack_window import StackWindow
 from .stack_sampler import Window
 
@@ -17,7 +16,7 @@ class CannotRead(Exception):
 def windows() -> Callable[[], StackWindow]:
     """What begins a window: of the interpreter's frames where these are safe, else without. Raises CannotRead."""
     if has_gil():
-        return _dumped_windows() if dumped_stacks.are_needed() else Window
+        return _dumped_windows() if has_unsafe_frames() else Window
     from ..interpreter.debug_offsets import UnknownPython
     from ..interpreter.memory_window import MemoryReader, MemoryWindow
 
@@ -31,6 +30,8 @@ def windows() -> Callable[[], StackWindow]:
 
 
 def _dumped_windows() -> Callable[[], StackWindow]:
+    from ..interpreter import dumped_stacks
+
     try:
         any(dumped_stacks.dump())
     except (ImportError, OSError) as error:

@@ -9,7 +9,6 @@ from 3.12 on a collection waits for the next instruction. ``faulthandler`` makes
 
 import os
 import re
-import sys
 from typing import Dict, Iterator, List, NamedTuple, Optional
 
 from .stack_window import StackWindow, label_of
@@ -35,11 +34,6 @@ class DumpedPlace(NamedTuple):
     file: str
     line: int
     name: str
-
-
-def are_needed() -> bool:
-    """Whether frame objects of other threads are a danger here, while one thread runs at a time."""
-    return sys.implementation.name == "cpython" and sys.version_info[:2] == (3, 11)
 
 
 def dump() -> Iterator[DumpedThread]:

@@ -10,12 +10,11 @@ from _thread import get_ident
 from types import CodeType
 from typing import Any, Callable, Collection, Optional
 
-from .dumped_stacks import DumpedPlace, are_needed, dump, place_of
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .code_objects import Code
     from .debug_offsets import DebugOffsets
+    from .dumped_stacks import DumpedPlace
     from .memory import ProcessMemory
     from .thread_stacks import ThreadStacks
 
@@ -31,9 +30,14 @@ def has_gil() -> bool:
     return enabled is None or bool(enabled())
 
 
+def has_unsafe_frames() -> bool:
+    """Whether frame objects of other threads are a danger although one thread runs at a time (``dumped_stacks.py``)."""
+    return sys.implementation.name == "cpython" and sys.version_info[:2] == (3, 11)
+
+
 def is_running(ident: int, codes: Collection[CodeType]) -> bool:
     """Whether another thread is in one of these functions; True where that cannot be seen."""
-    if are_needed():
+    if has_unsafe_frames():
         functions = {(code.co_filename, code.co_name) for code in codes}
         return _is_dumped(lambda place: (place.file, place.name) in functions, ident)
     if has_gil():
@@ -44,7 +48,7 @@ def is_running(ident: int, codes: Collection[CodeType]) -> bool:
 
 def is_in_file(file: Optional[str]) -> bool:
     """Whether any thread is in a function of this file; True where that cannot be seen."""
-    if are_needed():
+    if has_unsafe_frames():
         return _is_dumped(lambda place: place.file == file)
     if has_gil():
         return any(_has_frame(frame, lambda code: code.co_filename == file) for frame in sys._current_frames().values())
@@ -61,8 +65,10 @@ def _has_frame(frame: Any, wanted: Callable[[CodeType], bool]) -> bool:
     return False
 
 
-def _is_dumped(wanted: Callable[[DumpedPlace], bool], ident: int = 0) -> bool:
+def _is_dumped(wanted: "Callable[[DumpedPlace], bool]", ident: int = 0) -> bool:
     """Whether any thread, or the one of that pthread id, is at a place that is wanted."""
+    from .dumped_stacks import dump, place_of
+
     try:
         threads = [thread for thread in dump() if not ident or thread.ident == ident]
     except (ImportError, OSError):
