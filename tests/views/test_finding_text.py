@@ -10,10 +10,10 @@ from tuimon.views.finding_text import finding_gain, fix_text, gain, rule_title, 
 @pytest.mark.parametrize(
     ("estimated", "at_most", "text"),
     [
-        (1.2, 2.5, "Gain: steps 1.2 to 2.5 times as fast"),
-        (1.2, 1.21, "Gain: steps up to 1.2 times as fast"),
-        (1.2, None, "Gain: steps up to 1.2 times as fast"),
-        (None, 2.5, "Gain: not certain; steps at most 2.5 times as fast"),
+        (1.2, 2.5, "Gain: training 1.2 to 2.5 times as fast"),
+        (1.2, 1.21, "Gain: training up to 1.2 times as fast"),
+        (1.2, None, "Gain: training up to 1.2 times as fast"),
+        (None, 2.5, "Gain: not certain; training at most 2.5 times as fast"),
         (None, None, ""),
     ],
 )
@@ -22,9 +22,9 @@ def test_a_gain_is_a_range_where_the_evidence_leaves_one(estimated, at_most, tex
 
 
 def test_the_gain_of_a_finding_goes_from_its_lower_end_to_its_estimate_or_bound():
-    assert finding_gain(1.5, 2.8, None) == "Gain: steps 1.5 to 2.8 times as fast"
-    assert finding_gain(None, 2.8, None) == "Gain: steps up to 2.8 times as fast"
-    assert finding_gain(None, None, 2.8) == "Gain: not certain; steps at most 2.8 times as fast"
+    assert finding_gain(1.5, 2.8, None) == "Gain: training 1.5 to 2.8 times as fast"
+    assert finding_gain(None, 2.8, None) == "Gain: training up to 2.8 times as fast"
+    assert finding_gain(None, None, 2.8) == "Gain: not certain; training at most 2.8 times as fast"
 
 
 @pytest.mark.parametrize(

@@ -46,10 +46,10 @@ class Finding(Struct, frozen=True):
     """One verdict.
 
     ``headline`` is one sentence for the verdict line; ``share_of_step`` is 0..1 of the step's wall time. ``action``,
-    ``estimated_speedup`` and the two beside it are of the best fix: step time now / step time without the cause,
-    never above what the evidence bears, and the ends of that, where they differ from it. ``other_fixes`` follow, best
-    first. ``critical`` and ``warning`` are what a rule proposes: ``diagnosis.severity`` makes them follow from the
-    gain.
+    ``estimated_speedup`` and the two beside it are of the best fix: time of a step and its part of the evaluation, now
+    / without the cause, never above what the evidence bears, and the ends of that, where they differ from it.
+    ``other_fixes`` follow, best first. ``critical`` and ``warning`` are what a rule proposes: ``diagnosis.severity``
+    makes them follow from the gain.
     """
 
     rule: str

@@ -59,10 +59,10 @@ def gain(estimated: float | None, at_most: float | None) -> str:
     """What a fix gains, a range where the evidence leaves one; empty where nothing is known of it."""
     least, most = _range(estimated or 0.0, at_most or estimated or 0.0)
     if estimated and least != most:
-        return f"Gain: steps {least} to {most} times as fast"
+        return f"Gain: training {least} to {most} times as fast"
     if estimated:
-        return f"Gain: steps up to {least} times as fast"
-    return f"Gain: not certain; steps at most {most} times as fast" if at_most else ""
+        return f"Gain: training up to {least} times as fast"
+    return f"Gain: not certain; training at most {most} times as fast" if at_most else ""
 
 
 def fix_text(action: str, estimated: float | None, low: float | None, high: float | None) -> str:

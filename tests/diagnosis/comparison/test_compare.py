@@ -233,6 +233,22 @@ def test_a_promise_is_held_against_what_was_measured(after_ms: float, kept: str)
     assert "now compute-bound in data" in found.headline
 
 
+def test_a_gain_is_measured_with_as_much_evaluation() -> None:
+    """Half of the time in evaluation: steps that take half as long gain a third, whatever the second run evaluates."""
+    facts = RunFacts(**{**_fields(FACTS), "workers": 4})
+    before = [row._replace(eval_ns=row.total_ns) for row in run(1).stretches]
+    found = compare(
+        [run(1, stretches=tuple(before), findings=(STARVED,))], [run(2, middle=25.0, facts=facts, findings=(BUSY,))]
+    )
+    assert found.speedup.value == pytest.approx(2.0, rel=0.05)
+    assert found.promise is not None
+    assert found.promise.measured.value == pytest.approx(2 / 1.5, rel=0.03)
+    evaluates = replace(STARVED, rule="side_work", cause="evaluation", change=Change("evaluation", 0.0))
+    never = compare([run(1, stretches=tuple(before), findings=(evaluates,))], [run(2, findings=(BUSY,))])
+    assert never.promise is not None
+    assert never.promise.measured.value == pytest.approx(2.0, rel=0.05)
+
+
 def test_the_promise_is_of_the_fix_that_was_made() -> None:
     other = Fix("make augment() cheaper", 1.5, 1.4, 1.6, Change("items", 0.5))
     both = replace(STARVED, other_fixes=(other,))

@@ -11,7 +11,7 @@ ALONE = step(workers=0, own_ms=50.0, batch_ms=50.0)
 
 
 def model(likely, certain=None):
-    return StepModel(likely, certain or likely, 100.0, 100.0)
+    return StepModel(likely, certain or likely, 100.0)
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_nothing_that_goes_gains_nothing_known():
         (Change("fetch", 0.0), Part(0.5), 1 / 0.75),
         (Change("workers", 1), Part(), 2.0),
         (Change("gil", 0.0), Part(0.2), 1 / 0.8),
-        (Change("evaluation", 0.5), Part(0.4), 1 / 0.9),
+        (Change("optimizer", 0.5), Part(0.4), 1 / 0.9),
     ],
 )
 def test_each_change_has_a_gain_of_its_own(change, part, gained):
@@ -94,3 +94,12 @@ def test_side_work_in_bursts_costs_what_the_queue_does_not_bridge():
     assert steady.fix("less often", less, Part(6 / 9)).estimated_speedup is None
     assert bursts.fix("less often", less, Part(6 / 9)).estimated_speedup == pytest.approx(1.5, rel=0.05)
     assert changed(bursts.likely, less, 1 / 3).burst_ms == pytest.approx(3.0)
+
+
+def test_workers_make_nothing_for_a_step_while_the_training_evaluates():
+    """A starved step of 10 ms and as much evaluation: twice the workers halve the one and not the other."""
+    starved = step(workers=1, own_ms=1.0, batch_ms=10.0, evaluation_ms=10.0)
+    assert model(starved).fix("one more", Change("workers", 2)).estimated_speedup == pytest.approx(20 / 15, rel=0.01)
+    assert model(starved).fix("free", Change("items", 0.0)).estimated_speedup == pytest.approx(20 / 11, rel=0.01)
+    assert model(starved).fix("half", Change("evaluation", 0.5)).estimated_speedup == pytest.approx(20 / 15, rel=0.01)
+    assert model(starved).fix("gil", Change("gil", 0.5)).estimated_speedup == pytest.approx(20 / 15, rel=0.01)

@@ -44,7 +44,7 @@ def test_the_summary_is_three_sentences() -> None:
     session, findings = fold(run(), verdicts := Verdicts())
     summary = report_of(session, findings, "run.jsonl", verdicts.changes)["summary"]
     assert ". The verdict is INPUT-BOUND: 62 % of every step waits for data" in summary
-    assert ". To do: num_workers=0 -> " in summary and "; that makes steps " in summary
+    assert ". To do: num_workers=0 -> " in summary and "; that makes training " in summary
     assert summary.endswith(" times as fast.")
 
 

@@ -8,6 +8,7 @@ from tuimon.diagnosis.evidence.places.side_work import evaluation_beside_model, 
 from tuimon.diagnosis.evidence.steps import is_settled
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.step_model.measured import host_model
+from tuimon.diagnosis.step_model.model import Part
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.diagnosis.words import at_hot, percent
 from tuimon.session.rows import PhaseRow, PhaseTable
@@ -35,7 +36,7 @@ def evaluation_work(evidence: Evidence, table: PhaseTable, side_share: float) ->
     if hot is None:
         return None
     share = min(evaluation.share, hot.share - side_share)  # samples outside the phases are of both
-    return _beside_model(evidence, hot, share) if share >= max(BESIDE_MODEL_SHARE, side_share) else None
+    return _beside_model(evidence, evaluation, hot, share) if share >= max(BESIDE_MODEL_SHARE, side_share) else None
 
 
 def _evaluation(evidence: Evidence, evaluation: PhaseRow) -> Finding:
@@ -46,6 +47,7 @@ def _evaluation(evidence: Evidence, evaluation: PhaseRow) -> Finding:
         f"{percent(evaluation.share)} of the time goes to evaluation, not training{named}",
         ("evaluate less often, or on a part of the data", "evaluate half as often, or on half of the data"),
         evaluation.share,
+        1.0,
         hot,
         {
             "eval_share": evaluation.share,
@@ -55,15 +57,15 @@ def _evaluation(evidence: Evidence, evaluation: PhaseRow) -> Finding:
     )
 
 
-def _beside_model(evidence: Evidence, hot: HotFunction, share: float) -> Finding:
-    evaluation = evidence.phase("eval")
+def _beside_model(evidence: Evidence, evaluation: PhaseRow, hot: HotFunction, share: float) -> Finding:
     return _finding(
         evidence,
         f"{percent(share)} of the time goes to what evaluation does beside the model: {at_hot(hot)}",
         (f"do {at_hot(hot)} in fewer evaluations, or on a part of the data", f"do {at_hot(hot)} half as often"),
         share,
+        share / evaluation.share,
         hot,
-        {"eval_share": evaluation.share if evaluation else None, "beside_model_share": share},
+        {"eval_share": evaluation.share, "beside_model_share": share},
     )
 
 
@@ -72,12 +74,13 @@ def _finding(
     headline: str,
     actions: tuple[str, str],
     share: float,
+    part: float,
     hot: HotFunction | None,
     facts: dict[str, float | None],
 ) -> Finding:
-    """The actions take away all of the share, and half of it."""
+    """The actions take away all of the share, which is this ``part`` of the evaluation, and half of it."""
     model = host_model(evidence)
-    best, *others = model.less(*actions, "evaluation", model.own_part(share * model.whole_ms / model.step_ms))
+    best, *others = model.less(*actions, "evaluation", Part(part))
     return Finding(
         rule="side_work",
         severity="warning",

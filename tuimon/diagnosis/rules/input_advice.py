@@ -55,7 +55,7 @@ def fixes_for(
 
 def _made_by_a_thread(model: StepModel) -> StepModel:
     """With the thread as the one worker that sets the pace."""
-    likely, certain = (replace(step, workers=1, batch_ms=model.whole_ms, hand_over_ms=0.0) for step in model[:2])
+    likely, certain = (replace(step, workers=1, batch_ms=model.step_ms, hand_over_ms=0.0) for step in model[:2])
     return model._replace(likely=likely, certain=certain)
 
 
@@ -63,7 +63,7 @@ def _made_after_the_fetch(model: StepModel, share: float, error: float) -> StepM
     """With batches that the loop itself makes out of what it has fetched, whatever its workers do."""
     parts_ms = [max(0.0, part) * model.step_ms for part in (share, share - error)]
     likely, certain = (
-        replace(step, workers=0, fetches=1, batch_ms=ms, batch_running=1.0, own_ms=model.whole_ms - ms, starts_ms=0.0)
+        replace(step, workers=0, fetches=1, batch_ms=ms, batch_running=1.0, own_ms=model.step_ms - ms, starts_ms=0.0)
         for step, ms in zip(model[:2], parts_ms, strict=True)
     )
     return model._replace(likely=likely, certain=certain)

@@ -62,7 +62,7 @@ def queue_model(evidence: Evidence) -> StepModel | None:
     found = [with_gpu(step, evidence, mean_ms, idle) for idle in (likely, gpu.idle)]
     if found[0] is None or found[1] is None:
         return None
-    return StepModel(found[0], found[1], mean_ms, mean_ms)
+    return StepModel(found[0], found[1], mean_ms)
 
 
 def measured_model(evidence: Evidence, waiting: float, error: float = 0.0) -> StepModel:
@@ -71,42 +71,48 @@ def measured_model(evidence: Evidence, waiting: float, error: float = 0.0) -> St
     Where a GPU's work covers some of the data phase, that is no waiting.
     """
     mean_ms = (mean_step_ms(evidence.phases) if evidence.phases is not None else None) or 1.0
-    evaluation = evidence.phase("eval")
-    whole_ms = mean_ms / (1.0 - min(0.99, evaluation.share if evaluation is not None else 0.0))
-    likely = _measured_step(evidence, mean_ms * waiting, whole_ms)
+    likely = _measured_step(evidence, mean_ms * waiting, mean_ms)
     if _is_crowded(evidence):
-        likely = _with_cores_taken(likely, whole_ms)
-    likely = _explained(likely, whole_ms)
+        likely = _with_cores_taken(likely, mean_ms)
+    likely = _explained(likely, mean_ms)
     certain = likely
     if error:
-        certain = _measured_step(evidence, mean_ms * max(0.0, waiting - error), whole_ms)
+        certain = _measured_step(evidence, mean_ms * max(0.0, waiting - error), mean_ms)
     if not certain.workers and certain.hand_over_ms:
         certain = replace(certain, hand_over_ms=float(HAND_OVER_AT_MOST_MS))
-    return StepModel(likely, certain, mean_ms, whole_ms)
+    beside_ms = _evaluation_ms(evidence, mean_ms)
+    return StepModel(replace(likely, evaluation_ms=beside_ms), replace(certain, evaluation_ms=beside_ms), mean_ms)
 
 
-def _measured_step(evidence: Evidence, data_ms: float, whole_ms: float) -> Step:
-    """Times are parts of a step where none are known."""
+def _evaluation_ms(evidence: Evidence, mean_ms: float) -> float:
+    """A step's part of the evaluation."""
+    evaluation = evidence.phase("eval")
+    share = min(0.99, evaluation.share) if evaluation is not None else 0.0
+    return mean_ms * share / (1.0 - share)
+
+
+def _measured_step(evidence: Evidence, data_ms: float, mean_ms: float) -> Step:
+    """Without evaluation; times are parts of a step where none are known."""
     loader, workers = evidence.loader, evidence.workers
     starts_ms = data_ms * _start_share(loader)
-    fetches = _fetches(loader, evidence.phases, whole_ms)
+    fetches = _fetches(loader, evidence.phases, mean_ms + _evaluation_ms(evidence, mean_ms))
     fetch_ms = (data_ms - starts_ms) / fetches
     fetch = (
-        _from_workers(evidence, fetch_ms, (whole_ms - starts_ms) / fetches)
+        _from_workers(evidence, fetch_ms, (mean_ms - starts_ms) / fetches)
         if workers.number
         else _by_trainer(evidence, fetch_ms)
     )
-    own_ms = whole_ms - data_ms
-    on_core_ms = _running_ms(evidence, whole_ms) - fetches * _fetching_ms(fetch, workers.number)
+    own_ms = mean_ms - data_ms
+    on_core_ms = _running_ms(evidence, mean_ms) - fetches * _fetching_ms(fetch, workers.number)
     if workers.number and _is_crowded(evidence):
-        own_ms = max(_OWN_PART * own_ms, own_ms - (evidence.training_thread.delay_ratio or 0.0) * whole_ms)
+        own_ms = max(_OWN_PART * own_ms, own_ms - (evidence.training_thread.delay_ratio or 0.0) * mean_ms)
     burst_ms, burst_every = _bursts(evidence, own_ms)
     return Step(
         own_ms=own_ms,
         burst_ms=burst_ms,
         burst_every=burst_every,
         own_running=min(1.0, max(0.0, on_core_ms / own_ms)) if own_ms > 0 else 0.0,
-        own_threads=_own_threads(evidence, whole_ms, on_core_ms),
+        own_threads=_own_threads(evidence, mean_ms, on_core_ms),
         fetches=fetches,
         hand_over_ms=fetch.hand_over_ms,
         starts_ms=starts_ms,
@@ -118,23 +124,23 @@ def _measured_step(evidence: Evidence, data_ms: float, whole_ms: float) -> Step:
     )
 
 
-def _with_cores_taken(step: Step, whole_ms: float) -> Step:
+def _with_cores_taken(step: Step, mean_ms: float) -> Step:
     """With so few of the cores as explain how long the step takes: others have the rest of them."""
     least, most = _OWN_PART * step.cores, step.cores
-    if step_ms(step) >= whole_ms:
+    if step_ms(step) >= mean_ms:
         return step
     for _ in range(_HALVINGS):
         middle = (least + most) / 2
-        if step_ms(replace(step, cores=middle)) > whole_ms:
+        if step_ms(replace(step, cores=middle)) > mean_ms:
             least = middle
         else:
             most = middle
     return replace(step, cores=most)
 
 
-def _explained(step: Step, whole_ms: float) -> Step:
+def _explained(step: Step, mean_ms: float) -> Step:
     """With what the step takes longer than its parts explain as a wait of the training thread that no fix shortens."""
-    missing_ms = whole_ms - step_ms(step)
+    missing_ms = mean_ms - step_ms(step)
     if missing_ms <= 0.0:
         return step
     own_ms = step.own_ms + missing_ms
@@ -160,7 +166,7 @@ def _start_share(loader: LoaderRow | None) -> float:
 
 
 def _fetches(loader: LoaderRow | None, table: PhaseTable | None, whole_ms: float) -> int:
-    """Batches a step; 1 without a DataLoader, or where no step is known."""
+    """Batches a step, which takes ``whole_ms`` with its part of the evaluation; 1 without a DataLoader or a step."""
     if loader is None or not loader.fetches_per_s or table is None or not table.steps:
         return 1
     return max(1, round(loader.fetches_per_s * whole_ms / 1e3))
@@ -198,24 +204,24 @@ def _is_crowded(evidence: Evidence) -> bool:
     return demand is not None and demand.wanted > demand.cores and sum(demand.busy_threads.values()) > demand.cores
 
 
-def _running_ms(evidence: Evidence, whole_ms: float) -> float:
+def _running_ms(evidence: Evidence, mean_ms: float) -> float:
     """Of a step the training thread is on a core; where that is unknown, as far as others leave it cores."""
     ratio = evidence.training_thread.cpu_ratio
     if ratio is None:
         ratio = min(1.0, max(0.0, evidence.run.cores - evidence.run.used_cores))
-    return whole_ms * ratio
+    return mean_ms * ratio
 
 
 def _fetching_ms(fetch: _Fetch, workers: int) -> float:
     return fetch.hand_over_ms if workers else fetch.made_ms * fetch.running
 
 
-def _own_threads(evidence: Evidence, whole_ms: float, on_core_ms: float) -> float:
+def _own_threads(evidence: Evidence, mean_ms: float, on_core_ms: float) -> float:
     """Cores that the training process uses while its training thread is at its own work."""
     main, process = evidence.training_thread.cpu_ratio, evidence.threads
     if main is None or process is None or process.cpu_ratio is None or on_core_ms <= 0:
         return 1.0
-    beside_ms = max(0.0, process.cpu_ratio - main) * whole_ms
+    beside_ms = max(0.0, process.cpu_ratio - main) * mean_ms
     return min(float(evidence.run.cores), 1.0 + beside_ms / on_core_ms)
 
 

@@ -49,7 +49,6 @@ class StepModel(NamedTuple):
     likely: Step
     certain: Step
     step_ms: float  # as measured, without evaluation
-    whole_ms: float  # with its part of the evaluation
 
     def fix(self, action: str, change: Change | None, part: Part = WHOLE) -> Fix:
         """A fix with its gain; without one where nothing is gained.
@@ -99,7 +98,7 @@ class StepModel(NamedTuple):
 
 
 def gain(step: Step, change: Change, part: float = 1.0) -> float:
-    """Times as fast with a change; ``part``: of what it changes, the share that it concerns."""
+    """Times as fast with a change, evaluation included; ``part``: of what it changes, the share that it concerns."""
     changed_ms = step_ms(changed(step, change, part))
     return step_ms(step) / changed_ms if changed_ms > 0 else float("inf")
 
@@ -122,10 +121,16 @@ def changed(step: Step, change: Change, part: float = 1.0) -> Step:
             return replace(step, starts_ms=0.0)
         case "collections" | "gil":  # all of the training thread's work
             made_ms = step.batch_ms if step.workers else step.batch_ms * left
-            own_ms, burst_ms = step.own_ms * left, step.burst_ms * left
             return replace(
-                step, own_ms=own_ms, burst_ms=burst_ms, hand_over_ms=step.hand_over_ms * left, batch_ms=made_ms
+                step,
+                own_ms=step.own_ms * left,
+                burst_ms=step.burst_ms * left,
+                hand_over_ms=step.hand_over_ms * left,
+                batch_ms=made_ms,
+                evaluation_ms=step.evaluation_ms * left,
             )
+        case "evaluation":
+            return replace(step, evaluation_ms=step.evaluation_ms * left)
         case "sync":
             return replace(step, waits="no")
         case "side_work" if step.gpu_ms:

@@ -45,7 +45,9 @@ _BLOCKED = _Piece(math.inf, 0.0)
 
 @lru_cache(maxsize=64)
 def step_ms(step: Step) -> float:
-    """How long steps take."""
+    """How long steps take, each with its part of the evaluation."""
+    if step.evaluation_ms:
+        return step_ms(replace(step, evaluation_ms=0.0)) + step.evaluation_ms
     parts_ms = step.own_ms + step.starts_ms + step.gpu_ms + step.fetches * (step.batch_ms + step.hand_over_ms)
     if parts_ms <= _AT_ONCE * (8 + 4 * step.fetches):
         return parts_ms  # nothing is long enough to be simulated

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterable
 
 from tuimon.diagnosis.comparison.headline import factor
-from tuimon.diagnosis.comparison.outcome.result import Comparison, FindingChange, LineChange, Promise, Range, Row, Side
+from tuimon.diagnosis.comparison.outcome.result import Comparison, FindingChange, LineChange, Promise, Row, Side
 from tuimon.views.finding_text import rule_title
 from tuimon.views.format import ABSENT, count, duration, ms, number, percent, place, plain, shorten, size
 
@@ -25,7 +25,7 @@ def text_diff(comparison: Comparison, width: int = WIDTH) -> str:
     """All of a comparison as lines."""
     width = max(WIDTH, min(width, MOST_WIDTH))
     parts = [
-        [*_wrap(_sentence(comparison.headline), width), *_promise(comparison.promise, comparison.speedup, width)],
+        [*_wrap(_sentence(comparison.headline), width), *_promise(comparison.promise, width)],
         [*_side("before", comparison.before, width), *_side("after", comparison.after, width)],
         [line for note in comparison.notes for line in _wrap(f"- {plain(note)}", width)],
         _unlike(comparison, width),
@@ -40,14 +40,15 @@ def _sentence(text: str) -> str:
     return plain(text[:1].upper() + text[1:])
 
 
-def _promise(promise: Promise | None, speedup: Range, width: int) -> list[str]:
+def _promise(promise: Promise | None, width: int) -> list[str]:
     if promise is None:
         return []
     estimated = promise.estimated
     low, high = f"{estimated.low:.1f}", f"{estimated.high:.1f}"
     between = f" ({low}-{high})" if low != high else ""
-    text = f"Estimated {estimated.value:.1f}x{between}, measured {factor(speedup.value)}x: {_KEPT[promise.kept]}"
-    return _wrap(f"{text} ({rule_title(promise.rule)}: {plain(promise.action)})", width)
+    text = f"Estimated {estimated.value:.1f}x{between}, measured {factor(promise.measured.value)}x"
+    kept = f"{_KEPT[promise.kept]} ({rule_title(promise.rule)}: {plain(promise.action)})"
+    return _wrap(f"{text}: {kept}", width)
 
 
 def _side(name: str, side: Side, width: int) -> list[str]:

@@ -59,7 +59,7 @@ def evidence(session: Session, findings: Sequence[Finding], rule: str) -> str:
         if finding.share_of_step is not None:
             lines.append(f"  share of the step: {percent(finding.share_of_step)}")
         if gain := speedup(finding):
-            lines.append(f"  estimated gain: steps {gain} as fast")
+            lines.append(f"  estimated gain: training {gain} as fast")
         lines += [
             f"  {name}: {value}" for name, value in map(evidence_text, finding.evidence, finding.evidence.values())
         ]

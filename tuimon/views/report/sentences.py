@@ -88,5 +88,5 @@ def _advice(report: dict[str, Json]) -> str:
     if not report["findings"] or not report["findings"][0]["fixes"]:
         return "There is nothing to change"
     action, estimated, low, high = report["findings"][0]["fixes"][0].values()
-    gain = f"; that makes steps {times_text(estimated, low, high)}" if estimated else ""
+    gain = f"; that makes training {times_text(estimated, low, high)}" if estimated else ""
     return f"To do: {plain(action)}{gain}"

@@ -73,11 +73,12 @@ class FindingChange(msgspec.Struct, frozen=True):
 
 
 class Promise(msgspec.Struct, frozen=True):
-    """What a finding that is gone said that its fix gains; ``kept``: how the measured gain compares with that."""
+    """What a finding that is gone said that its fix gains, and what was measured; both count evaluation in."""
 
     rule: str
     action: str
     estimated: Range
+    measured: Range
     kept: Kept
 
 

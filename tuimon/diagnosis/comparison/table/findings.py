@@ -32,8 +32,24 @@ def promise_of(before: Runs, after: Runs, speedup: Range) -> Promise | None:
             continue
         low = fix.low or fix.estimated_speedup
         estimated = Range(fix.estimated_speedup, low, max(fix.high or fix.estimated_speedup, low))
-        return Promise(finding.rule, fix.action, estimated, _kept(estimated, speedup))
+        measured = _with_evaluation(speedup, before, after, shorter=finding.cause == "evaluation")
+        return Promise(finding.rule, fix.action, estimated, measured, _kept(estimated, measured))
     return None
+
+
+def _with_evaluation(speedup: Range, before: Runs, after: Runs, *, shorter: bool) -> Range:
+    """The speedup of steps with their part of the evaluation: of as much of it again, unless it was to be ``shorter``.
+
+    How much of it a run holds depends on where it ends.
+    """
+    beside = _evaluation(before)
+    beside_after = _evaluation(after) if shorter else beside
+    return Range(*((1 + beside) / (1 / gain + beside_after) for gain in (speedup.value, speedup.low, speedup.high)))
+
+
+def _evaluation(runs: Runs) -> float:
+    """As a part of the steps' time."""
+    return sum(run.level.eval_ns for run in runs) / max(1.0, sum(run.level.total_ns for run in runs))
 
 
 def _kept(estimated: Range, measured: Range) -> Kept:

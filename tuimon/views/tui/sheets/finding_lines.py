@@ -98,7 +98,7 @@ def _words(name: str, gap: str = " ") -> str:
 def _figures(finding: Finding) -> list[Line]:
     rows = []
     if gain := speedup(finding):
-        rows.append(_fact("estimated gain", f"steps {gain} as fast", "benign bold"))
+        rows.append(_fact("estimated gain", f"training {gain} as fast", "benign bold"))
     if finding.share_of_step is not None:
         rows.append(_fact("share of step", percent(finding.share_of_step), finding.severity))
     return rows
