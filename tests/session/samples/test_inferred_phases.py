@@ -40,6 +40,7 @@ PLACES = {
     "item": ("data.py", 9, "__getitem__", "x = read(i)", True),
     "import": ("<frozen importlib._bootstrap>", 10, "_find_and_load"),
     "<module>": (f"{TORCH}/optim/adadelta.py", 11, "<module>"),
+    "parameters": (f"{TORCH}/nn/modules/module.py", 12, "parameters"),
 }
 NUMBERS = {name: number for number, name in enumerate(PLACES)}
 TRAINING = {
@@ -118,6 +119,13 @@ def test_a_forward_pass_below_the_line_of_backward_is_forward_where_there_is_no_
 def test_a_stack_without_its_root_is_in_the_phase_its_function_is_in_elsewhere():
     _, found = counts(TRAINING | {"item": 3, "eval count": 1})
     assert found == {"data": 23, "forward": 30, "backward": 40, "optimizer": 10, "other": 1}
+
+
+def test_a_stack_without_its_root_counts_for_the_line_that_calls_its_function_elsewhere():
+    session, found = counts(TRAINING | {"train, plot, parameters": 8, "parameters": 4})
+    assert found["other"] == 12
+    [line] = session.process_samples(100).hot_lines("other")
+    assert (line.place.line, line.samples, line.share) == (36, 12, 1.0)
 
 
 def test_what_was_before_the_first_backward_is_of_no_step():

@@ -222,18 +222,35 @@ def _by_root(counted: Sequence[CountedStack], frames: FrameTable) -> tuple[list[
 
 
 def _like_whole_ones(torn: Sequence[CountedStack], samples: Sequence[Sample], frames: FrameTable) -> list[Sample]:
-    """Torn stacks, each in the phase of most whole ones that pass through its outermost function."""
+    """Torn stacks, each in the phase of most whole ones that pass through its outermost function, called as by these.
+
+    Without their callers, those of a line that takes most of its time in short calls would count for no line.
+    """
     left = {_function(sample.stack[:1], frames) for sample in torn}
-    phases: dict[tuple[str, str], Counter[str]] = {function: Counter() for function in left}
+    callers: dict[tuple[str, str], Counter[tuple[str, tuple[int, ...]]]] = {function: Counter() for function in left}
     for whole in samples if left else ():
-        for function in {_function((number,), frames) for number in whole.stack} & left:
-            phases[function][whole.phase] += whole.count
+        for function, depth in _first_depths(whole.stack, frames).items():
+            if function in left:
+                callers[function][whole.phase, tuple(whole.stack[:depth])] += whole.count
     out = []
     for sample in torn:
-        likely = phases[_function(sample.stack[:1], frames)].most_common(1)
+        found = callers[_function(sample.stack[:1], frames)]
+        phases: Counter[str] = Counter()
+        for (phase, _), count in found.items():
+            phases[phase] += count
+        likely = phases.most_common(1)
         phase = sample.boundary if sample.boundary != "rest" else likely[0][0] if likely else "other"
-        out.append(Sample(list(sample.stack), sample.times, phase, excluded=not likely))
+        called = next((path for (of, path), _ in found.most_common() if of == phase), ())
+        out.append(Sample([*called, *sample.stack], sample.times, phase, excluded=not likely))
     return out
+
+
+def _first_depths(stack: Sequence[int], frames: FrameTable) -> dict[tuple[str, str], int]:
+    """Of each function in a stack, where it is called first."""
+    depths: dict[tuple[str, str], int] = {}
+    for depth, number in enumerate(stack):
+        depths.setdefault(_function((number,), frames), depth)
+    return depths
 
 
 def _function(stack: Sequence[int], frames: FrameTable) -> tuple[str, str]:
