@@ -49,6 +49,13 @@ def test_what_is_slow_half_of_the_time_is_no_warm_up() -> None:
     assert warmup_length([90.0] * 30 + [50.0] * 30) == 0
 
 
+def test_a_quarter_of_a_run_that_is_faster_is_no_warm_up_but_a_shift() -> None:
+    """Of a machine that slows down: without it the run would seem to be slower than another one all of the time."""
+    slows_down = [*correlated(15, 0.3, 1), *correlated(45, 0.3, 2, middle=60.0)]
+    assert warmup_length(slows_down) == 0
+    assert shift_in(slows_down) is not None
+
+
 @pytest.mark.parametrize("phi", [0.0, 0.5])
 def test_a_level_that_shifts_is_found(phi: float) -> None:
     found = shift_in([*correlated(30, phi, 1), *correlated(30, phi, 2, middle=56.0)])

@@ -9,8 +9,11 @@ from tuimon.diagnosis.comparison.course.changes import has_trend, line_through
 
 #: What lies further from the quartiles than so many times their distance is an outlier (Tukey 1977).
 _FENCE = 1.5
-#: What lasts for this part of a run and longer is no warm-up but the run.
+#: What lasts for this part of a run and longer is no warm-up but the run: where steps take longer at first (compiling,
+#: cold caches), and where they take less time, as while a queue is full: that lasts for a few steps, a shift of the
+#: machine's speed for long.
 _MOST = 1 / 3
+_MOST_FASTER = 1 / 10
 
 
 def warmup_length(series: Sequence[float]) -> int:
@@ -28,7 +31,10 @@ def warmup_length(series: Sequence[float]) -> int:
         half = series[len(series) // 2 :]
     lower, _, upper = quantiles(half, n=4)
     reach = _FENCE * (upper - lower)
-    first = series[: int(_MOST * len(series)) + 1]
-    above = next((at for at, value in enumerate(first) if value <= upper + reach), 0)
-    below = next((at for at, value in enumerate(first) if value >= lower - reach), 0)
+    above = next((at for at, value in enumerate(_first(series, _MOST)) if value <= upper + reach), 0)
+    below = next((at for at, value in enumerate(_first(series, _MOST_FASTER)) if value >= lower - reach), 0)
     return max(above, below)
+
+
+def _first(series: Sequence[float], part: float) -> Sequence[float]:
+    return series[: int(part * len(series)) + 1]
