@@ -1,11 +1,11 @@
 """Rests of the markers of a fast loop: its boundaries are counted, not timed.
 
 A marker costs 2 us in the cold of a training: 3 % of a step of 0.4 ms with a DataLoader. Where the last markers of the
-process repeat one period (``_period``), and cost more than their share of it, bursts of periods with markers take turns
-with rests. In a rest the hooks of fetches and optimizers check and lower one number; that of the backward is taken off.
-Everything else ends it at once: a boundary of another thread or iterator, the end of an epoch, an error, any other
-marker of ours. Then a REST marker says how many boundaries of each kind have passed; in what order, the markers before
-it say. Fetches and updates are counted; how many backwards belong to them, the period says.
+process repeat one period, and cost more than their share of it, bursts of periods with markers take turns with rests.
+In a rest the hooks of fetches and optimizers check and lower one number; that of the backward is taken off. Everything
+else ends it at once: a boundary of another thread or iterator, the end of an epoch, an error, any other marker of ours.
+Then a REST marker says how many boundaries of each kind have passed; in what order, the markers before it say. Fetches
+and updates are counted; how many backwards belong to them, the period says.
 
 Only the loop's own thread counts, reads the counts and says them. Another thread may run between any two bytecodes of
 that, for long: all that it does is to take the counts away, so that the loop's next boundary is marked, and ends the
@@ -14,19 +14,17 @@ rest.
 
 import os
 from _thread import get_ident, get_native_id
-from typing import Any, List, NamedTuple, Optional, Tuple
+from typing import Any, List, Optional
 
 from . import runtime
+from .period import LONGEST, REPEATS, REPEATS_AGAIN, Period, find_period
 from .ring.layout import (
     BACKWARD_BEGIN,
     BACKWARD_END,
-    FETCH_BEGIN,
-    FETCH_END,
     GC_PAUSE,
     LONGEST_REST,
     MARK,
     OPTIMIZER_BEGIN,
-    OPTIMIZER_END,
     OPTIMIZER_MADE,
     REST,
     pack_rest,
@@ -49,10 +47,6 @@ BURST = 8
 _LONGEST_NS = 100_000_000
 #: Fewer periods of rest than this are not worth its begin and end.
 _SHORTEST = 4
-#: Markers of the longest period that is looked for, and how often it must have come.
-_PERIOD_LIMIT = 36
-_REPEATS = 4
-_REPEATS_AGAIN = 2
 #: Markers, of all threads, among which one that trains beside the resting loop finds its last update: first among
 #: few (14 us), and where it is not there, among many (0.27 ms).
 _NEAR, _REMEMBERED = 64, 1024
@@ -67,7 +61,7 @@ class Left:
 
     __slots__ = ("ends", "fetches", "iterator", "period", "periods", "thread", "updates")
 
-    def __init__(self, period: "Period", periods: int, thread: int) -> None:
+    def __init__(self, period: Period, periods: int, thread: int) -> None:
         self.period = period
         self.periods = periods
         self.iterator = period.iterator
@@ -94,18 +88,6 @@ class Rest:
         self.writer: Any = NoWriter()
 
 
-class Period(NamedTuple):
-    """Markers that repeat: pairs one after the other, an optimizer's the last."""
-
-    length: int
-    duration_ns: int
-    iterator: int  # -1: no fetches
-    begins: Tuple[int, ...]  # kinds, of all pairs
-    fetches: int
-    backwards: int
-    updates: int
-
-
 _NOTHING_LEFT = Left(Period(0, 0, -1, (), 0, 0, 0), 0, 0)
 rest = Rest()
 #: The hooks that are off in a rest.
@@ -127,8 +109,8 @@ def consider() -> None:
         return
     writer.flush()
     # the known period first: to look for any takes 150 us
-    period = _latest and _period(writer.latest(_latest.length * _REPEATS + 1), _latest)
-    period = period or _period(writer.latest(_PERIOD_LIMIT * _REPEATS), _latest)
+    period = _latest and find_period(writer.latest(_latest.length * REPEATS + 1), _latest)
+    period = period or find_period(writer.latest(LONGEST * REPEATS), _latest)
     if period is None:
         return
     share = period.length * MARKER_NS / max(1, period.duration_ns)
@@ -155,13 +137,13 @@ def end(kind: int = MARK) -> None:
     writer = rest.writer
     runtime.emit = writer.emit
     writer.hold()
-    backwards, is_unsaid = _backwards(period, fetches, updates, kind)
+    backwards, is_unsaid = period.backwards_with(fetches, updates, kind)
     rest.unsaid = left.thread if is_unsaid else 0
     writer.emit_of(left.thread, REST, pack_rest(fetches, backwards, updates, ends), period.length)
     whole = updates // period.updates
     _owed = periods - whole if whole >= _SHORTEST and periods - whole >= _SHORTEST else 0
     too_short = whole < _SHORTEST
-    rest.due = period.updates * (_REPEATS_AGAIN if _owed else BURST) if not too_short else _PATIENCE
+    rest.due = period.updates * (REPEATS_AGAIN if _owed else BURST) if not too_short else _PATIENCE
 
 
 def cut_short() -> None:
@@ -257,71 +239,6 @@ def say_backward() -> None:
     rest.unsaid = 0
     runtime.emit(BACKWARD_BEGIN)
     runtime.emit(BACKWARD_END)
-
-
-def _backwards(period: Period, fetches: int, updates: int, kind: int) -> Tuple[int, bool]:
-    """Backwards that belong to so many fetches and updates, and whether one more may have passed.
-
-    ``kind``: of the marker after them. A backward that fails, or that no update follows, is not told from one that was
-    not called.
-    """
-    whole = min(updates // period.updates, fetches // period.fetches if period.fetches else updates)
-    left = {FETCH_BEGIN: fetches - whole * period.fetches, OPTIMIZER_BEGIN: updates - whole * period.updates}
-    is_before = kind == OPTIMIZER_BEGIN or (kind in (FETCH_BEGIN, FETCH_END) and any(left.values()))
-    count, pending = whole * period.backwards, 0
-    for begin in period.begins:
-        if begin == BACKWARD_BEGIN:
-            pending += 1
-        elif left[begin]:
-            left[begin] -= 1
-            count += pending
-            pending = 0
-        elif begin == FETCH_BEGIN or not left[FETCH_BEGIN]:
-            break
-    count += pending if is_before else 0
-    # more fetches than the period has before an update: it accumulates more batches now
-    count += left[FETCH_BEGIN] * period.backwards // period.fetches if period.fetches else 0
-    return count, pending > 0 and not is_before and kind not in (BACKWARD_BEGIN, OPTIMIZER_END)
-
-
-def _period(latest: List[Tuple[int, int, int, int, int]], known: Optional[Period]) -> Optional[Period]:
-    """The shortest period that the latest markers (time, kind, flag, tid, value) have repeated; None without one."""
-    keys = [(kind, value, tid) for _, kind, _, tid, value in latest]
-    if not keys or keys[-1][0] != OPTIMIZER_END:
-        return None
-    for length in range(2, min(_PERIOD_LIMIT, len(keys) // _REPEATS_AGAIN) + 1, 2):
-        if keys[-1 - length] != keys[-1] if length < len(keys) else True:
-            continue
-        template = keys[-length:]
-        repeats = _REPEATS_AGAIN if known is not None and known.length == length else _REPEATS
-        if len(keys) > repeats * length and keys[-repeats * length :] == template * repeats:
-            flags = [flag for _, kind, flag, _, _ in latest[-repeats * length :] if kind == FETCH_END]
-            duration_ns = (latest[-1][0] - latest[-1 - repeats * length][0]) // repeats
-            return None if any(flags) else _regular(template, duration_ns)
-    return None
-
-
-def _regular(template: List[Tuple[int, int, int]], duration_ns: int) -> Optional[Period]:
-    """The period, if it is one of pairs of one thread, with fetches of one iterator."""
-    begins, ends = template[0::2], template[1::2]
-    for (kind, value, tid), (end_kind, end_value, end_tid) in zip(begins, ends):
-        if kind not in (FETCH_BEGIN, BACKWARD_BEGIN, OPTIMIZER_BEGIN) or end_kind != kind + 1:
-            return None
-        if value != end_value or tid != end_tid or tid != template[0][2]:
-            return None
-    kinds = [kind for kind, _, _ in begins]
-    iterators = {value for kind, value, _ in begins if kind == FETCH_BEGIN}
-    if len(iterators) > 1 or 0 in iterators or not kinds.count(BACKWARD_BEGIN):
-        return None
-    return Period(
-        len(template),
-        duration_ns,
-        iterators.pop() if iterators else -1,
-        tuple(kinds),
-        kinds.count(FETCH_BEGIN),
-        kinds.count(BACKWARD_BEGIN),
-        kinds.count(OPTIMIZER_BEGIN),
-    )
 
 
 runtime.end_rest = end

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tuimon.agent import rests
+from tuimon.agent.period import find_period
 from tuimon.agent.ring import layout
 
 
@@ -22,9 +22,9 @@ STEP_KINDS = (layout.FETCH_BEGIN, layout.BACKWARD_BEGIN, layout.OPTIMIZER_BEGIN)
 
 
 def test_a_period_is_the_shortest_that_repeats():
-    found = rests._period(STEP * 6, None)
+    found = find_period(STEP * 6, None)
     assert found is not None and found[0] == 6 and found[2:] == (65537, STEP_KINDS, 1, 1, 1)
-    found = rests._period((STEP[:4] * 2 + STEP) * 5, None)
+    found = find_period((STEP[:4] * 2 + STEP) * 5, None)
     assert found is not None and (found.length, found.fetches, found.backwards, found.updates) == (14, 3, 3, 1)
 
 
@@ -43,4 +43,4 @@ def test_a_period_is_the_shortest_that_repeats():
     ],
 )
 def test_other_markers_have_no_period(markers):
-    assert rests._period(markers, None) is None
+    assert find_period(markers, None) is None
