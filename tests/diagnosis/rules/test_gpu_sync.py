@@ -4,9 +4,14 @@ import pytest
 
 from tests.diagnosis.gpu import (
     BACKWARD,
+    EVAL_FETCH,
+    EVAL_ITEM,
+    EVAL_MODEL,
+    EVALUATE,
     FLOAT,
     FORWARD,
     IN_BACKWARD,
+    IN_FETCH,
     ITEM,
     MODULE,
     SCALER,
@@ -30,6 +35,17 @@ def test_an_item_that_lets_the_gpu_run_dry():
     assert low == unseen.speedup_at_least
     assert high < unseen.evidence["speedup_at_most"] < 1 / 0.43
     assert next(iter(found)) == "compute_bound"  # so that this is the verdict
+
+
+def test_values_that_evaluation_reads_are_no_waits_of_the_step():
+    evaluation = (
+        ([EVALUATE, EVAL_FETCH, IN_FETCH], 10),
+        ([EVALUATE, EVAL_MODEL, MODULE], 40),
+        ([EVALUATE, EVAL_ITEM], 90),
+    )
+    sync = findings("sync_item", *USUAL, ([ITEM], 60))["sync_point"]
+    beside = findings("sync_item", *USUAL, ([ITEM], 60), *evaluation)["sync_point"]
+    assert (beside.where[0].line, beside.evidence["waiting_share"]) == (45, sync.evidence["waiting_share"])
 
 
 @pytest.mark.parametrize("line", [FLOAT, ITEM])

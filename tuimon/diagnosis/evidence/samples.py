@@ -101,6 +101,11 @@ class ThreadSamples(Struct, frozen=True, dict=True):
         """Those of one phase."""
         return ThreadSamples(tuple(stack for stack in self.stacks if stack.phase == phase))
 
+    @cached_property
+    def in_steps(self) -> ThreadSamples:
+        """Those without evaluation."""
+        return ThreadSamples(tuple(stack for stack in self.stacks if stack.phase != "eval"))
+
     def share_where(self, matches: Callable[[StackSample], bool]) -> float | None:
         """Share (0..1) of the samples that match; None with fewer than MIN_SAMPLES."""
         if self.total < MIN_SAMPLES:

@@ -19,7 +19,7 @@ from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.diagnosis.needs import RANKS, SAMPLES
 from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.rules.ranks_in_turn import EVEN
-from tuimon.diagnosis.speedup import likely, speedup
+from tuimon.diagnosis.speedup import likely, speedup_without
 from tuimon.diagnosis.step_model.measured import host_model
 from tuimon.diagnosis.threshold import TENSORBOARD, Threshold
 from tuimon.diagnosis.words import at, percent
@@ -80,7 +80,7 @@ def comm_bound(evidence: Evidence) -> Finding | None:
             "waiting_in_backward_share": least.in_backward,
             "ranks_measured": len(measured),
             "world_size": process.world_size,
-            **_gpu_evidence(least),
+            **_gpu_evidence(evidence, least),
         },
         estimated_speedup=best.estimated_speedup,
         speedup_at_least=best.low,
@@ -100,17 +100,17 @@ def _fixes(evidence: Evidence, least: _Communication, *, whole: bool) -> tuple[F
         return (Fix(EVEN),)
     if exchange.rests_on != "no_sync":
         return (Fix(LESS_OFTEN),)
-    low = speedup(1.0 - exchange.at_least) if whole else None
-    return (Fix(EXCHANGE_LESS, likely(low, speedup(1.0 - exchange.at_most)), low),)
+    low = speedup_without(evidence, exchange.at_least) if whole else None
+    return (Fix(EXCHANGE_LESS, likely(low, speedup_without(evidence, exchange.at_most)), low),)
 
 
-def _gpu_evidence(least: _Communication) -> dict[str, float | str | None]:
+def _gpu_evidence(evidence: Evidence, least: _Communication) -> dict[str, float | str | None]:
     """What the GPU's clock and counters show of it; nothing where the share rests on the CPU."""
     exchange = least.exchange
     if exchange is None:
         return {}
     figures: dict[str, float | str | None] = {
-        "speedup_at_most": speedup(1.0 - least.share),
+        "speedup_at_most": speedup_without(evidence, least.share),
         "exchange_at_least_share": exchange.at_least,
         "exchange_at_most_share": exchange.at_most,
         "waits_for_later_ranks_at_least_share": exchange.waiting,

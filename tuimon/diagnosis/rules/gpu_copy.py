@@ -8,7 +8,7 @@ from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.needs import GPU_TIMES, GPU_WAITS
 from tuimon.diagnosis.rule import Rule
-from tuimon.diagnosis.speedup import likely, speedup
+from tuimon.diagnosis.speedup import likely, speedup_without
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.diagnosis.words import at, percent
 
@@ -51,7 +51,8 @@ def transfer_bound(evidence: Evidence) -> Finding | None:
     loader = evidence.loader
     rates = [rate for row in evidence.gpus if (rate := row.latest.pcie_rx_bytes_per_s) is not None]
     pinned = loader.facts.pin_memory if loader is not None else None
-    after = 1.0 - share if pinned else 1.0 - share * PINNED_RATIO
+    gained = speedup_without(evidence, share if pinned else share * PINNED_RATIO)
+    most = speedup_without(evidence, share)
     return Finding(
         rule="transfer_bound",
         severity="warning",
@@ -68,10 +69,10 @@ def transfer_bound(evidence: Evidence) -> Finding | None:
             "copy_ms_per_step": share * gpu.step_ms,
             "pcie_rx_bytes_per_s": max(rates, default=None),
             "pinned": None if pinned is None else int(pinned),
-            "speedup_at_most": speedup(1.0 - share),
+            "speedup_at_most": most,
         },
-        estimated_speedup=likely(speedup(after), speedup(1.0 - share)),
-        speedup_at_least=speedup(after),
+        estimated_speedup=likely(gained, most),
+        speedup_at_least=gained,
     )
 
 

@@ -21,7 +21,7 @@ from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.needs import GPU_TIMES, GPU_WAITS
 from tuimon.diagnosis.rule import Rule
-from tuimon.diagnosis.speedup import likely, speedup
+from tuimon.diagnosis.speedup import likely, speedup_without
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.diagnosis.words import at_hot, percent
 from tuimon.session.rows import LeadRow
@@ -89,12 +89,12 @@ def launch_bound(evidence: Evidence) -> Finding | None:
             "stream_idle_ratio": lead.stream_idle_ratio if lead else None,
             "gpu_ms_per_step": gpu.step_ms,
             "gpu_util": least_utilisation(evidence.gpus),
-            "speedup_at_most": _speedup_without(at_most),
+            "speedup_at_most": _idle_gain(evidence, at_most),
             **gpu.width_evidence,
             **({"device_frees_per_step": allocator.frees_per_step} if allocator is not None else {}),
         },
-        estimated_speedup=likely(_speedup_without(at_least), _speedup_without(at_most)),
-        speedup_at_least=_speedup_without(at_least),
+        estimated_speedup=likely(_idle_gain(evidence, at_least), _idle_gain(evidence, at_most)),
+        speedup_at_least=_idle_gain(evidence, at_least),
     )
 
 
@@ -232,9 +232,9 @@ def _used(evidence: Evidence) -> str:
     return f" (used {percent(used)})" if used is not None else ""
 
 
-def _speedup_without(share: float) -> float | None:
+def _idle_gain(evidence: Evidence, share: float) -> float | None:
     """None for a share within the error of its bound, and for one that leaves next to nothing."""
-    return speedup(1.0 - share) if LEAST_IDLE <= share < 1.0 - LEAST_IDLE else None
+    return speedup_without(evidence, share) if LEAST_IDLE <= share < 1.0 - LEAST_IDLE else None
 
 
 _COUNTERS = (UTILISATION_ERROR, GAPS, DEVICE_COPIES, SLOW_COPY, SMALL_PINNED_BYTES)

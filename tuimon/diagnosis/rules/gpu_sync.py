@@ -12,7 +12,7 @@ from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.finding import Change, Finding
 from tuimon.diagnosis.needs import GPU_TIMES, GPU_WAITS
 from tuimon.diagnosis.rule import Rule
-from tuimon.diagnosis.speedup import speedup, within
+from tuimon.diagnosis.speedup import speedup_without, within
 from tuimon.diagnosis.step_model.measured import queue_model
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.diagnosis.words import at, percent
@@ -69,9 +69,9 @@ def sync_point(evidence: Evidence) -> Finding | None:
     if at_most < SYNC_SHARE:
         return _harmless(hot, waited, gpu) if gpu.is_bottleneck and waited >= BENIGN_WAIT else None
     at_least = min(waited, gpu.idle)
-    gained = speedup(1.0 - at_least) if at_least >= LEAST_IDLE else None
+    gained = speedup_without(evidence, at_least) if at_least >= LEAST_IDLE else None
     model = queue_model(evidence)
-    best = within(model and model.fix("", Change("sync", 0.0)), gained, speedup(1.0 - at_most))
+    best = within(model and model.fix("", Change("sync", 0.0)), gained, speedup_without(evidence, at_most))
     certain = at_least >= SYNC_CERTAIN or at_most >= SYNC_CLEAR
     return Finding(
         rule="sync_point",
@@ -87,7 +87,7 @@ def sync_point(evidence: Evidence) -> Finding | None:
             "waiting_share": waited,
             "gpu_idle_at_least": gpu.idle,
             "gpu_idle_at_most": gpu.idle_at_most,
-            "speedup_at_most": speedup(1.0 - at_most),
+            "speedup_at_most": speedup_without(evidence, at_most),
             **gpu.width_evidence,
         },
         estimated_speedup=best.estimated_speedup,

@@ -14,7 +14,7 @@ from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.needs import SAMPLES, STEPS
 from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.rules.evaluation import BESIDE_MODEL_SHARE, EVALUATION_SHARE, evaluation_work
-from tuimon.diagnosis.speedup import speedup
+from tuimon.diagnosis.speedup import speedup_without
 from tuimon.diagnosis.step_model.measured import host_model, queue_model
 from tuimon.diagnosis.step_model.model import Part
 from tuimon.diagnosis.threshold import Threshold
@@ -100,7 +100,7 @@ def side_work(evidence: Evidence) -> Finding | None:
             "step_ms": mean_step_ms(table),
             "hot_share": hot.share if hot else None,
             **(on_gpu.as_evidence() if on_gpu is not None else {}),
-            **({"speedup_at_most": speedup(1.0 - share * hot_share)} if on_gpu is not None else {}),
+            **({"speedup_at_most": speedup_without(evidence, share * hot_share)} if on_gpu is not None else {}),
         },
         estimated_speedup=best.estimated_speedup,
         speedup_at_least=best.low or 1.0,  # nothing where the data comes no sooner, or the GPU may not idle meanwhile

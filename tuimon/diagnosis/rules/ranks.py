@@ -12,7 +12,7 @@ from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.needs import RANKS
 from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.rules.ranks_in_turn import IN_TURN, IN_TURN_SHARE, ranks_in_turn
-from tuimon.diagnosis.speedup import speedup
+from tuimon.diagnosis.speedup import speedup_without
 from tuimon.diagnosis.threshold import TRACEML, Threshold
 from tuimon.diagnosis.words import at_hot, percent
 from tuimon.node_ids import own_id
@@ -56,7 +56,7 @@ def straggler_rank(evidence: Evidence) -> Finding | None:
             **({"gc_ms": late.row.gc_ms} if late.why == "collections" else {}),
             **({"stopped_share": late.row.stopped_ratio} if late.why == "stopped" else {}),
         },
-        estimated_speedup=speedup(1.0 - late.share),
+        estimated_speedup=speedup_without(evidence, late.share),
     )
 
 

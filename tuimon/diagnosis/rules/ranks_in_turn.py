@@ -6,7 +6,7 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import HotFunction, hottest_place
 from tuimon.diagnosis.evidence.ranks.turns import Turns
 from tuimon.diagnosis.finding import Finding
-from tuimon.diagnosis.speedup import speedup
+from tuimon.diagnosis.speedup import speedup_without
 from tuimon.diagnosis.threshold import TRACEML, Threshold
 from tuimon.diagnosis.words import at_hot, percent
 from tuimon.node_ids import own_id
@@ -52,7 +52,7 @@ def ranks_in_turn(evidence: Evidence) -> Finding | None:
             "longer_ms": turns.longer_ms,
             "steps_compared": turns.steps,
         },
-        estimated_speedup=speedup(1.0 - turns.share_if_even),
+        estimated_speedup=speedup_without(evidence, turns.share_if_even),
     )
 
 

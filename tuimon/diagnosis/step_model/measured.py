@@ -55,14 +55,14 @@ def queue_model(evidence: Evidence) -> StepModel | None:
     """The model with the GPU's queue; None without a GPU, or where its queue is not understood."""
     mean_ms = mean_step_ms(evidence.phases) if evidence.phases is not None else None
     gpu, data = evidence.gpu_steps, evidence.phase("data")
-    if not mean_ms or gpu is None or data is None or evidence.phase("eval") is not None:
+    if not mean_ms or gpu is None or data is None:
         return None
     step = _measured_step(evidence, data.ms_per_step or 0.0, mean_ms)
     likely, _ = IdleBounds(gpu.idle, gpu.idle_at_most).middle
     found = [with_gpu(step, evidence, mean_ms, idle) for idle in (likely, gpu.idle)]
     if found[0] is None or found[1] is None:
         return None
-    return StepModel(found[0], found[1], mean_ms)
+    return _with_evaluation(evidence, found[0], found[1], mean_ms)
 
 
 def measured_model(evidence: Evidence, waiting: float, error: float = 0.0) -> StepModel:
@@ -80,6 +80,10 @@ def measured_model(evidence: Evidence, waiting: float, error: float = 0.0) -> St
         certain = _measured_step(evidence, mean_ms * max(0.0, waiting - error), mean_ms)
     if not certain.workers and certain.hand_over_ms:
         certain = replace(certain, hand_over_ms=float(HAND_OVER_AT_MOST_MS))
+    return _with_evaluation(evidence, likely, certain, mean_ms)
+
+
+def _with_evaluation(evidence: Evidence, likely: Step, certain: Step, mean_ms: float) -> StepModel:
     beside_ms = _evaluation_ms(evidence, mean_ms)
     return StepModel(replace(likely, evaluation_ms=beside_ms), replace(certain, evaluation_ms=beside_ms), mean_ms)
 

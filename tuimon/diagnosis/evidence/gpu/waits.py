@@ -20,7 +20,7 @@ _READS_VALUE = re.compile(
 
 
 class GpuWaits(NamedTuple):
-    """Samples of the training thread in which it waits for its GPU; shares are of all its samples."""
+    """Samples of the training thread in which it waits for its GPU; shares are of all its samples but evaluation's."""
 
     sync: float  # reads a value, or synchronises
     transfer: float  # moves a tensor
@@ -36,7 +36,8 @@ class GpuWaits(NamedTuple):
 
 
 def gpu_waits(samples: ThreadSamples) -> GpuWaits | None:
-    """None with fewer than three times MIN_SAMPLES."""
+    """None with fewer than three times MIN_SAMPLES in steps."""
+    samples = samples.in_steps
     total = samples.total
     if total < 3 * MIN_SAMPLES:
         return None
