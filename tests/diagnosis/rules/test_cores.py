@@ -123,6 +123,13 @@ def test_own_workers_that_hold_the_cores_are_no_neighbours():
     assert "neighbour" not in run(*crowd)
 
 
+def test_the_gain_of_less_evaluation_follows_from_its_share_however_crowded_the_machine():
+    """The simulated steps take longer than the measured ones there."""
+    crowd = a_loader_with_two_workers((0.60, 0.35), (0.95, 0.05))
+    found = run(*crowd, measured(2.0, 5.0), phases={"data": 10, "forward": 20, "backward": 20, "eval": 50})
+    assert found["side_work"].estimated_speedup == pytest.approx(2.0)
+
+
 def test_others_beside_the_workers_count_for_what_they_use():
     found = run(*a_loader_with_two_workers((0.2, 0.45), (0.4, 0.3)), measured(2.0, 5.0))["neighbour"]
     assert found.headline == "other programs hold 1.0 cores: the training thread waits for one 43 % of the time"

@@ -84,22 +84,24 @@ def measured_model(evidence: Evidence, waiting: float, error: float = 0.0) -> St
 
 
 def _with_evaluation(evidence: Evidence, likely: Step, certain: Step, mean_ms: float) -> StepModel:
-    beside_ms = _evaluation_ms(evidence, mean_ms)
-    return StepModel(replace(likely, evaluation_ms=beside_ms), replace(certain, evaluation_ms=beside_ms), mean_ms)
+    """With the evaluation in its measured share of the time, however long the simulated steps take."""
+    ratio = _evaluation_ratio(evidence)
+    likely, certain = (replace(step, evaluation_ms=ratio * step_ms(step)) for step in (likely, certain))
+    return StepModel(likely, certain, mean_ms)
 
 
-def _evaluation_ms(evidence: Evidence, mean_ms: float) -> float:
-    """A step's part of the evaluation."""
+def _evaluation_ratio(evidence: Evidence) -> float:
+    """Evaluation, as a part of the steps' time."""
     evaluation = evidence.phase("eval")
     share = min(0.99, evaluation.share) if evaluation is not None else 0.0
-    return mean_ms * share / (1.0 - share)
+    return share / (1.0 - share)
 
 
 def _measured_step(evidence: Evidence, data_ms: float, mean_ms: float) -> Step:
     """Without evaluation; times are parts of a step where none are known."""
     loader, workers = evidence.loader, evidence.workers
     starts_ms = data_ms * _start_share(loader)
-    fetches = _fetches(loader, evidence.phases, mean_ms + _evaluation_ms(evidence, mean_ms))
+    fetches = _fetches(loader, evidence.phases, mean_ms * (1.0 + _evaluation_ratio(evidence)))
     fetch_ms = (data_ms - starts_ms) / fetches
     fetch = (
         _from_workers(evidence, fetch_ms, (mean_ms - starts_ms) / fetches)
