@@ -17,7 +17,7 @@ def test_what_could_not_be_judged_is_reported_with_its_reason():
     ):
         session.add(record)
     reasons = dict(unjudged(session))
-    assert reasons["input_bound"] == "no step has ended yet"
+    assert reasons["input_bound"] == "no step has ended"
     assert reasons["places"] == "no stack samples: ptrace is denied"
     assert "schedstat" in reasons["cpu_oversubscribed"]
     assert "launch_bound" not in reasons  # no GPU: nothing to judge

@@ -32,7 +32,7 @@ def _no_steps(evidence: Evidence) -> str | None:
     process = evidence.process
     if process is not None and not process.markers:
         return f"no markers: {process.markers_reason or 'attached without them'}; and no samples of a training loop"
-    return "no step has ended yet"
+    return "no step has ended"
 
 
 def _no_step_times(evidence: Evidence) -> str | None:
@@ -70,7 +70,7 @@ def _no_gpu_times(evidence: Evidence) -> str | None:
     if evidence.process is not None and not evidence.process.markers:
         return "no GPU events: attached without markers"
     if evidence.phases is None:
-        return "no GPU events: no step has ended yet"
+        return "no GPU events: no step has ended"
     return "no GPU events yet, or none that could be timed (captured graphs, other streams, another accelerator)"
 
 

@@ -30,6 +30,13 @@ def test_phase_rows_line_up():
     assert rows[6] == "step time · last 5.0s                          0 – 80 ms"
 
 
+def test_without_a_step_the_open_phase_is_told_and_after_the_end_where_it_ended():
+    loading = PICTURE._replace(table=None, steps=STEPS._replace(open_phase="forward", open_for_s=12.0))
+    assert texts(phases_lines(loading, 60, 12))[:2] == ["No step has ended yet.", "Now in forward for 12s"]
+    ended = loading._replace(ended=True)
+    assert texts(phases_lines(ended, 60, 12))[:2] == ["No step has ended.", "It ended in forward, after 12s"]
+
+
 def test_estimates_carry_a_tilde_and_their_error():
     rows = (PhaseRow("data", 0.6, 40.0, estimated=True, error=0.05), PhaseRow("forward", 0.4, None, estimated=True))
     drawn = texts(phases_lines(PICTURE._replace(table=TABLE._replace(rows=rows), history=()), 70, 6))

@@ -142,4 +142,4 @@ def test_the_list_of_findings_shows_all_there_is():
                  "data per step       41.5 ms", "worker CPU          100 %", "hot share           –",
                  "SIDE-WORK"):  # fmt: skip
         assert part in rows
-    assert texts(findings_lines([], 80)) == ["No rule has found anything so far."]
+    assert texts(findings_lines([], 80)) == ["No rule has found anything."]

@@ -42,6 +42,7 @@ class PhasesState(NamedTuple):
     gpu: GpuTimeRow | None = None
     whose: str = ""  # "rank 3 of 8"; "" for the only process
     before: Baseline | None = None  # what all is shown beside
+    ended: bool = False
 
 
 class PhasesPane(Pane[PhasesState]):
@@ -53,7 +54,7 @@ class PhasesPane(Pane[PhasesState]):
         """The focused trainer's table and history."""
         pid = session.trainer()
         if pid is None:
-            return PhasesState(None, None, (), 1.0, (), _notes(session, None))
+            return PhasesState(None, None, (), 1.0, (), _notes(session, None), ended=session.exit is not None)
         steps = session.steps(pid)
         table, gpu = _with_idle_bounds(session, pid)
         return PhasesState(
@@ -66,6 +67,7 @@ class PhasesPane(Pane[PhasesState]):
             _for_display(gpu),
             _whose(session, pid),
             self.baseline,
+            session.exit is not None,
         )
 
     def draw(self, state: PhasesState, width: int, height: int) -> list[Line]:
@@ -106,7 +108,7 @@ def phases_lines(state: PhasesState, width: int, height: int) -> list[Line]:
     table = state.table
     notes = [line((clipped(note, width), "dim")) for note in state.notes[: 1 if height < 14 else 3]]
     if table is None:
-        return [*_waiting(state.steps), *notes][:height]
+        return [*_without_steps(state.steps, ended=state.ended), *notes][:height]
     room = height - len(notes)
     gpu = _gpu(state, width, height)
     phases = phase_rows(table, ranges_that_fit(table, height, len(notes) + len(gpu)), width, _before_ms(state))
@@ -156,14 +158,14 @@ def _for_display(times: GpuTimeRow | None) -> GpuTimeRow | None:
     return times._replace(history=times.history[-_HISTORY:]) if times is not None else None
 
 
-def _waiting(steps: StepSummary | None) -> list[Line]:
-    rows = [line(("No step has ended yet.", "text"))]
+def _without_steps(steps: StepSummary | None, *, ended: bool) -> list[Line]:
+    rows = [line((f"No step has ended{'' if ended else ' yet'}.", "text"))]
     if steps is not None and steps.open_phase:
         rows.append(
             line(
-                ("Now in ", "dim"),
+                ("It ended in " if ended else "Now in ", "dim"),
                 (steps.open_phase, steps.open_phase),
-                (f" for {duration(steps.open_for_s)}", "dim"),
+                (f"{', after' if ended else ' for'} {duration(steps.open_for_s)}", "dim"),
             )
         )
     return rows

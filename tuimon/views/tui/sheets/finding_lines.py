@@ -35,7 +35,7 @@ def findings_lines(
 ) -> list[Line]:
     """All findings whole: headline, action, gain, places with their code, evidence; the ``chosen`` rule is marked."""
     if not findings:
-        return [line(("No rule has found anything so far.", "dim"))]
+        return [line(("No rule has found anything.", "dim"))]
     rows: list[Line] = []
     for finding in findings:
         cause = f"  {_words(finding.cause)}" if finding.cause else ""
