@@ -10,6 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tuimon.session.samples.activity import Activity, activity_of
+from tuimon.session.samples.augmentations import Augmentations
 from tuimon.session.samples.frame_table import FrameTable
 from tuimon.session.samples.library_order import LibraryOrder
 from tuimon.session.samples.loop_lines import CountedStack, LoopLines
@@ -65,7 +66,9 @@ def classify_samples(
 
     ``has_loader``: whether markers show that it fetches from a DataLoader; ``seen``: what its samples showed before.
     """
-    counted = [CountedStack(stack, n, stack_phase([frames.kind(id_) for id_ in stack])) for stack, n in stacks.items()]
+    sampled = [CountedStack(stack, n, stack_phase([frames.kind(id_) for id_ in stack])) for stack, n in stacks.items()]
+    augmentations = Augmentations(sampled, frames)
+    counted = [augmentations.without_module(sample) or sample for sample in sampled]
     completed = counted if seen is None else seen.completed(counted)
     outlines = [sample._replace(stack=tuple(frames.outline(sample.stack))) for sample in completed]
     loops = Loops(outlines, frames, has_loader)
@@ -74,11 +77,12 @@ def classify_samples(
     makes_data = loop.is_known and not loop.shows_forward and _exceeds_forward(counted, loop, frames)
     rollouts = Rollouts(outlines[: len(counted)], frames)
     too_few = sum(sample.times for sample in counted if sample.boundary == "rest") < ENOUGH_SAMPLES
-    whole, torn = _by_root(counted, frames)
+    whole, torn = _by_root(sampled, frames)
     samples = [
         _of_update(
             _after_training(sample, loops, library, frames)
             or _in_rollout(sample, rollouts)
+            or _of_augmentation(sample, augmentations, loops, library, too_few, makes_data, frames)
             or _of_library(sample, loops, library, frames)
             or _by_lines(sample, loops, too_few, makes_data, frames),
             frames,
@@ -96,6 +100,25 @@ def _in_rollout(sample: CountedStack, rollouts: Rollouts) -> Sample | None:
     if sample.boundary in ("backward", "optimizer") or not rollouts.holds(sample.stack):
         return None
     return Sample(list(sample.stack), sample.times, "data")
+
+
+def _of_augmentation(
+    sample: CountedStack,
+    augmentations: Augmentations,
+    loops: Loops,
+    library: LibraryOrder,
+    too_few: bool,
+    makes_data: bool,
+    frames: FrameTable,
+) -> Sample | None:
+    """A sample of a module that makes the batch, where the loop comes to it before the model; None if it is none."""
+    plain = augmentations.without_module(sample)
+    if plain is None:
+        return None
+    found = _of_library(plain, loops, library, frames) or _by_lines(plain, loops, too_few, makes_data, frames)
+    if found.phase != "data":
+        return None
+    return replace(found, stack=list(sample.stack), moved_from="forward" if found.excluded else None)
 
 
 def _after_training(sample: CountedStack, loops: Loops, library: LibraryOrder, frames: FrameTable) -> Sample | None:
