@@ -83,6 +83,18 @@ def test_batches_that_lie_ready_cost_their_handing_over():
     assert twice[1:4] == pytest.approx((1 / 0.69,) * 3, rel=0.05)
 
 
+@pytest.mark.parametrize(("ready_none", "cause"), [(3, "hand_over"), (60, "workers_saturated")])
+def test_what_a_single_busy_worker_has_ready_is_the_next_batch(ready_none, cause):
+    """It is busy for 90 % of the time, and still ahead; of several one may be ahead and another late."""
+    facts = LoaderFacts(dataset="Rows", kind="map", workers=1, prefetch=2)
+    ahead = structs.replace(
+        handed_over(2.0, 9.0, ready_none), facts=facts, workers=[LoaderWorker(201, 0, 100, 800.0, 100.0, 100.0)]
+    )
+    free = threads(12, (100, "python", 0.4, "waiting"), cpu_ratio=0.4)
+    first, *_ = run(STARVED, ahead, FETCHES, free, *workers(1, 0.9, ([0, 1], 40)), cpu_count=8)
+    assert first.cause == cause
+
+
 def test_workers_started_for_every_epoch_whose_batches_lie_ready_are_to_be_kept_for_larger_batches():
     started = structs.replace(handed_over(6.2, 6.0, ready_none=5), starts=4, start_ns=int(0.1e9))
     first, *_ = run(STARVED, started, FETCHES, *workers(2, 0.1, ([0, 1], 40)))

@@ -38,6 +38,12 @@ IDLE_WORKERS = Threshold(
     "our choice: workers that idle most of the time have made each batch long before; a batch that is ready out of turn"
     " helps nobody while they are busy",
 )
+FEW_NONE = Threshold(
+    0.1,
+    "share of fetches that find no batch of a single busy worker ready, below which these do not wait for it",
+    "our choice: batches of one worker come in turn, so one that lies ready is the next; a tenth leaves room for the"
+    " first ones of an epoch",
+)
 OWN_SHARE = Threshold(
     0.5,
     "share of the data phase's samples in the DataLoader's own code, from which whole batches at once are the fix",
@@ -108,12 +114,16 @@ def worker_evidence(session: Session, pid: int, loader: LoaderRow | None) -> Wor
 
 
 def lie_ready(loader: LoaderRow | None, workers: Workers, data: ThreadSamples) -> bool:
-    """Whether idle workers have batches ready at most fetches: these take the time to hand one over, not to make it.
+    """Whether batches lie ready at most fetches: these take the time to hand one over, not to make it.
 
-    Without markers the samples of fetches show it (``data``): the training thread takes a batch out of shared memory.
+    Those of several workers only where these are idle. Without markers the samples of fetches show it (``data``): the
+    training thread takes a batch out of shared memory.
     """
-    if workers.busy_ratio is None or workers.busy_ratio >= IDLE_WORKERS:
+    if workers.busy_ratio is None:
         return False
+    if workers.busy_ratio >= IDLE_WORKERS:
+        none = loader.ready_none_ratio if loader is not None and workers.number == 1 else None
+        return none is not None and none < FEW_NONE
     if loader is None:
         handing_over = data.share_where(lambda sample: sample.calls(_TAKES_BATCH))
         return handing_over is not None and handing_over > 1.0 - NONE_READY

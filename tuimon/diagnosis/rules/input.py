@@ -8,6 +8,7 @@ from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
 from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.evidence.loading import (
+    FEW_NONE,
     IDLE_WORKERS,
     NONE_READY,
     OWN_SHARE,
@@ -256,6 +257,7 @@ RULES = (
             RAN_RATIO,
             NONE_READY,
             IDLE_WORKERS,
+            FEW_NONE,
             OWN_SHARE,
             ROOM,
             SETTLED_S,
