@@ -3,7 +3,7 @@
 import pytest
 
 from tests.session.records import MS, frames, header, process, session_of, stacks, steps, threads
-from tuimon.records import Loader, LoaderFacts
+from tuimon.records import Loader, LoaderFacts, MachineMemory
 from tuimon.session.loader_totals import LoaderRun, totals_of
 from tuimon.session.processes.thread_means import ThreadMeans
 from tuimon.session.session import Session
@@ -165,3 +165,17 @@ def test_what_is_summed_up_of_the_run_leaves_the_windows_of_the_last_30_s_alone(
         run.add_totals(window)
     assert sum(each.fetches for each in run.between(Span())) == 20
     assert {window.fetches for window in windows} == {1}
+
+
+@pytest.mark.parametrize(("markers", "waits"), [(False, 0.6), (True, None)])
+def test_without_markers_the_figures_of_threads_and_cores_begin_with_the_samples_that_show_steps(markers, waits):
+    """As when tuimon attaches: else nothing would say that the training waits for a core which others hold."""
+    session = session_of(header(), process(markers=markers), LOOP)
+    for t in range(1, 31):
+        session.add(stacks(t, ([1], 60), ([2, 3], 20), ([4, 5], 20)) if t > 5 else stacks(t, ([0], 20)))
+        session.add(threads(t, (100, "python", 0.4, "running", 0.6 if t > 5 else 0.0), cpu_ratio=0.4))
+        session.add(MachineMemory(t=t, pid=100, window_s=1.0, total_bytes=1, available_bytes=1, busy_cores=2.0))
+    whole = WholeRun(session)
+    figures, taken = whole.process_threads(100), whole.cores_taken()
+    assert (figures.threads[0].delay_ratio if figures else None) == pytest.approx(waits)
+    assert (taken is not None) is not markers

@@ -197,8 +197,11 @@ class Tables:
             self._samples_of(record.pid).add_range_places(record.range_places)
         if not begun and stats.begin_s is not None:
             self._samples_of(record.pid).leave_out_before(stats.begin_s)
-            self._threads.begin_steps(stats.begin_s)
-            self.nodes.tables_of(node_of(record.pid)).core_use.begin_steps(stats.begin_s)
+            self._begin_steps(record.pid, stats.begin_s)
+
+    def _begin_steps(self, pid: int, t: float) -> None:
+        self._threads.begin_steps(t)
+        self.nodes.tables_of(node_of(pid)).core_use.begin_steps(t)
 
     def _fold_threads(self, record: Threads) -> None:
         self._threads.add_threads(record)
@@ -218,7 +221,10 @@ class Tables:
 
     def _fold_stacks(self, record: Stacks) -> None:
         self._sampler.add_stacks(record)
-        self._samples_of(record.pid).add_window(record)
+        samples, process = self._samples_of(record.pid), self._processes.known.get(record.pid)
+        samples.add_window(record)
+        if process is not None and not process.markers and samples.has_whole_step:
+            self._begin_steps(record.pid, samples.begin_s)
 
     def _fold_loader(self, record: Loader) -> None:
         self._loaders.add_loader(record)
