@@ -11,6 +11,7 @@ import msgspec
 
 from tuimon.diagnosis.finding import Finding
 from tuimon.launch.child import Ended, Launched
+from tuimon.monitor.followed import is_written
 from tuimon.monitor.observers import Observer, Observers
 from tuimon.monitor.parts import Target
 from tuimon.monitor.poller import MANY, STOP_TIMEOUT_S
@@ -36,9 +37,6 @@ TICK_S = 0.25
 #: A pause between two ticks that is longer than this and two windows is recorded: somebody has stopped tuimon, or the
 #: machine was overloaded. Views tick at least once a window.
 PAUSE_S = 5.0
-#: A log without an end whose last record is older than this and two windows is no longer written: windows of a run
-#: that changes little are 10 s long.
-FOLLOWED_S = 15.0
 
 
 class Monitor:
@@ -82,8 +80,6 @@ class Monitor:
         if header is not None:
             self._add_record(header)
 
-    # -- the state, for views
-
     @property
     def launched(self) -> Launched | None:
         """The process, if tuimon launched it; None when attached, or replaying."""
@@ -120,11 +116,7 @@ class Monitor:
 
     def is_followed(self, unix_s: float) -> bool:
         """Whether this replays a log that is still being written at ``unix_s`` (seconds since 1970)."""
-        header = self.session.header
-        if not self._replay or header is None or self.session.exit is not None:
-            return False
-        age_s = unix_s - (header.wall_unix_s + self.session.now_s - header.t)
-        return age_s < FOLLOWED_S + 2 * header.interval_s
+        return self._replay and is_written(self.session, unix_s)
 
     @property
     def exit_code(self) -> int | None:
@@ -146,8 +138,6 @@ class Monitor:
     def dropped(self) -> int:
         """Records that were lost because the queue was full."""
         return self._pollers.dropped
-
-    # -- the loop
 
     def start(self) -> None:
         """Load the rules and the sources, and begin reading these; once."""
@@ -211,9 +201,15 @@ class Monitor:
             record = plain_record(record)
         if isinstance(record, Cost) and self.dropped:
             record = msgspec.structs.replace(record, queue_dropped=self.dropped)
+        log = None if self._is_over else self.log
         self.session.add(record)
-        if self.log is not None:
-            self.log.add_record(record)
+        if log is not None:
+            log.add_record(record)
+
+    @property
+    def _is_over(self) -> bool:
+        """Whether the log has its last record, the Exit."""
+        return self.session.exit is not None and not self._replay
 
     def _record_pause(self, now_s: float) -> None:
         pause_s = now_s - self._ticked_s if self._ticked_s is not None else 0.0
@@ -228,7 +224,7 @@ class Monitor:
         while self._clock() <= until_s and (records := self._records.get_many(MANY, timeout_s)):
             # a log's records are as they must be; of hundreds of ranks they are thousands
             add = self.session.add if self._replay and self.log is None and not self.dropped else self._add_record
-            for record in records:
+            for record in () if self._is_over else records:  # then they are of sources that were late
                 add(record)
             received = True
         return received
@@ -246,7 +242,13 @@ class Monitor:
             self._pollers.request_stop()
         if now_s < self._stop_by_s and not self._pollers.are_done:
             return False
+        late = self._pollers.unfinished
         self._drain(now_s + TICK_S)
+        if not self._records.empty() and now_s < self._stop_by_s + STOP_TIMEOUT_S:
+            return True
+        if late:
+            when = f"{STOP_TIMEOUT_S:g} s after the end of the run"
+            self.add_notice("tuimon", f"not done {when}, the last window may be missing: {', '.join(late)}")
         return self._record_end(now_s)
 
     def _still_ending(self, now_s: float) -> bool:
@@ -259,10 +261,9 @@ class Monitor:
     def _record_end(self, now_s: float) -> bool:
         if self.process is None or self.session.exit is not None:
             return False
-        ended = self._ended_as or self.process.poll()
+        self._ended_as = ended = self._ended_as or self.process.poll()
         if ended is None:
             return False
-        self._ended_as = ended
         from tuimon.launch.candidates import processes_of_run
 
         failed = ended.exit_code != 0
@@ -280,14 +281,14 @@ class Monitor:
         return True
 
     def _flush(self, now_s: float) -> None:
-        if self.log is not None and (notice := self.log.flush(now_s)) is not None:
+        if self.log is not None and (notice := self.log.flush(now_s)):
             self._add_record(notice)
 
     def _diagnose(self, now_s: float) -> None:
         if not self._judging.is_due(now_s) and not self.ended:
             return
         self._judged = True
-        if self.session.exit is not None and not self._replay:
+        if self._is_over:
             self.findings = self.verdicts.judge_run(self.session)
         else:
             self.findings = self._judging.judge(self.session, now_s, self.findings)

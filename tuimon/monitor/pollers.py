@@ -37,6 +37,11 @@ class Pollers:
         return self._later is None and all(poller.done.is_set() for poller in self._each)
 
     @property
+    def unfinished(self) -> list[str]:
+        """The names of the sources that have not ended."""
+        return [poller.source.name for poller in self._each if not poller.done.is_set()]
+
+    @property
     def dropped(self) -> int:
         """Records that were lost because the queue was full."""
         return sum(poller.dropped for poller in self._each)
