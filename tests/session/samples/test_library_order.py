@@ -19,6 +19,7 @@ FRAMES = {
     "epoch:prepare": Frame(LIBRARY, 482, "epoch"),
     "epoch:batch": Frame(LIBRARY, 484, "epoch"),
     "epoch:end": Frame(LIBRARY, 486, "epoch"),
+    "epoch:update": Frame(LIBRARY, 488, "epoch"),
     "batch:prepare": Frame(LIBRARY, 493, "batch"),
     "batch:model": Frame(LIBRARY, 497, "batch"),
     "batch:score": Frame(LIBRARY, 499, "batch"),
@@ -186,6 +187,13 @@ def test_what_a_library_generates_or_plays_after_the_update_is_no_data(makes: st
 def test_an_optimizer_of_the_library_that_calls_no_hook_is_the_update_still() -> None:
     last = classified("main fit epoch:end nice_optimizer", TRAINING)
     assert (last.phase, last.moved_from) == ("optimizer", "other")
+
+
+def test_what_runs_between_backward_and_the_update_is_no_evaluation() -> None:
+    """A second pass on a batch of its own, of which the update is made too."""
+    between = [*TRAINING, "main fit epoch:end fetch"]
+    assert classified("main fit epoch:end module", between).phase == "eval"
+    assert classified("main fit epoch:end module", [*between, "main fit epoch:update update"]).phase == "forward"
 
 
 def test_a_second_model_of_a_library_is_no_evaluation() -> None:

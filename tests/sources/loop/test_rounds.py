@@ -73,8 +73,9 @@ def test_a_round_that_breaks_off_loses_no_update_and_no_time():
     assert [step.updates for step in played.steps][-3:] == [2] * 3
 
 
-def test_optimizers_of_a_loop_with_a_loader_do_not_matter():
-    played = play("fetch:2 " + FIRST + SECOND, 6)
+@pytest.mark.parametrize("rounds_a_batch", [1, 3])
+def test_optimizers_of_a_loop_with_a_loader_do_not_matter(rounds_a_batch):
+    played = play("fetch:2 " + (FIRST + SECOND) * rounds_a_batch, 6)
     assert (played.drive, len(played.steps)) == (Drive.FETCH, 6)
 
 
