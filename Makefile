@@ -18,7 +18,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .PHONY: inject-stress help demo test test-lowest soak-tests soak fuzz lint licences advisories check lock bench scenarios random-loops wild
-.PHONY: schema explain-pairs diff-truth rank-truth gain-truth hang-truth prometheus-check gpu-truth gpu-check clean
+.PHONY: torches schema explain-pairs diff-truth rank-truth gain-truth hang-truth prometheus-check gpu-truth gpu-check clean
 
 help:
 	@echo "make demo    a training that waits for its data, under tuimon, for about a minute"
@@ -28,6 +28,7 @@ help:
 	@echo "make advisories  has a locked package a known vulnerability? (where the database can be reached)"
 	@echo "make check   lint, licences, advisories, test"
 	@echo "make test-lowest  what touches the dependencies, with the lowest versions that pyproject.toml allows"
+	@echo "make torches what runs in the training, tested with other versions of torch: '$(TORCHES)' (5 GB and 8 minutes each)"
 	@echo "make lock    write requirements/*.lock anew: the newest versions within the bounds, with hashes"
 	@echo "make soak-tests  the tests N times (default 6), every second time with busy processes beside"
 	@echo "make soak    a training day in SOAK_MINUTES (default 30): what grows, what is lost, what is counted wrong"
@@ -117,6 +118,23 @@ test-lowest: $(VENV)/.test-installed
 	  > "$$($(LOWEST)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/behind.pth"
 	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	$(LOWEST)/bin/python -m pytest $(PYTEST_JOBS) $(PYTEST_ARGS) $(LOWEST_TESTS)
+
+# The oldest that pyproject.toml allows and the newest that was tried; CUDA builds. Each environment has its own torch,
+# finds all else behind it, and goes when its tests have passed.
+TORCHES ?= 2.4.1 2.14.1
+TORCHES_TESTS ?= tests/agent tests/sources/tracing
+torches: $(VENV)/.test-installed
+	@set -e; for version in $(TORCHES); do \
+	  env=$(VENV)/torch-$$version; \
+	  $(PYTHON) -m venv --clear $$env; \
+	  $$env/bin/python -m pip install --quiet --disable-pip-version-check torch==$$version; \
+	  $(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
+	    > "$$($$env/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/behind.pth"; \
+	  $$env/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .; \
+	  $$env/bin/python -c 'import torch; print("torch", torch.__version__)'; \
+	  $$env/bin/python -m pytest $(PYTEST_JOBS) $(PYTEST_ARGS) $(TORCHES_TESTS); \
+	  rm -rf $$env; \
+	done
 
 bench: $(VENV)/.demo-installed
 	$(BIN)/python -m bench

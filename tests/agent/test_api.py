@@ -1,5 +1,6 @@
 """tuimon.phase, mark, step: real no-ops when not monitored, markers when they are."""
 
+import copy
 import inspect
 import pickle
 import threading
@@ -116,6 +117,13 @@ def test_switched_off_a_decorator_gives_the_function_back(monkeypatch):
 def test_pickled_by_the_public_name():
     assert b"_tuimon_agent" not in pickle.dumps(tuimon.phase)
     assert pickle.loads(pickle.dumps(tuimon.phase)) is tuimon.phase
+
+
+@pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))
+def test_a_phase_can_be_pickled_and_copied(protocol):
+    made = tuimon.phase("augment")
+    for again in (pickle.loads(pickle.dumps(made, protocol)), copy.copy(made), copy.deepcopy(made)):
+        assert type(again) is tuimon.phase and again._name == "augment"
 
 
 def test_under_tuimon_run_the_injected_copy_is_used(tmp_path):

@@ -6,7 +6,7 @@ import sys
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing costs milliseconds, in every process that imports tuimon
     from types import TracebackType
-    from typing import Any, Callable, Optional, Type, TypeVar
+    from typing import Any, Callable, Optional, Tuple, Type, TypeVar
 
     F = TypeVar("F", bound=Callable[..., Any])
 
@@ -30,9 +30,16 @@ class phase:  # reads as a statement: with tuimon.phase("augment"):
     """
 
     __slots__ = ("_name",)
+    _name: str
 
-    def __init__(self, name: str) -> None:
+    def __new__(cls, name: str) -> "phase":
+        """Not ``__init__``: Dynamo of torch 2.4 enters no context manager that has one."""
+        self = super().__new__(cls)
         self._name = name
+        return self
+
+    def __getnewargs__(self) -> "Tuple[str]":
+        return (self._name,)
 
     def __enter__(self) -> "phase":
         runtime = _runtime

@@ -26,7 +26,7 @@ def install(torch: Any, when_imported: WhenImported) -> None:
     api.connect(runtime, range_markers)
     hooks.hide_from_dynamo()
     range_markers.hide_from_dynamo()
-    dynamo.skip(api.phase.__init__, api.phase.__enter__, api.phase.__exit__, api.mark, api.step)
+    dynamo.skip(api.phase.__new__, api.phase.__enter__, api.phase.__exit__, api.mark, api.step)
     when_imported("torch.autograd", hooks.hook_backward)
     when_imported("torch.utils.data.dataloader", hooks.hook_fetch)
     when_imported("torch.utils.data._utils.fetch", worker.hook_fetchers)

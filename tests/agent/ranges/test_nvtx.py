@@ -160,7 +160,7 @@ def test_wrong_arguments_fail_as_ever_and_leave_no_marker(torch_nvtx, markers):
 
 def test_everything_else_of_the_native_module_is_there(torch_nvtx):
     module, _ = torch_nvtx
-    assert module._device_range_start("x") == "device"
+    assert module._nvtx.deviceRangeStart("x", 0) == "device"
     assert not hasattr(module._nvtx, "no_such_function")
 
 

@@ -1,9 +1,15 @@
 """torch.compile sees no graph break, no other frame and no recompilation because of us."""
 
+import sys
+import types
+
 import pytest
 
 from tests.agent.programs import ROOT, environment, printed_json
 from tests.warm_torch import warm_python
+from tuimon.agent.loading import dataset, loader_facts
+from tuimon.agent.ring.writer import RingWriter
+from tuimon.agent.torch_compat import dynamo
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
@@ -134,3 +140,18 @@ print(json.dumps([counter.frame_count, counter.op_count, result.tolist()]))
 def test_the_api_inside_a_compiled_function_is_not_traced(tmp_path):
     env = environment(tmp_path / "rings", path=str(ROOT))
     assert printed_json(warm_python("-c", API, env=env)) == [1, 2, [4.0, 4.0]]
+
+
+def test_a_torch_that_skips_only_one_frame_is_told_of_all_that_hooks_call(monkeypatch):
+    skipped = set()
+    frames = types.SimpleNamespace(skip_code=skipped.add)
+    monkeypatch.setitem(
+        sys.modules,
+        "torch",
+        types.SimpleNamespace(_C=types.SimpleNamespace(_dynamo=types.SimpleNamespace(eval_frame=frames))),
+    )
+    dynamo.skip(loader_facts.iterator_id)
+    assert skipped == {loader_facts.iterator_id.__code__}
+    dynamo.skip_with_callees(loader_facts.iterator_id)
+    assert {dataset.dataset_name.__code__, RingWriter.give_back.__code__} < skipped
+    assert not [code for code in skipped if "/tuimon/agent/" not in code.co_filename]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import gzip
+import json
 import os
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import pytest
 
 from tuimon.errors import TraceError
 from tuimon.sources.tracing import trace_writer
+from tuimon.trace.events import Stretch
 from tuimon.trace.raw import TakenBy
 
 
@@ -26,3 +29,18 @@ def test_a_disk_that_takes_no_more(number: int, hint: str, tmp_path: Path, monke
         trace_writer.write_trace(str(raw), str(tmp_path / "trace.json.gz"), TakenBy(), ([], [], []), 0)
     assert refused.value.hint is not None and hint in refused.value.hint
     assert os.listdir(tmp_path) == ["raw.json"]
+
+
+@pytest.mark.parametrize("form", ['{"baseTimeNanoseconds": 5000, %s}', '{%s, "baseTimeNanoseconds": 5000}'])
+@pytest.mark.parametrize("filling", [0, trace_writer._HEAD_BYTES])
+def test_times_count_from_the_base_wherever_the_file_tells_it(form: str, filling: int, tmp_path: Path) -> None:
+    events = [{"ph": "X", "cat": "cpu_op", "name": "aten::mul", "ts": 4.0, "dur": 1.0, "args": {"of": "-" * filling}}]
+    raw, path = tmp_path / "raw.json", tmp_path / "trace.json.gz"
+    raw.write_text(form % f'"traceEvents": {json.dumps(events)}')
+    trace_writer.write_trace(str(raw), str(path), TakenBy(), ([Stretch("step 1", 2000, 4000)], [], []), 6000)
+    with gzip.open(path) as file:
+        written = json.load(file)
+    assert written["baseTimeNanoseconds"] == 5000 and written["traceEvents"][-1] == events[0]
+    assert [(event["ts"], event["dur"]) for event in written["traceEvents"] if event.get("cat") == "tuimon_step"] == [
+        (3.0, 2.0)
+    ]

@@ -1,7 +1,7 @@
 """Has Dynamo (torch.compile) skip our functions, without importing ``torch._dynamo``, which takes seconds."""
 
 import sys
-from typing import Any
+from typing import Any, Iterator
 
 
 def skip(*functions: Any) -> None:
@@ -16,18 +16,22 @@ def skip(*functions: Any) -> None:
 
 def skip_with_callees(*functions: Any) -> None:
     """Have Dynamo skip these functions and all that they call, which is none of the user's code."""
-    for function in functions:
-        _set_strategy(function, "SKIP")
+    told = [_set_strategy(function, "SKIP") for function in functions]
+    for function in () if all(told) else _own_functions():
+        _skip_code(function)
 
 
-def _set_strategy(function: Any, callees: str) -> None:
+def _set_strategy(function: Any, callees: str) -> bool:
+    """Whether what the function calls is treated as ``callees`` says."""
     try:
         frames = sys.modules["torch"]._C._dynamo.eval_frame
         action = frames._FrameAction
         strategy = frames._FrameExecStrategy(action.SKIP, getattr(action, callees))
         frames.set_code_exec_strategy(function.__code__, strategy)
-    except Exception:  # older torch: has skip_code, or nothing
+    except Exception:  # older torch (2.4): has skip_code, for one frame and not for what it calls, or nothing
         _skip_code(function)
+        return False
+    return True
 
 
 def _skip_code(function: Any) -> None:
@@ -35,3 +39,13 @@ def _skip_code(function: Any) -> None:
         sys.modules["torch"]._C._dynamo.eval_frame.skip_code(function.__code__)
     except Exception:
         return
+
+
+def _own_functions() -> Iterator[Any]:
+    """The functions and methods that are defined in the agent's modules, of those that are loaded."""
+    package = __name__.rpartition(".")[0].rpartition(".")[0] + "."
+    for name, module in list(sys.modules.items()):
+        if name.startswith(package):
+            for value in list(vars(module).values()):
+                found = list(vars(value).values()) if isinstance(value, type) else [value]
+                yield from (each for each in found if getattr(each, "__globals__", None) is vars(module))

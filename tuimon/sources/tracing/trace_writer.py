@@ -22,6 +22,7 @@ from tuimon.trace.reader import LINE, PHASE, STEP
 _OPENING = re.compile(rb'"traceEvents"\s*:\s*\[')
 _BASE = re.compile(rb'"baseTimeNanoseconds"\s*:\s*(\d{1,19})')
 _HEAD_BYTES = 1 << 20
+_TAIL_BYTES = 1 << 16
 _CHUNK_BYTES = 1 << 20
 #: A trace of kineto's holds nothing that takes more than this.
 _FILE_BYTES = 1 << 30
@@ -74,8 +75,7 @@ def _copy(raw: BinaryIO, out: gzip.GzipFile, taken: TakenBy, parts: Parts, unix_
     opening = _OPENING.search(head)
     if opening is None:
         raise TraceError("the agent's trace holds no events", "the disk it was written to may be full")
-    base = _BASE.search(head[: opening.start()])
-    shift_ns = unix_ns - (int(base[1]) if base is not None else 0)
+    shift_ns = unix_ns - _base_ns(raw, head[: opening.start()])
     out.write(head[: opening.start()] + b'"tuimon": ' + msgspec.json.encode(taken) + b",\n    ")
     out.write(head[opening.start() : opening.end()] + b"\n")
     for event in _events(parts, shift_ns):
@@ -86,6 +86,17 @@ def _copy(raw: BinaryIO, out: gzip.GzipFile, taken: TakenBy, parts: Parts, unix_
         out.write(chunk)
         left -= len(chunk)
         chunk = raw.read(_CHUNK_BYTES)
+
+
+def _base_ns(raw: BinaryIO, before_events: bytes) -> int:
+    """What the file's times are counted from: behind the events up to torch 2.4 at least, before them since; else 0."""
+    found = _BASE.findall(before_events)
+    if not found:
+        here = raw.tell()
+        raw.seek(max(0, raw.seek(0, os.SEEK_END) - _TAIL_BYTES))
+        found = _BASE.findall(raw.read())
+        raw.seek(here)
+    return int(found[-1]) if found else 0
 
 
 def _events(parts: Parts, shift_ns: int) -> Iterable[dict[str, object]]:
