@@ -634,9 +634,10 @@ class MachineMemory(Record, frozen=True, kw_only=True, tag="machine_memory"):
 
 
 class StandingProcess(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A process at a standstill: ``[pid, role, rank, state, io_bytes_per_s, unknown]``; ``state``: of its main thread.
+    """A process at a standstill: ``[pid, role, rank, state, io_bytes_per_s, unknown, tid]``.
 
-    A worker has the rank of its trainer. ``io_bytes_per_s``: what it read and wrote just then, files and pipes alike.
+    ``state``: of its main thread. A worker has the rank of its trainer. ``io_bytes_per_s``: what it read and wrote just
+    then, files and pipes alike.
     """
 
     pid: Pid
@@ -645,6 +646,7 @@ class StandingProcess(msgspec.Struct, frozen=True, gc=False, array_like=True):
     state: str = "waiting"  # a ThreadState
     io_bytes_per_s: Amount | None = None
     unknown: str | None = None  # why its stacks are not known
+    tid: Count | None = None  # of the thread that trains, where it is not the main one
 
 
 class StackGroup(msgspec.Struct, frozen=True, gc=False, array_like=True):

@@ -1,4 +1,4 @@
-"""``python -m tests.hang_truth [--ranks 2,4,8] [--keep DIR] [FAULT ...]``: planted hangs, and what is told of them."""
+"""Planted hangs, and what is told of them: ``python -m tests.hang_truth [--ranks 2,4,8] [--in-thread] [FAULT ...]``."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ def main() -> int:
     """Print a row a run; 1 when one is wrong."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ranks", default="2,4,8", help="numbers of ranks (default %(default)s)")
+    parser.add_argument("--in-thread", action="store_true", help="train in another thread than the main one")
     parser.add_argument("--keep", help="keep logs and output there")
     parser.add_argument("faults", nargs="*", help="default: all")
     args = parser.parse_args()
@@ -25,17 +26,17 @@ def main() -> int:
     wrong = 0
     for ranks in map(int, args.ranks.split(",")):
         for case in cases:
-            wrong += _run(case, ranks, args.keep)
+            wrong += _run(case, ranks, args.keep, args.in_thread)
     print(f"{wrong} wrong" if wrong else "all as they must be")
     return 1 if wrong else 0
 
 
-def _run(case: Case, ranks: int, keep: str | None) -> bool:
+def _run(case: Case, ranks: int, keep: str | None, in_thread: bool) -> bool:
     with tempfile.TemporaryDirectory(prefix="tuimon-hang-") as temporary:
         folder = (Path(keep) if keep else Path(temporary)) / f"{case.fault}-{ranks}"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        verdict = judged(case, ranks, run_case(case, ranks, folder))
+        verdict = judged(case, ranks, run_case(case, ranks, folder, in_thread))
     print(row(case, ranks, verdict), flush=True)
     return not verdict.is_right
 

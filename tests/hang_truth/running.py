@@ -33,14 +33,15 @@ class Result(NamedTuple):
     steps: int  # the last step of any rank
 
 
-def run_case(case: Case, ranks: int, folder: Path) -> Result:
-    """Run it in a folder of its own."""
+def run_case(case: Case, ranks: int, folder: Path, in_thread: bool = False) -> Result:
+    """Run it in a folder of its own; ``in_thread``: its ranks train in another thread than the main one."""
     os.mkfifo(folder / "fifo")
     told, log = folder / "told.json", folder / "log.jsonl"
     words = [sys.executable, "-m", "tuimon", "run", "--headless", "--no-gpu", "--log", str(log)]
     words += ["--on-hang", f"tee {shlex.quote(str(told))}", "--", *_launcher(case, ranks, folder)]
     with (folder / "output").open("wb") as output:
-        process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+        environment = os.environ | ({"HANG_TRUTH_IN_THREAD": "1"} if in_thread else {})
+        process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment)
     until_s = time.monotonic() + LIMIT_S
     try:
         while process.poll() is None and time.monotonic() < until_s and _told(told) is None:

@@ -1,6 +1,7 @@
 """``training.py FAULT STEP FOLDER``: a DDP training on gloo, one rank of which does something wrong at a step.
 
-The last rank is the odd one. Each rank writes to ``FOLDER/rank-N`` when its last step ended (seconds, monotonic).
+With ``HANG_TRUTH_IN_THREAD`` set the ranks train in a thread that their main threads look after. The last rank is the
+odd one. Each rank writes to ``FOLDER/rank-N`` when its last step ended (seconds, monotonic).
 ``# odd: FAULT`` marks the line that it stands at. Each rank has threads that only wait for work.
 """
 
@@ -167,4 +168,12 @@ def checkpoint():
     os.waitpid(reader, 0)
 
 
-main()
+def main_in_thread():
+    """As a program does that goes on beside its training: a server, a notebook."""
+    training = threading.Thread(target=main)
+    training.start()
+    while training.is_alive():
+        time.sleep(0.2)
+
+
+main_in_thread() if os.environ.get("HANG_TRUTH_IN_THREAD") else main()

@@ -185,3 +185,18 @@ def test_what_is_said_of_collectives_belongs_to_the_standstill_that_goes_on():
     table.note_steps(steps(45.0, {"forward": 10}, pid=100))
     table.add_collectives(Collectives(t=46.0, pid=0, ranks=[RankCollective(2, "0:default_pg", 6, "all_reduce")]))
     assert [one.missing for one in table.past[-1].stuck] == [()]
+
+
+def test_a_rank_stands_where_its_training_thread_does():
+    """Main threads that look after it are beside it; of one that has ended its rank is told."""
+    sleeps = [Frame("/me/train.py", 70, "main", "time.sleep(0.5)", True)]
+    rows = [StandingProcess(100 + rank, "trainer", rank, tid=900 + rank) for rank in range(3)]
+    rows[2] = structs.replace(rows[2], unknown="its training thread has ended")
+    groups = [StackGroup(sleeps, 0, [(100, 100), (101, 101), (102, 102)])]
+    groups += [StackGroup(BACKWARD, 0, [(100, 900)]), StackGroup(GATHER, 0, [(101, 901)])]
+    record = Standstill(t=30.0, pid=0, quiet_s=18.0, processes=rows, groups=groups)
+    assert text(record) == (
+        "rank 2 has an unknown stack: its training thread has ended, rank 0 in backward() train.py:48,"
+        " rank 1 in barrier() train.py:50"
+    )
+    assert odd_one(standing(record)).ranks == (2,)

@@ -16,6 +16,6 @@ def suspicion(session: Session) -> Suspicion | None:
     still = next((each for each in evidence_of(session, pid).standstills if may_hang(each)), None)
     if still is None:
         return None
-    ranks = [Suspect(rank.pid, "trainer", rank.rank) for rank in still.ranks]
+    ranks = [Suspect(rank.pid, "trainer", rank.rank, rank.tid) for rank in still.ranks]
     workers = (Suspect(worker.pid, "worker", rank.rank) for rank in ranks for worker in session.workers(rank.pid))
     return Suspicion(session.now_s - still.quiet_s, (*ranks, *workers))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 
 from tuimon.records import Frame, Place, Standstill
 from tuimon.session.lock_waits import LockWait, Thread, deadlock, lock_waits
-from tuimon.session.standing.helpers import waiting_processes
+from tuimon.session.standing.helpers import training_threads, waiting_processes
 from tuimon.text import code_place, plain
 
 #: Most threads that are looked at; of thousands in a pool, most are alike.
@@ -26,20 +26,18 @@ class Locked(NamedTuple):
 def locked(taken: Standstill) -> Locked | None:
     """Threads that wait for each other's locks, or the first that waits for one whose holder is known; else None.
 
-    Only of processes whose main thread waits for another thread: what others do among themselves holds nothing up.
+    Only of processes whose training waits for another thread: what others do among themselves holds nothing up.
     """
-    waiting = waiting_processes(taken)
+    waiting, training = waiting_processes(taken), training_threads(taken)
     stacks = dict(islice((each for each in _stacks(taken) if each[0][0] in waiting), _THREADS))
     waits = lock_waits(stacks)
     circle = deadlock(waits)
     if circle:
-        begin = next((n for n, wait in enumerate(circle) if wait.thread[0] == wait.thread[1]), 0)
+        begin = next((n for n, wait in enumerate(circle) if _trains(wait.thread, training)), 0)
         circle = circle[begin:] + circle[:begin]  # the training first
         text = ", ".join(f"{_who(wait.thread, taken)} waits for {_at(wait)}{_holding(wait, circle)}" for wait in circle)
         return Locked(text, tuple(wait.place for wait in circle), True)
-    held = sorted(
-        (wait for wait in waits if wait.holder is not None), key=lambda wait: wait.thread[0] != wait.thread[1]
-    )
+    held = sorted((wait for wait in waits if wait.holder is not None), key=lambda w: not _trains(w.thread, training))
     if not held or held[0].holder is None:
         return None
     place = _user_place(stacks[held[0].holder])
@@ -50,6 +48,11 @@ def locked(taken: Standstill) -> Locked | None:
 
 def _stacks(taken: Standstill) -> Iterator[tuple[Thread, Sequence[Frame]]]:
     return ((thread, group.frames) for group in taken.groups for thread in group.threads)
+
+
+def _trains(thread: Thread, training: Mapping[int, int]) -> bool:
+    pid, tid = thread
+    return tid == training.get(pid, pid)
 
 
 def _at(wait: LockWait) -> str:
@@ -63,11 +66,11 @@ def _holding(wait: LockWait, circle: Sequence[LockWait]) -> str:
 
 
 def _who(thread: Thread, taken: Standstill) -> str:
-    pid, tid = thread
-    process = next((process for process in taken.processes if process.pid == pid), None)
+    process = next((process for process in taken.processes if process.pid == thread[0]), None)
     several = sum(other.role != "worker" for other in taken.processes) > 1
     rank = f"rank {process.rank}" if several and process is not None and process.rank is not None else ""
-    kind = "a thread" if tid != pid else "a worker" if process is not None and process.role == "worker" else ""
+    is_other = not _trains(thread, training_threads(taken))
+    kind = "a thread" if is_other else "a worker" if process is not None and process.role == "worker" else ""
     return (f"{kind} of {rank}" if rank else kind) if kind else rank or "the training"
 
 

@@ -157,3 +157,19 @@ def test_a_process_that_cannot_be_read_says_why_and_the_others_are_there():
     found = take_stacks("py-spy", [1, 2], 0.0, dump)
     assert found[1].threads == (ThreadStack(1, (RawFrame("train.py", 5, "main"), RawFrame("data.py", 40, "read"))),)
     assert found[2].threads == () and found[2].unknown
+
+
+@pytest.mark.parametrize("is_alive", [True, False])
+def test_a_training_in_another_thread_is_listed_first_or_said_to_have_ended(is_alive):
+    clock, stands = Clock(), RawFrame("/usr/lib/python3.11/concurrent/futures/thread.py", 81, "_worker")
+    threads = (ThreadStack(ME, (MAIN,)), *((ThreadStack(7, (stands,)),) if is_alive else ()))
+    source = StandstillSource(
+        ProcessTable(ME, None), clock, lambda: None, lambda binary, pids, since_s: {ME: ProcessStacks(threads)}
+    )
+    source.inspect(Suspicion(80.0, (Suspect(ME, "trainer", None, 7),)))
+    list(source.read())
+    clock.now_s += 3
+    (record,) = source.read()
+    (process,) = record.processes
+    assert (process.tid, process.unknown) == (7, None if is_alive else "its training thread has ended")
+    assert [(ME, 7) in group.threads for group in record.groups] == [False, True][: 1 + is_alive]

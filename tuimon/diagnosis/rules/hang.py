@@ -64,12 +64,14 @@ def hang(evidence: Evidence) -> Finding | None:
 
 
 def may_hang(still: Standstill) -> bool:
-    """Whether nothing moves and nobody is known to be at a prompt: the time to take all stacks."""
+    """Whether nothing moves, though there is work, and nobody is known to be at a prompt: time to take all stacks."""
     if still.quiet_s < max(HANG_S, _usual_s(still)):
         return False
     if not all(rank.has_steps for rank in still.ranks) or all(rank.is_stopped for rank in still.ranks):
         return False
     if any(rank.wait == "prompt" or rank.is_still is False for rank in still.ranks):
+        return False
+    if all(rank.wait == "work" for rank in still.ranks):
         return False
     return all(_is_idle(rank) for rank in still.ranks)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from copy import copy
 from itertools import takewhile
 
-from tuimon.records import Place, RangePlace, StackCount, Stacks
+from tuimon.records import Frame, Place, RangePlace, StackCount, Stacks
 from tuimon.session.rows import HotLine
 from tuimon.session.samples.classify import Sample, classify_samples
 from tuimon.session.samples.frame_table import FrameTable
@@ -229,6 +229,11 @@ class ProcessSamples:
         shares = {name: n / total for name, n in outside.items()}
         inside = optimizer / everything if closures else None
         return SplitShares(shares, total, inside, unsure["forward"] / total, unsure["other"] / total, moves)
+
+    def calls_backward(self, stack: Iterable[Frame]) -> bool | None:
+        """Whether a stack is in a function of the user's that calls backward; None while none is known."""
+        calling = self._seen.calling_backward(self._frames)
+        return any((frame.file, frame.function) in calling for frame in stack) if calling else None
 
     # ---- any thread
 

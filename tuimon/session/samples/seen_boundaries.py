@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import Literal, get_args
 
 from tuimon.records import LoopStack
+from tuimon.session.samples.frame_table import FrameTable
 from tuimon.session.samples.loop_lines import CountedStack
 
 _Kept = Literal["forward", "backward"]
@@ -33,6 +35,18 @@ class SeenBoundaries:
     def noted(self) -> Sequence[CountedStack]:
         """What the hooks noted of the loop."""
         return self._noted
+
+    def calling_backward(self, frames: FrameTable) -> set[tuple[str, str]]:
+        """The user's functions that call backward or the update, as file and name."""
+        kept = (
+            stack.stack for stacks in self._stacks.values() for stack in stacks.values() if stack.boundary != "forward"
+        )
+        found = set()
+        for stack in (*kept, *(noted.stack for noted in self._noted)):
+            called = takewhile(lambda number: frames.kind(number) not in ("backward", "optimizer"), stack)
+            users = [frames[number] for number in called if frames[number].user]
+            found |= {(frame.file, frame.function) for frame in users[-1:]}
+        return found
 
     def completed_evaluating(self, places: set[tuple[int, ...]]) -> set[tuple[int, ...]]:
         """These places at which a library's loop evaluates (its lines, outer ones first), and those of before."""

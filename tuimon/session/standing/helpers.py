@@ -35,10 +35,15 @@ def waits_for_work(stack: Sequence[Frame]) -> bool:
     return stands_in_wait(stack) or _calls(stack, _FOR_WORK)
 
 
+def training_threads(taken: Standstill) -> dict[int, int]:
+    """By process the thread that trains, of those in which it is not the main one."""
+    return {process.pid: process.tid for process in taken.processes if process.tid is not None}
+
+
 def waiting_processes(taken: Standstill) -> set[int]:
-    """The processes whose main thread waits for another thread."""
-    groups = [group for group in taken.groups if waits_for_thread(group.frames)]
-    return {pid for group in groups for pid, tid in group.threads if pid == tid}
+    """The processes whose training thread, or a worker's main thread, waits for another thread."""
+    groups, training = [group for group in taken.groups if waits_for_thread(group.frames)], training_threads(taken)
+    return {pid for group in groups for pid, tid in group.threads if tid == training.get(pid, pid)}
 
 
 def _calls(stack: Sequence[Frame], names: Set[str]) -> bool:

@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 from tuimon.records import Frame, Place, StandingProcess, Standstill
 from tuimon.session.standing.calls import outer_calls
-from tuimon.session.standing.helpers import waiting_processes, waits_for_work
+from tuimon.session.standing.helpers import training_threads, waiting_processes, waits_for_work
 from tuimon.torch_code import is_backward_entry, is_collective, is_fetch, is_loader_idle_loop, is_worker_loop
 
 #: Of a group. ``stopped``: by a signal or a debugger; ``ended``: it is gone; ``own``: by its own code, not by waiting
@@ -38,16 +38,22 @@ class Standing(NamedTuple):
 def standing(record: Standstill) -> list[Standing]:
     """All groups of a standstill, the odd one first: what holds others up before those that wait, few before many."""
     processes = {process.pid: process for process in record.processes}
-    waited_for = _waited_for(record)
+    training, waited_for = training_threads(record), _waited_for(record)
     alike: dict[tuple[tuple[Frame, ...], int], list[tuple[int, int]]] = {}  # nodes have groups of their own
     for group in record.groups:
         alike.setdefault((tuple(group.frames), group.outer), []).extend(group.threads)
     found = [
         part
         for (frames, outer), threads in alike.items()
-        for part in _parts(frames, outer, threads, processes, waited_for)
+        for part in _parts(
+            frames,
+            outer,
+            [(pid, tid, _role(pid, tid, processes, training)) for pid, tid in threads],
+            processes,
+            waited_for,
+        )
     ]
-    found += _without_stacks(record.processes, {pid for each in found for pid in each.pids})
+    found += _without_stacks(record.processes, {pid for each in found if each.role != "thread" for pid in each.pids})
     waits_for_batch = any(each.kind == "batch" for each in found)
     found = [each._replace(kind="idle") if _is_spare(each, waits_for_batch) else each for each in found]
     return sorted(found, key=lambda each: (_ORDER.index(each.kind), each.number, each.ranks, each.pids))
@@ -65,11 +71,11 @@ def odd_one(groups: Sequence[Standing]) -> Standing | None:
 
 
 def _waited_for(record: Standstill) -> dict[int, set[int]]:
-    """Of each process whose main thread waits for another thread of its, those that do not only wait for work."""
-    waiting = waiting_processes(record)
+    """Of each process whose training waits for another thread of its, those that do not only wait for work."""
+    waiting, training = waiting_processes(record), training_threads(record)
     found: dict[int, set[int]] = {}
     for group in record.groups:
-        own = [(pid, tid) for pid, tid in group.threads if pid != tid and pid in waiting]
+        own = [(pid, tid) for pid, tid in group.threads if tid != training.get(pid, pid) and pid in waiting]
         if own and not waits_for_work(group.frames):
             for pid, tid in own:
                 found.setdefault(pid, set()).add(tid)
@@ -79,15 +85,14 @@ def _waited_for(record: Standstill) -> dict[int, set[int]]:
 def _parts(
     frames: Sequence[Frame],
     outer: int,
-    threads: Sequence[tuple[int, int]],
+    threads: Sequence[tuple[int, int, Role]],
     processes: Mapping[int, StandingProcess],
     waited_for: Mapping[int, Set[int]],
 ) -> Iterable[Standing]:
     """A group of equal stacks, by what its threads are: ranks, workers, other threads."""
     place, doing = user_place(frames), _doing(frames)
     parts: dict[tuple[Role, Kind], list[int]] = {}
-    for pid, tid in threads:
-        role = _role(pid, tid, processes)
+    for pid, tid, role in threads:
         if role == "thread":
             kind = _thread_kind(frames, tid in waited_for.get(pid, ()))
         elif pid in processes and processes[pid].state == "stopped":
@@ -99,8 +104,8 @@ def _parts(
         yield Standing(kind, role, _ranks(pids, processes), tuple(pids), len(pids), doing, place, tuple(frames), outer)
 
 
-def _role(pid: int, tid: int, processes: Mapping[int, StandingProcess]) -> Role:
-    if tid != pid:
+def _role(pid: int, tid: int, processes: Mapping[int, StandingProcess], training: Mapping[int, int]) -> Role:
+    if tid != training.get(pid, pid):
         return "thread"
     return "worker" if pid in processes and processes[pid].role == "worker" else "rank"
 
@@ -112,7 +117,7 @@ def _thread_kind(frames: Sequence[Frame], is_waited_for: bool) -> Kind:
 
 
 def _kind(role: Role, frames: Sequence[Frame], has_helper: bool) -> Kind:
-    """Of a main thread; ``has_helper``: it waits for a thread that is at something."""
+    """Of a rank or a worker; ``has_helper``: it waits for a thread that is at something."""
     if role == "worker":
         return "idle" if user_place(frames) is None else "own"
     return "helper" if has_helper else innermost_wait(frames) or "own"

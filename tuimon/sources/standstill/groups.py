@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
 from tuimon.records import Frame, StackGroup
@@ -26,30 +26,35 @@ class Code(NamedTuple):
 
 
 class Grouped(NamedTuple):
-    """The groups, those with main threads first and of these the largest, and what is in none of them."""
+    """The groups, those with main and training threads first and of these the largest, and what is in none of them."""
 
     groups: list[StackGroup]
     folded: int  # threads of groups that have no room
     idle: int  # threads without code of the user's
 
 
-def grouped(threads: Iterable[tuple[int, ThreadStack]], source: Callable[[int, RawFrame], Code]) -> Grouped:
-    """Group threads, given with their pids; ``source`` reads a line for a process. A main thread is always listed."""
+def grouped(
+    threads: Iterable[tuple[int, ThreadStack]], source: Callable[[int, RawFrame], Code], training: Collection[int] = ()
+) -> Grouped:
+    """Group threads, given with their pids; ``source`` reads a line for a process.
+
+    Main threads are always listed, and those that train elsewhere: their ids are ``training``.
+    """
     members: dict[tuple[RawFrame, ...], list[tuple[int, int]]] = {}
     idle = 0
     for pid, thread in threads:
         frames = tuple(frame for frame in thread.frames if not is_agent_file(frame.file))
-        if thread.tid != pid and not any(is_user_file(frame.file) for frame in frames):
+        if thread.tid not in (pid, *training) and not any(is_user_file(frame.file) for frame in frames):
             idle += 1
             continue
         members.setdefault(frames, []).append((pid, thread.tid))
-    ordered = sorted(members.items(), key=lambda item: (not _has_main(item[1]), -len(item[1])))
+    ordered = sorted(members.items(), key=lambda item: (not _is_first(item[1], training), -len(item[1])))
     groups = [_group(frames, found, source) for frames, found in ordered[:GROUPS]]
     return Grouped(groups, sum(len(found) for _, found in ordered[GROUPS:]), idle)
 
 
-def _has_main(found: Iterable[tuple[int, int]]) -> bool:
-    return any(pid == tid for pid, tid in found)
+def _is_first(found: Iterable[tuple[int, int]], training: Collection[int]) -> bool:
+    return any(pid == tid or tid in training for pid, tid in found)
 
 
 def _group(

@@ -122,7 +122,7 @@ class StandstillSource:
         states = {each.pid: _state(each.pid) for each in live}
         stacks = self._take(self._binary(), [each.pid for each in live], suspicion.since_s)
         threads = ((pid, thread) for pid, found in stacks.items() for thread in found.threads)
-        groups = grouped(threads, _Codes(self._table).of)
+        groups = grouped(threads, _Codes(self._table).of, {each.tid for each in live if each.tid is not None})
         now_s = self._clock()
         return Standstill(
             t=round(now_s, 3),
@@ -130,7 +130,13 @@ class StandstillSource:
             quiet_s=round(now_s - suspicion.since_s, 3),
             processes=[
                 StandingProcess(
-                    each.pid, each.role, each.rank, states[each.pid], rates.get(each.pid), stacks[each.pid].unknown
+                    each.pid,
+                    each.role,
+                    each.rank,
+                    states[each.pid],
+                    rates.get(each.pid),
+                    _unknown(each, stacks[each.pid]),
+                    each.tid,
                 )
                 for each in live
             ],
@@ -161,6 +167,12 @@ class _Codes:
 
 def _read_all(suspicion: Suspicion, now_s: float) -> dict[int, Reading | None]:
     return {each.pid: read_io(each.pid, now_s) for each in suspicion.processes}
+
+
+def _unknown(each: Suspect, found: ProcessStacks) -> str | None:
+    """Why the stack of the thread that matters is not known."""
+    has_left = each.tid is not None and all(thread.tid != each.tid for thread in found.threads)
+    return "its training thread has ended" if has_left and found.unknown is None else found.unknown
 
 
 def _state(pid: int) -> str:

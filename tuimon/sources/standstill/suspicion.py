@@ -13,6 +13,7 @@ class Suspect(NamedTuple):
     pid: int
     role: ProcessRole
     rank: int | None
+    tid: int | None = None  # of the thread that trains, where it is not the main one
 
 
 class Suspicion(NamedTuple):

@@ -25,7 +25,10 @@ from tuimon.records import (
     Notice,
     Process,
     Record,
+    StackGroup,
     Stacks,
+    StandingProcess,
+    Standstill,
     Steps,
 )
 from tuimon.session.session import Session
@@ -101,6 +104,17 @@ def test_moments_within_a_record_move_with_it() -> None:
     found = Identity(2, FrameIds()).adopt(record, 100.0)
     assert isinstance(found, GpuTime)
     assert (found.t, found.exchanges) == (108.0, [GpuExchange(107.5, 10, 30, 5)])
+
+
+def test_a_thread_that_trains_is_known_by_its_id_of_the_run() -> None:
+    row = StandingProcess(100, "trainer", 3, tid=107)
+    group = StackGroup([], 0, [(100, 107)])
+    found = Identity(2, FrameIds()).adopt(
+        Standstill(t=1.0, pid=0, quiet_s=20.0, processes=[row, StandingProcess(101, "trainer")], groups=[group]), 0.0
+    )
+    assert isinstance(found, Standstill)
+    assert (found.processes[0].pid, found.processes[0].tid) == found.groups[0].threads[0]
+    assert found.processes[1].tid is None
 
 
 def test_processes_keep_their_parents_and_threads(logs: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple, Protocol
 from tuimon.diagnosis.evidence.steps import StepEvidence
 from tuimon.records import Frame, Place, Process, Threads
 from tuimon.records import Standstill as Taken
-from tuimon.session.samples.activity import OutsideWait, outside_wait
+from tuimon.session.samples.activity import OutsideWait, activity_of, outside_wait
 from tuimon.session.session import Session
 from tuimon.session.standing.collectives import Stuck
 from tuimon.session.standing.helpers import waits_for_thread, waits_for_work
@@ -20,9 +20,9 @@ MOVED_S = 12.0
 LEAST_S = 10.0
 
 
-#: ``unknown``: its stack has not been sampled since it stands still, nor taken.
-Wait = Literal[OutsideWait, "unknown"]
-_WAITS: tuple[Wait, ...] = ("prompt", "slow", "unknown", "file")
+#: ``work``: to be given work; ``unknown``: its stack has not been sampled since it stands still, nor taken.
+Wait = Literal[OutsideWait, "work", "unknown"]
+_WAITS: tuple[Wait, ...] = ("prompt", "work", "slow", "unknown", "file")
 
 
 class Rank(Protocol):
@@ -53,6 +53,7 @@ class StandingRank(NamedTuple):
     """One training process of a standstill; what was not measured is None."""
 
     pid: int
+    tid: int | None  # of the thread that trains, where it is not the main one
     rank: int | None
     phase: str | None  # it is in
     has_steps: bool
@@ -60,7 +61,7 @@ class StandingRank(NamedTuple):
     longest_ms: float | None
     cpu_ratio: float | None
     worker_cpu_ratios: tuple[float, ...]
-    is_still: bool | None  # whether its main thread shows one and the same stack
+    is_still: bool | None  # whether its training thread shows one and the same stack
     wait: Wait | None  # for what outside the training it waits, or a worker of its
     is_stopped: bool  # by a signal or a debugger
     place: Place | None
@@ -136,11 +137,12 @@ def _standstill(live: Sequence[Rank], members: Sequence[Rank], quiet_s: float, s
 
 def _standing(evidence: Rank, begun_s: float, taken: Taken | None, session: Session) -> StandingRank:
     pid, steps, threads = evidence.pid, evidence.steps, evidence.threads
-    stats, sampled = session.step_stats(pid), session.process_samples(pid)
+    stats, sampled, tid = session.step_stats(pid), session.process_samples(pid), _training_tid(pid, session)
     workers = [session.process_threads(worker.pid) for worker in evidence.child_workers]
     main = next((row for row in threads.threads if row.tid == pid), None) if threads is not None else None
     return StandingRank(
         pid=pid,
+        tid=tid if tid != pid else None,
         rank=evidence.process.rank if evidence.process is not None else None,
         phase=steps.open_phase if steps is not None else None,
         has_steps=stats is not None and stats.total > 0,
@@ -148,24 +150,66 @@ def _standing(evidence: Rank, begun_s: float, taken: Taken | None, session: Sess
         longest_ms=stats.run.quantile_ms(1.0) if stats is not None else None,
         cpu_ratio=threads.cpu_ratio if threads is not None else None,
         worker_cpu_ratios=tuple(w.cpu_ratio for w in workers if w is not None and w.cpu_ratio is not None),
-        is_still=sampled.threads.is_still(pid, begun_s) if sampled is not None else None,
-        wait=_wait((pid, *(worker.pid for worker in evidence.child_workers)), begun_s, taken, session),
+        is_still=sampled.threads.is_still(tid, begun_s) if sampled is not None else None,
+        wait=_wait(evidence, tid, begun_s, taken, session),
         is_stopped=main is not None and main.state == "stopped",
-        place=sampled.threads.place_of(sampled.tid) if sampled is not None else None,
-        others=tuple(_other_places(pid, evidence.child_workers, session)),
+        place=sampled.threads.place_of(tid) if sampled is not None else None,
+        others=tuple(_other_places(pid, tid, evidence.child_workers, session)),
     )
 
 
-def _wait(pids: Sequence[int], begun_s: float, taken: Taken | None, session: Session) -> Wait | None:
+def _training_tid(pid: int, session: Session) -> int:
+    """The thread that trains, by the markers."""
+    stats = session.step_stats(pid)
+    return stats.latest.tid or pid if stats is not None and stats.latest is not None else pid
+
+
+def _wait(evidence: Rank, tid: int, begun_s: float, taken: Taken | None, session: Session) -> Wait | None:
     """What a process and its workers wait for outside the training; ``unknown`` as long as its stack is not known."""
-    found: list[Wait | None] = []
-    for pid in pids:
-        if session.disk_ratio(pid) == 1.0:
+    pid = evidence.pid
+    found: list[Wait | None] = [_work_wait(evidence, tid, begun_s, taken, session)] if tid != pid else []
+    for each, thread in ((pid, tid), *((worker.pid, worker.pid) for worker in evidence.child_workers)):
+        if session.disk_ratio(each) == 1.0:
             found.append("slow")
-        stack = _taken_stack(taken, pid) or _latest_stack(pid, begun_s, session)
-        wait = outside_wait(stack) if stack else "unknown" if pid == pids[0] and taken is None else None
-        found.append("slow" if wait == "file" and not _is_io_known(taken, pid) else wait)
+        stack = _stack(each, thread, begun_s, taken, session)
+        wait = outside_wait(stack) if stack else "unknown" if each == pid and taken is None else None
+        found.append("slow" if wait == "file" and not _is_io_known(taken, each) else wait)
     return next((kind for kind in _WAITS if kind in found), None)
+
+
+def _work_wait(evidence: Rank, tid: int, begun_s: float, taken: Taken | None, session: Session) -> Wait | None:
+    """Whether a thread that trains for a program that goes on without it has nothing to train.
+
+    It has ended, stands by in a pool, or waits outside its loop for what a main thread that serves may give it. While
+    the main thread is at a prompt it may wait anywhere.
+    """
+    if _has_left(evidence, tid, taken):
+        return "work"
+    main, stack = (_stack(evidence.pid, each, begun_s, taken, session) for each in (evidence.pid, tid))
+    if not stack:
+        return None
+    if activity_of(stack) == "idle":
+        return "work"
+    if not waits_for_work(stack):
+        return None
+    if outside_wait(main) == "prompt":
+        return "prompt"
+    sampled = session.process_samples(evidence.pid)
+    is_outside = sampled is not None and sampled.calls_backward(stack) is False
+    return "work" if is_outside and activity_of(main) in ("io", "idle") else None
+
+
+def _has_left(evidence: Rank, tid: int, taken: Taken | None) -> bool:
+    """Whether a thread is known to have ended: it is not listed where all are, or its stack was not there to take."""
+    threads = evidence.threads
+    if threads is not None and not threads.folded and all(row.count == 1 and row.tid != tid for row in threads.threads):
+        return True
+    return bool(_taken_stack(taken, evidence.pid, evidence.pid)) and not _taken_stack(taken, evidence.pid, tid)
+
+
+def _stack(pid: int, tid: int, begun_s: float, taken: Taken | None, session: Session) -> list[Frame]:
+    """Where a thread stands, root first; empty where that is not known."""
+    return _taken_stack(taken, pid, tid) or _latest_stack(pid, tid, begun_s, session)
 
 
 def _is_io_known(taken: Taken | None, pid: int) -> bool:
@@ -173,29 +217,34 @@ def _is_io_known(taken: Taken | None, pid: int) -> bool:
     return taken is None or any(each.pid == pid and each.io_bytes_per_s is not None for each in taken.processes)
 
 
-def _taken_stack(taken: Taken | None, pid: int) -> list[Frame]:
-    """Where the main thread of a process stood when all stacks were taken, root first."""
+def _taken_stack(taken: Taken | None, pid: int, tid: int) -> list[Frame]:
+    """Where a thread stood when all stacks were taken, root first."""
     groups = taken.groups if taken is not None else []
-    return next((group.frames for group in groups if (pid, pid) in group.threads), [])
+    return next((group.frames for group in groups if (pid, tid) in group.threads), [])
 
 
-def _latest_stack(pid: int, begun_s: float, session: Session) -> list[Frame]:
-    """Where a main thread mostly was in the latest window, root first; nothing where that began before ``begun_s``."""
+def _latest_stack(pid: int, tid: int, begun_s: float, session: Session) -> list[Frame]:
+    """Where a thread mostly was in the latest window, root first; nothing where that began before ``begun_s``."""
     sampled = session.process_samples(pid)
-    if sampled is None or sampled.threads.is_still(pid, begun_s) is None:
+    if sampled is None or sampled.threads.is_still(tid, begun_s) is None:
         return []
-    return _sampled_stack(pid, pid, session)
+    return _sampled_stack(pid, tid, session)
 
 
-def _other_places(pid: int, workers: Sequence[Process], session: Session) -> Iterator[Place]:
-    """Where the threads are that its main thread waits for, or the workers; nobody else holds it up."""
-    stack = _sampled_stack(pid, pid, session)
+def _other_places(pid: int, tid: int, workers: Sequence[Process], session: Session) -> Iterator[Place]:
+    """Where the threads are that its training waits for, or the workers; nobody else holds it up.
+
+    Not the main thread of one that trains in another, as long as it goes on: it looks whether that has ended.
+    """
+    stack = _sampled_stack(pid, tid, session)
     sampled = session.process_samples(pid)
-    others = [(pid, tid) for tid in sampled.tids() if tid != pid] if sampled and waits_for_thread(stack) else []
+    others = [(pid, each) for each in sampled.tids() if each != tid] if sampled and waits_for_thread(stack) else []
+    if sampled is not None and tid != pid and sampled.threads.same_stack_s(pid) == 0.0:
+        others = [(pid, each) for _, each in others if each != pid]
     if innermost_wait(stack) == "batch":
         others = [(worker.pid, worker.pid) for worker in workers]
-    for each, tid in others:
-        stack = _sampled_stack(each, tid, session)
+    for each, thread in others:
+        stack = _sampled_stack(each, thread, session)
         place = user_place(stack)
         if place is not None and not waits_for_work(stack):
             yield place

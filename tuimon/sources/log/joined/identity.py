@@ -137,6 +137,8 @@ def _add_to_standstill(record: Standstill, base: int) -> None:
     force_setattr(record, "moving", [pid | base for pid in record.moving])
     for process in record.processes:
         force_setattr(process, "pid", process.pid | base)
+        if process.tid is not None:
+            force_setattr(process, "tid", process.tid | base)
     for group in record.groups:
         force_setattr(group, "threads", [(pid | base, tid | base) for pid, tid in group.threads])
 
