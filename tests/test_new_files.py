@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tuimon.new_files import open_private, write_new
+from tuimon.new_files import folder_hint, open_private, write_new
 
 CONTENTS = {".json": "{}", ".txt": "text"}
 
@@ -43,3 +43,13 @@ def test_a_failure_leaves_nothing_behind(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="No such file"):
         write_new(str(tmp_path / "x"), {".txt": "text", "/y.txt": "in no folder"})
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_is_to_be_made_only_where_one_can_be(tmp_path):
+    missing = tmp_path / "runs" / "today"
+    (tmp_path / "file").write_text("")
+    assert folder_hint(str(missing / "run.jsonl")) == f"Make the folder first: mkdir -p {missing}"
+    assert folder_hint("runs/run.jsonl") == "Make the folder first: mkdir -p runs"
+    assert folder_hint(str(tmp_path / "run.jsonl")) is None
+    assert folder_hint(str(tmp_path / "file" / "run.jsonl")) is None
+    assert folder_hint("/proc/x") is None and folder_hint("/proc/none/x") is None

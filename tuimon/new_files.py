@@ -8,12 +8,26 @@ import os
 from collections.abc import Mapping
 from typing import TextIO
 
+from tuimon.text import plain
+
 _MODE = 0o600
 
 
 def open_private(path: str, newline: str | None = None) -> TextIO:
     """A text file that replaces what is at ``path``; made for its owner alone. Raises OSError."""
     return open(path, "w", encoding="utf-8", newline=newline, opener=lambda name, flags: os.open(name, flags, _MODE))
+
+
+def folder_hint(path: str) -> str | None:
+    """How to make the folder that a file cannot be written for want of; None where it is there, or cannot be made."""
+    folder = parent = os.path.dirname(path) or "."
+    if os.path.isdir(folder):
+        return None
+    while not os.path.lexists(parent):
+        parent = os.path.dirname(parent) or "."
+    # a file system without blocks, such as /proc, holds nothing that is not its own
+    is_open = os.path.isdir(parent) and os.access(parent, os.W_OK) and os.statvfs(parent).f_blocks > 0
+    return f"Make the folder first: mkdir -p {plain(folder)}" if is_open else None
 
 
 def write_new(stem: str, contents: Mapping[str, str]) -> list[str]:

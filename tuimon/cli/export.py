@@ -13,7 +13,7 @@ from tuimon.cli.options import add_run_choice, parser_of
 from tuimon.cli.writing import refuse_to_replace
 from tuimon.errors import TuimonError, UsageError
 from tuimon.monitor.versions import version_of
-from tuimon.new_files import open_private
+from tuimon.new_files import folder_hint, open_private
 from tuimon.records import Frames, Header, Node, Process, Record
 from tuimon.sources.log.joined.opening import Chosen, choose, read_logs
 from tuimon.text import plain
@@ -159,6 +159,4 @@ def _opened(path: str, log: Chosen) -> Iterator[TextIO]:
 
 def _unwritable(path: str, error: OSError) -> TuimonError:
     name = "stdout" if path == "-" else plain(path)
-    folder = os.path.dirname(path) or "."
-    hint = None if os.path.isdir(folder) else f"Make the folder first: mkdir -p {plain(folder)}"
-    return TuimonError(f"{name} cannot be written: {error.strerror}", hint)
+    return TuimonError(f"{name} cannot be written: {error.strerror}", None if path == "-" else folder_hint(path))

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable
 
 from tuimon.errors import TuimonError, UsageError
-from tuimon.new_files import open_private
+from tuimon.new_files import folder_hint, open_private
 from tuimon.text import plain
 
 
@@ -28,6 +28,4 @@ def write_text(text: str, path: str | None) -> None:
         with open_private(path) as file:
             file.write(text)
     except OSError as error:
-        folder = os.path.dirname(path) or "."
-        hint = None if os.path.isdir(folder) else f"Make the folder first: mkdir -p {plain(folder)}"
-        raise TuimonError(f"{plain(path)} cannot be written: {error.strerror}", hint) from error
+        raise TuimonError(f"{plain(path)} cannot be written: {error.strerror}", folder_hint(path)) from error

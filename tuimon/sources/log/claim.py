@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import io
 import os
@@ -16,6 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from tuimon.errors import LogError
+from tuimon.new_files import folder_hint
 from tuimon.sources.log.decompress import Decompressed, looks_compressed
 from tuimon.sources.log.names import SUFFIX
 from tuimon.text import plain
@@ -137,8 +137,5 @@ def try_write(handle: int, size: int) -> None:
 
 def cannot_write(path: str, error: OSError) -> LogError:
     """The error for a log that cannot be written."""
-    folder = os.path.dirname(path) or "."
-    hint = f"Make the folder first: mkdir -p {plain(folder)}" if error.errno == errno.ENOENT else None
-    return LogError(
-        f"the log {plain(path)} cannot be written: {error.strerror}", hint or "Name another file with --log."
-    )
+    hint = folder_hint(path) or "Name another file with --log."
+    return LogError(f"the log {plain(path)} cannot be written: {error.strerror}", hint)
