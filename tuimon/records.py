@@ -188,7 +188,7 @@ class Steps(Record, frozen=True, kw_only=True, tag="steps"):
     backwards: Count = 0  # backward passes
     updates: Count = 0  # runs of optimizer steps with nothing between them
     open_phase: str | None = None  # phase the trainer is in at ``t``
-    open_for_s: Amount | None = None  # how long it has been in that phase
+    open_for_s: Amount | None = None  # how long it has been in that phase, or in one that is not known
     first_backward_s: Moment | None = None  # when the first backward of the stream began, in the record that holds it
     first_step_s: Moment | None = None  # when the first step of the stream began, in the record that holds it
     last_step_s: Moment | None = None  # when the last of these steps ended, where that was known only after the window

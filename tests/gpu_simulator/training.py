@@ -38,8 +38,8 @@ class SimulatedRing:
             out.append(marker)
         return out
 
-    def holds_back(self) -> bool:
-        return False
+    def held_until_ns(self) -> int:
+        return 0
 
     def name(self, number: int) -> str:
         return "?"

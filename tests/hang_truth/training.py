@@ -11,6 +11,7 @@ import signal
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import torch
@@ -170,10 +171,11 @@ def checkpoint():
 
 def main_in_thread():
     """As a program does that goes on beside its training: a server, a notebook."""
-    training = threading.Thread(target=main)
-    training.start()
-    while training.is_alive():
-        time.sleep(0.2)
+    with ThreadPoolExecutor(1) as pool:
+        training = pool.submit(main)
+        while not training.done():
+            time.sleep(0.2)
+        training.result()
 
 
 main_in_thread() if os.environ.get("HANG_TRUTH_IN_THREAD") else main()

@@ -79,7 +79,7 @@ def stands_still(session: Session) -> bool:
 
 def _in_steps(session: Session, pid: int, stats: StepStats) -> RunState:
     latest, median_ms = stats.latest, stats.whole_run().quantile_ms(0.5)
-    if latest is None or stats.open_since_s is None or (stats.total and latest.open_phase is None):
+    if latest is None or stats.open_since_s is None or (stats.total and latest.open_for_s is None):
         return RunState("training")
     for_s = latest.t - stats.open_since_s
     if stats.total and for_s < max(LONG_S, LONG_RATIO * (median_ms or 0.0) / 1e3):

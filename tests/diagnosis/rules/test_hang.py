@@ -298,7 +298,7 @@ IN_THREAD = frames(
     ("serve.py", 61, "main", "input('Enter ends it')", True),
     ("serve.py", 23, "fit", "batch = ready.get()", True),
 )
-BACKWARD, AT_LOCK, AT_PREFETCH = [0, 1, 2, 3], [0, 1, 4], [0, 1, 12, 8]
+BACKWARD, AT_LOCK, AT_PREFETCH, IN_POOL = [0, 1, 2, 3], [0, 1, 4], [0, 1, 12, 8], [10, 1, 12, 8]
 LOOKS, SLEEPS, SERVES, AT_PROMPT = [5], [6], [5, 7], [11]
 WAITS_FOR_JOB, STANDS_BY = [0, 9, 8], [10]
 
@@ -330,8 +330,9 @@ def test_a_hang_is_of_the_thread_that_trains_whatever_the_main_thread_waits_for(
     assert only.where[0].line == 22
 
 
-def test_a_training_that_waits_for_a_batch_of_another_thread_hangs_in_a_server_too():
-    (only,) = standing_in_thread(AT_PREFETCH, SERVES)
+@pytest.mark.parametrize("training", [AT_PREFETCH, IN_POOL])
+def test_a_training_that_waits_for_a_batch_of_another_thread_hangs_in_a_server_too(training):
+    (only,) = standing_in_thread(training, SERVES)
     assert only.where[0].line == 23
 
 

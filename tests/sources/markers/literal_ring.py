@@ -25,10 +25,10 @@ class FakeReader:
     path = "/nowhere/42-0.ring"
     start_ticks = 0
     dropped = 0
-    holding = False
+    held_ns = 0
 
-    def holds_back(self):
-        return self.holding
+    def held_until_ns(self):
+        return self.held_ns
 
     def __init__(self, sequence):
         self.waiting = [layout.Marker(time_ns, kind, flag, 7, value) for time_ns, kind, flag, value in sequence]

@@ -102,11 +102,13 @@ def test_the_open_phase_is_told():
     assert records[-1].open_for_s == pytest.approx(2.992)
 
 
-def test_what_a_fast_loop_holds_back_is_not_guessed():
+def test_of_a_fast_loop_that_has_halted_it_is_known_since_when_and_not_in_which_phase():
     follower, _ = follow(markers("fetch:5 wait:3 bwd(", start_ns=10 * SECOND), 10 * SECOND)
-    follower.reader.holding = True
+    follower.reader.held_ns = 10 * SECOND + 28_000_000
     (record,) = follower.windows(11 * SECOND)
-    assert (record.open_phase, record.open_for_s) == (None, None)
+    assert (record.open_phase, record.open_for_s) == (None, pytest.approx(0.972))
+    (*_, record) = follower.windows(30 * SECOND)
+    assert (record.open_phase, record.open_for_s) == (None, pytest.approx(19.972))
 
 
 def test_the_thread_that_trains_is_the_one_that_counts():

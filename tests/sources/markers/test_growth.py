@@ -37,8 +37,8 @@ class Run:
         monkeypatch.setattr(module.procfs, "thread_ids", lambda pid: sorted(self.live))
         self.follower = RingFollower(self, 1.0, self.now_ns)
 
-    def holds_back(self):
-        return False
+    def held_until_ns(self):
+        return 0
 
     def meta(self):
         return {}

@@ -123,9 +123,12 @@ class RingReader:
             self._meta_bytes, self._meta = found, _facts(found)
         return self._meta
 
-    def holds_back(self) -> bool:
-        """Whether the latest markers may still wait in the writer (a fast loop): the current phase is unknown."""
-        return bool(self._bytes.number(HELD_UNTIL_OFFSET))
+    def held_until_ns(self) -> int:
+        """Until when (monotonic) the latest markers of a fast loop may wait in the writer; 0 where none do.
+
+        A marker after that moment would have had all of them written.
+        """
+        return self._bytes.number(HELD_UNTIL_OFFSET)
 
     def name(self, number: int) -> str:
         """The interned string with this id; "?" when there is none."""

@@ -124,7 +124,7 @@ def activity_of(stack: Sequence[Frame]) -> Activity:
     leaf = inner[0]
     wait = _wait(leaf.file, leaf.function)
     if wait is not None:
-        waiter = next((who for frame in inner if (who := _waiter(frame.file, frame.function)) is not None), wait)
+        waiter = _who_waits(inner) or wait
         # Where no code of the user's waits, it is a helper thread with nothing to do.
         helper = waiter in ("lock", "io") and not any(frame.user for frame in stack)
         return "idle" if helper else waiter
@@ -139,6 +139,17 @@ def activity_of(stack: Sequence[Frame]) -> Activity:
         if work is not None:
             return work
     return "python"
+
+
+def _who_waits(inner: Sequence[Frame]) -> Activity | None:
+    """The first frame, from the innermost on, that names a wait. One that stands by does not wait in what it runs."""
+    is_run = False
+    for frame in inner:
+        who = _waiter(frame.file, frame.function)
+        if who is not None and not (who == "idle" and is_run):
+            return who
+        is_run = is_run or frame.user
+    return None
 
 
 def stands_in_wait(stack: Sequence[Frame]) -> bool:

@@ -68,9 +68,9 @@ Standing = tuple[object, ...]
 
 
 class OpenPhase(NamedTuple):
-    """The phase the thread is in now, and since when."""
+    """The phase the thread is in now, and since when; None: it is not known which."""
 
-    name: str
+    name: str | None
     since_ns: int
 
 

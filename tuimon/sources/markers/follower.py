@@ -33,7 +33,7 @@ _LOST = 0
 _BOUNDARIES = layout.BOUNDARIES
 #: A marker dated further ahead of its reading is damaged: it would hold up those behind it.
 _AHEAD_NS = 1_000_000_000
-#: A fast loop writes its markers every 20 ms. When none has come for this long, its open phase is unknown.
+#: A fast loop writes its markers every 20 ms. When none has come for this long, its phase is unknown.
 _STALE_NS = 500_000_000
 
 
@@ -211,7 +211,7 @@ class RingFollower:
         self._marks.clear()
         loop = self._loops.end_window(self._live_threads)
         if loop is not None:
-            open_phase = None if ended or self._is_stale(end_ns) else loop.machine.open_phase
+            open_phase = None if ended else self._open_phase(loop, end_ns)
             yield self._steps(loop, end_ns, window_s, open_phase)
         yield from self._traces.records(end_ns / 1e9)
         yield from self._loaders.records(end_ns, window_s, now_ns, self._loops.open_fetches())
@@ -289,9 +289,10 @@ class RingFollower:
         world_size = self.reader.meta().get("world_size")
         return isinstance(world_size, int) and world_size > 1
 
-    def _is_stale(self, now_ns: int) -> bool:
-        """Whether markers of a fast loop that has halted may still wait in the writer."""
-        return now_ns - self._latest_ns > _STALE_NS and self.reader.holds_back()
+    def _open_phase(self, loop: ThreadLoop, now_ns: int) -> OpenPhase | None:
+        """Of a fast loop that has halted, markers may wait in the writer: then only since when it has is known."""
+        held_ns = self.reader.held_until_ns() if now_ns - self._latest_ns > _STALE_NS else 0
+        return OpenPhase(None, min(held_ns, now_ns)) if held_ns else loop.machine.open_phase
 
 
 def quantile(ordered: list[int], q: float) -> int | None:
