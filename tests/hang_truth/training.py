@@ -84,7 +84,7 @@ def at_step(rank, is_odd):
     if FAULT == "lost":
         dist.distributed_c10d._get_default_store().wait(["never set"], timedelta(hours=1))
     if is_odd and FAULT == "stop":
-        os.kill(os.getpid(), signal.SIGSTOP)  # odd: stop
+        signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)  # odd: stop
     if is_odd and FAULT == "lock":
         wait_for_nobody()
     if is_odd and FAULT == "thread":

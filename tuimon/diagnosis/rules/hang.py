@@ -183,7 +183,8 @@ RULES = (
             " nor their workers use the CPU, and their stacks do not change: a lock, a dead rank or worker, or storage"
             " that does not answer. All stacks are then taken once, and who holds the others up, or a lock, is named"
             " first. What waits for a checkpoint, a disk, the network or a sleep is given a minute; a prompt, and a run"
-            " that is stopped as a whole, for ever. It abstains without markers or thread figures, before each rank has"
+            " that is stopped as a whole, for ever; so is a thread that trains beside a main thread and has ended, or"
+            " waits to be given work. It abstains without markers or thread figures, before each rank has"
             " made a step, and once the run has ended."
         ),
         needs=(BOUNDARIES,),
