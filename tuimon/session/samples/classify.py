@@ -19,6 +19,7 @@ from tuimon.session.samples.range_join import RANGE, RangeJoin
 from tuimon.session.samples.rollouts import Rollouts
 from tuimon.session.samples.seen_boundaries import SeenBoundaries
 from tuimon.session.samples.stack_phase import stack_phase
+from tuimon.session.samples.torn_updates import without_torn_updates
 from tuimon.torch_code import is_optimizer_module, is_package_file, is_torch
 
 #: With no run of a module among the samples, the user's lines before the backward call are the forward pass themselves
@@ -67,6 +68,7 @@ def classify_samples(
     ``has_loader``: whether markers show that it fetches from a DataLoader; ``seen``: what its samples showed before.
     """
     sampled = [CountedStack(stack, n, stack_phase([frames.kind(id_) for id_ in stack])) for stack, n in stacks.items()]
+    sampled = without_torn_updates(sampled, frames)
     augmentations = Augmentations(sampled, frames)
     counted = [augmentations.without_module(sample) or sample for sample in sampled]
     completed = counted if seen is None else seen.completed(counted)

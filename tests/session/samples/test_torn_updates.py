@@ -1,0 +1,43 @@
+"""Samples that were read while the stack changed: an update below a line that calls none."""
+
+from __future__ import annotations
+
+import pytest
+
+from tuimon.records import Frame
+from tuimon.session.samples.classify import classify_samples
+from tuimon.session.samples.frame_table import FrameTable
+
+TORCH = "/v/lib/python3.11/site-packages/torch"
+FRAMES = [
+    Frame("train.py", 44, "main", "loss = model(x)", True),
+    Frame(f"{TORCH}/nn/modules/module.py", 2, "_call_impl"),
+    Frame("train.py", 45, "main", "loss.backward()", True),
+    Frame(f"{TORCH}/_tensor.py", 3, "backward"),
+    Frame("train.py", 46, "main", "optimizer.step()", True),
+    Frame(f"{TORCH}/optim/adam.py", 4, "step"),
+    Frame("train.py", 48, "main", "log(loss)", True),
+    Frame("train.py", 9, "log", "pairs += 1", True),
+]
+TRAINING = {(0, 1): 20, (2, 3): 20, (4, 5): 5}
+LOG, TORN = (6, 7), (6, 7, 5)
+
+
+@pytest.mark.parametrize(
+    ("in_log", "in_update", "phase"), [(20, 1, "other"), (20, 2, "optimizer"), (4, 1, "optimizer")]
+)
+def test_an_update_is_torn_where_most_samples_compute_on_the_line_that_would_call_it(
+    in_log: int, in_update: int, phase: str
+) -> None:
+    table = FrameTable()
+    table.add_frames(0, FRAMES)
+    samples = classify_samples({**TRAINING, LOG: in_log, TORN: in_update}, table, has_loader=True)
+    assert samples[-1].phase == phase
+    assert samples[-2].phase == "other"
+
+
+def test_the_only_sample_of_an_update_is_none_that_is_torn() -> None:
+    table = FrameTable()
+    table.add_frames(0, FRAMES)
+    samples = classify_samples({(0, 1): 20, (2, 3): 20, LOG: 20, (4, 5): 1}, table, has_loader=True)
+    assert [sample.phase for sample in samples] == ["forward", "backward", "other", "optimizer"]
