@@ -145,3 +145,28 @@ def test_what_the_line_of_the_fetch_does_beside_fetching_is_no_data():
     """Markers have the forward pass begin where the fetch ends: the old batch is freed after that."""
     _, found = counts(TRAINING | {"train, fetch": 6})
     assert found == {"data": 20, "forward": 36, "backward": 40, "optimizer": 10}
+
+
+@pytest.mark.parametrize(("fetches", "phase"), [(20, "forward"), (0, "data")])
+def test_the_loops_own_lines_between_fetch_and_model_count_as_they_do_with_markers(fetches, phase):
+    """There the fetch ends the data phase; what a function of the user's does to the batch is data all the same."""
+    session = Session()
+    places = [
+        ("b.py", 50, "main", "for x, y in loader:", True),
+        PLACES["__next__"],
+        ("b.py", 51, "main", "spikes = rate(x)", True),
+        ("b.py", 52, "main", "x = augment(x)", True),
+        ("b.py", 9, "augment", "x[i] = 0", True),
+        ("b.py", 53, "main", "loss = model(spikes)", True),
+        PLACES["_call_impl"],
+        ("b.py", 54, "main", "loss.backward()", True),
+        PLACES["backward()"],
+    ]
+    fetch = [([0, 1], fetches)] if fetches else []
+    window = stacks(1, *fetch, ([2], 30), ([3, 4], 7), ([5, 6], 20), ([7, 8], 20))
+    for record in (header(), process(markers=False), frames(*places), window):
+        session.add(record)
+    found = session.process_samples(100).phase_counts()
+    expected = {"data": fetches + 7, "forward": 20, "backward": 20}
+    expected[phase] += 30
+    assert +found == expected

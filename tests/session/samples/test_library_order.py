@@ -28,6 +28,7 @@ FRAMES = {
     "generate": Frame(f"{SITE}/transformers/generation/utils.py", 8, "generate"),
     "environment": Frame(f"{SITE}/gymnasium/core.py", 9, "step"),
     "nice_optimizer": Frame(f"{SITE}/nice/optimizer.py", 4, "step"),
+    "evaluator": Frame(f"{SITE}/nice/evaluator.py", 60, "process"),
     "notify": Frame(f"{SITE}/nice/callbacks.py", 9, "notify"),
     "fetch": Frame(f"{SITE}/torch/utils/data/dataloader.py", 1, "__next__"),
     "module": Frame(f"{SITE}/torch/nn/modules/module.py", 2, "_call_impl"),
@@ -137,6 +138,9 @@ EVALUATION = ["main fit epoch:end fetch", "main fit epoch:end notify step:model 
         ("main fit epoch:end module", "eval"),  # a metric that is a module, or the model
         ("main fit epoch:end notify step:log augment", "eval"),  # in the user's function that runs the model
         ("main fit epoch:end on_batch", "other"),  # another function of the user's
+        ("main fit epoch:end evaluator augment", "eval"),  # a metric, which the library's evaluation calls
+        ("main fit epoch:end evaluator on_batch", "other"),  # a handler
+        ("main fit epoch:end notify augment", "other"),
         ("main fit batch:model step:model module", "forward"),
         ("later epoch:end module", "other"),  # another call of the library, below the loop
     ],
@@ -147,6 +151,20 @@ def test_what_the_library_calls_after_the_update_evaluates_if_it_fetches_and_run
     assert classified(stack, [*TRAINING, *EVALUATION]).phase == phase
     assert classified("main fit epoch:end fetch", [*TRAINING, EVALUATION[1]]).phase == "eval"
     assert classified("main fit epoch:end fetch", TRAINING).phase == "data"  # the next batch, fetched early
+
+
+@pytest.mark.parametrize(
+    ("stack", "phase"),
+    [
+        ("main fit batch:model numpy", "forward"),  # a method of the library's model that calls its modules
+        ("main fit batch:score numpy", "forward"),
+        ("main fit batch:prepare numpy", "other"),
+        ("main fit batch:score augment", "other"),
+        ("main fit epoch:end numpy", "other"),
+    ],
+)
+def test_the_librarys_own_code_from_the_model_to_backward_is_forward(stack: str, phase: str) -> None:
+    assert classified(stack, TRAINING).phase == phase
 
 
 def test_where_a_library_evaluates_is_remembered_for_windows_in_which_no_fetch_of_it_is_sampled() -> None:

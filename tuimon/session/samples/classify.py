@@ -137,10 +137,12 @@ def _after_training(sample: CountedStack, loops: Loops, library: LibraryOrder, f
 
 
 def _of_library(sample: CountedStack, loops: Loops, library: LibraryOrder, frames: FrameTable) -> Sample | None:
-    """A sample in what a library that owns the loop has the user's code make of a batch; None if it is none."""
+    """A sample in what a library that owns the loop has the user's code make of a batch, or runs the model in."""
     outside = sample.boundary in ("rest", "optimizer")  # it may call a closure that trains
     maker = library.made_by(sample.stack) if outside else None
     if maker is None:
+        if sample.boundary == "rest" and library.is_forward(sample.stack):
+            return Sample(list(sample.stack), sample.times, "forward", excluded=loops.main.fetches)
         return None
     outline = frames.outline(sample.stack)
     loop = loops.of(outline)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import reduce
@@ -14,6 +15,8 @@ from tuimon.torch_code import is_iteration
 
 #: What handlers of a loop's events are named by convention: they look on, and make no batch.
 _HANDLER = "on_"
+#: What calls handlers, and other names of theirs.
+_HANDLES = re.compile(r"(?i)_*(?:on|after|before)_|\w*(?:callback|dispatch|event|handle|hook|notify)")
 
 _Function = tuple[str, str]
 #: Lines of the library's functions from the outermost on, and the line at which a stack leaves them.
@@ -38,7 +41,8 @@ class LibraryOrder:
     model for these, be it the user's (``training_step``) or the library's, what is called above the model makes the
     batch.
 
-    After the last line that leads to backward or to the update, a call that fetches and runs the model evaluates.
+    After the last line that leads to backward or to the update, a call that fetches and runs the model evaluates, with
+    all that the library calls there, such as a metric, but for handlers.
     """
 
     def __init__(self, samples: Sequence[CountedStack], frames: FrameTable, seen: SeenBoundaries | None = None) -> None:
@@ -83,7 +87,30 @@ class LibraryOrder:
         if sample.boundary not in ("data", "forward", "rest") or not self._evaluates(sample.stack):
             return False
         inside = self._first_user(sample.stack)
-        return sample.boundary != "rest" or (bool(inside) and self._function(inside[0]) in self._evaluators)
+        if sample.boundary != "rest":
+            return True
+        return bool(inside) and (self._function(inside[0]) in self._evaluators or self._is_metric(sample.stack))
+
+    def _is_metric(self, stack: Sequence[int]) -> bool:
+        """Whether the library calls the user's function by a function of its own there, and not to handle an event."""
+        inside = self._inside(stack)
+        own = next(depth for depth, number in enumerate(inside) if self._frames[number].user)
+        names = (self._frames[number].function for number in inside[: own + 1])
+        return own > 0 and not any(map(_HANDLES.match, names))
+
+    def is_forward(self, stack: Sequence[int]) -> bool:
+        """Whether a stack outside every module is in the library's own code where it runs the model, or above backward.
+
+        Such as a model's method that calls its modules one by one, and the library's arithmetic on the loss.
+        """
+        place = self._leaves_at(stack) if self._model is not None else ()
+        if not place or self._model is None or _is_before(place, self._model) or not _is_before(place, self._lines):
+            return False
+        return not any(self._frames[n].user or self._is_above_model(n) for n in self._inside(stack))
+
+    def _is_above_model(self, number: int) -> bool:
+        """Whether a line is above the one with which its function runs the model."""
+        return self._frames[number].line < self._model_lines.get(self._function(number), 0)
 
     def _evaluates(self, stack: Sequence[int]) -> bool:
         return bool(self._evaluating) and self._leaves_at(stack) in self._evaluating

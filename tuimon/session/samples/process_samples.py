@@ -190,12 +190,16 @@ class ProcessSamples:
         return sum(sample.count for sample in self._samples() if sample.unsure)
 
     def phase_counts(self) -> Counter[str]:
-        """Samples of the training thread by phase, which frames and the lines of the loop show; without imports."""
+        """Samples of the training thread by phase, which frames and the lines of the loop show; without imports.
+
+        As markers would count them: the loop's own lines between the fetch and the model are of the forward pass.
+        """
         counts: Counter[str] = Counter()
         leave_out_imports = not self._trains_in_import()
         for sample in self._samples():
             if not (leave_out_imports and self._imports(sample.stack)):
-                counts[sample.phase] += sample.count
+                by_markers = sample.phase == "data" and sample.excluded and sample.moved_from is None
+                counts["forward" if by_markers else sample.phase] += sample.count
         return counts
 
     def between_shares(self) -> SplitShares | None:
