@@ -102,7 +102,7 @@ gc.collect()
 runtime.writer().flush()
 reader = RingReader(runtime.writer().path)
 found = [m for m in reader.read() if m.kind == layout.GC_PAUSE]
-print(json.dumps([len(found), found[0].flag, found[0].value > 0, reader.meta()["gc"]]))
+print(json.dumps([len(found), found[-1].flag, found[-1].value > 0, reader.meta()["gc"]]))
 """
     env = environment(tmp_path / "rings", path=fake_torch(tmp_path))
     count, generation, lasted, installed = printed_json(python("-c", body, env=env))
