@@ -15,7 +15,9 @@ from tuimon.agent.ring.writer import RingWriter
 from tuimon.cli import checks, doctor, ps
 from tuimon.cli.checks import Check
 from tuimon.cli.main import run_command_line
+from tuimon.launch import candidates
 from tuimon.launch.candidates import Candidate, find_candidates
+from tuimon.proc.ring_facts import RingFacts
 from tuimon.sources.markers.ring_notices import refused_folders
 
 
@@ -91,6 +93,16 @@ def test_ps_shows_names_as_text() -> None:
     assert "[bold]" in lines[1]
     assert "\x1b" not in lines[1]
     assert "no" in lines[1].split()
+
+
+def test_ps_lists_what_has_markers_first_and_what_has_only_imported_torch_after_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = [Candidate(pid, 1, 100 - pid, [str(pid)], RingFacts() if pid in (5, 6) else None) for pid in (5, 6, 7, 8)]
+    known = {candidate.pid: candidate for candidate in made}
+    monkeypatch.setattr(candidates.psutil, "process_iter", lambda: made)
+    monkeypatch.setattr(candidates, "_candidate", lambda process, _: known[process.pid])
+    assert [candidate.pid for candidate in find_candidates()] == [6, 5, 8, 7]
 
 
 def test_ps_leaves_out_what_has_ended() -> None:

@@ -24,11 +24,14 @@ class Candidate(NamedTuple):
 
 
 def find_candidates() -> list[Candidate]:
-    """This user's processes that have torch loaded or a live ring, without their workers, oldest first."""
+    """This user's processes that have torch loaded or a live ring, without their workers.
+
+    Those with markers first, then the others: some of these have only imported torch; each the oldest first.
+    """
     own, user = os.getpid(), os.getuid()
     listed = [_candidate(process, user) for process in psutil.process_iter() if process.pid != own]
     found = [candidate for candidate in listed if candidate is not None]
-    found.sort(key=lambda candidate: (candidate.start_ticks, candidate.pid))
+    found.sort(key=lambda candidate: (candidate.facts is None, candidate.start_ticks, candidate.pid))
     commands = {candidate.pid: candidate.command for candidate in found}
     return [candidate for candidate in found if not _is_worker(candidate, commands)]
 
