@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tuimon.views.format import ABSENT, celsius, duration, ms, number, percent, plain, size, watt
+from tuimon.views.format import ABSENT, celsius, duration, ms, number, percent, phase_name, plain, size, watt
 
 #: A name's suffix -> how its value is written, and what replaces the suffix; the first that fits.
 _UNITS: tuple[tuple[str, Callable[[float | None], str], str], ...] = (
@@ -42,6 +42,8 @@ def evidence_text(name: str, value: float | int | str | None) -> tuple[str, str]
         return _words(name), ABSENT
     if isinstance(value, bool):
         return _words(name), "yes" if value else "no"
+    if name == "open_phase":
+        value = phase_name(str(value))
     return _words(name), number(value) if isinstance(value, float) else plain(str(value))
 
 

@@ -18,6 +18,7 @@ __all__ = [
     "ms",
     "number",
     "percent",
+    "phase_name",
     "place",
     "plain",
     "rate",
@@ -128,6 +129,11 @@ def watt(value_w: float | None) -> str:
 def celsius(value_c: float | None) -> str:
     """Temperature as ``61 °C``."""
     return ABSENT if value_c is None else f"{value_c:.0f} °C"
+
+
+def phase_name(name: str) -> str:
+    """A phase as people read it; time that markers cannot split may be of data or of the forward pass."""
+    return "data+forward" if name == "between" else name
 
 
 def place(file: str, line: int, *, width: int | None = None) -> str:

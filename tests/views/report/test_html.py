@@ -278,3 +278,9 @@ def test_stacked_bars_leave_no_gap_between_them():
     lower, upper = (re.findall(r"M[\d.]+ ([\d.]+)h[\d.]+V([\d.]+)", bars(rows, part, 8.0)) for part in (0, 1))
     assert len(lower) == len(rows)
     assert [top for top, _ in lower] == [bottom for _, bottom in upper]
+
+
+def test_evidence_in_words_has_a_row_of_its_own(tmp_path, capsys):
+    page = page_of(str(Path(__file__).parents[2] / "data" / "logs" / "small_kernels_and_item.jsonl.gz"), capsys=capsys)
+    assert '<div class="wide"><dt>idle bounds wide because</dt><dd>NVML gives no PCIe rates' in page
+    assert "<div><dt>GPU per step</dt>" in page

@@ -35,6 +35,8 @@ def test_without_a_step_the_open_phase_is_told_and_after_the_end_where_it_ended(
     assert texts(phases_lines(loading, 60, 12))[:2] == ["No step has ended yet.", "Now in forward for 12s"]
     ended = loading._replace(ended=True)
     assert texts(phases_lines(ended, 60, 12))[:2] == ["No step has ended.", "It ended in forward, after 12s"]
+    unsplit = PICTURE._replace(table=None, steps=STEPS._replace(open_phase="between", open_for_s=12.0))
+    assert texts(phases_lines(unsplit, 60, 12))[1] == "Now in data+forward for 12s"
 
 
 def test_estimates_carry_a_tilde_and_their_error():

@@ -94,6 +94,8 @@ def test_the_code_around_the_place_takes_the_place_of_its_line():
         ("pinned", False, ("pinned", "no")),
         ("cause", "power cap", ("cause", "power cap")),
         ("cores_wanted", 1.7, ("cores wanted", "1.7")),
+        ("open_phase", "backward", ("open phase", "backward")),
+        ("open_phase", "between", ("open phase", "data+forward")),
     ],
 )
 def test_evidence_with_its_unit(name, value, shown):

@@ -12,7 +12,7 @@ from tuimon.session.rows import GpuTimeRow, HotLine, PhaseRow, PhaseTable, StepS
 from tuimon.session.samples.hot_lines import by_line
 from tuimon.session.steps.history import STACKED
 from tuimon.session.trainings import which_training
-from tuimon.views.format import advice, code, duration, ms, percent, place, timed_steps
+from tuimon.views.format import advice, code, duration, ms, percent, phase_name, place, timed_steps
 from tuimon.views.tui.baseline.baseline import Baseline
 from tuimon.views.tui.drawing.charts import ceiling, stacked
 from tuimon.views.tui.drawing.lines import Line, Span, clip, clipped, column, justified, line
@@ -164,7 +164,7 @@ def _without_steps(steps: StepSummary | None, *, ended: bool) -> list[Line]:
         rows.append(
             line(
                 ("It ended in " if ended else "Now in ", "dim"),
-                (steps.open_phase, steps.open_phase),
+                (phase_name(steps.open_phase), steps.open_phase),
                 (f"{', after' if ended else ' for'} {duration(steps.open_for_s)}", "dim"),
             )
         )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tuimon.trace.raw import TakenBy
 from tuimon.trace.reader import Trace
 from tuimon.trace.summary import PhaseRow, Summary
-from tuimon.views.format import ABSENT, count, ms, percent, plain, size
+from tuimon.views.format import ABSENT, count, ms, percent, phase_name, plain, size
 from tuimon.views.trace_text import CAUSES
 from tuimon.views.tui.drawing.lines import Line, Span, column, line, paragraph
 
@@ -97,7 +97,7 @@ def _phases(summary: Summary, width: int) -> list[Line]:
 
 def _phase_line(row: PhaseRow, steps: int, *, has_gpu: bool, has_estimate: bool) -> Line:
     estimate = row.estimate
-    parts = [Span(column(_phase_name(row.name), 11), _role(row.name)), _ms(row.cpu_ns, steps, "strong")]
+    parts = [Span(column(phase_name(row.name), 11), _role(row.name)), _ms(row.cpu_ns, steps, "strong")]
     if has_estimate:
         parts.append(_estimated(estimate.cpu_ms if estimate else None))
     if has_gpu:
@@ -240,10 +240,6 @@ def _estimated(value_ms: float | None) -> Span:
 def _more(lines: list[Line], number: int) -> list[Line]:
     hidden = number - _ROWS
     return [*lines, line((f"           … {hidden} more", "dim"))] if hidden > 0 else lines
-
-
-def _phase_name(name: str) -> str:
-    return "data+forward" if name == "between" else name
 
 
 def _role(phase: str) -> str:
