@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from tuimon.records import Process
 from tuimon.session.ranks.groups import ranks_of, restarts
@@ -18,12 +19,12 @@ _SILENT_S = 10.0
 _Gpus = Mapping[str, tuple[float | None, Mapping[int, int | None]]]
 
 
-class _Group(NamedTuple):
+class _Group(Struct, frozen=True, gc=False):
     """What the rows of one training share."""
 
     session: Session
     gpus: _Gpus
-    first: RankStats  # of the rank that has made most steps
+    behind: Mapping[int, int]  # by pid, steps behind the rank that has made most
     is_over: bool
     restarts: Mapping[int, int]  # by rank
 
@@ -65,22 +66,21 @@ def rows_of(session: Session, ranks: Sequence[Process]) -> list[RankRow]:
     """Processes compared with each other; one alone is neither late nor behind."""
     times = {process.pid: session.rank_times(process.pid) for process in ranks}
     first = max((session.rank_stats(process.pid) for process in ranks), key=lambda stats: stats.total)
-    splits = _splits(session, times, first)
+    behind = {pid: _behind(first, session.rank_stats(pid)) for pid in times}
+    splits = _splits(times, behind)
     group = _Group(
         session,
         _gpus(session),
-        first=first,
+        behind=behind,
         is_over=session.exit is not None or all(process.ended for process in ranks),
         restarts=restarts(ranks, session.processes()),
     )
     return [_row(group, process, times[process.pid], splits.get(process.pid)) for process in ranks]
 
 
-def _splits(session: Session, times: Mapping[int, RankTimes | None], first: RankStats) -> dict[int, RankSplit]:
+def _splits(times: Mapping[int, RankTimes | None], behind: Mapping[int, int]) -> dict[int, RankSplit]:
     """Of the ranks that go on together: one that has come to the end of its data waits for the others outside steps."""
-    stats = {pid: session.rank_stats(pid) for pid in times}
-    left = {pid for pid, own in stats.items() if _behind(first, own)}
-    known = {pid: measured for pid, measured in times.items() if measured is not None and pid not in left}
+    known = {pid: measured for pid, measured in times.items() if measured is not None and not behind[pid]}
     return dict(zip(known, split_ranks(list(known.values())), strict=True))
 
 
@@ -99,7 +99,7 @@ def _row(group: _Group, process: Process, times: RankTimes | None, split: RankSp
         state=_state(group, process, stats),
         restarts=group.restarts.get(process.rank or 0, 0),
         steps=stats.total,
-        behind=_behind(group.first, stats),
+        behind=group.behind[pid],
         step_ms=step_ms,
         phases=_shares(measured.ms, step_ms) if measured is not None and step_ms else (),
         wait_ms=split.waits_ms if split is not None else None,

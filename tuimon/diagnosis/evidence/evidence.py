@@ -197,6 +197,8 @@ class Evidence(Struct, frozen=True, dict=True):
     @cached_property
     def gpu_steps(self) -> GpuSteps | None:
         """Its steps on the GPU's clock; None with too few GPU times."""
+        if self.gpu_time is None:  # then nothing of the rest is worked out: comm_bound asks 64 ranks on CPUs
+            return None
         ranks = self.process.world_size if self.process is not None else None
         copying = copying_at_most(self.stacks.main, self.torch_memory)
         return gpu_steps(self.gpu_time, self.phases, self.gpu_waits, self.gpus, ranks, copying)
@@ -255,16 +257,25 @@ class Evidence(Struct, frozen=True, dict=True):
         """The evidence of one of them."""
         return next((rank for rank in self.ranks if rank.pid == pid), None)
 
-    @cached_property
+    @property
     def ranks(self) -> tuple[Evidence, ...]:
         """The evidence of every training process of the run, by rank; this one among them."""
-        return tuple(self if pid == self.pid else Evidence(pid, self.run, self._moment) for pid in self.run.trainers)
+        others = self._others  # held without this one: a cycle would keep all evidence until a collection comes
+        return tuple(self if pid == self.pid else others[pid] for pid in self.run.trainers)
 
     @cached_property
+    def _others(self) -> dict[int, Evidence]:
+        return {pid: Evidence(pid, self.run, self._moment) for pid in self.run.trainers if pid != self.pid}
+
+    @property
     def compared(self) -> tuple[Evidence, ...]:
         """The ranks of its training that are looked at one by one, this one among them: of many, a choice of them."""
-        pids = chosen_ranks(self.pid, self.rank_rows)
+        pids = self._compared_pids
         return tuple(rank for rank in self.ranks if rank.pid in pids)
+
+    @cached_property
+    def _compared_pids(self) -> set[int]:
+        return chosen_ranks(self.pid, self.rank_rows)
 
     @cached_property
     def exchanges(self) -> dict[int, Exchange]:

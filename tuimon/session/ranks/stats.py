@@ -7,7 +7,9 @@ import struct
 from array import array
 from collections.abc import Sequence
 from operator import add, sub
-from typing import NamedTuple, overload
+from typing import overload
+
+from msgspec import Struct
 
 from tuimon.records import PHASES, Steps, Threads
 from tuimon.session.ranks.shared_steps import SharedSteps
@@ -22,9 +24,10 @@ HISTORY = 256
 _ROW = struct.Struct(f"{len(PARTS) + 5}d")
 _PARTS_AT = 3
 _TIME = struct.Struct("d")  # its first field
+_LENGTH = struct.Struct(f"8xd{_ROW.size - 16}x")  # its second one
 
 
-class RankWindow(NamedTuple):
+class RankWindow(Struct, frozen=True, gc=False):
     """Steps that ended in one window: sums in ns, and how much of the window the main thread ran or wanted to."""
 
     t: float
@@ -35,7 +38,15 @@ class RankWindow(NamedTuple):
     busy_ratio: float | None
 
 
-class MainThread(NamedTuple):
+class LatestWindow(Struct, frozen=True, gc=False):
+    """When the latest window of a rank ended, its length, and how many steps ended in it."""
+
+    t: float
+    window_s: float
+    steps: int
+
+
+class MainThread(Struct, frozen=True, gc=False):
     """Means of the main thread; None where the kernel does not report it."""
 
     cpu_ratio: float | None = None
@@ -84,6 +95,11 @@ class RankWindows(Sequence[RankWindow]):
         (t,) = _TIME.unpack_from(self._packed, (self._count - number) * _ROW.size)
         return t  # type: ignore[no-any-return]  # what a struct holds has no type
 
+    def lengths_s(self, count: int) -> list[float]:
+        """How long the latest so many were."""
+        first = max(0, self._count - count)
+        return [length_s for (length_s,) in _LENGTH.iter_unpack(self._packed[first * _ROW.size :])]
+
     def append_row(self, *fields: float) -> None:
         """Add the next one."""
         self._packed += _ROW.pack(*fields)
@@ -129,12 +145,9 @@ class _MainThreads:
         return min(self._rows[-3] + self._rows[-2], 1.0) if self._rows else math.nan  # in this order NaN stays
 
     @property
-    def latest(self) -> MainThread:
-        """The window added last."""
-        if not self._rows:
-            return MainThread()
-        cpu, delay, stopped = self._rows[-3:]
-        return MainThread(None if math.isnan(cpu) else cpu, None if math.isnan(delay) else delay, stopped)
+    def is_stopped(self) -> bool:
+        """Whether the thread was stopped at the end of the window added last."""
+        return bool(self._rows) and self._rows[-1] == 1.0
 
     @property
     def mean(self) -> MainThread:
@@ -149,11 +162,12 @@ class RankStats:
     """Folds the Steps and Threads records of one process."""
 
     __slots__ = (
-        "_main", "_recent", "gc_ns", "history", "open_phase", "parts_ns", "shared", "steps", "tid", "total",
+        "_main", "_recent", "gc_ns", "history", "latest", "open_phase", "parts_ns", "shared", "steps", "tid", "total",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.history = RankWindows()
+        self.latest: LatestWindow | None = None
         self._recent = 0  # so many of them are of the last 30 s
         self.shared = SharedSteps()
         self._main = _MainThreads()
@@ -167,6 +181,7 @@ class RankStats:
     def add_steps(self, record: Steps) -> None:
         """Fold a window of steps."""
         self.total, self.open_phase = record.first_index + record.count, record.open_phase
+        self.latest = LatestWindow(record.t, record.window_s, record.count)
         self.tid = record.tid
         self.shared.add_steps(record)
         parts = [0] * len(PARTS)
@@ -195,11 +210,6 @@ class RankStats:
             self.parts_ns = list(map(sub, self.parts_ns, map(int, oldest[_PARTS_AT:-2])))
         history.keep(max(HISTORY, self._recent))
 
-    @property
-    def latest(self) -> RankWindow | None:
-        """Its latest window."""
-        return self.history[-1] if self.history else None
-
     def add_threads(self, record: Threads) -> None:
         """Fold a window of threads."""
         for row in record.threads:
@@ -209,7 +219,7 @@ class RankStats:
 
     def steps_within(self, seconds: float) -> float:
         """How many steps it makes in a time, at most in one as long as its longest window: by the last 30 s."""
-        lengths = [window.window_s for window in self.history[-self._recent :]]
+        lengths = self.history.lengths_s(self._recent)
         return self.steps / sum(lengths) * min(max(seconds, 0.0), max(lengths)) if lengths else 0.0
 
     def part_ms(self) -> dict[str, float] | None:
@@ -225,4 +235,4 @@ class RankStats:
     @property
     def is_stopped(self) -> bool:
         """Whether the main thread was stopped at the end of its latest window."""
-        return self._main.latest.stopped_ratio == 1.0
+        return self._main.is_stopped

@@ -1,9 +1,14 @@
 """Which ranks are looked at one by one, and that a straggler among many is always one of them."""
 
+import gc
 from itertools import pairwise
 
+import pytest
+
 from tests.session.records import header, process, stacks, steps, threads
-from tuimon.diagnosis.evidence.evidence import evidence_of
+from tuimon.diagnosis import diagnose
+from tuimon.diagnosis.evidence import evidence
+from tuimon.diagnosis.evidence.evidence import Evidence, evidence_of
 from tuimon.diagnosis.evidence.ranks.chosen_ranks import chosen_ranks
 from tuimon.session.rank_list import rank_rows
 from tuimon.session.session import Session
@@ -38,8 +43,8 @@ def test_of_many_the_latest_and_an_even_choice_are():
 
 
 def test_no_rule_looks_at_all_of_many_one_by_one():
-    evidence = evidence_of(many(), 1001)
-    assert {1001, 1000 + LATE} <= {rank.pid for rank in evidence.compared} and len(evidence.compared) <= 33
+    compared = evidence_of(many(), 1001).compared
+    assert {1001, 1000 + LATE} <= {rank.pid for rank in compared} and len(compared) <= 33
 
 
 def test_another_training_of_the_command_is_not_compared():
@@ -50,3 +55,25 @@ def test_another_training_of_the_command_is_not_compared():
     assert {rank.pid for rank in evidence_of(session, 1000).compared} == {1000, 1001, 1002, 1003}
     session.focus_on(2001)
     assert {rank.pid for rank in evidence_of(session, 2001).compared} == {2000, 2001}
+
+
+def test_the_evidence_of_many_ranks_is_gone_once_it_is_judged():
+    session = many(40, 7)
+    gc.collect()
+    gc.disable()
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    try:
+        assert diagnose(session)
+        gc.collect()
+        assert not [left for left in gc.garbage if isinstance(left, Evidence)]
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
+
+
+def test_nothing_of_a_gpu_is_worked_out_for_ranks_without_gpu_times(monkeypatch: pytest.MonkeyPatch):
+    worked_out = []
+    monkeypatch.setattr(evidence, "gpu_steps", lambda *facts: worked_out.append(facts))
+    assert evidence_of(many(8, 3), 1000).exchanges == {}
+    assert not worked_out
