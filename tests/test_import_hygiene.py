@@ -59,8 +59,8 @@ def test_watching_in_lines_loads_neither_a_screen_nor_openssl() -> None:
     assert not loaded_by(watching) & {"textual", "rich", "asyncio", "ssl", "_hashlib", "difflib", "torch"}
 
 
-def test_watching_in_lines_loads_no_reader_of_source_code() -> None:
-    """inspect, ast and dis are 1.5 MB, which dataclasses and typing_extensions bring along."""
+def test_watching_in_lines_loads_no_reader_of_source_code_and_no_psutil() -> None:
+    """inspect, ast and dis are 1.5 MB, which dataclasses and typing_extensions bring along; psutil is 1.3 MB."""
     watching = (
         "from tuimon.stand_ins import without_typing_extensions\n"
         "with without_typing_extensions():\n    import tuimon.cli.run\n"
@@ -69,7 +69,7 @@ def test_watching_in_lines_loads_no_reader_of_source_code() -> None:
         "from tuimon.sources.process_table import ProcessTable\n"
         "assert len(list(sources_of(ProcessTable(1, None), Options()))) > 5\n"
     )
-    assert not loaded_by(watching) & {"inspect", "ast", "dis", "dataclasses", "typing_extensions"}
+    assert not loaded_by(watching) & {"inspect", "ast", "dis", "dataclasses", "typing_extensions", "psutil", "socket"}
 
 
 def test_the_first_frame_comes_before_the_rules_and_the_sources() -> None:

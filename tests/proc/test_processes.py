@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -42,6 +45,47 @@ def test_a_command_line_that_is_no_text_can_be_written() -> None:
         assert msgspec.json.encode(processes.command_line(child.pid)[3]) == '"caf\ufffd"'.encode()
     finally:
         child.communicate(b"\n")
+
+
+@pytest.mark.parametrize(
+    ("raw", "command"),
+    [
+        (b"", []),
+        (b"python\0train.py\0--name\0\0a b\0", ["python", "train.py", "--name", "", "a b"]),
+        (b"nginx: worker process", ["nginx:", "worker", "process"]),  # what a program writes over its own
+        (b"sshd: root@pts/0\0", ["sshd:", "root@pts/0"]),
+    ],
+)
+def test_command_line_as_the_kernel_has_it(raw: bytes, command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(procfs, "read_whole", lambda _: raw)
+    assert processes.command_line(1) == command
+
+
+def test_environment_as_the_kernel_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(procfs, "read_whole", lambda _: b"RANK=3\0EMPTY=\0ARGS=a=b\0\0no value\0=x\0")
+    assert processes.environment(1) == {"RANK": "3", "EMPTY": "", "ARGS": "a=b"}
+
+
+def test_a_want_of_file_handles_is_no_end_of_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr("os.open", refuse)
+    monkeypatch.setattr("builtins.open", refuse)
+    for read in (lambda pid: processes.is_alive(pid, None), processes.command_line, processes.environment):
+        with pytest.raises(OSError, match="Too many"):
+            read(os.getpid())
+
+
+def test_the_program_of_a_process_outlives_its_file(tmp_path: Path) -> None:
+    program = shutil.copy(shutil.which("sleep") or "/bin/sleep", tmp_path / "my-program")
+    child = subprocess.Popen([program, "60"])
+    try:
+        program.unlink()
+        until(lambda: processes.program_name(child.pid) == "my-program")
+    finally:
+        child.kill()
+        child.wait()
 
 
 def test_this_process() -> None:

@@ -1,34 +1,34 @@
-"""Whole processes, read with psutil: for readers that come once a second or less."""
+"""Whole processes: for readers that come once a second or less."""
 
 from __future__ import annotations
 
 import os
 from functools import cache
 
-import psutil
-
 from tuimon.proc import procfs
 
 #: A command line is shortened to this many characters: records are bounded.
 _COMMAND_CHARS = 2000
-_ENDED = (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+#: What the kernel appends to the path of a program that has been replaced or removed.
+_DELETED = " (deleted)"
 
 
 def is_alive(pid: int, start_ticks: int | None) -> bool:
     """Whether that very process, not a later one of the same pid, exists now and is no zombie."""
-    try:
-        status = psutil.Process(pid).status()
-    except psutil.Error:
-        return False
-    return status not in _ENDED and start_ticks in (None, procfs.start_ticks(pid))
+    stat = procfs.read_process_stat(pid)
+    if stat is None:
+        procfs.start_ticks(pid)  # raises where we have no file handle left: that is no end of anybody
+    return stat is not None and stat.state not in "ZX" and start_ticks in (None, stat.start_ticks)
 
 
 def command_line(pid: int) -> list[str]:
     """The arguments; empty for kernel threads, zombies and processes that are gone."""
-    try:
-        return as_text(psutil.Process(pid).cmdline())
-    except psutil.Error:
-        return []
+    raw = procfs.read_whole(f"/proc/{pid}/cmdline")
+    between = b"\0" if raw.endswith(b"\0") else b" "  # a program may write its own line, with spaces
+    words = raw.removesuffix(between).split(between)
+    if len(words) == 1:
+        words = words[0].split(b" ")
+    return as_text([os.fsdecode(word) for word in words])
 
 
 def as_text(words: list[str]) -> list[str]:
@@ -51,17 +51,18 @@ def shortened(words: list[str]) -> list[str]:
 
 def environment(pid: int) -> dict[str, str]:
     """The environment a process was started with; empty when it may not be read, and during an exec."""
-    try:
-        return psutil.Process(pid).environ()
-    except psutil.Error:
-        return {}
+    pairs = (pair.partition(b"=") for pair in procfs.read_whole(f"/proc/{pid}/environ").split(b"\0"))
+    return {os.fsdecode(name): os.fsdecode(value) for name, found, value in pairs if name and found}
 
 
 def program_name(pid: int) -> str:
     """Base name of the program a process runs; "" when that may not be known."""
     try:
-        return os.path.basename(psutil.Process(pid).exe())
-    except psutil.Error:
+        return os.path.basename(os.readlink(f"/proc/{pid}/exe").removesuffix(_DELETED))
+    except PermissionError:  # of another user
+        words = command_line(pid)
+        return os.path.basename(words[0]) if words and os.path.isabs(words[0]) else ""
+    except OSError:
         return ""
 
 
@@ -73,4 +74,5 @@ def start_unix_s(start_ticks: int) -> float:
 @cache
 def _boot_unix_s() -> float:
     """Read once: /proc/stat takes a millisecond on a machine of many cores."""
-    return psutil.boot_time()
+    line = next(line for line in procfs.read_whole("/proc/stat").splitlines() if line.startswith(b"btime "))
+    return float(line.split()[1])

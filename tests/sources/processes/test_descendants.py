@@ -23,7 +23,7 @@ class Machine:
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     machine = Machine({1: 0, 10: 1, 11: 10, 12: 11, 50: 1, 51: 50})
-    monkeypatch.setattr("psutil.pids", lambda: list(machine.parents))
+    monkeypatch.setattr("tuimon.proc.procfs.pids", lambda: list(machine.parents))
     monkeypatch.setattr(descendants, "_parent", machine.parent)
     return machine
 

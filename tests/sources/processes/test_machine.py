@@ -31,8 +31,7 @@ class Machine:
 
 
 @pytest.fixture
-def machine(tmp_path, monkeypatch):
-    monkeypatch.setattr("psutil.PROCFS_PATH", str(tmp_path / "proc"))
+def machine(tmp_path):
     return Machine(tmp_path)
 
 
@@ -45,6 +44,12 @@ def test_the_machine_without_limits(machine):
     (record,) = machine.read()
     assert (record.pid, record.total_bytes, record.available_bytes) == (0, 16_000_000 << 10, 4_000_000 << 10)
     assert record.limit_bytes is record.limit_used_bytes is record.stalled_ratio is record.swap_in_bytes_per_s is None
+
+
+def test_no_more_is_available_than_there_is(machine):
+    machine.write("proc/meminfo", MEMINFO.replace("MemAvailable: 4000000", "MemAvailable: 64000000"))
+    (record,) = machine.read()
+    assert record.available_bytes == 100 << 10  # as a container with the host's figure
 
 
 def test_busy_cores_are_those_of_all_programs_between_two_reads(machine, monkeypatch):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import socket
 import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Literal
@@ -80,7 +79,7 @@ def header_of(mode: Literal["run", "attach"], pid: int, command: Sequence[str], 
         pid=pid,
         mode=mode,
         command=masked(command),
-        host=socket.gethostname(),
+        host=os.uname().nodename,
         wall_unix_s=time.time(),
         interval_s=options.window_s,
         cpu_count=_cpu_count(),

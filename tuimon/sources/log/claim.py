@@ -7,7 +7,6 @@ import fcntl
 import io
 import os
 import re
-import socket
 import stat
 import time
 from typing import NamedTuple
@@ -68,7 +67,7 @@ def create(path: str, run: str | None = None) -> Created:
 def _create_in(folder: str, flags: int, run: str | None) -> Created:
     """A file that nobody else has, also where nodes have one host name and one set of pids, as containers may."""
     stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime())
-    words = ["tuimon", run, socket.gethostname().partition(".")[0], stamp, str(os.getpid())]
+    words = ["tuimon", run, os.uname().nodename.partition(".")[0], stamp, str(os.getpid())]
     stem = os.path.join(folder, "-".join(_NOT_IN_NAMES.sub("_", word)[:_LONGEST_IN_NAME] for word in words if word))
     try:
         os.makedirs(folder, exist_ok=True)

@@ -1,7 +1,6 @@
 """The machine's memory, what the run's control group leaves of it, and how many of its cores are busy.
 
-psutil has the memory. It has no pressure figures, reports swapping as 0 where the kernel does not count it, and takes a
-page for 4 KiB: those are read here. Formats: proc_vmstat(5), Documentation/accounting/psi.rst in the Linux sources.
+Formats: proc_meminfo(5), proc_stat(5), proc_vmstat(5), Documentation/accounting/psi.rst in the Linux sources.
 """
 
 from __future__ import annotations
@@ -9,9 +8,8 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
 
-import psutil
+from msgspec import Struct
 
 from tuimon.proc import procfs
 from tuimon.records import MachineMemory, Record
@@ -20,9 +18,11 @@ from tuimon.sources.processes.control_groups import ControlGroups, GroupCpu, fie
 
 #: Between two records; swapping is a rate over this long.
 _PERIOD_S = 5.0
+#: Of a core's line in /proc/stat: user, nice, system, irq and softirq, not idle and iowait; and stolen.
+_BUSY, _STOLEN = (0, 1, 2, 5, 6), 7
 
 
-class _Used(NamedTuple):
+class _Used(Struct, frozen=True, gc=False):
     """CPU time since boot, in seconds."""
 
     t: float
@@ -38,7 +38,7 @@ class MachineSource:
     period_s = _PERIOD_S
 
     def __init__(self, table: ProcessTable, clock: Callable[[], float] = time.monotonic, root: str = "/") -> None:
-        """``root``: where /proc and /sys are; psutil reads its own ``PROCFS_PATH``."""
+        """``root``: where /proc and /sys are."""
         self._table = table
         self._clock = clock
         self._root = root.rstrip("/")
@@ -49,7 +49,7 @@ class MachineSource:
     def read(self) -> Iterable[Record]:
         """The record that is due; none where nothing can be read."""
         now_s = self._clock()
-        total_bytes, available_bytes = _machine_memory()
+        total_bytes, available_bytes = self._machine_memory()
         window_s, swap_in, swap_out = self._swapping(now_s)
         group = self._groups.tightest_memory()
         limit = self._groups.tightest_cpu()
@@ -94,7 +94,7 @@ class MachineSource:
     def _cores(self, now_s: float, limit: GroupCpu | None) -> tuple[float | None, float | None, float | None]:
         """Busy, stolen and held by the CPU limit since the last read; None at the first."""
         held_s = limit.throttled_s if limit is not None else None
-        before, self._used = self._used, _used(now_s, held_s)
+        before, self._used = self._used, _used(self._text("/proc/stat"), now_s, held_s)
         if before is None or self._used is None or now_s <= before.t:
             return None, None, None
         span_s, now = now_s - before.t, self._used
@@ -104,6 +104,16 @@ class MachineSource:
         if held_s is None or before.held_s is None:
             return round(busy, 3), round(stolen, 3), None
         return round(busy, 3), round(stolen, 3), round(max(0.0, held_s - before.held_s) / span_s, 3)
+
+    def _machine_memory(self) -> tuple[int | None, int | None]:
+        """Total, and available without swapping, in bytes; None where /proc/meminfo cannot be read."""
+        known = self._fields("/proc/meminfo")
+        total, available, free = (known.get(f"{name}:") for name in ("MemTotal", "MemAvailable", "MemFree"))
+        if total is None or available is None:
+            return None, None
+        if available > total and free is not None:  # in some containers MemAvailable is the host's
+            available = free
+        return total << 10, available << 10
 
     def _stalled_ratio(self) -> float | None:
         """``some avg10`` of the kernel's pressure figures; None where it is built without them."""
@@ -121,23 +131,15 @@ class MachineSource:
         return text(self._root + path)
 
 
-def _used(now_s: float, held_s: float | None) -> _Used | None:
+def _used(stat: str, now_s: float, held_s: float | None) -> _Used | None:
     """CPU time of all programs, of the kernel too, on the cores that may be used here; None where unknown."""
+    cores = [line.split()[1:] for line in stat.splitlines() if line.startswith("cpu") and line[3:4].isdecimal()]
     try:
-        times = psutil.cpu_times(percpu=True)
         allowed = os.sched_getaffinity(0)  # as the header's cpu_count
-    except (OSError, RuntimeError, ValueError, IndexError):
+        if len(cores) > max(allowed, default=0):  # else some core is offline: their numbers are not their places
+            cores = [core for number, core in enumerate(cores) if number in allowed]
+        ticks = [[int(core[place]) for place in (*_BUSY, _STOLEN)] for core in cores]
+    except (OSError, ValueError, IndexError):
         return None
-    if len(times) > max(allowed, default=0):  # else some core is offline: their numbers are not their places
-        times = [each for number, each in enumerate(times) if number in allowed]
-    busy_s = sum(each.user + each.nice + each.system + each.irq + each.softirq for each in times)
-    return _Used(now_s, float(busy_s), float(sum(each.steal for each in times)), held_s)
-
-
-def _machine_memory() -> tuple[int | None, int | None]:
-    """Total, and available without swapping, in bytes; None where /proc/meminfo cannot be read."""
-    try:
-        memory = psutil.virtual_memory()
-    except (OSError, KeyError):
-        return None, None
-    return memory.total, memory.available
+    busy, stolen = sum(sum(core[:-1]) for core in ticks), sum(core[-1] for core in ticks)
+    return _Used(now_s, busy / procfs.TICKS_PER_S, stolen / procfs.TICKS_PER_S, held_s)

@@ -6,8 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 
-import psutil
-
+from tuimon.proc import procfs
 from tuimon.records import Cost
 
 #: A py-spy child's CPU is known when it has ended, every few seconds: ratios are over this long.
@@ -42,5 +41,10 @@ class CostMeter:
             window_s=round(span_s, 3),
             cpu_ratio=round((own_now_s - own_s) / span_s + sampler_ratio, 4),
             sampler_cpu_ratio=round(sampler_ratio, 4),
-            rss_bytes=psutil.Process().memory_info().rss,
+            rss_bytes=_resident_bytes(),
         )
+
+
+def _resident_bytes() -> int:
+    pages = (procfs.read_bytes("/proc/self/statm") or b"0 0").split()
+    return int(pages[1]) * procfs.PAGE_BYTES

@@ -6,11 +6,8 @@ https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting/ras.ht
 
 from __future__ import annotations
 
-import socket
 import time
 from collections.abc import Iterable, Iterator
-
-import psutil
 
 from tuimon.proc.processes import environment
 
@@ -53,6 +50,8 @@ def _troubles(lines: list[str]) -> Iterator[str]:
 
 def _listens(pid: int) -> tuple[str, int] | None:
     """Where a process listens for RAS: nobody else's socket is asked."""
+    import psutil  # noqa: PLC0415  (1.3 MB; only what hangs on NCCL is asked)
+
     port = _port(environment(pid).get("NCCL_RAS_ADDR", ""))
     try:
         for each in psutil.Process(pid).net_connections(kind="tcp"):
@@ -70,6 +69,8 @@ def _port(address: str) -> int:
 
 def _answer(address: tuple[str, int]) -> str:
     """All that comes until the other side closes, within bounds; what has come, where it does not."""
+    import socket  # noqa: PLC0415  (0.4 MB, as above)
+
     until_s = time.monotonic() + _ANSWER_S
     found = bytearray()
     try:
