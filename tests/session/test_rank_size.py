@@ -35,7 +35,7 @@ def of_one_more(sized):
 
 
 def test_the_picture_of_a_run_takes_little_more_for_one_more_rank():
-    assert of_one_more(lambda records: size_of(session_of(*records))) < 60_000
+    assert of_one_more(lambda records: size_of(session_of(*records))) < 48_000
 
 
 def test_whether_a_run_goes_on_as_it_has_takes_little_more_for_one_more_rank():

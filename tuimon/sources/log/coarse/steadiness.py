@@ -30,6 +30,8 @@ _KNOWN = 1000
 class _Extremes:
     """The least and the greatest value of the last while, without the latest: a slope is compared with what it left."""
 
+    __slots__ = ("_blocks", "_latest")
+
     def __init__(self) -> None:
         # packed: 64 ranks have some five hundred of them
         self._blocks = array("d")  # of each its begin, least and greatest value
