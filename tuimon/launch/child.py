@@ -8,7 +8,8 @@ import os
 import signal
 import subprocess
 from collections.abc import Sequence
-from typing import NamedTuple
+
+from msgspec import Struct
 
 import tuimon.agent
 from tuimon.errors import LaunchError
@@ -19,7 +20,7 @@ from tuimon.text import plain
 INJECT_DIRECTORY = os.path.join(os.path.dirname(os.path.abspath(tuimon.agent.__file__)), "inject")
 
 
-class Ended(NamedTuple):
+class Ended(Struct, frozen=True, gc=False):
     """How a process ended; ``exit_code`` is 128+n for signal n, None when it cannot be known."""
 
     exit_code: int | None

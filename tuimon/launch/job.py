@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+
+from msgspec import Struct
 
 #: Ids of a job that its scheduler gives to all its nodes. Slurm's come first: it has steps and restarts.
 _JOB_IDS = ("PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID")
@@ -18,7 +19,7 @@ _NO_RENDEZVOUS = "none"
 _LONGEST = 100
 
 
-class Job(NamedTuple):
+class Job(Struct, frozen=True, gc=False):
     """Name of a run, and this node's number in it; None where nothing tells."""
 
     name: str | None = None

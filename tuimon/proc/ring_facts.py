@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from tuimon.agent.ring import paths
 from tuimon.agent.ring.no_ring import reason_left_by
@@ -13,7 +14,7 @@ from tuimon.proc.loop_stacks import LoopStack, loop_stacks
 from tuimon.text import plain
 
 
-class RingFacts(NamedTuple):
+class RingFacts(Struct, frozen=True, gc=False):
     """Facts that a process reports; None, or empty, for those that are missing or of the wrong type."""
 
     run: str | None = None  # id of the ``tuimon run`` that started it

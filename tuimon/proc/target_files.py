@@ -10,6 +10,8 @@ import os
 import stat
 from typing import NamedTuple
 
+from msgspec import Struct
+
 from tuimon.proc import procfs
 from tuimon.proc.processes import start_unix_s
 
@@ -22,7 +24,7 @@ _STEPS_LIMIT = 400
 _START_TOLERANCE_S = 0.05
 
 
-class Content(NamedTuple):
+class Content(Struct, frozen=True, gc=False):
     """A file's bytes, when it was last changed, and the user id of its owner."""
 
     data: bytes

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from tuimon.records import Frame, Place, Standstill
 from tuimon.session.lock_waits import LockWait, Thread, deadlock, lock_waits
@@ -15,7 +16,7 @@ from tuimon.text import code_place, plain
 _THREADS = 512
 
 
-class Locked(NamedTuple):
+class Locked(Struct, frozen=True, gc=False):
     """What holds a training up that waits for a lock."""
 
     text: str

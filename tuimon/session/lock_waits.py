@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from tuimon.records import Frame, Place
 
@@ -20,7 +21,7 @@ _ACQUIRE = re.compile(r"([A-Za-z_][\w.\[\]'\"]*)\.acquire\s*\(")
 _NAME = re.compile(r"^[A-Za-z_][\w.\[\]'\"]*$")
 
 
-class LockWait(NamedTuple):
+class LockWait(Struct, frozen=True, gc=False):
     """A thread that stands at a lock."""
 
     thread: Thread

@@ -25,7 +25,7 @@ class PhaseRow(NamedTuple):
     gpu_maybe_idle_ms_per_step: float | None = None  # of that: may be idle as well
 
 
-class RangeRow(NamedTuple):
+class RangeRow(Struct, frozen=True, gc=False):
     """One user range: ``path`` outermost first joined by "/", depth from 0."""
 
     path: str
@@ -48,7 +48,7 @@ class PhaseTable(NamedTuple):
     ranges: tuple[RangeRow, ...] = ()
 
 
-class StepSummary(NamedTuple):
+class StepSummary(Struct, frozen=True, gc=False):
     """Steps of one process over the window; None where not measured."""
 
     total: int  # since the marker stream began
@@ -80,7 +80,7 @@ class ThreadRow(Struct, frozen=True):
     gil_ratio: float | None = None  # share of time it held the GIL, within a tenth; None with too few samples
 
 
-class TorchMemoryRow(NamedTuple):
+class TorchMemoryRow(Struct, frozen=True, gc=False):
     """torch's allocator on one device of a process."""
 
     device: int
@@ -92,7 +92,7 @@ class TorchMemoryRow(NamedTuple):
     pinned_bytes: int | None = None  # of the host's memory, the most in the whole run
 
 
-class LeadRow(NamedTuple):
+class LeadRow(Struct, frozen=True, gc=False):
     """How far launches run ahead of the GPU at one kind of boundary, in us; None where the clocks are not known."""
 
     boundary: str
@@ -154,7 +154,7 @@ class HotLine(NamedTuple):
     total: int  # of how many samples
 
 
-class LoaderWorkerRow(NamedTuple):
+class LoaderWorkerRow(Struct, frozen=True, gc=False):
     """One DataLoader worker over the last 30 s; times are means of a batch. None where not measured."""
 
     pid: int

@@ -28,7 +28,7 @@ _ENOUGH_CYCLES = 3
 _PTHREAD_IDS = 1 << 22
 
 
-class SamplerRow(NamedTuple):
+class SamplerRow(Struct, frozen=True, gc=False):
     """Sampling of one process over the last 60 s; ``samples``, ``failed`` and ``lost`` since the beginning."""
 
     pid: int

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from msgspec import Struct
 
 from tuimon.records import Process
 from tuimon.session.session import Session
@@ -18,7 +18,7 @@ BUSY_CORES = 0.5
 _SETTING_UP = ("importing", "compiling")
 
 
-class Unseen(NamedTuple):
+class Unseen(Struct, frozen=True, gc=False):
     """One such process."""
 
     pid: int

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.records import bucket_length_ns
@@ -18,7 +19,7 @@ BURST = Threshold(
 _PART = 0.5
 
 
-class Burst(NamedTuple):
+class Burst(Struct, frozen=True, gc=False):
     """How long the side work is that a step has now and then, in ms, and every how many steps one has it."""
 
     ms: float

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Literal
+
+from msgspec import Struct
 
 from tuimon.diagnosis.evidence.demand import Demand
 from tuimon.diagnosis.threshold import Threshold
@@ -24,7 +26,7 @@ _IDLE = 1.0
 Outside = Literal["programs", "host", "limit", "unknown"]
 
 
-class OutsideWaits(NamedTuple):
+class OutsideWaits(Struct, frozen=True, gc=False):
     """Of a run's waits for a core, those that others cause."""
 
     part: float = 0.0  # at most, of all its waits

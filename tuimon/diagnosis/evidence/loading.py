@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Sequence
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from tuimon.diagnosis.evidence.lines import HotFunction, hottest_function, merged_lines
 from tuimon.diagnosis.evidence.places.callees import with_callees
@@ -57,7 +58,7 @@ _QUEUE_FILE = re.compile(r"(?:^|/)(?:threading|queue)\.py$")
 _TAKES_BATCH = "rebuild_"
 
 
-class Workers(NamedTuple):
+class Workers(Struct, frozen=True, gc=False):
     """The DataLoader workers of a trainer, as far as they were measured."""
 
     number: int

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from msgspec import Struct
 
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.records import bucket_length_ns
@@ -17,7 +17,7 @@ FEW_STEPS = Threshold(
 _PART = 0.5
 
 
-class LongestSteps(NamedTuple):
+class LongestSteps(Struct, frozen=True, gc=False):
     """So many of all steps."""
 
     steps: int

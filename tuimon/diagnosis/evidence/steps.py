@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from msgspec import Struct
 
 from tuimon.diagnosis.evidence.bursts import Burst, bursts
 from tuimon.diagnosis.threshold import Threshold
@@ -17,7 +17,7 @@ SETTLED_S = Threshold(
 )
 
 
-class Collections(NamedTuple):
+class Collections(Struct, frozen=True, gc=False):
     """Python's garbage collections within the window of recent steps; of half a millisecond and more."""
 
     total_ns: int
@@ -25,7 +25,7 @@ class Collections(NamedTuple):
     longest_ns: int
 
 
-class StepEvidence(NamedTuple):
+class StepEvidence(Struct, frozen=True, gc=False):
     """Steps of one process: of all its run, of the last 30 s ("recent"), and of its beginning."""
 
     total: int  # since the marker stream began

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.exchange import (
@@ -37,7 +38,7 @@ EXCHANGE_LESS = (
 _WAITS = ("data", "idle", "io", "lock", "sleep", "sync")
 
 
-class _Communication(NamedTuple):
+class _Communication(Struct, frozen=True, gc=False):
     """What one rank spends on communication; shares are of its time."""
 
     called: float  # samples in torch.distributed

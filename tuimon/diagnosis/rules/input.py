@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from msgspec import Struct
 
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
@@ -80,7 +80,7 @@ ROOM = Threshold(
 _OWN_NAMES: dict[str | None, str | None] = {"slow_thread": "hand_rolled_loader", "starting": None}
 
 
-class _Cause(NamedTuple):
+class _Cause(Struct, frozen=True, gc=False):
     """Why the data comes late: the cause's name, the place to inspect, and the rest of the sentence."""
 
     name: str | None

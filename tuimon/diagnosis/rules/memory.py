@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from msgspec import Struct
 
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.lines import HotFunction
@@ -64,7 +64,7 @@ GC_CLEAR_SHARE = Threshold(
 )
 
 
-class _Store(NamedTuple):
+class _Store(Struct, frozen=True, gc=False):
     """What fills up: the machine, or the control group that the run is in."""
 
     name: str

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections import Counter, deque
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from tuimon.records import GpuAccumulation, GpuExchange, GpuTime, TorchMemory
 from tuimon.session.course import Course, GpuStretch, gpu_stretches
@@ -27,7 +28,7 @@ _SETTLED_S = 10.0
 _HISTORY_OF = BACKWARD_BEGIN
 
 
-class GpuShare(NamedTuple):
+class GpuShare(Struct, frozen=True, gc=False):
     """A phase's shares of the GPU's time in steps."""
 
     span: float
@@ -72,7 +73,7 @@ class GpuShares:
         return sum(sums[2] for sums in self._sums.values()) / self.total_ns if self.total_ns else 0.0
 
 
-class _Recent(NamedTuple):
+class _Recent(Struct, frozen=True, gc=False):
     """The records of recent steps, and what they come to; good until the oldest of them is no longer recent."""
 
     until_s: float

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict, deque
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from tuimon.records import MachineMemory, Threads
 from tuimon.session.windows import WINDOW_S
@@ -19,7 +20,7 @@ _RECENT = 30
 _STARTING_CORES = 1.0
 
 
-class CoresTaken(NamedTuple):
+class CoresTaken(Struct, frozen=True, gc=False):
     """Cores that the run could not have over a time."""
 
     others: float  # used by programs that are neither the run's nor tuimon

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from array import array
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from tuimon.records import Threads
 
@@ -15,7 +16,7 @@ WANTS_TO_RUN = 0.30
 _WINDOWS = 6
 
 
-class OnCores(NamedTuple):
+class OnCores(Struct, frozen=True, gc=False):
     """Of a process over a time; None where it was not measured."""
 
     waited: float | None = None  # share (0..1) of it that the process waited for a core

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from array import array
 from collections import defaultdict
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from tuimon.records import MachineMemory, Threads
 
@@ -18,7 +19,7 @@ def _new_readings() -> array[float]:
     return array("d")  # pairs, of a time and bytes
 
 
-class Growth(NamedTuple):
+class Growth(Struct, frozen=True, gc=False):
     """A process whose resident memory grows."""
 
     pid: int

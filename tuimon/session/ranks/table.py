@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from tuimon.records import BETWEEN, Process, Steps, Threads
 from tuimon.session.ranks.stats import RankStats
@@ -20,7 +21,7 @@ _WAITS = ("data", "idle", "lock", "sleep", "sync")
 _NOTHING = RankStats()
 
 
-class RankSamples(NamedTuple):
+class RankSamples(Struct, frozen=True, gc=False):
     """What the samples of a rank show, as of the record at ``t``."""
 
     t: float

@@ -16,7 +16,8 @@ import math
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from tuimon.session.ranks.stats import MainThread
 
@@ -26,7 +27,7 @@ _PRIOR_SAMPLES = 2.0
 _LEAST_SAMPLES = 3
 
 
-class PhaseSamples(NamedTuple):
+class PhaseSamples(Struct, frozen=True, gc=False):
     """Samples of a rank's main thread by phase: all, those in collectives, and those that wait for something else."""
 
     total: Counter[str]
@@ -37,7 +38,7 @@ class PhaseSamples(NamedTuple):
 NO_SAMPLES = PhaseSamples(Counter(), Counter(), Counter())
 
 
-class RankTimes(NamedTuple):
+class RankTimes(Struct, frozen=True, gc=False):
     """What is measured of one rank over some steps."""
 
     ms: Mapping[str, float]  # of a step, by phase
@@ -52,7 +53,7 @@ class RankTimes(NamedTuple):
         return sum(self.ms.values())
 
 
-class RankSplit(NamedTuple):
+class RankSplit(Struct, frozen=True, gc=False):
     """A rank's step in ms by phase: its own work, and what it waits in collectives; None where that is unknown."""
 
     own_ms: Mapping[str, float]

@@ -9,7 +9,9 @@ import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import takewhile
-from typing import Literal, NamedTuple
+from typing import Literal
+
+from msgspec import Struct
 
 from tuimon.records import Frame
 from tuimon.torch_code import (
@@ -48,7 +50,7 @@ _READS = re.compile(
 )
 
 
-class _Rule(NamedTuple):
+class _Rule(Struct, frozen=True, gc=False):
     activity: Activity
     matches: Callable[[str, str], bool]  # a frame's file and function
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from tuimon.session.samples.frame_table import FrameTable
 
@@ -12,7 +13,7 @@ from tuimon.session.samples.frame_table import FrameTable
 _MANY = 30
 
 
-class _Entry(NamedTuple):
+class _Entry(Struct, frozen=True, gc=False):
     """Where a stack that has left the path enters a function of the path again."""
 
     at: int  # index in the stack

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from tuimon.records import RankCollective
 from tuimon.session.standing.text import rank_list
@@ -13,7 +14,7 @@ from tuimon.session.standing.text import rank_list
 _GROUPS = 3
 
 
-class Stuck(NamedTuple):
+class Stuck(Struct, frozen=True, gc=False):
     """A collective that does not end; ranks in order."""
 
     group: str

@@ -6,7 +6,8 @@ import math
 import struct
 from array import array
 from collections.abc import Sequence
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from tuimon.records import BETWEEN, Steps
 from tuimon.session.windows import HISTORY_LIMIT
@@ -21,7 +22,7 @@ _PLACES = {name: place for place, name in enumerate((*STACKED, BETWEEN))}
 _DATA = _PLACES["data"]
 
 
-class WindowBegin(NamedTuple):
+class WindowBegin(Struct, frozen=True, gc=False):
     """When a window began, and its first step."""
 
     begin_s: float

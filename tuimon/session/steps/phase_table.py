@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from msgspec import Struct
 
 from tuimon.records import BETWEEN, PHASES
 from tuimon.session.gpu.gpu_time import GpuShare, GpuShares
@@ -45,7 +45,7 @@ def phase_table(pid: int, totals: Totals, split: SplitShares | None, gpu: GpuSha
     return PhaseTable(pid, totals.window_s, totals.count, False, tuple(rows), _range_rows(totals))
 
 
-class _Moved(NamedTuple):
+class _Moved(Struct, frozen=True, gc=False):
     ns: dict[str, float]  # by phase, that it has more or less than the markers say
     errors: dict[str, float]
 

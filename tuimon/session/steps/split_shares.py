@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -11,7 +9,7 @@ from tuimon.records import BETWEEN
 from tuimon.session.steps.totals import Totals
 
 
-class Moved(NamedTuple):
+class Moved(Struct, frozen=True, gc=False):
     """Work that the markers count in one phase, and samples show to be of another."""
 
     of: str

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from statistics import fmean, median
-from typing import NamedTuple
 
 from msgspec import Struct, field
 
@@ -19,7 +18,7 @@ LEAD_ERROR_RATIO = 0.2
 _WAITING = 4096
 
 
-class LeadEstimate(NamedTuple):
+class LeadEstimate(Struct, frozen=True, gc=False):
     """The lead at one boundary in us, with half the width of its interval."""
 
     lead_us: float

@@ -37,14 +37,14 @@ Polygon = list[tuple[float, float]]
 ABOVE, BELOW = 1.0, -1.0
 
 
-class Bounds(NamedTuple):
+class Bounds(Struct, frozen=True, gc=False):
     """The offset (CPU's clock - GPU's) is between these; in ns."""
 
     lowest: float
     highest: float
 
 
-class Rates(NamedTuple):
+class Rates(Struct, frozen=True, gc=False):
     """The rate was between these."""
 
     at_ns: float = 0.0

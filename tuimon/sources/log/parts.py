@@ -6,9 +6,9 @@ import contextlib
 import errno
 import os
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import msgspec
+from msgspec import Struct
 
 from tuimon.records import Record
 from tuimon.sources.log.claim import MODE, lock
@@ -27,7 +27,7 @@ LEAST_LIMIT_BYTES = 1_000_000
 _ENCODER = msgspec.json.Encoder()
 
 
-class _Part(NamedTuple):
+class _Part(Struct, frozen=True, gc=False):
     """A file that was set aside."""
 
     path: str

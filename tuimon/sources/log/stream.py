@@ -6,7 +6,8 @@ import contextlib
 import os
 from collections.abc import Iterable, Iterator
 from itertools import chain
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from tuimon.errors import NotALog
 from tuimon.records import Header, Notice, Record
@@ -20,7 +21,7 @@ from tuimon.text import plain
 _APART_S = 30.0
 
 
-class _Open(NamedTuple):
+class _Open(Struct, frozen=True, gc=False):
     """A file whose header has been read."""
 
     lines: Lines

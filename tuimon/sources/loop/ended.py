@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from msgspec import Struct
+
 from tuimon.sources.loop.step import Step, StepRun
 
 
-class EndedSteps(NamedTuple):
+class EndedSteps(Struct, frozen=True, gc=False):
     """What has ended since the last call: steps, and the evaluation between them."""
 
     parts: list[Step | StepRun]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from tuimon.sources.loop.step import Step
 
 
-class Holding(NamedTuple):
+class Holding(Struct, frozen=True, gc=False):
     """Pieces of steps are held back up to this many, or this long."""
 
     most: int

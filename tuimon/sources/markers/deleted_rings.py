@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from typing import NamedTuple
+
+from msgspec import Struct
 
 #: What the kernel appends to the name of a file that has been deleted.
 _DELETED = " (deleted)"
 
 
-class DeletedRing(NamedTuple):
+class DeletedRing(Struct, frozen=True, gc=False):
     """The path that a ring had, and what it can be opened through."""
 
     path: str

@@ -6,7 +6,8 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from tuimon.agent.ring import layout
 from tuimon.agent.ring.paths import refused_directories, ring_directories
@@ -32,7 +33,7 @@ _CALM_HZ = layout.SLOT_COUNT / 8
 _AFTER_WINDOW_S = 0.05
 
 
-class _Before(NamedTuple):
+class _Before(Struct, frozen=True, gc=False):
     """How many steps a process made in its earlier rings."""
 
     process: ProcessId

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from tuimon.records import GpuProcess
 from tuimon.sources.nvml.library import Handle
@@ -20,7 +21,7 @@ _UTILISATION_TRANSLATED = (575, 57)
 _FIRST_PID_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO of the kernel
 
 
-class PidTrust(NamedTuple):
+class PidTrust(Struct, frozen=True, gc=False):
     """Whether the driver's pids are valid in this pid namespace."""
 
     lists: bool

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+
+from msgspec import Struct
 
 _PCI_ORDER = "PCI_BUS_ID"
 
 
-class VisibleGpu(NamedTuple):
+class VisibleGpu(Struct, frozen=True, gc=False):
     """A GPU as NVML knows it, in PCI order."""
 
     uuid: str

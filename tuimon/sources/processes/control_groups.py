@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from msgspec import Struct
+
 from tuimon.proc import procfs
 
 #: cgroup version 1 writes "no limit" as a number near 2^63.
@@ -14,7 +16,7 @@ _DEEPEST = 32
 _MOUNT = "/sys/fs/cgroup"
 
 
-class GroupMemory(NamedTuple):
+class GroupMemory(Struct, frozen=True, gc=False):
     """The memory that a control group may use, and uses."""
 
     limit_bytes: int

@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
+from msgspec import Struct
+
 from tuimon.masking import masked
 from tuimon.proc.processes import command_line, environment, shortened
 from tuimon.proc.procfs import read_bytes, read_process_stat
 from tuimon.proc.pythons import is_python
 
 
-class Variables(NamedTuple):
+class Variables(Struct, frozen=True, gc=False):
     """What the environment that a process was started with says."""
 
     rank: int | None = None  # RANK, WORLD_SIZE

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Set
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from tuimon.records import Notice
 from tuimon.sources.notices import Problem
@@ -23,7 +24,7 @@ _REPORTED_FROM = 3
 _NO_PROCESS: ProcessKey = (0, None)
 
 
-class _Failure(NamedTuple):
+class _Failure(Struct, frozen=True, gc=False):
     problem: Problem
     times: int  # in a row
     retry_s: float

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Container, Iterator, Sequence
 from itertools import islice
-from typing import NamedTuple
 
 from msgspec import Struct, field
 
@@ -30,7 +29,7 @@ _PAID_ANEW_S = 60.0
 ProcessKey = tuple[int, int | None]
 
 
-class PlannedWindow(NamedTuple):
+class PlannedWindow(Struct, frozen=True, gc=False):
     """A window that may begin now, and what it is expected to cost."""
 
     key: ProcessKey

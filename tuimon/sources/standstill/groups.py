@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
+from msgspec import Struct
+
 from tuimon.records import Frame, StackGroup
 from tuimon.sources.stacks.frame_ids import RawFrame
 from tuimon.sources.standstill.stacks import ThreadStack
@@ -25,7 +27,7 @@ class Code(NamedTuple):
     inside: str = ""  # ``Frame.inside``
 
 
-class Grouped(NamedTuple):
+class Grouped(Struct, frozen=True, gc=False):
     """The groups, those with main and training threads first and of these the largest, and what is in none of them."""
 
     groups: list[StackGroup]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from msgspec import Struct
 
 from tuimon.proc import procfs
 
@@ -11,7 +11,7 @@ from tuimon.proc import procfs
 MOVING_BYTES_PER_S = 32 * 1024
 
 
-class Reading(NamedTuple):
+class Reading(Struct, frozen=True, gc=False):
     """What a process had read and written at a moment, in bytes."""
 
     t: float

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from tuimon.proc.pthreads import os_ids
 from tuimon.sources.stacks import pyspy_dump, pyspy_errors
@@ -24,14 +26,14 @@ ALL_S = 8.0
 _THREADS = 200
 
 
-class ThreadStack(NamedTuple):
+class ThreadStack(Struct, frozen=True, gc=False):
     """Where a thread is; ``frames`` root first."""
 
     tid: int
     frames: tuple[RawFrame, ...]
 
 
-class ProcessStacks(NamedTuple):
+class ProcessStacks(Struct, frozen=True, gc=False):
     """The Python threads of a process, or why they are not known."""
 
     threads: tuple[ThreadStack, ...] = ()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from msgspec import Struct
 
 from tuimon.records import ProcessRole
 
 
-class Suspect(NamedTuple):
+class Suspect(Struct, frozen=True, gc=False):
     """A process that may hang; a worker has the rank of its trainer."""
 
     pid: int
@@ -16,7 +16,7 @@ class Suspect(NamedTuple):
     tid: int | None = None  # of the thread that trains, where it is not the main one
 
 
-class Suspicion(NamedTuple):
+class Suspicion(Struct, frozen=True, gc=False):
     """Nothing has moved since a moment (s, monotonic): the processes to look at, ranks first."""
 
     since_s: float

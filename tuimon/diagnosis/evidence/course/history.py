@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import median
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
+
+from msgspec import Struct
 
 from tuimon.records import Place
 from tuimon.session.rows import HotLine
@@ -18,7 +20,7 @@ COMPARABLE_WINDOWS = WARMUP_WINDOWS + 16
 T = TypeVar("T")
 
 
-class GrownPhase(NamedTuple):
+class GrownPhase(Struct, frozen=True, gc=False):
     """The phase whose time a step has grown most, in ms per step."""
 
     name: str

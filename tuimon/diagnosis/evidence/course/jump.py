@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import median
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from tuimon.diagnosis.evidence.course.history import WARMUP_WINDOWS, GrownPhase, grown_between, grown_line
 from tuimon.diagnosis.evidence.course.trend import jump_in
@@ -12,7 +13,7 @@ from tuimon.records import Place
 from tuimon.session.session import Session
 
 
-class Jump(NamedTuple):
+class Jump(Struct, frozen=True, gc=False):
     """Since when, and what has grown."""
 
     since_s: float  # after the beginning of the run

@@ -6,7 +6,8 @@ import math
 from collections.abc import Sequence
 from itertools import accumulate
 from statistics import median, quantiles
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from tuimon.diagnosis.threshold import Threshold
 
@@ -37,7 +38,7 @@ _BEFORE, _NEAR = 20, 8
 _MOST_POINTS = 48
 
 
-class _Rank(NamedTuple):
+class _Rank(Struct, frozen=True, gc=False):
     """Of the pairs of a series: those that rise less those that fall, and the variance of that without a trend."""
 
     rising: int

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Literal, NamedTuple
+from typing import Literal
+
+from msgspec import Struct
 
 from tuimon.diagnosis.evidence.lines import HotFunction, hottest_place
 from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, ThreadSamples
@@ -18,7 +20,7 @@ FREES_A_STEP = Threshold(
 )
 
 
-class AllocatorWaits(NamedTuple):
+class AllocatorWaits(Struct, frozen=True, gc=False):
     """Why the allocator gives memory back, and the line that makes it do so, where there is one."""
 
     why: Literal["empty_cache", "no_cache", "fragmentation"]

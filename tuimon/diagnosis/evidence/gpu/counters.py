@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from msgspec import Struct
+
 from tuimon.diagnosis.evidence.devices import utilisation
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.session.rows import GpuRow, PhaseTable
@@ -40,7 +42,7 @@ LEAST_IDLE = Threshold(
 )
 
 
-class Copies(NamedTuple):
+class Copies(Struct, frozen=True, gc=False):
     """What copies between host and GPU take at most: they are no kernels, so utilisation does not count them."""
 
     in_phase: float  # share of the steps in the phase that copies lie in

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean, median
-from typing import Literal, NamedTuple
+from typing import Literal
+
+from msgspec import Struct
 
 from tuimon.diagnosis.evidence.gpu.counters import LEAST_IDLE
 from tuimon.diagnosis.evidence.gpu.steps import MIN_STEPS, GpuSteps
@@ -42,7 +44,7 @@ _SAME_STEP = 0.25
 RestsOn = Literal["no_sync", "ranks", "forward"]
 
 
-class Exchange(NamedTuple):
+class Exchange(Struct, frozen=True, gc=False):
     """What one rank's GPU spends at the end of its backward passes on other ranks; shares of its step."""
 
     at_least: float

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Literal
+
+from msgspec import Struct
 
 from tuimon.diagnosis.evidence.lines import HotFunction, hottest_place
 from tuimon.diagnosis.evidence.samples import MIN_SAMPLES, StackSample, ThreadSamples
@@ -19,7 +21,7 @@ _READS_VALUE = re.compile(
 )
 
 
-class GpuWaits(NamedTuple):
+class GpuWaits(Struct, frozen=True, gc=False):
     """Samples of the training thread in which it waits for its GPU; shares are of all its samples but evaluation's."""
 
     sync: float  # reads a value, or synchronises

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from tuimon.diagnosis.evidence.lines import HotFunction, hottest_place
 from tuimon.diagnosis.evidence.places.callees import with_callees
@@ -96,7 +97,7 @@ def side_function(samples: ThreadSamples) -> HotFunction | None:
     return with_library(with_callees(hot, side, samples.training_path), samples, "other")
 
 
-class _Update(NamedTuple):
+class _Update(Struct, frozen=True, gc=False):
     """What belongs to every update beside the optimizer's step."""
 
     lines: frozenset[_Line]  # of the user's

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import median
-from typing import Literal, NamedTuple
+from typing import Literal
+
+from msgspec import Struct
 
 from tuimon.session.ranks.row import RankRow
 
@@ -21,7 +23,7 @@ _STARVED = 2.0
 _ALIKE = 0.7
 
 
-class LateRank(NamedTuple):
+class LateRank(Struct, frozen=True, gc=False):
     """One rank, what is longer in it, and what that costs the others."""
 
     row: RankRow

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, Protocol
+
+from msgspec import Struct
 
 from tuimon.diagnosis.evidence.steps import StepEvidence
 from tuimon.records import Frame, Place, Process, Threads
@@ -49,7 +51,7 @@ class Rank(Protocol):
         """Its live DataLoader workers."""
 
 
-class StandingRank(NamedTuple):
+class StandingRank(Struct, frozen=True, gc=False):
     """One training process of a standstill; what was not measured is None."""
 
     pid: int
@@ -68,7 +70,7 @@ class StandingRank(NamedTuple):
     others: tuple[Place, ...]  # the user's lines that the threads or workers are at which it waits for
 
 
-class Standstill(NamedTuple):
+class Standstill(Struct, frozen=True, gc=False):
     """The live ranks of one training, the process in focus first, and what was found when all stacks were taken."""
 
     ranks: tuple[StandingRank, ...]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from statistics import fmean, median
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from tuimon.session.ranks.row import RankRow
 from tuimon.session.ranks.shared_steps import SHARED_PARTS, SharedStep
@@ -20,7 +21,7 @@ _WAITS = 0.02
 _TOGETHER = 0.5
 
 
-class Turns(NamedTuple):
+class Turns(Struct, frozen=True, gc=False):
     """Who was last how often, and what that costs; shares are 0..1."""
 
     last: tuple[tuple[RankRow, float], ...]  # rank and its share of the steps, most first
