@@ -50,6 +50,8 @@ class Playback:
     def exit_code(self):
         return self.session.exit.exit_code if self.session.exit else None
 
+    read_ratio = None
+
     def is_followed(self, unix_s):
         return False
 

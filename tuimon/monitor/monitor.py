@@ -119,6 +119,12 @@ class Monitor:
         return self._replay and is_written(self.session, unix_s)
 
     @property
+    def read_ratio(self) -> float | None:
+        """Share (0..1) that has been read of what was written to a log so far; None once all of it has been."""
+        backlog = self._pollers.backlog
+        return backlog.read_bytes / max(backlog.of_bytes, 1) if backlog is not None else None
+
+    @property
     def exit_code(self) -> int | None:
         """The process's exit code, 128+n for signal n; None before its end and where it cannot be known."""
         return self.session.exit.exit_code if self.session.exit else None

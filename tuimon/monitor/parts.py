@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from tuimon.launch.child import Ended
 from tuimon.sources.standstill.suspicion import Suspicion
+
+if TYPE_CHECKING:
+    from tuimon.sources.log.lines import Backlog
 
 
 class Target(Protocol):
@@ -64,4 +67,14 @@ class Inspector(Protocol):
 
     def inspect(self, suspicion: Suspicion | None) -> None:
         """Look at a standstill; None: there is none."""
+        ...
+
+
+@runtime_checkable
+class Replayed(Protocol):
+    """A source that reads what was written before it follows what comes."""
+
+    @property
+    def backlog(self) -> Backlog | None:
+        """How far it has read that; None once it has, and where it is played at a pace."""
         ...

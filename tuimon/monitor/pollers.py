@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import TYPE_CHECKING
 
-from tuimon.monitor.parts import Focusable, Inspector, MemoryRecorder, StackSampler
+from tuimon.monitor.parts import Focusable, Inspector, MemoryRecorder, Replayed, StackSampler
 from tuimon.monitor.poller import STOP_TIMEOUT_S, Poller
 from tuimon.monitor.record_queue import RecordQueue
 from tuimon.session.session import Session
 from tuimon.sources.base import Source
+
+if TYPE_CHECKING:
+    from tuimon.sources.log.lines import Backlog
 
 
 class Pollers:
@@ -45,6 +49,12 @@ class Pollers:
     def dropped(self) -> int:
         """Records that were lost because the queue was full."""
         return sum(poller.dropped for poller in self._each)
+
+    @property
+    def backlog(self) -> Backlog | None:
+        """How far a source has read of what was written before; None where none has more to read."""
+        each = (poller.source.backlog for poller in self._each if isinstance(poller.source, Replayed))
+        return next((backlog for backlog in each if backlog is not None), None)
 
     def start(self) -> None:
         """Begin reading."""

@@ -130,8 +130,9 @@ def test_the_source_follows_until_the_exit(tmp_path: Path) -> None:
     log.add_record(HEADER)
     log.flush(0.0)
     source = LogSource(log.path, follow=True)
+    assert source.backlog is not None and source.backlog.of_bytes == os.path.getsize(log.path)
     assert list(source.read()) == [HEADER]
-    assert source.at_end
+    assert source.backlog is None
     assert list(source.read()) == []
     log.add_record(STEPS)
     log.flush(1.0)

@@ -57,6 +57,10 @@ def test_all_files_read_as_one_log(tmp_path: Path, name: str) -> None:
     log.add_record(END)
     log.close()
     assert len(files(tmp_path)) > 1
+    source = LogSource(log.path)
+    backlog, size = source.backlog, sum(each.stat().st_size for each in tmp_path.iterdir())
+    source.close()
+    assert backlog is not None and backlog.of_bytes == size and backlog.read_bytes < size
     records = list(read_log(log.path))
     assert [r.first_index for r in records if isinstance(r, Steps)] == [3 * n for n in range(seconds + 1)]
     assert sum(isinstance(r, Mark) for r in records) == 10 * seconds

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 import stat
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from tuimon.errors import NotALog
 from tuimon.records import Record
@@ -19,6 +19,13 @@ LINE_LIMIT = 4 << 20
 _LINE_END = b"\n"
 #: Read and decoded at once: some hundred lines.
 _BLOCK_BYTES = 64 << 10
+
+
+class Backlog(NamedTuple):
+    """Of what had been written before a log is followed."""
+
+    read_bytes: int
+    of_bytes: int
 
 
 class Lines:
@@ -95,6 +102,10 @@ class Lines:
         """Whether what follows cannot be decompressed."""
         raw = getattr(self._file, "raw", None)
         return isinstance(raw, Decompressed) and raw.damaged
+
+    def backlog(self) -> Backlog:
+        """How far the file has been read, as it is on the disk."""
+        return Backlog(os.lseek(self._handle, 0, os.SEEK_CUR), os.fstat(self._handle).st_size)
 
     def changed_unix_s(self) -> float:
         """When the file was last written to."""

@@ -70,7 +70,7 @@ class LogSource:
         self._records = self._stream.records()
         self.header = self._stream.header
         self.period_s = 0.2
-        self.at_end = False  # whether the whole file has been read so far
+        self.backlog = self._stream.backlog() if speed is None else None  # None: read, or played at a pace
         self._pace = Pace(speed)
         self._follow = follow
         self._reported = 0  # skipped lines that a Notice has counted
@@ -80,11 +80,12 @@ class LogSource:
 
     def read(self) -> Iterator[Record]:
         """The records that are due. Raises Done at the end of a log that is no longer written."""
+        self.backlog = self.backlog and self._stream.backlog()
         for _ in range(self.BATCH):
             record = self._held or next(self._records, None)
             self._held = None
             if record is None:
-                self.at_end = True
+                self.backlog = None
                 self._records = self._stream.records()
                 if self._stream.count_skipped() > self._reported:
                     self._reported = self._stream.count_skipped()

@@ -13,7 +13,7 @@ from tuimon.errors import NotALog
 from tuimon.records import Header, Notice, Record
 from tuimon.sources.log.dates import Dates
 from tuimon.sources.log.decode import check_header, decode
-from tuimon.sources.log.lines import Lines
+from tuimon.sources.log.lines import Backlog, Lines
 from tuimon.sources.log.names import part_paths
 from tuimon.text import plain
 
@@ -39,6 +39,7 @@ class LogStream:
         if self._now.lines is not newest.lines:
             newest.lines.close()
         self.header = self._now.header
+        self._closed_bytes = 0  # of files that were read to their ends
         self.skipped = 0  # whole lines that hold no record, or none that is known here
         self._t = self.header.t  # of the latest record
         self._dates = Dates(self._t, self._written_s)
@@ -63,6 +64,7 @@ class LogStream:
             yield from self._read()
             missing = following.header.part - self._now.header.part - 1
             self.skipped += self._now.lines.skipped + self._now.lines.damaged
+            self._closed_bytes += self._now.lines.backlog().of_bytes
             self._now.lines.close()
             self._now = following
             yield self._beginning(missing)
@@ -77,6 +79,16 @@ class LogStream:
     def count_skipped(self) -> int:
         """How many lines have been skipped so far."""
         return self.skipped + self._now.lines.skipped + self._now.lines.damaged + self._dates.left_out
+
+    def backlog(self) -> Backlog:
+        """How far its files have been read, all together."""
+        read_bytes, of_bytes = self._now.lines.backlog()
+        read_bytes, of_bytes = read_bytes + self._closed_bytes, of_bytes + self._closed_bytes
+        with contextlib.suppress(OSError):
+            files = [os.stat(path) for path in (*(path for _, path in part_paths(self.path)), self.path)]
+            places = [at for at, info in enumerate(files) if (info.st_dev, info.st_ino) == self._now.lines.identity]
+            of_bytes += sum(info.st_size for info in files[max(places, default=-1) + 1 :])
+        return Backlog(read_bytes, of_bytes)
 
     def close(self) -> None:
         """Close the file."""

@@ -108,6 +108,7 @@ class TuimonApp(LeavableApp):
 
     def _show(self) -> None:
         self.board.title_line.followed = self.monitor.is_followed(time.time())
+        self.board.title_line.read_ratio = self.monitor.read_ratio
         self.board.show(self.monitor.session, self.monitor.findings)
 
     def action_help(self) -> None:

@@ -213,6 +213,27 @@ def read_all(source: JoinedSource) -> tuple[list[Record], bool]:
     return records, False
 
 
+def test_how_far_it_is_is_known_until_all_was_read_that_was_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(JoinedSource, "BATCH", 200)
+    write(str(tmp_path), JOB._replace(nodes=2, ranks=4, seconds=60.0))
+    run, _ = choose_run(str(tmp_path))
+    source = JoinedSource(run, str(tmp_path), follow=True)
+    size = sum(path.stat().st_size for path in tmp_path.iterdir())
+    shares, done = [], False
+    while source.backlog is not None:
+        assert source.backlog.of_bytes == size
+        shares.append(source.backlog.read_bytes / size)
+        done = read_all(source)[1]
+    source.close()
+    assert done and shares == sorted(shares)
+    assert 0.0 < shares[0] < shares[-1] <= 1.0
+    paced = JoinedSource(run, str(tmp_path), 10.0, follow=True)
+    paced.close()
+    assert paced.backlog is None
+
+
 def test_logs_are_followed_as_they_grow_and_as_nodes_join(logs: Path, tmp_path: Path) -> None:
     whole = {path.name: path.read_bytes().splitlines(keepends=True) for path in sorted(logs.iterdir())}
     first, second, _ = whole

@@ -49,6 +49,12 @@ def test_the_title_names_a_node_that_writes_nothing(width):
     assert "node007 silent for 28s · " in text_of(row) and "67.0 ms" in text_of(row)
 
 
+def test_of_a_log_that_is_still_being_read_the_title_says_how_far_that_is_and_not_that_it_is_live():
+    row = text_of(title_line(FACTS._replace(read_ratio=0.43, followed=True), 120))
+    assert " READING 43 % " in row and "LIVE" not in row
+    assert " LIVE " in text_of(title_line(FACTS._replace(followed=True), 120))
+
+
 def test_a_silent_node_is_in_the_title_until_the_run_ends():
     pane = TitleLine()
     session = Session()

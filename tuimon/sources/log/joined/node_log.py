@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from tuimon.records import Exit, Header, Node, Record
 from tuimon.sources.log.joined.clocks import LogClock
 from tuimon.sources.log.joined.identity import FrameIds, Identity
+from tuimon.sources.log.lines import Backlog
 from tuimon.sources.log.stream import LogStream
 
 #: A log whose latest record is older than this and two windows, against the newest of all nodes, is late: windows of a
@@ -72,6 +73,10 @@ class NodeLog:
     def last_records(self) -> Iterator[Record]:
         """There will be no more: what a last line without its end holds."""
         return self._stream.last_records()
+
+    def backlog(self) -> Backlog:
+        """How far its files have been read."""
+        return self._stream.backlog()
 
     def count_skipped(self) -> int:
         """Lines that hold no record known here, so far."""

@@ -15,6 +15,7 @@ from tuimon.sources.log.joined.node_log import NodeLog
 from tuimon.sources.log.joined.notices import JoinedNotices
 from tuimon.sources.log.joined.runs import Run
 from tuimon.sources.log.joined.states import check_clocks, joined_exit, node_notice, nodes_of
+from tuimon.sources.log.lines import Backlog
 from tuimon.sources.log.pace import Pace
 from tuimon.sources.log.reader import skipped_notice
 
@@ -66,6 +67,7 @@ class JoinedSource:
         self._newest_unix_s = self._begun_unix_s = run.begun_unix_s
         self._compare_after_s = _COMPARE_S
         self._due: list[Record] = [self.header, *self._joined(self._logs)]
+        self.backlog = self._read_so_far() if speed is None else None  # None: read, or played at a pace
 
     def read(self) -> Iterator[Record]:
         """The records that are due. Raises Done at the end of a run that is no longer written."""
@@ -74,17 +76,23 @@ class JoinedSource:
             self._due += self._joined(self._opened.search())
         due, self._due = self._due, []
         yield from due
+        self.backlog = self.backlog and self._read_so_far()
         self._merge.refill()
         passed = 0
         while passed < self.BATCH:
             merged = self._merge.merge()
             if not merged:
+                self.backlog = None
                 yield from self._at_end()
                 return
             if not self._pace.is_due(merged[0][0]):
                 return
             yield from self._passed_on(merged)
             passed += len(merged)
+
+    def _read_so_far(self) -> Backlog:
+        each = [log.backlog() for log in self._logs]
+        return Backlog(sum(one.read_bytes for one in each), sum(one.of_bytes for one in each))
 
     def _passed_on(self, merged: Sequence[Next]) -> Iterator[Record]:
         """Those that are due; it ends early where clocks were compared, as the order may be another one then."""

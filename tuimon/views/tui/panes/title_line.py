@@ -35,6 +35,7 @@ class RunFacts(NamedTuple):
     paused: bool
     gpu: str | None = None  # "GPU 97 % · tensor 12 %"
     followed: bool = False  # a log that is still being written
+    read_ratio: float | None = None  # 0..1, of a log of which not all has been read that was written
     nodes: str | None = None  # those that are not well
     still: bool = False  # its loop stands still: the pace of the last seconds says nothing
 
@@ -44,6 +45,7 @@ class TitleLine(Pane[RunFacts], can_focus=False):
 
     paused = False
     followed = False
+    read_ratio: float | None = None
 
     def collect(self, session: Session, findings: Sequence[Finding]) -> RunFacts:
         """Facts about the run and about ourselves."""
@@ -58,6 +60,7 @@ class TitleLine(Pane[RunFacts], can_focus=False):
             exit=session.exit,
             paused=self.paused,
             followed=self.followed,
+            read_ratio=self.read_ratio,
             nodes=nodes_text(session.nodes.known.values()) if session.exit is None else None,
             still=stands_still(session),
             gpu=gpu_text(session.gpus(), session.header.interval_s if session.header else 1.0),
@@ -123,7 +126,9 @@ def _badges(facts: RunFacts) -> Line:
     if facts.exit is not None:
         failed = facts.exit.exit_code not in (0, None)
         spans += line((" ENDED ", "critical badge" if failed else "benign badge"), " ")
-    if facts.followed:
+    if facts.read_ratio is not None:
+        spans += line((f" READING {percent(min(facts.read_ratio, 0.99))} ", "warning badge"), " ")
+    elif facts.followed:
         spans += line((" LIVE ", "benign badge"), " ")
     if facts.paused:
         spans += line((" PAUSED ", "warning badge"), " ")
