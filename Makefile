@@ -38,7 +38,7 @@ help:
 	@echo "             (PAIRS_ARGS='--record --missing': keep the logs of code that has none yet, for the tests)"
 	@echo "make scenarios  labelled trainings under tuimon: is its verdict right? (about 15 minutes)"
 	@echo "             (with INJECT=1: is it the same when tuimon comes later, by attach --inject? about 35 minutes)"
-	@echo "make wild    programs on public frameworks, healthy and slowed: is its verdict right? (about 35 minutes)"
+	@echo "make wild    programs on public frameworks, healthy and slowed: is its verdict right? (about 40 minutes)"
 	@echo "make inject-stress N=300  hooks brought into trainings of awkward shapes and withdrawn: is none harmed?"
 	@echo "make random-loops N=100 SEED=s  training scripts drawn at random: phases, verdicts, gains against their own truth"
 	@echo "             (HEALTHY=1: nothing is planted, how often does it warn all the same?)"

@@ -13,8 +13,8 @@ PROGRAMS = catalogue()
 
 
 def test_there_are_many_on_many_frameworks() -> None:
-    assert len(PROGRAMS) >= 114
-    assert len({program.package for program in PROGRAMS.values()}) >= 38
+    assert len(PROGRAMS) >= 128
+    assert len({program.package for program in PROGRAMS.values()}) >= 45
     assert sum(name.endswith(HEALTHY) for name in PROGRAMS) * 2 == len(PROGRAMS)
 
 

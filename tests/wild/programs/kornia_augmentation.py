@@ -15,7 +15,7 @@ class Blots(nn.Module):
     def forward(self, images):
         images = images.clone()
         for image in images:
-            for _ in range(80):
+            for _ in range(160):
                 row, column = random.randrange(32), random.randrange(32)
                 image[:, row, column] = 0.0  # <- cause
         return images
