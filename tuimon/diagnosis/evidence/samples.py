@@ -18,6 +18,7 @@ from tuimon.session.samples.classify import Sample
 from tuimon.session.samples.frame_table import FrameTable
 from tuimon.session.samples.process_samples import ProcessSamples
 from tuimon.session.samples.stack_phase import FrameKind
+from tuimon.session.standing.standing import innermost_wait
 
 MIN_SAMPLES = Threshold(
     10,
@@ -63,6 +64,11 @@ class StackSample(Struct, frozen=True, dict=True):
     def activity(self) -> Activity:
         """What the thread was doing."""
         return activity_of(self.frames)
+
+    @cached_property
+    def may_wait_for_ranks(self) -> bool:
+        """Whether it is in a collective, or in backward, with none of the user's code inside: there ranks meet."""
+        return innermost_wait(self.frames) == "ranks"
 
     @cached_property
     def functions(self) -> frozenset[tuple[str, str]]:

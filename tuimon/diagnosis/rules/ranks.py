@@ -18,6 +18,8 @@ from tuimon.diagnosis.words import at_hot, percent
 from tuimon.node_ids import own_id
 
 WARN_SHARE = Threshold(0.10, "share of the step that the other ranks wait for one, from which it is a warning", TRACEML)
+#: Code of the user's that takes this share of what is longer in its phase is the reason: our choice, most of it.
+_EXPLAINS = 0.5
 _WHY: dict[Why, str] = {
     "stopped": "which is stopped {percent} of the time",
     "no core": "whose training thread waits {percent} of the time for a core",
@@ -67,8 +69,16 @@ def _wait(evidence: Evidence) -> bool:
 
 
 def _hottest(own: Evidence, late: LateRank) -> HotFunction | None:
-    """Where the late rank's own work is in its longer phase: not the lines at which it waits for others itself."""
+    """Where the late rank's own work is in its longer phase: not the lines at which it waits for others itself.
+
+    Nor that of backward, where it may: unless what is longer is not in the user's code that this runs, such as hooks.
+    """
     stacks = own.stacks.main.in_phase(late.phase).stacks
+    inside = [stack for stack in stacks if not stack.may_wait_for_ranks]
+    share = sum(stack.count for stack in inside) / max(1, sum(stack.count for stack in stacks))
+    phase_ms = dict(late.row.phases).get(late.phase, 0.0) * (late.row.step_ms or 0.0)
+    if len(inside) < len(stacks) and share * phase_ms >= _EXPLAINS * late.longer_ms:
+        return hottest_place((stack.place, stack.count) for stack in inside)
     if not any(stack.activity == "ranks" for stack in stacks):
         return own.hottest_in(late.phase)
     return hottest_place((stack.place, stack.count) for stack in stacks if stack.activity != "ranks")
