@@ -132,13 +132,7 @@ class Monitor:
     @property
     def ending(self) -> str | None:
         """Progress of ending the run, as a phrase for the user; None unless ``begin_end`` was called."""
-        launched = self.launched
-        if not self._ending or launched is None:
-            return None
-        sent = launched.last_sent
-        left_s = launched.next_signal_in_s(self._clock())
-        done = f"sent {sent.name}" if sent else "ending the run"
-        return done if left_s is None else f"{done}; stronger in {left_s:.0f} s"
+        return self.launched.ending_text(self._clock()) if self._ending and self.launched is not None else None
 
     @property
     def dropped(self) -> int:
