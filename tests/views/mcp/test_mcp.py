@@ -133,6 +133,8 @@ async def test_every_rule_is_explained_within_the_bound(trainings) -> None:
     ("tool", "arguments", "message"),
     [
         ("verdict", {"training": "1"}, "no training of yours has the pid 1. The tool trainings lists them"),
+        ("stacks", {"training": 1}, "no training of yours has the pid 1. The tool trainings lists them"),
+        ("verdict", {"training": " "}, "Give a pid (the tool trainings lists them) or a log's path"),
         ("verdict", {"training": "/etc/passwd"}, "/etc/passwd is no tuimon log"),
         ("verdict", {"training": "no such file"}, "no such file"),
         ("explain", {"rule": "launch_bond"}, "Did you mean: launch_bound"),

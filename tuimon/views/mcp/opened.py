@@ -80,9 +80,11 @@ class Trainings:
         self._watched: dict[int, _Watched] = {}
         self._lock = threading.Lock()
 
-    def ask(self, training: str, seconds: float, answer: Callable[[Seen], str]) -> str:
+    def ask(self, training: str | int, seconds: float, answer: Callable[[Seen], str]) -> str:
         """``answer`` of a training: a pid of the caller's own, or the path of a log. Raises TuimonError."""
-        if not training.strip().isdecimal():
+        if isinstance(training, str) and not training.strip().isdecimal():
+            if not training.strip():
+                raise UsageError("no training is named", "Give a pid (the tool trainings lists them) or a log's path")
             return answer(_of_log(training))
         watched = self._watch(int(training))
         seen = watched.seen(seconds)
