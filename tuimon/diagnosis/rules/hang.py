@@ -179,13 +179,12 @@ RULES = (
         order=10,
         judge=hang,
         explanation=(
-            "No rank has come to another boundary for 15 s and for far longer than its steps take, neither the ranks"
-            " nor their workers use the CPU, and their stacks do not change: a lock, a dead rank or worker, or storage"
-            " that does not answer. All stacks are then taken once, and who holds the others up, or a lock, is named"
-            " first. What waits for a checkpoint, a disk, the network or a sleep is given a minute; a prompt, and a run"
-            " that is stopped as a whole, for ever; so is a thread that trains beside a main thread and has ended, or"
-            " waits to be given work. It abstains without markers or thread figures, before each rank has"
-            " made a step, and once the run has ended."
+            "No rank has come to another boundary for 15 s and for far longer than its steps take, neither ranks"
+            " nor workers use the CPU, and stacks do not change: a lock, a dead rank or worker, or"
+            " storage that does not answer. All stacks are then taken once, and who holds up the others, or a lock,"
+            " is named first. What waits for a checkpoint, a disk, the network or a sleep is given a minute; for ever"
+            " a prompt, a stopped run, and a thread beside the main one that trains and has ended, or waits for work."
+            " It abstains without markers or thread figures, before each rank's first step, and after the end."
         ),
         needs=(BOUNDARIES,),
         thresholds=(HANG_S, PATIENT_S, STACKS_S, HANG_RATIO, LONGEST_RATIO, IDLE_CPU),
