@@ -54,6 +54,7 @@ def hide_from_dynamo() -> None:
         GpuClock.record_point,
         GradientPoints.reach,
     )
+    dynamo.skip_own_functions()
 
 
 def hook_fetch(dataloader: Any) -> None:

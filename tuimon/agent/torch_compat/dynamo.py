@@ -16,22 +16,28 @@ def skip(*functions: Any) -> None:
 
 def skip_with_callees(*functions: Any) -> None:
     """Have Dynamo skip these functions and all that they call, which is none of the user's code."""
-    told = [_set_strategy(function, "SKIP") for function in functions]
-    for function in () if all(told) else _own_functions():
+    for function in functions:
+        _set_strategy(function, "SKIP")
+
+
+def skip_own_functions() -> None:
+    """Have a torch that skips one frame, and not what it calls (2.4), skip all of the agent's that are loaded."""
+    try:
+        frames = sys.modules["torch"]._C._dynamo.eval_frame
+    except Exception:
+        return
+    for function in () if hasattr(frames, "set_code_exec_strategy") else _own_functions():
         _skip_code(function)
 
 
-def _set_strategy(function: Any, callees: str) -> bool:
-    """Whether what the function calls is treated as ``callees`` says."""
+def _set_strategy(function: Any, callees: str) -> None:
     try:
         frames = sys.modules["torch"]._C._dynamo.eval_frame
         action = frames._FrameAction
         strategy = frames._FrameExecStrategy(action.SKIP, getattr(action, callees))
         frames.set_code_exec_strategy(function.__code__, strategy)
-    except Exception:  # older torch (2.4): has skip_code, for one frame and not for what it calls, or nothing
+    except Exception:  # older torch: has skip_code, or nothing
         _skip_code(function)
-        return False
-    return True
 
 
 def _skip_code(function: Any) -> None:
