@@ -7,7 +7,7 @@ import math
 from tuimon.records import NO_TORCH_YET
 from tuimon.session.focus import FocusedTables
 from tuimon.session.rows import PhaseTable, StepSummary
-from tuimon.session.samples.inferred_phases import inferred_phases
+from tuimon.session.samples.phases.inferred_phases import inferred_phases
 from tuimon.session.samples.process_samples import ProcessSamples
 from tuimon.session.steps.history import WindowBegin
 from tuimon.session.steps.phase_table import phase_table

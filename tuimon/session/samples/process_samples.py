@@ -10,11 +10,11 @@ from itertools import takewhile
 
 from tuimon.records import Frame, Place, RangePlace, StackCount, Stacks
 from tuimon.session.rows import HotLine
-from tuimon.session.samples.classify import Sample, classify_samples
 from tuimon.session.samples.frame_table import FrameTable
+from tuimon.session.samples.phases.classify import Sample, classify_samples
+from tuimon.session.samples.phases.seen_boundaries import SeenBoundaries
 from tuimon.session.samples.range_join import RangeJoin
 from tuimon.session.samples.run_samples import RunSamples
-from tuimon.session.samples.seen_boundaries import SeenBoundaries
 from tuimon.session.samples.set_up import SetUp
 from tuimon.session.samples.stack_phase import stack_phase
 from tuimon.session.samples.thread_stacks import ThreadStacks

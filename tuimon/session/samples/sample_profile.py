@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from tuimon.session.samples.classify import Sample
 from tuimon.session.samples.frame_table import FrameTable
 from tuimon.session.samples.hot_lines import LineTable, line_table
+from tuimon.session.samples.phases.classify import Sample
 from tuimon.session.samples.range_join import RANGE
 from tuimon.session.samples.tree import CallTree, call_tree
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tuimon.session.samples.call_order import is_made_for_model
+from tuimon.session.samples.phases.call_order import is_made_for_model
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tuimon.records import Frame
-from tuimon.session.samples.classify import classify_samples
 from tuimon.session.samples.frame_table import FrameTable
+from tuimon.session.samples.phases.classify import classify_samples
 
 TORCH = "/v/lib/python3.11/site-packages/torch"
 FRAMES = [

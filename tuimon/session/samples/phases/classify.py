@@ -10,16 +10,16 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tuimon.session.samples.activity import Activity, activity_of
-from tuimon.session.samples.augmentations import Augmentations
 from tuimon.session.samples.frame_table import FrameTable
-from tuimon.session.samples.library_order import LibraryOrder
-from tuimon.session.samples.loop_lines import CountedStack, LoopLines
-from tuimon.session.samples.loops import Loops
+from tuimon.session.samples.phases.augmentations import Augmentations
+from tuimon.session.samples.phases.library_order import LibraryOrder
+from tuimon.session.samples.phases.loop_lines import CountedStack, LoopLines
+from tuimon.session.samples.phases.loops import Loops
+from tuimon.session.samples.phases.rollouts import Rollouts
+from tuimon.session.samples.phases.seen_boundaries import SeenBoundaries
+from tuimon.session.samples.phases.torn_updates import without_torn_updates
 from tuimon.session.samples.range_join import RANGE, RangeJoin
-from tuimon.session.samples.rollouts import Rollouts
-from tuimon.session.samples.seen_boundaries import SeenBoundaries
 from tuimon.session.samples.stack_phase import stack_phase
-from tuimon.session.samples.torn_updates import without_torn_updates
 from tuimon.torch_code import is_optimizer_module, is_package_file, is_torch
 
 #: With no run of a module among the samples, the user's lines before the backward call are the forward pass themselves

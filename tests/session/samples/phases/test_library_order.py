@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tuimon.records import Frame, LoopStack
-from tuimon.session.samples.classify import Sample, classify_samples
 from tuimon.session.samples.frame_table import FrameTable
-from tuimon.session.samples.seen_boundaries import SeenBoundaries
+from tuimon.session.samples.phases.classify import Sample, classify_samples
+from tuimon.session.samples.phases.seen_boundaries import SeenBoundaries
 
 SITE = "/v/lib/python3.11/site-packages"
 LIBRARY = f"{SITE}/nice/trainer.py"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tuimon.session.samples.frame_table import FrameTable
-from tuimon.session.samples.loop_lines import CountedStack, LoopLines
+from tuimon.session.samples.phases.loop_lines import CountedStack, LoopLines
 
 #: Loops that are told apart: of a GAN two, of a program that trains in stages a few.
 _MOST = 4

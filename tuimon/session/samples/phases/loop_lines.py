@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from tuimon.session.samples.frame_table import FrameTable
-from tuimon.session.samples.other_calls import OtherCalls
+from tuimon.session.samples.phases.other_calls import OtherCalls
 from tuimon.session.samples.stack_phase import StackPhase
 from tuimon.torch_code import is_loss_module, is_module_call, is_package_file, is_torch
 
@@ -153,7 +153,7 @@ class LoopLines:
         """Whether a sample is in a function of the user's whose result the line passes to the model: it comes first."""
         if branch.called is None or branch[:2] not in self._model_lines or not self.is_call_beside_training(branch):
             return False
-        from tuimon.session.samples.call_order import is_made_for_model
+        from tuimon.session.samples.phases.call_order import is_made_for_model
 
         return is_made_for_model(self._frames[stack[branch.depth]].source, branch.called[1])
 

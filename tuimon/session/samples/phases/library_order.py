@@ -9,8 +9,8 @@ from functools import reduce
 from itertools import takewhile
 
 from tuimon.session.samples.frame_table import FrameTable
-from tuimon.session.samples.loop_lines import CountedStack
-from tuimon.session.samples.seen_boundaries import SeenBoundaries
+from tuimon.session.samples.phases.loop_lines import CountedStack
+from tuimon.session.samples.phases.seen_boundaries import SeenBoundaries
 from tuimon.torch_code import is_iteration
 
 #: What handlers of a loop's events are named by convention: they look on, and make no batch.
@@ -180,7 +180,7 @@ class LibraryOrder:
         if not caller.user and called[1].startswith(_HANDLER):
             return None
         if caller.line == first:
-            from tuimon.session.samples.call_order import is_made_for_model
+            from tuimon.session.samples.phases.call_order import is_made_for_model
 
             return called if is_made_for_model(caller.source, called[1]) else None
         return called if caller.line < first else None
