@@ -1,6 +1,7 @@
 """The Phases pane: rows, ranges, notes."""
 
 import pytest
+from msgspec.structs import replace
 
 from tests.views.tui.texts import texts
 from tuimon.session.rows import PhaseRow, PhaseTable, RangeRow, StepSummary
@@ -31,11 +32,11 @@ def test_phase_rows_line_up():
 
 
 def test_without_a_step_the_open_phase_is_told_and_after_the_end_where_it_ended():
-    loading = PICTURE._replace(table=None, steps=STEPS._replace(open_phase="forward", open_for_s=12.0))
+    loading = PICTURE._replace(table=None, steps=replace(STEPS, open_phase="forward", open_for_s=12.0))
     assert texts(phases_lines(loading, 60, 12))[:2] == ["No step has ended yet.", "Now in forward for 12s"]
     ended = loading._replace(ended=True)
     assert texts(phases_lines(ended, 60, 12))[:2] == ["No step has ended.", "It ended in forward, after 12s"]
-    unsplit = PICTURE._replace(table=None, steps=STEPS._replace(open_phase="between", open_for_s=12.0))
+    unsplit = PICTURE._replace(table=None, steps=replace(STEPS, open_phase="between", open_for_s=12.0))
     assert texts(phases_lines(unsplit, 60, 12))[1] == "Now in data+forward for 12s"
 
 
