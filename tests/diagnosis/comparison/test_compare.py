@@ -61,7 +61,7 @@ def test_a_planted_slowdown_of_3_percent_is_slower() -> None:
 
 def test_the_same_program_twice_is_no_different() -> None:
     outcomes = [compare([run(seed)], [run(seed + 100)]).outcome for seed in range(20)]
-    assert outcomes.count("same") >= 16  # of the others, a part of the variance looks as if it lasted
+    assert outcomes.count("same") >= 15  # of the others, a part of the variance looks as if it lasted
     assert not {"faster", "slower"} & set(outcomes)
 
 
@@ -69,9 +69,18 @@ def test_what_changes_slowly_within_runs_also_changes_between_them() -> None:
     """On a machine whose speed wanders by 6 %, runs of one program lie as far apart as stretches of a run do."""
     pairs = [(run(0, series=wandering(60, seed)), run(1, series=wandering(60, seed + 100))) for seed in range(60)]
     found = [glance(before, after) for before, after in pairs]
-    assert sum(each.outcome in ("faster", "slower") for each in found) <= 5  # 10 with what does not last alone
+    assert not {"faster", "slower"} & {
+        each.outcome for each in found
+    }  # 10 with what does not last alone, 5 as if known
     notes = [compare([before], [after]).notes for before, after in pairs[:5]]
     assert sum("as it varies over seconds" in each[-1] for each in notes) >= 4
+
+
+def test_stretches_of_one_long_run_are_seldom_different() -> None:
+    """Not even a minute apart on a machine whose speed wanders over minutes."""
+    series = [wandering(120, seed) for seed in range(100, 160)]
+    found = [glance(run(0, series=each[:40]), run(1, series=each[80:])) for each in series]
+    assert sum(each.outcome in ("faster", "slower") for each in found) <= 3  # 8 with the variance as if known
 
 
 def test_no_row_of_the_same_program_stands_out() -> None:

@@ -92,6 +92,9 @@ def test_correlation_makes_longer_blocks_of_fewer_independent_values() -> None:
 def test_an_independent_error_widens_an_interval() -> None:
     one, other = Estimate(0.0, 1e-4, 9), Estimate(0.0, 1e-4, 9)
     assert difference(one.plus(1e-4), other).high > difference(one, other).high
+    assert one.plus(1e-4, 9).freedom == 18  # both known as well
+    assert one.plus(1e-4).freedom == 36  # one of them known for certain
+    assert one.plus(3e-4, 1.5).freedom == pytest.approx(16 / (1 / 9 + 9 / 1.5))
     assert difference(Estimate(1.0, 0.0, 5), Estimate(3.0, 0.0, 5)) == Interval(2.0, 2.0)
 
 

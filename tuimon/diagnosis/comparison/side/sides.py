@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from tuimon.diagnosis.comparison.side.judged_run import LEAST_BATCHES, Figure, JudgedRun
 from tuimon.diagnosis.comparison.statistics.bootstrap import resample
-from tuimon.diagnosis.comparison.statistics.correlation import lasting_variance
+from tuimon.diagnosis.comparison.statistics.correlation import LASTING_FREEDOM, lasting_variance
 from tuimon.diagnosis.comparison.statistics.estimate import Estimate, mean_of_runs
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.session.course import GpuStretch
@@ -30,7 +30,7 @@ def log_estimate(runs: Runs, figure_of: Callable[[JudgedRun], Figure]) -> Estima
     """The logarithm of a positive figure, which each run may have its own form of."""
     logs = [_logarithm(figure_of(run)) for run in runs]
     if len(runs) == 1:
-        return runs[0].estimate(logs[0]).plus(run_variance(runs[0]))
+        return _between_runs(runs[0].estimate(logs[0]), runs[0].lasting_variance)
     return mean_of_runs([log(run.level) for log, run in zip(logs, runs, strict=True)])
 
 
@@ -41,7 +41,7 @@ def _logarithm(figure: Figure) -> Figure:
 def step_estimate(runs: Runs, figure: Figure, variance: float = 0.0) -> Estimate:
     """A figure of a step on its own scale; ``variance``: of an error that how the batches vary does not show."""
     found = _estimate(runs, figure)
-    return found if len(runs) > 1 else found.plus(run_variance(runs[0]) * found.value**2 + variance)
+    return found if len(runs) > 1 else _between_runs(found, runs[0].lasting_variance, found.value**2).plus(variance)
 
 
 def gpu_estimate(runs: Runs, figure: Callable[[GpuStretch], float]) -> Estimate | None:
@@ -53,7 +53,12 @@ def gpu_estimate(runs: Runs, figure: Callable[[GpuStretch], float]) -> Estimate 
         return mean_of_runs([figure(GpuStretch(*map(sum, zip(*rows, strict=True)))) for rows in timed])
     step_ns = [row.total_ns / row.steps for row in timed[0]]
     found = resample(timed[0], step_ns, lambda sums: GpuStretch(*sums)).estimate(figure)
-    return found.plus((RUN_DEVIATION**2 + lasting_variance(step_ns)) * found.value**2)
+    return _between_runs(found, lasting_variance(step_ns), found.value**2)
+
+
+def _between_runs(found: Estimate, lasting: float, scale: float = 1.0) -> Estimate:
+    """With how far runs of one program lie apart: as assumed, and as what ``lasting`` shows within the run."""
+    return found.plus(RUN_DEVIATION**2 * scale).plus(lasting * scale, LASTING_FREEDOM)
 
 
 def _estimate(runs: Runs, figure: Figure) -> Estimate:

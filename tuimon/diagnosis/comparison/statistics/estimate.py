@@ -32,12 +32,14 @@ class Estimate(NamedTuple):
     variance: float
     freedom: float
 
-    def plus(self, variance: float) -> Estimate:
-        """With an independent error of known variance added."""
+    def plus(self, variance: float, freedom: float = math.inf) -> Estimate:
+        """With an independent error added, whose variance is known, or known with so many degrees of freedom.
+
+        Source: Satterthwaite (1946).
+        """
         both = self.variance + variance
-        if both <= 0 or self.variance <= 0:
-            return Estimate(self.value, both, math.inf)
-        return Estimate(self.value, both, self.freedom * (both / self.variance) ** 2)
+        shares = self.variance**2 / self.freedom + variance**2 / freedom
+        return Estimate(self.value, both, both * both / shares if shares > 0 else math.inf)
 
 
 def mean_of_runs(values: Sequence[float]) -> Estimate:
