@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
+import pytest
+
 from tests.session import records
 from tuimon.session.course import Course
 
@@ -23,6 +27,19 @@ def test_a_day_stays_bounded_and_whole() -> None:
     assert len(rows) <= 480
     assert sum(row[3] for row in rows) == 86_400
     assert (rows[0][0], rows[-1][1]) == (0, 86_400)
+
+
+@pytest.mark.parametrize("windows", (1, 2, 3, 7, 12, 40))
+@pytest.mark.parametrize("limits", [(16, 4), (15, 4, 2), (7, 3, 16)])
+def test_a_limit_that_changes_loses_nothing(windows: int, limits: tuple[int, ...]) -> None:
+    course = Course(1, limit=limits[0])
+    for at in range(windows * len(limits)):
+        course.limit = limits[at // windows]
+        course.add_window(at, at + 1, at, [2.0**at])
+    rows = course.rows()
+    assert sum(row[3] for row in rows) == 2.0 ** (windows * len(limits)) - 1
+    assert all(before[1] == after[0] == after[2] for before, after in pairwise(rows))
+    assert len(rows) <= max(limits[-1], windows)
 
 
 def test_the_session_keeps_the_course_of_a_process() -> None:

@@ -8,9 +8,12 @@ from typing import NamedTuple
 
 from tuimon.records import BETWEEN, Steps
 from tuimon.session.held_steps import HeldSteps
+from tuimon.session.windows import shared_limit
 
 #: Most stretches that are kept; when they are reached, each two neighbours become one. A minute has one a second.
 LIMIT = 480
+#: Stretches that a process among many keeps at least.
+_LEAST = 64
 
 
 class Course:
@@ -22,7 +25,7 @@ class Course:
     def __init__(self, columns: int, limit: int = LIMIT) -> None:
         """``columns``: how many values a window has, beside its beginning, its end and the number of its first step."""
         self._row = struct.Struct(f"{3 + columns}d")
-        self._limit = limit
+        self.limit = limit
         self._windows_each = 1
         self._rows = bytearray()  # packed: a list of floats takes four times as much
         self._open: tuple[float, ...] | None = None
@@ -40,10 +43,20 @@ class Course:
             return
         self._rows += self._row.pack(*self._open)
         self._open, self._in_open = None, 0
-        if len(self._rows) >= self._limit * self._row.size:
-            rows = self._row.iter_unpack(self._rows)
-            self._rows = bytearray().join(self._row.pack(*_added(*pair)) for pair in zip(rows, rows, strict=True))
-            self._windows_each *= 2
+        while len(self._rows) >= self.limit * self._row.size:
+            self._join_pairs()
+
+    def _join_pairs(self) -> None:
+        """Of an odd number, which a limit that has fallen may leave, the last begins the next stretch."""
+        rows = list(self._row.iter_unpack(self._rows))
+        if len(rows) % 2:
+            last = rows.pop()
+            self._open = last if self._open is None else _added(last, self._open)
+            self._in_open += self._windows_each
+        self._rows = bytearray().join(
+            self._row.pack(*_added(*pair)) for pair in zip(rows[::2], rows[1::2], strict=True)
+        )
+        self._windows_each *= 2
 
     def rows(self) -> list[tuple[float, ...]]:
         """All stretches: beginning and end in s, number of the first step, sums."""
@@ -115,6 +128,10 @@ class StepCourse:
     def add_window(self, record: Steps, waited_ratio: float, cpu_ratio: float = 0.0) -> None:
         """Fold a window."""
         self._course.add_row(_row_of(record, waited_ratio, cpu_ratio))
+
+    def share_room(self, processes: int) -> None:
+        """So many processes have a course: from the next window on each is shorter."""
+        self._course.limit = shared_limit(LIMIT, _LEAST, processes)
 
     def stretches(self) -> list[StepStretch]:
         """All of it, the winding down after the last step left out."""

@@ -11,6 +11,8 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 WINDOW_S = 30.0
 #: Values in a history: half an hour of windows of 1 s.
 HISTORY_LIMIT = 1800
+#: So many processes hold histories in full; more of them share the room of these.
+_IN_FULL = 4
 
 
 class Windowed(Protocol):
@@ -50,6 +52,11 @@ class Timed(Protocol):
 R = TypeVar("R", bound=Timed)
 W = TypeVar("W", bound=Windowed)
 T = TypeVar("T")
+
+
+def shared_limit(limit: int, least: int, processes: int) -> int:
+    """How long a history of each process is where one alone has at most ``limit`` values: no shorter than ``least``."""
+    return max(least, limit * _IN_FULL // max(_IN_FULL, processes))
 
 
 def new_history() -> deque[T]:

@@ -13,13 +13,15 @@ from msgspec import Struct
 
 from tuimon.records import PHASES, Steps, Threads
 from tuimon.session.ranks.shared_steps import SharedSteps
-from tuimon.session.windows import WINDOW_S
+from tuimon.session.windows import WINDOW_S, shared_limit
 
 #: Phases of a step, ``between`` among them; evaluation is of no step.
 PARTS = (*(name for name in PHASES if name != "eval"), "between")
 _PART = {name: place for place, name in enumerate(PARTS)}
 #: How many windows of a rank the strip over time can show.
 HISTORY = 256
+#: And of a rank among many.
+_LEAST = 128
 #: The fields of a RankWindow; busy: not a number where it was not measured. Integers have room: 104 days of ns.
 _ROW = struct.Struct(f"{len(PARTS) + 5}d")
 _PARTS_AT = 3
@@ -178,8 +180,8 @@ class RankStats:
         self.parts_ns = [0] * len(PARTS)
         self.gc_ns = 0
 
-    def add_steps(self, record: Steps) -> None:
-        """Fold a window of steps."""
+    def add_steps(self, record: Steps, ranks: int = 1) -> None:
+        """Fold a window of steps; of one of so many ranks."""
         self.total, self.open_phase = record.first_index + record.count, record.open_phase
         self.latest = LatestWindow(record.t, record.window_s, record.count)
         self.tid = record.tid
@@ -195,9 +197,9 @@ class RankStats:
         self.steps += record.count
         self.gc_ns += gc_ns
         self.parts_ns = list(map(add, self.parts_ns, parts))
-        self._drop_old(record.t - WINDOW_S)
+        self._drop_old(record.t - WINDOW_S, ranks)
 
-    def _drop_old(self, since_s: float) -> None:
+    def _drop_old(self, since_s: float, ranks: int) -> None:
         history = self.history
         while self._recent > 1 and history.ended_s(self._recent) < since_s:
             oldest = history.from_end(self._recent)
@@ -208,7 +210,7 @@ class RankStats:
             self.steps -= steps
             self.gc_ns -= int(oldest[-2])
             self.parts_ns = list(map(sub, self.parts_ns, map(int, oldest[_PARTS_AT:-2])))
-        history.keep(max(HISTORY, self._recent))
+        history.keep(max(shared_limit(HISTORY, _LEAST, ranks), self._recent))
 
     def add_threads(self, record: Threads) -> None:
         """Fold a window of threads."""

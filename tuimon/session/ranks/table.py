@@ -38,7 +38,7 @@ class RankTable:
 
     def add_steps(self, record: Steps) -> None:
         """Fold a window of steps."""
-        self._of(record.pid).add_steps(record)
+        self._of(record.pid).add_steps(record, len(self._stats))
 
     def add_threads(self, record: Threads) -> None:
         """Fold a window of threads, of a process that has steps."""
