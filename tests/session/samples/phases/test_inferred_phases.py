@@ -29,6 +29,7 @@ PLACES = {
     "step": ("a.py", 33, "train", "opt.step()", True),
     "inner fetch": ("a.py", 34, "train", "for z in held_out:", True),
     "inner forward": ("a.py", 35, "train", "model(z)", True),
+    "ahead": ("a.py", 34, "train", "x, y = next(batches)", True),
     "plot": ("a.py", 36, "train", "plot()", True),
     "eval fetch": ("a.py", 40, "evaluate", "for x, y in held_out:", True),
     "eval forward": ("a.py", 41, "evaluate", "model(x)", True),
@@ -96,6 +97,18 @@ def test_evaluation_on_lines_of_the_loop_itself():
     evaluation = {"train, inner fetch, __next__": 6, "train, inner forward, _call_impl": 8, "train, inner forward": 1}
     _, found = counts(TRAINING | evaluation | {"train, plot": 4})
     assert found == {"data": 20, "forward": 30, "backward": 40, "optimizer": 10, "eval": 15, "other": 4}
+
+
+@pytest.mark.parametrize("where", ["train, inner fetch", "train, plot, eval fetch", "evaluate, eval fetch"])
+def test_a_loop_over_other_data_below_the_update_evaluates_though_its_model_takes_no_time(where):
+    _, found = counts(TRAINING | {f"{where}, __next__, item": 9, where: 2})
+    assert found == {"data": 20, "forward": 30, "backward": 40, "optimizer": 10, "eval": 11}
+
+
+@pytest.mark.parametrize("where", ["train, ahead", "train, plot, ahead"])
+def test_the_next_batch_fetched_below_the_update_is_data(where):
+    _, found = counts(TRAINING | {f"{where}, __next__, item": 9})
+    assert found == {"data": 29, "forward": 30, "backward": 40, "optimizer": 10}
 
 
 def test_a_batch_fetched_after_the_update_is_data():

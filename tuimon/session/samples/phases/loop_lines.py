@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from tuimon.session.samples.frame_table import FrameTable
+from tuimon.session.samples.phases.evaluation_lines import Branch, EvaluationLines, is_loop
 from tuimon.session.samples.phases.other_calls import OtherCalls
 from tuimon.session.samples.stack_phase import StackPhase
 from tuimon.torch_code import is_loss_module, is_module_call, is_package_file, is_torch
@@ -25,17 +26,6 @@ class CountedStack(NamedTuple):
     boundary: StackPhase
 
 
-class Branch(NamedTuple):
-    """Where a stack branches off the path to the backward call.
-
-    ``called`` is the user's function that the line calls, as file and name; None where it calls torch or nothing.
-    """
-
-    depth: int
-    line: int
-    called: tuple[str, str] | None
-
-
 class LoopLines:
     """Finds a sample's phase from the line at which its stack branches off the path to the backward call.
 
@@ -50,8 +40,8 @@ class LoopLines:
         49      optimizer.step()
         50      save(model)                other
 
-    Lines, or a call, that fetch and run the model without a backward evaluate. While no backward was sampled, the path
-    leads to the update.
+    Lines, or a call, that fetch without a backward evaluate (``EvaluationLines``). While no backward was sampled, the
+    path leads to the update.
     """
 
     def __init__(self, samples: Sequence[CountedStack], frames: FrameTable, has_loader: bool = False) -> None:
@@ -68,13 +58,13 @@ class LoopLines:
         self._boundaries: dict[int, dict[int, StackPhase]] = {d: {n: own} for d, n in self._last_line.items()}
         self._forward_line: dict[int, int] = {}  # depth -> first line of the forward pass in that frame of the path
         self._fetch_lines: set[tuple[int, int]] = set()  # depth and line of the fetches for training
-        self._evaluating: set[Branch] = set()  # calls
-        self._evaluated: dict[int, tuple[int, int]] = {}  # depth -> first and last line
         branches = [(sample, branch) for sample in samples if (branch := self.branch_of(sample.stack)) is not None]
         torn = self._torn(branches)
         placed = [(s.boundary, b) for s, b in branches if s.boundary not in _UPDATES or b[:2] not in torn]
         self._note_updates(placed)
-        self._note_evaluation(placed)
+        over = (self._loop_over(s.stack, branch) for s, branch in branches if s.boundary == "data")
+        loops = {branch for branch in over if branch is not None}
+        self._evaluation = EvaluationLines(placed, loops, self._is_after)
         self._note_fetch_and_forward(placed)
         self._model_lines = self._lines_of_models(samples)  # depth and line of calls of a model, in the forward pass
         self._training_calls = {  # the user's functions that train
@@ -219,10 +209,7 @@ class LoopLines:
 
     def is_evaluation(self, branch: Branch | None) -> bool:
         """Whether a sample is in a call, or on lines, that fetch and run the model without a backward."""
-        if branch is None:
-            return False
-        first, last = self._evaluated.get(branch.depth, (0, -1))
-        return branch in self._evaluating or first <= branch.line <= last
+        return branch is not None and branch in self._evaluation
 
     def may_be_training(self, branch: Branch | None) -> bool:
         """Whether a run of the model there may be training: below backward and the update it is not."""
@@ -248,23 +235,17 @@ class LoopLines:
                 self._last_line[depth] = max(line, self._last_line[depth])
                 self._boundaries[depth].setdefault(line, phase)
 
-    def _note_evaluation(self, placed: list[tuple[StackPhase, Branch]]) -> None:
-        fetching = {branch for phase, branch in placed if phase == "data"}
-        running = {branch for phase, branch in placed if phase == "forward"}
-        training = {branch for phase, branch in placed if phase in ("backward", "optimizer")}
-        both = {branch for branch in fetching & running - training if branch.called}
-        later = {branch for branch in both if self._is_after(branch)}
-        # without a forward pass elsewhere before backward, a function that fetches and runs the model is training
-        elsewhere = any(not self._is_after(branch) for branch in running - both)
-        self._evaluating = both if elsewhere else later
-        fetched: dict[int, int] = {}
-        for branch in fetching - both:
-            if self._is_after(branch):
-                fetched[branch.depth] = min(branch.line, fetched.get(branch.depth, branch.line))
-        for depth, line, _ in running - both:
-            first = fetched.get(depth)
-            if first is not None and line >= first:
-                self._evaluated[depth] = (first, max(line, self._evaluated.get(depth, (0, 0))[1]))
+    def _loop_over(self, stack: Sequence[int], branch: Branch) -> Branch | None:
+        """What goes through the batches that a stack fetches: the branch's line, or the function that it calls."""
+        callers = []
+        for number in stack[branch.depth :]:
+            if self._frames.kind(number) == "fetch":
+                break
+            if self._frames[number].user:
+                callers.append(number)
+        if len(callers) not in (1, 2) or not is_loop(self._frames[callers[-1]].source):
+            return None
+        return branch._replace(called=None) if len(callers) == 1 else branch
 
     def _note_fetch_and_forward(self, placed: list[tuple[StackPhase, Branch]]) -> None:
         for phase, branch in placed:
