@@ -13,7 +13,7 @@ from tuimon.session.windows import shared_limit
 #: Most stretches that are kept; when they are reached, each two neighbours become one. A minute has one a second.
 LIMIT = 480
 #: Stretches that a process among many keeps at least.
-_LEAST = 64
+_LEAST = 48
 
 
 class Course:

@@ -7,7 +7,7 @@ from tuimon.records import Process
 from tuimon.session.processes.machine import MachineTable
 from tuimon.session.ranks.groups import ranks_of
 from tuimon.session.tables import Tables
-from tuimon.session.windows import HISTORY_LIMIT, WINDOW_S
+from tuimon.session.windows import WINDOW_S
 
 
 class FocusedTables(Tables):
@@ -44,8 +44,8 @@ class FocusedTables(Tables):
         """Choose the training process that is in focus while it lasts; None: the first one again."""
         self.chosen = pid
 
-    def _history_limit(self, pid: int) -> int:
-        return HISTORY_LIMIT if pid == self.trainer() else super()._history_limit(pid)
+    def _sharing(self, pid: int) -> int:
+        return 1 if pid == self.trainer() else super()._sharing(pid)
 
     # -- processes
 

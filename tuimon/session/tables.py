@@ -40,7 +40,6 @@ from tuimon.session.samples.frame_table import FrameTable
 from tuimon.session.samples.process_samples import ProcessSamples
 from tuimon.session.sampling import GilTable, SamplerTable
 from tuimon.session.standing.standstills import Standstills
-from tuimon.session.steps.history import history_limit
 from tuimon.session.steps.steps import StepStats
 
 #: Most processes of a node whose records are folded: a run has at most 512 there at a time.
@@ -187,8 +186,7 @@ class Tables:
             stats = self._steps[record.pid] = StepStats(record.pid)
         begun, trained = stats.begin_s is not None, stats.trains
         on_cores = self._threads.on_cores(record.pid, record.t - record.window_s, record.t)
-        stats.history.limit = self._history_limit(record.pid)
-        stats.course.share_room(len(self._steps))
+        stats.share_room(self._sharing(record.pid))
         stats.add_window(record, on_cores.waited, self._threads.workers_waited_ratio(record.pid), on_cores.cpu)
         if stats.trains:
             self._ranks.add_steps(record)
@@ -202,9 +200,9 @@ class Tables:
             self._samples_of(record.pid).leave_out_before(stats.begin_s)
             self._begin_steps(record.pid, stats.begin_s)
 
-    def _history_limit(self, pid: int) -> int:
-        """How many windows of a process's steps are held; ``FocusedTables`` knows which one is in focus."""
-        return history_limit(len(self._steps))
+    def _sharing(self, pid: int) -> int:
+        """How many processes share the room for histories with this one: ``FocusedTables`` knows which is in focus."""
+        return len(self._steps)
 
     def _begin_steps(self, pid: int, t: float) -> None:
         self._threads.begin_steps(t)

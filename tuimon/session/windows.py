@@ -12,7 +12,7 @@ WINDOW_S = 30.0
 #: Values in a history: half an hour of windows of 1 s.
 HISTORY_LIMIT = 1800
 #: So many processes hold histories in full; more of them share the room of these.
-_IN_FULL = 4
+_IN_FULL = 2
 
 
 class Windowed(Protocol):

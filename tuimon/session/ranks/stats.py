@@ -21,7 +21,7 @@ _PART = {name: place for place, name in enumerate(PARTS)}
 #: How many windows of a rank the strip over time can show.
 HISTORY = 256
 #: And of a rank among many.
-_LEAST = 128
+_LEAST = 96
 #: The fields of a RankWindow; busy: not a number where it was not measured. Integers have room: 104 days of ns.
 _ROW = struct.Struct(f"{len(PARTS) + 5}d")
 _PARTS_AT = 3

@@ -14,19 +14,14 @@ from tuimon.session.windows import HISTORY_LIMIT, shared_limit
 
 #: The parts of a step, as the history lists them.
 STACKED = ("data", "forward", "backward", "optimizer", "other")
-#: Windows that a process out of focus holds at least: a drift of its steps shows in fewer.
-_LEAST = 120
+#: Windows that a process among many holds at least: as ranks out of focus have windows of 4 s, those of four minutes.
+_LEAST = 60
 #: A window, packed. After STACKED: between, and waits for a core, in ms; when the
 #: window began, and its first step. Without a step: zeros.
 _ROW = struct.Struct(f"{len(STACKED) + 4}d")
 _BETWEEN, _WAITED, _BEGIN_S, _FIRST_STEP = range(len(STACKED), len(STACKED) + 4)
 _PLACES = {name: place for place, name in enumerate((*STACKED, BETWEEN))}
 _DATA = _PLACES["data"]
-
-
-def history_limit(processes: int) -> int:
-    """Windows that each of so many processes out of focus holds."""
-    return shared_limit(HISTORY_LIMIT, _LEAST, processes)
 
 
 class WindowBegin(Struct, frozen=True, gc=False):
@@ -40,16 +35,20 @@ class StepHistory:
     """The mean step of each window, oldest first; bounded."""
 
     def __init__(self) -> None:
-        self.limit = HISTORY_LIMIT
+        self._limit = HISTORY_LIMIT
         self._means_ms = array("d")  # not a number: no step ended
         self._rows = bytearray()
+
+    def share_room(self, processes: int) -> None:
+        """So many processes have a history: from the next window on each is shorter."""
+        self._limit = shared_limit(HISTORY_LIMIT, _LEAST, processes)
 
     def add_window(self, record: Steps, waited_ratio: float, workers_waited_ratio: float) -> None:
         """Append a window; in these shares (0..1) of it the process's threads, and its workers, waited for a core."""
         usual = record.usual
         self._means_ms.append(record.total_ns / usual / 1e6 if usual else math.nan)
         self._rows += _row(record, usual, waited_ratio, workers_waited_ratio) if usual else bytes(_ROW.size)
-        gone = len(self._means_ms) - self.limit
+        gone = len(self._means_ms) - self._limit
         if gone > 0:
             del self._means_ms[:gone]
             del self._rows[: gone * _ROW.size]

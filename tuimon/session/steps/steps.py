@@ -56,6 +56,11 @@ class StepStats:
         self._recent: Totals | None = None  # as of the latest record, once queried
         self._whole_run: Totals | None = None
 
+    def share_room(self, processes: int) -> None:
+        """So many processes share the room for histories."""
+        self.history.share_room(processes)
+        self.course.share_room(processes)
+
     def add_window(
         self,
         record: Steps,
