@@ -8,15 +8,18 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
+from tests.diff_truth.floor import floor_line
 from tests.diff_truth.gpu_steps import deviation, drawn_pairs, recorded_steps
 from tests.diff_truth.judging import HEAD, Judged, line
-from tests.diff_truth.pairs import cut_pairs, long_runs, real_pairs
+from tests.diff_truth.pairs import KINDS, cut_pairs, long_runs, real_pairs
 from tuimon.sources.log.reader import read_log
 
 #: Of pairs without a difference at most this share may be called different; of planted ones at least the rest found.
 _ERROR = 0.05
 #: Deviation of steps from which a minute of them is too short to show 3 % for certain.
 _EVEN = 0.10
+#: What is planted, and the length of the pairs that must show it.
+_SLOWER, _MINUTE_S = 1.03, 60
 
 
 def main() -> int:
@@ -43,12 +46,18 @@ def main() -> int:
         real = _told("no difference, runs", real_pairs(folder, args.real, args.seconds), args.verbose)
         runs = [list(read_log(path)) for path in args.runs] or (long_runs(folder, args.long) if args.cut else [])
         cut = _told("no difference, cut of 20-60 s", cut_pairs(runs, args.cut, (20, 60)), args.verbose)
-        planted = _told("3 % slower, cut of 60 s", cut_pairs(runs, args.planted, (60, 60), 1.03, 1), args.verbose)
+        planted = _told(
+            "3 % slower, cut of 60 s", cut_pairs(runs, args.planted, (_MINUTE_S, _MINUTE_S), _SLOWER, 1), args.verbose
+        )
+        floor = [
+            floor_line(name, records, _MINUTE_S, _SLOWER, _ERROR)
+            for name, records in zip(args.runs or KINDS, runs, strict=False)
+        ]
         drawn = _drawn(args.drawn, args.verbose)
         beside = _told(
             "no difference, one beside others", real_pairs(folder, args.busy, args.seconds, busy=2), args.verbose
         )
-    for text in drawn:
+    for text in (*floor, *drawn):
         print(text)
     return _passed([*real, *cut], planted, beside)
 
@@ -58,8 +67,8 @@ def _drawn(number: int, verbose: bool) -> list[str]:
     same, even = [], []
     for name, steps_ms in recorded_steps().items() if number else ():
         title = f"{name} +-{100 * deviation(steps_ms):.0f} %"
-        same += _told(title, drawn_pairs(steps_ms, number, 60), verbose)
-        slower = _told("  3 % slower", drawn_pairs(steps_ms, number, 60, 1.03), verbose)
+        same += _told(title, drawn_pairs(steps_ms, number, _MINUTE_S), verbose)
+        slower = _told("  3 % slower", drawn_pairs(steps_ms, number, _MINUTE_S, _SLOWER), verbose)
         even += slower if deviation(steps_ms) < _EVEN else []
     wrong = sum(each.outcome in ("slower", "faster") for each in same)
     hit = sum(each.outcome == "slower" for each in even)

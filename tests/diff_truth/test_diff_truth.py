@@ -6,6 +6,7 @@ import pytest
 
 from tests.diagnosis.comparison.series import correlated, run_records
 from tests.diff_truth.cutting import cut
+from tests.diff_truth.floor import floor_line, found_at_best, ratios
 from tests.diff_truth.gpu_steps import deviation, drawn_pairs, recorded_steps
 from tests.diff_truth.judging import figures, line
 from tests.diff_truth.pairs import cut_pairs
@@ -55,3 +56,15 @@ def test_steps_that_vary_too_much_for_a_minute_are_not_told_apart() -> None:
     steps_ms = recorded_steps()["resnet_param"]
     outcomes = {each.outcome for each in drawn_pairs(steps_ms, 4, 60, 1.03)}
     assert deviation(steps_ms) > 0.5 and outcomes == {"unclear"}
+
+
+def test_what_the_machine_allows_is_what_stretches_of_one_run_differ_by() -> None:
+    even = run_records([10.0] * 200)
+    assert set(ratios(even, 60)) == {0.0}
+    assert floor_line("even", even, 60, 1.03, 0.05).endswith(
+        "differ by 0.0 %; a judge who knew that would find 3 % in 100 % of pairs"
+    )
+    halves = run_records([10.0] * 100 + [11.0] * 100)
+    assert found_at_best(ratios(halves, 60), 1.03, 0.05) < 0.5
+    assert max(ratios(halves, 60)) == pytest.approx(0.0953, abs=1e-3)
+    assert ratios(run_records([10.0] * 50), 60) == []

@@ -8,7 +8,8 @@ from msgspec.structs import replace
 from tests.diagnosis.comparison.series import FACTS, correlated, stretches, wandering
 from tuimon.diagnosis.comparison.compare import compare
 from tuimon.diagnosis.comparison.glance import glance
-from tuimon.diagnosis.comparison.outcome.result import Comparison, Row
+from tuimon.diagnosis.comparison.headline import verdict_text
+from tuimon.diagnosis.comparison.outcome.result import Comparison, Range, Row
 from tuimon.diagnosis.comparison.side.facts import RunFacts
 from tuimon.diagnosis.comparison.side.figures import RunFigures, Starved
 from tuimon.diagnosis.finding import Change, Finding, Fix
@@ -276,3 +277,17 @@ def test_lines_that_moved_are_the_same_line() -> None:
     first = found.lines[0]
     assert (first.line, first.function, first.significant) == (38, "augment", True)
     assert first.difference_ms == pytest.approx(0.02 * 25 - 0.6 * 50, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("speedup", "text"),
+    [
+        (Range(0.9, 0.7, 1.2), "cannot tell: 0.90x as fast, but anything from 0.70x to 1.20x fits"),
+        (
+            Range(0.85, 0.05, 13.4),
+            "cannot tell: 0.85x as fast, but runs this uneven differ by a factor of 2 and more by chance",
+        ),
+    ],
+)
+def test_an_interval_that_tells_nothing_is_not_told(speedup: Range, text: str) -> None:
+    assert verdict_text("unclear", speedup) == text

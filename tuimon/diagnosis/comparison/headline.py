@@ -13,6 +13,8 @@ from tuimon.diagnosis.words import percent
 _WORTH_NAMING = 0.05
 #: Factors that are all this close to 1 have a digit more.
 _CLOSE = 0.0995
+#: Where by chance a run may be this many times as fast as another, the ends of the interval tell nothing.
+_UNEVEN = 2
 #: Rules that name a phase's own work as what is left.
 _COMPUTES = ("compute_bound", "compute_bound_cpu")
 
@@ -40,6 +42,9 @@ def verdict_text(outcome: Outcome, speedup: Range) -> str:
             return f"{middle}x {outcome} ({least}-{most})"
         case "same":
             return f"as fast as before: {middle}x ({least}-{most})"
+        case "unclear" if high > _UNEVEN**2 * low:
+            by_chance = f"runs this uneven differ by a factor of {_UNEVEN} and more by chance"
+            return f"cannot tell: {middle}x as fast, but {by_chance}"
         case "unclear":
             return f"cannot tell: {middle}x as fast, but anything from {least}x to {most}x fits"
 
