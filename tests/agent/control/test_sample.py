@@ -4,6 +4,7 @@ import json
 import os
 import sys
 import threading
+import time
 
 import pytest
 
@@ -46,6 +47,30 @@ def test_windows_of_all_threads_and_their_end(own_channel):
     assert stack[-1].function == "wait" and stack[-1].file == threading.__file__
     assert not any("stack_sampler" in frame.file for thread in samples.threads for s in thread.stacks for frame in s)
     assert not os.path.exists(side_files.side_file(own_channel.path, side_files.STACKS))
+
+
+def test_samples_that_cost_much_are_taken_less_often_from_the_second_one_on(own_channel, monkeypatch):
+    """Of many threads a sample may take 10 ms: of windows of 0.2 s at 20 Hz each then has one, the first two."""
+
+    def burn(self, own):
+        del own
+        self.instants += 1
+        since_ns = time.thread_time_ns()
+        while time.thread_time_ns() - since_ns < 10_000_000:
+            pass
+
+    seen: dict[int, int] = {}
+    monkeypatch.setattr(Window, "sample", burn)
+    monkeypatch.setattr(sample, "windows", lambda: Window)
+    monkeypatch.setattr(
+        stack_sampler, "write_file", lambda _, content: seen.update({content["window"]: content["instants"]})
+    )
+    request = own_channel.order(Command.SAMPLE, FAST)
+    orders.attend()
+    until(lambda: len(seen) >= 3)
+    request.cancel()
+    orders.attend()
+    assert seen[1] <= 2 and seen[2] == seen[3] == 1
 
 
 def test_a_place_is_the_line_that_runs():

@@ -17,6 +17,9 @@ from .task import Task
 
 #: How long the end of the thread is waited for before a fork, in s; it sleeps, and wakes at once.
 _END_S = 0.05
+#: What samples may take of a core, from the second one on: the training waits for the GIL meanwhile. The monitor orders
+#: a rate that takes half of it, but knows what a sample costs only after a window; with many threads that is 10 ms.
+_CPU_RATIO = 0.01
 
 
 class Window(StackWindow):
@@ -84,6 +87,7 @@ class StackSampler:
         self._sleeping = allocate_lock()
         self._ended = allocate_lock()
         self._tid = 0
+        self._sample_ns = 0  # what the latest sample took of a core
         self._random = time.monotonic_ns() | 1
         self._sleeping.acquire()
         self._ended.acquire()
@@ -127,7 +131,9 @@ class StackSampler:
             while time.monotonic_ns() - begin_ns < self._window_ns:
                 if self._sleeping.acquire(True, self._pause_s()):
                     return
+                before_ns = time.thread_time_ns()
                 window.sample(get_ident())
+                self._sample_ns = time.thread_time_ns() - before_ns
             if not task.is_wanted():
                 task.stop()
                 return
@@ -139,6 +145,10 @@ class StackSampler:
             task.report(windows)
 
     def _pause_s(self) -> float:
-        """A random time around the rate's, as a fixed one beats against the steps; not by the program's generators."""
+        """A random time around the rate's, as a fixed one beats against the steps; not by the program's generators.
+
+        It is longer where the latest sample took more than its share.
+        """
         self._random = (self._random * 6364136223846793005 + 1442695040888963407) & 0xFFFF_FFFF_FFFF_FFFF
-        return (0.5 + (self._random >> 32) / (1 << 32)) / self._rate_hz
+        mean_s = max(1 / self._rate_hz, self._sample_ns / 1e9 / _CPU_RATIO)
+        return (0.5 + (self._random >> 32) / (1 << 32)) * mean_s
