@@ -19,7 +19,7 @@ from tuimon.sources.stacks.pyspy_output import WindowSamples, parse_speedscope
 
 #: Highest rate, and what the sampling thread may use of a core: it takes the GIL from the training.
 FASTEST_HZ = 10
-CPU_RATIO = 0.005
+CPU_RATIO = 0.008
 #: Samples of a window, and its length in s: at most what the agent allows.
 _SAMPLES = 20
 _WINDOW_S = (2.0, 20.0)
