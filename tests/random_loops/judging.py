@@ -21,6 +21,8 @@ TOLD_GAIN = 1.12
 NEARLY = 1.15
 #: A piece of work that takes at least this share of its part of the step is its place.
 MOST = 0.5
+#: Parts whose cost scripts are given; that of the update is what their model makes it.
+PLANTED = ("data", "side")
 #: Rules that name a part of the step here.
 PART_OF_RULE = {"input_bound": "data", "side_work": "side", "optimizer_bound": "optimizer", "gc_pauses": "side"}
 LOUD = ("critical", "warning")
@@ -32,7 +34,7 @@ class Judged:
 
     plan: Plan
     gains: dict[str, float]  # what each part of the step is worth: times as fast without it
-    accepted: frozenset[str]  # parts of which one must be named first; empty: healthy
+    accepted: frozenset[str]  # parts that were planted, of which one must be named first; empty: healthy
     may_be_silent: bool
     got: str
     headline: str
@@ -74,14 +76,14 @@ def judge(
     first = findings[0] if findings else None
     gains = gains_of(truth.shares, truth.pieces)
     accepted = accepted_parts(gains)
-    silent = max(gains.values()) < TOLD_GAIN
+    silent = max(gains[part] for part in PLANTED) < TOLD_GAIN
     pieces = _pieces_of(plan, _part(first), truth.pieces)
     saves_ms = {name: truth.wall_ms - without for name, without in without_ms.items()}
     part_ms = truth.wall_ms * (1 - 1 / gains.get(_part(first) or "", 1.0))
     pieces = [name for name in pieces if is_most(part_ms, saves_ms.get(name))]
     lines = _lines_of(script, pieces)
     named = first.where[0] if first is not None and first.where else None
-    is_right = lambda finding: _is_right(finding, accepted, silent, outcome)  # noqa: E731
+    is_right = lambda finding: _is_right(finding, gains, silent, outcome)  # noqa: E731
     return Judged(
         plan=plan,
         gains=gains,
@@ -110,28 +112,40 @@ def judge(
 
 
 def gains_of(shares: dict[str, float], pieces: dict[str, float]) -> dict[str, float]:
-    """What a step would gain without waiting for data, without its side work, without its evaluation."""
+    """What a step would gain without waiting for data, without its side work and evaluation, without its update."""
     whole = 1 + shares.get("eval", 0.0)
-    parts = {"data": shares.get("data", 0.0), "side": sum(pieces.values()) + shares.get("eval", 0.0)}
+    parts = {
+        "data": shares.get("data", 0.0),
+        "side": sum(pieces.values()) + shares.get("eval", 0.0),
+        "optimizer": shares.get("optimizer", 0.0),
+    }
     return {name: whole / max(whole - share, 1e-3) for name, share in parts.items()}
 
 
 def accepted_parts(gains: dict[str, float]) -> frozenset[str]:
-    """The parts that may be named first."""
-    most = max(gains.values())
+    """The parts that were planted and may be named first."""
+    most = max(gains[name] for name in PLANTED)
     if most < HEALTHY_GAIN:
         return frozenset()
-    return frozenset(name for name, gain in gains.items() if gain >= HEALTHY_GAIN and gain * NEARLY >= most)
+    return frozenset(name for name in PLANTED if gains[name] >= HEALTHY_GAIN and gains[name] * NEARLY >= most)
+
+
+def may_be_first(part: str | None, gains: dict[str, float]) -> bool:
+    """Whether no other part is worth more; an update that takes long may be named, as some can be made cheaper."""
+    if part is None or gains.get(part, 1.0) < HEALTHY_GAIN:
+        return False
+    rivals = gains if part not in PLANTED else PLANTED
+    return gains[part] * NEARLY >= max(gains[name] for name in rivals)
 
 
 def _part(finding: Finding | None) -> str | None:
     return PART_OF_RULE.get(finding.rule) if finding is not None else None
 
 
-def _is_right(finding: Finding | None, accepted: frozenset[str], silent: bool, outcome: Outcome) -> bool:
+def _is_right(finding: Finding | None, gains: dict[str, float], silent: bool, outcome: Outcome) -> bool:
     if finding is None or finding.severity not in LOUD or is_excused(finding, outcome):
-        return silent or not accepted
-    return _part(finding) in accepted
+        return silent or not accepted_parts(gains)
+    return may_be_first(_part(finding), gains)
 
 
 def _is_false(finding: Finding, gains: dict[str, float], outcome: Outcome) -> bool:

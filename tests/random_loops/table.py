@@ -9,7 +9,7 @@ from tests.random_loops.judging import Judged
 from tests.scenarios.verdict import attached_text, attached_totals
 
 _COLUMNS = (
-    ("loop", 9), ("shape", 10), ("truth", 22), ("got", 28), ("place", 17), ("share err", 9), ("steps", 13),
+    ("loop", 9), ("shape", 10), ("truth", 39), ("got", 28), ("place", 17), ("share err", 9), ("steps", 13),
     ("verdict", 7), ("gain", 13), ("false alarms, early findings", 28),
     ("attached", 40),
 )  # fmt: skip

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.agent.programs import environment
-from tests.random_loops.judging import accepted_parts, gains_of, is_most
+from tests.random_loops.judging import accepted_parts, gains_of, is_most, may_be_first
 from tests.random_loops.plan import SHAPES, draw, healthy
 from tests.random_loops.running import run, write
 from tests.random_loops.script import script_of
@@ -48,6 +48,17 @@ def test_what_is_worth_nothing_is_healthy_and_what_is_nearly_equal_may_either_be
     assert accepted_parts(gains_of({"data": 0.03, "eval": 0.01}, {})) == frozenset()
     assert accepted_parts(gains_of({"data": 0.6, "other": 0.1}, {"a": 0.1})) == {"data"}
     assert accepted_parts(gains_of({"data": 0.3, "other": 0.3}, {"a": 0.15, "b": 0.14})) == {"data", "side"}
+
+
+def test_an_update_that_takes_long_may_be_named_but_need_not() -> None:
+    slow_update = gains_of({"data": 0.02, "optimizer": 0.4}, {})
+    assert accepted_parts(slow_update) == frozenset() and may_be_first("optimizer", slow_update)
+    assert not may_be_first("data", slow_update)
+    starved = gains_of({"data": 0.6, "optimizer": 0.2}, {})
+    assert accepted_parts(starved) == {"data"} and may_be_first("data", starved)
+    assert not may_be_first("optimizer", starved)
+    assert not may_be_first("optimizer", gains_of({"optimizer": 0.03}, {}))
+    assert not may_be_first(None, slow_update)
 
 
 def test_a_piece_that_saves_little_of_its_part_is_not_its_place() -> None:
