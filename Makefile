@@ -45,6 +45,7 @@ help:
 	@echo "             (both with ATTACH=1: attach to a second run of each, is its verdict the same? INJECT=1: with hooks)"
 	@echo "make hang-truth           planted hangs of 2, 4 and 8 ranks on gloo: when they are told, which rank, which line"
 	@echo "             (HANG_ARGS=--in-thread: they train in another thread than the main one)"
+	@echo "             (HANG_ARGS=--alone: hangs of one process, and healthy ones that pause for long)"
 	@echo "make prometheus-check     a real Prometheus scrapes two ranks: does each expression of the dashboard have data?"
 	@echo "             (PROMETHEUS=DIR: where prometheus and promtool are; about half a minute)"
 	@echo "make gain-truth N=20 SEED=s  fixes of random training scripts: what they gain, predicted and measured"

@@ -9,7 +9,7 @@ from tests.hang_truth.running import AT, Result
 
 #: A hang must be told this soon after the last step (s).
 SOON_S = 25.0
-HEAD = f"{'fault':<12}{'ranks':>6}  {'told after':>10}  {'odd rank':>8}  {'line':>5}  verdict"
+HEAD = f"{'fault':<26}{'ranks':>6}  {'told after':>10}  {'odd rank':>8}  {'line':>5}  verdict"
 
 
 class Verdict(NamedTuple):
@@ -29,12 +29,15 @@ def judged(case: Case, ranks: int, result: Result) -> Verdict:
     if result.told is None or result.told_after_s is None:
         return Verdict(False, f"nothing was told; exit code {result.exit_code}, step {result.steps}")
     told_ranks = result.told["evidence"].get("odd_ranks")
-    lines = [place["line"] for place in result.told["where"] if place["file"].endswith("training.py")]
+    lines = [place["line"] for place in result.told["where"] if place["file"].endswith(case.script.name)]
     wrong = []
     if result.told_after_s > SOON_S:
         wrong.append("late")
-    expected, is_tie = odd_lines(case.fault), case.fault == "skip" and ranks == 2  # each waits for the other
-    if told_ranks != (None if is_tie else str(ranks - 1)):
+    expected, is_tie = (
+        odd_lines(case.fault, case.script),
+        case.fault == "skip" and ranks == 2,
+    )  # each waits for the other
+    if told_ranks != (None if is_tie or case.is_alone else str(ranks - 1)):
         wrong.append("not the odd rank")
     if expected and not expected & set(lines if is_tie else lines[:1]):
         wrong.append(f"not its line ({', '.join(map(str, sorted(expected)))})")
@@ -56,4 +59,4 @@ def row(case: Case, ranks: int, verdict: Verdict) -> str:
     """A line of the table."""
     after = f"{verdict.told_after_s:.1f} s" if verdict.told_after_s is not None else "–"
     line = str(verdict.line) if verdict.line is not None else "–"
-    return f"{case.fault:<12}{ranks:>6}  {after:>10}  {verdict.odd_ranks or '–':>8}  {line:>5}  {verdict.why}"
+    return f"{case.fault:<26}{ranks:>6}  {after:>10}  {verdict.odd_ranks or '–':>8}  {line:>5}  {verdict.why}"

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.hang_truth.cases import TRAINING, Case
+from tests.hang_truth.cases import Case
 
 #: The step at which something goes wrong.
 AT = 40
@@ -60,7 +60,9 @@ def run_case(case: Case, ranks: int, folder: Path, in_thread: bool = False) -> R
 
 
 def _launcher(case: Case, ranks: int, folder: Path) -> list[str]:
-    script = [str(TRAINING), case.fault, str(AT), str(folder)]
+    script = [str(case.script), case.fault, str(AT), str(folder)]
+    if case.is_alone:
+        return [sys.executable, *script]
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

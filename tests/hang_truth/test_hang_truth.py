@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.hang_truth.cases import CASES, odd_lines
+from tests.hang_truth.cases import ALONE, ALONE_CASES, CASES, odd_lines
 from tests.hang_truth.judging import HEAD, judged, row
 from tests.hang_truth.running import AT, Result
 
@@ -18,6 +18,7 @@ def told(line, odd_ranks="3"):
 def test_each_fault_that_hangs_by_its_own_code_marks_its_line():
     assert all(len(odd_lines(name)) == 1 for name in ("file", "worker_file", "skip", "stop", "lock", "thread", "owner"))
     assert not odd_lines("lost")
+    assert all(len(odd_lines(case.fault, ALONE)) == case.hangs for case in ALONE_CASES)
 
 
 @pytest.mark.parametrize(
