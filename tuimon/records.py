@@ -634,7 +634,7 @@ class MachineMemory(Record, frozen=True, kw_only=True, tag="machine_memory"):
 
 
 class StandingProcess(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A process at a standstill: ``[pid, role, rank, state, io_bytes_per_s, unknown, tid]``.
+    """A process at a standstill: ``[pid, role, rank, state, io_bytes_per_s, unknown, tid, has_left, peers]``.
 
     ``state``: of its main thread. A worker has the rank of its trainer. ``io_bytes_per_s``: what it read and wrote just
     then, files and pipes alike.
@@ -647,6 +647,10 @@ class StandingProcess(msgspec.Struct, frozen=True, gc=False, array_like=True):
     io_bytes_per_s: Amount | None = None
     unknown: str | None = None  # why its stacks are not known
     tid: Count | None = None  # of the thread that trains, where it is not the main one
+    has_left: bool = False  # whether that thread is outside every loop that it trained in: the training is over
+    #: Of the run, who is at the other end of the pipe or connection that it is blocked on, itself included; all idle.
+    #: None where it is blocked on none, or that end is not known, or may wait for what is outside the run.
+    peers: Annotated[list[Pid], _LISTED] | None = None
 
 
 class StackGroup(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -664,7 +668,7 @@ class StackGroup(msgspec.Struct, frozen=True, gc=False, array_like=True):
 class Standstill(Record, frozen=True, kw_only=True, tag="standstill"):
     """No training process had moved for long: what all of them and their DataLoader workers were at, taken once.
 
-    Without ``processes``, one of them read or wrote files after all.
+    Without ``processes``, one of them read or wrote files after all, or received something, or a child of it works.
     """
 
     quiet_s: Seconds  # for how long nothing had moved when the stacks were taken
@@ -674,7 +678,7 @@ class Standstill(Record, frozen=True, kw_only=True, tag="standstill"):
     )  # main threads', then the largest
     folded: Count = 0  # threads in no group that is listed
     idle: Count = 0  # Python threads with no code of the user's on their stacks, which are not listed
-    moving: Annotated[list[Pid], _LISTED] = msgspec.field(default_factory=list)  # processes that read or wrote files
+    moving: Annotated[list[Pid], _LISTED] = msgspec.field(default_factory=list)  # processes that did
 
 
 class RankCollective(msgspec.Struct, frozen=True, gc=False, array_like=True):

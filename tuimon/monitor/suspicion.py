@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tuimon.diagnosis.evidence.evidence import evidence_of
 from tuimon.diagnosis.rules.hang import may_hang
+from tuimon.records import Frame
 from tuimon.session.session import Session
 from tuimon.sources.standstill.suspicion import Suspect, Suspicion
 
@@ -16,6 +17,13 @@ def suspicion(session: Session) -> Suspicion | None:
     still = next((each for each in evidence_of(session, pid).standstills if may_hang(each)), None)
     if still is None:
         return None
-    ranks = [Suspect(rank.pid, "trainer", rank.rank, rank.tid) for rank in still.ranks]
+    ranks = [Suspect(rank.pid, "trainer", rank.rank, rank.tid, _loops(session, rank.pid)) for rank in still.ranks]
     workers = (Suspect(worker.pid, "worker", rank.rank) for rank in ranks for worker in session.workers(rank.pid))
     return Suspicion(session.now_s - still.quiet_s, (*ranks, *workers))
+
+
+def _loops(session: Session, pid: int) -> tuple[tuple[Frame, ...], ...]:
+    """Where a process trained, as its hooks noted it."""
+    sampled = session.process_samples(pid)
+    stacks = sampled.noted_loops() if sampled is not None else []
+    return tuple(tuple(session.frames[number] for number in stack) for stack in stacks)

@@ -1,4 +1,4 @@
-"""Which lines a ``with`` block or a function spans, read from its source."""
+"""Which lines a ``with`` block, a loop or a function spans, read from its source."""
 
 from __future__ import annotations
 
@@ -36,6 +36,7 @@ class SourceBlocks:
         self._withs: dict[str, list[tuple[Block, Block]]] = {}  # file: lines of the statement's head, its whole
         self._functions: dict[str, dict[tuple[str, int], Block]] = {}
         self._names: dict[str, dict[Block, str]] = {}  # file: what the heads name
+        self._loops: dict[str, list[Block] | None] = {}  # file; None: its source is not known
 
     def block(self, file: str, line: int, function: str) -> Block | None:
         """The innermost ``with`` block whose head is on this line, or the function that begins there."""
@@ -58,17 +59,31 @@ class SourceBlocks:
         around.sort(key=lambda pair: pair[0].first)
         return ", ".join(self._names[file][head] for head, _ in around)
 
+    def in_one_loop(self, file: str, line: int, other: int) -> bool | None:
+        """Whether a ``for`` or ``while`` statement, its head included, holds both lines; None without the source."""
+        if file not in self._withs:
+            self._read(file)
+        loops = self._loops[file]
+        if loops is None:
+            return None
+        return any(block.first <= min(line, other) and max(line, other) <= block.last for block in loops)
+
     def _read(self, file: str) -> None:
         while len(self._withs) >= _FILES_HELD:
             oldest = next(iter(self._withs))
-            del self._withs[oldest], self._functions[oldest], self._names[oldest]
+            del self._withs[oldest], self._functions[oldest], self._names[oldest], self._loops[oldest]
         withs = self._withs[file] = []
         functions = self._functions[file] = {}
         names = self._names[file] = {}
         import ast
 
-        for node in ast.walk(_parsed(self._source.whole(file, self._files))):
+        tree = _parsed(self._source.whole(file, self._files))
+        loops: list[Block] = []
+        self._loops[file] = loops if tree.body else None
+        for node in ast.walk(tree):
             match node:
+                case ast.For() | ast.AsyncFor() | ast.While():
+                    loops.append(Block(node.lineno, node.end_lineno or node.lineno))
                 case ast.With() | ast.AsyncWith():
                     last = max(item.context_expr.end_lineno or 0 for item in node.items)
                     head = Block(node.lineno, last)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.ranks.standstill import StandingRank, Standstill, Wait
+from tuimon.diagnosis.evidence.ranks.standstill import StandingRank, Standstill
+from tuimon.diagnosis.evidence.ranks.waits import Wait
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.needs import BOUNDARIES
 from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.threshold import Threshold
 from tuimon.diagnosis.words import at
+from tuimon.node_ids import own_id
 from tuimon.records import BETWEEN, Place
 from tuimon.session.lock_text import locked
 from tuimon.session.standing.standing import BESIDE, Standing, odd_one, standing
@@ -46,7 +48,8 @@ LONGEST_RATIO = Threshold(
 IDLE_CPU = Threshold(
     0.05,
     "CPU of each rank and of each worker up to which nothing moves",
-    "our choice: room for heartbeat and watchdog threads, far below any work",
+    "our choice: room for heartbeat and watchdog threads, far below any work; a main thread beside the one that trains"
+    " does not count, unless it computes what that may wait for",
 )
 
 #: How many other threads a hang names: who holds what the training waits for is among the first.
@@ -96,6 +99,7 @@ def _judged(still: Standstill) -> Finding | None:
     stands = _standing(still) if lock is None else f": {lock.text}"
     if still.stuck:
         stands = f": {still.stuck[0].text}; " + stands.removeprefix(": ")
+    stands += _other_end(still)
     where = tuple(dict.fromkeys((*(lock.places if lock is not None else ()), *_places(still))))
     longest_ms = max((rank.longest_ms for rank in still.ranks if rank.longest_ms is not None), default=None)
     return Finding(
@@ -130,6 +134,18 @@ def _patience_s(wait: Wait | None, is_taken: bool) -> float:
 
 def _in_ranks(still: Standstill) -> str:
     return f" in any of {len(still.ranks)} ranks" if len(still.ranks) > 1 else ""
+
+
+def _other_end(still: Standstill) -> str:
+    """Who would have to send or receive, of the first rank of which that is known, and waits as well."""
+    rank = next((rank for rank in still.ranks if rank.peers), None)
+    if rank is None:
+        return ""
+    others = [str(own_id(pid)) for pid in rank.peers if pid != rank.pid]
+    if not others:
+        return ", the other end of which it holds itself"
+    who = f"process {others[0]}" if len(others) == 1 else f"processes {', '.join(others[:_MOST_GROUPS])}"
+    return f", the other end of which {who} {'holds and waits' if len(others) == 1 else 'hold and wait'} as well"
 
 
 def _rank_evidence(still: Standstill) -> dict[str, float | int | str | None]:
@@ -179,12 +195,12 @@ RULES = (
         order=10,
         judge=hang,
         explanation=(
-            "No rank has come to another boundary for 15 s and for far longer than its steps take, neither ranks"
-            " nor workers use the CPU, and stacks do not change: a lock, a dead rank or worker, or"
-            " storage that does not answer. All stacks are then taken once, and who holds up the others, or a lock,"
-            " is named first. What waits for a checkpoint, a disk, the network or a sleep is given a minute; for ever"
-            " a prompt, a stopped run, and a thread beside the main one that trains and has ended, or waits for work."
-            " It abstains without markers or thread figures, before each rank's first step, and after the end."
+            "No rank has come to another boundary for 15 s and far longer than a step, neither ranks nor workers use"
+            " the CPU, and stacks do not change: a lock, a dead rank or worker, or storage that does not answer. All"
+            " stacks are then taken once, and who holds up the others, or a lock, is named first. What waits for a"
+            " disk, the network or a sleep is given a minute, unless who should send waits too; for ever what still"
+            " receives, a child that works, a prompt, a stopped run, and a training that is over. It abstains without"
+            " markers or thread figures, and before each rank's first step."
         ),
         needs=(BOUNDARIES,),
         thresholds=(HANG_S, PATIENT_S, STACKS_S, HANG_RATIO, LONGEST_RATIO, IDLE_CPU),

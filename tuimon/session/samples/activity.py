@@ -112,6 +112,7 @@ _TEXTS: tuple[tuple[Activity, re.Pattern[str]], ...] = (
     ("sync", re.compile(r"\btorch\.(?:nonzero|unique|masked_select|isnan\(.*\)\.any|equal|allclose)\(")),
     ("transfer", re.compile(r"\.(?:to|cuda|pin_memory)\(|\.copy_\(")),
     ("lock", re.compile(r"\.(?:acquire|join|wait)\(\s*(?:timeout=)?[\d.]*\s*\)|\bwith [\w.]*lock\b")),
+    ("io", re.compile(r"\bos\.(?:system|popen|wait(?:pid|id|3|4)?)\(")),
     ("io", re.compile(r"\bopen\(|\.(?:recv|recvfrom|sendall|read|readlines?|write|flush|fsync)\(|\bImage\.open")),
     ("io", re.compile(r"\b(?:torch|np|numpy|pickle|json)\.(?:load|save|loadtxt|dump)\(|\bread_(?:csv|parquet)\(")),
     ("torch", re.compile(r"\btorch\.|\bF\.\w+\(|\.backward\(|\bnn\.")),

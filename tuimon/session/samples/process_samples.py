@@ -239,6 +239,10 @@ class ProcessSamples:
         calling = self._seen.calling_backward(self._frames)
         return any((frame.file, frame.function) in calling for frame in stack) if calling else None
 
+    def noted_loops(self) -> list[tuple[int, ...]]:
+        """Whole stacks (frame ids, root first) in the boundaries of the loop, as its hooks noted them."""
+        return [noted.stack for noted in self._seen.noted]
+
     # ---- any thread
 
     def samples_of(self, tid: int) -> list[Sample]:

@@ -1,4 +1,5 @@
-"""Takes all stacks of a run once, when the monitor suspects a hang, and watches whether files are read or written.
+"""Takes all stacks of a run once, when the monitor suspects a hang, and watches whether anything moves: files, the
+connection or the pipe that a process waits for, a child that works.
 
 Then what torch and NCCL have recorded of the ranks' collectives is read, as it comes.
 """
@@ -19,10 +20,13 @@ from tuimon.sources.source_text import SourceText
 from tuimon.sources.stacks import pyspy
 from tuimon.sources.stacks.frame_ids import RawFrame
 from tuimon.sources.standstill.groups import Code, grouped
+from tuimon.sources.standstill.left import has_left
 from tuimon.sources.standstill.progress import MOVING_BYTES_PER_S, Reading, bytes_per_s, read_io
 from tuimon.sources.standstill.ras import ask_ras
 from tuimon.sources.standstill.stacks import ProcessStacks, take_stacks
 from tuimon.sources.standstill.suspicion import Suspect, Suspicion
+from tuimon.sources.standstill.waiting import Waiting, idle_peers, read_waiting
+from tuimon.sources.standstill.waiting import moving as moved
 
 if TYPE_CHECKING:
     from tuimon.sources.standstill.flight.recorders import Recorders
@@ -36,9 +40,10 @@ _STATES = {"R": "running", "D": "disk", "T": "stopped", "t": "stopped", "Z": "en
 class _Watch:
     """One standstill."""
 
-    def __init__(self, suspicion: Suspicion, now_s: float) -> None:
+    def __init__(self, suspicion: Suspicion, waiting: Waiting, now_s: float) -> None:
         self.suspicion = suspicion
         self.readings: dict[int, Reading | None] = _read_all(suspicion, now_s)
+        self.waiting = waiting
         self.due_s = now_s + _BEFORE_S
         self.is_taken = False
         self.recorders: Recorders | None = None  # once the stacks are taken
@@ -85,7 +90,8 @@ class StandstillSource:
         if suspicion is None:  # for a moment, or for good: what is known of this standstill is kept
             return
         if watch is None or suspicion.since_s > watch.suspicion.since_s + 1.0:
-            self._watch = _Watch(suspicion, now_s)
+            waiting = read_waiting(suspicion.processes, self._table.pids(), now_s)
+            self._watch = _Watch(suspicion, waiting, now_s)
         elif now_s >= watch.due_s:
             yield from self._inspected(watch, now_s)
         elif watch.recorders is not None:
@@ -97,8 +103,10 @@ class StandstillSource:
     def _inspected(self, watch: _Watch, now_s: float) -> Iterable[Record]:
         after = _read_all(watch.suspicion, now_s)
         rates = {pid: bytes_per_s(watch.readings[pid], after[pid]) for pid in after}
-        watch.readings, watch.due_s = after, now_s + _AGAIN_S
-        moving = [pid for pid, rate in rates.items() if rate is not None and rate >= MOVING_BYTES_PER_S]
+        before, waiting = watch.waiting, read_waiting(watch.suspicion.processes, self._table.pids(), now_s)
+        watch.readings, watch.waiting, watch.due_s = after, waiting, now_s + _AGAIN_S
+        pids = [pid for pid, rate in rates.items() if rate is not None and rate >= MOVING_BYTES_PER_S]
+        moving = list(dict.fromkeys([*pids, *moved(before, waiting)]))
         quiet_s = round(now_s - watch.suspicion.since_s, 3)
         if moving:
             yield Standstill(t=round(now_s, 3), pid=0, quiet_s=quiet_s, moving=moving)
@@ -106,7 +114,7 @@ class StandstillSource:
             watch.is_taken = True
             watch.recorders = self._recorders(watch.suspicion.processes, quiet_s)
             watch.recorders.ask()  # they are written while the stacks are taken
-            yield self._taken(watch.suspicion, rates)
+            yield self._taken(watch.suspicion, rates, before, waiting)
 
     def _collectives(self, watch: _Watch, recorders: Recorders) -> Iterable[Record]:
         """What has come since of the flight recorders, and once what NCCL says."""
@@ -117,12 +125,15 @@ class StandstillSource:
         if ranks or nccl:
             yield Collectives(t=round(self._clock(), 3), pid=0, ranks=ranks, nccl=nccl)
 
-    def _taken(self, suspicion: Suspicion, rates: Mapping[int, float | None]) -> Standstill:
+    def _taken(
+        self, suspicion: Suspicion, rates: Mapping[int, float | None], before: Waiting, after: Waiting
+    ) -> Standstill:
         live = [each for each in suspicion.processes if self._table.start_ticks(each.pid) is not None]
         states = {each.pid: _state(each.pid) for each in live}
         stacks = self._take(self._binary(), [each.pid for each in live], suspicion.since_s)
         threads = ((pid, thread) for pid, found in stacks.items() for thread in found.threads)
-        groups = grouped(threads, _Codes(self._table).of, {each.tid for each in live if each.tid is not None})
+        codes = _Codes(self._table)
+        groups = grouped(threads, codes.of, {each.tid for each in live if each.tid is not None})
         now_s = self._clock()
         return Standstill(
             t=round(now_s, 3),
@@ -137,6 +148,8 @@ class StandstillSource:
                     rates.get(each.pid),
                     _unknown(each, stacks[each.pid]),
                     each.tid,
+                    codes.has_left(each, stacks[each.pid]),
+                    idle_peers(each.pid, before, after, self._table.pids()),
                 )
                 for each in live
             ],
@@ -156,13 +169,23 @@ class _Codes:
 
     def of(self, pid: int, frame: RawFrame) -> Code:
         """What the source says of a frame's line, as its process can read it."""
+        files, blocks = self._files(pid)
+        text = self._source.line(frame.file, frame.line, files)
+        return Code(text, blocks.inside(frame.file, frame.line) if text else "")
+
+    def has_left(self, suspect: Suspect, found: ProcessStacks) -> bool:
+        """Whether its training thread is outside every loop that it trained in; False where that is not known."""
+        frames = next((each.frames for each in found.threads if each.tid == (suspect.tid or suspect.pid)), ())
+        trained = [[RawFrame(f.file, f.line, f.function) for f in loop] for loop in suspect.loops]
+        _, blocks = self._files(suspect.pid)
+        return bool(trained) and all(has_left(frames, loop, blocks) for loop in trained)
+
+    def _files(self, pid: int) -> tuple[TargetFiles, SourceBlocks]:
         if pid not in self._of_process:
             ticks = self._table.start_ticks(pid)
             files = TargetFiles(pid, None if ticks is None else start_unix_s(ticks))
             self._of_process[pid] = files, SourceBlocks(files)
-        files, blocks = self._of_process[pid]
-        text = self._source.line(frame.file, frame.line, files)
-        return Code(text, blocks.inside(frame.file, frame.line) if text else "")
+        return self._of_process[pid]
 
 
 def _read_all(suspicion: Suspicion, now_s: float) -> dict[int, Reading | None]:

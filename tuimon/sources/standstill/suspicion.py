@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from tuimon.records import ProcessRole
+from tuimon.records import Frame, ProcessRole
 
 
 class Suspect(Struct, frozen=True, gc=False):
@@ -14,6 +14,7 @@ class Suspect(Struct, frozen=True, gc=False):
     role: ProcessRole
     rank: int | None
     tid: int | None = None  # of the thread that trains, where it is not the main one
+    loops: tuple[tuple[Frame, ...], ...] = ()  # where it trained: its stacks in backward or an update, root first
 
 
 class Suspicion(Struct, frozen=True, gc=False):

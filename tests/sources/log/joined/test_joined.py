@@ -107,12 +107,17 @@ def test_moments_within_a_record_move_with_it() -> None:
 
 
 def test_a_thread_that_trains_is_known_by_its_id_of_the_run() -> None:
-    row = StandingProcess(100, "trainer", 3, tid=107)
+    row = StandingProcess(100, "trainer", 3, tid=107, peers=[100, 103])
     group = StackGroup([], 0, [(100, 107)])
     found = Identity(2, FrameIds()).adopt(
         Standstill(t=1.0, pid=0, quiet_s=20.0, processes=[row, StandingProcess(101, "trainer")], groups=[group]), 0.0
     )
     assert isinstance(found, Standstill)
+    assert [process.peers and [own_id(pid) for pid in process.peers] for process in found.processes] == [
+        [100, 103],
+        None,
+    ]
+    assert found.processes[0].peers[0] == found.processes[0].pid
     assert (found.processes[0].pid, found.processes[0].tid) == found.groups[0].threads[0]
     assert found.processes[1].tid is None
 

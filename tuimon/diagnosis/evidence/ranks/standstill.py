@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Literal, Protocol
 
 from msgspec import Struct
 
-from tuimon.diagnosis.evidence.steps import StepEvidence
+from tuimon.diagnosis.evidence.ranks.waits import Rank, Wait, peers_of, sampled_stack, stack_of, wait_of
 from tuimon.records import Frame, Place, Process, Threads
 from tuimon.records import Standstill as Taken
-from tuimon.session.samples.activity import OutsideWait, activity_of, outside_wait
 from tuimon.session.session import Session
 from tuimon.session.standing.collectives import Stuck
 from tuimon.session.standing.helpers import waits_for_thread, waits_for_work
@@ -20,35 +18,9 @@ from tuimon.session.standing.standing import innermost_wait, user_place
 MOVED_S = 12.0
 #: Nothing is looked at before so long without a boundary (s): it costs 0.1 ms a rank, and steps are usually shorter.
 LEAST_S = 10.0
-
-
-#: ``work``: to be given work; ``unknown``: its stack has not been sampled since it stands still, nor taken.
-Wait = Literal[OutsideWait, "work", "unknown"]
-_WAITS: tuple[Wait, ...] = ("prompt", "work", "slow", "unknown", "file")
-
-
-class Rank(Protocol):
-    """The evidence of one process, as far as it matters here."""
-
-    @property
-    def pid(self) -> int:
-        """Its process id."""
-
-    @property
-    def process(self) -> Process | None:
-        """Its facts."""
-
-    @property
-    def steps(self) -> StepEvidence | None:
-        """Its steps."""
-
-    @property
-    def threads(self) -> Threads | None:
-        """CPU figures of its threads."""
-
-    @property
-    def child_workers(self) -> tuple[Process, ...]:
-        """Its live DataLoader workers."""
+#: CPU of a main thread from which it may compute what a training in another thread waits for: our choice, what one that
+#: computes gets of a core that two share; one that serves or draws takes less.
+COMPUTING_CPU = 0.5
 
 
 class StandingRank(Struct, frozen=True, gc=False):
@@ -61,10 +33,11 @@ class StandingRank(Struct, frozen=True, gc=False):
     has_steps: bool
     median_ms: float | None  # of its steps
     longest_ms: float | None
-    cpu_ratio: float | None
+    cpu_ratio: float | None  # without a main thread that trains nothing
     worker_cpu_ratios: tuple[float, ...]
     is_still: bool | None  # whether its training thread shows one and the same stack
     wait: Wait | None  # for what outside the training it waits, or a worker of its
+    peers: tuple[int, ...]  # who is at the other end of what it is blocked on, where these are known to wait as well
     is_stopped: bool  # by a signal or a debugger
     place: Place | None
     others: tuple[Place, ...]  # the user's lines that the threads or workers are at which it waits for
@@ -150,14 +123,30 @@ def _standing(evidence: Rank, begun_s: float, taken: Taken | None, session: Sess
         has_steps=stats is not None and stats.total > 0,
         median_ms=stats.whole_run().quantile_ms(0.5) if stats is not None else None,
         longest_ms=stats.run.quantile_ms(1.0) if stats is not None else None,
-        cpu_ratio=threads.cpu_ratio if threads is not None else None,
+        cpu_ratio=_cpu_ratio(threads, tid, stack_of(pid, tid, begun_s, taken, session))
+        if threads is not None
+        else None,
         worker_cpu_ratios=tuple(w.cpu_ratio for w in workers if w is not None and w.cpu_ratio is not None),
         is_still=sampled.threads.is_still(tid, begun_s) if sampled is not None else None,
-        wait=_wait(evidence, tid, begun_s, taken, session),
+        wait=wait_of(evidence, tid, begun_s, taken, session),
+        peers=tuple(peers_of(taken, pid)),
         is_stopped=main is not None and main.state == "stopped",
         place=sampled.threads.place_of(tid) if sampled is not None else None,
         others=tuple(_other_places(pid, tid, evidence.child_workers, session)),
     )
+
+
+def _cpu_ratio(threads: Threads, tid: int, stack: Sequence[Frame]) -> float | None:
+    """CPU of a process; of one that trains in another thread than the main one, without that.
+
+    Unless the training may wait for what the main thread computes.
+    """
+    main = next((row for row in threads.threads if row.tid == threads.pid != tid), None)
+    if threads.cpu_ratio is None or main is None or main.cpu_ratio is None:
+        return threads.cpu_ratio
+    if main.cpu_ratio > COMPUTING_CPU and (not stack or waits_for_thread(stack)):
+        return threads.cpu_ratio
+    return max(0.0, threads.cpu_ratio - main.cpu_ratio)
 
 
 def _training_tid(pid: int, session: Session) -> int:
@@ -166,79 +155,12 @@ def _training_tid(pid: int, session: Session) -> int:
     return stats.latest.tid or pid if stats is not None and stats.latest is not None else pid
 
 
-def _wait(evidence: Rank, tid: int, begun_s: float, taken: Taken | None, session: Session) -> Wait | None:
-    """What a process and its workers wait for outside the training; ``unknown`` as long as its stack is not known."""
-    pid = evidence.pid
-    found: list[Wait | None] = [_work_wait(evidence, tid, begun_s, taken, session)] if tid != pid else []
-    for each, thread in ((pid, tid), *((worker.pid, worker.pid) for worker in evidence.child_workers)):
-        if session.disk_ratio(each) == 1.0:
-            found.append("slow")
-        stack = _stack(each, thread, begun_s, taken, session)
-        wait = outside_wait(stack) if stack else "unknown" if each == pid and taken is None else None
-        found.append("slow" if wait == "file" and not _is_io_known(taken, each) else wait)
-    return next((kind for kind in _WAITS if kind in found), None)
-
-
-def _work_wait(evidence: Rank, tid: int, begun_s: float, taken: Taken | None, session: Session) -> Wait | None:
-    """Whether a thread that trains for a program that goes on without it has nothing to train.
-
-    It has ended, stands by in a pool, or waits outside its loop for what a main thread that serves may give it. While
-    the main thread is at a prompt it may wait anywhere.
-    """
-    if _has_left(evidence, tid, taken):
-        return "work"
-    main, stack = (_stack(evidence.pid, each, begun_s, taken, session) for each in (evidence.pid, tid))
-    if not stack:
-        return None
-    if activity_of(stack) == "idle":
-        return "work"
-    if not waits_for_work(stack):
-        return None
-    if outside_wait(main) == "prompt":
-        return "prompt"
-    sampled = session.process_samples(evidence.pid)
-    is_outside = sampled is not None and sampled.calls_backward(stack) is False
-    return "work" if is_outside and activity_of(main) in ("io", "idle") else None
-
-
-def _has_left(evidence: Rank, tid: int, taken: Taken | None) -> bool:
-    """Whether a thread is known to have ended: it is not listed where all are, or its stack was not there to take."""
-    threads = evidence.threads
-    if threads is not None and not threads.folded and all(row.count == 1 and row.tid != tid for row in threads.threads):
-        return True
-    return bool(_taken_stack(taken, evidence.pid, evidence.pid)) and not _taken_stack(taken, evidence.pid, tid)
-
-
-def _stack(pid: int, tid: int, begun_s: float, taken: Taken | None, session: Session) -> list[Frame]:
-    """Where a thread stands, root first; empty where that is not known."""
-    return _taken_stack(taken, pid, tid) or _latest_stack(pid, tid, begun_s, session)
-
-
-def _is_io_known(taken: Taken | None, pid: int) -> bool:
-    """Whether a process is known to have read and written nothing when all stacks were taken."""
-    return taken is None or any(each.pid == pid and each.io_bytes_per_s is not None for each in taken.processes)
-
-
-def _taken_stack(taken: Taken | None, pid: int, tid: int) -> list[Frame]:
-    """Where a thread stood when all stacks were taken, root first."""
-    groups = taken.groups if taken is not None else []
-    return next((group.frames for group in groups if (pid, tid) in group.threads), [])
-
-
-def _latest_stack(pid: int, tid: int, begun_s: float, session: Session) -> list[Frame]:
-    """Where a thread mostly was in the latest window, root first; nothing where that began before ``begun_s``."""
-    sampled = session.process_samples(pid)
-    if sampled is None or sampled.threads.is_still(tid, begun_s) is None:
-        return []
-    return _sampled_stack(pid, tid, session)
-
-
 def _other_places(pid: int, tid: int, workers: Sequence[Process], session: Session) -> Iterator[Place]:
     """Where the threads are that its training waits for, or the workers; nobody else holds it up.
 
     Not the main thread of one that trains in another, as long as it goes on: it looks whether that has ended.
     """
-    stack = _sampled_stack(pid, tid, session)
+    stack = sampled_stack(pid, tid, session)
     sampled = session.process_samples(pid)
     others = [(pid, each) for each in sampled.tids() if each != tid] if sampled and waits_for_thread(stack) else []
     if sampled is not None and tid != pid and sampled.threads.same_stack_s(pid) == 0.0:
@@ -246,17 +168,10 @@ def _other_places(pid: int, tid: int, workers: Sequence[Process], session: Sessi
     if innermost_wait(stack) == "batch":
         others = [(worker.pid, worker.pid) for worker in workers]
     for each, thread in others:
-        stack = _sampled_stack(each, thread, session)
+        stack = sampled_stack(each, thread, session)
         place = user_place(stack)
         if place is not None and not waits_for_work(stack):
             yield place
-
-
-def _sampled_stack(pid: int, tid: int, session: Session) -> list[Frame]:
-    """Where a thread mostly was in the latest window, root first."""
-    sampled = session.process_samples(pid)
-    latest = sampled.threads.stack_of(tid) if sampled is not None else None
-    return [session.frames[number] for number in latest[0]] if latest is not None else []
 
 
 def _world_size(evidence: Rank) -> int:

@@ -139,6 +139,8 @@ def _add_to_standstill(record: Standstill, base: int) -> None:
         force_setattr(process, "pid", process.pid | base)
         if process.tid is not None:
             force_setattr(process, "tid", process.tid | base)
+        if process.peers is not None:
+            force_setattr(process, "peers", [pid | base for pid in process.peers])
     for group in record.groups:
         force_setattr(group, "threads", [(pid | base, tid | base) for pid, tid in group.threads])
 

@@ -1,0 +1,86 @@
+"""What is no hang, or one told sooner: a training that is over, the other end of a connection, a busy main thread."""
+
+import pytest
+
+from tests.session.records import frames, header, process, session_of, stacks, steps, threads
+from tuimon.diagnosis import diagnose
+from tuimon.records import Frame, LoopStack, StackCount, StackGroup, Stacks, StandingProcess, Standstill
+from tuimon.session.state import OVER, run_state
+
+LOOP = ("train.py", 5, "fit", "loss.backward()", True), ("/site-packages/torch/_tensor.py", 626, "backward")
+SERVES = ("train.py", 9, "main", "serve()", True), ("/usr/lib/python3.11/selectors.py", 415, "select")
+SLEEPS = (("train.py", 9, "main", "time.sleep(1)", True),)
+WAITS = ("train.py", 9, "main", "ends.wait()", True), ("/usr/lib/python3.11/threading.py", 607, "wait")
+ANSWERS = (("train.py", 9, "main", "request = connection.recv(4096)", True),)
+LOCK = (("train.py", 9, "main", "with self.lock:", True),)
+BATCH = (
+    ("train.py", 9, "test", "for batch in loader:", True),
+    ("/site-packages/torch/utils/data/dataloader.py", 700, "__next__"),
+    ("/usr/lib/python3.11/selectors.py", 415, "select"),
+)
+SAVES = (("train.py", 9, "main", "file.write(state)", True),)
+
+
+def standing(place, quiet_s, *, taken=True, cpu=0.0, main_cpu=0.0, in_thread=False, **of_process):
+    """A training that has stood at ``place`` for ``quiet_s``; in thread 107 where not in the main one."""
+    tid = 107 if in_thread else 100
+    records = [header(), process(), frames(*LOOP, *place)]
+    for t in range(1, 9):
+        records.append(steps(t, {"forward": 50, "backward": 50}, first_index=10 * t, tid=tid))
+    trained = stacks(8, ([0, 1], 20), tid=tid)
+    records.append(Stacks(t=8, pid=100, window_s=1, rate_hz=20, samples=20, stacks=trained.stacks, loop=LOOPED))
+    end = 9.0 + quiet_s
+    records.append(steps(end, {}, count=0, first_index=90, open_phase="between", open_for_s=quiet_s, tid=tid))
+    rows = [(100, "python", main_cpu, "waiting"), *([(107, "fit", 0.0, "waiting")] if in_thread else [])]
+    records.append(threads(end, *rows, cpu_ratio=cpu + main_cpu))
+    here = list(range(2, 2 + len(place)))
+    seen = [StackCount(tid, "fit", here, 20)]
+    records.append(Stacks(t=end, pid=100, window_s=1.0, rate_hz=20.0, samples=20, stacks=seen))
+    if taken:
+        row = StandingProcess(100, "trainer", io_bytes_per_s=0.0, tid=tid if in_thread else None, **of_process)
+        groups = [StackGroup([Frame(*each) for each in place], 0, [(100, tid)])]
+        records.append(Standstill(t=end, pid=0, quiet_s=quiet_s, processes=[row], groups=groups))
+    return session_of(*records)
+
+
+LOOPED = [LoopStack("backward", [0, 1])]
+
+
+def hangs(place, quiet_s, **more):
+    return [found for found in diagnose(standing(place, quiet_s, **more)) if found.rule == "hang"]
+
+
+@pytest.mark.parametrize("place", [SERVES, SLEEPS, WAITS, ANSWERS])
+def test_a_program_below_its_training_loop_never_hangs_by_waiting_and_says_where_it_is(place):
+    assert not hangs(place, 300.0, has_left=True)
+    assert hangs(place, 70.0)
+    assert run_state(standing(place, 300.0, has_left=True)).doing == OVER
+    assert run_state(standing(place, 300.0)).doing != OVER
+
+
+@pytest.mark.parametrize("place", [LOCK, BATCH, SAVES])
+def test_what_it_waits_for_below_its_loop_may_still_be_a_hang(place):
+    assert hangs(place, 70.0, has_left=True)
+
+
+def test_of_what_may_be_over_nothing_is_told_before_all_stacks_are_known():
+    assert not hangs(WAITS, 18.0, taken=False)
+    assert hangs(WAITS, 18.0) and hangs(WAITS, 26.0, taken=False)
+
+
+def test_who_waits_for_a_process_that_waits_too_hangs_at_once():
+    assert not hangs(ANSWERS, 18.0)
+    (own,) = hangs(ANSWERS, 18.0, peers=[100])
+    assert own.headline.startswith(
+        "nothing has moved for 18 s: main() train.py:9, the other end of which it holds itself; the longest"
+    )
+    (other,) = hangs(ANSWERS, 18.0, peers=[100, 123])
+    assert "train.py:9, the other end of which process 123 holds and waits as well;" in other.headline
+
+
+def test_a_main_thread_beside_the_training_hides_no_hang_unless_it_may_compute_for_it():
+    assert hangs(LOCK, 18.0, in_thread=True, main_cpu=0.3)
+    assert not hangs(LOCK, 18.0, in_thread=True, main_cpu=0.9)
+    assert hangs(ANSWERS, 70.0, in_thread=True, main_cpu=0.9)
+    assert not hangs(LOCK, 18.0, in_thread=True, cpu=0.2, main_cpu=0.3)
+    assert not hangs(LOCK, 18.0, main_cpu=0.3)

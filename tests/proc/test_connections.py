@@ -1,0 +1,111 @@
+"""What a blocked thread waits for, of processes that really do."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from tests.waiting import until
+from tuimon.proc import connections
+
+TCP = "s = socket.create_server(('127.0.0.1', 0)); a = socket.create_connection(s.getsockname())\n"
+OWN_ENDS = {
+    "tcp": TCP + "b = s.accept(); a.recv(9)",
+    "not accepted": TCP + "a.recv(9)",
+    "tcp6": "s = socket.create_server(('::1', 0), family=socket.AF_INET6)\n"
+    "a = socket.create_connection(s.getsockname()[:2]); b = s.accept(); a.recv(9)",
+    "pair": "a, b = socket.socketpair(); a.recv(9)",
+    "pipe read": "r, w = os.pipe(); os.read(r, 9)",
+    "pipe written": "r, w = os.pipe(); os.write(w, bytes(1 << 20))",
+}
+pytestmark = pytest.mark.skipif(
+    not os.path.exists("/proc/self/syscall"), reason="the kernel does not show system calls"
+)
+
+
+def program(code, **more):
+    return subprocess.Popen([sys.executable, "-c", "import os, socket, sys, time\n" + code], **more)
+
+
+def blocked(pid):
+    return until(lambda: connections.blocked_on(pid, pid), "a transfer")
+
+
+@pytest.mark.parametrize("code", OWN_ENDS.values(), ids=OWN_ENDS)
+def test_both_ends_in_one_process(code):
+    if "::1" in code and not os.path.exists("/proc/net/if_inet6"):
+        pytest.skip("no IPv6")
+    with program(code) as process:
+        try:
+            assert connections.other_ends(process.pid, blocked(process.pid), []) == {process.pid}
+            assert not connections.is_sleeping(process.pid)
+            assert not connections.has_other_connections(process.pid, [process.pid])
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("kind", ["pipe", "pair", "tcp"])
+def test_the_other_end_is_of_a_process_that_may_not_be_of_the_run(kind):
+    me = os.getpid()
+    if kind == "pipe":
+        ours, fd = os.pipe()[::-1]
+        sockets = []
+    else:
+        sockets = list(connected() if kind == "tcp" else socketpair())
+        ours, fd = sockets[0].fileno(), sockets[1].fileno()
+    with program(f"os.read({fd}, 9)", pass_fds=[fd]) as process:
+        try:
+            link = blocked(process.pid)
+            assert me in (connections.other_ends(process.pid, link, [me]) or ())
+            assert connections.other_ends(process.pid, link, []) is None
+            assert connections.has_other_connections(process.pid, [process.pid]) == (kind == "tcp")
+            assert not connections.has_other_connections(process.pid, [process.pid, me])
+        finally:
+            process.kill()
+            for each in sockets:
+                each.close()
+            if not sockets:
+                os.close(ours), os.close(fd)
+
+
+def connected():
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        client = socket.create_connection(listener.getsockname())
+        return client, listener.accept()[0]
+
+
+def socketpair():
+    import socket
+
+    return socket.socketpair()
+
+
+def test_who_sleeps_is_blocked_on_nothing_and_who_receives_wakes_up():
+    with program("time.sleep(99)") as process:
+        try:
+            until(lambda: connections.is_sleeping(process.pid), "its sleep")
+            assert connections.blocked_on(process.pid, process.pid) is None
+        finally:
+            process.kill()
+    with program("\nwhile True: os.read(0, 1)", stdin=subprocess.PIPE) as process:
+        try:
+            blocked(process.pid)
+            before = connections.wake_ups(process.pid, process.pid)
+            process.stdin.write(b"x")
+            process.stdin.flush()
+            until(lambda: connections.wake_ups(process.pid, process.pid) > before, "it to be woken")
+        finally:
+            process.kill()
+
+
+def test_of_a_process_that_is_gone_nothing_is_known():
+    assert connections.blocked_on(1 << 30, 1 << 30) is None
+    assert connections.wake_ups(1 << 30, 1 << 30) is None
+    assert connections.other_ends(os.getpid(), "socket:[1]", []) is None
+    assert connections.blocked_on(os.getpid(), threading.get_native_id()) is None

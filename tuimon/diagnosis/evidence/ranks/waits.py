@@ -1,0 +1,156 @@
+"""What a training that stands still waits for, by the stacks of its threads and of its workers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, Protocol
+
+from tuimon.diagnosis.evidence.steps import StepEvidence
+from tuimon.records import Frame, Process, Threads
+from tuimon.records import Standstill as Taken
+from tuimon.session.samples.activity import OutsideWait, activity_of, outside_wait
+from tuimon.session.session import Session
+from tuimon.session.standing.calls import outer_calls
+from tuimon.session.standing.helpers import waits_for_work
+from tuimon.session.standing.standing import innermost_wait
+
+#: ``work``: to be given work, or whatever it waits for once the training is over; ``unknown``: its stack has not been
+#: sampled since it stands still, nor taken.
+Wait = Literal[OutsideWait, "work", "unknown"]
+_WAITS: tuple[Wait, ...] = ("prompt", "work", "slow", "unknown", "file")
+#: Calls into C by which a server of the user's own gets its requests.
+_RECEIVES = frozenset({"recv", "recv_into", "recvfrom", "recvfrom_into", "recvmsg"})
+
+
+class Rank(Protocol):
+    """The evidence of one process, as far as it matters here."""
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+
+    @property
+    def process(self) -> Process | None:
+        """Its facts."""
+
+    @property
+    def steps(self) -> StepEvidence | None:
+        """Its steps."""
+
+    @property
+    def threads(self) -> Threads | None:
+        """CPU figures of its threads."""
+
+    @property
+    def child_workers(self) -> tuple[Process, ...]:
+        """Its live DataLoader workers."""
+
+
+def wait_of(evidence: Rank, tid: int, begun_s: float, taken: Taken | None, session: Session) -> Wait | None:
+    """What a process and its workers wait for outside the training; ``unknown`` as long as its stack is not known."""
+    pid = evidence.pid
+    found: list[Wait | None] = [_work_wait(evidence, tid, begun_s, taken, session)]
+    for each, thread in ((pid, tid), *((worker.pid, worker.pid) for worker in evidence.child_workers)):
+        if session.disk_ratio(each) == 1.0:
+            found.append("slow")
+        stack = stack_of(each, thread, begun_s, taken, session)
+        wait = outside_wait(stack) if stack else "unknown" if each == pid and taken is None else None
+        if wait == "slow" and peers_of(taken, each):
+            wait = None
+        found.append("slow" if wait == "file" and not _is_io_known(taken, each) else wait)
+    return next((kind for kind in _WAITS if kind in found), None)
+
+
+def _work_wait(evidence: Rank, tid: int, begun_s: float, taken: Taken | None, session: Session) -> Wait | None:
+    """Whether a training is over, or a thread that trains for a program that goes on without it has nothing to train.
+
+    It is over once its thread waits for work, or sleeps, outside all loops that it trained in. Of a thread beside the
+    main one: it has ended, stands by in a pool, or waits outside its loop for what a main thread that serves may give
+    it. While the main thread is at a prompt it may wait anywhere.
+    """
+    stack = stack_of(evidence.pid, tid, begun_s, taken, session)
+    if _is_over(evidence.pid, taken) and _may_wait_for_ever(stack):
+        return "work"
+    if tid == evidence.pid:
+        return "unknown" if taken is None and _may_be_over(stack, evidence.pid, session) else None
+    if _has_ended_thread(evidence, tid, taken):
+        return "work"
+    main = stack_of(evidence.pid, evidence.pid, begun_s, taken, session)
+    if not stack:
+        return None
+    if activity_of(stack) == "idle":
+        return "work"
+    if not waits_for_work(stack):
+        return None
+    if outside_wait(main) == "prompt":
+        return "prompt"
+    is_outside = _is_outside(stack, evidence.pid, session)
+    return "work" if is_outside and activity_of(main) in ("io", "idle") else None
+
+
+def _may_wait_for_ever(stack: Sequence[Frame]) -> bool:
+    """Whether a thread whose training is over waits for what need not come: for no batch, no rank and no lock."""
+    if not stack or innermost_wait(stack) is not None:
+        return False
+    return waits_for_work(stack) or (stack[-1].user and not _RECEIVES.isdisjoint(outer_calls(stack[-1].source)))
+
+
+def _is_outside(stack: Sequence[Frame], pid: int, session: Session) -> bool:
+    """Whether a stack is known to be in no function of the user's that calls backward."""
+    sampled = session.process_samples(pid)
+    return sampled is not None and sampled.calls_backward(stack) is False
+
+
+def _may_be_over(stack: Sequence[Frame], pid: int, session: Session) -> bool:
+    """Whether only all stacks, once they are taken, can tell a training that is over from one that hangs."""
+    return waits_for_work(stack) and _is_outside(stack, pid, session)
+
+
+def _is_over(pid: int, taken: Taken | None) -> bool:
+    """Whether a process's training thread was outside every loop that it trained in when all stacks were taken."""
+    return taken is not None and any(each.pid == pid and each.has_left for each in taken.processes)
+
+
+def peers_of(taken: Taken | None, pid: int) -> list[int]:
+    """Who is at the other end of what a process is blocked on, where that is known, and nobody there will send."""
+    processes = taken.processes if taken is not None else []
+    return next((each.peers for each in processes if each.pid == pid and each.peers is not None), [])
+
+
+def _has_ended_thread(evidence: Rank, tid: int, taken: Taken | None) -> bool:
+    """Whether a thread is known to have ended: it is not listed where all are, or its stack was not there to take."""
+    threads = evidence.threads
+    if threads is not None and not threads.folded and all(row.count == 1 and row.tid != tid for row in threads.threads):
+        return True
+    return bool(_taken_stack(taken, evidence.pid, evidence.pid)) and not _taken_stack(taken, evidence.pid, tid)
+
+
+def stack_of(pid: int, tid: int, begun_s: float, taken: Taken | None, session: Session) -> list[Frame]:
+    """Where a thread stands, root first; empty where that is not known."""
+    return _taken_stack(taken, pid, tid) or _latest_stack(pid, tid, begun_s, session)
+
+
+def _is_io_known(taken: Taken | None, pid: int) -> bool:
+    """Whether a process is known to have read and written nothing when all stacks were taken."""
+    return taken is None or any(each.pid == pid and each.io_bytes_per_s is not None for each in taken.processes)
+
+
+def _taken_stack(taken: Taken | None, pid: int, tid: int) -> list[Frame]:
+    """Where a thread stood when all stacks were taken, root first."""
+    groups = taken.groups if taken is not None else []
+    return next((group.frames for group in groups if (pid, tid) in group.threads), [])
+
+
+def _latest_stack(pid: int, tid: int, begun_s: float, session: Session) -> list[Frame]:
+    """Where a thread mostly was in the latest window, root first; nothing where that began before ``begun_s``."""
+    sampled = session.process_samples(pid)
+    if sampled is None or sampled.threads.is_still(tid, begun_s) is None:
+        return []
+    return sampled_stack(pid, tid, session)
+
+
+def sampled_stack(pid: int, tid: int, session: Session) -> list[Frame]:
+    """Where a thread mostly was in the latest window, root first."""
+    sampled = session.process_samples(pid)
+    latest = sampled.threads.stack_of(tid) if sampled is not None else None
+    return [session.frames[number] for number in latest[0]] if latest is not None else []

@@ -1,0 +1,82 @@
+"""What processes at a standstill wait for outside themselves: the other end of a pipe or a connection, and children."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from msgspec import Struct
+
+from tuimon.proc import connections, procfs
+from tuimon.sources.standstill.progress import MOVING_BYTES_PER_S, Reading, bytes_per_s, read_io
+from tuimon.sources.standstill.suspicion import Suspect
+
+#: CPU from which a process that the training may wait for works: our choice, what one that computes gets on a machine
+#: with five times as much to do as cores; monitors and loggers take less.
+WORKING_RATIO = 0.2
+
+
+class Blocked(Struct, frozen=True, gc=False):
+    """A thread in a transfer: over which pipe or connection, and how often it had gone to sleep."""
+
+    link: str
+    wake_ups: int | None
+
+
+class Used(Struct, frozen=True, gc=False):
+    """What a process had used at a moment."""
+
+    t: float
+    cpu_s: float
+    io: Reading | None
+
+
+class Waiting(Struct, frozen=True, gc=False):
+    """One reading of a standstill: of the suspects what they are blocked on, and what their children have used."""
+
+    blocked: Mapping[int, Blocked]
+    others: Mapping[int, Used]
+
+
+def read_waiting(suspects: Iterable[Suspect], run_pids: Iterable[int], now_s: float) -> Waiting:
+    """Read it; ``run_pids``: all processes of the run."""
+    tids, blocked = {each.pid: each.tid or each.pid for each in suspects}, {}
+    for pid, tid in tids.items():
+        link = connections.blocked_on(pid, tid)
+        if link is not None:
+            blocked[pid] = Blocked(link, connections.wake_ups(pid, tid))
+    stats = {pid: stat for pid in run_pids if (stat := procfs.read_process_stat(pid)) is not None}
+    below = set(tids)
+    while more := {pid for pid, stat in stats.items() if stat.ppid in below} - below:
+        below |= more
+    others = {pid: Used(now_s, stats[pid].cpu_s, read_io(pid, now_s)) for pid in below - tids.keys()}
+    return Waiting(blocked, others)
+
+
+def moving(before: Waiting, after: Waiting) -> list[int]:
+    """The suspects that were woken in a transfer: something came, or went; and the children that worked."""
+    woken = [
+        pid
+        for pid, now in after.blocked.items()
+        if (then := before.blocked.get(pid)) is not None and then.link == now.link and then.wake_ups != now.wake_ups
+    ]
+    return woken + [pid for pid, now in after.others.items() if _has_worked(before.others.get(pid), now)]
+
+
+def idle_peers(pid: int, before: Waiting, after: Waiting, run_pids: Collection[int]) -> list[int] | None:
+    """Who of the run is at the other end of what a suspect is blocked on, and waits too; ``StandingProcess.peers``."""
+    now = after.blocked.get(pid)
+    if now is None or before.blocked.get(pid) != now:
+        return None
+    peers = connections.other_ends(pid, now.link, run_pids)
+    if not peers or any(connections.is_sleeping(peer) for peer in peers):
+        return None
+    return None if any(connections.has_other_connections(peer, run_pids) for peer in peers - {pid}) else sorted(peers)
+
+
+def _has_worked(before: Used | None, after: Used) -> bool:
+    if before is None or after.t <= before.t:
+        return False
+    rate = bytes_per_s(before.io, after.io)
+    if rate is not None and rate >= MOVING_BYTES_PER_S:
+        return True
+    return (after.cpu_s - before.cpu_s) / (after.t - before.t) >= WORKING_RATIO
