@@ -125,8 +125,8 @@ def thread_samples(sampled: ProcessSamples | None, tid: int, table: FrameTable) 
 
 
 def resolved(samples: Iterable[Sample], table: FrameTable) -> ThreadSamples:
-    """Samples by frame ids, as what they show."""
-    return ThreadSamples(tuple(StackSample(s.count, s.phase, s.stack, table) for s in samples))
+    """Samples by frame ids, as what they show; without those of which nobody knows where they belong."""
+    return ThreadSamples(tuple(StackSample(s.count, s.phase, s.stack, table) for s in samples if not s.is_lost))
 
 
 class StackEvidence(Struct, frozen=True, dict=True):

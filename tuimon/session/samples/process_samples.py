@@ -145,7 +145,8 @@ class ProcessSamples:
 
         Shares are of all its samples in that phase, also of those without user code.
         """
-        return self._hot_lines((sample.stack, sample.count) for sample in self._samples() if sample.lies_in(phase))
+        samples = (sample for sample in self._samples() if sample.lies_in(phase) and not sample.is_lost)
+        return self._hot_lines((sample.stack, sample.count) for sample in samples)
 
     def hot_lines_under(self, function: str) -> list[HotLine]:
         """As ``hot_lines``, of what this function calls, and of the samples that have it in their stack."""
@@ -197,7 +198,7 @@ class ProcessSamples:
         counts: Counter[str] = Counter()
         leave_out_imports = not self._trains_in_import()
         for sample in self._samples():
-            if not (leave_out_imports and self._imports(sample.stack)):
+            if not sample.is_lost and not (leave_out_imports and self._imports(sample.stack)):
                 by_markers = sample.phase == "data" and sample.excluded and sample.moved_from is None
                 counts["forward" if by_markers else sample.phase] += sample.count
         return counts

@@ -141,6 +141,13 @@ def test_a_stack_without_its_root_counts_for_the_line_that_calls_its_function_el
     assert (line.place.line, line.samples, line.share) == (36, 12, 1.0)
 
 
+def test_a_stack_that_has_lost_all_code_of_the_users_counts_nowhere():
+    session, found = counts(TRAINING | {"train, plot": 8, "parameters": 4})
+    assert found["other"] == 8
+    [line] = session.process_samples(100).hot_lines("other")
+    assert (line.samples, line.share) == (8, 1.0)
+
+
 def test_what_was_before_the_first_backward_is_of_no_step():
     session = Session()
     loading = ([NUMBERS["plot"], NUMBERS["item"]], 500)

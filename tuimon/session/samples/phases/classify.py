@@ -48,6 +48,7 @@ class Sample(Struct, frozen=True):
     unsure: bool = False  # "forward" may be "data", or "other" either of them: nothing shows yet which
     moved_from: str | None = None  # the phase that it counts in by the markers, where these cannot tell it from its own
     ranges: tuple[str, ...] = ()  # paths of the user's ranges that it lies in, outer ones first
+    is_lost: bool = False  # it has lost all code of the user's, and no whole stack shows which: no share counts it
 
     def lies_in(self, part: str | None) -> bool:
         """Whether it is in a phase, or in a user range (RANGE and its path); None: always."""
@@ -266,9 +267,11 @@ def _like_whole_ones(torn: Sequence[CountedStack], samples: Sequence[Sample], fr
         for (phase, _), count in found.items():
             phases[phase] += count
         likely = phases.most_common(1)
-        phase = sample.boundary if sample.boundary != "rest" else likely[0][0] if likely else "other"
+        is_known = sample.boundary != "rest"
+        phase = sample.boundary if is_known else likely[0][0] if likely else "other"
         called = next((path for (of, path), _ in found.most_common() if of == phase), ())
-        out.append(Sample([*called, *sample.stack], sample.times, phase, excluded=not likely))
+        is_lost = not (likely or is_known or any(frames[number].user for number in sample.stack))
+        out.append(Sample([*called, *sample.stack], sample.times, phase, excluded=not likely, is_lost=is_lost))
     return out
 
 
