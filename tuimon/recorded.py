@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from functools import cached_property
 
@@ -52,7 +53,7 @@ class RecordedLog:
         return fold(self, self._verdicts)
 
 
-def read_log(path: str, run: str | None = None) -> RecordedLog:
+def read_log(path: str | os.PathLike[str], run: str | None = None) -> RecordedLog:
     """The log at ``path``; in a folder the latest run with all its nodes, or the one named ``run``.
 
     Raises NotALog where there is none, UsageError where the folder has no such run.
