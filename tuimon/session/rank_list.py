@@ -107,7 +107,7 @@ def _row(group: _Group, process: Process, times: RankTimes | None, split: RankSp
         late_ms=split.late_ms if split is not None else None,
         excess=tuple(split.excess_ms.items()) if split is not None else (),
         gpu_ratio=util,
-        memory_bytes=memory if memory is not None else threads.rss_bytes if threads is not None else None,
+        memory_bytes=memory if memory is not None else (threads.rss_bytes or None) if threads else None,
         place=sampled.threads.place_of(sampled.tid) if sampled is not None else None,
         gc_ms=measured.gc_ms if measured is not None and split is not None else 0.0,
         stopped_ratio=main.stopped_ratio,

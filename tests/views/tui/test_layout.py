@@ -7,7 +7,9 @@ import pytest
 from tuimon.views.tui.layout import MIN_HEIGHT, MIN_WIDTH, Box, WantedRows, lay_out
 
 ALL = frozenset({"phases", "gpu", "output", "threads", "verdict"})
-NO_GPU = WantedRows(12, 9, 0, gpu_line=True)
+NO_GPU = WantedRows(12, 9, 0, frozenset({"gpu"}))
+NO_OUTPUT = WantedRows(12, 9, 5, frozenset({"output"}))
+NEITHER = WantedRows(12, 9, 0, frozenset({"gpu", "output"}))
 ONE_GPU = WantedRows(12, 9, 5)
 
 
@@ -24,6 +26,30 @@ def test_without_a_gpu_one_line_says_so():
     boxes = lay_out(120, 40, ALL, NO_GPU)
     assert boxes["gpu"].height == 1
     assert boxes["output"].height == boxes["phases"].height - 1
+
+
+def test_without_output_the_gpu_has_its_room():
+    boxes = lay_out(120, 40, ALL, NO_OUTPUT)
+    assert boxes["gpu"] == Box(60, 4, 60, 19)
+    assert boxes["output"] == Box(60, 23, 60, 1)
+
+
+def test_with_neither_the_other_panes_are_as_wide_as_the_screen():
+    boxes = lay_out(120, 40, ALL, NEITHER)
+    assert boxes["phases"].width == boxes["threads"].width == 120
+    assert boxes["gpu"] == Box(0, 37, 120, 1)
+    assert boxes["output"] == Box(0, 38, 120, 1)
+
+
+def test_with_neither_and_few_rows_the_lines_give_way_first():
+    assert "gpu" not in lay_out(120, 12, ALL, NEITHER)
+    assert lay_out(120, 12, ALL, NEITHER)["threads"].height == lay_out(120, 12, ALL, NO_OUTPUT)["threads"].height
+
+
+def test_a_narrow_screen_without_output_has_more_of_the_others():
+    boxes = lay_out(80, 24, ALL, NEITHER)
+    assert boxes["gpu"].height == boxes["output"].height == 1
+    assert boxes["phases"].height + boxes["threads"].height == 24 - 1 - 2 - 1 - 2
 
 
 def test_a_narrow_screen_has_one_column_by_importance():
@@ -50,7 +76,7 @@ def _overlap(a, b):
     return a.x < b.x + b.width and b.x < a.x + a.width and a.y < b.y + b.height and b.y < a.y + a.height
 
 
-@pytest.mark.parametrize("wanted", [NO_GPU, ONE_GPU, WantedRows(30, 300, 40)], ids=["no gpu", "one gpu", "much"])
+@pytest.mark.parametrize("wanted", [NO_GPU, ONE_GPU, NO_OUTPUT, NEITHER, WantedRows(30, 300, 40)])
 @pytest.mark.parametrize("width", [MIN_WIDTH, 80, 99, 100, 120, 160, 240])
 @pytest.mark.parametrize("height", [MIN_HEIGHT, 13, 14, 18, 24, 40, 60, 100])
 def test_whatever_is_shown_panes_fit_and_do_not_overlap(width, height, wanted):

@@ -121,7 +121,8 @@ class Board(Widget):
             if box is not None:
                 widget.styles.offset = (box.x, box.y)
                 widget.styles.width, widget.styles.height = box.width, box.height
-        self.gpu.set_class(wanted.gpu_line, "-line")
+        for pane in (self.gpu, self.output):
+            pane.set_class((pane.id or "") in wanted.lines, "-line")
 
     def box(self, name: str) -> Box | None:
         """Where a pane stands; None while it is hidden."""
@@ -195,6 +196,6 @@ class Board(Widget):
             phases=phase_rows_wanted(self.phases.state.table if self.phases.state else None),
             threads=self._most_threads,
             gpu=self._most_gpu[inner_width],
-            gpu_line=not gpu_rows,
+            lines=frozenset(filter(None, ("" if gpu_rows else "gpu", "" if self.output.has_rows() else "output"))),
             loaders=self._most_loaders,
         )

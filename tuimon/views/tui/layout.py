@@ -26,12 +26,12 @@ class Box(NamedTuple):
 
 
 class WantedRows(NamedTuple):
-    """How many rows of content each pane could fill; ``gpu_line``: no GPU, one line with the reason."""
+    """How many rows of content each pane could fill; ``lines``: the panes with nothing to show but one line why."""
 
     phases: int
     threads: int
     gpu: int
-    gpu_line: bool = False
+    lines: frozenset[str] = frozenset()
     loaders: int = 1
 
 
@@ -61,7 +61,7 @@ def lay_out(
     elif width < NARROW_BELOW:
         boxes |= _stacked(body, panes, wanted)
     else:
-        boxes |= _with_loaders(body, panes, wanted) if "loaders" in panes else _two_columns(body, panes, wanted)
+        boxes |= _over_lines(body, panes, wanted)
     return boxes
 
 
@@ -70,6 +70,22 @@ def right_width(width: int) -> int:
     if width < NARROW_BELOW:
         return width
     return width - (width * 11 // 20 if width >= WIDE_FROM else width // 2)
+
+
+def _over_lines(body: Box, panes: AbstractSet[str], wanted: WantedRows) -> dict[str, Box]:
+    """Two columns; where the right one would hold but single lines, these stand below, as wide as the screen."""
+    right = [name for name in ("gpu", "output") if name in panes]
+    others = panes - set(right)
+    if not others or not wanted.lines.issuperset(right):
+        return _columns(body, panes, wanted)
+    lines = right[: max(body.height - _LEAST["phases"] - _LEAST["threads"], 0)]
+    upper = body._replace(height=body.height - len(lines))
+    below = {name: Box(body.x, upper.y + upper.height + at, body.width, 1) for at, name in enumerate(lines)}
+    return _columns(upper, others, wanted) | below
+
+
+def _columns(body: Box, panes: AbstractSet[str], wanted: WantedRows) -> dict[str, Box]:
+    return _with_loaders(body, panes, wanted) if "loaders" in panes else _two_columns(body, panes, wanted)
 
 
 def _with_loaders(body: Box, panes: AbstractSet[str], wanted: WantedRows) -> dict[str, Box]:
@@ -129,16 +145,17 @@ def _threads_height(room: int, wanted: WantedRows) -> int:
 
 
 def _gpu_over_output(column: Box, names: list[str], wanted: WantedRows) -> dict[str, Box]:
-    if not names:
-        return {}
-    if len(names) == 1 and not (names == ["gpu"] and wanted.gpu_line):
-        return {names[0]: column}
-    rows = 1 if wanted.gpu_line else _gpu_height(column.height, wanted)
-    if rows < 1:
-        return {"output": column}
-    boxes = {"gpu": column._replace(height=rows)}
-    if "output" in names:
-        boxes["output"] = Box(column.x, column.y + rows, column.width, column.height - rows)
+    lines = wanted.lines.intersection(names)
+    rows = {name: 1 if name in lines else column.height - len(lines) for name in names}
+    if len(names) == 2 and not lines:
+        rows["gpu"] = max(_gpu_height(column.height, wanted), 0)
+        rows["output"] = column.height - rows["gpu"]
+    boxes: dict[str, Box] = {}
+    y = column.y
+    for name in names:
+        if rows[name] > 0:
+            boxes[name] = column._replace(y=y, height=rows[name])
+            y += rows[name]
     return boxes
 
 
@@ -149,7 +166,7 @@ def _gpu_height(room: int, wanted: WantedRows) -> int:
 
 def _stacked(body: Box, panes: AbstractSet[str], wanted: WantedRows) -> dict[str, Box]:
     """One column: each pane gets its least rows by importance, then what is left goes where it is of use."""
-    least = _LEAST | ({"gpu": 1} if wanted.gpu_line else {})
+    least = _LEAST | dict.fromkeys(wanted.lines, 1)
     heights: dict[str, int] = {}
     room = body.height
     for name in IMPORTANCE:
@@ -159,18 +176,19 @@ def _stacked(body: Box, panes: AbstractSet[str], wanted: WantedRows) -> dict[str
     most = {
         "phases": wanted.phases + _FRAME,
         "threads": wanted.threads + _FRAME + 1,
-        "gpu": 1 if wanted.gpu_line else wanted.gpu + _FRAME,
+        "gpu": wanted.gpu + _FRAME,
         "loaders": wanted.loaders + _FRAME,
+        **dict.fromkeys(wanted.lines, 1),
     }
     while room > 0 and heights:
         hungry = [name for name in heights if heights[name] < most.get(name, 10)]
-        for name in hungry or [name for name in heights if name != "gpu" or not wanted.gpu_line][-1:]:
+        for name in hungry or [name for name in heights if name not in wanted.lines][-1:]:
             if room > 0:
                 heights[name] += 1
                 room -= 1
         if not hungry and not room:
             break
-        if set(heights) == {"gpu"} and wanted.gpu_line:
+        if wanted.lines.issuperset(heights):
             break
     boxes: dict[str, Box] = {}
     y = body.y

@@ -144,7 +144,7 @@ def _overlap(a, b):
 
 
 @pytest.mark.parametrize(
-    "wanted", [WantedRows(12, 9, 0, gpu_line=True, loaders=5), WantedRows(30, 300, 40, loaders=80)]
+    "wanted", [WantedRows(12, 9, 0, frozenset({"gpu"}), loaders=5), WantedRows(30, 300, 40, loaders=80)]
 )
 @pytest.mark.parametrize("width", [40, 80, 99, 100, 120, 160, 240])
 @pytest.mark.parametrize("height", [10, 13, 18, 24, 40, 60, 100])

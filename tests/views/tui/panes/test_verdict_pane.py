@@ -76,10 +76,8 @@ def test_other_findings_are_counted():
 @pytest.mark.parametrize(
     ("exit_record", "text"),
     [
-        (Exit(t=1, pid=1, exit_code=0), "  ENDED  exit code 0"),
         (Exit(t=1, pid=1, exit_code=1, last_line="ValueError: no"), "  ENDED  exit code 1 · ValueError: no"),
         (Exit(t=1, pid=1, exit_code=137, signal="SIGKILL"), "  ENDED  killed by SIGKILL (exit code 137)"),
-        (Exit(t=1, pid=1, exit_code=None), "  ENDED  the process has ended"),
         (
             Exit(t=1, pid=1, exit_code=0, survivors=[7, 8]),
             "  ENDED  exit code 0 · still training: pid 7, pid 8",
@@ -88,6 +86,19 @@ def test_other_findings_are_counted():
 )
 def test_how_a_run_ended_comes_first(exit_record, text):
     assert texts(verdict_lines(VERDICT._replace(exit=exit_record), 120, 2))[0] == text
+
+
+@pytest.mark.parametrize(
+    ("exit_record", "text"),
+    [
+        (Exit(t=1, pid=1, exit_code=0), "  ENDED  exit code 0"),
+        (Exit(t=1, pid=1, exit_code=None), "  ENDED  the process has ended"),
+    ],
+)
+def test_that_it_ended_well_leaves_all_lines_to_a_finding(exit_record, text):
+    ended = VERDICT._replace(exit=exit_record)
+    assert verdict_lines(ended, 120, 2) == verdict_lines(VERDICT, 120, 2)
+    assert texts(verdict_lines(ended._replace(findings=()), 120, 2)) == [text]
 
 
 def test_without_findings_it_says_why():

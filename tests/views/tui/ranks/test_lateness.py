@@ -44,7 +44,9 @@ def test_where_a_rank_has_no_step_there_is_a_gap():
 
 def test_a_longer_run_has_longer_cells_and_long_windows_fill_several():
     rows = [rank(n, *(window(t, 20, 80) for t in range(1, 200))) for n in range(2)]
-    assert strips(rows, rows, 200.0, 50).cell_s == 5
+    found = strips(rows, rows, 200.0, 50)
+    assert found.cell_s == 5
+    assert found.span_s == 199.0  # not the 250 s of all its cells
     coarse = [rank(n, window(10, 20, 80, window_s=10.0), window(20, 20, 80, window_s=10.0)) for n in range(2)]
     assert None not in strips(coarse, coarse, 20.0, 10).late[100]
 

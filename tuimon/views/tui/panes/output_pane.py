@@ -66,6 +66,10 @@ class OutputPane(Moving, Pane[OutputState]):
         if self._above:  # scrolled back: what is being read stays where it is
             self._above += max(self.screen_of_run.line_count - lines, 0)
 
+    def has_rows(self) -> bool:
+        """Whether there is any output to show, not only a line with what is missing."""
+        return self.tail is not None
+
     def collect(self, session: Session, findings: Sequence[Finding]) -> OutputState:
         """The state of the screen."""
         notice = session.notices.get("output")
@@ -74,7 +78,7 @@ class OutputPane(Moving, Pane[OutputState]):
             above=self._above,
             skipped_bytes=self._skipped_bytes,
             has_output=self.tail is not None,
-            mode=session.header.mode if session.header else "attach",
+            mode=session.header.mode if session.header else "run",
             note=plain(notice.message) if notice is not None and notice.level != "ok" else None,
         )
 
@@ -83,7 +87,7 @@ class OutputPane(Moving, Pane[OutputState]):
         notes = [clip(line((state.note, "dim")), width)] if state.note else []
         if not state.has_output:
             why = "not captured: the process writes to its own terminal" if state.mode == "attach" else "not recorded"
-            return [line((why, "dim")), *notes]
+            return [clip(line(("Output ", "text bold"), (state.note or why, "dim")), width)]
         room = height - len(notes)
         self._above = max(0, min(self._above, self.screen_of_run.line_count - 1))
         rows = folded(self.screen_of_run.tail(room, self._above), width)[-room:]

@@ -81,9 +81,12 @@ class VerdictPane(Pane[Verdict]):
 
 
 def verdict_lines(verdict: Verdict, width: int, height: int) -> list[Line]:
-    """At most ``height`` lines: how the run ended; the first finding and its action; or why there is none yet."""
+    """At most ``height`` lines: how the run ended; the first finding and its action; or why there is none yet.
+
+    That a run has ended well, which the title says too, leaves its line to a finding.
+    """
     rows: list[Line] = []
-    if verdict.exit is not None:
+    if verdict.exit is not None and not (verdict.findings and _is_clean(verdict.exit)):
         rows.append(_end(verdict.exit))
     if verdict.findings:
         rows += _finding(verdict.findings, width, height - len(rows))
@@ -135,6 +138,15 @@ def _beside(text: Line, gain: Line, width: int) -> Line:
     return (*text, *gain) if cells(text) + cells(gain) <= width else justified(text, gain, width)
 
 
+def _went_well(end: Exit) -> bool:
+    return end.exit_code in (0, None) and not end.signal
+
+
+def _is_clean(end: Exit) -> bool:
+    """Whether there is no more to say of an end than that it came."""
+    return _went_well(end) and not end.last_line and not end.survivors
+
+
 def _end(end: Exit) -> Line:
     if end.signal:
         how = f"killed by {end.signal}" + (f" (exit code {end.exit_code})" if end.exit_code else "")
@@ -142,7 +154,7 @@ def _end(end: Exit) -> Line:
         how = "the process has ended"
     else:
         how = f"exit code {end.exit_code}"
-    role = "benign" if end.exit_code in (0, None) and not end.signal else "critical"
+    role = "benign" if _went_well(end) else "critical"
     spans = [Span(" "), Span(" ENDED ", f"{role} badge"), Span(f" {how}", f"{role} bold")]
     if end.last_line:
         spans += [Span(" · ", "faint"), Span(plain(end.last_line), "text")]

@@ -23,12 +23,14 @@ class Strips(NamedTuple):
     """The time that the strips of all ranks cover, and how late each rank was in each cell."""
 
     cell_s: float
+    span_s: float  # of the time that the cells cover, how much is known
     late: Mapping[int, tuple[float | None, ...]]  # by pid, oldest first: share of the step
 
 
 def strips(rows: Sequence[RankRow], shown: Sequence[RankRow], now_s: float, cells: int) -> Strips:
     """Of the ``shown`` ones of all ``rows``, in so many cells; None where no step ended."""
-    cell_s = _cell_s(rows, now_s, cells)
+    known_s = _known_s(rows, now_s)
+    cell_s = next((float(s) for s in _CELLS_S if s * cells >= known_s), float(_CELLS_S[-1]))
     last = int(now_s // cell_s)
     first = last - cells + 1
     sample = rows[:: max(1, -(-len(rows) // _COMPARED))]
@@ -38,7 +40,7 @@ def strips(rows: Sequence[RankRow], shown: Sequence[RankRow], now_s: float, cell
 
     typical = [median(known) if len(known := [v for v in column if v is not None]) > 1 else None for column in columns]
     late = {row.pid: _late(own[row.pid], typical) for row in shown}
-    return Strips(cell_s, late)
+    return Strips(cell_s, min(known_s, cells * cell_s), late)
 
 
 def strip_line(late: Sequence[float | None]) -> Line:
@@ -79,12 +81,11 @@ def _late(own: Sequence[float | None], typical: Sequence[float | None]) -> tuple
     )
 
 
-def _cell_s(rows: Sequence[RankRow], now_s: float, cells: int) -> float:
-    """How long a cell is, so that the strip holds what is known, and does not creep."""
+def _known_s(rows: Sequence[RankRow], now_s: float) -> float:
+    """How far the ranks' histories go back, so that the strip holds it all, and does not creep."""
     begins = [row.history[0].t for row in rows if row.history]
     windows = [row.history[-1].window_s for row in rows if row.history]
-    wanted_s = min(now_s - min(begins, default=now_s), HISTORY * max(windows, default=1.0))
-    return next((float(s) for s in _CELLS_S if s * cells >= wanted_s), float(_CELLS_S[-1]))
+    return min(now_s - min(begins, default=now_s), HISTORY * max(windows, default=1.0))
 
 
 def _own(row: RankRow, first: int, cells: int, cell_s: float) -> list[float | None]:

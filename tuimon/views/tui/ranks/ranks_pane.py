@@ -170,7 +170,7 @@ class RanksPane(Moving, Pane[RanksState]):
         if room < len(rows) + 2:
             return []
         over_time = strips(rows, rows, state.now_s, map_cells(width))
-        span = Span(f" · share of the step, last {duration(over_time.cell_s * map_cells(width))}", "dim")
+        span = Span(f" · share of the step, last {duration(over_time.span_s)}", "dim")
         lines = [map_line(row, width, over_time, focus=row.pid == state.focus) for row in rows]
         return [(), line(("late over time", "text"), span), *lines]
 
