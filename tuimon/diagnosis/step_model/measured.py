@@ -33,8 +33,9 @@ HAND_OVER_AT_MOST_MS = Threshold(
 _WAITS = ("data", "idle", "io", "lock", "ranks", "sleep", "sync")
 #: Of a time that contention for cores has stretched, at least this part is the thread's own.
 _OWN_PART = 0.1
-#: Halvings of the range in which the cores lie that others leave: 0.4 % of the cores there are.
-_HALVINGS = 8
+#: How closely the cores that others leave must explain how long a step takes, as a part of that; and after how many
+#: tries the nearest is taken.
+_CLOSE, _TRIES = 0.005, 8
 
 
 class _Fetch(NamedTuple):
@@ -131,17 +132,28 @@ def _measured_step(evidence: Evidence, data_ms: float, mean_ms: float) -> Step:
 
 
 def _with_cores_taken(step: Step, mean_ms: float) -> Step:
-    """With so few of the cores as explain how long the step takes: others have the rest of them."""
-    least, most = _OWN_PART * step.cores, step.cores
+    """With so few of the cores as explain how long the step takes: others have the rest of them.
+
+    False position between most and least of them, by the time that a core's work then takes: a step gets longer by
+    nearly the same for each part of that.
+    """
     if step_ms(step) >= mean_ms:
         return step
-    for _ in range(_HALVINGS):
-        middle = (least + most) / 2
-        if step_ms(replace(step, cores=middle)) > mean_ms:
-            least = middle
+    fewest = replace(step, cores=_OWN_PART * step.cores)
+    fast, slow = 1.0 / step.cores, 1.0 / fewest.cores
+    below_ms, above_ms = mean_ms - step_ms(step), step_ms(fewest) - mean_ms
+    found = fewest
+    for _ in range(_TRIES if above_ms > 0 else 0):
+        stretch = fast + (slow - fast) * below_ms / (below_ms + above_ms)
+        found = replace(step, cores=1.0 / stretch)
+        off_ms = step_ms(found) - mean_ms
+        if abs(off_ms) <= _CLOSE * mean_ms:
+            break
+        if off_ms < 0:
+            fast, below_ms = stretch, -off_ms
         else:
-            most = middle
-    return replace(step, cores=most)
+            slow, above_ms = stretch, off_ms
+    return found
 
 
 def _explained(step: Step, mean_ms: float) -> Step:

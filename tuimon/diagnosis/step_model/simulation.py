@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from tuimon.diagnosis.step_model.step import Step, Wait
+from tuimon.diagnosis.step_model.step import Step
 
 #: Most workers that are simulated one by one: more of them are taken for so many that are faster and use more cores.
 _MOST_WORKERS = 6
@@ -91,6 +91,7 @@ class _Simulation:
         self._number = self._counted + before
         self._made: set[int] = set()
         self._fetched = 0
+        self._changed = True  # either of them, so that who is blocked may go on
         self._now = 0.0
         self._gpu_done = 0.0  # when the GPU has done all that is launched
         self._ends: list[float] = []  # of steps, on the GPU too
@@ -102,22 +103,26 @@ class _Simulation:
         cores = [0.0] * len(tasks)
         available = self._step.cores
         while len(self._ends) < self._number:
-            self._unblock(tasks, left, cores)
+            if self._changed:
+                self._unblock(tasks, left, cores)
             wanted = sum(cores)
-            speed = available / wanted if wanted > available else 1.0
-            span = min([ms / speed if wants else ms for ms, wants in zip(left, cores, strict=True)])
+            if wanted > available:
+                speed = available / wanted
+                span = min([ms / speed if wants else ms for ms, wants in zip(left, cores, strict=True)])
+                left = [ms - (span * speed if wants else span) for ms, wants in zip(left, cores, strict=True)]
+            else:
+                span = min(left)
+                left = [ms - span for ms in left]
             self._now += span
             for task, ms in enumerate(left):
-                left[task] = ms - (span * speed if cores[task] else span)
-                if left[task] <= _AT_ONCE:
+                if ms <= _AT_ONCE:
                     left[task], cores[task] = next(tasks[task])
         return (self._ends[-1] - self._ends[-1 - self._counted]) / self._counted
 
     def _unblock(self, tasks: list[Iterator[_Piece]], left: list[float], cores: list[float]) -> None:
         """A batch that is ready, or wanted, lets others go on, and these others again, until all that can do."""
-        before = -1, -1
-        while before != (self._fetched, len(self._made)) and len(self._ends) < self._number:
-            before = self._fetched, len(self._made)
+        while self._changed and len(self._ends) < self._number:
+            self._changed = False
             for task, ms in enumerate(left):
                 if ms == math.inf:
                     left[task], cores[task] = next(tasks[task])
@@ -135,23 +140,28 @@ class _Simulation:
                 self._made.discard(self._fetched)
                 yield from taking_over
                 self._fetched += 1
+                self._changed = True
             if not step.workers:
                 yield from making * step.fetches
-            yield from self._wait("first")
+            if step.waits == "first":
+                yield from self._gpus_rest()
             begun = self._now
             yield from launching
-            self._gpu_done = max(self._now, max(self._gpu_done, begun) + step.gpu_ms)
-            yield from _pieces((self._gpu_done - self._now - _MOST_LAUNCHED * step.gpu_ms, 0.0))
-            yield from self._wait("launched")
+            if step.gpu_ms:
+                self._gpu_done = max(self._now, max(self._gpu_done, begun) + step.gpu_ms)
+                yield from self._gpus_rest(_MOST_LAUNCHED * step.gpu_ms)
+            if step.waits == "launched":
+                yield from self._gpus_rest()
             yield from beside
             if len(self._ends) % step.burst_every == step.burst_every - 1:
                 yield from burst
-            yield from self._wait("last")
+            if step.waits == "last":
+                yield from self._gpus_rest()
             self._ends.append(max(self._now, self._gpu_done))
 
-    def _wait(self, where: Wait) -> tuple[_Piece, ...]:
-        """Until the GPU has done all that is launched, if the training thread waits for it here."""
-        return _pieces((self._gpu_done - self._now, 0.0)) if self._step.waits == where else ()
+    def _gpus_rest(self, but_ms: float = 0.0) -> tuple[_Piece, ...]:
+        """Until the GPU has done all that is launched, but for so much of it."""
+        return _pieces((self._gpu_done - self._now - but_ms, 0.0))
 
     def _worker(self, first: int) -> Iterator[_Piece]:
         """Each begins a part of a batch after the one before: those that run at once do not stay in step for long."""
@@ -163,3 +173,4 @@ class _Simulation:
                 yield _BLOCKED
             yield from pieces
             self._made.add(batch)
+            self._changed = True
