@@ -18,9 +18,10 @@ from tests.fuzz.hostile import CONTROLS
 from tests.test_import_hygiene import loaded_by
 from tuimon.cli.explain import rule_named
 from tuimon.diagnosis.rulebook import RULES
-from tuimon.errors import NoSuchProcess
+from tuimon.errors import NoSuchProcess, UsageError
 from tuimon.launch.candidates import Candidate
 from tuimon.monitor.opening.log import open_log
+from tuimon.proc.ring_facts import RingFacts
 from tuimon.views.mcp import opened
 from tuimon.views.mcp.limits import MOST_CHARACTERS, bounded
 from tuimon.views.mcp.opened import Seen, Trainings
@@ -134,14 +135,16 @@ async def test_every_rule_is_explained_within_the_bound(trainings) -> None:
     [
         ("verdict", {"training": "1"}, "no training of yours has the pid 1. The tool trainings lists them"),
         ("stacks", {"training": 1}, "no training of yours has the pid 1. The tool trainings lists them"),
-        ("verdict", {"training": " "}, "Give a pid (the tool trainings lists them) or a log's path"),
+        ("verdict", {}, "no training is named, and none of yours runs here. Give training: one of their pids"),
+        ("verdict", {"training": " "}, "no training is named"),
         ("verdict", {"training": "/etc/passwd"}, "/etc/passwd is no tuimon log"),
         ("verdict", {"training": "no such file"}, "no such file"),
         ("explain", {"rule": "launch_bond"}, "Did you mean: launch_bound"),
         ("hot_lines", {"training": "x", "phase": "sideways"}, "One of: data, forward"),
     ],
 )
-async def test_what_cannot_be_answered_says_why(trainings, tool, arguments, message) -> None:
+async def test_what_cannot_be_answered_says_why(trainings, tool, arguments, message, monkeypatch) -> None:
+    monkeypatch.setattr(opened, "find_candidates", list)
     async with client(trainings) as connected:
         result = await connected.call_tool(tool, arguments)
         assert result.is_error and message in result.content[0].text
@@ -195,6 +198,18 @@ def test_few_are_watched_at_a_time_and_none_that_is_not_the_users(trainings, liv
     assert len(live) == 6 and len(trainings._watched) <= opened.MOST_WATCHED
     with pytest.raises(NoSuchProcess):
         trainings.ask("7", 0.0, median_ms)
+
+
+def test_without_a_name_the_only_one_that_trains_is_meant(trainings, live, monkeypatch) -> None:
+    only_loaded = Candidate(PID + 1, 1, 7, ["jupyter"], None)
+    marked = Candidate(PID, 1, 7, ["python", "train.py"], RingFacts())
+    monkeypatch.setattr(opened, "find_candidates", lambda: [marked, only_loaded])
+    assert trainings.ask("", 60.0, median_ms) == "21.3"
+    monkeypatch.setattr(opened, "find_candidates", lambda: [only_loaded])
+    assert trainings.ask("", 60.0, median_ms) == "21.3"
+    monkeypatch.setattr(opened, "find_candidates", lambda: [marked, marked._replace(pid=7)])
+    with pytest.raises(UsageError, match=f"there are 2: pids {PID}, 7"):
+        trainings.ask("", 60.0, median_ms)
 
 
 def test_one_that_nobody_asks_for_is_left_alone(live, monkeypatch) -> None:

@@ -81,12 +81,14 @@ class Trainings:
         self._lock = threading.Lock()
 
     def ask(self, training: str | int, seconds: float, answer: Callable[[Seen], str]) -> str:
-        """``answer`` of a training: a pid of the caller's own, or the path of a log. Raises TuimonError."""
-        if isinstance(training, str) and not training.strip().isdecimal():
-            if not training.strip():
-                raise UsageError("no training is named", "Give a pid (the tool trainings lists them) or a log's path")
-            return answer(_of_log(training))
-        watched = self._watch(int(training))
+        """``answer`` of a training: a pid of the caller's own, or the path of a log; empty: the only training there is.
+
+        Raises TuimonError.
+        """
+        named = str(training).strip()
+        if named and not named.isdecimal():
+            return answer(_of_log(str(training)))
+        watched = self._watch(int(named) if named else _only_one())
         seen = watched.seen(seconds)
         with watched.lock:  # the session changes under it otherwise
             return answer(seen)
@@ -112,6 +114,16 @@ class Trainings:
                     self._watched.pop(oldest).stop()
                 watched = self._watched[pid] = _Watched(pid)
             return watched
+
+
+def _only_one() -> int:
+    """The caller's one training: that with markers, where others have only loaded torch."""
+    found = find_candidates()
+    pids = [each.pid for each in found if each.facts is not None] or [each.pid for each in found]
+    if len(pids) != 1:
+        there = f"there are {len(pids)}: pids {', '.join(map(str, pids))}" if pids else "none of yours runs here"
+        raise UsageError(f"no training is named, and {there}", "Give training: one of their pids, or a log's path")
+    return pids[0]
 
 
 def _of_log(path: str) -> Seen:

@@ -17,7 +17,8 @@ _ABOUT = (
     " gains. Begin with trainings, or with a log; then verdict. evidence, hot_lines and stacks show what it rests on,"
     " explain what it means. Nothing here changes a training. Numbers marked ~ are estimates, a dash is 'not measured'."
     " Where a tool takes `training`, give the pid of one of the user's trainings, which is then watched for `seconds`"
-    " (1 to 60) before the answer, or the path of a log that tuimon has written (of a folder, the latest run in it)."
+    " (1 to 60) before the answer, or the path of a log that tuimon has written (of a folder, the latest run in it);"
+    " without it, the one training of the user's that runs is meant."
 )
 _INSTALL = 'Install it: pip install "tuimon[mcp]"'
 

@@ -33,14 +33,14 @@ class Tools:
         """List the user's PyTorch trainings on this machine: pid, rank, GPUs, CPU, whether markers are on, command."""
         return bounded(self._listed(), "tuimon ps")
 
-    def verdict(self, training: str | int, seconds: float = 8.0) -> str:
+    def verdict(self, training: str | int = "", seconds: float = 8.0) -> str:
         """What a training waits for, which line causes it, and what each fix gains: the place to begin.
 
         Three sentences, the share of each phase, then all findings with their places and fixes, best first.
         """
         return self._trainings.ask(training, _clamped(seconds), lambda seen: answers.verdict(seen.report))
 
-    def evidence(self, training: str | int, rule: str, seconds: float = 8.0) -> str:
+    def evidence(self, rule: str, training: str | int = "", seconds: float = 8.0) -> str:
         """What one finding rests on: its figures with units, its places with the line of code; or why there is none.
 
         rule: a name from verdict, such as input_bound.
@@ -50,7 +50,7 @@ class Tools:
             training, _clamped(seconds), lambda seen: answers.evidence(seen.session, seen.findings, name)
         )
 
-    def hot_lines(self, training: str | int, phase: str = "", most: int = 10, seconds: float = 8.0) -> str:
+    def hot_lines(self, training: str | int = "", phase: str = "", most: int = 10, seconds: float = 8.0) -> str:
         """The lines of the user's code at which the training thread spends its time, by share of stack samples.
 
         phase: data, forward, backward, optimizer, other or eval; empty for all. most: how many lines, 1 to 30.
@@ -62,7 +62,7 @@ class Tools:
             training, _clamped(seconds), lambda seen: answers.hot_lines(seen.session, phase or None, count)
         )
 
-    def stacks(self, training: str | int, seconds: float = 4.0) -> str:
+    def stacks(self, training: str | int = "", seconds: float = 4.0) -> str:
         """Where each thread is: state, CPU, and its latest Python stack, innermost frame first. For hangs."""
         return self._trainings.ask(training, _clamped(seconds), lambda seen: answers.stacks(seen.session))
 
