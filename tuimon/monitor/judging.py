@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from tuimon.sources.log.writer import LogWriter
 
 EVERY_S = 1.0
+#: Once its first finding has been the same for so long, a run is judged half as often: that is most of what we cost.
+STEADY_S, STEADY_EVERY_S = 60.0, 2.0
 #: Share of a core that judging may take: a run of hundreds of ranks is judged less often.
 RATIO = 0.015
 
@@ -28,18 +30,25 @@ class Judging:
         self._log = log
         self._cpu_clock = cpu_clock
         self._judged_s: float | None = None
+        self._changed_s: float | None = None  # when the first finding last became another, or was first judged
         self._cost_s = 0.0  # CPU time of the latest: of what other programs take it is none the rarer
 
     def is_due(self, now_s: float) -> bool:
         """Whether it is time to judge."""
-        return self._judged_s is None or now_s - self._judged_s >= max(EVERY_S, self._cost_s / RATIO)
+        if self._judged_s is None or self._changed_s is None:
+            return True
+        every_s = STEADY_EVERY_S if self._judged_s - self._changed_s >= STEADY_S else EVERY_S
+        return now_s - self._judged_s >= max(every_s, self._cost_s / RATIO)
 
     def judge(self, session: Session, now_s: float, before: Sequence[Finding]) -> Sequence[Finding]:
         """What the rules find now; ``before``: what they found last."""
         begun_s = self._cpu_clock()
         lasting_s = now_s - self._judged_s if self._judged_s is not None else 0.0
         findings = self.verdicts.judge_moment(session, lasting_s)
-        if self._log is not None and _primary(findings) != _primary(before):
+        is_another = _primary(findings) != _primary(before)
+        if is_another or self._changed_s is None:
+            self._changed_s = now_s
+        if is_another and self._log is not None:
             self._log.note_change(now_s)
         self._judged_s = now_s
         self._pollers.inspect(session)
