@@ -54,6 +54,21 @@ def test_what_runs_shares_the_cores(parameters, ms):
     assert step_ms(step(**parameters)) == pytest.approx(ms, rel=0.03)
 
 
+@pytest.mark.parametrize(
+    ("parameters", "ms"),
+    [
+        ({"cores": 8.0}, 6.0),  # no crowd: the worker sets the pace
+        ({"cores": 8.0, "coupling": 4.0}, 6.0),
+        ({}, 9.0),  # 3 threads on 2 cores, each at 2/3: both threads of the pool at once 4/9 of the time
+        ({"own_threads": 1.0}, 6.0),
+        ({"coupling": 2.0, "batch_ms": 9.0}, 13.5),  # (2/3)**3
+    ],
+)
+def test_a_pool_waits_for_its_thread_without_a_core(parameters, ms):
+    pool = {"own_threads": 2.0, "cores": 2.0, "batch_ms": 6.0}
+    assert step_ms(step(**{**pool, **parameters})) == pytest.approx(ms, rel=0.01)
+
+
 SAVES = {"workers": 0, "batch_ms": 0.5, "own_ms": 26.0, "side_ms": 20.0, "gpu_ms": 12.0}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -33,9 +34,14 @@ HAND_OVER_AT_MOST_MS = Threshold(
 _WAITS = ("data", "idle", "io", "lock", "ranks", "sleep", "sync")
 #: Of a time that contention for cores has stretched, at least this part is the thread's own.
 _OWN_PART = 0.1
-#: How closely the cores that others leave must explain how long a step takes, as a part of that; and after how many
-#: tries the nearest is taken.
+#: How closely what slows a step must explain how long it takes, as a part of that; and after how many tries the nearest
+#: is taken.
 _CLOSE, _TRIES = 0.005, 8
+#: Times the coupling of a pool's threads that each needs a core now and then, at most: our choice; 1 to 3 measured of
+#: small models on 2 cores.
+_CLOSEST = 4.0
+#: Threads of a pool, after the first, of which a late one holds up all the others: our choice; 1 was measured.
+_MOST_COUPLED = 3.0
 
 
 class _Fetch(NamedTuple):
@@ -74,7 +80,7 @@ def measured_model(evidence: Evidence, waiting: float, error: float = 0.0) -> St
     mean_ms = (mean_step_ms(evidence.phases) if evidence.phases is not None else None) or 1.0
     likely = _measured_step(evidence, mean_ms * waiting, mean_ms)
     if _is_crowded(evidence):
-        likely = _with_cores_taken(likely, mean_ms)
+        likely = _in_a_crowd(evidence, likely, mean_ms)
     likely = _explained(likely, mean_ms)
     certain = likely
     if error:
@@ -111,15 +117,18 @@ def _measured_step(evidence: Evidence, data_ms: float, mean_ms: float) -> Step:
     )
     own_ms = mean_ms - data_ms
     on_core_ms = _running_ms(evidence, mean_ms) - fetches * _fetching_ms(fetch, workers.number)
+    own_threads = _own_threads(evidence, mean_ms, on_core_ms)
+    coupling = _MOST_COUPLED / max(_MOST_COUPLED, own_threads - 1.0)
     if workers.number and _is_crowded(evidence):
-        own_ms = max(_OWN_PART * own_ms, own_ms - (evidence.training_thread.delay_ratio or 0.0) * mean_ms)
+        own_ms = max(_OWN_PART * own_ms, _uncrowded_ms(evidence, own_ms, mean_ms, coupling * (own_threads - 1.0)))
     burst_ms, burst_every = _bursts(evidence, own_ms)
     return Step(
         own_ms=own_ms,
         burst_ms=burst_ms,
         burst_every=burst_every,
         own_running=min(1.0, max(0.0, on_core_ms / own_ms)) if own_ms > 0 else 0.0,
-        own_threads=_own_threads(evidence, mean_ms, on_core_ms),
+        own_threads=own_threads,
+        coupling=coupling,
         fetches=fetches,
         hand_over_ms=fetch.hand_over_ms,
         starts_ms=starts_ms,
@@ -131,28 +140,42 @@ def _measured_step(evidence: Evidence, data_ms: float, mean_ms: float) -> Step:
     )
 
 
-def _with_cores_taken(step: Step, mean_ms: float) -> Step:
-    """With so few of the cores as explain how long the step takes: others have the rest of them.
+def _in_a_crowd(evidence: Evidence, step: Step, mean_ms: float) -> Step:
+    """The step, whose threads want more cores than there are, so that it takes as long as was measured.
 
-    False position between most and least of them, by the time that a core's work then takes: a step gets longer by
-    nearly the same for each part of that.
+    What others take of the cores is known at best; the rest is how closely the threads of its pool wait for each other.
+    What neither explains, others take as well.
     """
-    if step_ms(step) >= mean_ms:
-        return step
-    fewest = replace(step, cores=_OWN_PART * step.cores)
-    fast, slow = 1.0 / step.cores, 1.0 / fewest.cores
-    below_ms, above_ms = mean_ms - step_ms(step), step_ms(fewest) - mean_ms
-    found = fewest
-    for _ in range(_TRIES if above_ms > 0 else 0):
-        stretch = fast + (slow - fast) * below_ms / (below_ms + above_ms)
-        found = replace(step, cores=1.0 / stretch)
+    demand = evidence.run.demand
+    if step.own_threads > 1.0 and demand is not None:
+        taken = evidence.run.here.waits_from_outside.part * demand.delay
+        step = replace(step, cores=max(_OWN_PART * step.cores, step.cores - taken))
+        coupling = step.coupling
+        step = _matching(lambda closer: replace(step, coupling=closer * coupling), 1.0, _CLOSEST, mean_ms)
+    return _matching(lambda slower: replace(step, cores=step.cores / slower), 1.0, 1.0 / _OWN_PART, mean_ms)
+
+
+def _matching(step_of: Callable[[float], Step], short: float, long: float, mean_ms: float) -> Step:
+    """Of the steps from the shortest to the longest, the one that takes so long; the nearer end if none does.
+
+    By false position: a step gets longer by nearly the same for each part of what makes it longer.
+    """
+    found = step_of(short)
+    below_ms = mean_ms - step_ms(found)
+    if below_ms <= 0.0:
+        return found
+    found = step_of(long)
+    above_ms = step_ms(found) - mean_ms
+    for _ in range(_TRIES if above_ms > 0.0 else 0):
+        middle = short + (long - short) * below_ms / (below_ms + above_ms)
+        found = step_of(middle)
         off_ms = step_ms(found) - mean_ms
         if abs(off_ms) <= _CLOSE * mean_ms:
             break
-        if off_ms < 0:
-            fast, below_ms = stretch, -off_ms
+        if off_ms < 0.0:
+            short, below_ms = middle, -off_ms
         else:
-            slow, above_ms = stretch, off_ms
+            long, above_ms = middle, off_ms
     return found
 
 
@@ -241,6 +264,20 @@ def _own_threads(evidence: Evidence, mean_ms: float, on_core_ms: float) -> float
         return 1.0
     beside_ms = max(0.0, process.cpu_ratio - main) * mean_ms
     return min(float(evidence.run.cores), 1.0 + beside_ms / on_core_ms)
+
+
+def _uncrowded_ms(evidence: Evidence, own_ms: float, mean_ms: float, others: float) -> float:
+    """The training thread's own work without its waits for a core, nor for ``others`` of its pool's threads.
+
+    All of these have to be on a core, and spin until they are, which counts as work.
+    """
+    thread = evidence.training_thread
+    delayed = thread.delay_ratio or 0.0
+    if not thread.cpu_ratio or not delayed:
+        return own_ms
+    on_core = thread.cpu_ratio / (thread.cpu_ratio + delayed)
+    others_on_core: float = on_core**others
+    return (own_ms - delayed * mean_ms) * others_on_core
 
 
 def _waiting(samples: ThreadSamples) -> float:

@@ -33,10 +33,20 @@ _AT_ONCE = 1e-9
 
 
 class _Piece(NamedTuple):
-    """What a task does next: it takes this long, and wants so many cores; with none it only waits."""
+    """What a task does next: it takes this long, and wants so many cores; with none it only waits.
+
+    A thread that has a core for a share of the time does as much of its work. Those of a pool wait for each other: it
+    goes on while all have a core, which is that share to the power of their number, and an ``exponent`` above that
+    where a late one costs more than its own time.
+    """
 
     ms: float
     cores: float
+    exponent: float = 1.0
+
+    def per_ms(self, share: float) -> float:
+        """How many ms of it are done in a ms while a thread that wants a core has one for this share of the time."""
+        return share**self.exponent if self.cores else 1.0
 
 
 #: Until something happens elsewhere.
@@ -58,16 +68,17 @@ def step_ms(step: Step) -> float:
 
 def _own_pieces(step: Step) -> tuple[_Piece, ...]:
     running_ms = step.own_ms * step.own_running
-    return _pieces((running_ms, step.own_threads), (step.own_ms - running_ms + step.starts_ms, 0.0))
+    own = _Piece(running_ms, step.own_threads, 1.0 + (step.own_threads - 1.0) * step.coupling)
+    return _pieces(own, _Piece(step.own_ms - running_ms + step.starts_ms, 0.0))
 
 
 def _making(batch_ms: float, running: float, cores: float) -> tuple[_Piece, ...]:
-    return _pieces((batch_ms * running, cores), (batch_ms * (1.0 - running), 0.0))
+    return _pieces(_Piece(batch_ms * running, cores), _Piece(batch_ms * (1.0 - running), 0.0))
 
 
-def _pieces(*pieces: tuple[float, float]) -> tuple[_Piece, ...]:
+def _pieces(*pieces: _Piece) -> tuple[_Piece, ...]:
     """Without those that take no time."""
-    return tuple(_Piece(*piece) for piece in pieces if piece[0] > _AT_ONCE)
+    return tuple(piece for piece in pieces if piece.ms > _AT_ONCE)
 
 
 def _alone(piece: _Piece, cores: float) -> float:
@@ -99,40 +110,43 @@ class _Simulation:
     def mean_ms(self) -> float:
         """Of the later steps."""
         tasks = [self._trainer(), *(self._worker(first) for first in range(self._workers))]
+        doing = [_BLOCKED] * len(tasks)
         left = [_BLOCKED.ms] * len(tasks)  # of each one's piece
-        cores = [0.0] * len(tasks)
         available = self._step.cores
         while len(self._ends) < self._number:
             if self._changed:
-                self._unblock(tasks, left, cores)
-            wanted = sum(cores)
+                self._unblock(tasks, doing, left)
+            wanted = sum([piece.cores for piece in doing])
             if wanted > available:
-                speed = available / wanted
-                span = min([ms / speed if wants else ms for ms, wants in zip(left, cores, strict=True)])
-                left = [ms - (span * speed if wants else span) for ms, wants in zip(left, cores, strict=True)]
+                share = available / wanted
+                speeds = [piece.per_ms(share) for piece in doing]
+                span = min([ms / speed for ms, speed in zip(left, speeds, strict=True)])
+                left = [ms - span * speed for ms, speed in zip(left, speeds, strict=True)]
             else:
                 span = min(left)
                 left = [ms - span for ms in left]
             self._now += span
             for task, ms in enumerate(left):
                 if ms <= _AT_ONCE:
-                    left[task], cores[task] = next(tasks[task])
+                    doing[task] = next(tasks[task])
+                    left[task] = doing[task].ms
         return (self._ends[-1] - self._ends[-1 - self._counted]) / self._counted
 
-    def _unblock(self, tasks: list[Iterator[_Piece]], left: list[float], cores: list[float]) -> None:
+    def _unblock(self, tasks: list[Iterator[_Piece]], doing: list[_Piece], left: list[float]) -> None:
         """A batch that is ready, or wanted, lets others go on, and these others again, until all that can do."""
         while self._changed and len(self._ends) < self._number:
             self._changed = False
             for task, ms in enumerate(left):
                 if ms == math.inf:
-                    left[task], cores[task] = next(tasks[task])
+                    doing[task] = next(tasks[task])
+                    left[task] = doing[task].ms
 
     def _trainer(self) -> Iterator[_Piece]:
         step = self._step
         launching = _own_pieces(replace(step, own_ms=step.own_ms - step.side_ms - step.burst_ms))
         burst = _own_pieces(replace(step, own_ms=step.burst_ms * step.burst_every, starts_ms=0.0))
         beside = _own_pieces(replace(step, own_ms=step.side_ms, starts_ms=0.0))
-        taking_over, making = _pieces((step.hand_over_ms, 1.0)), _making(step.batch_ms, step.batch_running, 1.0)
+        taking_over, making = _pieces(_Piece(step.hand_over_ms, 1.0)), _making(step.batch_ms, step.batch_running, 1.0)
         while True:
             for _ in range(step.fetches if step.workers else 0):
                 while self._fetched not in self._made:
@@ -161,12 +175,12 @@ class _Simulation:
 
     def _gpus_rest(self, but_ms: float = 0.0) -> tuple[_Piece, ...]:
         """Until the GPU has done all that is launched, but for so much of it."""
-        return _pieces((self._gpu_done - self._now - but_ms, 0.0))
+        return _pieces(_Piece(self._gpu_done - self._now - but_ms, 0.0))
 
     def _worker(self, first: int) -> Iterator[_Piece]:
         """Each begins a part of a batch after the one before: those that run at once do not stay in step for long."""
         batch_ms = self._step.batch_ms / self._each
-        yield from _pieces((batch_ms * first / self._workers, 0.0))
+        yield from _pieces(_Piece(batch_ms * first / self._workers, 0.0))
         pieces = _making(batch_ms, self._step.batch_running, self._each)
         for batch in count(first, self._workers):
             while batch >= self._fetched + self._ahead:
