@@ -234,7 +234,10 @@ def test_what_makes_the_data_of_reinforcement_learning():
     assert torch_code.is_rollout_entry(f"{packages}/transformers/generation/utils.py", "generate")
     assert torch_code.is_environment(f"{packages}/stable_baselines3/common/vec_env/dummy_vec_env.py", "step_wait")
     assert torch_code.is_environment(f"{packages}/gymnasium/wrappers/common.py", "step")
+    assert torch_code.is_environment(f"{packages}/skrl/envs/wrappers/torch/gymnasium_envs.py", "step")
+    assert torch_code.is_environment(f"{packages}/own_env.py", "reset")
     assert not torch_code.is_environment(f"{packages}/torch/optim/adam.py", "step")
+    assert not torch_code.is_environment("/home/u/envs/rl/lib/python3.11/site-packages/nice/trainer.py", "step")
     assert torch_code.is_generation("/home/u/gpt.py", "generate")
     for line in ("state, reward, done, _ = world.step(action)", "out = self.envs.step(actions)"):
         assert torch_code.steps_environment(line)

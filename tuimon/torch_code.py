@@ -94,6 +94,9 @@ _BACKWARD_FUNCTIONS = frozenset({"backward", "grad", "_engine_run_backward"})
 _STEP_FUNCTIONS = frozenset({"step", "wrapper"})
 #: In ``torch/optim/``, with a ``step`` of their own that updates no parameter.
 _SCHEDULER_FILES = ("lr_scheduler.py", "swa_utils.py")
+_CLOSURE_CALLERS = frozenset({"step", "obj_func", "_directional_evaluate", "_strong_wolfe"})
+#: What ``optimizer.py`` calls are hooks.
+_NO_CLOSURE_FILES = (*_SCHEDULER_FILES, "torch/optim/optimizer.py")
 
 
 def may_be_boundary(file: str) -> bool:
@@ -118,8 +121,18 @@ def is_backward_entry(file: str, function: str) -> bool:
 def is_optimizer_step(file: str, function: str) -> bool:
     """Whether a frame updates parameters: ``torch/optim/adam.py``, ``step``; not a scheduler's ``step``."""
     if function in _STEP_FUNCTIONS:
-        return "torch/optim/" in file and not file.endswith(_SCHEDULER_FILES)
+        return is_torch_optimizer(file) and not file.endswith(_SCHEDULER_FILES)
     return function == "tuimon_scaler_step" and is_agent_file(file)
+
+
+def is_torch_optimizer(file: str) -> bool:
+    """Whether a file is of torch's optimizers: ``/…/torch/optim/adam.py``."""
+    return "torch/optim/" in file
+
+
+def may_call_closure(file: str, function: str) -> bool:
+    """Whether a frame is where one of torch's optimizers calls its closure: ``torch/optim/lbfgs.py``, ``obj_func``."""
+    return function in _CLOSURE_CALLERS and is_torch_optimizer(file) and not file.endswith(_NO_CLOSURE_FILES)
 
 
 def is_module_body(file: str, function: str) -> bool:
@@ -134,7 +147,7 @@ def is_module_body(file: str, function: str) -> bool:
 
 _ENVIRONMENT_FILE = re.compile(
     r"-packages/(?:gymnasium|gym|pettingzoo|dm_env|dm_control|brax|envpool|procgen|minigrid|ale_py)/"
-    r"|/stable_baselines3/common/(?:vec_env/|monitor\.py)|/torchrl/envs/|/tianshou/env/|/ray/rllib/env/"
+    r"|/stable_baselines3/common/monitor\.py|-packages/(?:.*[/_])?env(?:s|ironments?)?(?:/|\.py$)"
 )
 _ENVIRONMENT_FUNCTIONS = re.compile(r"_?(?:step|reset)(?:_wait|_async|_and_maybe_reset)?$")
 #: ``env.step(action)``, or a step whose result is three values and more: no optimizer, scheduler or logger gives these.

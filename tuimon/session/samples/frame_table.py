@@ -10,9 +10,11 @@ from tuimon.torch_code import (
     innermost_package,
     is_library_file,
     is_rollout_entry,
+    is_torch_optimizer,
     is_worker_loop,
     makes_data,
     marked_part,
+    may_call_closure,
     steps_environment,
 )
 
@@ -40,6 +42,7 @@ class FrameTable:
         self._libraries: set[int] = set()  # frames of packages other than torch
         self._anchors: set[int] = set()  # frames of the user's and of marked parts of torch
         self._makers: set[int] = set()  # frames that make data: collectors, environments, generation
+        self._closure_callers: set[int] = set()  # frames of torch's optimizers
         self._steps: set[int] = set()  # frames of a ``step``: whether it is an environment's, its caller shows
 
     def add_frames(self, first: int, frames: list[Frame]) -> None:
@@ -52,6 +55,8 @@ class FrameTable:
                     self._anchors.add(id_)
                 elif is_library_file(frame.file) and not is_rollout_entry(frame.file, frame.function):
                     self._libraries.add(id_)
+                if may_call_closure(frame.file, frame.function):
+                    self._closure_callers.add(id_)
                 if makes_data(frame.file, frame.function):
                     self._makers.add(id_)
                 elif frame.function == "step":
@@ -63,6 +68,22 @@ class FrameTable:
     def kind(self, id_: int) -> FrameKind:
         """Which boundary of the training loop this frame is, if any."""
         return self._kinds.get(id_, "none")
+
+    def is_in_closure(self, stack: Sequence[int]) -> bool:
+        """Whether one of torch's optimizers calls code that is not torch's there."""
+        closure = self._closure(stack)
+        return any(self[id_].user or id_ in self._libraries for id_ in closure)
+
+    def calls_user_in_closure(self, stack: Sequence[int]) -> bool:
+        """Whether that is, or calls, code of the user's."""
+        return any(self[id_].user for id_ in self._closure(stack))
+
+    def _closure(self, stack: Sequence[int]) -> Sequence[int]:
+        """What one of torch's optimizers calls that is not an optimizer's."""
+        if self._closure_callers.isdisjoint(stack):
+            return ()
+        caller = next((i for i in range(len(stack) - 1, -1, -1) if is_torch_optimizer(self[stack[i]].file)), None)
+        return stack[caller + 1 :] if caller is not None and stack[caller] in self._closure_callers else ()
 
     def is_library(self, id_: int) -> bool:
         """Whether this frame is of an installed package other than torch."""

@@ -24,6 +24,7 @@ FRAMES = {
     "batch:model": Frame(LIBRARY, 497, "batch"),
     "batch:score": Frame(LIBRARY, 499, "batch"),
     "batch:backward": Frame(LIBRARY, 501, "batch"),
+    "batch:after": Frame(LIBRARY, 505, "batch"),
     "next": Frame(f"{SITE}/nice/fetchers.py", 7, "__next__"),
     "generate": Frame(f"{SITE}/transformers/generation/utils.py", 8, "generate"),
     "environment": Frame(f"{SITE}/gymnasium/core.py", 9, "step"),
@@ -32,6 +33,7 @@ FRAMES = {
     "notify": Frame(f"{SITE}/nice/callbacks.py", 9, "notify"),
     "fetch": Frame(f"{SITE}/torch/utils/data/dataloader.py", 1, "__next__"),
     "module": Frame(f"{SITE}/torch/nn/modules/module.py", 2, "_call_impl"),
+    "update_hooks": Frame(f"{SITE}/torch/optim/optimizer.py", 530, "wrapper"),
     "update": Frame(f"{SITE}/torch/optim/adam.py", 227, "step"),
     "backward": Frame(f"{SITE}/torch/_tensor.py", 3, "backward"),
     "augment": Frame("train.py", 22, "augment", "x[i] = x[j]", True),
@@ -230,6 +232,27 @@ def test_a_function_that_the_optimizer_calls_to_train_makes_its_batch_too() -> N
     noted = "main fit update epoch:batch batch:backward backward"
     assert classified("main fit update batch:model step:prepare augment", training, noted=noted).phase == "data"
     assert classified("main fit update", training, noted=noted).phase == "optimizer"
+
+
+@pytest.mark.parametrize(
+    ("stack", "phase", "moved_from"),
+    [
+        ("main fit update_hooks update batch:score", "forward", None),  # arithmetic on the loss
+        ("main fit update_hooks update batch:score numpy", "forward", None),
+        ("main fit update_hooks update batch:after numpy", "optimizer", None),  # clipping
+        ("main fit update_hooks update batch:after on_batch", "other", "optimizer"),  # a callback after backward
+        ("main fit update_hooks update update", "optimizer", None),
+        ("main fit update_hooks on_batch", "optimizer", None),  # a hook of the optimizer's
+    ],
+)
+def test_what_an_optimizers_closure_does_is_no_update(stack: str, phase: str, moved_from: str | None) -> None:
+    training = [
+        TRAINING[0],
+        "main fit update_hooks update batch:model module",
+        "main fit update_hooks update batch:backward backward",
+    ]
+    found = classified(stack, training, noted="main fit update_hooks update epoch:batch batch:backward backward")
+    assert (found.phase, found.moved_from) == (phase, moved_from)
 
 
 def test_without_a_loader_what_is_made_between_two_such_calls_of_the_optimizer_is_beside_them_by_the_markers() -> None:

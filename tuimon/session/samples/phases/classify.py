@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -87,6 +88,7 @@ def classify_samples(
             or _in_rollout(sample, rollouts)
             or _of_augmentation(sample, augmentations, loops, library, too_few, makes_data, frames)
             or _of_library(sample, loops, library, frames)
+            or _in_closure(sample, loops, library, frames)
             or _by_lines(sample, loops, too_few, makes_data, frames),
             frames,
         )
@@ -157,6 +159,24 @@ def _of_library(sample: CountedStack, loops: Loops, library: LibraryOrder, frame
     return Sample(
         list(sample.stack), sample.times, "data", excluded=loop.fetches, moved_from="forward" if moves else None
     )
+
+
+def _in_closure(sample: CountedStack, loops: Loops, library: LibraryOrder, frames: FrameTable) -> Sample | None:
+    """A sample outside every module in a closure that an optimizer calls; None if it is none.
+
+    It is of the forward pass, as markers count it. What the user's code does there after backward is side work, which
+    they count as the optimizer's.
+    """
+    stack = sample.stack
+    if sample.boundary != "optimizer" or not frames.is_in_closure(stack):
+        return None
+    if library.is_after_backward(stack):
+        is_own = frames.calls_user_in_closure(stack)
+        return Sample(list(stack), sample.times, "other", excluded=True, moved_from="optimizer") if is_own else None
+    outline = frames.outline(stack)
+    loop = loops.of(outline)
+    excluded = loop.is_measured(loop.branch_of(loop.aligned(outline)))
+    return Sample(list(stack), sample.times, "forward", excluded=excluded)
 
 
 def _exceeds_forward(counted: Sequence[CountedStack], loop: LoopLines, frames: FrameTable) -> bool:
@@ -255,24 +275,39 @@ def _like_whole_ones(torn: Sequence[CountedStack], samples: Sequence[Sample], fr
     Without their callers, those of a line that takes most of its time in short calls would count for no line.
     """
     left = {_function(sample.stack[:1], frames) for sample in torn}
-    callers: dict[tuple[str, str], Counter[tuple[str, tuple[int, ...]]]] = {function: Counter() for function in left}
+    callers: dict[tuple[str, str], Counter[tuple[_Counted, tuple[int, ...]]]] = {
+        function: Counter() for function in left
+    }
     for whole in samples if left else ():
         for function, depth in _first_depths(whole.stack, frames).items():
             if function in left:
-                callers[function][whole.phase, tuple(whole.stack[:depth])] += whole.count
+                counted = _Counted(whole.phase, whole.excluded, whole.moved_from)
+                callers[function][counted, tuple(whole.stack[:depth])] += whole.count
     out = []
     for sample in torn:
         found = callers[_function(sample.stack[:1], frames)]
-        phases: Counter[str] = Counter()
-        for (phase, _), count in found.items():
-            phases[phase] += count
-        likely = phases.most_common(1)
+        ways: Counter[_Counted] = Counter()
+        for (way, _), count in found.items():
+            ways[way] += count
+        likely = next((way for way, _ in ways.most_common(1)), None)
         is_known = sample.boundary != "rest"
-        phase = sample.boundary if is_known else likely[0][0] if likely else "other"
-        called = next((path for (of, path), _ in found.most_common() if of == phase), ())
+        way = likely or _Counted("other", True)
+        if is_known:
+            way = _Counted(sample.boundary, likely is None)
+        called = next((path for (of, path), _ in found.most_common() if of.phase == way.phase), ())
         is_lost = not (likely or is_known or any(frames[number].user for number in sample.stack))
-        out.append(Sample([*called, *sample.stack], sample.times, phase, excluded=not likely, is_lost=is_lost))
+        out.append(
+            Sample([*called, *sample.stack], sample.times, way.phase, way.excluded, False, way.moved_from, (), is_lost)
+        )
     return out
+
+
+class _Counted(NamedTuple):
+    """Where and how a sample counts, as in ``Sample``."""
+
+    phase: str
+    excluded: bool
+    moved_from: str | None = None
 
 
 def _first_depths(stack: Sequence[int], frames: FrameTable) -> dict[tuple[str, str], int]:

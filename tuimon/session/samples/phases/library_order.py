@@ -82,6 +82,10 @@ class LibraryOrder:
         inside = self._inside(stack)
         return not inside or not self._iterates(inside[0])
 
+    def is_after_backward(self, stack: Sequence[int]) -> bool:
+        """Whether the library comes to a stack after backward, such as at the end of a closure that it trains in."""
+        return bool(self._depth) and _is_before(self._lines, self._leaves_at(stack))
+
     def is_evaluation(self, sample: CountedStack) -> bool:
         """Whether a sample fetches or runs the model to evaluate, or is in a function of the user's that runs it so."""
         if sample.boundary not in ("data", "forward", "rest") or not self._evaluates(sample.stack):
