@@ -64,12 +64,14 @@ def split_budget(budget_ratio: float, trainers: int, workers: int) -> Shares:
 class CostModel:
     """CPU seconds of a window = start + samples * cost of one: a least-squares line through recent windows.
 
-    The prior counts as two early windows, so that windows of one and the same length still define a line. Cost depends
-    on the number of threads above all: each process has a model of its own.
+    The prior counts as two early windows, so that windows of one and the same length still define a line. The first
+    one that was measured sets how dear they are: beside dear ones that stay cheap a line falls, and samples seem to
+    cost nothing. Cost depends on the number of threads above all: each process has a model of its own.
     """
 
     def __init__(self, threads: int = 4) -> None:
         """``threads``: of the process, as far as known before anything is measured."""
+        self._is_measured = False
         self._n = self._x = self._xx = self._y = self._xy = 0.0
         threads = min(max(threads, 1), _THREADS_COUNTED)
         self._prior_sample_s = threads * _THREAD_SAMPLE_S
@@ -78,6 +80,10 @@ class CostModel:
 
     def add_window(self, samples: int, cpu_s: float) -> None:
         """Add the measured cost of a window."""
+        if not self._is_measured:
+            self._is_measured = True
+            dearer = max(1.0, cpu_s / (self.start_s + samples * self.sample_s))
+            self._y, self._xy = dearer * self._y, dearer * self._xy
         self._n, self._x, self._xx, self._y, self._xy = (
             _DECAY * value for value in (self._n, self._x, self._xx, self._y, self._xy)
         )
@@ -148,10 +154,6 @@ class TokenBucket:
     def spend(self, cpu_s: float) -> None:
         """Take CPU seconds out; a negative number puts back what a window did not use."""
         self._balance_s -= cpu_s
-
-    def refill(self) -> None:
-        """Forget what was spent: the bucket is as full as at the beginning."""
-        self._balance_s = self.ratio * self._HOLDS_S
 
     def allows_window(self, now_s: float, continuous: bool = False) -> bool:
         """Whether another window may begin.

@@ -87,7 +87,9 @@ class WindowSchedule:
         self.restart_short_windows(key)
         if now_s - self._paid_anew_s >= _PAID_ANEW_S:
             self._paid_anew_s = now_s
-            self._focus.bucket.refill()
+            self._focus.bucket = TokenBucket(
+                self._focus.bucket.ratio, now_s
+            )  # a window that runs pays into the old one
 
     def due_windows(
         self,
