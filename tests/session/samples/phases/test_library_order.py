@@ -255,6 +255,18 @@ def test_what_an_optimizers_closure_does_is_no_update(stack: str, phase: str, mo
     assert (found.phase, found.moved_from) == (phase, moved_from)
 
 
+def test_what_follows_the_derivatives_of_a_loss_is_still_its_forward_pass() -> None:
+    """A physics-informed network calls ``torch.autograd.grad`` in its loss: no backward pass of the loop yet."""
+    training = [
+        "main fit update_hooks update batch:model module",
+        "main fit update_hooks update batch:model backward",
+        "main fit update_hooks update batch:backward backward",
+    ]
+    noted = "main fit update_hooks update batch:model backward"
+    score = classified("main fit update_hooks update batch:score numpy", training, has_loader=False, noted=noted)
+    assert (score.phase, score.moved_from) == ("forward", None)
+
+
 def test_without_a_loader_what_is_made_between_two_such_calls_of_the_optimizer_is_beside_them_by_the_markers() -> None:
     training = ["main fit update batch:model module", "main fit update batch:backward backward"]
     noted = "main fit epoch:batch update batch:backward backward"

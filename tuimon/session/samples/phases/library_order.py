@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import reduce
 from itertools import takewhile
 
 from tuimon.session.samples.frame_table import FrameTable
 from tuimon.session.samples.phases.loop_lines import CountedStack
 from tuimon.session.samples.phases.seen_boundaries import SeenBoundaries
+from tuimon.session.samples.stack_phase import StackPhase
 from tuimon.torch_code import is_iteration
 
 #: What handlers of a loop's events are named by convention: they look on, and make no batch.
@@ -64,7 +65,9 @@ class LibraryOrder:
         self._model_lines: dict[_Function, int] = {}  # of the functions that run it, the first line that does
         for stack in running:
             self._note_model_lines(stack)
-        self._last = self._last_training([*samples, *(seen.noted if seen is not None else ())])
+        known = [*samples, *(seen.noted if seen is not None else ())]
+        self._last = self._last_place(known, {"backward", "optimizer"})
+        self._last_backward = self._last_place(known, {"backward"})
         fetching = (sample.stack for sample in samples if self._depth and sample.boundary == "data")
         evaluating = self._after_training(running) & self._after_training(fetching)
         self._evaluating = evaluating if seen is None else seen.completed_evaluating(evaluating)
@@ -84,7 +87,7 @@ class LibraryOrder:
 
     def is_after_backward(self, stack: Sequence[int]) -> bool:
         """Whether the library comes to a stack after backward, such as at the end of a closure that it trains in."""
-        return bool(self._depth) and _is_before(self._lines, self._leaves_at(stack))
+        return bool(self._depth) and _is_before(self._last_backward, self._leaves_at(stack))
 
     def is_evaluation(self, sample: CountedStack) -> bool:
         """Whether a sample fetches or runs the model to evaluate, or is in a function of the user's that runs it so."""
@@ -124,12 +127,10 @@ class LibraryOrder:
         inside = self._by_user(self._inside(stack))
         return inside if inside and self._frames[inside[0]].user else ()
 
-    def _last_training(self, samples: Sequence[CountedStack]) -> _Lines:
-        """The last place that leads to backward or to an update."""
-        training = (sample.stack for sample in samples if self._depth and sample.boundary in ("backward", "optimizer"))
-        return reduce(
-            lambda last, place: place if _is_before(last, place) else last, map(self._leaves_at, training), self._lines
-        )
+    def _last_place(self, samples: Sequence[CountedStack], boundaries: Collection[StackPhase]) -> _Lines:
+        """The last place that leads to one of these: a loss with derivatives in it calls backward before."""
+        places = (self._leaves_at(sample.stack) for sample in samples if self._depth and sample.boundary in boundaries)
+        return reduce(lambda last, place: place if _is_before(last, place) else last, places, self._lines)
 
     def _after_training(self, stacks: Iterable[Sequence[int]]) -> set[_Lines]:
         return {place for place in map(self._leaves_at, stacks) if place and _is_before(self._last, place)}
