@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.views import streams
-from tuimon.monitor.judging import EVERY_S, RATIO, STEADY_EVERY_S, STEADY_S, Judging
+from tuimon.monitor.judging import EVERY_S, RATIO, STEADY_S, STEADY_TIMES, Judging
 
 
 class Pollers:
@@ -48,7 +48,7 @@ def judged(judging, begin_s, end_s):
 def test_a_run_whose_first_finding_stays_the_same_is_judged_half_as_often(judging):
     times = judged(judging, 0, 100)
     apart = [after - before for before, after in pairwise(times)]
-    assert apart == [EVERY_S] * 60 + [STEADY_EVERY_S] * ((100 - 60) // 2 - 1)
+    assert apart == [EVERY_S] * 60 + [STEADY_TIMES * EVERY_S] * ((100 - 60) // 2 - 1)
 
 
 def test_another_first_finding_is_judged_as_often_as_in_the_beginning(judging):
@@ -61,3 +61,4 @@ def test_another_first_finding_is_judged_as_often_as_in_the_beginning(judging):
 def test_what_is_costly_to_judge_is_judged_less_often(judging):
     judging.cost_s = 2.9 * RATIO
     assert judged(judging, 0, 10) == [0.0, 3.0, 6.0, 9.0]
+    assert judged(judging, STEADY_S + 12, STEADY_S + 30) == [72.0, 78.0, 84.0]

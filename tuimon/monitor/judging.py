@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 EVERY_S = 1.0
 #: Once its first finding has been the same for so long, a run is judged half as often: that is most of what we cost.
-STEADY_S, STEADY_EVERY_S = 60.0, 2.0
+STEADY_S, STEADY_TIMES = 60.0, 2.0
 #: Share of a core that judging may take: a run of hundreds of ranks is judged less often.
 RATIO = 0.015
 
@@ -37,8 +37,8 @@ class Judging:
         """Whether it is time to judge."""
         if self._judged_s is None or self._changed_s is None:
             return True
-        every_s = STEADY_EVERY_S if self._judged_s - self._changed_s >= STEADY_S else EVERY_S
-        return now_s - self._judged_s >= max(every_s, self._cost_s / RATIO)
+        times = STEADY_TIMES if self._judged_s - self._changed_s >= STEADY_S else 1.0
+        return now_s - self._judged_s >= times * max(EVERY_S, self._cost_s / RATIO)
 
     def judge(self, session: Session, now_s: float, before: Sequence[Finding]) -> Sequence[Finding]:
         """What the rules find now; ``before``: what they found last."""
