@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 
 from tuimon.diagnosis.evidence.evidence import Evidence
 from tuimon.diagnosis.evidence.ranks.standstill import StandingRank, Standstill
@@ -15,7 +15,7 @@ from tuimon.diagnosis.words import at
 from tuimon.node_ids import own_id
 from tuimon.records import BETWEEN, Place
 from tuimon.session.lock_text import locked
-from tuimon.session.standing.standing import BESIDE, Standing, odd_one, standing
+from tuimon.session.standing.standing import BESIDE, THREAD_ROOT, Standing, odd_one, standing
 from tuimon.session.standing.text import groups_text
 
 HANG_S = Threshold(
@@ -181,7 +181,17 @@ def _places(still: Standstill) -> Iterable[Place]:
 
 def _groups(still: Standstill) -> list[Standing]:
     """Where the ranks stand, their workers, and threads that a rank waits for; empty until the stacks are taken."""
-    return [each for each in standing(still.taken) if each.kind not in BESIDE] if still.taken is not None else []
+    if still.taken is None:
+        return []
+    moving = {rank.pid for rank in still.ranks if rank.main_moves}
+    return [each for each in standing(still.taken) if each.kind not in BESIDE and not _is_main_of(moving, each)]
+
+
+def _is_main_of(moving: Set[int], group: Standing) -> bool:
+    """Whether this is the main thread of one of these, which goes on: what it was at just then holds nobody up."""
+    if group.role != "thread" or group.outer or not group.frames or not set(group.pids) <= moving:
+        return False
+    return group.frames[0].function != THREAD_ROOT
 
 
 def _seconds(ms: float) -> str:

@@ -19,6 +19,8 @@ _ORDER: tuple[Kind, ...] = ("stopped", "ended", "own", "unknown", "helper", "bat
 #: Whom no headline names.
 BESIDE: tuple[Kind, ...] = ("thread", "idle")
 Role = Literal["rank", "worker", "thread"]
+#: The root of every thread's stack but the main one's.
+THREAD_ROOT = "_bootstrap"
 
 
 class Standing(NamedTuple):

@@ -39,6 +39,7 @@ class StandingRank(Struct, frozen=True, gc=False):
     wait: Wait | None  # for what outside the training it waits, or a worker of its
     peers: tuple[int, ...]  # who is at the other end of what it is blocked on, where these are known to wait as well
     is_stopped: bool  # by a signal or a debugger
+    main_moves: bool  # whether its main thread, which is not the one that trains, goes on
     place: Place | None
     others: tuple[Place, ...]  # the user's lines that the threads or workers are at which it waits for
 
@@ -131,6 +132,7 @@ def _standing(evidence: Rank, begun_s: float, taken: Taken | None, session: Sess
         wait=wait_of(evidence, tid, begun_s, taken, session),
         peers=tuple(peers_of(taken, pid)),
         is_stopped=main is not None and main.state == "stopped",
+        main_moves=_main_moves(pid, tid, session),
         place=sampled.threads.place_of(tid) if sampled is not None else None,
         others=tuple(_other_places(pid, tid, evidence.child_workers, session)),
     )
@@ -155,6 +157,12 @@ def _training_tid(pid: int, session: Session) -> int:
     return stats.latest.tid or pid if stats is not None and stats.latest is not None else pid
 
 
+def _main_moves(pid: int, tid: int, session: Session) -> bool:
+    """Whether the main thread of a process that trains in another goes on, such as one that draws a progress bar."""
+    sampled = session.process_samples(pid)
+    return tid != pid and sampled is not None and sampled.threads.same_stack_s(pid) == 0.0
+
+
 def _other_places(pid: int, tid: int, workers: Sequence[Process], session: Session) -> Iterator[Place]:
     """Where the threads are that its training waits for, or the workers; nobody else holds it up.
 
@@ -163,7 +171,7 @@ def _other_places(pid: int, tid: int, workers: Sequence[Process], session: Sessi
     stack = sampled_stack(pid, tid, session)
     sampled = session.process_samples(pid)
     others = [(pid, each) for each in sampled.tids() if each != tid] if sampled and waits_for_thread(stack) else []
-    if sampled is not None and tid != pid and sampled.threads.same_stack_s(pid) == 0.0:
+    if _main_moves(pid, tid, session):
         others = [(pid, each) for _, each in others if each != pid]
     if innermost_wait(stack) == "batch":
         others = [(worker.pid, worker.pid) for worker in workers]
