@@ -36,6 +36,13 @@ def test_speedscope() -> None:
     assert samples.threads[2].stacks == {(): 2}  # a frame that is not in the table is left out
 
 
+def test_what_was_read_in_freed_memory_is_no_line() -> None:
+    names = [{"name": "main", "file": "/t.py", "line": 3}, {"name": "on_step", "file": "logger", "line": 2328059824}]
+    raw = scope([{"name": 'Thread 42 "MainThread"', "samples": [[0, 1], [0]]}], names)
+    (thread,) = pyspy_output.parse_speedscope(raw, 42).threads
+    assert thread.stacks == {(RawFrame("/t.py", 3, "main"),): 2}
+
+
 def test_threads_of_older_pythons_have_no_os_id() -> None:
     raw = scope(
         [{"name": 'Thread 0x7F01 "MainThread"', "samples": [[]]}, {"name": 'Thread 0x7F02 "t"', "samples": [[]]}], []

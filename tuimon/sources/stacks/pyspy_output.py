@@ -16,6 +16,8 @@ from tuimon.torch_code import is_backward_entry
 
 _PROFILE_NAME = re.compile(r'^Thread (0x[0-9A-Fa-f]+|\d+)(?: "(.*)")?$', re.DOTALL)
 
+#: No file has as many lines. Seen: line 2,328,059,824 of a file "logger", while a training of Lightning's was sampled.
+_MOST_LINES = 1 << 24
 #: Cycles are counted where each stay in backward, and each absence between two, has this many samples on average.
 _SAMPLES_PER_STAY = 3
 
@@ -66,10 +68,7 @@ def parse_speedscope(speedscope: bytes, pid: int) -> WindowSamples:
         file = _speedscope.decode(speedscope)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise ValueError(f"not a speedscope file: {error}") from error
-    # the root of each stack is a line about the thread: its file name is empty
-    frames = [
-        RawFrame(f.file, _bounded(f.line or 0), bare_name(f.name)) if f.file else None for f in file.shared.frames
-    ]
+    frames = [_frame(each) for each in file.shared.frames]
     threads = [_thread(profile, frames, pid, len(file.profiles) == 1) for profile in file.profiles]
     instants = max((len(profile.samples) for profile in file.profiles), default=0)
     inside = [_inside_backward(profile.samples, frames) for profile in file.profiles]
@@ -82,6 +81,15 @@ def parse_speedscope(speedscope: bytes, pid: int) -> WindowSamples:
     cycles = _cycles(trains) if trains is not None else None
     threads.sort(key=lambda thread: (thread.tid != pid, not thread.matters))
     return WindowSamples(threads, instants, cycles)
+
+
+def _frame(frame: _Frame) -> RawFrame | None:
+    """None for the root of each stack, a line about the thread with no file, and for what py-spy read in freed memory.
+
+    That is called by what it seems to be called by, but neither its line nor its names mean anything.
+    """
+    line = _bounded(frame.line or 0)
+    return RawFrame(frame.file, line, bare_name(frame.name)) if frame.file and line <= _MOST_LINES else None
 
 
 def _bounded(number: int) -> int:
