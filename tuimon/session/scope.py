@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from tuimon.session.rows import ThreadRow
-from tuimon.session.samples.phases.classify import Sample
+from tuimon.session.samples.phases.sample import Sample
 
 if TYPE_CHECKING:
     from tuimon.session.session import Session

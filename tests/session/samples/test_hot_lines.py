@@ -8,7 +8,7 @@ from tests.session.samples.test_tree import table
 from tuimon.records import Place
 from tuimon.session.rows import HotLine
 from tuimon.session.samples.hot_lines import LINES_LIMIT, by_line, line_table
-from tuimon.session.samples.phases.classify import Sample
+from tuimon.session.samples.phases.sample import Sample
 
 
 def of_session(**more):

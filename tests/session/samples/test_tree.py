@@ -7,7 +7,7 @@ from tests.session.samples import profiles
 from tests.session.samples.profiles import MAIN
 from tuimon.records import Frame
 from tuimon.session.samples.frame_table import FrameTable
-from tuimon.session.samples.phases.classify import Sample
+from tuimon.session.samples.phases.sample import Sample
 from tuimon.session.samples.tree import CallTree, call_tree, program_part
 
 

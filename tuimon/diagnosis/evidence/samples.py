@@ -15,7 +15,7 @@ from tuimon.records import Frame, Place
 from tuimon.session.rows import HotLine
 from tuimon.session.samples.activity import Activity, activity_of
 from tuimon.session.samples.frame_table import FrameTable
-from tuimon.session.samples.phases.classify import Sample
+from tuimon.session.samples.phases.sample import Sample
 from tuimon.session.samples.process_samples import ProcessSamples
 from tuimon.session.samples.stack_phase import FrameKind
 from tuimon.session.standing.standing import innermost_wait

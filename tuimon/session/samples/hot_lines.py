@@ -12,7 +12,7 @@ from tuimon.records import Frame, Place
 from tuimon.session.rows import HotLine
 from tuimon.session.samples.activity import Activity, activity_of
 from tuimon.session.samples.frame_table import FrameTable
-from tuimon.session.samples.phases.classify import Sample
+from tuimon.session.samples.phases.sample import Sample
 from tuimon.session.samples.tree import program_part
 from tuimon.torch_code import innermost_package
 

@@ -11,7 +11,8 @@ from itertools import takewhile
 from tuimon.records import Frame, Place, RangePlace, StackCount, Stacks
 from tuimon.session.rows import HotLine
 from tuimon.session.samples.frame_table import FrameTable
-from tuimon.session.samples.phases.classify import Sample, classify_samples
+from tuimon.session.samples.phases.classify import classify_samples
+from tuimon.session.samples.phases.sample import Sample
 from tuimon.session.samples.phases.seen_boundaries import SeenBoundaries
 from tuimon.session.samples.range_join import RangeJoin
 from tuimon.session.samples.run_samples import RunSamples

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from tuimon.session.samples.frame_table import FrameTable
 from tuimon.session.samples.hot_lines import LineTable, line_table
-from tuimon.session.samples.phases.classify import Sample
+from tuimon.session.samples.phases.sample import Sample
 from tuimon.session.samples.range_join import RANGE
 from tuimon.session.samples.tree import CallTree, call_tree
 

@@ -9,7 +9,7 @@ from msgspec import Struct, field
 
 from tuimon.records import Frame, Place
 from tuimon.session.samples.frame_table import FrameTable
-from tuimon.session.samples.phases.classify import Sample
+from tuimon.session.samples.phases.sample import Sample
 from tuimon.torch_code import is_agent_file, is_module_call, is_worker_loop
 
 #: How many nodes a tree may have; samples beyond are cut at their caller.

@@ -6,7 +6,8 @@ import pytest
 
 from tuimon.records import Frame
 from tuimon.session.samples.frame_table import FrameTable
-from tuimon.session.samples.phases.classify import Sample, classify_samples
+from tuimon.session.samples.phases.classify import classify_samples
+from tuimon.session.samples.phases.sample import Sample
 
 SITE = "/v/lib/python3.11/site-packages"
 LINES = {

@@ -6,7 +6,8 @@ import pytest
 
 from tuimon.records import Frame, LoopStack
 from tuimon.session.samples.frame_table import FrameTable
-from tuimon.session.samples.phases.classify import Sample, classify_samples
+from tuimon.session.samples.phases.classify import classify_samples
+from tuimon.session.samples.phases.sample import Sample
 from tuimon.session.samples.phases.seen_boundaries import SeenBoundaries
 
 SITE = "/v/lib/python3.11/site-packages"

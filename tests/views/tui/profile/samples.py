@@ -3,7 +3,7 @@
 from tests.session.samples import profiles
 from tests.session.samples.test_tree import table
 from tests.views.playback import Playback
-from tuimon.session.samples.phases.classify import Sample
+from tuimon.session.samples.phases.sample import Sample
 from tuimon.session.samples.sample_profile import SampleProfile
 
 SIZES = [(36, 6), (76, 18), (116, 30), (196, 50)]

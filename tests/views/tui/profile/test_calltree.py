@@ -4,7 +4,7 @@ from tests.session.samples import profiles
 from tests.session.samples.profiles import MAIN
 from tests.views.tui.profile.samples import of
 from tests.views.tui.texts import texts
-from tuimon.session.samples.phases.classify import Sample
+from tuimon.session.samples.phases.sample import Sample
 from tuimon.session.samples.sample_profile import SampleProfile
 from tuimon.session.samples.tree import CallTree
 from tuimon.session.scope import Scope

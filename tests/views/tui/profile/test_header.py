@@ -2,7 +2,7 @@
 
 from tests.views.tui.profile.samples import of
 from tests.views.tui.texts import texts
-from tuimon.session.samples.phases.classify import Sample
+from tuimon.session.samples.phases.sample import Sample
 from tuimon.session.samples.range_join import RANGE
 from tuimon.session.scope import Scope
 from tuimon.views.tui.drawing.lines import cells, text_of

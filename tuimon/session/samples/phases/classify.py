@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from tuimon.session.samples.activity import Activity, activity_of
@@ -17,9 +14,11 @@ from tuimon.session.samples.phases.library_order import LibraryOrder
 from tuimon.session.samples.phases.loop_lines import CountedStack, LoopLines
 from tuimon.session.samples.phases.loops import Loops
 from tuimon.session.samples.phases.rollouts import Rollouts
+from tuimon.session.samples.phases.sample import Sample
 from tuimon.session.samples.phases.seen_boundaries import SeenBoundaries
+from tuimon.session.samples.phases.torn_roots import by_root, like_whole_ones
 from tuimon.session.samples.phases.torn_updates import without_torn_updates
-from tuimon.session.samples.range_join import RANGE, RangeJoin
+from tuimon.session.samples.range_join import RangeJoin
 from tuimon.session.samples.stack_phase import stack_phase
 from tuimon.torch_code import is_optimizer_module, is_package_file, is_torch
 
@@ -27,9 +26,6 @@ from tuimon.torch_code import is_optimizer_module, is_package_file, is_torch
 #: (a model without modules) once this many samples are outside every boundary; with fewer they may be data as well. A
 #: forward pass in modules that takes 2 % of them has none among 150 in 5 of 100 cases: 0.98**150.
 ENOUGH_SAMPLES = 150
-#: A root that at least this share (0..1) of a thread's samples has is the thread's; a stack with another root was read
-#: while it changed, and is torn.
-_COMMON_ROOT_SHARE = 0.8
 #: A forward pass without modules takes at most this many times its backward pass. Measured on a CPU: 0.3 to 0.7 times
 #: in matrix products, a convolution, attention, loops over single numbers and an ODE; 1.6 with torch.distributions.
 _FORWARD_TIMES = 4.0
@@ -37,25 +33,6 @@ _FORWARD_TIMES = 4.0
 _WAITS: frozenset[Activity] = frozenset({"io", "lock", "sleep"})
 #: What brings a batch to the device before the forward pass belongs to it; it may wait there for the GPU's queue.
 _COPIES: frozenset[Activity] = frozenset({"sync", "transfer"})
-
-
-class Sample(Struct, frozen=True):
-    """A stack of a training thread (frame ids, root first), how often it was seen, and its phase."""
-
-    stack: list[int]
-    count: int
-    phase: str
-    excluded: bool = False  # from dividing what markers leave open: they measure its phase
-    unsure: bool = False  # "forward" may be "data", or "other" either of them: nothing shows yet which
-    moved_from: str | None = None  # the phase that it counts in by the markers, where these cannot tell it from its own
-    ranges: tuple[str, ...] = ()  # paths of the user's ranges that it lies in, outer ones first
-    is_lost: bool = False  # it has lost all code of the user's, and no whole stack shows which: no share counts it
-
-    def lies_in(self, part: str | None) -> bool:
-        """Whether it is in a phase, or in a user range (RANGE and its path); None: always."""
-        if part is None:
-            return True
-        return part.removeprefix(RANGE) in self.ranges if part.startswith(RANGE) else self.phase == part
 
 
 def classify_samples(
@@ -81,7 +58,7 @@ def classify_samples(
     makes_data = loop.is_known and not loop.shows_forward and _exceeds_forward(counted, loop, frames)
     rollouts = Rollouts(outlines[: len(counted)], frames)
     too_few = sum(sample.times for sample in counted if sample.boundary == "rest") < ENOUGH_SAMPLES
-    whole, torn = _by_root(sampled, frames)
+    whole, torn = by_root(sampled, frames)
     samples = [
         _of_update(
             _after_training(sample, loops, library, frames)
@@ -94,7 +71,7 @@ def classify_samples(
         )
         for sample in whole
     ]
-    samples += _like_whole_ones(torn, samples, frames)
+    samples += like_whole_ones(torn, samples, frames)
     if join is None or not join.paths:
         return samples
     return [replace(sample, ranges=join.ranges_of(sample.stack, frames)) for sample in samples]
@@ -251,73 +228,3 @@ def _waits(stack: Sequence[int], frames: FrameTable) -> bool:
 
 def _activity(stack: Sequence[int], frames: FrameTable) -> Activity:
     return activity_of([frames[number] for number in stack])
-
-
-def _by_root(counted: Sequence[CountedStack], frames: FrameTable) -> tuple[list[CountedStack], list[CountedStack]]:
-    """Stacks that begin at the thread's root, and others: torn ones, and what Python runs at exit.
-
-    Neither counts for which root is the thread's where it holds no code of the user's.
-    """
-    roots: Counter[tuple[str, str]] = Counter()
-    own = [sample for sample in counted if any(frames[number].user for number in sample.stack)]
-    for sample in own or counted:
-        roots[_function(sample.stack[:1], frames)] += sample.times
-    root, most = next(iter(roots.most_common(1)), (None, 0))
-    if most < _COMMON_ROOT_SHARE * roots.total():
-        return list(counted), []
-    torn = [sample for sample in counted if _function(sample.stack[:1], frames) != root]
-    return [sample for sample in counted if _function(sample.stack[:1], frames) == root], torn
-
-
-def _like_whole_ones(torn: Sequence[CountedStack], samples: Sequence[Sample], frames: FrameTable) -> list[Sample]:
-    """Torn stacks, each in the phase of most whole ones that pass through its outermost function, called as by these.
-
-    Without their callers, those of a line that takes most of its time in short calls would count for no line.
-    """
-    left = {_function(sample.stack[:1], frames) for sample in torn}
-    callers: dict[tuple[str, str], Counter[tuple[_Counted, tuple[int, ...]]]] = {
-        function: Counter() for function in left
-    }
-    for whole in samples if left else ():
-        for function, depth in _first_depths(whole.stack, frames).items():
-            if function in left:
-                counted = _Counted(whole.phase, whole.excluded, whole.moved_from)
-                callers[function][counted, tuple(whole.stack[:depth])] += whole.count
-    out = []
-    for sample in torn:
-        found = callers[_function(sample.stack[:1], frames)]
-        ways: Counter[_Counted] = Counter()
-        for (way, _), count in found.items():
-            ways[way] += count
-        likely = next((way for way, _ in ways.most_common(1)), None)
-        is_known = sample.boundary != "rest"
-        way = likely or _Counted("other", True)
-        if is_known:
-            way = _Counted(sample.boundary, likely is None)
-        called = next((path for (of, path), _ in found.most_common() if of.phase == way.phase), ())
-        is_lost = not (likely or is_known or any(frames[number].user for number in sample.stack))
-        out.append(
-            Sample([*called, *sample.stack], sample.times, way.phase, way.excluded, False, way.moved_from, (), is_lost)
-        )
-    return out
-
-
-class _Counted(NamedTuple):
-    """Where and how a sample counts, as in ``Sample``."""
-
-    phase: str
-    excluded: bool
-    moved_from: str | None = None
-
-
-def _first_depths(stack: Sequence[int], frames: FrameTable) -> dict[tuple[str, str], int]:
-    """Of each function in a stack, where it is called first."""
-    depths: dict[tuple[str, str], int] = {}
-    for depth, number in enumerate(stack):
-        depths.setdefault(_function((number,), frames), depth)
-    return depths
-
-
-def _function(stack: Sequence[int], frames: FrameTable) -> tuple[str, str]:
-    frame = frames[stack[0]] if stack else frames[-1]
-    return frame.file, frame.function

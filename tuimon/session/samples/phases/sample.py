@@ -1,0 +1,26 @@
+"""A sample of a training thread, with its phase."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from tuimon.session.samples.range_join import RANGE
+
+
+class Sample(Struct, frozen=True):
+    """A stack of a training thread (frame ids, root first), how often it was seen, and its phase."""
+
+    stack: list[int]
+    count: int
+    phase: str
+    excluded: bool = False  # from dividing what markers leave open: they measure its phase
+    unsure: bool = False  # "forward" may be "data", or "other" either of them: nothing shows yet which
+    moved_from: str | None = None  # the phase that it counts in by the markers, where these cannot tell it from its own
+    ranges: tuple[str, ...] = ()  # paths of the user's ranges that it lies in, outer ones first
+    is_lost: bool = False  # it has lost all code of the user's, and no whole stack shows which: no share counts it
+
+    def lies_in(self, part: str | None) -> bool:
+        """Whether it is in a phase, or in a user range (RANGE and its path); None: always."""
+        if part is None:
+            return True
+        return part.removeprefix(RANGE) in self.ranges if part.startswith(RANGE) else self.phase == part

@@ -1,0 +1,85 @@
+"""Stacks that were read while they changed, and have lost their callers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tuimon.session.samples.frame_table import FrameTable
+from tuimon.session.samples.phases.loop_lines import CountedStack
+from tuimon.session.samples.phases.sample import Sample
+
+#: A root that at least this share (0..1) of a thread's samples has is the thread's; a stack with another root was read
+#: while it changed, and is torn.
+_COMMON_ROOT_SHARE = 0.8
+
+
+def by_root(counted: Sequence[CountedStack], frames: FrameTable) -> tuple[list[CountedStack], list[CountedStack]]:
+    """Stacks that begin at the thread's root, and others: torn ones, and what Python runs at exit.
+
+    Neither counts for which root is the thread's where it holds no code of the user's.
+    """
+    roots: Counter[tuple[str, str]] = Counter()
+    own = [sample for sample in counted if any(frames[number].user for number in sample.stack)]
+    for sample in own or counted:
+        roots[_function(sample.stack[:1], frames)] += sample.times
+    root, most = next(iter(roots.most_common(1)), (None, 0))
+    if most < _COMMON_ROOT_SHARE * roots.total():
+        return list(counted), []
+    torn = [sample for sample in counted if _function(sample.stack[:1], frames) != root]
+    return [sample for sample in counted if _function(sample.stack[:1], frames) == root], torn
+
+
+def like_whole_ones(torn: Sequence[CountedStack], samples: Sequence[Sample], frames: FrameTable) -> list[Sample]:
+    """Torn stacks, each in the phase of most whole ones that pass through its outermost function, called as by these.
+
+    Without their callers, those of a line that takes most of its time in short calls would count for no line.
+    """
+    left = {_function(sample.stack[:1], frames) for sample in torn}
+    callers: dict[tuple[str, str], Counter[tuple[_Counted, tuple[int, ...]]]] = {
+        function: Counter() for function in left
+    }
+    for whole in samples if left else ():
+        for function, depth in _first_depths(whole.stack, frames).items():
+            if function in left:
+                counted = _Counted(whole.phase, whole.excluded, whole.moved_from)
+                callers[function][counted, tuple(whole.stack[:depth])] += whole.count
+    out = []
+    for sample in torn:
+        found = callers[_function(sample.stack[:1], frames)]
+        ways: Counter[_Counted] = Counter()
+        for (way, _), count in found.items():
+            ways[way] += count
+        likely = next((way for way, _ in ways.most_common(1)), None)
+        is_known = sample.boundary != "rest"
+        way = likely or _Counted("other", True)
+        if is_known:
+            way = _Counted(sample.boundary, likely is None)
+        called = next((path for (of, path), _ in found.most_common() if of.phase == way.phase), ())
+        is_lost = not (likely or is_known or any(frames[number].user for number in sample.stack))
+        out.append(
+            Sample([*called, *sample.stack], sample.times, way.phase, way.excluded, False, way.moved_from, (), is_lost)
+        )
+    return out
+
+
+class _Counted(NamedTuple):
+    """Where and how a sample counts, as in ``Sample``."""
+
+    phase: str
+    excluded: bool
+    moved_from: str | None = None
+
+
+def _first_depths(stack: Sequence[int], frames: FrameTable) -> dict[tuple[str, str], int]:
+    """Of each function in a stack, where it is called first."""
+    depths: dict[tuple[str, str], int] = {}
+    for depth, number in enumerate(stack):
+        depths.setdefault(_function((number,), frames), depth)
+    return depths
+
+
+def _function(stack: Sequence[int], frames: FrameTable) -> tuple[str, str]:
+    frame = frames[stack[0]] if stack else frames[-1]
+    return frame.file, frame.function
