@@ -68,7 +68,7 @@ QUESTIONS: dict[Callable[[str, str], bool], tuple[list[str], list[str]]] = {
         ["autograd/function.py backward", "autograd/__init__.py _make_grads", "nn/modules/linear.py backward"],
     ),
     torch_code.is_optimizer_step: (
-        ["optim/adam.py step", "optim/optimizer.py wrapper", "optim/_multi_tensor/sgd.py step"],
+        ["optim/adam.py step", "optim/optimizer.py wrapper", "optim/lr_scheduler.py wrapper", "optim/sgd.py step"],
         ["optim/lr_scheduler.py step", "optim/swa_utils.py step", "optim/optimizer.py zero_grad", "amp/x.py step"],
     ),
     torch_code.is_module_run: (

@@ -90,7 +90,8 @@ _FETCH_FUNCTIONS = frozenset({"__next__", "_next_data", "_get_iterator", "_reset
 _FETCH_HOOKS = frozenset({"tuimon_fetch", "tuimon_iter"})
 _BACKWARD_FILES = ("torch/autograd/__init__.py", "torch/autograd/graph.py", "torch/_tensor.py")
 _BACKWARD_FUNCTIONS = frozenset({"backward", "grad", "_engine_run_backward"})
-#: ``wrapper`` is what torch puts around every optimizer's ``step`` (``Optimizer.profile_hook_step``).
+#: ``wrapper`` is what torch puts around every optimizer's ``step`` (``Optimizer.profile_hook_step``), and a scheduler
+#: around that of its own.
 _STEP_FUNCTIONS = frozenset({"step", "wrapper"})
 #: In ``torch/optim/``, with a ``step`` of their own that updates no parameter.
 _SCHEDULER_FILES = ("lr_scheduler.py", "swa_utils.py")
@@ -121,7 +122,7 @@ def is_backward_entry(file: str, function: str) -> bool:
 def is_optimizer_step(file: str, function: str) -> bool:
     """Whether a frame updates parameters: ``torch/optim/adam.py``, ``step``; not a scheduler's ``step``."""
     if function in _STEP_FUNCTIONS:
-        return is_torch_optimizer(file) and not file.endswith(_SCHEDULER_FILES)
+        return is_torch_optimizer(file) and (function == "wrapper" or not file.endswith(_SCHEDULER_FILES))
     return function == "tuimon_scaler_step" and is_agent_file(file)
 
 

@@ -28,6 +28,7 @@ WRAPPED = RawFrame(f"{PACKAGES}/torch/nn/modules/module.py", 1775, "_wrapped_cal
 CALL = RawFrame(f"{PACKAGES}/torch/nn/modules/module.py", 1786, "_call_impl")
 LINEAR = RawFrame(f"{PACKAGES}/torch/nn/modules/linear.py", 134, "forward")
 STEP = RawFrame(f"{PACKAGES}/torch/optim/adam.py", 200, "step")
+SCHEDULED = RawFrame(f"{PACKAGES}/torch/optim/lr_scheduler.py", 166, "wrapper")
 ADAPTED = RawFrame(f"{PACKAGES}/torch/optim/optimizer.py", 405, "__init__")
 HOOK = RawFrame(f"{PACKAGES}/tuimon/agent/hooks.py", 60, "tuimon_backward")
 FETCH = RawFrame(f"{PACKAGES}/torch/utils/data/dataloader.py", 700, "__next__")
@@ -111,6 +112,8 @@ def test_the_line_that_leaves_the_path_survives_the_merging_of_rare_stacks() -> 
     [
         ((MAIN, CALL, MODEL, CALL, LINEAR), (MAIN, CALL)),
         ((MAIN, STEP, MAIN, CALL, MODEL, LINEAR), (MAIN, STEP, CALL)),  # a closure inside step()
+        ((MAIN, SCHEDULED, STEP, EPOCH, PIL), (MAIN, SCHEDULED, STEP, EPOCH)),  # one that runs no module there
+        ((MAIN, SCHEDULED, STEP), (MAIN, SCHEDULED)),
         ((MAIN, HOOK, MODEL), (MAIN, HOOK)),
         ((MAIN, FETCH, WORKER, ITEM), (MAIN, FETCH, WORKER)),  # a forked worker
         ((MAIN, ITEM, PIL), (MAIN, ITEM)),
@@ -119,6 +122,18 @@ def test_the_line_that_leaves_the_path_survives_the_merging_of_rare_stacks() -> 
 )
 def test_a_stack_without_its_detail(stack: Stack, left: Stack) -> None:
     assert coarse_stack(stack, FrameIds()) == left
+
+
+def test_rare_stacks_of_a_closure_do_not_become_an_update() -> None:
+    """As a physics-informed network's, whose loss is a hundred lines outside every module."""
+    ids = FrameIds()
+    counts: Counter[Stack] = Counter(
+        {(MAIN, SCHEDULED, STEP, EPOCH, PIL._replace(line=line)): 1 + line % 3 for line in range(60)}
+    )
+    counts |= {(MAIN._replace(line=line), LINEAR): 1 for line in range(60)}
+    listed, _ = most_frequent(counts, 8, ids)
+    inside = sum(count for stack, count in listed if SCHEDULED in stack)
+    assert inside == sum(count for stack, count in listed if stack[1:4] == (SCHEDULED, STEP, EPOCH)) > 60
 
 
 def test_rare_stacks_keep_their_phase() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from tuimon.proc.target_files import TargetFiles
 from tuimon.records import StackCount
 from tuimon.sources.stacks.frame_ids import FrameIds, FrameTraits, RawFrame
-from tuimon.torch_code import MODULES, innermost_package, is_iteration, is_worker_loop
+from tuimon.torch_code import MODULES, innermost_package, is_iteration, is_worker_loop, may_call_closure
 
 #: How many distinct stacks one window keeps, and how many frames of each: they bound the size of the log.
 PER_THREAD = 12
@@ -81,6 +81,12 @@ def _imported_at(traits: Sequence[FrameTraits]) -> int | None:
     return None
 
 
+def _closure_at(stack: Stack, traits: Sequence[FrameTraits]) -> int | None:
+    """Which frame is the outermost of an optimizer's closure, where no marked part of torch runs inside of it."""
+    last = next((i for i in range(len(stack) - 1, -1, -1) if traits[i].part), len(stack))
+    return last + 1 if last + 1 < len(stack) and may_call_closure(*_function(stack[last])) else None
+
+
 def _last_on(path: Sequence[Function], stack: Sequence[RawFrame], traits: Sequence[FrameTraits]) -> int | None:
     """Which frame of a stack is the last before a library's that is not the next on the path."""
     found, passed = None, 0
@@ -96,15 +102,18 @@ def coarse_stack(stack: Stack, ids: FrameIds, path: Sequence[Function] = NO_PATH
     """A stack without its detail: the user's frames and the path's up to torch, then one for each part of torch.
 
     They show its phase, also where forward and backward run inside ``optimizer.step(closure)``: of ``main``, ``step``
-    (optim), ``closure``, ``_call_impl`` (nn), ``forward`` and ``relu`` (nn), ``main step _call_impl`` are left.
+    (optim), ``closure``, ``_call_impl`` (nn), ``forward`` and ``relu`` (nn), ``main step _call_impl`` are left. Where
+    the closure runs no more of torch, it and what calls it are: ``main step closure``.
     """
     out: list[RawFrame] = []
     part = ""
     traits = [ids.traits(frame) for frame in stack]
     imported = _imported_at(traits)
+    closure = _closure_at(stack, traits)
     for i, (frame, trait) in enumerate(zip(stack, traits, strict=True)):
-        if i == imported:
+        if i == imported or (closure is not None and i in (closure - 1, closure)):
             out.append(frame)
+            part = trait.part or part
         elif trait.part and (trait.part != part or is_worker_loop(frame.file, frame.function)):
             out.append(frame)
             part = trait.part
@@ -136,9 +145,12 @@ def outline_stack(stack: Stack, depth: int, lines: dict[Function, int], ids: Fra
     The line within a function of torch does not matter: ``lines`` holds the one that stands for all.
     """
     out, parts = [], set()
+    closure = _closure_at(stack, [ids.traits(frame) for frame in stack])
     for i, frame in enumerate(stack):
         part = ids.traits(frame).part
-        if part and (part not in parts or is_worker_loop(frame.file, frame.function)):
+        if closure is not None and i in (closure - 1, closure):
+            out.append(frame)
+        elif part and (part not in parts or is_worker_loop(frame.file, frame.function)):
             parts.add(part)
             out.append(frame._replace(line=lines.setdefault(_function(frame), frame.line)))
         elif not part and i <= depth:
