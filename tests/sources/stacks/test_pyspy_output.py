@@ -37,10 +37,13 @@ def test_speedscope() -> None:
 
 
 def test_what_was_read_in_freed_memory_is_no_line() -> None:
-    names = [{"name": "main", "file": "/t.py", "line": 3}, {"name": "on_step", "file": "logger", "line": 2328059824}]
-    raw = scope([{"name": 'Thread 42 "MainThread"', "samples": [[0, 1], [0]]}], names)
+    read = [("main", "/t.py", 3), ("on_step", "logger", 2328059824), ("batch_size", "value", 0), ("", " ", 0)]
+    read += [("inner", "<string>", 0), ("compiled", "cell", 7)]
+    names = [{"name": name, "file": file, "line": line} for name, file, line in read]
+    raw = scope([{"name": 'Thread 42 "MainThread"', "samples": [[0, 1], [0, 2], [0, 3], [0], [0, 4, 5]]}], names)
     (thread,) = pyspy_output.parse_speedscope(raw, 42).threads
-    assert thread.stacks == {(RawFrame("/t.py", 3, "main"),): 2}
+    main = RawFrame("/t.py", 3, "main")
+    assert thread.stacks == {(main,): 4, (main, RawFrame("<string>", 0, "inner"), RawFrame("cell", 7, "compiled")): 1}
 
 
 def test_threads_of_older_pythons_have_no_os_id() -> None:

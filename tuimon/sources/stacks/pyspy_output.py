@@ -16,8 +16,10 @@ from tuimon.torch_code import is_backward_entry
 
 _PROFILE_NAME = re.compile(r'^Thread (0x[0-9A-Fa-f]+|\d+)(?: "(.*)")?$', re.DOTALL)
 
-#: No file has as many lines. Seen: line 2,328,059,824 of a file "logger", while a training of Lightning's was sampled.
+#: No file has as many lines. Seen: line 2,328,059,824 of a file "logger", while a training of Lightning's was sampled;
+#: and line 0 of a file "value".
 _MOST_LINES = 1 << 24
+_NAMED_LIKE_FILE = re.compile(r"[./\\<]")
 #: Cycles are counted where each stay in backward, and each absence between two, has this many samples on average.
 _SAMPLES_PER_STAY = 3
 
@@ -89,7 +91,9 @@ def _frame(frame: _Frame) -> RawFrame | None:
     That is called by what it seems to be called by, but neither its line nor its names mean anything.
     """
     line = _bounded(frame.line or 0)
-    return RawFrame(frame.file, line, bare_name(frame.name)) if frame.file and line <= _MOST_LINES else None
+    if not frame.file or line > _MOST_LINES or (not line and _NAMED_LIKE_FILE.search(frame.file) is None):
+        return None
+    return RawFrame(frame.file, line, bare_name(frame.name))
 
 
 def _bounded(number: int) -> int:
