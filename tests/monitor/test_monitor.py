@@ -15,11 +15,14 @@ from tuimon.monitor.monitor import Monitor
 from tuimon.monitor.opening.attach import open_attach
 from tuimon.monitor.opening.log import open_log
 from tuimon.monitor.opening.options import Options
+from tuimon.recorded import read_log as read_log_of
 from tuimon.records import Cost, Exit, Header, Notice, PhaseTime, Record, Steps
 from tuimon.sources.base import Done
 from tuimon.sources.log.output import OutputTail
 from tuimon.sources.log.reader import read_log
 from tuimon.sources.log.writer import LogWriter
+
+LOGS = Path(__file__).parents[1] / "data" / "logs"
 
 
 class Given:
@@ -187,6 +190,18 @@ def test_a_log_is_replayed(tmp_path: Path) -> None:
     found = monitor.session.run_steps(7)
     assert found is not None
     assert found.total == 199 * 5
+    monitor.stop()
+
+
+@pytest.mark.parametrize("log", ["demo_slow_loader", "too_many_threads", "two_greedy_trainings"])
+def test_a_replayed_run_that_has_ended_is_judged_as_a_whole_like_its_report(log: str) -> None:
+    """At its last moment its processes have ended: threads that crowded the cores are no more."""
+    path = str(LOGS / f"{log}.jsonl.gz")
+    monitor = open_log(path)
+    monitor.start()
+    ticked_until(monitor, lambda: monitor.ended and monitor._records.empty() and not monitor.tick())
+    reported = read_log_of(path).findings
+    assert [(found.rule, found.action) for found in monitor.findings] == [(each.rule, each.action) for each in reported]
     monitor.stop()
 
 

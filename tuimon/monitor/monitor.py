@@ -288,7 +288,7 @@ class Monitor:
         if not self._judging.is_due(now_s) and not self.ended:
             return
         self._judged = True
-        if self._is_over:
+        if self._is_over or (self.session.exit is not None and self._records.empty()):
             self.findings = self.verdicts.judge_run(self.session)
         else:
             self.findings = self._judging.judge(self.session, now_s, self.findings)
