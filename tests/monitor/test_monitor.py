@@ -7,22 +7,18 @@ from pathlib import Path
 
 import pytest
 
+from tests.monitor.driving import steps, ticked_until
 from tests.waiting import until
 from tuimon.diagnosis.finding import Finding
 from tuimon.errors import NoSuchProcess
 from tuimon.launch.child import Ended
 from tuimon.monitor.monitor import Monitor
 from tuimon.monitor.opening.attach import open_attach
-from tuimon.monitor.opening.log import open_log
 from tuimon.monitor.opening.options import Options
-from tuimon.recorded import read_log as read_log_of
-from tuimon.records import Cost, Exit, Header, Notice, PhaseTime, Record, Steps
-from tuimon.sources.base import Done
+from tuimon.records import Cost, Exit, Header, Notice, Record
 from tuimon.sources.log.output import OutputTail
 from tuimon.sources.log.reader import read_log
 from tuimon.sources.log.writer import LogWriter
-
-LOGS = Path(__file__).parents[1] / "data" / "logs"
 
 
 class Given:
@@ -52,27 +48,6 @@ class Process:
 
     def poll(self) -> Ended | None:
         return self.ended
-
-
-def steps(t: float, count: int = 5) -> Steps:
-    return Steps(
-        t=t,
-        pid=7,
-        window_s=1.0,
-        count=count,
-        first_index=max(int(t) - 1, 0) * count,
-        total_ns=count * 10,
-        min_ns=10,
-        median_ns=10,
-        p95_ns=10,
-        phases=[PhaseTime("backward", count * 10)],
-        backwards=count,
-        updates=count,
-    )
-
-
-def ticked_until(monitor: Monitor, condition: object) -> None:
-    until(lambda: (monitor.tick(), condition())[1])  # type: ignore[operator]
 
 
 def test_records_reach_session_and_log(tmp_path: Path) -> None:
@@ -173,61 +148,6 @@ def test_rules_run_at_most_once_a_second(monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(judged) == 2
 
 
-def test_a_log_is_replayed(tmp_path: Path) -> None:
-    log = LogWriter(str(tmp_path / "x.jsonl"))
-    header = Header(
-        t=0.5, pid=7, mode="run", command=["x"], host="h", wall_unix_s=0.0, interval_s=1.0, cpu_count=1, versions={}
-    )
-    for record in (header, *(steps(float(t)) for t in range(1, 200)), Exit(t=300.0, pid=7, exit_code=3)):
-        log.add_record(record)
-    log.flush(0.0)
-    log.close()
-    monitor = open_log(log.path)
-    monitor.start()
-    ticked_until(monitor, lambda: monitor.ended)
-    assert monitor.exit_code == 3
-    assert monitor.launched is None
-    found = monitor.session.run_steps(7)
-    assert found is not None
-    assert found.total == 199 * 5
-    monitor.stop()
-
-
-@pytest.mark.parametrize("log", ["demo_slow_loader", "too_many_threads", "two_greedy_trainings"])
-def test_a_replayed_run_that_has_ended_is_judged_as_a_whole_like_its_report(log: str) -> None:
-    """At its last moment its processes have ended: threads that crowded the cores are no more."""
-    path = str(LOGS / f"{log}.jsonl.gz")
-    monitor = open_log(path)
-    monitor.start()
-    ticked_until(monitor, lambda: monitor.ended and monitor._records.empty() and not monitor.tick())
-    reported = read_log_of(path).findings
-    assert [(found.rule, found.action) for found in monitor.findings] == [(each.rule, each.action) for each in reported]
-    monitor.stop()
-
-
-def test_a_replay_longer_than_the_queue_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Long:
-        name = "log"
-        period_s = 0.0
-
-        def read(self) -> Iterable[Record]:
-            yield from (steps(float(t)) for t in range(3000))
-            raise Done
-
-        def close(self) -> None:
-            pass
-
-    monkeypatch.setattr("tuimon.monitor.monitor.QUEUE_LIMIT", 10)
-    monitor = Monitor([Long()], replay=True)
-    monitor.start()
-    seen = []
-    monkeypatch.setattr(monitor.session, "add", seen.append)
-    ticked_until(monitor, lambda: monitor.ended and monitor._records.empty())
-    assert len(seen) == 3000
-    assert monitor.dropped == 0
-    monitor.stop()
-
-
 def test_attaching_to_nothing() -> None:
     with pytest.raises(NoSuchProcess):
         open_attach(2**31 - 1, Options())
@@ -289,29 +209,6 @@ def test_a_tuimon_that_was_stopped_records_for_how_long(tmp_path: Path) -> None:
     notice = monitor.session.notices["tuimon"]
     assert notice.t == 147.0
     assert "did not run for 40 s" in notice.message
-
-
-def test_a_log_is_followed_until_it_ends_or_is_no_longer_written(tmp_path: Path) -> None:
-    log = LogWriter(str(tmp_path / "x.jsonl"))
-    header = Header(
-        t=50.0, pid=7, mode="run", command=["x"], host="h", wall_unix_s=1000.0, interval_s=1.0, cpu_count=1, versions={}
-    )
-    for record in (header, steps(110.0)):
-        log.add_record(record)
-    log.flush(0.0)
-    monitor = open_log(log.path)
-    assert monitor.read_ratio is not None
-    monitor.start()
-    ticked_until(monitor, lambda: monitor.session.now_s == 110.0 and monitor.read_ratio is None)
-    assert monitor.is_followed(1061.0)
-    assert monitor.is_followed(1076.0)
-    assert not monitor.is_followed(1078.0)
-    log.add_record(Exit(t=111.0, pid=7, exit_code=0))
-    log.flush(1.0)
-    log.close()
-    ticked_until(monitor, lambda: monitor.ended)
-    assert not monitor.is_followed(1061.0)
-    monitor.stop()
 
 
 def test_a_new_verdict_makes_the_windows_of_the_log_fine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

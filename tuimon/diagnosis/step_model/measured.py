@@ -143,8 +143,8 @@ def _measured_step(evidence: Evidence, data_ms: float, mean_ms: float) -> Step:
 def _in_a_crowd(evidence: Evidence, step: Step, mean_ms: float) -> Step:
     """The step, whose threads want more cores than there are, so that it takes as long as was measured.
 
-    What others take of the cores is known at best; the rest is how closely the threads of its pool wait for each other.
-    What neither explains, others take as well.
+    First without the cores that others were seen to take; what that leaves open is how closely the threads of its pool
+    wait for each other. What this does not explain either, others take as well.
     """
     demand = evidence.run.demand
     if step.own_threads > 1.0 and demand is not None:

@@ -87,9 +87,8 @@ class WindowSchedule:
         self.restart_short_windows(key)
         if now_s - self._paid_anew_s >= _PAID_ANEW_S:
             self._paid_anew_s = now_s
-            self._focus.bucket = TokenBucket(
-                self._focus.bucket.ratio, now_s
-            )  # a window that runs pays into the old one
+            # another one: what a window that runs has cost more than expected is taken from the old one
+            self._focus.bucket = TokenBucket(self._focus.bucket.ratio, now_s)
 
     def due_windows(
         self,

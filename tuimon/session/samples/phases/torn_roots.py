@@ -48,14 +48,16 @@ def like_whole_ones(torn: Sequence[CountedStack], samples: Sequence[Sample], fra
     out = []
     for sample in torn:
         found = callers[_function(sample.stack[:1], frames)]
+        phases: Counter[str] = Counter()
         ways: Counter[_Counted] = Counter()
         for (way, _), count in found.items():
+            phases[way.phase] += count
             ways[way] += count
-        likely = next((way for way, _ in ways.most_common(1)), None)
+        likely = next((phase for phase, _ in phases.most_common(1)), None)
         is_known = sample.boundary != "rest"
-        way = likely or _Counted("other", True)
-        if is_known:
-            way = _Counted(sample.boundary, likely is None)
+        way = _Counted(sample.boundary, likely is None)
+        if not is_known:
+            way = next((way for way, _ in ways.most_common() if way.phase == likely), _Counted("other", True))
         called = next((path for (of, path), _ in found.most_common() if of.phase == way.phase), ())
         is_lost = not (likely or is_known or any(frames[number].user for number in sample.stack))
         out.append(

@@ -1,0 +1,28 @@
+"""What the tests of the monitor give it to handle, and how they drive it."""
+
+from __future__ import annotations
+
+from tests.waiting import until
+from tuimon.monitor.monitor import Monitor
+from tuimon.records import PhaseTime, Steps
+
+
+def steps(t: float, count: int = 5) -> Steps:
+    return Steps(
+        t=t,
+        pid=7,
+        window_s=1.0,
+        count=count,
+        first_index=max(int(t) - 1, 0) * count,
+        total_ns=count * 10,
+        min_ns=10,
+        median_ns=10,
+        p95_ns=10,
+        phases=[PhaseTime("backward", count * 10)],
+        backwards=count,
+        updates=count,
+    )
+
+
+def ticked_until(monitor: Monitor, condition: object) -> None:
+    until(lambda: (monitor.tick(), condition())[1])  # type: ignore[operator]

@@ -1,0 +1,96 @@
+"""The monitor that replays a log, or follows one that is still being written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from tests.monitor.driving import steps, ticked_until
+from tuimon.monitor.monitor import Monitor
+from tuimon.monitor.opening.log import open_log
+from tuimon.recorded import read_log
+from tuimon.records import Exit, Header, Record
+from tuimon.sources.base import Done
+from tuimon.sources.log.writer import LogWriter
+
+LOGS = Path(__file__).parents[1] / "data" / "logs"
+
+
+def test_a_log_is_replayed(tmp_path: Path) -> None:
+    log = LogWriter(str(tmp_path / "x.jsonl"))
+    header = Header(
+        t=0.5, pid=7, mode="run", command=["x"], host="h", wall_unix_s=0.0, interval_s=1.0, cpu_count=1, versions={}
+    )
+    for record in (header, *(steps(float(t)) for t in range(1, 200)), Exit(t=300.0, pid=7, exit_code=3)):
+        log.add_record(record)
+    log.flush(0.0)
+    log.close()
+    monitor = open_log(log.path)
+    monitor.start()
+    ticked_until(monitor, lambda: monitor.ended)
+    assert monitor.exit_code == 3
+    assert monitor.launched is None
+    found = monitor.session.run_steps(7)
+    assert found is not None
+    assert found.total == 199 * 5
+    monitor.stop()
+
+
+@pytest.mark.parametrize("log", ["demo_slow_loader", "too_many_threads", "two_greedy_trainings"])
+def test_a_replayed_run_that_has_ended_is_judged_as_a_whole_like_its_report(log: str) -> None:
+    """At its last moment its processes have ended: threads that crowded the cores are no more."""
+    path = str(LOGS / f"{log}.jsonl.gz")
+    monitor = open_log(path)
+    monitor.start()
+    ticked_until(monitor, lambda: monitor.ended and monitor._records.empty() and not monitor.tick())
+    reported = read_log(path).findings
+    assert [(found.rule, found.action) for found in monitor.findings] == [(each.rule, each.action) for each in reported]
+    monitor.stop()
+
+
+def test_a_replay_longer_than_the_queue_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Long:
+        name = "log"
+        period_s = 0.0
+
+        def read(self) -> Iterable[Record]:
+            yield from (steps(float(t)) for t in range(3000))
+            raise Done
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr("tuimon.monitor.monitor.QUEUE_LIMIT", 10)
+    monitor = Monitor([Long()], replay=True)
+    monitor.start()
+    seen = []
+    monkeypatch.setattr(monitor.session, "add", seen.append)
+    ticked_until(monitor, lambda: monitor.ended and monitor._records.empty())
+    assert len(seen) == 3000
+    assert monitor.dropped == 0
+    monitor.stop()
+
+
+def test_a_log_is_followed_until_it_ends_or_is_no_longer_written(tmp_path: Path) -> None:
+    log = LogWriter(str(tmp_path / "x.jsonl"))
+    header = Header(
+        t=50.0, pid=7, mode="run", command=["x"], host="h", wall_unix_s=1000.0, interval_s=1.0, cpu_count=1, versions={}
+    )
+    for record in (header, steps(110.0)):
+        log.add_record(record)
+    log.flush(0.0)
+    monitor = open_log(log.path)
+    assert monitor.read_ratio is not None
+    monitor.start()
+    ticked_until(monitor, lambda: monitor.session.now_s == 110.0 and monitor.read_ratio is None)
+    assert monitor.is_followed(1061.0)
+    assert monitor.is_followed(1076.0)
+    assert not monitor.is_followed(1078.0)
+    log.add_record(Exit(t=111.0, pid=7, exit_code=0))
+    log.flush(1.0)
+    log.close()
+    ticked_until(monitor, lambda: monitor.ended)
+    assert not monitor.is_followed(1061.0)
+    monitor.stop()
