@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tuimon.diagnosis.reading import fold
 from tuimon.sources.log.reader import read_log
-from tuimon.views.report.summary import fold
 
 ROOT = Path(__file__).resolve().parents[1]
 _NAMED = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")

@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from functools import cached_property
 
 from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.reading import fold
 from tuimon.diagnosis.verdicts import Verdicts
 from tuimon.records import Record
 from tuimon.session.session import Session
 from tuimon.sources.log.joined.opening import Chosen, choose, read_logs
 from tuimon.views.report.step_json import Json
-from tuimon.views.report.summary import fold, report_of
+from tuimon.views.report.summary import report_of
 
 
 class RecordedLog:

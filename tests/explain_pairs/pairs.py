@@ -8,8 +8,8 @@ from typing import Literal, NamedTuple
 from tuimon.diagnosis.explain.page import all_pages
 from tuimon.diagnosis.explain.written import Code
 from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.reading import fold
 from tuimon.records import Record
-from tuimon.views.report.summary import fold
 
 When = Literal["before", "after"]
 

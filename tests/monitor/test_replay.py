@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests.monitor.driving import steps, ticked_until
+from tests.session import records
 from tuimon.monitor.monitor import Monitor
 from tuimon.monitor.opening.log import open_log
 from tuimon.recorded import read_log
-from tuimon.records import Exit, Header, Record
+from tuimon.records import Exit, Header, Record, StackCount, Stacks
 from tuimon.sources.base import Done
 from tuimon.sources.log.writer import LogWriter
 
@@ -47,6 +48,33 @@ def test_a_replayed_run_that_has_ended_is_judged_as_a_whole_like_its_report(log:
     ticked_until(monitor, lambda: monitor.ended and monitor._records.empty() and not monitor.tick())
     reported = read_log(path).findings
     assert [(found.rule, found.action) for found in monitor.findings] == [(each.rule, each.action) for each in reported]
+    monitor.stop()
+
+
+def test_a_replayed_run_that_was_killed_in_a_hang_says_so(tmp_path: Path) -> None:
+    """At its end there are no processes any more; that it hung is known from the moments before."""
+    log = LogWriter(str(tmp_path / "x.jsonl"))
+    stands = StackCount(100, "MainThread", [0], 10)
+    in_the_hang: list[Record] = []
+    for t in range(9, 41):
+        in_the_hang.append(records.threads(t, (100, "python", 0.0, "waiting"), cpu_ratio=0.0))
+        in_the_hang.append(records.steps(t, {}, count=0, first_index=90, open_phase="backward", open_for_s=t - 8.0))
+        in_the_hang.append(Stacks(t=t + 0.0, pid=100, window_s=1.0, rate_hz=10.0, samples=10, stacks=[stands]))
+    for record in (
+        records.header(),
+        records.process(),
+        records.frames(("train.py", 9, "gather")),
+        *(records.steps(t, {"forward": 50, "backward": 50}, first_index=10 * t) for t in range(1, 9)),
+        *in_the_hang,
+        Exit(t=41.0, pid=100, exit_code=137, signal="SIGKILL"),
+    ):
+        log.add_record(record)
+    log.flush(0.0)
+    log.close()
+    monitor = open_log(log.path)
+    monitor.start()
+    ticked_until(monitor, lambda: monitor.ended and monitor._records.empty() and not monitor.tick())
+    assert [found.rule for found in monitor.findings] == ["hang"]
     monitor.stop()
 
 

@@ -15,11 +15,12 @@ from tests.session.records import header, process, steps
 from tests.views.tui.sheets.test_memory_sheet import HISTORY
 from tuimon.cli.main import run_command_line
 from tuimon.diagnosis.explain.page import Explained
+from tuimon.diagnosis.reading import fold
 from tuimon.records import TracedWait, TracedWork, TraceTaken
 from tuimon.session.session import Session
 from tuimon.sources.log.joined.opening import choose, read_logs
 from tuimon.views.report.brief import MOST_BYTES, brief
-from tuimon.views.report.summary import fold, report_of
+from tuimon.views.report.summary import report_of
 from tuimon.views.report.types import Report
 from tuimon.views.report.write import as_json
 

@@ -9,13 +9,14 @@ from collections.abc import Sequence
 from tuimon.cli.options import add_run_choice, parser_of
 from tuimon.cli.quick_start import collect_seldom
 from tuimon.cli.writing import refuse_to_replace, write_text
+from tuimon.diagnosis.reading import fold
 from tuimon.diagnosis.rulebook import FINDING_NAMES
 from tuimon.diagnosis.verdicts import Verdicts
 from tuimon.sources.log.joined.opening import Chosen, choose, read_logs
 from tuimon.text import plain
 from tuimon.views.report.course import Course
 from tuimon.views.report.step_json import Json
-from tuimon.views.report.summary import Page, fold, report_of
+from tuimon.views.report.summary import Page, report_of
 from tuimon.views.report.write import as_json, as_text
 
 _DOC = """\

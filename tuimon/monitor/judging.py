@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.hysteresis import name_of
+from tuimon.diagnosis.reading import Reading
 from tuimon.diagnosis.verdicts import Verdicts
 from tuimon.monitor.pollers import Pollers
 from tuimon.session.session import Session
@@ -24,8 +25,12 @@ RATIO = 0.015
 class Judging:
     """Judges a session from moment to moment."""
 
-    def __init__(self, pollers: Pollers, log: LogWriter | None, cpu_clock: Callable[[], float]) -> None:
+    def __init__(
+        self, pollers: Pollers, log: LogWriter | None, cpu_clock: Callable[[], float], replayed: Session | None
+    ) -> None:
+        """``replayed``: what a log is read into; None where the run itself is watched."""
         self.verdicts = Verdicts()
+        self.reading = Reading(replayed, self.verdicts) if replayed is not None else None
         self._pollers = pollers
         self._log = log
         self._cpu_clock = cpu_clock
@@ -44,7 +49,12 @@ class Judging:
         """What the rules find now; ``before``: what they found last."""
         begun_s = self._cpu_clock()
         lasting_s = now_s - self._judged_s if self._judged_s is not None else 0.0
-        findings = self.verdicts.judge_moment(session, lasting_s)
+        if self.reading is None:
+            findings: Sequence[Finding] = self.verdicts.judge_moment(session, lasting_s)
+        elif self._pollers.backlog is not None:  # it judges as it reads
+            findings = self.reading.findings
+        else:
+            findings = self.reading.judge()
         is_another = _primary(findings) != _primary(before)
         if is_another or self._changed_s is None:
             self._changed_s = now_s

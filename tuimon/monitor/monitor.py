@@ -197,8 +197,7 @@ class Monitor:
             self.log.close()
 
     def _add_record(self, record: Record) -> None:
-        if not self._replay:  # the reader of a log has done it
-            record = plain_record(record)
+        record = plain_record(record)
         if isinstance(record, Cost) and self.dropped:
             record = msgspec.structs.replace(record, queue_dropped=self.dropped)
         log = None if self._is_over else self.log
@@ -223,7 +222,7 @@ class Monitor:
         timeout_s = 0.01 if self._replay else 0.0
         while self._clock() <= until_s and (records := self._records.get_many(MANY, timeout_s)):
             # a log's records are as they must be; of hundreds of ranks they are thousands
-            add = self.session.add if self._replay and self.log is None and not self.dropped else self._add_record
+            add = self._judging.reading.add if self._judging.reading is not None else self._add_record
             for record in () if self._is_over else records:  # then they are of sources that were late
                 add(record)
             received = True
@@ -297,4 +296,4 @@ class Monitor:
     def _judging(self) -> Judging:
         from tuimon.monitor.judging import Judging
 
-        return Judging(self._pollers, self.log, self._cpu_clock)
+        return Judging(self._pollers, self.log, self._cpu_clock, self.session if self._replay else None)

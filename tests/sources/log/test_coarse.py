@@ -9,6 +9,7 @@ import pytest
 
 from tests.session import records
 from tests.sources.log.steady_run import AFTER_S, PID, coarsened, run_of, second_of, totals_of
+from tuimon.diagnosis.reading import fold
 from tuimon.diagnosis.verdicts import Verdicts
 from tuimon.records import Exit, Gpu, Mark, Notice, Record, Steps, TorchMemory
 from tuimon.sources.log.coarse import steadiness
@@ -16,7 +17,7 @@ from tuimon.sources.log.coarse.held import Coarse
 from tuimon.sources.log.coarse.steadiness import Steadiness
 from tuimon.sources.log.reader import read_log
 from tuimon.sources.log.writer import LogWriter
-from tuimon.views.report.summary import fold, report_of
+from tuimon.views.report.summary import report_of
 
 
 def test_the_report_of_a_merged_log_is_that_of_the_fine_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

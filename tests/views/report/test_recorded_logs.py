@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from tuimon.diagnosis.reading import fold
 from tuimon.diagnosis.verdicts import Verdicts
 from tuimon.diagnosis.words import percent
 from tuimon.sources.log.reader import read_log
-from tuimon.views.report.summary import fold, report_of
+from tuimon.views.report.summary import report_of
 
 LOGS = sorted((Path(__file__).parents[2] / "data" / "logs").glob("*.gz"))
 #: The phases that a rule's share is of.

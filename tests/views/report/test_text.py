@@ -11,11 +11,12 @@ import pytest
 from tests.session import records
 from tuimon.cli.main import run_command_line
 from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.reading import fold
 from tuimon.diagnosis.verdicts import Verdicts
 from tuimon.records import Exit, Notice, Record
 from tuimon.sources.log.writer import LogWriter
 from tuimon.views.format import count
-from tuimon.views.report.summary import fold, report_of
+from tuimon.views.report.summary import report_of
 from tuimon.views.report.text import text_report
 
 PHASES = {"data": 62, "forward": 11, "backward": 16, "optimizer": 6, "other": 5}

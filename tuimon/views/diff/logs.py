@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from tuimon.diagnosis.comparison.compare import compare
 from tuimon.diagnosis.comparison.outcome.result import Comparison
 from tuimon.diagnosis.comparison.side.figures import RunFigures, figures_of
+from tuimon.diagnosis.reading import fold
 from tuimon.sources.log.joined.opening import Chosen, read_logs
-from tuimon.views.report.summary import fold
 
 
 def compare_logs(before: Sequence[Chosen], after: Sequence[Chosen], *, anyway: bool = False) -> Comparison:

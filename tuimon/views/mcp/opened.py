@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.reading import fold
 from tuimon.diagnosis.verdicts import Verdicts
 from tuimon.errors import NoSuchProcess, TuimonError, UsageError
 from tuimon.launch.candidates import find_candidates
@@ -17,7 +18,7 @@ from tuimon.monitor.opening.options import Options
 from tuimon.session.session import Session
 from tuimon.sources.log.joined.opening import choose, read_logs
 from tuimon.views.report.step_json import Json
-from tuimon.views.report.summary import fold, report_of
+from tuimon.views.report.summary import report_of
 
 #: A training is no longer watched when nobody has asked for it for so long.
 IDLE_S = 300.0

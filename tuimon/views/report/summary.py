@@ -12,9 +12,8 @@ from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.finding_json import finding_json
 from tuimon.diagnosis.hysteresis import Change
 from tuimon.diagnosis.unjudged import unjudged
-from tuimon.diagnosis.verdicts import Verdicts
 from tuimon.node_ids import own_id
-from tuimon.records import Header, MemoryHistory, Record, TraceTaken
+from tuimon.records import Header, MemoryHistory, TraceTaken
 from tuimon.session.rows import PhaseTable
 from tuimon.session.sampling import Sampling
 from tuimon.session.session import Session
@@ -33,11 +32,6 @@ from tuimon.views.trace_text import trace_text
 
 REPORT_SCHEMA = 1
 
-#: Records are closer than this while a run is recorded: a longer time is judged by none of them.
-UNRECORDED_S = 60.0
-#: A run of more ranks is judged less often, as much more as it has more: each judging takes about 0.6 ms a rank.
-_RANKS_EACH_S = 32
-
 
 class Page(NamedTuple):
     """One log: its report and the Session it was folded into."""
@@ -45,33 +39,6 @@ class Page(NamedTuple):
     report: dict[str, Json]
     session: Session
     course: Course | None = None
-
-
-def fold(records: Iterable[Record], verdicts: Verdicts | None = None) -> tuple[Session, list[Finding]]:
-    """The Session at the end of a log, and the findings over its steady part; ``verdicts`` keeps how they changed."""
-    session = Session()
-    verdicts = verdicts or Verdicts()
-    judged_s: float | None = None
-    due_s = 0.0  # no sooner than then: how often is worked out once a judgement, not for each of thousands of records
-    for record in records:
-        before_s = session.now_s if session.start_s is not None else record.t
-        session.add(record)
-        start_s = session.start_s if session.start_s is not None else record.t
-        judged_s = start_s if judged_s is None else judged_s
-        if record.t - before_s > UNRECORDED_S:
-            judged_s += record.t - before_s
-        if record.t < due_s or record.t - judged_s < 1.0:
-            continue
-        due_s = judged_s + _judged_every_s(session, record.t - start_s)
-        if record.t >= due_s and session.exit is None:
-            verdicts.judge_moment(session, record.t - judged_s)
-            judged_s = record.t
-    return session, verdicts.judge_run(session)
-
-
-def _judged_every_s(session: Session, so_far_s: float) -> float:
-    """Once a second at first, rarer as the log grows: rules cost milliseconds a rank and logs last days."""
-    return max(1.0, so_far_s / 200) * max(1.0, len(session.trainers()) / _RANKS_EACH_S)
 
 
 def report_of(

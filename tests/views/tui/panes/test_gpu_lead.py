@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from tuimon.diagnosis.evidence.evidence import evidence_of
+from tuimon.diagnosis.reading import fold
 from tuimon.session.rows import GpuTimeRow, LeadRow, PhaseRow, PhaseTable, RangeRow, StepSummary
 from tuimon.sources.log.reader import read_log
-from tuimon.views.report.summary import fold
 from tuimon.views.tui.drawing.lines import Span, cells, text_of
 from tuimon.views.tui.panes.gpu_lead import lead_lines, lead_words
 from tuimon.views.tui.panes.phase_rows import between, phase_line, phase_rows
