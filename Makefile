@@ -153,9 +153,12 @@ wild: $(WILD)/.installed
 
 $(WILD)/.installed: $(VENV)/bin/python pyproject.toml
 	$(PYTHON) -m venv $(WILD)
-	$(WILD)/bin/python -m pip install --quiet --disable-pip-version-check $(TORCH)
+	@# an older pip works for hours on which versions of so many packages go together
+	$(WILD)/bin/python -m pip install --quiet --disable-pip-version-check --upgrade pip $(TORCH)
 	$(WILD)/bin/python -m pip freeze | grep '^torch==' > $(WILD)/constraints.txt
 	$(WILD)/bin/python -m pip install --quiet --disable-pip-version-check -c $(WILD)/constraints.txt --editable ".[wild]"
+	@# it pins an old gymnasium for all
+	$(WILD)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps d3rlpy gym structlog colorama
 	@touch $@
 
 SEED ?=
