@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import io
 from collections.abc import Callable, Iterator
 
@@ -97,10 +98,12 @@ def _headless(path: str, view: HeadlessView) -> None:
 
 
 def _run(main, words) -> str:  # a command's ``main``
-    out = io.StringIO()
+    out, collecting = io.StringIO(), gc.get_threshold()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
         try:
             main(words)
         except TuimonError as error:
             out.write(f"{error.message}\n{error.hint or ''}")
+        finally:  # a command collects garbage as suits a process of its own, which ends with it
+            gc.set_threshold(*collecting)
     return out.getvalue()
