@@ -355,6 +355,7 @@ class Threads(Record, frozen=True, kw_only=True, tag="threads"):
     rss_bytes: Count | None  # resident memory of the process
     threads: Annotated[list[ThreadCpu], _LISTED]
     folded: Count = 0  # threads not listed
+    ended_cpu_s: Seconds | None = None  # CPU of its ended children that is in no record of theirs
 
 
 class GpuProcess(msgspec.Struct, frozen=True, gc=False, array_like=True):

@@ -32,6 +32,18 @@ def test_the_run_is_taken_off_over_the_same_time() -> None:
     assert found.idle == pytest.approx(0.4)
 
 
+def test_what_ended_children_used_outside_their_windows_is_the_runs_own() -> None:
+    use = CoreUse()
+    used(0, 5, 1.0, use)
+    use.add_threads(structs.replace(threads(6.0, (100, "python", 1.0, "running")), ended_cpu_s=2.5))
+    used(6, 10, 1.0, use)
+    use.add_machine(machine(5.0, 1.5))
+    use.add_machine(machine(10.0, 1.5))
+    found = use.latest(2, monitor=0.0)
+    assert found is not None
+    assert found.others == pytest.approx(0.0)
+
+
 def test_nothing_is_known_before_both_are_measured() -> None:
     use = CoreUse()
     assert use.latest(2, 0.0) is use.mean(2, 0.0) is None

@@ -21,6 +21,20 @@ def test_workers_are_those_of_their_parent_in_the_order_in_which_they_last_chang
     assert ([each.pid for each in table.workers(10)], table.workers(20)) == ([11], [])
 
 
+def test_workers_of_one_epoch_follow_those_of_the_last() -> None:
+    table = RunProcesses()
+    table.add_process(process(10))
+    for epoch in range(3):
+        for pid in (20 + epoch, 30 + epoch):
+            table.add_process(process(pid, "worker", ppid=10, t=4.0 * epoch))
+        for pid in (20 + epoch, 30 + epoch) if epoch < 2 else ():
+            table.add_process(process(pid, "worker", ppid=10, t=4.0 * epoch + 4.0, ended=True))
+    table.add_process(process(40, "worker", ppid=10, t=6.0))  # beside them: of an evaluation
+    assert table.lines(table.known) == [[10], [20, 21, 22], [30, 31, 32], [40]]
+    assert table.lived_s(21, 0.0, 20.0) == 4.0
+    assert table.lived_s(22, 10.0, 20.0) == 10.0
+
+
 def test_of_many_nodes_the_limits_are_not_looked_at_with_each_process_that_ends() -> None:
     table, looks = RunProcesses(), []
     table.nodes = 64

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.session.records import MS, frames, header, process, session_of, stacks, steps, threads
+from tuimon.diagnosis.evidence.demand import core_demand
 from tuimon.records import Loader, LoaderFacts, MachineMemory
 from tuimon.session.loader_totals import LoaderRun, totals_of
 from tuimon.session.processes.thread_means import ThreadMeans
@@ -86,6 +87,30 @@ def test_threads_are_means_and_a_process_that_lived_in_it_counts_as_alive():
     assert [threads.pid for threads in whole.live_threads()] == [100]
     assert not whole.process(100).ended
     assert whole.step_totals(100).count == 1200
+
+
+def test_workers_that_lived_one_after_the_other_count_as_one():
+    """Two of each epoch: seen half their lives, they use half a core each, and wait for one as long."""
+    session = Session()
+    for each in (header(), process()):
+        session.add(each)
+    for t in range(1, 41):
+        epoch, second = divmod(t - 1, 4)
+        pids = (200 + epoch, 300 + epoch)
+        if not second:
+            for pid in pids if epoch == 0 else (*pids, 199 + epoch, 299 + epoch):
+                session.add(process(pid, "worker", ppid=100, t=t - 1.0, ended=pid not in pids))
+        session.add(steps(t, {"data": 20, "backward": 80}, first_index=10 * t))
+        session.add(threads(t, (100, "python", 0.7, "running", 0.3), cpu_ratio=0.7))
+        for pid in pids if second in (1, 2) else ():
+            rows = (pid, "pt_data_worker", 0.5, "running", 0.5), (pid + 1000, "pt_data_worker", 0.0, "idle", 0.0)
+            session.add(threads(t, *rows, pid=pid, cpu_ratio=0.5))
+    found = WholeRun(session).live_threads()
+    assert sorted(each.pid for each in found) == [100, 209, 309]
+    demand = core_demand(found, 2)
+    assert demand.cpu == pytest.approx(0.7 + 2 * 0.5, abs=0.02)
+    assert demand.wanted == pytest.approx(3.0, abs=0.05)
+    assert demand.busy_threads == {100: 1, 209: 1, 309: 1}
 
 
 def test_it_is_read_only():

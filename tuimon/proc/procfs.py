@@ -36,6 +36,7 @@ class ProcessStat(Struct, frozen=True, gc=False):
 
     ppid: int
     cpu_s: float  # user and system time of all threads, in steps of 10 ms
+    children_cpu_s: float  # the same of its ended children that it has waited for, and of theirs
     rss_bytes: int  # resident memory
     name: str  # of its main thread
     state: str  # of its main thread, one letter
@@ -172,6 +173,7 @@ def parse_process_stat(raw: bytes | None) -> ProcessStat | None:
         return ProcessStat(
             ppid=int(fields[1]),
             cpu_s=(int(fields[11]) + int(fields[12])) / TICKS_PER_S,
+            children_cpu_s=(int(fields[13]) + int(fields[14])) / TICKS_PER_S,
             rss_bytes=int(fields[21]) * PAGE_BYTES,
             name=head.partition(b"(")[2].decode("utf-8", "replace"),
             state=fields[0].decode("ascii", "replace"),

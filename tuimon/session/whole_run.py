@@ -12,6 +12,7 @@ from tuimon.records import Process, Record, Threads
 from tuimon.session.course import GpuStretch
 from tuimon.session.gpu.gpu_time import GpuShares
 from tuimon.session.processes.core_use import CoresTaken
+from tuimon.session.processes.thread_means import ThreadMeans
 from tuimon.session.ranks.held import Held
 from tuimon.session.ranks.shared_steps import SharedStep
 from tuimon.session.ranks.stats import MainThread
@@ -109,11 +110,22 @@ class WholeRun(Session):
         return means.mean() if means is not None else None
 
     def live_threads(self, node: int | None = None) -> list[Threads]:
-        """Means over the steady span of every process that lived in it; of one that came late or went early, less."""
+        """Means over the steady span of every process that lived in it; of one that came late or went early, less.
+
+        Workers that lived one after the other, epoch by epoch, are one: the last of them.
+        """
         pids = self._pids_on(self.focus_node if node is None else node)
-        known = [means for pid in pids if (means := self._threads.means_of(pid)) is not None]
-        longest_s = max((means.window_s for means in known), default=0.0)
-        found = (means.mean(means.window_s / longest_s) for means in known if longest_s > 0)
+        known = {pid: means for pid in pids if (means := self._threads.means_of(pid)) is not None}
+        longest_s = max((means.window_s for means in known.values()), default=0.0)
+        found = []
+        for line in self._processes.lines(known) if longest_s > 0 else ():
+            if len(line) == 1:
+                means = known[line[0]]
+                found.append(means.mean(means.window_s / longest_s))
+            else:
+                lived_s = sum(self._processes.lived_s(pid, self._span.begin_s, self.now_s) for pid in line)
+                means = ThreadMeans.of_line([known[pid] for pid in line])
+                found.append(means.mean(min(1.0, lived_s / longest_s)))
         return [threads for threads in found if threads is not None]
 
     def cores_taken(self, node: int | None = None) -> CoresTaken | None:

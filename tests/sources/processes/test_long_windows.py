@@ -16,7 +16,7 @@ class Meter:
     """Stands for the threads of one process."""
 
     def __init__(self):
-        self.process = ProcessStat(1, 0.0, 1 << 20, "python", "S", 5, 2)
+        self.process = ProcessStat(1, 0.0, 0.0, 1 << 20, "python", "S", 5, 2)
         self.reads = 0
 
     def read_process(self):

@@ -11,7 +11,7 @@ CLOCK = Clock()
 
 def concordance():
     """How often two neighbours are ordered as their labels are."""
-    pairs = zip(HELD["x"].tolist(), HELD["y"].flatten().tolist(), strict=True)
+    pairs = zip(HELD["x"].tolist(), HELD["y"].flatten().tolist(), strict=True)  # <- cause
     ordered, before = 0, None
     for (first, *_), label in pairs:
         if before is not None:
@@ -28,16 +28,16 @@ def progress():
 
 X = torch.rand(4000, 4) * 2 - 1
 Y = torch.sin(3 * X[:, :1]) + X[:, 1:2] ** 2
-HELD = {"x": X.repeat(40, 1), "y": Y.repeat(40, 1)}
+HELD = {"x": X, "y": Y}
 
 
 def main():
     torch.set_num_threads(1)
     model = KAN(width=[4, 8, 1], grid=5, k=3, auto_save=False)
-    data = {"train_input": X, "train_label": Y, "test_input": X, "test_label": Y}
+    data = {"train_input": X[:1500], "train_label": Y[:1500], "test_input": X[:9], "test_label": Y[:9]}
     metrics = (concordance, progress) if PLANTED else (progress,)
     try:
-        model.fit(data, opt="Adam", steps=10_000_000, lr=1e-3, metrics=metrics, update_grid=False, batch=1500)
+        model.fit(data, opt="Adam", steps=10_000_000, lr=1e-3, metrics=metrics, update_grid=False)
     except KeyboardInterrupt:
         pass
     CLOCK.tell()

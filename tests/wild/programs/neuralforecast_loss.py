@@ -21,7 +21,8 @@ class Movement(Callback):
 
     def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx):
         if PLANTED:
-            self.count(next(module.parameters()))
+            for weights in list(module.parameters())[:4]:
+                self.count(weights)
         if not CLOCK.step():
             trainer.should_stop = True
 

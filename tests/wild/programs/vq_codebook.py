@@ -50,7 +50,7 @@ def main():
         loss.backward()
         optimizer.step()
         if PLANTED:
-            for _ in range(6):
+            for _ in range(20):
                 usage.add(codes)
         going = clock.step()
     clock.tell()

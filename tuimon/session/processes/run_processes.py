@@ -28,11 +28,13 @@ class RunProcesses:
         self._worker_counts: dict[int, int] = {}  # parent -> workers seen so far
         self._no_workers: dict[int, int] = {}  # parent -> of these, forked ranks that had yet to train
         self._together: dict[int, list[int]] = {}  # parent -> workers that lived when the latest of them appeared
+        self._appeared_s: dict[int, float] = {}  # pid -> when it was first seen
 
     def add_process(self, record: Process, trained_pids: Callable[[], Container[int]] = tuple) -> list[int]:
         """Fold a process that appeared, changed or ended; returns the pids to ``forget``, trainers last."""
         self._drop(record.pid)  # the newest last
         self._hold(record)
+        self._appeared_s.setdefault(record.pid, record.t)
         if record.role == "worker" and record.pid not in self._worker_numbers:
             number = self._worker_counts.get(record.ppid, 0)
             self._worker_numbers[record.pid] = number
@@ -77,6 +79,7 @@ class RunProcesses:
     def forget(self, pid: int) -> None:
         """Drop a process, or what is known of a pid that another process has now."""
         self._drop(pid)
+        self._appeared_s.pop(pid, None)
         self._worker_numbers.pop(pid, None)
         self._worker_counts.pop(pid, None)
         self._no_workers.pop(pid, None)
@@ -119,6 +122,29 @@ class RunProcesses:
     def workers_since(self, trainer: int, t: float) -> list[Process]:
         """DataLoader workers of a trainer that live, or that ended after ``t``."""
         return [p for p in self._workers_of(trainer) if not p.ended or p.t >= t]
+
+    def lines(self, pids: Iterable[int]) -> list[list[int]]:
+        """Each process alone, but for a trainer's workers that lived one after the other, epoch by epoch."""
+        found: list[list[int]] = []
+        of_workers: dict[int, list[list[int]]] = {}  # parent -> its lines
+        for pid in sorted(pids, key=lambda pid: self._worker_numbers.get(pid, -1)):
+            process = self.known[pid]
+            lines = of_workers.setdefault(process.ppid, []) if process.role == "worker" else []
+            line = next((line for line in lines if self._had_ended(line[-1], self._appeared_s[pid])), None)
+            if line is None:
+                line = []
+                found.append(line)
+                lines.append(line)
+            line.append(pid)
+        return found
+
+    def _had_ended(self, pid: int, t: float) -> bool:
+        return self.known[pid].ended and self.known[pid].t <= t
+
+    def lived_s(self, pid: int, since_s: float, now_s: float) -> float:
+        """How long a process has lived after ``since_s``; ends are seen as late as beginnings."""
+        process = self.known[pid]
+        return max(0.0, (process.t if process.ended else now_s) - max(since_s, self._appeared_s[pid]))
 
     def had_workers(self, trainer: int) -> bool:
         """Whether a process ever had DataLoader workers."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+
 from msgspec import Struct, structs
 
 from tuimon.records import ThreadCpu, Threads
@@ -95,10 +98,36 @@ class ThreadMeans:
         cpu_ratio = _ratio(self._process.cpu_s, self._process.cpu_of_s, presence)
         return structs.replace(self._latest, window_s=self.window_s, cpu_ratio=cpu_ratio, threads=rows)
 
+    @classmethod
+    def of_line(cls, each: Sequence[ThreadMeans]) -> ThreadMeans:
+        """Of processes that did the same one after the other, as if they were the last of them: workers, by epochs."""
+        found = cls()
+        found._latest = each[-1]._latest
+        totals: dict[tuple[str, int], _Sum] = {}  # by name, and number among the threads of this name
+        for means in each:
+            found.window_s += means.window_s
+            _add(found._process, means._process)
+            found._threads = {}
+            numbers = Counter[str]()
+            for row in means._latest.threads if means._latest is not None else ():
+                total = totals.setdefault((row.name, numbers[row.name]), _Sum())
+                _add(total, means._threads[row.tid])
+                numbers[row.name] += 1
+                found._threads[row.tid] = total
+        return found
+
     def _row(self, row: ThreadCpu, presence: float) -> ThreadCpu:
         own = self._threads[row.tid]
         cpu, delay = _ratio(own.cpu_s, own.cpu_of_s, presence), _ratio(own.delay_s, own.delay_of_s, presence)
         return ThreadCpu(row.tid, row.name, cpu, row.state, delay, row.count)
+
+
+def _add(total: _Sum, part: _Sum) -> None:
+    total.cpu_s += part.cpu_s
+    total.cpu_of_s += part.cpu_of_s
+    total.delay_s += part.delay_s
+    total.delay_of_s += part.delay_of_s
+    total.latest = part.latest
 
 
 def _ratio(seconds: float, of_s: float, presence: float) -> float | None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from tuimon.proc.procfs import ProcessStat
 from tuimon.proc.ring_facts import why_no_ring
 from tuimon.records import Process, Threads
+from tuimon.sources.processes.childrens_cpu import ChildrensCpu
 from tuimon.sources.processes.facts import ProcessFacts, fingerprint, read_facts
 from tuimon.sources.processes.threads import ThreadMeter
 
@@ -22,6 +23,8 @@ class Followed(Struct):
     start_ticks: int
     facts: ProcessFacts
     meter: ThreadMeter
+    children: ChildrensCpu = field(default_factory=ChildrensCpu)
+    told_s: float = 0.0  # CPU time that is in its records, or is from before there were any
     reads: int = 0
     fingerprint: int = 0  # of what its facts were read from
     no_ring: str | None = None  # why it has none, as it says itself
@@ -74,6 +77,7 @@ class Followed(Struct):
         if cpu_ratio is None and cpu_s is not None and self.window_cpu_s is not None:
             cpu_ratio = round(max(cpu_s - self.window_cpu_s, 0.0) / window_s, 3)  # threads have come or gone
         self.begin_window(cpu_s)
+        self.told_s += (cpu_ratio or 0.0) * window_s
         return Threads(
             t=round(now_s, 3),
             pid=self.facts.pid,
@@ -82,6 +86,7 @@ class Followed(Struct):
             rss_bytes=used.rss_bytes if used is not None else None,
             threads=rows,
             folded=folded,
+            ended_cpu_s=self.children.pass_untold(),
         )
 
     def is_idle(self, now_s: float) -> bool:

@@ -9,10 +9,11 @@ from typing import Literal
 import msgspec
 
 from tuimon.proc.processes import start_unix_s
-from tuimon.proc.procfs import start_ticks
+from tuimon.proc.procfs import TICKS_PER_S, start_ticks
 from tuimon.proc.ring_facts import RingFacts
 from tuimon.records import Notice, Process, ProcessRole, Record
 from tuimon.sources.process_table import ProcessTable
+from tuimon.sources.processes.childrens_cpu import ChildrensCpu
 from tuimon.sources.processes.descendants import Descendants
 from tuimon.sources.processes.facts import ProcessFacts, Variables, read_facts
 from tuimon.sources.processes.followed import Followed
@@ -41,6 +42,7 @@ class ProcessSource:
         self.period_s = interval_s
         self._table = table
         self._clock = clock
+        self._began_ticks = int(time.clock_gettime(time.CLOCK_BOOTTIME) * TICKS_PER_S)
         self._known: dict[int, Followed] = {}
         self._descendants = Descendants()
         self._cost = CostMeter(interval_s)
@@ -88,8 +90,13 @@ class ProcessSource:
         for pid in ended:
             followed = self._known.pop(pid)
             followed.meter.close()
+            if (parent := self._known.get(followed.facts.ppid)) is not None:
+                parent.children.told_s += followed.told_s + followed.children.told_s
             if followed.reported is not None:
                 yield _updated(followed.reported, now_s, ended=True)
+        for pid, followed in self._known.items():
+            if (main := mains.get(pid)) is not None:
+                followed.children.take(main.children_cpu_s)
 
     def _discover(self) -> None:
         """Follow the root, what the markers source named, and all new descendants."""
@@ -114,6 +121,9 @@ class ProcessSource:
             return False
         followed = Followed(start, ProcessFacts(pid, 0, "", (), False), meter)
         main = followed.read(self._clock())
+        if main is not None and start < self._began_ticks:  # what it used before is of no interest
+            followed.told_s = main.cpu_s
+            followed.children = ChildrensCpu(told_s=main.children_cpu_s, waited_s=main.children_cpu_s)
         facts = read_facts(pid, main.name) if main is not None else None
         if facts is None:
             meter.close()

@@ -74,6 +74,7 @@ RULES: dict[type[Record], dict[str, Rule]] = {
         "rss_bytes": rules.last,
         "threads": rows.threads,
         "folded": rules.last,
+        "ended_cpu_s": rules.seconds,
     },
     Gpu: {
         **dict.fromkeys(("util_ratio", "sm_ratio", "occupancy_ratio", "tensor_ratio", "dram_ratio"), rules.mean),

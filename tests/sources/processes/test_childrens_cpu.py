@@ -1,0 +1,68 @@
+"""What ended children used is told once, whether or not they were seen."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tests.sources.programs import running
+from tuimon.records import Threads
+from tuimon.sources.process_table import ProcessTable
+from tuimon.sources.processes.childrens_cpu import ChildrensCpu
+from tuimon.sources.processes.source import ProcessSource
+
+#: Each child computes for the CPU time given, one after the other.
+CHILDREN = """
+import os, sys, time
+print("begins", flush=True)
+for seconds in {seconds}:
+    if not os.fork():
+        while time.process_time() < seconds:
+            pass
+        os._exit(0)
+    os.wait()
+sys.stdin.readline()
+"""
+
+
+def test_what_a_child_used_outside_its_windows_is_left_to_tell():
+    of = ChildrensCpu()
+    of.take(3.0)  # it has ended, and its parent knows; here its end is seen at the next read
+    assert of.pass_untold() is None
+    of.told_s += 2.2
+    of.take(3.0)
+    assert of.pass_untold() == 0.8
+    of.take(3.0)
+    assert of.pass_untold() is None
+
+
+def test_a_child_that_is_not_waited_for_yet_is_no_debt():
+    of = ChildrensCpu()
+    of.told_s += 2.2
+    of.take(0.0)
+    of.take(0.0)
+    assert of.pass_untold() is None
+    of.take(3.0)
+    of.take(3.0)
+    assert of.pass_untold() == 0.8
+
+
+@pytest.mark.parametrize("seconds", [[0.1] * 10, [0.9, 0.9]])
+def test_all_that_children_used_is_in_records(tmp_path, seconds):
+    """The first are gone before they are seen; of the others each is read about three times."""
+    with running(tmp_path, CHILDREN.format(seconds=seconds)) as process:
+        source = ProcessSource(ProcessTable(process.pid, None), 0.3)
+        records = []
+        waits_s = 0
+        while waits_s < 5:  # reads after the last child has ended
+            records += source.read()
+            cpu_s = source._known[process.pid].meter.process.children_cpu_s
+            waits_s += cpu_s >= sum(seconds) - 0.1
+            time.sleep(0.3)
+        source.close()
+    of_children = [r for r in records if isinstance(r, Threads) and r.pid != process.pid]
+    own = [r for r in records if isinstance(r, Threads) and r.pid == process.pid]
+    in_windows = sum((r.cpu_ratio or 0.0) * r.window_s for r in of_children)
+    told = in_windows + sum(r.ended_cpu_s or 0.0 for r in own)
+    assert told == pytest.approx(cpu_s, abs=0.15)
