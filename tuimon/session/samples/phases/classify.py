@@ -62,7 +62,7 @@ def classify_samples(
     samples = [
         _of_update(
             _after_training(sample, loops, library, frames)
-            or _in_rollout(sample, rollouts)
+            or _in_rollout(sample, rollouts, loops, library, frames)
             or _of_augmentation(sample, augmentations, loops, library, too_few, makes_data, frames)
             or _of_library(sample, loops, library, frames)
             or _in_closure(sample, loops, library, frames)
@@ -77,11 +77,21 @@ def classify_samples(
     return [replace(sample, ranges=join.ranges_of(sample.stack, frames)) for sample in samples]
 
 
-def _in_rollout(sample: CountedStack, rollouts: Rollouts) -> Sample | None:
-    """A sample of a rollout, which makes the data; None if it is none."""
-    if sample.boundary in ("backward", "optimizer") or not rollouts.holds(sample.stack):
+def _in_rollout(
+    sample: CountedStack, rollouts: Rollouts, loops: Loops, library: LibraryOrder, frames: FrameTable
+) -> Sample | None:
+    """A sample of a rollout, which makes the data; None if it is none.
+
+    Where a DataLoader's markers are all that comes before backward, they count it as forward.
+    """
+    stack, count, boundary = sample
+    if boundary == "backward" or not rollouts.holds(stack):
         return None
-    return Sample(list(sample.stack), sample.times, "data")
+    if boundary == "optimizer" and (not frames.is_in_closure(stack) or library.is_after_backward(stack)):
+        return None
+    measured = loops.main.fetches
+    moved_from = "forward" if measured and boundary != "data" else None
+    return Sample(list(stack), count, "data", excluded=measured, moved_from=moved_from)
 
 
 def _of_augmentation(

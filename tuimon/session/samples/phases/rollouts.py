@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+import sys
+from collections import Counter
 from collections.abc import Sequence
+from itertools import takewhile
 
 from tuimon.session.samples.frame_table import FrameTable
 from tuimon.session.samples.phases.loop_lines import CountedStack
@@ -12,6 +15,9 @@ from tuimon.torch_code import is_generation
 _Function = tuple[str, str]
 #: Functions that step an environment, or generate, to measure the model or to show what it does.
 _EVALUATES = re.compile(r"(?i)eval|valid|test|demo|sample|print|log")
+#: Of what a closure does besides backward, the part that is computing the loss: our choice.
+_NEARLY_ALL = 0.9
+_OPAQUE: _Function = ("", "")  # what is not looked into: the model, and what makes data
 
 
 class Rollouts:
@@ -25,7 +31,9 @@ class Rollouts:
         45  loss = cost(policy(states), rewards)
         46  loss.backward()
 
-    Where the loop itself steps the environment, its lines up to there are the rollout, if backward comes later.
+    Where the loop itself steps the environment, its lines up to there are the rollout, if backward comes later. The
+    same goes for the function that computes the loss in a closure of the optimizer, such as ``training_step``. What a
+    model steps in its forward pass is no rollout.
     """
 
     def __init__(self, samples: Sequence[CountedStack], frames: FrameTable) -> None:
@@ -39,6 +47,7 @@ class Rollouts:
         for stack, _, boundary in samples:
             if boundary in ("backward", "optimizer"):
                 self._note_path(stack)
+        self._note_loss([sample for sample in samples if frames.is_in_closure(sample.stack)])
         for stack in made:
             self._note_rollout(stack)
 
@@ -48,7 +57,8 @@ class Rollouts:
             return False
         stack = self._frames.outline(stack)
         functions = [self._function(number) for number in stack]
-        if not self._functions.isdisjoint(functions):
+        outside_model = takewhile(lambda depth: self._frames.kind(stack[depth]) != "module", range(len(stack)))
+        if any(functions[depth] in self._functions for depth in outside_model):
             return True
         depth = self._leaves_path(stack)
         return depth > 0 and self._frames[stack[depth - 1]].line <= self._last_line.get(functions[depth - 1], 0)
@@ -59,6 +69,23 @@ class Rollouts:
                 return
             line, function = self._frames[number].line, self._function(number)
             self._backward_line[function] = min(line, self._backward_line.get(function, line))
+
+    def _note_loss(self, in_closure: Sequence[CountedStack]) -> None:
+        """The functions through which a closure computes the loss, of which backward is no part, are on the path too.
+
+        As long as nearly all that the closure does besides is in one function.
+        """
+        while True:
+            called = Counter[_Function]()
+            for stack, times, boundary in in_closure:
+                depth = self._leaves_path(stack)
+                if boundary not in ("backward", "optimizer") and 0 < depth < len(stack):
+                    opaque = self._frames.kind(stack[depth]) == "module" or self._frames.maker_depth(stack) == depth
+                    called[_OPAQUE if opaque else self._function(stack[depth])] += times
+            (function, times), *_ = called.most_common(1) or [(_OPAQUE, 0)]
+            if function == _OPAQUE or times < _NEARLY_ALL * called.total():
+                return
+            self._backward_line[function] = sys.maxsize
 
     def _note_rollout(self, stack: Sequence[int]) -> None:
         depth, making = self._leaves_path(stack), self._frames.maker_depth(stack)
@@ -71,7 +98,8 @@ class Rollouts:
             return
         if not 0 < depth <= making:
             return
-        if any(_EVALUATES.search(self._frames[number].function) for number in stack[depth:making]):
+        between = stack[depth:making]
+        if any(_EVALUATES.search(self._frames[n].function) or self._frames.kind(n) == "module" for n in between):
             return
         caller = self._function(stack[depth - 1])
         line, backward_line = self._frames[stack[depth - 1]].line, self._backward_line[caller]
