@@ -137,9 +137,11 @@ def test_batches_dearer_to_make_than_to_hand_over_stay_with_the_workers():
     assert "num_workers" not in first.action and "larger batches" in first.action
 
 
-def test_without_samples_of_the_fetch_it_may_as_well_draw_indices():
-    first, *_ = run(STARVED, handed_over(3.0, 1.0, ready_none=5), *workers(2, 0.1, ([0, 1], 40)))
-    assert first.cause is None
+@pytest.mark.parametrize(("samples", "cause"), [(0, None), (2, None), (6, "hand_over")])
+def test_without_samples_of_the_fetch_it_may_as_well_draw_indices(samples, cause):
+    fetches = [stacks(12, ([3, 4], samples))] if samples else []
+    first, *_ = run(STARVED, handed_over(3.0, 1.0, ready_none=5), *fetches, *workers(2, 0.1, ([0, 1], 40)))
+    assert first.cause == cause
 
 
 def test_a_batch_that_has_yet_to_be_made_is_no_handing_over():

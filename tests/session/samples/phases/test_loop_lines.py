@@ -1,5 +1,7 @@
 """The loop of the docstring of ``LoopLines``: what each of its lines is."""
 
+import itertools
+
 import pytest
 
 from tuimon.records import Frame, LoopStack
@@ -276,3 +278,22 @@ def test_a_single_sample_of_a_backward_elsewhere_makes_no_loop() -> None:
     samples = called([(70, "main")], [(45, "augment"), (46, "module"), (47, "backward"), (48, "log")], 20)
     torn = called([(70, "main"), (48, "train")], [(9, "backward"), (7, None)], 1, "log")
     assert phases_of([*samples, *torn])[-1] == "other"
+
+
+def test_of_two_stacks_in_backward_the_one_is_torn_whose_callers_the_forward_pass_does_not_have():
+    """``fit`` had gone on from line 104 to 105 by the time it was read."""
+    fit = {line: Frame("train.py", line, "fit", "", True) for line in (104, 105)}
+    step = {line: Frame("train.py", line, "training_step", "", True) for line in (85, 87, 88)}
+    called = Frame("train.py", 97, "after_batch", "", True)
+    samples = {
+        (fit[105], step[88], BELOW["backward"]): 1,
+        (fit[104], step[87], BELOW["backward"]): 1,
+        (fit[104], step[85], BELOW["module"]): 2,
+        (fit[105], called, BELOW["update"]): 3,
+        (fit[105], called, BELOW["log"]): 40,
+    }
+    frames, numbers = FrameTable(), {frame: n for n, frame in enumerate(dict.fromkeys(itertools.chain(*samples)))}
+    frames.add_frames(0, list(numbers))
+    stacks = {tuple(numbers[frame] for frame in stack): count for stack, count in samples.items()}
+    phases = [found.phase for found in classify_samples(stacks, frames, has_loader=True)]
+    assert phases[2:] == ["forward", "optimizer", "other"]

@@ -271,10 +271,30 @@ class LoopLines:
         return called and not any(is_loss_module(frame.file) for frame in frames)
 
     def _path_to(self, kind: Literal["backward", "optimizer"], samples: Sequence[CountedStack]) -> Sequence[int]:
-        """Frames from the root to the innermost user frame of the most frequent stack in backward, or in the update."""
-        inside = [sample for sample in samples if sample.boundary == kind]
-        stack = max(inside, key=lambda sample: sample.times).stack if inside else ()
+        """Frames from the root to the user's line that most stacks in backward, or in the update, come through.
+
+        Of few, one that was read while it changed may be as frequent: the forward pass has no such callers.
+        """
+        paths: Counter[tuple[int, ...]] = Counter()
+        for sample in samples:
+            if sample.boundary == kind:
+                paths[self._to_user_line(sample.stack, kind)] += sample.times
+        if not paths:
+            return ()
+        most = paths.most_common(1)[0][1]
+        first, *others = (path for path, times in paths.items() if times == most)
+        likeliest = self._forward_beside(first, samples) if others else 0
+        for path in others:
+            if (beside := self._forward_beside(path, samples)) > likeliest:
+                first, likeliest = path, beside
+        return first
+
+    def _to_user_line(self, stack: tuple[int, ...], kind: Literal["backward", "optimizer"]) -> tuple[int, ...]:
         boundary = next((i for i, n in enumerate(stack) if self._frames.kind(n) == kind), len(stack))
         while boundary and not self._frames[stack[boundary - 1]].user:
             boundary -= 1
         return stack[:boundary]
+
+    def _forward_beside(self, path: tuple[int, ...], samples: Sequence[CountedStack]) -> int:
+        """How many samples of the forward pass have all callers of a path."""
+        return sum(s.times for s in samples if s.boundary == "forward" and s.stack[: len(path) - 1] == path[:-1])
