@@ -57,7 +57,7 @@ SAMPLER_SHARE = Threshold(
 FEW_SAMPLES = Threshold(
     5,
     "samples of the wait for data of which none draws indices, from which that is not the cause",
-    "of more than half one in five at least is seen in 97 of 100 cases: 1 - 0.5**5",
+    "our choice: of more than half, one in five is seen in 97 of 100 cases (1 - 0.5**5)",
 )
 MADE_SHARE = Threshold(
     0.50, "share of the data's samples in fetches, below which the loop itself makes it", "as for collate"

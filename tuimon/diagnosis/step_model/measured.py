@@ -34,6 +34,8 @@ HAND_OVER_AT_MOST_MS = Threshold(
 _WAITS = ("data", "idle", "io", "lock", "ranks", "sleep", "sync")
 #: Of a time that contention for cores has stretched, at least this part is the thread's own.
 _OWN_PART = 0.1
+#: Of their time workers make batches, from which the training thread waits for nothing but them: our choice.
+_NEARLY_ALWAYS = 0.8
 #: How closely what slows a step must explain how long it takes, as a part of that; and after how many tries the nearest
 #: is taken.
 _CLOSE, _TRIES = 0.005, 8
@@ -81,12 +83,15 @@ def measured_model(evidence: Evidence, waiting: float, error: float = 0.0) -> St
     likely = _measured_step(evidence, mean_ms * waiting, mean_ms)
     if _is_crowded(evidence):
         likely = _in_a_crowd(evidence, likely, mean_ms)
+    if likely.workers and not lie_ready(evidence.loader, evidence.workers, evidence.stacks.data_phase):
+        likely = _waiting_for_workers(likely, mean_ms, evidence.workers.busy_ratio or 0.0)
     likely = _explained(likely, mean_ms)
     certain = likely
     if error:
         certain = _measured_step(evidence, mean_ms * max(0.0, waiting - error), mean_ms)
-    if not certain.workers and certain.hand_over_ms:
-        certain = replace(certain, hand_over_ms=float(HAND_OVER_AT_MOST_MS))
+    if not certain.workers:  # of a step whose length is not known handing over may take as long as making
+        most_ms = float(HAND_OVER_AT_MOST_MS) if certain.hand_over_ms else certain.batch_ms
+        certain = replace(certain, hand_over_ms=most_ms)
     return _with_evaluation(evidence, likely, certain, mean_ms)
 
 
@@ -177,6 +182,16 @@ def _matching(step_of: Callable[[float], Step], short: float, long: float, mean_
         else:
             long, above_ms = middle, off_ms
     return found
+
+
+def _waiting_for_workers(step: Step, mean_ms: float, busy: float) -> Step:
+    """The step, whose batches come late, as long as was measured: each takes as long as busy workers have for it.
+
+    At the beginning of an epoch none is ready.
+    """
+    if busy < _NEARLY_ALWAYS:
+        return step
+    return _matching(lambda made_ms: replace(step, batch_ms=made_ms), step.batch_ms, step.batch_ms / busy, mean_ms)
 
 
 def _explained(step: Step, mean_ms: float) -> Step:

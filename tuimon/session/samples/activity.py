@@ -71,6 +71,7 @@ _WAITS = (
     _place("io", r"(^|/)selectors\.py$", "select|_select"),
     _place("lock", r"(^|/)queue\.py$", "get|put|join"),
     _place("io", r"multiprocessing/(connection|popen_\w+|forkserver)\.py$", r"wait|_?poll|_?recv(_bytes)?"),
+    _place("io", r"multiprocessing/reduction\.py$", "recvfds"),  # a busy worker's thread is slow to answer
     _place("lock", r"multiprocessing/(queues|synchronize|process)\.py$", "get|put|acquire|__enter__|wait|join"),
     _place("lock", r"concurrent/futures/", "result|wait|as_completed"),
     _place("io", r"(^|/)socket\.py$", "accept"),
