@@ -344,3 +344,6 @@ def test_without_markers_samples_show_whether_there_is_a_loader(in_fetch: bool, 
         session.add(record)
     first, *_ = diagnose(session)
     assert (first.rule, first.cause) == ("input_bound", cause)
+    with_workers = next(fix for fix in first.fixes if fix.change and fix.change.what == "workers")
+    assert with_workers.low == 1.0 < with_workers.high  # of a step of 1 ms, handing a batch over is all of it
+    assert first.fixes[0].change.what == "items"

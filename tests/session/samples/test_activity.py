@@ -90,3 +90,11 @@ def test_what_a_user_line_calls_is_told_by_what_it_calls():
 def test_a_wait_deep_below_its_loop():
     layers = [Frame(f"{LIB}/multiprocessing/connection.py", n, "wait") for n in range(6)]
     assert activity_of((MAIN, FETCH, *layers, SELECT)) == "data"
+
+
+def test_the_wait_for_a_worker_that_has_yet_to_answer():
+    """The worker's thread that hands over the file of a tensor waits for the GIL while it makes the next batch."""
+    taking = Frame("/v/lib/python3.11/site-packages/torch/multiprocessing/reductions.py", 538, "rebuild_storage_fd")
+    for function in ("recvfds", "unpack"):
+        stack = (MAIN, FETCH, taking, Frame(f"{LIB}/multiprocessing/reduction.py", 157, function))
+        assert activity_of(stack) == ("data" if function == "recvfds" else "torch")
