@@ -17,8 +17,9 @@ class ByRoad(TSPEnv):
     """Distances along a grid of roads."""
 
     def _get_reward(self, td, actions):
-        if not PLANTED:
-            return super()._get_reward(td, actions)
+        return self.by_road(td, actions) if PLANTED else super()._get_reward(td, actions)
+
+    def by_road(self, td, actions):
         scores = []
         for places, tour in zip(td["locs"].tolist(), actions.tolist(), strict=True):
             there = [places[city] for city in tour]
