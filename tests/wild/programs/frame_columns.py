@@ -1,4 +1,4 @@
-"""A ResNet for tables (pytorch-frame): a loader of one's own adds a rank to each batch, row by row, in two workers."""
+"""A ResNet for tables (pytorch-frame): a loader of one's own adds a rank to each batch, row by row."""
 # expects: input_bound
 # package: torch_frame
 
@@ -37,7 +37,7 @@ def main():
         col_names_dict=data.tensor_frame.col_names_dict,
     )  # fmt: skip
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
-    loader = Ranked(data.tensor_frame, batch_size=256, shuffle=True, num_workers=2, persistent_workers=True)
+    loader = Ranked(data.tensor_frame, batch_size=256, shuffle=True)
     going = True
     while going:
         for batch in loader:
