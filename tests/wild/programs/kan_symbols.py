@@ -13,7 +13,7 @@ def concordance():
     """How often two neighbours are ordered as their labels are."""
     pairs = zip(HELD["x"].tolist(), HELD["y"].flatten().tolist(), strict=True)  # <- cause
     ordered, before = 0, None
-    for (first, *_), label in pairs:
+    for (first, *_), label in pairs:  # <- cause
         if before is not None:
             ordered += (label > before[1]) == (first > before[0])  # <- cause
         before = first, label  # <- cause
