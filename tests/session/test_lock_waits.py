@@ -1,5 +1,7 @@
 """Who waits for which lock, and who holds it, on literal stacks."""
 
+import pytest
+
 from tuimon.records import Frame, StackGroup, Standstill
 from tuimon.session.lock_text import locked
 from tuimon.session.lock_waits import deadlock, lock_waits
@@ -74,3 +76,24 @@ def test_the_training_is_named_first():
     found = locked(Standstill(t=30.0, pid=0, quiet_s=20.0, groups=groups))
     assert found.is_deadlock and [place.line for place in found.places] == [12, 33]
     assert found.text.startswith("the training waits for buffer at train_step() train.py:12 and holds model, a thread")
+
+
+LONG = ("x" * 300_000, "with " + " " * 300_000 + "x y", "with " + "x:" * 150_000 + " (", "[" * 300_000)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("source", LONG)
+def test_a_line_of_any_length_is_looked_through_once(source):
+    """Steps that grow with the square of its length would take hours."""
+    assert lock_waits({MAIN: [frame(1, "main", source)], WRITER: [frame(2, "run", "pass", "x")]}) == []
+
+
+ENTERS = ("with self.lock :", "with\tself.lock:", "ok = self.lock.acquire (timeout=3)", "with self.lock as it:  # ours")
+
+
+@pytest.mark.parametrize("source", ENTERS)
+def test_lines_that_enter_or_acquire(source):
+    holder = [frame(2, "run", "go()", "self.lock")]
+    (wait,) = lock_waits({MAIN: [frame(1, "main", source)], WRITER: holder})
+    assert wait.lock == "self.lock"
+    assert lock_waits({MAIN: [frame(1, "main", "without(self.lock)")], WRITER: holder}) == []

@@ -16,8 +16,9 @@ from tuimon.records import Frame, Place
 #: A thread: process and thread id.
 Thread = tuple[int, int]
 
-_WITH = re.compile(r"^with\s+(.+?):?\s*(?:#.*)?$")
-_ACQUIRE = re.compile(r"([A-Za-z_][\w.\[\]'\"]*)\.acquire\s*\(")
+_WITH = re.compile(r"with\s")
+#: From the beginning of an expression on: a line of thousands of letters is looked through once.
+_ACQUIRE = re.compile(r"(?<![\w.\[\]'\"])([A-Za-z_][\w.\[\]'\"]*)\.acquire\s*\(")
 _NAME = re.compile(r"^[A-Za-z_][\w.\[\]'\"]*$")
 
 
@@ -79,12 +80,16 @@ def _waiting(frames: Sequence[Frame]) -> tuple[Frame | None, Sequence[str]]:
     for frame in reversed(frames):
         if frame.user:
             found = _ACQUIRE.search(frame.source)
-            head = _WITH.match(frame.source)
-            locks = [found[1]] if found is not None else _names(head[1].split(",")) if head is not None else []
+            locks = [found[1]] if found is not None else _names(_with_head(frame.source).split(","))
             return (frame, locks) if locks else (None, ())
         if not frame.file.endswith("threading.py"):
             break
     return None, ()
+
+
+def _with_head(source: str) -> str:
+    """What a ``with`` line enters; nothing of any other line."""
+    return source[len("with") :].partition("#")[0].strip().removesuffix(":") if _WITH.match(source) else ""
 
 
 def _held(frames: Sequence[Frame]) -> tuple[str, ...]:
