@@ -30,7 +30,7 @@ def test_workers_of_one_epoch_follow_those_of_the_last() -> None:
         for pid in (20 + epoch, 30 + epoch) if epoch < 2 else ():
             table.add_process(process(pid, "worker", ppid=10, t=4.0 * epoch + 4.0, ended=True))
     table.add_process(process(40, "worker", ppid=10, t=6.0))  # beside them: of an evaluation
-    assert table.lines(table.known) == [[10], [20, 21, 22], [30, 31, 32], [40]]
+    assert table.successions(table.known) == [[10], [20, 21, 22], [30, 31, 32], [40]]
     assert table.lived_s(21, 0.0, 20.0) == 4.0
     assert table.lived_s(22, 10.0, 20.0) == 10.0
 

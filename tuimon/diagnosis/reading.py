@@ -10,7 +10,7 @@ from tuimon.records import Exit, Record
 from tuimon.session.session import Session
 
 #: Records are closer than this while a run is recorded: a longer time is judged by none of them.
-UNRECORDED_S = 60.0
+_UNRECORDED_S = 60.0
 #: A run of more ranks is judged less often, as much more as it has more: each judging takes about 0.6 ms a rank.
 _RANKS_EACH_S = 16
 
@@ -29,12 +29,12 @@ class Reading:
         """Add the next record of the log, and judge if it is time to."""
         session = self._session
         before_s = session.now_s if session.start_s is not None else record.t
-        if isinstance(record, Exit) and before_s - (self._judged_s or before_s) >= 1.0:
+        if isinstance(record, Exit) and self._judged_s is not None and before_s - self._judged_s >= 1.0:
             self.judge()  # what held at the end, as far as the last records show it
         session.add(record)
         if self._judged_s is None:
             self._judged_s = self._start_s
-        if record.t - before_s > UNRECORDED_S:
+        if record.t - before_s > _UNRECORDED_S:
             self._judged_s += record.t - before_s
         if record.t < self._due_s or record.t - self._judged_s < 1.0:
             return

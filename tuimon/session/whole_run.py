@@ -118,13 +118,13 @@ class WholeRun(Session):
         known = {pid: means for pid in pids if (means := self._threads.means_of(pid)) is not None}
         longest_s = max((means.window_s for means in known.values()), default=0.0)
         found = []
-        for line in self._processes.lines(known) if longest_s > 0 else ():
-            if len(line) == 1:
-                means = known[line[0]]
+        for succession in self._processes.successions(known) if longest_s > 0 else ():
+            if len(succession) == 1:
+                means = known[succession[0]]
                 found.append(means.mean(means.window_s / longest_s))
             else:
-                lived_s = sum(self._processes.lived_s(pid, self._span.begin_s, self.now_s) for pid in line)
-                means = ThreadMeans.of_line([known[pid] for pid in line])
+                lived_s = sum(self._processes.lived_s(pid, self._span.begin_s, self.now_s) for pid in succession)
+                means = ThreadMeans.of_succession([known[pid] for pid in succession])
                 found.append(means.mean(min(1.0, lived_s / longest_s)))
         return [threads for threads in found if threads is not None]
 

@@ -15,7 +15,8 @@ from tuimon.sources.processes.source import ProcessSource
 #: Each child computes for the CPU time given, one after the other.
 CHILDREN = """
 import os, sys, time
-print("begins", flush=True)
+print("ready", flush=True)
+sys.stdin.readline()
 for seconds in {seconds}:
     if not os.fork():
         while time.process_time() < seconds:
@@ -53,7 +54,9 @@ def test_all_that_children_used_is_in_records(tmp_path, seconds):
     """The first are gone before they are seen; of the others each is read about three times."""
     with running(tmp_path, CHILDREN.format(seconds=seconds)) as process:
         source = ProcessSource(ProcessTable(process.pid, None), 0.3)
-        records = []
+        records = list(source.read())
+        process.stdin.write("begin\n")
+        process.stdin.flush()
         waits_s = 0
         while waits_s < 5:  # reads after the last child has ended
             records += source.read()

@@ -123,19 +123,19 @@ class RunProcesses:
         """DataLoader workers of a trainer that live, or that ended after ``t``."""
         return [p for p in self._workers_of(trainer) if not p.ended or p.t >= t]
 
-    def lines(self, pids: Iterable[int]) -> list[list[int]]:
+    def successions(self, pids: Iterable[int]) -> list[list[int]]:
         """Each process alone, but for a trainer's workers that lived one after the other, epoch by epoch."""
         found: list[list[int]] = []
-        of_workers: dict[int, list[list[int]]] = {}  # parent -> its lines
+        of_workers: dict[int, list[list[int]]] = {}  # by parent
         for pid in sorted(pids, key=lambda pid: self._worker_numbers.get(pid, -1)):
             process = self.known[pid]
-            lines = of_workers.setdefault(process.ppid, []) if process.role == "worker" else []
-            line = next((line for line in lines if self._had_ended(line[-1], self._appeared_s[pid])), None)
-            if line is None:
-                line = []
-                found.append(line)
-                lines.append(line)
-            line.append(pid)
+            earlier = of_workers.setdefault(process.ppid, []) if process.role == "worker" else []
+            succession = next((each for each in earlier if self._had_ended(each[-1], self._appeared_s[pid])), None)
+            if succession is None:
+                succession = []
+                found.append(succession)
+                earlier.append(succession)
+            succession.append(pid)
         return found
 
     def _had_ended(self, pid: int, t: float) -> bool:

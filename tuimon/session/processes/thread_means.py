@@ -99,7 +99,7 @@ class ThreadMeans:
         return structs.replace(self._latest, window_s=self.window_s, cpu_ratio=cpu_ratio, threads=rows)
 
     @classmethod
-    def of_line(cls, each: Sequence[ThreadMeans]) -> ThreadMeans:
+    def of_succession(cls, each: Sequence[ThreadMeans]) -> ThreadMeans:
         """Of processes that did the same one after the other, as if they were the last of them: workers, by epochs."""
         found = cls()
         found._latest = each[-1]._latest

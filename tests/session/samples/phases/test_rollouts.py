@@ -7,6 +7,7 @@ import pytest
 from tuimon.records import Frame
 from tuimon.session.samples.frame_table import FrameTable
 from tuimon.session.samples.phases.classify import classify_samples
+from tuimon.session.samples.phases.sample import Sample
 
 SITE = "/v/lib/python3.11/site-packages"
 TRAINER = f"{SITE}/nice/trainer.py"
@@ -20,6 +21,7 @@ FRAMES = {
     "training_step": Frame("train.py", 20, "training_step", "return self.shared_step(batch)", True),
     "play": Frame("train.py", 23, "shared_step", "played = self.play(self.policy)", True),
     "loss": Frame("train.py", 25, "shared_step", "loss = cost(self.policy(played))", True),
+    "before": Frame("train.py", 11, "fill_buffer", "play(env)", True),
     "reset": Frame("train.py", 22, "shared_step", "state = env.reset()", True),
     "act": Frame("train.py", 30, "play", "action = policy(state)", True),
     "env.step": Frame("train.py", 31, "play", "state, reward, *_ = env.step(action)", True),
@@ -32,13 +34,18 @@ LOSS = "main fit update closure:loss training_step "
 TRAINING = {LOSS + "loss module": 30, "main fit update closure:backward backward": 40}
 
 
-def phases_of(stacks: dict[str, int]) -> dict[str, str]:
-    """Of each stack (frames by name, root first -> how often it was seen) among those of training."""
+def classified(stacks: dict[str, int]) -> dict[str, Sample]:
+    """Each stack (frames by name, root first -> how often it was seen) among those of training."""
     table, stacks = FrameTable(), TRAINING | stacks
     table.add_frames(0, list(FRAMES.values()))
     numbered = {tuple(IDS[name] for name in stack.split()): times for stack, times in stacks.items()}
-    phases = {tuple(sample.stack): sample.phase for sample in classify_samples(numbered, table, has_loader=True)}
-    return {stack.removeprefix(LOSS): phases[numbers] for stack, numbers in zip(stacks, numbered, strict=True)}
+    samples = {tuple(sample.stack): sample for sample in classify_samples(numbered, table, has_loader=True)}
+    return {stack.removeprefix(LOSS): samples[numbers] for stack, numbers in zip(stacks, numbered, strict=True)}
+
+
+def phases_of(stacks: dict[str, int]) -> dict[str, str]:
+    """The phases of these."""
+    return {stack: sample.phase for stack, sample in classified(stacks).items()}
 
 
 def test_the_loss_beside_a_rollout_is_forward() -> None:
@@ -53,3 +60,12 @@ def test_what_a_model_steps_in_its_forward_pass_is_no_rollout(resets: int) -> No
     found = phases_of({LOSS + "loss module decode environment": 20, **reset})
     assert found["loss module"] == found["loss module decode environment"] == "forward"
     assert found.get("reset environment", "data") == "data"
+
+
+def test_only_what_markers_count_as_forward_is_moved_out_of_it() -> None:
+    """They show a rollout in the closure that a batch was fetched for as forward, one before the fetch as side work."""
+    outside = "main before env.step environment"
+    found = classified({LOSS + "play env.step environment": 20, outside: 20})
+    within, before = found["play env.step environment"], found[outside]
+    assert (within.phase, within.excluded, within.moved_from) == ("data", True, "forward")
+    assert (before.phase, before.excluded, before.moved_from) == ("data", False, None)

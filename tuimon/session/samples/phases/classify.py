@@ -82,16 +82,15 @@ def _in_rollout(
 ) -> Sample | None:
     """A sample of a rollout, which makes the data; None if it is none.
 
-    Where a DataLoader's markers are all that comes before backward, they count it as forward.
+    Where a closure is fetched for by a DataLoader, markers count what it does before backward as forward.
     """
     stack, count, boundary = sample
     if boundary == "backward" or not rollouts.holds(stack):
         return None
     if boundary == "optimizer" and (not frames.is_in_closure(stack) or library.is_after_backward(stack)):
         return None
-    measured = loops.main.fetches
-    moved_from = "forward" if measured and boundary != "data" else None
-    return Sample(list(stack), count, "data", excluded=measured, moved_from=moved_from)
+    as_forward = boundary != "data" and loops.main.fetches and frames.is_in_closure(stack)
+    return Sample(list(stack), count, "data", excluded=as_forward, moved_from="forward" if as_forward else None)
 
 
 def _of_augmentation(
