@@ -322,6 +322,15 @@ class GilCount(msgspec.Struct, frozen=True, gc=False, array_like=True):
     count: Positive
 
 
+class GilFunction(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """How many of them show it in, or below, a function of the user's: ``[tid, file, function, count]``."""
+
+    tid: Count
+    file: str
+    function: str
+    count: Positive
+
+
 class Gil(Record, frozen=True, kw_only=True, tag="gil"):
     """Which threads held the GIL at about ``samples`` instants of a short window; those that never did are not listed.
 
@@ -330,6 +339,7 @@ class Gil(Record, frozen=True, kw_only=True, tag="gil"):
 
     samples: Count = msgspec.field(name="looks")
     threads: list[GilCount]
+    functions: Annotated[list[GilFunction], _LISTED] = msgspec.field(default_factory=list)  # those with most samples
 
 
 class ThreadCpu(msgspec.Struct, frozen=True, gc=False, array_like=True):

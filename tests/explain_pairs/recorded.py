@@ -42,7 +42,7 @@ _MACHINE_BYTES = 850_000_000
 
 def is_recorded(pair: Pair, when: When) -> bool:
     """Whether this side of the pair runs on a CPU."""
-    on_gpu = (pair.rule, when) == ("compute_bound_cpu", "after")
+    on_gpu = (pair.name, when) == ("compute_bound_cpu_0", "after")
     return (PROGRAMS / f"{pair.name}.py").exists() and not on_gpu
 
 

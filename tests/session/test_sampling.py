@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.session.records import frames, header, process, session_of, stacks, threads
-from tuimon.records import Cost, Gil, GilCount, StackCount, Stacks
+from tests.session.records import frames, header, process, session_of, stacks, steps, threads
+from tuimon.records import Cost, Gil, GilCount, GilFunction, Place, StackCount, Stacks
 from tuimon.views.sampling_text import sampling_text
 
 TORCH = "/v/lib/python3.11/site-packages/torch"
@@ -85,6 +85,19 @@ def test_who_holds_the_gil():
     assert [row.gil_ratio for row in session.threads()] == pytest.approx([0.1, 0.85, 0.0])
     session.add(gil(70.0, 60, (101, 61)))  # the first ones are older than a minute
     assert [row.gil_ratio for row in session.threads()] == pytest.approx([0.0, 1.0, 0.0])
+
+
+def test_in_which_function_a_thread_holds_the_gil():
+    place = Place("net.py", 3, "match")
+    session = session_of(process(), steps(1.0, {"forward": 100}), steps(2.0, {"forward": 100}))
+    assert session.gil_ratio_in(100, 100, place) is None
+    functions = [GilFunction(100, "net.py", "match", 9), GilFunction(100, "net.py", "main", 5)]
+    session.add(Gil(t=3.0, pid=100, samples=36, threads=[GilCount(100, 14)], functions=functions))
+    assert session.gil_ratio_in(100, 100, place) == pytest.approx(0.25)
+    assert session.gil_ratio_in(100, 100, Place("net.py", 3, "other")) == 0.0
+    assert session.gil_ratio_in(100, 101, place) is None
+    session.add(gil(4.0, 36))
+    assert session.gil_ratio_in(100, 100, place) == pytest.approx(0.125)
 
 
 def test_pthread_ids_name_the_main_thread_only():

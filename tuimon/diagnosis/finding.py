@@ -17,7 +17,8 @@ class Change(NamedTuple):
     """What a fix changes of the step: a parameter, and what it becomes.
 
     Of ``items`` (making batches), ``fetch`` (the training thread's own work for one), ``hand_over`` (what workers cost
-    the training thread: handing batches over, starting them) and work beside the training it is the share of the time
+    the training thread: handing batches over, starting them), ``model`` (Python code that it runs) and work beside
+    the training it is the share of the time
     that is left; of ``workers`` their number; of ``persistent`` (workers) 1; of ``sync``
     (waits for the GPU) 0.
     """
@@ -25,6 +26,7 @@ class Change(NamedTuple):
     what: Literal[
         "items", "fetch", "hand_over", "workers", "persistent",
         "side_work", "sync", "evaluation", "optimizer", "collections", "gil", "communication",
+        "model",
     ]  # fmt: skip
     to: float
 

@@ -132,8 +132,9 @@ def _merge_room(by_rule: _ByRule) -> None:
 def _merge_order(by_rule: _ByRule) -> None:
     """A loop with something to fix is not in order."""
     if _loud(by_rule):
-        by_rule.pop("compute_bound_cpu", None)
-        by_rule.pop("compute_bound", None)
+        for rule in ("compute_bound_cpu", "compute_bound"):
+            if rule in by_rule and not by_rule[rule].cause:
+                del by_rule[rule]
 
 
 def _loud(by_rule: _ByRule) -> bool:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from tuimon.node_ids import own_id
-from tuimon.records import Gil, Stacks
+from tuimon.records import Gil, Place, Stacks
 from tuimon.session.windows import Window
 
 #: What the figures cover, in seconds.
@@ -20,6 +20,10 @@ SPAN_S = 60.0
 _LATE_S = 26.0
 #: Samples that a share of the GIL needs: about two windows of 0.6 s at 50 Hz.
 _ENOUGH_SAMPLES = 50
+#: Samples that tell whether a function holds the GIL most of the time or hardly ever: one such window.
+_ENOUGH_OF_ONE = 30
+#: Length of such a window, in seconds.
+_GIL_WINDOW_S = 0.6
 #: More than this share of the windows must have counted cycles: on a busy machine a few windows of a slow loop do not.
 _COUNTED_SHARE = 0.5
 #: Cycles that an estimated step rate needs.
@@ -190,12 +194,29 @@ class GilTable:
 
         The error is up to about a tenth, as py-spy does not report its number of samples; less over several windows.
         """
-        window = self._windows.get(pid)
-        records = window.records if window is not None else ()
-        samples = sum(record.samples for record in records)
+        records, samples = self._latest(pid)
         if samples < _ENOUGH_SAMPLES:
             return None
         counts = [thread for record in records for thread in record.threads]
         if tid != pid and any(own_id(thread.tid) >= _PTHREAD_IDS for thread in counts):
             return None
         return min(sum(thread.count for thread in counts if thread.tid == tid) / samples, 1.0)
+
+    def ratio_in(self, pid: int, tid: int, place: Place, since_s: float) -> float | None:
+        """Share of the time since then in which a thread held the GIL in a function of the user's, or below.
+
+        None before there are 30 samples, and where no function was recorded.
+        """
+        records = [record for record in self._latest(pid)[0] if record.t - _GIL_WINDOW_S >= since_s]
+        samples = sum(record.samples for record in records)
+        functions = [function for record in records for function in record.functions if function.tid == tid]
+        if samples < _ENOUGH_OF_ONE or not functions:
+            return None
+        here = (place.file, place.function)
+        return min(sum(each.count for each in functions if (each.file, each.function) == here) / samples, 1.0)
+
+    def _latest(self, pid: int) -> tuple[Sequence[Gil], int]:
+        """The records of the last minute, and their samples."""
+        window = self._windows.get(pid)
+        records = window.records if window is not None else ()
+        return records, sum(record.samples for record in records)

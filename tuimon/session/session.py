@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tuimon.records import Threads
+from tuimon.records import Place, Threads
 from tuimon.session.gpu.gpu_time import GpuShares
 from tuimon.session.processes.core_use import CoresTaken, CoreUse
 from tuimon.session.processes.recent_waits import Waits
@@ -81,6 +81,10 @@ class Session(StepQueries):
     def threads_of(self, pid: int) -> list[ThreadRow]:
         """The threads of one process, as they were in its latest window."""
         return list(self._threads.rows_of(pid, self._process_samples.get(pid), self._gil))
+
+    def gil_ratio_in(self, pid: int, tid: int, place: Place) -> float | None:
+        """Share of the last minute's steps in which a thread held the GIL in a place's function; None if unknown."""
+        return self._gil.ratio_in(pid, tid, place, self.steady_span(pid).begin_s)
 
     def same_stack_s(self, pid: int, tid: int) -> float | None:
         """For how long, up to its latest window, a thread's samples have all shown one stack; None without samples."""

@@ -109,7 +109,8 @@ threading.Event().wait()
         assert window.pid == process.pid
         assert window.samples >= 30  # of 0.6 s; how many py-spy came to take, the machine's load decides
         assert [thread.tid for thread in window.threads] == [hog]  # the other one waits without it
-        assert len(msgspec.json.encode(window)) < 300
+        assert [(each.tid, each.function) for each in window.functions] == [(hog, "hog")]
+        assert len(msgspec.json.encode(window)) < 500
 
 
 DEEP = """

@@ -157,6 +157,10 @@ class Evidence(Struct, frozen=True, dict=True):
         """Its threads with their roles."""
         return tuple(self._moment.session.threads_of(self.pid))
 
+    def gil_ratio_in(self, place: Place) -> float | None:
+        """Share of time in which the training thread holds the GIL in the function of a place; None if unknown."""
+        return self._moment.session.gil_ratio_in(self.pid, self.training_tid, place)
+
     @cached_property
     def loader(self) -> LoaderRow | None:
         """The DataLoader whose batches train; None without, or without markers."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from functools import cached_property
 
 from msgspec import Struct, field
@@ -106,6 +106,10 @@ class ThreadSamples(Struct, frozen=True, dict=True):
     def in_phase(self, phase: str) -> ThreadSamples:
         """Those of one phase."""
         return ThreadSamples(tuple(stack for stack in self.stacks if stack.phase == phase))
+
+    def in_phases(self, phases: Container[str]) -> ThreadSamples:
+        """Those of several."""
+        return ThreadSamples(tuple(stack for stack in self.stacks if stack.phase in phases))
 
     @cached_property
     def in_steps(self) -> ThreadSamples:

@@ -14,6 +14,7 @@ from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.needs import SAMPLES, STEPS
 from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.rules.evaluation import BESIDE_MODEL_SHARE, EVALUATION_SHARE, evaluation_work
+from tuimon.diagnosis.rules.model_python import HELD_PART, PYTHON_SHARE, python_in_model
 from tuimon.diagnosis.speedup import speedup_without
 from tuimon.diagnosis.step_model.measured import host_model, queue_model
 from tuimon.diagnosis.step_model.model import Part
@@ -163,10 +164,15 @@ def optimizer_bound(evidence: Evidence) -> Finding | None:
 
 
 def compute_bound_cpu(evidence: Evidence) -> Finding | None:
-    """The model computes on the CPU, and that is what takes the time: nothing is wrong with the loop."""
+    """The model computes on the CPU, and that is what takes the time: nothing is wrong with the loop.
+
+    But for Python code that the model runs, which no device makes faster.
+    """
     table = evidence.phases
     if table is None or evidence.uses_gpu is not False:
         return None
+    if (found := python_in_model(evidence, table)) is not None:
+        return found
     compute = {r.name: r.share for r in table.rows if r.name in ("forward", "backward", "optimizer")}
     share = sum(compute.values())
     unsure = max((r.error for r in table.rows if r.name in compute and r.error is not None), default=0.0)
@@ -252,8 +258,11 @@ RULES = (
         explanation=(
             "The model computes on the CPU and that is what takes the time: nothing is wrong with the loop. It rests on"
             " the shares of forward, backward and optimizer while no GPU is used, and abstains where that is unknown."
+            " Where samples find one function of the user's in much of forward and backward, and it holds the GIL"
+            " meanwhile, that is Python, which no GPU makes faster: it is named, with its cost."
         ),
         needs=(STEPS,),
-        thresholds=(COMPUTE_SHARE,),
+        thresholds=(COMPUTE_SHARE, PYTHON_SHARE, HELD_PART),
+        causes=("python",),
     ),
 )

@@ -30,7 +30,7 @@ _TO_MIDDLE = math.sqrt(WIDEST_RANGE)
 #: Below this factor a fix gains nothing.
 _NOTHING = 1.005
 
-Work = Literal["side_work", "evaluation", "optimizer", "collections", "gil", "communication"]
+Work = Literal["side_work", "evaluation", "optimizer", "collections", "gil", "communication", "model"]
 
 
 class Part(NamedTuple):

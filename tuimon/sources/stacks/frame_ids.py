@@ -45,6 +45,11 @@ class FrameTraits(NamedTuple):
     imports: bool = False  # Python's import system, or a library's module while that is imported
 
 
+def named(frame: RawFrame) -> tuple[str, str]:
+    """The file and function of a frame, as records name them."""
+    return frame.file[-_NAME_CHARS * 4 :], frame.function[:_NAME_CHARS]
+
+
 def bare_name(function: str) -> str:
     """``Thread.run`` -> ``run``: py-spy qualifies names on some versions of Python only, markers never."""
     return function.rpartition(".")[2] or function
@@ -92,10 +97,10 @@ class FrameIds:
                 self._new.append(Frame("", 0, "(more frames)"))
             return self._rest_id
         traits = self.traits(frame)
-        file, line, function = frame
         source = self._text_of(frame, traits, files, is_leaf)
         self._ids[frame] = id_ = len(self._ids)
-        self._new.append(Frame(file[-_NAME_CHARS * 4 :], line, function[:_NAME_CHARS], source, traits.user))
+        file, function = named(frame)
+        self._new.append(Frame(file, frame.line, function, source, traits.user))
         return id_
 
     def _text_of(self, frame: RawFrame, traits: FrameTraits, files: TargetFiles, is_leaf: bool) -> str:

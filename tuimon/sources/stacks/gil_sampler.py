@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from tuimon.records import Gil, GilCount
+from tuimon.records import Gil, GilCount, GilFunction
 from tuimon.sources.stacks import pyspy
+from tuimon.sources.stacks.frame_ids import RawFrame, named
+from tuimon.sources.stacks.pyspy_output import SampledThread
+from tuimon.torch_code import is_user_file
 
 #: Rate and length of a window: 30 samples.
 RATE_HZ = 50
@@ -13,8 +17,9 @@ WINDOW_S = 0.6
 #: The first window waits this long, so that stacks come first; later ones follow each other at most this often.
 _FIRST_WINDOW_S = 2.0
 _SHORTEST_PAUSE_S = 5.0
-#: How many threads one record names, those that held the GIL most.
+#: How many threads and functions one record names, those that held the GIL most.
 _THREADS = 16
+_FUNCTIONS = 8
 #: CPU seconds of a window before any is measured: a start of py-spy and 30 samples, on a 2-core machine.
 _PRIOR_CPU_S = 0.025
 #: Weight of the latest window in the running mean of their costs.
@@ -48,7 +53,9 @@ class GilSampler:
         counts.sort(key=lambda thread: -thread.count)
         samples = max(round(RATE_HZ * ended.window_s), counts[0].count if counts else 0)
         threads = [thread for thread in counts if thread.count][:_THREADS]
-        return ended.cpu_s, (Gil(t=round(now_s, 3), pid=ended.pid, samples=samples, threads=threads),)
+        functions = _functions(ended.samples.threads)
+        record = Gil(t=round(now_s, 3), pid=ended.pid, samples=samples, threads=threads, functions=functions)
+        return ended.cpu_s, (record,)
 
     def begin_window(self, binary: str, trainers: Sequence[int], share_ratio: float, now_s: float) -> None:
         """Begin a window if one is due; ``share_ratio`` of a core may be spent. Raises OSError without py-spy."""
@@ -64,3 +71,20 @@ class GilSampler:
         """End the window, if there is one; the CPU seconds that it cost."""
         running, self._running = self._running, None
         return running.kill() if running else 0.0
+
+
+def _functions(threads: Iterable[SampledThread]) -> list[GilFunction]:
+    """The user's functions in or below which threads held the GIL, most samples first."""
+    counts: Counter[tuple[int, str, str]] = Counter()
+    for thread in threads:
+        for stack, count in thread.stacks.items():
+            frame = next((frame for frame in reversed(stack) if _is_users(frame)), None)
+            if frame is not None:
+                file, function = named(frame)
+                counts[thread.tid, file, function] += count
+    return [GilFunction(*key, count) for key, count in counts.most_common(_FUNCTIONS)]
+
+
+def _is_users(frame: RawFrame) -> bool:
+    """Whether it is a function of the user's; a comprehension is part of the one around it."""
+    return is_user_file(frame.file) and (frame.function == "<module>" or not frame.function.startswith("<"))

@@ -67,7 +67,7 @@ RULES: dict[type[Record], dict[str, Rule]] = {
         "parked": rules.distinct,
         "loop": rows.loop,
     },
-    Gil: {"samples": rules.total, "threads": rows.gil},
+    Gil: {"samples": rules.total, "threads": rows.gil, "functions": rows.gil_functions},
     Threads: {
         "window_s": rules.seconds,
         "cpu_ratio": rules.mean,

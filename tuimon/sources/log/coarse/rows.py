@@ -10,6 +10,7 @@ from msgspec import structs
 from tuimon.records import (
     Gil,
     GilCount,
+    GilFunction,
     Gpu,
     GpuAccumulation,
     GpuExchange,
@@ -172,6 +173,15 @@ def gil(_name: str, records: Sequence[Gil]) -> list[GilCount]:
         for row in record.threads:
             counts[row.tid] += row.count
     return [GilCount(tid, count) for tid, count in counts.items()]
+
+
+def gil_functions(_name: str, records: Sequence[Gil]) -> list[GilFunction]:
+    """One row a thread's function."""
+    counts: Counter[tuple[int, str, str]] = Counter()
+    for record in records:
+        for row in record.functions:
+            counts[row.tid, row.file, row.function] += row.count
+    return [GilFunction(*key, count) for key, count in counts.items()]
 
 
 def threads(_name: str, records: Sequence[Threads]) -> list[ThreadCpu]:

@@ -1,0 +1,73 @@
+"""Python code in the model, told from operations of torch by who holds the GIL."""
+
+import pytest
+
+from tests.diagnosis.cpu import HEALTHY, SIDE, run
+from tests.session.records import frames, stacks
+from tuimon.records import Gil, GilCount, GilFunction
+
+MODULE = ("/lib/site-packages/torch/nn/modules/module.py", 99, "_call_impl")
+PACKAGES = "/lib/site-packages/"
+
+
+def lines(leaf):
+    return frames(
+        ("train.py", 48, "main", "loss = model(x)", True),
+        MODULE,
+        ("net.py", 12, "forward", "x = x @ self.weight + self.bias", True),
+        ("net.py", 30, "match", "pairs = [nearest(box) for box in boxes]", True),
+        leaf,
+        ("train.py", 49, "main", "loss.backward()", True),
+        ("/opt/tuimon/agent/hooks.py", 9, "tuimon_backward"),
+        first=50,
+    )
+
+
+def found(*counted, held=(), leaf=(PACKAGES + "numpy/core/fromnumeric.py", 9, "sort"), phases=HEALTHY, t=12, looks=38):
+    """What is found with these stacks, and functions that hold the GIL in so many of 38 samples."""
+    functions = [GilFunction(100, "net.py", function, count) for function, count in held]
+    threads = [GilCount(100, max(1, sum(count for _, count in held)))]
+    gil = Gil(t=t, pid=100, samples=looks, threads=threads, functions=functions)
+    return {finding.rule: finding for finding in run(phases, lines(leaf), stacks(12, *counted), gil)}
+
+
+LOOP = (([50, 51, 53], 30), ([50, 51, 52], 10), ([55, 56], 45))
+
+
+def test_a_function_that_holds_the_gil_is_named_with_its_gain():
+    findings = found(*LOOP, held=[("match", 12)])
+    finding = findings["compute_bound_cpu"]
+    assert (finding.cause, finding.severity, finding.where[0].line) == ("python", "warning", 30)
+    assert finding.share_of_step == pytest.approx(0.85 * 30 / 85)
+    assert finding.estimated_speedup == pytest.approx(1 / 0.7)
+    assert finding.fixes[1][1] == pytest.approx(1 / 0.85)
+    assert "match() net.py:30" in finding.headline
+
+
+@pytest.mark.parametrize("held", [[], [("match", 4)], [("forward", 20)]])
+def test_what_releases_the_gil_may_be_torch(held):
+    finding = found(*LOOP, held=held)["compute_bound_cpu"]
+    assert (finding.cause, finding.severity) == (None, "info")
+
+
+@pytest.mark.parametrize(("t", "looks"), [(0.2, 38), (12, 20)])
+def test_the_gil_of_the_set_up_says_nothing_of_the_steps_nor_do_a_few_samples(t, looks):
+    assert found(*LOOP, held=[("match", 30)], t=t, looks=looks)["compute_bound_cpu"].cause is None
+
+
+def test_another_package_is_not_torch_whoever_holds_the_gil():
+    sorting = (([50, 51, 53, 54], 30), ([55, 56], 45))
+    assert found(*sorting)["compute_bound_cpu"].cause == "python"
+    library = (PACKAGES + "pyro/poutine/trace.py", 9, "sort")
+    assert found(*sorting, leaf=library, held=[("match", 30)])["compute_bound_cpu"].cause is None
+
+
+def test_python_that_takes_little_of_the_step_is_the_models_price():
+    few = (([50, 51, 53], 10), ([50, 51, 52], 30), ([55, 56], 45))
+    assert found(*few, held=[("match", 12)])["compute_bound_cpu"].cause is None
+
+
+def test_it_stands_beside_what_else_holds_the_training_up():
+    findings = found(*LOOP, held=[("match", 12)], phases=SIDE)
+    assert {"side_work", "compute_bound_cpu"} <= set(findings)
+    assert findings["compute_bound_cpu"].cause == "python"

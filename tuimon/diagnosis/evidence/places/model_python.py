@@ -1,0 +1,62 @@
+"""The user's Python code that the model runs: loops over elements, NumPy, a matching of boxes in the loss."""
+
+from __future__ import annotations
+
+import re
+
+from tuimon.diagnosis.evidence.lines import HotFunction, hottest_place
+from tuimon.diagnosis.evidence.samples import StackSample, ThreadSamples
+from tuimon.records import Place
+from tuimon.torch_code import is_agent_file, is_package_file
+
+#: Packages that compute for whoever calls them, on a CPU.
+_NUMERIC = re.compile(r"/(?:numpy|scipy|pandas|sklearn|skimage|PIL|cv2|numba)/")
+#: What the text of a line may be taken for where no GPU makes anybody wait: ``int(x.item())`` is Python, too.
+_AT_WORK = ("python", "sync")
+#: Makes a tensor out of Python's numbers, one by one.
+_FROM_PYTHON = re.compile(r"\btorch\.(?:tensor|as_tensor|\w*Tensor)\(")
+#: The text of a line that calls what is not torch's.
+_NOT_TORCH = re.compile(r"\b(?:np|numpy|scipy|pd|math|json|re|random)\.\w")
+#: Of a function's samples, so many that surely run no operation of torch are enough: our choice, nearly all.
+_NEARLY_ALL = 0.8
+
+
+def python_function(samples: ThreadSamples) -> HotFunction | None:
+    """The user's function in which most samples run Python; its share is of all the samples. None without any."""
+    return hottest_place((sample.place if _runs_python(sample) else None, sample.count) for sample in samples.stacks)
+
+
+def is_surely_python(samples: ThreadSamples, place: Place) -> bool:
+    """Whether the function of a place runs no operation of torch on lines of its own.
+
+    An operation of torch has no frame, so that ``x @ weight`` on a line of the user's looks like Python.
+    """
+    total = sure = 0
+    for sample in samples.stacks:
+        own = sample.place
+        if own is not None and (own.file, own.function) == (place.file, place.function) and _runs_python(sample):
+            total += sample.count
+            sure += sample.count if _is_sure(sample) else 0
+    return sure > 0 and sure >= _NEARLY_ALL * total
+
+
+def _is_sure(sample: StackSample) -> bool:
+    leaf = sample.frames[-1]
+    return not leaf.user or _makes_tensor(sample) or _NOT_TORCH.search(leaf.source) is not None
+
+
+def _runs_python(sample: StackSample) -> bool:
+    """Whether the user's code is at work, itself or by a package that computes for it; a library's is not."""
+    if sample.activity not in _AT_WORK and not _makes_tensor(sample):
+        return False
+    for frame in reversed(sample.frames):
+        if frame.user:
+            return True
+        if is_agent_file(frame.file) or (is_package_file(frame.file) and not _NUMERIC.search(frame.file)):
+            return False
+    return False
+
+
+def _makes_tensor(sample: StackSample) -> bool:
+    leaf = sample.frames[-1] if sample.frames else None
+    return leaf is not None and leaf.user and _FROM_PYTHON.search(leaf.source) is not None

@@ -1,0 +1,76 @@
+"""Python code in the model: a line of the user's that computes in forward or backward, and not with torch."""
+
+from __future__ import annotations
+
+from tuimon.diagnosis.evidence.evidence import Evidence
+from tuimon.diagnosis.evidence.places.model_python import is_surely_python, python_function
+from tuimon.diagnosis.evidence.samples import MIN_SAMPLES
+from tuimon.diagnosis.evidence.steps import is_settled, mean_step_ms
+from tuimon.diagnosis.finding import Finding
+from tuimon.diagnosis.step_model.measured import host_model
+from tuimon.diagnosis.threshold import Threshold
+from tuimon.diagnosis.words import at_hot, percent
+from tuimon.session.rows import PhaseTable
+
+PYTHON_SHARE = Threshold(
+    0.15,
+    "share of the step in a Python function of the user's that the model calls, from which it is the cause",
+    "our choice: what the GIL is held for is known to within a tenth; 0.00 to 0.02 in programs of tests/wild whose"
+    " model is all torch, 0.21 in one with an environment inside the model",
+)
+HELD_PART = Threshold(
+    0.5,
+    "part of that function's time in which it holds the GIL, from which its work is Python and not torch's",
+    "our choice: 0.6 to 0.8 measured for Python, 0.0 to 0.2 for torch's operations on a line of the user's (0.7 where"
+    " these are tiny)",
+)
+#: Where the model computes.
+_PHASES = ("forward", "backward")
+
+
+def python_in_model(evidence: Evidence, table: PhaseTable) -> Finding | None:
+    """A finding about a Python function in forward or backward that takes a large part of the step.
+
+    A faster device does nothing for it. On a line of the user's own an operation of torch looks the same, but releases
+    the GIL: only a function that holds it counts, or one whose lines call nothing but other packages.
+    """
+    samples = evidence.stacks.main.in_phases(_PHASES)
+    hot = python_function(samples)
+    if hot is None or samples.total < MIN_SAMPLES or not is_settled(table):
+        return None
+    share = hot.share * sum(row.share for row in table.rows if row.name in _PHASES)
+    evaluation = evidence.phase("eval")
+    of_all_time = share * (1.0 - (evaluation.share if evaluation is not None else 0.0))
+    held = evidence.gil_ratio_in(hot.place)
+    if share < PYTHON_SHARE or not (
+        is_surely_python(samples, hot.place) or (held is not None and held >= HELD_PART * of_all_time)
+    ):
+        return None
+    model = host_model(evidence)
+    best, *others = model.less(
+        f"vectorise {at_hot(hot)} (one operation on whole tensors instead of a loop), compile or cache it: no GPU and"
+        " no lower precision would make it faster",
+        f"make {at_hot(hot)} twice as fast",
+        "model",
+        model.own_part(share),
+    )
+    return Finding(
+        rule="compute_bound_cpu",
+        severity="warning",
+        cause="python",
+        headline=f"{percent(share)} of every step is Python code in the model: {at_hot(hot)}",
+        action=best.action,
+        share_of_step=share,
+        where=(hot.place,),
+        evidence={
+            "step_ms": mean_step_ms(table),
+            "gil_ratio": held,
+            "hot_share": hot.share,
+            **{f"{row.name}_share": row.share for row in table.rows if row.name in _PHASES},
+        },
+        estimated_speedup=best.estimated_speedup,
+        speedup_at_least=best.low or 1.0,
+        speedup_at_most=best.high,
+        change=best.change,
+        other_fixes=tuple(others),
+    )
