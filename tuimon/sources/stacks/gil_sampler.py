@@ -57,6 +57,11 @@ class GilSampler:
         record = Gil(t=round(now_s, 3), pid=ended.pid, samples=samples, threads=threads, functions=functions)
         return ended.cpu_s, (record,)
 
+    def begin_training(self, now_s: float) -> None:
+        """A process begins to train: what was sampled of it is imports and set-up."""
+        if self._due_s is not None:
+            self._due_s = min(self._due_s, now_s + _FIRST_WINDOW_S)
+
     def begin_window(self, binary: str, trainers: Sequence[int], share_ratio: float, now_s: float) -> None:
         """Begin a window if one is due; ``share_ratio`` of a core may be spent. Raises OSError without py-spy."""
         if self._due_s is None:

@@ -274,6 +274,7 @@ class StackSource:
         training = self._table.trainers()
         for pid in training - self._training:
             self._schedule.begin_training(self._sampled.key(pid), now_s)
+            self._gil.begin_training(now_s)
             if pid in self._running:
                 # a py-spy that has only just started would die of the SIGINT, without its file
                 recording = self._running[pid].recording
