@@ -1,5 +1,5 @@
 """rl4co learns tours: an environment of one's own scores each tour city by city in plain Python."""
-# expects: input_bound/rollout
+# expects: compute_bound_cpu/python
 # package: rl4co
 
 import math

@@ -15,8 +15,11 @@ _NUMERIC = re.compile(r"/(?:numpy|scipy|pandas|sklearn|skimage|PIL|cv2|numba)/")
 _AT_WORK = ("python", "sync")
 #: Makes a tensor out of Python's numbers, one by one.
 _FROM_PYTHON = re.compile(r"\btorch\.(?:tensor|as_tensor|\w*Tensor)\(")
-#: The text of a line that calls what is not torch's.
-_NOT_TORCH = re.compile(r"\b(?:np|numpy|scipy|pd|math|json|re|random)\.\w")
+#: The text of a line that calls what is not torch's: a module's function, or what losses import from SciPy by name.
+_NOT_TORCH = re.compile(
+    r"\b(?:np|numpy|scipy|pd|math|json|re|random)\.\w"
+    r"|\b(?:linear_sum_assignment|distance_transform_edt|directed_hausdorff)\("
+)
 #: Of a function's samples, so many that surely run no operation of torch are enough: our choice, nearly all.
 _NEARLY_ALL = 0.8
 
