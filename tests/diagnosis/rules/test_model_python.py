@@ -65,7 +65,8 @@ def test_another_package_is_not_torch_whoever_holds_the_gil():
 @pytest.mark.parametrize("call", ["np.argsort(costs)", "linear_sum_assignment(cost)", "torch.tensor(pairs)"])
 def test_so_is_a_call_that_is_known_by_its_text(call):
     leaf = ("net.py", 31, "solve", f"order = {call}", True)
-    assert found(([50, 51, 54], 30), ([55, 56], 45), leaf=leaf)["compute_bound_cpu"].where[0].line == 31
+    finding = found(([50, 51, 54], 30), ([55, 56], 45), leaf=leaf)["compute_bound_cpu"]
+    assert (finding.cause, finding.where[0].line) == ("python", 31)
 
 
 def test_python_that_takes_little_of_the_step_is_the_models_price():
