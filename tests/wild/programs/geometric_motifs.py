@@ -5,8 +5,7 @@
 import torch
 from planted import PLANTED, Clock
 from torch import nn
-from torch_geometric.data import Data
-from torch_geometric.loader import DataLoader
+from torch_geometric.data import Batch, Data
 from torch_geometric.nn import GCNConv, global_mean_pool
 
 
@@ -43,9 +42,9 @@ def main():
     torch.set_num_threads(1)
     clock, net = Clock(), Net()
     optimizer = torch.optim.Adam(net.parameters())
-    loader = DataLoader([graph(number) for number in range(400)], batch_size=32, num_workers=1, persistent_workers=True)
+    batches = [Batch.from_data_list([graph(number) for number in range(32)]) for _ in range(16)]
     while True:
-        for graphs in loader:
+        for graphs in batches:
             optimizer.zero_grad()
             nn.functional.cross_entropy(net(graphs), graphs.y).backward()
             optimizer.step()

@@ -19,8 +19,10 @@ class Ranked(nn.Module):
 def ranked(predicted, wanted):
     weights = np.empty(len(wanted), np.float32)
     for number, row in enumerate(wanted):
-        apart = np.sort(np.abs(predicted - row).sum(1))  # <- cause
-        weights[number] = 1.0 / (1.0 + np.searchsorted(apart, apart.mean()))
+        weights[number] = 1.0
+        for power in (1, 2, 4):
+            apart = np.sort((np.abs(predicted - row) ** power).sum(1))  # <- cause
+            weights[number] /= 1.0 + np.searchsorted(apart, apart.mean())
     return torch.from_numpy(weights)
 
 
@@ -36,7 +38,7 @@ class Stop(Callback):
 def main():
     torch.set_num_threads(1)
     clock = Clock()
-    module = nn.Sequential(nn.Linear(64, 600), nn.ReLU(), nn.Linear(600, 600), nn.ReLU(), nn.Linear(600, 48))
+    module = nn.Sequential(nn.Linear(64, 1000), nn.ReLU(), nn.Linear(1000, 1000), nn.ReLU(), nn.Linear(1000, 48))
     net = NeuralNetRegressor(
         module, criterion=Ranked, max_epochs=1000, batch_size=256, train_split=None, verbose=0, lr=1e-4,
         callbacks=[Stop(clock)],
