@@ -17,6 +17,9 @@ from tuimon.records import (
     Exit,
     Frame,
     Frames,
+    Gil,
+    GilCount,
+    GilFunction,
     GpuExchange,
     GpuTime,
     Header,
@@ -104,6 +107,15 @@ def test_moments_within_a_record_move_with_it() -> None:
     found = Identity(2, FrameIds()).adopt(record, 100.0)
     assert isinstance(found, GpuTime)
     assert (found.t, found.exchanges) == (108.0, [GpuExchange(107.5, 10, 30, 5)])
+
+
+def test_who_holds_the_gil_is_known_by_its_id_of_the_run_in_each_function() -> None:
+    functions = [GilFunction(107, "net.py", "match", 9)]
+    record = Gil(t=1.0, pid=100, samples=30, threads=[GilCount(107, 12)], functions=functions)
+    found = Identity(2, FrameIds()).adopt(record, 0.0)
+    assert isinstance(found, Gil)
+    assert node_of(found.threads[0].tid) == node_of(found.pid) == 2
+    assert [(each.tid, each.function) for each in found.functions] == [(found.threads[0].tid, "match")]
 
 
 def test_a_thread_that_trains_is_known_by_its_id_of_the_run() -> None:

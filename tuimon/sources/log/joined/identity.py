@@ -106,9 +106,16 @@ def _add_to_steps(record: Steps, base: int) -> None:
         force_setattr(record, "tid", record.tid | base)
 
 
-def _add_to_threads(record: Threads | Gil, base: int) -> None:
+def _add_to_threads(record: Threads, base: int) -> None:
     for row in record.threads:
         force_setattr(row, "tid", row.tid | base)
+
+
+def _add_to_gil(record: Gil, base: int) -> None:
+    for row in record.threads:
+        force_setattr(row, "tid", row.tid | base)
+    for function in record.functions:
+        force_setattr(function, "tid", function.tid | base)
 
 
 def _add_to_stacks(record: Stacks, base: int) -> None:
@@ -154,7 +161,7 @@ _MOMENTS: dict[type[Record], Callable[..., None]] = {Steps: _shift_steps, GpuTim
 _IDS: dict[type[Record], Callable[..., None]] = {
     Steps: _add_to_steps,
     Threads: _add_to_threads,
-    Gil: _add_to_threads,
+    Gil: _add_to_gil,
     Stacks: _add_to_stacks,
     Gpu: _add_to_gpu,
     Loader: _add_to_loader,
