@@ -10,6 +10,7 @@ import termios
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.cli.command import script
@@ -40,6 +41,8 @@ def _hang_up_while_stopped(run: Watched) -> None:
 def _hang_up_while_suspended(run: Watched) -> None:
     os.kill(run.process.pid, signal.SIGTSTP)
     until(lambda: run.shows(b"\x1b[?1049l"))
+    stopped = psutil.Process(run.process.pid)
+    until(lambda: stopped.status() == psutil.STATUS_STOPPED)  # it gives the terminal back first, and SIGCONT comes once
     run.hang_up()
     os.kill(run.process.pid, signal.SIGCONT)
 
