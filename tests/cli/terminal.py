@@ -24,11 +24,32 @@ os.execvp(sys.argv[1], sys.argv[1:])
 """
 
 
+#: What a shell does for the job in its foreground, and at its own end.
+_SHELL = """
+import os, signal, subprocess, sys
+
+def take_foreground():
+    os.setpgrp()
+    signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+    os.tcsetpgrp(0, os.getpid())
+    signal.signal(signal.SIGTTOU, signal.SIG_DFL)
+
+def end(*_):
+    os.killpg(job.pid, signal.SIGHUP)
+    os.killpg(job.pid, signal.SIGCONT)
+
+job = subprocess.Popen(sys.argv[1:], preexec_fn=take_foreground)
+signal.signal(signal.SIGHUP, end)
+sys.exit(job.wait())
+"""
+
+
 def on_terminal(
-    *words: str, cwd: Path, **env: str
+    *words: str, cwd: Path, shell: bool = False, **env: str
 ) -> contextlib.AbstractContextManager[tuple[subprocess.Popen[bytes], int]]:
-    """tuimon as the foreground job of a terminal of its own; gives it and our end of the terminal."""
-    return program_on_terminal([*TUIMON, *words], cwd=cwd, **env)
+    """tuimon as the foreground job of a terminal of its own; gives it, or its shell, and our end of the terminal."""
+    before = [sys.executable, "-c", _SHELL] if shell else []
+    return program_on_terminal([*before, *TUIMON, *words], cwd=cwd, **env)
 
 
 @contextlib.contextmanager

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import termios
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -38,13 +39,19 @@ def _hang_up_while_stopped(run: Watched) -> None:
     run.hang_up()  # the kernel sends SIGHUP and SIGCONT
 
 
-def _hang_up_while_suspended(run: Watched) -> None:
-    os.kill(run.process.pid, signal.SIGTSTP)
+def _suspend(run: Watched) -> None:
+    os.kill(run.pid, signal.SIGTSTP)
     until(lambda: run.shows(b"\x1b[?1049l"))
-    stopped = psutil.Process(run.process.pid)
-    until(lambda: stopped.status() == psutil.STATUS_STOPPED)  # it gives the terminal back first, and SIGCONT comes once
-    run.hang_up()
-    os.kill(run.process.pid, signal.SIGCONT)
+    stopped = psutil.Process(run.pid)
+    until(lambda: stopped.status() == psutil.STATUS_STOPPED)
+
+
+def _end_and_leave(run: Watched) -> None:
+    (run.folder / "go").touch()
+    until(lambda: "ENDED" in picture(run))
+    os.write(run.terminal, b"q")
+    assert ended(run.process, run.terminal) == 5
+    assert termios.tcgetattr(run.terminal) == run.modes
 
 
 def _hang_up_with_frames_waiting(run: Watched) -> None:
@@ -57,7 +64,7 @@ def _hang_up_with_frames_waiting(run: Watched) -> None:
 
 @pytest.mark.parametrize(
     "lose",
-    [_hang_up, _hang_up_and_again, _hang_up_while_stopped, _hang_up_while_suspended, _hang_up_with_frames_waiting],
+    [_hang_up, _hang_up_and_again, _hang_up_while_stopped, _hang_up_with_frames_waiting],
 )
 def test_the_log_goes_on_to_the_end_of_the_run(tmp_path: Path, lose: Callable[[Watched], None]) -> None:
     with watched(tmp_path) as run:
@@ -68,6 +75,43 @@ def test_the_log_goes_on_to_the_end_of_the_run(tmp_path: Path, lose: Callable[[W
         until(lambda: len(run.records()) > count + 10)  # 0.8 s or more
         assert run.cpu_s() - cpu_s < 0.4  # a thread that reads nothing from a lost terminal takes all of a core
         run.let_end()
+
+
+def test_the_log_goes_on_when_a_shell_with_a_suspended_tuimon_loses_its_terminal(tmp_path: Path) -> None:
+    with watched(tmp_path, shell=True) as run:
+        _suspend(run)
+        run.hang_up()  # the kernel tells the shell, which tells its jobs, and continues them
+        until(run.goes_on_unseen)
+        run.let_end()
+
+
+def test_suspended_and_continued_the_screen_is_whole(tmp_path: Path) -> None:
+    with watched(tmp_path, shell=True) as run:
+        _suspend(run)
+        assert termios.tcgetattr(run.terminal) == run.modes
+        assert run.shown.rindex(b"\x1b[?1049l") > run.shown.rindex(b"\x1b[?1049h")
+        os.kill(run.pid, signal.SIGCONT)
+        until(lambda: "it trains" in picture(run) and run.shown.count(b"\x1b[?1049h") == 2)
+        _end_and_leave(run)
+
+
+def test_continued_before_it_has_stopped_it_goes_on(tmp_path: Path) -> None:
+    with watched(tmp_path, shell=True) as run:
+        until(run.is_full)  # giving such a terminal back takes a second
+        os.kill(run.pid, signal.SIGTSTP)
+        time.sleep(0.3)
+        os.kill(run.pid, signal.SIGCONT)
+        count = len(run.records())
+        until(lambda: "it trains" in picture(run) and len(run.records()) > count + WRITES)
+        _end_and_leave(run)
+
+
+def test_where_nobody_could_continue_it_it_does_not_stop(tmp_path: Path) -> None:
+    with watched(tmp_path) as run:  # no shell: its process group is orphaned
+        os.kill(run.pid, signal.SIGTSTP)
+        until(lambda: run.shows(b"\x1b[?1049l"))
+        until(lambda: "it trains" in picture(run) and run.shown.count(b"\x1b[?1049h") == 2)
+        _end_and_leave(run)
 
 
 def test_a_terminal_that_is_lost_after_the_end_adds_nothing_to_the_log(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import termios
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pyte
 
 from tests.cli.command import LEAN, script
@@ -37,16 +38,19 @@ WRITES = 40
 
 
 class Watched:
-    """A tuimon in the full screen, its terminal and its training."""
+    """A tuimon in the full screen, its terminal and its training. ``pid`` is tuimon's, also where a shell runs it."""
 
-    def __init__(self, process: subprocess.Popen[bytes], terminal: int, folder: Path) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], terminal: int, folder: Path, *, shell: bool = False) -> None:
         self.process = process
         self.terminal = terminal
         self.folder = folder
         self.shown = b""
+        self.pid = process.pid
         self.modes = termios.tcgetattr(terminal)  # as a shell would have left them
         until(lambda: heard(folder) and self.shows(b"train.py"))
         self.training = int(heard(folder)[0])
+        if shell:
+            self.pid = psutil.Process(process.pid).children()[0].pid
 
     def shows(self, text: bytes) -> bool:
         """Whether this is somewhere in what was written to the terminal."""
@@ -74,7 +78,7 @@ class Watched:
 
     def is_full(self) -> bool:
         """Whether the terminal takes no more: nobody reads what is shown."""
-        theirs = os.open(f"/proc/{self.process.pid}/fd/0", os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK)
+        theirs = os.open(f"/proc/{self.pid}/fd/0", os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK)
         try:
             return not select.select([], [theirs], [], 0)[1]
         finally:
@@ -82,7 +86,7 @@ class Watched:
 
     def files(self) -> list[str]:
         """What tuimon has open."""
-        folder = f"/proc/{self.process.pid}/fd"
+        folder = f"/proc/{self.pid}/fd"
         found = []
         for name in os.listdir(folder):
             with contextlib.suppress(OSError):
@@ -91,7 +95,7 @@ class Watched:
 
     def cpu_s(self) -> float:
         """CPU that tuimon has used."""
-        with open(f"/proc/{self.process.pid}/stat") as stat:
+        with open(f"/proc/{self.pid}/stat") as stat:
             fields = stat.read().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -106,12 +110,13 @@ class Watched:
 
 
 @contextlib.contextmanager
-def watched(folder: Path, *options: str, log: bool = True) -> Iterator[Watched]:
+def watched(folder: Path, *options: str, log: bool = True, shell: bool = False) -> Iterator[Watched]:
+    """``shell``: ``process`` is a shell, and tuimon its job."""
     path = script(folder, TRAINING)
     words = (*WORDS, *options, *(("--log", "run.jsonl") if log else ()))
-    with on_terminal("run", *words, "--", sys.executable, path, cwd=folder) as (process, terminal):
+    with on_terminal("run", *words, "--", sys.executable, path, cwd=folder, shell=shell) as (process, terminal):
         try:
-            yield Watched(process, terminal, folder)
+            yield Watched(process, terminal, folder, shell=shell)
         finally:
             (folder / "go").touch()  # whatever happened, it ends
 

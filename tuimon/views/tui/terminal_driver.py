@@ -127,8 +127,9 @@ class TerminalDriver(LinuxDriver):
         self._changes_modes = False
         self.exit_event = _ExitEvent(self.fileno, self._report_lost)
         # Textual's own handlers write to queues at once, wherever the app happens to be, also inside those queues
-        signal.signal(signal.SIGTSTP, lambda *_: self._in_loop(self._stop_process))
-        signal.signal(signal.SIGCONT, lambda *_: self._in_loop(self._continue_process))
+        self._continued = False
+        signal.signal(signal.SIGTSTP, self._on_stop)
+        signal.signal(signal.SIGCONT, self._on_continue)
 
     def write(self, data: str) -> None:
         """Write to the terminal; left out while it does not take what was written before."""
@@ -184,11 +185,27 @@ class TerminalDriver(LinuxDriver):
         with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(call)
 
+    def _on_stop(self, *_: object) -> None:
+        """SIGTSTP: raise it again, blocked, so that a SIGCONT that comes before we are ready to stop cancels it."""
+        self._continued = False
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTSTP])
+        signal.raise_signal(signal.SIGTSTP)
+        self._in_loop(self._stop_process)
+
+    def _on_continue(self, *_: object) -> None:
+        self._continued = True
+        self._in_loop(self._continue_process)
+
     def _stop_process(self) -> None:
-        """SIGTSTP: give the terminal back, then stop."""
+        """Give the terminal back, then stop; go on where SIGCONT has come, or nobody is there who could send it."""
         if self._is_started:
             self.suspend_application_mode()
-        os.kill(os.getpid(), signal.SIGSTOP)
+        signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+        # here it stops, unless its process group is orphaned
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTSTP])
+        signal.signal(signal.SIGTSTP, self._on_stop)
+        if not self._continued:
+            self._continue_process()
 
     def _continue_process(self) -> None:
         """SIGCONT: take the terminal over again.
@@ -212,3 +229,4 @@ def reset_job_control() -> None:
     """Let SIGTSTP and SIGCONT stop and continue the process as ever; for when the app is over."""
     for number in (signal.SIGTSTP, signal.SIGCONT):
         signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTSTP])  # one that came while the app ended stops us now
