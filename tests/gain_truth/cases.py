@@ -35,7 +35,7 @@ def case(seed: int) -> Plan:
 def _calmed(piece: Piece, random: Random) -> Piece:
     every = min(piece.every, _LONGEST_STEPS_OF_SIDE_WORK)
     amount = max(1, piece.amount * every // piece.every)
-    if piece.name == "tiny" or random.random() >= _WAITING:
+    if piece.name == "tiny" or random.random() >= _WAITING or piece.place == "model":
         return replace(piece, every=every, amount=amount)
     works, waiting = (SIDE_WORKS, "upload") if piece.place == "step_end" else (WORKS, "remote")
     length_us = amount * works[piece.work].unit_us

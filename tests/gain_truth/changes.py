@@ -6,12 +6,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from tests.random_loops.judging import PLACES_OF
 from tests.random_loops.plan import Plan
 from tests.random_loops.works import CAUSE
 from tuimon.diagnosis.finding import Finding, Fix
 from tuimon.records import Place
 
 AS_IT_IS = "as it is"
+#: The part of the step that a fix makes cheaper.
+_PART_OF = {"items": "data", "fetch": "data", "side_work": "side", "model": "model"}
 
 
 def change_of(finding: Finding, fix: Fix, plan: Plan, script: Path) -> str | None:
@@ -19,8 +22,8 @@ def change_of(finding: Finding, fix: Fix, plan: Plan, script: Path) -> str | Non
     match fix.change:
         case None:
             return None
-        case ("items" | "fetch" | "side_work" as what, left):
-            possible = [p.name for p in plan.pieces if (p.place == "step_end") is (what == "side_work")]
+        case ("items" | "fetch" | "side_work" | "model" as what, left):
+            possible = [p.name for p in plan.pieces if p.place in PLACES_OF[_PART_OF[what]]]
             named = _piece_at(finding.where[:1], script) if finding.where else _only(possible)
             return f"{named}*{left:g}" if named in possible else None
         case (what, to):

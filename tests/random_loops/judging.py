@@ -9,7 +9,7 @@ from tests.random_loops.plan import INPUT_PLACES, Plan
 from tests.random_loops.works import CAUSE
 from tests.scenarios.gains import of_cheaper_line
 from tests.scenarios.judging import fold, is_excused, name_of, share_error, steps_counted
-from tests.scenarios.running import Outcome
+from tests.scenarios.running import Outcome, Truth
 from tests.scenarios.verdict import Verdict, verdict_of
 from tuimon.diagnosis.finding import Finding
 
@@ -22,10 +22,14 @@ NEARLY = 1.15
 #: A piece of work that takes at least this share of its part of the step is its place.
 MOST = 0.5
 #: Parts whose cost scripts are given; that of the update is what their model makes it.
-PLANTED = ("data", "side")
+PLANTED = ("data", "side", "model")
 #: Rules that name a part of the step here.
 PART_OF_RULE = {"input_bound": "data", "side_work": "side", "optimizer_bound": "optimizer", "gc_pauses": "side"}
+#: The cause of compute_bound_cpu that does.
+IN_MODEL = "python"
 LOUD = ("critical", "warning")
+#: Where the pieces of a part stand.
+PLACES_OF = {"side": ("step_end",), "data": (*INPUT_PLACES, "batch"), "model": ("model",)}
 
 
 @dataclass(frozen=True)
@@ -74,10 +78,10 @@ def judge(
     truth, folded = outcome.truth, fold(outcome.log)
     findings = folded.of_training(outcome)
     first = findings[0] if findings else None
-    gains = gains_of(truth.shares, truth.pieces)
+    gains = gains_of(truth)
     accepted = accepted_parts(gains)
     silent = max(gains[part] for part in PLANTED) < TOLD_GAIN
-    pieces = _pieces_of(plan, _part(first), truth.pieces)
+    pieces = _pieces_of(plan, _part(first), truth.pieces | truth.in_model)
     saves_ms = {name: truth.wall_ms - without for name, without in without_ms.items()}
     part_ms = truth.wall_ms * (1 - 1 / gains.get(_part(first) or "", 1.0))
     pieces = [name for name in pieces if is_most(part_ms, saves_ms.get(name))]
@@ -111,12 +115,14 @@ def judge(
     )
 
 
-def gains_of(shares: dict[str, float], pieces: dict[str, float]) -> dict[str, float]:
-    """What a step would gain without waiting for data, without its side work and evaluation, without its update."""
+def gains_of(truth: Truth) -> dict[str, float]:
+    """What a step would gain without waiting for data, without its side work and evaluation, and so on."""
+    shares = truth.shares
     whole = 1 + shares.get("eval", 0.0)
     parts = {
         "data": shares.get("data", 0.0),
-        "side": sum(pieces.values()) + shares.get("eval", 0.0),
+        "side": sum(truth.pieces.values()) + shares.get("eval", 0.0),
+        "model": sum(truth.in_model.values()),
         "optimizer": shares.get("optimizer", 0.0),
     }
     return {name: whole / max(whole - share, 1e-3) for name, share in parts.items()}
@@ -139,7 +145,9 @@ def may_be_first(part: str | None, gains: dict[str, float]) -> bool:
 
 
 def _part(finding: Finding | None) -> str | None:
-    return PART_OF_RULE.get(finding.rule) if finding is not None else None
+    if finding is None:
+        return None
+    return "model" if finding.cause == IN_MODEL else PART_OF_RULE.get(finding.rule)
 
 
 def _is_right(finding: Finding | None, gains: dict[str, float], silent: bool, outcome: Outcome) -> bool:
@@ -158,7 +166,7 @@ def _is_false(finding: Finding, gains: dict[str, float], outcome: Outcome) -> bo
 
 def _pieces_of(plan: Plan, part: str | None, shares: dict[str, float]) -> list[str]:
     """The pieces of work that this part consists of, without what is tiny."""
-    places = ("step_end",) if part == "side" else (*INPUT_PLACES, "batch") if part == "data" else ()
+    places = PLACES_OF.get(part or "", ())
     names = [piece.name for piece in plan.pieces if piece.place in places and piece.name != "tiny"]
     most = max((shares.get(name, 0.0) for name in names), default=0.0)
     return [name for name in names if shares.get(name, 0.0) * NEARLY >= most]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from tests.random_loops.works import SIDE_WORKS, WORKS, amount_for
+from tests.random_loops.works import MODEL_WORKS, SIDE_WORKS, WORKS, amount_for
 
 SHAPES = ("flat", "functions", "trainer", "endless", "closure", "by_hand", "two_models")
 MODELS = ("mlp", "conv", "transformer", "recurrent")
@@ -16,6 +16,8 @@ INPUT_PLACES = ("item", "transform", "collate", "sampler")
 #: Of a script with nothing to complain of: pieces take this little of a millisecond, or there are none.
 _TINY_US = (5.0, 60.0)
 _PLANTED_US = (1_500.0, 60_000.0)
+#: Of the loops, so many have work in their model, too.
+_IN_MODEL = 0.3
 #: A machine for tests has two cores: more workers than these only share them.
 _WORKERS = (0, 0, 0, 1, 1, 2, 2, 4)
 
@@ -31,7 +33,7 @@ class Piece:
     """A piece of work: what, where, how much of it, and after how many steps again (1: every one)."""
 
     name: str
-    place: str  # of INPUT_PLACES, "batch" (made by hand) or "step_end"
+    place: str  # of INPUT_PLACES, "batch" (made by hand), "step_end" or "model"
     work: str
     amount: int
     every: int = 1
@@ -94,7 +96,7 @@ def draw(seed: int) -> Plan:
         evaluate_every=random.choice((0, 0, 100, 400)) if shape in ("flat", "trainer") else 0,
         setup=setup,
         setup_s=0.0 if setup == "nothing" else round(20 * random.random() ** 3, 1),
-        pieces=_pieces(random, by_hand, workers, batch),
+        pieces=(*_pieces(random, by_hand, workers, batch), *_model_pieces(random)),
     )
 
 
@@ -128,9 +130,21 @@ def _pieces(random: Random, by_hand: bool, workers: int, batch: int) -> tuple[Pi
     return tuple(piece for number, piece in enumerate(found) if piece.place not in places[:number])
 
 
-def _piece(random: Random, name: str, by_hand: bool, batch: int, span_us: tuple[float, float], workers: int) -> Piece:
+def _model_pieces(random: Random) -> tuple[Piece, ...]:
+    """Drawn last: the rest of a loop of a seed is what it was before there were any."""
+    if random.random() >= _IN_MODEL:
+        return ()
+    work = random.choice(list(MODEL_WORKS))
+    return (Piece("in_model", "model", work, amount_for(MODEL_WORKS[work], _length_us(random, _PLANTED_US))),)
+
+
+def _length_us(random: Random, span_us: tuple[float, float]) -> float:
     low, high = span_us
-    wanted_us = low * (high / low) ** random.random()
+    return low * (high / low) ** random.random()
+
+
+def _piece(random: Random, name: str, by_hand: bool, batch: int, span_us: tuple[float, float], workers: int) -> Piece:
+    wanted_us = _length_us(random, span_us)
     place = random.choice(("batch", "step_end") if by_hand else (*INPUT_PLACES, "step_end", "step_end", "step_end"))
     if place == "step_end":
         work = random.choice(list(SIDE_WORKS))

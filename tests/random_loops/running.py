@@ -46,7 +46,7 @@ def run(
     running.remember(scenario, folder, outcome, None)
     attached = attached_verdict(scenario, seconds, folder, (*options, *attach)) if attach is not None else None
     without_ms: dict[str, float] = {}
-    if gain and accepted_parts(gains_of(outcome.truth.shares, outcome.truth.pieces)):
+    if gain and accepted_parts(gains_of(outcome.truth)):
         for piece in plan.pieces:
             if piece.name != "tiny":
                 truth = running.measure(

@@ -6,7 +6,7 @@ from random import Random
 
 from tests.random_loops import loops
 from tests.random_loops.plan import Piece, Plan
-from tests.random_loops.works import SIDE_WORKS, WORKS, a_name, function_of
+from tests.random_loops.works import MODEL_WORKS, SIDE_WORKS, WORKS, a_name, function_of
 
 _MODELS = {
     "mlp": "nn.Sequential(*[layer for _ in range({depth}) for layer in (nn.Linear({width}, {width}), nn.ReLU())])",
@@ -65,7 +65,8 @@ def script_of(plan: Plan) -> str:
         *([_RECURRENT] if plan.model == "recurrent" else []),
         *([_WAITING] if plan.model == "waiting" else []),
         *_data(plan, names),
-        ["def make_model():", f"    return {model}"],
+        *_in_model(plan, names),
+        ["def make_model():", f"    return {f'WithWork({model})' if _has_work_in_model(plan) else model}"],
         *_setup(plan),
         *loops.SHAPES[plan.shape](plan, names),
         ['if __name__ == "__main__":', f"    torch.set_num_threads({plan.threads})", "    main()"],
@@ -85,7 +86,23 @@ def slow_library(seconds: float) -> tuple[str, str]:
 
 
 def _work(piece: Piece):
-    return (SIDE_WORKS if piece.place == "step_end" else WORKS)[piece.work]
+    return {"step_end": SIDE_WORKS, "model": MODEL_WORKS}.get(piece.place, WORKS)[piece.work]
+
+
+def _has_work_in_model(plan: Plan) -> bool:
+    return any(piece.place == "model" for piece in plan.pieces)
+
+
+def _in_model(plan: Plan, names: dict[str, str]) -> list[list[str]]:
+    """A model that works by hand before it computes; its time is part of the forward pass, and measured by itself."""
+    lines = []
+    for piece in plan.pieces:
+        if piece.place == "model":
+            lines += ["begin = time.perf_counter()", f"x = {names[piece.name]}(x, {_amount(piece)})"]
+            lines.append(f'Stopwatch.note_inside("{piece.name}", time.perf_counter() - begin)')
+    forward = ["class WithWork(nn.Module):", "    def __init__(self, inner):", "        super().__init__()"]
+    forward += ["        self.inner = inner", "", "    def forward(self, x):", *(f"        {line}" for line in lines)]
+    return [[*forward, "        return self.inner(x)"]] if lines else []
 
 
 def call(plan: Plan, names: dict[str, str], place: str, argument: str) -> list[str]:

@@ -6,6 +6,9 @@ import argparse
 import json
 import time
 from collections import Counter
+from typing import ClassVar
+
+import torch
 
 
 def options():
@@ -19,6 +22,7 @@ class Stopwatch:
     """Seconds per part of the loop and per piece of work in it; the first steps are warm-up and not counted."""
 
     WARM_UP = 3
+    _inside: ClassVar = Counter()  # by piece of work in the model, whichever of a loop's models it is in
 
     def __init__(self, seconds):
         self._seconds = seconds
@@ -36,12 +40,19 @@ class Stopwatch:
             self._pieces[piece] += now - self._last
         self._last = now
 
+    @classmethod
+    def note_inside(cls, piece, seconds):
+        """A piece of work in the model has taken so long; that of an evaluation is no part of the steps."""
+        if torch.is_grad_enabled():
+            cls._inside[piece] += seconds
+
     def step(self):
         """A step has ended; whether there is time for another."""
         self.steps += 1
         if self.steps == self.WARM_UP:
             self._parts.clear()
             self._pieces.clear()
+            self._inside.clear()
         if self._end is None:
             print("training", flush=True)  # from now on one may attach to it
             self._end = time.perf_counter() + self._seconds
@@ -58,6 +69,7 @@ class Stopwatch:
                     "step_ms": 1000 * total / timed,
                     "shares": {part: seconds / total for part, seconds in self._parts.items()},
                     "pieces": {piece: seconds / total for piece, seconds in self._pieces.items()},
+                    "in_model": {piece: seconds / total for piece, seconds in self._inside.items()},
                 }
             ),
             flush=True,

@@ -17,6 +17,7 @@ from tests.random_loops.script import script_of
 from tests.random_loops.table import HEAD, line, totals
 from tests.scenarios.attaching import TRAINING
 from tests.scenarios.gains import of_cheaper_line
+from tests.scenarios.running import Truth
 from tests.warm_torch import warm_python
 from tuimon.diagnosis.finding import Finding, Fix
 
@@ -25,6 +26,12 @@ OF_SHAPE = {
     shape: next(seed for seed in range(1000) if draw(seed).shape == shape and draw(seed).setup_s < 1)
     for shape in SHAPES
 }
+
+
+def _gains(
+    shares: dict[str, float], pieces: dict[str, float], in_model: dict[str, float] | None = None
+) -> dict[str, float]:
+    return gains_of(Truth(100, 10.0, shares, pieces, in_model or {}))
 
 
 def test_every_script_compiles_and_is_the_same_for_a_seed() -> None:
@@ -45,19 +52,20 @@ def test_a_healthy_loop_is_the_same_loop_without_slow_work():
 
 
 def test_what_is_worth_nothing_is_healthy_and_what_is_nearly_equal_may_either_be_named() -> None:
-    assert accepted_parts(gains_of({"data": 0.03, "eval": 0.01}, {})) == frozenset()
-    assert accepted_parts(gains_of({"data": 0.6, "other": 0.1}, {"a": 0.1})) == {"data"}
-    assert accepted_parts(gains_of({"data": 0.3, "other": 0.3}, {"a": 0.15, "b": 0.14})) == {"data", "side"}
+    assert accepted_parts(_gains({"data": 0.03, "eval": 0.01}, {})) == frozenset()
+    assert accepted_parts(_gains({"data": 0.6, "other": 0.1}, {"a": 0.1})) == {"data"}
+    assert accepted_parts(_gains({"data": 0.3, "other": 0.3}, {"a": 0.15, "b": 0.14})) == {"data", "side"}
+    assert accepted_parts(_gains({"data": 0.1, "forward": 0.8}, {"a": 0.1}, {"b": 0.6})) == {"model"}
 
 
 def test_an_update_that_takes_long_may_be_named_but_need_not() -> None:
-    slow_update = gains_of({"data": 0.02, "optimizer": 0.4}, {})
+    slow_update = _gains({"data": 0.02, "optimizer": 0.4}, {})
     assert accepted_parts(slow_update) == frozenset() and may_be_first("optimizer", slow_update)
     assert not may_be_first("data", slow_update)
-    starved = gains_of({"data": 0.6, "optimizer": 0.2}, {})
+    starved = _gains({"data": 0.6, "optimizer": 0.2}, {})
     assert accepted_parts(starved) == {"data"} and may_be_first("data", starved)
     assert not may_be_first("optimizer", starved)
-    assert not may_be_first("optimizer", gains_of({"optimizer": 0.03}, {}))
+    assert not may_be_first("optimizer", _gains({"optimizer": 0.03}, {}))
     assert not may_be_first(None, slow_update)
 
 
@@ -89,6 +97,7 @@ def test_a_script_of_each_shape_tells_a_truth_that_adds_up(tmp_path: Path) -> No
         assert truth["steps"] > 3
         assert sum(share for part, share in truth["shares"].items() if part != "eval") == pytest.approx(1)
         assert sum(truth["pieces"].values()) <= truth["shares"]["other"] + 1e-9
+        assert sum(truth["in_model"].values()) <= truth["shares"]["forward"] + 1e-9
 
 
 @pytest.mark.torch

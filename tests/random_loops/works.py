@@ -67,6 +67,20 @@ WORKS = {
     "remote": Work(("time.sleep(amount * 1e-4)", "return x"), 160.0, ("import time",)),
 }
 
+#: What a model computes by hand in its forward pass.
+MODEL_WORKS = {
+    **{name: WORKS[name] for name in ("pixels", "words", "records", "quantiles", "unpack", "pattern")},
+    "rows": Work(
+        (
+            "total = 0.0",
+            "for i in range(amount):",
+            "    total = total + x[i % len(x)].mean()",
+            "return x + 0.0 * total",
+        ),
+        9.0,
+    ),
+}
+
 #: What a loop does after some of its steps; ``model`` and ``amount`` are at hand.
 SIDE_WORKS = {
     "checkpoint": Work(

@@ -25,6 +25,7 @@ class Truth:
     step_ms: float
     shares: dict[str, float]  # of the steps' time; "eval" beside them
     pieces: dict[str, float] = field(default_factory=dict)  # pieces of work within a phase, of the steps' time
+    in_model: dict[str, float] = field(default_factory=dict)  # the same, of the forward pass
 
     @property
     def wall_ms(self) -> float:
