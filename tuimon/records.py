@@ -262,7 +262,10 @@ class Loader(Record, frozen=True, kw_only=True, tag="loader"):
 
 
 class Frame(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A line of code on a stack: ``[file, line, function, source, user, inside]``; the texts are of user code only."""
+    """A line of code on a stack: ``[file, line, function, source, user, inside, packages]``.
+
+    The texts are of user code only.
+    """
 
     file: str
     line: Count
@@ -270,6 +273,7 @@ class Frame(msgspec.Struct, frozen=True, gc=False, array_like=True):
     source: str = ""
     user: bool = False  # whether it is outside the standard library, site-packages and tuimon
     inside: str = ""  # what the with blocks around it name, outermost first: "self.lock, other"; "": none, or unknown
+    packages: str = ""  # those other than torch that do the line's work, "zlib"; "": unknown, or torch may do some
 
 
 class Frames(Record, frozen=True, kw_only=True, tag="frames"):

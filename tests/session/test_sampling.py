@@ -1,9 +1,12 @@
 """What the session says of the sampler, of the GIL, of threads that stand still, from literal records."""
 
+import math
+
 import pytest
 
 from tests.session.records import frames, header, process, session_of, stacks, steps, threads
 from tuimon.records import Cost, Gil, GilCount, GilFunction, Place, StackCount, Stacks
+from tuimon.session.sampling import GilHeld
 from tuimon.views.sampling_text import sampling_text
 
 TORCH = "/v/lib/python3.11/site-packages/torch"
@@ -90,14 +93,14 @@ def test_who_holds_the_gil():
 def test_in_which_function_a_thread_holds_the_gil():
     place = Place("net.py", 3, "match")
     session = session_of(process(), steps(1.0, {"forward": 100}), steps(2.0, {"forward": 100}))
-    assert session.gil_ratio_in(100, 100, place) is None
+    assert session.gil_held_in(100, 100, place) is None
     functions = [GilFunction(100, "net.py", "match", 9), GilFunction(100, "net.py", "main", 5)]
     session.add(Gil(t=3.0, pid=100, samples=36, threads=[GilCount(100, 14)], functions=functions))
-    assert session.gil_ratio_in(100, 100, place) == pytest.approx(0.25)
-    assert session.gil_ratio_in(100, 100, Place("net.py", 3, "other")) == 0.0
-    assert session.gil_ratio_in(100, 101, place) is None
+    assert session.gil_held_in(100, 100, place) == (9, 36)
+    assert session.gil_held_in(100, 100, Place("net.py", 3, "other")) == (0, 36)
+    assert session.gil_held_in(100, 101, place) is None
     session.add(gil(4.0, 36))
-    assert session.gil_ratio_in(100, 100, place) == pytest.approx(0.125)
+    assert session.gil_held_in(100, 100, place) == (9, 72)
 
 
 def test_pthread_ids_name_the_main_thread_only():
@@ -216,3 +219,14 @@ def test_in_words():
     assert sampling_text(session.sampling()) == "21 Hz · 97 % covered · 1 failed · 2.1 % cpu"
     session.add(window(32.0, samples=0, lost=True))
     assert "1 window lost" in sampling_text(session.sampling())
+
+
+@pytest.mark.parametrize(("count", "samples"), [(30, 400), (110, 400), (380, 400), (220, 800)])
+def test_how_much_the_gil_is_surely_held(count, samples):
+    held = GilHeld(count, samples)
+    assert 0.0 < held.surely < held.ratio == count / samples
+    assert GilHeld(10 * count, 10 * samples).surely > held.surely
+    # of a share so large, so many or more are seen in one of ten cases
+    p, n = held.surely, samples
+    chance = sum(math.comb(n, k) * p**k * (1 - p) ** (n - k) for k in range(count, n + 1))
+    assert chance == pytest.approx(0.1, abs=0.03)

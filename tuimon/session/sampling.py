@@ -24,6 +24,8 @@ _ENOUGH_SAMPLES = 50
 _ENOUGH_OF_ONE = 30
 #: Length of such a window, in seconds.
 _GIL_WINDOW_S = 0.6
+#: Quantile of the normal distribution below which nine of ten values lie.
+_Z_OF_NINE_IN_TEN = 1.2816
 #: More than this share of the windows must have counted cycles: on a busy machine a few windows of a slow loop do not.
 _COUNTED_SHARE = 0.5
 #: Cycles that an estimated step rate needs.
@@ -175,6 +177,25 @@ def _summary(rows: tuple[SamplerRow, ...], trainers: int, cpu_ratio: float | Non
     )
 
 
+class GilHeld(NamedTuple):
+    """In how many of these samples the GIL was held."""
+
+    held: int
+    samples: int
+
+    @property
+    def ratio(self) -> float:
+        """Of the samples."""
+        return self.held / self.samples
+
+    @property
+    def surely(self) -> float:
+        """The ratio is not below this in about nine of ten cases (Wilson's score interval)."""
+        n, p, z2 = self.samples, self.ratio, _Z_OF_NINE_IN_TEN**2
+        half = math.sqrt(z2 * (p * (1 - p) / n + z2 / (4 * n * n)))
+        return (p + z2 / (2 * n) - half) / (1 + z2 / n)
+
+
 class GilTable:
     """Folds Gil records: which threads held the GIL in the last minute."""
 
@@ -202,8 +223,8 @@ class GilTable:
             return None
         return min(sum(thread.count for thread in counts if thread.tid == tid) / samples, 1.0)
 
-    def ratio_in(self, pid: int, tid: int, place: Place, since_s: float) -> float | None:
-        """Share of the time since then in which a thread held the GIL in a function of the user's, or below.
+    def held_in(self, pid: int, tid: int, place: Place, since_s: float) -> GilHeld | None:
+        """How often since then a thread held the GIL in a function of the user's, or below.
 
         None before there are 30 samples, and where no function was recorded.
         """
@@ -213,7 +234,8 @@ class GilTable:
         if samples < _ENOUGH_OF_ONE or not functions:
             return None
         here = (place.file, place.function)
-        return min(sum(each.count for each in functions if (each.file, each.function) == here) / samples, 1.0)
+        held = sum(each.count for each in functions if (each.file, each.function) == here)
+        return GilHeld(min(held, samples), samples)
 
     def _latest(self, pid: int) -> tuple[Sequence[Gil], int]:
         """The records of the last minute, and their samples."""

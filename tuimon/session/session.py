@@ -20,7 +20,7 @@ from tuimon.session.rows import (
     TorchMemoryRow,
 )
 from tuimon.session.samples.process_samples import ProcessSamples
-from tuimon.session.sampling import Sampling
+from tuimon.session.sampling import GilHeld, Sampling
 from tuimon.session.step_queries import StepQueries
 from tuimon.torch_code import LOAD_HOOK
 
@@ -82,9 +82,9 @@ class Session(StepQueries):
         """The threads of one process, as they were in its latest window."""
         return list(self._threads.rows_of(pid, self._process_samples.get(pid), self._gil))
 
-    def gil_ratio_in(self, pid: int, tid: int, place: Place) -> float | None:
-        """Share of the last minute's steps in which a thread held the GIL in a place's function; None if unknown."""
-        return self._gil.ratio_in(pid, tid, place, self.steady_span(pid).begin_s)
+    def gil_held_in(self, pid: int, tid: int, place: Place) -> GilHeld | None:
+        """How often in the last minute's steps a thread held the GIL in a place's function; None if unknown."""
+        return self._gil.held_in(pid, tid, place, self.steady_span(pid).begin_s)
 
     def same_stack_s(self, pid: int, tid: int) -> float | None:
         """For how long, up to its latest window, a thread's samples have all shown one stack; None without samples."""

@@ -62,11 +62,34 @@ def test_another_package_is_not_torch_whoever_holds_the_gil():
     assert found(*sorting, leaf=library, held=[("match", 30)])["compute_bound_cpu"].cause is None
 
 
-@pytest.mark.parametrize("call", ["np.argsort(costs)", "linear_sum_assignment(cost)", "torch.tensor(pairs)"])
-def test_so_is_a_call_that_is_known_by_its_text(call):
-    leaf = ("net.py", 31, "solve", f"order = {call}", True)
+@pytest.mark.parametrize(("call", "packages"), [("solve(costs)", "scipy"), ("torch.tensor(pairs)", "")])
+def test_so_is_a_line_on_which_only_other_packages_work(call, packages):
+    leaf = ("net.py", 31, "solve", f"order = {call}", True, "", packages)
     finding = found(([50, 51, 54], 30), ([55, 56], 45), leaf=leaf)["compute_bound_cpu"]
     assert (finding.cause, finding.where[0].line) == ("python", 31)
+
+
+def test_attention_by_hand_is_torch_although_python_takes_a_root():
+    leaf = ("net.py", 31, "attend", "att = q @ k.transpose(-2, -1) / math.sqrt(d)", True)
+    finding = found(([50, 51, 54], 30), ([55, 56], 45), leaf=leaf, held=[("main", 3)])["compute_bound_cpu"]
+    assert (finding.cause, finding.severity) == (None, "info")
+
+
+@pytest.mark.parametrize(("held", "cause"), [(16, "python"), (6, None)])
+def test_operations_that_are_all_overhead_hold_the_gil_for_a_part_of_their_time(held, cause):
+    leaf = ("net.py", 31, "sum_up", "total = total + x[i].mean()", True)
+    lines = (([50, 51, 54], 40), ([55, 56], 40))
+    finding = found(*lines, leaf=leaf, held=[("sum_up", held)], looks=100)["compute_bound_cpu"]
+    assert finding.cause == cause
+    assert cause is None or "tiny operations" in finding.headline
+
+
+def test_among_other_lines_they_do_not_say_which_line_it_is():
+    leaf = ("net.py", 13, "forward", "x = x @ self.other", True)
+    finding = found(
+        ([50, 51, 54], 20), ([50, 51, 52], 20), ([55, 56], 40), leaf=leaf, held=[("forward", 16)], looks=100
+    )["compute_bound_cpu"]
+    assert finding.cause is None
 
 
 def test_python_that_takes_little_of_the_step_is_the_models_price():

@@ -35,6 +35,7 @@ from tuimon.records import Place, Process, Threads
 from tuimon.session.rank_list import rank_rows
 from tuimon.session.ranks.row import RankRow
 from tuimon.session.rows import GpuRow, GpuTimeRow, LoaderRow, PhaseRow, PhaseTable, ThreadRow, TorchMemoryRow
+from tuimon.session.sampling import GilHeld
 from tuimon.session.session import Session
 
 
@@ -157,9 +158,9 @@ class Evidence(Struct, frozen=True, dict=True):
         """Its threads with their roles."""
         return tuple(self._moment.session.threads_of(self.pid))
 
-    def gil_ratio_in(self, place: Place) -> float | None:
-        """Share of time in which the training thread holds the GIL in the function of a place; None if unknown."""
-        return self._moment.session.gil_ratio_in(self.pid, self.training_tid, place)
+    def gil_held_in(self, place: Place) -> GilHeld | None:
+        """How often the training thread holds the GIL in the function of a place; None if unknown."""
+        return self._moment.session.gil_held_in(self.pid, self.training_tid, place)
 
     @cached_property
     def loader(self) -> LoaderRow | None:

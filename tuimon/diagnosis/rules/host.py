@@ -14,7 +14,7 @@ from tuimon.diagnosis.finding import Finding
 from tuimon.diagnosis.needs import SAMPLES, STEPS
 from tuimon.diagnosis.rule import Rule
 from tuimon.diagnosis.rules.evaluation import BESIDE_MODEL_SHARE, EVALUATION_SHARE, evaluation_work
-from tuimon.diagnosis.rules.model_python import HELD_PART, PYTHON_SHARE, python_in_model
+from tuimon.diagnosis.rules.model_python import HELD_PART, PYTHON_SHARE, SMALL_PART, python_in_model
 from tuimon.diagnosis.speedup import speedup_without
 from tuimon.diagnosis.step_model.measured import host_model, queue_model
 from tuimon.diagnosis.step_model.model import Part
@@ -262,7 +262,7 @@ RULES = (
             " meanwhile, that is Python, which no GPU makes faster: it is named, with its cost."
         ),
         needs=(STEPS,),
-        thresholds=(COMPUTE_SHARE, PYTHON_SHARE, HELD_PART),
+        thresholds=(COMPUTE_SHARE, PYTHON_SHARE, HELD_PART, SMALL_PART),
         causes=("python",),
     ),
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.places.model_python import is_surely_python, python_function
+from tuimon.diagnosis.evidence.places.model_python import is_one_line, is_surely_python, python_function
 from tuimon.diagnosis.evidence.samples import MIN_SAMPLES
 from tuimon.diagnosis.evidence.steps import is_settled, mean_step_ms
 from tuimon.diagnosis.finding import Finding
@@ -21,8 +21,13 @@ PYTHON_SHARE = Threshold(
 HELD_PART = Threshold(
     0.5,
     "part of that function's time in which it holds the GIL, from which its work is Python and not torch's",
-    "our choice: 0.6 to 0.8 measured for Python, 0.0 to 0.2 for torch's operations on a line of the user's (0.7 where"
-    " these are tiny)",
+    "our choice: 0.6 to 1.2 measured for Python, 0.0 to 0.4 for torch's operations on a line of the user's",
+)
+SMALL_PART = Threshold(
+    0.2,
+    "the same where a single line of it is at work, from which that calls operations that are all overhead",
+    "measured on torch 2.13, CPU: 0.2 to 0.4 for operations of 2 to 7 µs, 0.04 to 0.13 for those of 10 µs and more;"
+    " the part has to be above it in nine of ten cases",
 )
 #: Where the model computes.
 _PHASES = ("forward", "backward")
@@ -32,7 +37,8 @@ def python_in_model(evidence: Evidence, table: PhaseTable) -> Finding | None:
     """A finding about a Python function in forward or backward that takes a large part of the step.
 
     A faster device does nothing for it. On a line of the user's own an operation of torch looks the same, but releases
-    the GIL: only a function that holds it counts, or one whose lines call nothing but other packages.
+    the GIL: only a function that holds it counts, or one whose lines call nothing but other packages. Where operations
+    are so small that what surrounds them takes most of their time, the GIL is held for a good part of it, too.
     """
     samples = evidence.stacks.main.in_phases(_PHASES)
     hot = python_function(samples)
@@ -41,11 +47,12 @@ def python_in_model(evidence: Evidence, table: PhaseTable) -> Finding | None:
     share = hot.share * sum(row.share for row in table.rows if row.name in _PHASES)
     evaluation = evidence.phase("eval")
     of_all_time = share * (1.0 - (evaluation.share if evaluation is not None else 0.0))
-    held = evidence.gil_ratio_in(hot.place)
-    if share < PYTHON_SHARE or not (
-        is_surely_python(samples, hot.place) or (held is not None and held >= HELD_PART * of_all_time)
-    ):
+    held = evidence.gil_held_in(hot.place)
+    is_python = is_surely_python(samples, hot.place) or (held is not None and held.ratio >= HELD_PART * of_all_time)
+    is_small = held is not None and held.surely >= SMALL_PART * of_all_time and is_one_line(samples, hot.place)
+    if share < PYTHON_SHARE or not (is_python or is_small):
         return None
+    what = "Python code in the model" if is_python else "tiny operations in the model, called one by one"
     model = host_model(evidence)
     best, *others = model.less(
         f"vectorise {at_hot(hot)} (one operation on whole tensors instead of a loop), compile or cache it: no GPU and"
@@ -58,13 +65,13 @@ def python_in_model(evidence: Evidence, table: PhaseTable) -> Finding | None:
         rule="compute_bound_cpu",
         severity="warning",
         cause="python",
-        headline=f"{percent(share)} of every step is Python code in the model: {at_hot(hot)}",
+        headline=f"{percent(share)} of every step is {what}: {at_hot(hot)}",
         action=best.action,
         share_of_step=share,
         where=(hot.place,),
         evidence={
             "step_ms": mean_step_ms(table),
-            "gil_ratio": held,
+            "gil_ratio": held.ratio if held is not None else None,
             "hot_share": hot.share,
             **{f"{row.name}_share": row.share for row in table.rows if row.name in _PHASES},
         },

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from tuimon.proc.target_files import TargetFiles
 from tuimon.records import Frame
 from tuimon.sources.source_text import SourceText
+from tuimon.sources.stacks.packages_at_work import PackagesAtWork
 from tuimon.torch_code import (
     collects_garbage,
     is_call_wrapper,
@@ -62,6 +63,7 @@ class FrameIds:
         self._ids: dict[RawFrame, int] = {}
         self._traits: dict[str, FrameTraits] = {}  # by file
         self._source = SourceText()
+        self._packages = PackagesAtWork(self._source)
         self._library_source = SourceText(files_held=1)  # of each library a few lines are read, most of them once
         self._limit = limit
         self._new: list[Frame] = []
@@ -100,7 +102,8 @@ class FrameIds:
         source = self._text_of(frame, traits, files, is_leaf)
         self._ids[frame] = id_ = len(self._ids)
         file, function = named(frame)
-        self._new.append(Frame(file, frame.line, function, source, traits.user))
+        packages = self._packages.on_line(source, frame.file, files) if traits.user and source else ""
+        self._new.append(Frame(file, frame.line, function, source, traits.user, packages=packages))
         return id_
 
     def _text_of(self, frame: RawFrame, traits: FrameTraits, files: TargetFiles, is_leaf: bool) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from tuimon.diagnosis.evidence.lines import HotFunction, hottest_place
 from tuimon.diagnosis.evidence.samples import StackSample, ThreadSamples
@@ -15,12 +16,7 @@ _NUMERIC = re.compile(r"/(?:numpy|scipy|pandas|sklearn|skimage|PIL|cv2|numba)/")
 _AT_WORK = ("python", "sync")
 #: Makes a tensor out of Python's numbers, one by one.
 _FROM_PYTHON = re.compile(r"\btorch\.(?:tensor|as_tensor|\w*Tensor)\(")
-#: The text of a line that calls what is not torch's: a module's function, or what losses import from SciPy by name.
-_NOT_TORCH = re.compile(
-    r"\b(?:np|numpy|scipy|pd|math|json|re|random)\.\w"
-    r"|\b(?:linear_sum_assignment|distance_transform_edt|directed_hausdorff)\("
-)
-#: Of a function's samples, so many that surely run no operation of torch are enough: our choice, nearly all.
+#: Of a function's samples, so many are enough for all: our choice, nearly all.
 _NEARLY_ALL = 0.8
 
 
@@ -34,18 +30,27 @@ def is_surely_python(samples: ThreadSamples, place: Place) -> bool:
 
     An operation of torch has no frame, so that ``x @ weight`` on a line of the user's looks like Python.
     """
-    total = sure = 0
+    return _are_most(samples, place, _is_sure)
+
+
+def is_one_line(samples: ThreadSamples, place: Place) -> bool:
+    """Whether the function of a place runs Python on that line and hardly elsewhere: all its work is of one kind."""
+    return _are_most(samples, place, lambda sample: sample.place is not None and sample.place.line == place.line)
+
+
+def _are_most(samples: ThreadSamples, place: Place, is_one: Callable[[StackSample], bool]) -> bool:
+    total = found = 0
     for sample in samples.stacks:
         own = sample.place
         if own is not None and (own.file, own.function) == (place.file, place.function) and _runs_python(sample):
             total += sample.count
-            sure += sample.count if _is_sure(sample) else 0
-    return sure > 0 and sure >= _NEARLY_ALL * total
+            found += sample.count if is_one(sample) else 0
+    return found > 0 and found >= _NEARLY_ALL * total
 
 
 def _is_sure(sample: StackSample) -> bool:
     leaf = sample.frames[-1]
-    return not leaf.user or _makes_tensor(sample) or _NOT_TORCH.search(leaf.source) is not None
+    return not leaf.user or _makes_tensor(sample) or bool(leaf.packages)
 
 
 def _runs_python(sample: StackSample) -> bool:

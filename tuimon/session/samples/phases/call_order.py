@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
+from tuimon.line_syntax import parsed_line
+
 #: How many lines the answers are remembered for: a training has a few that run its model.
 _LINES_HELD = 256
 #: Whose functions run no module of the program's.
@@ -48,12 +50,8 @@ def is_made_for_model(source: str, function: str) -> bool:
 
 def _calls(source: str) -> list[_Call]:
     """The calls of a line of the user's in the order of evaluation, without those of libraries."""
-    text = source + " pass" if source.endswith(":") else source
-    try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError):  # a part of a statement, or of a line that was cut
-        return []
-    return list(_in_order(tree, ()))
+    tree = parsed_line(source)
+    return list(_in_order(tree, ())) if tree is not None else []
 
 
 def _in_order(node: ast.AST, takers: tuple[str, ...]) -> Iterator[_Call]:
