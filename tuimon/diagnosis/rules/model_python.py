@@ -24,7 +24,7 @@ HELD_PART = Threshold(
     "our choice: 0.6 to 1.2 measured for Python, 0.0 to 0.4 for torch's operations on a line of the user's",
 )
 SMALL_PART = Threshold(
-    0.2,
+    0.15,
     "the same where a single line of it is at work, from which that calls operations that are all overhead",
     "measured on torch 2.13, CPU: 0.2 to 0.4 for operations of 2 to 7 µs, 0.04 to 0.13 for those of 10 µs and more;"
     " the part has to be above it in nine of ten cases",
@@ -52,7 +52,7 @@ def python_in_model(evidence: Evidence, table: PhaseTable) -> Finding | None:
     is_small = held is not None and held.surely >= SMALL_PART * of_all_time and is_one_line(samples, hot.place)
     if share < PYTHON_SHARE or not (is_python or is_small):
         return None
-    what = "Python code in the model" if is_python else "tiny operations in the model, called one by one"
+    what = "is Python code in the model" if is_python else "goes into tiny operations in the model, called one by one"
     model = host_model(evidence)
     best, *others = model.less(
         f"vectorise {at_hot(hot)} (one operation on whole tensors instead of a loop), compile or cache it: no GPU and"
@@ -65,7 +65,7 @@ def python_in_model(evidence: Evidence, table: PhaseTable) -> Finding | None:
         rule="compute_bound_cpu",
         severity="warning",
         cause="python",
-        headline=f"{percent(share)} of every step is {what}: {at_hot(hot)}",
+        headline=f"{percent(share)} of every step {what}: {at_hot(hot)}",
         action=best.action,
         share_of_step=share,
         where=(hot.place,),
