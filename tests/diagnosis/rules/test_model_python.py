@@ -92,6 +92,14 @@ def test_among_other_lines_they_do_not_say_which_line_it_is():
     assert finding.cause is None
 
 
+def test_a_stack_that_ends_where_the_model_is_called_is_torn_and_says_nothing():
+    lost = ([50, 51], 15)
+    finding = found(*LOOP, lost, held=[("match", 12)])["compute_bound_cpu"]
+    assert finding.share_of_step == found(*LOOP, held=[("match", 12)])["compute_bound_cpu"].share_of_step
+    compiled = found(lost, ([50, 53], 30), ([55, 56], 45), held=[("match", 12)])  # nothing goes on from there
+    assert compiled["compute_bound_cpu"].share_of_step == pytest.approx(0.85 * 30 / 90)
+
+
 def test_python_that_takes_little_of_the_step_is_the_models_price():
     few = (([50, 51, 53], 10), ([50, 51, 52], 30), ([55, 56], 45))
     assert found(*few, held=[("match", 12)])["compute_bound_cpu"].cause is None

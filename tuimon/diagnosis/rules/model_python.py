@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from tuimon.diagnosis.evidence.evidence import Evidence
-from tuimon.diagnosis.evidence.places.model_python import is_one_line, is_surely_python, python_function
+from tuimon.diagnosis.evidence.places.model_python import (
+    has_no_frames_below,
+    is_one_line,
+    is_surely_python,
+    python_function,
+)
 from tuimon.diagnosis.evidence.samples import MIN_SAMPLES
 from tuimon.diagnosis.evidence.steps import is_settled, mean_step_ms
 from tuimon.diagnosis.finding import Finding
@@ -40,7 +45,7 @@ def python_in_model(evidence: Evidence, table: PhaseTable) -> Finding | None:
     the GIL: only a function that holds it counts, or one whose lines call nothing but other packages. Where operations
     are so small that what surrounds them takes most of their time, the GIL is held for a good part of it, too.
     """
-    samples = evidence.stacks.main.in_phases(_PHASES)
+    samples = evidence.stacks.main.in_phases(_PHASES).whole
     hot = python_function(samples)
     if hot is None or samples.total < MIN_SAMPLES or not is_settled(table):
         return None
@@ -52,7 +57,10 @@ def python_in_model(evidence: Evidence, table: PhaseTable) -> Finding | None:
     is_small = held is not None and held.surely >= SMALL_PART * of_all_time and is_one_line(samples, hot.place)
     if share < PYTHON_SHARE or not (is_python or is_small):
         return None
-    what = "is Python code in the model" if is_python else "goes into tiny operations in the model, called one by one"
+    is_operations = not is_python and has_no_frames_below(samples, hot.place)
+    what = (
+        "goes into tiny operations in the model, called one by one" if is_operations else "is Python code in the model"
+    )
     model = host_model(evidence)
     best, *others = model.less(
         f"vectorise {at_hot(hot)} (one operation on whole tensors instead of a loop), compile or cache it: no GPU and"

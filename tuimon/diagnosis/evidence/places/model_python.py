@@ -38,6 +38,11 @@ def is_one_line(samples: ThreadSamples, place: Place) -> bool:
     return _are_most(samples, place, lambda sample: sample.place is not None and sample.place.line == place.line)
 
 
+def has_no_frames_below(samples: ThreadSamples, place: Place) -> bool:
+    """Whether what the function of a place calls is hardly ever Python: an operation of torch has no frame."""
+    return _are_most(samples, place, lambda sample: sample.frames[-1].user)
+
+
 def _are_most(samples: ThreadSamples, place: Place, is_one: Callable[[StackSample], bool]) -> bool:
     total = found = 0
     for sample in samples.stacks:
