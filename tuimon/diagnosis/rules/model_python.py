@@ -31,8 +31,8 @@ HELD_PART = Threshold(
 SMALL_PART = Threshold(
     0.15,
     "the same where a single line of it is at work, from which that calls operations that are all overhead",
-    "measured on torch 2.13, CPU: 0.2 to 0.4 for operations of 2 to 7 µs, 0.04 to 0.13 for those of 10 µs and more;"
-    " the part has to be above it in nine of ten cases",
+    "our choice, between what torch 2.13 showed: 0.2 to 0.4 for operations of 2 to 7 µs, 0.04 to 0.13 for those"
+    " of 10 µs and more; the part is above it in nine of ten cases",
 )
 #: Where the model computes.
 _PHASES = ("forward", "backward")
