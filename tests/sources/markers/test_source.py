@@ -48,10 +48,9 @@ def test_a_ring_of_the_run_is_found_and_followed(ring_directory):
     writer = write(ring_directory, run="r1")
     table, clock = ProcessTable(os.getpid(), "r1"), Clock()
     source = MarkerSource(table, 1.0, clock)
-    source.read()
+    first = list(source.read())  # a window may end meanwhile
     clock.ahead_s = 2
-    records = list(source.read())
-    assert sum(record.count for record in records) == 4
+    assert counted([*first, *source.read()]) == 4
     assert table.facts[os.getpid()].torch == "2.13.0"
     assert os.getpid() in table.trainers()
     writer.unlink()  # as at the end of a process
@@ -96,11 +95,11 @@ def test_a_ring_that_a_shortage_of_handles_hid_is_found_later(ring_directory, mo
 def test_a_process_that_replaces_itself_is_followed_in_its_new_ring(ring_directory):
     source = MarkerSource(ProcessTable(1, "r1"), 1.0)
     write(ring_directory, run="r1").flush()
-    source.read()
+    total = counted(source.read())
     again = write(ring_directory, run="r1", steps=7)  # under the same path
-    counted = sum(record.count for _ in range(3) for record in source.read())
+    total += sum(counted(source.read()) for _ in range(3))
     again.unlink()
-    assert counted + sum(record.count for record in source.read()) == 5 + 7
+    assert total + counted(source.read()) == 5 + 7
     source.close()
 
 
@@ -163,10 +162,11 @@ def test_a_ring_that_was_deleted_before_the_monitor_came_is_found(ring_directory
     os.unlink(writer.path)
     clock = Clock()
     source = MarkerSource(ProcessTable(os.getpid(), None), 1.0, clock)
-    (said,) = notices(source.read())
+    first = list(source.read())  # a window may end meanwhile
+    (said,) = notices(first)
     assert "was deleted" in said
     clock.ahead_s = 2
-    assert counted(source.read()) == 4
+    assert counted([*first, *source.read()]) == 4
     assert notices(source.read()) == []
     writer.unlink()
     source.close()
@@ -187,7 +187,7 @@ def test_what_is_written_while_a_read_begins_is_not_lost(ring_directory, monkeyp
     """The monitor may lose its core between any two lines, and the process ends meanwhile."""
     writer = write(ring_directory, run="r1")
     source = MarkerSource(ProcessTable(1, "r1"), 1.0)
-    count = sum(record.count for record in source.read())  # a window may have ended meanwhile
+    total = counted(source.read())  # a window may have ended meanwhile
 
     def ends(reader):
         if os.path.exists(writer.path):
@@ -200,7 +200,7 @@ def test_what_is_written_while_a_read_begins_is_not_lost(ring_directory, monkeyp
         return False
 
     monkeypatch.setattr(module, "_goes_on", ends)
-    assert count + sum(record.count for record in source.read()) == 6
+    assert total + counted(source.read()) == 6
     source.close()
 
 
