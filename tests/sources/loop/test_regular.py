@@ -21,6 +21,8 @@ LOOPS = {
     "accumulation": "F B F B F B O1",
     "bare accumulation": "B B O1",
     "two models": "F B O1 B O2",
+    "a look at gradients": "F B O1 B B",
+    "alternating": "F B O1 B F B O1",
     "two bare models": "B O1 B O2",
     "an optimizer a parameter": "B O1 O2 O3 O4 O5",
     "by hand": "B",

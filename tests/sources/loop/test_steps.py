@@ -222,6 +222,18 @@ def test_penalty_gradients_stay_in_one_step():
     assert {step.backwards for step in played.steps} == {2}
 
 
+@pytest.mark.parametrize("before", ["bwd:4", "bwd:1 wait:1 bwd:1 wait:1"])
+@pytest.mark.parametrize("after", ["bwd:2 wait:1", "bwd:2 wait:1 bwd:2 wait:1 bwd:2 wait:1"])
+def test_gradients_looked_at_after_the_update_are_of_the_step_before(before, after):
+    played = play(f"fetch:5 wait:3 {before} wait:1 opt:2 wait:1 {after}", 100)
+    assert len(played.steps) == 100
+    assert lengths(played)[:-1] == [16 + 3 * after.count("bwd")] * 99
+    assert {step.backwards for step in played.steps[:-1]} == {before.count("bwd") + after.count("bwd")}
+    assert played.drive is Drive.FETCH
+    early = play(f"fetch:5 wait:3 {before} wait:1 opt:2 wait:1 {after}", 12, finish=False)
+    assert len(early.steps) >= 10  # they are not waited for
+
+
 def test_optimizer_step_that_raised_does_not_hold_the_phase():
     sequence = markers(" ".join([PLAIN] * 3))
     sequence += [(t + 48 * MS, *rest) for t, *rest in markers("fetch:5 wait:3 bwd:4 wait:1")]

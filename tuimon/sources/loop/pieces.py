@@ -66,6 +66,17 @@ class Pieces:
         elif len(self._held) > BARE_LIMIT:  # Drive.API, but the calls have stopped
             self.drive = Drive.UNKNOWN
 
+    def end_at_fetch(self, rest: Step, time_ns: int) -> bool:
+        """A fetch follows on ``rest``, backwards without an update: the step before may end there; whether it does."""
+        if self.drive not in (Drive.FETCH, Drive.UNKNOWN) or not self._held or not self.train_fetches:
+            return False
+        piece = self._held[-1]
+        piece.absorb(rest)
+        piece.after_fetch, piece.end_ns = True, time_ns
+        if self.drive is Drive.FETCH:
+            self.end_step()
+        return True
+
     def train_on_batch(self) -> None:
         """A backward has used a fetched batch; two in a row make a loop that is driven by its DataLoader."""
         if self.drive is Drive.UPDATE and self.bare > UPDATES.most:

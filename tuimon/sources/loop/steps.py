@@ -1,6 +1,7 @@
 """From labelled time to steps: what one iteration of the user's loop is.
 
-Steps are found in this order: ``tuimon.step()``; from the first fetch after an update to the next such fetch; without
+Steps are found in this order: ``tuimon.step()``; from the first fetch after an update to the next such fetch, whether
+or not gradients are looked at in between; without
 a DataLoader from the end of one update to the end of the next, or, where optimizers take turns, of one round of their
 updates to that of the next; without a torch optimizer from backward to backward. An update is a run of optimizer steps
 with no fetch and no backward between them.
@@ -86,6 +87,9 @@ class StepFinder:
         """A fetch after an update bounds a piece; returns whether it proves that the batch before was evaluated."""
         if self._close_at_fetch(time_ns):
             pass
+        elif self._open.backwards and not self._open.fetched and self.pieces.end_at_fetch(self._open, time_ns):
+            self._open = Step()  # backwards after the update, of what it trained on, and no update by them
+            self._evaluation.forget_times()
         elif self._open.total_ns == 0 or self._fresh() or self._follows_set_up(iterator):
             self._open = Step()  # the stream, or its training, begins with this fetch
             self._evaluation.forget_times()
