@@ -247,11 +247,51 @@ def test_side_work_names_its_line():
     assert first.fixes[1][:4] == ("do main() train.py:50 half as often", *[pytest.approx(1 / 0.875)] * 3)
 
 
-def test_clipping_gradients_is_part_of_every_update_and_no_side_work():
+@pytest.mark.parametrize("call", ["torch.autograd.grad(loss, weights)", "norms.append(p.grad.norm().item())"])
+def test_a_look_at_gradients_is_side_work(call):
     more = frames(
         ("train.py", 48, "main", "", True),
         ("/opt/tuimon/agent/hooks.py", 9, "tuimon_backward"),
-        ("train.py", 49, "main", "nn.utils.clip_grad_norm_(model.parameters(), 1.0)", True),
+        ("train.py", 49, "main", call, True),
+        first=50,
+    )
+    (found,) = [f for f in run(SIDE, more, stacks(12, ([50, 51], 40), ([52], 30))) if f.rule == "side_work"]
+    assert found.where[0].line == 49
+
+
+def test_side_work_that_calls_a_part_of_the_model_is_named_where_it_leaves_training():
+    more = frames(
+        ("train.py", 48, "main", "loss.backward()", True),
+        ("/opt/tuimon/agent/hooks.py", 9, "tuimon_backward"),
+        ("train.py", 46, "main", "loss = model(words, tags)", True),
+        ("/lib/site-packages/torch/nn/modules/module.py", 99, "_call_impl"),
+        ("net.py", 12, "forward", "return self.crf(self.emissions(words), tags)", True),
+        ("net.py", 15, "emissions", "return self.scores(self.context(words))", True),
+        ("train.py", 52, "main", "matches.append(decoded(model, words))", True),
+        ("train.py", 30, "decoded", "return model.crf.decode(model.emissions(words))", True),
+        ("/lib/site-packages/torchcrf/crf.py", 9, "decode"),
+        first=50,
+    )
+    model, scores, decodes = ([52, 53, 54, 55, 53], 30), ([56, 57, 55, 53], 20), ([56, 57, 58], 15)
+    (found,) = [f for f in run(SIDE, more, stacks(12, ([50, 51], 40), model, scores, decodes)) if f.rule == "side_work"]
+    assert (found.where[0].line, found.where[0].function) == (30, "decoded")
+    assert found.evidence["hot_share"] == 1.0
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "nn.utils.clip_grad_norm_(model.parameters(), 1.0)",
+        "scaler.unscale_(optimizer)",
+        "autojac.jac_to_grad(model.body.parameters(), aggregator)",
+        "all_reduce_gradients(model)",
+    ],
+)
+def test_clipping_gradients_is_part_of_every_update_and_no_side_work(call):
+    more = frames(
+        ("train.py", 48, "main", "", True),
+        ("/opt/tuimon/agent/hooks.py", 9, "tuimon_backward"),
+        ("train.py", 49, "main", call, True),
         first=50,
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
 from msgspec import Struct
 
@@ -18,8 +18,12 @@ from tuimon.session.samples.frame_table import function_at
 _TRAINING = ("backward", "optimizer")
 #: A line of code: its file and number.
 _Line = tuple[str, int]
-#: Calls that training makes at every update beside the optimizer's step: nobody can make them less often.
-_OF_UPDATE = re.compile(r"\b(?:clip_grad_(?:norm|value)_?|zero_grad|unscale_)\s*\(")
+#: Calls that training makes at every update beside the optimizer's step: nobody can make them less often. A function of
+#: the user's has frames of its own.
+_OF_UPDATE = re.compile(
+    r"\b(?:(?:aggregate|all_?reduce|average|centrali[sz]e|clip|combine|jac_to|normali[sz]e|project|reduce|scale|sync|zero)_?"
+    r"\w*grad\w*|unscale_)\s*\("
+)
 
 
 def evaluation_function(samples: ThreadSamples) -> HotFunction | None:
@@ -37,8 +41,7 @@ def evaluation_beside_model(samples: ThreadSamples) -> HotFunction | None:
     The model is modules, and what the forward pass of training calls besides; a module that calls functions of the
     user's which training never calls is a metric's. The share is of all samples.
     """
-    forward = (sample.frames for sample in samples.stacks if sample.phase == "forward")
-    model = {_function(frame) for frames in forward for frame in frames if frame.user} - _training_path(samples)
+    model = _model_functions(samples)
     evaluators = _evaluators(samples)
     off = {id(sample): frames for sample, frames in _off_training(samples)}
     placed: list[tuple[Place | None, int]] = []
@@ -52,6 +55,12 @@ def evaluation_beside_model(samples: ThreadSamples) -> HotFunction | None:
         beside = frames and model.isdisjoint(map(_function, frames))
         placed.append((_place(frames) if beside else None, sample.count))
     return hottest_place(placed)
+
+
+def _model_functions(samples: ThreadSamples) -> set[tuple[str, str]]:
+    """The user's functions, by file and name, that only the forward pass of training goes through."""
+    forward = (sample.frames for sample in samples.stacks if sample.phase == "forward")
+    return {_function(frame) for frames in forward for frame in frames if frame.user} - _training_path(samples)
 
 
 def _evaluators(samples: ThreadSamples) -> set[tuple[str, str]]:
@@ -87,14 +96,23 @@ def _function(frame: Frame) -> tuple[str, str]:
 def side_function(samples: ThreadSamples) -> HotFunction | None:
     """The user's function with most side work, at the line before torch is entered; None without samples.
 
-    A line within the model would name what training calls as well.
+    A line within the model would name what training calls as well: then it is the one that calls the model.
     """
     stacks = _without_imports(samples)
     update = _Update.of(samples)
     side = ThreadSamples(tuple(sample for sample in stacks if _is_side_work(sample, update)))
-    placed = ((_before_torch(sample), sample.count) for sample in side.stacks)
+    model = _model_functions(samples)
+    placed = ((_outside(model, _before_torch(sample)), sample.count) for sample in side.stacks)
     hot = hottest_place((_place(frames) if frames else None, count) for frames, count in placed)
     return with_library(with_callees(hot, side, samples.training_path), samples, "other")
+
+
+def _outside(model: Container[tuple[str, str]], frames: list[Frame]) -> list[Frame]:
+    """Without the innermost frames that are of these functions, but for the outermost of all."""
+    end = len(frames)
+    while end > 1 and _function(frames[end - 1]) in model:
+        end -= 1
+    return frames[:end]
 
 
 class _Update(Struct, frozen=True, gc=False):
