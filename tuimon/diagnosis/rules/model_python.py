@@ -58,9 +58,7 @@ def python_in_model(evidence: Evidence, table: PhaseTable) -> Finding | None:
     if share < PYTHON_SHARE or not (is_python or is_small):
         return None
     is_operations = not is_python and has_no_frames_below(samples, hot.place)
-    what = (
-        "goes into tiny operations in the model, called one by one" if is_operations else "is Python code in the model"
-    )
+    what = "goes into tiny operations, one by one" if is_operations else "is Python code in the model"
     model = host_model(evidence)
     best, *others = model.less(
         f"vectorise {at_hot(hot)} (one operation on whole tensors instead of a loop), compile or cache it: no GPU and"
