@@ -276,6 +276,9 @@ def test_side_work_that_calls_a_part_of_the_model_is_named_where_it_leaves_train
     (found,) = [f for f in run(SIDE, more, stacks(12, ([50, 51], 40), model, scores, decodes)) if f.rule == "side_work"]
     assert (found.where[0].line, found.where[0].function) == (30, "decoded")
     assert found.evidence["hot_share"] == 1.0
+    stray = ([52, 53, 54, 55, 53], 2)  # hardly ever seen in the model: not its function
+    (found,) = [f for f in run(SIDE, more, stacks(12, ([50, 51], 40), stray, scores, decodes)) if f.rule == "side_work"]
+    assert found.where[0].function == "emissions"
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Container, Iterator
 
 from msgspec import Struct
@@ -16,6 +17,9 @@ from tuimon.session.samples.frame_table import function_at
 
 #: Phases in which nothing but training runs: the functions that their samples pass through are the path of training.
 _TRAINING = ("backward", "optimizer")
+#: Of the samples of a function in side work, the part that has to be seen in the forward pass for it to be the model's:
+#: our choice.
+_SHARED_PART = 0.25
 #: A line of code: its file and number.
 _Line = tuple[str, int]
 #: Calls that training makes at every update beside the optimizer's step: nobody can make them less often. A function of
@@ -101,10 +105,26 @@ def side_function(samples: ThreadSamples) -> HotFunction | None:
     stacks = _without_imports(samples)
     update = _Update.of(samples)
     side = ThreadSamples(tuple(sample for sample in stacks if _is_side_work(sample, update)))
-    model = _model_functions(samples)
+    model = _shared_with_model(samples, side)
     placed = ((_outside(model, _before_torch(sample)), sample.count) for sample in side.stacks)
     hot = hottest_place((_place(frames) if frames else None, count) for frames, count in placed)
     return with_library(with_callees(hot, side, samples.training_path), samples, "other")
+
+
+def _shared_with_model(samples: ThreadSamples, side: ThreadSamples) -> set[tuple[str, str]]:
+    """The model's functions that side work calls, too; a few samples of side work may look as if they were forward."""
+    in_model = _samples_through(samples.in_phase("forward"))
+    beside = _samples_through(side)
+    return {own for own in _model_functions(samples) if in_model[own] >= _SHARED_PART * beside[own]}
+
+
+def _samples_through(samples: ThreadSamples) -> Counter[tuple[str, str]]:
+    """How many samples go through each function of the user's."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for sample in samples.stacks:
+        for own in sample.functions:
+            counts[own] += sample.count
+    return counts
 
 
 def _outside(model: Container[tuple[str, str]], frames: list[Frame]) -> list[Frame]:
