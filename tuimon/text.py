@@ -10,6 +10,8 @@ _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b]*(?:\x07|\
 _FORMAT = "\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb"
 # C0, DEL, C1, and _FORMAT.
 _CONTROLS = re.compile(f"[\x00-\x1f\x7f-\x9f{_FORMAT}]")
+#: Of a number: as many as all fit into 62 bits, which is what a record holds.
+_DIGITS = 18
 #: Those that a JSON encoder leaves as they are: it escapes C0 itself.
 RAW_IN_JSON = re.compile(f"[\x7f-\x9f{_FORMAT}]")
 
@@ -19,6 +21,11 @@ def plain(text: str) -> str:
     text = _ESCAPES.sub("", text)
     text = text.replace("\t", " ").replace("\r", " ").replace("\n", " ")
     return _CONTROLS.sub("", text)
+
+
+def whole_number(text: str) -> int | None:
+    """The number that ``text`` spells in ASCII digits, at most 18 of them; None for any other text."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= _DIGITS else None
 
 
 def code_place(file: str, line: int) -> str:

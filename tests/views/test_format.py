@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tuimon.text import plain
+from tuimon.text import plain, whole_number
 from tuimon.views import format as people
 
 
@@ -95,6 +95,15 @@ def test_other_figures() -> None:
 )
 def test_text_from_outside(text: str, shown: str) -> None:
     assert plain(text) == shown
+
+
+@pytest.mark.parametrize("text", ["", "-1", "1.0", "1_0", " 1", "\u00b2", "\u0663", "1" + 18 * "0", 5000 * "9"])
+def test_text_that_is_no_number(text: str) -> None:
+    assert whole_number(text) is None
+
+
+def test_whole_numbers() -> None:
+    assert [whole_number(text) for text in ("0", "007", 18 * "9")] == [0, 7, 10**18 - 1]
 
 
 def test_places() -> None:

@@ -16,7 +16,7 @@ from tuimon.session.session import Session
 from tuimon.sources.log.reader import find_log, read_log
 from tuimon.sources.tracing.taking import HELD_MS, STEPS_LIMIT, Taking
 from tuimon.sources.tracing.together import Together
-from tuimon.text import plain
+from tuimon.text import plain, whole_number
 from tuimon.trace.raw import TakenBy
 from tuimon.trace.reader import read_trace
 from tuimon.trace.summary import summarize
@@ -47,7 +47,7 @@ class _Target(NamedTuple):
 def main(argv: Sequence[str]) -> int:
     """Run the command."""
     parsed = _parser().parse_args(argv)
-    if not parsed.target.isdigit() and _is_trace(parsed.target):
+    if whole_number(parsed.target) is None and _is_trace(parsed.target):
         _show(parsed.target)
         return 0
     _check(parsed)
@@ -86,7 +86,7 @@ def _check(parsed: argparse.Namespace) -> None:
         raise UsageError(f"--steps must be from 1 to {STEPS_LIMIT}", "Five steps say most of what there is to say")
     if not 1 <= parsed.max_pause <= 60_000:
         raise UsageError("--max-pause must be from 1 to 60000 ms")
-    if parsed.all_ranks and parsed.target.isdigit():
+    if parsed.all_ranks and whole_number(parsed.target) is not None:
         raise UsageError("--all-ranks needs the log of the run", "tuimon trace LOG --all-ranks")
 
 
@@ -96,8 +96,9 @@ def _is_trace(path: str) -> bool:
 
 
 def _targets(target: str, *, all_ranks: bool) -> list[_Target]:
-    if target.isdigit():
-        return [_Target(int(target), TakenBy())]
+    pid = whole_number(target)
+    if pid is not None:
+        return [_Target(pid, TakenBy())]
     session = Session()
     path = find_log(target)
     for record in read_log(path):

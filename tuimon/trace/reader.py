@@ -10,7 +10,7 @@ from typing import BinaryIO
 from msgspec import Struct, field
 
 from tuimon.errors import NotATrace, TraceError
-from tuimon.text import plain
+from tuimon.text import plain, whole_number
 from tuimon.trace.chunks import TraceFile
 from tuimon.trace.events import Events, Kind, Stretch, Stretches, Track
 from tuimon.trace.raw import RawArgs, RawEvent, RawHead, TakenBy, decode_events, decode_head
@@ -213,8 +213,8 @@ def _moved(stretch: Stretch, first_ns: int) -> Stretch:
 
 def _integer(value: object, limit: int) -> int | None:
     """A whole number of at most ``limit``; None for anything else."""
-    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 19:
-        value = int(value)
+    if isinstance(value, str):
+        value = whole_number(value)
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= limit else None
 
 

@@ -137,7 +137,7 @@ def test_rings_of_dead_processes_are_swept(program, tmp_path):
     folder.mkdir(mode=0o700)
     alive = f"{os.getpid()}-{paths.start_ticks(os.getpid())}.ring"
     dead = [f"{dead_pid()}-12345.ring", f"{os.getpid()}-1.ring", f"{dead_pid()}-5.ring.77"]
-    kept = [alive, "notes.txt", "x-y.ring"]
+    kept = [alive, "notes.txt", "x-y.ring", "\u00b2-1.ring"]
     for name in dead + kept:
         (folder / name).write_text("")
     young = f"{dead_pid()}-6.ring"

@@ -227,6 +227,7 @@ def test_a_ring_of_another_run_is_left_alone(ring_directory):
 def test_garbage_among_the_rings_is_left_alone(ring_directory):
     (ring_directory / "12-34.ring").write_bytes(b"x" * 5000)
     (ring_directory / f"{os.getpid()}-1.ring").write_bytes(b"")
+    (ring_directory / "\u00b2-1.ring").write_bytes(b"")
     (ring_directory / "not a ring").write_text("")
     source = MarkerSource(ProcessTable(os.getpid(), None), 1.0)
     assert list(source.read()) == []

@@ -42,7 +42,7 @@ def _remove_stale(directory: str) -> None:
     for name in os.listdir(directory):
         pid, dash, rest = name.partition("-")
         ticks = rest.partition(".")[0]
-        if dash and ".ring" in rest and pid.isdigit() and ticks.isdigit() and not is_running(int(pid), int(ticks)):
+        if dash and ".ring" in rest and pid.isdecimal() and ticks.isdecimal() and not is_running(int(pid), int(ticks)):
             _remove_unlocked(os.path.join(directory, name))
 
 

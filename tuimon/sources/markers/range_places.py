@@ -8,6 +8,7 @@ from typing import NamedTuple
 from tuimon.agent.ring.layout import PLACE_SEPARATOR
 from tuimon.records import RangePlace
 from tuimon.sources.source_blocks import SourceBlocks
+from tuimon.text import whole_number
 
 #: Of one thread: a path is opened at a few places at most.
 _LIMIT = 256
@@ -54,6 +55,5 @@ class RangePlaces:
 
     def _site(self, number: int) -> _Site | None:
         parts = self._name_of(number).split(PLACE_SEPARATOR)
-        if len(parts) != 4 or not parts[3].isdigit():
-            return None
-        return _Site(parts[1], parts[2], int(parts[3]))
+        line = whole_number(parts[3]) if len(parts) == 4 else None
+        return _Site(parts[1], parts[2], line) if line is not None else None

@@ -21,6 +21,7 @@ from tuimon.sources.markers.deleted_rings import deleted_rings
 from tuimon.sources.markers.follower import RingFollower
 from tuimon.sources.process_table import ProcessId, ProcessTable
 from tuimon.sources.window_lengths import longest_intervals
+from tuimon.text import whole_number
 
 #: A ring holds about 2 s of the fastest loops: those that fill fast are read this often, and all while they are few.
 _SOON_S = 0.25
@@ -245,8 +246,8 @@ def _rings(directory: str) -> list[tuple[str, int]]:
 
 
 def _pid_of(ring_name: str) -> int:
-    pid = ring_name.partition("-")[0]
-    return int(pid) if pid.isdigit() else -1
+    pid = whole_number(ring_name.partition("-")[0])
+    return pid if pid is not None else -1
 
 
 def _lives(process: ProcessId) -> bool:

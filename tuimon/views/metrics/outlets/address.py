@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from tuimon.text import whole_number
+
 _LOOPBACK = "127.0.0.1"
 
 
@@ -27,6 +29,7 @@ def parse_address(text: str) -> Address:
         host = host[1:-1]
     elif ":" in host or text.strip().startswith(":"):
         raise ValueError(f"{text!r} is no [ADDRESS:]PORT; an IPv6 address stands in brackets")
-    if not port.isascii() or not port.isdigit() or int(port) > 65535:
+    number = whole_number(port)
+    if number is None or number > 65535:
         raise ValueError(f"{text!r} is no [ADDRESS:]PORT such as 9105 or 0.0.0.0:9105")
-    return Address(host or _LOOPBACK, int(port))
+    return Address(host or _LOOPBACK, number)

@@ -10,6 +10,7 @@ from msgspec import Struct, field
 from tuimon.node_ids import own_id
 from tuimon.records import Process
 from tuimon.session.rows import ThreadRow
+from tuimon.text import whole_number
 from tuimon.views.format import place
 from tuimon.views.tui.panes.process_tree import TreeRow, folded_at_first, tree_rows
 
@@ -18,10 +19,11 @@ _ROLES = ("training", "main", "worker", "pin-memory", "autograd")
 
 def _by_role(row: ThreadRow) -> tuple[int, int, float]:
     """What matters to a training first: what trains, workers by number, pin-memory, autograd; then who uses CPU."""
-    word, _, number = row.role.partition(" ")
+    word, _, last = row.role.partition(" ")
     rank = _ROLES.index(word) if word in _ROLES else len(_ROLES)
-    if number.isdigit():
-        return rank + 10 * row.ended, int(number), 0.0
+    number = whole_number(last)
+    if number is not None:
+        return rank + 10 * row.ended, number, 0.0
     return rank + 10 * row.ended, 0, -(row.cpu_ratio or 0.0)
 
 
