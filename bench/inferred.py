@@ -22,7 +22,7 @@ from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.stacks.source import StackSource
 
 SHAPES = Path(__file__).with_name("shapes.py")
-NAMES = ("loader", "workers", "by_hand", "side_work", "evaluated", "evaluated_inside")
+NAMES = ("loader", "all_cores", "workers", "by_hand", "side_work", "evaluated", "evaluated_inside")
 INJECT = Path(tuimon.__file__).parent / "agent" / "inject"
 OFF_PROMISE_POINTS = 5.0
 #: What the first steps may take.

@@ -94,6 +94,12 @@ def loader() -> None:
             laps.lap("other")
 
 
+def all_cores() -> None:
+    """The same with a thread for each core, of which none is left while the model computes."""
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
+    loader()
+
+
 def workers() -> None:
     """A DataLoader with worker processes that do not keep up, and a model whose loss is its own."""
     model = model_of(12)
@@ -244,7 +250,7 @@ def evaluated_inside() -> None:
 
 
 SHAPES: dict[str, Callable[[], None]] = {
-    shape.__name__: shape for shape in (loader, workers, by_hand, side_work, evaluated, evaluated_inside)
+    shape.__name__: shape for shape in (loader, all_cores, workers, by_hand, side_work, evaluated, evaluated_inside)
 }
 
 

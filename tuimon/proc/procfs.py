@@ -29,6 +29,7 @@ class ThreadStat(Struct, frozen=True, gc=False):
     state: str  # one letter: R S D T t Z X I
     cpu_ticks: int  # user and system time
     start_ticks: int  # since boot
+    core: int | None = None  # on which it runs, or ran last
 
 
 class ProcessStat(Struct, frozen=True, gc=False):
@@ -115,6 +116,7 @@ def parse_stat(raw: bytes) -> ThreadStat | None:
             state=fields[0].decode("ascii", "replace"),
             cpu_ticks=int(fields[11]) + int(fields[12]),
             start_ticks=int(fields[19]),
+            core=int(fields[36]) if len(fields) > 36 else None,
         )
     except (IndexError, ValueError):
         return None

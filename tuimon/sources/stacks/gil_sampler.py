@@ -72,6 +72,11 @@ class GilSampler:
         self._last_pid = next((pid for pid in trainers if pid > self._last_pid), trainers[0])
         self._running = pyspy.Recording.start((binary,), self._last_pid, RATE_HZ, WINDOW_S, gil=True)
 
+    def keep_beside(self) -> None:
+        """As of the window that runs, ``Recording.keep_beside``."""
+        if self._running:
+            self._running.keep_beside()
+
     def kill(self) -> float:
         """End the window, if there is one; the CPU seconds that it cost."""
         running, self._running = self._running, None

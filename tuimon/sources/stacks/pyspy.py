@@ -18,6 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tuimon.proc.pthreads import os_ids
+from tuimon.sources.stacks import same_core
 from tuimon.sources.stacks.pyspy_output import WindowSamples, parse_speedscope
 
 _OUTPUT_FD = 3
@@ -108,6 +109,11 @@ class Recording(Struct):
         elif self._stopped_s is not None and now_s >= self._stopped_s + self.STOP_TIMEOUT_S:
             self._signal(signal.SIGKILL)
         return None
+
+    def keep_beside(self) -> None:
+        """Let it run on the core of the thread that it samples, wherever that is now, and nowhere else."""
+        if not self.stopping:
+            same_core.move(self.child, self.pid)
 
     @property
     def stopping(self) -> bool:

@@ -15,7 +15,7 @@ from tuimon.proc.processes import is_alive, start_unix_s
 from tuimon.proc.target_files import TargetFiles
 from tuimon.records import Frames, Record, Stacks
 from tuimon.sources.process_table import ProcessTable
-from tuimon.sources.stacks import memory_reader, pyspy, pyspy_errors
+from tuimon.sources.stacks import memory_reader, pyspy, pyspy_errors, same_core
 from tuimon.sources.stacks.agent_samplers import AgentSamplers
 from tuimon.sources.stacks.cpu_budget import FASTEST_HZ, TokenBucket
 from tuimon.sources.stacks.failures import SamplingFailures
@@ -77,6 +77,8 @@ class StackSource:
         self._ending: dict[int, _Running] = {}  # windows whose files are being written
         self._failures = SamplingFailures(self.name)
         self._without_gil: set[ProcessKey] = set()  # sampled by our own reader
+        self._cores = same_core.Cores()
+        self._torn: set[ProcessKey] = set()  # of which samples fail unless the thread stands still
         self._parked: dict[ProcessKey, set[int]] = {}  # threads that a record has named as parked
         self._training: frozenset[int] = frozenset()
         self._sampled = SampledProcesses(table)
@@ -92,6 +94,7 @@ class StackSource:
         if now_s >= self._begin_s:
             self._begin_s = now_s + _LONGEST_SLEEP_S
             self._begin_windows(now_s)
+        self._keep_beside_threads()
         out.extend(self._in_process_windows(now_s))
         out.extend(self._failures.notices(now_s, self._agents.delivering, self._agents.problems))
         self.period_s = self._sleep_s(now_s)
@@ -139,6 +142,8 @@ class StackSource:
         if samples is None or (ended.failed and not samples.instants):
             return self._failed_window(ended, running.key, now_s)
         self._failures.clear(running.key)
+        if same_core.is_torn(samples.instants, ended.failed):
+            self._torn.add(running.key)
         self._schedule.add_cost(running.key, samples.instants, ended.cpu_s)
         return self._sampled_window(ended, samples, running.key, running.files, now_s)
 
@@ -239,6 +244,7 @@ class StackSource:
         self._schedule.forget_ended(lambda key: key not in wanted)
         self._failures.clear_gone(lambda key: key not in wanted)
         self._without_gil.intersection_update(wanted)
+        self._torn.intersection_update(wanted)
         for key in [key for key in self._parked if key not in wanted]:
             del self._parked[key]
         self._loops.forget_others(wanted)
@@ -256,6 +262,15 @@ class StackSource:
             return False
         self._running[pid] = _Running(recording, window.key, window.cpu_s, window.bucket, self._files(window.key))
         return True
+
+    def _keep_beside_threads(self) -> None:
+        self._cores.look()
+        crowded = self._cores.are_crowded
+        for running in self._running.values():
+            if crowded or running.key in self._torn:
+                running.recording.keep_beside()
+        if crowded or (self._gil.pid is not None and self._sampled.key(self._gil.pid) in self._torn):
+            self._gil.keep_beside()
 
     def _begin_gil_window(self, trainers: list[int], now_s: float) -> None:
         if self._binary is None or not self._running:

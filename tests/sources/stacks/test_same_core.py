@@ -1,0 +1,123 @@
+"""py-spy on the core of the thread that it samples."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.sources.programs import running
+from tests.waiting import until
+from tuimon.proc import procfs
+from tuimon.sources.process_table import ProcessTable
+from tuimon.sources.stacks import pyspy, same_core
+from tuimon.sources.stacks.source import StackSource
+
+SPINS = "print('up', flush=True)\nwhile True: pass"
+SLEEPS = "import time; print('up', flush=True); time.sleep(600)"
+
+
+def looks(monkeypatch: pytest.MonkeyPatch, runnable: Iterator[int | str], cores: int = 4) -> same_core.Cores:
+    """After all these numbers of runnable threads, the one that looks included."""
+    found = same_core.Cores(cores)
+    for number in runnable:
+        monkeypatch.setattr(procfs, "read_bytes", lambda *_, n=number: f"0.20 0.18 0.12 {n}/80 11206\n".encode())
+        found.look()
+    return found
+
+
+def test_cores_are_crowded_where_at_a_good_part_of_the_looks_none_was_free(monkeypatch):
+    assert not looks(monkeypatch, iter([])).are_crowded
+    assert not looks(monkeypatch, iter([1, 2, 3, 4] * 10)).are_crowded  # with the one that looks: three others at most
+    assert not looks(monkeypatch, iter([5] + [2] * 9)).are_crowded
+    assert looks(monkeypatch, iter([5, 9, 2, 2, 2] * 4 + [5])).are_crowded  # a pool at work, and one thread alone
+    assert not looks(monkeypatch, iter([9] * 100 + [2] * 32)).are_crowded  # the latest ones count
+
+
+def test_a_kernel_that_does_not_tell(monkeypatch):
+    assert not looks(monkeypatch, iter(["", "many"])).are_crowded
+    monkeypatch.setattr(procfs, "read_bytes", lambda *_: None)
+    cores = same_core.Cores()
+    cores.look()
+    assert not cores.are_crowded
+
+
+def test_which_windows_are_torn():
+    assert not same_core.is_torn(0, 0)
+    assert not same_core.is_torn(90, 10)
+    assert same_core.is_torn(60, 20)
+
+
+def test_a_sampler_is_moved_to_the_core_of_the_thread_and_follows_it(tmp_path):
+    here = sorted(os.sched_getaffinity(0))
+    with running(folder(tmp_path, "a"), SPINS) as target, running(folder(tmp_path, "b"), SLEEPS) as sampler:
+        for core in (here[0], here[-1], here[0]):
+            os.sched_setaffinity(target.pid, {core})
+            until(lambda core=core: _core(target.pid) == core, f"on core {core}")
+            same_core.move(sampler.pid, target.pid)
+            assert os.sched_getaffinity(sampler.pid) == {core}
+
+
+def test_what_has_ended_is_left_alone(tmp_path):
+    with running(tmp_path, SLEEPS) as process:
+        pid = process.pid
+    before = os.sched_getaffinity(0)
+    same_core.move(os.getpid(), pid)
+    same_core.move(pid, os.getpid())
+    assert os.sched_getaffinity(0) == before
+
+
+def test_a_core_that_is_not_allowed_is_left_alone(monkeypatch, tmp_path):
+    thread = procfs.read_thread_stat(os.getpid(), os.getpid())
+    assert thread is not None
+    elsewhere = procfs.ThreadStat(thread.name, thread.state, thread.cpu_ticks, thread.start_ticks, core=4095)
+    with running(tmp_path, SLEEPS) as sampler:
+        before = os.sched_getaffinity(sampler.pid)
+        monkeypatch.setattr(procfs, "read_thread_stat", lambda *_: elsewhere)
+        same_core.move(sampler.pid, os.getpid())
+        assert os.sched_getaffinity(sampler.pid) == before
+
+
+@pytest.mark.skipif(pyspy.find() is None, reason="py-spy is not installed")
+@pytest.mark.parametrize(("crowded", "torn"), [(True, False), (False, True), (False, False)])
+def test_windows_are_kept_there_while_no_core_is_free_or_samples_fail(monkeypatch, tmp_path, crowded, torn):
+    """Also those that were begun before, and those of who holds the GIL."""
+    here = os.sched_getaffinity(0)
+    monkeypatch.setattr(same_core.Cores, "are_crowded", crowded)
+    monkeypatch.setattr(same_core, "is_torn", lambda *_: torn)
+    with running(tmp_path, SPINS) as target:
+        core = min(here)
+        os.sched_setaffinity(target.pid, {core})
+        table = ProcessTable(target.pid, None)
+        table.publish({target.pid: procfs.start_ticks(target.pid) or 0}, {target.pid: "trainer"})
+        source = StackSource(table, max_cpu_ratio=1.0)
+        try:
+            until(lambda: list(source.read()), "a window has ended")
+            seen: set[frozenset[int]] = set()
+            until(lambda: _gil_runs(source, seen), "who holds the GIL is sampled")
+        finally:
+            source.close()
+    assert seen == {frozenset({core} if crowded or torn else here)}
+
+
+def _gil_runs(source: StackSource, seen: set[frozenset[int]]) -> bool:
+    """Reads the source; notes where its children may run."""
+    list(source.read())
+    recordings = [running.recording for running in source._running.values()]
+    gil = source._gil._running
+    for recording in (*recordings, *([gil] if gil else [])):
+        tids = procfs.thread_ids(recording.child)
+        seen.update(frozenset(os.sched_getaffinity(tid)) for tid in tids)
+    return gil is not None
+
+
+def folder(parent: Path, name: str) -> Path:
+    (parent / name).mkdir()
+    return parent / name
+
+
+def _core(pid: int) -> int | None:
+    thread = procfs.read_thread_stat(pid, pid)
+    return thread.core if thread else None
