@@ -17,16 +17,19 @@ _LONGEST_PAUSE_S = 30.0
 #: Share of the budget that plans use: windows end late, and cost more when the machine is loaded.
 _AIM = 0.9
 
-#: CPU seconds of a sample and of a start, which grow with the number of Python threads. Measured on a 2-core machine
-#: with py-spy 0.4 and stacks of 5-13 frames: 0.25 ms a sample and thread, 10 ms a start and 1 ms more for each thread.
-_THREAD_SAMPLE_S = 0.00025
-_START_S = 0.01
-_THREAD_START_S = 0.001
+#: CPU seconds of a sample and of a start, before any is measured; both grow with the number of threads. Measured on a
+#: 2-core machine with py-spy 0.4: a sample of a torch training takes 0.35 ms; with 126 native threads more 1.9 ms, with
+#: 20 more that run Python 1.3 ms, with 60 of them 4.6 ms. A start takes 15 to 35 ms, of 60 Python threads 60 ms.
+_SAMPLE_S = 0.00025
+_THREAD_SAMPLE_S = 0.00006
+_START_S = 0.02
+_THREAD_START_S = 0.0004
 #: A sample takes at least a few system calls, and a start at least this long, whatever the fitted line says.
 _LEAST_SAMPLE_S = 2e-5
 _LEAST_START_S = 0.001
-#: Weight that each new window leaves to all earlier ones.
+#: Weight that each new window leaves to all earlier ones, and to what was expected before any, which keeps a little.
 _DECAY = 0.9
+_PRIOR_DECAY, _PRIOR_LEAST = 0.6, 0.05
 #: More threads than this do not raise the expected cost of a process.
 _THREADS_COUNTED = 256
 
@@ -61,6 +64,29 @@ def split_budget(budget_ratio: float, trainers: int, workers: int) -> Shares:
     return Shares(focus, left - focus if trainers > 1 else 0.0, of_workers, gil)
 
 
+class _Sums(NamedTuple):
+    """Of the points (x, y) that a line is fitted to."""
+
+    n: float = 0.0
+    x: float = 0.0
+    xx: float = 0.0
+    y: float = 0.0
+    xy: float = 0.0
+
+    def plus(self, other: _Sums) -> _Sums:
+        """The points of both."""
+        return _Sums(*(mine + yours for mine, yours in zip(self, other, strict=True)))
+
+    def times(self, weight: float) -> _Sums:
+        """Each point with this weight."""
+        return _Sums(*(weight * value for value in self))
+
+    @classmethod
+    def of(cls, x: float, y: float) -> _Sums:
+        """One point."""
+        return cls(1.0, x, x * x, y, x * y)
+
+
 class CostModel:
     """CPU seconds of a window = start + samples * cost of one: a least-squares line through recent windows.
 
@@ -71,42 +97,35 @@ class CostModel:
 
     def __init__(self, threads: int = 4) -> None:
         """``threads``: of the process, as far as known before anything is measured."""
-        self._is_measured = False
-        self._n = self._x = self._xx = self._y = self._xy = 0.0
         threads = min(max(threads, 1), _THREADS_COUNTED)
-        self._prior_sample_s = threads * _THREAD_SAMPLE_S
-        for samples in (10.0, 100.0):
-            self._add_point(samples, _START_S + threads * _THREAD_START_S + samples * self._prior_sample_s)
+        self._prior_sample_s = _SAMPLE_S + threads * _THREAD_SAMPLE_S
+        start_s = _START_S + threads * _THREAD_START_S
+        expected = (_Sums.of(samples, start_s + samples * self._prior_sample_s) for samples in (10.0, 100.0))
+        self._expected, self._weight = next(expected).plus(next(expected)), 1.0
+        self._measured = _Sums()
+        self._sums = self._expected
 
     def add_window(self, samples: int, cpu_s: float) -> None:
         """Add the measured cost of a window."""
-        if not self._is_measured:
-            self._is_measured = True
+        if not self._measured.n:
             dearer = max(1.0, cpu_s / (self.start_s + samples * self.sample_s))
-            self._y, self._xy = dearer * self._y, dearer * self._xy
-        self._n, self._x, self._xx, self._y, self._xy = (
-            _DECAY * value for value in (self._n, self._x, self._xx, self._y, self._xy)
-        )
-        self._add_point(float(samples), cpu_s)
-
-    def _add_point(self, x: float, y: float) -> None:
-        self._n += 1
-        self._x += x
-        self._xx += x * x
-        self._y += y
-        self._xy += x * y
+            self._expected = self._expected._replace(y=dearer * self._expected.y, xy=dearer * self._expected.xy)
+        self._weight = max(_PRIOR_DECAY * self._weight, _PRIOR_LEAST)
+        self._measured = self._measured.times(_DECAY).plus(_Sums.of(float(samples), cpu_s))
+        self._sums = self._expected.times(self._weight).plus(self._measured)
 
     @property
     def sample_s(self) -> float:
         """CPU seconds of one sample of the process, all its threads."""
-        spread = self._n * self._xx - self._x * self._x
-        slope = (self._n * self._xy - self._x * self._y) / spread if spread > 1e-9 else self._prior_sample_s
-        return min(max(slope, _LEAST_SAMPLE_S), self._y / max(self._x, 1.0))  # a negative slope or start is noise
+        n, x, xx, y, xy = self._sums
+        spread = n * xx - x * x
+        slope = (n * xy - x * y) / spread if spread > 1e-9 else self._prior_sample_s
+        return min(max(slope, _LEAST_SAMPLE_S), y / max(x, 1.0))  # a negative slope or start is noise
 
     @property
     def start_s(self) -> float:
         """CPU seconds to start and end a window."""
-        return max((self._y - self.sample_s * self._x) / self._n, _LEAST_START_S)
+        return max((self._sums.y - self.sample_s * self._sums.x) / self._sums.n, _LEAST_START_S)
 
     def window_cpu_s(self, rate_hz: float, window_s: float) -> float:
         """CPU seconds that such a window is expected to cost."""
