@@ -115,8 +115,7 @@ class Simulated:
                     del self.running[pid]
                     instants = max(round(window.plan.rate_hz * window.plan.window_s), 1)
                     cpu_s = 0.01 + instants * self.instants_s[pid]
-                    window.bucket.spend(cpu_s - window.cpu_s)
-                    self.schedule.add_cost(window.key, instants, cpu_s)
+                    window.settle(instants, cpu_s)
                     self.cpu_s += cpu_s
                     self.sampled_s[pid] += window.plan.window_s
             found = self.schedule.due_windows(
@@ -198,6 +197,22 @@ def test_what_a_window_of_the_set_up_has_cost_leaves_no_gap_in_the_first_steps()
     assert len(due(schedule, 2.1)) == 1
 
 
+def test_samples_of_the_set_up_do_not_make_those_of_the_training_rare() -> None:
+    """As measured of a run with its imports: 106 samples 173 ms; in its steps 36 samples 26 ms."""
+    schedule = WindowSchedule(0.02, 100.0, 0.0)
+    for now_s in (0.0, 2.0, 4.0):
+        (window,) = due(schedule, now_s)
+        window.settle(50, 0.085)
+    (last,) = due(schedule, 8.0)
+    schedule.begin_training((NO_PID, 1), 8.5)
+    last.settle(50, 0.085)
+    for now_s in (8.5, 9.1):
+        (window,) = due(schedule, now_s)
+        window.settle(20, 0.022)
+    (window,) = due(schedule, 11.1)
+    assert window.plan.rate_hz >= 15
+
+
 def test_trainings_that_begin_all_the_time_keep_to_the_budget() -> None:
     schedule = WindowSchedule(0.03, 100.0, 0.0)
     spent_s = 0.0
@@ -205,6 +220,6 @@ def test_trainings_that_begin_all_the_time_keep_to_the_budget() -> None:
         if now_s % 5 == 0:
             schedule.begin_training((NO_PID, 1), float(now_s))
         for window in due(schedule, float(now_s)):
-            window.bucket.spend(0.5 - window.cpu_s)
+            window.settle(None, 0.5)
             spent_s += 0.5
     assert spent_s / 600 < 0.036

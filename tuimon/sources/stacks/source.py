@@ -17,7 +17,7 @@ from tuimon.records import Frames, Record, Stacks
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.stacks import memory_reader, pyspy, pyspy_errors, same_core
 from tuimon.sources.stacks.agent_samplers import AgentSamplers
-from tuimon.sources.stacks.cpu_budget import FASTEST_HZ, TokenBucket
+from tuimon.sources.stacks.cpu_budget import FASTEST_HZ
 from tuimon.sources.stacks.failures import SamplingFailures
 from tuimon.sources.stacks.frame_ids import FrameIds
 from tuimon.sources.stacks.gil_sampler import GilSampler
@@ -40,13 +40,16 @@ _THREAD_NAME_CHARS = 80
 
 
 class _Running(Struct):
-    """A window that is being sampled, and the CPU seconds that were spent for it in advance."""
+    """A window that is being sampled, as it was planned."""
 
     recording: pyspy.Recording
-    key: ProcessKey
-    cpu_s: float
-    bucket: TokenBucket
+    window: PlannedWindow
     files: TargetFiles
+
+    @property
+    def key(self) -> ProcessKey:
+        """The process."""
+        return self.window.key
 
 
 class StackSource:
@@ -137,14 +140,14 @@ class StackSource:
 
     def _records_of(self, ended: pyspy.Ended, running: _Running, now_s: float) -> Iterable[Record]:
         self._table.sampler_cpu_s += ended.cpu_s
-        running.bucket.spend(ended.cpu_s - running.cpu_s)
         samples = ended.samples
         if samples is None or (ended.failed and not samples.instants):
+            running.window.settle(None, ended.cpu_s)
             return self._failed_window(ended, running.key, now_s)
+        running.window.settle(samples.instants, ended.cpu_s)
         self._failures.clear(running.key)
         if same_core.is_torn(samples.instants, ended.failed):
             self._torn.add(running.key)
-        self._schedule.add_cost(running.key, samples.instants, ended.cpu_s)
         return self._sampled_window(ended, samples, running.key, running.files, now_s)
 
     def _in_process_windows(self, now_s: float) -> Iterable[Record]:
@@ -257,10 +260,10 @@ class StackSource:
         try:
             recording = pyspy.Recording.start(program, pid, window.plan.rate_hz, window.plan.window_s)
         except OSError as error:
-            window.bucket.spend(-window.cpu_s)
+            window.settle(None, 0.0)
             self._note_start_error(error, now_s)
             return False
-        self._running[pid] = _Running(recording, window.key, window.cpu_s, window.bucket, self._files(window.key))
+        self._running[pid] = _Running(recording, window, self._files(window.key))
         return True
 
     def _keep_beside_threads(self) -> None:

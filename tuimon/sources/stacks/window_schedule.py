@@ -36,6 +36,13 @@ class PlannedWindow(Struct, frozen=True, gc=False):
     plan: WindowPlan
     cpu_s: float
     bucket: TokenBucket
+    cost: CostModel
+
+    def settle(self, samples: int | None, cpu_s: float) -> None:
+        """It has cost this; ``samples``: how many it took, None where it failed, of which nothing is learnt."""
+        self.bucket.spend(cpu_s - self.cpu_s)
+        if samples is not None:
+            self.cost.add_window(samples, cpu_s)
 
 
 class _Group(Struct):
@@ -74,17 +81,17 @@ class WindowSchedule:
         self._paid_anew_s = -math.inf
         self.gil_ratio = shares.gil
 
-    def add_cost(self, key: ProcessKey, samples: int, cpu_s: float) -> None:
-        """Add what a window of this process has cost."""
-        self._cost(key).add_window(samples, cpu_s)
-
     def restart_short_windows(self, key: ProcessKey) -> None:
         """Let this process begin with short windows again."""
         self._windows.pop(key, None)
 
     def begin_training(self, key: ProcessKey, now_s: float) -> None:
-        """This process has begun to train: short windows again, and none has to wait for what its set-up has cost."""
+        """This process has begun to train: short windows again, and none has to wait for what its set-up has cost.
+
+        A sample of imports costs several times as much, and says nothing of what one of the training will.
+        """
         self.restart_short_windows(key)
+        self._costs.pop(key, None)
         if now_s - self._paid_anew_s >= _PAID_ANEW_S:
             self._paid_anew_s = now_s
             # another one: what a window that runs has cost more than expected is taken from the old one
@@ -134,7 +141,7 @@ class WindowSchedule:
         group.move_to_end(key[0])
         cpu_s = cost.window_cpu_s(plan.rate_hz, plan.window_s)
         group.bucket.spend(cpu_s)
-        return PlannedWindow(key, plan, cpu_s, group.bucket)
+        return PlannedWindow(key, plan, cpu_s, group.bucket, cost)
 
     def _short(self, cost: CostModel, plan: WindowPlan, ratio: float, window_s: float) -> WindowPlan:
         """A short window, at a rate high enough to show something unless that costs too much."""
