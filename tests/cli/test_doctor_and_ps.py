@@ -62,7 +62,7 @@ def test_a_ring_folder_that_others_can_write_to(monkeypatch: pytest.MonkeyPatch,
 
 
 def test_a_py_spy_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuimon.sources.stacks.pyspy.find", lambda: None)
+    monkeypatch.setattr("tuimon.sources.stacks.pyspy.recorder.find", lambda: None)
     found = checks._py_spy()
     assert (found.status, found.essential, found.fix) == ("fail", True, "pip install py-spy")
 

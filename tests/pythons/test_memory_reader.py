@@ -14,8 +14,8 @@ import pytest
 from tests.agent.programs import ROOT, environment, printed_json, python
 from tests.pythons import at_hand
 from tests.waiting import until
-from tuimon.sources.stacks import memory_reader, pyspy_dump
-from tuimon.sources.stacks.pyspy import Ended, Recording
+from tuimon.sources.stacks.pyspy import dump, memory_reader
+from tuimon.sources.stacks.pyspy.recorder import Ended, Recording
 
 KNOWN = ("3.13", "3.14", *at_hand.FREE_THREADED)
 PROGRAM = Path(__file__).with_name("legal_stacks.py")
@@ -95,8 +95,8 @@ def test_a_dump_names_threads_and_lines(version: str, tmp_path: Path) -> None:
     script = str(tmp_path / FOLDER / "legal.py")
     reads = [("main", line_of("sys.stdin.read()")), ("<module>", line_of("main()", last=True))]
 
-    def dumped() -> list[pyspy_dump.DumpThread] | None:
-        threads = pyspy_dump._dump_by(memory_reader.command(), process.pid, 20.0)
+    def dumped() -> list[dump.DumpThread] | None:
+        threads = dump._dump_by(memory_reader.command(), process.pid, 20.0)
         (main,) = (thread for thread in threads if thread.os_thread_id == process.pid)
         theirs = [(frame.name, frame.line) for frame in main.frames if frame.filename == script]
         return threads if theirs == reads else None
@@ -117,8 +117,8 @@ def test_a_process_that_is_gone_or_no_python(tmp_path: Path) -> None:
     finally:
         child.kill()
         child.wait()
-    with pytest.raises(pyspy_dump.DumpError, match="No such file"):
-        pyspy_dump._dump_by(memory_reader.command(), child.pid, 20.0)
+    with pytest.raises(dump.DumpError, match="No such file"):
+        dump._dump_by(memory_reader.command(), child.pid, 20.0)
 
 
 def test_a_process_that_ends_leaves_what_was_sampled(tmp_path: Path) -> None:

@@ -20,10 +20,10 @@ from tuimon.proc.pthreads import os_ids
 from tuimon.proc.pythons import is_free_threaded, is_python
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.processes.source import ProcessSource
-from tuimon.sources.stacks import pyspy
 from tuimon.sources.stacks.closeup import CloseUp
+from tuimon.sources.stacks.pyspy import recorder
 
-if pyspy.find() is None:
+if recorder.find() is None:
     pytest.skip("py-spy is not installed", allow_module_level=True)
 
 BUSY = """

@@ -86,9 +86,9 @@ _INSIDE = "stacks in-process only, under tuimon run"
 
 
 def _py_spy() -> Check:
-    from tuimon.sources.stacks import pyspy
+    from tuimon.sources.stacks.pyspy import recorder
 
-    binary = pyspy.find()
+    binary = recorder.find()
     if binary is None:
         return Check(
             "py-spy",

@@ -15,7 +15,7 @@ from tuimon.agent.interpreter import debug_offsets, stack_window
 from tuimon.agent.ring import side_files, stack_file
 from tuimon.agent.ring.control_words import Command, State
 from tuimon.sources.control.errors import Refused
-from tuimon.sources.stacks.pyspy_output import parse_speedscope
+from tuimon.sources.stacks.pyspy.output import parse_speedscope
 
 FAST = stack_file.pack_sampling(20, 200)
 

@@ -10,8 +10,8 @@ from tests.sources.programs import running
 from tests.waiting import until
 from tuimon.proc import procfs
 from tuimon.proc.processes import start_unix_s
-from tuimon.sources.stacks import pyspy
 from tuimon.sources.stacks.closeup import AROUND_LINES, CloseUp
+from tuimon.sources.stacks.pyspy import recorder
 
 WAITS = """
 import sys, threading
@@ -76,7 +76,7 @@ def test_a_replay_looks_at_nothing(tmp_path):
     assert "played back" in closeup.dump(os.getpid()).trouble
 
 
-@pytest.mark.skipif(pyspy.find() is None, reason="needs py-spy")
+@pytest.mark.skipif(recorder.find() is None, reason="needs py-spy")
 def test_a_dump_of_a_real_process(tmp_path):
     with running(tmp_path, WAITS) as program:
         dump = until(lambda: (found := CloseUp().dump(program.pid)).threads and found, "a dump")
@@ -89,7 +89,7 @@ def test_a_dump_of_a_real_process(tmp_path):
         assert not threads["still [b]"].owns_gil
 
 
-@pytest.mark.skipif(pyspy.find() is None, reason="needs py-spy")
+@pytest.mark.skipif(recorder.find() is None, reason="needs py-spy")
 def test_a_dump_of_a_process_that_is_gone(tmp_path):
     with running(tmp_path, WAITS) as program:
         pid = program.pid
@@ -99,7 +99,7 @@ def test_a_dump_of_a_process_that_is_gone(tmp_path):
 
 
 def test_without_py_spy_it_says_how_to_get_it(monkeypatch):
-    monkeypatch.setattr(pyspy, "find", lambda: None)
+    monkeypatch.setattr(recorder, "find", lambda: None)
     dump = CloseUp().dump(os.getpid())
     assert dump.trouble == "no dump: py-spy was not found"
     assert "pip install" in dump.hint

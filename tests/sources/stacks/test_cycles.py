@@ -11,7 +11,7 @@ from tests.session.records import process as process_record
 from tests.sources.programs import running
 from tests.sources.stacks.sampling import reading, trainer
 from tuimon.session.session import Session
-from tuimon.sources.stacks import pyspy_output
+from tuimon.sources.stacks.pyspy import output
 
 GRAPH = "/v/lib/python3.11/site-packages/torch/autograd/graph.py"
 LOOP = """
@@ -38,7 +38,7 @@ def cycles(pattern: str, other: str = "") -> int | None:
     return window(pattern, other).cycles
 
 
-def window(pattern: str, other: str) -> pyspy_output.WindowSamples:
+def window(pattern: str, other: str) -> output.WindowSamples:
     names = [{"name": "main", "file": "/t.py", "line": 1}, {"name": "_engine_run_backward", "file": GRAPH, "line": 9}]
     profiles = [
         {"name": name, "samples": [[0, 1] if mark == "B" else [0] for mark in marks]}
@@ -46,7 +46,7 @@ def window(pattern: str, other: str) -> pyspy_output.WindowSamples:
         if marks or name.startswith("Thread 42")
     ]
     raw = json.dumps({"profiles": profiles, "shared": {"frames": names}}).encode()
-    return pyspy_output.parse_speedscope(raw, 42)
+    return output.parse_speedscope(raw, 42)
 
 
 @pytest.mark.parametrize(

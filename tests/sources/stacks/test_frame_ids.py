@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tuimon.proc.target_files import TargetFiles
 from tuimon.records import Frame
-from tuimon.sources.stacks.frame_ids import FrameIds, RawFrame
+from tuimon.sources.stacks.frames.frame_ids import FrameIds, RawFrame
 
 CALL = RawFrame("/venv/lib/python3.11/site-packages/torch/nn/modules/module.py", 1786, "_call_impl")
 

@@ -9,7 +9,7 @@ from tuimon.proc.loop_stacks import LoopStack
 from tuimon.proc.ring_facts import RingFacts
 from tuimon.proc.target_files import TargetFiles
 from tuimon.sources.process_table import ProcessTable
-from tuimon.sources.stacks.frame_ids import FrameIds, RawFrame
+from tuimon.sources.stacks.frames.frame_ids import FrameIds, RawFrame
 from tuimon.sources.stacks.loop_reports import LoopReports
 
 PID = os.getpid()

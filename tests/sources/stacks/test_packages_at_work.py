@@ -7,8 +7,8 @@ import pytest
 from tuimon.proc.target_files import OURS, TargetFiles
 from tuimon.records import Frame
 from tuimon.sources.source_text import SourceText
-from tuimon.sources.stacks.frame_ids import FrameIds, RawFrame
-from tuimon.sources.stacks.packages_at_work import PackagesAtWork
+from tuimon.sources.stacks.frames.frame_ids import FrameIds, RawFrame
+from tuimon.sources.stacks.frames.packages_at_work import PackagesAtWork
 
 IMPORTS = """
 import json, zlib as z

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.waiting import until
-from tuimon.sources.stacks import pyspy
+from tuimon.sources.stacks.pyspy import recorder
 
 
 def test_pyspy_is_never_looked_up_by_a_relative_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -19,11 +19,11 @@ def test_pyspy_is_never_looked_up_by_a_relative_path(tmp_path: Path, monkeypatch
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "executable", "")
     monkeypatch.setenv("PATH", os.pathsep.join(["", ".", "..", f"../{tmp_path.name}"]))
-    assert pyspy.find() is None
+    assert recorder.find() is None
     monkeypatch.setenv("PATH", f".{os.pathsep}{tmp_path}")
-    assert pyspy.find() == str(planted)
+    assert recorder.find() == str(planted)
     planted.chmod(0o644)
-    assert pyspy.find() is None
+    assert recorder.find() is None
 
 
 def test_samples_that_pyspy_could_not_read_are_counted(tmp_path: Path) -> None:
@@ -31,7 +31,7 @@ def test_samples_that_pyspy_could_not_read_are_counted(tmp_path: Path) -> None:
     profile = '{"profiles": [{"name": "Thread 1", "samples": [[], []]}], "shared": {"frames": []}}'
     fake.write_text(f"#!/bin/sh\necho 'py-spy> Wrote it. Samples: 2 Errors: 7'\necho '{profile}' >/proc/self/fd/3\n")
     fake.chmod(0o755)
-    recording = pyspy.Recording.start((str(fake),), os.getpid(), 20, 30.0)
+    recording = recorder.Recording.start((str(fake),), os.getpid(), 20, 30.0)
     ended = until(lambda: recording.poll(time.monotonic()), "the child to end")
     assert ended.samples is not None
     assert ended.samples.instants == 2
@@ -43,7 +43,7 @@ def test_a_window_that_ended_by_itself_while_tuimon_was_stopped_is_as_long_as_it
     profile = '{"profiles": [{"name": "Thread 1", "samples": [[], []]}], "shared": {"frames": []}}'
     fake.write_text(f"#!/bin/sh\necho '{profile}' >/proc/self/fd/3\n")
     fake.chmod(0o755)
-    recording = pyspy.Recording.start((str(fake),), os.getpid(), 20, 3.0)
+    recording = recorder.Recording.start((str(fake),), os.getpid(), 20, 3.0)
     os.waitid(os.P_PID, recording.child, os.WEXITED | os.WNOWAIT)
     ended = recording.poll(recording.started_s + 3600.0)
     assert ended is not None

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from tuimon.sources.stacks import pyspy_output
-from tuimon.sources.stacks.frame_ids import RawFrame
+from tuimon.sources.stacks.frames.frame_ids import RawFrame
+from tuimon.sources.stacks.pyspy import output
 
 
 def scope(profiles: list[dict[str, object]], names: list[dict[str, object]]) -> bytes:
@@ -28,7 +28,7 @@ def test_speedscope() -> None:
             {"name": "thread (42): MainThread", "file": "", "line": 0},
         ],
     )
-    samples = pyspy_output.parse_speedscope(raw, 42)
+    samples = output.parse_speedscope(raw, 42)
     assert samples.instants == 3
     assert [(t.tid, t.name) for t in samples.threads] == [(42, "MainThread"), (43, 'a "quoted"\nname'), (44, "")]
     main, inner = RawFrame("/t.py", 3, "main"), RawFrame("/t.py", 0, "inner")
@@ -41,7 +41,7 @@ def test_what_was_read_in_freed_memory_is_no_line() -> None:
     read += [("inner", "<string>", 0), ("compiled", "cell", 7)]
     names = [{"name": name, "file": file, "line": line} for name, file, line in read]
     raw = scope([{"name": 'Thread 42 "MainThread"', "samples": [[0, 1], [0, 2], [0, 3], [0], [0, 4, 5]]}], names)
-    (thread,) = pyspy_output.parse_speedscope(raw, 42).threads
+    (thread,) = output.parse_speedscope(raw, 42).threads
     main = RawFrame("/t.py", 3, "main")
     assert thread.stacks == {(main,): 4, (main, RawFrame("<string>", 0, "inner"), RawFrame("cell", 7, "compiled")): 1}
 
@@ -50,7 +50,7 @@ def test_threads_of_older_pythons_have_no_os_id() -> None:
     raw = scope(
         [{"name": 'Thread 0x7F01 "MainThread"', "samples": [[]]}, {"name": 'Thread 0x7F02 "t"', "samples": [[]]}], []
     )
-    assert [thread.tid for thread in pyspy_output.parse_speedscope(raw, 42).threads] == [42, 0x7F02]
+    assert [thread.tid for thread in output.parse_speedscope(raw, 42).threads] == [42, 0x7F02]
 
 
 @pytest.mark.parametrize(
@@ -58,4 +58,4 @@ def test_threads_of_older_pythons_have_no_os_id() -> None:
 )
 def test_not_a_speedscope_file(raw: bytes) -> None:
     with pytest.raises(ValueError, match="speedscope"):
-        pyspy_output.parse_speedscope(raw, 42)
+        output.parse_speedscope(raw, 42)

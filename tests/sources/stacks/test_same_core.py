@@ -12,7 +12,7 @@ from tests.sources.programs import running
 from tests.waiting import until
 from tuimon.proc import procfs
 from tuimon.sources.process_table import ProcessTable
-from tuimon.sources.stacks import pyspy, same_core
+from tuimon.sources.stacks.pyspy import recorder, same_core
 from tuimon.sources.stacks.source import StackSource
 
 SPINS = "print('up', flush=True)\nwhile True: pass"
@@ -80,7 +80,7 @@ def test_a_core_that_is_not_allowed_is_left_alone(monkeypatch, tmp_path):
         assert os.sched_getaffinity(sampler.pid) == before
 
 
-@pytest.mark.skipif(pyspy.find() is None, reason="py-spy is not installed")
+@pytest.mark.skipif(recorder.find() is None, reason="py-spy is not installed")
 @pytest.mark.parametrize(("crowded", "torn"), [(True, False), (False, True), (False, False)])
 def test_windows_are_kept_there_while_no_core_is_free_or_samples_fail(monkeypatch, tmp_path, crowded, torn):
     """Also those that were begun before, and those of who holds the GIL."""

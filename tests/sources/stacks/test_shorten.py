@@ -7,8 +7,8 @@ from collections import Counter
 import pytest
 
 from tuimon.proc.target_files import TargetFiles
-from tuimon.sources.stacks.frame_ids import FrameIds, RawFrame
-from tuimon.sources.stacks.shorten import (
+from tuimon.sources.stacks.frames.frame_ids import FrameIds, RawFrame
+from tuimon.sources.stacks.frames.shorten import (
     PER_MAIN_THREAD,
     PER_PROCESS,
     PER_THREAD,

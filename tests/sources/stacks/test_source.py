@@ -20,10 +20,10 @@ from tests.waiting import until
 from tuimon.proc import procfs
 from tuimon.proc.processes import program_name
 from tuimon.sources.process_table import ProcessTable
-from tuimon.sources.stacks import pyspy, pyspy_dump
+from tuimon.sources.stacks.pyspy import dump, recorder
 from tuimon.sources.stacks.source import StackSource
 
-if pyspy.find() is None:
+if recorder.find() is None:
     pytest.skip("py-spy is not installed", allow_module_level=True)
 
 BUSY = """
@@ -171,15 +171,15 @@ def test_a_pyspy_that_hangs_is_killed(tmp_path: Path, monkeypatch: pytest.Monkey
     stuck = tmp_path / "py-spy"
     stuck.write_text("#!/bin/sh\ntrap '' INT\nwhile :; do sleep 0.1; done\n")
     stuck.chmod(0o755)
-    monkeypatch.setattr(pyspy.Recording, "STOP_TIMEOUT_S", 0.2)
-    recording = pyspy.Recording.start((str(stuck),), os.getpid(), 20, 0.3)
+    monkeypatch.setattr(recorder.Recording, "STOP_TIMEOUT_S", 0.2)
+    recording = recorder.Recording.start((str(stuck),), os.getpid(), 20, 0.3)
     ended = until(lambda: recording.poll(time.monotonic()), "the child to be killed")
     assert ended.samples is None
     assert "signal 9" in ended.message
     assert ended.cpu_s > 0
 
 
-def test_without_pyspy(tmp_path: Path, start: Callable[..., SourceReader]) -> None:
+def test_by_agent(tmp_path: Path, start: Callable[..., SourceReader]) -> None:
     binary: list[str | None] = [None]
     now_s = [1000.0]
     with running(tmp_path, SLEEP) as process:
@@ -189,7 +189,7 @@ def test_without_pyspy(tmp_path: Path, start: Callable[..., SourceReader]) -> No
         assert (notice.source, notice.level) == ("stacks", "warning")
         assert "py-spy was not found" in notice.message
         assert notice.hint and "pip install py-spy" in notice.hint
-        binary[0] = pyspy.find()
+        binary[0] = recorder.find()
         reader.until(lambda _: True, "a read")
         assert len(reader.notices) == 1  # said once, and not tried at every read
         now_s[0] += 31
@@ -299,13 +299,13 @@ def test_programs_that_are_no_python_are_left_alone(tmp_path: Path, start: Calla
 
 def test_a_dump_tells_who_holds_the_gil(tmp_path: Path) -> None:
     with running(tmp_path, BUSY) as process:
-        binary = pyspy.find()
+        binary = recorder.find()
         assert binary
 
-        def owner() -> pyspy_dump.DumpThread | None:
+        def owner() -> dump.DumpThread | None:
             try:
-                threads = pyspy_dump.dump(binary, process.pid)
-            except pyspy_dump.DumpError:  # a nonblocking read fails now and then
+                threads = dump.dump(binary, process.pid)
+            except dump.DumpError:  # a nonblocking read fails now and then
                 return None
             return next((thread for thread in threads if thread.owns_gil), None)
 
@@ -316,9 +316,9 @@ def test_a_dump_tells_who_holds_the_gil(tmp_path: Path) -> None:
 
 
 def test_a_dump_of_nothing() -> None:
-    binary = pyspy.find()
+    binary = recorder.find()
     assert binary
-    with pytest.raises(pyspy_dump.DumpError, match="Failed to get process executable name"):
-        pyspy_dump.dump(binary, 2**22 + 1)
-    with pytest.raises(pyspy_dump.DumpError):
-        pyspy_dump.dump("/no/such/py-spy", os.getpid())
+    with pytest.raises(dump.DumpError, match="Failed to get process executable name"):
+        dump.dump(binary, 2**22 + 1)
+    with pytest.raises(dump.DumpError):
+        dump.dump("/no/such/py-spy", os.getpid())

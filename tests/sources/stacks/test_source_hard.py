@@ -13,9 +13,9 @@ import pytest
 from tests.sources.programs import running
 from tests.sources.stacks.sampling import SourceReader, pyspies, reading, trainer
 from tuimon.sources.process_table import ProcessTable
-from tuimon.sources.stacks import pyspy, pyspy_errors
+from tuimon.sources.stacks.pyspy import errors, recorder
 
-if pyspy.find() is None:
+if recorder.find() is None:
     pytest.skip("py-spy is not installed", allow_module_level=True)
 
 WAIT = "import threading; print('up', flush=True); threading.Event().wait()"
@@ -58,7 +58,7 @@ def test_a_target_that_execs_something_else(tmp_path: Path) -> None:
 
 
 def test_a_pyspy_that_was_stopped_is_killed_and_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pyspy.Recording, "STOP_TIMEOUT_S", 0.3)
+    monkeypatch.setattr(recorder.Recording, "STOP_TIMEOUT_S", 0.3)
     with running(tmp_path, WAIT) as process, reading(trainer(process.pid)) as reader:
         reader.until(lambda _: pyspies(), "py-spy to start")
         os.kill(pyspies()[0], signal.SIGSTOP)
@@ -204,7 +204,7 @@ def test_a_free_threaded_python_is_named_as_such(monkeypatch: pytest.MonkeyPatch
         "Error: Unsupported version of Python: 3.14.0t",
         "Error: Failed to find python version from target process",
     ):
-        problem = pyspy_errors.explain(said, 1)
+        problem = errors.explain(said, 1)
         assert problem.without_gil and problem.message.startswith(
             "no stack samples: free-threaded Python (python3.14t)"
         )
@@ -212,21 +212,21 @@ def test_a_free_threaded_python_is_named_as_such(monkeypatch: pytest.MonkeyPatch
 
 
 def test_an_embedded_python_without_debug_symbols_is_told_from_a_broken_one() -> None:
-    problem = pyspy_errors.explain("Error: Failed to find python version from target process", os.getpid())
+    problem = errors.explain("Error: Failed to find python version from target process", os.getpid())
     assert "embedded or frozen" in (problem.hint or "")
 
 
 def test_windows_without_a_single_sample_are_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """At 1 Hz a short window may hold none: nothing is lost, nothing is said."""
-    ended: list[pyspy.Ended] = []
-    poll = pyspy.Recording.poll
+    ended: list[recorder.Ended] = []
+    poll = recorder.Recording.poll
 
-    def noted(recording: pyspy.Recording, now_s: float) -> pyspy.Ended | None:
+    def noted(recording: recorder.Recording, now_s: float) -> recorder.Ended | None:
         window = poll(recording, now_s)
         ended.extend([window] if window else [])
         return window
 
-    monkeypatch.setattr(pyspy.Recording, "poll", noted)
+    monkeypatch.setattr(recorder.Recording, "poll", noted)
     with running(tmp_path, WAIT) as process, reading(trainer(process.pid), rate_hz=1) as reader:
         reader.until(
             lambda _: any(window.samples is not None and not window.samples.instants for window in ended),

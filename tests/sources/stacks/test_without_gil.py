@@ -11,8 +11,8 @@ from tests.pythons import at_hand
 from tests.sources.programs import running
 from tests.sources.stacks.sampling import SourceReader, reading, trainer
 from tuimon.records import Stacks
-from tuimon.sources.stacks import pyspy_dump, pyspy_errors
 from tuimon.sources.stacks.closeup import CloseUp
+from tuimon.sources.stacks.pyspy import dump, errors
 
 BUSY = """
 import threading
@@ -33,7 +33,7 @@ def pyspy_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     path = tmp_path / "py-spy"
     path.write_text("#!/bin/sh\necho 'Error: Failed to find a python interpreter in the .data section' >&2\nexit 1\n")
     path.chmod(0o755)
-    for module in (pyspy_errors, pyspy_dump):
+    for module in (errors, dump):
         monkeypatch.setattr(module, "is_free_threaded", lambda pid: True)
     return str(path)
 
@@ -55,7 +55,7 @@ def test_windows_come_in_as_from_pyspy(reader: SourceReader) -> None:
 
 
 def test_a_python_of_a_version_that_is_not_known(reader: SourceReader, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuimon.sources.stacks.memory_reader.command", lambda: ("/bin/false",))
+    monkeypatch.setattr("tuimon.sources.stacks.pyspy.memory_reader.command", lambda: ("/bin/false",))
     reader.until(lambda it: it.notices, "a notice")
     (notice,) = reader.notices
     assert notice.message.startswith("no stack samples: free-threaded Python (python")
@@ -64,7 +64,7 @@ def test_a_python_of_a_version_that_is_not_known(reader: SourceReader, monkeypat
 
 
 def test_a_dump(tmp_path: Path, pyspy_that_fails: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuimon.sources.stacks.pyspy.find", lambda: pyspy_that_fails)
+    monkeypatch.setattr("tuimon.sources.stacks.pyspy.recorder.find", lambda: pyspy_that_fails)
     with running(tmp_path, BUSY, python=at_hand.python("3.13")) as process:
         dump = CloseUp().dump(process.pid)
     assert dump.trouble is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tuimon.sources.source_blocks import SourceBlocks
-from tuimon.sources.stacks.frame_ids import RawFrame
+from tuimon.sources.stacks.frames.frame_ids import RawFrame
 from tuimon.sources.standstill.left import has_left
 
 SCRIPT = """\

@@ -10,7 +10,7 @@ import pytest
 
 from tuimon.proc import procfs
 from tuimon.sources.process_table import ProcessTable
-from tuimon.sources.stacks import pyspy
+from tuimon.sources.stacks.pyspy import recorder
 from tuimon.sources.standstill.source import StandstillSource
 from tuimon.sources.standstill.suspicion import Suspect, Suspicion
 
@@ -24,7 +24,7 @@ read(sys.argv[1])
 """
 
 
-@pytest.mark.skipif(pyspy.find() is None, reason="py-spy is not installed")
+@pytest.mark.skipif(recorder.find() is None, reason="py-spy is not installed")
 def test_a_process_that_waits_for_a_file(tmp_path):
     os.mkfifo(tmp_path / "fifo")
     path = tmp_path / "train.py"

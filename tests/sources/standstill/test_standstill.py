@@ -8,8 +8,8 @@ import pytest
 
 from tuimon.records import RankCollective, Standstill
 from tuimon.sources.process_table import ProcessTable
-from tuimon.sources.stacks.frame_ids import RawFrame
-from tuimon.sources.stacks.pyspy_dump import DumpError, DumpFrame, DumpThread
+from tuimon.sources.stacks.frames.frame_ids import RawFrame
+from tuimon.sources.stacks.pyspy.dump import DumpError, DumpFrame, DumpThread
 from tuimon.sources.standstill import source as source_file
 from tuimon.sources.standstill.groups import DEPTH, GROUPS, THREADS, Code, grouped
 from tuimon.sources.standstill.progress import Reading, bytes_per_s, read_io

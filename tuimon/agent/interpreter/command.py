@@ -1,6 +1,6 @@
 """Stack samples of another process, by py-spy's own command line: a window until SIGINT, or a dump.
 
-A program of its own, started where py-spy cannot read a process: see ``sources/stacks/memory_reader.py``. ::
+A program of its own, for a process that py-spy cannot read: see ``sources/stacks/pyspy/memory_reader.py``. ::
 
     record --pid PID --rate HZ --duration SECONDS --output FILE     a speedscope file, at SIGINT or when the time is up
     dump --pid PID                                                  all threads now, as JSON

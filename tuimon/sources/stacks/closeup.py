@@ -9,7 +9,7 @@ from tuimon.proc.pthreads import os_ids
 from tuimon.proc.target_files import OURS, TargetFiles
 from tuimon.records import Place, Process
 from tuimon.sources.source_text import SourceText
-from tuimon.sources.stacks import pyspy, pyspy_dump, pyspy_errors
+from tuimon.sources.stacks.pyspy import dump, errors, recorder
 
 #: Lines before and after the one in question; threads and frames of a dump.
 AROUND_LINES = 5
@@ -60,19 +60,19 @@ class CloseUp:
         """The stacks of all Python threads now, or why they cannot be read."""
         if not self.live:
             return Dump((), "a log is played back: there is no process to look at")
-        binary = pyspy.find()
+        binary = recorder.find()
         if binary is None:
-            return Dump((), "no dump: py-spy was not found", pyspy_errors.NO_BINARY.hint)
+            return Dump((), "no dump: py-spy was not found", errors.NO_BINARY.hint)
         try:
-            threads = pyspy_dump.dump(binary, pid)
-        except pyspy_dump.DumpError as error:
-            problem = pyspy_errors.explain(str(error), pid)
+            threads = dump.dump(binary, pid)
+        except dump.DumpError as error:
+            problem = errors.explain(str(error), pid)
             return Dump((), problem.message.replace("no stack samples", "no dump", 1), problem.hint)
         ids = os_ids(pid, [thread.thread_id for thread in threads if thread.os_thread_id is None])
         return Dump(tuple(_thread(thread, ids) for thread in threads[:THREADS_LIMIT]))
 
 
-def _thread(thread: pyspy_dump.DumpThread, ids: Mapping[int, int]) -> ThreadStack:
+def _thread(thread: dump.DumpThread, ids: Mapping[int, int]) -> ThreadStack:
     frames = (Place(frame.filename, frame.line, frame.name) for frame in thread.frames[:FRAMES_LIMIT])
     name = thread.thread_name or "thread"
     tid = ids.get(thread.thread_id) if thread.os_thread_id is None else thread.os_thread_id

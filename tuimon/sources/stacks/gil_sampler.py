@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from tuimon.records import Gil, GilCount, GilFunction
-from tuimon.sources.stacks import pyspy
-from tuimon.sources.stacks.frame_ids import RawFrame, named
-from tuimon.sources.stacks.pyspy_output import SampledThread
+from tuimon.sources.stacks.frames.frame_ids import RawFrame, named
+from tuimon.sources.stacks.pyspy import recorder
+from tuimon.sources.stacks.pyspy.output import SampledThread
 from tuimon.torch_code import is_user_file
 
 #: Rate and length of a window: 30 samples.
@@ -30,7 +30,7 @@ class GilSampler:
     """Samples who holds the GIL: one window at a time, the training processes in rotation."""
 
     def __init__(self) -> None:
-        self._running: pyspy.Recording | None = None
+        self._running: recorder.Recording | None = None
         self._due_s: float | None = None
         self._cost_s = _PRIOR_CPU_S
         self._last_pid = -1
@@ -70,7 +70,7 @@ class GilSampler:
             return
         self._due_s = now_s + max(_SHORTEST_PAUSE_S, self._cost_s / max(share_ratio, 1e-6))
         self._last_pid = next((pid for pid in trainers if pid > self._last_pid), trainers[0])
-        self._running = pyspy.Recording.start((binary,), self._last_pid, RATE_HZ, WINDOW_S, gil=True)
+        self._running = recorder.Recording.start((binary,), self._last_pid, RATE_HZ, WINDOW_S, gil=True)
 
     def keep_beside(self) -> None:
         """As of the window that runs, ``Recording.keep_beside``."""

@@ -15,17 +15,17 @@ from tuimon.proc.processes import is_alive, start_unix_s
 from tuimon.proc.target_files import TargetFiles
 from tuimon.records import Frames, Record, Stacks
 from tuimon.sources.process_table import ProcessTable
-from tuimon.sources.stacks import memory_reader, pyspy, pyspy_errors, same_core
-from tuimon.sources.stacks.agent_samplers import AgentSamplers
-from tuimon.sources.stacks.cpu_budget import FASTEST_HZ
+from tuimon.sources.stacks.by_agent.agent_samplers import AgentSamplers
 from tuimon.sources.stacks.failures import SamplingFailures
-from tuimon.sources.stacks.frame_ids import FrameIds
+from tuimon.sources.stacks.frames.frame_ids import FrameIds
+from tuimon.sources.stacks.frames.shorten import WindowStacks
 from tuimon.sources.stacks.gil_sampler import GilSampler
 from tuimon.sources.stacks.loop_reports import LoopReports
-from tuimon.sources.stacks.pyspy_output import WindowSamples
+from tuimon.sources.stacks.pyspy import errors, memory_reader, recorder, same_core
+from tuimon.sources.stacks.pyspy.output import WindowSamples
 from tuimon.sources.stacks.sampled_processes import SampledProcesses
-from tuimon.sources.stacks.shorten import WindowStacks
-from tuimon.sources.stacks.window_schedule import FIRST_WINDOWS_S, PlannedWindow, ProcessKey, WindowSchedule
+from tuimon.sources.stacks.windows.cpu_budget import FASTEST_HZ
+from tuimon.sources.stacks.windows.schedule import FIRST_WINDOWS_S, PlannedWindow, ProcessKey, WindowSchedule
 
 #: Seconds between two reads: while a window ends, and at most (a process may appear).
 _POLL_S = 0.05
@@ -42,7 +42,7 @@ _THREAD_NAME_CHARS = 80
 class _Running(Struct):
     """A window that is being sampled, as it was planned."""
 
-    recording: pyspy.Recording
+    recording: recorder.Recording
     window: PlannedWindow
     files: TargetFiles
 
@@ -63,7 +63,7 @@ class StackSource:
         rate_hz: float | None = None,
         max_cpu_ratio: float = 0.03,
         clock: Callable[[], float] = time.monotonic,
-        binary: Callable[[], str | None] = pyspy.find,
+        binary: Callable[[], str | None] = recorder.find,
     ) -> None:
         """``rate_hz``: never sample more often than this; the budget may allow less."""
         self.period_s = _POLL_S
@@ -138,7 +138,7 @@ class StackSource:
                 self._ending[pid] = self._running.pop(pid)  # the next window may begin while it writes its file
         return out
 
-    def _records_of(self, ended: pyspy.Ended, running: _Running, now_s: float) -> Iterable[Record]:
+    def _records_of(self, ended: recorder.Ended, running: _Running, now_s: float) -> Iterable[Record]:
         self._table.sampler_cpu_s += ended.cpu_s
         samples = ended.samples
         if samples is None or (ended.failed and not samples.instants):
@@ -160,7 +160,7 @@ class StackSource:
 
     def _sampled_window(
         self,
-        ended: pyspy.Ended,
+        ended: recorder.Ended,
         samples: WindowSamples,
         key: ProcessKey,
         files: TargetFiles,
@@ -199,13 +199,13 @@ class StackSource:
         named.update(tid for tid, _ in new)
         return new
 
-    def _failed_window(self, ended: pyspy.Ended, key: ProcessKey, now_s: float) -> Iterable[Record]:
+    def _failed_window(self, ended: recorder.Ended, key: ProcessKey, now_s: float) -> Iterable[Record]:
         if not is_alive(*key):
             self._failures.clear(key)
             return
         if not ended.interrupted:  # a py-spy that our SIGINT came too early for needs a longer window, not a short one
             self._schedule.restart_short_windows(key)
-        problem = pyspy_errors.explain(ended.message, ended.pid)
+        problem = errors.explain(ended.message, ended.pid)
         if problem.without_gil and key not in self._without_gil:
             self._without_gil.add(key)
             return
@@ -258,7 +258,7 @@ class StackSource:
             return False
         program = memory_reader.command() if window.key in self._without_gil else (self._binary,)
         try:
-            recording = pyspy.Recording.start(program, pid, window.plan.rate_hz, window.plan.window_s)
+            recording = recorder.Recording.start(program, pid, window.plan.rate_hz, window.plan.window_s)
         except OSError as error:
             window.settle(None, 0.0)
             self._note_start_error(error, now_s)
@@ -303,7 +303,7 @@ class StackSource:
         if self._binary is None and not self._failures.binary_waits(now_s):
             self._binary = self._find_binary()
             if self._binary is None:
-                self._failures.add_missing_binary(pyspy_errors.NO_BINARY, now_s)
+                self._failures.add_missing_binary(errors.NO_BINARY, now_s)
             else:
                 self._failures.clear_binary()
         return self._binary is not None

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from tuimon.records import Frame, StackGroup
-from tuimon.sources.stacks.frame_ids import RawFrame
+from tuimon.sources.stacks.frames.frame_ids import RawFrame
 from tuimon.sources.standstill.stacks import ThreadStack
 from tuimon.torch_code import is_agent_file, is_user_file
 

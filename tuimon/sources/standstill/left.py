@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tuimon.sources.source_blocks import SourceBlocks
-from tuimon.sources.stacks.frame_ids import RawFrame, bare_name
+from tuimon.sources.stacks.frames.frame_ids import RawFrame, bare_name
 from tuimon.torch_code import is_agent_file
 
 

@@ -17,8 +17,8 @@ from tuimon.records import Collectives, Record, StandingProcess, Standstill
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.source_blocks import SourceBlocks
 from tuimon.sources.source_text import SourceText
-from tuimon.sources.stacks import pyspy
-from tuimon.sources.stacks.frame_ids import RawFrame
+from tuimon.sources.stacks.frames.frame_ids import RawFrame
+from tuimon.sources.stacks.pyspy import recorder
 from tuimon.sources.standstill.groups import Code, grouped
 from tuimon.sources.standstill.left import has_left
 from tuimon.sources.standstill.progress import MOVING_BYTES_PER_S, Reading, bytes_per_s, read_io
@@ -65,7 +65,7 @@ class StandstillSource:
         self,
         table: ProcessTable,
         clock: Callable[[], float] = time.monotonic,
-        binary: Callable[[], str | None] = pyspy.find,
+        binary: Callable[[], str | None] = recorder.find,
         take: Callable[[str | None, Iterable[int], float], Mapping[int, ProcessStacks]] = take_stacks,
         recorders: Callable[[Iterable[Suspect], float], Recorders] = _flight_recorders,
         ask_nccl: Callable[[Iterable[int]], list[str]] = ask_ras,

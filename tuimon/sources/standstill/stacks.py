@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from tuimon.proc.pthreads import os_ids
-from tuimon.sources.stacks import pyspy_dump, pyspy_errors
-from tuimon.sources.stacks.frame_ids import RawFrame, bare_name
-from tuimon.sources.stacks.in_process import latest_samples
+from tuimon.sources.stacks.by_agent.in_process import latest_samples
+from tuimon.sources.stacks.frames.frame_ids import RawFrame, bare_name
+from tuimon.sources.stacks.pyspy import dump, errors
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -44,7 +44,7 @@ def take_stacks(
     binary: str | None,
     pids: Iterable[int],
     since_s: float,
-    dump: Callable[[str, int, float], list[pyspy_dump.DumpThread]] = pyspy_dump.dump,
+    take: Callable[[str, int, float], list[dump.DumpThread]] = dump.dump,
 ) -> Mapping[int, ProcessStacks]:
     """The stacks of these processes, the first ones first; ``since_s``: what agents sampled before does not count."""
     from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait  # noqa: PLC0415  (0.4 MB, seldom needed)
@@ -52,7 +52,7 @@ def take_stacks(
     until_s = time.monotonic() + ALL_S
     pool = ThreadPoolExecutor(min(_AT_ONCE, os.cpu_count() or 1), "tuimon-dump")
     open_: dict[Future[ProcessStacks], int] = {
-        pool.submit(_stacks_of, binary, pid, since_s, dump, until_s): pid for pid in pids
+        pool.submit(_stacks_of, binary, pid, since_s, take, until_s): pid for pid in pids
     }
     found: dict[int, ProcessStacks] = {}
     while open_ and time.monotonic() < until_s:
@@ -67,17 +67,17 @@ def _stacks_of(
     binary: str | None,
     pid: int,
     since_s: float,
-    dump: Callable[[str, int, float], list[pyspy_dump.DumpThread]],
+    take: Callable[[str, int, float], list[dump.DumpThread]],
     until_s: float,
 ) -> ProcessStacks:
     if time.monotonic() >= until_s:
         return ProcessStacks(unknown="there was no time")
-    unknown = pyspy_errors.NO_BINARY.message
+    unknown = errors.NO_BINARY.message
     if binary is not None:
         try:
-            return ProcessStacks(_threads_of(dump(binary, pid, _DUMP_S), pid))
-        except pyspy_dump.DumpError as error:
-            unknown = pyspy_errors.explain(str(error), pid).message
+            return ProcessStacks(_threads_of(take(binary, pid, _DUMP_S), pid))
+        except dump.DumpError as error:
+            unknown = errors.explain(str(error), pid).message
     samples = latest_samples(pid, since_s)
     if samples is None:
         return ProcessStacks(unknown=unknown.removeprefix("no stack samples: "))
@@ -86,7 +86,7 @@ def _stacks_of(
     )
 
 
-def _threads_of(threads: list[pyspy_dump.DumpThread], pid: int) -> tuple[ThreadStack, ...]:
+def _threads_of(threads: list[dump.DumpThread], pid: int) -> tuple[ThreadStack, ...]:
     ids = os_ids(pid, [thread.thread_id for thread in threads if thread.os_thread_id is None])
     found = []
     for thread in threads[:_THREADS]:

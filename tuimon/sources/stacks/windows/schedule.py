@@ -9,7 +9,14 @@ from itertools import islice
 from msgspec import Struct, field
 
 from tuimon.proc import procfs
-from tuimon.sources.stacks.cpu_budget import START_HZ, CostModel, TokenBucket, WindowPlan, plan_window, split_budget
+from tuimon.sources.stacks.windows.cpu_budget import (
+    START_HZ,
+    CostModel,
+    TokenBucket,
+    WindowPlan,
+    plan_window,
+    split_budget,
+)
 
 #: The first windows of a process, and of one that begins to train, are short: the screen fills early.
 FIRST_WINDOWS_S = (0.6, 2.0)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from tuimon.proc.target_files import TargetFiles
 from tuimon.records import StackCount
-from tuimon.sources.stacks.frame_ids import FrameIds, FrameTraits, RawFrame
+from tuimon.sources.stacks.frames.frame_ids import FrameIds, FrameTraits, RawFrame
 from tuimon.torch_code import MODULES, innermost_package, is_iteration, is_worker_loop, may_call_closure
 
 #: How many distinct stacks one window keeps, and how many frames of each: they bound the size of the log.

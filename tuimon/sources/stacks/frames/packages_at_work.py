@@ -35,7 +35,7 @@ class PackagesAtWork:
         imports = self._of(file, files) if "(" in text else {}
         if not any(_PACKAGES.fullmatch(package) for package in imports.values()):
             return ""
-        from tuimon.sources.stacks.line_calls import packages_called
+        from tuimon.sources.stacks.frames.line_calls import packages_called
 
         found = packages_called(text, imports) or ()
         return ", ".join(sorted(found)) if all(_PACKAGES.fullmatch(package) for package in found) else ""

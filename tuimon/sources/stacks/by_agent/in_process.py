@@ -14,8 +14,8 @@ from tuimon.sources.control.channel import ANSWER_S, Channel, Request, open_chan
 from tuimon.sources.control.errors import ControlError
 from tuimon.sources.control.side_files import read_side_file
 from tuimon.sources.notices import Problem
-from tuimon.sources.stacks.pyspy import Ended
-from tuimon.sources.stacks.pyspy_output import WindowSamples, parse_speedscope
+from tuimon.sources.stacks.pyspy.output import WindowSamples, parse_speedscope
+from tuimon.sources.stacks.pyspy.recorder import Ended
 
 #: Highest rate, and what the sampling thread may use of a core: it takes the GIL from the training.
 FASTEST_HZ = 10

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from tuimon.proc.target_files import TargetFiles
 from tuimon.records import Frame
 from tuimon.sources.source_text import SourceText
-from tuimon.sources.stacks.packages_at_work import PackagesAtWork
+from tuimon.sources.stacks.frames.packages_at_work import PackagesAtWork
 from tuimon.torch_code import (
     collects_garbage,
     is_call_wrapper,

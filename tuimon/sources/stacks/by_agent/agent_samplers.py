@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterator
 
 from tuimon.sources.control.errors import ControlError
 from tuimon.sources.notices import Problem
-from tuimon.sources.stacks.in_process import InProcessSampler
-from tuimon.sources.stacks.pyspy import Ended
-from tuimon.sources.stacks.window_schedule import ProcessKey
+from tuimon.sources.stacks.by_agent.in_process import InProcessSampler
+from tuimon.sources.stacks.pyspy.recorder import Ended
+from tuimon.sources.stacks.windows.schedule import ProcessKey
 
 #: An agent that could not be asked is asked again after this long.
 _RETRY_S = 15.0

@@ -18,8 +18,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tuimon.proc.pthreads import os_ids
-from tuimon.sources.stacks import same_core
-from tuimon.sources.stacks.pyspy_output import WindowSamples, parse_speedscope
+from tuimon.sources.stacks.pyspy import same_core
+from tuimon.sources.stacks.pyspy.output import WindowSamples, parse_speedscope
 
 _OUTPUT_FD = 3
 #: How much of what py-spy prints is read.

@@ -7,8 +7,8 @@ import subprocess
 import msgspec
 
 from tuimon.proc.pythons import is_free_threaded
-from tuimon.sources.stacks import memory_reader
-from tuimon.sources.stacks.pyspy import environment
+from tuimon.sources.stacks.pyspy import memory_reader
+from tuimon.sources.stacks.pyspy.recorder import environment
 
 
 class DumpFrame(msgspec.Struct, frozen=True):

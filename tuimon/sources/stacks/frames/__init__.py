@@ -1,0 +1,1 @@
+"""Frames and stacks as records have them: numbered, shortened, with what their lines call."""
