@@ -1,7 +1,7 @@
 """What could not be judged, and why."""
 
 from tests.diagnosis.gpu import USUAL, session_of
-from tests.session.records import header, process
+from tests.session.records import frames, header, process, stacks
 from tuimon.diagnosis import diagnose
 from tuimon.diagnosis.unjudged import unjudged
 from tuimon.records import Notice
@@ -25,6 +25,19 @@ def test_what_could_not_be_judged_is_reported_with_its_reason():
 
 def test_nothing_is_judged_without_a_training():
     assert [rule for rule, _ in unjudged(Session())] == ["all"]
+
+
+def test_how_much_training_the_samples_may_have_missed_is_said():
+    """A loop that spends nearly all of its time beside the model shows backward in few samples."""
+    session, reason = Session(), "no markers: attached without them; and "
+    for record in (header(), process(markers=False), frames(("train.py", 18, "note_stats")), stacks(1.0, ([0], 2))):
+        session.add(record)
+    assert dict(unjudged(session))["input_bound"] == reason + "too few samples to find a training loop"
+    session.add(stacks(2.0, ([0], 148)))
+    assert dict(unjudged(session))["input_bound"] == (
+        reason + "none of 150 samples is in backward or an update: if it trains, these take less than 2 % of its time"
+        " (--inject brings the markers)"
+    )
 
 
 def test_without_gpu_events_all_abstain_and_say_so():
