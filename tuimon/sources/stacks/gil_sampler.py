@@ -35,11 +35,6 @@ class GilSampler:
         self._cost_s = _PRIOR_CPU_S
         self._last_pid = -1
 
-    @property
-    def pid(self) -> int | None:
-        """The process that is being sampled."""
-        return self._running.pid if self._running else None
-
     def poll(self, now_s: float) -> tuple[float, Iterable[Gil]]:
         """CPU seconds of a window that has ended, and its record; nothing while it runs, no record if it failed."""
         ended = self._running.poll(now_s) if self._running else None
@@ -73,7 +68,7 @@ class GilSampler:
         self._running = recorder.Recording.start((binary,), self._last_pid, RATE_HZ, WINDOW_S, gil=True)
 
     def keep_beside(self) -> None:
-        """As of the window that runs, ``Recording.keep_beside``."""
+        """Let the window that runs be sampled on the core that its process's main thread is on now."""
         if self._running:
             self._running.keep_beside()
 

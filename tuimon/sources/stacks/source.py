@@ -81,7 +81,6 @@ class StackSource:
         self._failures = SamplingFailures(self.name)
         self._without_gil: set[ProcessKey] = set()  # sampled by our own reader
         self._cores = same_core.Cores()
-        self._torn: set[ProcessKey] = set()  # of which samples fail unless the thread stands still
         self._parked: dict[ProcessKey, set[int]] = {}  # threads that a record has named as parked
         self._training: frozenset[int] = frozenset()
         self._sampled = SampledProcesses(table)
@@ -97,7 +96,7 @@ class StackSource:
         if now_s >= self._begin_s:
             self._begin_s = now_s + _LONGEST_SLEEP_S
             self._begin_windows(now_s)
-        self._keep_beside_threads()
+        self._follow_threads()
         out.extend(self._in_process_windows(now_s))
         out.extend(self._failures.notices(now_s, self._agents.delivering, self._agents.problems))
         self.period_s = self._sleep_s(now_s)
@@ -146,8 +145,6 @@ class StackSource:
             return self._failed_window(ended, running.key, now_s)
         running.window.settle(samples.instants, ended.cpu_s)
         self._failures.clear(running.key)
-        if same_core.is_torn(samples.instants, ended.failed):
-            self._torn.add(running.key)
         return self._sampled_window(ended, samples, running.key, running.files, now_s)
 
     def _in_process_windows(self, now_s: float) -> Iterable[Record]:
@@ -247,7 +244,6 @@ class StackSource:
         self._schedule.forget_ended(lambda key: key not in wanted)
         self._failures.clear_gone(lambda key: key not in wanted)
         self._without_gil.intersection_update(wanted)
-        self._torn.intersection_update(wanted)
         for key in [key for key in self._parked if key not in wanted]:
             del self._parked[key]
         self._loops.forget_others(wanted)
@@ -263,17 +259,20 @@ class StackSource:
             window.settle(None, 0.0)
             self._note_start_error(error, now_s)
             return False
+        if self._cores.are_crowded:
+            recording.keep_beside()
         self._running[pid] = _Running(recording, window, self._files(window.key))
         return True
 
-    def _keep_beside_threads(self) -> None:
+    def _follow_threads(self) -> None:
+        """While no core is free, keep py-spy beside the thread in focus; of other processes it is put there once."""
         self._cores.look()
-        crowded = self._cores.are_crowded
-        for running in self._running.values():
-            if crowded or running.key in self._torn:
-                running.recording.keep_beside()
-        if crowded or (self._gil.pid is not None and self._sampled.key(self._gil.pid) in self._torn):
-            self._gil.keep_beside()
+        if not self._cores.are_crowded:
+            return
+        first = self._running.get(self._sampled.trainers[0]) if self._sampled.trainers else None
+        if first is not None:
+            first.recording.keep_beside()
+        self._gil.keep_beside()
 
     def _begin_gil_window(self, trainers: list[int], now_s: float) -> None:
         if self._binary is None or not self._running:

@@ -111,7 +111,7 @@ class Recording(Struct):
         return None
 
     def keep_beside(self) -> None:
-        """Let it run on the core of the thread that it samples, wherever that is now, and nowhere else."""
+        """Let it run on the core that the process's main thread is on now, and nowhere else."""
         if not self.stopping:
             same_core.move(self.child, self.pid)
 

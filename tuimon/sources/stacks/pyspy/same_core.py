@@ -1,11 +1,10 @@
 """Where no core is free: py-spy on the core of the thread that it samples.
 
-There it stops that thread for the time of a sample, 0.3 to 0.5 ms. On another core the thread runs on meanwhile, and
-two things go wrong. Its stack changes while it is read: of Python that makes many short calls up to a third of the
-samples fail. And where a pool of threads computes on all cores, py-spy takes one of them from the pool, which lengthens
-the phases that compute, but not one in which the thread works alone: by the time the stack is read that is over more
-often than it should be. Its share was 0.21 to 0.24 where it was 0.37 to 0.39 (steps of 4 ms, two cores), and 0.37 to
-0.39 on the thread's own core. With cores to spare py-spy takes none from anybody, and stays where it is.
+There it stops that thread for the time of a sample, 0.3 to 0.5 ms. On another core it takes that from the threads that
+compute together on all of them: the phases in which they do get longer, but not one in which the thread works alone,
+and that is over by the time the stack is read more often than it should be. Its share was told as 0.21 to 0.24 where it
+was 0.37 to 0.39 (steps of 4 ms, two cores), and as 0.37 to 0.39 on the thread's own core. With cores to spare py-spy
+takes none from anybody, and stays where it is.
 """
 
 from __future__ import annotations
@@ -19,9 +18,6 @@ from tuimon.proc import procfs
 #: A core was free if fewer threads than there are cores were runnable, at nearly all of the latest looks: our choice.
 _LOOKS = 32
 _CROWDED_LOOKS = 0.2
-#: Part of a window's samples that failed from which the process is sampled on its own core: our choice; 0.01 to 0.08 of
-#: most programs fail.
-_TORN = 0.1
 
 
 class Cores:
@@ -43,11 +39,6 @@ class Cores:
     def are_crowded(self) -> bool:
         """Whether at a good part of the latest looks none was free."""
         return sum(self._full) > _CROWDED_LOOKS * len(self._full)
-
-
-def is_torn(samples: int, failed: int) -> bool:
-    """Whether so many samples of a window failed that its thread should stand still while it is read."""
-    return failed > _TORN * (samples + failed)
 
 
 def move(sampler: int, pid: int) -> None:

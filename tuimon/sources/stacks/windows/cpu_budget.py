@@ -100,8 +100,8 @@ class CostModel:
         threads = min(max(threads, 1), _THREADS_COUNTED)
         self._prior_sample_s = _SAMPLE_S + threads * _THREAD_SAMPLE_S
         start_s = _START_S + threads * _THREAD_START_S
-        expected = (_Sums.of(samples, start_s + samples * self._prior_sample_s) for samples in (10.0, 100.0))
-        self._expected, self._weight = next(expected).plus(next(expected)), 1.0
+        short, long = (_Sums.of(samples, start_s + samples * self._prior_sample_s) for samples in (10.0, 100.0))
+        self._expected, self._weight = short.plus(long), 1.0
         self._measured = _Sums()
         self._sums = self._expected
 
