@@ -189,6 +189,8 @@ class Steps(Record, frozen=True, kw_only=True, tag="steps"):
     updates: Count = 0  # runs of optimizer steps with nothing between them
     open_phase: str | None = None  # phase the trainer is in at ``t``
     open_for_s: Amount | None = None  # how long it has been in that phase, or in one that is not known
+    # How much of the window the program was outside its training loop, which it had left: a notebook between its cells.
+    outside_s: Amount | None = None
     first_backward_s: Moment | None = None  # when the first backward of the stream began, in the record that holds it
     first_step_s: Moment | None = None  # when the first step of the stream began, in the record that holds it
     last_step_s: Moment | None = None  # when the last of these steps ended, where that was known only after the window

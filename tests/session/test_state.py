@@ -38,6 +38,16 @@ def test_a_pause_in_which_a_signal_has_stopped_the_process():
     assert run_state(session).doing == "stopped by a signal (kill -CONT 100 lets it go on), in forward"
 
 
+def test_a_loop_that_was_left_has_ended():
+    session = session_of(header(), process(), *(steps(t, STEP, first_index=10 * t) for t in range(1, 5)))
+    for t in range(5, 12):
+        session.add(steps(t, {}, count=0, first_index=50, backwards=0, outside_s=1.0))
+    assert run_state(session) == RunState("between_steps", 7.0, "its training loop has ended", 7.0)
+    assert stands_still(session)
+    session.add(steps(12, STEP, first_index=50, outside_s=0.5, open_phase="data", open_for_s=0.1))
+    assert run_state(session) == RunState("training")
+
+
 def test_a_step_that_is_open_shows_its_inside():
     session = session_of(header(), process(), steps(3, {}, count=0, backwards=0))
     for t in range(4, 24):

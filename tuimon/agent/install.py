@@ -4,7 +4,7 @@ from typing import Any, Callable
 
 from . import api, hooks, runtime
 from .loading import loader_facts, worker
-from .process import gc_pauses, replacement
+from .process import cells, gc_pauses, replacement
 from .ranges import nvtx, range_markers
 from .rests import rest
 from .torch_compat import dynamo, rebinding
@@ -23,6 +23,7 @@ def install(torch: Any, when_imported: WhenImported) -> None:
         return
     rebinding.on_undo(loader_facts.forget)
     replacement.hook_exec(runtime.say_all)
+    cells.install(runtime)
     api.connect(runtime, range_markers)
     hooks.hide_from_dynamo()
     range_markers.hide_from_dynamo()

@@ -219,6 +219,13 @@ def publish_facts(optimizer: Any = None) -> None:
             facts_due = False
 
 
+def publish_facts_anew() -> None:
+    """Begin to publish facts again: what follows may be another loop."""
+    global facts_due, _boundaries
+    if _writer is not None:
+        facts_due, _boundaries = True, 0
+
+
 def _start_clock() -> None:
     """Start the GPU clock, once the program has initialised CUDA."""
     global clock

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from tuimon.proc import procfs
+from tuimon.proc.cells import Cell, cell_of
 from tuimon.proc.processes import start_unix_s
 
 _READ, _SEARCH = 4, 1
@@ -143,6 +144,10 @@ class TargetFiles:
         self._start_unix_s = process_start_unix_s
         self.rights = OURS if pid is None else ended  # None: they cannot be known
         self.refresh()
+
+    def cell(self, file: str) -> Cell | None:
+        """The cell of a notebook that the process takes for this file."""
+        return cell_of(self._pid, file) if self._pid is not None else None
 
     def refresh(self) -> Rights | None:
         """Its rights of this moment, about 0.05 ms."""

@@ -88,11 +88,15 @@ def stands_still(session: Session) -> bool:
 
 def _in_steps(session: Session, pid: int, stats: StepStats) -> RunState:
     latest, median_ms = stats.latest, stats.whole_run().quantile_ms(0.5)
-    if latest is None or stats.open_since_s is None or (stats.total and latest.open_for_s is None):
+    if latest is None or stats.open_since_s is None:
+        return RunState("training")
+    if stats.total and latest.open_for_s is None and not latest.is_outside:
         return RunState("training")
     for_s = latest.t - stats.open_since_s
     if stats.total and for_s < max(LONG_S, LONG_RATIO * (median_ms or 0.0) / 1e3):
         return RunState("training")
+    if latest.is_outside:
+        return RunState("between_steps", for_s, OVER, for_s)
     sampled = session.process_samples(pid)
     place = sampled.threads.place_of(sampled.tid) if sampled is not None else None
     doing = f"in {latest.open_phase}" if latest.open_phase not in (None, "between") else None

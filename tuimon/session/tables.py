@@ -194,6 +194,8 @@ class Tables:
             self._note_change()
         if stats.trains:
             self._samples_of(record.pid).note_training_thread(record.tid or record.pid)
+        if record.outside_s:
+            self._samples_of(record.pid).leave_out_outside(record)
         if record.range_places:
             self._samples_of(record.pid).add_range_places(record.range_places)
         if not begun and stats.begin_s is not None:

@@ -38,6 +38,11 @@ class SourceBlocks:
         self._names: dict[str, dict[Block, str]] = {}  # file: what the heads name
         self._loops: dict[str, list[Block] | None] = {}  # file; None: its source is not known
 
+    def name_of(self, file: str) -> str:
+        """What records name a file: a cell of a notebook by its number."""
+        cell = self._files.cell(file)
+        return file if cell is None else cell.name
+
     def block(self, file: str, line: int, function: str) -> Block | None:
         """The innermost ``with`` block whose head is on this line, or the function that begins there."""
         if file not in self._withs:

@@ -49,7 +49,8 @@ class SourceText:
         rights = files.refresh()
         if rights is None:
             return []
-        lines = _read_lines(file, rights, files.not_after_unix_s)
+        cell = files.cell(file)
+        lines = cell.text.splitlines() if cell is not None else _read_lines(file, rights, files.not_after_unix_s)
         if len(self._lines) >= self._files_held:
             del self._lines[next(iter(self._lines))]
         self._lines[file, rights] = lines

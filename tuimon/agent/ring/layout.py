@@ -58,6 +58,7 @@ REST = 36  # boundaries have passed without markers; flag: markers of the period
 OPTIMIZER_MADE = 42  # the program has an optimizer of torch's: the backward before may be one of many until its step
 PROFILER_ON = 44  # a profiler of ours slows this thread from now on; flag: TRACED_STEPS or 0
 PROFILER_OFF = 45  # it is off; the thread's open step was held up by it as well
+LOOP_LEFT = 46  # the thread has left its loop, and is in none until its next boundary: a notebook's cell has run
 GC_PAUSE = 40  # the garbage collector stopped all threads until now; flag: generation, value: duration in ns
 
 #: Flag of PROFILER_ON: the step that begins here is the first of those that a trace holds.

@@ -12,6 +12,8 @@ FILE_LIMIT = 2 << 20
 STACKS, MEMORY, TRACE = "stacks", "memory", "trace"
 #: Where the training thread was while it was traced.
 LINES = "lines"
+#: The text of a notebook's cells.
+CELLS = "cells"
 #: Left by the monitor that has taken a trace, for the one that writes the log.
 TRACED = "traced"
 

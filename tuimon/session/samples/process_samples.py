@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from itertools import takewhile
 
-from tuimon.records import Frame, Place, RangePlace, StackCount, Stacks
+from tuimon.records import Frame, Place, RangePlace, StackCount, Stacks, Steps
 from tuimon.session.rows import HotLine
 from tuimon.session.samples.frame_table import FrameTable
+from tuimon.session.samples.outside import OutsideTimes
 from tuimon.session.samples.phases.classify import classify_samples
 from tuimon.session.samples.phases.sample import Sample
 from tuimon.session.samples.phases.seen_boundaries import SeenBoundaries
@@ -43,6 +44,7 @@ class ProcessSamples:
         self._classified_t: float | None = None  # ``t`` of the record for which ``_classified`` holds
         self._classified: list[Sample] = []
         self._seen = SeenBoundaries()
+        self._outside = OutsideTimes()
         self.join = RangeJoin()
         self.threads = ThreadStacks(frames)
         self.set_up = SetUp(frames)
@@ -63,6 +65,8 @@ class ProcessSamples:
         self.threads.add_window(record)
         if not self.has_whole_step:
             self._look_for_steps(record)
+        if self._outside.covers(record):
+            return
         self._run.append(record)
         if record.t - record.window_s >= self._steps_begin_s:
             self._window.append(record)
@@ -79,10 +83,17 @@ class ProcessSamples:
     def leave_out_before(self, t: float) -> None:
         """Leave out the windows that began before the first step at ``t``: samples of the set-up are of no step."""
         self._steps_begin_s = t
-        kept = [record for record in self._window.records if record.t - record.window_s >= t]
-        self._window.records.clear()
-        self._window.records.extend(kept)
-        self._run.leave_out_before(t)
+        self._keep(lambda record: record.t - record.window_s >= t)
+
+    def leave_out_outside(self, record: Steps) -> None:
+        """Leave out the samples of the time in which the program was outside its loop."""
+        self._outside.add_window(record)
+        begin_s = record.t - record.window_s
+        self._keep(lambda samples: samples.t <= begin_s or not self._outside.covers(samples))
+
+    def _keep(self, is_kept: Callable[[Stacks], bool]) -> None:
+        self._window.records[:] = [record for record in self._window.records if is_kept(record)]
+        self._run.keep(is_kept)
         self._classified_t = None
 
     def note_training_thread(self, tid: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
 from msgspec import structs
 
@@ -39,10 +40,10 @@ class RunSamples:
         if len(self._latest) > self._limit:
             self._age(self._latest.pop(0))
 
-    def leave_out_before(self, t: float) -> None:
-        """Drop the windows that began before."""
-        self._older = [record for record in self._older if record.t - record.window_s >= t]
-        self._latest = [record for record in self._latest if record.t - record.window_s >= t]
+    def keep(self, is_kept: Callable[[Stacks], bool]) -> None:
+        """Drop all other windows."""
+        self._older = [record for record in self._older if is_kept(record)]
+        self._latest = [record for record in self._latest if is_kept(record)]
 
     def between(self, span: Span) -> list[Stacks]:
         """Those that begin in a span; one that is added up must end in it too."""

@@ -27,6 +27,7 @@ class LatestWindow(Struct, frozen=True, gc=False):
     open_phase: str | None  # the phase that it was in at ``t``
     open_for_s: float | None
     tid: int | None  # of the thread that trains, where it is not the main one
+    is_outside: bool  # at ``t`` the program had left its loop
 
 
 class StepStats:
@@ -75,7 +76,13 @@ class StepStats:
         self._recent = self._whole_run = None
         if self._first is None:
             record = _without_set_up(record, self._note_begin(record))
-        self.latest = LatestWindow(record.t, record.open_phase, record.open_for_s, record.tid)
+        self.latest = LatestWindow(
+            record.t,
+            record.open_phase,
+            record.open_for_s,
+            record.tid,
+            is_outside=bool(record.outside_s) and record.open_for_s is None,
+        )
         on_cores = (waited_ratio or 0.0, cpu_ratio or 0.0)
         is_late = record.last_step_s is not None and self._first is not None
         for part in (_until_last_step(record), _without_steps(record)) if is_late else (record,):

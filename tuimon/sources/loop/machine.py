@@ -14,6 +14,7 @@ from tuimon.agent.ring import layout
 from tuimon.agent.ring.layout import Marker
 from tuimon.records import BETWEEN
 from tuimon.sources.loop.ended import StepCounts
+from tuimon.sources.loop.outside import Outside
 from tuimon.sources.loop.rounds import Optimizers
 from tuimon.sources.loop.step import Step, StepRun
 from tuimon.sources.loop.steps import StepFinder
@@ -138,6 +139,7 @@ class LoopMachine:
 
     def __init__(self) -> None:
         self.steps = StepFinder()
+        self.outside = Outside()
         self._stack: list[Marker] = []  # the begin markers of open pairs, outermost first
         self._before: Event = "start"
         self._last_ns: int | None = None
@@ -162,6 +164,14 @@ class LoopMachine:
         if self._stack:
             self._stack.clear()
             self._before = "start"
+
+    def leave_loop(self, time_ns: int) -> None:
+        """The program has left its loop: what it does until its next boundary is of no step."""
+        self._stack.clear()
+        self._before = "start"
+        self._last_ns = None
+        self.outside.begin(time_ns)
+        self.steps.leave_loop()
 
     @property
     def has_updated(self) -> bool:
@@ -294,6 +304,7 @@ class LoopMachine:
         """Count the time since the last marker; returns when that was."""
         last_ns, self._last_ns = self._last_ns, time_ns
         if last_ns is None or time_ns <= last_ns:
+            self.outside.end(time_ns)
             return time_ns
         self.steps.add_time(label, time_ns - last_ns)
         return last_ns

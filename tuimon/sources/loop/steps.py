@@ -162,6 +162,13 @@ class StepFinder:
             self.cuts += 1
             self.pieces.end_step(ended)
 
+    def leave_loop(self) -> None:
+        """The program has left its loop, maybe within a step: what it does until it trains again is of none."""
+        self.finish()
+        self._open = Step(whole=False)
+        self._batch_waiting = False
+        self._evaluation = EvaluationFinder()
+
     def finish(self) -> None:
         """The thread has ended: what was held back is as whole as it will get."""
         if self._updated is not None:

@@ -179,6 +179,9 @@ class RingFollower:
         elif kind in (layout.PROFILER_ON, layout.PROFILER_OFF):
             loop.feed_profiler(marker)
             self._gpu.interrupt()
+        elif kind == layout.LOOP_LEFT:
+            loop.leave(time_ns)
+            self._gpu.interrupt()
         elif kind == layout.REST:
             for stretch in loop.feed_rest(marker):
                 self._loaders.add_stretch(stretch)
@@ -255,6 +258,7 @@ class RingFollower:
             updates=updates,
             open_phase=open_phase.name if open_phase else None,
             open_for_s=max(0.0, (end_ns - open_phase.since_ns) / 1e9) if open_phase else None,
+            outside_s=outside_ns / 1e9 if (outside_ns := loop.machine.outside.take_ns(end_ns)) else None,
             first_backward_s=first_backward_ns / 1e9 if first_backward_ns is not None else None,
             first_step_s=max(0, first.end_ns - first.total_ns) / 1e9 if first else None,
             last_step_s=last_ns / 1e9 if (last_ns := steps.last_end_ns()) and last_ns < self._begin_ns else None,
@@ -291,6 +295,8 @@ class RingFollower:
 
     def _open_phase(self, loop: ThreadLoop, now_ns: int) -> OpenPhase | None:
         """Of a fast loop that has halted, markers may wait in the writer: then only since when it has is known."""
+        if loop.machine.outside.is_open:
+            return None
         held_ns = self.reader.held_until_ns() if now_ns - self._latest_ns > _STALE_NS else 0
         return OpenPhase(None, min(held_ns, now_ns)) if held_ns else loop.machine.open_phase
 

@@ -56,4 +56,4 @@ class RangePlaces:
     def _site(self, number: int) -> _Site | None:
         parts = self._name_of(number).split(PLACE_SEPARATOR)
         line = whole_number(parts[3]) if len(parts) == 4 else None
-        return _Site(parts[1], parts[2], line) if line is not None else None
+        return _Site(self._blocks.name_of(parts[1]), parts[2], line) if line is not None else None

@@ -91,6 +91,12 @@ class ThreadLoop:
         self._rests.lose_markers()
         self._regular.interrupt()
 
+    def leave(self, time_ns: int) -> None:
+        """The program has left the loop."""
+        self.machine.leave_loop(time_ns)
+        self._rests.lose_markers()
+        self._regular.interrupt()
+
     def take_counts(self) -> tuple[int, int]:
         """Backwards and updates since the last call."""
         steps = self.machine.steps

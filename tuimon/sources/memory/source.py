@@ -11,11 +11,11 @@ from tuimon.agent.ring.control_words import Command
 from tuimon.agent.ring.paths import ring_path
 from tuimon.agent.ring.side_files import MEMORY, remove_file, side_file
 from tuimon.proc.processes import start_unix_s
+from tuimon.proc.side_files import read_side_file
 from tuimon.proc.target_files import OURS, TargetFiles
 from tuimon.records import Notice, Record
 from tuimon.sources.control.channel import ANSWER_S, Channel, Request, open_channel
 from tuimon.sources.control.errors import ControlError
-from tuimon.sources.control.side_files import read_side_file
 from tuimon.sources.memory.history import read_history
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.source_text import SourceText

@@ -11,7 +11,7 @@ from statistics import median
 import msgspec
 
 from tuimon.agent.ring.side_files import LINES, remove_file, side_file
-from tuimon.sources.control.side_files import read_side_file
+from tuimon.proc.side_files import read_side_file
 from tuimon.text import plain
 from tuimon.torch_code import is_user_file
 from tuimon.trace.events import Stretch

@@ -29,7 +29,7 @@ def merged(records: Sequence[R]) -> R:
 RULES: dict[type[Record], dict[str, Rule]] = {
     Steps: {
         **dict.fromkeys(("count", "total_ns", "eval_count", "backwards", "updates", "dropped"), rules.total),
-        **dict.fromkeys(("slowed", "slowed_ns"), rules.total),
+        **dict.fromkeys(("slowed", "slowed_ns", "outside_s"), rules.total),
         **dict.fromkeys(("gc_ns", "gc_count"), rules.total),
         **dict.fromkeys(("first_backward_s", "first_step_s"), rules.first_known),
         **dict.fromkeys(("open_phase", "open_for_s", "tid", "last_step_s"), rules.last),

@@ -101,7 +101,8 @@ class FrameIds:
         traits = self.traits(frame)
         source = self._text_of(frame, traits, files, is_leaf)
         self._ids[frame] = id_ = len(self._ids)
-        file, function = named(frame)
+        cell = files.cell(frame.file)
+        file, function = named(frame if cell is None else frame._replace(file=cell.name))
         packages = self._packages.on_line(source, frame.file, files) if traits.user and source else ""
         self._new.append(Frame(file, frame.line, function, source, traits.user, packages=packages))
         return id_

@@ -1,0 +1,67 @@
+"""Cells of a notebook, as its agent leaves them."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tuimon.agent.ring import paths
+from tuimon.agent.ring.side_files import CELLS, side_file
+from tuimon.proc.cells import cell_of
+from tuimon.proc.target_files import TargetFiles
+from tuimon.sources.source_text import SourceText
+
+FILE = "/tmp/ipykernel_77/123456.py"
+
+
+@pytest.fixture
+def left(monkeypatch, tmp_path):
+    """Leaves cells as an agent in this process would."""
+    monkeypatch.setenv("TUIMON_RING_DIR", str(tmp_path))
+
+    def leave(content):
+        with open(side_file(paths.ring_path(os.getpid()), CELLS), "w") as file:
+            file.write(content if isinstance(content, str) else json.dumps({"cells": content}))
+
+    return leave
+
+
+def test_a_cell_is_known_by_its_file_and_by_its_name(left):
+    left([[FILE, 4, "x = 1\nfor each in y:\n    pass\n"]])
+    cell = cell_of(os.getpid(), FILE)
+    assert cell == cell_of(os.getpid(), "In[4]") and cell.name == "In[4]"
+    assert cell_of(os.getpid(), "In[5]") is None
+    assert SourceText().line(FILE, 2, TargetFiles(os.getpid())) == "for each in y:"
+    assert [number for number, _ in SourceText().around("In[4]", 2, 1, TargetFiles(os.getpid()))] == [1, 2, 3]
+
+
+def test_cells_that_are_left_anew_are_read_anew(left):
+    left([[FILE, 4, "x"]])
+    assert cell_of(os.getpid(), FILE).text == b"x"
+    left([[FILE, 6, "other"]])
+    path = side_file(paths.ring_path(os.getpid()), CELLS)
+    os.utime(path, ns=(1, os.stat(path).st_mtime_ns + 1))  # within one tick of the file system's clock
+    assert cell_of(os.getpid(), FILE).name == "In[6]"
+
+
+def test_a_child_has_the_cells_of_its_parent(left):
+    left([[FILE, 4, "x"]])
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        assert cell_of(child.pid, FILE).name == "In[4]"
+    finally:
+        child.communicate(b"\n")
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"cells": [[1, 2, 3]]}', '{"cells": [["f", 1]]}', "\0"])
+def test_what_is_no_list_of_cells_is_none(left, content):
+    left(content)
+    assert cell_of(os.getpid(), FILE) is None
+
+
+def test_files_on_the_disk_are_no_cells(left):
+    left([["/home/me/train.py", 1, "x"]])
+    assert cell_of(os.getpid(), "/home/me/train.py") is None
+    assert TargetFiles(None).cell(FILE) is None

@@ -1,0 +1,72 @@
+"""A loop that is left and begun again: the time between is of no step."""
+
+import pytest
+
+from tests.sources.loop.loop_script import MS, markers
+from tests.sources.markers.literal_ring import PLAIN, SECOND, FakeReader
+from tuimon.agent.ring import layout
+from tuimon.records import Steps
+from tuimon.sources.markers.follower import RingFollower
+
+BARE = "bwd:4 wait:2 opt:2 wait:8"  # 16 ms
+PAUSE_NS = 30 * SECOND
+
+
+def left_after(*parts, pause_ns=PAUSE_NS):
+    """Each part in a cell of its own; the first begins at 10 s."""
+    sequence, at_ns = [], 10 * SECOND
+    for part in parts:
+        sequence += markers(part, at_ns)
+        left_ns = sequence[-1][0] + 3 * MS  # the rest of the cell
+        sequence.append((left_ns, layout.LOOP_LEFT, 0, 0))
+        at_ns = left_ns + pause_ns
+    return sequence, left_ns
+
+
+def whole_run(sequence, until_ns):
+    follower = RingFollower(FakeReader(sequence), 1000.0, 10 * SECOND)
+    return [record for record in follower.last(until_ns) if isinstance(record, Steps)][-1]
+
+
+@pytest.mark.parametrize("step", [PLAIN, BARE, f"{PLAIN} fetch:5 wait:3 bwd:4"])
+def test_a_pause_between_two_cells_is_of_no_step(step):
+    part = " ".join([step] * 20)
+    sequence, left_ns = left_after(part, part)
+    record = whole_run(sequence, left_ns)
+    alone = whole_run(markers(part, 10 * SECOND), 20 * SECOND)
+    assert record.count == 2 * alone.count
+    assert record.backwards == 2 * alone.backwards
+    assert record.total_ns < 2 * alone.total_ns + 20 * MS
+    assert record.outside_s == pytest.approx(PAUSE_NS / 1e9)
+
+
+def test_a_cell_that_is_interrupted_within_a_fetch():
+    interrupted, left_ns = left_after(" ".join([PLAIN] * 10 + ["fetch:5"]))
+    del interrupted[-2]  # its end was never marked
+    sequence = interrupted + markers(" ".join([PLAIN] * 10), left_ns + PAUSE_NS)
+    record = whole_run(sequence, sequence[-1][0] + MS)
+    assert record.count == 20 and record.backwards == 20
+    assert record.slowest.total_ns < 30 * MS
+    assert {phase.name for phase in record.phases if phase.total_ns > 21 * 5 * MS} == set()
+
+
+def test_outside_no_phase_is_open_and_a_window_says_how_long():
+    sequence, left_ns = left_after(" ".join([PLAIN] * 20))
+    follower = RingFollower(FakeReader(sequence), 1.0, 10 * SECOND)
+    records = [record for record in follower.windows(13 * SECOND) if isinstance(record, Steps)]
+    assert [record.open_phase for record in records] == [None] * 3
+    assert [record.open_for_s for record in records] == [None] * 3
+    assert [record.outside_s for record in records] == pytest.approx([(11 * SECOND - left_ns) / 1e9, 1.0, 1.0])
+    assert [record.count for record in records] == [20, 0, 0]
+
+
+def test_a_cell_without_a_loop_changes_nothing_of_those_around():
+    sequence, left_ns = left_after(" ".join([PLAIN] * 20))
+    sequence.append((left_ns + SECOND, layout.LOOP_LEFT, 0, 0))
+    sequence += markers(" ".join([PLAIN] * 20), left_ns + 5 * SECOND)
+    record = whole_run(sequence, sequence[-1][0] + MS)
+    assert record.count == 40 and record.outside_s == pytest.approx(5.0)
+
+
+def test_a_run_without_cells_has_no_such_time():
+    assert whole_run(markers(" ".join([PLAIN] * 20), 10 * SECOND), 20 * SECOND).outside_s is None

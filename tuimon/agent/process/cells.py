@@ -1,0 +1,112 @@
+"""The cells of a notebook, or of IPython's prompt: their text, and where each has ended.
+
+Where a cell has run, the training loop in it has been left: what the user does until the next one is of no step, and
+neither is a cell that plots, saves or waits. What was typed in is in no file, so the monitor finds its text beside the
+ring.
+"""
+
+import atexit
+import linecache
+import sys
+from functools import wraps
+from typing import Any, Callable, Dict, List, Tuple
+
+from ..ring.layout import LOOP_LEFT
+from ..ring.side_files import CELLS, remove_file, side_file, write_file
+from ..torch_compat import rebinding
+
+#: Characters of all cells that are kept, the latest: a notebook has some 10,000.
+_KEPT_CHARS = 500_000
+
+
+def install(runtime: Any) -> None:
+    """Follow the cells that IPython runs, until all is undone. ``runtime`` is the module of that name."""
+    shell = _shell()
+    if shell is None:
+        return
+    cells = Cells(runtime)
+    cells.add_known(shell.compile)
+    cells.publish()
+    rebinding.rebind(shell.compile, "cache", _noting(shell.compile.cache, cells))
+    shell.events.register("post_run_cell", cells.end)
+    rebinding.on_undo(lambda: shell.events.unregister("post_run_cell", cells.end))
+    rebinding.on_undo(cells.remove_file)
+    atexit.register(cells.remove_file)
+
+
+def _shell() -> Any:
+    """The IPython that runs in this process, or None."""
+    get_ipython = getattr(sys.modules.get("IPython"), "get_ipython", None)
+    return None if get_ipython is None else get_ipython()
+
+
+def _noting(original: Callable[..., str], cells: "Cells") -> Callable[..., str]:
+    """``CachingCompiler.cache``, which names a cell and keeps its text in ``linecache`` before it is compiled."""
+
+    @wraps(original)
+    def tuimon_cell(transformed_code: str, number: int = 0, *args: Any, **kwargs: Any) -> str:
+        file = original(transformed_code, number, *args, **kwargs)
+        cells.begin(file, number)
+        return file
+
+    return tuimon_cell
+
+
+class Cells:
+    """What was typed in until now, by the file that Python takes it to be of."""
+
+    def __init__(self, runtime: Any) -> None:
+        self._runtime = runtime
+        self._cells: Dict[str, Tuple[int, str]] = {}  # number and text
+        self._path = ""
+
+    def add_known(self, compiler: Any) -> None:
+        """Those that have run, or run now."""
+        for file, number in getattr(compiler, "_filename_map", {}).items():
+            self._add(file, number)
+
+    def begin(self, file: str, number: int) -> None:
+        """A cell is about to run; whatever loop it has is another than the last."""
+        try:
+            self._add(file, number)
+            self.publish()
+            self._runtime.publish_facts_anew()
+        except Exception:  # the cell must run
+            return
+
+    def end(self, result: Any) -> None:
+        """A cell has run, to its end or not."""
+        try:
+            if self._runtime.writer() is not None:
+                self._runtime.emit(LOOP_LEFT)
+                self._runtime.say_all()
+        except Exception:  # IPython would show it below the cell
+            return
+
+    def publish(self) -> None:
+        """Leave them beside the ring, if there is one."""
+        writer = self._runtime.writer()
+        if writer is None:
+            return
+        cells: List[List[Any]] = [[file, number, text] for file, (number, text) in self._cells.items()]
+        self._path = side_file(writer.path, CELLS)
+        try:
+            write_file(self._path, {"cells": cells})
+        except (OSError, ValueError):  # no room: their lines have no text
+            return
+
+    def remove_file(self) -> None:
+        """Remove what ``publish`` has left."""
+        writer = self._runtime.writer()
+        if self._path and (writer is None or self._path == side_file(writer.path, CELLS)):  # not a forked child's
+            remove_file(self._path)
+
+    def _add(self, file: str, number: int) -> None:
+        entry: Tuple[Any, ...] = linecache.cache.get(file, ())
+        if len(entry) != 4:  # a file whose text is read when it is needed
+            return
+        self._cells.pop(file, None)  # the latest last
+        self._cells[file] = number, "".join(entry[2])
+        kept = sum(len(text) for _, text in self._cells.values())
+        while kept > _KEPT_CHARS and len(self._cells) > 1:
+            kept -= len(self._cells.pop(next(iter(self._cells)))[1])
