@@ -6,7 +6,7 @@ from tests.sources.loop.loop_script import MS, markers, other
 from tests.sources.markers.literal_ring import PLAIN, SECOND, FakeReader, follow
 from tuimon.agent.ring import layout
 from tuimon.records import Mark, Steps
-from tuimon.sources.markers.follower import RingFollower, quantile
+from tuimon.sources.markers.follower import RingFollower
 from tuimon.sources.markers.ranges import RangeTracker
 
 
@@ -174,12 +174,6 @@ def test_many_names_are_summed_up():
         tracker.feed_marker(i * 10 + 5, layout.RANGE_POP, 0, 0)
     tracker.add_stretch(other(0, 3000))
     assert len(tracker.take_sums()) <= 65
-
-
-def test_quantile():
-    assert quantile([], 0.5) is None
-    assert quantile([1, 2, 3, 4], 0.5) == 3
-    assert quantile([1, 2, 3, 4], 1.0) == 4
 
 
 def test_pauses_of_the_garbage_collector_are_summed_and_of_no_loop():

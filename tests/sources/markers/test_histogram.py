@@ -9,7 +9,7 @@ import pytest
 
 from tuimon.records import Steps, bucket_length_ns, length_bucket
 from tuimon.session.steps.totals import Totals
-from tuimon.sources.markers.histogram import BUCKETS, histogram
+from tuimon.sources.markers.histogram import BUCKETS, histogram, quantile
 
 MS = 1_000_000
 
@@ -72,3 +72,9 @@ def test_equal_entries_are_in_memory_once() -> None:
     one, other = (histogram([n * MS for n in range(10, 30)]) for _ in range(2))
     assert one == other
     assert all(mine is theirs for mine, theirs in zip(one, other, strict=True))
+
+
+def test_quantile():
+    assert quantile([], 0.5) is None
+    assert quantile([1, 2, 3, 4], 0.5) == 3
+    assert quantile([1, 2, 3, 4], 1.0) == 4

@@ -14,7 +14,7 @@ from tuimon.records import Mark, RankStep, Record, Steps
 from tuimon.sources.gpu_clock.tracker import GpuTracker
 from tuimon.sources.loop.machine import OpenPhase
 from tuimon.sources.markers.gc_pauses import GcPauses
-from tuimon.sources.markers.histogram import histogram
+from tuimon.sources.markers.histogram import histogram, quantile
 from tuimon.sources.markers.loaders import LoaderTracker
 from tuimon.sources.markers.rank_steps import rank_steps
 from tuimon.sources.markers.thread_loops import ThreadLoop, ThreadLoops
@@ -299,8 +299,3 @@ class RingFollower:
             return None
         held_ns = self.reader.held_until_ns() if now_ns - self._latest_ns > _STALE_NS else 0
         return OpenPhase(None, min(held_ns, now_ns)) if held_ns else loop.machine.open_phase
-
-
-def quantile(ordered: list[int], q: float) -> int | None:
-    """The q-quantile (0..1) of sorted values by the nearest rank; None of nothing."""
-    return ordered[min(len(ordered) - 1, int(q * len(ordered)))] if ordered else None

@@ -1,4 +1,4 @@
-"""The lengths of a window's steps as buckets, few enough for a record."""
+"""The lengths of a window's steps: their quantiles, and buckets, few enough for a record."""
 
 from __future__ import annotations
 
@@ -49,3 +49,8 @@ def _bounded(entries: list[tuple[int, int]]) -> list[tuple[int, int]]:
 def _middle(group: list[tuple[int, int]]) -> tuple[int, int]:
     steps = sum(steps for _, steps in group)
     return round(sum(bucket * steps for bucket, steps in group) / steps), steps
+
+
+def quantile(ordered: list[int], q: float) -> int | None:
+    """The q-quantile (0..1) of sorted values by the nearest rank; None of nothing."""
+    return ordered[min(len(ordered) - 1, int(q * len(ordered)))] if ordered else None
