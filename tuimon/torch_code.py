@@ -28,7 +28,8 @@ _LIBRARY = re.compile(
 )
 _OPTIMIZER = re.compile(r"(?:^|/)(?:optim|optimizers?)(?:/|\.py$)")
 _PACKAGE = re.compile(r"-packages/([^/]+?)(?:\.py)?(?:/|$)")
-_TYPED_IN = ("<ipython-input-", "<stdin>")
+#: At a prompt of IPython or Python, or below ``%%time``.
+_TYPED_IN = ("<ipython-input-", "<python-input-", "<stdin>", "<timed exec>", "<timed eval>")
 
 
 def is_agent_file(file: str) -> bool:
