@@ -13,6 +13,7 @@ from tuimon.agent.ring.layout import (
     ITER_END,
     OPTIMIZER_BEGIN,
     OPTIMIZER_END,
+    RETURNED,
 )
 from tuimon.agent.torch_compat.tracebacks import HIDES_FRAMES
 
@@ -79,6 +80,7 @@ def test_backward_and_both_kinds_of_grad(recorded, weight):
     torch.autograd.backward((weight * 2).sum())
     torch.autograd.grad((weight * 2).sum(), weight)
     assert kinds(recorded) == BACKWARD * 3
+    assert [value for _, value, _ in recorded] == [0, 0, 0, 0, RETURNED, RETURNED]
 
 
 def test_a_failing_backward_ends(recorded, weight):

@@ -25,6 +25,7 @@ from .ring.layout import (
     FETCH_FAILED,
     OPTIMIZER_BEGIN,
     OPTIMIZER_END,
+    RETURNED,
 )
 from .torch_compat import captures, dynamo, rebinding, step_hooks
 from .torch_compat.tracebacks import hide_frame
@@ -109,14 +110,15 @@ def hook_backward(autograd: Any) -> None:
             if runtime.paused_backwards <= 0:
                 runtime.resume_clock()
         rest.unsaid = 0
-        (runtime.emit if runtime.clock is None else runtime.emit_timed)(BACKWARD_BEGIN)
+        use = 0 if kwargs.get("accumulate_grad", True) else RETURNED
+        (runtime.emit if runtime.clock is None else runtime.emit_timed)(BACKWARD_BEGIN, use)
         try:
             result = original(t_outputs, *args, **kwargs)
         except BaseException as error:
-            runtime.emit_timed(BACKWARD_END)
+            runtime.emit_timed(BACKWARD_END, use)
             hide_frame(error)
             raise
-        (runtime.emit if runtime.clock is None else runtime.emit_timed)(BACKWARD_END)
+        (runtime.emit if runtime.clock is None else runtime.emit_timed)(BACKWARD_END, use)
         if runtime.facts_due:
             runtime.publish_facts()
         if orders.bell[0] != orders.heard:

@@ -11,16 +11,18 @@ _PAIRS = {
     "stop": layout.FETCH_BEGIN,
     "iter": layout.ITER_BEGIN,
     "bwd": layout.BACKWARD_BEGIN,
+    "grad": layout.BACKWARD_BEGIN,
     "opt": layout.OPTIMIZER_BEGIN,
 }
+_VALUES = {"bwd": 0, "grad": layout.RETURNED}
 _SINGLE = {"step": layout.STEP, "made": layout.OPTIMIZER_MADE}
 
 
 def markers(script: str, start_ns: int = 0) -> list[tuple[int, int, int, int]]:
     """(time_ns, kind, flag, value) of a script.
 
-    ``fetch@2:5`` names iterator 2; ``stop:1`` is a fetch that finds the end; ``opt( … )`` and ``bwd( … )`` enclose;
-    ``step`` is tuimon.step(); ``made`` tells that there is an optimizer.
+    ``fetch@2:5`` names iterator 2; ``stop:1`` is a fetch that finds the end; ``grad`` is ``autograd.grad``;
+    ``opt( … )`` and ``bwd( … )`` enclose; ``step`` is tuimon.step(); ``made`` tells that there is an optimizer.
     """
     now = start_ns
     out = []
@@ -42,7 +44,7 @@ def markers(script: str, start_ns: int = 0) -> list[tuple[int, int, int, int]]:
         if name == "wait":
             now += duration
             continue
-        kind, value = _PAIRS[name], int(iterator or 1)
+        kind, value = _PAIRS[name], _VALUES.get(name, int(iterator or 1))
         out.append((now, kind, 0, value))
         now += duration
         out.append((now, kind + 1, 1 if name == "stop" else 0, value))

@@ -222,6 +222,33 @@ def test_penalty_gradients_stay_in_one_step():
     assert {step.backwards for step in played.steps} == {2}
 
 
+def test_an_evaluation_that_takes_gradients_is_no_step():
+    """Forces are derivatives of an energy, so that a model of atoms takes gradients for each batch it evaluates."""
+    batch = "wait:2 grad:1 wait:1 bwd:3 wait:1 opt:1 "
+    epoch = "".join(f"fetch@{{0}}:1 {batch}" for _ in range(4)) + "stop@{0}:1 "
+    evaluation = "fetch@{0}:1 wait:2 grad:3 " * 80 + "stop@{0}:1 wait:1 "
+    script = "".join((evaluation.format(9 - n) + epoch.format(n)) for n in (1, 2, 3))
+    played = play(script.replace("grad:3", "grad:3 made", 1))  # of the optimizer the first backward tells
+    assert played.eval_count == 3 * 80 - 1
+    assert played.eval_ns == 3 * (80 * 6 + 1) * MS - 6 * MS
+    assert lengths(played)[1:] == [10, 10, 10, 12, 10, 10, 10, 12, 10, 10, 10]
+    assert {step.backwards for step in played.steps[1:]} == {2}
+
+
+@pytest.mark.parametrize("tail", ["bwd:3 opt:1", "grad:3 opt:1"])
+def test_gradients_of_several_batches_that_train_are_no_evaluation(tail):
+    """Meta-learning takes gradients of each task's batch before the backward pass of all, or updates by them alone."""
+    played = play(f"fetch:1 wait:2 grad:1 fetch:1 wait:2 {tail}", 12)
+    assert lengths(played)[1:] == [11] * 11
+    assert played.eval_count <= 1  # the first update shows what they are for
+
+
+def test_gradients_that_update_parameters_by_hand_are_steps():
+    played = play("fetch:1 wait:2 grad:3 wait:1", 6)
+    assert played.eval_count == 0
+    assert lengths(played)[:-1] == [7] * 5
+
+
 @pytest.mark.parametrize("before", ["bwd:4", "bwd:1 wait:1 bwd:1 wait:1"])
 @pytest.mark.parametrize("after", ["bwd:2 wait:1", "bwd:2 wait:1 bwd:2 wait:1 bwd:2 wait:1"])
 def test_gradients_looked_at_after_the_update_are_of_the_step_before(before, after):

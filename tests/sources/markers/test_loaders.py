@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from tests.session.records import process
-from tests.sources.loop.loop_script import feed
+from tests.sources.loop.loop_script import feed, markers
 from tuimon.agent.ring import layout
 from tuimon.agent.ring.loading_slots import ITEMS, UNMEASURED, WAITING, Loading
 from tuimon.agent.ring.paths import start_ticks
@@ -103,6 +103,19 @@ def test_facts_are_told_once():
 def test_what_a_loader_is_for(words, expected):
     records = LoaderScript(FACTS, {**FACTS, "n": 1}).feed(words).records()
     assert {record.number: record.role for record in records} == dict(enumerate(expected))
+
+
+def test_a_loader_whose_batches_are_evaluated_with_gradients():
+    """As the follower feeds them: where forces are derivatives, each batch of the validation has a backward pass."""
+    machine, tracker = LoopMachine(), LoaderTracker(Reader(FACTS, {**FACTS, "n": 1}))
+    machine.steps.expect_optimizer()
+    train, validate = ((number << layout.LOADER_SHIFT) | 1 for number in (1, 2))
+    evaluation = f"fetch@{validate}:1 grad:1 fetch@{validate}:1 grad:1 stop@{validate}:1"
+    for marker in markers(f"{evaluation} fetch@{train}:1 grad:1 bwd:1 opt:1 stop@{train}:1 {evaluation}"):
+        stretch = feed(machine, *marker)
+        tracker.add_stretch(stretch, trains=not machine.steps.may_evaluate)
+    roles = {record.number: record.role for record in tracker.records(SECOND, 1.0, SECOND, ())}
+    assert roles == {0: "train", 1: "eval"}
 
 
 def test_a_fetch_under_way():

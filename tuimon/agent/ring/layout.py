@@ -37,8 +37,8 @@ PLACE_SEPARATOR = "\x1f"
 # Kinds of markers. Begin and end of a pair differ in the lowest bit.
 FETCH_BEGIN = 2  # value: id of the iterator; flag: ready batches + 1, 0 unknown
 FETCH_END = 3  # value: id of the iterator; flag: NO_EVENT or an event's number: a batch; EXHAUSTED, FETCH_FAILED: none
-BACKWARD_BEGIN = 4
-BACKWARD_END = 5
+BACKWARD_BEGIN = 4  # value: RETURNED where the gradients are returned, and no parameter's is accumulated
+BACKWARD_END = 5  # value: as of its begin
 OPTIMIZER_BEGIN = 6  # value: id of the optimizer (or GradScaler); a step that raises has no end
 OPTIMIZER_END = 7
 RANGE_PUSH = 8  # value: name id; per-thread nesting
@@ -61,6 +61,8 @@ PROFILER_OFF = 45  # it is off; the thread's open step was held up by it as well
 LOOP_LEFT = 46  # the thread has left its loop, and is in none until its next boundary: a notebook's cell has run
 GC_PAUSE = 40  # the garbage collector stopped all threads until now; flag: generation, value: duration in ns
 
+#: Value of BACKWARD_*: ``autograd.grad``.
+RETURNED = 1
 #: Flag of PROFILER_ON: the step that begins here is the first of those that a trace holds.
 TRACED_STEPS = 1
 

@@ -227,7 +227,7 @@ class LoopMachine:
             if self.first_backward_ns is None:
                 self.first_backward_ns = time_ns
             if not nested:  # reentrant checkpointing runs a backward inside the backward
-                steps.begin_backward()
+                steps.begin_backward(returned=value == layout.RETURNED)
         elif kind == layout.OPTIMIZER_BEGIN:
             if not self._is_open(kind):
                 self._closure_backwards = 0

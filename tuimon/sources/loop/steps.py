@@ -42,6 +42,9 @@ class StepFinder:
         self._optimizers: set[int] = set()  # of the update that has just ended
         self._backwards_since_update = 0
         self._most_backwards = 0  # of an update by an optimizer
+        self._returned = 0  # backwards since the latest fetch that only returned gradients, and may have evaluated
+        self._iterator = 0  # of the latest fetch
+        self._trained_on = 0  # the latest iterator of a batch that has trained for sure
 
     def take_ended(self) -> EndedSteps:
         """Hand over the steps, and the evaluation, that have ended since the last call."""
@@ -93,10 +96,12 @@ class StepFinder:
         elif self._open.total_ns == 0 or self._fresh() or self._follows_set_up(iterator):
             self._open = Step()  # the stream, or its training, begins with this fetch
             self._evaluation.forget_times()
+        self._iterator = iterator
         evaluated = self._evaluation.begin_fetch(iterator)
         if evaluated is None:
             return False
         self._batch_waiting = False
+        self._returned = 0
         self._eval_count += 1
         self._move_to_evaluation(evaluated)
         return True
@@ -108,15 +113,39 @@ class StepFinder:
         else:
             self._batch_waiting = True
 
-    def begin_backward(self) -> None:
-        """A backward, also inside an optimizer's closure; without a fetch since the update it bounds a piece."""
+    def begin_backward(self, *, returned: bool = False) -> None:
+        """A backward, also inside an optimizer's closure; without a fetch since the update it bounds a piece.
+
+        ``returned``: it returns gradients to the program and accumulates none. Where a torch optimizer updates, that
+        may be part of an evaluation, such as of forces, which are derivatives of an energy: the batch has not trained
+        yet, unless one before it from the same iterator has.
+        """
         if self._updated is not None:
             self._updated.after_fetch = False
             self._close_piece(self._updated.end_ns)
+        if returned and self._batch_waiting and self._iterator != self._trained_on and self._has_optimizer():
+            self._returned += 1
+        else:
+            self._use_batch(1)
+            if not returned:
+                self._trained_on = self._iterator
+
+    @property
+    def may_evaluate(self) -> bool:
+        """Whether all backwards since the latest fetch have only returned gradients, and may have evaluated."""
+        return self._returned > 0
+
+    def _has_optimizer(self) -> bool:
+        return self.pieces.optimizer_seen or self.pieces.optimizer_expected
+
+    def _use_batch(self, backwards: int) -> None:
+        """What was fetched until now has been trained on, by so many backwards and those that wait."""
+        backwards += self._returned
+        self._returned = 0
         self._evaluation.forget_all()
-        self._open.backwards += 1
-        self.total_backwards += 1
-        self._backwards_since_update += 1
+        self._open.backwards += backwards
+        self.total_backwards += backwards
+        self._backwards_since_update += backwards
         if self._backwards_since_update > self._most_until_gone():
             self.pieces.optimizer_seen = False  # the optimizer is gone: from now on a backward is an update
         if self._batch_waiting:
@@ -126,7 +155,7 @@ class StepFinder:
 
     def end_backward(self, time_ns: int) -> None:
         """Where no torch optimizer is seen, a backward is the update."""
-        if not self.pieces.optimizer_seen:
+        if not self.pieces.optimizer_seen and not self.may_evaluate:
             self._end_update(time_ns)
 
     def expect_optimizer(self) -> None:
@@ -135,6 +164,9 @@ class StepFinder:
 
     def end_optimizer_step(self, time_ns: int, optimizer: int = 0) -> None:
         """One more optimizer of the same update, or a new update."""
+        if self.may_evaluate:
+            self._use_batch(0)
+        self._trained_on = self._iterator
         self._most_backwards = max(self._most_backwards, self._backwards_since_update)
         if not self.pieces.optimizer_seen:
             accumulated = self.pieces.see_optimizer()
@@ -201,6 +233,7 @@ class StepFinder:
             min(self._backwards_since_update, self._most_until_gone() + 1),
             self._most_backwards,
             self._evaluation.evaluating,
+            self._trained_on,
         )
 
     def counts(self) -> StepCounts:

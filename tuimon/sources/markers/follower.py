@@ -159,7 +159,7 @@ class RingFollower:
     def _feed_boundary(self, loop: ThreadLoop, marker: layout.Marker) -> None:
         stretch = loop.feed_boundary(marker)
         slowed = loop.is_slowed
-        self._loaders.add_stretch(stretch, slowed=slowed)
+        self._loaders.add_stretch(stretch, slowed=slowed, trains=not loop.machine.steps.may_evaluate)
         if not slowed and (self._gpu.active or layout.has_event(marker.flag)):
             self._gpu.add_stretch(stretch)
 

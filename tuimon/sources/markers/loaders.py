@@ -72,15 +72,16 @@ class LoaderTracker:
         self._late = True
         self._gone: set[tuple[int, int]] = set()  # pid and start of slots whose worker is gone
 
-    def add_stretch(self, stretch: Stretch, *, slowed: bool = False) -> None:
+    def add_stretch(self, stretch: Stretch, *, slowed: bool = False, trains: bool = True) -> None:
         """Attach fetches to their loaders, and backwards of any thread to the batches they use.
 
-        ``slowed``: by a profiler of ours; how long it waited is then in no figure.
+        ``slowed``: by a profiler of ours; how long it waited is then in no figure. ``trains``: whether the backward at
+        its end does, for all that is known.
         """
         marker, opened = stretch.end, stretch.opened
         kind = marker.kind
         if kind == layout.BACKWARD_BEGIN:
-            if self._unused:
+            if self._unused and trains:
                 self._count_trained()
         elif kind == layout.FETCH_BEGIN:
             self._loader(marker.value >> layout.LOADER_SHIFT)

@@ -66,6 +66,25 @@ def epochs_with_evaluation():
                 model(x).sum()
 
 
+@loop(20)
+def evaluation_with_gradients():
+    model, optimizer = new()
+    for _ in range(4):
+        model.phase = "forward"
+        for x in loader(5):
+            x.requires_grad_()
+            optimizer.zero_grad()
+            energy = model(x).sum()
+            (force,) = torch.autograd.grad(energy, x, create_graph=True)
+            (energy + force.sum()).backward()
+            optimizer.step()
+        model.phase = "eval"
+        for x in loader(6, phase="eval"):
+            torch.autograd.grad(model(x.requires_grad_()).sum(), x)
+            truth["backward"] -= 0.006
+            truth["eval"] += 0.006
+
+
 @loop(12)
 def accumulation():
     model, optimizer = new()
