@@ -29,6 +29,7 @@ from tuimon.sources.notices import Problem
 from tuimon.sources.process_table import ProcessTable
 from tuimon.sources.stacks.by_agent import in_process
 from tuimon.sources.stacks.failures import SamplingFailures
+from tuimon.sources.stacks.pyspy.errors import NO_BINARY
 from tuimon.sources.stacks.source import StackSource
 from tuimon.views.sampling_text import sampling_text
 
@@ -153,6 +154,16 @@ def test_one_notice_says_how_it_is_sampled_and_why() -> None:
     failures.clear(KEY)
     (over,) = failures.notices(5.0)
     assert over.level == "ok" and not failures.denied(KEY)
+
+
+def test_without_py_spy_the_notice_says_that_the_training_samples_itself() -> None:
+    failures = SamplingFailures("stacks")
+    failures.add_missing_binary(NO_BINARY, 1.0)
+    (first,) = failures.notices(1.0)
+    assert first.message == NO_BINARY.message
+    (inside,) = failures.notices(2.0, in_process={KEY})
+    assert inside.level == "info" and inside.hint == NO_BINARY.hint
+    assert inside.message.startswith("stacks are sampled in-process") and "py-spy was not found" in inside.message
 
 
 @pytest.mark.parametrize("raw", [b"", b"{}", b"[", b'{"order": 1e999}', b"\xff" * 50])

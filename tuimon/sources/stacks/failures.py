@@ -101,7 +101,7 @@ class SamplingFailures:
         """
         problems = [
             _sampled_inside(failure.problem)
-            if key in in_process
+            if key in in_process or (key == _NO_PROCESS and in_process)
             else _explained(failure.problem, (others or {}).get(key))
             for key, failure in self._failures.items()
             if _is_reported(failure)
