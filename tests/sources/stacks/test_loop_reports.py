@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from pathlib import Path
+
+import pytest
 
 from tuimon.proc.loop_stacks import LoopStack
 from tuimon.proc.ring_facts import RingFacts
@@ -13,6 +16,7 @@ from tuimon.sources.stacks.frames.frame_ids import FrameIds, RawFrame
 from tuimon.sources.stacks.loop_reports import LoopReports
 
 PID = os.getpid()
+FILES = TargetFiles(PID, None)
 TORCH = "/v/lib/python3.11/site-packages/torch"
 LOOP = LoopStack(
     "backward",
@@ -27,20 +31,20 @@ LOOP = LoopStack(
 
 
 def test_a_loop_is_reported_once_and_again_when_it_changes() -> None:
-    table, ids, files = ProcessTable(PID, None), FrameIds(), TargetFiles(PID, None)
+    table, ids = ProcessTable(PID, None), FrameIds()
     reports = LoopReports(table, ids)
     key = (PID, 1)
-    assert reports.due(key, files) == []
+    assert reports.due(key, FILES) == []
     table.facts = {PID: RingFacts(loop=(LOOP,))}
-    (told,) = reports.due(key, files)
+    (told,) = reports.due(key, FILES)
     _, frames = ids.pop_new_frames()
     shown = [(frames[number].line, frames[number].function) for number in told.frames]
     assert shown == [(9, "<module>"), (70, "fit"), (90, "_run"), (4, "training_step"), (630, "backward")]
-    assert reports.due(key, files) == []
+    assert reports.due(key, FILES) == []
     table.facts = {PID: RingFacts(loop=(LOOP._replace(boundary="optimizer"),))}
-    assert [stack.boundary for stack in reports.due(key, files)] == ["optimizer"]
+    assert [stack.boundary for stack in reports.due(key, FILES)] == ["optimizer"]
     reports.forget_others([])
-    assert reports.due(key, files)
+    assert reports.due(key, FILES)
 
 
 TRAINER = "/v/lib/python3.11/site-packages/nice/trainer.py"
@@ -50,24 +54,76 @@ PATH = ((TRAINER, "fit"), (TRAINER, "_run"))
 def test_the_functions_of_libraries_that_lead_to_backward_are_known_from_hooks() -> None:
     table, key = ProcessTable(PID, None), (PID, 1)
     reports = LoopReports(table, FrameIds())
-    assert reports.path_of(key, Counter()) == ()
+    assert reports.path_of(key, Counter(), FILES) == ()
     table.facts = {PID: RingFacts(loop=(LOOP,))}
-    assert reports.path_of(key, Counter()) == PATH
+    assert reports.path_of(key, Counter(), FILES) == PATH
     tuned = (*LOOP.frames[:1], (TRAINER, 20, "tune"), *LOOP.frames[3:])
     table.facts = {PID: RingFacts(loop=(LOOP._replace(frames=tuned),))}
-    assert reports.path_of(key, Counter()) == ((TRAINER, "tune"),)
+    assert reports.path_of(key, Counter(), FILES) == ((TRAINER, "tune"),)
     reports.forget_others([])
     table.facts = {}
-    assert reports.path_of(key, Counter()) == ()
+    assert reports.path_of(key, Counter(), FILES) == ()
 
 
 def test_without_hooks_the_most_frequent_sample_in_backward_shows_the_loop() -> None:
-    ids, files, key = FrameIds(), TargetFiles(PID, None), (PID, 1)
+    ids, key = FrameIds(), (PID, 1)
     reports = LoopReports(ProcessTable(PID, None), ids)
     inside = tuple(RawFrame(*frame) for frame in LOOP.frames)
-    assert reports.path_of(key, Counter({inside[:3]: 90})) == ()
-    assert reports.due(key, files) == []
-    assert reports.path_of(key, Counter({inside[:3]: 90, inside: 5, inside[:1] + inside[3:]: 4})) == PATH
-    (told,) = reports.due(key, files)
+    assert reports.path_of(key, Counter({inside[:3]: 90}), FILES) == ()
+    assert reports.due(key, FILES) == []
+    assert reports.path_of(key, Counter({inside[:3]: 90, inside: 5, inside[:1] + inside[3:]: 4}), FILES) == PATH
+    (told,) = reports.due(key, FILES)
     assert (told.boundary, len(told.frames)) == ("backward", 5)
-    assert reports.due(key, files) == []
+    assert reports.due(key, FILES) == []
+
+
+def noted(*frames: tuple[str, int, str]) -> RingFacts:
+    return RingFacts(loop=(LoopStack("backward", (*frames, (f"{TORCH}/_tensor.py", 630, "backward"))),))
+
+
+def counts_as_users(tmp_path: Path, *frames: tuple[str, int, str]) -> list[str]:
+    """The functions whose code counts as the user's, given a loop's stack, once its process has been sampled."""
+    table, ids = ProcessTable(PID, None), FrameIds()
+    raw = [RawFrame(*frame) for frame in frames]
+    for frame in raw:  # some have an id before
+        ids.id_of(frame, FILES)
+    ids.pop_new_frames()
+    table.facts = {PID: noted(*frames)}
+    LoopReports(table, ids).path_of((PID, 1), Counter(), FILES)
+    numbers = [ids.id_of(frame, FILES) for frame in raw]
+    first, new = ids.pop_new_frames()
+    assert [number for number in numbers if number >= first] == list(range(first, first + len(new)))
+    return [frame.function for frame in raw if ids.traits(frame).user]
+
+
+PACKAGES = "/v/lib/python3.11/site-packages"
+NICE = ((f"{PACKAGES}/nice/cli.py", 30, "main"), (f"{PACKAGES}/fits/trainer.py", 70, "fit"),
+        (f"{PACKAGES}/nice/task.py", 4, "step"))  # fmt: skip
+
+
+@pytest.mark.parametrize("line", ["sys.exit(main())", "sys.exit(main.cli())", "raise SystemExit(main())"])
+def test_a_package_whose_command_was_run_is_the_program(tmp_path: Path, line: str) -> None:
+    command = tmp_path / "bin" / "nice-train"
+    command.parent.mkdir()
+    command.write_text(f"import sys\nfrom nice.cli import main\n{line}\n")
+    decorated = ("/v/lib/python3.11/site-packages/hydra/main.py", 94, "decorated_main")
+    users = counts_as_users(tmp_path, (str(command), 3, "<module>"), decorated, *NICE)
+    assert users == ["<module>", "main", "step"]
+
+
+def test_a_package_that_was_run_as_a_module_is_the_program(tmp_path: Path) -> None:
+    run = ("<frozen runpy>", 88, "_run_code")
+    users = counts_as_users(tmp_path, run, (f"{PACKAGES}/nice/train.py", 9, "<module>"), *NICE)
+    assert users == ["<module>", "main", "step"]
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        (("/me/train.py", 9, "<module>"), *NICE),
+        (("/v/bin/fabric", 8, "<module>"), NICE[0], ("/me/train.py", 9, "<module>"), *NICE[1:]),
+        ((f"{PACKAGES}/torch/multiprocessing/spawn.py", 90, "_wrap"), *NICE),  # a rank: who has started it is not known
+    ],
+)
+def test_a_package_that_the_user_calls_is_a_library(tmp_path: Path, frames: tuple[tuple[str, int, str], ...]) -> None:
+    assert not {"main", "fit", "step"} & set(counts_as_users(tmp_path, *frames))

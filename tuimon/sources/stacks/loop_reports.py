@@ -10,7 +10,9 @@ from tuimon.proc.loop_stacks import LoopStack as ReportedStack
 from tuimon.proc.target_files import TargetFiles
 from tuimon.records import LoopStack
 from tuimon.sources.process_table import ProcessTable
+from tuimon.sources.source_text import SourceText
 from tuimon.sources.stacks.frames.frame_ids import FrameIds, RawFrame, bare_name
+from tuimon.sources.stacks.frames.program import program_of
 from tuimon.sources.stacks.frames.shorten import NO_PATH, Function, Stack, whole_path
 from tuimon.sources.stacks.windows.schedule import ProcessKey
 from tuimon.torch_code import is_backward_entry
@@ -25,19 +27,27 @@ class LoopReports:
     def __init__(self, table: ProcessTable, ids: FrameIds) -> None:
         self._table = table
         self._ids = ids
+        self._source = SourceText(files_held=1)
         self._loops: dict[ProcessKey, tuple[ReportedStack, ...]] = {}  # as the paths show them
         self._paths: dict[ProcessKey, tuple[Function, ...]] = {}
         self._reported: dict[ProcessKey, tuple[ReportedStack, ...]] = {}
 
-    def path_of(self, key: ProcessKey, samples: Counter[Stack]) -> tuple[Function, ...]:
-        """The functions of libraries that lead to backward, outer ones first, by hooks or the main thread's samples."""
+    def path_of(self, key: ProcessKey, samples: Counter[Stack], files: TargetFiles) -> tuple[Function, ...]:
+        """The functions of libraries that lead to backward, outer ones first, by hooks or the main thread's samples.
+
+        Where no code of the user's does, that of the package which is the program counts as the user's from here on.
+        """
         loop = self._noted(key)
         if not loop and key not in self._loops:
             inside = [(count, stack) for stack, count in samples.items() if any(map(_enters_backward, stack))]
             loop = (ReportedStack("backward", max(inside)[1]),) if inside else ()
         if loop and loop != self._loops.get(key):
             self._loops[key] = loop
-            self._paths[key] = self._to_backward(loop)
+            backward = _to_backward(loop)
+            program = program_of(backward, self._source, files)
+            if program is not None:
+                self._ids.add_program(program)
+            self._paths[key] = tuple(map(_function, filter(self._is_library, backward)))
         return self._paths.get(key, NO_PATH)
 
     def due(self, key: ProcessKey, files: TargetFiles) -> list[LoopStack]:
@@ -58,13 +68,20 @@ class LoopReports:
         facts = self._table.facts.get(key[0])
         return facts.loop if facts is not None else ()
 
-    def _to_backward(self, loop: Iterable[ReportedStack]) -> tuple[Function, ...]:
-        stack = next((_raw(frames) for boundary, frames in loop if boundary == "backward"), iter(()))
-        leading = takewhile(lambda frame: not _enters_backward(frame), stack)
-        return tuple((frame.file, frame.function) for frame in leading if self._ids.traits(frame).library)
+    def _is_library(self, frame: RawFrame) -> bool:
+        return self._ids.traits(frame).library
 
     def _short_ids(self, frames: Iterable[tuple[str, int, str]], files: TargetFiles) -> list[int]:
         return [self._ids.id_of(frame, files) for frame in whole_path(list(_raw(frames)), self._ids)]
+
+
+def _to_backward(loop: Iterable[ReportedStack]) -> Stack:
+    stack = next((_raw(frames) for boundary, frames in loop if boundary == "backward"), iter(()))
+    return tuple(takewhile(lambda frame: not _enters_backward(frame), stack))
+
+
+def _function(frame: RawFrame) -> Function:
+    return frame.file, frame.function
 
 
 def _raw(frames: Iterable[tuple[str, int, str]]) -> Iterator[RawFrame]:

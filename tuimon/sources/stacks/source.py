@@ -165,7 +165,7 @@ class StackSource:
         in_process: bool = False,
     ) -> Iterable[Record]:
         main = next((thread.stacks for thread in samples.threads if thread.tid == ended.pid), Counter())
-        window = WindowStacks(self._ids, files, self._loops.path_of(key, main))
+        window = WindowStacks(self._ids, files, self._loops.path_of(key, main, files))
         for thread in samples.threads:
             window.add_thread(thread.tid, thread.name[:_THREAD_NAME_CHARS], thread.stacks, matters=thread.matters)
         loop = self._loops.due(key, files)

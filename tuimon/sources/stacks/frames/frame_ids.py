@@ -20,6 +20,7 @@ from tuimon.torch_code import (
     is_rollout_entry,
     is_user_file,
     marked_part,
+    package_of,
 )
 
 #: How many distinct frames one run may list, over all its processes.
@@ -61,6 +62,8 @@ class FrameIds:
 
     def __init__(self, limit: int = FRAME_LIMIT) -> None:
         self._ids: dict[RawFrame, int] = {}
+        self._given = 0  # ids so far
+        self._programs: set[str] = set()
         self._traits: dict[str, FrameTraits] = {}  # by file
         self._source = SourceText()
         self._packages = PackagesAtWork(self._source)
@@ -68,6 +71,14 @@ class FrameIds:
         self._limit = limit
         self._new: list[Frame] = []
         self._rest_id: int | None = None
+
+    def add_program(self, package: str) -> None:
+        """This installed package is the program that trains: from now on its code counts as the user's."""
+        if package in self._programs:
+            return
+        self._programs.add(package)
+        self._traits = {file: traits for file, traits in self._traits.items() if package_of(file) != package}
+        self._ids = {frame: id_ for frame, id_ in self._ids.items() if package_of(frame.file) != package}
 
     def traits(self, frame: RawFrame) -> FrameTraits:
         """What decides whether a shortened stack keeps this frame."""
@@ -77,8 +88,9 @@ class FrameIds:
             if len(self._traits) > self._limit:
                 self._traits.clear()
             part = marked_part(file)
-            library = not part and is_library_file(file)
-            traits = self._traits[file] = FrameTraits(is_user_file(file), part, False, library, is_import_system(file))
+            user = is_user_file(file) or (bool(self._programs) and package_of(file) in self._programs)
+            library = not part and not user and is_library_file(file)
+            traits = self._traits[file] = FrameTraits(user, part, False, library, is_import_system(file))
         if is_rollout_entry(file, function):
             return traits._replace(part="rollout")
         if is_module_body(file, function) and not traits.user:
@@ -93,14 +105,15 @@ class FrameIds:
         known = self._ids.get(frame)
         if known is not None:
             return known
-        if len(self._ids) >= self._limit:
+        if self._given >= self._limit:
             if self._rest_id is None:
-                self._rest_id = len(self._ids)
+                self._rest_id = self._given
                 self._new.append(Frame("", 0, "(more frames)"))
             return self._rest_id
         traits = self.traits(frame)
         source = self._text_of(frame, traits, files, is_leaf)
-        self._ids[frame] = id_ = len(self._ids)
+        self._ids[frame] = id_ = self._given
+        self._given += 1
         cell = files.cell(frame.file)
         file, function = named(frame if cell is None else frame._replace(file=cell.name))
         packages = self._packages.on_line(source, frame.file, files) if traits.user and source else ""
@@ -116,5 +129,5 @@ class FrameIds:
     def pop_new_frames(self) -> tuple[int, list[Frame]]:
         """The frames that got an id since the last call, and the id of the first of them."""
         new, self._new = self._new, []
-        total = len(self._ids) + (self._rest_id is not None)
+        total = self._given + (self._rest_id is not None)
         return total - len(new), new

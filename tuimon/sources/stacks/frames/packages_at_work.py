@@ -47,8 +47,13 @@ class PackagesAtWork:
         if known is None:
             if len(self._imports) >= _FILES_HELD:
                 del self._imports[next(iter(self._imports))]
-            known = self._imports[key] = dict(_imported(self._source.whole(file, files)))
+            known = self._imports[key] = imported_packages(self._source.whole(file, files))
         return known
+
+
+def imported_packages(text: bytes) -> dict[str, str]:
+    """The packages that a file imports, by the name that stands for each, or for something taken out of it."""
+    return dict(_imported(text))
 
 
 def _imported(text: bytes) -> Iterator[tuple[str, str]]:
