@@ -1,5 +1,7 @@
 """What could not be judged, and why."""
 
+import pytest
+
 from tests.diagnosis.gpu import USUAL, session_of
 from tests.session.records import frames, header, process, stacks
 from tuimon.diagnosis import diagnose
@@ -21,6 +23,14 @@ def test_what_could_not_be_judged_is_reported_with_its_reason():
     assert reasons["places"] == "no stack samples: ptrace is denied"
     assert "schedstat" in reasons["cpu_oversubscribed"]
     assert "launch_bound" not in reasons  # no GPU: nothing to judge
+
+
+@pytest.mark.parametrize("reason", ["no stack samples: ptrace is denied", "no stack samples of process 7: it ended"])
+def test_that_there_are_no_samples_is_said_once(reason: str):
+    session = Session()
+    for record in (header(), process(), Notice(t=0, pid=0, source="stacks", level="warning", message=reason)):
+        session.add(record)
+    assert dict(unjudged(session))["places"] == reason
 
 
 def test_nothing_is_judged_without_a_training():

@@ -67,8 +67,10 @@ def _no_boundaries(evidence: Evidence) -> str | None:
 def _no_samples(evidence: Evidence) -> str | None:
     if evidence.stacks.are_taken:
         return None
-    notice = evidence.run.notices.get("stacks")
-    return f"no stack samples: {notice.message}" if notice else "no stack samples"
+    notice, missing = evidence.run.notices.get("stacks"), "no stack samples"
+    if notice is None:
+        return missing
+    return notice.message if notice.message.startswith(missing) else f"{missing}: {notice.message}"
 
 
 def _no_run_queue(evidence: Evidence) -> str | None:
