@@ -165,7 +165,10 @@ class StepStats:
         return self.backwards > 0 or self.updates > 0
 
     def recent(self) -> Totals:
-        """Sums over the last 30 s, or over the last few steps where those are longer; without the warm-up."""
+        """Sums over the last 30 s, or over the last few steps where those are longer.
+
+        Without the warm-up, and what is evaluated before the first step: it begins with imports and compilers too.
+        """
         if self._recent is None:
             self._recent = self._recent_totals()
         return self._recent
@@ -173,9 +176,9 @@ class StepStats:
     def _recent_totals(self) -> Totals:
         totals, since_step = Totals(), Totals()
         begun = False
-        warmup = self._first if self._first_was_warmup() else None
+        first, was_warmup = self._first, self._first_was_warmup()
         for record in self._latest_windows.records():
-            if warmup is not None and record.t == warmup.t:
+            if first is not None and (record.t < first.t or (was_warmup and record.t == first.t)):
                 continue
             if record.count and not record.window_s:  # known late: the windows since it ended are of no step
                 totals.add_window(record)
