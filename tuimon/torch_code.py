@@ -261,6 +261,11 @@ def is_loader_idle_loop(file: str, function: str) -> bool:
     return function in _IDLE_LOOPS and file.endswith(_IDLE_LOOP_FILES)
 
 
+def loads_data(file: str, function: str) -> bool:
+    """Whether a frame is of torch's data loading, or our hook in it: what it calls makes the batch."""
+    return "torch/utils/data/" in file or (function in (LOAD_HOOK, COLLATE_HOOK) and is_agent_file(file))
+
+
 def is_loader_code(file: str) -> bool:
     """Whether a file is the machinery of torch's DataLoader: ``torch/utils/data/_utils/fetch.py``."""
     return _LOADER_FILE.search(file) is not None
@@ -322,6 +327,11 @@ def is_compiler(file: str) -> bool:
 def is_checkpoint_io(file: str) -> bool:
     """Whether a file saves or loads tensors: ``torch/serialization.py``."""
     return file.endswith("torch/serialization.py") or "torch/distributed/checkpoint/" in file
+
+
+def is_others_package(file: str) -> bool:
+    """Whether a file belongs to an installed package other than torch, its data loading included, and our hooks."""
+    return package_of(file) not in (None, "torch") and not is_agent_file(file)
 
 
 def is_torch(file: str) -> bool:

@@ -33,6 +33,26 @@ def test_the_loaders_own_work_is_bounded_by_the_wait_it_causes():
     assert half.action == "batches that take half as long to make"
 
 
+def test_what_a_librarys_data_set_does_is_not_the_loaders_own_work():
+    """A program of an installed package: the only line of the user's is the one that starts it."""
+    program = frames(
+        ("bin/train", 6, "<module>", "sys.exit(cli())", True),
+        ("/lib/site-packages/torch/utils/data/_utils/fetch.py", 52, "<listcomp>"),
+        ("/lib/site-packages/nice/dataset.py", 640, "__getitem__", "im = self.transforms(im)"),
+        ("/lib/site-packages/scipy/ndimage/_filters.py", 180, "correlate1d"),
+        ("/lib/site-packages/torch/_tensor.py", 600, "backward"),
+        first=30,
+    )
+    first, *_ = run({"data": 80, "forward": 20}, program, stacks(12, ([30, 4, 31, 32, 33], 60), ([30, 34], 15)))
+    loader, free, half = first.fixes
+    line = "correlate1d() _filters.py:180, called by __getitem__() dataset.py:640"
+    assert loader.action.startswith("num_workers=0 -> 2")
+    assert free.action == f"make {line} cheaper (vectorise, cache, or move it to the GPU)"
+    assert half.action == f"make {line} twice as fast"
+    assert first.headline.endswith(f"{line} prepares it in the training process")
+    assert [(place.function, place.line) for place in first.where] == [("__getitem__", 640), ("<module>", 6)]
+
+
 def test_more_workers_come_before_a_line_that_may_cost_nothing():
     remote = frames(("data.py", 95, "download", "time.sleep(0.01)", True), first=30)
     idle = threads(12, (100, "python", 0.1, "waiting"), cpu_ratio=0.1)

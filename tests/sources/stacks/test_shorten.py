@@ -100,6 +100,17 @@ def test_of_a_library_that_owns_the_loop_the_line_is_kept_at_which_a_stack_leave
     assert shorten((MAIN, FIT, *inside), FrameIds(), PATH) == (MAIN, *kept)
 
 
+def test_what_a_data_loader_calls_of_a_library_is_kept() -> None:
+    items = RawFrame(f"{PACKAGES}/torch/utils/data/_utils/fetch.py", 52, "<listcomp>")
+    collate = RawFrame(f"{PACKAGES}/tuimon/agent/loading/worker.py", 203, "tuimon_collate")
+    own, inner = RawFrame(f"{PACKAGES}/nice/dataset.py", 640, "__getitem__"), PIL._replace(function="transform")
+    kept = shorten((MAIN, FIT, EPOCH, FETCH, items, own, inner, PIL_INSIDE), FrameIds(), PATH)
+    assert kept == (MAIN, FIT, EPOCH, FETCH, items, own, PIL_INSIDE)
+    padded = own._replace(function="pad_batch")
+    kept = shorten((WORKER, collate, padded, inner, PIL_INSIDE), FrameIds())
+    assert kept == (WORKER, collate, padded, PIL_INSIDE)
+
+
 def test_the_line_that_leaves_the_path_survives_the_merging_of_rare_stacks() -> None:
     ids = FrameIds()
     rare: Counter[Stack] = Counter({(MAIN, BATCH, ITEM, PIL._replace(line=line)): 1 for line in range(40)})

@@ -17,6 +17,7 @@ class HotFunction(NamedTuple):
     share: float  # of the function
     samples: int
     library: Place | None = None  # what it is in, where a library that the line calls owns the loop
+    maker: Place | None = None  # the library's own line that the DataLoader calls, which leads there
 
 
 def hottest_function(lines: Iterable[HotLine]) -> HotFunction | None:

@@ -16,7 +16,7 @@ from tuimon.records import Process
 from tuimon.session.rows import HotLine, LoaderRow
 from tuimon.session.samples.process_samples import ProcessSamples
 from tuimon.session.session import Session
-from tuimon.torch_code import COLLATE_HOOK
+from tuimon.torch_code import COLLATE_HOOK, is_others_package
 
 QUEUE_SHARE = Threshold(
     0.5,
@@ -177,9 +177,11 @@ def working_share(data: ThreadSamples) -> float | None:
 
 
 def is_loaders_own(sample: StackSample) -> bool:
-    """Whether the DataLoader is at its own work, such as indexing or default collate: no user code runs below it."""
+    """Whether the DataLoader is at its own work, such as indexing or default collate: nobody else's code runs below."""
     kinds = sample.kinds
-    return "fetch" in kinds and not any(frame.user for frame in sample.frames[kinds.index("fetch") :])
+    if "fetch" not in kinds:
+        return False
+    return not any(frame.user or is_others_package(frame.file) for frame in sample.frames[kinds.index("fetch") :])
 
 
 def producer(main: ThreadSamples, others: Sequence[ThreadSamples]) -> HotFunction | None:

@@ -126,7 +126,7 @@ def input_bound(evidence: Evidence) -> Finding | None:
         action=best.action,
         cause=_OWN_NAMES.get(cause.name, cause.name),
         share_of_step=share,
-        where=tuple(dict.fromkeys(f.place for f in (cause.hot, own) if f is not None)),
+        where=tuple(dict.fromkeys(p for f in (cause.hot, own) if f is not None for p in (f.maker, f.place) if p)),
         evidence=_figures(evidence, data, cause, starting, on_gpu),
         estimated_speedup=best.estimated_speedup,
         speedup_at_least=best.low or (1.0 if best.change is not None else None),

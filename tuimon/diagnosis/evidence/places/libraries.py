@@ -3,38 +3,58 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 
 from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.evidence.samples import StackSample, ThreadSamples
 from tuimon.records import Frame, Place
-from tuimon.torch_code import is_package_file, is_torch
+from tuimon.torch_code import is_others_package, is_package_file, is_torch, loads_data
 
 
 def with_library(hot: HotFunction | None, samples: ThreadSamples, phase: str) -> HotFunction | None:
     """A hot line of the user's, with the library's function below it if backward is called from the same line.
 
     ``trainer.fit(model)`` is the user's line of every phase: then only the library's own function tells one from
-    another. ``samples``: of the training thread.
+    another. ``samples``: of the training thread. Where a DataLoader calls the library, the line that it calls is named
+    too: a data set's.
     """
     if hot is None or not any(_is_at(hot.place, stack) for stack in samples.in_phase("backward").stacks):
         return hot
     functions: Counter[tuple[str, str]] = Counter()
     lines: Counter[tuple[str, str, int]] = Counter()
+    makers: Counter[tuple[tuple[str, str], Place]] = Counter()
     for stack in samples.in_phase(phase).stacks:
         frame = library_frame(stack) if _is_at(hot.place, stack) else None
         if frame is not None:
             functions[frame.file, frame.function] += stack.count
             lines[frame.file, frame.function, frame.line] += stack.count
+            maker = _maker(stack)
+            if maker is not None and maker != frame:
+                place = Place(maker.file, maker.line, maker.function, maker.source)
+                makers[(frame.file, frame.function), place] += stack.count
     if not functions:
         return hot
     most = max(functions, key=functions.__getitem__)
     file, function, line = max((key for key in lines if key[:2] == most), key=lines.__getitem__)
-    return hot._replace(library=Place(file, line, function))
+    makes = max((key for key in makers if key[0] == most), key=makers.__getitem__, default=None)
+    return hot._replace(library=Place(file, line, function), maker=makes[1] if makes is not None else None)
 
 
 def _is_at(place: Place, stack: StackSample) -> bool:
     own = stack.place
     return own is not None and (own.file, own.line, own.function) == (place.file, place.line, place.function)
+
+
+def _maker(stack: StackSample) -> Frame | None:
+    """What a DataLoader calls of an installed package other than torch."""
+    return next(
+        (
+            frame
+            for caller, frame in pairwise(stack.frames)
+            if loads_data(caller.file, caller.function) and is_others_package(frame.file)
+        ),
+        None,
+    )
 
 
 def library_frame(stack: StackSample) -> Frame | None:

@@ -8,7 +8,14 @@ from collections.abc import Callable, Sequence
 from tuimon.proc.target_files import TargetFiles
 from tuimon.records import StackCount
 from tuimon.sources.stacks.frames.frame_ids import FrameIds, FrameTraits, RawFrame
-from tuimon.torch_code import MODULES, innermost_package, is_iteration, is_worker_loop, may_call_closure
+from tuimon.torch_code import (
+    MODULES,
+    innermost_package,
+    is_iteration,
+    is_worker_loop,
+    loads_data,
+    may_call_closure,
+)
 
 #: How many distinct stacks one window keeps, and how many frames of each: they bound the size of the log.
 PER_THREAD = 12
@@ -29,7 +36,8 @@ def shorten(stack: Sequence[RawFrame], ids: FrameIds, path: Sequence[Function] =
 
     Of libraries those that the user calls and that call the user, the one that runs the model, and the last on the
     ``path``: its functions lead to backward one after another, and the line at which a stack leaves them shows whether
-    that is before the model; there also what the library iterates over.
+    that is before the model; there also what the library iterates over. And what the DataLoader calls of them: a data
+    set's function.
 
     A stack that is still deeper than 48 keeps its outermost 12 and innermost 36 frames.
     """
@@ -47,6 +55,7 @@ def shorten(stack: Sequence[RawFrame], ids: FrameIds, path: Sequence[Function] =
         or (i and i - 1 == leaves_path and trait.library and is_iteration(frame.function))
         or (not trait.wrapper and (trait.part or (i > 0 and traits[i - 1].user)))  # the latter: what the user called
         or (trait.library and (traits[i + 1].user or i + 1 == model))
+        or (trait.library and i > 0 and loads_data(stack[i - 1].file, stack[i - 1].function))
     )
     return _bounded(kept)
 
