@@ -197,6 +197,20 @@ def test_files(file: str, questions: list[str], torch: str) -> None:
     assert [name for name in asked if getattr(torch_code, name)(path)] == questions
 
 
+def test_a_package_other_than_torch_stands_for_a_stack_without_the_users_code() -> None:
+    packages = "/venv/lib/python3.11/site-packages"
+    trainer, engine, loading = (
+        f"{packages}/nice/trainer.py",
+        f"{packages}/torch/_tensor.py",
+        f"{packages}/torch/utils/data/x.py",
+    )
+    hook = f"{packages}/tuimon/agent/hooks.py"
+    assert torch_code.innermost_work([trainer, engine, hook, "threading.py"]) == 0
+    assert torch_code.innermost_work(["bin/train", trainer, loading]) == 1
+    assert torch_code.innermost_work(["bin/train", engine, "threading.py"]) == 1
+    assert torch_code.innermost_work(["threading.py"]) == 0
+
+
 def test_the_innermost_package_of_a_stack() -> None:
     pil = "/v/lib/python3.11/site-packages/PIL/Image.py"
     assert torch_code.innermost_package(["train.py", pil, pil, "threading.py"]) == 2

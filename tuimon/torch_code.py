@@ -71,6 +71,15 @@ def innermost_package(files: Sequence[str]) -> int:
     return next((i for i in range(len(files) - 1, -1, -1) if is_package_file(files[i])), len(files) - 1)
 
 
+def innermost_work(files: Sequence[str]) -> int:
+    """Which frame of a stack without the user's code stands for it: the innermost of a package other than torch.
+
+    A program that is a package itself calls ``loss.backward()`` there. Without one it is the innermost of any package.
+    """
+    last = len(files) - 1
+    return next((i for i in range(last, -1, -1) if is_others_package(files[i])), innermost_package(files))
+
+
 def is_optimizer_module(file: str) -> bool:
     """Whether a file of an installed package is an optimizer's by its name: ``/…/keras/src/optimizers/adam.py``.
 

@@ -44,6 +44,21 @@ def test_of_several_names_the_one_whose_code_runs():
     assert doing(more, stacks(1, ([20, 21], 20))).words == "importing time, keras"
 
 
+def test_a_program_in_a_package_is_at_its_own_line_and_not_at_torchs():
+    engine = "/v/lib/python3.11/site-packages/torch/autograd/graph.py"
+    more = frames(
+        ("/v/lib/python3.11/site-packages/nice/trainer.py", 88, "update"),
+        ("/v/lib/python3.11/site-packages/tuimon/agent/hooks.py", 114, "tuimon_backward"),
+        (engine, 979, "_engine_run_backward"),
+        first=20,
+    )
+    window = stacks(1, ([20, 21, 22], 20))
+    place = Place("/v/lib/python3.11/site-packages/nice/trainer.py", 88, "update")
+    assert doing(more, window).place == place
+    process = session_of(FRAMES, more, window).process_samples(100)
+    assert process.threads.place_of(100) == place
+
+
 def test_a_program_in_a_package_imports_nothing():
     assert doing(stacks(1, ([8, 4], 20))).words == "setting up"
 

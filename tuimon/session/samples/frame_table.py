@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tuimon.records import Frame, Place
 from tuimon.session.samples.stack_phase import FrameKind, frame_kind
 from tuimon.torch_code import (
-    innermost_package,
+    innermost_work,
     is_library_file,
     is_rollout_entry,
     is_torch_optimizer,
@@ -130,9 +130,9 @@ class FrameTable:
         return None
 
     def place(self, stack: list[int]) -> Place | None:
-        """The innermost user line; without one the innermost line of an installed package, then of anything."""
+        """The innermost user line; without one the innermost line of a package, torch last, then of anything."""
         own = self.user_place(stack)
         if own is not None or not stack:
             return own
-        frame = self[stack[innermost_package([self[id_].file for id_ in stack])]]
+        frame = self[stack[innermost_work([self[id_].file for id_ in stack])]]
         return Place(frame.file, frame.line, frame.function, frame.source)

@@ -14,7 +14,7 @@ from tuimon.session.samples.activity import Activity, activity_of
 from tuimon.session.samples.frame_table import FrameTable
 from tuimon.session.samples.phases.sample import Sample
 from tuimon.session.samples.tree import program_part
-from tuimon.torch_code import innermost_package
+from tuimon.torch_code import innermost_work
 
 #: How many lines a table lists, those with most own samples.
 LINES_LIMIT = 500
@@ -104,11 +104,11 @@ def _tally(tallies: dict[tuple[str, int, str], _Tally], frame: Frame) -> _Tally:
 
 
 def _innermost(stack: list[Frame], libraries: bool) -> Frame | None:
-    """The line whose own time a stack is; without user code the innermost of an installed package, then the leaf."""
+    """The line whose own time a stack is; without user code the innermost of a package, torch last, then the leaf."""
     if not stack or libraries:
         return stack[-1] if stack else None
     user = next((frame for frame in reversed(stack) if frame.user), None)
-    return user or stack[innermost_package([frame.file for frame in stack])]
+    return user or stack[innermost_work([frame.file for frame in stack])]
 
 
 def _share(tally: _Tally) -> LineShare:
