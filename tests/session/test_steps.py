@@ -4,7 +4,7 @@ import pytest
 from msgspec import structs
 
 from tests.session.records import frames, header, process, session_of, stacks, steps
-from tuimon.records import PhaseTime, RangeTime
+from tuimon.records import Loader, PhaseTime, RangeTime
 from tuimon.session.session import Session
 
 PHASES = {"data": 40, "forward": 20, "backward": 25, "optimizer": 10, "other": 5}
@@ -135,6 +135,20 @@ def test_samples_divide_what_markers_cannot():
     assert shares(table) == {"data": 0.3, "forward": 0.2, "backward": 0.4, "optimizer": 0.0, "other": 0.1}
     assert all(row.error > 0 for row in table.rows if row.estimated)
     assert session.phases(100) is not None
+
+
+def test_a_loader_that_has_only_begun_to_evaluate_does_not_make_the_batches_of_training():
+    """The first fetch of the first evaluation is at the end of a window: what its batch is for is not yet known."""
+    begun = Loader(t=1, pid=100, number=0, window_s=1.0, fetches=1)
+    later = structs.replace(begun, t=2, role="eval")
+    division = (steps(2, {"between": 60, "backward": 40}), stacks(2, *LOOP_SAMPLES, ([10, 3], 3)))
+    line = frames(("train.py", 9, "main", "x = next(made)", True), first=10)
+    found = session_of(LOOP_FRAMES, line, begun, later, *division)
+    without = session_of(LOOP_FRAMES, line, *division)
+    assert [sample.excluded for sample in found.process_samples(100).samples_of(100)] == [
+        sample.excluded for sample in without.process_samples(100).samples_of(100)
+    ]
+    assert shares(found.phases(100)) == shares(without.phases(100))
 
 
 def test_samples_of_the_set_up_divide_nothing():

@@ -235,7 +235,7 @@ class Tables:
 
     def _fold_loader(self, record: Loader) -> None:
         self._loaders.add_loader(record)
-        if record.fetches and record.role != "eval":
+        if record.fetches and record.role == "train":
             self._samples_of(record.pid).note_loader()
 
     def _fold_frames(self, record: Frames) -> None:
