@@ -230,6 +230,26 @@ def test_collate_in_the_training_process():
     assert first.estimated_speedup == pytest.approx(1 / 0.38)
 
 
+def test_where_a_library_owns_the_loop_torchs_loader_is_not_named_as_what_collates():
+    """Of most samples only that the loader fetches is left; the rest show in which function of the library."""
+    library, torch = "/lib/site-packages/recommender", "/lib/site-packages/torch"
+    loop = frames(
+        ("fit.py", 4, "main", "fit(model)", True),
+        (f"{library}/trainer.py", 236, "train_epoch"),
+        ("/opt/tuimon/agent/hooks.py", 7, "tuimon_fetch"),
+        (f"{torch}/utils/data/dataloader.py", 725, "__next__"),
+        (f"{torch}/utils/data/_utils/fetch.py", 57, "fetch"),
+        (f"{library}/sampler.py", 187, "draw_negatives"),
+        ("/opt/tuimon/agent/hooks.py", 8, "tuimon_backward"),
+        first=40,
+    )
+    path = [40, 41]
+    samples = ([*path, 42, 43], 60), ([*path, 42, 43, 44], 20), ([*path, 42, 43, 44, 45], 30), ([*path, 46], 35)
+    first, *_ = run(STARVED, loop, loader(100, 520, 380, 0), stacks(12, *samples))
+    assert first.cause == "slow_collate"
+    assert "draw_negatives() sampler.py:187, called by main() fit.py:4" in first.headline
+
+
 def test_a_sampler_is_separated_from_items():
     draws = frames(
         ("/lib/site-packages/torch/utils/data/dataloader.py", 800, "_next_index"),

@@ -8,7 +8,7 @@ from itertools import pairwise
 from tuimon.diagnosis.evidence.lines import HotFunction
 from tuimon.diagnosis.evidence.samples import StackSample, ThreadSamples
 from tuimon.records import Frame, Place
-from tuimon.torch_code import is_others_package, is_package_file, is_torch, loads_data
+from tuimon.torch_code import is_loader_code, is_others_package, is_package_file, is_torch, loads_data
 
 
 def with_library(hot: HotFunction | None, samples: ThreadSamples, phase: str) -> HotFunction | None:
@@ -58,9 +58,12 @@ def _maker(stack: StackSample) -> Frame | None:
 
 
 def library_frame(stack: StackSample) -> Frame | None:
-    """The innermost frame of an installed package other than torch, below the user's innermost one."""
+    """The innermost frame of an installed package other than torch, below the user's innermost one.
+
+    Where torch's DataLoader is further in, the stack does not show what that calls, or it calls nothing.
+    """
     for frame in reversed(stack.frames):
-        if frame.user:
+        if frame.user or is_loader_code(frame.file):
             return None
         if is_library(frame):
             return frame
