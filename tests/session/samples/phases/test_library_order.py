@@ -31,6 +31,9 @@ FRAMES = {
     "environment": Frame(f"{SITE}/gymnasium/core.py", 9, "step"),
     "nice_optimizer": Frame(f"{SITE}/nice/optimizer.py", 4, "step"),
     "evaluator": Frame(f"{SITE}/nice/evaluator.py", 60, "process"),
+    "model:score": Frame(f"{SITE}/nice/model.py", 55, "score"),
+    "model:predict": Frame(f"{SITE}/nice/model.py", 96, "predict"),
+    "save": Frame(f"{SITE}/nice/checkpoints.py", 12, "save"),
     "notify": Frame(f"{SITE}/nice/callbacks.py", 9, "notify"),
     "fetch": Frame(f"{SITE}/torch/utils/data/dataloader.py", 1, "__next__"),
     "module": Frame(f"{SITE}/torch/nn/modules/module.py", 2, "_call_impl"),
@@ -177,6 +180,22 @@ def test_where_a_library_evaluates_is_remembered_for_windows_in_which_no_fetch_o
     for shown, phase in ((EVALUATION[1:], "other"), (EVALUATION, "eval"), (EVALUATION[1:], "eval")):
         stacks = {ids(each): 20 for each in [*TRAINING, *shown]}
         assert classify_samples(stacks, table, has_loader=True, seen=seen)[-1].phase == phase
+
+
+@pytest.mark.parametrize(
+    ("stack", "phase"),
+    [
+        ("main fit epoch:end model:predict", "eval"),  # arithmetic beside its modules
+        ("main fit epoch:end model:predict numpy", "eval"),
+        ("main fit epoch:end save", "other"),
+        ("main fit epoch:end batch:score", "other"),  # of the file that trains
+        ("main fit epoch:end model:score on_batch", "other"),  # a handler
+    ],
+)
+def test_what_the_librarys_model_does_beside_its_modules_evaluates_with_them(stack: str, phase: str) -> None:
+    running = "main fit epoch:end model:score module", "main fit epoch:end batch:model module"
+    assert classified(stack, [*TRAINING, EVALUATION[0], *running]).phase == phase
+    assert classified(stack, [*TRAINING, *running]).phase == "other"  # nothing is fetched for it
 
 
 def test_a_function_of_the_users_that_runs_the_model_after_the_update_is_side_work_in_what_else_it_does() -> None:

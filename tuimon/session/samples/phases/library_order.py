@@ -76,6 +76,13 @@ class LibraryOrder:
             for stack in running
             if self._evaluates(stack) and (inside := self._first_user(stack))
         }
+        of_loop = {file for file, _ in self._depth}
+        #: The library's own files that run it there: of its models, and of what evaluates.
+        self._evaluating_files = {
+            self._frames[caller].file
+            for stack in running
+            if self._evaluates(stack) and (caller := self._calls_model(stack)) is not None
+        } - of_loop
 
     def is_after_training(self, stack: Sequence[int]) -> bool:
         """Whether the library comes to a stack after backward and the update, and not for the next batch."""
@@ -90,13 +97,20 @@ class LibraryOrder:
         return bool(self._depth) and _is_before(self._last_backward, self._leaves_at(stack))
 
     def is_evaluation(self, sample: CountedStack) -> bool:
-        """Whether a sample fetches or runs the model to evaluate, or is in a function of the user's that runs it so."""
+        """Whether a sample fetches or runs the model to evaluate, or is in the user's or a library's code for that."""
         if sample.boundary not in ("data", "forward", "rest") or not self._evaluates(sample.stack):
             return False
-        inside = self._first_user(sample.stack)
         if sample.boundary != "rest":
             return True
-        return bool(inside) and (self._function(inside[0]) in self._evaluators or self._is_metric(sample.stack))
+        inside = self._first_user(sample.stack)
+        if inside:
+            return self._function(inside[0]) in self._evaluators or self._is_metric(sample.stack)
+        return any(self._frames[number].file in self._evaluating_files for number in self._inside(sample.stack))
+
+    def _calls_model(self, stack: Sequence[int]) -> int | None:
+        """The frame of a library that calls the model off the path; None where it is the user's, or the loop's own."""
+        outside = list(takewhile(self._is_outside_torch, self._inside(stack)))
+        return outside[-1] if outside and not self._frames[outside[-1]].user else None
 
     def _is_metric(self, stack: Sequence[int]) -> bool:
         """Whether the library calls the user's function by a function of its own there, and not to handle an event."""
