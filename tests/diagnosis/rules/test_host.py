@@ -204,8 +204,10 @@ def test_side_work_in_the_model_is_reported_at_the_line_that_calls_it():
     )
     phases = {"data": 5, "forward": 30, "backward": 35, "optimizer": 5, "other": 25}
     windows = [steps(t, phases, first_index=10 * t) for t in range(1, 9)]
-    finding = found(session_of(*windows, lines, stacks(8, *TRAINING, ([33, 30, 31, 32], 25))))
-    assert finding["side_work"].where[0].line == 60
+    finding = found(session_of(*windows, lines, stacks(8, *TRAINING, ([33, 30, 31, 32], 25))))["side_work"]
+    assert finding.where[0].line == 60
+    assert finding.headline.endswith("side work that runs a model, such as evaluation: check() train.py:60")
+    assert finding.action == "do check() train.py:60 less often, or on a part of the data"
 
 
 @pytest.mark.parametrize(

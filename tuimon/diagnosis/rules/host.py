@@ -52,6 +52,10 @@ COMPUTE_SHARE = Threshold(
 )
 
 
+#: When else the training can do side work.
+_ELSEWHERE = "asynchronously, or after the epoch"
+
+
 def side_work(evidence: Evidence) -> Finding | None:
     """Checkpoints, logging, metrics, evaluation: time outside the phases, with the line that takes most of it."""
     table, other, evaluation = evidence.phases, evidence.phase("other"), evidence.phase("eval")
@@ -69,7 +73,8 @@ def side_work(evidence: Evidence) -> Finding | None:
         return None
     if other.error is not None and other.share - other.error < SIDE_WORK_SHARE / 2:
         return None
-    if other.estimated and share < UNMARKED_EVALUATION_SHARE and model_share(samples) >= MODEL_SHARE:
+    runs_model = model_share(samples) >= MODEL_SHARE
+    if other.estimated and share < UNMARKED_EVALUATION_SHARE and runs_model:
         return None
     hot = side_function(samples)
     hot_share = beside_update * (hot.share if hot else 1.0)
@@ -78,7 +83,7 @@ def side_work(evidence: Evidence) -> Finding | None:
     model = queued or host_model(evidence)
     best, *others = model.less(
         (
-            f"do {at_hot(hot)} less often, asynchronously, or after the epoch"
+            f"do {at_hot(hot)} less often, {'or on a part of the data' if runs_model else _ELSEWHERE}"
             if hot
             else "look for logging, metrics or checkpoints in the loop"
         ),
@@ -90,8 +95,8 @@ def side_work(evidence: Evidence) -> Finding | None:
         rule="side_work",
         severity="warning" if hot or not samples.total else "info",  # samples show nothing to act on
         headline=(
-            f"{percent(share)} of every step {'is' if on_gpu is None else 'the GPU waits for'} side work outside the"
-            f" model{_naming(hot)}"
+            f"{percent(share)} of every step {'is' if on_gpu is None else 'the GPU waits for'} side work"
+            f" {'that runs a model, such as evaluation' if runs_model else 'outside the model'}{_naming(hot)}"
         ),
         action=best.action,
         share_of_step=share,
