@@ -37,7 +37,7 @@ def counted(hooked, monkeypatch):
         follower = RingFollower(reader, 1000.0, time.monotonic_ns())
         shape(Loop())
         hooked.end_rest()
-        rests.rest.unsaid = 0  # the next test's update follows none of these backwards
+        rests.rest.unmarked = 0  # the next test's update follows none of these backwards
         hooked.writer().flush()
         records = [record for record in follower.last(time.monotonic_ns()) if isinstance(record, Steps)]
         reader.close()
@@ -57,7 +57,7 @@ def rest_always(monkeypatch, periods):
     monkeypatch.setattr(rests, "_BEGIN_SHARE", 0.0)
     monkeypatch.setattr(rests, "_END_SHARE", 0.0)
     monkeypatch.setattr(rests, "_LONGEST_NS", 10**15)
-    monkeypatch.setattr(rests, "_PATIENCE", 5)
+    monkeypatch.setattr(rests, "_RETRY_UPDATES", 5)
     monkeypatch.setattr(rests, "_periods", lambda period, drawn: periods)
     monkeypatch.setattr(rests, "_latest", None)
     monkeypatch.setattr(rests, "_owed", 0)
@@ -270,7 +270,7 @@ def test_a_thread_that_trains_beside_one_that_rests_keeps_its_backwards(hooked, 
     turn.release()
     thread.join()
     hooked.end_rest()
-    rests.rest.unsaid = 0
+    rests.rest.unmarked = 0
     hooked.writer().flush()
     of_thread = [marker.kind for marker in reader.read() if marker.tid == thread.native_id]
     kinds = [kind for kind in of_thread if kind not in rests._OF_NO_LOOP]

@@ -56,7 +56,7 @@ def _wait(done: "Any", raised: "List[BaseException]") -> None:
 
 
 class _Raiser:
-    """Raises an exception when it is asked whether it is true."""
+    """Raises an exception when its truth value is taken."""
 
     def __init__(self, error: BaseException) -> None:
         self.error = error

@@ -46,14 +46,14 @@ def hide_from_dynamo() -> None:
         rests.end,
         rests.wake,
         rests.cut_short,
-        rests.say_backward,
+        rests.mark_backward,
         attend,
         _end_failed_fetch,
         WaitingClock.event_number,
         GpuClock.event_number,
         GpuClock.record_event,
         GpuClock.record_point,
-        GradientPoints.reach,
+        GradientPoints.on_gradient,
     )
     dynamo.skip_own_functions()
 
@@ -109,7 +109,7 @@ def hook_backward(autograd: Any) -> None:
             runtime.paused_backwards -= 1
             if runtime.paused_backwards <= 0:
                 runtime.resume_clock()
-        rest.unsaid = 0
+        rest.unmarked = 0
         use = 0 if kwargs.get("accumulate_grad", True) else RETURNED
         (runtime.emit if runtime.clock is None else runtime.emit_timed)(BACKWARD_BEGIN, use)
         try:
@@ -187,8 +187,8 @@ def _step_begins(optimizer: Any, args: Any, kwargs: Any) -> None:
     if left.updates and left.thread == get_ident():
         left.updates -= 1
         return
-    if rest.unsaid and rest.unsaid == get_ident():
-        rests.say_backward()
+    if rest.unmarked and rest.unmarked == get_ident():
+        rests.mark_backward()
     (runtime.emit if runtime.clock is None else runtime.emit_timed)(OPTIMIZER_BEGIN, id(optimizer))
 
 

@@ -4,7 +4,7 @@ from typing import List, NamedTuple, Optional, Tuple
 
 from .ring.layout import BACKWARD_BEGIN, FETCH_BEGIN, FETCH_END, OPTIMIZER_BEGIN, OPTIMIZER_END
 
-#: Markers of the longest period that is looked for, and how often it must have come.
+#: Markers of the longest period that is searched for, and how often it must have come.
 LONGEST = 36
 REPEATS = 4
 REPEATS_AGAIN = 2
@@ -24,8 +24,8 @@ class Period(NamedTuple):
     def backwards_with(self, fetches: int, updates: int, kind: int) -> Tuple[int, bool]:
         """Backwards that belong to so many fetches and updates, and whether one more may have passed.
 
-        ``kind``: of the marker after them. A backward that fails, or that no update follows, is not told from one that
-        was not called.
+        ``kind``: of the marker after them. A backward that fails, or that no update follows, is not distinguished
+        from one that was not called.
         """
         whole = min(updates // self.updates, fetches // self.fetches if self.fetches else updates)
         left = {FETCH_BEGIN: fetches - whole * self.fetches, OPTIMIZER_BEGIN: updates - whole * self.updates}

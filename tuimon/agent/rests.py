@@ -4,12 +4,12 @@ A marker costs 2 us in the cold of a training: 3 % of a step of 0.4 ms with a Da
 process repeat one period, and cost more than their share of it, bursts of periods with markers take turns with rests.
 In a rest the hooks of fetches and optimizers check and lower one number; that of the backward is taken off. Everything
 else ends it at once: a boundary of another thread or iterator, the end of an epoch, an error, any other marker of ours.
-Then a REST marker says how many boundaries of each kind have passed; in what order, the markers before it say. Fetches
-and updates are counted; how many backwards belong to them, the period says.
+Then a REST marker records how many boundaries of each kind have passed; the markers before it show their order.
+Fetches and updates are counted; how many backwards belong to them follows from the period.
 
-Only the loop's own thread counts, reads the counts and says them. Another thread may run between any two bytecodes of
-that, for long: all that it does is to take the counts away, so that the loop's next boundary is marked, and ends the
-rest.
+Only the loop's own thread counts, reads the counts and reports them. Another thread may run between any two bytecodes
+of that, for long: all that it does is to take the counts away, so that the loop's next boundary is marked, and ends
+the rest.
 """
 
 import os
@@ -51,7 +51,7 @@ _SHORTEST = 4
 #: few (14 us), and where it is not there, among many (0.27 ms).
 _NEAR, _REMEMBERED = 64, 1024
 #: Updates until the next try where the loop was not fit for a rest.
-_PATIENCE = 64
+_RETRY_UPDATES = 64
 #: Kinds of markers that do not belong to a loop, and so do not end its rest.
 _OF_NO_LOOP = frozenset((GC_PAUSE, MARK, OPTIMIZER_MADE))
 
@@ -74,13 +74,13 @@ class Left:
 class Rest:
     """The rest that goes on, if any; ``left`` is ``_NOTHING_LEFT`` otherwise, and when another thread wants its end."""
 
-    __slots__ = ("due", "left", "open", "unsaid", "writer")
+    __slots__ = ("due", "left", "open", "unmarked", "writer")
 
     def __init__(self) -> None:
         self.left = _NOTHING_LEFT
-        self.open: Optional[Left] = None  # until a REST marker has said what passed
-        self.unsaid = 0  # the thread whose next update may follow a backward that nobody has marked
-        self.due = _PATIENCE  # updates until the next try
+        self.open: Optional[Left] = None  # until a REST marker has recorded what passed
+        self.unmarked = 0  # the thread whose next update may follow a backward that nobody has marked
+        self.due = _RETRY_UPDATES  # updates until the next try
         self.leave_ring()
 
     def leave_ring(self) -> None:
@@ -102,13 +102,13 @@ _task = ""  # of that thread in /proc
 def consider() -> None:
     """Begin a rest if the loop is fit for one; call after the marker of an optimizer's end, when ``rest.due`` is 0."""
     global _is_resting_loop, _latest, _owed
-    rest.due = _PATIENCE
+    rest.due = _RETRY_UPDATES
     _switch_hooks(on=True)  # even where an exception has cut the end of a rest short
     writer = runtime.writer()
     if writer is None or runtime.emit != writer.emit or runtime.has_clock() or not _is_loop_thread():
         return
     writer.flush()
-    # the known period first: to look for any takes 150 us
+    # the known period first: searching for any takes 150 us
     period = _latest and find_period(writer.latest(_latest.length * REPEATS + 1), _latest)
     period = period or find_period(writer.latest(LONGEST * REPEATS), _latest)
     if period is None:
@@ -124,7 +124,7 @@ def consider() -> None:
 
 
 def end(kind: int = MARK) -> None:
-    """End the rest and say what has passed; ``kind``: of the marker of the same thread that ends it."""
+    """End the rest and mark what has passed; ``kind``: of the marker of the same thread that ends it."""
     global _owed
     left, rest.open = rest.open, None
     if left is None:
@@ -137,13 +137,13 @@ def end(kind: int = MARK) -> None:
     writer = rest.writer
     runtime.emit = writer.emit
     writer.hold()
-    backwards, is_unsaid = period.backwards_with(fetches, updates, kind)
-    rest.unsaid = left.thread if is_unsaid else 0
+    backwards, is_unmarked = period.backwards_with(fetches, updates, kind)
+    rest.unmarked = left.thread if is_unmarked else 0
     writer.emit_of(left.thread, REST, pack_rest(fetches, backwards, updates, ends), period.length)
     whole = updates // period.updates
     _owed = periods - whole if whole >= _SHORTEST and periods - whole >= _SHORTEST else 0
     too_short = whole < _SHORTEST
-    rest.due = period.updates * (REPEATS_AGAIN if _owed else BURST) if not too_short else _PATIENCE
+    rest.due = period.updates * (REPEATS_AGAIN if _owed else BURST) if not too_short else _RETRY_UPDATES
 
 
 def cut_short() -> None:
@@ -171,7 +171,7 @@ def _is_loop_thread() -> bool:
 
 
 def _end_own() -> None:
-    """The thread ends: what it has counted is said before another has its number."""
+    """The thread ends: mark what it has counted before another thread has its number."""
     global _thread
     _thread = 0
     if rest.open is not None and rest.open.thread == get_ident():
@@ -234,9 +234,9 @@ def _periods(period: Period, drawn: float) -> int:
     return int(min(mean, LONGEST_REST * 2 / 3) * (0.5 + drawn))
 
 
-def say_backward() -> None:
+def mark_backward() -> None:
     """An update begins that follows a backward of the rest which was cut short: mark that now."""
-    rest.unsaid = 0
+    rest.unmarked = 0
     runtime.emit(BACKWARD_BEGIN)
     runtime.emit(BACKWARD_END)
 

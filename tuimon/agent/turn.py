@@ -9,7 +9,7 @@ from .interpreter.own_threads import is_running
 
 
 class Call:
-    """A call that has asked for its turn."""
+    """A call that tries to take its turn, or has it."""
 
     __slots__ = ("thread",)
 

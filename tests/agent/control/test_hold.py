@@ -22,7 +22,7 @@ def withdrawn(own_channel, monkeypatch):
         runtime.end_orders()
 
     monkeypatch.setattr(runtime, "withdraw", withdraw)
-    monkeypatch.setattr(hold, "_look_ns", 0)
+    monkeypatch.setattr(hold, "_check_ns", 0)
     return calls
 
 
@@ -37,7 +37,7 @@ def late(own_channel, clock):
 
 def backward(monkeypatch):
     """What the hook around backward does, a second after the last."""
-    monkeypatch.setattr(hold, "_look_ns", 0)
+    monkeypatch.setattr(hold, "_check_ns", 0)
     if orders.orders.bell[0] != orders.orders.heard:
         orders.attend()
 
@@ -82,7 +82,7 @@ def test_a_held_training_does_not_look_at_every_step(late, withdrawn, monkeypatc
     late.order(Command.HOLD)
     backward(monkeypatch)
     looks = []
-    monkeypatch.setattr(hold, "look", lambda task: looks.append(task) or False)
+    monkeypatch.setattr(hold, "withdraw_if_abandoned", lambda task: looks.append(task) or False)
     backward(monkeypatch)
     for _ in range(100):
         orders.attend()

@@ -1,4 +1,4 @@
-"""The commands that this agent knows: each is a module of this folder, imported when it is first asked for."""
+"""The commands that this agent knows: each is a module of this folder, imported on first use."""
 
 import importlib
 from typing import Any, Dict, Tuple
@@ -24,7 +24,7 @@ def module_of(command: int) -> Any:
 
 
 def watch_memory() -> None:
-    """Watch for errors for want of memory; asked for by the environment, not by an order."""
+    """Watch for out-of-memory errors; enabled by the environment, not by an order."""
     try:
         importlib.import_module(".oom", __package__).watch()
     except Exception:  # a torch with other names for it

@@ -10,29 +10,29 @@ from ..ring.control_words import ABANDONED_NS, is_alive
 from .task import Task
 
 NEEDS_STEPS = False
-#: Between two looks at the heartbeat (ns); each is at the end of a backward pass.
-_LOOK_NS = 1_000_000_000
+#: Between two checks of the heartbeat (ns); each is at the end of a backward pass.
+_CHECK_NS = 1_000_000_000
 
-_look_ns = 0  # when the next look is due
+_check_ns = 0  # when the next check is due
 
 
 def begin(task: Task) -> None:
-    """From now on the heartbeat is looked at."""
+    """Check the heartbeat from now on."""
     task.is_held = True
 
 
 def is_due() -> bool:
-    """Whether it is time for a look."""
-    global _look_ns
+    """Whether a check is due."""
+    global _check_ns
     now_ns = time.monotonic_ns()
-    if now_ns < _look_ns:
+    if now_ns < _check_ns:
         return False
-    _look_ns = now_ns + _LOOK_NS
+    _check_ns = now_ns + _CHECK_NS
     return True
 
 
-def look(task: Task) -> bool:
-    """Withdraw the hooks if the monitor is gone; whether they were."""
+def withdraw_if_abandoned(task: Task) -> bool:
+    """Withdraw the hooks if the monitor is gone; True if so."""
     order = task.order()
     if order.number != task.number or is_alive(order.alive_ns, time.monotonic_ns(), ABANDONED_NS):
         return False
@@ -42,7 +42,7 @@ def look(task: Task) -> bool:
 
 
 def step(task: Task) -> None:
-    """There is none."""
+    """It does nothing at a step."""
 
 
 def end(task: Task) -> None:

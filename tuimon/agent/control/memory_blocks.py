@@ -17,7 +17,7 @@ class _Block(NamedTuple):
 
 
 class Blocks:
-    """Replays allocations and frees, oldest first, and says what is left of them."""
+    """Replays allocations and frees, oldest first, and reports what is left of them."""
 
     def __init__(self, step_ends_ns: List[int]) -> None:
         """``step_ends_ns``: when each recorded step ended, on the clock of the events; what comes later is of none."""

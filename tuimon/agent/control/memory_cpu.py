@@ -99,8 +99,8 @@ def _allocations(torch: Any, roots: Any) -> List[Tuple[int, int, int, Tuple[Line
 def _called(event: Any, is_python: bool, stack: Tuple[Line, ...], files: _Files) -> Tuple[Line, ...]:
     """The stack within a call: its innermost line is now the call's, and a Python function is one frame more.
 
-    Where in a function an operator runs that is no call, such as ``a * b``, the profiler does not say: then the line is
-    the function's first.
+    Where in a function an operator runs that is no call, such as ``a * b``, the profiler does not record: then the line
+    is the function's first.
     """
     caller = event.extra_fields.caller
     line = (files.whole(caller.file_name), caller.line_number, caller.function_name)

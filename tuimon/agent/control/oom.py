@@ -1,4 +1,4 @@
-"""At an out-of-memory error of CUDA: what lives, by line, where the user has asked for it before (``--memory``)."""
+"""At an out-of-memory error of CUDA: what is allocated, by line, where the user has requested it (``--memory``)."""
 
 import sys
 from typing import Any

@@ -39,7 +39,7 @@ class Orders:
         self.bell: Any = _NO_BELL
         self.heard = 0
         self.held = False  # nothing is open but the hold of a monitor on the hooks
-        self.rung = 0  # the bell at which orders were last looked for
+        self.rung = 0  # the bell at which orders were last read
         self.words: Any = None
         self.name_id: Any = None
         self.taken: Dict[int, int] = {}  # command -> number of its latest order
@@ -137,7 +137,7 @@ def _go_on() -> bool:
         if task.is_over:
             orders.tasks.pop(command, None)
         elif task.is_held:
-            if hold.look(task):  # there are no hooks any more
+            if hold.withdraw_if_abandoned(task):  # there are no hooks any more
                 return False
         elif not task.is_wanted():
             _stop(command, task)

@@ -100,7 +100,7 @@ class StackSampler:
         """End soon; does not wait for it."""
         try:
             self._sleeping.release()
-        except RuntimeError:  # it has been asked to already
+        except RuntimeError:  # it has been woken already
             return
 
     def join(self) -> None:

@@ -21,14 +21,14 @@ class Task:
         self.value = 0
         self.needs_steps = False  # whether its command's ``step`` is called
         self.is_over = False
-        self.is_held = False  # it goes on until its monitor is gone for long: only ``hold`` looks whether it is
+        self.is_held = False  # it goes on until its monitor is gone for long, which only ``hold`` checks
 
     def order(self) -> Order:
         """The order in the command's slot as it is now."""
         return order_in(self._words, self.command)
 
     def is_wanted(self) -> bool:
-        """Whether its monitor lives and still asks for this."""
+        """Whether its monitor is alive and still wants this."""
         order = order_in(self._words, self.command)
         return order.number == self.number and is_alive(order.alive_ns, time.monotonic_ns())
 

@@ -6,7 +6,7 @@ itself and thrown away, which also lets CUPTI set itself up; where that took lon
 as fit. torch holds the GIL meanwhile and cannot be interrupted: a step with far more events than the one that was tried
 holds the training up for longer. Trial and trace can be two orders: then the answer to the first is what fits.
 
-What was taken lies in a file beside the ring, as kineto writes it. The answer's text tells the rest as JSON: ``steps``,
+What was taken lies in a file beside the ring, as kineto writes it. The answer's text holds the rest as JSON: ``steps``,
 ``wanted``, ``lines`` (whether they come in a file), ``limit`` (ms), ``begin`` and ``end`` (monotonic ns), ``unix`` (ns
 to add for wall time), ``held`` and ``trial`` (ms), ``torch``.
 """
@@ -144,7 +144,7 @@ class Tracing:
             self._end_trial(now_ns)
 
     def _end_trial(self, now_ns: int) -> None:
-        """How many steps fit is all that was asked for."""
+        """The order was only to find how many steps fit."""
         global _latest_trial
         _latest_trial = self._trials_ns, self._trial_step_ns
         self.abandon()
@@ -199,7 +199,7 @@ class Tracing:
         self._finish(held_ns)
 
     def _finish(self, held_ns: int) -> None:
-        told = {
+        result = {
             "steps": self.steps,
             "wanted": self.wanted,
             "lines": self._lines is not None,
@@ -211,7 +211,7 @@ class Tracing:
             "trial": round(self._trials_ns / 1e6, 1),
             "torch": str(getattr(self._torch, "__version__", "")),
         }
-        self.task.finish(self.steps, json.dumps(told))
+        self.task.finish(self.steps, json.dumps(result))
 
 
 _tracing: Optional[Tracing] = None

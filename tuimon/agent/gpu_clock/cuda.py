@@ -1,4 +1,4 @@
-"""CUDA (and ROCm), through torch, as the GPU clock drives it; ``clock`` says what each method means.
+"""CUDA (and ROCm), through torch, as the GPU clock drives it; ``clock`` documents each method.
 
 Nothing here waits for a GPU, initialises CUDA, or makes a context on a device that has none. torch's own methods in C
 are called where the public ones wrap them: half a microsecond each. An adapter for other accelerators would stand

@@ -61,13 +61,13 @@ class GradientPoints:
                 parameter = weak()
                 if parameter is not None and parameter.requires_grad:
                     self._hooked.append(parameter)
-                    self._handles.append(parameter.register_post_accumulate_grad_hook(self.reach))
+                    self._handles.append(parameter.register_post_accumulate_grad_hook(self.on_gradient))
         except Exception:  # torch before 2.1, a parameter of a kind of its own
             self._on = False
             self.disarm()
         return bool(self._handles)
 
-    def reach(self, parameter: Any) -> None:
+    def on_gradient(self, parameter: Any) -> None:
         """The gradient of a parameter is there: autograd calls this, in its own thread where there is a GPU."""
         self._reached()
 

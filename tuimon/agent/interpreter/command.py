@@ -5,7 +5,7 @@ A program of its own, for a process that py-spy cannot read: see ``sources/stack
     record --pid PID --rate HZ --duration SECONDS --output FILE     a speedscope file, at SIGINT or when the time is up
     dump --pid PID                                                  all threads now, as JSON
 
-What else py-spy would be told is what this does anyway: all threads, none is stopped, idle ones too, whole file names.
+py-spy's other options are always on here: all threads, none is stopped, idle ones too, whole file names.
 Exit code 1 and a message on stderr when the process cannot be read.
 """
 

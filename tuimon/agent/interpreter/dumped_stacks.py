@@ -1,6 +1,6 @@
 """The stacks of all threads of this process as ``faulthandler`` writes them, for Python 3.11.
 
-There ``sys._current_frames()`` and ``f_back`` make a frame object when it is asked for, which may begin a garbage
+There ``sys._current_frames()`` and ``f_back`` make frame objects on demand, which may begin a garbage
 collection. Whatever that runs can let another thread go on, and if this is the one whose frame it is, it returns: the
 frame object is then made of memory that is free (``_PyFrame_MakeAndSetFrameObject``). Trainings whose stacks were
 sampled that way while threads came and went crashed within minutes. Before 3.11 frames are objects from the start, and

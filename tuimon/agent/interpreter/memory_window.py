@@ -84,7 +84,7 @@ class MemoryWindow(StackWindow):
 
 
 def kernel_name(pid: int, tid: int) -> str:
-    """As Python 3.14 tells the kernel, which keeps 15 bytes; "" before, where a thread has its program's name."""
+    """As Python 3.14 sets it in the kernel, which keeps 15 bytes; "" before, where a thread has its program's name."""
     if pid == tid:
         return "MainThread"
     names = [_comm(pid, task) for task in (tid, pid)]

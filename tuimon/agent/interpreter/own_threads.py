@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .memory import ProcessMemory
     from .thread_stacks import ThreadStacks
 
-#: Frames of a stack that are looked at; of a deeper one it is not known what else it holds.
+#: Frames of a stack that are read; what a deeper stack holds beyond them is unknown.
 _MAX_DEPTH = 1000
 
 _offsets: "Optional[DebugOffsets]" = None

@@ -40,12 +40,12 @@ NUMBER_LIMIT = 1 << 53
 
 #: Parts of the argument of a trace: steps in the low 32 bits, from bit 32 on the ms that it may hold the training up.
 TRACE_HELD_BIT, TRACE_HELD_MASK = 32, 0xFFFF
-#: Only try how many steps fit into that time, or trace without trying: so all ranks can be asked for as many.
+#: Only try how many steps fit into that time, or trace without trying: so all ranks can trace equally many.
 TRACE_TRIAL, TRACE_TRIED = 1 << 48, 1 << 49
 
 
 class Command(IntEnum):
-    """What can be asked of the agent; the number of its slot."""
+    """What the agent can be ordered to do; the number of its slot."""
 
     SAMPLE = 0  # sample stacks inside the process; argument: times a second
     TRACE = 1  # trace whole steps with torch.profiler; argument: how many
@@ -66,7 +66,7 @@ class State(IntEnum):
 
 
 class Order(NamedTuple):
-    """What the monitor asks for."""
+    """What the monitor orders."""
 
     number: int
     argument: int
@@ -75,7 +75,7 @@ class Order(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What the agent says of the order with the same number; ``value`` counts what the command counts."""
+    """The agent's answer to the order with the same number; ``value`` counts what the command counts."""
 
     number: int
     state: int

@@ -1,4 +1,4 @@
-"""Offsets, structs, kinds of markers and packed values of a ring file; see the package for a picture."""
+"""Offsets, structs, kinds of markers and packed values of a ring file; see the package for a diagram."""
 
 import struct
 from typing import NamedTuple, Optional, Tuple

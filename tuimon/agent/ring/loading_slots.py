@@ -62,7 +62,7 @@ class LoadingSlot:
     def write(
         self, state: int, since_ns: int, batches: int, items_ns: int, collate_ns: int, wait_ns: int, hand_over_ns: int
     ) -> None:
-        """Replace what the slot says; see ``Loading``."""
+        """Replace what the slot holds; see ``Loading``."""
         self._sequence += 1
         offset = self._offset
         # by slice assignment: pack_into would show readers a cleared slot

@@ -207,7 +207,7 @@ class RingReader:
     def _skip_overwritten(self, margin_before: int, at_next: int) -> bool:
         """Whether the writer is a lap ahead, or nearly; if so, continue a quarter ring after the oldest slot.
 
-        It tells by the sequences that are now in the next slot and in the one a margin before it.
+        This shows in the sequences that are now in the next slot and in the one a margin before it.
         """
         latest = max(self._possible(self._next, at_next), self._possible(self._next - SLOT_MARGIN, margin_before))
         if latest < self._next + self._slots - SLOT_MARGIN:
@@ -218,7 +218,7 @@ class RingReader:
     def _skip_hole(self, found: List[int], may_be_far: bool) -> bool:
         """Whether the next slot may be passed: it stayed empty while later ones were filled, or is filled by now.
 
-        ``found``: sequences from the next slot on. ``may_be_far``: look for filled slots throughout the ring, a dozen
+        ``found``: sequences from the next slot on. ``may_be_far``: search for filled slots throughout the ring, a dozen
         reads of it.
         """
         if found[0] == self._next:  # written meanwhile

@@ -9,7 +9,7 @@ MAX_DEPTH or of more threads than MAX_THREADS (``interpreter/stack_window.py``).
 
 from typing import Tuple
 
-#: Bounds of what may be asked for: samples a second, and the length of a window in ms.
+#: Bounds of what may be ordered: samples a second, and the length of a window in ms.
 MAX_HZ = 20
 WINDOW_MS = (200, 20_000)
 

@@ -187,7 +187,7 @@ class RingWriter:
         ]
 
     def control_words(self) -> memoryview:
-        """The words through which a monitor asks for something (``control_words.py``)."""
+        """The words through which a monitor gives orders (``control_words.py``)."""
         return memoryview(self._map)[CONTROL_OFFSET : CONTROL_OFFSET + CONTROL_BYTES].cast("Q")
 
     def drawn(self) -> float:
@@ -256,7 +256,7 @@ class RingWriter:
             pass
 
     def unlink(self) -> None:
-        """Remove the file's name, and say that it was us; a reader that has it open keeps the contents."""
+        """Remove the file's name, and note that it was us; a reader that has it open keeps the contents."""
         self._map[CLOSED_OFFSET : CLOSED_OFFSET + U32.size] = U32.pack(1)
         _remove(self.path)
 

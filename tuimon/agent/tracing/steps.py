@@ -9,7 +9,7 @@ _MANY_ENDS = 64
 
 
 class StepFinder:
-    """Says at which boundaries a step begins: the first fetch after an update, or where nothing is fetched its end.
+    """Finds at which boundaries a step begins: the first fetch after an update, or where nothing is fetched its end.
 
     The end of an update is the end of as many optimizer steps as the update before had. Steps of ``tuimon.step()``
     come before all others. What the monitor makes of the same markers decides in the end (``sources/loop``).
