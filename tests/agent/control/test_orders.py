@@ -65,7 +65,7 @@ def test_what_was_taken_back_has_brought_nothing(channel):
         Failed, match=r"^the allocator's history: nothing came from process \d+: it was taken back$"
     ) as lost:
         request.result()
-    assert lost.value.hint == "ask while the training runs, for less if it ends soon"
+    assert lost.value.hint == "try again while the training runs, for less if it ends soon"
 
 
 def test_a_refusal_has_its_reason(channel, step, command):
@@ -76,7 +76,7 @@ def test_a_refusal_has_its_reason(channel, step, command):
     with pytest.raises(Refused, match="refuses a trace of its steps: a profiler is on") as refused:
         request.result()
     assert "\x1b" not in refused.value.message
-    assert refused.value.hint == "ask again once that is no longer so; nothing was changed"
+    assert refused.value.hint == "try again once that is no longer so; nothing was changed"
     assert not step()
 
 
@@ -118,7 +118,7 @@ def test_one_monitor_at_a_time(channel, step, command, writer, clock):
     reader = RingReader(writer.path)
     with Channel(reader, clock_ns=time.monotonic_ns) as other:
         request = channel.order(Command.TRACE, 5)
-        with pytest.raises(Busy, match="another tuimon has asked"):
+        with pytest.raises(Busy, match="another tuimon has ordered"):
             other.order(Command.TRACE, 6)
         step()
         with pytest.raises(Busy):
@@ -138,7 +138,7 @@ def test_one_monitor_at_a_time(channel, step, command, writer, clock):
 
 def test_a_training_that_makes_no_step_gives_no_answer(channel):
     with pytest.raises(NoAnswer, match="no backward pass has ended"):
-        channel.ask(Command.TRACE, 5, timeout_s=0.0)
+        channel.order_and_wait(Command.TRACE, 5, timeout_s=0.0)
 
 
 def test_a_ring_of_an_agent_without_orders(tmp_path):

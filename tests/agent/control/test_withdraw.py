@@ -48,7 +48,7 @@ def test_withdrawn_from_a_running_training(tmp_path, monkeypatch):
         try:
             assert printed.readline() == "begun\n"
             with open_channel(training.pid) as channel:
-                answer = channel.ask(Command.WITHDRAW, timeout_s=60)
+                answer = channel.order_and_wait(Command.WITHDRAW, timeout_s=60)
             before, after, pre_hooks, post_hooks = json.loads(printed.read())
             assert training.wait() == 0
         finally:

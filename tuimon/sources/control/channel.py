@@ -7,7 +7,7 @@
         while not request.is_over:
             request.poll()                               # at least twice a second: it is the heartbeat as well
         ...
-        channel.ask(Command.WITHDRAW)                    # or in one call: waits for the end, raises Refused ...
+        channel.order_and_wait(Command.WITHDRAW)         # or in one call: waits for the end, raises Refused ...
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ WORK = {
 }
 #: An order that no backward pass has taken for this long: the training may be stuck, or does something else (s).
 ANSWER_S = 10.0
-#: Between two polls of ``ask``.
+#: Between two polls of ``order_and_wait``.
 _POLL_S = 0.05
 
 
-_ASK_ONE_THAT_RUNS = "ask while the training runs, for less if it ends soon"
+_TRY_WHILE_IT_RUNS = "try again while the training runs, for less if it ends soon"
 
 
 def open_channel(pid: int) -> Channel:
@@ -147,7 +147,7 @@ class Channel:
         finally:
             self._bytes.unlock(CONTROL_OFFSET, CONTROL_BYTES)
 
-    def ask(self, command: Command, argument: int = 1, timeout_s: float = ANSWER_S) -> Answer:
+    def order_and_wait(self, command: Command, argument: int = 1, timeout_s: float = ANSWER_S) -> Answer:
         """Give an order and wait for its end; ``timeout_s`` is how long nothing may happen. Raises ControlError."""
         request = self.order(command, argument)
         since_s, seen = time.monotonic(), None
@@ -195,12 +195,12 @@ class Channel:
             and is_whole(latest, command)
             and is_alive(latest.alive_ns, self._clock_ns())
         ):
-            raise Busy(f"another tuimon has asked process {self.pid} for {WORK[command]}", "wait for its end")
+            raise Busy(f"another tuimon has ordered {WORK[command]} from process {self.pid}", "wait for its end")
         number = max(latest.number, answer.number) % (NUMBER_LIMIT - 1) + 1
         order = array("Q", (number, argument, check_of(command, number, argument), self._clock_ns()))
         self._bytes.write(CONTROL_OFFSET + 8 * slot_word(command), order.tobytes())
         bell = layout.U64.pack((words[BELL_WORD] + 1) % (1 << 64))
-        self._bytes.write(CONTROL_OFFSET + 8 * BELL_WORD, bell)  # last: now the agent looks
+        self._bytes.write(CONTROL_OFFSET + 8 * BELL_WORD, bell)  # last: now the agent reads the order
         return Request(self, command, number)
 
 
@@ -244,15 +244,15 @@ class Request:
         answer, work, pid = self.answer, WORK[self.command], self._channel.pid
         if answer is None or self._lost:
             lost = self._lost or "there is no answer yet"
-            raise Failed(f"{work}: nothing came from process {pid}: {lost}", _ASK_ONE_THAT_RUNS)
+            raise Failed(f"{work}: nothing came from process {pid}: {lost}", _TRY_WHILE_IT_RUNS)
         reason = self._channel.text(answer.text) or "no reason given"
         if answer.state == State.REFUSED:
             raise Refused(
-                f"process {pid} refuses {work}: {reason}", "ask again once that is no longer so; nothing was changed"
+                f"process {pid} refuses {work}: {reason}", "try again once that is no longer so; nothing was changed"
             )
         if answer.state == State.STOPPED:
             why = f"process {pid} ends or had no heartbeat of this monitor"
-            raise Failed(f"{work}: stopped before the end, as {why}", _ASK_ONE_THAT_RUNS)
+            raise Failed(f"{work}: stopped before the end, as {why}", _TRY_WHILE_IT_RUNS)
         if answer.state != State.DONE:
             raise Failed(f"{work} went wrong in process {pid}: {reason}")
         return answer
@@ -262,14 +262,14 @@ class Request:
         pid, work = self._channel.pid, WORK[self.command]
         if self.answer is None:
             return NoAnswer(
-                f"process {pid} has not come to {work}: no backward pass has ended since it was asked",
+                f"process {pid} has not come to {work}: no backward pass has ended since the order",
                 "it may be in set-up, in a long evaluation, or stuck; the request ends with this tuimon",
             )
         return NoAnswer(f"process {pid} has begun {work} and has made no step since", "it may be stuck")
 
     def _go_on(self, order: Order) -> None:
         if order.number != self.number:
-            self.is_over, self._lost = True, "another tuimon has asked for it as well"
+            self.is_over, self._lost = True, "another tuimon has ordered it as well"
         elif not self._channel.lives():
             self.is_over, self._lost = True, "it has ended"
         else:
@@ -282,4 +282,4 @@ class Request:
 def withdraw_hooks(pid: int, timeout_s: float = ANSWER_S) -> None:
     """Have the agent in a process undo all hooks, at its next backward pass. Raises ControlError."""
     with open_channel(pid) as channel:
-        channel.ask(Command.WITHDRAW, timeout_s=timeout_s)
+        channel.order_and_wait(Command.WITHDRAW, timeout_s=timeout_s)

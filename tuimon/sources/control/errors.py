@@ -6,7 +6,7 @@ from tuimon.errors import TuimonError
 
 
 class ControlError(TuimonError):
-    """The agent in the training does not do what it was asked for."""
+    """The agent in the training does not carry out an order."""
 
 
 class NoAgent(ControlError):

@@ -22,7 +22,7 @@ class Holding:
         self._thread: threading.Thread | None = None
 
     def hold(self, pid: int) -> bool:
-        """Hold the hooks of a process from now on; whether its agent can be asked for that."""
+        """Hold the hooks of a process from now on; True if its agent can be given that order."""
         try:
             channel = open_channel(pid)
         except ControlError:
