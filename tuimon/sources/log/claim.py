@@ -25,7 +25,7 @@ _HEADER_BYTES = 4 << 20
 
 
 class _HeaderTag(msgspec.Struct):
-    """What tells a log's first line from other JSON, in all versions."""
+    """What distinguishes a log's first line from other JSON, in all versions."""
 
     type: str
     schema: int

@@ -24,7 +24,7 @@ class Dates:
         self._held: Record | None = None
 
     def follows(self, record: Record) -> bool:
-        """Whether it may be passed on at once, as nearly all may; if not, ``passed`` says what may."""
+        """Whether it may be passed on at once, as nearly all may; if not, ``passed`` decides what may."""
         t = record.t
         if self._held is not None or t - self.t > _APART_S:
             return False

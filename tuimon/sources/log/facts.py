@@ -1,4 +1,4 @@
-"""What a log tells once: kept, so that each of its files can be read alone."""
+"""Facts that a log records once: kept, so that each of its files can be read alone."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ _ROWS = 1000
 GPU_FACTS = ("memory_total_bytes", "power_limit_w", "sm_clock_max_mhz", "compute_capability", "parent_uuid")
 
 
-class _Told:
-    """What the file that is being written has told so far."""
+class _Written:
+    """The facts that the file being written has so far."""
 
     def __init__(self) -> None:
         self.frames: set[int] = set()
@@ -72,7 +72,7 @@ class Facts:
         self._loaders: dict[tuple[int, int], LoaderFacts] = {}
         self._capabilities: dict[str, float] = {}
         self._loops: dict[int, list[LoopStack]] = {}
-        self._told = _Told()
+        self._written = _Written()
 
     def keep(self, record: Record) -> None:
         """Take up the facts of a record, whether or not it is ever written."""
@@ -104,7 +104,7 @@ class Facts:
         """The record, with the facts that it needs and its file lacks, and without those that this has."""
         match record:
             case Frames():
-                self._told.frames.update(range(record.first, record.first + len(record.frames)))
+                self._written.frames.update(range(record.first, record.first + len(record.frames)))
             case Stacks():
                 whole = self._with_loop(self._with_names(record))
                 return [*self._frames_of(whole), whole]
@@ -123,18 +123,18 @@ class Facts:
 
         Of what has no room, processes that have ended are left out before others, and the oldest first.
         """
-        self.tell_again()
+        self.forget_written()
         if self._header is None:
             return []
         processes = sorted(self._processes.values(), key=lambda process: not process.ended)
         newest_first = [*processes, *self._notices.values()][::-1]
         sizes = accumulate(len(msgspec.json.encode(record)) + 1 for record in newest_first)
-        told = newest_first[: sum(size <= most_bytes for size in sizes)][::-1]
-        return [structs.replace(self._header, part=part, repeated=len(told)), *told]
+        written = newest_first[: sum(size <= most_bytes for size in sizes)][::-1]
+        return [structs.replace(self._header, part=part, repeated=len(written)), *written]
 
-    def tell_again(self) -> None:
-        """What was told last may not be in the file."""
-        self._told = _Told()
+    def forget_written(self) -> None:
+        """Write all facts again when they are next needed: the latest may not be in the file."""
+        self._written = _Written()
 
     def _keep_process(self, record: Process) -> None:
         self._processes.pop(record.pid, None)
@@ -144,7 +144,7 @@ class Facts:
             self._places.pop(pid, None)
             self._names.pop(pid, None)
             self._loops.pop(pid, None)
-            self._told.forget(pid)
+            self._written.forget(pid)
             for key in [key for key in self._loaders if key[0] == pid]:
                 del self._loaders[key]
 
@@ -155,10 +155,10 @@ class Facts:
             self._loops[record.pid] = record.loop
 
     def _frames_of(self, record: Stacks) -> list[Record]:
-        told = self._told.frames
+        written = self._written.frames
         shown = {n for stack in record.stacks for n in stack.frames} | {n for s in record.loop for n in s.frames}
-        new = sorted(n for n in shown if n not in told and n in self._frames)
-        told.update(new)
+        new = sorted(n for n in shown if n not in written and n in self._frames)
+        written.update(new)
         runs: list[list[int]] = []
         for number in new:
             if runs and runs[-1][-1] == number - 1:
@@ -168,21 +168,21 @@ class Facts:
         return [Frames(t=record.t, pid=0, first=run[0], frames=[self._frames[n] for n in run]) for run in runs]
 
     def _with_names(self, record: Stacks) -> Stacks:
-        told = self._told.names.setdefault(record.pid, set())
-        new = [row for row in self._names.get(record.pid, {}).items() if row not in told]
-        told.update(new)
+        written = self._written.names.setdefault(record.pid, set())
+        new = [row for row in self._names.get(record.pid, {}).items() if row not in written]
+        written.update(new)
         return structs.replace(record, parked=new) if new != record.parked else record
 
     def _with_loop(self, record: Stacks) -> Stacks:
         loop = self._loops.get(record.pid, [])
-        new = loop if self._told.loops.get(record.pid) != loop else []
-        self._told.loops[record.pid] = loop
+        new = loop if self._written.loops.get(record.pid) != loop else []
+        self._written.loops[record.pid] = loop
         return structs.replace(record, loop=new) if new != record.loop else record
 
     def _with_places(self, record: Steps) -> Steps:
-        told = self._told.places.setdefault(record.pid, set())
-        new = [place for place in self._places.get(record.pid, ()) if place not in told]
-        told.update(new)
+        written = self._written.places.setdefault(record.pid, set())
+        new = [place for place in self._places.get(record.pid, ()) if place not in written]
+        written.update(new)
         return structs.replace(record, range_places=new) if new != record.range_places else record
 
     def _with_facts(self, record: Loader) -> Loader:
@@ -190,18 +190,18 @@ class Facts:
         facts = self._loaders.get(key)
         if facts is None:
             return record
-        if self._told.loaders.get(key) == facts:
+        if self._written.loaders.get(key) == facts:
             facts = None
         else:
-            self._told.loaders[key] = facts
+            self._written.loaders[key] = facts
         return structs.replace(record, facts=facts) if facts != record.facts else record
 
     def _with_gpu_facts(self, record: Gpu) -> Gpu:
         capability = self._capabilities.get(record.uuid)
         facts = tuple(getattr(record, name) for name in GPU_FACTS if name != "compute_capability")
-        if self._told.gpus.get(record.uuid) == (*facts, capability):
+        if self._written.gpus.get(record.uuid) == (*facts, capability):
             return structs.replace(record, **dict.fromkeys(GPU_FACTS))
-        self._told.gpus[record.uuid] = (*facts, capability)
+        self._written.gpus[record.uuid] = (*facts, capability)
         return structs.replace(record, compute_capability=capability)
 
 

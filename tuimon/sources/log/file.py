@@ -12,7 +12,7 @@ from collections import deque
 #: Room kept beyond what is written: the end of a run fits there on a full disk. A last record with a line of its
 #: output has 1 KB, the rest goes to the records that were held back.
 RESERVE_BYTES = 64 * 1024
-#: The room is asked for in pieces of this size, so that not every batch costs a call.
+#: The room is reserved in pieces of this size, so that not every batch costs a call.
 _RESERVE_STEP_BYTES = 64 * 1024
 #: How many of the latest batches may be taken back.
 _BATCHES = 64
@@ -31,7 +31,7 @@ class LogFile:
         info = os.fstat(handle)
         self.identity = (info.st_dev, info.st_ino)
         self.regular = stat.S_ISREG(info.st_mode)  # no pipe or device
-        self.reserves = self.regular  # whether its file system keeps room when asked
+        self.reserves = self.regular  # whether its file system can reserve room
         self._reserved_to = 0
         self._batches: deque[tuple[int, int]] = deque(maxlen=_BATCHES)  # (end, records) of the latest batches
 

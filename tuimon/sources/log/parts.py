@@ -80,7 +80,7 @@ class Parts:
             self.file.append(self._encoder.encode(lines), count, last=last)
         except OSError:
             self._encoder.abandon()
-            self.facts.tell_again()
+            self.facts.forget_written()
             raise
         self._encoder.keep()
 
@@ -111,15 +111,15 @@ class Parts:
         encoder = self._new_encoder()
         try:
             lock(file.handle)
-            told = self.facts.begin_file(self._number + 1, (self._part_bytes or 0) // 2)
-            file.append(encoder.encode(b"".join(map(line_of, told))), len(told))
+            facts = self.facts.begin_file(self._number + 1, (self._part_bytes or 0) // 2)
+            file.append(encoder.encode(b"".join(map(line_of, facts))), len(facts))
             encoder.keep()
             aside = self._exchange(fresh)
         except OSError:
             file.close()
             with contextlib.suppress(OSError):
                 os.unlink(fresh)
-            self.facts.tell_again()
+            self.facts.forget_written()
             raise
         self.close()
         self._set_aside.append(_Part(aside, self.file.identity, self.file.size))

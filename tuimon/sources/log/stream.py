@@ -117,10 +117,10 @@ class LogStream:
                 yield record
 
     def _beginning(self, missing: int) -> list[Record]:
-        """The facts that a file begins with, unless the files before it have told them; ``missing``: of these."""
-        told = self._now.lines.take(self._now.header.repeated)
+        """The facts that a file begins with, unless the files before it had them; ``missing``: of these."""
+        facts = self._now.lines.take(self._now.header.repeated)
         self._is_gap = self._is_gap or missing > 0
-        return told if missing > 0 else []
+        return facts if missing > 0 else []
 
     def _next(self) -> _Open | None:
         """The file after the one that is read; None while there is none."""

@@ -54,13 +54,13 @@ class Identity:
     """Changes the records of one log in place: nobody else holds what has just been decoded."""
 
     def __init__(self, node: int, frames: FrameIds) -> None:
-        """``node``: the number that tells its processes from those of other logs."""
+        """``node``: the number that distinguishes its processes from those of other logs."""
         self._base = id_on_node(node, 0)
         self._all_frames = frames
         self._frames: dict[int, int] = {}  # ids in this log -> ids in the run
 
     def adopt(self, record: Record, shift_s: float) -> Record | None:
-        """The record, ``shift_s`` later; None where it says nothing new."""
+        """The record, ``shift_s`` later; None where it has nothing new."""
         force_setattr(record, "t", record.t + shift_s)
         kind, base = type(record), self._base
         moments, ids = _CHANGES.get(kind, (None, None))

@@ -1,4 +1,4 @@
-"""The notices of many nodes, one for each source: what one says, and on how many nodes it is so."""
+"""The notices of many nodes, one for each source: its message, and on how many nodes it is so."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class JoinedNotices:
     """Folds the notices of all nodes."""
 
     def __init__(self) -> None:
-        self._held: dict[str, dict[str, Notice]] = {}  # source -> node -> what it says
+        self._held: dict[str, dict[str, Notice]] = {}  # source -> node -> its notice
 
     def add_notice(self, notice: Notice, host: str, nodes: int) -> Notice:
-        """What is to be said of the source now; ``nodes``: of the run."""
+        """The notice to report of the source now; ``nodes``: of the run."""
         held = self._held.setdefault(notice.source, {})
         held.pop(host, None)
         if notice.level != "ok":

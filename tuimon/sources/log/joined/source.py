@@ -48,7 +48,7 @@ class JoinedSource:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Open the logs and compare their clocks. Raises NotALog."""
-        self.period_s = 0.5  # each read asks the file system about every log
+        self.period_s = 0.5  # each read queries the file system about every log
         self._follow = follow
         self._clock = clock
         self._pace = Pace(speed, clock)
@@ -118,7 +118,7 @@ class JoinedSource:
         self._opened.close()
 
     def _joined(self, logs: list[NodeLog]) -> list[Record]:
-        """What is to be said now that these logs are merged with the others."""
+        """The records that follow from merging these logs with the others."""
         if not logs:
             return []
         for log in logs:
