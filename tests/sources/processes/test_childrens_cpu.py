@@ -30,23 +30,23 @@ sys.stdin.readline()
 def test_what_a_child_used_outside_its_windows_is_left_to_tell():
     of = ChildrensCpu()
     of.take(3.0)  # it has ended, and its parent knows; here its end is seen at the next read
-    assert of.pass_untold() is None
-    of.told_s += 2.2
+    assert of.pass_unreported() is None
+    of.reported_s += 2.2
     of.take(3.0)
-    assert of.pass_untold() == 0.8
+    assert of.pass_unreported() == 0.8
     of.take(3.0)
-    assert of.pass_untold() is None
+    assert of.pass_unreported() is None
 
 
 def test_a_child_that_is_not_waited_for_yet_is_no_debt():
     of = ChildrensCpu()
-    of.told_s += 2.2
+    of.reported_s += 2.2
     of.take(0.0)
     of.take(0.0)
-    assert of.pass_untold() is None
+    assert of.pass_unreported() is None
     of.take(3.0)
     of.take(3.0)
-    assert of.pass_untold() == 0.8
+    assert of.pass_unreported() == 0.8
 
 
 @pytest.mark.parametrize("seconds", [[0.1] * 10, [0.9, 0.9]])

@@ -14,7 +14,7 @@ from tuimon.proc.pythons import is_python
 
 
 class Variables(Struct, frozen=True, gc=False):
-    """What the environment that a process was started with says."""
+    """What a process's initial environment holds."""
 
     rank: int | None = None  # RANK, WORLD_SIZE
     world_size: int | None = None

@@ -11,7 +11,7 @@ from tuimon.sources.processes.childrens_cpu import ChildrensCpu
 from tuimon.sources.processes.facts import ProcessFacts, fingerprint, read_facts
 from tuimon.sources.processes.threads import ThreadMeter
 
-#: A program may replace itself by another of the same name: that is looked for after this many reads.
+#: A program may replace itself by another of the same name: checked after this many reads.
 _REREAD_AFTER = 10
 #: Of a core: an "other" process below it is idle.
 _IDLE_RATIO = 0.01
@@ -24,7 +24,7 @@ class Followed(Struct):
     facts: ProcessFacts
     meter: ThreadMeter
     children: ChildrensCpu = field(default_factory=ChildrensCpu)
-    told_s: float = 0.0  # CPU time that is in its records, or is from before there were any
+    reported_s: float = 0.0  # CPU time that is in its records, or is from before there were any
     reads: int = 0
     fingerprint: int = 0  # of what its facts were read from
     no_ring: str | None = None  # why it has none, as it says itself
@@ -77,7 +77,7 @@ class Followed(Struct):
         if cpu_ratio is None and cpu_s is not None and self.window_cpu_s is not None:
             cpu_ratio = round(max(cpu_s - self.window_cpu_s, 0.0) / window_s, 3)  # threads have come or gone
         self.begin_window(cpu_s)
-        self.told_s += (cpu_ratio or 0.0) * window_s
+        self.reported_s += (cpu_ratio or 0.0) * window_s
         return Threads(
             t=round(now_s, 3),
             pid=self.facts.pid,
@@ -86,7 +86,7 @@ class Followed(Struct):
             rss_bytes=used.rss_bytes if used is not None else None,
             threads=rows,
             folded=folded,
-            ended_cpu_s=self.children.pass_untold(),
+            ended_cpu_s=self.children.pass_unreported(),
         )
 
     def is_idle(self, now_s: float) -> bool:

@@ -91,7 +91,7 @@ class ProcessSource:
             followed = self._known.pop(pid)
             followed.meter.close()
             if (parent := self._known.get(followed.facts.ppid)) is not None:
-                parent.children.told_s += followed.told_s + followed.children.told_s
+                parent.children.reported_s += followed.reported_s + followed.children.reported_s
             if followed.reported is not None:
                 yield _updated(followed.reported, now_s, ended=True)
         for pid, followed in self._known.items():
@@ -122,8 +122,8 @@ class ProcessSource:
         followed = Followed(start, ProcessFacts(pid, 0, "", (), False), meter)
         main = followed.read(self._clock())
         if main is not None and start < self._began_ticks:  # what it used before is of no interest
-            followed.told_s = main.cpu_s
-            followed.children = ChildrensCpu(told_s=main.children_cpu_s, waited_s=main.children_cpu_s)
+            followed.reported_s = main.cpu_s
+            followed.children = ChildrensCpu(reported_s=main.children_cpu_s, waited_s=main.children_cpu_s)
         facts = read_facts(pid, main.name) if main is not None else None
         if facts is None:
             meter.close()
