@@ -30,7 +30,7 @@ def test_what_pyspy_says_becomes_a_next_step(monkeypatch: pytest.MonkeyPatch) ->
     assert early.passing
     other = errors.explain("Error: \x1b[31mSomething else\n\nStack backtrace:\n   0: foo", me)
     assert other.message == f"no stack samples of process {me}: Something else"
-    assert "py-spy said nothing" in errors.explain("", me).message
+    assert "py-spy gave no reason" in errors.explain("", me).message
     assert errors.explain("Error: Failed to find a python interpreter in the .data section", me).passing
 
 

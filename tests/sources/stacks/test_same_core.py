@@ -26,7 +26,7 @@ def looks(monkeypatch: pytest.MonkeyPatch, runnable: Iterator[int | str], cores:
     found = same_core.Cores(cores)
     for number in runnable:
         monkeypatch.setattr(procfs, "read_bytes", lambda *_, n=number: f"0.20 0.18 0.12 {n}/80 11206\n".encode())
-        found.look()
+        found.sample()
     return found
 
 
@@ -42,7 +42,7 @@ def test_a_kernel_that_does_not_tell(monkeypatch):
     assert not looks(monkeypatch, iter(["", "many"])).are_crowded
     monkeypatch.setattr(procfs, "read_bytes", lambda *_: None)
     cores = same_core.Cores()
-    cores.look()
+    cores.sample()
     assert not cores.are_crowded
 
 

@@ -203,7 +203,7 @@ def test_by_agent(tmp_path: Path, start: Callable[..., SourceReader]) -> None:
     [
         ("echo 'Error: Permission Denied: Try running again with sudo' >&2; exit 1", "ptrace"),
         ("echo 'Error: Unsupported version of Python: 3.99.0' >&2; exit 1", "Python 3.99.0"),
-        ("exit 1", "py-spy said nothing"),
+        ("exit 1", "py-spy gave no reason"),
         ("echo '{' >/proc/self/fd/3", "wrote not a speedscope file"),
     ],
 )

@@ -59,7 +59,7 @@ class CloseUp:
     def dump(self, pid: int) -> Dump:
         """The stacks of all Python threads now, or why they cannot be read."""
         if not self.live:
-            return Dump((), "a log is played back: there is no process to look at")
+            return Dump((), "a log is played back: there is no process to inspect")
         binary = recorder.find()
         if binary is None:
             return Dump((), "no dump: py-spy was not found", errors.NO_BINARY.hint)

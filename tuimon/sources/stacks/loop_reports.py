@@ -1,4 +1,4 @@
-"""Where training processes say that their loops call backward and their optimizers, told with their samples."""
+"""Where loops call backward and their optimizers, as training processes report it, recorded with their samples."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class LoopReports:
         return self._paths.get(key, NO_PATH)
 
     def due(self, key: ProcessKey, files: TargetFiles) -> list[LoopStack]:
-        """What the next record of this process is to say; call once for each."""
+        """What goes into the next record of this process; call once for each."""
         loop = self._noted(key) or self._loops.get(key, ())
         if self._reported.get(key, ()) == loop:
             return []

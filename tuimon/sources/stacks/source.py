@@ -75,7 +75,7 @@ class StackSource:
         self._schedule = WindowSchedule(max_cpu_ratio, min(rate_hz or FASTEST_HZ, FASTEST_HZ), clock())
         self._gil = GilSampler()
         self._agents = AgentSamplers(min(rate_hz or FASTEST_HZ, FASTEST_HZ))
-        self._begin_s = 0.0  # when windows may begin next: all processes are looked at then
+        self._begin_s = 0.0  # when windows may begin next: all processes are considered then
         self._running: dict[int, _Running] = {}
         self._ending: dict[int, _Running] = {}  # windows whose files are being written
         self._failures = SamplingFailures(self.name)
@@ -148,7 +148,7 @@ class StackSource:
         return self._sampled_window(ended, samples, running.key, running.files, now_s)
 
     def _in_process_windows(self, now_s: float) -> Iterable[Record]:
-        """Of training processes that py-spy may not read: their agents are asked."""
+        """Of training processes that py-spy may not read: sampled by their agents."""
         self._agents.choose(self._failures.denied_of(map(self._sampled.key, self._training)), now_s)
         for key, ended in self._agents.windows(self._schedule.budget_ratio, now_s):
             self._table.sampler_cpu_s += ended.cpu_s
@@ -266,7 +266,7 @@ class StackSource:
 
     def _follow_threads(self) -> None:
         """While no core is free, keep py-spy beside the thread in focus; of other processes it is put there once."""
-        self._cores.look()
+        self._cores.sample()
         if not self._cores.are_crowded:
             return
         first = self._running.get(self._sampled.trainers[0]) if self._sampled.trainers else None

@@ -10,12 +10,12 @@ from tuimon.sources.stacks.by_agent.in_process import InProcessSampler
 from tuimon.sources.stacks.pyspy.recorder import Ended
 from tuimon.sources.stacks.windows.schedule import ProcessKey
 
-#: An agent that could not be asked is asked again after this long.
+#: An agent that could not be given an order is tried again after this long.
 _RETRY_S = 15.0
 
 
 class AgentSamplers:
-    """One sampler for each process whose agent can be asked; bounded by the processes that are sampled."""
+    """One sampler for each process whose agent takes orders; bounded by the processes that are sampled."""
 
     def __init__(self, limit_hz: float) -> None:
         self._limit_hz = limit_hz

@@ -32,7 +32,7 @@ _LATE_S = 5.0
 
 
 class _Window(msgspec.Struct):
-    """What the stack file says beside the stacks."""
+    """What the stack file holds beside the stacks."""
 
     order: int
     window: int

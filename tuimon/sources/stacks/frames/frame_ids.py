@@ -42,7 +42,7 @@ class FrameTraits(NamedTuple):
 
     user: bool
     part: str  # the part of torch, our hooks, or a library's rollout, that shows the phase; "" for all other code
-    wrapper: bool  # says nothing beside the frame that it calls
+    wrapper: bool  # adds nothing to the frame that it calls
     library: bool  # of an installed package other than torch
     imports: bool = False  # Python's import system, or a library's module while that is imported
 

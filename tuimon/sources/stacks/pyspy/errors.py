@@ -99,7 +99,7 @@ def _owner(pid: int) -> int | None:
 
 def _first_line(message: str) -> str:
     lines = [line.strip() for line in message.splitlines() if line.strip()]
-    first = next((line for line in lines if line.startswith("Error")), lines[0] if lines else "py-spy said nothing")
+    first = next((line for line in lines if line.startswith("Error")), lines[0] if lines else "py-spy gave no reason")
     return plain(first.removeprefix("Error:").strip())[:200]
 
 

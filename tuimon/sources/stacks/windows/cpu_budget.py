@@ -24,7 +24,7 @@ _SAMPLE_S = 0.00025
 _THREAD_SAMPLE_S = 0.00006
 _START_S = 0.02
 _THREAD_START_S = 0.0004
-#: A sample takes at least a few system calls, and a start at least this long, whatever the fitted line says.
+#: A sample takes at least a few system calls, and a start at least this long, whatever the fitted line gives.
 _LEAST_SAMPLE_S = 2e-5
 _LEAST_START_S = 0.001
 #: Weight that each new window leaves to all earlier ones, and to what was expected before any, which keeps a little.

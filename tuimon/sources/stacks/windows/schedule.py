@@ -95,7 +95,7 @@ class WindowSchedule:
     def begin_training(self, key: ProcessKey, now_s: float) -> None:
         """This process has begun to train: short windows again, and none has to wait for what its set-up has cost.
 
-        A sample of imports costs several times as much, and says nothing of what one of the training will.
+        A sample of imports costs several times as much as one of the training, and does not predict its cost.
         """
         self.restart_short_windows(key)
         self._costs.pop(key, None)
