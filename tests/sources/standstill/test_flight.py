@@ -249,14 +249,14 @@ class TestRecorders:
 
     def test_torch_is_asked_through_its_pipe_and_nothing_else_is_written_to(self, tmp_path: Path) -> None:
         recorders = self.recorders({"TORCH_NCCL_DEBUG_INFO_PIPE_FILE": str(tmp_path / "ask_")})
-        recorders.ask()  # no pipe
+        recorders.request()  # no pipe
         os.mkfifo(tmp_path / "ask_3.pipe")
-        recorders.ask()  # nobody reads it: that must not wait
+        recorders.request()  # nobody reads it: that must not wait
         handle = os.open(tmp_path / "ask_3.pipe", os.O_RDONLY | os.O_NONBLOCK)
-        recorders.ask()
+        recorders.request()
         assert os.read(handle, 16) == b"1"
         os.close(handle)
         os.unlink(tmp_path / "ask_3.pipe")
         (tmp_path / "ask_3.pipe").write_bytes(b"a file")
-        recorders.ask()
+        recorders.request()
         assert (tmp_path / "ask_3.pipe").read_bytes() == b"a file"

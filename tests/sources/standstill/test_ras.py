@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from tuimon.sources.standstill import ras
-from tuimon.sources.standstill.ras import ask_ras, troubles
+from tuimon.sources.standstill.ras import query_ras, troubles
 
 WELL = """\
 NCCL version 2.27.3 compiled with CUDA 12.8
@@ -136,7 +136,7 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
 
 def test_what_is_wrong_is_kept(serve) -> None:
     server = serve(WELL.format("MISMATCH") + LATE)
-    lines = ask_ras([os.getpid()])
+    lines = query_ras([os.getpid()])
     assert server.asked == b"verbose status\n"
     assert lines[0] == "#0-0 (27a0) MISMATCH"
     assert lines[-1].startswith("Rank 3 has launched up to operation 1203 -- GPU 3 managed by process 77")
@@ -164,16 +164,16 @@ def test_an_answer_that_was_cut_short_says_what_has_come() -> None:
 def test_an_answer_that_does_not_end_is_not_waited_for(serve, monkeypatch) -> None:
     monkeypatch.setattr(ras, "_ANSWER_S", 0.2)
     serve(WELL.format("MISMATCH") + LATE, holds=True)
-    assert len(ask_ras([os.getpid()])) == 4
+    assert len(query_ras([os.getpid()])) == 4
 
 
 def test_a_flood_is_cut(serve) -> None:
     assert len(troubles("Errors\n======\n" + "DEAD " * 1000 + "\nx\n" * 100)) == 24
     serve("Errors\n======\n" + "DEAD\n" * 200_000)
-    assert ask_ras([os.getpid()]) == ["DEAD"] * 24
+    assert query_ras([os.getpid()]) == ["DEAD"] * 24
 
 
 def test_a_socket_of_somebody_else_is_not_asked(serve) -> None:
     server = serve(WELL)
-    assert ask_ras([os.getppid(), 2**22 + 1]) == []
+    assert query_ras([os.getppid(), 2**22 + 1]) == []
     assert server.asked == b""

@@ -76,7 +76,7 @@ def test_what_torch_and_nccl_have_recorded_comes_after_the_stacks(monkeypatch):
     class Dumps:
         asked, waiting = False, [[], [row], []]
 
-        def ask(self):
+        def request(self):
             self.asked = True
 
         def read_new(self):

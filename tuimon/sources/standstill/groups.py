@@ -21,7 +21,7 @@ _NAME_CHARS = 300
 
 
 class Code(NamedTuple):
-    """What the source says of a line."""
+    """What the source shows at a line."""
 
     text: str
     inside: str = ""  # ``Frame.inside``

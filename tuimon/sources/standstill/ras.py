@@ -1,4 +1,4 @@
-"""Asks NCCL's own watch over its ranks (RAS, since NCCL 2.24) what is wrong, by its text protocol on loopback.
+"""Queries NCCL's own watch over its ranks (RAS, since NCCL 2.24) for what is wrong, by its text protocol on loopback.
 
 One process of a node listens on ``NCCL_RAS_ADDR`` (localhost:28028) and answers for all of the job:
 https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting/ras.html
@@ -13,8 +13,8 @@ from tuimon.proc.processes import environment
 
 _PORT = 28028
 _QUESTION = b"verbose status\n"
-#: The answer is waited for so long in all (s): RAS gives each process five seconds, and the whole five more, and tells
-#: what is wrong only then. NCCL's own client waits as long (src/ras/client.cc).
+#: The answer is waited for so long in all (s): RAS gives each process five seconds, and the whole five more, and
+#: reports what is wrong only then. NCCL's own client waits as long (src/ras/client.cc).
 _ANSWER_S = 12.0
 _CONNECT_S = 1.0
 #: What is read of an answer, and what is kept of it.
@@ -23,7 +23,7 @@ _BYTES, _LINES, _CHARS = 256 << 10, 24, 200
 _SECTIONS = ("Errors", "Warnings")
 
 
-def ask_ras(pids: Iterable[int]) -> list[str]:
+def query_ras(pids: Iterable[int]) -> list[str]:
     """Lines on what is wrong, of whichever of these processes listens; empty where none does, or all is well."""
     for pid in pids:
         address = _listens(pid)
@@ -49,8 +49,8 @@ def _troubles(lines: list[str]) -> Iterator[str]:
 
 
 def _listens(pid: int) -> tuple[str, int] | None:
-    """Where a process listens for RAS: nobody else's socket is asked."""
-    import psutil  # noqa: PLC0415  (1.3 MB; only what hangs on NCCL is asked)
+    """Where a process listens for RAS: nobody else's socket is queried."""
+    import psutil  # noqa: PLC0415  (1.3 MB; only what hangs on NCCL is queried)
 
     port = _port(environment(pid).get("NCCL_RAS_ADDR", ""))
     try:
@@ -74,14 +74,14 @@ def _answer(address: tuple[str, int]) -> str:
     until_s = time.monotonic() + _ANSWER_S
     found = bytearray()
     try:
-        with socket.create_connection(address, _CONNECT_S) as asked:
-            asked.sendall(_QUESTION)
+        with socket.create_connection(address, _CONNECT_S) as connection:
+            connection.sendall(_QUESTION)
             while len(found) < _BYTES:
                 left_s = until_s - time.monotonic()
                 if left_s <= 0:
                     break
-                asked.settimeout(left_s)
-                got = asked.recv(4096)
+                connection.settimeout(left_s)
+                got = connection.recv(4096)
                 if not got:
                     break
                 found += got

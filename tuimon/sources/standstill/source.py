@@ -22,7 +22,7 @@ from tuimon.sources.stacks.pyspy import recorder
 from tuimon.sources.standstill.groups import Code, grouped
 from tuimon.sources.standstill.left import has_left
 from tuimon.sources.standstill.progress import MOVING_BYTES_PER_S, Reading, bytes_per_s, read_io
-from tuimon.sources.standstill.ras import ask_ras
+from tuimon.sources.standstill.ras import query_ras
 from tuimon.sources.standstill.stacks import ProcessStacks, take_stacks
 from tuimon.sources.standstill.suspicion import Suspect, Suspicion
 from tuimon.sources.standstill.waiting import Waiting, idle_peers, read_waiting
@@ -47,7 +47,7 @@ class _Watch:
         self.due_s = now_s + _BEFORE_S
         self.is_taken = False
         self.recorders: Recorders | None = None  # once the stacks are taken
-        self.is_nccl_asked = False
+        self.is_nccl_queried = False
 
 
 def _flight_recorders(processes: Iterable[Suspect], quiet_s: float) -> Recorders:
@@ -68,7 +68,7 @@ class StandstillSource:
         binary: Callable[[], str | None] = recorder.find,
         take: Callable[[str | None, Iterable[int], float], Mapping[int, ProcessStacks]] = take_stacks,
         recorders: Callable[[Iterable[Suspect], float], Recorders] = _flight_recorders,
-        ask_nccl: Callable[[Iterable[int]], list[str]] = ask_ras,
+        query_nccl: Callable[[Iterable[int]], list[str]] = query_ras,
     ) -> None:
         self.period_s = 0.5
         self._table = table
@@ -76,12 +76,12 @@ class StandstillSource:
         self._binary = binary
         self._take = take
         self._recorders = recorders
-        self._ask_nccl = ask_nccl
+        self._query_nccl = query_nccl
         self._suspicion: Suspicion | None = None
         self._watch: _Watch | None = None
 
     def inspect(self, suspicion: Suspicion | None) -> None:
-        """Look at a standstill, once; None: the training goes on. May be called on any thread."""
+        """Inspect a standstill, once; None: the training goes on. May be called on any thread."""
         self._suspicion = suspicion
 
     def read(self) -> Iterable[Record]:
@@ -113,15 +113,15 @@ class StandstillSource:
         elif not watch.is_taken:
             watch.is_taken = True
             watch.recorders = self._recorders(watch.suspicion.processes, quiet_s)
-            watch.recorders.ask()  # they are written while the stacks are taken
+            watch.recorders.request()  # they are written while the stacks are taken
             yield self._taken(watch.suspicion, rates, before, waiting)
 
     def _collectives(self, watch: _Watch, recorders: Recorders) -> Iterable[Record]:
-        """What has come since of the flight recorders, and once what NCCL says."""
+        """What has come since from the flight recorders, and once NCCL's own report."""
         ranks, nccl = recorders.read_new(), []
-        if not watch.is_nccl_asked:
-            watch.is_nccl_asked = True
-            nccl = self._ask_nccl(each.pid for each in watch.suspicion.processes if each.role != "worker")
+        if not watch.is_nccl_queried:
+            watch.is_nccl_queried = True
+            nccl = self._query_nccl(each.pid for each in watch.suspicion.processes if each.role != "worker")
         if ranks or nccl:
             yield Collectives(t=round(self._clock(), 3), pid=0, ranks=ranks, nccl=nccl)
 
@@ -168,7 +168,7 @@ class _Codes:
         self._of_process: dict[int, tuple[TargetFiles, SourceBlocks]] = {}
 
     def of(self, pid: int, frame: RawFrame) -> Code:
-        """What the source says of a frame's line, as its process can read it."""
+        """The source at a frame's line, as its process can read it."""
         files, blocks = self._files(pid)
         text = self._source.line(frame.file, frame.line, files)
         return Code(text, blocks.inside(frame.file, frame.line) if text else "")

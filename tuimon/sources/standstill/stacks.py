@@ -22,7 +22,7 @@ _AT_ONCE = 8
 _DUMP_S = 4.0
 #: All stacks must be there after so long (s), or are reported as unknown: 500 processes take 6 s on 8 cores.
 ALL_S = 8.0
-#: Threads of one process that are looked at.
+#: Threads of one process that are read.
 _THREADS = 200
 
 

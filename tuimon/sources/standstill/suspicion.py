@@ -1,4 +1,4 @@
-"""What the monitor asks to be looked at."""
+"""What the monitor wants inspected."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Suspect(Struct, frozen=True, gc=False):
 
 
 class Suspicion(Struct, frozen=True, gc=False):
-    """Nothing has moved since a moment (s, monotonic): the processes to look at, ranks first."""
+    """Nothing has moved since a moment (s, monotonic): the processes to inspect, ranks first."""
 
     since_s: float
     processes: tuple[Suspect, ...]

@@ -12,5 +12,5 @@ reader: ``torch/distributed/flight_recorder``)::
      "entries": [{"process_group": ("0", "default_pg"), "collective_seq_id": 4, "profiling_name": "nccl:all_reduce",
                   "state": "scheduled" | "started" | "completed", "retired": False, "is_p2p": False, ...}]}
 
-Gloo's entries stay "scheduled": ``retired`` says that they are over.
+Gloo's entries stay "scheduled": ``retired`` marks those that are over.
 """

@@ -129,7 +129,7 @@ def _group_name(key: Iterable[str]) -> str:
 
 
 def _members(key: tuple[str, ...], config: dict[str, _Group]) -> list[int]:
-    """The ranks of a group; empty where that is not said. Gloo names its group differently in the two places."""
+    """The ranks of a group; empty where that is unknown. Gloo names its group differently in the two places."""
     found = config.get(key[0] if key else "") or (next(iter(config.values())) if len(config) == 1 else None)
     if found is None:
         return []

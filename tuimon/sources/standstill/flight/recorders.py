@@ -1,4 +1,4 @@
-"""The dumps of all ranks: asked for once, and read as they come."""
+"""The dumps of all ranks: requested once, and read as they come."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PIPES = ("TORCH_NCCL_DEBUG_INFO_PIPE_FILE", "TORCH_FR_DEBUG_INFO_PIPE_FILE")
 
 
 class _Recorder(NamedTuple):
-    """Where one rank's torch writes its dump, and what asks it to."""
+    """Where one rank's torch writes its dump, and the pipe that triggers it."""
 
     rank: int
     files: TargetFiles
@@ -47,14 +47,14 @@ class Recorders:
         self._since_unix_s = wall_clock() - quiet_s - _ROUNDED_S
         self._read: dict[int, float] = {}  # rank -> when the dump that was read had been written
 
-    def ask(self) -> None:
+    def request(self) -> None:
         """Have torch write the dumps, where it listens: a byte into a pipe, which it reads once a second."""
         for recorder in self._recorders:
             if recorder.pipe is not None:
                 _write_byte(recorder.pipe)
 
     def read_new(self) -> list[RankCollective]:
-        """What the dumps say that have come since; damaged ones, and those of other users, say nothing."""
+        """What is in the dumps that have come since; damaged ones, and those of other users, are skipped."""
         found: list[RankCollective] = []
         for recorder in self._recorders:
             content = self._new_content(recorder)
