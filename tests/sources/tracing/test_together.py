@@ -6,7 +6,7 @@ import pytest
 
 from tuimon.agent.ring.control_words import TRACE_TRIAL, TRACE_TRIED
 from tuimon.errors import TraceError
-from tuimon.sources.tracing.taking import Told
+from tuimon.sources.tracing.taking import TraceAnswer
 from tuimon.sources.tracing.together import Together
 
 MS = 1_000_000
@@ -28,14 +28,14 @@ class Rank:
     def poll(self) -> None:
         self.is_over = True
 
-    def told(self) -> Told:
+    def answer(self) -> TraceAnswer:
         if len(self.orders) >= self.lost_at:
             raise TraceError("it has ended")
         steps, part = self.orders[-1]
         if part == TRACE_TRIAL:
-            return Told(min(steps, self.fits), steps, 250, 0, 0, 0, 0.0, 0.0)
+            return TraceAnswer(min(steps, self.fits), steps, 250, 0, 0, 0, 0.0, 0.0)
         begin = self.begins.pop(0) * MS
-        return Told(steps, steps, 250, begin, begin + steps * 10 * MS, 0, 0.0, 0.0)
+        return TraceAnswer(steps, steps, 250, begin, begin + steps * 10 * MS, 0, 0.0, 0.0)
 
     def discard(self) -> None:
         """Nothing was left."""

@@ -50,7 +50,7 @@ def test_the_innermost_line_of_the_user_stands_for_the_time_around_its_samples(t
 def test_what_is_damaged_or_of_another_trace_has_no_lines(
     content: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(user_lines, "_PATIENCE_S", 0.0)
+    monkeypatch.setattr(user_lines, "_TIMEOUT_S", 0.0)
     ring = str(tmp_path / "1-1.ring")
     Path(side_file(ring, LINES)).write_text(content)
     assert read_lines(ring, 7) == []

@@ -36,7 +36,7 @@ _Ns = Annotated[int, msgspec.Meta(ge=-(2**62), le=2**62)]
 _Ms = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 
 
-class Told(msgspec.Struct):
+class TraceAnswer(msgspec.Struct):
     """The text of the agent's answer (``agent/control/trace.py``)."""
 
     steps: Annotated[int, msgspec.Meta(ge=1, le=STEPS_LIMIT)]
@@ -104,37 +104,37 @@ class Taking:
         self.close()
 
     def write(self, path: str, taken: TakenBy) -> TakenBy:
-        """Write the file and say how it was taken; ``taken``: what else is known. Raises ControlError, TraceError."""
+        """Write the file; returns how it was taken; ``taken``: what else is known. Raises ControlError, TraceError."""
         try:
-            told = self.told()
+            answer = self.answer()
             self._markers.extend(self._reader.read())
-            steps, phases = loop_parts(self._markers, told.begin, told.end)
-            lines = read_lines(self.ring_path, self._request.number) if told.lines else []
+            steps, phases = loop_parts(self._markers, answer.begin, answer.end)
+            lines = read_lines(self.ring_path, self._request.number) if answer.lines else []
             whole = msgspec.structs.replace(
                 taken,
                 pid=self.pid,
-                steps=len(steps) or told.steps,
-                wanted=told.wanted,
-                torch=told.torch,
-                taken_unix_s=(told.begin + told.unix) / 1e9,
-                begin_s=told.begin / 1e9,
-                end_s=told.end / 1e9,
-                held_limit_ms=float(told.limit),
-                stop_ms=round(told.held + told.trial, 1),
+                steps=len(steps) or answer.steps,
+                wanted=answer.wanted,
+                torch=answer.torch,
+                taken_unix_s=(answer.begin + answer.unix) / 1e9,
+                begin_s=answer.begin / 1e9,
+                end_s=answer.end / 1e9,
+                held_limit_ms=float(answer.limit),
+                stop_ms=round(answer.held + answer.trial, 1),
             )
-            write_trace(self._raw_path, path, whole, (steps, phases, lines), told.unix)
+            write_trace(self._raw_path, path, whole, (steps, phases, lines), answer.unix)
             return whole
         finally:
             self.discard()
             self.close()
 
-    def told(self) -> Told:
-        """What the agent says of the order that is over. Raises ControlError, TraceError."""
-        answer = self._request.result()
-        told = _decoded(self._channel.text(answer.text)) if answer.state == State.DONE else None
-        if told is None:
+    def answer(self) -> TraceAnswer:
+        """The agent's answer to the order that is over. Raises ControlError, TraceError."""
+        result = self._request.result()
+        answer = _decoded(self._channel.text(result.text)) if result.state == State.DONE else None
+        if answer is None:
             raise TraceError("the agent's answer cannot be understood")
-        return told
+        return answer
 
     def discard(self) -> None:
         """Remove what the agent has left."""
@@ -157,8 +157,8 @@ class Taking:
         self._channel.close()
 
 
-def _decoded(text: str) -> Told | None:
+def _decoded(text: str) -> TraceAnswer | None:
     try:
-        return msgspec.json.decode(text, type=Told)
+        return msgspec.json.decode(text, type=TraceAnswer)
     except (msgspec.MsgspecError, RecursionError):
         return None

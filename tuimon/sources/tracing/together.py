@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from tuimon.agent.ring.control_words import TRACE_TRIAL, TRACE_TRIED
 from tuimon.errors import TuimonError
-from tuimon.sources.tracing.taking import HELD_MS, Taking, Told
+from tuimon.sources.tracing.taking import HELD_MS, Taking, TraceAnswer
 
 _TRIES = 3
 #: Ranks that begin within this part of a step of each other have begun the same.
@@ -50,7 +50,7 @@ class Together:
         if not answers or (self._tries and (self.is_same or self._tries >= _TRIES)):
             self.is_over = True
         else:
-            self._order(min(told.steps for told in answers))
+            self._order(min(answer.steps for answer in answers))
 
     def cancel(self) -> None:
         """Take all orders back; nothing is left behind."""
@@ -58,12 +58,12 @@ class Together:
         for taking in self.takings:
             taking.cancel()
 
-    def _answers(self) -> list[Told]:
+    def _answers(self) -> list[TraceAnswer]:
         """Of all ranks that have one; those that ended, or refused, are let go."""
         answers, left = [], []
         for taking in self.takings:
             try:
-                answers.append(taking.told())
+                answers.append(taking.answer())
                 left.append(taking)
             except TuimonError as error:
                 self._lose(taking, error)
@@ -89,8 +89,8 @@ class Together:
         taking.close()
 
 
-def _begin_together(answers: Sequence[Told]) -> bool:
+def _begin_together(answers: Sequence[TraceAnswer]) -> bool:
     if len(answers) < 2:
         return True
-    shortest_ns = min((told.end - told.begin) / told.steps for told in answers)
-    return max(told.begin for told in answers) - min(told.begin for told in answers) < _NEAR * shortest_ns
+    shortest_ns = min((answer.end - answer.begin) / answer.steps for answer in answers)
+    return max(answer.begin for answer in answers) - min(answer.begin for answer in answers) < _NEAR * shortest_ns

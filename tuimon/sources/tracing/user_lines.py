@@ -17,10 +17,10 @@ from tuimon.torch_code import is_user_file
 from tuimon.trace.events import Stretch
 
 #: The agent's thread writes its file when torch lets go of the GIL: right after the trace (s).
-_PATIENCE_S = 2.0
+_TIMEOUT_S = 2.0
 _POLL_S = 0.02
 #: A sample stands for the time around it, up to half the way to its neighbours, and for no more than so many spacings.
-_REACH = 1.5
+_MOST_SPACINGS = 1.5
 _NAME_CHARACTERS = 120
 
 
@@ -43,7 +43,7 @@ _decoder = msgspec.json.Decoder(_File)
 def read_lines(ring_path: str, order: int) -> list[Stretch]:
     """The stretches of the trace of this order, in ns of the monotonic clock; none where there is no file."""
     path = side_file(ring_path, LINES)
-    until_s = time.monotonic() + _PATIENCE_S
+    until_s = time.monotonic() + _TIMEOUT_S
     try:
         while True:
             file = _decoded(read_side_file(path))
@@ -62,12 +62,12 @@ def stretches_of(samples: Sequence[tuple[int, int]], lines: Sequence[str]) -> li
     known = [each for each, before in zip(known, [(0, ""), *known], strict=False) if each[0] > before[0]]
     if len(known) < 2:
         return []
-    reach_ns = int(_REACH * median(after[0] - before[0] for before, after in pairwise(known)))
+    most_ns = int(_MOST_SPACINGS * median(after[0] - before[0] for before, after in pairwise(known)))
     found: list[Stretch] = []
     for at, (time_ns, line) in enumerate(known):
-        before_ns = (time_ns - known[at - 1][0]) // 2 if at else reach_ns
-        after_ns = (known[at + 1][0] - time_ns) // 2 if at + 1 < len(known) else reach_ns
-        begin_ns, end_ns = time_ns - min(before_ns, reach_ns), time_ns + min(after_ns, reach_ns)
+        before_ns = (time_ns - known[at - 1][0]) // 2 if at else most_ns
+        after_ns = (known[at + 1][0] - time_ns) // 2 if at + 1 < len(known) else most_ns
+        begin_ns, end_ns = time_ns - min(before_ns, most_ns), time_ns + min(after_ns, most_ns)
         if found and found[-1].name == line and begin_ns - found[-1].end_ns <= 1:
             found[-1] = found[-1]._replace(end_ns=end_ns)
         elif line:
