@@ -13,7 +13,7 @@ class Problem(NamedTuple):
     """Why a source shows nothing, and the next step.
 
     ``passing``: it may go away by waiting. ``expected``: no reason to worry, as on a machine without a GPU.
-    ``denied``: another process may not look in there; one that is asked can say it itself.
+    ``denied``: another process may not read it; the process itself may report it.
     ``without_gil``: the Python has none, and our own reader can read it.
     """
 

@@ -100,8 +100,8 @@ class LoopMachine:
     """Turns the boundary markers of one thread, in order, into stretches and steps.
 
     Inside a pair of markers the phase is theirs; nested pairs keep their own share. A stretch outside every pair is
-    labelled when its second marker arrives, by the events on either side (``_STRETCH``). Where these cannot tell data
-    preparation, forward pass and side work apart, it is called ``between``, and stack samples divide it later.
+    labelled when its second marker arrives, by the events on either side (``_STRETCH``). Where these cannot distinguish
+    data preparation, forward pass and side work, it is called ``between``, and stack samples divide it later.
 
     One step of a loop with a DataLoader, and the beginning of the next; times in ms:
 

@@ -150,7 +150,7 @@ class Pieces:
         if self.optimizer_seen:
             if not self.train_fetches:
                 return UPDATES
-            # the next backward tells whether this fetch is of a batch that trains
+            # the next backward shows whether this fetch is of a training batch
             return FETCHED_UPDATES if self._held[-1].after_fetch else BATCH_UPDATES
         return EXPECTED_UPDATE if self.optimizer_expected else BACKWARDS
 

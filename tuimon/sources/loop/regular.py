@@ -37,7 +37,7 @@ _ENDS = (layout.OPTIMIZER_END, layout.BACKWARD_END)
 class StepPattern(Struct, frozen=True):
     """The markers from one update to the next, and what they do."""
 
-    heads: list[int]  # without the flags of fetches' begins, which tell how many batches were ready
+    heads: list[int]  # without the flags of fetches' begins, which hold how many batches were ready
     values: list[int]
     fetches: tuple[int, ...]  # where fetches begin; each ends with the next marker
     batches: tuple[tuple[int, bool], ...]  # where a fetch (True) or a backward begins

@@ -152,7 +152,7 @@ class RestFiller:
 
 
 def _place(marker: Marker) -> tuple[int, int]:
-    """What tells the markers of a period apart; iterators change with each epoch, optimizers do not."""
+    """What distinguishes the markers of a period; iterators change with each epoch, optimizers do not."""
     return marker.kind, marker.value if marker.kind in (layout.OPTIMIZER_BEGIN, layout.OPTIMIZER_END) else 0
 
 

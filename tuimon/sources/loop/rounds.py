@@ -45,7 +45,7 @@ class Rounds:
         return self._count > 0 and (len(self._order) == 1 or self.size > 1)
 
     def standing(self) -> tuple[object, ...]:
-        """All that decides on the next updates where these make rounds; elsewhere ``changes_with`` has to be asked."""
+        """All that decides on the next updates where these make rounds; elsewhere ``changes_with`` decides."""
         return (self._order, self._at) if self.size > 1 else ()
 
     def changes_with(self, optimizers: Optimizers) -> bool:

@@ -47,7 +47,7 @@ class Step(Struct):
 
     @property
     def usual(self) -> bool:
-        """Whether its length tells how long steps take."""
+        """Whether its length is typical of steps."""
         return self.whole and not self.slowed
 
     @property
@@ -106,7 +106,7 @@ class StepRun(Struct, frozen=True):
 
     @property
     def usual(self) -> bool:
-        """Whether their lengths tell how long steps take."""
+        """Whether their lengths are typical of steps."""
         return self.flags.whole and not self.flags.slowed
 
     @property

@@ -1,7 +1,7 @@
 """From labelled time to steps: what one iteration of the user's loop is.
 
 Steps are found in this order: ``tuimon.step()``; from the first fetch after an update to the next such fetch, whether
-or not gradients are looked at in between; without
+or not gradients are inspected in between; without
 a DataLoader from the end of one update to the end of the next, or, where optimizers take turns, of one round of their
 updates to that of the next; without a torch optimizer from backward to backward. An update is a run of optimizer steps
 with no fetch and no backward between them.
@@ -17,7 +17,7 @@ from tuimon.sources.loop.pieces import BARE_LIMIT, Drive, Pieces
 from tuimon.sources.loop.rounds import Optimizers
 from tuimon.sources.loop.step import Step, StepRun
 
-#: Optimizers of an update that are told apart; where each parameter has its own, there may be thousands.
+#: Optimizers of an update that are distinguished; where each parameter has its own, there may be thousands.
 _OPTIMIZERS = 8
 #: An optimizer is gone when this many times more backwards than it ever took have passed since its last step.
 _GONE_RATIO = 4
@@ -278,7 +278,7 @@ class StepFinder:
         return not self._open.whole and not self._open.backwards and not self.pieces.are_held
 
     def _follows_set_up(self, iterator: int) -> bool:
-        """Whether all fetches until now were of iterators that a program has looked through before it trains."""
+        """Whether all fetches until now were of iterators that a program went through before it trains."""
         return not self.total_backwards and not self.cuts and self._evaluation.turns_from_evaluation(iterator)
 
     def _most_until_gone(self) -> int:

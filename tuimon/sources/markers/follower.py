@@ -50,7 +50,7 @@ class RingFollower:
         self.reader = reader
         self.pid = reader.pid
         self.trains = False
-        self.is_known_trainer = False  # these two: what the process table has been told
+        self.is_known_trainer = False  # these two: what the process table knows already
         self.known_meta: Mapping[str, object] = {}
         self.markers_per_s = 0.0  # of the latest read
         interval_ns = int(interval_s * 1e9)

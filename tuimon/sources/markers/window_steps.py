@@ -14,7 +14,7 @@ class WindowSteps:
     def __init__(self, parts: Sequence[Step | StepRun], first_index: int) -> None:
         """``first_index``: the number of the first."""
         self.count = 0  # of all steps
-        self.usual = 0  # of those whose lengths tell how long steps take, as the two sums that follow
+        self.usual = 0  # of those of typical length, as are the two sums that follow
         self.total_ns = 0
         self.phases_ns: dict[str, int] = {}
         self.slowed_ns = 0  # of the others

@@ -1,1 +1,1 @@
-"""What of the memory of torch lives, by line: asked of the agent, recorded."""
+"""What of torch's memory is in use, by line: ordered from the agent, recorded."""

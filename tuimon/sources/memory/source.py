@@ -1,4 +1,4 @@
-"""Memory history: asks the agent of the first training process for it, and finds what errors have left."""
+"""Memory history: ordered from the agent of the first training process, and what errors have left."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _FIRST_S = 10.0
 
 
 class _Open:
-    """A recording that has been asked for."""
+    """A recording that has been ordered."""
 
     def __init__(self, channel: Channel, request: Request, now_s: float) -> None:
         self.channel = channel
@@ -46,7 +46,7 @@ class MemorySource:
         self._table = table
         self._always = always
         self._clock = clock
-        self._asked = False
+        self._wanted = False
         self._open: _Open | None = None
         self._first_s: float | None = None  # when to record by itself
         self._files: dict[int, str] = {}  # of training processes, by pid; they outlive their process
@@ -54,11 +54,11 @@ class MemorySource:
 
     def record_memory(self) -> None:
         """Record the next steps; may be called on any thread."""
-        self._asked = True
+        self._wanted = True
 
     def read(self) -> Iterable[Record]:
         """A record when a recording has ended, a notice when it could not be."""
-        if not (self._always or self._asked or self._open):
+        if not (self._always or self._wanted or self._open):
             return
         now_s = self._clock()
         trainers = sorted(self._table.trainers(), key=self._rank)
@@ -67,15 +67,15 @@ class MemorySource:
             if trainers and self._first_s is None:
                 self._first_s = now_s + _FIRST_S
             if self._first_s is not None and now_s >= self._first_s:
-                self._first_s, self._asked = float("inf"), True
-        if self._asked and self._open is None:
-            self._asked = False
+                self._first_s, self._wanted = float("inf"), True
+        if self._wanted and self._open is None:
+            self._wanted = False
             yield from self._begin(trainers[0] if trainers else None, now_s)
         if self._open is not None:
             yield from self._go_on(self._open, now_s)
 
     def close(self) -> None:
-        """Take back what was asked for."""
+        """Take back the order."""
         if self._open is not None:
             self._open.request.cancel()
             self._open.channel.close()
@@ -97,20 +97,20 @@ class MemorySource:
             channel.close()
             yield self._notice("warning", error.message, error.hint)
 
-    def _go_on(self, asked: _Open, now_s: float) -> Iterable[Record]:
-        answer = asked.request.poll()
+    def _go_on(self, ordered: _Open, now_s: float) -> Iterable[Record]:
+        answer = ordered.request.poll()
         value = -1 if answer is None else answer.value
-        if value != asked.seen:
-            asked.seen, asked.since_s = value, now_s
+        if value != ordered.seen:
+            ordered.seen, ordered.since_s = value, now_s
         error: ControlError | None = None
-        if asked.request.is_over:
+        if ordered.request.is_over:
             try:
-                asked.request.result()
-                yield from self._result(asked.channel, now_s)
+                ordered.request.result()
+                yield from self._result(ordered.channel, now_s)
             except ControlError as failed:
                 error = failed
-        elif now_s - asked.since_s > ANSWER_S:
-            error = asked.request.no_answer()
+        elif now_s - ordered.since_s > ANSWER_S:
+            error = ordered.request.no_answer()
         else:
             return
         self.close()

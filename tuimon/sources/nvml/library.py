@@ -27,7 +27,7 @@ _NEVER = frozenset({NOT_SUPPORTED, NO_PERMISSION, FUNCTION_NOT_FOUND, ARGUMENT_V
 _NOTHING_NEW = frozenset({NOT_FOUND, TIMEOUT})
 
 
-#: The driver's library; pynvml looks for no other on Linux.
+#: The driver's library; pynvml tries no other on Linux.
 _NAME = "libnvidia-ml.so.1"
 
 

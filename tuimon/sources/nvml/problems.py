@@ -25,13 +25,13 @@ def explain(error: NvmlError) -> Problem:
     if error.code == _DRIVER_NOT_LOADED:
         return Problem("the NVIDIA driver is not loaded", _container_hint() or "sudo modprobe nvidia")
     if error.code == _NO_PERMISSION:
-        return Problem("no permission to ask the NVIDIA driver", "Check who may read and write /dev/nvidia*")
+        return Problem("no permission to query the NVIDIA driver", "Check who may read and write /dev/nvidia*")
     if error.code == _VERSION_MISMATCH:
         return Problem(
             "no GPU figures: the NVIDIA driver and its library have different versions",
             "The driver was updated while it was in use: restart the machine (or the container)",
         )
-    return Problem(f"no GPU figures: NVML says {_words(error)}", "nvidia-smi tells more; tried again soon")
+    return Problem(f"no GPU figures: NVML says {_words(error)}", "nvidia-smi shows more; tried again soon")
 
 
 def no_devices() -> Problem:

@@ -58,7 +58,7 @@ class GpuSource:
         self._trainers = table.trainers
         self._used_gpus = UsedGpus(table)
         self._clock = clock
-        self._patience_s = call_timeout_s
+        self._timeout_s = call_timeout_s
         self._calls: CallWithTimeout[list[Gpu]] = CallWithTimeout("tuimon-nvml")
         self._pending_since_s: float | None = None  # since when a call is under way
         self._library: nvml.Library | None = None
@@ -73,7 +73,7 @@ class GpuSource:
         if self._pending_since_s is None:
             self._pending_since_s = now_s
         try:
-            found = self._calls.call(lambda: self._poll(now_s), self._patience_s)
+            found = self._calls.call(lambda: self._poll(now_s), self._timeout_s)
         finally:
             since_s = self._pending_since_s
             self._pending_since_s = since_s if self._calls.pending else None
@@ -82,7 +82,7 @@ class GpuSource:
     def close(self) -> None:
         """Release the driver, unless a call hangs in it."""
         if self._library is not None and not self._calls.pending:
-            self._calls.call(self._close, self._patience_s)
+            self._calls.call(self._close, self._timeout_s)
 
     def _close(self) -> list[Gpu]:
         library, self._library = self._library, None
