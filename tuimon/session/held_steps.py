@@ -6,7 +6,7 @@ import msgspec
 
 from tuimon.records import SlowStep, Steps
 
-#: What a damaged log says beyond is not packed.
+#: Larger values, of a damaged log, are not packed.
 _MOST_NS = 1 << 62
 
 

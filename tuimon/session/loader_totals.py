@@ -22,7 +22,7 @@ class LoaderTotals(Struct, gc=False):  # one a second and loader: not for the ga
     used_s: float = 0.0  # windows in which it was used
     fetches: int = 0
     wait_ns: int = 0
-    p95_ns: float | None = None  # mean of the fetches whose window tells it
+    p95_ns: float | None = None  # mean of the fetches whose window has it
     p95_fetches: int = 0
     ready_fetches: int = 0
     ready_total: int = 0
@@ -65,7 +65,7 @@ def totals_of(record: Loader) -> LoaderTotals:
 
 
 def typical_p95_ns(stretches: Iterable[LoaderTotals]) -> float | None:
-    """Of most fetches; None where no window tells it."""
+    """Of most fetches; None where no window has it."""
     return weighted_median((each.p95_ns, each.p95_fetches) for each in stretches if each.p95_ns is not None)
 
 

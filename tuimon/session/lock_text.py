@@ -12,7 +12,7 @@ from tuimon.session.lock_waits import LockWait, Thread, deadlock, lock_waits
 from tuimon.session.standing.helpers import training_threads, waiting_processes
 from tuimon.text import code_place, plain
 
-#: Most threads that are looked at; of thousands in a pool, most are alike.
+#: Most threads that are considered; of thousands in a pool, most are alike.
 _THREADS = 512
 
 

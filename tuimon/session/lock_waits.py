@@ -17,7 +17,7 @@ from tuimon.records import Frame, Place
 Thread = tuple[int, int]
 
 _WITH = re.compile(r"with\s")
-#: From the beginning of an expression on: a line of thousands of letters is looked through once.
+#: From the beginning of an expression on: a line of thousands of letters is searched once.
 _ACQUIRE = re.compile(r"(?<![\w.\[\]'\"])([A-Za-z_][\w.\[\]'\"]*)\.acquire\s*\(")
 _NAME = re.compile(r"^[A-Za-z_][\w.\[\]'\"]*$")
 

@@ -137,7 +137,7 @@ class GpuRow(Struct, frozen=True):
     throttled: tuple[tuple[str, float], ...] = ()  # (cause, share of the last 30 s), most first
     joules_per_step: float | None = None  # of all GPUs that the process in focus uses, on the first of them
     xids: tuple[int, ...] = ()  # since the run began
-    figures: int = RECENT  # how many values of the histories what is said of it covers, the latest
+    figures: int = RECENT  # how many of the histories' latest values its figures cover
 
     @property
     def others(self) -> list[GpuProcess]:

@@ -20,7 +20,7 @@ SPAN_S = 60.0
 _LATE_S = 26.0
 #: Samples that a share of the GIL needs: about two windows of 0.6 s at 50 Hz.
 _ENOUGH_SAMPLES = 50
-#: Samples that tell whether a function holds the GIL most of the time or hardly ever: one such window.
+#: Samples that show whether a function holds the GIL most of the time or hardly ever: one such window.
 _ENOUGH_OF_ONE = 30
 #: Length of such a window, in seconds.
 _GIL_WINDOW_S = 0.6

@@ -14,17 +14,17 @@ if TYPE_CHECKING:
 
 StateName = Literal["starting", "ended", "training", "step_open", "between_steps"]
 
-#: What is said of a program that goes on below its training loop.
+#: The state shown of a program that goes on below its training loop.
 OVER = "its training loop has ended"
 
-#: Seconds without the end of a step from which that is said: our choice, so that slow loops do not flicker.
+#: Seconds without the end of a step from which that is shown: our choice, so that slow loops do not flicker.
 LONG_S = 3.0
 #: ... and this many typical steps: our choice, as one step of twice the usual length is no news.
 LONG_RATIO = 3.0
 
 
-#: Seconds without any boundary from which what was found of steps no longer says what goes on: our choice, twice what
-#: it takes for a pause to be said, and a third of what it takes for a hang.
+#: Seconds without any boundary from which findings about steps no longer describe what goes on: our choice, twice
+#: what it takes for a pause to be shown, and a third of what it takes for a hang.
 STILL_S = 5.0
 #: ... and this many times the longest step so far, up to ``STILL_LIMIT_S``: it excuses loops that have paused so long.
 STILL_RATIO, STILL_LIMIT_S = 1.5, 10.0

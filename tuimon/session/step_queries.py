@@ -21,7 +21,7 @@ _MARKERS_WAIT_S = 2.0
 
 
 class StepQueries(FocusedTables):
-    """The questions about the steps of one process, asked by its pid."""
+    """Queries about the steps of one process, by its pid."""
 
     # -- steps and phases
 

@@ -1,4 +1,4 @@
-"""A Session's answers over the whole steady part of a run, for what is said of all of it."""
+"""A Session's tables over the whole steady part of a run, for verdicts on all of it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tuimon.session.windows import Span
 
 
 class WholeRun(Session):
-    """The tables of a Session, asked about the steady span instead of the last 30 s.
+    """The tables of a Session, over the steady span instead of the last 30 s.
 
     It holds for the moment it is made at. How a run winds down is left out: its last workers count as they were.
     """

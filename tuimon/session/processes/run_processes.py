@@ -22,7 +22,7 @@ class RunProcesses:
         self.nodes = 1  # how many nodes the run has: the limits are of one
         self.known: dict[int, Process] = {}  # the latest record of each, by pid
         self._ended: set[int] = set()
-        self._sweep_from = 0  # ended processes from which the limits are looked at again
+        self._sweep_from = 0  # ended processes from which the limits are checked again
         self._workers: dict[int, dict[int, None]] = {}  # parent -> its workers, in the order of ``known``
         self._worker_numbers: dict[int, int] = {}  # pid -> number among its parent's workers
         self._worker_counts: dict[int, int] = {}  # parent -> workers seen so far
@@ -48,7 +48,7 @@ class RunProcesses:
         return self._too_many(nodes, trained_pids)
 
     def _too_many(self, nodes: int, trained_pids: Callable[[], Container[int]]) -> list[int]:
-        """Those beyond the limits; of many nodes they are looked for once as many more have ended."""
+        """Those beyond the limits; of many nodes they are searched for once as many more have ended."""
         trained = trained_pids()
         ended = [process for process in self.known.values() if process.ended]
         forgotten = [process.pid for process in ended if process.pid not in trained][: -_ENDED_LIMIT * nodes]

@@ -121,7 +121,7 @@ _TEXTS: tuple[tuple[Activity, re.Pattern[str]], ...] = (
 
 
 def activity_of(stack: Sequence[Frame]) -> Activity:
-    """What a stack (frames root first) shows its thread doing; ``python`` where nothing says otherwise."""
+    """What a stack (frames root first) shows its thread doing; ``python`` where nothing shows otherwise."""
     if not stack:
         return "python"
     inner = stack[: -_INSPECTED_FRAMES - 1 : -1]

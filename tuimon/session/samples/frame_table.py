@@ -93,7 +93,7 @@ class FrameTable:
         """A stack without the inner frames of libraries, of which two stacks hold different ones.
 
         Of ``main fit run_epoch on_batch log`` (``fit`` and ``run_epoch`` a library's) it is ``main fit on_batch log``.
-        What makes data stays: it tells that the user's functions that it calls are of a rollout.
+        What makes data stays: it shows that the user's functions that it calls are of a rollout.
         """
         if self._libraries.isdisjoint(stack):
             return stack

@@ -64,7 +64,7 @@ class ProcessSamples:
         self.latest = record
         self.threads.add_window(record)
         if not self.has_whole_step:
-            self._look_for_steps(record)
+            self._find_steps(record)
         if self._outside.covers(record):
             return
         self._run.append(record)
@@ -113,7 +113,7 @@ class ProcessSamples:
         if places and self.join.add_places(places):
             self._classified_t = None
 
-    def _look_for_steps(self, record: Stacks) -> None:
+    def _find_steps(self, record: Stacks) -> None:
         """Steps begin with the first window in which one is seen; by markers, if there are any, with the first step."""
         self.set_up.add_window(record)
         tid = self._training_tid(record)
@@ -186,7 +186,7 @@ class ProcessSamples:
         return any(self._frames.kind(number) == "import" for number in stack[1:])  # the root is the program itself
 
     def _trains_in_import(self) -> bool:
-        """Whether the loop itself runs in a module while that is imported: then an import tells nothing."""
+        """Whether the loop itself runs in a module while that is imported: then an import shows nothing."""
         return any(sample.phase == "backward" and self._imports(sample.stack) for sample in self._samples())
 
     def share_with(self, function_part: str) -> float | None:

@@ -15,7 +15,7 @@ from tuimon.torch_code import is_import_system, is_module_body, package_of
 
 _IMPORT = re.compile(r"\s*(?:from\s+([\w.]+)|import\s+([\w.]+)(?:\s+as\s+\w+)?\s*(,.*)?)")
 COMPILING = "compiling"
-#: What is said of an activity that no phase of a loop explains; of all others "setting up".
+#: Words for activities that no phase of a loop explains; for all others "setting up".
 _WORDS: dict[Activity, str] = {
     "compile": COMPILING,
     "io": "reading or writing",

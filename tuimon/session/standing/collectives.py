@@ -1,4 +1,4 @@
-"""Which rank has not entered a collective that others wait in, by what their flight recorders say."""
+"""Which rank has not entered a collective that others wait in, by their flight recorders."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from msgspec import Struct
 from tuimon.records import RankCollective
 from tuimon.session.standing.text import rank_list
 
-#: How many groups are told.
+#: How many groups are reported.
 _GROUPS = 3
 
 

@@ -14,7 +14,7 @@ from tuimon.torch_code import is_backward_entry, is_collective, is_fetch, is_loa
 #: for others; ``helper``: waits for a thread of its own; ``batch``: waits for its workers; ``ranks``: waits for other
 #: ranks; ``thread``: beside the training, which does not wait for it; ``idle``: waits for work.
 Kind = Literal["stopped", "ended", "own", "unknown", "helper", "batch", "ranks", "thread", "idle"]
-#: Who is first to be looked at.
+#: Which come first.
 _ORDER: tuple[Kind, ...] = ("stopped", "ended", "own", "unknown", "helper", "batch", "ranks", "thread", "idle")
 #: Whom no headline names.
 BESIDE: tuple[Kind, ...] = ("thread", "idle")

@@ -46,7 +46,7 @@ def phase_table(pid: int, totals: Totals, split: SplitShares | None, gpu: GpuSha
 
 
 class _Moved(Struct, frozen=True, gc=False):
-    ns: dict[str, float]  # by phase, that it has more or less than the markers say
+    ns: dict[str, float]  # by phase, that it has more or less than the markers show
     errors: dict[str, float]
 
 

@@ -14,7 +14,7 @@ from tuimon.session.samples.phases.seen_boundaries import SeenBoundaries
 from tuimon.session.samples.stack_phase import StackPhase
 from tuimon.torch_code import is_iteration
 
-#: What handlers of a loop's events are named by convention: they look on, and make no batch.
+#: What handlers of a loop's events are named by convention: they only observe, and make no batch.
 _HANDLER = "on_"
 #: What calls handlers, and other names of theirs.
 _HANDLES = re.compile(r"(?i)_*(?:on|after|before)_|\w*(?:callback|dispatch|event|handle|hook|notify)")
@@ -25,7 +25,7 @@ _Lines = tuple[int, ...]
 
 
 class LibraryOrder:
-    """Tells which functions of the user's a library calls before the forward pass, and where it evaluates.
+    """Finds which functions of the user's a library calls before the forward pass, and where it evaluates.
 
     The user's line is the same for all: ``model.fit(x)``. The library's functions that lead to backward have lines of
     their own, and a stack leaves them at one of these::

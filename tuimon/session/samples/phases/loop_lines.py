@@ -166,7 +166,7 @@ class LoopLines:
         """Whether a sample is in a library that owns the loop, outside every boundary and module.
 
         Then one line of the user's, ``trainer.fit(model)``, leads to the forward pass and to backward alike, and its
-        number tells nothing; what the library does besides is side work. So are the user's functions that it calls,
+        number shows nothing; what the library does besides is side work. So are the user's functions that it calls,
         such as callbacks, but for those that train; where a DataLoader is fetched from, no data is made in them.
         """
         if branch is None:
@@ -192,7 +192,7 @@ class LoopLines:
         return any(is_package_file(file) and not is_torch(file) for file in between)
 
     def is_measured(self, branch: Branch | None) -> bool:
-        """Whether a sample is in a stretch whose phase markers show: it tells nothing of those that they leave open.
+        """Whether a sample is in a stretch whose phase markers show: it is no evidence of those that they leave open.
 
         That is what lies between backward and an update; in a loop that fetches its batches also what comes before its
         first backward, and after its last update. Open is what is above backward in a loop that does not, and between

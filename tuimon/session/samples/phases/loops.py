@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tuimon.session.samples.frame_table import FrameTable
 from tuimon.session.samples.phases.loop_lines import CountedStack, LoopLines
 
-#: Loops that are told apart: of a GAN two, of a program that trains in stages a few.
+#: Loops that are distinguished: of a GAN two, of a program that trains in stages a few.
 _MOST = 4
 #: Samples in backward that show another loop: a single one may have been read while the stack changed.
 _ENOUGH = 2

@@ -17,7 +17,7 @@ _Function = tuple[str, str]
 _EVALUATES = re.compile(r"(?i)eval|valid|test|demo|sample|print|log")
 #: Of what a closure does besides backward, the part that is computing the loss: our choice.
 _NEARLY_ALL = 0.9
-_OPAQUE: _Function = ("", "")  # what is not looked into: the model, and what makes data
+_OPAQUE: _Function = ("", "")  # what is not searched: the model, and what makes data
 
 
 class Rollouts:
