@@ -49,7 +49,7 @@ class Hooks:
             return self._bring_in()
 
     def withdraw(self) -> str | None:
-        """Undo the hooks that are ours, and bring in no more; a line for the user, None where nothing is to be said."""
+        """Undo the hooks that are ours, and bring in no more; a line for the user, or None."""
         self._leaving = True
         with self._working:
             return self._withdraw()

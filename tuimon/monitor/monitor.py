@@ -157,7 +157,7 @@ class Monitor:
         self._pollers.limit_sampling(max_cpu_ratio)
 
     def record_memory(self) -> bool:
-        """Ask for the allocator's history of the next steps; False where no source can give it."""
+        """Record the allocator's history of the next steps; False where no source can give it."""
         return self._pollers.record_memory()
 
     def begin_end(self) -> None:

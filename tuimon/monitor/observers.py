@@ -30,7 +30,7 @@ class Observer(Protocol):
 
 
 class Observers:
-    """Calls each; one that raises is left out from then on, and said to be."""
+    """Calls each; one that raises is left out from then on, with a notice."""
 
     def __init__(self, observers: Sequence[Observer]) -> None:
         self._observers = list(observers)

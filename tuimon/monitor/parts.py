@@ -1,4 +1,4 @@
-"""What a Monitor asks of the process that it watches, and of some of its sources."""
+"""What a Monitor needs of the process that it watches, and of some of its sources."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Inspector(Protocol):
     """A source that takes all stacks when the run may hang."""
 
     def inspect(self, suspicion: Suspicion | None) -> None:
-        """Look at a standstill; None: there is none."""
+        """Inspect a standstill; None: there is none."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""The sources of one run together: started, asked and stopped at once."""
+"""The sources of one run together: started, polled and stopped at once."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class Pollers:
             source.focus_on(pids)
 
     def record_memory(self) -> bool:
-        """Ask for the allocator's history of the next steps; False where no source can give it."""
+        """Record the allocator's history of the next steps; False where no source can give it."""
         for recorder in self._recorders:
             recorder.record_memory()
         return bool(self._recorders)

@@ -38,8 +38,8 @@ class _Seen:
 
     def __init__(self, since_s: float) -> None:
         self.since_s = since_s
-        self.is_told = False
-        self.steps = 0  # of the run when it was told
+        self.is_reported = False
+        self.steps = 0  # of the run when it was reported
         self.before_stacks: Finding | None = None  # as it was when the stacks were there first
 
 
@@ -75,12 +75,12 @@ class Reactions:
         steps = _steps(session)
         for name, seen in list(self._seen.items()):
             # a hang is another one when steps went on; any other finding is reported once a run
-            if name not in names and (not seen.is_told or (name == "hang" and steps > seen.steps)):
+            if name not in names and (not seen.is_reported or (name == "hang" and steps > seen.steps)):
                 del self._seen[name]
         for name, finding in names.items():
             seen = self._seen.setdefault(name, _Seen(now_s))
-            if not seen.is_told and _is_due(finding, seen, session, now_s - seen.since_s):
-                seen.is_told, seen.steps = True, steps
+            if not seen.is_reported and _is_due(finding, seen, session, now_s - seen.since_s):
+                seen.is_reported, seen.steps = True, steps
                 self._react(finding, session)
 
     def _notices(self, now_s: float) -> list[Notice]:

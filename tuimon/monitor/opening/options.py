@@ -1,4 +1,4 @@
-"""How a run is watched, as the command line says it."""
+"""How a run is watched, as set on the command line."""
 
 from __future__ import annotations
 

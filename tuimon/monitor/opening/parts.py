@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def log_of(options: Options, job: Job) -> LogWriter | None:
-    """The log that is asked for, empty. Raises LogError when it cannot be written."""
+    """The log that the options name, empty. Raises LogError when it cannot be written."""
     if not options.log:
         return None
     from tuimon.sources.log.writer import LogWriter
@@ -30,7 +30,7 @@ def log_of(options: Options, job: Job) -> LogWriter | None:
 
 
 def sources_of(table: ProcessTable, options: Options) -> Iterator[Source]:
-    """What is read of a live run; what is switched off is said.
+    """The sources of a live run; what is switched off is reported.
 
     Each is loaded and made when it is taken: the monitor takes them when it begins to read.
     """
