@@ -65,7 +65,7 @@ def _refuse(differing: Sequence[Unlike], *, anyway: bool) -> None:
         return
     what = "; ".join(f"{each.name} {each.before} before, {each.after} after" for each in void)
     raise NotComparable(
-        f"what a change of the code gained cannot be told, as more than that differs: {what}",
+        f"what a change of the code gained is unknown, as more than that differs: {what}",
         "Record both on the same machine with the same settings, or compare them all the same with --anyway",
     )
 

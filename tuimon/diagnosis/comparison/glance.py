@@ -15,7 +15,7 @@ from tuimon.diagnosis.comparison.table.phases import PARTS, phase_estimate, phas
 
 
 class Glance(NamedTuple):
-    """What a comparison says, and in one sentence."""
+    """The outcome of a comparison, and in one sentence."""
 
     outcome: Outcome
     headline: str

@@ -13,7 +13,7 @@ from tuimon.diagnosis.words import percent
 _WORTH_NAMING = 0.05
 #: Factors that are all this close to 1 have a digit more.
 _CLOSE = 0.0995
-#: Where by chance a run may be this many times as fast as another, the ends of the interval tell nothing.
+#: Where by chance a run may be this many times as fast as another, the ends of the interval mean nothing.
 _UNEVEN = 2
 #: Rules that name a phase's own work as what is left.
 _COMPUTES = ("compute_bound", "compute_bound_cpu")

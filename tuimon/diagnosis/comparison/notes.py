@@ -11,7 +11,7 @@ from tuimon.diagnosis.comparison.side.sides import RUN_DEVIATION, Runs, run_vari
 from tuimon.diagnosis.words import after as after_time
 from tuimon.diagnosis.words import percent
 
-#: A rule's finding that says that other programs use what the run uses.
+#: The rule that finds other programs using what the run uses.
 _SHARED = "neighbour"
 
 

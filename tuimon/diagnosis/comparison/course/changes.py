@@ -19,7 +19,7 @@ SHIFT_STATISTIC = Threshold(
     "the 99 % quantile of Kolmogorov's distribution, which a series without a shift keeps below",
 )
 SHIFT_RATIO = Threshold(
-    1.02, "times, by which two levels of a run must differ to be told", "our choice: less does not change a verdict"
+    1.02, "times, by which two levels of a run must differ to be reported", "our choice: less does not change a verdict"
 )
 #: Batches beside a shift at least.
 _BESIDE = 5

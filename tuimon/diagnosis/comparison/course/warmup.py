@@ -30,9 +30,9 @@ def warmup_length(series: Sequence[float]) -> int:
         series = [value - own for value, own in zip(series, line, strict=True)]
         half = series[len(series) // 2 :]
     lower, _, upper = quantiles(half, n=4)
-    reach = _FENCE * (upper - lower)
-    above = next((at for at, value in enumerate(_first(series, _MOST)) if value <= upper + reach), 0)
-    below = next((at for at, value in enumerate(_first(series, _MOST_FASTER)) if value >= lower - reach), 0)
+    fence = _FENCE * (upper - lower)
+    above = next((at for at, value in enumerate(_first(series, _MOST)) if value <= upper + fence), 0)
+    below = next((at for at, value in enumerate(_first(series, _MOST_FASTER)) if value >= lower - fence), 0)
     return max(above, below)
 
 

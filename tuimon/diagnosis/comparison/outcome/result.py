@@ -31,7 +31,7 @@ class Row(msgspec.Struct, frozen=True):
     """One quantity of a step or of the run.
 
     ``difference`` is after less before, in ``unit``, ``low`` and ``high`` its 95 % interval (None where one run cannot
-    tell how it varies). ``significant``: whether it is no chance, all rows taken together; None without an interval.
+    show how it varies). ``significant``: whether it is no chance, all rows taken together; None without an interval.
     """
 
     name: str
@@ -73,7 +73,7 @@ class FindingChange(msgspec.Struct, frozen=True):
 
 
 class Promise(msgspec.Struct, frozen=True):
-    """What a finding that is gone said that its fix gains, and what was measured; both count evaluation in."""
+    """What a finding that is gone estimated that its fix gains, and what was measured; both include evaluation."""
 
     rule: str
     action: str

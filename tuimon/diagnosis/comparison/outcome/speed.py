@@ -9,7 +9,7 @@ from itertools import product
 from tuimon.diagnosis.comparison.outcome.likeness import samples_a_step
 from tuimon.diagnosis.comparison.outcome.result import Outcome, Range
 from tuimon.diagnosis.comparison.outcome.undisturbed import (
-    gpu_turns,
+    gpu_waits,
     hidden_waits,
     is_starved,
     power_of,
@@ -21,7 +21,7 @@ from tuimon.diagnosis.comparison.statistics.estimate import Estimate, Interval, 
 from tuimon.diagnosis.threshold import Threshold
 
 SAME_WITHIN = Threshold(
-    0.03, "of the step time, within which two runs count as the same", "our choice: what a minute of each can tell"
+    0.03, "of the step time, within which two runs count as the same", "our choice: what a minute of each can show"
 )
 
 
@@ -39,14 +39,14 @@ def speedup_of(before: Runs, after: Runs, *, per_sample: bool) -> Range:
     intervals += [_speedup(*sides, power.value, per_sample)[1] for sides in versions if len(versions) > 1]
     plain, as_seen = _speedup(before, after, 0.0, per_sample)
     interval = reduce(Interval.hull, intervals if disturbed else [*intervals, as_seen])
-    hidden = [hidden_waits(runs, power.high) + gpu_turns(runs) for runs in (before, after)]
+    hidden = [hidden_waits(runs, power.high) + gpu_waits(runs) for runs in (before, after)]
     shift = hidden[1] - hidden[0]
     interval = interval.hull(Interval(interval.low + shift, interval.high + shift))
     return Range(found[power.value][0] if disturbed else plain, math.exp(interval.low), math.exp(interval.high))
 
 
 def outcome_of(speedup: Range) -> Outcome:
-    """What an interval says."""
+    """The outcome that an interval shows."""
     if speedup.low > 1.0:
         return "faster"
     if speedup.high < 1.0:

@@ -2,7 +2,7 @@
 
 Where a thread of the training waited for a core for a share w of a batch, its steps took (1 - w) ** -p times as long: p
 is 0 where the training did not need that thread just then, 1 where it waited for it, and more where it found its
-caches filled by others. What p is, batches tell that waited more and less; what they leave open, is left open.
+caches filled by others. p is estimated from batches that waited more and less; what they leave open stays open.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tuimon.session.course import StepStretch
 
 STARVED = Threshold(
     0.02,
-    "of the time that a thread waited for a core that other programs had, from which that is said",
+    "of the time that a thread waited for a core that other programs had, from which that is reported",
     "our choice: less than what two runs are the same within",
 )
 STARVED_POWER = Threshold(
@@ -61,13 +61,13 @@ class Power(NamedTuple):
 
 
 def power_of(runs: Runs) -> Power:
-    """Of all runs together: what is thought of it before any is seen, and what the batches of each tell of it."""
+    """Of all runs together: a prior, and what the batches of each show."""
     most = STARVED_IN_PARALLEL if any(run.figures.starved.in_parallel for run in runs) else STARVED_POWER
     found, weight = _by_batches(runs)
     before = 16 / (most * most)  # as if it were normally distributed, between 0 and the most in 95 % of all programs
     value = (found * weight + most / 2 * before) / (weight + before)
-    reach = 2 / math.sqrt(weight + before)
-    low, high = (min(max(value + sign * reach, 0.0), most) for sign in (-1, 1))
+    half_width = 2 / math.sqrt(weight + before)
+    low, high = (min(max(value + sign * half_width, 0.0), most) for sign in (-1, 1))
     return Power(min(max(value, low), high), low, high)
 
 
@@ -92,8 +92,8 @@ def hidden_waits(runs: Runs, power: float) -> float:
     return fmean(power * _hidden(run) for run in runs)
 
 
-def gpu_turns(runs: Runs) -> float:
-    """The logarithm of what waiting for a turn on a GPU may have cost, at most, the mean over runs.
+def gpu_waits(runs: Runs) -> float:
+    """The logarithm of what waiting for other programs' turns on a GPU may have cost, at most, the mean over runs.
 
     Programs on one GPU take turns: beside one that takes 0.4 of its time a step is at most 1 / 0.6 times as long.
     """
@@ -101,7 +101,7 @@ def gpu_turns(runs: Runs) -> float:
 
 
 def is_starved(runs: Runs) -> bool:
-    """Whether other programs held up a run so much that it is said."""
+    """Whether other programs held up a run so much that it is reported."""
     return any(run.figures.starved.ratio >= STARVED for run in runs)
 
 

@@ -16,7 +16,7 @@ from tuimon.diagnosis.comparison.statistics.correlation import lasting_variance
 from tuimon.diagnosis.comparison.statistics.estimate import Estimate
 from tuimon.session.course import StepStretch
 
-#: Fewer batches say nothing of how they depend on each other.
+#: Fewer batches do not show how they depend on each other.
 LEAST_BATCHES = 8
 
 #: A figure of a stretch: of the run itself or of a resampled one.

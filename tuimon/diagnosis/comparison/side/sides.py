@@ -22,7 +22,7 @@ Runs = Sequence[JudgedRun]
 
 
 def run_variance(run: JudgedRun) -> float:
-    """Of the step time from run to run of the same program, as a ratio squared, as far as one run of it tells."""
+    """Of the step time from run to run of the same program, as a ratio squared, as far as one run of it shows."""
     return RUN_DEVIATION**2 + run.lasting_variance
 
 

@@ -39,7 +39,7 @@ def resample(
 ) -> Resampled[T]:
     """Draw as many rows, in circular blocks of neighbours; always the same ones. ``named`` gives sums their names.
 
-    ``series``, a value a row, says by its correlation how long blocks must be. Those of a short series miss what is
+    The correlation of ``series``, a value a row, sets how long blocks must be. Those of a short series miss what is
     longer than they are. So the variance is at least what the mean of ``series`` has if each value follows from the one
     before (autoregressive, of first order). Source: Politis and Romano (1992), A circular block-resampling procedure
     for stationary data.

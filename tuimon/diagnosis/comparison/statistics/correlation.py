@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from statistics import fmean
 
-#: A series has at least so many blocks: fewer tell nothing of how blocks vary.
+#: A series has at least so many blocks: fewer do not show how blocks vary.
 LEAST_BLOCKS = 5
 #: What lasts over so much of a series, from a twentieth to a tenth, is taken to last over all of it.
 _LASTING = (0.05, 0.1)
@@ -31,8 +31,8 @@ def block_length(series: Sequence[float]) -> int:
     covariances = _autocovariances(series, most_lags)
     if covariances[0] <= 0:
         return 1
-    reach = min(2 * max(1, _last_correlated(covariances, number)), most_lags)
-    window = {lag: min(1.0, 2 * (1 - abs(lag) / reach)) for lag in range(-reach, reach + 1)}  # flat, then to 0
+    lags = min(2 * max(1, _last_correlated(covariances, number)), most_lags)
+    window = {lag: min(1.0, 2 * (1 - abs(lag) / lags)) for lag in range(-lags, lags + 1)}  # flat, then to 0
     at_zero = sum(weight * covariances[abs(lag)] for lag, weight in window.items())
     slope = sum(weight * abs(lag) * covariances[abs(lag)] for lag, weight in window.items())
     if at_zero <= 0:
@@ -42,7 +42,7 @@ def block_length(series: Sequence[float]) -> int:
 
 
 def independent_values(series: Sequence[float]) -> float:
-    """How many independent values tell as much of the mean, at least 2: 60 values correlated by 0.5 are worth 20.
+    """How many independent values would give as precise a mean, at least 2: 60 values correlated by 0.5 are worth 20.
 
     The correlation of neighbours is underestimated in a short series: by (1 + 3 r) / n, which is added (Kendall 1954).
     """

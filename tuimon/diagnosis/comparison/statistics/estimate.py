@@ -55,5 +55,5 @@ def difference(before: Estimate, after: Estimate, confidence: float = 0.95) -> I
         return Interval(middle, middle)
     shares = sum(each.variance**2 / each.freedom for each in (before, after))
     freedom = total * total / shares if shares > 0 else math.inf
-    reach = t_quantile((1 + confidence) / 2, freedom) * math.sqrt(total)
-    return Interval(middle - reach, middle + reach)
+    half_width = t_quantile((1 + confidence) / 2, freedom) * math.sqrt(total)
+    return Interval(middle - half_width, middle + half_width)
