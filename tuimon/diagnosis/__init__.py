@@ -12,7 +12,7 @@ __all__ = ["diagnose", "judge"]
 
 
 def __getattr__(name: str) -> object:
-    """The rules are loaded when they are first asked for: whoever needs a Finding alone loads none."""
+    """The rules are loaded on first use: whoever needs a Finding alone loads none."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.judging"), name)

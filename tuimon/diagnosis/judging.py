@@ -22,7 +22,7 @@ def diagnose(session: Session) -> list[Finding]:
 
 
 def diagnose_state(session: Session) -> list[Finding]:
-    """What the rules about a moment find: all that may be said of a loop that stands still."""
+    """What the rules about a moment find: no other rule judges a loop that stands still."""
     pid = session.trainer()
     rules = [rule for rule in RULES if rule.of_moment]
     return ranked(merged(_found(evidence_of(session, pid), rules))) if pid is not None else []

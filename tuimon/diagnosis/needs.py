@@ -76,7 +76,7 @@ def _no_samples(evidence: Evidence) -> str | None:
 def _no_run_queue(evidence: Evidence) -> str | None:
     if evidence.run.demand is not None or all(process.ended for process in evidence.run.processes.values()):
         return None
-    return "the kernel does not tell how long threads wait for a core (schedstat)"
+    return "the kernel does not report how long threads wait for a core (schedstat)"
 
 
 def _no_gpu_times(evidence: Evidence) -> str | None:
@@ -111,7 +111,7 @@ def _no_tensor_activity(evidence: Evidence) -> str | None:
         return None
     if any(gpu.latest.tensor_ratio is not None for gpu in evidence.gpus):
         return None
-    return "this GPU does not tell what its tensor cores do (GPM: Hopper and later)"
+    return "this GPU does not report what its tensor cores do (GPM: Hopper and later)"
 
 
 def _no_gpu_load(evidence: Evidence) -> str | None:
@@ -120,7 +120,7 @@ def _no_gpu_load(evidence: Evidence) -> str | None:
     latest = (gpu.latest for gpu in evidence.gpus)
     if any(gpu.util_ratio is not None and gpu.memory_used_bytes is not None for gpu in latest):
         return None
-    return "this GPU does not tell its utilisation and memory"
+    return "this GPU does not report its utilisation and memory"
 
 
 def _no_allocator(evidence: Evidence) -> str | None:
@@ -128,13 +128,13 @@ def _no_allocator(evidence: Evidence) -> str | None:
         return None
     if any(memory.retries is not None for memory in evidence.torch_memory):
         return None
-    return "torch's allocator has not told its counters, or not for long enough"
+    return "torch's allocator has not reported its counters, or not for long enough"
 
 
 def _no_collections(evidence: Evidence) -> str | None:
     if evidence.steps is not None and evidence.steps.collections is not None:
         return None
-    return "without markers the garbage collector's pauses are not told"
+    return "without markers the garbage collector's pauses are not recorded"
 
 
 def _no_machine_memory(evidence: Evidence) -> str | None:

@@ -25,7 +25,7 @@ def graded(finding: Finding) -> Finding:
     """With the severity that its gain supports, and no more than ``WIDEST_RANGE`` times its lower end as its estimate.
 
     The lower end of an estimated gain decides alone. Where no gain is estimated, the share of the step bounds it from
-    above, 1 / (1 - share), and a finding is at most as grave as this bound, and as its rule says. What does harm, or
+    above, 1 / (1 - share), and a finding is at most as grave as this bound, and as its rule sets. What does harm, or
     has neither gain nor share, stays as it is. Further fixes that gain less than a warning's are left out.
     """
     others = tuple(fix for fix in finding.other_fixes if (fix.estimated_speedup or WARNING_GAIN) >= WARNING_GAIN)

@@ -47,7 +47,7 @@ class Verdicts:
     def judge_moment(self, session: Session, lasting_s: float) -> list[Finding]:
         """What the rules find now, without flicker; it stands for the ``lasting_s`` seconds since the last call.
 
-        While the loop stands still nothing is said of its steps. Such a pause changes no verdict, unless it is a hang.
+        While the loop stands still its steps are not judged. Such a pause changes no verdict, unless it is a hang.
         """
         pid = session.trainer()
         stats = session.step_stats(pid) if pid is not None else None

@@ -133,7 +133,7 @@ def test_the_gain_of_less_evaluation_follows_from_its_share_however_crowded_the_
 def test_others_beside_the_workers_count_for_what_they_use():
     found = run(*a_loader_with_two_workers((0.2, 0.45), (0.4, 0.3)), measured(2.0, 5.0))["neighbour"]
     assert found.headline == "other programs hold 1.0 cores: the training thread waits for one 43 % of the time"
-    assert found.action == "look what else runs here (top)"
+    assert found.action == "check what else runs here (top)"
     assert found.evidence["cores_taken"] == pytest.approx(1.0)
 
 

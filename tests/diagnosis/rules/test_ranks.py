@@ -60,12 +60,12 @@ def test_what_one_pause_costs_is_not_said_of_every_step():
 
 def test_what_to_look_at_is_named_once():
     late, other = {"data": 60, "backward": 40}, {"data": 20, "backward": 80}
-    assert ranks(late, other)["straggler_rank"].action.endswith("look at its data and its machine")
+    assert ranks(late, other)["straggler_rank"].action.endswith("check its data and its machine")
 
 
 def test_what_is_done_outside_the_model_is_called_side_work():
     late, other = {"other": 60, "backward": 40}, {"other": 20, "backward": 80}
-    assert ranks(late, other)["straggler_rank"].action.endswith("look at its side work, its data and its machine")
+    assert ranks(late, other)["straggler_rank"].action.endswith("check its side work, its data and its machine")
 
 
 def test_a_short_backward_without_anything_longer_is_no_straggler():

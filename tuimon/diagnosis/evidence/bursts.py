@@ -1,4 +1,4 @@
-"""Side work that comes every so many steps: a checkpoint, a report, a look at the gradients."""
+"""Side work that comes every so many steps: a checkpoint, a report, an inspection of the gradients."""
 
 from __future__ import annotations
 

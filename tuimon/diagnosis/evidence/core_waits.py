@@ -58,7 +58,7 @@ def waits_from_outside(demand: Demand | None, taken: CoresTaken | None) -> Outsi
 
 
 def _by_its_threads(demand: Demand) -> float:
-    """Where nothing tells what others used: all, unless the run itself wants as many cores as there are."""
+    """Where it is unknown what others used: all, unless the run itself wants as many cores as there are."""
     crowded = sum(demand.busy_threads.values()) > demand.cores
     wants_all = demand.cpu >= OWN_CORES * demand.cores or demand.wanted >= WANTED_RATIO * demand.cores
     return 0.0 if crowded or wants_all else 1.0

@@ -11,7 +11,7 @@ from tuimon.diagnosis.evidence.course.jump import Jump, jump_at, jump_of
 from tuimon.diagnosis.evidence.demand import TrainingThread, training_thread
 from tuimon.diagnosis.evidence.devices import process_gpus, uses_gpu
 from tuimon.diagnosis.evidence.gpu.allocator import AllocatorWaits, allocator_waits
-from tuimon.diagnosis.evidence.gpu.copies import copying_at_most
+from tuimon.diagnosis.evidence.gpu.copies import copying_upper_bound
 from tuimon.diagnosis.evidence.gpu.counters import IdleBounds
 from tuimon.diagnosis.evidence.gpu.exchange import Exchange, exchanges
 from tuimon.diagnosis.evidence.gpu.ranks import on_gpu_clock
@@ -202,10 +202,10 @@ class Evidence(Struct, frozen=True, dict=True):
     @cached_property
     def gpu_steps(self) -> GpuSteps | None:
         """Its steps on the GPU's clock; None with too few GPU times."""
-        if self.gpu_time is None:  # then nothing of the rest is worked out: comm_bound asks 64 ranks on CPUs
+        if self.gpu_time is None:  # then nothing of the rest is worked out: comm_bound queries 64 ranks on CPUs
             return None
         ranks = self.process.world_size if self.process is not None else None
-        copying = copying_at_most(self.stacks.main, self.torch_memory)
+        copying = copying_upper_bound(self.stacks.main, self.torch_memory)
         return gpu_steps(self.gpu_time, self.phases, self.gpu_waits, self.gpus, ranks, copying)
 
     @cached_property
@@ -274,7 +274,7 @@ class Evidence(Struct, frozen=True, dict=True):
 
     @property
     def compared(self) -> tuple[Evidence, ...]:
-        """The ranks of its training that are looked at one by one, this one among them: of many, a choice of them."""
+        """The ranks of its training that are judged one by one, this one among them: of many, a selection."""
         pids = self._compared_pids
         return tuple(rank for rank in self.ranks if rank.pid in pids)
 

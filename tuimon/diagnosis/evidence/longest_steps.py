@@ -10,7 +10,7 @@ from tuimon.session.steps.totals import Totals
 
 FEW_STEPS = Threshold(
     0.2,
-    "share of the steps that hold most of the wait, up to which it is said of these and not of every step",
+    "share of the steps that hold most of the wait, up to which it is reported of these and not of every step",
     "our choice: what comes every fifth step and more often is a pattern of the loop, a pause or two are none",
 )
 #: Steps that hold this part hold most of it: our choice.

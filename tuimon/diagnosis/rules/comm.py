@@ -28,7 +28,7 @@ from tuimon.session.rows import GpuRow
 
 COMM_SHARE = Threshold(0.10, "share of the step in communication, from which it is a warning", TENSORBOARD)
 LESS_OFTEN = (
-    "talk less often or less: gradient accumulation with no_sync(), a larger batch per rank,"
+    "exchange less often or less: gradient accumulation with no_sync(), a larger batch per rank,"
     " gradient_as_bucket_view, a bf16 compression hook; NCCL instead of gloo where there are GPUs"
 )
 EXCHANGE_LESS = (

@@ -59,7 +59,7 @@ def cpu_oversubscribed(evidence: Evidence) -> Finding | None:
     """The run has more threads that want to run than there are cores; of several nodes, on the worst.
 
     Fewer threads do the same work on the same cores: what they gain is what sharing costs (waiting at barriers, caches
-    that others have emptied). No figure of the run tells it, so no gain is estimated: measured on two cores, one thread
+    that others have emptied). No figure of the run shows it, so no gain is estimated: measured on two cores, one thread
     instead of eight gains nothing where operations take ms, and 5x where they take 0.1 ms, at the same delay.
     """
     found = [machine for machine in evidence.run.machines if _lost_share(machine) is not None]
@@ -176,13 +176,13 @@ def _about(outside: OutsideWaits, limit: float | None, where: str) -> str:
     """What to do about them."""
     match outside.by:
         case "programs":
-            return f"look what else runs {where} (top)"
+            return f"check what else runs {where} (top)"
         case "host":
             return "use a machine whose cores are not shared (steal in top)"
         case "limit":
             return f"raise the container's CPU limit{f' from {limit:g} cores' if limit else ''}, or use fewer threads"
         case _:
-            return f"look what else runs {where} (top), or at the CPU limit of the container"
+            return f"check what else runs {where} (top), or the CPU limit of the container"
 
 
 def _computes_in_parallel(demand: Demand, trainers: Sequence[int], evidence: Evidence) -> bool:

@@ -67,7 +67,7 @@ def _jump(evidence: Evidence) -> Finding | None:
             f" {_longer(jump.before_ms, jump.now_ms)} before: {jump.before_ms:.3g} -> {jump.now_ms:.3g} ms, most of it"
             f" in {phase.name}{f': {at(place)}' if place else ''}"
         ),
-        action="look what changed then: the data, the length of sequences, a schedule, a clock limit",
+        action="check what changed then: the data, the length of sequences, a schedule, a clock limit",
         share_of_step=1.0 - jump.before_ms / jump.now_ms,
         where=(place,) if place else (),
         evidence={

@@ -93,12 +93,12 @@ def throttled(evidence: Evidence) -> Finding | None:
 
 def _cooler(cause: str) -> str:
     if cause.startswith("thermal") or cause == "hardware slowdown":
-        return "look at the cooling: fans, air flow, neighbours in the case; nvidia-smi -q -d TEMPERATURE,PERFORMANCE"
+        return "check the cooling: fans, air flow, neighbours in the case; nvidia-smi -q -d TEMPERATURE,PERFORMANCE"
     if cause == "power brake":
-        return "the machine's power supply holds it back: ask who runs the machine"
+        return "the machine's power supply holds it back: ask whoever runs the machine"
     if cause == "power cap":
         return "at full power that is as built; a limit below its default can be raised (nvidia-smi -pl)"
-    return "clocks were set by someone: nvidia-smi -q -d CLOCK tells"
+    return "clocks were set by someone: nvidia-smi -q -d CLOCK shows them"
 
 
 def allocator_retries(evidence: Evidence) -> Finding | None:

@@ -114,7 +114,7 @@ def _advice(hot: HotFunction, by_transfer: bool) -> str:
     if "synchronize(" in source:
         return f"leave out torch.cuda.synchronize() at {at(hot.place)}, but where time is measured"
     if _SCALER_CALL.search(source):
-        return f"GradScaler has to look for infinities at {at(hot.place)}; autocast to bfloat16 needs no scaler"
+        return f"GradScaler has to check for infinities at {at(hot.place)}; autocast to bfloat16 needs no scaler"
     if _SHAPED_BY_VALUES.search(source):
         return (
             f"the size of what {at(hot.place)} gives depends on values: use torch.where, masks or a fixed size instead"

@@ -24,7 +24,7 @@ HANG_S = Threshold(
     "our choice: evaluation, compilation and the start of workers use the CPU, and what waits for a disk, the network"
     " or a person is given longer",
 )
-PATIENT_S = Threshold(
+SLOW_WAIT_S = Threshold(
     60.0,
     "seconds from which a training may hang that waits for a checkpoint, a disk, the network or a sleep; or for a file,"
     " as long as it is not known whether that is read or written",
@@ -83,7 +83,7 @@ def _usual_s(still: Standstill) -> float:
     """How long nothing may move in this loop, as it was so far."""
     median_ms = max((rank.median_ms or 0.0 for rank in still.ranks), default=0.0)
     longest_ms = max((rank.longest_ms or 0.0 for rank in still.ranks), default=0.0)
-    return max(HANG_RATIO * median_ms / 1e3, min(LONGEST_RATIO * longest_ms / 1e3, PATIENT_S))
+    return max(HANG_RATIO * median_ms / 1e3, min(LONGEST_RATIO * longest_ms / 1e3, SLOW_WAIT_S))
 
 
 def _is_idle(rank: StandingRank) -> bool:
@@ -92,7 +92,7 @@ def _is_idle(rank: StandingRank) -> bool:
 
 def _judged(still: Standstill) -> Finding | None:
     quiet_s = still.quiet_s
-    if still.has_moved or quiet_s < max(_patience_s(rank.wait, still.taken is not None) for rank in still.ranks):
+    if still.has_moved or quiet_s < max(_grace_s(rank.wait, still.taken is not None) for rank in still.ranks):
         return None
     first = still.ranks[0]
     lock = locked(still.taken) if still.taken is not None and not still.lost else None
@@ -112,7 +112,7 @@ def _judged(still: Standstill) -> Finding | None:
         action=(
             "take these locks in the same order everywhere"
             if lock is not None and lock.is_deadlock
-            else "look at that line: a lock, a queue, a dead rank or worker, storage that does not answer"
+            else "check that line: a lock, a queue, a dead rank or worker, storage that does not answer"
         ),
         where=where,
         evidence={
@@ -125,10 +125,10 @@ def _judged(still: Standstill) -> Finding | None:
     )
 
 
-def _patience_s(wait: Wait | None, is_taken: bool) -> float:
-    """How long a rank is given that waits for something outside the training."""
+def _grace_s(wait: Wait | None, is_taken: bool) -> float:
+    """How long a rank may wait for something outside the training."""
     if wait == "slow" or (wait == "file" and not is_taken):
-        return PATIENT_S
+        return SLOW_WAIT_S
     return STACKS_S if wait == "unknown" else HANG_S
 
 
@@ -171,7 +171,7 @@ def _standing(still: Standstill) -> str:
 
 
 def _places(still: Standstill) -> Iterable[Place]:
-    """The lines to look at, that of the odd one first."""
+    """The lines to inspect, that of the odd one first."""
     if still.taken is not None:
         yield from (group.place for group in _groups(still)[:_MOST_GROUPS] if group.place is not None)
         return
@@ -213,7 +213,7 @@ RULES = (
             " markers or thread figures, and before each rank's first step."
         ),
         needs=(BOUNDARIES,),
-        thresholds=(HANG_S, PATIENT_S, STACKS_S, HANG_RATIO, LONGEST_RATIO, IDLE_CPU),
+        thresholds=(HANG_S, SLOW_WAIT_S, STACKS_S, HANG_RATIO, LONGEST_RATIO, IDLE_CPU),
         of_moment=True,
         is_harm=True,
         before_steps=True,

@@ -82,7 +82,7 @@ ROOM = Threshold(
 )
 
 
-#: Causes that the advice tells apart, as findings name them.
+#: Causes that the advice distinguishes, as findings name them.
 _OWN_NAMES: dict[str | None, str | None] = {"slow_thread": "hand_rolled_loader", "starting": None}
 
 
@@ -201,7 +201,7 @@ def _cause(evidence: Evidence, by_hand: bool) -> _Cause:
 
 
 def _may_draw(data: ThreadSamples) -> bool:
-    """Whether the fetch may draw indices most of the time, as far as few samples tell."""
+    """Whether the fetch may draw indices most of the time, as far as few samples show."""
     if data.total >= MIN_SAMPLES:
         return False
     return data.total < FEW_SAMPLES or any(sample.calls("_next_index") for sample in data.stacks)

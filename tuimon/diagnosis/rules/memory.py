@@ -212,7 +212,7 @@ def _fewer_collections(evidence: Evidence, call: HotFunction | None, share: floa
         often, half = f"call {at_hot(call)} less often, or not at all", f"call {at_hot(call)} half as often"
         return model.less(often, half, "collections", Part(share))
     none = (
-        "gc.freeze() once model and data are set up, so that they are not looked through again; or"
+        "gc.freeze() once model and data are set up, so that they are not scanned again; or"
         " gc.disable() and a gc.collect() between epochs; keep large data in arrays instead of many objects"
     )
     return (model.fix(none, Change("collections", 0.0), Part(share)),)

@@ -63,7 +63,7 @@ def straggler_rank(evidence: Evidence) -> Finding | None:
 
 
 def _wait(evidence: Evidence) -> bool:
-    """Whether ranks wait for each other at all: looking at their steps one by one takes longer."""
+    """Whether ranks wait for each other at all: comparing their steps one by one takes longer."""
     known = [row.wait_ratio for row in evidence.rank_rows if row.wait_ratio is not None]
     return bool(known) and median(known) >= IN_TURN_SHARE
 
@@ -120,11 +120,11 @@ def _action(late: LateRank) -> str:
         case "stopped":
             return f"find who stops rank {rank}'s process: a tool that limits its CPU, or a debugger"
         case "no core":
-            return f"give rank {rank} cores of its own: look at what else runs on its machine, and at its CPU limit"
+            return f"give rank {rank} cores of its own: check what else runs on its machine, and its CPU limit"
         case "collections":
             return f"collect garbage in rank {rank} seldom, or in all ranks at the same step: gc.freeze(), gc.disable()"
     own = {"data": "", "other": "its side work, "}.get(late.phase, f"its {late.phase}, ")
-    return f"give rank {rank} as much work as the others: look at {own}its data and its machine"
+    return f"give rank {rank} as much work as the others: check {own}its data and its machine"
 
 
 RULES = (

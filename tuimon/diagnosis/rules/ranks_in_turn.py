@@ -23,7 +23,7 @@ EVEN = (
 )
 #: How many ranks the headline names.
 _NAMED = 4
-#: Phases of which samples may say more than markers do.
+#: Phases of which samples may show more than markers do.
 _DIVIDED = ("data", "forward", "other")
 
 

@@ -49,7 +49,7 @@ def _strangers(gpu: GpuRow, machine: Machine) -> Finding | None:
         headline=(
             f"{machine.place}{who} takes {percent(taken)} of GPU {gpu.latest.index}: the training waits for its turn"
         ),
-        action="nvidia-smi tells what it is; wait for it, or choose another GPU (CUDA_VISIBLE_DEVICES)",
+        action="nvidia-smi shows what it is; wait for it, or choose another GPU (CUDA_VISIBLE_DEVICES)",
         share_of_step=min(1.0, taken),
         evidence={"gpu": gpu.latest.index, "others_sm_ratio": taken, "others": len(ratios), **machine.facts},
     )

@@ -5,7 +5,7 @@ import pytest
 from tests.diagnosis.gpu import BACKWARD, FORWARD, IN_BACKWARD, IN_STEP, LINES, MODULE, PID, SAVE, STEP, TO_DEVICE
 from tests.session.records import frames, process, session_of, stacks, steps
 from tuimon.diagnosis.evidence.evidence import evidence_of
-from tuimon.diagnosis.evidence.gpu.copies import copying_at_most
+from tuimon.diagnosis.evidence.gpu.copies import copying_upper_bound
 from tuimon.records import Frames, TorchMemory
 
 MORE = frames(
@@ -29,7 +29,7 @@ def at_most(*counted, pinned=0):
     window = steps(1.0, {"forward": 50, "backward": 50}, pid=PID)
     session = session_of(process(PID), LINES, lines, window, memory, stacks(1.0, *counted, pid=PID))
     evidence = evidence_of(session, PID)
-    return copying_at_most(evidence.stacks.main, evidence.torch_memory)
+    return copying_upper_bound(evidence.stacks.main, evidence.torch_memory)
 
 
 def test_layers_backward_and_updates_copy_nothing():

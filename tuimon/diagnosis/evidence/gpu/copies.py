@@ -23,7 +23,7 @@ _CALLS_NOTHING: frozenset[Activity] = frozenset(("data", "idle", "lock", "sleep"
 _TWO_SIGMA = 2.0
 
 
-def copying_at_most(samples: ThreadSamples, memory: Iterable[TorchMemoryRow]) -> float | None:
+def copying_upper_bound(samples: ThreadSamples, memory: Iterable[TorchMemoryRow]) -> float | None:
     """Share of all time; None with pinned memory, whose copies nobody waits for, or too few samples.
 
     Every sample counts in which the training thread may be in a call that copies: 40 of 1,000 are 4 %, and 5.4 % at

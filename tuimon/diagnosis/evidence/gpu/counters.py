@@ -1,4 +1,4 @@
-"""What NVML's utilisation says of the GPU's idle time: bounds of its own, which may contradict those of the events."""
+"""What NVML's utilisation shows of the GPU's idle time: bounds of its own, which may contradict those of the events."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Copies(Struct, frozen=True, gc=False):
     """What copies between host and GPU take at most: they are no kernels, so utilisation does not count them."""
 
     in_phase: float  # share of the steps in the phase that copies lie in
-    sampled: float | None = None  # share of all time, from samples; None where they do not tell
+    sampled: float | None = None  # share of all time, from samples; None where they do not show it
 
 
 class IdleBounds(NamedTuple):
@@ -71,7 +71,7 @@ class IdleBounds(NamedTuple):
         return self.at_least <= other.at_most and other.at_least <= self.at_most
 
     def joined(self, other: IdleBounds) -> IdleBounds:
-        """What is certain where both are true; where they contradict each other, what one of both says."""
+        """What is certain where both are true; where they contradict each other, what at least one allows."""
         narrow = IdleBounds(max(self.at_least, other.at_least), min(self.at_most, other.at_most))
         if self.meets(other):
             return narrow

@@ -11,7 +11,7 @@ from tuimon.session.rows import GpuRow
 WIDE = Threshold(
     0.20,
     "share of the step between the bounds of the idle time, from which the reason is reported",
-    "our choice: narrower ones tell whether a fix is worth it",
+    "our choice: narrower ones show whether a fix is worth it",
 )
 MEASURED_BY = "tuimon trace measures it"
 

@@ -14,8 +14,8 @@ from tuimon.torch_code import is_loader_code, is_others_package, is_package_file
 def with_library(hot: HotFunction | None, samples: ThreadSamples, phase: str) -> HotFunction | None:
     """A hot line of the user's, with the library's function below it if backward is called from the same line.
 
-    ``trainer.fit(model)`` is the user's line of every phase: then only the library's own function tells one from
-    another. ``samples``: of the training thread. Where a DataLoader calls the library, the line that it calls is named
+    ``trainer.fit(model)`` is the user's line of every phase: then only the library's own function distinguishes
+    them. ``samples``: of the training thread. Where a DataLoader calls the library, the line that it calls is named
     too: a data set's.
     """
     if hot is None or not any(_is_at(hot.place, stack) for stack in samples.in_phase("backward").stacks):

@@ -1,1 +1,1 @@
-"""The ranks of a training beside one another: which are looked at, who is late, or in turn, who stands still."""
+"""The ranks of a training beside one another: which are judged, which are late, or late in turn, which stand still."""

@@ -1,4 +1,4 @@
-"""Of the ranks of a training, those that rules look at one by one: of a thousand that would take a second."""
+"""The ranks of a training that rules judge one by one: all of a thousand would take a second."""
 
 from __future__ import annotations
 

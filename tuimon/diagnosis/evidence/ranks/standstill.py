@@ -16,7 +16,7 @@ from tuimon.session.standing.standing import innermost_wait, user_place
 
 #: Reading and writing of files that was seen this long ago (s) still counts: it is measured every 5 s.
 MOVED_S = 12.0
-#: Nothing is looked at before so long without a boundary (s): it costs 0.1 ms a rank, and steps are usually shorter.
+#: Nothing is inspected before so long without a boundary (s): it costs 0.1 ms a rank, and steps are usually shorter.
 LEAST_S = 10.0
 #: CPU of a main thread from which it may compute what a training in another thread waits for: our choice, what one that
 #: computes gets of a core that two share; one that serves or draws takes less.
@@ -166,7 +166,7 @@ def _main_moves(pid: int, tid: int, session: Session) -> bool:
 def _other_places(pid: int, tid: int, workers: Sequence[Process], session: Session) -> Iterator[Place]:
     """Where the threads are that its training waits for, or the workers; nobody else holds it up.
 
-    Not the main thread of one that trains in another, as long as it goes on: it looks whether that has ended.
+    Not the main thread of one that trains in another, as long as it goes on: it polls whether that has ended.
     """
     stack = sampled_stack(pid, tid, session)
     sampled = session.process_samples(pid)
