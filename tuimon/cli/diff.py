@@ -38,7 +38,7 @@ def main(argv: Sequence[str]) -> int:
         "--fail-if-slower",
         type=_tolerance,
         metavar="PERCENT",
-        help="exit with code 1 when AFTER is slower by more than this for certain, 3 when that cannot be told, else 0",
+        help="exit with code 1 when AFTER is slower by more than this for certain, 3 when that is uncertain, else 0",
     )
     parser.add_argument(
         "--anyway", action="store_true", help="compare runs on different machines, or of steps that differ in size"
@@ -63,12 +63,12 @@ def _judge(found: Comparison, tolerance: float) -> int:
     if slowest <= 1 + tolerance:
         return 0
     certain = fastest > 1 + tolerance
-    says = (
+    verdict = (
         f"slower by more than {100 * tolerance:g} %"
         if certain
         else f"cannot tell whether slower by {100 * tolerance:g} %"
     )
-    print(f"tuimon diff: {says}: {plain(found.headline)}", file=sys.stderr)
+    print(f"tuimon diff: {verdict}: {plain(found.headline)}", file=sys.stderr)
     return _SLOWER if certain else _CANNOT_TELL
 
 

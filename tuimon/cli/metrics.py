@@ -27,7 +27,7 @@ def add_metrics(parser: argparse.ArgumentParser) -> None:
 
 
 def metrics_of(parsed: argparse.Namespace) -> tuple[Observer, ...]:
-    """The view that was asked for, not yet begun; none otherwise, and then nothing is imported.
+    """The view that was requested, not yet begun; none otherwise, and then nothing is imported.
 
     Raises UsageError before anything is started: a wrong word, or an extra that is not installed.
     """

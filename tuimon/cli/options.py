@@ -108,7 +108,7 @@ def add_watching(parser: argparse.ArgumentParser) -> None:
         "(critical, warning); may be given several times",
     )
     parser.add_argument("--no-stacks", action="store_true", help="do not sample stacks")
-    parser.add_argument("--no-gpu", action="store_true", help="do not ask NVML for GPU counters")
+    parser.add_argument("--no-gpu", action="store_true", help="do not query NVML for GPU counters")
     parser.add_argument("--no-markers", action="store_true", help="no hooks in the training process")
     add_metrics(parser)
 
@@ -177,7 +177,7 @@ def _size(text: str) -> int:
 
 
 def _reactions(parsed: argparse.Namespace) -> tuple[Observer, ...]:
-    """What runs commands for findings; none where none was asked for."""
+    """What runs commands for findings; none where none was requested."""
     if parsed.on_hang is not None and parsed.no_markers:
         raise UsageError("--on-hang needs the markers of steps", "Leave out --no-markers")
     if parsed.on_hang is None and not parsed.on_finding:

@@ -27,7 +27,7 @@ class Row(NamedTuple):
     pid: int
     user: str
     rank: int | None
-    gpus: list[str]  # UUIDs, as the process itself says
+    gpus: list[str]  # UUIDs, as the process itself reports
     cpu_ratio: float | None
     markers: bool
     run: str | None

@@ -31,7 +31,7 @@ def collect_seldom() -> None:
 
     What is held of a log are trees of records, in which nothing is garbage: of 256 ranks that are followed, going
     through them was a third of the CPU, and a tenth as often still a twentieth (measured). What is thrown away young is
-    looked at as often as ever.
+    collected as often as ever.
     """
     young, middle, _ = gc.get_threshold()
     gc.set_threshold(young, middle, _FULL_COLLECTIONS)

@@ -23,7 +23,7 @@ from tuimon.trace.summary import summarize
 
 _DOC = """\
 Record the next steps of a training with torch.profiler, without a change to it: every operator, and on a GPU every
-kernel, copy and wait. The trace is written to FILE, for https://ui.perfetto.dev; what it says is summed up on stdout.
+kernel, copy and wait. The trace is written to FILE, for https://ui.perfetto.dev; a summary goes to stdout.
 
 TARGET is the pid of a training that tuimon run started (or that tuimon was injected into), the log of a run that goes
 on, whose figures then stand beside those traced, or a trace that was taken before, of any program.
@@ -32,8 +32,8 @@ The profiler slows the traced steps to a half or a third, and the training is he
 write; other steps cost nothing."""
 
 _POLL_S = 0.1
-#: From here on it is said what is waited for (s).
-_PATIENCE_S = 10.0
+#: After so long a line says what is waited for (s).
+_NOTICE_AFTER_S = 10.0
 _NO_CHANGE_S = 600.0
 
 
@@ -83,7 +83,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _check(parsed: argparse.Namespace) -> None:
     if not 1 <= parsed.steps <= STEPS_LIMIT:
-        raise UsageError(f"--steps must be from 1 to {STEPS_LIMIT}", "Five steps say most of what there is to say")
+        raise UsageError(f"--steps must be from 1 to {STEPS_LIMIT}", "Five steps show most of what there is to see")
     if not 1 <= parsed.max_pause <= 60_000:
         raise UsageError("--max-pause must be from 1 to 60000 ms")
     if parsed.all_ranks and whole_number(parsed.target) is not None:
@@ -128,7 +128,7 @@ def _path(output: str | None, target: _Target, number: int) -> str:
 
 
 def _check_folder(path: str) -> None:
-    """Before the training is asked for anything."""
+    """Before the training is given an order."""
     folder = os.path.dirname(path) or "."
     if not os.path.isdir(folder) or not os.access(folder, os.W_OK):
         raise TraceError(f"{plain(folder)} is no folder that can be written to", "Give -o another place")
@@ -137,7 +137,7 @@ def _check_folder(path: str) -> None:
 
 
 def _take(pids: Sequence[int], steps: int, held_ms: int, signals: LeaveSignals) -> list[Taking]:
-    """Order all and wait for all; those that ended or refused meanwhile are told of, and left out."""
+    """Order all and wait for all; those that ended or refused meanwhile are reported, and left out."""
     if len(pids) == 1:
         taking = Taking(pids[0], steps, held_ms)
         _wait(taking, lambda: [taking], signals)
@@ -145,7 +145,7 @@ def _take(pids: Sequence[int], steps: int, held_ms: int, signals: LeaveSignals) 
     together = Together(pids, steps, held_ms)
     _wait(together, lambda: together.takings, signals)
     for error in together.lost:
-        _tell(error)
+        _report(error)
     if not together.is_same:
         _say("tuimon: the ranks did not begin with the same step: they are further apart than half a step")
     return together.takings
@@ -160,7 +160,7 @@ def _write(takings: Sequence[Taking], targets: Sequence[_Target], paths: Sequenc
         try:
             taking.write(path, target.known)
         except TuimonError as error:
-            _tell(error)
+            _report(error)
             continue
         _say(f"tuimon: wrote {plain(path)}; see it at https://ui.perfetto.dev or with: tuimon trace {plain(path)}")
         written.append((path, taking))
@@ -176,14 +176,14 @@ def _wait(whole: Taking | Together, takings: Callable[[], Sequence[Taking]], sig
 
 
 def _wait_for(whole: Taking | Together, takings: Callable[[], Sequence[Taking]], signals: LeaveSignals) -> None:
-    told = False
+    is_reported = False
     while not whole.is_over:
         if signals.ended_by is not None:
             raise KeyboardInterrupt
         whole.poll()
         waited_s = max((taking.waited_s for taking in takings()), default=0.0)
-        if not told and waited_s > _PATIENCE_S:
-            told = True
+        if not is_reported and waited_s > _NOTICE_AFTER_S:
+            is_reported = True
             begun = [taking.taken for taking in takings() if not taking.is_over and taking.taken is not None]
             _say("tuimon: waiting for the steps to end" if begun else "tuimon: waiting for a backward pass to end")
         if waited_s > _NO_CHANGE_S:
@@ -194,7 +194,7 @@ def _wait_for(whole: Taking | Together, takings: Callable[[], Sequence[Taking]],
 
 
 def _show(path: str, taking: Taking | None = None) -> None:
-    """Print what it says; one that was just taken comes into the log of its run as well."""
+    """Print its summary; one that was just taken comes into the log of its run as well."""
     from tuimon.views.tui.drawing.lines import text_of
     from tuimon.views.tui.trace.trace_lines import trace_lines
 
@@ -207,7 +207,7 @@ def _show(path: str, taking: Taking | None = None) -> None:
     sys.stdout.flush()
 
 
-def _tell(error: TuimonError) -> None:
+def _report(error: TuimonError) -> None:
     _say(f"tuimon: {error.message}" + (f"\n  {error.hint}" if error.hint else ""))
 
 

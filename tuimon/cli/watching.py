@@ -88,7 +88,7 @@ def _on_screen(monitor: Monitor, options: Options, signals: LeaveSignals, baseli
             from tuimon.views.tui.running import run_app
 
         def begin() -> None:
-            gc.collect()  # what the start has left behind, 0.2 MB: nothing looks at it again
+            gc.collect()  # what the start has left behind, 0.2 MB: nothing reads it again
             monitor.start()
             loading.close()
 
@@ -112,7 +112,7 @@ def watch_headless(
 
 
 def _watch_unseen(monitor: Monitor, options: Options, signals: LeaveSignals) -> None:
-    """Record on until the run ends, or end the run if the user has asked for that."""
+    """Record on until the run ends, or end the run if the user wants that."""
     monitor.start()  # it may have been lost before the first frame
     monitor.add_notice("terminal", "the terminal was lost; tuimon went on without it")
     monitor.limit_sampling(replace(options, headless=True).sampling_ratio)
