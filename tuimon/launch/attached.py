@@ -29,7 +29,7 @@ class Attached(Struct, frozen=True):
         """How it ended; None while it runs. Only its parent can know its exit code."""
         try:
             return None if is_alive(self.pid, self.start_ticks) else Ended(None, None)
-        except OSError:  # no file handle is left to ask with
+        except OSError:  # no file handle is left to read with
             return None
 
 

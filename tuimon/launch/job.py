@@ -20,7 +20,7 @@ _LONGEST = 100
 
 
 class Job(Struct, frozen=True, gc=False):
-    """Name of a run, and this node's number in it; None where nothing tells."""
+    """Name of a run, and this node's number in it; None where it is unknown."""
 
     name: str | None = None
     node: int | None = None

@@ -15,7 +15,7 @@ class LeaveSignals:
     """
 
     def __init__(self) -> None:
-        self.hung_up = False  # the terminal is lost, or somebody says so
+        self.hung_up = False  # the terminal is lost, or a signal says so
         self.ended_by: signal.Signals | None = None  # SIGINT or SIGTERM
         #: Called from the signal handler, at any point of the main thread: it may take no lock.
         self.notify: Callable[[], object] | None = None

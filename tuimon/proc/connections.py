@@ -1,7 +1,7 @@
 """What a thread that is blocked in the kernel reads from or writes to, and who is at the other end of it.
 
 Formats: proc_pid_syscall(5), Documentation/networking/proc_net_tcp.rst and include/uapi/linux/unix_diag.h in the Linux
-sources. Who may not be looked at is unknown, never an exception.
+sources. What may not be read is unknown, never an exception.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def has_other_connections(pid: int, among: Iterable[int]) -> bool:
 
 
 def _holders(pids: Iterable[int]) -> dict[str, set[int]]:
-    """Which of these processes hold a pipe or a socket, of those that may be looked at."""
+    """Which of these processes hold a pipe or a socket, of those that may be read."""
     found: dict[str, set[int]] = {}
     for pid in pids:
         try:

@@ -16,7 +16,7 @@ from tuimon.agent.ring import paths
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-#: Errors that say something about us, not about what we wanted to read.
+#: Errors of our own process, not of what it wanted to read.
 SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 #: Far more than the map of a training, which has some 1,000 lines, or any command line and environment.
 _WHOLE_BYTES = 8 << 20

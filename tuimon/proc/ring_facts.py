@@ -63,12 +63,12 @@ def read_ring_facts(pid: int, start_ticks: int) -> RingFacts | None:
 
 
 def ring_folders() -> list[str]:
-    """The folders in which this user's rings are looked for."""
+    """The folders in which this user's rings are searched for."""
     return [os.path.abspath(folder) for folder in paths.ring_directories()]
 
 
 def why_no_ring(pid: int) -> str | None:
-    """Why a process could make no ring, as it says itself; None where it says nothing. About 1 us a descriptor."""
+    """Why a process could make no ring, as it reports itself; None where it does not. About 1 us a descriptor."""
     reason = reason_left_by(pid)
     return None if reason is None else plain(reason)
 

@@ -1,7 +1,7 @@
 """Files as a process that we monitor could read them: it names paths as it likes, and we may have more rights than it.
 
 With our user, mounts and root it reads what we read. Any other's paths are resolved below its own root, each step
-checked against the mode bits for its user and groups. Access control lists are not looked at.
+checked against the mode bits for its user and groups. Access control lists are not read.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ _OPENING = re.compile(rb'"traceEvents"\s*:\s*\[')
 class TraceFile:
     """A trace as kineto writes it, or another program in the same format; packed by gzip or not.
 
-    After ``chunks`` has ended, ``ended_early`` says why the file was not read to its end, if so.
+    After ``chunks`` has ended, ``ended_early`` is why the file was not read to its end, if so.
     """
 
     def __init__(self, file: BinaryIO, name: str) -> None:

@@ -103,7 +103,7 @@ class Events:
 
 
 class Stretches:
-    """Steps, or phases: looks up in which of them a moment lies. They do not overlap."""
+    """Steps, or phases: finds the one that a moment lies in. They do not overlap."""
 
     def __init__(self, stretches: Sequence[Stretch] = ()) -> None:
         self.all: list[Stretch] = []

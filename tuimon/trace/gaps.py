@@ -13,7 +13,7 @@ from tuimon.trace.gpu import Gpu, Intervals, Launch
 from tuimon.trace.nesting import Nesting
 
 #: ``data``: the CPU waited for a batch. ``sync``: it had waited for the GPU, and had to launch anew. ``memory``: the
-#: allocator asked the driver, which waits. ``launch``: it was busy launching, or with Python. ``copy``: a copy ran.
+#: allocator called the driver, which waits. ``launch``: it was busy launching, or with Python. ``copy``: a copy ran.
 #: ``other stream``: the work was launched, and waited for work of another stream. ``start``: the few microseconds that
 #: a launched work takes to start. ``unknown``: the call that launched the work is not in the trace.
 Cause = Literal["data", "sync", "memory", "launch", "copy", "other stream", "start", "unknown"]

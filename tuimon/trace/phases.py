@@ -1,4 +1,4 @@
-"""Steps and phases of a trace: as tuimon's markers tell them, or else by what the events of torch are called."""
+"""Steps and phases of a trace: from tuimon's markers, or else by the names of torch's events."""
 
 from __future__ import annotations
 

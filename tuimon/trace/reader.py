@@ -21,7 +21,7 @@ _NAMES_LIMIT = 50_000
 _NAME_CHARACTERS = 400
 _TRACKS_LIMIT = 2_000
 _STRETCHES_LIMIT = 20_000
-#: Categories of events that tuimon adds to a file: the steps and phases that its markers tell.
+#: Categories of events that tuimon adds to a file: the steps and phases that its markers show.
 STEP, PHASE = "tuimon_step", "tuimon_phase"
 #: And the lines of the user's code that the training thread was at.
 LINE = "tuimon_line"
@@ -50,7 +50,7 @@ class Trace(Struct):
     events: Events = field(default_factory=Events)
     tracks: list[Track] = field(default_factory=list)
     steps: Stretches = field(default_factory=Stretches)
-    phases: Stretches = field(default_factory=Stretches)  # as markers tell them; none in files of other programs
+    phases: Stretches = field(default_factory=Stretches)  # by markers; none in files of other programs
     lines: Stretches = field(default_factory=Stretches)  # of the user's code, where the training thread was sampled
     multiprocessors: dict[int, int] = field(default_factory=dict)  # of each GPU
     device_names: dict[int, str] = field(default_factory=dict)

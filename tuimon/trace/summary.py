@@ -1,4 +1,4 @@
-"""All that a trace says, computed once."""
+"""All that a trace shows, computed once."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Summary(NamedTuple):
     """The tables of a trace; all figures are sums over ``steps`` steps."""
 
     steps: int
-    has_steps: bool  # False: the file tells no steps, all of it counts as one
+    has_steps: bool  # False: the file has no steps, all of it counts as one
     span_ns: int
     phases: list[PhaseRow]
     gpus: list[GpuRow]

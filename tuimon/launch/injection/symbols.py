@@ -64,7 +64,7 @@ def find_functions(file: str, mapped: Iterable[Mapping], names: Iterable[str]) -
 
 
 def _bias(content: mmap.mmap, mapped: list[Mapping]) -> int:
-    """What is added to the file's addresses: where its first segment lies, against where it says it does."""
+    """What is added to the file's addresses: where its first segment lies, less where its header puts it."""
     (offset,) = struct.unpack_from("<Q", content, 32)
     size, count = struct.unpack_from("<HH", content, 54)
     for number in range(count):

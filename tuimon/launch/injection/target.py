@@ -114,7 +114,7 @@ def _check_sees(pid: int, agent: str) -> None:
     try:
         theirs = os.stat(f"/proc/{pid}/root{agent}")
     except PermissionError:
-        raise CannotInject(f"the files of process {pid} may not be looked at", ALLOW_PTRACE) from None
+        raise CannotInject(f"the files of process {pid} may not be read", ALLOW_PTRACE) from None
     except OSError:
         theirs = None
     ours = os.stat(agent)
