@@ -45,7 +45,7 @@ def commands(path: str) -> Iterator[tuple[str, str]]:
 
 def _answered(path: str, answer: Callable[[Seen], str]) -> str:
     try:
-        return Trainings().ask(path, 0.0, answer)
+        return Trainings().query(path, 0.0, answer)
     except TuimonError as error:
         return f"{error.message}\n{error.hint or ''}"
 

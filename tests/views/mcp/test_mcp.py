@@ -188,28 +188,28 @@ def median_ms(seen: Seen) -> str:
 
 
 def test_a_training_is_watched_once_and_answers_are_of_what_was_seen(trainings, live) -> None:
-    assert trainings.ask(str(PID), 60.0, median_ms) == "21.3"  # its end, before the minute is over
+    assert trainings.query(str(PID), 60.0, median_ms) == "21.3"  # its end, before the minute is over
     assert len(live) == 1
 
 
 def test_few_are_watched_at_a_time_and_none_that_is_not_the_users(trainings, live) -> None:
     for pid in range(PID, PID + 6):
-        trainings.ask(str(pid), 0.0, lambda seen: "")
+        trainings.query(str(pid), 0.0, lambda seen: "")
     assert len(live) == 6 and len(trainings._watched) <= opened.MOST_WATCHED
     with pytest.raises(NoSuchProcess):
-        trainings.ask("7", 0.0, median_ms)
+        trainings.query("7", 0.0, median_ms)
 
 
 def test_without_a_name_the_only_one_that_trains_is_meant(trainings, live, monkeypatch) -> None:
     only_loaded = Candidate(PID + 1, 1, 7, ["jupyter"], None)
     marked = Candidate(PID, 1, 7, ["python", "train.py"], RingFacts())
     monkeypatch.setattr(opened, "find_candidates", lambda: [marked, only_loaded])
-    assert trainings.ask("", 60.0, median_ms) == "21.3"
+    assert trainings.query("", 60.0, median_ms) == "21.3"
     monkeypatch.setattr(opened, "find_candidates", lambda: [only_loaded])
-    assert trainings.ask("", 60.0, median_ms) == "21.3"
+    assert trainings.query("", 60.0, median_ms) == "21.3"
     monkeypatch.setattr(opened, "find_candidates", lambda: [marked, marked._replace(pid=7)])
     with pytest.raises(UsageError, match=f"there are 2: pids {PID}, 7"):
-        trainings.ask("", 60.0, median_ms)
+        trainings.query("", 60.0, median_ms)
 
 
 def test_one_that_nobody_asks_for_is_left_alone(live, monkeypatch) -> None:

@@ -1,1 +1,1 @@
-"""What programs such as coding assistants may ask, over the Model Context Protocol: short answers, read-only."""
+"""What programs such as coding assistants may query, over the Model Context Protocol: short answers, read-only."""

@@ -20,7 +20,7 @@ from tuimon.sources.log.joined.opening import choose, read_logs
 from tuimon.views.report.step_json import Json
 from tuimon.views.report.summary import report_of
 
-#: A training is no longer watched when nobody has asked for it for so long.
+#: A training is no longer watched when nobody has queried it for so long.
 IDLE_S = 300.0
 #: At most so many are watched at a time: each has its own py-spy and its own reader of markers.
 MOST_WATCHED = 4
@@ -36,10 +36,10 @@ class Seen(NamedTuple):
 
 
 class _Watched:
-    """A training that runs, followed by a thread until nobody asks any more."""
+    """A training that runs, followed by a thread until nobody queries it any more."""
 
     def __init__(self, pid: int) -> None:
-        self.asked_s = self.begun_s = time.monotonic()
+        self.used_s = self.begun_s = time.monotonic()
         self.lock = threading.Lock()
         self._end = threading.Event()
         self._monitor: Monitor = open_attach(pid, Options(headless=True))
@@ -53,7 +53,7 @@ class _Watched:
 
     def seen(self, seconds: float) -> Seen:
         """Once it has been watched for so long, or has ended."""
-        self.asked_s = time.monotonic()
+        self.used_s = time.monotonic()
         while time.monotonic() < self.begun_s + seconds and not self._monitor.ended:
             time.sleep(_TICK_S / 2)
         with self.lock:
@@ -66,7 +66,7 @@ class _Watched:
 
     def _follow(self) -> None:
         try:
-            while not self._end.wait(_TICK_S) and time.monotonic() - self.asked_s < IDLE_S and not self._monitor.ended:
+            while not self._end.wait(_TICK_S) and time.monotonic() - self.used_s < IDLE_S and not self._monitor.ended:
                 with self.lock:
                     self._monitor.tick()
         finally:
@@ -75,13 +75,13 @@ class _Watched:
 
 
 class Trainings:
-    """Opens what is asked for; several threads may ask."""
+    """Opens what is queried; several threads may call it."""
 
     def __init__(self) -> None:
         self._watched: dict[int, _Watched] = {}
         self._lock = threading.Lock()
 
-    def ask(self, training: str | int, seconds: float, answer: Callable[[Seen], str]) -> str:
+    def query(self, training: str | int, seconds: float, answer: Callable[[Seen], str]) -> str:
         """``answer`` of a training: a pid of the caller's own, or the path of a log; empty: the only training there is.
 
         Raises TuimonError.
@@ -111,7 +111,7 @@ class Trainings:
                 if all(candidate.pid != pid for candidate in find_candidates()):
                     raise NoSuchProcess(f"no training of yours has the pid {pid}", "The tool trainings lists them")
                 if len(self._watched) >= MOST_WATCHED:
-                    oldest = min(self._watched, key=lambda known: self._watched[known].asked_s)
+                    oldest = min(self._watched, key=lambda known: self._watched[known].used_s)
                     self._watched.pop(oldest).stop()
                 watched = self._watched[pid] = _Watched(pid)
             return watched

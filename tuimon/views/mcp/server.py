@@ -35,18 +35,18 @@ def server(tools: Tools) -> MCPServer:
     made = MCPServer("tuimon", instructions=_ABOUT, log_level="WARNING")
     read_only = ToolAnnotations(read_only_hint=True, destructive_hint=False, open_world_hint=False)
     for tool in tools.all():
-        made.add_tool(_told(tool, ToolError), annotations=read_only, structured_output=False)
+        made.add_tool(_reporting_errors(tool, ToolError), annotations=read_only, structured_output=False)
     return made
 
 
-def _told(tool: Callable[..., str], error_type: type[Exception]) -> Callable[..., str]:
+def _reporting_errors(tool: Callable[..., str], error_type: type[Exception]) -> Callable[..., str]:
     """The tool, whose errors for the user reach the assistant: cause and next step."""
 
     @wraps(tool)
-    def told(*args: object, **kwargs: object) -> str:
+    def reporting(*args: object, **kwargs: object) -> str:
         try:
             return tool(*args, **kwargs)
         except TuimonError as error:
             raise error_type(f"{error.message}. {error.hint or ''}".strip()) from error
 
-    return told
+    return reporting

@@ -38,7 +38,7 @@ class Tools:
 
         Three sentences, the share of each phase, then all findings with their places and fixes, best first.
         """
-        return self._trainings.ask(training, _clamped(seconds), lambda seen: answers.verdict(seen.report))
+        return self._trainings.query(training, _clamped(seconds), lambda seen: answers.verdict(seen.report))
 
     def evidence(self, rule: str, training: str | int = "", seconds: float = 8.0) -> str:
         """What one finding rests on: its figures with units, its places with the line of code; or why there is none.
@@ -46,7 +46,7 @@ class Tools:
         rule: a name from verdict, such as input_bound.
         """
         name = self._rule_named(rule)
-        return self._trainings.ask(
+        return self._trainings.query(
             training, _clamped(seconds), lambda seen: answers.evidence(seen.session, seen.findings, name)
         )
 
@@ -58,13 +58,13 @@ class Tools:
         if phase and phase not in PHASES:
             raise UsageError(f"there is no phase {phase!r}", f"One of: {', '.join(PHASES)}")
         count = min(max(most, 1), _MOST_LINES)
-        return self._trainings.ask(
+        return self._trainings.query(
             training, _clamped(seconds), lambda seen: answers.hot_lines(seen.session, phase or None, count)
         )
 
     def stacks(self, training: str | int = "", seconds: float = 4.0) -> str:
         """Where each thread is: state, CPU, and its latest Python stack, innermost frame first. For hangs."""
-        return self._trainings.ask(training, _clamped(seconds), lambda seen: answers.stacks(seen.session))
+        return self._trainings.query(training, _clamped(seconds), lambda seen: answers.stacks(seen.session))
 
     def diff(self, before: str, after: str) -> str:
         """Did a change help: step time, phases, GPU, memory, lines and findings before and after, with 95 % intervals.
