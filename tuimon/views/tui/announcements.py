@@ -1,4 +1,4 @@
-"""Notices that no pane shows: each is said once, in a corner of the screen."""
+"""Notices that no pane shows: each is shown once, in a corner of the screen."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Announcement(NamedTuple):
 
 
 class Announcements:
-    """Remembers what was said."""
+    """Remembers what was shown."""
 
     def __init__(self) -> None:
         self._said: dict[str, str] = {}

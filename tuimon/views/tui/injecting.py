@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Injecting:
-    """Asks whether to bring hooks into the training, and says how that went."""
+    """Asks whether to bring hooks into the training, and reports how that went."""
 
     def __init__(self, app: LeavableApp, hooks: Hooks | None) -> None:
         """``hooks``: those of the training; None unless tuimon attached to it."""

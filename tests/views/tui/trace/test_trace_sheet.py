@@ -49,7 +49,7 @@ def test_estimates_stand_beside_what_was_traced(recorded: str) -> None:
     assert "backward         36.1     ~30.0      66.3     ~66.0       1.8" in lines
     assert "forward          50.9         –      50.9         –      16.1" in lines
     assert any("held the training up for 187 ms" in line for line in lines)
-    assert any("6 steps were asked for" in line for line in lines)
+    assert any("6 steps were ordered" in line for line in lines)
     assert any("for a batch" in line and "33 %" in line for line in lines)
     assert any("from memory that is not pinned" in line for line in lines)
 

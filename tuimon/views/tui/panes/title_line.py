@@ -37,7 +37,7 @@ class RunFacts(NamedTuple):
     followed: bool = False  # a log that is still being written
     read_ratio: float | None = None  # 0..1, of a log of which not all has been read that was written
     nodes: str | None = None  # those that are not well
-    still: bool = False  # its loop stands still: the pace of the last seconds says nothing
+    still: bool = False  # its loop stands still: the pace of the last seconds means nothing
 
 
 class TitleLine(Pane[RunFacts], can_focus=False):

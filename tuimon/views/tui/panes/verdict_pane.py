@@ -83,7 +83,7 @@ class VerdictPane(Pane[Verdict]):
 def verdict_lines(verdict: Verdict, width: int, height: int) -> list[Line]:
     """At most ``height`` lines: how the run ended; the first finding and its action; or why there is none yet.
 
-    That a run has ended well, which the title says too, leaves its line to a finding.
+    That a run has ended well, which the title shows too, leaves its line to a finding.
     """
     rows: list[Line] = []
     if verdict.exit is not None and not (verdict.findings and _is_clean(verdict.exit)):

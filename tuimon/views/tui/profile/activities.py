@@ -17,7 +17,7 @@ ACTIVITIES: dict[Activity, tuple[str, str, str]] = {
     "import": ("importing", "info", "loading Python modules"),
     "io": ("I/O", "warning", "reading or writing a file, a socket, a pipe"),
     "sleep": ("sleeps", "dim", "time.sleep()"),
-    "idle": ("idle", "faint", "a helper with nothing to do: it waits to be asked"),
+    "idle": ("idle", "faint", "a helper with nothing to do: it waits for work"),
     "python": ("Python", "text", "running Python code and what that calls"),
 }
 #: Without a GPU, torch does the work where it is called.

@@ -13,7 +13,7 @@ REST_ABOVE_S = 0.02
 
 
 class DutyCycle:
-    """Tells when work that was costly the last time is due again."""
+    """Decides when work that was costly the last time is due again."""
 
     def __init__(self) -> None:
         self._rest_until_s = 0.0

@@ -108,5 +108,5 @@ def empty_lines(profile: SampleProfile, phase: str | None) -> list[Line]:
         (),
         line(("no stack samples of the last 30 s", "text")),
         line(("a thread without Python, one that sleeps all the time, or one not sampled yet", "dim")),
-        line("press ", ("t", "key bold"), " to look at the whole process"),
+        line("press ", ("t", "key bold"), " to see the whole process"),
     ]

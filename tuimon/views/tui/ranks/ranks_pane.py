@@ -175,7 +175,7 @@ class RanksPane(Moving, Pane[RanksState]):
         return [(), line(("late over time", "text"), span), *lines]
 
     def heading(self, state: RanksState) -> tuple[Span, ...]:
-        """How many there are, how long they are looked back on, and how to leave."""
+        """How many there are, how far back they go, and how to leave."""
         if not state.rows:
             return (Span("Trainings", "text bold"), Span(" · last 30 s · Esc closes", "dim"))
         live = sum(row.state != "lost" for row in state.rows)
@@ -227,7 +227,7 @@ def _trainings_title(number: int, *, others: bool) -> Line:
 
 
 def _summary(state: RanksState, width: int) -> list[Line]:
-    """What the colours mean; and who is late, where the verdict above does not say it."""
+    """What the colours mean; and who is late, where the verdict above does not show it."""
     legend = _legend(state, width)
     if state.verdict:
         return [legend]

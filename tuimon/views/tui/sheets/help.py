@@ -37,7 +37,7 @@ SECTIONS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
                 "key",
                 "start the same command again, beside the baseline; asks before it ends one that still runs",
             ),
-            ("space  p", "key", "freeze the picture; measuring goes on"),
+            ("space  p", "key", "freeze the screen; measuring goes on"),
             ("d", "key", "dark or light"),
             (
                 "TUIMON_GLYPHS",
@@ -45,7 +45,7 @@ SECTIONS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
                 "in the environment: blocks or ascii, where the font has no braille for the charts",
             ),
             ("I", "key", "after attach: bring the hooks into the training, so that steps and phases are measured"),
-            ("e", "key", "export: a report (JSON, text) and a picture of the screen, into the current folder"),
+            ("e", "key", "export: a report (JSON, text) and a screenshot (SVG), into the current folder"),
         ),
     ),
     (
@@ -107,7 +107,7 @@ SECTIONS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
     (
         "Loaders: torch's DataLoaders, figures of the last 30 s",
         (
-            ("ready", "strong", "batches that lay ready when the trainer asked for one, of workers × prefetch at most"),
+            ("ready", "strong", "batches that lay ready when the trainer fetched one, of workers × prefetch at most"),
             ("none ready", "strong", "share of fetches that found no batch ready: the workers are behind"),
             ("wait", "strong", "how long the trainer waits for a batch; mean and p95"),
             ("busy", "strong", "share of a worker's time in items and collate"),
@@ -116,7 +116,7 @@ SECTIONS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
             (
                 "waiting",
                 "strong",
-                "time for a batch handing it over and waiting to be asked for more: the worker is ahead",
+                "time for a batch handing it over and waiting for the next request: the worker is ahead",
             ),
         ),
     ),

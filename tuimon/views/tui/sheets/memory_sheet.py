@@ -50,7 +50,7 @@ def _row(each: MemoryLine, spot: int) -> Line:
 
 
 class MemorySheet(Sheet):
-    """What the latest recording has found, live. ``R`` asks for another."""
+    """What the latest recording has found, live. ``R`` records again."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("R,m", "record", show=False)]
 
@@ -59,7 +59,7 @@ class MemorySheet(Sheet):
         self._monitor = monitor
 
     def action_record(self) -> None:
-        """Ask for a recording."""
+        """Begin a recording."""
         if not self._monitor.record_memory():
             self.notify("nothing to record: this is no live run, or --no-markers is set", markup=False)
         self.update()

@@ -83,7 +83,7 @@ def quit_lines(pid: int, ending: str | None, width: int) -> list[Line]:
             *paragraph(ending, width, "warning"),
             (),
             key_line("l", "leave now and let it finish ending", "text"),
-            key_line("c", "back to the picture", "text"),
+            key_line("c", "back to the screen", "text"),
         ]
     return [
         *paragraph(f"The training (pid {pid}) is still running.", width, "strong"),

@@ -28,7 +28,7 @@ class RestartDialog(QuitDialog, inherit_bindings=False):
                 (),
                 *paragraph(ending, width, "warning"),
                 (),
-                key_line("c", "back to the picture: it ends, and does not start again", "text"),
+                key_line("c", "back to the screen: it ends, and does not start again", "text"),
             ]
         return [
             *paragraph(f"The training (pid {pid}) is still running.", width, "strong"),

@@ -47,7 +47,7 @@ def standstill_lines(past: Past | None, session: Session, width: int) -> list[Li
     for one in past.stuck:
         lines += [(), *paragraph(f"flight recorder: {plain(one.text)} ({plain(one.group)})", width, "critical")]
     if past.nccl:
-        lines += [(), *(part for said in past.nccl for part in paragraph(f"NCCL: {plain(said)}", width, "dim"))]
+        lines += [(), *(part for trouble in past.nccl for part in paragraph(f"NCCL: {plain(trouble)}", width, "dim"))]
     groups = standing(past.taken)
     roles = _roles(groups)
     lines += [(), *_strip(groups, roles, width)]

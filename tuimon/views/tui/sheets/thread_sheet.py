@@ -170,7 +170,7 @@ class ThreadSheet(Sheet):
 
     def _dump_part(self, width: int) -> list[Line]:
         if self._dumping is not None:
-            return [(), line(("py-spy looks at the process …", "dim"))]
+            return [(), line(("py-spy reads the process …", "dim"))]
         if self._dump is not None:
             return dump_lines(self._dump, self._row.tid, width)
         return [(), line(("D", "key bold"), (" takes a dump of all threads now", "dim"))]

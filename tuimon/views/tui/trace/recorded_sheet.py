@@ -1,4 +1,4 @@
-"""The sheet of a trace that a log tells of: its file where that still is, else the rows that the log holds."""
+"""The sheet of a trace that a log names: its file where that still is, else the rows that the log holds."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class RecordedTraceSheet(TraceSheet):
         self._record = record
 
     def _show_error(self, error: BaseException | None) -> None:
-        """What the log says is all there is."""
+        """What the log holds is all there is."""
         texts = [(text, "text" if number else "strong") for number, text in enumerate(trace_text(self._record))]
         reason = getattr(error, "message", None) or plain(str(error))
         self.body.show_waiting((f"{reason}; the log holds this of it:", "warning"), *texts)

@@ -158,7 +158,7 @@ class TraceSheet(Renewed, ModalScreen[None]):
         yield self.body
 
     def on_mount(self) -> None:
-        """Ask for the trace."""
+        """Begin the trace."""
         self.body.set_title(Span("Trace", "text bold"), Span(" · Esc closes", "dim"))
         self._work = self.run_worker(self._take, thread=True, exit_on_error=False)
         self.call_after_refresh(self.update)
