@@ -40,7 +40,7 @@ ONLY_MINOR = "No finding whose fix gains 5 % or more."
 
 
 def none_found(report: Mapping[str, Any]) -> str:  # Any: the report's JSON
-    """What is said of a training with steps, where no rule has found anything."""
+    """The verdict on a training where no rule has found anything."""
     return NO_FINDING if report["phases"] else TOO_FEW_STEPS
 
 

@@ -126,7 +126,7 @@ def progress(session: Session) -> str:
 
 
 def _steps_parts(session: Session, pid: int) -> list[str]:
-    """Pace and phases of the latest steps; of a loop that stands still they say nothing."""
+    """Pace and phases of the latest steps; of a loop that stands still they mean nothing."""
     steps, table = session.steps(pid), session.phases(pid)
     parts = []
     if steps is not None and steps.estimated:

@@ -26,15 +26,15 @@ def head_text(past: Past, session: Session) -> str:
 
 def line_text(past: Past, session: Session) -> str:
     """``nothing moved for 41s, ...: rank 3 in open() data.py:40, 7 ranks in all_reduce() train.py:50``."""
-    said = "; ".join([*(one.text for one in past.stuck), groups_text(standing(past.taken), _IN_LINE)])
-    return f"{head_text(past, session)}: {said}"
+    stands = "; ".join([*(one.text for one in past.stuck), groups_text(standing(past.taken), _IN_LINE)])
+    return f"{head_text(past, session)}: {stands}"
 
 
 def list_lines(past: Past) -> list[str]:
     """The stacks in a few lines: a group each, with its ranks and the text of its line; nobody who waits for work."""
     groups = [group for group in standing(past.taken) if group.kind != "idle"]
     lines = [f"flight recorder: {one.text}" for one in past.stuck]
-    lines += [f"NCCL: {plain(said)}" for said in past.nccl[:_LISTED]]
+    lines += [f"NCCL: {plain(trouble)}" for trouble in past.nccl[:_LISTED]]
     lines.append(f"all stacks, taken {past.taken.quiet_s:.0f} s after the last thing moved:")
     for group in groups[:_LISTED]:
         source = f": {plain(group.place.source).strip()}" if group.place is not None and group.place.source else ""

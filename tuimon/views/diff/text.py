@@ -16,7 +16,7 @@ _NAME = 17
 _FIGURE = 11
 _CHANGE = 12
 _BESIDE_CODE = 36  # columns of a line's figures
-#: What has become more than so many times as much again is told as a factor: +60077 % says less than 602x.
+#: What has become more than so many times as much again is shown as a factor: +60077 % is harder to read than 602x.
 _MANY_TIMES = 9.0
 _KEPT = {"kept": "as promised", "more": "more than promised", "less": "less than promised", "unclear": "cannot tell"}
 

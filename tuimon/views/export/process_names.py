@@ -1,4 +1,4 @@
-"""What exports call the processes of a run: on several nodes an id alone does not tell which is which."""
+"""What exports call the processes of a run: on several nodes an id alone is ambiguous."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class ProcessNames:
         self._taken: set[int] = set()
 
     def add_record(self, record: Record) -> None:
-        """Note what a record says of its node or process; others pass."""
+        """Note the facts in a record of a node or process; ignore others."""
         match record:
             case Header():
                 self._hosts.setdefault(0, record.host)
@@ -33,7 +33,7 @@ class ProcessNames:
         return self._ranks.get(pid)
 
     def host(self, pid: int) -> str:
-        """The host that a process runs on; empty where no record says it."""
+        """The host that a process runs on; empty where no record names it."""
         return self._hosts.get(node_of(pid), "")
 
     def title(self, pid: int) -> str:

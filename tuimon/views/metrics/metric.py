@@ -37,7 +37,7 @@ class Metric(NamedTuple):
     """One metric; ``name`` is OpenTelemetry's, from which that of Prometheus follows by its published rules.
 
     ``updown`` is OpenTelemetry's sum that may also fall; for Prometheus it is a gauge. ``constants`` are attributes
-    that never differ, as conventions ask for them.
+    that never differ, as conventions require them.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""The metrics as a view of the session: feeds the outlets that were asked for, and reports how they are doing."""
+"""The metrics as a view of the session: feeds the outlets that were requested, and reports how they are doing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The outlets that a command line asks for, as one view."""
+"""The outlets that a command line requests, as one view."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from tuimon.records import BETWEEN, Record, Steps
 from tuimon.session.steps.history import STACKED
 
-#: Stretches of a run that are told apart; each is twice as long once there are more.
+#: Stretches of a run that are kept apart; each is twice as long once there are more.
 MOST = 480
 #: Processes whose course is kept: of more, which are ranks of a run, those with the least ids, of its first nodes.
 _PROCESSES = 64

@@ -15,7 +15,7 @@ from tuimon.session.trainings import training_numbers
 from tuimon.session.whole_run import WholeRun
 from tuimon.views.report.step_json import Json, phases_json, rounded, steps_json
 
-#: Most ranks that are listed unless all are asked for, and most nodes: about 100 kB of JSON.
+#: Most ranks that are listed unless all are wanted, and most nodes: about 100 kB of JSON.
 LISTED = 64
 #: A run of more ranks has a summary of them.
 FEW = 16

@@ -18,7 +18,7 @@ DIGITS = 7
 
 
 def as_json(reports: Sequence[dict[str, Json]], *, full: bool = False) -> str:
-    """One object for one report, a list of such objects for several; brief unless all is asked for."""
+    """One object for one report, a list of such objects for several; brief unless ``full``."""
     rounded = [with_digits(report, DIGITS) for report in reports]
     shown = [report if full else brief(report) for report in rounded]
     return compact_json(shown[0] if len(shown) == 1 else shown)
@@ -30,6 +30,6 @@ def as_text(reports: Sequence[dict[str, Json]]) -> str:
 
 
 def save(session: Session, findings: Sequence[Finding], stem: str, svg: str) -> list[str]:
-    """Write ``STEM.json``, ``STEM.txt`` and the picture ``STEM.svg`` as new files; their paths. Raises OSError."""
+    """Write ``STEM.json``, ``STEM.txt`` and the screenshot ``STEM.svg`` as new files; their paths. Raises OSError."""
     report = report_of(session, findings, log="")
     return write_new(stem, {".json": as_json([report], full=True), ".txt": as_text([report]), ".svg": svg})

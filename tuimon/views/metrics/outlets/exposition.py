@@ -21,7 +21,7 @@ Family: TypeAlias = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFam
 
 
 class Collector:
-    """What the library asks for the metrics of one scrape."""
+    """What the library collects the metrics of a scrape from."""
 
     def __init__(self, snapshot: Callable[[], Snapshot | None], more: Labels) -> None:
         self._snapshot = snapshot

@@ -30,7 +30,7 @@ class _Handler(WSGIRequestHandler):
     timeout = _SILENT_S
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing: stderr is the screen."""
+        """Print nothing: stderr is the screen."""
 
 
 class _Server(socketserver.ThreadingMixIn, WSGIServer):
@@ -48,7 +48,7 @@ class _Server(socketserver.ThreadingMixIn, WSGIServer):
         super().__init__(where[:2], _Handler)  # type: ignore[arg-type]  # (of IPv6 it holds more)
 
     def server_bind(self) -> None:
-        """As of a plain TCP server: HTTPServer asks the name service for our name, which may take seconds."""
+        """As of a plain TCP server: HTTPServer queries the name service for our name, which may take seconds."""
         socketserver.TCPServer.server_bind(self)
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
         self.setup_environ()

@@ -1,4 +1,4 @@
-"""An outlet: where metrics leave tuimon. It works on a thread of its own and tells how that goes in one line."""
+"""An outlet: where metrics leave tuimon. It works on a thread of its own and reports its state in one line."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Outlet(Protocol):
     """Shows snapshots to somebody outside. What goes wrong is its condition; it never raises and never waits."""
 
     name: str  # the source of its notices
-    condition: Condition | None  # None: nothing to say yet
+    condition: Condition | None  # None: nothing to report yet
 
     def start(self) -> None:
         """Begin."""

@@ -7,20 +7,20 @@ from typing import Any
 
 from tuimon.views.report.step_json import Json
 
-#: Ranks that are in sight at once; of more, those that hold the others up come first and the rest unfolds.
-_IN_SIGHT = 16
+#: Ranks that are shown at once; of more, those that hold the others up come first and the rest unfolds.
+_SHOWN = 16
 _WELL = ("training", "starting", "ended", "restarted")
 #: Columns that are left out where no rank has them: key, heading.
 _TIMES = (("late_ms", "late by"), ("wait_ms", "waits for others"))
 
 
 def ranks_table(ranks: Sequence[dict[str, Json]]) -> dict[str, Any]:  # Any: what the template draws
-    """The rows in sight, the rest in order of rank, and the columns that any rank has."""
+    """The rows shown at once, the rest in order of rank, and the columns that any rank has."""
     rows = [{**rank, "bar": _bar(rank)} for rank in ranks]
     times = [(key, title) for key, title in _TIMES if any(rank.get(key) is not None for rank in ranks)]
-    if len(rows) <= _IN_SIGHT:
+    if len(rows) <= _SHOWN:
         return {"first": rows, "rest": [], "times": times}
-    worst = sorted(range(len(rows)), key=lambda at: _gravity(rows[at]))[:_IN_SIGHT]
+    worst = sorted(range(len(rows)), key=lambda at: _gravity(rows[at]))[:_SHOWN]
     rest = [row for at, row in enumerate(rows) if at not in set(worst)]
     return {"first": [rows[at] for at in worst], "rest": rest, "times": times}
 
