@@ -25,7 +25,7 @@ __all__ = ["__version__", "mark", "phase", "step"]  # not read_log: a star impor
 
 
 def __getattr__(name: str) -> object:
-    """``read_log``, loaded when it is asked for: trainings import tuimon too."""
+    """``read_log``, loaded on first use: trainings import tuimon too."""
     if name == "read_log":
         from tuimon.recorded import read_log  # noqa: PLC0415
 

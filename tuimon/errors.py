@@ -1,7 +1,7 @@
 """Errors shown to the user, one class per situation, each with its cause and the next step.
 
 TuimonError
-├── UsageError            the command line asks for something impossible        exit 2
+├── UsageError            the command line requests something impossible        exit 2
 │   ├── NoSuchScript
 │   └── NotExecutable
 ├── LaunchError           the operating system did not start the command        exit 1
@@ -32,7 +32,7 @@ class TuimonError(Exception):
 
 
 class UsageError(TuimonError):
-    """The command line asks for something impossible."""
+    """The command line requests something impossible."""
 
     exit_code = 2
 
@@ -86,6 +86,6 @@ class TraceError(TuimonError):
 
 
 class NotComparable(TuimonError):
-    """The difference of two runs would say nothing about the code."""
+    """The difference of two runs would show nothing about the code."""
 
     exit_code = 3

@@ -1,6 +1,6 @@
 """Secrets in command lines, masked before a command line enters a record: logs are kept and sent around.
 
-A value is masked when its name says that it is secret (``--api-key X``, ``WANDB_API_KEY=X``), when it is a URL's
+A value is masked when its name marks it as secret (``--api-key X``, ``WANDB_API_KEY=X``), when it is a URL's
 password, or when it has the shape of a well-known kind of token. The names are matched part by part, so that
 ``--tokenizer`` and ``--num-tokens`` are not ``--token``.
 """

@@ -1,4 +1,4 @@
-"""Ids of processes and threads on several nodes, told apart: the number of the node stands above the id itself.
+"""Ids of processes and threads on several nodes, kept apart: the number of the node stands above the id itself.
 
 Ids of node 0 are as they are on the node, so that a run on one node knows nothing of this. No log holds an id of any
 other: they are made where the logs of several nodes are read as one.

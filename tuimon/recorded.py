@@ -19,7 +19,7 @@ from tuimon.views.report.summary import report_of
 class RecordedLog:
     """What ``--log`` has written: an iterable of typed records (``tuimon.records``), and what follows from them.
 
-    ``session`` and ``findings`` are folded from the records when they are first asked for, and kept.
+    ``session`` and ``findings`` are folded from the records on first use, and kept.
     """
 
     def __init__(self, chosen: Chosen) -> None:

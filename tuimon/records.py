@@ -714,7 +714,7 @@ class RankCollective(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class Collectives(Record, frozen=True, kw_only=True, tag="collectives"):
-    """What torch's flight recorder and NCCL said of the ranks' collectives at the latest standstill, as it came."""
+    """What torch's flight recorder and NCCL reported of the ranks' collectives at the latest standstill, as it came."""
 
     ranks: Annotated[list[RankCollective], _LISTED] = msgspec.field(default_factory=list)
     nccl: Annotated[list[str], _LISTED] = msgspec.field(default_factory=list)  # what is wrong, by NCCL's RAS: its lines
