@@ -153,7 +153,7 @@ def cut_short() -> None:
 
 
 def forget() -> None:
-    """In a forked child: the rest is the parent's."""
+    """Forget the rest in a forked child: it is the parent's."""
     global _thread
     _thread = 0
     rest.open = None

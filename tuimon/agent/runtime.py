@@ -30,7 +30,7 @@ def _nothing() -> None:
 
 
 def _ignore(writer: Any) -> None:
-    """Nobody takes orders."""
+    """Do nothing: nobody takes orders."""
 
 
 def _never() -> bool:

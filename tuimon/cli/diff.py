@@ -53,7 +53,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _width(output: str | None) -> int:
-    """Of the terminal; elsewhere, of an e-mail."""
+    """Width of the terminal; elsewhere, of an e-mail."""
     return shutil.get_terminal_size().columns if output is None and sys.stdout.isatty() else WIDTH
 
 

@@ -67,7 +67,7 @@ def _watch_one(command: Sequence[str], options: Options, signals: LeaveSignals, 
 
 
 def options_again(options: Options) -> Options:
-    """For a further run of the same command: a log of its own, that of the run before stays."""
+    """Options for a further run of the same command: it has a log of its own, and the earlier log stays."""
     if options.log is None or os.path.isdir(options.log):
         return options
     from tuimon.sources.log.names import next_free

@@ -91,7 +91,7 @@ def _check(parsed: argparse.Namespace) -> None:
 
 
 def _is_trace(path: str) -> bool:
-    """By its name: a log ends in .jsonl, or .zst."""
+    """Whether a file is a trace, by its name: a log ends in .jsonl, or .zst."""
     return path.endswith((".json", ".json.gz"))
 
 
@@ -128,7 +128,7 @@ def _path(output: str | None, target: _Target, number: int) -> str:
 
 
 def _check_folder(path: str) -> None:
-    """Before the training is given an order."""
+    """Check that the trace can be written, before the training is given an order."""
     folder = os.path.dirname(path) or "."
     if not os.path.isdir(folder) or not os.access(folder, os.W_OK):
         raise TraceError(f"{plain(folder)} is no folder that can be written to", "Give -o another place")

@@ -42,7 +42,7 @@ def withdraw_if_abandoned(task: Task) -> bool:
 
 
 def step(task: Task) -> None:
-    """It does nothing at a step."""
+    """Do nothing."""
 
 
 def end(task: Task) -> None:

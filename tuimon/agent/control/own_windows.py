@@ -10,7 +10,7 @@ from .stack_sampler import Window
 
 
 class CannotRead(Exception):
-    """They cannot; the text says why."""
+    """The stacks cannot be read; the text says why."""
 
 
 def windows() -> Callable[[], StackWindow]:

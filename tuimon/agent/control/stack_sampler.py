@@ -23,7 +23,7 @@ _CPU_RATIO = 0.01
 
 
 class Window(StackWindow):
-    """Of the frames that the interpreter hands out; one whose thread goes on meanwhile keeps what it was."""
+    """A window of stacks from the interpreter's frames; a frame whose thread goes on meanwhile keeps what it was."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ class Window(StackWindow):
         return [{"name": code.co_name, "file": code.co_filename, "line": line} for code, line in self._lines]
 
     def label(self, ident: int) -> str:
-        """By its name in ``threading``."""
+        """The thread's name in ``threading``."""
         return label_of(ident)
 
 

@@ -43,15 +43,15 @@ class Task:
         self._end(State.DONE, text)
 
     def refuse(self, reason: str) -> None:
-        """It cannot be done here, for the reason given; nothing was changed."""
+        """Report that it cannot be done here, for the reason given; nothing was changed."""
         self._end(State.REFUSED, reason)
 
     def fail(self, reason: str) -> None:
-        """It went wrong."""
+        """Report that it went wrong."""
         self._end(State.FAILED, reason)
 
     def stop(self) -> None:
-        """Nobody wants it any more."""
+        """Report that it was stopped: nobody wants it any more."""
         self._end(State.STOPPED, "")
 
     def _end(self, state: State, text: str) -> None:

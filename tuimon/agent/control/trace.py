@@ -260,7 +260,7 @@ def step(task: Task) -> None:
 
 
 def end(task: Task) -> None:
-    """Nobody wants the trace any more."""
+    """Stop the trace: nobody wants it any more."""
     if _tracing is not None and _tracing.task is task:
         _tracing.abandon()
 

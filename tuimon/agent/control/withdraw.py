@@ -15,8 +15,8 @@ def begin(task: Task) -> None:
 
 
 def step(task: Task) -> None:
-    """There is none."""
+    """Do nothing."""
 
 
 def end(task: Task) -> None:
-    """There is nothing to undo."""
+    """Do nothing: there is nothing to undo."""

@@ -56,7 +56,7 @@ class StepFollower:
         return self._begin_optimizer(key) if kind == OPTIMIZER_BEGIN else self._end_optimizer(key)
 
     def place_untimed(self, kind: int, key: int) -> int:
-        """As ``place``, at less cost, in a step that is not timed: STEP_BEGINS, or NESTED for all other boundaries.
+        """Like ``place``, at less cost, in a step that is not timed: STEP_BEGINS, or NESTED for all other boundaries.
 
         Nested backwards do not matter, and none is open where the next step begins.
         """

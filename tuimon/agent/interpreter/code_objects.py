@@ -42,7 +42,7 @@ class Code:
 
 
 class CodeObjects:
-    """Those that a window meets, each read once: later another one may have its address."""
+    """The code objects of a window, each read once: later another one may have its address."""
 
     def __init__(self, memory: ProcessMemory, offsets: DebugOffsets) -> None:
         self._memory = memory

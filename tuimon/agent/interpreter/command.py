@@ -104,7 +104,7 @@ def _is_running(pid: int, tid: int) -> bool:
 
 
 def _json(value: Any) -> str:
-    """As ``json.dumps`` does of what comes here: strings, whole numbers, lists and dicts of them."""
+    """Like ``json.dumps``, for strings, whole numbers, and lists and dicts of them."""
     if isinstance(value, str):
         return str(encode_basestring_ascii(value))
     if isinstance(value, dict):

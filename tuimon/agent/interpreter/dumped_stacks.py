@@ -95,7 +95,7 @@ class DumpedWindow(StackWindow):
         return [{"name": at.name, "file": at.file, "line": at.line} for at in map(place_of, self._places)]
 
     def label(self, ident: int) -> str:
-        """By its name in ``threading``."""
+        """The thread's name in ``threading``."""
         return label_of(ident)
 
     def _number(self, frame: bytes) -> int:

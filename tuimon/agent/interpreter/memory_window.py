@@ -61,7 +61,7 @@ class MemoryWindow(StackWindow):
         return self._frames
 
     def label(self, ident: int) -> str:
-        """By the name that ``threading`` has for a thread of our own process, else by the kernel's."""
+        """The name that ``threading`` has for a thread of our own process, else the kernel's."""
         pid, tid = self._reader.pid, self._tids[ident]
         return thread_label(tid, known_thread(ident)[0] if pid == os.getpid() else kernel_name(pid, tid))
 
@@ -84,7 +84,7 @@ class MemoryWindow(StackWindow):
 
 
 def kernel_name(pid: int, tid: int) -> str:
-    """As Python 3.14 sets it in the kernel, which keeps 15 bytes; "" before, where a thread has its program's name."""
+    """A thread's name as Python 3.14 sets it in the kernel (15 bytes); "" before, where it is the program's."""
     if pid == tid:
         return "MainThread"
     names = [_comm(pid, task) for task in (tid, pid)]

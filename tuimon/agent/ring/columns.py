@@ -77,5 +77,5 @@ def sequences_of(slots: bytes) -> List[int]:
 
 
 def whole(slots: bytes) -> memoryview:
-    """Without a slot that the file's end cuts in two."""
+    """The slots, without one that the file's end cuts in two."""
     return memoryview(slots)[: len(slots) // SLOT_BYTES * SLOT_BYTES]

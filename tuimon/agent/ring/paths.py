@@ -36,7 +36,7 @@ def ring_directories() -> List[str]:
 
 
 def refused_directories() -> Dict[str, str]:
-    """Those of the folders that exist and may not be used, each with the reason; none of our rings is in them."""
+    """The folders that exist but may not be used, each with the reason; none of our rings is in them."""
     refused = {}
     for directory in ring_directories():
         try:

@@ -124,7 +124,7 @@ class RingReader:
         return self._meta
 
     def held_until_ns(self) -> int:
-        """Until when (monotonic) the latest markers of a fast loop may wait in the writer; 0 where none do.
+        """The time (monotonic) until which the latest markers of a fast loop may wait in the writer; 0 where none do.
 
         A marker after that moment would have had all of them written.
         """
@@ -157,7 +157,7 @@ class RingReader:
         return self.read_columns().markers()
 
     def read_columns(self) -> Columns:
-        """As ``read``, a column for each word of their slots."""
+        """Like ``read``, with a column for each word of the slots."""
         out = Columns([], [], [])
         size = self._usual
         for _ in range(_CHUNKS_LIMIT):
@@ -242,7 +242,7 @@ class RingReader:
         return next(beyond, 0)
 
     def _filled_far_beyond(self) -> int:
-        """As ``_filled_beyond`` where a queue overflowed: filled slots follow a long hole, at least as many."""
+        """Like ``_filled_beyond``, where a queue overflowed: filled slots follow a long hole, at least as many."""
         empty, filled = _HOLE_LIMIT - 1, _HOLE_LIMIT
         while filled < self._slots and not self._is_filled(filled):
             empty, filled = filled, 2 * filled
