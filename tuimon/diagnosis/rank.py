@@ -19,7 +19,7 @@ _MOST = 0.5
 
 
 def ranked(findings: list[Finding]) -> list[Finding]:
-    """By severity, then by gain: the first is what to fix first; harm comes first of all.
+    """The findings by severity, then by gain: the first is what to fix first; harm comes first of all.
 
     What others do to the run comes after what it does to itself. That a loop is in order, its GPU or CPU the
     bottleneck, comes before what is benign, and before what is not worth a fix.
@@ -43,7 +43,7 @@ def _gravity(finding: Finding) -> int:
 
 
 def merged(findings: list[Finding]) -> list[Finding]:
-    """Without those that another one explains or contradicts. During a hang nothing else counts: shares are past."""
+    """Without findings that another one explains or contradicts. During a hang nothing else counts: shares are past."""
     by_rule = {finding.rule: finding for finding in findings}
     if "hang" in by_rule:
         return [by_rule["hang"]]

@@ -56,7 +56,7 @@ class Reading:
         return self._session.start_s if self._session.start_s is not None else self._session.now_s
 
     def _every_s(self, now_s: float) -> float:
-        """Once a second at first, rarer as the log grows: rules cost milliseconds a rank and logs last days."""
+        """Once a second at first, less often as the log grows: rules cost milliseconds a rank and logs last days."""
         ranks = len(self._session.trainers())
         return max(1.0, (now_s - self._start_s) / 100) * max(1.0, ranks / _RANKS_EACH_S)
 

@@ -22,7 +22,7 @@ _ORDER: tuple[Severity, ...] = ("critical", "warning", "info", "benign")
 
 
 def graded(finding: Finding) -> Finding:
-    """With the severity that its gain supports, and no more than ``WIDEST_RANGE`` times its lower end as its estimate.
+    """The finding with the severity its gain supports, its estimate at most ``WIDEST_RANGE`` times its lower end.
 
     The lower end of an estimated gain decides alone. Where no gain is estimated, the share of the step bounds it from
     above, 1 / (1 - share), and a finding is at most as grave as this bound, and as its rule sets. What does harm, or

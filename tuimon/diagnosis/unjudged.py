@@ -19,7 +19,7 @@ class Unjudged(NamedTuple):
 
 
 def unjudged(session: Session) -> list[Unjudged]:
-    """For the process in focus."""
+    """What could not be judged of the process in focus."""
     pid = session.trainer()
     if pid is None:
         return [Unjudged("all", "no training process was seen")]

@@ -47,5 +47,5 @@ def bursts(totals: Totals) -> Burst | None:
 
 
 def _side_work_of(slowest: Iterable[tuple[float, float]], usual_ms: float) -> list[float]:
-    """Of those steps, each its length and side work in ns, that are slow for most of their side work."""
+    """Side work (ms) of steps whose excess it mostly explains; a step is its length and its side work in ns."""
     return [other_ns / 1e6 for total_ns, other_ns in slowest if other_ns > 0.5 * (total_ns - usual_ms * 1e6)]

@@ -27,7 +27,7 @@ Outside = Literal["programs", "host", "limit", "unknown"]
 
 
 class OutsideWaits(Struct, frozen=True, gc=False):
-    """Of a run's waits for a core, those that others cause."""
+    """A run's waits for a core that others cause."""
 
     part: float = 0.0  # at most, of all its waits
     by: Outside = "unknown"  # who causes most of them; unknown where nothing of others is measured
@@ -58,7 +58,7 @@ def waits_from_outside(demand: Demand | None, taken: CoresTaken | None) -> Outsi
 
 
 def _by_its_threads(demand: Demand) -> float:
-    """Where it is unknown what others used: all, unless the run itself wants as many cores as there are."""
+    """The share where it is unknown what others used: all, unless the run itself wants as many cores as there are."""
     crowded = sum(demand.busy_threads.values()) > demand.cores
     wants_all = demand.cpu >= OWN_CORES * demand.cores or demand.wanted >= WANTED_RATIO * demand.cores
     return 0.0 if crowded or wants_all else 1.0

@@ -31,7 +31,7 @@ class TrainingThread(NamedTuple):
 
 
 def core_demand(processes: Iterable[Threads], cores: int | None) -> Demand | None:
-    """Over the live processes of the run; None where the kernel reports no run-queue delay (schedstat)."""
+    """Demand of the live processes of the run; None where the kernel reports no run-queue delay (schedstat)."""
     cpu = delay = 0.0
     measured = False
     busy: dict[int, int] = {}
@@ -50,7 +50,7 @@ def core_demand(processes: Iterable[Threads], cores: int | None) -> Demand | Non
 
 
 def training_thread(threads: Threads | None, tid: int) -> TrainingThread:
-    """Of one process; ``tid``: of the thread that trains."""
+    """The training thread of one process; ``tid``: its id."""
     main = next((row for row in threads.threads if row.tid == tid), None) if threads is not None else None
     return TrainingThread(main.cpu_ratio, main.delay_ratio) if main else TrainingThread(None, None)
 

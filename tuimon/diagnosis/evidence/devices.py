@@ -17,7 +17,7 @@ def run_gpus(gpus: Sequence[GpuRow]) -> tuple[GpuRow, ...]:
 
 
 def process_gpus(gpus: Sequence[GpuRow], process: Process | None) -> tuple[GpuRow, ...]:
-    """Of the run's GPUs those that one process uses; all of them where it has not reported which."""
+    """The run's GPUs that one process uses; all of them where it has not reported which."""
     own = {bare_uuid(uuid) for uuid in process.gpu_uuids} if process is not None else set()
     return tuple(row for row in gpus if bare_uuid(row.latest.uuid) in own) or tuple(gpus)
 
@@ -34,7 +34,7 @@ def utilisation(row: GpuRow, window_s: float = 0.0) -> float | None:
 
 
 def least_utilisation(gpus: Sequence[GpuRow]) -> float | None:
-    """Of the least used of several GPUs."""
+    """Utilisation of the least used of several GPUs."""
     known = [used for gpu in gpus if (used := utilisation(gpu)) is not None]
     return min(known, default=None)
 

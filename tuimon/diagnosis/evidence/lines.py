@@ -41,7 +41,7 @@ def hottest_function(lines: Iterable[HotLine]) -> HotFunction | None:
 
 
 def hottest_place(placed: Iterable[tuple[Place | None, int]]) -> HotFunction | None:
-    """As ``hottest_function``, from (place, samples); shares are of all samples, including those without a place."""
+    """Like ``hottest_function``, from (place, samples); shares are of all samples, including those without a place."""
     counts: Counter[Place | None] = Counter()
     for place, count in placed:
         counts[place] += count

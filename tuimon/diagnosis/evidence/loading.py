@@ -146,7 +146,7 @@ def _pids(workers: Sequence[Process], pid: int, loader: LoaderRow | None) -> lis
 
 
 def own_collate_share(loader: LoaderRow | None, data: ThreadSamples) -> float | None:
-    """Without workers: the part of the wait for data that the training process spends in collate.
+    """The part of the wait for data that the training process, without workers, spends in collate.
 
     ``data``: the training thread's samples in the data phase.
     """

@@ -103,7 +103,7 @@ class Machine(Struct, frozen=True, dict=True):
 
 
 def worst_of(found: Sequence[Machine], how_bad: Callable[[Machine], float]) -> tuple[Machine, str]:
-    """Of nodes that suffer alike the first, which is that in focus if it is one of them, and what names it.
+    """The first node that suffers most, or nearly so (the one in focus leads), and the text that names it.
 
     Nodes do the same work: the one that is worst would be another each second.
     """

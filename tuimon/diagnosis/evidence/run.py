@@ -46,7 +46,7 @@ class RunEvidence(Struct, frozen=True, dict=True):
 
     @cached_property
     def notices(self) -> dict[str, Notice]:
-        """By source, what it could not do."""
+        """What each source could not do, by source."""
         return dict(self._moment.session.notices)
 
     @cached_property
@@ -91,11 +91,11 @@ class RunEvidence(Struct, frozen=True, dict=True):
 
     @cached_property
     def own_gpus(self) -> tuple[GpuRow, ...]:
-        """Those that the run uses and whose figures are recent."""
+        """The GPUs that the run uses and whose figures are recent."""
         return run_gpus(self.gpus)
 
     def gpus_used_on(self, node: int) -> tuple[GpuRow, ...]:
-        """As ``own_gpus``, of any node of the run."""
+        """Like ``own_gpus``, for any node of the run."""
         if node == self._moment.session.focus_node:
             return self.own_gpus
         if node not in self._gpus_elsewhere:

@@ -53,7 +53,7 @@ class StackSample(Struct, frozen=True, dict=True):
 
     @property
     def ids(self) -> tuple[int, ...]:
-        """Of its frames, root first."""
+        """Ids of its frames, root first."""
         return tuple(self._ids)
 
     @cached_property
@@ -116,16 +116,16 @@ class ThreadSamples(Struct, frozen=True, dict=True):
         return frozenset().union(*(stack.functions for stack in self.stacks if stack.phase in _TRAINING))
 
     def in_phase(self, phase: str) -> ThreadSamples:
-        """Those of one phase."""
+        """The samples of one phase."""
         return ThreadSamples(tuple(stack for stack in self.stacks if stack.phase == phase))
 
     def in_phases(self, phases: Container[str]) -> ThreadSamples:
-        """Those of several."""
+        """The samples of several phases."""
         return ThreadSamples(tuple(stack for stack in self.stacks if stack.phase in phases))
 
     @cached_property
     def whole(self) -> ThreadSamples:
-        """Those without torn ones, of which py-spy lost what a module runs: it ends in a call that others go on from.
+        """The samples without torn ones, which end in a call of a module because py-spy lost what it runs.
 
         It loses it where frames come and go fast while it reads, as in Python code: of all of it, those are too few.
         """
@@ -134,7 +134,7 @@ class ThreadSamples(Struct, frozen=True, dict=True):
 
     @cached_property
     def in_steps(self) -> ThreadSamples:
-        """Those without evaluation."""
+        """The samples without evaluation."""
         return ThreadSamples(tuple(stack for stack in self.stacks if stack.phase != "eval"))
 
     def share_where(self, matches: Callable[[StackSample], bool]) -> float | None:
@@ -169,17 +169,17 @@ class StackEvidence(Struct, frozen=True, dict=True):
 
     @cached_property
     def main(self) -> ThreadSamples:
-        """Of the training thread."""
+        """Samples of the training thread."""
         return self._of(self._moment.session.training_tid(self.pid))
 
     @cached_property
     def data_phase(self) -> ThreadSamples:
-        """Of the training thread in the data phase."""
+        """Samples of the training thread in the data phase."""
         return self.main.in_phase("data")
 
     @cached_property
     def other_threads(self) -> dict[int, ThreadSamples]:
-        """Of the other Python threads, by thread id."""
+        """Samples of the other Python threads, by thread id."""
         samples = self._moment.session.process_samples(self.pid)
         return {tid: self._of(tid) for tid in (samples.tids() if samples else ()) if samples and tid != samples.tid}
 

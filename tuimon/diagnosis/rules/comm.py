@@ -147,7 +147,7 @@ def _headline(least: _Communication, ranks: int) -> str:
 
 
 def _communication(rank: Evidence, exchanges: Mapping[int, Exchange]) -> _Communication | None:
-    """None with too few samples, or where it is unknown how much the training thread runs."""
+    """Communication of a rank; None with too few samples, or where it is unknown how much its thread runs."""
     total = rank.stacks.main.total
     if total < 3 * MIN_SAMPLES:
         return None

@@ -233,7 +233,7 @@ def _used(evidence: Evidence) -> str:
 
 
 def _idle_gain(evidence: Evidence, share: float) -> float | None:
-    """None for a share within the error of its bound, and for one that leaves next to nothing."""
+    """The gain without this idle share; None for one within the error of its bound, or that leaves next to nothing."""
     return speedup_without(evidence, share) if LEAST_IDLE <= share < 1.0 - LEAST_IDLE else None
 
 

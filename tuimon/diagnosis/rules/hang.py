@@ -149,7 +149,7 @@ def _other_end(still: Standstill) -> str:
 
 
 def _rank_evidence(still: Standstill) -> dict[str, float | int | str | None]:
-    """Of several ranks: how many, and the odd ones by number."""
+    """Evidence about several ranks: how many, and the odd ones by number."""
     if len(still.ranks) + len(still.lost) < 2:
         return {}
     odd = odd_one(standing(still.taken)) if still.taken is not None else None

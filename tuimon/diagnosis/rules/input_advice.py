@@ -54,13 +54,13 @@ def fixes_for(
 
 
 def _made_by_a_thread(model: StepModel) -> StepModel:
-    """With the thread as the one worker that sets the pace."""
+    """The model with the thread as the one worker that sets the pace."""
     likely, certain = (replace(step, workers=1, batch_ms=model.step_ms, hand_over_ms=0.0) for step in model[:2])
     return model._replace(likely=likely, certain=certain)
 
 
 def _made_after_the_fetch(model: StepModel, share: float, error: float) -> StepModel:
-    """With batches that the loop itself makes out of what it has fetched, whatever its workers do."""
+    """The model with batches that the loop itself makes of what it has fetched, whatever its workers do."""
     parts_ms = [max(0.0, part) * model.step_ms for part in (share, share - error)]
     likely, certain = (
         replace(step, workers=0, fetches=1, batch_ms=ms, batch_running=1.0, own_ms=model.step_ms - ms, starts_ms=0.0)
@@ -117,7 +117,7 @@ def _prepared_here(making: list[_Way], hot: HotFunction | None, evidence: Eviden
 
 
 def _part(hot: HotFunction | None, evidence: Evidence) -> Part:
-    """Of the making of batches, what this function takes; all of it without one.
+    """The part of making batches that this function takes; all of it without one.
 
     The samples of workers are of all their time, those of the training thread of the data phase.
     """
@@ -129,7 +129,7 @@ def _part(hot: HotFunction | None, evidence: Evidence) -> Part:
 
 
 def _part_of_fetch(hot: HotFunction | None, evidence: Evidence) -> Part:
-    """Of the training thread's own work for a batch, what this function takes."""
+    """The part of the training thread's own work for a batch that this function takes."""
     if hot is None:
         return Part()
     working = (working_share(evidence.stacks.data_phase) if evidence.workers.number else None) or 1.0
@@ -149,7 +149,7 @@ def _cheaper(hot: HotFunction | None, what: Literal["items", "fetch"], part: Par
 
 
 def _more_workers(action: str, evidence: Evidence, model: StepModel) -> list[_Way]:
-    """As few more as gain as much as any number; none where others hold the cores that they would need."""
+    """The fewest more workers that gain as much as any number; none where others hold the cores they would need."""
     has, cores = evidence.workers.number, evidence.run.cores
     most = MOST_WORKERS_RATIO * has if has else MOST_FIRST_WORKERS
     step = model.likely

@@ -96,7 +96,7 @@ def measured_model(evidence: Evidence, waiting: float, error: float = 0.0) -> St
 
 
 def _with_evaluation(evidence: Evidence, likely: Step, certain: Step, mean_ms: float) -> StepModel:
-    """With the evaluation in its measured share of the time, however long the simulated steps take."""
+    """A model with the evaluation in its measured share of the time, however long the simulated steps take."""
     ratio = _evaluation_ratio(evidence)
     likely, certain = (replace(step, evaluation_ms=ratio * step_ms(step)) for step in (likely, certain))
     return StepModel(likely, certain, mean_ms)
@@ -110,7 +110,7 @@ def _evaluation_ratio(evidence: Evidence) -> float:
 
 
 def _measured_step(evidence: Evidence, data_ms: float, mean_ms: float) -> Step:
-    """Without evaluation; times are parts of a step where none are known."""
+    """The step without evaluation; times are parts of a step where none are known."""
     loader, workers = evidence.loader, evidence.workers
     starts_ms = data_ms * _start_share(loader)
     fetches = _fetches(loader, evidence.phases, mean_ms * (1.0 + _evaluation_ratio(evidence)))
@@ -161,7 +161,7 @@ def _in_a_crowd(evidence: Evidence, step: Step, mean_ms: float) -> Step:
 
 
 def _matching(step_of: Callable[[float], Step], short: float, long: float, mean_ms: float) -> Step:
-    """Of the steps from the shortest to the longest, the one that takes so long; the nearer end if none does.
+    """The step between the shortest and the longest that takes ``mean_ms``; the nearer end if none does.
 
     By false position: a step gets longer by nearly the same for each part of what makes it longer.
     """
@@ -195,7 +195,7 @@ def _waiting_for_workers(step: Step, mean_ms: float, busy: float) -> Step:
 
 
 def _explained(step: Step, mean_ms: float) -> Step:
-    """With what the step takes longer than its parts explain as a wait of the training thread that no fix shortens."""
+    """The step with its unexplained time as a wait of the training thread that no fix shortens."""
     missing_ms = mean_ms - step_ms(step)
     if missing_ms <= 0.0:
         return step
@@ -215,7 +215,7 @@ def _bursts(evidence: Evidence, own_ms: float) -> tuple[float, int]:
 
 
 def _start_share(loader: LoaderRow | None) -> float:
-    """Of the wait for data, starting workers for a new epoch."""
+    """The share of the wait for data that starting workers for a new epoch takes."""
     if loader is None or loader.facts.persistent or not loader.facts.workers or loader.starts < 2:
         return 0.0
     return min(1.0, loader.start_share or 0.0)
@@ -261,7 +261,7 @@ def _is_crowded(evidence: Evidence) -> bool:
 
 
 def _running_ms(evidence: Evidence, mean_ms: float) -> float:
-    """Of a step the training thread is on a core; where that is unknown, as far as others leave it cores."""
+    """How long the training thread is on a core in a step; where that is unknown, as far as others leave it cores."""
     ratio = evidence.training_thread.cpu_ratio
     if ratio is None:
         ratio = min(1.0, max(0.0, evidence.run.cores - evidence.run.used_cores))

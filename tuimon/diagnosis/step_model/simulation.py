@@ -77,7 +77,7 @@ def _making(batch_ms: float, running: float, cores: float) -> tuple[_Piece, ...]
 
 
 def _pieces(*pieces: _Piece) -> tuple[_Piece, ...]:
-    """Without those that take no time."""
+    """The pieces that take time."""
     return tuple(piece for piece in pieces if piece.ms > _AT_ONCE)
 
 
@@ -108,7 +108,7 @@ class _Simulation:
         self._ends: list[float] = []  # of steps, on the GPU too
 
     def mean_ms(self) -> float:
-        """Of the later steps."""
+        """Mean length of the later steps."""
         tasks = [self._trainer(), *(self._worker(first) for first in range(self._workers))]
         doing = [_BLOCKED] * len(tasks)
         left = [_BLOCKED.ms] * len(tasks)  # of each one's piece
@@ -174,7 +174,7 @@ class _Simulation:
             self._ends.append(max(self._now, self._gpu_done))
 
     def _gpus_rest(self, but_ms: float = 0.0) -> tuple[_Piece, ...]:
-        """Until the GPU has done all that is launched, but for so much of it."""
+        """A wait until the GPU has done all that is launched but ``but_ms`` of it."""
         return _pieces(_Piece(self._gpu_done - self._now - but_ms, 0.0))
 
     def _worker(self, first: int) -> Iterator[_Piece]:

@@ -62,7 +62,7 @@ def _effect(effect: Effect, mixed: bool, sized: bool) -> Effect:
 
 
 def samples_a_step(facts: RunFacts) -> int | None:
-    """Over all ranks, each of which has batches of its own; None where the batch size is not known."""
+    """Samples of a step over all ranks, each with its own batches; None where the batch size is unknown."""
     return facts.batch_size * facts.ranks if facts.batch_size is not None else None
 
 

@@ -61,7 +61,7 @@ class Power(NamedTuple):
 
 
 def power_of(runs: Runs) -> Power:
-    """Of all runs together: a prior, and what the batches of each show."""
+    """The power of all runs together: a prior, and what the batches of each show."""
     most = STARVED_IN_PARALLEL if any(run.figures.starved.in_parallel for run in runs) else STARVED_POWER
     found, weight = _by_batches(runs)
     before = 16 / (most * most)  # as if it were normally distributed, between 0 and the most in 95 % of all programs
@@ -147,7 +147,7 @@ class _Fit(NamedTuple):
         return sum(wait * log for wait, log in zip(self.waits, self.logs, strict=True))
 
     def variance(self, slope: float) -> float:
-        """Of what a slope leaves, as of values that do not depend on one another."""
+        """Variance of the residuals of a slope, as of independent values."""
         left = [log - slope * wait for wait, log in zip(self.waits, self.logs, strict=True)]
         worth = independent_values(left)
         return sum(value * value for value in left) / max(1.0, worth - 2)
@@ -160,7 +160,7 @@ def _together(rows: Sequence[StepStretch]) -> list[StepStretch]:
 
 
 def _fitted(run: JudgedRun) -> _Fit:
-    """Of its batches; of some of them together where the waits of each explain too little."""
+    """The fit to a run's batches; to several together where the waits of each explain too little."""
     single = _fit(run, run.steady.rows)
     return single if single.explained >= _EXPLAINED else _fit(run, _together(run.steady.rows))
 

@@ -9,7 +9,7 @@ from tuimon.session.session import Session
 
 
 class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """Of one run; None where it is not known."""
+    """Facts of one run; None where unknown."""
 
     command: list[str] = msgspec.field(default_factory=list)
     host: str | None = None

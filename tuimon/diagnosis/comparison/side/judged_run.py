@@ -72,7 +72,7 @@ class JudgedRun(Struct, frozen=True, dict=True):
 
     @cached_property
     def _level_batches(self) -> Batches:
-        """Without the line through them."""
+        """The batches without their trend line."""
         if self.trend is None:
             return self.steady
         middle = sum(self.trend) / len(self.trend)
@@ -81,7 +81,7 @@ class JudgedRun(Struct, frozen=True, dict=True):
         )
 
     def levels(self) -> list[JudgedRun]:
-        """As if its steps had all been as they were before its shift, and as since then; without one, itself."""
+        """Two runs: as if all steps had been as before its shift, and as since; without a shift, the run itself."""
         if self.shift is None:
             return [self]
         rows, at, ratio = self.steady.rows, self.shift.at, self.shift.ratio

@@ -22,7 +22,7 @@ Runs = Sequence[JudgedRun]
 
 
 def run_variance(run: JudgedRun) -> float:
-    """Of the step time from run to run of the same program, as a ratio squared, as far as one run of it shows."""
+    """Variance of the step time between runs of the same program, as a squared ratio, as far as one run shows."""
     return RUN_DEVIATION**2 + run.lasting_variance
 
 
@@ -57,7 +57,7 @@ def gpu_estimate(runs: Runs, figure: Callable[[GpuStretch], float]) -> Estimate 
 
 
 def _between_runs(found: Estimate, lasting: float, scale: float = 1.0) -> Estimate:
-    """With how far runs of one program lie apart: as assumed, and as what ``lasting`` shows within the run."""
+    """The estimate with the variance between runs of a program: as assumed, and as ``lasting`` shows within a run."""
     return found.plus(RUN_DEVIATION**2 * scale).plus(lasting * scale, LASTING_FREEDOM)
 
 

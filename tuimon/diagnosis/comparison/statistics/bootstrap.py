@@ -63,7 +63,7 @@ def resample(
 
 
 def _sum(running: Sequence[float], blocks: Sequence[tuple[int, int]]) -> float:
-    """Over blocks of (first row, length), of a column's running sums; a block that runs over the end begins anew."""
+    """Sum over blocks of (first row, length), by a column's running sums; a block that passes the end wraps around."""
     number, total = len(running) - 1, 0.0
     for first, length in blocks:
         last = first + length

@@ -33,7 +33,7 @@ class Estimate(NamedTuple):
     freedom: float
 
     def plus(self, variance: float, freedom: float = math.inf) -> Estimate:
-        """With an independent error added, whose variance is known, or known with so many degrees of freedom.
+        """The estimate with an independent error added; ``freedom``: degrees of freedom of its variance.
 
         Source: Satterthwaite (1946).
         """

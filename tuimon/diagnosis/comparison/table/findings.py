@@ -48,7 +48,7 @@ def _with_evaluation(speedup: Range, before: Runs, after: Runs, *, shorter: bool
 
 
 def _evaluation(runs: Runs) -> float:
-    """As a part of the steps' time."""
+    """Evaluation as a part of the steps' time."""
     return sum(run.level.eval_ns for run in runs) / max(1.0, sum(run.level.total_ns for run in runs))
 
 

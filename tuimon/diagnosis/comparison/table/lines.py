@@ -85,7 +85,7 @@ def _none(runs: Runs) -> float:
 
 
 def _variance(share: float, samples: int) -> float:
-    """Of a share of samples at random moments (binomial)."""
+    """Variance of a share of samples at random moments (binomial)."""
     return max(share * (1 - share), 1 / samples) / samples
 
 

@@ -81,7 +81,7 @@ def _steps_per_s(stretch: StepStretch) -> float:
 
 
 def _memory(before: Runs, after: Runs) -> list[Row]:
-    """Of one moment each: how much they vary is unknown."""
+    """Memory at one moment of each run: how much it varies is unknown."""
     found = []
     for name, field in (("host memory", "rss_bytes"), ("GPU memory", "gpu_bytes")):
         sides = ([getattr(run.figures, field) for run in runs] for runs in (before, after))

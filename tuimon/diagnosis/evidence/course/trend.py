@@ -39,7 +39,7 @@ _MOST_POINTS = 48
 
 
 class _Rank(Struct, frozen=True, gc=False):
-    """Of the pairs of a series: those that rise less those that fall, and the variance of that without a trend."""
+    """Pairs of a series that rise less those that fall, and the variance of that count without a trend."""
 
     rising: int
     variance: float
@@ -76,7 +76,7 @@ def _sigmas(rank: _Rank) -> float:
 
 
 def jump_in(series: Sequence[float]) -> int | None:
-    """Where a series has risen at once and for good: the first window since; None where it has not.
+    """The first window after which a series has risen at once and for good; None where it has not.
 
     Of 20 and more windows of about 100 ms, and 60 of about 200 ms, it is the first of these.
     """
@@ -96,7 +96,7 @@ def jump_in(series: Sequence[float]) -> int | None:
 
 
 def _change_point(series: Sequence[float]) -> int:
-    """Where to part a series so that the means of the parts differ most, by least squares: where the later begins."""
+    """Where the later part begins when a series is divided so that the means differ most, by least squares."""
     sums = list(accumulate(series, initial=0.0))
     whole, number = sums[-1], len(series)
 

@@ -31,7 +31,7 @@ class AllocatorWaits(Struct, frozen=True, gc=False):
 def allocator_waits(
     memory: Iterable[TorchMemoryRow], samples: ThreadSamples, step_ms: float, device: int
 ) -> AllocatorWaits | None:
-    """None where memory is given back in few steps, or that is not known."""
+    """Waits for the allocator; None where memory is given back in few steps, or that is unknown."""
     row = next((row for row in memory if row.device == device), None)
     emptying = [sample for sample in samples.stacks if sample.calls("empty_cache")]
     hot = hottest_place((sample.place, sample.count) for sample in emptying)

@@ -56,7 +56,7 @@ class IdleBounds(NamedTuple):
     at_most: float
 
     def as_evidence(self) -> dict[str, float]:
-        """As findings report them."""
+        """The bounds as findings report them."""
         return {"gpu_idle_at_least": self.at_least, "gpu_idle_at_most": self.at_most}
 
     @property

@@ -61,7 +61,7 @@ class Exchange(Struct, frozen=True, gc=False):
 
 
 def exchanges(ranks: Mapping[int, GpuSteps]) -> dict[int, Exchange]:
-    """Of every rank by its pid; of one alone, what follows from its own times.
+    """The exchange of every rank, by pid; of one rank alone, what follows from its own times.
 
     Three lower bounds, the largest counts:
 

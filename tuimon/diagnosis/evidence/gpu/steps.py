@@ -92,7 +92,7 @@ class GpuSteps(NamedTuple):
 
     @property
     def width_evidence(self) -> dict[str, str]:
-        """As findings report why the bounds are wide; nothing where they are not."""
+        """Why the bounds are wide, as findings report it; empty where they are not."""
         return {"idle_bounds_wide_because": self.wide_because} if self.wide_because is not None else {}
 
     @property
@@ -149,7 +149,7 @@ def gpu_steps(
     ranks: int | None = None,
     copying: float | None = None,
 ) -> GpuSteps | None:
-    """None without GPU times of enough steps.
+    """The steps on the GPU's clock; None without GPU times of enough steps.
 
     ``ranks``: the world size, where known. ``copying``: the share of all time in copies between host and GPU at most,
     where known.

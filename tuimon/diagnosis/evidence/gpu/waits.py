@@ -38,7 +38,7 @@ class GpuWaits(Struct, frozen=True, gc=False):
 
 
 def gpu_waits(samples: ThreadSamples) -> GpuWaits | None:
-    """None with fewer than three times MIN_SAMPLES in steps."""
+    """Waits for the GPU by samples; None with fewer than three times MIN_SAMPLES in steps."""
     samples = samples.in_steps
     total = samples.total
     if total < 3 * MIN_SAMPLES:

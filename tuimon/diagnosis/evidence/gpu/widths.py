@@ -19,7 +19,7 @@ MEASURED_BY = "tuimon trace measures it"
 def why_wide(
     idle: IdleBounds, counters: IdleBounds | None, gpus: Sequence[GpuRow], copies: Copies, ranks: int
 ) -> str | None:
-    """None where they are close; ``counters``: the bounds by NVML's utilisation."""
+    """Why the bounds lie far apart; None where they are close; ``counters``: the bounds by NVML's utilisation."""
     if idle.at_most - idle.at_least < WIDE:
         return None
     reasons = list(_reasons(counters, gpus, copies, ranks)) or ["launches are hardly ahead"]

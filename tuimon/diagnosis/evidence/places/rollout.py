@@ -25,7 +25,7 @@ _Function = tuple[str, str]
 
 
 class Rollout(NamedTuple):
-    """Of the training thread's samples in the data phase: shares (0..1) of what makes the data."""
+    """Shares (0..1) of the training thread's samples in the data phase, by what makes the data."""
 
     environment: float
     policy: float  # the model, outside the environment

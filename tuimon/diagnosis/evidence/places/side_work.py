@@ -128,7 +128,7 @@ def _samples_through(samples: ThreadSamples) -> Counter[tuple[str, str]]:
 
 
 def _outside(model: Container[tuple[str, str]], frames: list[Frame]) -> list[Frame]:
-    """Without the innermost frames that are of these functions, but for the outermost of all."""
+    """The frames without the innermost ones of these functions, but always with the outermost of all."""
     end = len(frames)
     while end > 1 and _function(frames[end - 1]) in model:
         end -= 1
@@ -143,7 +143,7 @@ class _Update(Struct, frozen=True, gc=False):
 
     @classmethod
     def of(cls, samples: ThreadSamples) -> _Update:
-        """As samples of training show."""
+        """The update as samples of training show it."""
         training = [sample for sample in samples.stacks if sample.phase in _TRAINING]
         outside = (frame for sample in training for frame in _outside_torch(sample))
         functions = ((frame.file, frame.function) for frame in outside if is_library(frame))
@@ -200,7 +200,7 @@ def model_share(samples: ThreadSamples) -> float:
 
 
 def _without_imports(samples: ThreadSamples) -> list[StackSample]:
-    """Those that import nothing; all of them where the loop itself runs while its module is imported."""
+    """The samples that import nothing; all of them where the loop itself runs while its module is imported."""
     if any(stack.phase == "backward" and _imports(stack) for stack in samples.stacks):
         return list(samples.stacks)
     return [stack for stack in samples.stacks if not _imports(stack)]

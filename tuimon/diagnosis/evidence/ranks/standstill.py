@@ -56,7 +56,7 @@ class Standstill(Struct, frozen=True, gc=False):
 
 
 def standstills(evidence: Rank, all_ranks: Sequence[Rank], session: Session) -> Iterator[Standstill]:
-    """Of the training in focus, then of each other that has several ranks; none that has come further lately."""
+    """Standstills of the training in focus, then of others with several ranks; none that has come further lately."""
     seen: set[int] = set()
     for first in (evidence, *all_ranks):
         if first.pid in seen or (first is not evidence and _world_size(first) < 2):
