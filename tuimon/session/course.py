@@ -47,7 +47,7 @@ class Course:
             self._join_pairs()
 
     def _join_pairs(self) -> None:
-        """Of an odd number, which a limit that has fallen may leave, the last begins the next stretch."""
+        """Join neighbouring stretches; of an odd number, left by a limit that fell, the last begins the next one."""
         rows = list(self._row.iter_unpack(self._rows))
         if len(rows) % 2:
             last = rows.pop()

@@ -32,7 +32,7 @@ class FocusedTables(Tables):
         return next((pid for pid in trainers if not self._processes.has_ended(pid)), self._last_of(trainers) or root)
 
     def _last_of(self, ended: list[int]) -> int | None:
-        """Of trainers that have all ended: the one chosen, or the first; of a rank that was restarted the last."""
+        """The chosen one of trainers that have all ended, or the first; of a rank that was restarted the last."""
         if self.chosen in ended or not ended:
             return self.chosen if ended else None
         if self.held.last is None:

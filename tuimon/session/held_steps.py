@@ -11,14 +11,14 @@ _MOST_NS = 1 << 62
 
 
 class HeldPhase(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """As ``PhaseTime``. Own types: those of a record are checked when it is decoded."""
+    """Like ``PhaseTime``. A type of its own: those of records are checked when decoded."""
 
     name: str
     total_ns: int
 
 
 class HeldRange(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """As ``RangeTime``."""
+    """Like ``RangeTime``."""
 
     path: str
     count: int

@@ -30,7 +30,7 @@ class LoaderTotals(Struct, gc=False):  # one a second and loader: not for the ga
 
     @property
     def window_s(self) -> float:
-        """From its beginning to its end."""
+        """Seconds from its beginning to its end."""
         return self.t - self.begin_s
 
     def add_totals(self, later: LoaderTotals) -> None:
@@ -65,7 +65,7 @@ def totals_of(record: Loader) -> LoaderTotals:
 
 
 def typical_p95_ns(stretches: Iterable[LoaderTotals]) -> float | None:
-    """Of most fetches; None where no window has it."""
+    """The p95 of most fetches; None where no window has it."""
     return weighted_median((each.p95_ns, each.p95_fetches) for each in stretches if each.p95_ns is not None)
 
 

@@ -97,7 +97,7 @@ def _held(frames: Sequence[Frame]) -> tuple[str, ...]:
 
 
 def _names(expressions: Sequence[str]) -> list[str]:
-    """Those that are names: what is called in the head of a block is made there, and no lock that others know."""
+    """The expressions that are names: what a block's head calls is made there, and is no lock that others know."""
     plain = (expression.strip().partition(" as ")[0] for expression in expressions)
     return [name for name in plain if _NAME.match(name)]
 

@@ -92,7 +92,7 @@ class _Process:
         self.sampled_s += 0.0 if record.lost else record.window_s
 
     def run_row(self, pid: int) -> SamplerRow:
-        """As ``row``, over the whole run."""
+        """Like ``row``, over the whole run."""
         rate_hz = self.samples / self.sampled_s if self.sampled_s > 0 else None
         span_s = self.windows.records[-1].t - self.first_s if self.first_s is not None else 0.0
         coverage = min(self.sampled_s / span_s, 1.0) if span_s > 0 else None
@@ -144,7 +144,7 @@ class SamplerTable:
         return _summary(rows, len(trainers), cpu_ratio) if rows else None
 
     def run_sampling(self, trainers: Sequence[int], now_s: float) -> Sampling | None:
-        """As ``sampling``, over the whole run; its cost is that of all windows, of workers as well."""
+        """Like ``sampling``, over the whole run; its cost is that of all windows, of workers as well."""
         rows = tuple(self._processes[pid].run_row(pid) for pid in trainers if pid in self._processes)
         span_s = now_s - self._first_s if self._first_s is not None else 0.0
         return _summary(rows, len(trainers), self._cost_s / span_s if span_s > 0 else None) if rows else None
@@ -178,14 +178,14 @@ def _summary(rows: tuple[SamplerRow, ...], trainers: int, cpu_ratio: float | Non
 
 
 class GilHeld(NamedTuple):
-    """In how many of these samples the GIL was held."""
+    """How many of these samples found the GIL held."""
 
     held: int
     samples: int
 
     @property
     def ratio(self) -> float:
-        """Of the samples."""
+        """Share of the samples that found it held."""
         return self.held / self.samples
 
     @property

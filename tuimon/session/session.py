@@ -87,7 +87,7 @@ class Session(StepQueries):
         return self._gil.held_in(pid, tid, place, self.steady_span(pid).begin_s)
 
     def same_stack_s(self, pid: int, tid: int) -> float | None:
-        """For how long, up to its latest window, a thread's samples have all shown one stack; None without samples."""
+        """How long, up to its latest window, a thread's samples have all shown one stack; None without samples."""
         sampled = self._process_samples.get(pid)
         return sampled.threads.same_stack_s(tid) if sampled else None
 
@@ -97,7 +97,7 @@ class Session(StepQueries):
         return self._sampler.sampling(self._focus_first(), self.now_s, cost)
 
     def run_sampling(self) -> Sampling | None:
-        """As ``sampling``, over the whole run; its cost on a node."""
+        """Like ``sampling``, over the whole run; its cost on a node."""
         sampling, nodes = self._sampler.run_sampling(self._focus_first(), self.now_s), len(self.nodes.known)
         if sampling is None or sampling.cpu_ratio is None or nodes < 2:
             return sampling
@@ -134,7 +134,7 @@ class Session(StepQueries):
         return self.nodes.tables_of(self.focus_node if node is None else node).core_use
 
     def _cores_and_monitor(self, node: int | None) -> tuple[int | None, float]:
-        """Of a node: how many there are, and those that its tuimon uses: of several the one that reported last."""
+        """The number of a node's cores, and those that tuimon uses: of several, the one that reported last."""
         cores = self.nodes.cpu_counts.get(self.focus_node if node is None else node)
         return cores, self.cost.cpu_ratio if self.cost is not None else 0.0
 
@@ -159,7 +159,7 @@ class Session(StepQueries):
         return self._loaders.rows(pid, self.now_s, self._processes.has_ended, self._hottest_in(pid))
 
     def loader_figures(self, pid: int) -> tuple[LoaderRow, ...]:
-        """As ``loaders``, without the workers' hottest lines, which take longer than all the rest."""
+        """Like ``loaders``, without the workers' hottest lines, which take longer than all the rest."""
         return self._loaders.rows(pid, self.now_s, self._processes.has_ended, lambda _: None)
 
     def _hottest_in(self, pid: int) -> Callable[[int], HotLine | None]:

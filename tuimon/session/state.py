@@ -31,7 +31,7 @@ STILL_RATIO, STILL_LIMIT_S = 1.5, 10.0
 
 
 class RunState(NamedTuple):
-    """Of one process. While it trains only the name is known; what was not measured is None."""
+    """State of one process. While it trains only the name is known; what was not measured is None."""
 
     name: StateName
     for_s: float | None = None
@@ -42,7 +42,7 @@ class RunState(NamedTuple):
 
 
 def run_state(session: Session) -> RunState:
-    """Of the process in focus: before its first whole step it starts, whatever it does, until the run has ended."""
+    """State of the process in focus: until its first whole step, or the end of the run, it is starting."""
     pid = session.trainer()
     stats = session.step_stats(pid) if pid is not None else None
     if pid is not None and stats is not None and (stats.total or stats.open_backwards):

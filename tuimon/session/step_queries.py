@@ -36,7 +36,7 @@ class StepQueries(FocusedTables):
         return phase_table(pid, stats.recent(), self._between_shares(pid), gpu.shares(self.now_s) if gpu else None)
 
     def run_phases(self, pid: int) -> PhaseTable | None:
-        """As ``phases``, over the whole run without its warm-up."""
+        """Like ``phases``, over the whole run without its warm-up."""
         stats, gpu, samples = self._steps.get(pid), self._gpu_time.of(pid), self.run_samples(pid)
         if stats is None:
             return self._inferred(pid, samples)
@@ -50,19 +50,19 @@ class StepQueries(FocusedTables):
         return stats.steady_span() if stats is not None else Span()
 
     def run_samples(self, pid: int) -> ProcessSamples | None:
-        """As ``process_samples``, over the steady span."""
+        """Like ``process_samples``, over the steady span."""
         sampled = self._process_samples.get(pid)
         return sampled.over(self.steady_span(pid)) if sampled is not None else None
 
     def before_and_since(self, pid: int, t: float) -> tuple[ProcessSamples, ProcessSamples] | None:
-        """As ``run_samples``, of the steady span up to a moment, and from then on; None without samples."""
+        """Like ``run_samples``, of the steady span up to a moment, and from then on; None without samples."""
         sampled, span = self._process_samples.get(pid), self.steady_span(pid)
         if sampled is None:
             return None
         return sampled.over(span._replace(end_s=t)), sampled.over(span._replace(begin_s=t))
 
     def both_ends(self, pid: int) -> tuple[ProcessSamples, ProcessSamples] | None:
-        """As ``run_samples``, of the first and the last quarter of the steady span; None without samples."""
+        """Like ``run_samples``, of the first and the last quarter of the steady span; None without samples."""
         sampled, span = self._process_samples.get(pid), self.steady_span(pid)
         quarter_s = (span.end_s - span.begin_s) / 4
         if sampled is None or math.isinf(quarter_s):
@@ -86,7 +86,7 @@ class StepQueries(FocusedTables):
         return stats.summary(stats.recent()) if stats else self._estimated_steps(pid)
 
     def run_steps(self, pid: int) -> StepSummary | None:
-        """As ``steps``, over the whole run without its warm-up; None without markers."""
+        """Like ``steps``, over the whole run without its warm-up; None without markers."""
         stats = self._steps.get(pid)
         return stats.summary(stats.whole_run()) if stats else None
 

@@ -63,7 +63,7 @@ def training_rows(session: Session) -> list[TrainingRow]:
 
 
 def training_numbers(session: Session) -> dict[int, int]:
-    """By pid the number of the training that it belongs to; empty where there is one."""
+    """The number of the training that each process belongs to, by pid; empty where there is one."""
     found = _trainings(session)
     if len(found) < 2:
         return {}
@@ -90,7 +90,7 @@ def _grouped(session: Session, training: Sequence[int]) -> list[list[Process]]:
 
 
 def _current(found: Sequence[list[Process]]) -> list[list[Process]]:
-    """Those that go on; without any, those that ended last."""
+    """The trainings that go on; without any, those that ended last."""
     live = [members for members in found if not all(process.ended for process in members)]
     if live or not found:
         return live

@@ -39,7 +39,7 @@ class WholeRun(Session):
         self._span = self.steady_span(focus) if focus is not None else Span()
 
     def add(self, record: Record) -> None:
-        """It is read only."""
+        """Not supported: it is read only."""
         raise TypeError("records are added to the session itself")
 
     def process(self, pid: int) -> Process | None:
@@ -48,7 +48,7 @@ class WholeRun(Session):
         return self._as_it_was(known) if known is not None else None
 
     def processes(self) -> list[Process]:
-        """Those that lived in the steady span alive, the others as they are."""
+        """Processes that lived in the steady span as alive, the others as they are."""
         return [self._as_it_was(process) for process in super().processes()]
 
     def _as_it_was(self, process: Process) -> Process:
@@ -93,7 +93,7 @@ class WholeRun(Session):
         )
 
     def shared_steps(self, pid: int) -> Sequence[SharedStep]:
-        """Of the steady span, evenly spread."""
+        """Steps of the steady span, evenly spread."""
         return self._ranks.stats(pid).shared.since(self._span.begin_s)
 
     def workers(self, pid: int) -> list[Process]:
@@ -101,7 +101,7 @@ class WholeRun(Session):
         return super().workers(pid) or self._processes.last_workers(pid)
 
     def recent_workers(self, pid: int) -> list[Process]:
-        """Those that lived in the steady span."""
+        """Workers that lived in the steady span."""
         return self._processes.workers_since(pid, self._span.begin_s)
 
     def process_threads(self, pid: int) -> Threads | None:

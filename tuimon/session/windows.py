@@ -41,11 +41,11 @@ class Span(NamedTuple):
 
 
 class Timed(Protocol):
-    """What is of a moment."""
+    """What is dated by one moment."""
 
     @property
     def t(self) -> float:
-        """It, in seconds of the records' clock."""
+        """The moment, in seconds of the records' clock."""
         ...
 
 
@@ -118,7 +118,7 @@ class Thinned(Generic[W]):
         self._seen += 1
 
     def between(self, span: Span) -> list[W]:
-        """Those whose windows begin in a span."""
+        """The records whose windows begin in a span."""
         return [record for record in self.records if span.holds(record)]
 
 

@@ -136,7 +136,7 @@ class DeviceTable:
         return used
 
     def _joules_per_step(self, focus: Process | None, steps_per_s: float | None) -> Mapping[str, float]:
-        """By the UUID of the first GPU of the process in focus; nothing where the energy is not known to be its own."""
+        """Energy of a step by the UUID of the first GPU of the process in focus; empty unless known to be its own."""
         if focus is None or not steps_per_s:
             return {}
         uuids = {bare_uuid(uuid) for uuid in focus.gpu_uuids}
@@ -169,5 +169,5 @@ class DeviceTable:
 
 
 def _order(row: GpuRow) -> tuple[bool, int, bool, str]:
-    """Those that the run uses first, MIG instances after the GPU that they are part of."""
+    """Sort key: GPUs that the run uses first, MIG instances after the GPU that they are part of."""
     return not row.used_by_run, row.latest.index, row.latest.parent_uuid is not None, row.latest.uuid

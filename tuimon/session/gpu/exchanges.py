@@ -13,7 +13,7 @@ _RECENT = 64
 
 
 class SpreadExchanges:
-    """Those of every second, then every second second, then every fourth: in all ranks the same, by the clock."""
+    """Exchanges of every second, later every other, then every fourth: by the clock, the same in all ranks."""
 
     def __init__(self) -> None:
         self.exchanges: list[GpuExchange] = []

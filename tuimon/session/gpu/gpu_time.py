@@ -151,7 +151,7 @@ class GpuTimeStats:
         return self._held_row
 
     def run_row(self) -> GpuTimeRow | None:
-        """As ``row``, over the whole run as ``run_shares`` sees it; the leads are of windows evenly spread over it."""
+        """Like ``row``, over the whole run as in ``run_shares``; the leads are of windows evenly spread over it."""
         shares = self.run_shares()
         windows = [w for device, w in self._run_windows.items() if self._run[device] is shares]
         records = windows[0].records if windows else [self._first] if self._first is not None else []
@@ -235,7 +235,7 @@ class GpuTimeStats:
 
 
 def _span_s(record: GpuTime) -> float:
-    """For how long a record is recent."""
+    """How long a record stays recent (s)."""
     return max(WINDOW_S, min(_LONGEST_S, _STEPS * record.total_ns / record.steps / 1e9))
 
 

@@ -46,7 +46,7 @@ def _lead_row(boundary: str, leads: Sequence[Lead]) -> LeadRow:
 
 
 def _mean_us(leads: Sequence[Lead]) -> float | None:
-    """Over the windows in which it is known; None where these are not the majority."""
+    """Mean lead over the windows in which it is known; None where these are not the majority."""
     known = [(lead.mean_us, lead.count) for lead in leads if lead.mean_us is not None]
     counted = sum(count for _, count in known)
     if 2 * counted <= sum(lead.count for lead in leads):

@@ -99,7 +99,7 @@ class CoreUse:
         self._begin_s = min(self._begin_s, t)
 
     def latest(self, cores: int | None, monitor: float) -> CoresTaken | None:
-        """In the latest window; None before one was measured. ``monitor``: cores that tuimon uses."""
+        """Cores taken in the latest window; None before one was measured. ``monitor``: cores that tuimon uses."""
         record = self._latest
         own = self._own_in(record) if record is not None else None
         if record is None or own is None:
@@ -118,7 +118,7 @@ class CoreUse:
         return self._taken(found, cores, monitor) if found.seconds > 0 else None
 
     def since(self, since_s: float, cores: int | None, monitor: float) -> CoresTaken | None:
-        """Over windows that ended in the last 30 s and began since a moment; None where there is none."""
+        """Cores taken in windows that ended in the last 30 s and began since a moment; None without any."""
         record = self._latest
         own = self._own_in(record) if record is not None else None
         if record is None or own is None:
@@ -150,7 +150,7 @@ class CoreUse:
 
 
 def _own_cores(record: Threads) -> float:
-    """Of a process; where some thread's CPU is unknown, as many as its known ones used, or those of a start."""
+    """Cores that a process used; where a thread's CPU is unknown, as its known ones, or those of a start."""
     if record.cpu_ratio is not None:
         return record.cpu_ratio
     known = [row.cpu_ratio * row.count for row in record.threads if row.cpu_ratio is not None]

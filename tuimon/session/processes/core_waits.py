@@ -17,7 +17,7 @@ _WINDOWS = 6
 
 
 class OnCores(Struct, frozen=True, gc=False):
-    """Of a process over a time; None where it was not measured."""
+    """How a process waited for cores and used them; None where it was not measured."""
 
     waited: float | None = None  # share (0..1) of it that the process waited for a core
     cpu: float | None = None  # cores that all its threads used
@@ -66,7 +66,7 @@ class CoreWaits:
 
 
 def _waited_ratio(record: Threads) -> float | None:
-    """Of the thread that waited longest: the main thread, or one that computes, as the training waits for each."""
+    """Wait of the thread that waited longest: the main thread, or one that computes, as the training waits for each."""
     longest = None
     for row in record.threads:
         cpu, delay = row.cpu_ratio, row.delay_ratio

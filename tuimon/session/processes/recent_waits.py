@@ -54,7 +54,7 @@ class RecentWaits:
         second.longest = longest
 
     def since(self, since_s: float) -> Waits | None:
-        """Of the windows that began since a moment, without the second that is not over; None where there are none."""
+        """Waits in windows that began since a moment, without the second that is not over; None without any."""
         seconds = [each for each in list(self._seconds)[:-1] if each.number - each.span_s >= since_s]
         if not seconds:
             return None

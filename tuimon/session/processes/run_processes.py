@@ -48,7 +48,7 @@ class RunProcesses:
         return self._too_many(nodes, trained_pids)
 
     def _too_many(self, nodes: int, trained_pids: Callable[[], Container[int]]) -> list[int]:
-        """Those beyond the limits; of many nodes they are searched for once as many more have ended."""
+        """The processes beyond the limits; of many nodes they are searched for once as many more have ended."""
         trained = trained_pids()
         ended = [process for process in self.known.values() if process.ended]
         forgotten = [process.pid for process in ended if process.pid not in trained][: -_ENDED_LIMIT * nodes]
@@ -156,5 +156,5 @@ class RunProcesses:
 
 
 def _early(ended: Sequence[Process]) -> list[int]:
-    """Those that ended some time before the last of them, the first to end first."""
+    """The processes that ended some time before the last of them, in the order of their ends."""
     return [process.pid for process in ended if process.t < ended[-1].t - LAST_MOMENT_S]

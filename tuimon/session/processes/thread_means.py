@@ -16,7 +16,7 @@ _MOST = 0.5
 
 
 class _Sum(Struct):
-    """Of one thread: seconds of CPU and of waiting for a core, and the windows in which they were measured."""
+    """Sums of one thread: seconds of CPU and of waiting for a core, and the windows in which they were measured."""
 
     cpu_s: float = 0.0
     cpu_of_s: float = 0.0
@@ -100,7 +100,7 @@ class ThreadMeans:
 
     @classmethod
     def of_succession(cls, each: Sequence[ThreadMeans]) -> ThreadMeans:
-        """Of processes that did the same one after the other, as if they were the last of them: workers, by epochs."""
+        """Means of processes that succeeded each other at the same work, as the last of them: workers, by epochs."""
         found = cls()
         found._latest = each[-1]._latest
         totals: dict[tuple[str, int], _Sum] = {}  # by name, and number among the threads of this name

@@ -27,7 +27,7 @@ def ranks_of(focus: int, processes: Mapping[int, Process], training: Collection[
 
 
 def restarts(group: Iterable[Process], processes: Iterable[Process]) -> dict[int, int]:
-    """By rank, how many processes of the group's launcher had it before."""
+    """How many processes of the group's launcher had each rank before, by rank."""
     newest = {(process.ppid, process.rank): process for process in group}
     counts: dict[int, int] = {}
     for process in processes:
@@ -49,7 +49,7 @@ def _is_rank(process: Process, processes: Mapping[int, Process], training: Colle
 
 
 def _of_one_training(own: Process, ranked: Sequence[Process]) -> list[Process]:
-    """Without those of other launchers that have the same ranks at the same time: another training of the command."""
+    """The processes without those of another training: of other launchers, with the same ranks at the same time."""
     alike = [process for process in ranked if process.world_size in (own.world_size, None) or process.pid == own.pid]
     family: dict[int | None, list[Process]] = {}
     for process in alike:

@@ -61,7 +61,7 @@ class SharedSteps:
         return _steps_of(self._latest)
 
     def since(self, t: float) -> Sequence[SharedStep]:
-        """Those of the whole run that ended after a moment."""
+        """The steps of the whole run that ended after a moment."""
         return [step for step in _steps_of(self._run) if step.end_s > t]
 
 

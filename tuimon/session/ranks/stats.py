@@ -153,7 +153,7 @@ class _MainThreads:
 
     @property
     def mean(self) -> MainThread:
-        """Of all."""
+        """The mean of all."""
         cpu, delay, stopped = (
             max(0.0, total / count) if count else None for total, count in zip(self._sums, self._counts, strict=True)
         )

@@ -62,13 +62,13 @@ class RankSplit(Struct, frozen=True, gc=False):
 
     @property
     def waits_ms(self) -> float | None:
-        """In all phases; None where it is unknown of backward."""
+        """Wait in all phases; None where it is unknown of backward."""
         known = [ms for ms in self.wait_ms.values() if ms is not None]
         return sum(known) if len(known) == len(self.wait_ms) else None
 
     @property
     def late_ms(self) -> float:
-        """By how much it holds the others up: its own time beyond theirs."""
+        """How long it holds the others up: its own time beyond theirs."""
         return sum(self.excess_ms.values())
 
 
@@ -91,7 +91,7 @@ def _phases(ranks: Sequence[RankTimes]) -> list[str]:
 
 
 def _pooled(ranks: Sequence[RankTimes]) -> dict[str, float]:
-    """By phase: the mean share of samples in collectives, over the ranks that have samples of it.
+    """The mean share of samples in collectives by phase, over the ranks that have samples of it.
 
     Only of phases in which collectives were sampled often enough.
     """
@@ -121,7 +121,7 @@ def _split(rank: RankTimes, shared: Mapping[str, float]) -> tuple[dict[str, floa
 
 
 def _collective_share(samples: PhaseSamples, phase: str, shared: Mapping[str, float]) -> float:
-    """Of a phase, 0..1: by its own samples, or by all ranks' where it has few; 0 where all have too few."""
+    """Share of a phase (0..1) by its own samples, or by all ranks' where it has few; 0 where all have too few."""
     prior = shared.get(phase)
     if prior is None:
         return 0.0
@@ -179,7 +179,7 @@ class _OfOthers:
         self._low, self._high = (self._left - 1) // 2, self._left // 2
 
     def median(self, own: float) -> float:
-        """Of the others than ``own``, which is one of the values; without any, ``own`` itself."""
+        """Median of the values other than ``own``, which is one of them; without any, ``own`` itself."""
         if self._left < 1:
             return own
         values, low, high, place = self._sorted, self._low, self._high, bisect_left(self._sorted, own)

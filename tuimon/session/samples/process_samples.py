@@ -161,7 +161,7 @@ class ProcessSamples:
         return self._hot_lines((sample.stack, sample.count) for sample in samples)
 
     def hot_lines_under(self, function: str) -> list[HotLine]:
-        """As ``hot_lines``, of what this function calls, and of the samples that have it in their stack."""
+        """Like ``hot_lines``, for what this function calls, of the samples that have it in their stack."""
         calls = []
         for sample in self._samples():
             depth = next((i for i, n in enumerate(sample.stack) if self._frames[n].function == function), None)

@@ -46,7 +46,7 @@ class RunSamples:
         self._latest = [record for record in self._latest if is_kept(record)]
 
     def between(self, span: Span) -> list[Stacks]:
-        """Those that begin in a span; one that is added up must end in it too."""
+        """The records that begin in a span; one that is a sum must end in it too."""
         older = [record for record in self._older if span.holds(record) and record.t <= span.end_s]
         return [*older, *(record for record in self._latest if span.holds(record))]
 

@@ -58,7 +58,7 @@ class ThreadStacks:
         return best.frames, best.count / sum(stack.count for stack in own)
 
     def same_stack_s(self, tid: int) -> float | None:
-        """For how long all samples of a thread have been of one stack; None where the latest window has none of it."""
+        """How long all samples of a thread have been of one stack; None where the latest window has none of it."""
         if self._latest is None or not self._stacks_of(tid):
             return None
         unmoved = self._unmoved.get(tid)

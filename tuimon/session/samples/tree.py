@@ -67,7 +67,7 @@ class Node(Struct, eq=False):  # eq: a tree is as deep as the program recursed, 
         return name if name != "none" and 3 * count >= 2 * self.total else None
 
     def path(self) -> list[Node]:
-        """From the root's child to this node."""
+        """The nodes from the root's child to this one."""
         nodes: list[Node] = []
         node: Node | None = self
         while node is not None and node.parent is not None:
@@ -136,7 +136,7 @@ class CallTree:
             line.own += count
 
     def hottest_path(self) -> list[Node]:
-        """From the root on always the heaviest child, as long as it holds a tenth of all samples."""
+        """The heaviest child each time from the root on, as long as it holds a tenth of all samples."""
         path: list[Node] = []
         node = self.root
         while node.children:

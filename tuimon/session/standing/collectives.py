@@ -40,7 +40,7 @@ class Stuck(Struct, frozen=True, gc=False):
 
 
 def stuck(rows: Sequence[RankCollective]) -> list[Stuck]:
-    """By group, the collective that does not end; those that somebody is missing in first."""
+    """The collective of each group that does not end; those that a rank is missing from first."""
     groups: dict[str, dict[int, RankCollective]] = {}
     for row in rows:
         groups.setdefault(row.group, {})[row.rank] = row  # of a rank the latest

@@ -36,7 +36,7 @@ def waits_for_work(stack: Sequence[Frame]) -> bool:
 
 
 def training_threads(taken: Standstill) -> dict[int, int]:
-    """By process the thread that trains, of those in which it is not the main one."""
+    """The thread that trains, by process, where it is not the main one."""
     return {process.pid: process.tid for process in taken.processes if process.tid is not None}
 
 

@@ -73,7 +73,7 @@ def odd_one(groups: Sequence[Standing]) -> Standing | None:
 
 
 def _waited_for(record: Standstill) -> dict[int, set[int]]:
-    """Of each process whose training waits for another thread of its, those that do not only wait for work."""
+    """The threads, by process, that its training may wait for: those that do not only wait for work."""
     waiting, training = waiting_processes(record), training_threads(record)
     found: dict[int, set[int]] = {}
     for group in record.groups:
@@ -119,7 +119,7 @@ def _thread_kind(frames: Sequence[Frame], is_waited_for: bool) -> Kind:
 
 
 def _kind(role: Role, frames: Sequence[Frame], has_helper: bool) -> Kind:
-    """Of a rank or a worker; ``has_helper``: it waits for a thread that is at something."""
+    """The kind of a rank or a worker; ``has_helper``: it waits for a thread that is busy."""
     if role == "worker":
         return "idle" if user_place(frames) is None else "own"
     return "helper" if has_helper else innermost_wait(frames) or "own"

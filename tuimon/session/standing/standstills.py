@@ -78,7 +78,7 @@ class Standstills:
         return self.past[-1].taken
 
     def since(self, begin_s: float) -> Past | None:
-        """As ``taken_since``, with all that is known of it."""
+        """Like ``taken_since``, with all that is known of it."""
         return self.past[-1] if self.taken_since(begin_s) is not None else None
 
 

@@ -69,7 +69,7 @@ class StepHistory:
         return [None if math.isnan(ms) else _split(row, between_parts) for ms, row in rows]
 
     def begin_of(self, window: int) -> WindowBegin | None:
-        """Of a window of ``means_ms``; None without a step."""
+        """The beginning of a window of ``means_ms``; None without a step."""
         at = range(len(self._means_ms))[window]
         if math.isnan(self._means_ms[at]):
             return None

@@ -65,7 +65,7 @@ def _moved(moves: tuple[Moved, ...], measured: dict[str, int], whole_ns: int) ->
 
 
 def _gpu_ms(share: GpuShare | None, step_ms: float) -> tuple[float | None, float | None, float | None]:
-    """Of a step of ``step_ms``: ms on the GPU, of that idle, and maybe idle as well."""
+    """Times in a step of ``step_ms``: ms on the GPU, of these idle, and maybe idle as well."""
     if share is None:
         return None, None, None
     return share.span * step_ms, share.idle * step_ms, share.maybe_idle * step_ms

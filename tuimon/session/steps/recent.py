@@ -48,11 +48,11 @@ class RecentSteps:
             del held[:gone], numbers[: 4 * gone]
 
     def windows(self) -> Iterator[RecentWindow]:
-        """Those of the last 30 s."""
+        """The windows of the last 30 s."""
         return map(RecentWindow, map(unpacked, self._packed), self._numbers[2::4], self._numbers[3::4])
 
     def records(self) -> Iterator[HeldSteps]:
-        """Those of the last 30 s, after older ones where fewer than three of them have a step."""
+        """The records of the last 30 s, after older ones where fewer than three of them have a step."""
         missing = _LEAST_WINDOWS - sum(map(bool, self._numbers[1::4]))
         older = self._older[-missing:] if missing > 0 else []
         return map(unpacked, (*older, *self._packed))

@@ -135,7 +135,7 @@ class Totals(Struct):
 
 
 def _length_ns(record: Steps | HeldSteps) -> int:
-    """Of the timed steps alone, by their histogram."""
+    """Length of the timed steps alone, by their histogram."""
     return round(sum(bucket_length_ns(bucket) * steps for bucket, steps in record.histogram))
 
 

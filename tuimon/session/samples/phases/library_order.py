@@ -173,7 +173,7 @@ class LibraryOrder:
         return stack[left + 1 :] if left is not None else ()
 
     def _by_user(self, stack: Sequence[int]) -> Sequence[int]:
-        """From the first frame on that is no library's."""
+        """The stack from the first frame on that is no library's."""
         return stack[next((i for i, n in enumerate(stack) if not self._frames.is_library(n)), len(stack)) :]
 
     def _note_model_lines(self, stack: Sequence[int]) -> None:

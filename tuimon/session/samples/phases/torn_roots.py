@@ -75,7 +75,7 @@ class _Counted(NamedTuple):
 
 
 def _first_depths(stack: Sequence[int], frames: FrameTable) -> dict[tuple[str, str], int]:
-    """Of each function in a stack, where it is called first."""
+    """The depth at which each function of a stack is called first."""
     depths: dict[tuple[str, str], int] = {}
     for depth, number in enumerate(stack):
         depths.setdefault(_function((number,), frames), depth)
