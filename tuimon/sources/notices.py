@@ -42,4 +42,4 @@ class NoticeSource:
         return notices
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: nothing is held."""

@@ -15,7 +15,7 @@ SETTLED_S = 10.0
 
 
 def longest_intervals(ranks: int, interval_s: float) -> int:
-    """Of how many intervals a window of a rank out of focus may be: of 1 s, 1 with 16 ranks, 2 with 32, 4 with more."""
+    """How many intervals a window of a rank out of focus may have: of 1 s, 1 with 16 ranks, 2 with 32, 4 with more."""
     intervals = 1
     while intervals * _FEW_RANKS < ranks and 2 * intervals * interval_s <= LONGEST_S:
         intervals *= 2

@@ -71,7 +71,7 @@ def _passes(step: TimedStep) -> Iterator[_Pass]:
 
 
 def _forward_ns(step: TimedStep) -> int | None:
-    """None where the step begins with backward: its forward pass lies in the step before."""
+    """The forward pass; None where the step begins with backward: its forward pass lies in the step before."""
     if step.boundaries[0].kind == layout.BACKWARD_BEGIN:
         return None
     return sum(_span_ns(*pair) for pair in pairwise(step.boundaries[:-1]) if pair[1].kind == layout.BACKWARD_BEGIN)

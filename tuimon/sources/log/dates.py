@@ -66,6 +66,6 @@ class Dates:
             self._held = record
 
     def finish(self) -> None:
-        """There will be no more: nothing confirms the date of a record that is held."""
+        """End: nothing will confirm the date of a record that is held."""
         self.left_out += self._held is not None
         self._held = None

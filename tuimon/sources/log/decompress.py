@@ -50,7 +50,7 @@ class Decompressed(io.RawIOBase):
         self.damaged = False
 
     def readable(self) -> bool:
-        """It is."""
+        """Always true."""
         return True
 
     def readinto(self, buffer: WriteableBuffer, /) -> int:

@@ -22,7 +22,7 @@ _BLOCK_BYTES = 64 << 10
 
 
 class Backlog(NamedTuple):
-    """Of what had been written before a log is followed."""
+    """What had been written before a log is followed."""
 
     read_bytes: int
     of_bytes: int

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 class Pace:
-    """At ``speed`` times the recorded pace from the first record on; without a speed all is due at once."""
+    """Plays at ``speed`` times the recorded pace from the first record on; without a speed all is due at once."""
 
     def __init__(self, speed: float | None, clock: Callable[[], float] = time.monotonic) -> None:
         self._speed = speed

@@ -60,7 +60,7 @@ class Parts:
         self._append(records, len(records), last=True)
 
     def take_back(self, least_bytes: int) -> tuple[int, int]:
-        """As ``LogFile.take_back``."""
+        """Like ``LogFile.take_back``."""
         self._encoder.abandon()
         return self.file.take_back(least_bytes)
 

@@ -70,7 +70,7 @@ class LogStream:
             yield self._beginning(missing)
 
     def last_records(self) -> Iterator[Record]:
-        """There will be no more: the record of a last line that lacks its end, and one that waited for it."""
+        """The record of a last line that lacks its end, and one that waited for it, once there will be no more."""
         last = decode(self._now.lines.torn())
         records = [] if last is None or isinstance(last, Header) else list(self._dates.passed(last))
         self._dates.finish()
@@ -107,7 +107,7 @@ class LogStream:
             yield records
 
     def _dated(self, records: Iterable[Record]) -> Iterator[Record]:
-        """Those that may be passed on, with a notice where those before them are missing."""
+        """The records that may be passed on, with a notice where those before them are missing."""
         for read in records:
             for record in self._dates.passed(read):
                 if self._is_gap and record.t - self._t > _APART_S:

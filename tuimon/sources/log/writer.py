@@ -76,7 +76,7 @@ class LogWriter:
             self._add(each)
 
     def note_change(self, t: float) -> None:
-        """From ``t`` on windows are to be fine again: something is new that no record shows."""
+        """Have windows fine again from ``t`` on: something is new that no record shows."""
         self._coarse.note_change(t)
 
     def _add(self, record: Record) -> None:

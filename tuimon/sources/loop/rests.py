@@ -58,7 +58,7 @@ class RestFiller:
         self._drop_old()
 
     def _drop_old(self) -> None:
-        """Of a slow loop few are kept: it has no rests."""
+        """Drop old ones; few are kept of a slow loop, which has no rests."""
         times_ns = self._columns[0]
         if times_ns and times_ns[0] < times_ns[-1] - _BURST_NS:
             old = bisect_left(times_ns, times_ns[-1] - _BURST_NS)
@@ -136,7 +136,7 @@ class RestFiller:
             yield min(int(at_ns), end_ns)
 
     def _last_step(self, gaps: int) -> range:
-        """Of so many gaps those of the last whole step: it begins with its fetch, or after the update before."""
+        """The gaps, of so many, of the last whole step: it begins with its fetch, or after the update before."""
         length = len(self._places)
         first = 1 if self._places[0][0] == layout.FETCH_BEGIN else 0
         begin = (gaps - length - first) // length * length + first

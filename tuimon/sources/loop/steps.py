@@ -73,7 +73,7 @@ class StepFinder:
             self._open.traced_ns = time_ns
 
     def end_profiler(self) -> None:
-        """It is off again; the step under way has waited for it."""
+        """The profiler is off again; the step under way has waited for it."""
         self.is_profiled = False
         self._open.slowed = True
 
@@ -249,7 +249,7 @@ class StepFinder:
 
     @property
     def optimizers(self) -> Optimizers:
-        """Those of the update that has just ended."""
+        """The optimizers of the update that has just ended."""
         return frozenset(self._optimizers)
 
     def pass_steps(
@@ -282,7 +282,7 @@ class StepFinder:
         return not self.total_backwards and not self.cuts and self._evaluation.turns_from_evaluation(iterator)
 
     def _most_until_gone(self) -> int:
-        """After more backwards than this since its last step an optimizer is gone."""
+        """Backwards since its last step after which an optimizer is gone."""
         return max(BARE_LIMIT, _GONE_RATIO * self._most_backwards)
 
     def _end_update(self, time_ns: int) -> None:

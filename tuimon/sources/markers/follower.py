@@ -38,7 +38,7 @@ _STALE_NS = 500_000_000
 
 
 def _files_of(reader: RingReader) -> TargetFiles:
-    """Of a short run that has already ended: the ring is a file of our own user."""
+    """Its process's files; of one that has ended those of our own user, as the ring is."""
     return TargetFiles(reader.pid, start_unix_s(reader.start_ticks), ended=OURS)
 
 
@@ -278,7 +278,7 @@ class RingFollower:
         return rank_steps(steps, end_ns, self._ends.intervals(self._begin_ns, end_ns))
 
     def _tid_of(self, loop: ThreadLoop) -> int | None:
-        """Of its thread; None: the main one, or not known, as in a container a thread knows itself by another id."""
+        """Id of its thread; None: the main one, or unknown, as a thread has another id inside a container."""
         if loop.tid != self._training[0]:
             self._training = loop.tid, loop.tid != self.pid and loop.tid in (self._live_threads() or ())
         return loop.tid if self._training[1] else None
@@ -294,7 +294,7 @@ class RingFollower:
         return isinstance(world_size, int) and world_size > 1
 
     def _open_phase(self, loop: ThreadLoop, now_ns: int) -> OpenPhase | None:
-        """Of a fast loop that has halted, markers may wait in the writer: then only since when it has is known."""
+        """The phase under way; while markers of a halted fast loop wait in the writer, only since when it halts."""
         if loop.machine.outside.is_open:
             return None
         held_ns = self.reader.held_until_ns() if now_ns - self._latest_ns > _STALE_NS else 0

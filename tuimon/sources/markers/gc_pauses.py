@@ -30,6 +30,6 @@ class GcPauses:
             self._lengths_ns.append(length_ns)
 
     def take_pauses(self) -> Pauses:
-        """Those since the last call."""
+        """The pauses since the last call."""
         lengths, self._lengths_ns = self._lengths_ns, []
         return Pauses(sum(lengths) if self._reported else None, len(lengths), max(lengths, default=0))

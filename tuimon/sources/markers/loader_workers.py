@@ -22,7 +22,7 @@ class Worker(Struct):
     ended: bool = False
 
     def totals(self, now_ns: int) -> _Totals | None:
-        """In all, with what is under way; None where it is not measured."""
+        """Totals, with what is under way; None where not measured."""
         slot = self.slot
         if slot is None:
             return None

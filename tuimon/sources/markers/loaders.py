@@ -94,7 +94,7 @@ class LoaderTracker:
             self._add_iter(marker.value, max(marker.time_ns - opened.time_ns, 0))
 
     def add_steps(self, pattern: StepPattern, columns: Columns, begin: int, end: int) -> None:
-        """As the stretches of these whole steps."""
+        """Add whole steps at once, as their stretches would."""
         if not pattern.fetches:
             if self._unused:
                 self._count_trained()

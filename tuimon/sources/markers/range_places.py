@@ -39,7 +39,7 @@ class RangePlaces:
                 self._fresh.append(place)
 
     def take_places(self) -> list[RangePlace]:
-        """Those not reported yet."""
+        """The places not reported yet."""
         fresh, self._fresh = self._fresh, []
         return fresh
 

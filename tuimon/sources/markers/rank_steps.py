@@ -14,7 +14,7 @@ _PHASES = ("data", "forward", "backward", "optimizer", "other", BETWEEN)
 
 
 def rank_steps(steps: WindowSteps, end_ns: int, intervals: int = 1) -> list[RankStep]:
-    """Those whose number is a multiple of a power of two: other ranks, which make as many, choose the same.
+    """Steps whose number is a multiple of a power of two: other ranks, which make as many, choose the same.
 
     ``intervals``: the steps are of so many; the windows of other ranks may be shorter.
     """

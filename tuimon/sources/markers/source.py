@@ -132,7 +132,7 @@ class MarkerSource:
         }
 
     def _period_s(self, now_ns: int) -> float:
-        """Of many rings each is read once a window, just after its end."""
+        """Time to the next read: many rings are each read once a window, just after its end."""
         fastest = max((follower.markers_per_s for follower in self._followers.values()), default=0.0)
         if len(self._followers) < _FEW or fastest > _CALM_HZ:
             return _SOON_S
@@ -201,7 +201,7 @@ class MarkerSource:
         return inodes
 
     def _find_deleted_rings(self) -> None:
-        """Those of processes that are new to us and had lost their names before."""
+        """Find rings of processes new to us that had lost their names before."""
         processes = {ProcessId(pid, start) for pid in self._table.pids() if (start := self._table.start_ticks(pid))}
         for process in processes - self._searched:
             for ring in deleted_rings(*process):

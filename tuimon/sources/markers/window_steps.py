@@ -65,7 +65,7 @@ class WindowSteps:
         return SlowStep(number, length_ns, phase_times(_step_of(part, at).phases))
 
     def every(self, stride: int) -> Iterator[tuple[int, Step]]:
-        """Those whose numbers are multiples of ``stride``, with their numbers."""
+        """The steps whose numbers are multiples of ``stride``, with their numbers."""
         first = self._first_index
         for part in self._parts:
             count = _count_of(part)

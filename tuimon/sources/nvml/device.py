@@ -38,7 +38,7 @@ class SlowSchedule:
         return t >= self._due_s
 
     def made(self, t: float, cost_s: float) -> None:
-        """They were made at ``t`` and took ``cost_s``."""
+        """Note that the queries were made at ``t`` and took ``cost_s``."""
         self._due_s = t - _EARLY_S + max(_SLOW_EVERY_S, cost_s / _SLOW_RATIO)
 
 

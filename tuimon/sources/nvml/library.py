@@ -116,7 +116,7 @@ class Handle:
         return self.call(function, self.raw, *arguments, key=key)
 
     def call(self, function: str, *arguments: object, key: str | None = None) -> Any:  # noqa: ANN401  (as pynvml)
-        """As ``query``, for a function whose first argument is not the device."""
+        """Like ``query``, for a function whose first argument is not the device."""
         key = key or function
         if key in self._never:
             return None

@@ -19,7 +19,7 @@ def is_cut(handle: Handle) -> bool:
 
 
 def instances(gpu: Handle) -> Iterable[Handle]:
-    """Those that may be seen from here; in a container: what it was given. Raises NvmlError when the GPU is gone."""
+    """The instances visible from here; in a container those it was given. Raises NvmlError when the GPU is gone."""
     for place in range(gpu.query("nvmlDeviceGetMaxMigDeviceCount") or 0):
         raw = gpu.query("nvmlDeviceGetMigDeviceHandleByIndex", place)
         if raw is None:  # a free place

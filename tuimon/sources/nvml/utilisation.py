@@ -44,7 +44,7 @@ class Utilisation:
 
 
 def _thinned(samples: list[float]) -> list[float]:
-    """As many as a record may hold: neighbours are averaged."""
+    """The samples, as many as a record may hold: neighbours are averaged."""
     many = len(samples)
     if many <= _SAMPLES:
         return samples

@@ -13,7 +13,7 @@ _LEAST_S = 0.05
 
 
 class ChildrensCpu(Struct):
-    """Of one process."""
+    """CPU of one process's ended children."""
 
     reported_s: float = 0.0  # of the children that it has waited for, in records so far
     waited_s: float = 0.0  # used by those, at the read before

@@ -74,7 +74,7 @@ class MachineSource:
         )
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: nothing is held open."""
 
     def _swapping(self, now_s: float) -> tuple[float, float | None, float | None]:
         """Seconds since the last read, bytes a second in and out; None at the first."""

@@ -31,7 +31,7 @@ def roles_of(
 
 
 def _likely_trainers(processes: Mapping[int, ProcessFacts]) -> frozenset[int]:
-    """Until markers show who trains: the processes that a launcher gave a rank, else the outermost Pythons."""
+    """Who trains, until markers show it: processes that a launcher gave a rank, else the outermost Pythons."""
     pythons = {pid: p for pid, p in processes.items() if p.is_python and p.name != _WORKER_THREAD}
     ranked = {pid: p for pid, p in pythons.items() if p.rank is not None}
     candidates = ranked or pythons

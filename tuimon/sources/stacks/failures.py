@@ -81,7 +81,7 @@ class SamplingFailures:
         return self.waits(_NO_PROCESS, now_s)
 
     def denied_of(self, keys: Iterable[ProcessKey]) -> list[ProcessKey]:
-        """Those that py-spy may not read; all of them where there is none."""
+        """The processes that py-spy may not read; all of them where there is no py-spy."""
         return [key for key in keys if self.denied(key)] if self._failures else []
 
     def denied(self, key: ProcessKey) -> bool:

@@ -148,7 +148,7 @@ class StackSource:
         return self._sampled_window(ended, samples, running.key, running.files, now_s)
 
     def _in_process_windows(self, now_s: float) -> Iterable[Record]:
-        """Of training processes that py-spy may not read: sampled by their agents."""
+        """Windows of training processes that py-spy may not read, sampled by their agents."""
         self._agents.choose(self._failures.denied_of(map(self._sampled.key, self._training)), now_s)
         for key, ended in self._agents.windows(self._schedule.budget_ratio, now_s):
             self._table.sampler_cpu_s += ended.cpu_s
@@ -189,7 +189,7 @@ class StackSource:
         )
 
     def _newly_parked(self, key: ProcessKey, parked: list[tuple[int, str]], live: set[int]) -> list[tuple[int, str]]:
-        """Those that no earlier record of this process has named, a few at a time; ``live``: all its threads."""
+        """The threads that no earlier record of this process has named, a few at a time; ``live``: all its threads."""
         named = self._parked.setdefault(key, set())
         named &= live
         new = [(tid, name) for tid, name in parked if tid not in named][:_PARKED_AT_ONCE]
@@ -311,7 +311,7 @@ class StackSource:
         return TargetFiles(key[0], None if key[1] is None else start_unix_s(key[1]))
 
     def _sleep_s(self, now_s: float) -> float:
-        """Until the next window is due, at most a quarter second: a process may appear."""
+        """Time until the next window is due, at most a quarter second: a process may appear."""
         due = [running.recording.due_s - now_s for pid, running in self._running.items() if self._is_close(pid)]
         next_s = min(due, default=_LONGEST_SLEEP_S)
         ends = next_s <= 0 or any(map(self._is_close, self._ending))

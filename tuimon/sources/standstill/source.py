@@ -98,7 +98,7 @@ class StandstillSource:
             yield from self._collectives(watch, watch.recorders)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: nothing is held."""
 
     def _inspected(self, watch: _Watch, now_s: float) -> Iterable[Record]:
         after = _read_all(watch.suspicion, now_s)

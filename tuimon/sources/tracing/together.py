@@ -59,7 +59,7 @@ class Together:
             taking.cancel()
 
     def _answers(self) -> list[TraceAnswer]:
-        """Of all ranks that have one; those that ended, or refused, are let go."""
+        """The answers of all ranks that have one; those that ended, or refused, are let go."""
         answers, left = [], []
         for taking in self.takings:
             try:

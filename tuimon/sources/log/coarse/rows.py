@@ -55,7 +55,7 @@ def histogram(_name: str, records: Sequence[Steps]) -> list[tuple[int, int]]:
 
 
 def quantile(q: float) -> Rule:
-    """Of the steps' lengths, within 0.5 %, and no longer or shorter than any of them."""
+    """Quantile of the steps' lengths, within 0.5 %, and between their extremes."""
 
     def rule(_name: str, records: Sequence[Steps]) -> int | None:
         counts = histogram("histogram", records)
@@ -98,7 +98,7 @@ def slowest(_name: str, records: Sequence[Steps]) -> SlowStep | None:
 
 
 def rank_steps(_name: str, records: Sequence[Steps]) -> list[RankStep]:
-    """Those whose number is a multiple of a power of two: in all ranks the same."""
+    """The steps whose number is a multiple of a power of two: the same in all ranks."""
     stride = stride_of(sum(record.count for record in records), _MOST_RANK_STEPS)
     newest_s = records[-1].t
     return [
@@ -185,7 +185,7 @@ def gil_functions(_name: str, records: Sequence[Gil]) -> list[GilFunction]:
 
 
 def threads(_name: str, records: Sequence[Threads]) -> list[ThreadCpu]:
-    """Those of the newest window, with their means: a thread that an earlier window sums up with idle ones was idle."""
+    """The threads of the newest window, with their means: one that an earlier window folds with idle ones was idle."""
     whole_s = sum(record.window_s for record in records)
     rows: dict[tuple[int, bool], list[tuple[ThreadCpu, float]]] = {}
     for record in records:
@@ -227,7 +227,7 @@ def gpu_phases(_name: str, records: Sequence[GpuTime]) -> list[GpuPhase]:
 
 
 def exchanges(_name: str, records: Sequence[GpuTime]) -> list[GpuExchange]:
-    """Those of the first second of each ten, by the clock: in all ranks the same."""
+    """The exchanges of the first second of each ten, by the clock: the same in all ranks."""
     return [found for record in records for found in record.exchanges if int(found.reached_s) % 10 == 0]
 
 

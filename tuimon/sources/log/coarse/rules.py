@@ -56,7 +56,7 @@ def most(name: str, records: Sequence[Any]) -> object:
 
 
 def mean(name: str, records: Sequence[Any]) -> object:
-    """Over time; to four digits, as its sources give."""
+    """Mean over time; to four digits, as its sources give."""
     pairs = [(getattr(r, name), getattr(r, "window_s", 1.0)) for r in records if getattr(r, name) is not None]
     whole = sum(weight for _, weight in pairs)
     if not whole:

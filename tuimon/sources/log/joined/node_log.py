@@ -50,7 +50,7 @@ class NodeLog:
 
     @property
     def read_unix_s(self) -> float:
-        """That of the latest one that was read."""
+        """Time of the latest record that was read."""
         return self._read_s + self.shift_s
 
     def read_ahead(self, count: int) -> None:
@@ -71,7 +71,7 @@ class NodeLog:
         self.latest_s = max(self.latest_s, t)
 
     def last_records(self) -> Iterator[Record]:
-        """There will be no more: what a last line without its end holds."""
+        """What a last line without its end holds, once there will be no more."""
         return self._stream.last_records()
 
     def backlog(self) -> Backlog:

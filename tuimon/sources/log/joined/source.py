@@ -95,7 +95,7 @@ class JoinedSource:
         return Backlog(sum(one.read_bytes for one in each), sum(one.of_bytes for one in each))
 
     def _passed_on(self, merged: Sequence[Next]) -> Iterator[Record]:
-        """Those that are due; it ends early where clocks were compared, as the order may be another one then."""
+        """The records that are due; it ends early where clocks were compared, as the order may be another one then."""
         is_due, zero_s, newest_unix_s = self._pace.is_due, self._zero_s, self._newest_unix_s
         compare_unix_s = self._begun_unix_s + self._compare_after_s
         for at_unix_s, log, record in merged:

@@ -31,7 +31,7 @@ class PackagesAtWork:
         self._imports: dict[tuple[str, Rights | None], dict[str, str]] = {}
 
     def on_line(self, text: str, file: str, files: TargetFiles) -> str:
-        """Those that do all of a line's work as far as its text shows, ``numpy, zlib``; "" where torch may, too."""
+        """Packages that do all of a line's work, as far as its text shows, ``numpy, zlib``; "" where torch may, too."""
         imports = self._of(file, files) if "(" in text else {}
         if not any(_PACKAGES.fullmatch(package) for package in imports.values()):
             return ""
@@ -67,7 +67,7 @@ def _imported(text: bytes) -> Iterator[tuple[str, str]]:
 
 
 def _aliases(names: bytes) -> Iterator[tuple[str, str]]:
-    """Of ``a.b as c, d``: the names, and what they are called; "" for those that keep their name."""
+    """The names in ``a.b as c, d``, and their aliases; "" for those without one."""
     for part in _COMMENT.sub(b"", names).decode("utf-8", "replace").split(","):
         name, _, alias = part.strip().partition(" as ")
         yield name, alias.strip()

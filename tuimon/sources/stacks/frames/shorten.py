@@ -61,7 +61,7 @@ def shorten(stack: Sequence[RawFrame], ids: FrameIds, path: Sequence[Function] =
 
 
 def whole_path(stack: Sequence[RawFrame], ids: FrameIds) -> Stack:
-    """As ``shorten``, with all frames of libraries: for the one stack that shows how they lead to backward."""
+    """Like ``shorten``, with all frames of libraries: for the one stack that shows how they lead to backward."""
     traits = [ids.traits(frame) for frame in stack]
     return _bounded(
         tuple(

@@ -86,7 +86,7 @@ def parse_speedscope(speedscope: bytes, pid: int) -> WindowSamples:
 
 
 def _frame(frame: _Frame) -> RawFrame | None:
-    """None for the root of each stack, a line about the thread with no file, and for what py-spy read in freed memory.
+    """The frame; None for the root of each stack, which describes the thread, and for what py-spy read in freed memory.
 
     That is called by what it seems to be called by, but neither its line nor its names mean anything.
     """
@@ -102,7 +102,7 @@ def _bounded(number: int) -> int:
 
 
 def _inside_backward(samples: Sequence[Sequence[int]], frames: Sequence[RawFrame | None]) -> list[bool]:
-    """Of each sample of a thread, whether it had entered backward."""
+    """Whether each sample of a thread had entered backward."""
     entry = {i for i, frame in enumerate(frames) if frame is not None and is_backward_entry(frame.file, frame.function)}
     return [not entry.isdisjoint(stack) for stack in samples]
 

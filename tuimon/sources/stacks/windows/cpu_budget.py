@@ -65,7 +65,7 @@ def split_budget(budget_ratio: float, trainers: int, workers: int) -> Shares:
 
 
 class _Sums(NamedTuple):
-    """Of the points (x, y) that a line is fitted to."""
+    """Sums over the points (x, y) that a line is fitted to."""
 
     n: float = 0.0
     x: float = 0.0

@@ -46,7 +46,7 @@ class PlannedWindow(Struct, frozen=True, gc=False):
     cost: CostModel
 
     def settle(self, samples: int | None, cpu_s: float) -> None:
-        """It has cost this; ``samples``: how many it took, None where it failed, of which nothing is learnt."""
+        """Charge what it has cost; ``samples``: how many it took, None where it failed, which teaches nothing."""
         self.bucket.spend(cpu_s - self.cpu_s)
         if samples is not None:
             self.cost.add_window(samples, cpu_s)

@@ -72,7 +72,7 @@ class _Dump(msgspec.Struct, frozen=True):
 
 
 def rank_collectives(data: bytes, rank: int) -> list[RankCollective]:
-    """By group, what a rank has entered last and what it waits for; raises NotPlain."""
+    """What a rank has entered last and what it waits for, by group. Raises NotPlain."""
     try:
         dump = msgspec.convert(plain_value(data), _Dump, strict=False)
     except msgspec.ValidationError as error:

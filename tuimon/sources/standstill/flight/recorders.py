@@ -33,7 +33,7 @@ class _Recorder(NamedTuple):
 
 
 class Recorders:
-    """Of the ranks of one standstill on this machine."""
+    """The recorders of the ranks of one standstill on this machine."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ def _recorders(suspects: Iterable[Suspect], environ: Callable[[int], Mapping[str
 
 
 def _paths(environ: Mapping[str, str], rank: int) -> Iterator[str]:
-    """As c10d's DebugInfoWriter chooses them: newer versions of torch, then older ones."""
+    """The paths that c10d's DebugInfoWriter chooses: newer versions of torch, then older ones."""
     named = next((environ[name] for name in _PREFIXES if environ.get(name)), None)
     if named is not None:
         yield f"{named}{rank}"
